@@ -1,0 +1,127 @@
+//! The type of one element of an array, beside its size.
+
+use std::fmt;
+
+/// The type of one element. Exchange copies bytes and needs only the size; the type travels beside
+/// it so that peers can compare what they bound, and so that later operations (adding in a reverse
+/// exchange) know what they add.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ElementType {
+    /// One byte, 0 or 1.
+    Bool,
+    /// Signed 8-bit integer.
+    I8,
+    /// Unsigned 8-bit integer.
+    U8,
+    /// Signed 16-bit integer.
+    I16,
+    /// Unsigned 16-bit integer.
+    U16,
+    /// IEEE 754 half precision.
+    F16,
+    /// bfloat16.
+    Bf16,
+    /// Signed 32-bit integer.
+    I32,
+    /// Unsigned 32-bit integer.
+    U32,
+    /// IEEE 754 single precision.
+    F32,
+    /// Signed 64-bit integer.
+    I64,
+    /// Unsigned 64-bit integer.
+    U64,
+    /// IEEE 754 double precision.
+    F64,
+    /// Two [`ElementType::F32`].
+    C64,
+    /// Two [`ElementType::F64`].
+    C128,
+    /// Anything else of that many bytes, 1 to 16.
+    Opaque(u8),
+}
+
+impl ElementType {
+    /// Bytes of one element.
+    pub const fn size(self) -> usize {
+        match self {
+            Self::Bool | Self::I8 | Self::U8 => 1,
+            Self::I16 | Self::U16 | Self::F16 | Self::Bf16 => 2,
+            Self::I32 | Self::U32 | Self::F32 => 4,
+            Self::I64 | Self::U64 | Self::F64 | Self::C64 => 8,
+            Self::C128 => 16,
+            Self::Opaque(size) => size as usize,
+        }
+    }
+
+    /// A stable number for messages between ranks; [`ElementType::from_code`] is its inverse.
+    pub const fn code(self) -> u16 {
+        match self {
+            Self::Bool => 1,
+            Self::I8 => 2,
+            Self::U8 => 3,
+            Self::I16 => 4,
+            Self::U16 => 5,
+            Self::F16 => 6,
+            Self::Bf16 => 7,
+            Self::I32 => 8,
+            Self::U32 => 9,
+            Self::F32 => 10,
+            Self::I64 => 11,
+            Self::U64 => 12,
+            Self::F64 => 13,
+            Self::C64 => 14,
+            Self::C128 => 15,
+            Self::Opaque(size) => 0x100 + size as u16,
+        }
+    }
+
+    /// The type of a [`ElementType::code`], `None` for a number that is no code.
+    pub const fn from_code(code: u16) -> Option<Self> {
+        Some(match code {
+            1 => Self::Bool,
+            2 => Self::I8,
+            3 => Self::U8,
+            4 => Self::I16,
+            5 => Self::U16,
+            6 => Self::F16,
+            7 => Self::Bf16,
+            8 => Self::I32,
+            9 => Self::U32,
+            10 => Self::F32,
+            11 => Self::I64,
+            12 => Self::U64,
+            13 => Self::F64,
+            14 => Self::C64,
+            15 => Self::C128,
+            0x101..=0x110 => Self::Opaque((code - 0x100) as u8),
+            _ => return None,
+        })
+    }
+}
+
+impl fmt::Display for ElementType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Opaque(size) => write!(f, "{size} opaque bytes"),
+            other => f.write_str(match other {
+                Self::Bool => "bool",
+                Self::I8 => "int8",
+                Self::U8 => "uint8",
+                Self::I16 => "int16",
+                Self::U16 => "uint16",
+                Self::F16 => "float16",
+                Self::Bf16 => "bfloat16",
+                Self::I32 => "int32",
+                Self::U32 => "uint32",
+                Self::F32 => "float32",
+                Self::I64 => "int64",
+                Self::U64 => "uint64",
+                Self::F64 => "float64",
+                Self::C64 => "complex64",
+                _ => "complex128",
+            }),
+        }
+    }
+}

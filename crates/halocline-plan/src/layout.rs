@@ -1,0 +1,160 @@
+//! Where the elements of one array lie in memory.
+
+use crate::{ElementType, LayoutError};
+use std::ops::Range;
+
+/// Extents, byte strides and element type of one array, and which of its dimensions are the axes of
+/// a pattern. All other dimensions (levels, components) are extra: every cell carries all of them.
+///
+/// Offsets are in bytes from element (0, 0, …), which with negative strides is not the lowest
+/// address. Dimensions come in any order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    element: ElementType,
+    extents: Vec<usize>,
+    strides: Vec<isize>,
+    axes: Option<Vec<usize>>,
+    origin: Option<Vec<usize>>,
+}
+
+impl Layout {
+    /// An array whose last dimension is contiguous (NumPy's default).
+    pub fn c_order(element: ElementType, extents: &[usize]) -> Result<Self, LayoutError> {
+        Self::dense(element, extents, (0..extents.len()).rev())
+    }
+
+    /// An array whose first dimension is contiguous.
+    pub fn fortran_order(element: ElementType, extents: &[usize]) -> Result<Self, LayoutError> {
+        Self::dense(element, extents, 0..extents.len())
+    }
+
+    fn dense(
+        element: ElementType,
+        extents: &[usize],
+        fastest_first: impl Iterator<Item = usize>,
+    ) -> Result<Self, LayoutError> {
+        let mut strides = vec![0; extents.len()];
+        let mut stride = element.size() as isize;
+        for dim in fastest_first {
+            strides[dim] = stride;
+            stride = isize::try_from(extents[dim])
+                .ok()
+                .and_then(|n| stride.checked_mul(n.max(1)))
+                .ok_or(LayoutError::TooLarge)?;
+        }
+        Self::strided(element, extents, &strides)
+    }
+
+    /// An array with any byte strides, positive or negative.
+    ///
+    /// Refused: extents and strides of different length, an element of 0 or more than 16 bytes, a
+    /// span that overflows, and strides that put two elements on the same bytes (a stride of 0 or
+    /// one smaller than the element, or two dimensions that interleave).
+    pub fn strided(element: ElementType, extents: &[usize], strides: &[isize]) -> Result<Self, LayoutError> {
+        if !(1..=16).contains(&element.size()) {
+            return Err(LayoutError::ElementSize(element.size()));
+        }
+        if extents.len() != strides.len() {
+            return Err(LayoutError::Dimensions { extents: extents.len(), strides: strides.len() });
+        }
+        // Sorted by stride, each dimension must step over the whole span of the finer ones.
+        let mut dims: Vec<usize> = (0..extents.len()).filter(|&d| extents[d] > 1).collect();
+        dims.sort_by_key(|&d| strides[d].unsigned_abs());
+        let mut span = element.size();
+        for dim in dims {
+            let stride = strides[dim].unsigned_abs();
+            if stride < span && extents.iter().all(|&n| n > 0) {
+                return Err(LayoutError::Overlap { dim, stride: strides[dim], span });
+            }
+            span = (extents[dim] - 1)
+                .checked_mul(stride)
+                .and_then(|s| s.checked_add(span))
+                .filter(|&s| s <= isize::MAX as usize)
+                .ok_or(LayoutError::TooLarge)?;
+        }
+        Ok(Self { element, extents: extents.to_vec(), strides: strides.to_vec(), axes: None, origin: None })
+    }
+
+    /// Names the dimensions that are the pattern's axes, in the order of the pattern's axes. The
+    /// default is the first dimensions of the array.
+    pub fn with_axes(mut self, axes: &[usize]) -> Result<Self, LayoutError> {
+        for (i, &dim) in axes.iter().enumerate() {
+            if dim >= self.extents.len() || axes[..i].contains(&dim) {
+                return Err(LayoutError::Axis { dim, dimensions: self.extents.len() });
+            }
+        }
+        self.axes = Some(axes.to_vec());
+        Ok(self)
+    }
+
+    /// The array index, along each axis of a regular pattern, of the domain's first owned cell. The
+    /// default is the halo width at the low side; more leaves room for padding.
+    pub fn with_origin(mut self, origin: &[usize]) -> Self {
+        self.origin = Some(origin.to_vec());
+        self
+    }
+
+    /// The element type.
+    pub fn element(&self) -> ElementType {
+        self.element
+    }
+
+    /// Elements along each dimension.
+    pub fn extents(&self) -> &[usize] {
+        &self.extents
+    }
+
+    /// Bytes from one element to the next along each dimension.
+    pub fn strides(&self) -> &[isize] {
+        &self.strides
+    }
+
+    /// The dimensions that are the axes of a pattern with `axes` axes.
+    pub fn axes(&self, axes: usize) -> Result<Vec<usize>, LayoutError> {
+        match &self.axes {
+            Some(dims) if dims.len() == axes => Ok(dims.clone()),
+            Some(dims) => Err(LayoutError::AxisCount { pattern: axes, layout: dims.len() }),
+            None if self.extents.len() >= axes => Ok((0..axes).collect()),
+            None => Err(LayoutError::AxisCount { pattern: axes, layout: self.extents.len() }),
+        }
+    }
+
+    /// The named axes, if any were named.
+    pub fn named_axes(&self) -> Option<&[usize]> {
+        self.axes.as_deref()
+    }
+
+    /// The index of the first owned cell, if one was given.
+    pub fn origin(&self) -> Option<&[usize]> {
+        self.origin.as_deref()
+    }
+
+    /// The dimensions that are not among `axes`, in the order of the array.
+    pub fn extra(&self, axes: &[usize]) -> Vec<usize> {
+        (0..self.extents.len()).filter(|d| !axes.contains(d)).collect()
+    }
+
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.extents.iter().product()
+    }
+
+    /// True if the array has no element.
+    pub fn is_empty(&self) -> bool {
+        self.extents.contains(&0)
+    }
+
+    /// The bytes that the array covers, relative to element (0, 0, …).
+    pub fn span(&self) -> Range<isize> {
+        if self.is_empty() {
+            return 0..0;
+        }
+        let (mut low, mut high) = (0, self.element.size() as isize);
+        for (&n, &stride) in self.extents.iter().zip(&self.strides) {
+            let reach = (n as isize - 1) * stride;
+            low += reach.min(0);
+            high += reach.max(0);
+        }
+        low..high
+    }
+}
