@@ -1,1 +1,49 @@
-//! Under construction.
+//! Floor 2: ranks that exchange messages and reach each other's memory.
+//!
+//! A [`Communicator`] is a group of ranks over one [`Transport`]: threads of a process or processes
+//! of a node. Below the collective calls lie four small parts that everything above uses, too:
+//! [`Counter`]s in shared memory, the [`Doorbell`] that wakes who sleeps for them, [`Segment`]s of
+//! memory that peers can map, and the progress thread that serves what no call serves.
+
+pub mod bell;
+pub mod counter;
+mod host;
+mod sync;
+
+#[cfg(not(loom))]
+mod collective;
+#[cfg(not(loom))]
+mod communicator;
+#[cfg(not(loom))]
+mod error;
+#[cfg(not(loom))]
+mod inbox;
+#[cfg(not(loom))]
+mod progress;
+#[cfg(not(loom))]
+mod segment;
+#[cfg(not(loom))]
+pub mod shm;
+#[cfg(not(loom))]
+mod thread;
+#[cfg(not(loom))]
+mod transport;
+#[cfg(not(loom))]
+mod wait;
+
+pub use bell::Doorbell;
+pub use counter::{Counter, POISON, Seen};
+pub use host::Host;
+
+#[cfg(not(loom))]
+pub use {
+    collective::{Barrier, Reduce},
+    communicator::Communicator,
+    error::CommError,
+    host::System,
+    inbox::{Inbox, Message, Tag},
+    progress::Serve,
+    segment::{SEGMENT_ALIGN, Segment},
+    transport::{PeerState, Transport},
+    wait::{Late, Patience, WARN_AFTER},
+};

@@ -1,0 +1,237 @@
+//! The small collective calls, over messages alone. Each costs a rank of the order of log(ranks)
+//! messages, except where what it returns is larger.
+
+use crate::communicator::Communicator;
+use crate::error::CommError;
+use crate::inbox::Tag;
+
+/// How [`Communicator::all_reduce`] combines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reduce {
+    /// The smallest.
+    Min,
+    /// The largest.
+    Max,
+    /// The sum, modulo 2^64.
+    Sum,
+}
+
+impl Reduce {
+    fn of(self, a: u64, b: u64) -> u64 {
+        match self {
+            Self::Min => a.min(b),
+            Self::Max => a.max(b),
+            Self::Sum => a.wrapping_add(b),
+        }
+    }
+}
+
+/// Rounds of the messages of [`Communicator::sparse_exchange`].
+const DATA: u64 = 0;
+const ACKNOWLEDGED: u64 = 1;
+
+impl Communicator {
+    /// Returns once all ranks have called it.
+    pub fn barrier(&self) -> Result<(), CommError> {
+        let mut barrier = self.start_barrier();
+        while let Some((from, tag)) = barrier.awaited(self)? {
+            self.receive(Some(from), tag, "a barrier")?;
+            barrier.arrived();
+        }
+        Ok(())
+    }
+
+    /// Begins a barrier that can be polled. Collective.
+    pub fn start_barrier(&self) -> Barrier {
+        Barrier { operation: self.begin(), round: 0, sent: false }
+    }
+
+    /// Gives `root`'s bytes to every rank; what the others pass is ignored.
+    pub fn broadcast(&self, root: usize, data: Vec<u8>) -> Result<Vec<u8>, CommError> {
+        let (size, operation) = (self.size(), self.begin());
+        if root >= size {
+            return Err(CommError::NoSuchRank { rank: root, size });
+        }
+        // A binomial tree over the ranks, counted from the root.
+        let place = (self.rank() + size - root) % size;
+        let tag = Tag { operation, round: 0 };
+        let (parent, children) = tree(place, size);
+        let data = match parent {
+            None => data,
+            Some(parent) => self.receive(Some((parent + root) % size), tag, "a broadcast")?.payload,
+        };
+        for child in children.into_iter().rev() {
+            self.send((child + root) % size, tag, data.clone())?;
+        }
+        Ok(data)
+    }
+
+    /// Gives the bytes of every rank to every rank, in the order of ranks.
+    pub fn all_gather(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>, CommError> {
+        // A subtree's packed contributions: (rank, length, bytes) each.
+        let mut packed = Vec::new();
+        put(&mut packed, self.rank(), mine);
+        let packed = self.collect("an all-gather", packed, |all, part| {
+            all.extend_from_slice(&part);
+            Some(())
+        })?;
+        let packed = self.broadcast(0, packed)?;
+        let mut parts = vec![None; self.size()];
+        let mut rest = &packed[..];
+        while let Some((rank, bytes)) = take(&mut rest) {
+            if let Some(part) = parts.get_mut(rank) {
+                *part = Some(bytes.to_vec());
+            }
+        }
+        parts.into_iter().collect::<Option<_>>().ok_or_else(|| malformed(0, "an all-gather"))
+    }
+
+    /// Combines the values of all ranks, element by element; all ranks give as many.
+    pub fn all_reduce(&self, values: &[u64], op: Reduce) -> Result<Vec<u64>, CommError> {
+        let bytes = |values: &[u64]| values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>();
+        let combined = self.collect("an all-reduce", bytes(values), |all, part| {
+            let theirs = words(&part)?;
+            let ours = words(all)?;
+            if ours.len() != theirs.len() {
+                return None;
+            }
+            *all = bytes(&ours.iter().zip(&theirs).map(|(&a, &b)| op.of(a, b)).collect::<Vec<_>>());
+            Some(())
+        })?;
+        let combined = words(&self.broadcast(0, combined)?);
+        combined.filter(|all| all.len() == values.len()).ok_or_else(|| malformed(0, "an all-reduce"))
+    }
+
+    /// Combines contributions up a binomial tree; rank 0 ends with all of them.
+    fn collect(
+        &self,
+        what: &str,
+        mut mine: Vec<u8>,
+        combine: impl Fn(&mut Vec<u8>, Vec<u8>) -> Option<()>,
+    ) -> Result<Vec<u8>, CommError> {
+        let tag = Tag { operation: self.begin(), round: 0 };
+        let (parent, children) = tree(self.rank(), self.size());
+        for child in children {
+            let part = self.receive(Some(child), tag, what)?.payload;
+            combine(&mut mine, part).ok_or_else(|| malformed(child, what))?;
+        }
+        if let Some(parent) = parent {
+            self.send(parent, tag, mine.clone())?;
+        }
+        Ok(mine)
+    }
+
+    /// Sends to a few ranks and receives from those that sent to this one, without any rank knowing
+    /// beforehand who they are. Received messages come sorted by their sender.
+    ///
+    /// Method: non-blocking consensus (Hoefler, Siebert, Lumsdaine 2010). Every message is
+    /// acknowledged; who has all acknowledgements enters a barrier that does not block; when the
+    /// barrier is over, nothing is under way any more. No memory or message of the order of all ranks.
+    pub fn sparse_exchange(&self, sends: Vec<(usize, Vec<u8>)>) -> Result<Vec<(usize, Vec<u8>)>, CommError> {
+        const WHAT: &str = "the neighbours of a sparse exchange";
+        let operation = self.begin();
+        let mut barrier = self.start_barrier();
+        let (data, done) = (Tag { operation, round: DATA }, Tag { operation, round: ACKNOWLEDGED });
+        let mut unacknowledged: Vec<usize> = sends.iter().map(|(to, _)| *to).collect();
+        for (to, payload) in sends {
+            self.send(to, data, payload)?;
+        }
+        let mut received = Vec::new();
+        self.wait_for(None, WHAT, || {
+            let inbox = self.link().inbox();
+            let missing = unacknowledged.iter().copied().find(|&rank| self.has_left(rank));
+            while let Some(message) = inbox.take(data, None) {
+                self.send(message.source, done, Vec::new())?;
+                received.push((message.source, message.payload));
+            }
+            while let Some(message) = inbox.take(done, None) {
+                if let Some(at) = unacknowledged.iter().position(|&rank| rank == message.source) {
+                    unacknowledged.swap_remove(at);
+                }
+            }
+            match missing.filter(|rank| unacknowledged.contains(rank)) {
+                Some(rank) => Err(CommError::Left { rank, waiting: self.rank(), what: WHAT.to_owned() }),
+                None if unacknowledged.is_empty() => Ok(barrier.is_over(self)?.then_some(())),
+                None => Ok(None),
+            }
+        })?;
+        // A rank's data were acknowledged, hence taken, before it entered the barrier.
+        received.sort_by_key(|(source, _)| *source);
+        Ok(received)
+    }
+}
+
+/// A dissemination barrier in progress: in round k a rank hears from the one 2^k before it.
+#[derive(Debug)]
+pub struct Barrier {
+    operation: u64,
+    round: u32,
+    sent: bool,
+}
+
+impl Barrier {
+    /// The message that the barrier waits for now, `None` once it is over. Sends what is due.
+    fn awaited(&mut self, comm: &Communicator) -> Result<Option<(usize, Tag)>, CommError> {
+        let (rank, size) = (comm.rank(), comm.size());
+        let step = 1usize << self.round;
+        if step >= size {
+            return Ok(None);
+        }
+        let tag = Tag { operation: self.operation, round: u64::from(self.round) };
+        if !self.sent {
+            self.sent = true;
+            comm.send((rank + step) % size, tag, Vec::new())?;
+        }
+        Ok(Some(((rank + size - step) % size, tag)))
+    }
+
+    fn arrived(&mut self) {
+        self.round += 1;
+        self.sent = false;
+    }
+
+    /// Whether all ranks have begun the barrier. Never blocks.
+    pub fn is_over(&mut self, comm: &Communicator) -> Result<bool, CommError> {
+        while let Some((rank, tag)) = self.awaited(comm)? {
+            // Asked before the look: what a rank sent is in the inbox before its leaving shows.
+            let left = comm.has_left(rank);
+            if comm.link().inbox().take(tag, Some(rank)).is_none() {
+                let what = "a barrier".to_owned();
+                return if left { Err(CommError::Left { rank, waiting: comm.rank(), what }) } else { Ok(false) };
+            }
+            self.arrived();
+        }
+        Ok(true)
+    }
+}
+
+/// Parent and children of a place in the binomial tree over `size` places with root 0.
+fn tree(place: usize, size: usize) -> (Option<usize>, Vec<usize>) {
+    let lowest_bit = if place == 0 { size.next_power_of_two() } else { 1 << place.trailing_zeros() };
+    let children = (0..lowest_bit.trailing_zeros()).map(|k| place + (1 << k)).filter(|&child| child < size);
+    let parent = (place != 0).then(|| place - lowest_bit);
+    (parent, children.collect())
+}
+
+fn put(packed: &mut Vec<u8>, rank: usize, bytes: &[u8]) {
+    packed.extend_from_slice(&(rank as u64).to_le_bytes());
+    packed.extend_from_slice(&(bytes.len() as u64).to_le_bytes());
+    packed.extend_from_slice(bytes);
+}
+
+fn take<'a>(rest: &mut &'a [u8]) -> Option<(usize, &'a [u8])> {
+    let (rank, tail) = rest.split_first_chunk::<8>()?;
+    let (len, tail) = tail.split_first_chunk::<8>()?;
+    let (bytes, tail) = tail.split_at_checked(usize::try_from(u64::from_le_bytes(*len)).ok()?)?;
+    *rest = tail;
+    Some((usize::try_from(u64::from_le_bytes(*rank)).ok()?, bytes))
+}
+
+fn words(bytes: &[u8]) -> Option<Vec<u64>> {
+    let (words, rest) = bytes.as_chunks::<8>();
+    rest.is_empty().then(|| words.iter().map(|w| u64::from_le_bytes(*w)).collect())
+}
+
+fn malformed(from: usize, what: &str) -> CommError {
+    CommError::Malformed { from, what: what.to_owned() }
+}

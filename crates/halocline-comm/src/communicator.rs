@@ -1,0 +1,225 @@
+//! Ranks that talk to each other: how one gets a communicator, and point-to-point messages on it.
+
+use crate::error::CommError;
+use crate::host::{Host, System};
+use crate::inbox::{Message, Tag};
+use crate::progress::{Progress, Serve};
+use crate::segment::Segment;
+use crate::thread::ThreadTransport;
+use crate::transport::{PeerState, Transport};
+use crate::wait::{Late, Patience};
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// A group of ranks. A clone is the same communicator.
+///
+/// Collective calls ([`Communicator::barrier`] and its like, and all that the floors above build on
+/// them) are made by all ranks in the same order. Threads of one rank that want to make them
+/// independently of each other use [`Communicator::duplicate`]s.
+#[derive(Clone)]
+pub struct Communicator {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    /// Tells the operations of this communicator from those of its duplicates.
+    context: u64,
+    /// Operations begun so far, the same on all ranks.
+    begun: AtomicU64,
+    node: Arc<Node>,
+}
+
+/// What all duplicates of one rank share.
+struct Node {
+    transport: Arc<dyn Transport>,
+    progress: Progress,
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.progress.stop(&*self.transport);
+    }
+}
+
+impl fmt::Debug for Communicator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Communicator({}, rank {} of {})", self.transport(), self.rank(), self.size())
+    }
+}
+
+impl Communicator {
+    /// The communicator of this process: `shm` if `halocline launch` started it as a rank of a job,
+    /// otherwise one rank alone. Waits until all ranks of the job have called it. Once a process.
+    pub fn init() -> Result<Self, CommError> {
+        Self::init_by_name("auto")
+    }
+
+    /// As [`Communicator::init`], by the name of the transport: `auto`, `thread` (one rank alone) or
+    /// `shm`.
+    pub fn init_by_name(name: &str) -> Result<Self, CommError> {
+        match name {
+            "thread" => Ok(Self::single()),
+            "auto" | "shm" => match crate::shm::join(Arc::new(System))? {
+                Some(transport) => Ok(Self::over(transport)),
+                None if name == "auto" => Ok(Self::single()),
+                None => Err(CommError::NotLaunched),
+            },
+            other => Err(CommError::NoSuchTransport(other.to_owned())),
+        }
+    }
+
+    /// `size` ranks that are threads of this process: move each into its thread.
+    pub fn threads(size: usize) -> Vec<Self> {
+        Self::threads_on(size, Arc::new(System))
+    }
+
+    /// As [`Communicator::threads`], with the waits under the control of `host`.
+    pub fn threads_on(size: usize, host: Arc<dyn Host>) -> Vec<Self> {
+        ThreadTransport::group(size, host).into_iter().map(|end| Self::over(Arc::new(end))).collect()
+    }
+
+    /// One rank alone.
+    pub fn single() -> Self {
+        let mut ends = ThreadTransport::group(1, Arc::new(System));
+        Self::over(Arc::new(ends.swap_remove(0)))
+    }
+
+    fn over(transport: Arc<dyn Transport>) -> Self {
+        let node = Arc::new(Node { transport, progress: Progress::new() });
+        Self { shared: Arc::new(Shared { context: 0, begun: AtomicU64::new(0), node }) }
+    }
+
+    /// A communicator of the same ranks whose operations never meet those of this one. Collective;
+    /// does not communicate.
+    pub fn duplicate(&self) -> Result<Self, CommError> {
+        let context = self.begin();
+        let node = Arc::clone(&self.shared.node);
+        Ok(Self { shared: Arc::new(Shared { context, begun: AtomicU64::new(0), node }) })
+    }
+
+    /// This rank, from 0.
+    pub fn rank(&self) -> usize {
+        self.link().rank()
+    }
+
+    /// Number of ranks.
+    pub fn size(&self) -> usize {
+        self.link().size()
+    }
+
+    /// The name of the transport.
+    pub fn transport(&self) -> &'static str {
+        self.link().name()
+    }
+
+    /// This rank's end of the transport.
+    pub fn link(&self) -> &dyn Transport {
+        &*self.shared.node.transport
+    }
+
+    /// Zeroed memory that as many peers as possible can reach.
+    pub fn allocate(&self, bytes: usize) -> Result<Arc<Segment>, CommError> {
+        self.link().allocate(bytes)
+    }
+
+    /// The number of a new operation, the same on all ranks if all begin theirs in the same order.
+    /// Numbers of different communicators of one group differ.
+    pub fn begin(&self) -> u64 {
+        let serial = self.shared.begun.fetch_add(1, Ordering::Relaxed) + 1;
+        // A duplicate's context is itself such a number, so that a tree of duplicates is hashed to 64
+        // bits; two of a job's operations meet with a probability of their number squared over 2^65.
+        mix(self.shared.context ^ mix(serial))
+    }
+
+    /// Hands over a message; never waits for the receiver.
+    pub fn send(&self, to: usize, tag: Tag, payload: Vec<u8>) -> Result<(), CommError> {
+        self.link().post(to, tag, payload, &[])
+    }
+
+    /// Waits for a message of `tag`. `what` is said in errors and warnings. Fails when the sender is
+    /// gone, and when any rank has died: what this rank waits for would lack that rank's part.
+    pub fn receive(&self, from: Option<usize>, tag: Tag, what: &str) -> Result<Message, CommError> {
+        self.wait_for(from, what, || Ok(self.link().inbox().take(tag, from)))
+    }
+
+    /// Waits until `poll` gives something. It is asked again whenever a message or a signal comes.
+    /// `from`: the rank that is waited for; with `None` it is up to `poll` to see that one has left.
+    pub fn wait_for<T>(
+        &self,
+        from: Option<usize>,
+        what: &str,
+        mut poll: impl FnMut() -> Result<Option<T>, CommError>,
+    ) -> Result<T, CommError> {
+        let patience = Patience::of(self.link());
+        let mut departures = 0;
+        patience.wait(
+            self.link(),
+            || {
+                let before = self.link().departures();
+                match poll() {
+                    Ok(None) => {}
+                    Ok(Some(found)) => return Some(Ok(found)),
+                    Err(error) => return Some(Err(error)),
+                }
+                if before == departures {
+                    return None;
+                }
+                // All that a departed rank had sent was in the inbox before its departure showed, so
+                // this last look decides.
+                departures = before;
+                let gone = self.departed(from, what)?;
+                Some(poll().and_then(|found| found.ok_or(gone)))
+            },
+            || {},
+            |late| match late {
+                Late::Warn(after) => {
+                    let from = from.map_or_else(|| "any rank".to_owned(), |rank| format!("rank {rank}"));
+                    tracing::warn!("rank {} has waited {after:?} for {what} from {from}", self.rank());
+                    None
+                }
+                Late::Deadline(after) => {
+                    Some(Err(CommError::Deadline { waiting: self.rank(), after, what: what.to_owned() }))
+                }
+            },
+        )
+    }
+
+    /// The error for a rank that is gone, if `from` has left or any rank has died.
+    fn departed(&self, from: Option<usize>, what: &str) -> Option<CommError> {
+        let (waiting, what) = (self.rank(), what.to_owned());
+        if let Some(rank) = (0..self.size()).find(|&rank| self.link().state(rank) == PeerState::Dead) {
+            return Some(CommError::Died { rank, waiting, what });
+        }
+        from.filter(|&rank| self.has_left(rank)).map(|rank| CommError::Left { rank, waiting, what })
+    }
+
+    /// Whether `rank` has given up its communicator. What it had sent is in the inbox then.
+    pub fn has_left(&self, rank: usize) -> bool {
+        self.link().state(rank) == PeerState::Left
+    }
+
+    /// Lets the progress thread serve `object` at every demand, as long as somebody holds it.
+    pub fn register(&self, object: Weak<dyn Serve>) {
+        self.shared.node.progress.register(&self.shared.node.transport, object);
+    }
+
+    /// Holds `object`, which was dropped in flight, until it is over.
+    pub fn bury(&self, object: Arc<dyn Serve>) {
+        self.shared.node.progress.bury(self.link(), object);
+    }
+
+    /// How long a wait looks at a counter before it sleeps.
+    pub fn spin(&self) -> Duration {
+        Patience::of(self.link()).spin
+    }
+}
+
+/// A bijection of 64 bits that spreads close numbers (the finaliser of splitmix64).
+fn mix(value: u64) -> u64 {
+    let mut z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}

@@ -1,0 +1,104 @@
+//! What can go wrong between ranks.
+
+use std::time::Duration;
+
+/// A failure of a transport or of a collective call.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum CommError {
+    /// A rank that the communicator does not have.
+    #[error("rank {rank} does not exist; the communicator has ranks 0 to {}", size - 1)]
+    NoSuchRank {
+        /// The rank asked for.
+        rank: usize,
+        /// Ranks in the communicator.
+        size: usize,
+    },
+    /// The process of a rank has ended.
+    #[error("rank {rank} has died while rank {waiting} waited for {what}")]
+    Died {
+        /// The dead rank.
+        rank: usize,
+        /// The rank that waited.
+        waiting: usize,
+        /// What it waited for.
+        what: String,
+    },
+    /// A rank has given up its communicator.
+    #[error("rank {rank} has left the communicator while rank {waiting} waited for {what}")]
+    Left {
+        /// The rank that left.
+        rank: usize,
+        /// The rank that waited.
+        waiting: usize,
+        /// What it waited for.
+        what: String,
+    },
+    /// The deadline passed.
+    #[error("rank {waiting} has waited {after:?} for {what}; its deadline has passed")]
+    Deadline {
+        /// The rank that waited.
+        waiting: usize,
+        /// How long.
+        after: Duration,
+        /// What it waited for, and from whom.
+        what: String,
+    },
+    /// The operating system refused memory.
+    #[error("cannot {what} of {bytes} bytes: {errno}")]
+    Memory {
+        /// The step that failed.
+        what: &'static str,
+        /// Bytes wanted.
+        bytes: usize,
+        /// The system's answer.
+        errno: rustix::io::Errno,
+    },
+    /// The allocator has no memory left.
+    #[error("no memory for {0} bytes")]
+    OutOfMemory(usize),
+    /// A peer offered memory that is not what it said.
+    #[error("a peer announced memory of {announced} bytes, what came is {found} bytes or not sealed")]
+    BadSegment {
+        /// Bytes announced.
+        announced: usize,
+        /// Bytes found.
+        found: u64,
+    },
+    /// A system call that the transport needs has failed.
+    #[error("the shm transport cannot {what}: {errno}")]
+    System {
+        /// The step that failed.
+        what: &'static str,
+        /// The system's answer.
+        errno: rustix::io::Errno,
+    },
+    /// A rank of the job has not shown up.
+    #[error("rank {rank} has not joined the job within {after:?}; was every rank started, and does it call init?")]
+    NotJoined {
+        /// The missing rank.
+        rank: usize,
+        /// How long this rank has waited.
+        after: Duration,
+    },
+    /// A transport name that does not exist.
+    #[error("there is no transport {0:?}; choose auto, thread or shm")]
+    NoSuchTransport(String),
+    /// The shm transport was asked for outside a job.
+    #[error("this process was not started as a rank of a job; start it with `halocline launch -n N -- program`")]
+    NotLaunched,
+    /// The process has joined its job before.
+    #[error("this process has joined its job already; use that communicator or a duplicate of it")]
+    JoinedTwice,
+    /// A message is not what the operation expects.
+    #[error("rank {from} sent a malformed message for {what}")]
+    Malformed {
+        /// Who sent it.
+        from: usize,
+        /// The operation.
+        what: String,
+    },
+    /// The environment that should describe the job is wrong.
+    #[error(transparent)]
+    Job(#[from] crate::shm::JobError),
+}

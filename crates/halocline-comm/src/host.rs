@@ -1,0 +1,50 @@
+//! Clock, park and wake: all that waiting needs of the outside world, behind one trait, so that a
+//! test can run rank code, progress and waits under a scheduler of its own.
+
+use crate::sync::AtomicU32;
+use std::time::Duration;
+
+/// What a wait needs of the machine.
+pub trait Host: Send + Sync {
+    /// Time since some fixed moment; never goes back.
+    fn now(&self) -> Duration;
+
+    /// Sleeps while `word` holds `expected`, until a [`Host::wake`] of the same word or the timeout.
+    /// May return early for no reason. Never sleeps if `word` has another value on entry.
+    fn park(&self, word: &AtomicU32, expected: u32, timeout: Option<Duration>);
+
+    /// Wakes all that are parked on `word`, in every process that maps it.
+    fn wake(&self, word: &AtomicU32);
+
+    /// A pause of a few nanoseconds between two looks at a counter.
+    fn pause(&self) {
+        std::hint::spin_loop();
+    }
+}
+
+/// The machine itself: the monotonic clock and futexes that work across processes.
+#[cfg(not(loom))]
+#[derive(Debug, Default, Clone, Copy)]
+pub struct System;
+
+#[cfg(not(loom))]
+impl Host for System {
+    fn now(&self) -> Duration {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+    }
+
+    fn park(&self, word: &AtomicU32, expected: u32, timeout: Option<Duration>) {
+        use rustix::thread::futex::{Flags, Timespec, wait};
+        let timeout = timeout.map(|t| Timespec { tv_sec: t.as_secs() as i64, tv_nsec: t.subsec_nanos().into() });
+        // Every outcome (woken, value changed, interrupted, timed out) means the same to the caller,
+        // who looks again.
+        let _ = wait(word, Flags::empty(), expected, timeout.as_ref());
+    }
+
+    fn wake(&self, word: &AtomicU32) {
+        use rustix::thread::futex::{Flags, wake};
+        // Fails only for an address that is no memory, which a reference excludes.
+        let _ = wake(word, Flags::empty(), i32::MAX as u32);
+    }
+}

@@ -1,0 +1,72 @@
+//! Messages that have arrived and wait to be taken.
+//!
+//! Every transport takes messages off its wire at once and puts them here, so that an unexpected one
+//! never holds up those behind it.
+
+use crate::segment::Segment;
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What a message belongs to: an operation, and a round within it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Tag {
+    /// The operation: a collective call or a bound object. Never reused.
+    pub operation: u64,
+    /// The round or epoch within the operation.
+    pub round: u64,
+}
+
+/// Bytes from one rank to another, with memory that the receiver may use.
+#[derive(Debug)]
+pub struct Message {
+    /// The sender.
+    pub source: usize,
+    /// What it belongs to.
+    pub tag: Tag,
+    /// The bytes.
+    pub payload: Vec<u8>,
+    /// Memory of the sender, mapped for the receiver.
+    pub segments: Vec<Arc<Segment>>,
+}
+
+/// The arrived messages of one rank, by tag, in order of arrival from each sender.
+#[derive(Debug, Default)]
+pub struct Inbox {
+    queues: Mutex<HashMap<Tag, VecDeque<Message>>>,
+}
+
+impl Inbox {
+    /// Adds a message. The caller rings the rank's bell afterwards.
+    pub fn push(&self, message: Message) {
+        self.lock().entry(message.tag).or_default().push_back(message);
+    }
+
+    /// Takes the oldest message of `tag`, from one sender or from any.
+    pub fn take(&self, tag: Tag, from: Option<usize>) -> Option<Message> {
+        let mut queues = self.lock();
+        let queue = queues.get_mut(&tag)?;
+        let at = queue.iter().position(|m| from.is_none_or(|rank| rank == m.source))?;
+        let message = queue.remove(at);
+        if queue.is_empty() {
+            queues.remove(&tag);
+        }
+        message
+    }
+
+    /// Whether [`Inbox::take`] would find a message, and of how many bytes.
+    pub fn probe(&self, tag: Tag, from: Option<usize>) -> Option<usize> {
+        let queues = self.lock();
+        let found = queues.get(&tag)?.iter().find(|m| from.is_none_or(|rank| rank == m.source))?;
+        Some(found.payload.len())
+    }
+
+    /// Throws away all messages of an operation that is over.
+    pub fn forget(&self, operation: u64) {
+        self.lock().retain(|tag, _| tag.operation != operation);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Tag, VecDeque<Message>>> {
+        // No panic can happen while it is held: the map is always whole.
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,122 @@
+//! The progress thread of a rank: serves what no call of the rank serves.
+//!
+//! It sleeps unless a peer, or this rank, demands progress; then it offers a turn to every registered
+//! object and sleeps again. It is also the graveyard: what was dropped in flight is held here until
+//! it is over.
+
+use crate::transport::Transport;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread::{JoinHandle, Thread};
+
+/// Something that can be carried on by the progress thread.
+pub trait Serve: Send + Sync {
+    /// Does what can be done now, without waiting. True once nothing is in flight any more.
+    fn serve(&self) -> bool;
+}
+
+/// Registration with the progress thread of one rank.
+pub(crate) struct Progress {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct Shared {
+    objects: Mutex<Objects>,
+}
+
+#[derive(Default)]
+struct Objects {
+    stop: bool,
+    /// Objects that their users hold.
+    live: Vec<Weak<dyn Serve>>,
+    /// Objects dropped in flight, held until they are over.
+    graveyard: Vec<Arc<dyn Serve>>,
+}
+
+impl Progress {
+    pub(crate) fn new() -> Self {
+        let shared = Arc::new(Shared { objects: Mutex::default() });
+        Self { shared, thread: Mutex::new(None) }
+    }
+
+    /// From now on `object` gets a turn at every demand, as long as somebody holds it.
+    pub(crate) fn register(&self, transport: &Arc<dyn Transport>, object: Weak<dyn Serve>) {
+        {
+            let mut objects = self.shared.lock();
+            objects.live.retain(|known| known.strong_count() > 0);
+            objects.live.push(object);
+        }
+        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        if thread.is_none() {
+            // The bell must outlive the thread, which therefore holds the transport. `stop` ends it.
+            let (shared, transport) = (Arc::clone(&self.shared), Arc::clone(transport));
+            let name = format!("halocline-{}", transport.rank());
+            let spawned = std::thread::Builder::new().name(name).spawn(move || run(&shared, &*transport));
+            match spawned {
+                Ok(handle) => *thread = Some(handle),
+                Err(error) => tracing::warn!(%error, "no progress thread: exchanges advance in calls only"),
+            }
+        }
+    }
+
+    /// Holds `object` until it is over; meanwhile every change wakes the thread.
+    pub(crate) fn bury(&self, transport: &dyn Transport, object: Arc<dyn Serve>) {
+        self.shared.lock().graveyard.push(object);
+        transport.own_bell().arm();
+        transport.own_bell().demand(transport.host());
+    }
+
+    /// Ends the thread. The graveyard is empty then: what lies there holds the rank's communicator.
+    pub(crate) fn stop(&self, transport: &dyn Transport) {
+        self.shared.lock().stop = true;
+        transport.own_bell().demand(transport.host());
+        let handle = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(handle) = handle
+            && !is_current(handle.thread())
+        {
+            // A panic of the thread was printed when it happened.
+            let _ = handle.join();
+        }
+    }
+}
+
+fn is_current(thread: &Thread) -> bool {
+    thread.id() == std::thread::current().id()
+}
+
+impl Shared {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Objects> {
+        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn run(shared: &Shared, transport: &dyn Transport) {
+    let bell = transport.own_bell();
+    loop {
+        let seen = bell.demands();
+        let (live, buried) = {
+            let objects = shared.lock();
+            if objects.stop {
+                return;
+            }
+            (objects.live.clone(), objects.graveyard.clone())
+        };
+        for object in live.iter().filter_map(Weak::upgrade) {
+            object.serve();
+        }
+        let over: Vec<_> = buried.into_iter().filter(|object| object.serve()).collect();
+        if !over.is_empty() {
+            let is_over = |object: &Arc<dyn Serve>| over.iter().any(|done| Arc::ptr_eq(done, object));
+            let freed: Vec<_> = {
+                let mut objects = shared.lock();
+                let (done, rest) = std::mem::take(&mut objects.graveyard).into_iter().partition(is_over);
+                objects.graveyard = rest;
+                done
+            };
+            freed.iter().for_each(|_| bell.disarm());
+            // Dropped here, outside the lock: the last holder of an object may drop a communicator.
+            drop((freed, over));
+        }
+        bell.await_demand(transport.host(), seen);
+    }
+}

@@ -1,0 +1,164 @@
+//! Memory that ranks share: allocated here, or another rank's mapped here.
+
+use std::any::Any;
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// A range of bytes that lives as long as somebody holds it, with an identity that is never reused.
+///
+/// Plain bytes: who may read or write which of them at what time is the business of the protocol
+/// above. A segment never moves.
+pub struct Segment {
+    id: u64,
+    base: NonNull<u8>,
+    len: usize,
+    home: Home,
+}
+
+enum Home {
+    /// Allocated by the global allocator.
+    Heap(std::alloc::Layout),
+    /// Somebody else's memory, alive as long as the value is held.
+    Foreign(#[allow(dead_code)] Arc<dyn Any + Send + Sync>),
+    /// A memfd mapped here: allocated by this process (with the descriptor, to give away), or imported.
+    Mapped(Option<rustix::fd::OwnedFd>),
+}
+
+// SAFETY: a segment is an address range with no thread affinity; access to its bytes goes through raw
+// pointers, whose users keep to the exchange protocol.
+unsafe impl Send for Segment {}
+// SAFETY: as above; the segment itself is immutable.
+unsafe impl Sync for Segment {}
+
+impl fmt::Debug for Segment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Segment({:#x}, {} bytes)", self.id, self.len)
+    }
+}
+
+/// Alignment of allocated segments: enough for a counter and for any element.
+pub const SEGMENT_ALIGN: usize = 4096;
+
+impl Segment {
+    /// Zeroed memory of this process that only its own threads can reach.
+    pub fn heap(len: usize) -> Option<Arc<Self>> {
+        let layout = std::alloc::Layout::from_size_align(len.max(1), SEGMENT_ALIGN).ok()?;
+        // SAFETY: the layout has a size of at least 1.
+        let base = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) })?;
+        Some(Arc::new(Self { id: fresh_id(), base, len, home: Home::Heap(layout) }))
+    }
+
+    /// Memory that somebody else owns.
+    ///
+    /// # Safety
+    /// `base` must be valid for reads and writes of `len` bytes as long as `keepalive` is held.
+    pub unsafe fn foreign(base: NonNull<u8>, len: usize, keepalive: Arc<dyn Any + Send + Sync>) -> Arc<Self> {
+        Arc::new(Self { id: fresh_id(), base, len, home: Home::Foreign(keepalive) })
+    }
+
+    /// First byte.
+    pub fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    /// Number of bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// True if it has no byte.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The identity, unique among all segments of all processes of a job.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+}
+
+mod mapped {
+    use super::*;
+    use crate::error::CommError;
+    use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+    use rustix::fs::{MemfdFlags, SealFlags};
+    use rustix::mm::{MapFlags, ProtFlags};
+
+    /// What a shared memfd must promise: nobody can shrink it under a reader (SIGBUS) any more.
+    const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+
+    impl Segment {
+        /// Zeroed memory that other processes can map. No file: nothing is left behind by a kill.
+        pub fn shared(len: usize) -> Result<Arc<Self>, CommError> {
+            let size = len.max(1).next_multiple_of(SEGMENT_ALIGN);
+            let fail = |what| move |errno| CommError::Memory { what, bytes: len, errno };
+            let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+            let fd = rustix::fs::memfd_create("halocline", flags).map_err(fail("create a memfd"))?;
+            rustix::fs::ftruncate(&fd, size as u64).map_err(fail("size a memfd"))?;
+            rustix::fs::fcntl_add_seals(&fd, SEALS).map_err(fail("seal a memfd"))?;
+            let base = map(fd.as_fd(), size).map_err(fail("map a memfd"))?;
+            Ok(Arc::new(Self { id: fresh_id(), base, len, home: Home::Mapped(Some(fd)) }))
+        }
+
+        /// Maps the memfd of another process, after checking that it is what was announced.
+        pub(crate) fn import(id: u64, len: usize, fd: OwnedFd) -> Result<Arc<Self>, CommError> {
+            let fail = |what| move |errno| CommError::Memory { what, bytes: len, errno };
+            let size = len.max(1).checked_next_multiple_of(SEGMENT_ALIGN).unwrap_or(usize::MAX);
+            let seals = rustix::fs::fcntl_get_seals(&fd).map_err(fail("read the seals of a memfd"))?;
+            let stat = rustix::fs::fstat(&fd).map_err(fail("inspect a memfd"))?;
+            if !seals.contains(SEALS) || stat.st_size as u64 != size as u64 {
+                return Err(CommError::BadSegment { announced: len, found: stat.st_size as u64 });
+            }
+            let base = map(fd.as_fd(), size).map_err(fail("map a peer's memfd"))?;
+            Ok(Arc::new(Self { id, base, len, home: Home::Mapped(None) }))
+        }
+
+        /// The descriptor by which another process can map it, if it has one.
+        pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+            match &self.home {
+                Home::Mapped(fd) => fd.as_ref().map(AsFd::as_fd),
+                _ => None,
+            }
+        }
+    }
+
+    fn map(fd: BorrowedFd<'_>, size: usize) -> rustix::io::Result<NonNull<u8>> {
+        let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
+        // SAFETY: a fresh mapping at an address of the kernel's choice touches no existing memory.
+        let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), size, prot, flags, fd, 0)? };
+        NonNull::new(base.cast()).ok_or(rustix::io::Errno::NOMEM)
+    }
+
+    pub(super) fn unmap(base: NonNull<u8>, len: usize) {
+        let size = len.max(1).next_multiple_of(SEGMENT_ALIGN);
+        // SAFETY: base and size are those of the mapping made in `map`, and the last holder is gone.
+        let unmapped = unsafe { rustix::mm::munmap(base.as_ptr().cast(), size) };
+        debug_assert!(unmapped.is_ok());
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        match &self.home {
+            // SAFETY: allocated in `heap` with this very layout, freed once.
+            Home::Heap(layout) => unsafe { std::alloc::dealloc(self.base.as_ptr(), *layout) },
+            Home::Foreign(_) => {}
+            Home::Mapped(_) => mapped::unmap(self.base, self.len),
+        }
+    }
+}
+
+/// Ids count from a random number of the process, so that those of different processes, and of a
+/// process whose id was reused, do not meet.
+fn fresh_id() -> u64 {
+    use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static NEXT: OnceLock<AtomicU64> = OnceLock::new();
+    NEXT.get_or_init(|| {
+        use std::hash::{BuildHasher, Hasher};
+        let random = std::hash::RandomState::new().build_hasher().finish();
+        AtomicU64::new(random & !0xffff_ffff)
+    })
+    .fetch_add(1, Ordering::Relaxed)
+}

@@ -1,0 +1,100 @@
+//! The job's control segment: one slot a rank, mapped by all ranks of the node.
+
+use crate::bell::Doorbell;
+use crate::error::CommError;
+use crate::segment::Segment;
+use rustix::fd::OwnedFd;
+use std::mem::{align_of, size_of};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A rank's part of the control segment, on cache lines of its own.
+#[repr(C, align(128))]
+pub(super) struct Slot {
+    /// How the rank is woken.
+    pub bell: Doorbell,
+    /// The rank's process id once it can be reached, 0 before.
+    pid: AtomicU32,
+    /// 1 once the rank has sent all that it ever will.
+    left: AtomicU32,
+}
+
+/// The first page is kept for the job as a whole.
+pub(super) const HEADER_BYTES: usize = 4096;
+
+const _: () = assert!(size_of::<Slot>() == 128 && align_of::<Slot>() <= HEADER_BYTES);
+
+impl Slot {
+    /// Announces that this process is the rank and can be reached.
+    pub(super) fn join(&self, pid: u32) {
+        self.pid.store(pid, Ordering::Release);
+    }
+
+    /// The process id of the rank, once it has joined.
+    pub(super) fn pid(&self) -> Option<u32> {
+        Some(self.pid.load(Ordering::Acquire)).filter(|&pid| pid != 0)
+    }
+
+    /// Whether the rank has sent all that it ever will.
+    pub(super) fn has_left(&self) -> bool {
+        self.left.load(Ordering::Acquire) != 0
+    }
+}
+
+/// The mapped control segment.
+pub(super) struct Control {
+    segment: Arc<Segment>,
+    ranks: usize,
+}
+
+impl Control {
+    /// Maps the segment of a job of `ranks` ranks.
+    pub(super) fn map(fd: OwnedFd, ranks: usize) -> Result<Self, CommError> {
+        let segment = Segment::import(0, super::Job::segment_bytes(ranks), fd)?;
+        Ok(Self { segment, ranks })
+    }
+
+    /// The slot of a rank.
+    pub(super) fn slot(&self, rank: usize) -> Option<&Slot> {
+        if rank >= self.ranks {
+            return None;
+        }
+        // SAFETY: `map` checked that the segment holds a slot for each of `ranks` ranks behind the
+        // header; it is page-aligned, zeroed at creation (a valid slot), and slots hold atomics only.
+        Some(unsafe {
+            let slots = self.segment.base().add(HEADER_BYTES).cast::<Slot>();
+            slots.add(rank).as_ref()
+        })
+    }
+
+    /// The bell of a rank that exists.
+    pub(super) fn bell(&self, rank: usize) -> &Doorbell {
+        assert!(rank < self.ranks, "rank {rank} of {}", self.ranks);
+        // SAFETY: as in `slot`.
+        unsafe { &self.segment.base().add(HEADER_BYTES).cast::<Slot>().add(rank).as_ref().bell }
+    }
+
+    /// Announces that a rank has sent all that it ever will.
+    pub(super) fn leave(&self, rank: usize) {
+        if let Some(slot) = self.slot(rank) {
+            slot.left.store(1, Ordering::Release);
+            self.header().fetch_add(1, Ordering::Release);
+        }
+    }
+
+    /// How many ranks have left.
+    pub(super) fn departures(&self) -> u32 {
+        self.header().load(Ordering::Acquire)
+    }
+
+    /// The first word of the header counts departures.
+    fn header(&self) -> &AtomicU32 {
+        // SAFETY: the segment is page-aligned, larger than a word, and this word is only used here.
+        unsafe { self.segment.base().cast::<AtomicU32>().as_ref() }
+    }
+
+    /// All slots.
+    pub(super) fn slots(&self) -> impl Iterator<Item = &Slot> {
+        (0..self.ranks).filter_map(|rank| self.slot(rank))
+    }
+}

@@ -1,0 +1,297 @@
+//! Ranks as processes of one node: messages over Unix sockets, memory in sealed memfds.
+//!
+//! `halocline launch` makes the job's control segment ([`Job`]) and starts the ranks, each of which
+//! joins by [`join`]. Sockets have abstract names and memory has no name at all, so that nothing is
+//! left behind however a process ends. One thread a process, asleep unless something happens, reads
+//! the sockets into the inbox and watches the other processes' lives.
+
+mod control;
+mod frame;
+mod job;
+mod socket;
+mod watch;
+
+pub use job::{Job, JobError, JoinedJob};
+
+use crate::bell::Doorbell;
+use crate::error::CommError;
+use crate::host::Host;
+use crate::inbox::{Inbox, Message, Tag};
+use crate::segment::Segment;
+use crate::transport::{PeerState, Transport};
+use control::Control;
+use rustix::event::EventfdFlags;
+use rustix::fd::OwnedFd;
+use socket::Outgoing;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How long a rank waits for the others to join.
+const JOIN_WITHIN: Duration = Duration::from_secs(60);
+
+/// How long a rank that leaves tries to hand its last messages to peers that do not read.
+const FLUSH_WITHIN: Duration = Duration::from_secs(5);
+
+/// The transport of this process in its job, `None` if it was not started as a rank of one. Waits
+/// until all ranks have joined.
+pub(crate) fn join(host: Arc<dyn Host>) -> Result<Option<Arc<dyn Transport>>, CommError> {
+    static JOINED: AtomicBool = AtomicBool::new(false);
+    if JOINED.load(Ordering::Acquire) {
+        return Err(CommError::JoinedTwice);
+    }
+    let Some(job) = Job::from_env()? else { return Ok(None) };
+    if JOINED.swap(true, Ordering::AcqRel) {
+        return Err(CommError::JoinedTwice);
+    }
+    Ok(Some(Arc::new(ShmTransport::join(job, host)?)))
+}
+
+/// One process's end. Dropping it sends what is still queued and tells the others.
+pub(crate) struct ShmTransport {
+    shared: Arc<Shared>,
+    watch: Option<JoinHandle<()>>,
+}
+
+/// What callers and the watch thread share.
+struct Shared {
+    rank: usize,
+    size: usize,
+    token: String,
+    control: Control,
+    host: Arc<dyn Host>,
+    inbox: Inbox,
+    /// [`PeerState`] of each rank as found by the watch thread.
+    states: Vec<AtomicU8>,
+    departures: AtomicU64,
+    stop: AtomicBool,
+    /// Wakes the watch thread.
+    nudge: OwnedFd,
+    epoll: OwnedFd,
+    outgoing: Mutex<HashMap<usize, Arc<Mutex<Outgoing>>>>,
+    imports: Mutex<HashMap<(usize, u64), Weak<Segment>>>,
+}
+
+impl ShmTransport {
+    fn join(job: JoinedJob, host: Arc<dyn Host>) -> Result<Self, CommError> {
+        let fail = |what| move |errno| CommError::System { what, errno };
+        let token = job.token.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let listener = socket::listen(&token, job.rank)?;
+        let nudge = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(fail("create an eventfd"))?;
+        let epoll = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC)
+            .map_err(fail("create an epoll"))?;
+        let shared = Arc::new(Shared {
+            rank: job.rank,
+            size: job.size,
+            token,
+            control: Control::map(job.control, job.size)?,
+            host,
+            inbox: Inbox::default(),
+            states: (0..job.size).map(|_| AtomicU8::new(PRESENT)).collect(),
+            departures: AtomicU64::new(0),
+            stop: AtomicBool::new(false),
+            nudge,
+            epoll,
+            outgoing: Mutex::default(),
+            imports: Mutex::default(),
+        });
+        shared.meet()?;
+        let watch = watch::Watch::new(Arc::clone(&shared), listener)?;
+        let thread = std::thread::Builder::new().name("halocline-watch".into());
+        let watch = thread.spawn(move || watch.run()).map_err(|error| CommError::System {
+            what: "start its thread",
+            errno: rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::AGAIN),
+        })?;
+        Ok(Self { shared, watch: Some(watch) })
+    }
+}
+
+const PRESENT: u8 = 0;
+const LEFT: u8 = 1;
+const DEAD: u8 = 2;
+
+impl Shared {
+    /// Says that this rank can be reached, and waits until all others say so.
+    fn meet(&self) -> Result<(), CommError> {
+        if let Some(slot) = self.control.slot(self.rank) {
+            slot.join(std::process::id());
+        }
+        self.ring_all();
+        let start = self.host.now();
+        loop {
+            let missing = || self.control.slots().position(|slot| slot.pid().is_none());
+            let Some(rank) = missing() else { return Ok(()) };
+            let waited = self.host.now().saturating_sub(start);
+            if waited >= JOIN_WITHIN {
+                return Err(CommError::NotJoined { rank, after: waited });
+            }
+            let left = JOIN_WITHIN.saturating_sub(waited);
+            self.own_bell().sleep(&*self.host, Some(left), || missing().is_none());
+        }
+    }
+
+    fn ring_all(&self) {
+        for slot in self.control.slots() {
+            slot.bell.changed(&*self.host);
+        }
+    }
+
+    fn own_bell(&self) -> &Doorbell {
+        self.control.bell(self.rank)
+    }
+
+    /// Records that a rank is gone and wakes whoever waits for it.
+    fn depart(&self, rank: usize, state: u8) {
+        self.states[rank].store(state, Ordering::Release);
+        self.departures.fetch_add(1, Ordering::Release);
+        self.own_bell().changed(&*self.host);
+        self.own_bell().demand(&*self.host);
+    }
+
+    fn nudge(&self) {
+        // Fails only when the counter is full, and then the thread is about to wake anyway.
+        let _ = rustix::io::write(&self.nudge, &1u64.to_ne_bytes());
+    }
+
+    /// The sending end to a peer, connected at first use.
+    fn outgoing(&self, to: usize) -> Result<Arc<Mutex<Outgoing>>, CommError> {
+        let mut outgoing = lock(&self.outgoing);
+        if let Some(known) = outgoing.get(&to) {
+            return Ok(Arc::clone(known));
+        }
+        let made = Arc::new(Mutex::new(Outgoing::connect(&self.token, self.rank, to)?));
+        outgoing.insert(to, Arc::clone(&made));
+        Ok(made)
+    }
+
+    /// Maps announced memory, unless it is mapped already.
+    fn import(&self, from: usize, announced: frame::Announced, fd: OwnedFd) -> Result<Arc<Segment>, CommError> {
+        let mut imports = lock(&self.imports);
+        let key = (from, announced.id);
+        if let Some(known) = imports.get(&key).and_then(Weak::upgrade) {
+            return Ok(known);
+        }
+        let len = usize::try_from(announced.len).unwrap_or(usize::MAX);
+        let segment = Segment::import(announced.id, len, fd)?;
+        imports.retain(|_, known| known.strong_count() > 0);
+        imports.insert(key, Arc::downgrade(&segment));
+        Ok(segment)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing that runs under these locks can leave the data half-changed.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Transport for ShmTransport {
+    fn name(&self) -> &'static str {
+        "shm"
+    }
+
+    fn rank(&self) -> usize {
+        self.shared.rank
+    }
+
+    fn size(&self) -> usize {
+        self.shared.size
+    }
+
+    fn post(&self, to: usize, tag: Tag, payload: Vec<u8>, segments: &[Arc<Segment>]) -> Result<(), CommError> {
+        let shared = &*self.shared;
+        if to >= shared.size {
+            return Err(CommError::NoSuchRank { rank: to, size: shared.size });
+        }
+        if to == shared.rank {
+            shared.inbox.push(Message { source: to, tag, payload, segments: segments.to_vec() });
+            shared.own_bell().changed(&*shared.host);
+            return Ok(());
+        }
+        if self.state(to) != PeerState::Present {
+            return Ok(());
+        }
+        let outgoing = shared.outgoing(to)?;
+        let mut outgoing = lock(&outgoing);
+        outgoing.push(tag, &payload, segments)?;
+        if !outgoing.flush() {
+            watch::await_writable(&shared.epoll, to, &mut outgoing)?;
+        }
+        Ok(())
+    }
+
+    fn inbox(&self) -> &Inbox {
+        &self.shared.inbox
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<Arc<Segment>, CommError> {
+        Segment::shared(bytes)
+    }
+
+    fn reach(&self, _peer: usize, segment: &Segment) -> Result<(), String> {
+        match segment.descriptor() {
+            Some(_) => Ok(()),
+            None => Err("its memory belongs to this process alone; allocate it as an `Array`".to_owned()),
+        }
+    }
+
+    fn bell(&self, rank: usize) -> Option<&Doorbell> {
+        self.shared.control.slot(rank).map(|slot| &slot.bell)
+    }
+
+    fn own_bell(&self) -> &Doorbell {
+        self.shared.own_bell()
+    }
+
+    fn state(&self, rank: usize) -> PeerState {
+        let shared = &*self.shared;
+        let Some(state) = shared.states.get(rank) else { return PeerState::Dead };
+        match state.load(Ordering::Acquire) {
+            LEFT => PeerState::Left,
+            DEAD => PeerState::Dead,
+            _ => {
+                if shared.control.slot(rank).is_some_and(control::Slot::has_left) {
+                    // It has sent its last; the watch thread reads that before it says so.
+                    shared.nudge();
+                }
+                PeerState::Present
+            }
+        }
+    }
+
+    fn departures(&self) -> u64 {
+        self.shared.departures.load(Ordering::Acquire) + u64::from(self.shared.control.departures())
+    }
+
+    fn host(&self) -> &dyn Host {
+        &*self.shared.host
+    }
+
+    fn neighbours_on_node(&self) -> usize {
+        self.shared.size
+    }
+}
+
+impl Drop for ShmTransport {
+    fn drop(&mut self) {
+        let shared = &*self.shared;
+        let peers: Vec<_> = lock(&shared.outgoing).values().cloned().collect();
+        let start = shared.host.now();
+        for peer in peers {
+            let left = FLUSH_WITHIN.saturating_sub(shared.host.now().saturating_sub(start));
+            lock(&peer).flush_within(left);
+        }
+        shared.control.leave(shared.rank);
+        shared.ring_all();
+        shared.stop.store(true, Ordering::Release);
+        shared.nudge();
+        if let Some(watch) = self.watch.take()
+            && watch.thread().id() != std::thread::current().id()
+        {
+            // A panic of the thread was printed when it happened.
+            let _ = watch.join();
+        }
+    }
+}

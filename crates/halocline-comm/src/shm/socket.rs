@@ -1,0 +1,223 @@
+//! Unix sockets between the ranks of a job: one connection for each direction of each pair that
+//! talks, made by the sender at its first message.
+
+use super::frame::{self, Announced, Decoder, Frame, MAX_SEGMENTS};
+use crate::error::CommError;
+use crate::inbox::Tag;
+use crate::segment::Segment;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::{Errno, IoSlice, IoSliceMut};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+};
+use std::collections::VecDeque;
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The first frame of a connection says who sends.
+const HELLO: Tag = Tag { operation: u64::MAX, round: u64::MAX };
+
+const READ_BYTES: usize = 64 * 1024;
+
+fn address(token: &str, rank: usize) -> Result<SocketAddrUnix, CommError> {
+    // Abstract: the name vanishes with the process, however it ends.
+    SocketAddrUnix::new_abstract_name(format!("halocline-{token}-{rank}").as_bytes())
+        .map_err(|errno| CommError::System { what: "name its socket", errno })
+}
+
+fn socket(flags: SocketFlags) -> Result<OwnedFd, CommError> {
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags | SocketFlags::CLOEXEC, None)
+        .map_err(|errno| CommError::System { what: "create a socket", errno })
+}
+
+/// The socket where the others reach this rank.
+pub(super) fn listen(token: &str, rank: usize) -> Result<OwnedFd, CommError> {
+    let listener = socket(SocketFlags::NONBLOCK)?;
+    let fail = |what| move |errno| CommError::System { what, errno };
+    rustix::net::bind(&listener, &address(token, rank)?).map_err(fail("bind its socket"))?;
+    rustix::net::listen(&listener, 4096).map_err(fail("listen on its socket"))?;
+    Ok(listener)
+}
+
+/// The sending end of a connection, with what the socket has not taken yet.
+pub(super) struct Outgoing {
+    socket: OwnedFd,
+    queue: VecDeque<Unsent>,
+    /// Whether the watch thread was asked to go on when the socket takes more.
+    pub(super) awaited: bool,
+}
+
+struct Unsent {
+    bytes: Vec<u8>,
+    sent: usize,
+    /// Memory whose descriptors go with the first byte.
+    segments: Vec<Arc<Segment>>,
+}
+
+impl Outgoing {
+    /// Connects to a rank and says who we are.
+    pub(super) fn connect(token: &str, me: usize, to: usize) -> Result<Self, CommError> {
+        let socket = socket(SocketFlags::empty())?;
+        let mut outgoing = Self { socket, queue: VecDeque::new(), awaited: false };
+        match rustix::net::connect(&outgoing.socket, &address(token, to)?) {
+            Ok(()) => outgoing.push(HELLO, &hello(token, me), &[])?,
+            // Nobody listens any more: the rank is gone, which its waiters learn elsewhere.
+            Err(Errno::CONNREFUSED) => {}
+            Err(errno) => return Err(CommError::System { what: "connect to a peer's socket", errno }),
+        }
+        Ok(outgoing)
+    }
+
+    /// Queues a message.
+    pub(super) fn push(&mut self, tag: Tag, payload: &[u8], segments: &[Arc<Segment>]) -> Result<(), CommError> {
+        if segments.len() > MAX_SEGMENTS {
+            return Err(CommError::System { what: "send that many segments at once", errno: Errno::TOOBIG });
+        }
+        let announced: Vec<_> =
+            segments.iter().map(|s| Announced { id: s.id(), len: s.len() as u64 }).collect();
+        let bytes = frame::encode(tag, &announced, payload);
+        self.queue.push_back(Unsent { bytes, sent: 0, segments: segments.to_vec() });
+        Ok(())
+    }
+
+    /// Writes what the socket takes. True once nothing is left.
+    pub(super) fn flush(&mut self) -> bool {
+        while let Some(unsent) = self.queue.front_mut() {
+            match unsent.write(self.socket.as_fd()) {
+                Ok(()) if unsent.sent == unsent.bytes.len() => {
+                    self.queue.pop_front();
+                }
+                Ok(()) | Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return false,
+                // The receiver is gone; whoever waits for its answer learns so from its state.
+                Err(_) => self.queue.clear(),
+            }
+        }
+        true
+    }
+
+    /// As [`Outgoing::flush`], waiting for the receiver to read, but not longer than given.
+    pub(super) fn flush_within(&mut self, limit: Duration) {
+        while !self.flush() {
+            let timeout = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: limit.subsec_nanos().into() };
+            let mut poll = [PollFd::new(&self.socket, PollFlags::OUT)];
+            match rustix::event::poll(&mut poll, Some(&timeout)) {
+                Ok(0) => return tracing::warn!("a peer does not read; messages to it are lost"),
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+impl AsFd for Outgoing {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Unsent {
+    fn write(&mut self, socket: BorrowedFd<'_>) -> rustix::io::Result<()> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_SEGMENTS))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        let fds: Vec<_> = self.segments.iter().filter_map(|segment| segment.descriptor()).collect();
+        if self.sent == 0 && !fds.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(&fds)) {
+            return Err(Errno::TOOBIG);
+        }
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        self.sent +=
+            rustix::net::sendmsg(socket, &[IoSlice::new(&self.bytes[self.sent..])], &mut ancillary, flags)?;
+        Ok(())
+    }
+}
+
+fn hello(token: &str, me: usize) -> Vec<u8> {
+    let mut hello = (me as u64).to_le_bytes().to_vec();
+    hello.extend_from_slice(token.as_bytes());
+    hello
+}
+
+/// The receiving end of a connection.
+pub(super) struct Incoming {
+    socket: OwnedFd,
+    decoder: Decoder,
+    descriptors: VecDeque<OwnedFd>,
+    /// The sender, known from its first frame.
+    pub(super) peer: Option<usize>,
+}
+
+/// What reading a connection led to.
+pub(super) enum Read {
+    /// All that was there was read; more may come.
+    Open,
+    /// The sender has closed it.
+    Closed,
+}
+
+impl Incoming {
+    pub(super) fn new(socket: OwnedFd) -> Self {
+        Self { socket, decoder: Decoder::default(), descriptors: VecDeque::new(), peer: None }
+    }
+
+    /// The process at the other end, as the kernel knows it.
+    pub(super) fn credentials(&self) -> rustix::io::Result<rustix::net::UCred> {
+        rustix::net::sockopt::socket_peercred(&self.socket)
+    }
+
+    /// Reads what is there and hands each frame, with its descriptors, to `deliver`. An error text
+    /// means that the connection is of no more use.
+    pub(super) fn read(
+        &mut self,
+        mut deliver: impl FnMut(&mut Option<usize>, Frame, Vec<OwnedFd>) -> Result<(), String>,
+    ) -> Result<Read, String> {
+        let mut buffer = vec![0; READ_BYTES];
+        loop {
+            let count = match self.receive(&mut buffer) {
+                Ok(0) | Err(Errno::CONNRESET) => return Ok(Read::Closed),
+                Ok(count) => count,
+                Err(Errno::AGAIN) => return Ok(Read::Open),
+                Err(Errno::INTR) => continue,
+                Err(errno) => return Err(errno.to_string()),
+            };
+            self.decoder.feed(&buffer[..count]);
+            while let Some(frame) = self.decoder.next().map_err(|error| error.to_string())? {
+                let count = frame.segments.len();
+                if count > self.descriptors.len() {
+                    return Err(format!("{count} segments announced, {} came", self.descriptors.len()));
+                }
+                let fds = self.descriptors.drain(..count).collect();
+                deliver(&mut self.peer, frame, fds)?;
+            }
+        }
+    }
+
+    fn receive(&mut self, buffer: &mut [u8]) -> rustix::io::Result<usize> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(253))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+        let received =
+            rustix::net::recvmsg(&self.socket, &mut [IoSliceMut::new(buffer)], &mut ancillary, flags)?;
+        for message in ancillary.drain() {
+            if let RecvAncillaryMessage::ScmRights(fds) = message {
+                self.descriptors.extend(fds);
+            }
+        }
+        Ok(received.bytes)
+    }
+}
+
+impl AsFd for Incoming {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Whether a frame is the right first one; gives the rank that it claims.
+pub(super) fn check_hello(frame: &Frame, token: &str) -> Option<usize> {
+    let (rank, theirs) = frame.payload.split_first_chunk::<8>()?;
+    let is_hello = frame.tag == HELLO && frame.segments.is_empty() && theirs == token.as_bytes();
+    is_hello.then(|| usize::try_from(u64::from_le_bytes(*rank)).ok()).flatten()
+}

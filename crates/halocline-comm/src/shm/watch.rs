@@ -1,0 +1,214 @@
+//! The thread that reads this rank's sockets into its inbox and watches the other processes' lives.
+
+use super::frame::Frame;
+use super::socket::{self, Incoming, Outgoing, Read};
+use super::{DEAD, LEFT, PRESENT, Shared, lock};
+use crate::error::CommError;
+use crate::inbox::Message;
+use rustix::event::epoll::{self, Event, EventData, EventFlags};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::SocketFlags;
+use rustix::process::{Pid, PidfdFlags};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// What an event is about: a kind in the upper half, a rank or a connection's number in the lower.
+const LISTENER: u64 = 1 << 32;
+const NUDGE: u64 = 2 << 32;
+const LIFE: u64 = 3 << 32;
+const INCOMING: u64 = 4 << 32;
+const OUTGOING: u64 = 5 << 32;
+const NUMBER: u64 = (1 << 32) - 1;
+
+pub(super) struct Watch {
+    shared: Arc<Shared>,
+    listener: OwnedFd,
+    incoming: HashMap<u64, Incoming>,
+    accepted: u64,
+    /// Readable once the process is dead.
+    lives: HashMap<usize, OwnedFd>,
+}
+
+/// Asks the watch thread to go on writing once the socket takes more.
+pub(super) fn await_writable(epoll: &OwnedFd, to: usize, outgoing: &mut Outgoing) -> Result<(), CommError> {
+    if !outgoing.awaited {
+        add(epoll, outgoing.as_fd(), OUTGOING | to as u64, EventFlags::OUT)?;
+        outgoing.awaited = true;
+    }
+    Ok(())
+}
+
+fn add(epoll: &OwnedFd, fd: BorrowedFd<'_>, what: u64, flags: EventFlags) -> Result<(), CommError> {
+    epoll::add(epoll, fd, EventData::new_u64(what), flags)
+        .map_err(|errno| CommError::System { what: "watch a descriptor", errno })
+}
+
+impl Watch {
+    /// Takes up the watch over all other ranks, which have joined.
+    pub(super) fn new(shared: Arc<Shared>, listener: OwnedFd) -> Result<Self, CommError> {
+        add(&shared.epoll, listener.as_fd(), LISTENER, EventFlags::IN)?;
+        add(&shared.epoll, shared.nudge.as_fd(), NUDGE, EventFlags::IN)?;
+        let mut lives = HashMap::new();
+        for (rank, slot) in shared.control.slots().enumerate().filter(|(rank, _)| *rank != shared.rank) {
+            let pid = slot.pid().and_then(|pid| Pid::from_raw(pid as i32));
+            match pid.map(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty())) {
+                Some(Ok(life)) => {
+                    add(&shared.epoll, life.as_fd(), LIFE | rank as u64, EventFlags::IN)?;
+                    lives.insert(rank, life);
+                }
+                None | Some(Err(Errno::SRCH)) => shared.depart(rank, DEAD),
+                Some(Err(errno)) => return Err(CommError::System { what: "watch a peer's process", errno }),
+            }
+        }
+        Ok(Self { shared, listener, incoming: HashMap::new(), accepted: 0, lives })
+    }
+
+    /// Runs until the transport is dropped.
+    pub(super) fn run(mut self) {
+        let mut events: Vec<Event> = Vec::with_capacity(64);
+        while !self.shared.stop.load(Ordering::Acquire) {
+            events.clear();
+            match epoll::wait(&self.shared.epoll, rustix::buffer::spare_capacity(&mut events), None) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return tracing::error!(%error, "the shm transport lost its epoll"),
+            }
+            for event in &events {
+                let what = event.data.u64();
+                self.handle(what & !NUMBER, what & NUMBER);
+            }
+        }
+    }
+
+    fn handle(&mut self, kind: u64, number: u64) {
+        match kind {
+            LISTENER => self.accept(),
+            NUDGE => self.nudged(),
+            LIFE => self.died(number as usize),
+            INCOMING => self.read(number),
+            OUTGOING => self.write(number as usize),
+            _ => {}
+        }
+    }
+
+    fn accept(&mut self) {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        while let Ok(socket) = rustix::net::accept_with(&self.listener, flags) {
+            let connection = Incoming::new(socket);
+            self.accepted = (self.accepted + 1) & NUMBER;
+            match add(&self.shared.epoll, connection.as_fd(), INCOMING | self.accepted, EventFlags::IN) {
+                Ok(()) => {
+                    self.incoming.insert(self.accepted, connection);
+                }
+                Err(error) => tracing::error!(%error, "a connection was refused"),
+            }
+        }
+    }
+
+    fn read(&mut self, number: u64) {
+        let Some(connection) = self.incoming.get_mut(&number) else { return };
+        let credentials = connection.credentials();
+        let shared = &*self.shared;
+        let outcome = connection.read(|peer, frame, fds| match *peer {
+            Some(from) => {
+                deliver(shared, from, frame, fds);
+                Ok(())
+            }
+            None => {
+                *peer = Some(greet(shared, &frame, credentials)?);
+                Ok(())
+            }
+        });
+        match outcome {
+            Ok(Read::Open) => return,
+            Ok(Read::Closed) => {}
+            Err(why) => tracing::warn!("rank {}: a connection was dropped: {why}", shared.rank),
+        }
+        // Closing the descriptor takes it out of the epoll.
+        self.incoming.remove(&number);
+    }
+
+    fn write(&mut self, to: usize) {
+        let Some(outgoing) = lock(&self.shared.outgoing).get(&to).cloned() else { return };
+        let mut outgoing = lock(&outgoing);
+        if outgoing.flush() {
+            outgoing.awaited = false;
+            let removed = epoll::delete(&self.shared.epoll, outgoing.as_fd());
+            debug_assert!(removed.is_ok());
+        }
+    }
+
+    /// Reads everything that was sent to this rank up to now.
+    fn drain(&mut self) {
+        self.accept();
+        let numbers: Vec<u64> = self.incoming.keys().copied().collect();
+        numbers.into_iter().for_each(|number| self.read(number));
+    }
+
+    /// Somebody saw that a rank has left: whatever it sent is in our sockets by now.
+    fn nudged(&mut self) {
+        let mut count = [0; 8];
+        // Empty when two nudges were taken as one.
+        let _ = rustix::io::read(&self.shared.nudge, &mut count);
+        let left = |shared: &Shared| -> Vec<usize> {
+            let slots = shared.control.slots().enumerate();
+            let gone = slots.filter(|(rank, slot)| *rank != shared.rank && slot.has_left());
+            gone.map(|(rank, _)| rank).filter(|&rank| shared.is_present(rank)).collect()
+        };
+        let ranks = left(&self.shared);
+        if !ranks.is_empty() {
+            self.drain();
+            ranks.into_iter().for_each(|rank| self.shared.depart(rank, LEFT));
+        }
+    }
+
+    fn died(&mut self, rank: usize) {
+        // Its life stays readable: closing it takes it out of the epoll.
+        self.lives.remove(&rank);
+        if self.shared.is_present(rank) {
+            self.drain();
+            let left = self.shared.control.slot(rank).is_some_and(super::control::Slot::has_left);
+            self.shared.depart(rank, if left { LEFT } else { DEAD });
+        }
+    }
+}
+
+impl Shared {
+    fn is_present(&self, rank: usize) -> bool {
+        self.states.get(rank).is_some_and(|state| state.load(Ordering::Acquire) == PRESENT)
+    }
+}
+
+/// Lets in only ranks of this job, run by this user.
+fn greet(
+    shared: &Shared,
+    frame: &Frame,
+    credentials: rustix::io::Result<rustix::net::UCred>,
+) -> Result<usize, String> {
+    let who = credentials.map_err(|errno| format!("its process is unknown: {errno}"))?;
+    let rank = socket::check_hello(frame, &shared.token).ok_or("it is no rank of this job")?;
+    let expected = shared.control.slot(rank).and_then(super::control::Slot::pid);
+    let pid = who.pid.as_raw_nonzero().get() as u32;
+    if who.uid != rustix::process::geteuid() || expected != Some(pid) {
+        return Err(format!("process {pid} says that it is rank {rank}, but that is process {expected:?}"));
+    }
+    Ok(rank)
+}
+
+/// Puts a message into the inbox. Memory that cannot be mapped is left out, with all that follows it:
+/// the operation that misses it reports that.
+fn deliver(shared: &Shared, from: usize, frame: Frame, fds: Vec<OwnedFd>) {
+    let mut segments = Vec::with_capacity(fds.len());
+    for (announced, fd) in frame.segments.into_iter().zip(fds) {
+        match shared.import(from, announced, fd) {
+            Ok(segment) => segments.push(segment),
+            Err(error) => {
+                tracing::error!("rank {}: memory of rank {from}: {error}", shared.rank);
+                break;
+            }
+        }
+    }
+    shared.inbox.push(Message { source: from, tag: frame.tag, payload: frame.payload, segments });
+    shared.own_bell().changed(&*shared.host);
+}

@@ -1,0 +1,125 @@
+//! Ranks as threads of one process: every memory is in reach.
+
+use crate::bell::Doorbell;
+use crate::error::CommError;
+use crate::host::Host;
+use crate::inbox::{Inbox, Message, Tag};
+use crate::segment::Segment;
+use crate::transport::{PeerState, Transport};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// What the ranks of one group share.
+struct Hub {
+    seats: Vec<Seat>,
+    departures: AtomicU64,
+    host: Arc<dyn Host>,
+}
+
+#[derive(Default)]
+struct Seat {
+    bell: Line,
+    inbox: Inbox,
+    /// The rank's communicator was dropped; it sends nothing any more.
+    left: AtomicBool,
+    /// It was dropped by a panic.
+    panicked: AtomicBool,
+}
+
+/// A doorbell on cache lines of its own.
+#[derive(Default)]
+#[repr(align(128))]
+struct Line(Doorbell);
+
+/// One rank's end. Dropping it tells the others that this rank has left.
+pub(crate) struct ThreadTransport {
+    hub: Arc<Hub>,
+    rank: usize,
+}
+
+impl ThreadTransport {
+    /// The ends of a new group of `size` ranks.
+    pub(crate) fn group(size: usize, host: Arc<dyn Host>) -> Vec<Self> {
+        let seats = (0..size).map(|_| Seat::default()).collect();
+        let hub = Arc::new(Hub { seats, departures: AtomicU64::new(0), host });
+        (0..size).map(|rank| Self { hub: Arc::clone(&hub), rank }).collect()
+    }
+}
+
+impl Transport for ThreadTransport {
+    fn name(&self) -> &'static str {
+        "thread"
+    }
+
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        self.hub.seats.len()
+    }
+
+    fn post(&self, to: usize, tag: Tag, payload: Vec<u8>, segments: &[Arc<Segment>]) -> Result<(), CommError> {
+        let Some(seat) = self.hub.seats.get(to) else {
+            return Err(CommError::NoSuchRank { rank: to, size: self.size() });
+        };
+        if !seat.left.load(Ordering::Acquire) {
+            seat.inbox.push(Message { source: self.rank, tag, payload, segments: segments.to_vec() });
+            seat.bell.0.changed(self.host());
+        }
+        Ok(())
+    }
+
+    fn inbox(&self) -> &Inbox {
+        &self.hub.seats[self.rank].inbox
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<Arc<Segment>, CommError> {
+        Segment::heap(bytes).ok_or(CommError::OutOfMemory(bytes))
+    }
+
+    fn reach(&self, _peer: usize, _segment: &Segment) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn bell(&self, rank: usize) -> Option<&Doorbell> {
+        self.hub.seats.get(rank).map(|seat| &seat.bell.0)
+    }
+
+    fn own_bell(&self) -> &Doorbell {
+        &self.hub.seats[self.rank].bell.0
+    }
+
+    fn state(&self, rank: usize) -> PeerState {
+        match self.hub.seats.get(rank) {
+            Some(seat) if seat.left.load(Ordering::Acquire) => {
+                if seat.panicked.load(Ordering::Relaxed) { PeerState::Dead } else { PeerState::Left }
+            }
+            _ => PeerState::Present,
+        }
+    }
+
+    fn departures(&self) -> u64 {
+        self.hub.departures.load(Ordering::Acquire)
+    }
+
+    fn host(&self) -> &dyn Host {
+        &*self.hub.host
+    }
+
+    fn neighbours_on_node(&self) -> usize {
+        self.size()
+    }
+}
+
+impl Drop for ThreadTransport {
+    fn drop(&mut self) {
+        let seat = &self.hub.seats[self.rank];
+        seat.panicked.store(std::thread::panicking(), Ordering::Relaxed);
+        seat.left.store(true, Ordering::Release);
+        self.hub.departures.fetch_add(1, Ordering::Release);
+        for other in &self.hub.seats {
+            other.bell.0.changed(self.host());
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! What a transport gives to the floors above: messages, memory that peers can reach, and news of
+//! ranks that are gone. Nothing above asks a transport for its name.
+
+use crate::bell::Doorbell;
+use crate::error::CommError;
+use crate::host::Host;
+use crate::inbox::{Inbox, Tag};
+use crate::segment::Segment;
+use std::sync::Arc;
+
+/// Whether a rank still takes part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PeerState {
+    /// It may still send.
+    Present,
+    /// It gave up its communicator; all that it had sent is in the inbox.
+    Left,
+    /// Its process or thread has ended; all that it had sent is in the inbox.
+    Dead,
+}
+
+/// One rank's end of a transport.
+pub trait Transport: Send + Sync {
+    /// How users call it: `thread`, `shm`.
+    fn name(&self) -> &'static str;
+
+    /// This rank.
+    fn rank(&self) -> usize;
+
+    /// Number of ranks.
+    fn size(&self) -> usize;
+
+    /// Hands over a message and returns without waiting for the receiver. Messages of one sender to
+    /// one receiver arrive in order. A receiver that is gone is no error here: waiting for its
+    /// answer is.
+    ///
+    /// `segments` must be such that [`Transport::reach`] said yes for the receiver.
+    fn post(&self, to: usize, tag: Tag, payload: Vec<u8>, segments: &[Arc<Segment>]) -> Result<(), CommError>;
+
+    /// What has arrived.
+    fn inbox(&self) -> &Inbox;
+
+    /// Zeroed memory that as many peers as possible can reach.
+    fn allocate(&self, bytes: usize) -> Result<Arc<Segment>, CommError>;
+
+    /// Whether `peer` can read and write this segment of ours, or why not.
+    fn reach(&self, peer: usize, segment: &Segment) -> Result<(), String>;
+
+    /// The bell of a rank whose memory this rank shares, its own included; `None` for a rank that is
+    /// reached by messages alone.
+    fn bell(&self, rank: usize) -> Option<&Doorbell>;
+
+    /// This rank's own bell.
+    fn own_bell(&self) -> &Doorbell;
+
+    /// Whether a rank still takes part. Cheap: no system call unless something has changed.
+    fn state(&self, rank: usize) -> PeerState;
+
+    /// Changes whenever a rank leaves or dies. One load: cheap enough for every exchange.
+    fn departures(&self) -> u64;
+
+    /// Clock, park and wake.
+    fn host(&self) -> &dyn Host;
+
+    /// Ranks that share this machine's cores with this one, itself included.
+    fn neighbours_on_node(&self) -> usize;
+}

@@ -1,0 +1,96 @@
+//! How a host thread waits: a short spin, then sleep, with a word of warning when it takes long.
+
+use crate::transport::Transport;
+use std::time::Duration;
+
+/// After how long without progress a wait warns whom it waits for.
+pub const WARN_AFTER: Duration = Duration::from_secs(30);
+
+/// How long to spin, when to give up.
+#[derive(Debug, Clone, Copy)]
+pub struct Patience {
+    /// Time spent looking before the first sleep.
+    pub spin: Duration,
+    /// When a wait fails, counted from its beginning. `None`: never.
+    pub deadline: Option<Duration>,
+}
+
+/// A wait that takes long.
+#[derive(Debug, Clone, Copy)]
+pub enum Late {
+    /// Another [`WARN_AFTER`] has passed; in all that long.
+    Warn(Duration),
+    /// The deadline has passed.
+    Deadline(Duration),
+}
+
+/// Looks at the counters between two looks at the clock.
+const LOOKS: u32 = 64;
+
+impl Patience {
+    /// What suits the machine: a peer on a core of its own answers within the spin; where ranks share
+    /// cores, spinning only keeps the peer from running.
+    pub fn of(transport: &dyn Transport) -> Self {
+        let cores = cores();
+        let spin = if transport.neighbours_on_node() <= cores { 50 } else { 0 };
+        Self { spin: Duration::from_micros(spin), deadline: None }
+    }
+
+    /// Waits until `poll` gives something; `late` may end the wait, too. `before_sleep` is called once
+    /// before each sleep. Every change that `poll` waits for must ring the rank's bell.
+    pub fn wait<T>(
+        &self,
+        transport: &dyn Transport,
+        mut poll: impl FnMut() -> Option<T>,
+        mut before_sleep: impl FnMut(),
+        mut late: impl FnMut(Late) -> Option<T>,
+    ) -> T {
+        if let Some(found) = poll() {
+            return found;
+        }
+        let host = transport.host();
+        let start = host.now();
+        let mut warn_at = WARN_AFTER;
+        loop {
+            let mut waited = host.now().saturating_sub(start);
+            while waited < self.spin {
+                for _ in 0..LOOKS {
+                    if let Some(found) = poll() {
+                        return found;
+                    }
+                    host.pause();
+                }
+                waited = host.now().saturating_sub(start);
+            }
+            if let Some(deadline) = self.deadline
+                && waited >= deadline
+                && let Some(end) = late(Late::Deadline(waited))
+            {
+                return end;
+            }
+            if waited >= warn_at {
+                warn_at = waited + WARN_AFTER;
+                if let Some(end) = late(Late::Warn(waited)) {
+                    return end;
+                }
+            }
+            before_sleep();
+            let until = self.deadline.map_or(warn_at, |deadline| deadline.min(warn_at));
+            let mut found = None;
+            transport.own_bell().sleep(host, Some(until.saturating_sub(waited)), || {
+                found = poll();
+                found.is_some()
+            });
+            if let Some(found) = found.or_else(&mut poll) {
+                return found;
+            }
+        }
+    }
+}
+
+/// Cores that this process may run on, asked once.
+fn cores() -> usize {
+    use std::sync::OnceLock;
+    static CORES: OnceLock<usize> = OnceLock::new();
+    *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
+}
