@@ -89,10 +89,277 @@ pub enum LayoutError {
     },
 }
 
-/// A decomposition, halo or set of domains that is no pattern.
+/// A grid, decomposition, halo or set of transfers that is no pattern.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PatternError {
+    /// Unstructured domains that do not fit, in themselves or together.
+    #[error(transparent)]
+    Unstructured(#[from] crate::UnstructuredError),
+    /// A mesh that is none, or a partition that is not of it.
+    #[error(transparent)]
+    Mesh(#[from] crate::MeshError),
+    /// A partition that cannot be made.
+    #[error(transparent)]
+    Partition(#[from] crate::PartitionError),
+    /// The grid has no axes or too many.
+    #[error("a grid of {0} axes; grids have 1 to 4")]
+    GridAxes(usize),
+    /// An axis of the grid without cells.
+    #[error("axis {axis} of the grid has 0 cells; every axis has at least 1")]
+    EmptyAxis {
+        /// The axis.
+        axis: usize,
+    },
+    /// More cells than can be numbered.
+    #[error("a grid of {extents:?} has more cells than 2^60")]
+    GridTooLarge {
+        /// Cells along each axis.
+        extents: Vec<usize>,
+    },
+    /// A list that needs one entry for each axis has another length.
+    #[error("{given} {what} for a grid of {axes} axes; give one for each axis")]
+    AxisCount {
+        /// What was given.
+        what: &'static str,
+        /// How many.
+        given: usize,
+        /// Axes of the grid.
+        axes: usize,
+    },
+    /// A number that must be at least 1.
+    #[error("a decomposition with 0 {what}; give at least 1")]
+    Zero {
+        /// What there is none of.
+        what: &'static str,
+    },
+    /// Too many domains to decompose by number.
+    #[error("{ranks} ranks of {domains_per_rank} domains each are more than {most} domains")]
+    TooManyDomains {
+        /// Ranks given.
+        ranks: usize,
+        /// Domains of each rank.
+        domains_per_rank: usize,
+        /// Most domains.
+        most: usize,
+    },
+    /// Some rank would have no cell.
+    #[error(
+        "{ranks} ranks of {domains_per_rank} domains each, but the grid of {extents:?} has only {cells} cells; \
+         every domain needs one"
+    )]
+    MoreRanksThanCells {
+        /// Ranks given.
+        ranks: usize,
+        /// Domains of each rank.
+        domains_per_rank: usize,
+        /// Cells along each axis.
+        extents: Vec<usize>,
+        /// Cells of the grid.
+        cells: usize,
+    },
+    /// The number of domains does not factor into blocks that the axes can hold.
+    #[error(
+        "{domains} domains cannot be blocks of a grid of {extents:?}: no factors of {domains} fit the axes; \
+         {}",
+        would_fit(.fitting, .ranks)
+    )]
+    NoFactors {
+        /// Domains wanted.
+        domains: usize,
+        /// Cells along each axis.
+        extents: Vec<usize>,
+        /// Ranks given.
+        ranks: usize,
+        /// The nearest smaller and larger numbers of ranks that fit, as far as they were found.
+        fitting: Vec<usize>,
+    },
+    /// A number of blocks that an axis cannot have.
+    #[error("{blocks} blocks along axis {axis}, which has {cells} cells; it can have 1 to {cells} blocks")]
+    BlocksOnAxis {
+        /// The axis.
+        axis: usize,
+        /// Blocks wanted along it.
+        blocks: usize,
+        /// Cells along it.
+        cells: usize,
+    },
+    /// The decomposition was made for another number of ranks.
+    #[error(
+        "a decomposition into {blocks:?} = {count} blocks does not match {ranks} ranks with \
+         {domains_per_rank} domains each, which own {domains}"
+    )]
+    BlocksForRanks {
+        /// Blocks along each axis.
+        blocks: Vec<usize>,
+        /// Blocks in all.
+        count: usize,
+        /// Ranks given.
+        ranks: usize,
+        /// Domains of each rank.
+        domains_per_rank: usize,
+        /// Domains in all.
+        domains: usize,
+    },
+    /// A cut outside its axis or out of order.
+    #[error(
+        "a cut of axis {axis} at cell {cut}: cuts must ascend and leave no block empty, this one must be \
+         above {after} and below {cells}"
+    )]
+    Cut {
+        /// The axis.
+        axis: usize,
+        /// The cut at fault.
+        cut: usize,
+        /// The cut before, or 0.
+        after: usize,
+        /// Cells along the axis.
+        cells: usize,
+    },
+    /// A box of a rank that there is not.
+    #[error("box {number} belongs to rank {rank}, but there are {ranks} ranks, numbered from 0")]
+    BoxRank {
+        /// Position of the box in the list.
+        number: usize,
+        /// Its rank.
+        rank: usize,
+        /// Number of ranks.
+        ranks: usize,
+    },
+    /// An empty box, or one that reaches out of the grid.
+    #[error(
+        "box {number} has {extent} cells from cell {first} along axis {axis}, where the grid has {cells}; \
+         a box has at least 1 and lies inside the grid"
+    )]
+    BoxOutside {
+        /// Position of the box in the list.
+        number: usize,
+        /// The axis.
+        axis: usize,
+        /// First cell of the box along it.
+        first: usize,
+        /// Cells of the box along it.
+        extent: usize,
+        /// Cells of the grid along it.
+        cells: usize,
+    },
+    /// A cell in two boxes.
+    #[error("boxes {one} and {other} both own cell {cell:?}; boxes must be disjoint")]
+    BoxesOverlap {
+        /// Position of the first box in the list.
+        one: usize,
+        /// Position of the second box.
+        other: usize,
+        /// Lowest cell that they share.
+        cell: Vec<i64>,
+    },
+    /// A cell in no box.
+    #[error("cell {cell:?} is in none of the {boxes} boxes; boxes must cover the grid")]
+    CellInNoBox {
+        /// The first such cell.
+        cell: Vec<i64>,
+        /// Number of boxes.
+        boxes: usize,
+    },
+    /// A rank that the decomposition does not have.
+    #[error("rank {rank} of a decomposition for {ranks} ranks, numbered from 0")]
+    NoSuchRank {
+        /// Rank given.
+        rank: usize,
+        /// Ranks of the decomposition.
+        ranks: usize,
+    },
+    /// A domain with its halo would have more cells than can be numbered.
+    #[error("domain {domain} of {owned:?} cells with halo widths {widths:?} has more cells than 2^60")]
+    HaloTooLarge {
+        /// The domain.
+        domain: u64,
+        /// Its owned cells along each axis.
+        owned: Vec<usize>,
+        /// Halo widths, low and high, along each axis.
+        widths: Vec<(usize, usize)>,
+    },
+    /// A halo that wraps absurdly often.
+    #[error(
+        "halo widths {widths:?} around domain {domain} reach more than {most} domains, counting each \
+         repetition over a periodic seam; use narrower halos or larger domains"
+    )]
+    TooManyPieces {
+        /// The domain.
+        domain: u64,
+        /// Halo widths, low and high, along each axis.
+        widths: Vec<(usize, usize)>,
+        /// Most domains that a halo may reach.
+        most: usize,
+    },
+    /// The domains of a pattern are not in order.
+    #[error("domain {domain} comes after a domain of the same or a higher number; list them ascending")]
+    DomainOrder {
+        /// The domain out of order.
+        domain: u64,
+    },
+    /// A transfer with a domain that this rank does not have.
+    #[error(
+        "the transfer from domain {from} to domain {to} needs domain {missing}, which is not on this rank"
+    )]
+    UnknownDomain {
+        /// The domain that sends.
+        from: u64,
+        /// The domain that receives.
+        to: u64,
+        /// The one of them that should be here.
+        missing: u64,
+    },
+    /// Source and target of a transfer differ in shape.
+    #[error(
+        "the transfer from domain {from} to domain {to} takes {source_cells} and fills {target_cells}; \
+         they must be as many, in the same order"
+    )]
+    UnequalCells {
+        /// The domain that sends.
+        from: u64,
+        /// The domain that receives.
+        to: u64,
+        /// What is sent.
+        source_cells: String,
+        /// What is filled.
+        target_cells: String,
+    },
+    /// Cells that cannot be cells of their domain: a box in an unstructured domain, or with another
+    /// number of axes, or empty; runs in a regular domain.
+    #[error("{cells} cannot be cells of domain {domain}, which is {shape}")]
+    WrongCells {
+        /// The domain.
+        domain: u64,
+        /// The cells.
+        cells: String,
+        /// What the domain is.
+        shape: String,
+    },
+    /// Cells that the domain does not have.
+    #[error("cell {cell} is not in domain {domain} or its halo")]
+    OutsideDomain {
+        /// The domain.
+        domain: u64,
+        /// The cell, in the domain's own numbering.
+        cell: String,
+    },
+    /// A cell is sent that is not owned.
+    #[error("cell {cell} of domain {domain} would be sent, but it is not an owned cell")]
+    SendsHalo {
+        /// The sending domain.
+        domain: u64,
+        /// The cell, in the domain's own numbering.
+        cell: String,
+    },
+    /// An owned cell would be overwritten.
+    #[error("cell {cell} of domain {domain} would be received, but it is an owned cell")]
+    ReceivesOwned {
+        /// The receiving domain.
+        domain: u64,
+        /// The cell, in the domain's own numbering.
+        cell: String,
+    },
     /// Two regions would write the same halo cell.
     #[error("halo cell {cell} of domain {domain} would be received twice")]
     ReceivedTwice {
@@ -101,4 +368,13 @@ pub enum PatternError {
         /// The cell, in the domain's own numbering.
         cell: String,
     },
+}
+
+/// Advice for a number of ranks that has no factors that fit.
+fn would_fit(fitting: &[usize], ranks: &usize) -> String {
+    let fitting: Vec<String> = fitting.iter().map(usize::to_string).collect();
+    match fitting.is_empty() {
+        true => format!("no number of ranks near {ranks} would do; give a list of boxes"),
+        false => format!("{} ranks would do, or a list of boxes", fitting.join(" or ")),
+    }
 }

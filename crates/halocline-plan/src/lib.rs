@@ -7,13 +7,22 @@
 //! Nothing here does I/O, starts a thread or touches memory that it was not given as a slice.
 #![forbid(unsafe_code)]
 
+mod boxes;
+mod check;
 pub mod copy;
+mod decomposition;
 mod element;
 mod error;
+mod grid;
 mod layout;
 mod pattern;
+mod region;
+mod regular;
 
+pub use decomposition::Decomposition;
 pub use element::ElementType;
 pub use error::{LayoutError, PatternError};
+pub use grid::{OwnedBox, RegularGrid};
 pub use layout::Layout;
 pub use pattern::{AxisMap, BoxCells, Cells, DomainShape, Pattern, Peer, Run, Transfer};
+pub use regular::{Halo, Neighbours};

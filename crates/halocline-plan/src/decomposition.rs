@@ -1,0 +1,245 @@
+//! Which rank owns which part of a regular grid.
+
+use crate::boxes::BoxList;
+use crate::region::{Region, Span};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A regular grid cut into domains, each owned by one rank. Made by
+/// [`RegularGrid`](crate::RegularGrid); gives each rank its [`Pattern`](crate::Pattern).
+///
+/// Every rank makes it for itself, from the same arguments. Blocks are computed, not stored: the
+/// memory does not grow with the number of ranks (explicit cuts and boxes are kept as given).
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Decomposition {
+    extents: Vec<usize>,
+    periodic: Vec<bool>,
+    ranks: usize,
+    kind: Kind,
+}
+
+impl Decomposition {
+    /// The number of ranks it was made for.
+    pub fn ranks(&self) -> usize {
+        self.ranks
+    }
+
+    /// Cells of the grid along each axis.
+    pub fn extents(&self) -> &[usize] {
+        &self.extents
+    }
+
+    /// The number of domains.
+    pub fn domains(&self) -> u64 {
+        match &self.kind {
+            Kind::Blocks(blocks) => blocks.count() as u64,
+            Kind::Boxes(boxes) => boxes.index.regions().len() as u64,
+        }
+    }
+
+    /// Blocks along each axis; `None` for a list of boxes.
+    pub fn blocks_per_axis(&self) -> Option<Vec<usize>> {
+        match &self.kind {
+            Kind::Blocks(blocks) => Some(blocks.axes.iter().map(Cuts::blocks).collect()),
+            Kind::Boxes(_) => None,
+        }
+    }
+
+    pub(crate) fn new(extents: Vec<usize>, periodic: Vec<bool>, ranks: usize, kind: Kind) -> Self {
+        Self { extents, periodic, ranks, kind }
+    }
+
+    /// The domains of a rank, ascending.
+    pub(crate) fn domains_of(&self, rank: usize) -> Vec<usize> {
+        match &self.kind {
+            Kind::Blocks(blocks) => (rank * blocks.per_rank..(rank + 1) * blocks.per_rank).collect(),
+            Kind::Boxes(boxes) => boxes.domains_of(rank).to_vec(),
+        }
+    }
+
+    /// The rank that owns a domain that there is.
+    pub(crate) fn owner(&self, domain: usize) -> usize {
+        match &self.kind {
+            Kind::Blocks(blocks) => domain / blocks.per_rank,
+            Kind::Boxes(boxes) => boxes.owner[domain],
+        }
+    }
+
+    /// The owned cells of a domain that there is.
+    pub(crate) fn region(&self, domain: usize) -> Region {
+        match &self.kind {
+            Kind::Blocks(blocks) => blocks.region(domain),
+            Kind::Boxes(boxes) => boxes.index.regions()[domain].clone(),
+        }
+    }
+
+    /// All domains that meet `region`, which may reach out of the grid: there the grid repeats along
+    /// periodic axes and ends along others. `None` if they are more than `most`.
+    pub(crate) fn images(&self, region: &Region, most: usize) -> Option<Vec<Image>> {
+        match &self.kind {
+            Kind::Blocks(blocks) => {
+                let found = |(axis, cuts): (usize, &Cuts)| cuts.images(self.inside(axis, region), most);
+                let axes: Vec<_> = blocks.axes.iter().enumerate().map(found).collect::<Option<_>>()?;
+                let images = product(&axes, most)?.into_iter().map(|path| blocks.image(&path));
+                Some(images.collect())
+            }
+            Kind::Boxes(boxes) => {
+                let periods = |axis| self.periods(axis, self.inside(axis, region), most);
+                let axes: Vec<_> = (0..self.extents.len()).map(periods).collect::<Option<_>>()?;
+                let mut images = Vec::new();
+                for shift in product(&axes, most)? {
+                    let back: Vec<i64> = shift.iter().map(|shift| -shift).collect();
+                    let region = region.shifted(&back);
+                    let found = boxes.index.meeting(&region);
+                    images.extend(found.map(|domain| Image { domain, shift: shift.clone() }));
+                    if images.len() > most {
+                        return None;
+                    }
+                }
+                Some(images)
+            }
+        }
+    }
+
+    /// The span of `region` along an axis, cut off at a border that is not periodic.
+    fn inside(&self, axis: usize, region: &Region) -> Span {
+        match self.periodic[axis] {
+            true => region.0[axis],
+            false => region.0[axis].intersection(Span::new(0, self.extents[axis] as i64)),
+        }
+    }
+
+    /// The shifts of the repetitions of the grid that `span` reaches.
+    fn periods(&self, axis: usize, span: Span, most: usize) -> Option<Vec<i64>> {
+        if span.is_empty() {
+            return Some(Vec::new());
+        }
+        let period = self.extents[axis] as i64;
+        let reached: Range<i64> = span.start.div_euclid(period)..(span.end - 1).div_euclid(period) + 1;
+        (reached.end.abs_diff(reached.start) <= most as u64).then(|| reached.map(|k| k * period).collect())
+    }
+}
+
+/// A domain seen from another one, over any number of periodic seams.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Image {
+    pub domain: usize,
+    /// Where its cells appear, relative to where they are: a multiple of the period on each axis.
+    pub shift: Vec<i64>,
+}
+
+/// How the grid is cut.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Kind {
+    Blocks(Blocks),
+    Boxes(Arc<BoxList>),
+}
+
+/// Cuts through the whole grid along each axis.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Blocks {
+    pub axes: Vec<Cuts>,
+    pub per_rank: usize,
+}
+
+impl Blocks {
+    fn count(&self) -> usize {
+        self.axes.iter().map(Cuts::blocks).product()
+    }
+
+    fn region(&self, domain: usize) -> Region {
+        let mut rest = domain;
+        let mut spans = vec![Span::new(0, 0); self.axes.len()];
+        for (span, cuts) in spans.iter_mut().zip(&self.axes).rev() {
+            *span = cuts.span(rest % cuts.blocks());
+            rest /= cuts.blocks();
+        }
+        Region(spans)
+    }
+
+    /// The domain whose block and shift along each axis are given.
+    fn image(&self, path: &[(usize, i64)]) -> Image {
+        let number = |domain, (cuts, (block, _)): (&Cuts, &(usize, i64))| domain * cuts.blocks() + block;
+        let domain = self.axes.iter().zip(path).fold(0, number);
+        Image { domain, shift: path.iter().map(|(_, shift)| *shift).collect() }
+    }
+}
+
+/// The cuts through one axis.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Cuts {
+    /// Blocks that differ by at most one cell, the larger ones first.
+    Even { cells: usize, blocks: usize },
+    /// The first cell of each block, ascending from 0.
+    At { starts: Vec<usize>, cells: usize },
+}
+
+impl Cuts {
+    pub fn blocks(&self) -> usize {
+        match self {
+            Self::Even { blocks, .. } => *blocks,
+            Self::At { starts, .. } => starts.len(),
+        }
+    }
+
+    fn cells(&self) -> usize {
+        match self {
+            Self::Even { cells, .. } | Self::At { cells, .. } => *cells,
+        }
+    }
+
+    /// The first cell of a block; the end of the axis for the block after the last.
+    fn start(&self, block: usize) -> usize {
+        match self {
+            Self::Even { cells, blocks } => block * (cells / blocks) + block.min(cells % blocks),
+            Self::At { starts, cells } => starts.get(block).copied().unwrap_or(*cells),
+        }
+    }
+
+    fn span(&self, block: usize) -> Span {
+        Span::new(self.start(block) as i64, self.start(block + 1) as i64)
+    }
+
+    fn block_of(&self, cell: usize) -> usize {
+        match self {
+            Self::Even { cells, blocks } => {
+                let (size, larger) = (cells / blocks, cells % blocks);
+                match cell < larger * (size + 1) {
+                    true => cell / (size + 1),
+                    false => larger + (cell - larger * (size + 1)) / size,
+                }
+            }
+            Self::At { starts, .. } => starts.partition_point(|&start| start <= cell) - 1,
+        }
+    }
+
+    /// The blocks that `span` reaches, in order, with the shift of each; the axis repeats beyond its
+    /// ends. `None` if they are more than `most`.
+    fn images(&self, span: Span, most: usize) -> Option<Vec<(usize, i64)>> {
+        let period = self.cells() as i64;
+        let mut found = Vec::new();
+        let mut at = span.start;
+        while at < span.end {
+            let block = self.block_of(at.rem_euclid(period) as usize);
+            let shift = at.div_euclid(period) * period;
+            found.push((block, shift));
+            if found.len() > most {
+                return None;
+            }
+            at = self.span(block).end + shift;
+        }
+        Some(found)
+    }
+}
+
+/// All ways to take one of each list, the last list running fastest; `None` if more than `most`.
+pub(crate) fn product<T: Copy>(lists: &[Vec<T>], most: usize) -> Option<Vec<Vec<T>>> {
+    let count = lists.iter().try_fold(1, |count: usize, list| count.checked_mul(list.len()));
+    count.filter(|count| *count <= most)?;
+    let mut paths = vec![Vec::with_capacity(lists.len())];
+    for list in lists {
+        let extended = |path: Vec<T>| list.iter().map(move |item| [path.as_slice(), &[*item]].concat());
+        paths = paths.into_iter().flat_map(extended).collect();
+    }
+    Some(paths)
+}

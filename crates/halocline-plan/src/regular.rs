@@ -1,0 +1,243 @@
+//! Halos of a regular grid, and the pattern that fills them. No communication: what a rank receives
+//! and what others receive from it follow from the decomposition alone.
+
+use crate::decomposition::{Decomposition, Image, product};
+use crate::error::PatternError;
+use crate::grid::MAX_CELLS;
+use crate::region::{Region, Span};
+use crate::{AxisMap, Cells, DomainShape, Pattern, Peer, Transfer};
+use std::collections::BTreeMap;
+
+/// Most pieces in which the halo of one domain may come; what is beyond is a mistake that would
+/// take the memory of the machine.
+const MAX_PIECES: usize = 1 << 20;
+
+/// How deep the halo of each domain is, and which of its cells are filled.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Halo {
+    widths: Widths,
+    neighbours: Neighbours,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Widths {
+    Uniform(usize),
+    PerAxis(Vec<(usize, usize)>),
+}
+
+/// Which halo cells are filled, all in one pass. The others are left alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Neighbours {
+    /// Those that are outside the domain along one axis only.
+    Faces,
+    /// Those that are outside along one or two axes.
+    FacesAndEdges,
+    /// All, corners too.
+    #[default]
+    All,
+}
+
+impl Halo {
+    /// The same width, in cells, along each axis and at both sides.
+    pub fn uniform(width: usize) -> Self {
+        Self { widths: Widths::Uniform(width), neighbours: Neighbours::All }
+    }
+
+    /// The width at the low and the high side of each axis.
+    pub fn per_axis(widths: impl Into<Vec<(usize, usize)>>) -> Self {
+        Self { widths: Widths::PerAxis(widths.into()), neighbours: Neighbours::All }
+    }
+
+    /// Which halo cells are filled; [`Neighbours::All`] unless said.
+    pub fn neighbours(mut self, neighbours: Neighbours) -> Self {
+        self.neighbours = neighbours;
+        self
+    }
+
+    fn widths(&self, axes: usize) -> Result<Vec<(usize, usize)>, PatternError> {
+        match &self.widths {
+            Widths::Uniform(width) => Ok(vec![(*width, *width); axes]),
+            Widths::PerAxis(widths) if widths.len() == axes => Ok(widths.clone()),
+            Widths::PerAxis(widths) => {
+                Err(PatternError::AxisCount { what: "halo widths", given: widths.len(), axes })
+            }
+        }
+    }
+}
+
+impl Decomposition {
+    /// What `rank` sends and receives to fill the halos of all domains. Not collective: each rank
+    /// makes its own part, and the parts of two ranks list what goes between them in the same order.
+    ///
+    /// A halo may be wider than the neighbouring domains (it then comes from several) and than a
+    /// periodic axis (it then wraps several times). Beyond a border that is not periodic halo cells
+    /// belong to the domain, but nothing fills them. Takes time and memory in proportion to the
+    /// domains of the rank and their neighbours.
+    ///
+    /// Refused: a rank that there is not, another number of widths than axes, a halo that makes a
+    /// domain larger than any memory or comes in more than a million pieces.
+    pub fn pattern(&self, rank: usize, halo: &Halo) -> Result<Pattern, PatternError> {
+        if rank >= self.ranks() {
+            return Err(PatternError::NoSuchRank { rank, ranks: self.ranks() });
+        }
+        let widths = halo.widths(self.extents().len())?;
+        let filler = Filler { decomposition: self, widths: &widths, neighbours: halo.neighbours };
+        let mut domains = Vec::new();
+        let mut peers: BTreeMap<usize, Peer> = BTreeMap::new();
+        let peer = |rank| Peer { rank, ..Peer::default() };
+        for domain in self.domains_of(rank) {
+            domains.push((domain as u64, filler.shape(domain)?));
+            for transfer in filler.received_by(domain)? {
+                let from = self.owner(transfer.from as usize);
+                peers.entry(from).or_insert_with(|| peer(from)).receives.push(transfer);
+            }
+            for transfer in filler.needed_from(domain)? {
+                let to = self.owner(transfer.to as usize);
+                peers.entry(to).or_insert_with(|| peer(to)).sends.push(transfer);
+            }
+        }
+        for peer in peers.values_mut() {
+            peer.sends.sort_by(order);
+            peer.receives.sort_by(order);
+        }
+        // Between domains of this rank both directions found the same.
+        let local = peers.remove(&rank).unwrap_or_default().receives;
+        Ok(Pattern { domains, peers: peers.into_values().collect(), local })
+    }
+}
+
+/// The order in which both ranks list their transfers: by what both know. No two transfers are equal
+/// in it, because the targets in one domain are disjoint.
+fn order(a: &Transfer, b: &Transfer) -> std::cmp::Ordering {
+    fn low(cells: &Cells) -> &[i64] {
+        match cells {
+            Cells::Box(cells) => &cells.low,
+            Cells::Runs(_) => &[],
+        }
+    }
+    (a.to, low(&a.target), a.from).cmp(&(b.to, low(&b.target), b.from))
+}
+
+/// Finds the transfers that fill halos of given widths.
+struct Filler<'a> {
+    decomposition: &'a Decomposition,
+    widths: &'a [(usize, usize)],
+    neighbours: Neighbours,
+}
+
+impl Filler<'_> {
+    /// Checks that the halo can be, and describes the domain with it.
+    fn shape(&self, domain: usize) -> Result<DomainShape, PatternError> {
+        let Region(spans) = self.decomposition.region(domain);
+        let owned: Vec<usize> = spans.iter().map(|span| (span.end - span.start) as usize).collect();
+        let with_halo =
+            |(owned, (low, high)): (&usize, &(usize, usize))| owned.checked_add(*low)?.checked_add(*high);
+        let cells = owned.iter().zip(self.widths).try_fold(1usize, |cells, axis| {
+            cells.checked_mul(with_halo(axis)?).filter(|&cells| cells <= MAX_CELLS)
+        });
+        if cells.is_none() {
+            let widths = self.widths.to_vec();
+            return Err(PatternError::HaloTooLarge { domain: domain as u64, owned, widths });
+        }
+        let first = spans.iter().map(|span| span.start).collect();
+        Ok(DomainShape::Regular { first, owned, halo: self.widths.to_vec() })
+    }
+
+    /// The transfers into the halo of `to`.
+    fn received_by(&self, to: usize) -> Result<Vec<Transfer>, PatternError> {
+        let region = self.decomposition.region(to);
+        let reach = region.0.iter().zip(self.widths);
+        let reach =
+            reach.map(|(span, &(low, high))| Span::new(span.start - low as i64, span.end + high as i64));
+        let mut transfers = Vec::new();
+        for image in self.images(to, &Region(reach.collect()))? {
+            self.pieces(image.domain, &image.shift, to, &region, &mut transfers);
+        }
+        Ok(transfers)
+    }
+
+    /// The transfers out of the owned cells of `from`.
+    fn needed_from(&self, from: usize) -> Result<Vec<Transfer>, PatternError> {
+        // The halos of those, and only those, reach here that lie within the widths seen from the
+        // other side.
+        let reach = self.decomposition.region(from).0.into_iter().zip(self.widths);
+        let reach =
+            reach.map(|(span, &(low, high))| Span::new(span.start - high as i64, span.end + low as i64));
+        let mut transfers = Vec::new();
+        for image in self.images(from, &Region(reach.collect()))? {
+            // Where they see this domain, is opposite to where it sees them.
+            let shift: Vec<i64> = image.shift.iter().map(|shift| -shift).collect();
+            let to = self.decomposition.region(image.domain);
+            self.pieces(from, &shift, image.domain, &to, &mut transfers);
+        }
+        Ok(transfers)
+    }
+
+    fn images(&self, domain: usize, reach: &Region) -> Result<Vec<Image>, PatternError> {
+        self.decomposition.images(reach, MAX_PIECES).ok_or_else(|| PatternError::TooManyPieces {
+            domain: domain as u64,
+            widths: self.widths.to_vec(),
+            most: MAX_PIECES,
+        })
+    }
+
+    /// The transfers to the halo of `to`, whose owned cells are `owned`, from domain `from` where it
+    /// appears under `shift`.
+    fn pieces(&self, from: usize, shift: &[i64], to: usize, owned: &Region, transfers: &mut Vec<Transfer>) {
+        let origin = self.decomposition.region(from).shifted(shift);
+        for piece in self.filled(owned, &origin) {
+            transfers.push(Transfer {
+                from: from as u64,
+                to: to as u64,
+                source: Cells::Box(piece.cells_from(&origin)),
+                target: Cells::Box(piece.cells_from(owned)),
+                map: AxisMap::Identity,
+            });
+        }
+    }
+
+    /// The part of the halo around `owned` that is filled from `image`, in the fewest boxes.
+    fn filled(&self, owned: &Region, image: &Region) -> Vec<Region> {
+        let outside_at_most = match self.neighbours {
+            Neighbours::Faces => 1,
+            Neighbours::FacesAndEdges => 2,
+            Neighbours::All => owned.0.len(),
+        };
+        // Along each axis what lies below, inside and above the owned cells.
+        let axes = owned.0.iter().zip(&image.0).zip(self.widths).map(|((owned, image), &(low, high))| {
+            let parts = [
+                (Span::new(owned.start - low as i64, owned.start), true),
+                (*owned, false),
+                (Span::new(owned.end, owned.end + high as i64), true),
+            ];
+            let met = parts.map(|(span, outside)| (span.intersection(*image), outside));
+            met.into_iter().filter(|(span, _)| !span.is_empty()).collect()
+        });
+        let axes: Vec<Vec<(Span, bool)>> = axes.collect();
+        let pieces = product(&axes, usize::MAX).unwrap_or_default();
+        let filled = pieces.into_iter().filter(|piece| {
+            (1..=outside_at_most).contains(&piece.iter().filter(|(_, outside)| *outside).count())
+        });
+        merged(filled.map(|piece| Region(piece.into_iter().map(|(span, _)| span).collect())).collect())
+    }
+}
+
+/// Joins boxes that continue each other, the last axis first. A box of a list may cover a face of
+/// its neighbour and an edge beside it; in the blocks of a cartesian decomposition it cannot.
+fn merged(mut pieces: Vec<Region>) -> Vec<Region> {
+    if pieces.len() < 2 {
+        return pieces;
+    }
+    for axis in (0..pieces[0].0.len()).rev() {
+        let others = |region: &Region| [&region.0[..axis], &region.0[axis + 1..]].concat();
+        pieces.sort_by_cached_key(|region| (others(region), region.0[axis]));
+        pieces.dedup_by(|next, last| {
+            let joins = last.0[axis].end == next.0[axis].start && others(last) == others(next);
+            if joins {
+                last.0[axis].end = next.0[axis].end;
+            }
+            joins
+        });
+    }
+    pieces
+}
