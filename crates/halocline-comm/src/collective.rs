@@ -197,7 +197,11 @@ impl Barrier {
             let left = comm.has_left(rank);
             if comm.link().inbox().take(tag, Some(rank)).is_none() {
                 let what = "a barrier".to_owned();
-                return if left { Err(CommError::Left { rank, waiting: comm.rank(), what }) } else { Ok(false) };
+                return if left {
+                    Err(CommError::Left { rank, waiting: comm.rank(), what })
+                } else {
+                    Ok(false)
+                };
             }
             self.arrived();
         }

@@ -74,7 +74,9 @@ pub enum CommError {
         errno: rustix::io::Errno,
     },
     /// A rank of the job has not shown up.
-    #[error("rank {rank} has not joined the job within {after:?}; was every rank started, and does it call init?")]
+    #[error(
+        "rank {rank} has not joined the job within {after:?}; was every rank started, and does it call init?"
+    )]
     NotJoined {
         /// The missing rank.
         rank: usize,
@@ -85,7 +87,9 @@ pub enum CommError {
     #[error("there is no transport {0:?}; choose auto, thread or shm")]
     NoSuchTransport(String),
     /// The shm transport was asked for outside a job.
-    #[error("this process was not started as a rank of a job; start it with `halocline launch -n N -- program`")]
+    #[error(
+        "this process was not started as a rank of a job; start it with `halocline launch -n N -- program`"
+    )]
     NotLaunched,
     /// The process has joined its job before.
     #[error("this process has joined its job already; use that communicator or a duplicate of it")]

@@ -36,7 +36,8 @@ impl Host for System {
 
     fn park(&self, word: &AtomicU32, expected: u32, timeout: Option<Duration>) {
         use rustix::thread::futex::{Flags, Timespec, wait};
-        let timeout = timeout.map(|t| Timespec { tv_sec: t.as_secs() as i64, tv_nsec: t.subsec_nanos().into() });
+        let timeout =
+            timeout.map(|t| Timespec { tv_sec: t.as_secs() as i64, tv_nsec: t.subsec_nanos().into() });
         // Every outcome (woken, value changed, interrupted, timed out) means the same to the caller,
         // who looks again.
         let _ = wait(word, Flags::empty(), expected, timeout.as_ref());

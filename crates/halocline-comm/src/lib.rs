@@ -5,8 +5,9 @@
 //! [`Counter`]s in shared memory, the [`Doorbell`] that wakes who sleeps for them, [`Segment`]s of
 //! memory that peers can map, and the progress thread that serves what no call serves.
 
-pub mod bell;
-pub mod counter;
+mod bell;
+mod claim;
+mod counter;
 mod host;
 mod sync;
 
@@ -32,6 +33,7 @@ mod transport;
 mod wait;
 
 pub use bell::Doorbell;
+pub use claim::Claim;
 pub use counter::{Counter, POISON, Seen};
 pub use host::Host;
 

@@ -10,8 +10,11 @@ use std::thread::{JoinHandle, Thread};
 
 /// Something that can be carried on by the progress thread.
 pub trait Serve: Send + Sync {
-    /// Does what can be done now, without waiting. True once nothing is in flight any more.
-    fn serve(&self) -> bool;
+    /// Does what can be done now, without waiting.
+    fn serve(&self);
+
+    /// For one that was dropped in flight: whether nothing is in flight any more.
+    fn is_over(&self) -> bool;
 }
 
 /// Registration with the progress thread of one rank.
@@ -104,7 +107,11 @@ fn run(shared: &Shared, transport: &dyn Transport) {
         for object in live.iter().filter_map(Weak::upgrade) {
             object.serve();
         }
-        let over: Vec<_> = buried.into_iter().filter(|object| object.serve()).collect();
+        let carried_on = |object: &Arc<dyn Serve>| {
+            object.serve();
+            object.is_over()
+        };
+        let over: Vec<_> = buried.into_iter().filter(carried_on).collect();
         if !over.is_empty() {
             let is_over = |object: &Arc<dyn Serve>| over.iter().any(|done| Arc::ptr_eq(done, object));
             let freed: Vec<_> = {

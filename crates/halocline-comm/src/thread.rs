@@ -59,7 +59,13 @@ impl Transport for ThreadTransport {
         self.hub.seats.len()
     }
 
-    fn post(&self, to: usize, tag: Tag, payload: Vec<u8>, segments: &[Arc<Segment>]) -> Result<(), CommError> {
+    fn post(
+        &self,
+        to: usize,
+        tag: Tag,
+        payload: Vec<u8>,
+        segments: &[Arc<Segment>],
+    ) -> Result<(), CommError> {
         let Some(seat) = self.hub.seats.get(to) else {
             return Err(CommError::NoSuchRank { rank: to, size: self.size() });
         };
@@ -93,7 +99,11 @@ impl Transport for ThreadTransport {
     fn state(&self, rank: usize) -> PeerState {
         match self.hub.seats.get(rank) {
             Some(seat) if seat.left.load(Ordering::Acquire) => {
-                if seat.panicked.load(Ordering::Relaxed) { PeerState::Dead } else { PeerState::Left }
+                if seat.panicked.load(Ordering::Relaxed) {
+                    PeerState::Dead
+                } else {
+                    PeerState::Left
+                }
             }
             _ => PeerState::Present,
         }

@@ -35,7 +35,8 @@ pub trait Transport: Send + Sync {
     /// answer is.
     ///
     /// `segments` must be such that [`Transport::reach`] said yes for the receiver.
-    fn post(&self, to: usize, tag: Tag, payload: Vec<u8>, segments: &[Arc<Segment>]) -> Result<(), CommError>;
+    fn post(&self, to: usize, tag: Tag, payload: Vec<u8>, segments: &[Arc<Segment>])
+    -> Result<(), CommError>;
 
     /// What has arrived.
     fn inbox(&self) -> &Inbox;

@@ -1,1 +1,452 @@
-//! Copy operations.
+//! From a transfer and the layouts at both ends to the loops that move its bytes.
+//!
+//! The order in which bytes travel is the order of the sender's memory, whatever the receiver's layout
+//! is: both sides know both layouts, so both derive the same order. A [`CopyOp`] is one nest of loops,
+//! merged to the fewest and longest blocks; a direct copy, a pack and an unpack are the same nest with
+//! other strides.
+
+use crate::{Cells, DomainShape, ElementType, Layout, LayoutError, Run, Transfer};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A layout as one domain of a pattern sees it: the strides of the pattern's axes, and the extra
+/// dimensions that every cell carries. This is what peers tell each other about their fields.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CellLayout {
+    /// Element type.
+    pub element: ElementType,
+    /// The pattern's axes.
+    pub axes: Vec<AxisLayout>,
+    /// Extent and byte stride of each extra dimension, in the order of the array, those of extent 1
+    /// left out.
+    pub extra: Vec<(usize, isize)>,
+}
+
+/// One axis of a [`CellLayout`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AxisLayout {
+    /// Bytes from one cell to the next.
+    pub stride: isize,
+    /// Array index of the cell with coordinate 0.
+    pub origin: i64,
+    /// Cells of the array along the axis.
+    pub extent: usize,
+}
+
+/// One loop: a count and what a step moves at both ends, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Loop {
+    /// Number of steps, at least 2 after merging.
+    pub count: usize,
+    /// Step in the source.
+    pub source: isize,
+    /// Step in the target.
+    pub target: isize,
+}
+
+/// A run of cells, consecutive at both ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct CellRun {
+    /// First cell in the source.
+    pub source: u32,
+    /// First cell in the target.
+    pub target: u32,
+    /// Number of cells.
+    pub len: u32,
+}
+
+/// The cells of an unstructured transfer within a nest of loops.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Indexed {
+    /// The cells, in the order in which they travel.
+    pub runs: Arc<[CellRun]>,
+    /// Bytes from one cell to the next in the source.
+    pub source_stride: isize,
+    /// Bytes from one cell to the next in the target.
+    pub target_stride: isize,
+    /// Loops within a cell, outermost first.
+    pub inner: Vec<Loop>,
+}
+
+/// Bytes to move from one buffer to another: a nest of loops around a contiguous block. All offsets
+/// and strides are in bytes, from element (0, 0, …) of a field or the begin of a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CopyOp {
+    /// Which source buffer.
+    pub source: usize,
+    /// Which target buffer.
+    pub target: usize,
+    /// Where the source begins.
+    pub source_offset: isize,
+    /// Where the target begins.
+    pub target_offset: isize,
+    /// What the bytes are.
+    pub element: ElementType,
+    /// Loops, outermost first.
+    pub loops: Vec<Loop>,
+    /// Loops over listed cells within those, for unstructured domains.
+    pub cells: Option<Indexed>,
+    /// Contiguous bytes in the innermost loop.
+    pub block: usize,
+}
+
+impl CopyOp {
+    /// Bytes that the operation moves.
+    pub fn bytes(&self) -> usize {
+        self.blocks() * self.block
+    }
+
+    /// Number of contiguous blocks that it moves.
+    pub fn blocks(&self) -> usize {
+        let around: usize = self.loops.iter().map(|l| l.count).product();
+        around
+            * self.cells.as_ref().map_or(1, |cells| {
+                let inner: usize = cells.inner.iter().map(|l| l.count).product();
+                cells.runs.iter().map(|run| run.len as usize).sum::<usize>() * inner
+            })
+    }
+
+    /// The bytes between the lowest and the highest that the operation reads, and those it writes,
+    /// relative to its buffers.
+    pub fn reach(&self) -> (Range<isize>, Range<isize>) {
+        let mut source = self.source_offset..self.source_offset + self.block as isize;
+        let mut target = self.target_offset..self.target_offset + self.block as isize;
+        let mut widen = |low: (isize, isize), high: (isize, isize)| {
+            source = source.start + low.0.min(high.0)..source.end + low.0.max(high.0);
+            target = target.start + low.1.min(high.1)..target.end + low.1.max(high.1);
+        };
+        let inner = self.cells.as_ref().map_or(&[][..], |cells| &cells.inner);
+        for l in self.loops.iter().chain(inner) {
+            let steps = l.count as isize - 1;
+            widen((0, 0), (steps * l.source, steps * l.target));
+        }
+        if let Some(cells) = &self.cells {
+            let bounds = |first: fn(&CellRun) -> u32| {
+                let low = cells.runs.iter().map(first).min().unwrap_or(0) as isize;
+                let high = cells.runs.iter().map(|run| (first(run) + run.len) as isize - 1).max();
+                (low, high.unwrap_or(0))
+            };
+            let (s, t) = (bounds(|run| run.source), bounds(|run| run.target));
+            let at = |s, t| (s * cells.source_stride, t * cells.target_stride);
+            widen(at(s.0, t.0), at(s.1, t.1));
+        }
+        (source, target)
+    }
+
+    /// Calls `visit` with source offset, target offset and length of every contiguous block, in order.
+    pub fn for_each_block(&self, mut visit: impl FnMut(isize, isize, usize)) {
+        nested(&self.loops, self.source_offset, self.target_offset, &mut |s, t| match &self.cells {
+            None => visit(s, t, self.block),
+            Some(cells) => {
+                for run in cells.runs.iter() {
+                    for cell in 0..run.len {
+                        let s = s + (run.source + cell) as isize * cells.source_stride;
+                        let t = t + (run.target + cell) as isize * cells.target_stride;
+                        nested(&cells.inner, s, t, &mut |s, t| visit(s, t, self.block));
+                    }
+                }
+            }
+        });
+    }
+}
+
+fn nested(loops: &[Loop], source: isize, target: isize, visit: &mut dyn FnMut(isize, isize)) {
+    match loops {
+        [] => visit(source, target),
+        [first, rest @ ..] => {
+            for step in 0..first.count as isize {
+                nested(rest, source + step * first.source, target + step * first.target, visit);
+            }
+        }
+    }
+}
+
+impl CellLayout {
+    /// The layout as the given domain sees it. Checks that the array holds every owned cell.
+    pub fn new(layout: &Layout, shape: &DomainShape) -> Result<Self, LayoutError> {
+        let dims = layout.axes(shape.axes())?;
+        let (origins, owned): (Vec<i64>, Vec<usize>) = match shape {
+            DomainShape::Regular { owned, halo, .. } => {
+                let origins = match layout.origin() {
+                    Some(given) if given.len() == owned.len() => given.iter().map(|&o| o as i64).collect(),
+                    Some(given) => {
+                        return Err(LayoutError::AxisCount { pattern: owned.len(), layout: given.len() });
+                    }
+                    None => halo.iter().map(|&(low, _)| low as i64).collect(),
+                };
+                (origins, owned.clone())
+            }
+            DomainShape::Unstructured { cells, .. } => (vec![0], vec![*cells]),
+        };
+        let axes = dims.iter().zip(&origins).map(|(&dim, &origin)| AxisLayout {
+            stride: layout.strides()[dim],
+            origin,
+            extent: layout.extents()[dim],
+        });
+        let extra = layout.extra(&dims).into_iter().map(|dim| (layout.extents()[dim], layout.strides()[dim]));
+        let this = Self {
+            element: layout.element(),
+            axes: axes.collect(),
+            extra: extra.filter(|(extent, _)| *extent != 1).collect(),
+        };
+        for (axis, &count) in owned.iter().enumerate() {
+            this.check_axis(axis, dims[axis], 0, count)?;
+        }
+        Ok(this)
+    }
+
+    /// Checks that the array holds the given cells. `layout` is the one that this was made from.
+    pub fn check(&self, layout: &Layout, cells: &Cells) -> Result<(), LayoutError> {
+        let dims = layout.axes(self.axes.len())?;
+        match cells {
+            Cells::Box(cells) => {
+                for (axis, (&low, &count)) in cells.low.iter().zip(&cells.extent).enumerate() {
+                    self.check_axis(axis, dims[axis], low, count)?;
+                }
+            }
+            Cells::Runs(runs) => {
+                let last = runs.iter().map(|run| run.start as usize + run.len as usize).max();
+                self.check_axis(0, dims[0], 0, last.unwrap_or(0))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_axis(&self, axis: usize, dim: usize, low: i64, count: usize) -> Result<(), LayoutError> {
+        let AxisLayout { origin, extent, .. } = self.axes[axis];
+        let first = origin + low;
+        let last = first + count as i64 - 1;
+        if count == 0 || (first >= 0 && last < extent as i64) {
+            return Ok(());
+        }
+        Err(LayoutError::TooSmall { axis, dim, extent, first, last, needed: last.max(extent as i64 - 1) + 1 })
+    }
+
+    /// Bytes of one cell.
+    pub fn bytes_per_cell(&self) -> usize {
+        self.extra.iter().map(|(extent, _)| extent).product::<usize>() * self.element.size()
+    }
+
+    /// Whether all offsets within the layout stay far from the ends of the address space, also for a
+    /// halo as wide as the array.
+    pub fn is_sane(&self) -> bool {
+        let axes =
+            self.axes.iter().map(|a| (a.extent as u128 + u128::from(a.origin.unsigned_abs()), a.stride));
+        let extra = self.extra.iter().map(|&(extent, stride)| (extent as u128, stride));
+        let dims = || axes.clone().chain(extra.clone());
+        let reach = dims().try_fold(0u128, |sum, (n, stride)| {
+            n.checked_mul(stride.unsigned_abs() as u128).and_then(|reach| sum.checked_add(reach))
+        });
+        let count = dims().try_fold(1u128, |product, (n, _)| product.checked_mul(n.max(1)));
+        let limit = 1 << 60;
+        reach.is_some_and(|reach| reach < limit) && count.is_some_and(|count| count < limit)
+    }
+
+    /// Checks that cells of this layout can be exchanged with cells of `other`.
+    pub fn check_peer(&self, other: &Self) -> Result<(), LayoutError> {
+        let extents = |layout: &Self| layout.extra.iter().map(|(extent, _)| *extent).collect::<Vec<_>>();
+        let (ours, theirs) = (extents(self), extents(other));
+        let opaque = |e| matches!(e, ElementType::Opaque(_));
+        let same_element = self.element == other.element
+            || (self.element.size() == other.element.size()
+                && (opaque(self.element) || opaque(other.element)));
+        if same_element && ours == theirs && self.axes.len() == other.axes.len() {
+            return Ok(());
+        }
+        Err(LayoutError::CellMismatch {
+            ours: self.element,
+            ours_count: ours.iter().product(),
+            ours_extra: ours,
+            theirs: other.element,
+            theirs_count: theirs.iter().product(),
+            theirs_extra: theirs,
+        })
+    }
+}
+
+/// Where the bytes of one end of an operation lie.
+#[derive(Debug, Clone, Copy)]
+pub enum End {
+    /// In buffer `.0`, a field.
+    Field(usize),
+    /// In buffer `.0`, a message, from byte `.1`, without gaps.
+    Message(usize, usize),
+}
+
+/// The operation that moves one transfer from `source` to `target`. `sender` and `receiver` are the
+/// layouts of the fields at both ends, which have passed [`CellLayout::check_peer`]; where an end is a
+/// message, the bytes lie there in the order of the sender's memory.
+pub fn copy_op(
+    transfer: &Transfer,
+    (source, sender): (End, &CellLayout),
+    (target, receiver): (End, &CellLayout),
+) -> CopyOp {
+    let extra = sender.extra.iter().zip(&receiver.extra);
+    let extra =
+        extra.map(|(&(count, source), &(_, target))| Loop { count, source, target }).collect::<Vec<_>>();
+    let mut nest = match (&transfer.source, &transfer.target) {
+        (Cells::Box(from), Cells::Box(to)) => {
+            let offset = |layout: &CellLayout, low: &[i64]| -> isize {
+                layout.axes.iter().zip(low).map(|(a, &low)| (a.origin + low) as isize * a.stride).sum()
+            };
+            let axes = sender
+                .axes
+                .iter()
+                .zip(&receiver.axes)
+                .zip(&from.extent)
+                .map(|((s, r), &count)| Loop { count, source: s.stride, target: r.stride });
+            Nest::new(
+                offset(sender, &from.low),
+                offset(receiver, &to.low),
+                axes.chain(extra).collect(),
+                None,
+                sender.element,
+            )
+        }
+        (from, to) => {
+            let (from_stride, to_stride) = (sender.axes[0].stride, receiver.axes[0].stride);
+            let sequential = |end| matches!(end, End::Message(..));
+            let runs = zip_runs(&runs_of(from), &runs_of(to), sequential(source), sequential(target));
+            let (outer, inner) =
+                extra.into_iter().partition(|l| l.source.unsigned_abs() > from_stride.unsigned_abs());
+            let cells =
+                Indexed { runs: runs.into(), source_stride: from_stride, target_stride: to_stride, inner };
+            Nest::new(0, 0, outer, Some(cells), sender.element)
+        }
+    };
+    if let End::Message(_, begin) = source {
+        nest.lay_out(begin, |l| &mut l.source, |cells| &mut cells.source_stride, |n| &mut n.source_offset);
+    }
+    if let End::Message(_, begin) = target {
+        nest.lay_out(begin, |l| &mut l.target, |cells| &mut cells.target_stride, |n| &mut n.target_offset);
+    }
+    nest.merge();
+    let buffer = |end| match end {
+        End::Field(buffer) | End::Message(buffer, _) => buffer,
+    };
+    CopyOp { source: buffer(source), target: buffer(target), ..nest }
+}
+
+/// A [`CopyOp`] under construction.
+type Nest = CopyOp;
+
+impl Nest {
+    fn new(
+        source_offset: isize,
+        target_offset: isize,
+        loops: Vec<Loop>,
+        cells: Option<Indexed>,
+        element: ElementType,
+    ) -> Self {
+        let block = element.size();
+        let mut nest =
+            Self { source: 0, target: 0, source_offset, target_offset, element, loops, cells, block };
+        let (source_offset, target_offset) = (&mut nest.source_offset, &mut nest.target_offset);
+        let inner = nest.cells.as_mut().map(|cells| &mut cells.inner);
+        for loops in [Some(&mut nest.loops), inner].into_iter().flatten() {
+            sort_as_source(loops, source_offset, target_offset);
+        }
+        nest
+    }
+
+    /// Replaces the strides of one end by those of a message that holds the nest's bytes in order.
+    fn lay_out(
+        &mut self,
+        begin: usize,
+        stride: impl Fn(&mut Loop) -> &mut isize,
+        cell_stride: impl Fn(&mut Indexed) -> &mut isize,
+        offset: impl Fn(&mut Self) -> &mut isize,
+    ) {
+        *offset(self) = begin as isize;
+        let mut bytes = self.block as isize;
+        if let Some(cells) = &mut self.cells {
+            for l in cells.inner.iter_mut().rev() {
+                *stride(l) = bytes;
+                bytes *= l.count as isize;
+            }
+            *cell_stride(cells) = bytes;
+            bytes *= cells.runs.iter().map(|run| run.len as isize).sum::<isize>();
+        }
+        for l in self.loops.iter_mut().rev() {
+            *stride(l) = bytes;
+            bytes *= l.count as isize;
+        }
+    }
+
+    /// Folds loops into longer blocks and into each other.
+    fn merge(&mut self) {
+        let innermost = match &mut self.cells {
+            Some(cells) => &mut cells.inner,
+            None => &mut self.loops,
+        };
+        while let Some(last) = innermost.last() {
+            let block = self.block as isize;
+            if (last.source, last.target) != (block, block) {
+                break;
+            }
+            self.block *= last.count;
+            innermost.pop();
+        }
+        merge_neighbours(&mut self.loops);
+        if let Some(cells) = &mut self.cells {
+            merge_neighbours(&mut cells.inner);
+        }
+    }
+}
+
+/// Orders loops as the source's memory: coarsest first, every step upwards.
+fn sort_as_source(loops: &mut Vec<Loop>, source_offset: &mut isize, target_offset: &mut isize) {
+    loops.retain(|l| l.count != 1);
+    for l in loops.iter_mut().filter(|l| l.source < 0) {
+        let steps = l.count as isize - 1;
+        *source_offset += steps * l.source;
+        *target_offset += steps * l.target;
+        (l.source, l.target) = (-l.source, -l.target);
+    }
+    loops.sort_by_key(|l| std::cmp::Reverse(l.source));
+}
+
+fn merge_neighbours(loops: &mut Vec<Loop>) {
+    let mut merged: Vec<Loop> = Vec::with_capacity(loops.len());
+    for &inner in loops.iter() {
+        let count = inner.count as isize;
+        match merged.last_mut() {
+            Some(outer) if (outer.source, outer.target) == (inner.source * count, inner.target * count) => {
+                *outer = Loop { count: outer.count * inner.count, ..inner };
+            }
+            _ => merged.push(inner),
+        }
+    }
+    *loops = merged;
+}
+
+fn runs_of(cells: &Cells) -> Vec<Run> {
+    match cells {
+        Cells::Runs(runs) => runs.to_vec(),
+        // A box has no cell numbers; patterns never pair one with runs.
+        Cells::Box(_) => Vec::new(),
+    }
+}
+
+/// Cuts two lists of runs of equal total length at each other's borders. An end that is a message
+/// counts its cells instead.
+fn zip_runs(source: &[Run], target: &[Run], source_counts: bool, target_counts: bool) -> Vec<CellRun> {
+    let total: u32 = source.iter().map(|run| run.len).sum();
+    let whole = [Run { start: 0, len: total }];
+    let source = if source_counts { &whole[..] } else { source };
+    let target = if target_counts { &whole[..] } else { target };
+    let mut pairs = Vec::with_capacity(source.len().max(target.len()));
+    let (mut s, mut t) = (source.iter().copied(), target.iter().copied());
+    let (mut from, mut to) = (s.next(), t.next());
+    while let (Some(a), Some(b)) = (from, to) {
+        let len = a.len.min(b.len);
+        if len > 0 {
+            pairs.push(CellRun { source: a.start, target: b.start, len });
+        }
+        let rest = |run: Run| (run.len > len).then(|| Run { start: run.start + len, len: run.len - len });
+        from = rest(a).or_else(|| s.next());
+        to = rest(b).or_else(|| t.next());
+    }
+    pairs
+}

@@ -93,6 +93,15 @@ pub enum LayoutError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PatternError {
+    /// Unstructured domains that do not fit, in themselves or together.
+    #[error(transparent)]
+    Unstructured(#[from] crate::UnstructuredError),
+    /// A mesh that is none, or a partition that is not of it.
+    #[error(transparent)]
+    Mesh(#[from] crate::MeshError),
+    /// A partition that cannot be made.
+    #[error(transparent)]
+    Partition(#[from] crate::PartitionError),
     /// The grid has no axes or too many.
     #[error("a grid of {0} axes; grids have 1 to 4")]
     GridAxes(usize),

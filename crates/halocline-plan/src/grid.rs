@@ -17,7 +17,7 @@ const SUGGESTIONS_TRIED: usize = 256;
 /// ```
 /// # use halocline_plan::{Halo, PatternError, RegularGrid};
 /// let grid = RegularGrid::new([100, 60, 40]).periodic([true, true, false]);
-/// let pattern = grid.decompose(8)?.pattern(3, &Halo::uniform(1))?;
+/// let pattern = grid.decompose(8)?.pattern_of(3, &Halo::uniform(1))?;
 /// assert_eq!(pattern.peers.len(), 5);
 /// # Ok::<(), PatternError>(())
 /// ```

@@ -76,7 +76,7 @@ impl Decomposition {
     ///
     /// Refused: a rank that there is not, another number of widths than axes, a halo that makes a
     /// domain larger than any memory or comes in more than a million pieces.
-    pub fn pattern(&self, rank: usize, halo: &Halo) -> Result<Pattern, PatternError> {
+    pub fn pattern_of(&self, rank: usize, halo: &Halo) -> Result<Pattern, PatternError> {
         if rank >= self.ranks() {
             return Err(PatternError::NoSuchRank { rank, ranks: self.ranks() });
         }

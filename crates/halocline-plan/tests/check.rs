@@ -7,7 +7,7 @@ use halocline_plan::{
 /// The middle one of three ranks along a line of 12 cells, 2 wide: halo cells from both sides.
 fn regular() -> Pattern {
     let decomposition = RegularGrid::new([12]).decompose(3).expect("a decomposition");
-    decomposition.pattern(1, &Halo::uniform(2)).expect("a pattern")
+    decomposition.pattern_of(1, &Halo::uniform(2)).expect("a pattern")
 }
 
 /// Domains 3 and 8 on one rank. Domain 3 has 4 owned cells of 10, of which 5, 6, 9 come from rank 7

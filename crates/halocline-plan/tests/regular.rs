@@ -67,7 +67,7 @@ fn box_of(cells: &Cells) -> &BoxCells {
 }
 
 fn all_patterns(decomposition: &Decomposition, halo: &Halo) -> Vec<Pattern> {
-    (0..decomposition.ranks()).map(|rank| decomposition.pattern(rank, halo).expect("a pattern")).collect()
+    (0..decomposition.ranks()).map(|rank| decomposition.pattern_of(rank, halo).expect("a pattern")).collect()
 }
 
 /// Both ranks of each pair list the same transfers in the same order; each pattern passes its check.

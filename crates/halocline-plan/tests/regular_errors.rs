@@ -35,7 +35,7 @@ fn a_list_of_another_length_than_axes_is_refused() {
     refused(grid.decompose_into([1, 2, 2], 4), count("numbers of blocks", 3), "3 numbers of blocks");
     refused(grid.decompose_at([vec![2]], 2), count("lists of cuts", 1), "1 lists of cuts");
     let decomposition = grid.decompose(2).expect("a decomposition");
-    refused(decomposition.pattern(0, &Halo::per_axis([(1, 1)])), count("halo widths", 1), "1 halo widths");
+    refused(decomposition.pattern_of(0, &Halo::per_axis([(1, 1)])), count("halo widths", 1), "1 halo widths");
     let boxes = |first, extent| grid.decompose_boxes(vec![(0, first, extent)], 1);
     refused(boxes(vec![0], vec![4, 4]), count("coordinates of a box's first cell", 1), "first cell");
     refused(boxes(vec![0, 0], vec![4]), count("extents of a box", 1), "extents of a box");
@@ -60,7 +60,7 @@ fn numbers_of_ranks_that_cannot_be_are_refused() {
     );
     let decomposition = grid.decompose(3).expect("a decomposition");
     refused(
-        decomposition.pattern(3, &Halo::uniform(1)),
+        decomposition.pattern_of(3, &Halo::uniform(1)),
         PatternError::NoSuchRank { rank: 3, ranks: 3 },
         "rank 3 of a decomposition for 3 ranks",
     );
@@ -169,16 +169,20 @@ fn halos_beyond_all_measure_are_refused() {
         RegularGrid::new([4, 1]).periodic([true, true]).decompose(2).expect("a decomposition");
     let widths = vec![(usize::MAX, usize::MAX); 2];
     refused(
-        decomposition.pattern(1, &Halo::uniform(usize::MAX)),
+        decomposition.pattern_of(1, &Halo::uniform(usize::MAX)),
         PatternError::HaloTooLarge { domain: 1, owned: vec![2, 1], widths },
         "domain 1 of [2, 1] cells",
     );
     let pieces =
         |width| PatternError::TooManyPieces { domain: 0, widths: vec![(width, width); 2], most: 1 << 20 };
-    refused(decomposition.pattern(0, &Halo::uniform(1000)), pieces(1000), "around domain 0");
-    refused(decomposition.pattern(0, &Halo::uniform(1 << 28)), pieces(1 << 28), "more than 1048576 domains");
+    refused(decomposition.pattern_of(0, &Halo::uniform(1000)), pieces(1000), "around domain 0");
+    refused(
+        decomposition.pattern_of(0, &Halo::uniform(1 << 28)),
+        pieces(1 << 28),
+        "more than 1048576 domains",
+    );
     let boxes = vec![(0, vec![0, 0], vec![4, 1])];
     let boxes = RegularGrid::new([4, 1]).periodic([true, true]).decompose_boxes(boxes, 1).expect("one box");
-    refused(boxes.pattern(0, &Halo::uniform(2000)), pieces(2000), "narrower halos");
-    refused(boxes.pattern(0, &Halo::uniform(1 << 28)), pieces(1 << 28), "narrower halos");
+    refused(boxes.pattern_of(0, &Halo::uniform(2000)), pieces(2000), "narrower halos");
+    refused(boxes.pattern_of(0, &Halo::uniform(1 << 28)), pieces(1 << 28), "narrower halos");
 }

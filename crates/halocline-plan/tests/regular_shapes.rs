@@ -12,7 +12,7 @@ fn transfer(from: u64, to: u64, source: (&[i64], &[usize]), target: &[i64]) -> T
 #[test]
 fn a_periodic_axis_over_two_ranks_tells_both_sides_of_the_same_peer_apart() {
     let decomposition = RegularGrid::new([7]).periodic([true]).decompose(2).expect("a decomposition");
-    let pattern = decomposition.pattern(0, &Halo::uniform(1)).expect("a pattern");
+    let pattern = decomposition.pattern_of(0, &Halo::uniform(1)).expect("a pattern");
     let sends = vec![transfer(0, 1, (&[3], &[1]), &[-1]), transfer(0, 1, (&[0], &[1]), &[3])];
     let receives = vec![transfer(1, 0, (&[2], &[1]), &[-1]), transfer(1, 0, (&[0], &[1]), &[4])];
     assert_eq!(pattern.peers, vec![Peer { rank: 1, sends, receives }]);
@@ -23,7 +23,7 @@ fn a_periodic_axis_over_two_ranks_tells_both_sides_of_the_same_peer_apart() {
 fn a_periodic_axis_over_one_rank_is_filled_from_the_domain_itself() {
     let decomposition =
         RegularGrid::new([4, 3]).periodic([true, false]).decompose(1).expect("a decomposition");
-    let pattern = decomposition.pattern(0, &Halo::uniform(1)).expect("a pattern");
+    let pattern = decomposition.pattern_of(0, &Halo::uniform(1)).expect("a pattern");
     assert_eq!(pattern.peers, vec![]);
     let local =
         vec![transfer(0, 0, (&[3, 0], &[1, 3]), &[-1, 0]), transfer(0, 0, (&[0, 0], &[1, 3]), &[4, 0])];
@@ -33,7 +33,7 @@ fn a_periodic_axis_over_one_rank_is_filled_from_the_domain_itself() {
 #[test]
 fn asymmetric_widths_make_one_sided_peers() {
     let decomposition = RegularGrid::new([8]).decompose(4).expect("a decomposition");
-    let pattern = decomposition.pattern(1, &Halo::per_axis([(1, 0)])).expect("a pattern");
+    let pattern = decomposition.pattern_of(1, &Halo::per_axis([(1, 0)])).expect("a pattern");
     let from_below = Peer { rank: 0, sends: vec![], receives: vec![transfer(0, 1, (&[1], &[1]), &[-1])] };
     let to_above = Peer { rank: 2, sends: vec![transfer(1, 2, (&[1], &[1]), &[-1])], receives: vec![] };
     assert_eq!(pattern.peers, vec![from_below, to_above]);
@@ -42,7 +42,7 @@ fn asymmetric_widths_make_one_sided_peers() {
 #[test]
 fn a_halo_wider_than_the_neighbour_comes_from_several() {
     let decomposition = RegularGrid::new([8]).decompose(4).expect("a decomposition");
-    let pattern = decomposition.pattern(3, &Halo::uniform(5)).expect("a pattern");
+    let pattern = decomposition.pattern_of(3, &Halo::uniform(5)).expect("a pattern");
     let received = pattern.peers.iter().flat_map(|peer| peer.receives.clone());
     let expected = [(0, 1, 1, -5), (1, 0, 2, -4), (2, 0, 2, -2)];
     let expected = expected.map(|(from, source, n, target)| transfer(from, 3, (&[source], &[n]), &[target]));
@@ -78,7 +78,7 @@ fn layers() -> Decomposition {
 #[test]
 fn a_box_that_covers_faces_edges_and_corners_sends_the_fewest_boxes() {
     let from_layer = |neighbours| {
-        let pattern = layers().pattern(5, &Halo::uniform(1).neighbours(neighbours)).expect("a pattern");
+        let pattern = layers().pattern_of(5, &Halo::uniform(1).neighbours(neighbours)).expect("a pattern");
         pattern.peers[0].receives.clone()
     };
     assert_eq!(from_layer(Neighbours::All), [transfer(0, 5, (&[0, 0, 0], &[1, 3, 3]), &[-1, -1, -1])]);
@@ -95,7 +95,7 @@ fn a_box_that_covers_faces_edges_and_corners_sends_the_fewest_boxes() {
 fn a_rank_without_boxes_has_an_empty_pattern() {
     let decomposition =
         RegularGrid::new([4]).decompose_boxes(vec![(2, vec![0], vec![4])], 3).expect("one box");
-    let pattern = decomposition.pattern(1, &Halo::uniform(2)).expect("a pattern");
+    let pattern = decomposition.pattern_of(1, &Halo::uniform(2)).expect("a pattern");
     assert_eq!(pattern, Pattern { domains: vec![], peers: vec![], local: vec![] });
 }
 
@@ -105,7 +105,7 @@ fn one_rank_of_a_million_gets_its_pattern_alone() {
     let decomposition = grid.decompose(1_000_000).expect("a decomposition");
     assert_eq!(decomposition.blocks_per_axis(), Some(vec![1000, 1000, 1]));
     assert_eq!(decomposition.domains(), 1_000_000);
-    let pattern = decomposition.pattern(500_500, &Halo::uniform(2)).expect("a pattern");
+    let pattern = decomposition.pattern_of(500_500, &Halo::uniform(2)).expect("a pattern");
     let shape = DomainShape::Regular {
         first: vec![50_000, 50_000, 0],
         owned: vec![100, 100, 128],
@@ -126,7 +126,7 @@ fn memory_does_not_grow_with_the_ranks() {
     // A list of two billion of anything would not fit.
     let decomposition =
         RegularGrid::new([1 << 40]).periodic([true]).decompose(1 << 31).expect("a decomposition");
-    let pattern = decomposition.pattern((1 << 31) - 1, &Halo::uniform(1)).expect("a pattern");
+    let pattern = decomposition.pattern_of((1 << 31) - 1, &Halo::uniform(1)).expect("a pattern");
     let peers: Vec<usize> = pattern.peers.iter().map(|peer| peer.rank).collect();
     assert_eq!(peers, [0, (1 << 31) - 2]);
 }
@@ -139,7 +139,7 @@ fn a_list_of_many_boxes_is_checked_and_searched_quickly() {
     let grid = RegularGrid::new([rows * 2, columns * 3]).periodic([true, true]);
     let decomposition = grid.decompose_boxes(boxes.collect(), rows * columns).expect("a decomposition");
     for rank in (0..rows * columns).step_by(8) {
-        let pattern = decomposition.pattern(rank, &Halo::uniform(1)).expect("a pattern");
+        let pattern = decomposition.pattern_of(rank, &Halo::uniform(1)).expect("a pattern");
         assert_eq!(pattern.peers.len(), 8);
     }
 }

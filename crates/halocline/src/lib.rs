@@ -1,1 +1,52 @@
-//! Halo exchange.
+//! Halo exchange of distributed arrays: bind once, exchange many times.
+//!
+//! ```
+//! use halocline::{Array, Communicator, Decomposed, Halo, HaloExchange, RegularGrid};
+//!
+//! let comm = Communicator::init()?; // one rank here; four under `halocline launch -n 4 -- program`
+//! let grid = RegularGrid::new([64, 64]).periodic([true, true]);
+//! let pattern = grid.decompose(comm.size())?.pattern(&comm, Halo::uniform(1))?;
+//!
+//! let (_, shape) = &pattern.plan().domains[0];
+//! let t = Array::<f64>::zeros(&comm, &shape.extents())?;
+//! t.write()?.fill(1.0);
+//!
+//! let halo = HaloExchange::bind(&comm, &[(&pattern, &t)])?;
+//! halo.exchange()?.wait()?;
+//! # Ok::<(), halocline::Error>(())
+//! ```
+//!
+//! A [`Pattern`] says which cells go where, an [`Array`] or [`Field`] is memory with a [`Layout`], and a
+//! [`HaloExchange`] binds them: it checks everything, picks the fastest way for the bytes and opens
+//! what must be opened, so that an exchange is only copying and two counters for each peer.
+
+mod agree;
+mod bind;
+mod bound;
+mod directory;
+mod error;
+mod exchange;
+mod explain;
+mod field;
+mod link;
+mod options;
+mod pattern;
+
+pub use error::{Cause, Error, Failure};
+pub use exchange::{HaloExchange, LinkCounts, Pending};
+pub use field::{Array, Field, ReadGuard, WriteGuard};
+pub use link::{Direction, Way};
+pub use options::{BindOptions, LinkChoice};
+pub use pattern::{Decomposed, Pattern};
+
+pub use halocline_comm::{CommError, Communicator, Reduce};
+pub use halocline_device::Element;
+pub use halocline_plan::{
+    Decomposition, DomainShape, ElementType, Elements, Graph, Halo, Layout, LayoutError, Mesh, MeshDomains,
+    MeshError, Neighbours, Partition, PartitionError, PatternError, RegularGrid, UnstructuredDomain,
+};
+
+/// The transports' own floor, for those who launch ranks or bring another transport.
+pub use halocline_comm as comm;
+/// Plans as pure data.
+pub use halocline_plan as plan;

@@ -77,7 +77,8 @@ impl Decoder {
     pub(crate) fn next(&mut self) -> Result<Option<Frame>, FrameError> {
         let rest = &self.bytes[self.used..];
         let Some((header, body)) = rest.split_first_chunk::<HEADER>() else { return Ok(None) };
-        let u32_at = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+        let u32_at =
+            |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
         let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
         if u32_at(0) != MAGIC {
             return Err(FrameError::Magic(u32_at(0)));
@@ -117,7 +118,11 @@ mod tests {
         let segment = (any::<u64>(), any::<u64>()).prop_map(|(id, len)| Announced { id, len });
         let segments = proptest::collection::vec(segment, 0..4);
         (any::<u64>(), any::<u64>(), segments, proptest::collection::vec(any::<u8>(), 0..300)).prop_map(
-            |(operation, round, segments, payload)| Frame { tag: Tag { operation, round }, segments, payload },
+            |(operation, round, segments, payload)| Frame {
+                tag: Tag { operation, round },
+                segments,
+                payload,
+            },
         )
     }
 

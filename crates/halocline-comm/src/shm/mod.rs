@@ -168,7 +168,12 @@ impl Shared {
     }
 
     /// Maps announced memory, unless it is mapped already.
-    fn import(&self, from: usize, announced: frame::Announced, fd: OwnedFd) -> Result<Arc<Segment>, CommError> {
+    fn import(
+        &self,
+        from: usize,
+        announced: frame::Announced,
+        fd: OwnedFd,
+    ) -> Result<Arc<Segment>, CommError> {
         let mut imports = lock(&self.imports);
         let key = (from, announced.id);
         if let Some(known) = imports.get(&key).and_then(Weak::upgrade) {
@@ -200,7 +205,13 @@ impl Transport for ShmTransport {
         self.shared.size
     }
 
-    fn post(&self, to: usize, tag: Tag, payload: Vec<u8>, segments: &[Arc<Segment>]) -> Result<(), CommError> {
+    fn post(
+        &self,
+        to: usize,
+        tag: Tag,
+        payload: Vec<u8>,
+        segments: &[Arc<Segment>],
+    ) -> Result<(), CommError> {
         let shared = &*self.shared;
         if to >= shared.size {
             return Err(CommError::NoSuchRank { rank: to, size: shared.size });

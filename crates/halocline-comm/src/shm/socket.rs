@@ -72,7 +72,12 @@ impl Outgoing {
     }
 
     /// Queues a message.
-    pub(super) fn push(&mut self, tag: Tag, payload: &[u8], segments: &[Arc<Segment>]) -> Result<(), CommError> {
+    pub(super) fn push(
+        &mut self,
+        tag: Tag,
+        payload: &[u8],
+        segments: &[Arc<Segment>],
+    ) -> Result<(), CommError> {
         if segments.len() > MAX_SEGMENTS {
             return Err(CommError::System { what: "send that many segments at once", errno: Errno::TOOBIG });
         }

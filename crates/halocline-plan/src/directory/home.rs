@@ -1,0 +1,167 @@
+//! Homes: which rank is told about an id, and what it makes of what it is told.
+
+use super::{Asked, Clash, Directory, Lookup, Message, Messages, Owner, OwnerRun, Replied, Reply, Result};
+use super::{decode_all, encode_all};
+use crate::UnstructuredError;
+use crate::wire::WireError;
+use std::collections::BTreeMap;
+
+/// Blocks of equal length of a range of ids, one for each rank; the last may be shorter or empty.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Homes {
+    low: u64,
+    /// Ids of a block, at least 1.
+    block: u64,
+    ranks: usize,
+}
+
+impl Homes {
+    /// Of the ids `low..=high`.
+    pub fn new(low: u64, high: u64, ranks: usize) -> Self {
+        // A range can hold 2^64 ids, one more than 64 bits can count.
+        let span = u128::from(high.saturating_sub(low)) + 1;
+        let block = span.div_ceil(ranks.max(1) as u128);
+        Self { low, block: u64::try_from(block).unwrap_or(u64::MAX), ranks }
+    }
+
+    /// The home of `id`: never decreases with `id`. Ids outside the range go to its ends.
+    pub fn of(&self, id: u64) -> usize {
+        let block = id.saturating_sub(self.low) / self.block;
+        block.min(self.ranks.saturating_sub(1) as u64) as usize
+    }
+}
+
+/// The homes of cells and those of domains.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct HomesOf {
+    pub cells: Homes,
+    pub domains: Homes,
+}
+
+/// Waits, as a home, for what the others own and look for.
+#[derive(Debug)]
+pub struct Registered {
+    me: Directory,
+    homes: HomesOf,
+    asked: Asked,
+    own: Option<Lookup>,
+}
+
+impl Registered {
+    pub(super) fn new(me: Directory, homes: HomesOf, asked: Asked, own: Option<Lookup>) -> Self {
+        Self { me, homes, asked, own }
+    }
+
+    /// Takes the lookups of all ranks that have one for this home; tells them who owns their halo
+    /// cells, and what they claim that another claims as well.
+    pub fn reply(self, received: &[(usize, Vec<u8>)]) -> Result<(Replied, Messages)> {
+        let Self { me, homes, asked, own } = self;
+        let lookups = decode_all(me.rank, own, received)?;
+        for (&from, lookup) in &lookups {
+            check_home(&homes, me.rank, from, lookup)?;
+        }
+        let registry = Registry::new(&lookups);
+        let mut replies: BTreeMap<usize, Reply> = BTreeMap::new();
+        for (rank, clash) in domain_clashes(&lookups).into_iter().chain(registry.clashes()) {
+            replies.entry(rank).or_default().clashes.push(clash);
+        }
+        for (&rank, lookup) in lookups.iter().filter(|(_, lookup)| !lookup.queries.is_empty()) {
+            replies.entry(rank).or_default().owners = registry.owners(&lookup.queries);
+        }
+        let own = replies.remove(&me.rank);
+        let messages = encode_all(&replies);
+        Ok((Replied { me, asked, own }, messages))
+    }
+}
+
+fn check_home(homes: &HomesOf, rank: usize, from: usize, lookup: &Lookup) -> Result<()> {
+    let owned = lookup.owned.iter().flat_map(|(_, ids)| ids);
+    let here = owned.chain(&lookup.queries).all(|&id| homes.cells.of(id) == rank)
+        && lookup.domains.iter().all(|&domain| homes.domains.of(domain) == rank);
+    if here {
+        return Ok(());
+    }
+    let what = WireError::Content("it names ids whose home is another rank");
+    Err(UnstructuredError::Message { from, name: Lookup::NAME, what })
+}
+
+/// For each rank with a domain that another rank has too, the lowest such domain.
+fn domain_clashes(lookups: &BTreeMap<usize, Lookup>) -> BTreeMap<usize, Clash> {
+    let mut domains: Vec<(u64, usize)> = Vec::new();
+    for (&rank, lookup) in lookups {
+        domains.extend(lookup.domains.iter().map(|&domain| (domain, rank)));
+    }
+    domains.sort_unstable();
+    let mut clashes = BTreeMap::new();
+    for pair in domains.windows(2).filter(|pair| pair[0].0 == pair[1].0) {
+        for (mine, other) in [(pair[0], pair[1]), (pair[1], pair[0])] {
+            clashes.entry(mine.1).or_insert(Clash::Domain { domain: mine.0, other: other.1 });
+        }
+    }
+    clashes
+}
+
+/// All ids that have their home here, with their owners.
+struct Registry {
+    owners: Vec<Owner>,
+    /// Id and index in `owners`, ascending.
+    cells: Vec<(u64, usize)>,
+}
+
+impl Registry {
+    fn new(lookups: &BTreeMap<usize, Lookup>) -> Self {
+        let (mut owners, mut cells) = (Vec::new(), Vec::new());
+        for (&rank, lookup) in lookups {
+            for (domain, ids) in &lookup.owned {
+                cells.extend(ids.iter().map(|&id| (id, owners.len())));
+                owners.push(Owner { rank, domain: *domain });
+            }
+        }
+        cells.sort_unstable();
+        Self { owners, cells }
+    }
+
+    /// For each rank that owns a cell that is owned a second time, the lowest such cell.
+    fn clashes(&self) -> BTreeMap<usize, Clash> {
+        let mut clashes = BTreeMap::new();
+        for pair in self.cells.windows(2).filter(|pair| pair[0].0 == pair[1].0) {
+            let id = pair[0].0;
+            let [a, b] = [self.owners[pair[0].1], self.owners[pair[1].1]];
+            for (mine, other) in [(a, b), (b, a)] {
+                clashes.entry(mine.rank).or_insert(Clash::Cell { id, domain: mine.domain, other });
+            }
+        }
+        clashes
+    }
+
+    fn owners(&self, queries: &[u64]) -> Vec<OwnerRun> {
+        let mut runs: Vec<OwnerRun> = Vec::new();
+        for query in queries {
+            let at = self.cells.binary_search_by_key(query, |&(id, _)| id).ok();
+            let owner = at.map(|at| self.owners[self.cells[at].1]);
+            match runs.last_mut() {
+                Some(run) if run.owner == owner => run.count += 1,
+                _ => runs.push(OwnerRun { count: 1, owner }),
+            }
+        }
+        runs
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn homes_cover_every_range_of_ids_evenly() {
+        let ends = Homes::new(0, u64::MAX, 3);
+        assert_eq!([0, u64::MAX / 2, u64::MAX].map(|id| ends.of(id)), [0, 1, 2]);
+        let few = Homes::new(10, 14, 5);
+        assert_eq!([10, 11, 12, 13, 14].map(|id| few.of(id)), [0, 1, 2, 3, 4]);
+        assert_eq!([0, 99].map(|id| few.of(id)), [0, 4]);
+        assert_eq!(Homes::new(7, 7, 4).of(7), 0);
+        assert_eq!(Homes::new(0, u64::MAX, 1).of(u64::MAX), 0);
+        // What the bounds of ranks without a cell amount to.
+        assert_eq!(Homes::new(u64::MAX, 0, 4).of(3), 0);
+    }
+}

@@ -1,0 +1,399 @@
+//! Meshes of elements that connect vertices, and the domains that a partition makes of them.
+
+use crate::partition::{Graph, Partition};
+use crate::unstructured::UnstructuredDomain;
+
+/// A whole mesh, the same on every rank: which vertices each element connects (three for a triangle).
+/// Vertices and elements are numbered from 0; these numbers are the global ids.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mesh {
+    vertices: usize,
+    elements: Elements,
+}
+
+impl Mesh {
+    /// A mesh whose elements all have `arity` vertices: `connectivity` lists those of element 0, of
+    /// element 1, and so on. An element may name a vertex twice (a degenerate one).
+    pub fn new(vertices: usize, arity: usize, connectivity: Vec<u32>) -> Result<Self, MeshError> {
+        if arity == 0 || !connectivity.len().is_multiple_of(arity) {
+            return Err(MeshError::Arity { arity, entries: connectivity.len() });
+        }
+        Self::checked(vertices, Elements { rows: Rows::Fixed(arity), connectivity })
+    }
+
+    /// A mesh of elements of different arity: element `e` has the vertices
+    /// `connectivity[offsets[e]..offsets[e + 1]]`, at least one.
+    pub fn mixed(vertices: usize, offsets: Vec<usize>, connectivity: Vec<u32>) -> Result<Self, MeshError> {
+        let entries = connectivity.len();
+        if offsets.first() != Some(&0) || offsets.last() != Some(&entries) || !offsets.is_sorted() {
+            return Err(MeshError::Offsets { entries });
+        }
+        if let Some(element) = offsets.windows(2).position(|ends| ends[0] == ends[1]) {
+            return Err(MeshError::EmptyElement { element });
+        }
+        Self::checked(vertices, Elements { rows: Rows::Offsets(offsets), connectivity })
+    }
+
+    fn checked(vertices: usize, elements: Elements) -> Result<Self, MeshError> {
+        for (what, count) in [("vertices", vertices), ("elements", elements.len())] {
+            if u32::try_from(count).is_err() {
+                return Err(MeshError::TooLarge { what, count });
+            }
+        }
+        for (element, corners) in elements.iter().enumerate() {
+            let outside = |&vertex: &u32| vertex as usize >= vertices;
+            if let Some(position) = corners.iter().position(outside) {
+                return Err(MeshError::Vertex { element, position, vertex: corners[position], vertices });
+            }
+        }
+        Ok(Self { vertices, elements })
+    }
+
+    /// Number of vertices.
+    pub fn vertices(&self) -> usize {
+        self.vertices
+    }
+
+    /// The elements.
+    pub fn elements(&self) -> &Elements {
+        &self.elements
+    }
+
+    /// The domains of `rank` where `partition` gives each vertex to a rank, and each element belongs to
+    /// the lowest rank that owns one of its vertices.
+    ///
+    /// See [`MeshDomains`] for what is local.
+    pub fn domains_by_vertex(&self, partition: &Partition, rank: usize) -> Result<MeshDomains, MeshError> {
+        check_partition(partition, "vertices", self.vertices, rank)?;
+        let vertex_owners = partition.owners();
+        let owner = |corners: &[u32]| corners.iter().map(|&vertex| vertex_owners[vertex as usize]).min();
+        // Every element has a vertex.
+        let element_owners: Vec<usize> = self.elements.iter().map(|e| owner(e).unwrap_or(0)).collect();
+        Ok(self.domains(rank, vertex_owners, &element_owners))
+    }
+
+    /// The domains of `rank` where `partition` gives each element to a rank, and each vertex belongs to
+    /// the lowest rank that owns an element around it; a vertex of no element belongs to rank 0.
+    ///
+    /// See [`MeshDomains`] for what is local.
+    pub fn domains_by_element(&self, partition: &Partition, rank: usize) -> Result<MeshDomains, MeshError> {
+        check_partition(partition, "elements", self.elements.len(), rank)?;
+        let element_owners = partition.owners();
+        let mut vertex_owners: Vec<Option<usize>> = vec![None; self.vertices];
+        for (corners, &owner) in self.elements.iter().zip(element_owners) {
+            for &vertex in corners {
+                let lowest = &mut vertex_owners[vertex as usize];
+                *lowest = Some(lowest.map_or(owner, |lowest| lowest.min(owner)));
+            }
+        }
+        let vertex_owners: Vec<usize> = vertex_owners.into_iter().map(|owner| owner.unwrap_or(0)).collect();
+        Ok(self.domains(rank, &vertex_owners, element_owners))
+    }
+
+    fn domains(&self, rank: usize, vertex_owners: &[usize], element_owners: &[usize]) -> MeshDomains {
+        // Vertices whose elements must all be here.
+        let mut centre: Vec<bool> = vertex_owners.iter().map(|&owner| owner == rank).collect();
+        for (corners, _) in self.elements.iter().zip(element_owners).filter(|&(_, &owner)| owner == rank) {
+            corners.iter().for_each(|&vertex| centre[vertex as usize] = true);
+        }
+        let element_here: Vec<bool> =
+            self.elements.iter().map(|corners| corners.iter().any(|&v| centre[v as usize])).collect();
+        let elements = LocalCells::new(rank, element_owners, &element_here);
+
+        let mut vertex_here = centre;
+        for (corners, _) in self.elements.iter().zip(&element_here).filter(|&(_, &here)| here) {
+            corners.iter().for_each(|&vertex| vertex_here[vertex as usize] = true);
+        }
+        let vertices = LocalCells::new(rank, vertex_owners, &vertex_here);
+        let mut local = vec![0; self.vertices];
+        (0..).zip(vertices.ids()).for_each(|(index, id)| local[id] = index);
+        MeshDomains {
+            local: self.elements.renumbered(elements.ids(), &local),
+            owned_vertices: vertices.owned.len(),
+            owned_elements: elements.owned.len(),
+            vertices: vertices.domain(rank),
+            elements: elements.domain(rank),
+        }
+    }
+
+    /// Vertices as cells, neighbours where an element connects them: for a partition of the vertices.
+    pub fn vertex_graph(&self) -> Graph {
+        let around = self.elements_around();
+        Graph::from_rows((0..self.vertices).map(|vertex| {
+            let elements = around.get(vertex).iter();
+            elements.flat_map(|&element| self.elements.get(element as usize)).copied().collect()
+        }))
+    }
+
+    /// Elements as cells, neighbours where they share at least `common` vertices (2 for the triangles or
+    /// quadrilaterals of a surface, so that neighbours share an edge; 0 means 1): for a partition of the
+    /// elements.
+    pub fn element_graph(&self, common: usize) -> Graph {
+        let around = self.elements_around();
+        Graph::from_rows(self.elements.iter().map(|corners| {
+            let mut corners = corners.to_vec();
+            corners.sort_unstable();
+            corners.dedup();
+            let mut near: Vec<u32> =
+                corners.iter().flat_map(|&vertex| around.get(vertex as usize)).copied().collect();
+            near.sort_unstable();
+            near.chunk_by(|a, b| a == b).filter(|same| same.len() >= common).map(|same| same[0]).collect()
+        }))
+    }
+
+    /// The elements around each vertex, each element once.
+    fn elements_around(&self) -> Elements {
+        let mut offsets = vec![0; self.vertices + 1];
+        let mut last = vec![u32::MAX; self.vertices];
+        let mut each = |visit: &mut dyn FnMut(usize, u32)| {
+            last.fill(u32::MAX);
+            for (element, corners) in (0..).zip(self.elements.iter()) {
+                for vertex in corners.iter().map(|&vertex| vertex as usize) {
+                    if std::mem::replace(&mut last[vertex], element) != element {
+                        visit(vertex, element);
+                    }
+                }
+            }
+        };
+        each(&mut |vertex, _| offsets[vertex + 1] += 1);
+        for vertex in 0..self.vertices {
+            offsets[vertex + 1] += offsets[vertex];
+        }
+        let mut next = offsets.clone();
+        let mut connectivity = vec![0; offsets[self.vertices]];
+        each(&mut |vertex, element| {
+            connectivity[next[vertex]] = element;
+            next[vertex] += 1;
+        });
+        Elements { rows: Rows::Offsets(offsets), connectivity }
+    }
+}
+
+/// Elements as lists of vertices.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Elements {
+    rows: Rows,
+    connectivity: Vec<u32>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Rows {
+    /// As many entries for each row, at least 1.
+    Fixed(usize),
+    /// Where each row begins, and the end of the last.
+    Offsets(Vec<usize>),
+}
+
+impl Elements {
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        match &self.rows {
+            Rows::Fixed(arity) => self.connectivity.len() / arity,
+            Rows::Offsets(offsets) => offsets.len() - 1,
+        }
+    }
+
+    /// True if there is no element.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The vertices of one element.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such element, as indexing a slice does.
+    pub fn get(&self, element: usize) -> &[u32] {
+        let range = match &self.rows {
+            Rows::Fixed(arity) => element * arity..(element + 1) * arity,
+            Rows::Offsets(offsets) => offsets[element]..offsets[element + 1],
+        };
+        &self.connectivity[range]
+    }
+
+    /// The vertices of each element.
+    pub fn iter(&self) -> impl Iterator<Item = &[u32]> {
+        (0..self.len()).map(|element| self.get(element))
+    }
+
+    /// The vertices of all elements, element after element.
+    pub fn connectivity(&self) -> &[u32] {
+        &self.connectivity
+    }
+
+    /// The elements `ids`, with vertex v called `names[v]`.
+    fn renumbered(&self, ids: impl Iterator<Item = usize> + Clone, names: &[u32]) -> Self {
+        let corners = ids.clone().flat_map(|element| self.get(element));
+        let connectivity = corners.map(|&vertex| names[vertex as usize]).collect();
+        let rows = match &self.rows {
+            Rows::Fixed(arity) => Rows::Fixed(*arity),
+            Rows::Offsets(_) => {
+                let mut offsets = vec![0];
+                offsets.extend(ids.scan(0, |end, element| {
+                    *end += self.get(element).len();
+                    Some(*end)
+                }));
+                Rows::Offsets(offsets)
+            }
+        };
+        Self { rows, connectivity }
+    }
+}
+
+/// What one rank holds of a partitioned mesh.
+///
+/// Local are exactly:
+/// - the elements that this rank owns, those that share a vertex with one of them, and those around a
+///   vertex that this rank owns;
+/// - the vertices that this rank owns, and all vertices of the local elements.
+///
+/// So for each owned vertex all elements around it are here with all their vertices, and for each owned
+/// element all elements that touch it, with all their vertices.
+///
+/// Local numbers: owned cells by ascending id, then halo cells by (owner, id), so that what one rank
+/// sends lies in one block. The domain of a rank has the number of the rank, for vertices and for elements.
+/// (A partition may have more parts than there are ranks: a rank then takes the domains of several.)
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MeshDomains {
+    vertices: UnstructuredDomain,
+    elements: UnstructuredDomain,
+    owned_vertices: usize,
+    owned_elements: usize,
+    local: Elements,
+}
+
+impl MeshDomains {
+    /// The vertices as a domain; its [`cells`](UnstructuredDomain::cells) map local to global numbers.
+    pub fn vertices(&self) -> &UnstructuredDomain {
+        &self.vertices
+    }
+
+    /// The elements as a domain; its [`cells`](UnstructuredDomain::cells) map local to global numbers.
+    pub fn elements(&self) -> &UnstructuredDomain {
+        &self.elements
+    }
+
+    /// Number of vertices owned here: the local vertices from 0 to it.
+    pub fn owned_vertices(&self) -> usize {
+        self.owned_vertices
+    }
+
+    /// Number of elements owned here: the local elements from 0 to it.
+    pub fn owned_elements(&self) -> usize {
+        self.owned_elements
+    }
+
+    /// The local vertices of each local element, in the mesh's order of its vertices.
+    pub fn local_elements(&self) -> &Elements {
+        &self.local
+    }
+}
+
+/// Cells of one kind on one rank, in local order.
+struct LocalCells {
+    owned: Vec<u64>,
+    halo: Vec<u64>,
+}
+
+impl LocalCells {
+    fn new(rank: usize, owners: &[usize], here: &[bool]) -> Self {
+        let local = || (0..owners.len()).filter(|&cell| here[cell]);
+        let mut halo: Vec<usize> = local().filter(|&cell| owners[cell] != rank).collect();
+        halo.sort_by_key(|&cell| owners[cell]);
+        Self {
+            owned: local().filter(|&cell| owners[cell] == rank).map(|cell| cell as u64).collect(),
+            halo: halo.into_iter().map(|cell| cell as u64).collect(),
+        }
+    }
+
+    fn ids(&self) -> impl Iterator<Item = usize> + Clone {
+        self.owned.iter().chain(&self.halo).map(|&id| id as usize)
+    }
+
+    fn domain(self, rank: usize) -> UnstructuredDomain {
+        UnstructuredDomain::new(rank as u64, self.owned, self.halo)
+    }
+}
+
+fn check_partition(
+    partition: &Partition,
+    what: &'static str,
+    needed: usize,
+    rank: usize,
+) -> Result<(), MeshError> {
+    let (given, ranks) = (partition.owners().len(), partition.ranks());
+    if given != needed {
+        return Err(MeshError::PartitionLength { what, given, needed });
+    }
+    if rank >= ranks {
+        return Err(MeshError::Rank { rank, ranks });
+    }
+    Ok(())
+}
+
+/// A mesh that is none, or a partition that is not of it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum MeshError {
+    /// The connectivity does not divide into elements.
+    #[error("{entries} entries of connectivity do not divide into elements of {arity} vertices")]
+    Arity {
+        /// Vertices of an element.
+        arity: usize,
+        /// Entries given.
+        entries: usize,
+    },
+    /// Offsets that are not those of compressed rows.
+    #[error("the offsets must ascend from 0 to the number of entries of connectivity, {entries}")]
+    Offsets {
+        /// Entries given.
+        entries: usize,
+    },
+    /// An element without a vertex.
+    #[error("element {element} has no vertex; it needs at least one")]
+    EmptyElement {
+        /// The element.
+        element: usize,
+    },
+    /// An element that names a vertex that the mesh does not have.
+    #[error(
+        "element {element}, vertex {position} of it: {vertex} is out of range, the mesh has {vertices} \
+         vertices, counted from 0"
+    )]
+    Vertex {
+        /// The element.
+        element: usize,
+        /// Position among its vertices.
+        position: usize,
+        /// The vertex named.
+        vertex: u32,
+        /// Vertices of the mesh.
+        vertices: usize,
+    },
+    /// More than local indices count.
+    #[error("{count} {what} are more than 32-bit indices count")]
+    TooLarge {
+        /// Vertices or elements.
+        what: &'static str,
+        /// How many there are.
+        count: usize,
+    },
+    /// A partition of something else.
+    #[error("the partition is of {given} cells, the mesh has {needed} {what}")]
+    PartitionLength {
+        /// Vertices or elements.
+        what: &'static str,
+        /// Cells of the partition.
+        given: usize,
+        /// Cells of the mesh.
+        needed: usize,
+    },
+    /// A rank that the partition does not have.
+    #[error("rank {rank} of a partition over {ranks} ranks")]
+    Rank {
+        /// The rank.
+        rank: usize,
+        /// Ranks of the partition.
+        ranks: usize,
+    },
+}

@@ -1,0 +1,237 @@
+//! Partitions: which rank owns each cell.
+
+/// The owning rank of each cell of a global grid.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Partition {
+    owners: Vec<usize>,
+    ranks: usize,
+}
+
+impl Partition {
+    /// Consecutive blocks of cells, whose sizes differ by at most one.
+    pub fn block(cells: usize, ranks: usize) -> Result<Self, PartitionError> {
+        check_ranks(cells, ranks)?;
+        let (size, longer) = (cells / ranks, cells % ranks);
+        let block = |rank| std::iter::repeat_n(rank, size + usize::from(rank < longer));
+        Ok(Self { owners: (0..ranks).flat_map(block).collect(), ranks })
+    }
+
+    /// The given rank for each cell. Ranks may be left without a cell.
+    pub fn given(owners: Vec<usize>, ranks: usize) -> Result<Self, PartitionError> {
+        match owners.iter().position(|&owner| owner >= ranks) {
+            Some(cell) => Err(PartitionError::Owner { cell, owner: owners[cell], ranks }),
+            None => Ok(Self { owners, ranks }),
+        }
+    }
+
+    /// METIS' multilevel k-way partition of a graph whose vertices are the cells: about as many cells
+    /// for each rank, few edges between ranks. The same graph gives the same partition on every rank of
+    /// a machine: the seed is fixed. Ranks of small graphs may be left without a cell.
+    ///
+    /// METIS runs in one thread; calls from several threads wait for each other. While it runs it handles
+    /// SIGABRT and SIGTERM by itself.
+    ///
+    /// Source: G. Karypis and V. Kumar, "Multilevel k-way partitioning scheme for irregular graphs",
+    /// J. Parallel Distrib. Comput. 48 (1998).
+    #[cfg(feature = "metis")]
+    pub fn metis(graph: &Graph, ranks: usize) -> Result<Self, PartitionError> {
+        check_ranks(graph.len(), ranks)?;
+        if ranks == 1 || graph.neighbours.is_empty() {
+            // METIS cannot make one part, and without edges any balanced partition is as good.
+            return Self::block(graph.len(), ranks);
+        }
+        let parts = metis_index("ranks", ranks)?;
+        metis_index("cells", graph.len() + 1)?;
+        metis_index("edges, counted from both ends,", graph.neighbours.len())?;
+        let offsets: Vec<metis::Idx> = graph.offsets.iter().map(|&offset| offset as metis::Idx).collect();
+        let neighbours: Vec<metis::Idx> = graph.neighbours.iter().map(|&cell| cell as metis::Idx).collect();
+        let mut owners: Vec<metis::Idx> = vec![0; graph.len()];
+        // METIS draws from the C library's one random sequence, and sets signal handlers of the process.
+        static METIS: std::sync::Mutex<()> = std::sync::Mutex::new(());
+        let alone = METIS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        metis::Graph::new(1, parts, &offsets, &neighbours)
+            .map_err(|error| PartitionError::Metis(error.to_string()))?
+            .set_option(metis::option::Seed(1))
+            .part_kway(&mut owners)
+            .map_err(|error| PartitionError::Metis(error.to_string()))?;
+        drop(alone);
+        // A negative number would be a fault of METIS; it becomes one that `given` refuses.
+        let owner = |owner| usize::try_from(owner).unwrap_or(usize::MAX);
+        Self::given(owners.into_iter().map(owner).collect(), ranks)
+    }
+
+    /// The owner of each cell.
+    pub fn owners(&self) -> &[usize] {
+        &self.owners
+    }
+
+    /// Number of ranks.
+    pub fn ranks(&self) -> usize {
+        self.ranks
+    }
+
+    /// Number of cells that each rank owns.
+    pub fn counts(&self) -> Vec<usize> {
+        let mut counts = vec![0; self.ranks];
+        self.owners.iter().for_each(|&owner| counts[owner] += 1);
+        counts
+    }
+}
+
+/// Which cells are neighbours. Symmetric; no cell is its own neighbour, none is listed twice.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Graph {
+    /// One entry more than cells: where the neighbours of each begin.
+    offsets: Vec<usize>,
+    /// Below the number of cells; ascending for each cell.
+    neighbours: Vec<u32>,
+}
+
+impl Graph {
+    /// A graph in compressed rows: the neighbours of cell `c` are `neighbours[offsets[c]..offsets[c + 1]]`.
+    /// Repeated neighbours and a cell as its own neighbour are dropped; an edge given at one end only is
+    /// refused.
+    pub fn new(offsets: &[usize], neighbours: &[u32]) -> Result<Self, PartitionError> {
+        if offsets.first() != Some(&0) || offsets.last() != Some(&neighbours.len()) || !offsets.is_sorted() {
+            return Err(PartitionError::Offsets { neighbours: neighbours.len() });
+        }
+        let cells = offsets.len() - 1;
+        let rows = || offsets.windows(2).map(|ends| &neighbours[ends[0]..ends[1]]);
+        for (cell, row) in rows().enumerate() {
+            if let Some(&neighbour) = row.iter().find(|&&neighbour| neighbour as usize >= cells) {
+                return Err(PartitionError::Neighbour { cell, neighbour, cells });
+            }
+        }
+        let graph = Self::from_rows(rows().map(<[u32]>::to_vec));
+        match graph.one_way_edge() {
+            Some((cell, neighbour)) => Err(PartitionError::OneWay { cell, neighbour }),
+            None => Ok(graph),
+        }
+    }
+
+    /// Of rows that are symmetric and in range.
+    pub(crate) fn from_rows(rows: impl IntoIterator<Item = Vec<u32>>) -> Self {
+        let (mut offsets, mut neighbours) = (vec![0], Vec::new());
+        for (cell, mut row) in rows.into_iter().enumerate() {
+            row.sort_unstable();
+            row.dedup();
+            neighbours.extend(row.into_iter().filter(|&neighbour| neighbour as usize != cell));
+            offsets.push(neighbours.len());
+        }
+        Self { offsets, neighbours }
+    }
+
+    fn one_way_edge(&self) -> Option<(usize, usize)> {
+        (0..self.len()).find_map(|cell| {
+            let has =
+                |other: u32, cell| self.neighbours(other as usize).iter().any(|&at| at as usize == cell);
+            let lacking = self.neighbours(cell).iter().find(|&&other| !has(other, cell))?;
+            Some((cell, *lacking as usize))
+        })
+    }
+
+    /// Number of cells.
+    pub fn len(&self) -> usize {
+        self.offsets.len() - 1
+    }
+
+    /// True if the graph has no cell.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The neighbours of `cell`, ascending; none for a cell that the graph does not have.
+    pub fn neighbours(&self, cell: usize) -> &[u32] {
+        match self.offsets.get(cell..).and_then(|ends| ends.get(..2)) {
+            Some(ends) => &self.neighbours[ends[0]..ends[1]],
+            None => &[],
+        }
+    }
+}
+
+fn check_ranks(cells: usize, ranks: usize) -> Result<(), PartitionError> {
+    match ranks {
+        0 => Err(PartitionError::NoRanks),
+        ranks if ranks > cells => Err(PartitionError::MoreRanksThanCells { ranks, cells }),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(feature = "metis")]
+fn metis_index(what: &'static str, count: usize) -> Result<metis::Idx, PartitionError> {
+    metis::Idx::try_from(count).map_err(|_| PartitionError::TooLarge { what, count })
+}
+
+/// A partition that cannot be made.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PartitionError {
+    /// Nobody to give cells to.
+    #[error("a partition over 0 ranks; it needs at least one")]
+    NoRanks,
+    /// Some rank would have no cell.
+    #[error("{ranks} ranks for {cells} cells; use at most one rank for each cell")]
+    MoreRanksThanCells {
+        /// Ranks asked for.
+        ranks: usize,
+        /// Cells there are.
+        cells: usize,
+    },
+    /// A given owner that is no rank.
+    #[error("cell {cell} is given to rank {owner}, but there are {ranks} ranks, counted from 0")]
+    Owner {
+        /// The cell.
+        cell: usize,
+        /// The owner given.
+        owner: usize,
+        /// Number of ranks.
+        ranks: usize,
+    },
+    /// Offsets that are not those of compressed rows.
+    #[error("the offsets must ascend from 0 to the number of neighbours, {neighbours}")]
+    Offsets {
+        /// Neighbours given.
+        neighbours: usize,
+    },
+    /// A neighbour that is no cell.
+    #[error("cell {cell} has {neighbour} as a neighbour, but there are {cells} cells, counted from 0")]
+    Neighbour {
+        /// The cell.
+        cell: usize,
+        /// Its neighbour.
+        neighbour: u32,
+        /// Number of cells.
+        cells: usize,
+    },
+    /// An edge that only one of its cells has.
+    #[error("cell {cell} has {neighbour} as a neighbour, but cell {neighbour} does not have cell {cell}")]
+    OneWay {
+        /// The cell that has the edge.
+        cell: usize,
+        /// The cell that lacks it.
+        neighbour: usize,
+    },
+    /// More than METIS can count.
+    #[error("{count} {what} are more than METIS' 32-bit integers count")]
+    TooLarge {
+        /// What there is too much of.
+        what: &'static str,
+        /// How many there are.
+        count: usize,
+    },
+    /// METIS gave up.
+    #[error("METIS: {0}")]
+    Metis(String),
+}
+
+#[cfg(all(test, feature = "metis"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_than_metis_counts_is_refused() {
+        assert_eq!(metis_index("cells", i32::MAX as usize), Ok(i32::MAX));
+        let count = i32::MAX as usize + 1;
+        assert_eq!(metis_index("cells", count), Err(PartitionError::TooLarge { what: "cells", count }));
+    }
+}

@@ -1,0 +1,351 @@
+//! Unstructured domains: lists of cells with global ids, some owned, some halo.
+
+use crate::wire::WireError;
+use std::cmp::Ordering;
+
+/// A piece of an unstructured grid, on the rank that owns it: the global ids of its cells in local
+/// order, and which of them are halo. The domain's number is global: no other domain of any rank may
+/// have it.
+///
+/// The constructors accept everything, because a rank that stopped at its own bad input would leave
+/// the others waiting: what is wrong is found, and reported on every rank, when the pattern is made.
+/// A domain without cells is fine. A domain has at most [`u32::MAX`] cells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnstructuredDomain {
+    id: u64,
+    cells: Vec<u64>,
+    halo: Halo,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Halo {
+    /// All cells from this local index on.
+    From(usize),
+    /// The cells at these local indices.
+    At(Vec<usize>),
+    /// The cells whose owner is not `rank`.
+    Owners { rank: usize, owners: Vec<usize> },
+}
+
+impl UnstructuredDomain {
+    /// A domain whose local order is all `owned` cells, then all `halo` cells, as given.
+    pub fn new(id: u64, owned: Vec<u64>, halo: Vec<u64>) -> Self {
+        let first = owned.len();
+        let cells = [owned, halo].concat();
+        Self { id, cells, halo: Halo::From(first) }
+    }
+
+    /// A domain whose `cells` are in local order; those at the local indices `halo` are halo.
+    pub fn from_indices(id: u64, cells: Vec<u64>, halo: &[usize]) -> Self {
+        Self { id, cells, halo: Halo::At(halo.to_vec()) }
+    }
+
+    /// A domain of `rank` whose `cells` are in local order, with the rank that owns each of them: the
+    /// cells of `rank` are owned, all others are halo. Where `owners` is wrong about a halo cell, the
+    /// pattern is refused.
+    ///
+    /// A halo cell that belongs to another domain of the same rank cannot be told this way.
+    pub fn from_owners(id: u64, rank: usize, cells: Vec<u64>, owners: Vec<usize>) -> Self {
+        Self { id, cells, halo: Halo::Owners { rank, owners } }
+    }
+
+    /// The global number of the domain.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Global ids of all cells, owned and halo, in local order.
+    pub fn cells(&self) -> &[u64] {
+        &self.cells
+    }
+
+    /// Everything that can be checked on one rank, the `rank` of `ranks` that has the domain.
+    pub(crate) fn check(&self, rank: usize, ranks: usize) -> Result<CheckedDomain, UnstructuredError> {
+        check_count(self.id, self.cells.len())?;
+        let is_halo = self.halo_mask(rank, ranks)?;
+        // Local indices fit in 32 bits: checked first.
+        let mut by_id: Vec<(u64, u32)> = (0..).zip(&self.cells).map(|(local, &id)| (id, local)).collect();
+        by_id.sort_unstable();
+        for pair in by_id.windows(2) {
+            let [(id, first), (other, second)] = [pair[0], pair[1]];
+            if id == other {
+                return Err(self.twice(id, first, second, &is_halo));
+            }
+        }
+        by_id.retain(|&(_, local)| !is_halo[local as usize]);
+        let halo: Vec<u32> = (0..).zip(&is_halo).filter(|&(_, &halo)| halo).map(|(local, _)| local).collect();
+        let given = match &self.halo {
+            Halo::Owners { owners, .. } => Some(halo.iter().map(|&local| owners[local as usize]).collect()),
+            _ => None,
+        };
+        let halo = halo.into_iter().map(|local| (local, self.cells[local as usize])).collect();
+        Ok(CheckedDomain { id: self.id, cells: self.cells.len(), owned: by_id, halo, given })
+    }
+
+    fn halo_mask(&self, rank: usize, ranks: usize) -> Result<Vec<bool>, UnstructuredError> {
+        let (domain, cells) = (self.id, self.cells.len());
+        match &self.halo {
+            Halo::From(first) => Ok((0..cells).map(|local| local >= *first).collect()),
+            Halo::At(indices) => {
+                let mut is_halo = vec![false; cells];
+                for (position, &index) in indices.iter().enumerate() {
+                    match is_halo.get_mut(index) {
+                        None => {
+                            return Err(UnstructuredError::HaloIndex { domain, position, index, cells });
+                        }
+                        Some(true) => {
+                            let first = indices.iter().position(|&other| other == index).unwrap_or(position);
+                            return Err(UnstructuredError::HaloIndexTwice { domain, index, first, position });
+                        }
+                        Some(halo) => *halo = true,
+                    }
+                }
+                Ok(is_halo)
+            }
+            Halo::Owners { rank: given, owners } => {
+                if *given != rank {
+                    return Err(UnstructuredError::OtherRank { domain, given: *given, rank });
+                }
+                if owners.len() != cells {
+                    return Err(UnstructuredError::OwnerCount { domain, cells, owners: owners.len() });
+                }
+                match owners.iter().position(|&owner| owner >= ranks) {
+                    Some(local) => Err(UnstructuredError::OwnerRange {
+                        domain,
+                        local,
+                        id: self.cells[local],
+                        owner: owners[local],
+                        ranks,
+                    }),
+                    None => Ok(owners.iter().map(|&owner| owner != rank).collect()),
+                }
+            }
+        }
+    }
+
+    fn twice(&self, id: u64, first: u32, second: u32, is_halo: &[bool]) -> UnstructuredError {
+        let domain = self.id;
+        match is_halo[first as usize].cmp(&is_halo[second as usize]) {
+            Ordering::Less => UnstructuredError::HaloOwned { domain, id, owned: first, halo: second },
+            Ordering::Greater => UnstructuredError::HaloOwned { domain, id, owned: second, halo: first },
+            Ordering::Equal if is_halo[first as usize] => {
+                UnstructuredError::HaloTwice { domain, id, first, second }
+            }
+            Ordering::Equal => UnstructuredError::OwnedTwice { domain, id, first, second },
+        }
+    }
+}
+
+fn check_count(domain: u64, cells: usize) -> Result<(), UnstructuredError> {
+    if u32::try_from(cells).is_err() {
+        return Err(UnstructuredError::TooManyCells { domain, cells });
+    }
+    Ok(())
+}
+
+/// A domain that is consistent in itself.
+#[derive(Debug)]
+pub(crate) struct CheckedDomain {
+    pub id: u64,
+    /// Owned and halo cells.
+    pub cells: usize,
+    /// Global id and local index of each owned cell, ascending by id.
+    pub owned: Vec<(u64, u32)>,
+    /// Local index and global id of each halo cell, ascending by local index.
+    pub halo: Vec<(u32, u64)>,
+    /// The owner of each halo cell, where the user gave it.
+    pub given: Option<Vec<usize>>,
+}
+
+/// Domains that are no pattern, on one rank or between ranks.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum UnstructuredError {
+    /// Local indices would not fit in 32 bits.
+    #[error("domain {domain} has {cells} cells; a domain has at most {max}: split it", max = u32::MAX)]
+    TooManyCells {
+        /// The domain.
+        domain: u64,
+        /// Its cells.
+        cells: usize,
+    },
+    /// An index of a halo cell that the domain does not have.
+    #[error("domain {domain}: entry {position} of the halo indices is {index}, but it has {cells} cells")]
+    HaloIndex {
+        /// The domain.
+        domain: u64,
+        /// Position in the list of halo indices.
+        position: usize,
+        /// The index there.
+        index: usize,
+        /// Cells of the domain.
+        cells: usize,
+    },
+    /// A halo index given twice.
+    #[error("domain {domain}: entries {first} and {position} of the halo indices are both {index}")]
+    HaloIndexTwice {
+        /// The domain.
+        domain: u64,
+        /// The index.
+        index: usize,
+        /// Its first position in the list of halo indices.
+        first: usize,
+        /// Its second position.
+        position: usize,
+    },
+    /// Cells and owners differ in number.
+    #[error("domain {domain} has {cells} cells but {owners} owners; give one owner for each cell")]
+    OwnerCount {
+        /// The domain.
+        domain: u64,
+        /// Its cells.
+        cells: usize,
+        /// Owners given.
+        owners: usize,
+    },
+    /// An owner that is no rank.
+    #[error("domain {domain}, local cell {local} (id {id}): its owner is given as rank {owner} of {ranks}")]
+    OwnerRange {
+        /// The domain.
+        domain: u64,
+        /// Local index of the cell.
+        local: usize,
+        /// Its global id.
+        id: u64,
+        /// The owner given.
+        owner: usize,
+        /// Number of ranks.
+        ranks: usize,
+    },
+    /// A domain made for one rank and given by another.
+    #[error("domain {domain} was made for rank {given}, but rank {rank} gives it")]
+    OtherRank {
+        /// The domain.
+        domain: u64,
+        /// The rank it was made for.
+        given: usize,
+        /// The rank that gives it.
+        rank: usize,
+    },
+    /// Two owned cells with one id in one domain.
+    #[error("domain {domain} owns id {id} twice, as local cells {first} and {second}")]
+    OwnedTwice {
+        /// The domain.
+        domain: u64,
+        /// The id.
+        id: u64,
+        /// Local index of the first cell.
+        first: u32,
+        /// Local index of the second cell.
+        second: u32,
+    },
+    /// Two halo cells with one id in one domain.
+    #[error("domain {domain} has id {id} in its halo twice, as local cells {first} and {second}")]
+    HaloTwice {
+        /// The domain.
+        domain: u64,
+        /// The id.
+        id: u64,
+        /// Local index of the first cell.
+        first: u32,
+        /// Local index of the second cell.
+        second: u32,
+    },
+    /// A halo cell that the domain itself owns.
+    #[error(
+        "domain {domain}: local cell {halo} is a halo cell of id {id}, which it owns as local cell {owned}"
+    )]
+    HaloOwned {
+        /// The domain.
+        domain: u64,
+        /// The id.
+        id: u64,
+        /// Local index of the owned cell.
+        owned: u32,
+        /// Local index of the halo cell.
+        halo: u32,
+    },
+    /// Two domains with one number.
+    #[error("domain {domain} exists on rank {rank} and on rank {other}; numbers of domains are global")]
+    DomainTwice {
+        /// The number.
+        domain: u64,
+        /// This rank.
+        rank: usize,
+        /// The other rank (this one, if it gave both).
+        other: usize,
+    },
+    /// A cell with two owners.
+    #[error(
+        "id {id} is owned twice: by domain {domain} of rank {rank} and by domain {other_domain} of rank \
+         {other}; each cell has one owner"
+    )]
+    OwnedByTwo {
+        /// The id.
+        id: u64,
+        /// This rank.
+        rank: usize,
+        /// Its domain.
+        domain: u64,
+        /// The other rank (this one, if two of its domains own the cell).
+        other: usize,
+        /// The other domain.
+        other_domain: u64,
+    },
+    /// A halo cell that nobody owns.
+    #[error("domain {domain}: its halo cell {local} has id {id}, which no domain of any rank owns")]
+    OwnedByNobody {
+        /// The domain.
+        domain: u64,
+        /// Local index of the halo cell.
+        local: u32,
+        /// The id.
+        id: u64,
+    },
+    /// The given owner of a halo cell is not its owner.
+    #[error(
+        "domain {domain}, local cell {local} (id {id}): rank {given} is given as owner, rank {owner} owns it"
+    )]
+    WrongOwner {
+        /// The domain.
+        domain: u64,
+        /// Local index of the halo cell.
+        local: u32,
+        /// The id.
+        id: u64,
+        /// The owner given.
+        given: usize,
+        /// The rank that owns it.
+        owner: usize,
+    },
+    /// Another rank sent something that no rank sends that runs this code.
+    #[error("the {name} from rank {from} makes no sense: {what}; do all ranks run the same version?")]
+    Message {
+        /// The rank that sent it.
+        from: usize,
+        /// The kind of message.
+        name: &'static str,
+        /// What is wrong with it.
+        what: WireError,
+    },
+    /// Another rank sent nothing where it owed something.
+    #[error("rank {from} sent no {name}; do all ranks run the same version?")]
+    NoMessage {
+        /// The rank that sent nothing.
+        from: usize,
+        /// The kind of message.
+        name: &'static str,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_domain_of_more_cells_than_local_indices_is_refused() {
+        assert_eq!(check_count(3, u32::MAX as usize), Ok(()));
+        let cells = u32::MAX as usize + 1;
+        assert_eq!(check_count(3, cells), Err(UnstructuredError::TooManyCells { domain: 3, cells }));
+    }
+}

@@ -1,0 +1,76 @@
+//! Errors that all ranks share: what one rank finds wrong, every rank returns.
+
+use crate::Error;
+use halocline_comm::{CommError, Communicator, Reduce};
+
+/// Ends a step that can fail on some ranks only. Collective.
+///
+/// `Ok` on all ranks or an error on all: a rank with an error of its own returns that, the others
+/// return [`Error::Elsewhere`] with the message of the lowest rank that failed.
+pub(crate) fn agree<T>(comm: &Communicator, result: Result<T, Error>) -> Result<T, Error> {
+    match result {
+        Ok(value) => match lowest_failure(comm, None)? {
+            None => Ok(value),
+            Some((rank, message)) => Err(Error::Elsewhere { rank, message }),
+        },
+        Err(error) => {
+            // Our own error says more than one of telling the others, who learn from the same failure.
+            let _ = lowest_failure(comm, Some(error.to_string()));
+            Err(error)
+        }
+    }
+}
+
+/// The lowest rank that comes with a message, and its message.
+fn lowest_failure(comm: &Communicator, mine: Option<String>) -> Result<Option<(usize, String)>, CommError> {
+    const NONE: u64 = u64::MAX;
+    let candidate = if mine.is_some() { comm.rank() as u64 } else { NONE };
+    let lowest = comm.all_reduce(&[candidate], Reduce::Min)?.into_iter().next().unwrap_or(NONE);
+    if lowest == NONE {
+        return Ok(None);
+    }
+    let rank = lowest as usize;
+    let message = comm.broadcast(rank, mine.unwrap_or_default().into_bytes())?;
+    Ok(Some((rank, String::from_utf8_lossy(&message).into_owned())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use halocline_plan::{PartitionError, PatternError};
+
+    /// What each of four ranks returns when those in `failing` fail.
+    fn outcomes(failing: &'static [usize]) -> Vec<String> {
+        let ranks = Communicator::threads(4).into_iter().map(|comm| {
+            std::thread::spawn(move || {
+                let bad = PartitionError::MoreRanksThanCells { ranks: 4, cells: comm.rank() };
+                let step = match failing.contains(&comm.rank()) {
+                    true => Err(Error::from(PatternError::from(bad))),
+                    false => Ok(comm.rank()),
+                };
+                match agree(&comm, step) {
+                    Ok(rank) => format!("ok {rank}"),
+                    Err(Error::Elsewhere { rank, message }) => format!("rank {rank}: {message}"),
+                    Err(own) => format!("own: {own}"),
+                }
+            })
+        });
+        let ranks: Vec<_> = ranks.collect();
+        ranks.into_iter().map(|rank| rank.join().expect("no panic")).collect()
+    }
+
+    #[test]
+    fn where_no_rank_fails_all_go_on() {
+        assert_eq!(outcomes(&[]), ["ok 0", "ok 1", "ok 2", "ok 3"]);
+    }
+
+    #[test]
+    fn all_ranks_fail_with_their_own_error_or_that_of_the_lowest_rank() {
+        let message = |rank| {
+            let bad = PartitionError::MoreRanksThanCells { ranks: 4, cells: rank };
+            Error::from(PatternError::from(bad)).to_string()
+        };
+        let (own, elsewhere) = (|rank| format!("own: {}", message(rank)), format!("rank 1: {}", message(1)));
+        assert_eq!(outcomes(&[1, 3]), [elsewhere.clone(), own(1), elsewhere, own(3)]);
+    }
+}

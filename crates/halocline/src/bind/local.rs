@@ -1,0 +1,201 @@
+//! The part of a bind that needs no peer: the fields given, checked against their patterns.
+
+use crate::error::Error;
+use crate::field::{Field, Memory};
+use crate::pattern::Pattern;
+use halocline_plan::Transfer;
+use halocline_plan::copy::{CellLayout, End, copy_op};
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A field in its place: field `number` of domain `domain` of the pattern with the id `pattern`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Place {
+    pub(crate) pattern: u64,
+    pub(crate) number: usize,
+    pub(crate) domain: u64,
+}
+
+/// All that this rank binds.
+pub(crate) struct Local {
+    /// Distinct patterns, in the order in which they first appear.
+    pub(crate) patterns: Vec<Pattern>,
+    /// Fields of each domain, for each pattern.
+    pub(crate) counts: Vec<usize>,
+    /// The fields, in the order given.
+    pub(crate) fields: Vec<Bindable>,
+    by_place: HashMap<Place, usize>,
+    /// Distinct memories, each with the first field in it.
+    pub(crate) memories: Vec<(Arc<Memory>, usize)>,
+}
+
+/// A field with its place and what the place makes of its layout.
+pub(crate) struct Bindable {
+    pub(crate) place: Place,
+    pub(crate) field: Field,
+    pub(crate) cells: CellLayout,
+    /// Which memory it lies in.
+    pub(crate) memory: usize,
+}
+
+impl Local {
+    /// Gives every field its place and checks that its array holds what the pattern needs of it.
+    pub(crate) fn new(given: &[(&Pattern, &Field)]) -> Result<Self, Error> {
+        let mut local = Self {
+            patterns: Vec::new(),
+            counts: Vec::new(),
+            fields: Vec::new(),
+            by_place: HashMap::new(),
+            memories: Vec::new(),
+        };
+        for &(pattern, field) in given {
+            local.add(pattern, field)?;
+        }
+        local.check_counts()?;
+        local.check_aliases()?;
+        Ok(local)
+    }
+
+    fn add(&mut self, pattern: &Pattern, field: &Field) -> Result<(), Error> {
+        let at = self.patterns.iter().position(|known| known.id() == pattern.id()).unwrap_or_else(|| {
+            self.patterns.push(pattern.clone());
+            self.patterns.len() - 1
+        });
+        let plan = pattern.plan();
+        let domain = match (field.domain, &plan.domains[..]) {
+            (Some(id), _) => id,
+            (None, [(id, _)]) => *id,
+            (None, all) => {
+                let ids: Vec<u64> = all.iter().map(|(id, _)| *id).collect();
+                return Err(Error::Bind(format!(
+                    "pattern {at} has the domains {ids:?} on this rank; say which one a field belongs to \
+                     with `Field::on_domain`"
+                )));
+            }
+        };
+        let shape = plan.domain(domain).ok_or_else(|| {
+            Error::Bind(format!(
+                "domain {domain} of pattern {at} is not on this rank; bind fields of its own"
+            ))
+        })?;
+        let id = pattern.id();
+        let number = self.fields.iter().filter(|f| (f.place.pattern, f.place.domain) == (id, domain)).count();
+        let place = Place { pattern: id, number, domain };
+        let wrong = |error| Error::Field { pattern: at, field: number, domain, error };
+        let cells = CellLayout::new(&field.layout, shape).map_err(wrong)?;
+        for transfer in transfers(plan) {
+            if transfer.from == domain {
+                cells.check(&field.layout, &transfer.source).map_err(wrong)?;
+            }
+            if transfer.to == domain {
+                cells.check(&field.layout, &transfer.target).map_err(wrong)?;
+            }
+        }
+        let index = self.fields.len();
+        let memory = self.memory_of(field, index);
+        self.by_place.insert(place, index);
+        self.fields.push(Bindable { place, field: field.clone(), cells, memory });
+        Ok(())
+    }
+
+    fn memory_of(&mut self, field: &Field, index: usize) -> usize {
+        let known = self.memories.iter().position(|(memory, _)| Arc::ptr_eq(memory, &field.memory));
+        known.unwrap_or_else(|| {
+            self.memories.push((Arc::clone(&field.memory), index));
+            self.memories.len() - 1
+        })
+    }
+
+    /// The field at a place.
+    pub(crate) fn at(&self, place: Place) -> Option<&Bindable> {
+        self.by_place.get(&place).map(|&index| &self.fields[index])
+    }
+
+    /// Where a pattern stands in the order of the bind.
+    pub(crate) fn index_of(&self, id: u64) -> usize {
+        self.patterns.iter().position(|pattern| pattern.id() == id).unwrap_or(self.patterns.len())
+    }
+
+    /// Every domain of a pattern binds as many fields.
+    fn check_counts(&mut self) -> Result<(), Error> {
+        for (at, pattern) in self.patterns.iter().enumerate() {
+            let here =
+                |domain| move |f: &&Bindable| (f.place.pattern, f.place.domain) == (pattern.id(), domain);
+            let count = |domain| self.fields.iter().filter(here(domain)).count();
+            let counts: Vec<(u64, usize)> =
+                pattern.plan().domains.iter().map(|&(domain, _)| (domain, count(domain))).collect();
+            let first = counts.first().map_or(0, |(_, count)| *count);
+            if let Some((domain, count)) = counts.iter().find(|(_, count)| *count != first) {
+                return Err(Error::Bind(format!(
+                    "domain {domain} of pattern {at} binds {count} fields, domain {} binds {first}; every \
+                     domain of a pattern needs as many",
+                    counts[0].0
+                )));
+            }
+            self.counts.push(first);
+        }
+        Ok(())
+    }
+
+    /// Fields that share memory must not meet where one of them is written.
+    fn check_aliases(&self) -> Result<(), Error> {
+        let mut sharing: HashMap<u64, Vec<usize>> = HashMap::new();
+        for (index, bound) in self.fields.iter().enumerate() {
+            sharing.entry(bound.field.memory.segment.id()).or_default().push(index);
+        }
+        for indices in sharing.values().filter(|indices| indices.len() > 1) {
+            // (first byte, end, written, field), in the order of memory
+            let mut ranges: Vec<(isize, isize, bool, usize)> = Vec::new();
+            for &index in indices {
+                for written in [false, true] {
+                    let blocks = self.blocks(index, written);
+                    ranges.extend(blocks.into_iter().map(|r| (r.start, r.end, written, index)));
+                }
+            }
+            ranges.sort_unstable();
+            let (mut end, mut written_end) = ((isize::MIN, 0), (isize::MIN, 0));
+            for (start, stop, written, index) in ranges {
+                let before = if written { end.max(written_end) } else { written_end };
+                if start < before.0 && before.1 != index {
+                    return Err(Error::Bind(format!(
+                        "fields {} and {index} of the bind share memory where a halo is received; every halo \
+                         cell must be received once, by one field",
+                        before.1
+                    )));
+                }
+                let last = if written { &mut written_end } else { &mut end };
+                *last = (*last).max((stop, index));
+            }
+        }
+        Ok(())
+    }
+
+    /// The bytes that exchanges read from (or write to) a field, relative to its segment.
+    fn blocks(&self, index: usize, written: bool) -> Vec<Range<isize>> {
+        let bound = &self.fields[index];
+        let (base, cells) = (bound.field.offset as isize, &bound.cells);
+        let mut ranges = Vec::new();
+        let mine =
+            |transfer: &&Transfer| bound.place.domain == if written { transfer.to } else { transfer.from };
+        let pattern = &self.patterns[self.index_of(bound.place.pattern)];
+        for transfer in transfers(pattern.plan()).filter(mine) {
+            let op = if written {
+                copy_op(transfer, (End::Message(0, 0), cells), (End::Field(0), cells))
+            } else {
+                copy_op(transfer, (End::Field(0), cells), (End::Message(0, 0), cells))
+            };
+            op.for_each_block(|source, target, len| {
+                let start = base + if written { target } else { source };
+                ranges.push(start..start + len as isize);
+            });
+        }
+        ranges
+    }
+}
+
+/// All transfers that a rank takes part in.
+fn transfers(plan: &halocline_plan::Pattern) -> impl Iterator<Item = &Transfer> {
+    let peers = plan.peers.iter().flat_map(|peer| peer.sends.iter().chain(&peer.receives));
+    peers.chain(&plan.local)
+}

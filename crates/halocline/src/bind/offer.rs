@@ -1,0 +1,191 @@
+//! What two peers tell each other when they bind: layouts, memory, counters, mailboxes. Every field of
+//! a received offer is checked before it is used.
+
+use super::local::{Local, Place};
+use crate::error::Error;
+use halocline_comm::{Communicator, Segment, Tag};
+use halocline_plan::ElementType;
+use halocline_plan::copy::{AxisLayout, CellLayout};
+use halocline_plan::wire::{Reader, WireError, Writer};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Memory that goes with one message; more goes with further ones.
+const SEGMENTS_A_MESSAGE: usize = 64;
+
+/// Where this rank's side of the links with one peer waits and receives, within its own segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Berth {
+    /// Offset of the counter of the link that sends to the peer.
+    pub(crate) send_counter: usize,
+    /// Offset of the counter of the link that receives from it.
+    pub(crate) receive_counter: usize,
+    /// Offset of the mailbox for what the peer sends.
+    pub(crate) mailbox: usize,
+    /// Bytes that one exchange receives.
+    pub(crate) receives: usize,
+    /// Bytes that one exchange sends.
+    pub(crate) sends: usize,
+}
+
+/// One side's offer to the other.
+pub(crate) struct Offer {
+    /// The id of each pattern and how many fields its domains bind.
+    pub(crate) patterns: Vec<(u64, usize)>,
+    pub(crate) berth: Berth,
+    /// The sender's own segment, if the other side can reach it.
+    pub(crate) own: Option<Arc<Segment>>,
+    pub(crate) fields: HashMap<Place, Offered>,
+}
+
+/// A field of the other side.
+pub(crate) struct Offered {
+    pub(crate) cells: CellLayout,
+    /// Its memory and the offset of element (0, 0, …), or why it is out of reach.
+    pub(crate) memory: Result<(Arc<Segment>, usize), String>,
+}
+
+/// Sends this rank's offer to a peer. `own` is this rank's segment of counters and mailboxes.
+pub(crate) fn send(
+    comm: &Communicator,
+    (peer, operation): (usize, u64),
+    local: &Local,
+    berth: Berth,
+    own: Option<&Arc<Segment>>,
+) -> Result<(), Error> {
+    let mut segments: Vec<Arc<Segment>> = own.into_iter().cloned().collect();
+    let memories: Vec<Result<u64, String>> = local
+        .memories
+        .iter()
+        .map(|(memory, _)| {
+            comm.link().reach(peer, &memory.segment)?;
+            segments.push(Arc::clone(&memory.segment));
+            Ok(segments.len() as u64 - 1)
+        })
+        .collect();
+    let mut w = Writer::new();
+    w.size(segments.len());
+    w.u64(own.is_some().into());
+    for number in [berth.send_counter, berth.receive_counter, berth.mailbox, berth.receives, berth.sends] {
+        w.size(number);
+    }
+    w.size(local.patterns.len());
+    for (pattern, &count) in local.patterns.iter().zip(&local.counts) {
+        w.u64(pattern.id());
+        w.size(count);
+    }
+    w.size(local.fields.len());
+    for field in &local.fields {
+        w.u64(field.place.pattern);
+        w.size(field.place.number);
+        w.u64(field.place.domain);
+        write_cells(&mut w, &field.cells);
+        match &memories[field.memory] {
+            Ok(segment) => {
+                w.u64(1);
+                w.u64(*segment);
+                w.size(field.field.offset);
+            }
+            Err(why) => {
+                w.u64(0);
+                w.u32s(&why.bytes().map(u32::from).collect::<Vec<_>>());
+            }
+        }
+    }
+    let mut payload = Some(w.finish());
+    let batches = segments.len().div_ceil(SEGMENTS_A_MESSAGE).max(1);
+    for round in 0..batches {
+        let from = round * SEGMENTS_A_MESSAGE;
+        let batch = &segments[from..segments.len().min(from + SEGMENTS_A_MESSAGE)];
+        let tag = Tag { operation, round: round as u64 };
+        comm.link().post(peer, tag, payload.take().unwrap_or_default(), batch)?;
+    }
+    Ok(())
+}
+
+/// Waits for a peer's offer.
+pub(crate) fn receive(comm: &Communicator, (peer, operation): (usize, u64)) -> Result<Offer, Error> {
+    const WHAT: &str = "the offer of a bind";
+    let first = comm.receive(Some(peer), Tag { operation, round: 0 }, WHAT)?;
+    let malformed = |error: WireError| Error::Bind(format!("rank {peer} sent a malformed offer: {error}"));
+    let mut reader = Reader::new(&first.payload);
+    let announced = reader.size().map_err(malformed)?;
+    let mut segments = first.segments;
+    for round in 1..announced.div_ceil(SEGMENTS_A_MESSAGE) as u64 {
+        segments.extend(comm.receive(Some(peer), Tag { operation, round }, WHAT)?.segments);
+    }
+    if segments.len() != announced {
+        return Err(Error::Bind(format!(
+            "{} of the {announced} memories that rank {peer} offers cannot be mapped; is the limit of open \
+             files or of mappings reached?",
+            announced.saturating_sub(segments.len())
+        )));
+    }
+    read(&mut reader, &segments).map_err(malformed)
+}
+
+fn read(r: &mut Reader<'_>, segments: &[Arc<Segment>]) -> Result<Offer, WireError> {
+    let own = match r.u64()? {
+        0 => None,
+        _ => Some(Arc::clone(segments.first().ok_or(WireError::Content("it has no segment of its own"))?)),
+    };
+    let berth = Berth {
+        send_counter: r.size()?,
+        receive_counter: r.size()?,
+        mailbox: r.size()?,
+        receives: r.size()?,
+        sends: r.size()?,
+    };
+    let mut patterns = Vec::new();
+    for _ in 0..r.count(16)? {
+        patterns.push((r.u64()?, r.size()?));
+    }
+    let mut fields = HashMap::new();
+    for _ in 0..r.count(40)? {
+        let place = Place { pattern: r.u64()?, number: r.size()?, domain: r.u64()? };
+        let cells = read_cells(r)?;
+        let memory = match r.u64()? {
+            0 => Err(r.u32s()?.into_iter().filter_map(char::from_u32).collect()),
+            _ => {
+                let segment = segments
+                    .get(r.size()?)
+                    .ok_or(WireError::Content("it names a segment that did not come"))?;
+                Ok((Arc::clone(segment), r.size()?))
+            }
+        };
+        fields.insert(place, Offered { cells, memory });
+    }
+    Ok(Offer { patterns, berth, own, fields })
+}
+
+fn write_cells(w: &mut Writer, cells: &CellLayout) {
+    w.u32(cells.element.code().into());
+    w.size(cells.axes.len());
+    for axis in &cells.axes {
+        w.u64(axis.stride as u64);
+        w.u64(axis.origin as u64);
+        w.size(axis.extent);
+    }
+    w.size(cells.extra.len());
+    for &(extent, stride) in &cells.extra {
+        w.size(extent);
+        w.u64(stride as u64);
+    }
+}
+
+fn read_cells(r: &mut Reader<'_>) -> Result<CellLayout, WireError> {
+    let code = u16::try_from(r.u32()?).ok();
+    let element =
+        code.and_then(ElementType::from_code).ok_or(WireError::Content("an element type is unknown"))?;
+    let mut axes = Vec::new();
+    for _ in 0..r.count(24)? {
+        axes.push(AxisLayout { stride: r.u64()? as isize, origin: r.u64()? as i64, extent: r.size()? });
+    }
+    let mut extra = Vec::new();
+    for _ in 0..r.count(16)? {
+        extra.push((r.size()?, r.u64()? as isize));
+    }
+    let cells = CellLayout { element, axes, extra };
+    // Later arithmetic on offsets cannot overflow then.
+    if cells.is_sane() { Ok(cells) } else { Err(WireError::Content("a layout exceeds the address space")) }
+}

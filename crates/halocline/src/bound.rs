@@ -1,0 +1,362 @@
+//! A bound exchange while it runs: epochs, links, failure. What happens when.
+
+use crate::error::{Cause, Error, Failure};
+use crate::field::Memory;
+use crate::link::{Link, Turn, Work};
+use halocline_comm::{Communicator, Late, Patience, PeerState, Segment, Serve};
+use halocline_device::host;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// The state that a [`crate::HaloExchange`], its [`crate::Pending`]s and the progress thread share.
+pub(crate) struct Bound {
+    pub(crate) comm: Communicator,
+    pub(crate) links: Vec<Link>,
+    /// Copies between domains of this rank.
+    pub(crate) local: Work,
+    /// Memories that the fields lie in, each once, with the first field in it.
+    pub(crate) memories: Vec<(Arc<Memory>, usize)>,
+    /// This rank's counters and mailboxes.
+    #[allow(dead_code)]
+    pub(crate) own: Option<Arc<Segment>>,
+    pub(crate) patience: Patience,
+    /// The last exchange begun.
+    epoch: AtomicU64,
+    /// The last exchange that is over.
+    completed: AtomicU64,
+    /// What the exchange in flight still lacks: its links, and its beginner.
+    remaining: AtomicUsize,
+    /// A thread is in `begin`.
+    beginning: AtomicBool,
+    /// The progress thread is woken at every change.
+    armed: AtomicBool,
+    /// Waits in a row that found everything there at their first look: the user computes meanwhile.
+    overlapped: AtomicU32,
+    /// The last epoch for which the peers' progress was demanded.
+    demanded: AtomicU64,
+    /// Looks of `is_ready` at the exchange in flight.
+    looks: AtomicU32,
+    /// The transport's departures when peers were last looked at.
+    departures: AtomicU64,
+    failed: OnceLock<Arc<Failure>>,
+    /// The last exchange whose memories were given back to the user.
+    landed: AtomicU64,
+}
+
+// SAFETY: `local` holds raw pointers into `memories`; only the thread that begins an exchange follows
+// them, and `beginning` admits one. `Link`s are Send and Sync by themselves.
+unsafe impl Send for Bound {}
+// SAFETY: as above.
+unsafe impl Sync for Bound {}
+
+/// From so many overlapped waits on, progress is armed as soon as an exchange is begun.
+const ARM_AFTER: u32 = 4;
+/// Looks of `is_ready` before the peers' progress is demanded.
+const LOOKS: u32 = 64;
+
+impl Bound {
+    pub(crate) fn new(
+        comm: Communicator,
+        links: Vec<Link>,
+        local: Work,
+        memories: Vec<(Arc<Memory>, usize)>,
+        own: Option<Arc<Segment>>,
+        patience: Patience,
+    ) -> Self {
+        Self {
+            comm,
+            links,
+            local,
+            memories,
+            own,
+            patience,
+            epoch: AtomicU64::new(0),
+            completed: AtomicU64::new(0),
+            remaining: AtomicUsize::new(0),
+            beginning: AtomicBool::new(false),
+            armed: AtomicBool::new(false),
+            overlapped: AtomicU32::new(0),
+            demanded: AtomicU64::new(0),
+            looks: AtomicU32::new(0),
+            departures: AtomicU64::new(0),
+            failed: OnceLock::new(),
+            landed: AtomicU64::new(0),
+        }
+    }
+
+    /// The last exchange begun.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Acquire)
+    }
+
+    /// Whether exchange `epoch` is over, with its error if it never will be.
+    #[inline]
+    pub(crate) fn outcome(&self, epoch: u64) -> Option<Result<(), Error>> {
+        if self.completed.load(Ordering::Acquire) >= epoch {
+            return Some(Ok(()));
+        }
+        self.failed.get().map(|failure| Err(Error::Failed(Arc::clone(failure))))
+    }
+
+    /// Begins an exchange: gives every leave first, then does what can be done at once.
+    pub(crate) fn begin(&self) -> Result<u64, Error> {
+        let before = self.epoch();
+        let in_flight = || Error::InFlight { epoch: self.epoch() };
+        self.advance(before);
+        match self.outcome(before) {
+            Some(Ok(())) => {}
+            Some(Err(error)) => return Err(error),
+            None => return Err(in_flight()),
+        }
+        // A failure between two exchanges is sticky, too.
+        self.outcome(u64::MAX).unwrap_or(Ok(()))?;
+        if self.beginning.swap(true, Ordering::Acquire) {
+            return Err(in_flight());
+        }
+        let begun = self.begin_alone(before);
+        self.beginning.store(false, Ordering::Release);
+        begun
+    }
+
+    fn begin_alone(&self, before: u64) -> Result<u64, Error> {
+        if self.epoch() != before {
+            return Err(Error::InFlight { epoch: self.epoch() });
+        }
+        for (at, (memory, field)) in self.memories.iter().enumerate() {
+            if !memory.begin_flight() {
+                self.memories[..at].iter().for_each(|(memory, _)| memory.end_flight());
+                return Err(Error::Borrowed { field: *field });
+            }
+        }
+        let epoch = before + 1;
+        self.looks.store(0, Ordering::Relaxed);
+        // Peers that went between exchanges are noticed by the wait.
+        self.departures.store(0, Ordering::Relaxed);
+        self.remaining.store(self.links.len() + 1, Ordering::Relaxed);
+        self.epoch.store(epoch, Ordering::Release);
+        for link in &self.links {
+            link.start(&self.comm, epoch);
+        }
+        self.advance(epoch);
+        // SAFETY: bind has checked the operations; sources are owned cells and targets halo cells of
+        // fields of this rank, in memory that `memories` holds, left alone by the user until the wait.
+        unsafe { host::copy(&self.local.ops, &self.local.sources, &self.local.targets) };
+        self.tick(epoch);
+        self.advance(epoch);
+        if self.overlapped.load(Ordering::Relaxed) >= ARM_AFTER && self.outcome(epoch).is_none() {
+            self.arm();
+            // Whatever came before the peers could see that we are armed.
+            self.advance(epoch);
+        }
+        Ok(epoch)
+    }
+
+    /// A turn at every link that is not done.
+    pub(crate) fn advance(&self, epoch: u64) {
+        if self.completed.load(Ordering::Acquire) >= epoch {
+            return;
+        }
+        for link in self.links.iter().filter(|link| !link.is_done(epoch)) {
+            link.claim.turn(|| self.turn(link));
+        }
+    }
+
+    /// One turn at a link, under its claim.
+    fn turn(&self, link: &Link) {
+        let epoch = self.epoch();
+        if let Some(failure) = self.failed.get() {
+            return link.tell_failure(&self.comm, failure);
+        }
+        if link.is_done(epoch) {
+            return;
+        }
+        match link.serve(&self.comm, epoch) {
+            Ok(Turn::Done) => self.tick(epoch),
+            Ok(Turn::Waits) => {}
+            Ok(Turn::Lost(cause, culprit)) => self.fail(link, cause, culprit),
+            Err(error) => {
+                tracing::warn!("rank {}: link with rank {}: {error}", self.comm.rank(), link.peer);
+                self.fail(link, Cause::Died, link.peer);
+            }
+        }
+    }
+
+    /// One thing less that the exchange lacks.
+    fn tick(&self, epoch: u64) {
+        if self.remaining.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.disarm();
+            self.land(epoch);
+            self.completed.store(epoch, Ordering::Release);
+            // A thread of this rank may sleep for it.
+            self.comm.link().own_bell().changed(self.comm.link().host());
+        }
+    }
+
+    /// Fails the object, here and at all its peers.
+    fn fail(&self, link: &Link, cause: Cause, culprit: usize) {
+        let (rank, epoch) = (self.comm.rank(), self.epoch());
+        let (peer, direction, way) = (link.peer, link.direction, link.way);
+        let failure = Arc::new(Failure { rank, epoch, peer, direction, way, cause, culprit });
+        if self.failed.set(failure).is_ok() {
+            // Links in the hands of other threads, and the one in ours, are told when they let go.
+            self.links.iter().for_each(|link| link.claim.turn(|| self.turn(link)));
+            self.disarm();
+            self.comm.link().own_bell().changed(self.comm.link().host());
+        }
+    }
+
+    fn arm(&self) {
+        if !self.armed.swap(true, Ordering::AcqRel) {
+            self.comm.link().own_bell().arm();
+        }
+    }
+
+    fn disarm(&self) {
+        if self.armed.load(Ordering::Relaxed) && self.armed.swap(false, Ordering::AcqRel) {
+            self.comm.link().own_bell().disarm();
+        }
+    }
+
+    /// Waits until exchange `epoch` is over.
+    pub(crate) fn wait(&self, epoch: u64) -> Result<(), Error> {
+        if let Some(outcome) = self.outcome(epoch) {
+            self.overlapped.fetch_add(1, Ordering::Relaxed);
+            return outcome;
+        }
+        self.advance(epoch);
+        if let Some(outcome) = self.outcome(epoch) {
+            self.overlapped.fetch_add(1, Ordering::Relaxed);
+            return outcome;
+        }
+        self.overlapped.store(0, Ordering::Relaxed);
+        self.disarm();
+        self.patience.wait(
+            self.comm.link(),
+            || {
+                self.advance(epoch);
+                self.look_after_peers();
+                self.outcome(epoch)
+            },
+            || self.demand(epoch),
+            |late| self.late(epoch, late),
+        )
+    }
+
+    /// Whether exchange `epoch` is over. Never blocks.
+    pub(crate) fn is_ready(&self, epoch: u64) -> Result<bool, Error> {
+        self.advance(epoch);
+        let outcome = self.outcome(epoch);
+        if outcome.is_none() && self.looks.fetch_add(1, Ordering::Relaxed) >= LOOKS {
+            self.demand(epoch);
+            self.look_after_peers();
+        }
+        outcome.map_or(Ok(false), |outcome| outcome.map(|()| true))
+    }
+
+    /// Asks the peers' progress threads, once an exchange, to do what this one waits for: their ranks
+    /// may be busy elsewhere. All that they need from us was raised before.
+    fn demand(&self, epoch: u64) {
+        if self.demanded.swap(epoch, Ordering::Relaxed) != epoch {
+            self.links.iter().filter(|link| !link.is_done(epoch)).for_each(|link| link.demand(&self.comm));
+        }
+    }
+
+    /// Fails the object if a rank that it still needs has gone.
+    fn look_after_peers(&self) {
+        let departures = self.comm.link().departures();
+        if self.departures.load(Ordering::Relaxed) == departures || self.failed.get().is_some() {
+            return;
+        }
+        let epoch = self.epoch();
+        // What a rank did before it went is looked at first.
+        let states: Vec<_> = self.links.iter().map(|link| self.comm.link().state(link.peer)).collect();
+        self.advance(epoch);
+        self.departures.store(departures, Ordering::Relaxed);
+        for (link, state) in self.links.iter().zip(states).filter(|(link, _)| !link.is_done(epoch)) {
+            match state {
+                PeerState::Present => {}
+                PeerState::Dead => return self.fail(link, Cause::Died, link.peer),
+                PeerState::Left => return self.fail(link, Cause::Dropped, link.peer),
+            }
+        }
+    }
+
+    fn late(&self, epoch: u64, late: Late) -> Option<Result<(), Error>> {
+        let missing: Vec<_> = self.links.iter().filter(|link| !link.is_done(epoch)).collect();
+        match late {
+            Late::Warn(after) => {
+                let mut ranks: Vec<usize> = missing.iter().map(|link| link.peer).collect();
+                ranks.dedup();
+                tracing::warn!(
+                    "rank {}: exchange {epoch} has waited {after:?} for ranks {ranks:?}",
+                    self.comm.rank()
+                );
+                None
+            }
+            Late::Deadline(after) => {
+                if let Some(link) = missing.first() {
+                    self.fail(link, Cause::Deadline(Some(after)), link.peer);
+                }
+                self.outcome(epoch)
+            }
+        }
+    }
+
+    /// After a failure: gives the fields' memory back to the user, once no peer can touch it any more.
+    pub(crate) fn reclaim(&self) -> bool {
+        let epoch = self.epoch();
+        if self.failed.get().is_none() {
+            return self.completed.load(Ordering::Acquire) >= epoch;
+        }
+        if !self.links.iter().all(|link| link.is_quiet(&self.comm, epoch)) {
+            return false;
+        }
+        self.land(epoch);
+        true
+    }
+
+    /// Gives the memories back to the user, once an exchange.
+    fn land(&self, epoch: u64) {
+        if self.landed.swap(epoch, Ordering::AcqRel) != epoch {
+            self.memories.iter().for_each(|(memory, _)| memory.end_flight());
+        }
+    }
+
+    /// The user has dropped the object.
+    pub(crate) fn release(self: Arc<Self>) {
+        if self.over() {
+            return;
+        }
+        let comm = self.comm.clone();
+        comm.bury(self);
+    }
+
+    /// Whether nothing is in flight any more; then tells the peers that this side is gone.
+    fn over(&self) -> bool {
+        if !self.reclaim() {
+            return false;
+        }
+        if self.failed.get().is_none() {
+            let last = self.completed.load(Ordering::Acquire);
+            self.links.iter().for_each(|link| link.close(&self.comm, last));
+        }
+        true
+    }
+}
+
+impl Serve for Bound {
+    fn serve(&self) {
+        self.advance(self.epoch());
+        if self.failed.get().is_none() {
+            let failed = self.links.iter().find_map(|link| Some((link, link.failed_there(&self.comm)?)));
+            match failed {
+                Some((link, (cause, culprit))) => self.fail(link, cause, culprit),
+                None => self.look_after_peers(),
+            }
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.over()
+    }
+}

@@ -1,0 +1,176 @@
+//! Everything that a call of this crate can say went wrong.
+
+use crate::link::{Direction, Way};
+use halocline_comm::CommError;
+use halocline_plan::{ElementType, Layout, LayoutError, PatternError};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Why a call failed. The text says what was wrong, where, and what would be right.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Between ranks.
+    #[error(transparent)]
+    Comm(#[from] CommError),
+    /// A grid, decomposition or set of domains that is no pattern.
+    #[error(transparent)]
+    Pattern(#[from] PatternError),
+    /// A layout that cannot be.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    /// A field that does not fit what it is bound to.
+    #[error("field {field} of domain {domain} (pattern {pattern} of the bind): {error}")]
+    Field {
+        /// Which pattern, counted in the order of the bind.
+        pattern: usize,
+        /// Which field of that domain, counted in the order of the bind.
+        field: usize,
+        /// The domain.
+        domain: u64,
+        /// What is wrong.
+        error: LayoutError,
+    },
+    /// A field that does not fit the peer's.
+    #[error(
+        "field {field} of pattern {pattern}: domain {domain} here and domain {peer_domain} of rank {peer} disagree: {error}"
+    )]
+    Peer {
+        /// Which pattern, counted in the order of the bind.
+        pattern: usize,
+        /// Which field, counted in the order of the bind.
+        field: usize,
+        /// The domain here.
+        domain: u64,
+        /// The other rank.
+        peer: usize,
+        /// Its domain.
+        peer_domain: u64,
+        /// What is wrong.
+        error: LayoutError,
+    },
+    /// What was bound does not fit together.
+    #[error("{0}")]
+    Bind(String),
+    /// Another rank refused what all ranks did together.
+    #[error("rank {rank} refused: {message}")]
+    Elsewhere {
+        /// The rank.
+        rank: usize,
+        /// What it said.
+        message: String,
+    },
+    /// An array's guard was asked for while an exchange writes its halo.
+    #[error("an exchange of this array is in flight; wait for it first")]
+    ArrayInFlight,
+    /// An array's guard was asked for while another guard excludes it.
+    #[error("another guard of this array is held; drop it first")]
+    ArrayBorrowed,
+    /// An array whose layout does not consist of its elements.
+    #[error(
+        "an array of {wanted} cannot have the layout {layout:?}; element type and whole strides must match"
+    )]
+    ArrayElement {
+        /// The array's element type.
+        wanted: ElementType,
+        /// The layout asked for.
+        layout: Layout,
+    },
+    /// An exchange was begun while the one before is in flight.
+    #[error("exchange {epoch} of this object is still in flight; wait for it before the next")]
+    InFlight {
+        /// The epoch in flight.
+        epoch: u64,
+    },
+    /// An exchange was begun while somebody holds a guard of one of its arrays.
+    #[error("field {field} of the bind is borrowed by a guard; drop it before the exchange")]
+    Borrowed {
+        /// Which field, counted in the order of the bind.
+        field: usize,
+    },
+    /// The object has failed; so it has at all ranks that it connects.
+    #[error("{0}")]
+    Failed(Arc<Failure>),
+}
+
+/// How a bound object failed. Sticky: every later call gives the same.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// This rank.
+    pub rank: usize,
+    /// The epoch in flight.
+    pub epoch: u64,
+    /// The peer of the link where it was noticed.
+    pub peer: usize,
+    /// Whether the link sends or receives.
+    pub direction: Direction,
+    /// The way of the link.
+    pub way: Way,
+    /// What happened.
+    pub cause: Cause,
+    /// The rank that it happened to.
+    pub culprit: usize,
+}
+
+/// What ends an exchange that will never complete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Cause {
+    /// The culprit's process has died.
+    Died,
+    /// The culprit has dropped its object, or its communicator, before this epoch.
+    Dropped,
+    /// The culprit did not come within somebody's deadline.
+    Deadline(Option<Duration>),
+    /// The culprit sent something that does not belong here.
+    Malformed,
+}
+
+impl Cause {
+    /// The cause and its culprit as the word that goes with a poisoned counter.
+    pub(crate) fn encode(self, culprit: usize) -> u64 {
+        let code: u64 = match self {
+            Self::Died => 1,
+            Self::Dropped => 2,
+            Self::Deadline(_) => 3,
+            Self::Malformed => 4,
+        };
+        code << 56 | culprit as u64
+    }
+
+    /// The inverse of [`Cause::encode`].
+    pub(crate) fn decode(word: u64) -> (Self, usize) {
+        let cause = match word >> 56 {
+            1 => Self::Died,
+            2 => Self::Dropped,
+            3 => Self::Deadline(None),
+            _ => Self::Malformed,
+        };
+        (cause, (word & ((1 << 56) - 1)) as usize)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { rank, epoch, peer, direction, way, cause, culprit } = self;
+        let to_or_from = match direction {
+            Direction::Send => "to",
+            Direction::Receive => "from",
+        };
+        write!(f, "rank {rank}: exchange {epoch} failed on the link {to_or_from} rank {peer} ({way}): ")?;
+        match cause {
+            Cause::Died => write!(f, "rank {culprit} has died")?,
+            Cause::Dropped => write!(f, "rank {culprit} dropped its end before this exchange")?,
+            Cause::Deadline(Some(after)) => write!(f, "rank {culprit} did not come within {after:?}")?,
+            Cause::Deadline(None) => write!(f, "rank {culprit} did not come within a deadline")?,
+            Cause::Malformed => write!(f, "rank {culprit} sent what does not belong here")?,
+        }
+        if culprit != peer {
+            write!(f, " (said rank {peer})")?;
+        }
+        f.write_str("; the halo is undefined and the object is of no more use")
+    }
+}
+
+impl std::error::Error for Failure {}

@@ -1,0 +1,137 @@
+//! The objects that users hold: a bound exchange, and one exchange in flight.
+
+use crate::bind;
+use crate::bound::Bound;
+use crate::error::Error;
+use crate::explain;
+use crate::field::Field;
+use crate::link::Way;
+use crate::options::BindOptions;
+use crate::pattern::Pattern;
+use halocline_comm::Communicator;
+use std::fmt;
+use std::sync::Arc;
+
+/// Fields whose halos are exchanged together, bound once and exchanged many times.
+///
+/// In the steady state an exchange allocates nothing and, while the peers come within the spin, makes no
+/// system call. Dropping it at any time is fine: what is in flight is finished behind the scenes, the
+/// memory held until then.
+pub struct HaloExchange {
+    bound: Arc<Bound>,
+}
+
+/// How many links of this rank take which way.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LinkCounts {
+    /// Pushed straight into the receiver's halo, or pulled from the owned cells.
+    pub direct: usize,
+    /// Through a buffer of the receiver in shared memory.
+    pub mailbox: usize,
+    /// Through messages.
+    pub message: usize,
+}
+
+impl HaloExchange {
+    /// Binds fields to their patterns. Collective: all ranks call it in the same order on one
+    /// communicator. Blocks until all peers have come.
+    ///
+    /// The n-th field given for a domain of a pattern is exchanged with the n-th field of every other
+    /// domain of that pattern; their bytes a cell must agree, layouts may differ. Where a rank owns
+    /// several domains of a pattern, [`Field::on_domain`] says which one a field belongs to.
+    pub fn bind(comm: &Communicator, fields: &[(&Pattern, &Field)]) -> Result<Self, Error> {
+        Self::bind_with(comm, fields, &BindOptions::default())
+    }
+
+    /// As [`HaloExchange::bind`], with options.
+    pub fn bind_with(
+        comm: &Communicator,
+        fields: &[(&Pattern, &Field)],
+        options: &BindOptions,
+    ) -> Result<Self, Error> {
+        Ok(Self { bound: bind::bind(comm, fields, options)? })
+    }
+
+    /// Begins an exchange and returns once everything is started. Owned cells are read and halo cells
+    /// written from now until the [`Pending`]'s wait has returned. The ranks' exchanges of an object
+    /// belong together in the order in which each rank begins them.
+    ///
+    /// Fails with [`Error::InFlight`] while the one before is in flight, [`Error::Borrowed`] while a
+    /// guard of an array is held, [`Error::Failed`] once the object has failed. The first two leave the
+    /// object as it was.
+    pub fn exchange(&self) -> Result<Pending, Error> {
+        let epoch = self.bound.begin()?;
+        Ok(Pending { bound: Arc::clone(&self.bound), epoch })
+    }
+
+    /// Waits for the exchange begun last, if there is one. Blocks.
+    pub fn wait(&self) -> Result<(), Error> {
+        self.bound.wait(self.bound.epoch())
+    }
+
+    /// After a failure or deadline: true once no peer can touch the fields any more; their memory is the
+    /// user's again then. Never blocks.
+    pub fn reclaim(&self) -> bool {
+        self.bound.reclaim()
+    }
+
+    /// The ways that this rank's links take.
+    pub fn links(&self) -> LinkCounts {
+        let mut counts = LinkCounts::default();
+        for link in &self.bound.links {
+            match link.way {
+                Way::Push | Way::Pull => counts.direct += 1,
+                Way::Mailbox { .. } => counts.mailbox += 1,
+                Way::Message => counts.message += 1,
+            }
+        }
+        counts
+    }
+
+    /// A table of this rank's links: peer, way, through what, bytes, regions, and why not a better way.
+    pub fn explain(&self) -> String {
+        explain::explain(&self.bound)
+    }
+}
+
+impl fmt::Debug for HaloExchange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HaloExchange(epoch {}, {:?})", self.bound.epoch(), self.links())
+    }
+}
+
+impl Drop for HaloExchange {
+    fn drop(&mut self) {
+        Arc::clone(&self.bound).release();
+    }
+}
+
+/// One exchange in flight. Dropping or forgetting it leaves the exchange running.
+#[must_use = "the halo is filled only after `wait`"]
+pub struct Pending {
+    bound: Arc<Bound>,
+    epoch: u64,
+}
+
+impl Pending {
+    /// Blocks until the halo is filled and owned cells may be overwritten. Calling it again does nothing.
+    pub fn wait(&self) -> Result<(), Error> {
+        self.bound.wait(self.epoch)
+    }
+
+    /// Whether [`Pending::wait`] would return at once. Carries the exchange on, never blocks.
+    pub fn is_ready(&self) -> Result<bool, Error> {
+        self.bound.is_ready(self.epoch)
+    }
+
+    /// The number of this exchange.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+}
+
+impl fmt::Debug for Pending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Pending(epoch {})", self.epoch)
+    }
+}

@@ -1,0 +1,225 @@
+//! Fields: memory with a layout, and who may touch it when.
+
+use crate::error::Error;
+use halocline_comm::{Communicator, Segment};
+use halocline_device::Element;
+use halocline_plan::Layout;
+use std::any::Any;
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Memory that fields lie in, and its borrow state.
+///
+/// The state counts exchanges in flight (upper half) and guards (lower half, with a mark for a
+/// writing one); the two exclude each other.
+pub(crate) struct Memory {
+    pub(crate) segment: Arc<Segment>,
+    state: AtomicU64,
+}
+
+const FLIGHT: u64 = 1 << 32;
+const WRITER: u64 = 1 << 31;
+const GUARDS: u64 = FLIGHT - 1;
+
+impl Memory {
+    pub(crate) fn new(segment: Arc<Segment>) -> Arc<Self> {
+        Arc::new(Self { segment, state: AtomicU64::new(0) })
+    }
+
+    /// Notes an exchange in flight. False if a guard is held.
+    pub(crate) fn begin_flight(&self) -> bool {
+        let before = self.state.fetch_add(FLIGHT, Ordering::Acquire);
+        if before & GUARDS != 0 {
+            self.end_flight();
+            return false;
+        }
+        true
+    }
+
+    /// Takes back one [`Memory::begin_flight`].
+    pub(crate) fn end_flight(&self) {
+        self.state.fetch_sub(FLIGHT, Ordering::Release);
+    }
+
+    fn guard(&self, add: u64, blocked_by: u64) -> Result<(), Error> {
+        let take = |state| (state & blocked_by == 0).then_some(state + add);
+        match self.state.fetch_update(Ordering::Acquire, Ordering::Relaxed, take) {
+            Ok(_) => Ok(()),
+            Err(state) if state >= FLIGHT => Err(Error::ArrayInFlight),
+            Err(_) => Err(Error::ArrayBorrowed),
+        }
+    }
+
+    fn unguard(&self, add: u64) {
+        self.state.fetch_sub(add, Ordering::Release);
+    }
+}
+
+/// Memory with a layout: what a [`crate::HaloExchange`] binds. A clone is the same field.
+#[derive(Clone)]
+pub struct Field {
+    pub(crate) memory: Arc<Memory>,
+    pub(crate) layout: Layout,
+    /// Byte offset of element (0, 0, …) in the memory's segment.
+    pub(crate) offset: usize,
+    pub(crate) domain: Option<u64>,
+}
+
+impl fmt::Debug for Field {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Field({} {:?})", self.layout.element(), self.layout.extents())
+    }
+}
+
+impl Field {
+    /// A field in memory that the library does not own. Such memory is reached directly by ranks of
+    /// the same process; others take a mailbox.
+    ///
+    /// # Safety
+    /// `base` is the address of element (0, 0, …). All bytes of [`Layout::span`] around it must stay
+    /// valid for reads and writes while `keepalive` is held. From an exchange's begin until its wait
+    /// has returned nobody may write owned cells or touch halo cells, except the exchange.
+    pub unsafe fn from_raw(base: NonNull<u8>, layout: Layout, keepalive: Arc<dyn Any + Send + Sync>) -> Self {
+        let span = layout.span();
+        // SAFETY: the span lies around `base` in valid memory, by the caller's promise.
+        let segment = unsafe {
+            let low = NonNull::new_unchecked(base.as_ptr().wrapping_offset(span.start));
+            Segment::foreign(low, (span.end - span.start) as usize, keepalive)
+        };
+        Self { memory: Memory::new(segment), layout, offset: span.start.unsigned_abs(), domain: None }
+    }
+
+    /// Memory of the library's own for `layout`, zeroed, where as many peers as possible can reach it.
+    pub fn allocate(comm: &Communicator, layout: Layout) -> Result<Self, Error> {
+        let span = layout.span();
+        let segment = comm.allocate((span.end - span.start) as usize)?;
+        Ok(Self { memory: Memory::new(segment), layout, offset: span.start.unsigned_abs(), domain: None })
+    }
+
+    /// The same field as a field of domain `id`: needed where a rank owns several domains.
+    pub fn on_domain(&self, id: u64) -> Self {
+        Self { domain: Some(id), ..self.clone() }
+    }
+
+    /// The layout.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Address of element (0, 0, …). Valid as long as the field, a clone of it or a bound object lives.
+    /// Reading owned cells through it is fine at any time; for all else see [`Field::from_raw`].
+    pub fn base(&self) -> NonNull<u8> {
+        // SAFETY: `offset` lies within the segment (or at its end, if the field is empty).
+        unsafe { self.memory.segment.base().add(self.offset) }
+    }
+}
+
+/// An array of the library's own, with elements of a Rust type. A clone is the same array.
+///
+/// Its elements are reached through guards, which exclude exchanges in flight. To work on owned cells
+/// while an exchange is in flight, use [`Field::base`].
+#[derive(Debug, Clone)]
+pub struct Array<T> {
+    field: Field,
+    element: PhantomData<T>,
+}
+
+impl<T: Element> Array<T> {
+    /// A zeroed array in C order: the last dimension is contiguous. By default the first dimensions are
+    /// the axes of the pattern it is bound with.
+    pub fn zeros(comm: &Communicator, extents: &[usize]) -> Result<Self, Error> {
+        Self::with_layout(comm, Layout::c_order(T::TYPE, extents)?)
+    }
+
+    /// A zeroed array of any layout whose elements are `T` and whose strides are whole elements.
+    pub fn with_layout(comm: &Communicator, layout: Layout) -> Result<Self, Error> {
+        let size = T::TYPE.size() as isize;
+        if layout.element() != T::TYPE || layout.strides().iter().any(|stride| stride % size != 0) {
+            return Err(Error::ArrayElement { wanted: T::TYPE, layout });
+        }
+        Ok(Self { field: Field::allocate(comm, layout)?, element: PhantomData })
+    }
+
+    /// The elements, lowest address first, gaps of the layout included. Fails while an exchange of the
+    /// array is in flight or a writing guard is held.
+    pub fn read(&self) -> Result<ReadGuard<'_, T>, Error> {
+        self.field.memory.guard(1, !GUARDS | WRITER)?;
+        Ok(ReadGuard { array: self })
+    }
+
+    /// As [`Array::read`], for writing: nobody else may hold a guard.
+    pub fn write(&self) -> Result<WriteGuard<'_, T>, Error> {
+        self.field.memory.guard(WRITER, !0)?;
+        Ok(WriteGuard { array: self })
+    }
+
+    fn elements(&self) -> (NonNull<T>, usize) {
+        let segment = &self.field.memory.segment;
+        (segment.base().cast(), segment.len() / size_of::<T>())
+    }
+}
+
+impl<T> Deref for Array<T> {
+    type Target = Field;
+
+    fn deref(&self) -> &Field {
+        &self.field
+    }
+}
+
+/// Read access to an [`Array`].
+#[derive(Debug)]
+pub struct ReadGuard<'a, T: Element> {
+    array: &'a Array<T>,
+}
+
+impl<T: Element> Deref for ReadGuard<'_, T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        let (base, len) = self.array.elements();
+        // SAFETY: the segment holds `len` elements, aligned to a page, zeroed at first, and written only
+        // as `T` (the `Element` promise); the guard excludes writing guards and exchanges.
+        unsafe { std::slice::from_raw_parts(base.as_ptr(), len) }
+    }
+}
+
+impl<T: Element> Drop for ReadGuard<'_, T> {
+    fn drop(&mut self) {
+        self.array.field.memory.unguard(1);
+    }
+}
+
+/// Write access to an [`Array`].
+#[derive(Debug)]
+pub struct WriteGuard<'a, T: Element> {
+    array: &'a Array<T>,
+}
+
+impl<T: Element> Deref for WriteGuard<'_, T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        let (base, len) = self.array.elements();
+        // SAFETY: as for a reading guard; this one excludes all others.
+        unsafe { std::slice::from_raw_parts(base.as_ptr(), len) }
+    }
+}
+
+impl<T: Element> DerefMut for WriteGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        let (base, len) = self.array.elements();
+        // SAFETY: as for a reading guard; this one excludes all others.
+        unsafe { std::slice::from_raw_parts_mut(base.as_ptr(), len) }
+    }
+}
+
+impl<T: Element> Drop for WriteGuard<'_, T> {
+    fn drop(&mut self) {
+        self.array.field.memory.unguard(WRITER);
+    }
+}

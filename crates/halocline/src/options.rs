@@ -1,0 +1,35 @@
+//! What a bind can be told.
+
+use std::time::Duration;
+
+/// How links are to move their bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LinkChoice {
+    /// The fastest of the ways that the memory allows, measured when binding.
+    #[default]
+    Auto,
+    /// Direct: senders write into the receivers' halos. Refused where memory is out of reach.
+    Push,
+    /// Direct: receivers read the senders' owned cells. Refused where memory is out of reach.
+    Pull,
+    /// Through buffers of the receivers in shared memory. Refused between ranks that share none.
+    Mailbox,
+    /// Through messages of the transport. Always possible.
+    Message,
+}
+
+impl LinkChoice {
+    pub(crate) const fn code(self) -> u64 {
+        self as u64
+    }
+}
+
+/// Options of [`crate::HaloExchange::bind_with`].
+#[derive(Debug, Clone, Default)]
+pub struct BindOptions {
+    /// How links are to move their bytes; the same on all ranks.
+    pub link: LinkChoice,
+    /// How long a wait may take before the object fails. None by default: a wait ends when a peer comes
+    /// or is proven gone; after 30 s a warning says whom it waits for.
+    pub deadline: Option<Duration>,
+}

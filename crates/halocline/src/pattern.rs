@@ -1,0 +1,67 @@
+//! Patterns that the ranks of a communicator have agreed on.
+
+use crate::agree::agree;
+use crate::directory;
+use crate::error::Error;
+use halocline_comm::Communicator;
+use halocline_plan::{Decomposition, Halo, UnstructuredDomain};
+use std::sync::Arc;
+
+/// Which cells the domains of this rank exchange with which others. Made collectively, once; fields do
+/// not appear in it. A clone is the same pattern.
+#[derive(Debug, Clone)]
+pub struct Pattern {
+    id: u64,
+    plan: Arc<halocline_plan::Pattern>,
+}
+
+impl Pattern {
+    /// The pattern of a regular grid. Collective; communicates only to agree on errors.
+    pub fn regular(comm: &Communicator, decomposition: &Decomposition, halo: &Halo) -> Result<Self, Error> {
+        let plan = if decomposition.ranks() == comm.size() {
+            decomposition.pattern_of(comm.rank(), halo).map_err(Error::from)
+        } else {
+            Err(Error::Bind(format!(
+                "the grid is decomposed for {} ranks, the communicator has {}; decompose it for as many",
+                decomposition.ranks(),
+                comm.size()
+            )))
+        };
+        Self::agreed(comm, plan)
+    }
+
+    /// The pattern of domains given by global ids or owners. Collective. The owners of halo cells are
+    /// found through a distributed directory: no rank holds more than its share of the ids.
+    pub fn unstructured(comm: &Communicator, domains: &[UnstructuredDomain]) -> Result<Self, Error> {
+        let plan = directory::unstructured(comm, domains);
+        Self::agreed(comm, plan)
+    }
+
+    fn agreed(comm: &Communicator, plan: Result<halocline_plan::Pattern, Error>) -> Result<Self, Error> {
+        let id = comm.begin();
+        let checked = plan.and_then(|plan| plan.check().map(|()| plan).map_err(Error::from));
+        Ok(Self { id, plan: Arc::new(agree(comm, checked)?) })
+    }
+
+    /// The pattern as pure data.
+    pub fn plan(&self) -> &halocline_plan::Pattern {
+        &self.plan
+    }
+
+    /// A number that is the same on all ranks and no other pattern's.
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+}
+
+/// `decomposition.pattern(&comm, halo)` for [`Pattern::regular`].
+pub trait Decomposed {
+    /// As [`Pattern::regular`].
+    fn pattern(&self, comm: &Communicator, halo: impl std::borrow::Borrow<Halo>) -> Result<Pattern, Error>;
+}
+
+impl Decomposed for Decomposition {
+    fn pattern(&self, comm: &Communicator, halo: impl std::borrow::Borrow<Halo>) -> Result<Pattern, Error> {
+        Pattern::regular(comm, self, halo.borrow())
+    }
+}
