@@ -126,6 +126,7 @@ pub fn deliver(ranks: &[Vec<UnstructuredDomain>], patterns: &[Pattern]) -> Writt
     let mut written: Written =
         all.iter().map(|(&id, domain)| (id, vec![Vec::new(); domain.cells().len()])).collect();
     for (rank, pattern) in patterns.iter().enumerate() {
+        assert_eq!(pattern.check(), Ok(()));
         let shapes = pattern.domains.iter().map(|(id, shape)| (*id, shape.extents()));
         let mut expected: Vec<_> = ranks[rank].iter().map(|d| (d.id(), vec![d.cells().len()])).collect();
         expected.sort();
