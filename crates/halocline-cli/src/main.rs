@@ -1,2 +1,85 @@
-//! The command.
-fn main() {}
+//! The `halocline` command: real cases to run, a launcher for ranks as processes, and what this machine
+//! can do.
+
+mod info;
+mod launch;
+
+use clap::{Parser, Subcommand};
+use std::error::Error;
+use std::process::ExitCode;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+
+/// Moves the halo data of distributed arrays.
+#[derive(Debug, Parser)]
+#[command(name = "halocline", version, propagate_version = true)]
+struct Cli {
+    /// Print one JSON object a line instead of text
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Launch(launch::LaunchArgs),
+    /// Show cores, caches, memory, and which transports work here and why others do not
+    Info,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    if let Err(error) = log_to_stderr() {
+        return fail(error.as_ref(), 2);
+    }
+    match cli.command {
+        Command::Launch(args) => match launch::run(&args, cli.json) {
+            Ok(code) => code.into(),
+            Err(error) => fail(&error, error.exit_code()),
+        },
+        Command::Info => match show_info(cli.json) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => fail(&error, 1),
+        },
+    }
+}
+
+fn show_info(json: bool) -> std::io::Result<()> {
+    use std::io::Write;
+    let info = info::Info::gather();
+    let mut stdout = std::io::stdout().lock();
+    if json { writeln!(stdout, "{}", info.to_json()) } else { write!(stdout, "{}", info.to_text()) }
+}
+
+/// Warnings go to stderr; `HALOCLINE_LOG` asks for more or less, by level or by target and level.
+fn log_to_stderr() -> Result<(), Box<dyn Error>> {
+    let filter = match std::env::var("HALOCLINE_LOG") {
+        Ok(text) => text.parse::<Targets>().map_err(|error| {
+            format!("HALOCLINE_LOG is {text:?}, it should be a level (error, warn, info, debug, trace) or target=level: {error}")
+        })?,
+        Err(std::env::VarError::NotPresent) => Targets::new().with_default(tracing::Level::WARN),
+        Err(error) => return Err(format!("HALOCLINE_LOG: {error}").into()),
+    };
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false);
+    tracing_subscriber::registry().with(filter).with(lines).try_init()?;
+    Ok(())
+}
+
+/// Prints the error and its causes on one line.
+fn fail(error: &dyn Error, code: u8) -> ExitCode {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(source) = cause {
+        let more = source.to_string();
+        // Some messages already end with their cause.
+        if !text.ends_with(&more) {
+            text.push_str(": ");
+            text.push_str(&more);
+        }
+        cause = source.source();
+    }
+    eprintln!("halocline: error: {}", text.replace('\n', " "));
+    code.into()
+}

@@ -1,0 +1,59 @@
+//! Why a job could not be started or watched.
+
+use halocline_comm::shm::JobError;
+use rustix::io::Errno;
+
+/// A launch that failed; a rank that failed is no such error, but an exit code.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LaunchError {
+    /// No job can have these ranks, or the system refused it.
+    #[error(transparent)]
+    Job(#[from] JobError),
+    /// There is nothing to start.
+    #[error("no program is given; say `halocline launch -n N -- program args...`")]
+    NoProgram,
+    /// The program does not exist.
+    #[error("cannot find the program {program:?}; give a path, or the name of a program in PATH")]
+    NotFound {
+        /// The program as given.
+        program: String,
+    },
+    /// The program could not be started.
+    #[error("cannot start the program {program:?} as rank {rank}")]
+    Start {
+        /// The rank.
+        rank: usize,
+        /// The program as given.
+        program: String,
+        /// The system's answer.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The path of this executable is unknown.
+    #[error("cannot find the path of this executable")]
+    Executable(#[source] std::io::Error),
+    /// A system call that the launcher needs has failed.
+    #[error("the launcher cannot {what}: {errno}")]
+    System {
+        /// The step that failed.
+        what: &'static str,
+        /// The system's answer.
+        errno: Errno,
+    },
+    /// A helper thread could not be started.
+    #[error("cannot start the thread that prints")]
+    Thread(#[source] std::io::Error),
+}
+
+impl LaunchError {
+    /// The exit code, as shells and `env` have it: 127 for a program that does not exist, 126 for one
+    /// that may not be executed, 2 for wrong usage.
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            Self::NotFound { .. } => 127,
+            Self::Start { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => 126,
+            Self::Job(JobError::Ranks { .. }) | Self::NoProgram => 2,
+            _ => 1,
+        }
+    }
+}
