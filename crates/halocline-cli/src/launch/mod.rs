@@ -25,8 +25,8 @@ use supervise::Rules;
 
 /// How long ranks may take to leave after SIGTERM, before SIGKILL.
 const TERMINATE: Duration = Duration::from_secs(2);
-/// How long the other ranks may take to report and leave after one has failed.
-const GRACE_SECONDS: &str = "15";
+/// How long the other ranks may take to report and leave after one has failed, if nothing else is said.
+const GRACE: Duration = Duration::from_secs(15);
 
 /// Start a program as N ranks on this machine.
 ///
@@ -45,9 +45,9 @@ pub(crate) struct LaunchArgs {
     /// Print the ranks' lines as they are, without the rank in front
     #[arg(long)]
     no_prefix: bool,
-    /// How long the others may take to report and leave after a rank has failed
-    #[arg(long, value_name = "SECONDS", default_value = GRACE_SECONDS, value_parser = seconds)]
-    grace: Duration,
+    /// How long the others may take to report and leave after a rank has failed (15, if not given)
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    grace: Option<Duration>,
     /// Stop the job after this time, with exit code 124
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     timeout: Option<Duration>,
@@ -66,7 +66,7 @@ pub(crate) fn run(args: &LaunchArgs, json: bool) -> Result<u8, LaunchError> {
         (false, true) => Style::Plain,
         (false, false) => Style::Prefix,
     };
-    let rules = Rules { style, grace: args.grace, timeout: args.timeout };
+    let rules = Rules { style, grace: args.grace.unwrap_or(GRACE), timeout: args.timeout };
     let (program, arguments) = args.command.split_first().ok_or(LaunchError::NoProgram)?;
     start(args.ranks, program.clone(), arguments, &rules, Gather::All, !args.no_bind)
 }
@@ -78,8 +78,7 @@ pub(crate) fn run(args: &LaunchArgs, json: bool) -> Result<u8, LaunchError> {
 /// Call it where no other thread runs: it blocks this thread's signals and reads them itself.
 pub(crate) fn run_self(ranks: usize, args: &[OsString]) -> Result<u8, LaunchError> {
     let program = std::env::current_exe().map_err(LaunchError::Executable)?;
-    let grace = Duration::from_secs(15);
-    let rules = Rules { style: Style::Prefix, grace, timeout: None };
+    let rules = Rules { style: Style::Prefix, grace: GRACE, timeout: None };
     start(ranks, program.into_os_string(), args, &rules, Gather::AllButFirst, true)
 }
 
