@@ -49,3 +49,6 @@ pub use {
     transport::{PeerState, Transport},
     wait::{Late, Patience, WARN_AFTER},
 };
+
+#[cfg(all(test, loom))]
+mod model;

@@ -1,0 +1,249 @@
+//! Model checks of the protocols under loom: every interleaving, and every reordering that the memory
+//! model allows, of a few threads. Run by `RUSTFLAGS="--cfg loom" cargo test -p halocline-comm --lib
+//! --release`; loom reports a wait that nobody ends as a deadlock.
+
+use crate::{Claim, Counter, Doorbell, Host, Seen};
+use loom::cell::UnsafeCell;
+use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use loom::sync::{Arc, Condvar, Mutex};
+use loom::thread;
+use std::time::Duration;
+
+/// Parks on a condition variable; the words decide, as a futex does.
+#[derive(Default)]
+struct Parking {
+    lock: Mutex<()>,
+    woken: Condvar,
+}
+
+impl Host for Parking {
+    fn now(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn park(&self, word: &AtomicU32, expected: u32, _timeout: Option<Duration>) {
+        let guard = self.lock.lock().unwrap();
+        if word.load(Ordering::Relaxed) == expected {
+            drop(self.woken.wait(guard).unwrap());
+        }
+    }
+
+    fn wake(&self, _word: &AtomicU32) {
+        let _guard = self.lock.lock().unwrap();
+        self.woken.notify_all();
+    }
+}
+
+/// Every execution with at most this many preemptions. Without a bound the two epochs of a link take
+/// more than minutes.
+const PREEMPTIONS: usize = 4;
+
+fn check(model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(PREEMPTIONS);
+    builder.check(model);
+}
+
+/// One rank: what it waits for, and how it is woken.
+#[derive(Default)]
+struct Rank {
+    counter: Counter,
+    bell: Doorbell,
+}
+
+impl Rank {
+    fn raise(&self, host: &Parking, epoch: u64) {
+        self.counter.raise(epoch);
+        self.bell.changed(host);
+    }
+
+    fn wait(&self, host: &Parking, epoch: u64) {
+        while self.counter.look(epoch) != Seen::Reached {
+            self.bell.sleep(host, None, || self.counter.look(epoch) == Seen::Reached);
+        }
+    }
+}
+
+/// Cells that only one side may touch at a time; loom reports any race on them.
+struct Halo(UnsafeCell<u64>);
+
+// SAFETY: loom checks every access.
+unsafe impl Sync for Halo {}
+// SAFETY: as above.
+unsafe impl Send for Halo {}
+
+/// A push link over two epochs: `ready` from the receiver, bytes and `arrived` from the sender.
+#[test]
+fn ready_and_arrived_order_the_bytes() {
+    check(|| {
+        let shared =
+            Arc::new((Rank::default(), Rank::default(), Halo(UnsafeCell::new(0)), Parking::default()));
+        let sender = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                let (sender, receiver, halo, host) = &*shared;
+                for epoch in 1..=2 {
+                    sender.wait(host, epoch);
+                    halo.0.with_mut(|cell| {
+                        // SAFETY: the receiver gave leave.
+                        unsafe { *cell = epoch }
+                    });
+                    receiver.raise(host, epoch);
+                }
+            })
+        };
+        let (sender_side, receiver, halo, host) = &*shared;
+        for epoch in 1..=2 {
+            sender_side.raise(host, epoch);
+            receiver.wait(host, epoch);
+            halo.0.with(|cell| {
+                // SAFETY: the bytes have arrived, and no leave is given.
+                assert_eq!(unsafe { *cell }, epoch);
+            });
+        }
+        sender.join().unwrap();
+    });
+}
+
+/// A poison releases a sleeper, and a close does.
+#[test]
+fn poison_and_close_end_a_wait() {
+    for poison in [true, false] {
+        check(move || {
+            let shared = Arc::new((Rank::default(), Parking::default()));
+            let waiter = {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || {
+                    let (rank, host) = &*shared;
+                    loop {
+                        match rank.counter.look(2) {
+                            Seen::Below => {
+                                rank.bell.sleep(host, None, || rank.counter.look(2) != Seen::Below)
+                            }
+                            seen => return seen,
+                        }
+                    }
+                })
+            };
+            let (rank, host) = &*shared;
+            rank.raise(host, 1);
+            if poison {
+                rank.counter.poison(7)
+            } else {
+                rank.counter.close(1)
+            }
+            rank.bell.changed(host);
+            let expected = if poison { Seen::Poisoned(7) } else { Seen::Closed(1) };
+            assert_eq!(waiter.join().unwrap(), expected);
+        });
+    }
+}
+
+/// The last raise before a close is never lost.
+#[test]
+fn a_close_does_not_hide_the_epoch_before_it() {
+    check(|| {
+        let counter = Arc::new(Counter::default());
+        let writer = {
+            let counter = Arc::clone(&counter);
+            thread::spawn(move || {
+                counter.raise(1);
+                counter.close(1);
+            })
+        };
+        assert!(matches!(counter.look(1), Seen::Reached | Seen::Below));
+        writer.join().unwrap();
+        assert_eq!(counter.look(1), Seen::Reached);
+        assert_eq!(counter.look(2), Seen::Closed(1));
+    });
+}
+
+/// Two threads bring work to a claimed link: each piece is done by somebody, by one at a time, before
+/// the last turn ends.
+#[test]
+fn a_claim_loses_no_turn_and_admits_one() {
+    check(|| {
+        let shared = Arc::new((
+            Claim::default(),
+            [AtomicBool::new(false), AtomicBool::new(false)],
+            Halo(UnsafeCell::new(0)),
+        ));
+        let bring = |shared: &(Claim, [AtomicBool; 2], Halo), piece: usize| {
+            shared.1[piece].store(true, Ordering::Relaxed);
+            shared.0.turn(|| {
+                for piece in &shared.1 {
+                    if piece.load(Ordering::Relaxed) {
+                        piece.store(false, Ordering::Relaxed);
+                        shared.2.0.with_mut(|done| {
+                            // SAFETY: turns exclude each other.
+                            unsafe { *done += 1 }
+                        });
+                    }
+                }
+            });
+        };
+        let other = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || bring(&shared, 1))
+        };
+        bring(&shared, 0);
+        other.join().unwrap();
+        shared.2.0.with(|done| {
+            // SAFETY: both threads are through.
+            assert_eq!(unsafe { *done }, 2);
+        });
+    });
+}
+
+/// What `progress` does in these models: serves when its counter is there, until it is.
+fn progress(rank: &Rank, host: &Parking, served: &AtomicBool) {
+    loop {
+        let seen = rank.bell.demands();
+        if rank.counter.look(1) == Seen::Reached {
+            return served.store(true, Ordering::Relaxed);
+        }
+        rank.bell.await_demand(host, seen);
+    }
+}
+
+/// A rank that arms progress, looks once more and goes away is served although it never comes back.
+#[test]
+fn armed_progress_is_woken_by_a_change() {
+    check(|| {
+        let shared = Arc::new((Rank::default(), Parking::default(), AtomicBool::new(false)));
+        let server = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || progress(&shared.0, &shared.1, &shared.2))
+        };
+        let peer = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || shared.0.raise(&shared.1, 1))
+        };
+        let (rank, host, served) = &*shared;
+        rank.bell.arm();
+        if rank.counter.look(1) == Seen::Reached {
+            // Served by the caller itself; the progress thread need not be woken for it.
+            rank.bell.demand(host);
+        }
+        peer.join().unwrap();
+        server.join().unwrap();
+        assert!(served.load(Ordering::Relaxed));
+    });
+}
+
+/// A peer that is about to sleep demands progress of a rank that is not armed.
+#[test]
+fn a_demand_reaches_progress_that_is_not_armed() {
+    check(|| {
+        let shared = Arc::new((Rank::default(), Parking::default(), AtomicBool::new(false)));
+        let server = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || progress(&shared.0, &shared.1, &shared.2))
+        };
+        let (rank, host, served) = &*shared;
+        rank.raise(host, 1);
+        rank.bell.demand(host);
+        server.join().unwrap();
+        assert!(served.load(Ordering::Relaxed));
+    });
+}
