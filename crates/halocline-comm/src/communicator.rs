@@ -144,6 +144,11 @@ impl Communicator {
         self.wait_for(from, what, || Ok(self.link().inbox().take(tag, from)))
     }
 
+    /// Whether a message of `tag` has arrived, and of how many bytes. Never blocks.
+    pub fn probe(&self, from: Option<usize>, tag: Tag) -> Option<usize> {
+        self.link().inbox().probe(tag, from)
+    }
+
     /// Waits until `poll` gives something. It is asked again whenever a message or a signal comes.
     /// `from`: the rank that is waited for; with `None` it is up to `poll` to see that one has left.
     pub fn wait_for<T>(

@@ -1,16 +1,16 @@
 //! Who owns the halo cells: the distributed directory by which ranks that know only their own cells
 //! find each other, as pure state machines.
 //!
-//! Every global id has a home, a rank that is told who owns it. Homes are blocks of the range of all
-//! ids, so that ids numbered along the ranks have few homes for each rank. No rank holds more than its own
-//! cells and its block of ids; no rank holds anything for every other rank.
+//! Every global id has a home, a rank that is told who owns it: blocks of the range of all ids, or, where
+//! ids leave large gaps, small blocks scattered over the ranks. No rank holds more than its own cells and
+//! its share of the ids; no rank holds anything for every other rank.
 //!
 //! One rank goes through these states, all ranks in step. Each transition takes the messages that the
 //! step before sent to this rank, and returns those to send:
 //!
 //! | state | transition | what its messages are |
 //! | --- | --- | --- |
-//! | [`Directory`] | [`register`](Directory::register), given all ranks' [`bounds`](Directory::bounds) | to homes: ids owned here, ids looked for ([`Lookup`]) |
+//! | [`Directory`] | [`register`](Directory::register), given all ranks' [`bounds`](Directory::bounds) and [`counts`](Directory::counts) | to homes: ids owned here, ids looked for ([`Lookup`]) |
 //! | [`Registered`] | [`reply`](Registered::reply) | from homes: the owners, and claims that clash ([`Reply`]) |
 //! | [`Replied`] | [`request`](Replied::request) | to owners: the cells wanted and where they go ([`Request`]) |
 //! | [`Requested`] | [`answer`](Requested::answer) | from owners: where the cells lie ([`Answer`]) |
@@ -18,10 +18,6 @@
 //!
 //! What a rank has to say to itself takes the same way without becoming a message. After an error a
 //! rank still takes part in the steps that the others are in, with no messages; see the driver.
-//!
-//! The blocks are equal in ids, not in cells: where ids leave large gaps, some homes hold many and
-//! others none. A single id far from all others (a marker such as 2^64 - 1) makes one rank the home of
-//! all the others.
 
 mod home;
 mod message;
@@ -78,12 +74,19 @@ impl Directory {
         bounds
     }
 
+    /// How many cells and how many domains this rank owns: [`Directory::register`] wants the sums over
+    /// all ranks.
+    pub fn counts(&self) -> [u64; 2] {
+        let owned: usize = self.domains.iter().map(|domain| domain.owned.len()).sum();
+        [owned as u64, self.domains.len() as u64]
+    }
+
     /// Tells the homes what is owned here and asks them for the owners of the halo.
-    pub fn register(self, bounds: [u64; 4]) -> (Registered, Messages) {
+    pub fn register(self, bounds: [u64; 4], counts: [u64; 2]) -> (Registered, Messages) {
         let [low, not_high, low_domain, not_high_domain] = bounds;
         let homes = HomesOf {
-            cells: Homes::new(low, !not_high, self.ranks),
-            domains: Homes::new(low_domain, !not_high_domain, self.ranks),
+            cells: Homes::new(low, !not_high, counts[0], self.ranks),
+            domains: Homes::new(low_domain, !not_high_domain, counts[1], self.ranks),
         };
         let mut lookups: BTreeMap<usize, Lookup> = BTreeMap::new();
         let mut asked = Asked::new();

@@ -17,8 +17,12 @@ pub(crate) fn unstructured(comm: &Communicator, domains: &[UnstructuredDomain]) 
     let reduced = comm.all_reduce(&bounds, Reduce::Min)?;
     bounds.iter_mut().zip(reduced).for_each(|(bound, reduced)| *bound = reduced);
 
+    let mut counts = started.counts();
+    let sums = comm.all_reduce(&counts, Reduce::Sum)?;
+    counts.iter_mut().zip(sums).for_each(|(count, sum)| *count = sum);
+
     // A rank that fails still takes part in the exchange that the others are in, with nothing to send.
-    let (registered, lookups) = started.register(bounds);
+    let (registered, lookups) = started.register(bounds, counts);
     let (replied, replies) = split(registered.reply(&comm.sparse_exchange(lookups)?));
     let received = comm.sparse_exchange(replies)?;
     let requested = replied.and_then(|replied| replied.request(&received));

@@ -2,7 +2,9 @@
 
 use crate::link::{Direction, Way};
 use halocline_comm::CommError;
-use halocline_plan::{ElementType, Layout, LayoutError, PatternError};
+use halocline_plan::{
+    ElementType, Layout, LayoutError, MeshError, PartitionError, PatternError, UnstructuredError,
+};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -93,6 +95,18 @@ pub enum Error {
     #[error("{0}")]
     Failed(Arc<Failure>),
 }
+
+macro_rules! through_pattern {
+    ($($error:ty),*) => {$(
+        impl From<$error> for Error {
+            fn from(error: $error) -> Self {
+                PatternError::from(error).into()
+            }
+        }
+    )*};
+}
+
+through_pattern!(MeshError, PartitionError, UnstructuredError);
 
 /// How a bound object failed. Sticky: every later call gives the same.
 #[derive(Debug, Clone, PartialEq, Eq)]

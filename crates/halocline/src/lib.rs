@@ -44,6 +44,7 @@ pub use halocline_device::Element;
 pub use halocline_plan::{
     Decomposition, DomainShape, ElementType, Elements, Graph, Halo, Layout, LayoutError, Mesh, MeshDomains,
     MeshError, Neighbours, Partition, PartitionError, PatternError, RegularGrid, UnstructuredDomain,
+    UnstructuredError,
 };
 
 /// The transports' own floor, for those who launch ranks or bring another transport.

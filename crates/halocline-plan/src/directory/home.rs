@@ -6,29 +6,53 @@ use crate::UnstructuredError;
 use crate::wire::WireError;
 use std::collections::BTreeMap;
 
-/// Blocks of equal length of a range of ids, one for each rank; the last may be shorter or empty.
+/// Blocks of ids and the ranks that they belong to.
+///
+/// Where ids lie densely, blocks are of equal length, one for each rank in turn, so that ids numbered
+/// along the ranks have few homes for each rank. Where they leave large gaps that would give some homes
+/// many ids and others none; there small blocks are scattered over the ranks instead.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Homes {
     low: u64,
     /// Ids of a block, at least 1.
     block: u64,
     ranks: usize,
+    scattered: bool,
 }
 
+/// Ids count as dense if at least one in so many of their range is used: then no home holds more than
+/// this many times its share.
+const DENSE: u128 = 16;
+/// Ids of a scattered block.
+const SCATTERED_BLOCK: u64 = 64;
+
 impl Homes {
-    /// Of the ids `low..=high`.
-    pub fn new(low: u64, high: u64, ranks: usize) -> Self {
+    /// Of `count` ids in `low..=high`.
+    pub fn new(low: u64, high: u64, count: u64, ranks: usize) -> Self {
         // A range can hold 2^64 ids, one more than 64 bits can count.
         let span = u128::from(high.saturating_sub(low)) + 1;
+        if span > DENSE * u128::from(count) {
+            return Self { low, block: SCATTERED_BLOCK, ranks, scattered: true };
+        }
         let block = span.div_ceil(ranks.max(1) as u128);
-        Self { low, block: u64::try_from(block).unwrap_or(u64::MAX), ranks }
+        Self { low, block: u64::try_from(block).unwrap_or(u64::MAX), ranks, scattered: false }
     }
 
-    /// The home of `id`: never decreases with `id`. Ids outside the range go to its ends.
+    /// The home of `id`. Ids outside the range have one, too.
     pub fn of(&self, id: u64) -> usize {
         let block = id.saturating_sub(self.low) / self.block;
+        if self.scattered {
+            return (spread(block) % self.ranks.max(1) as u64) as usize;
+        }
         block.min(self.ranks.saturating_sub(1) as u64) as usize
     }
+}
+
+/// Spreads close numbers over 64 bits (the finaliser of MurmurHash3).
+fn spread(number: u64) -> u64 {
+    let z = (number ^ (number >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    let z = (z ^ (z >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    z ^ (z >> 33)
 }
 
 /// The homes of cells and those of domains.
@@ -153,15 +177,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn homes_cover_every_range_of_ids_evenly() {
-        let ends = Homes::new(0, u64::MAX, 3);
+    fn homes_of_dense_ids_are_blocks_in_order() {
+        let ends = Homes::new(0, u64::MAX, u64::MAX, 3);
         assert_eq!([0, u64::MAX / 2, u64::MAX].map(|id| ends.of(id)), [0, 1, 2]);
-        let few = Homes::new(10, 14, 5);
+        let few = Homes::new(10, 14, 5, 5);
         assert_eq!([10, 11, 12, 13, 14].map(|id| few.of(id)), [0, 1, 2, 3, 4]);
         assert_eq!([0, 99].map(|id| few.of(id)), [0, 4]);
-        assert_eq!(Homes::new(7, 7, 4).of(7), 0);
-        assert_eq!(Homes::new(0, u64::MAX, 1).of(u64::MAX), 0);
-        // What the bounds of ranks without a cell amount to.
-        assert_eq!(Homes::new(u64::MAX, 0, 4).of(3), 0);
+        assert_eq!(Homes::new(7, 7, 1, 4).of(7), 0);
+        assert_eq!(Homes::new(0, u64::MAX, 9, 1).of(u64::MAX), 0);
+    }
+
+    #[test]
+    fn an_outlier_does_not_make_one_rank_the_home_of_all() {
+        let homes = Homes::new(0, u64::MAX, 100_001, 8);
+        let mut loads = [0; 8];
+        (0..100_000).chain([u64::MAX]).for_each(|id| loads[homes.of(id)] += 1);
+        assert!(loads.iter().all(|&load| load < 2 * 100_001 / 8), "{loads:?}");
+    }
+
+    #[test]
+    fn ranks_without_a_cell_still_agree_on_homes() {
+        assert!(Homes::new(u64::MAX, 0, 0, 4).of(3) < 4);
     }
 }

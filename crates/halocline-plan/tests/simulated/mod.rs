@@ -59,7 +59,12 @@ pub fn resolve_tampered(ranks: &[Vec<UnstructuredDomain>], tamper: Tamper<'_>) -
         .iter()
         .map(Directory::bounds)
         .fold([u64::MAX; 4], |all, one| std::array::from_fn(|at| all[at].min(one[at])));
-    let (registered, sends): (Vec<_>, Vec<_>) = started.into_iter().map(|rank| rank.register(bounds)).unzip();
+    let counts = started
+        .iter()
+        .map(Directory::counts)
+        .fold([0; 2], |all, one| std::array::from_fn(|at| all[at] + one[at]));
+    let (registered, sends): (Vec<_>, Vec<_>) =
+        started.into_iter().map(|rank| rank.register(bounds, counts)).unzip();
     let (replied, sends) =
         split(registered.into_iter().zip(route(sends)).map(|(rank, received)| rank.reply(&received)));
     let (requested, sends) =
