@@ -3,6 +3,7 @@
 
 mod info;
 mod launch;
+mod ocean;
 
 use clap::{Parser, Subcommand};
 use std::error::Error;
@@ -24,9 +25,17 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Run a real case over several ranks and check its result
+    #[command(subcommand)]
+    Run(Case),
     Launch(launch::LaunchArgs),
     /// Show cores, caches, memory, and which transports work here and why others do not
     Info,
+}
+
+#[derive(Debug, Subcommand)]
+enum Case {
+    Ocean(ocean::OceanArgs),
 }
 
 fn main() -> ExitCode {
@@ -35,6 +44,10 @@ fn main() -> ExitCode {
         return fail(error.as_ref(), 2);
     }
     match cli.command {
+        Command::Run(Case::Ocean(args)) => match ocean::run(&args, cli.json) {
+            Ok(code) => code.into(),
+            Err(error) => fail(&error, error.exit_code()),
+        },
         Command::Launch(args) => match launch::run(&args, cli.json) {
             Ok(code) => code.into(),
             Err(error) => fail(&error, error.exit_code()),

@@ -1,0 +1,121 @@
+//! Why a run could not be made. (A run whose check fails is no such error: it ends with a report.)
+
+use super::input::{InputError, PARTS};
+use super::plot::PlotError;
+use crate::launch::LaunchError;
+use halocline::{CommError, MeshError, PartitionError};
+use std::path::PathBuf;
+
+/// An ocean run that could not be made.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum OceanError {
+    /// A file of mesh or state is missing, damaged or inconsistent.
+    #[error(transparent)]
+    Input(#[from] InputError),
+    /// The mesh cannot be refined so far.
+    #[error(transparent)]
+    Mesh(#[from] MeshError),
+    /// The partition cannot be made.
+    #[error(transparent)]
+    Partition(#[from] PartitionError),
+    /// No number of ranks for this mesh.
+    #[error(
+        "{ranks} ranks for the {nodes} nodes of the model's mesh; use at least one rank, and at most one for each node"
+    )]
+    Ranks {
+        /// Ranks asked for.
+        ranks: usize,
+        /// Nodes of the mesh before refinement.
+        nodes: usize,
+    },
+    /// More ranks than the file's partition has parts.
+    #[error(
+        "{ranks} ranks, but the file's partition has {PARTS} parts; use at most {PARTS} ranks or `--partition metis`"
+    )]
+    Parts {
+        /// Ranks asked for.
+        ranks: usize,
+    },
+    /// The job has another size.
+    #[error("`--ranks {asked}`, but the job was launched with {size} ranks; leave `--ranks` out")]
+    JobSize {
+        /// Ranks asked for.
+        asked: usize,
+        /// Ranks of the job.
+        size: usize,
+    },
+    /// Threads were asked for in a job of processes.
+    #[error("`--transport thread`, but this process is a rank of a job; start it without `halocline launch`")]
+    ThreadsInJob,
+    /// The plot's file cannot be written; found before the run.
+    #[error("cannot write the plot to {}", path.display())]
+    PlotFile {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// The plot is to be of another kind.
+    #[error("the plot is to be written to {}, but it is a PNG image; give a name that ends in .png", path.display())]
+    PlotKind {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The plot could not be drawn.
+    #[error(transparent)]
+    Plot(#[from] PlotError),
+    /// The ranks' processes could not be started.
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+    /// A rank's thread could not be started.
+    #[error("cannot start the thread of rank {rank}")]
+    Thread {
+        /// The rank.
+        rank: usize,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+    /// A rank's thread has panicked: a fault of this program.
+    #[error("rank {rank} panicked")]
+    Panicked {
+        /// The rank.
+        rank: usize,
+    },
+    /// Rank 0 sent something that it never sends.
+    #[error("rank 0 sent a plan of {bytes} bytes, {expected} were due; do all ranks run the same version?")]
+    Plan {
+        /// Bytes that came.
+        bytes: usize,
+        /// Bytes for this mesh.
+        expected: usize,
+    },
+    /// The exchange failed.
+    #[error(transparent)]
+    Exchange(#[from] halocline::Error),
+    /// Talking to other ranks failed.
+    #[error(transparent)]
+    Comm(#[from] CommError),
+    /// The report could not be written.
+    #[error("cannot write the report")]
+    Output(#[source] std::io::Error),
+}
+
+impl OceanError {
+    /// The exit code: 2 for wrong usage, else 1 (or the launcher's).
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            Self::Ranks { .. }
+            | Self::Parts { .. }
+            | Self::JobSize { .. }
+            | Self::ThreadsInJob
+            | Self::PlotKind { .. } => 2,
+            Self::Launch(error) => error.exit_code(),
+            _ => 1,
+        }
+    }
+
+    /// Whether the error may be no more than the echo of another rank's.
+    pub(super) fn is_echo(&self) -> bool {
+        matches!(self, Self::Exchange(_) | Self::Comm(_))
+    }
+}

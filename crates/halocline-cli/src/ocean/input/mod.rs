@@ -1,0 +1,104 @@
+//! The files of a FESOM mesh and model state, read and checked.
+//!
+//! Whatever is read here is consistent afterwards: all indices are in range, all numbers finite, every
+//! node belongs to a triangle. What is not gives an [`InputError`] that names file and place.
+
+mod fesom;
+mod npy;
+mod text;
+
+pub use fesom::{Fesom, PARTS};
+
+use std::borrow::Cow;
+use std::path::PathBuf;
+
+/// Where the files are.
+#[derive(Debug, Clone)]
+pub enum Source {
+    /// In this binary: the `pi` mesh of FESOM2 with the yearly mean state of 1948.
+    Embedded,
+    /// In a directory.
+    Directory(PathBuf),
+}
+
+macro_rules! embedded {
+    ($($name:literal),* $(,)?) => {
+        &[$(($name, include_bytes!(concat!("../../../../../data/fesom-pi/", $name)).as_slice())),*]
+    };
+}
+
+const EMBEDDED: &[(&str, &[u8])] = embedded![
+    "nod2d.out",
+    "elem2d.out",
+    "aux3d.out",
+    "nlevels.npy",
+    "nlevels_nod2D.npy",
+    "temp.npy",
+    "u.npy",
+    "v.npy",
+    "nod_part8.npy",
+];
+
+impl Source {
+    /// The content of the file `name`.
+    pub fn read(&self, name: &'static str) -> Result<Cow<'static, [u8]>, InputError> {
+        let missing = |path: PathBuf, source| InputError::Unreadable { path, source };
+        match self {
+            Self::Embedded => match EMBEDDED.iter().find(|(file, _)| *file == name) {
+                Some((_, bytes)) => Ok(Cow::Borrowed(bytes)),
+                None => Err(missing(name.into(), std::io::ErrorKind::NotFound.into())),
+            },
+            Self::Directory(directory) => {
+                let path = directory.join(name);
+                std::fs::read(&path).map(Cow::Owned).map_err(|source| missing(path, source))
+            }
+        }
+    }
+}
+
+/// A file that is missing, damaged or inconsistent.
+#[derive(Debug, thiserror::Error)]
+pub enum InputError {
+    /// The file cannot be read at all.
+    #[error("cannot read {}: {source}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A text file ends too early.
+    #[error("{file} is cut short: it ends in line {line}, where {expected} is missing")]
+    CutShort {
+        /// The file.
+        file: &'static str,
+        /// Its last line, from 1.
+        line: usize,
+        /// What should come next.
+        expected: String,
+    },
+    /// A text file says something else than it should.
+    #[error("{file}, line {line}: found {found:?}, expected {expected}")]
+    Text {
+        /// The file.
+        file: &'static str,
+        /// The line, from 1.
+        line: usize,
+        /// What is there.
+        found: String,
+        /// What should be there.
+        expected: String,
+    },
+    /// A `.npy` file says something else than it should.
+    #[error("{file}, byte {offset}: found {found}, expected {expected}")]
+    Npy {
+        /// The file.
+        file: &'static str,
+        /// The first byte at fault, from 0.
+        offset: usize,
+        /// What is there.
+        found: String,
+        /// What should be there.
+        expected: String,
+    },
+}

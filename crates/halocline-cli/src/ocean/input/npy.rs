@@ -1,0 +1,184 @@
+//! The `.npy` format of NumPy, as far as the ocean needs it: little-endian `float32` and `int32`
+//! arrays in C order whose shape is known (<https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html>).
+
+use super::InputError;
+
+const MAGIC: &[u8] = b"\x93NUMPY";
+
+/// The elements of a `float32` array of the given shape, all of them finite.
+pub fn floats(file: &'static str, bytes: &[u8], shape: &[usize]) -> Result<Vec<f32>, InputError> {
+    let (offset, data) = Npy { file, bytes }.data("<f4", shape)?;
+    let values: Vec<f32> = data.iter().map(|&raw| f32::from_le_bytes(raw)).collect();
+    match values.iter().position(|value| !value.is_finite()) {
+        None => Ok(values),
+        Some(at) => {
+            let found = format!("{} as element {at}", values[at]);
+            Err(Npy { file, bytes }.wrong(offset + 4 * at, found, "a finite number"))
+        }
+    }
+}
+
+/// The elements of an `int32` array of the given shape, all of them from `low` to `high`.
+pub fn integers(
+    file: &'static str,
+    bytes: &[u8],
+    shape: &[usize],
+    low: u32,
+    high: u32,
+) -> Result<Vec<u32>, InputError> {
+    let npy = Npy { file, bytes };
+    let (offset, data) = npy.data("<i4", shape)?;
+    let value = |(at, &raw): (usize, &[u8; 4])| {
+        let value = i32::from_le_bytes(raw);
+        let valid = u32::try_from(value).ok().filter(|value| (low..=high).contains(value));
+        valid.ok_or_else(|| {
+            let found = format!("{value} as element {at}");
+            npy.wrong(offset + 4 * at, found, format!("a whole number from {low} to {high}"))
+        })
+    };
+    data.iter().enumerate().map(value).collect()
+}
+
+struct Npy<'a> {
+    file: &'static str,
+    bytes: &'a [u8],
+}
+
+impl<'a> Npy<'a> {
+    /// Where the data begin, and they.
+    fn data(&self, dtype: &str, shape: &[usize]) -> Result<(usize, &'a [[u8; 4]]), InputError> {
+        let (start, end) = self.header()?;
+        let header = String::from_utf8_lossy(&self.bytes[start..end]);
+        let fields =
+            [("descr", format!("'{dtype}'")), ("fortran_order", "False".to_owned()), ("shape", tuple(shape))];
+        for (key, expected) in fields {
+            let found = entry(&header, key);
+            if found != Some(expected.as_str()) {
+                let found =
+                    found.map_or_else(|| format!("no '{key}'"), |found| format!("{found} as '{key}'"));
+                return Err(self.wrong(start, found, expected));
+            }
+        }
+        let elements: usize = shape.iter().product();
+        let (data, rest) = self.bytes[end..].as_chunks::<4>();
+        if data.len() != elements || !rest.is_empty() {
+            let found = format!("{} bytes of data", self.bytes.len() - end);
+            let expected = format!("{} bytes for {elements} elements", 4 * elements);
+            return Err(self.wrong(end, found, expected));
+        }
+        Ok((end, data))
+    }
+
+    /// First byte of the header's dictionary and first byte after it, both within the file.
+    fn header(&self) -> Result<(usize, usize), InputError> {
+        let bytes = self.bytes;
+        if !bytes.starts_with(MAGIC) {
+            let found = format!("{:?}", String::from_utf8_lossy(&bytes[..bytes.len().min(MAGIC.len())]));
+            return Err(self.wrong(0, found, "the magic bytes \"\\x93NUMPY\""));
+        }
+        let short = || self.wrong(bytes.len(), "the end of the file", "the rest of the header");
+        let (start, length) = match bytes.get(MAGIC.len()).ok_or_else(short)? {
+            1 => {
+                let length = bytes.get(8..10).and_then(|raw| raw.try_into().ok()).ok_or_else(short)?;
+                (10, usize::from(u16::from_le_bytes(length)))
+            }
+            2 | 3 => {
+                let length = bytes.get(8..12).and_then(|raw| raw.try_into().ok()).ok_or_else(short)?;
+                (12, u32::from_le_bytes(length) as usize)
+            }
+            version => return Err(self.wrong(6, format!("version {version}"), "version 1, 2 or 3")),
+        };
+        let end = start + length;
+        if end > bytes.len() { Err(short()) } else { Ok((start, end)) }
+    }
+
+    fn wrong(&self, offset: usize, found: impl Into<String>, expected: impl Into<String>) -> InputError {
+        InputError::Npy { file: self.file, offset, found: found.into(), expected: expected.into() }
+    }
+}
+
+/// The value of `key` in the header's dictionary, as it is written there.
+fn entry<'a>(header: &'a str, key: &str) -> Option<&'a str> {
+    let (_, after) = header.split_once(&format!("'{key}':"))?;
+    let after = after.trim_start();
+    let end = if after.starts_with('(') { after.find(')')? + 1 } else { after.find([',', '}'])? };
+    Some(after[..end].trim_end())
+}
+
+/// A shape as Python writes it.
+fn tuple(shape: &[usize]) -> String {
+    match shape {
+        [only] => format!("({only},)"),
+        _ => format!("({})", shape.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(dtype: &str, shape: &str, data: &[u8]) -> Vec<u8> {
+        let header = format!("{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}, }}  \n");
+        let length = u16::try_from(header.len()).unwrap().to_le_bytes();
+        [MAGIC, &[1, 0], &length, header.as_bytes(), data].concat()
+    }
+
+    fn pair() -> Vec<u8> {
+        file("<f4", "(1, 2)", &[1.5f32.to_le_bytes(), (-2.0f32).to_le_bytes()].concat())
+    }
+
+    #[test]
+    fn arrays_are_read() {
+        assert_eq!(floats("a.npy", &pair(), &[1, 2]).unwrap(), [1.5, -2.0]);
+        let bytes = file("<i4", "(2,)", &[7, 0, 0, 0, 9, 0, 0, 0]);
+        assert_eq!(integers("a.npy", &bytes, &[2], 7, 9).unwrap(), [7, 9]);
+    }
+
+    #[test]
+    fn every_cut_is_an_error_that_names_the_file() {
+        let bytes = pair();
+        for length in 0..bytes.len() {
+            let error = floats("a.npy", &bytes[..length], &[1, 2]).unwrap_err().to_string();
+            assert!(error.starts_with("a.npy, byte "), "{error}");
+        }
+    }
+
+    #[test]
+    fn wrong_magic_version_type_shape_and_order_are_refused() {
+        let message = |bytes: &[u8], shape: &[usize]| floats("a.npy", bytes, shape).unwrap_err().to_string();
+        assert_eq!(
+            message(b"PK\x03\x04....", &[2]),
+            r#"a.npy, byte 0: found "PK\u{3}\u{4}..", expected the magic bytes "\x93NUMPY""#
+        );
+        let mut version = pair();
+        version[6] = 9;
+        assert_eq!(message(&version, &[1, 2]), "a.npy, byte 6: found version 9, expected version 1, 2 or 3");
+        let double = file("<f8", "(1,)", &[0; 8]);
+        assert_eq!(message(&double, &[1]), "a.npy, byte 10: found '<f8' as 'descr', expected '<f4'");
+        assert_eq!(message(&pair(), &[2]), "a.npy, byte 10: found (1, 2) as 'shape', expected (2,)");
+        let fortran = String::from_utf8_lossy(&pair()[8..]).replace("False", "True ");
+        let fortran = [&pair()[..8], fortran.as_bytes()].concat();
+        assert_eq!(
+            message(&fortran, &[1, 2]),
+            "a.npy, byte 10: found True as 'fortran_order', expected False"
+        );
+        assert_eq!(
+            message(&file("<f4", "(1", &[0; 4]), &[1]),
+            "a.npy, byte 10: found no 'shape', expected (1,)"
+        );
+    }
+
+    #[test]
+    fn elements_out_of_range_and_not_finite_are_named() {
+        let bytes = file("<i4", "(2,)", &[7, 0, 0, 0, 0xff, 0xff, 0xff, 0xff]);
+        let error = integers("a.npy", &bytes, &[2], 0, 9).unwrap_err().to_string();
+        let at = bytes.len() - 4;
+        assert_eq!(
+            error,
+            format!("a.npy, byte {at}: found -1 as element 1, expected a whole number from 0 to 9")
+        );
+        let bytes = file("<f4", "(1,)", &f32::NAN.to_le_bytes());
+        let error = floats("a.npy", &bytes, &[1]).unwrap_err().to_string();
+        assert!(error.ends_with("found NaN as element 0, expected a finite number"), "{error}");
+    }
+}

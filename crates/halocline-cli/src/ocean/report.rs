@@ -1,0 +1,160 @@
+//! What a run says at its end.
+
+use halocline::LinkCounts;
+use std::fmt::Write;
+use std::path::Path;
+
+/// The figures of a run.
+#[derive(Debug, Clone)]
+pub struct Report {
+    /// Number of ranks.
+    pub ranks: usize,
+    /// Name of the transport.
+    pub transport: &'static str,
+    /// Node cells above the bottom, over all layers.
+    pub cells: usize,
+    /// Triangles of one layer.
+    pub triangles: usize,
+    /// Time steps.
+    pub steps: u32,
+    /// Length of a step, s.
+    pub step: f64,
+    /// Largest difference to the run on one rank, K.
+    pub max_abs_diff: f64,
+    /// Relative change of the heat content.
+    pub conservation: f64,
+    /// Time of the loop on rank 0, s.
+    pub seconds: f64,
+    /// Median over the steps of the slowest rank's time in the step's two exchanges, us.
+    pub exchange_us_median: f64,
+    /// Time in exchanges as a share of the time of the loop, both summed over the ranks.
+    pub exchange_share: f64,
+    /// Links of all bound exchanges of all ranks.
+    pub links: LinkCounts,
+}
+
+impl Report {
+    /// Length of the time simulated, in words.
+    pub fn span(&self) -> String {
+        span(self.step * f64::from(self.steps))
+    }
+
+    /// Who computed what.
+    pub fn headline(&self) -> String {
+        let (ranks, transport) = (plural(self.ranks, "rank"), self.transport);
+        let (steps, step) = (plural(self.steps as usize, "step"), span(self.step));
+        format!("{ranks} ({transport}), {steps} of {step} = {}", self.span())
+    }
+
+    /// What the check has found, in words.
+    pub fn verdict(&self) -> String {
+        let equal = if self.max_abs_diff == 0.0 {
+            "equal to the run on one rank to the last bit".to_owned()
+        } else {
+            format!("DIFFERENT from the run on one rank by up to {} K", self.max_abs_diff)
+        };
+        format!("{equal}, heat content kept to {:.1e}", self.conservation)
+    }
+
+    /// The summary for people.
+    pub fn to_text(&self, plot: Option<&Path>) -> String {
+        let LinkCounts { direct, mailbox, message } = self.links;
+        let mut text = format!("ocean: {}\n", self.headline());
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "  mesh      {} triangles, {} wet cells", self.triangles, self.cells);
+        let _ = writeln!(
+            text,
+            "  time      {:.3} s, {:.1} % of it in exchanges",
+            self.seconds,
+            100.0 * self.exchange_share
+        );
+        let _ = writeln!(
+            text,
+            "  exchange  {:.1} us a step (median), links: {direct} direct, {mailbox} mailbox, {message} message",
+            self.exchange_us_median
+        );
+        let _ = writeln!(text, "  check     {}", self.verdict());
+        if let Some(path) = plot {
+            let _ = writeln!(text, "  plot      {}", path.display());
+        }
+        text
+    }
+
+    /// One line of JSON, with the keys in a fixed order.
+    pub fn to_json(&self) -> String {
+        let LinkCounts { direct, mailbox, message } = self.links;
+        format!(
+            "{{\"case\":\"ocean\",\"ranks\":{},\"transport\":\"{}\",\"cells\":{},\"steps\":{},\"max_abs_diff\":{},\
+             \"conservation\":{},\"seconds\":{},\"exchange_us_median\":{},\"exchange_share\":{},\
+             \"links\":{{\"direct\":{direct},\"mailbox\":{mailbox},\"message\":{message}}}}}",
+            self.ranks,
+            self.transport,
+            self.cells,
+            self.steps,
+            number(self.max_abs_diff),
+            number(self.conservation),
+            number(self.seconds),
+            number(self.exchange_us_median),
+            number(self.exchange_share),
+        )
+    }
+}
+
+fn span(seconds: f64) -> String {
+    match seconds / 3600.0 {
+        hours if hours < 2.0 => format!("{:.0} minutes", 60.0 * hours),
+        hours if hours < 72.0 => format!("{hours:.1} hours"),
+        hours => format!("{:.0} days", hours / 24.0),
+    }
+}
+
+fn plural(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
+/// A number as JSON has it; what is not finite is `null`.
+fn number(value: f64) -> String {
+    if value.is_finite() { format!("{value:?}") } else { "null".to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report() -> Report {
+        Report {
+            ranks: 4,
+            transport: "shm",
+            cells: 100,
+            triangles: 20,
+            steps: 200,
+            step: 43_200.0,
+            max_abs_diff: 0.0,
+            conservation: 1.5e-16,
+            seconds: 1.25,
+            exchange_us_median: 12.5,
+            exchange_share: 0.125,
+            links: LinkCounts { direct: 6, mailbox: 1, message: 0 },
+        }
+    }
+
+    #[test]
+    fn the_json_line_is_as_documented() {
+        let expected = r#"{"case":"ocean","ranks":4,"transport":"shm","cells":100,"steps":200,"max_abs_diff":0.0,"conservation":1.5e-16,"seconds":1.25,"exchange_us_median":12.5,"exchange_share":0.125,"links":{"direct":6,"mailbox":1,"message":0}}"#;
+        assert_eq!(report().to_json(), expected);
+    }
+
+    #[test]
+    fn what_is_not_finite_is_null_and_the_line_stays_json() {
+        let line = Report { max_abs_diff: f64::INFINITY, ..report() }.to_json();
+        let value: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert!(value["max_abs_diff"].is_null());
+    }
+
+    #[test]
+    fn the_summary_says_when_the_check_failed() {
+        assert!(report().to_text(None).contains("equal to the run on one rank"));
+        let text = Report { max_abs_diff: 0.5, ..report() }.to_text(None);
+        assert!(text.contains("DIFFERENT from the run on one rank by up to 0.5 K"), "{text}");
+    }
+}

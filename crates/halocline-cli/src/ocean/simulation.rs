@@ -1,0 +1,88 @@
+//! The time loop of one rank: two exchanges and two sweeps a step.
+
+use super::domain::Domain;
+use super::error::OceanError;
+use super::state::Case;
+use halocline::{Array, Communicator, HaloExchange, LinkCounts, MeshDomains, Pattern, Reduce};
+use std::time::{Duration, Instant};
+
+/// What a rank has after the last step.
+pub struct Outcome {
+    /// Length of a time step, s.
+    pub step: f64,
+    /// Temperature at the owned nodes, a row of layers each, deg C.
+    pub temperature: Vec<f64>,
+    /// Time in each step's exchanges, from beginning to begin them until the halo was filled: waiting for
+    /// slower ranks is included.
+    pub exchanges: Vec<Duration>,
+    /// Time of the whole loop.
+    pub elapsed: Duration,
+    /// Links of this rank's bound exchanges, together.
+    pub links: LinkCounts,
+}
+
+/// Steps through time. Collective. Calls `tick` after each step.
+///
+/// A step reads one temperature array and writes the other, and the next step goes back: so there are
+/// three bound exchanges, of the gradients (on triangles) and of either temperature (on nodes).
+pub fn simulate(
+    comm: &Communicator,
+    case: &Case,
+    domains: &MeshDomains,
+    domain: &Domain,
+    steps: u32,
+    mut tick: impl FnMut(),
+) -> Result<Outcome, OceanError> {
+    let nodes = Pattern::unstructured(comm, &[domains.vertices().clone()])?;
+    let triangles = Pattern::unstructured(comm, &[domains.elements().clone()])?;
+    let field = |rows| Array::<f64>::zeros(comm, &[rows, domain.layers]);
+    let temperatures = [field(domain.nodes)?, field(domain.nodes)?];
+    let (east, north) = (field(domain.triangles.len())?, field(domain.triangles.len())?);
+    let gradients = HaloExchange::bind(comm, &[(&triangles, &east), (&triangles, &north)])?;
+    let exchange = |at: usize| HaloExchange::bind(comm, &[(&nodes, &temperatures[at])]);
+    let halos = [exchange(0)?, exchange(1)?];
+
+    let mut start = temperatures[0].write()?;
+    for (&node, column) in domain.owned_nodes.iter().zip(start.chunks_exact_mut(domain.layers)) {
+        case.temperature(node as usize, column);
+    }
+    drop(start);
+    halos[0].exchange()?.wait()?;
+    let step = common_step(comm, domain)?;
+
+    let mut exchanges = Vec::with_capacity(steps as usize);
+    comm.barrier()?;
+    let begin = Instant::now();
+    for count in 0..steps as usize {
+        let (now, later) = (count % 2, (count + 1) % 2);
+        domain.gradients(&temperatures[now].read()?, &mut east.write()?, &mut north.write()?);
+        let first = timed(&gradients)?;
+        let gradient = (&*east.read()?, &*north.read()?);
+        domain.advance(step, &temperatures[now].read()?, gradient, &mut temperatures[later].write()?);
+        exchanges.push(first + timed(&halos[later])?);
+        tick();
+    }
+    let elapsed = begin.elapsed();
+
+    let last = temperatures[steps as usize % 2].read()?;
+    let temperature = last[..domain.owned_nodes.len() * domain.layers].to_vec();
+    let mut links = LinkCounts::default();
+    for counts in [gradients.links(), halos[0].links(), halos[1].links()] {
+        links.direct += counts.direct;
+        links.mailbox += counts.mailbox;
+        links.message += counts.message;
+    }
+    Ok(Outcome { step, temperature, exchanges, elapsed, links })
+}
+
+/// The least of the ranks' longest steps. Exact: positive floating-point numbers are ordered as their bits.
+fn common_step(comm: &Communicator, domain: &Domain) -> Result<f64, OceanError> {
+    let least = comm.all_reduce(&[domain.longest_step().to_bits()], Reduce::Min)?;
+    Ok(least.first().map_or(f64::INFINITY, |&bits| f64::from_bits(bits)))
+}
+
+fn timed(halo: &HaloExchange) -> Result<Duration, OceanError> {
+    let begin = Instant::now();
+    halo.exchange()?.wait()?;
+    Ok(begin.elapsed())
+}

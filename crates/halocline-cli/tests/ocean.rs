@@ -1,0 +1,158 @@
+//! `halocline run ocean` as its users meet it: the result, the picture, and what is said of bad input.
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// `halocline run ocean` with these arguments, run to its end in `directory`.
+fn run(directory: &Path, args: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_halocline"));
+    command.args(["run", "ocean"]).args(args.split_whitespace());
+    command.current_dir(directory).stdin(Stdio::null()).output().unwrap()
+}
+
+/// The JSON object in the last line of a run that must succeed.
+fn report(directory: &Path, args: &str) -> Value {
+    let output = run(directory, args);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{args}: {stderr}");
+    assert_eq!(stderr, "", "{args}: quiet where standard error is no terminal");
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    serde_json::from_str(stdout.lines().last().unwrap()).unwrap()
+}
+
+/// The message of a run that must fail with an exit code.
+fn refusal(directory: &Path, args: &str, code: i32) -> String {
+    let output = run(directory, args);
+    assert_eq!(output.status.code(), Some(code), "{args}");
+    assert!(output.stdout.is_empty(), "{args}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+fn data() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/fesom-pi")
+}
+
+#[test]
+fn every_number_of_ranks_and_transport_gives_the_result_of_one_rank() {
+    let directory = tempfile::tempdir().unwrap();
+    for transport in ["thread", "shm"] {
+        for ranks in [1, 2, 3, 4, 5, 8] {
+            let args = format!("--ranks {ranks} --transport {transport} --steps 6 --no-plot --json");
+            let report = report(directory.path(), &args);
+            assert_eq!(report["max_abs_diff"], 0.0, "{args}");
+            assert!(report["conservation"].as_f64().unwrap() < 1e-15, "{args}");
+            assert_eq!(report["ranks"], ranks);
+            assert_eq!(report["transport"], transport);
+            let links: u64 = ["direct", "mailbox", "message"]
+                .map(|way| report["links"][way].as_u64().unwrap())
+                .iter()
+                .sum();
+            assert_eq!(links > 0, ranks > 1, "{args}");
+        }
+    }
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "no plot was asked for");
+}
+
+#[test]
+fn the_files_partition_and_a_refined_mesh_give_the_result_of_one_rank() {
+    let directory = tempfile::tempdir().unwrap();
+    for args in [
+        "--ranks 8 --partition file --transport thread --steps 4 --no-plot",
+        "--ranks 3 --partition file --transport shm --steps 4 --no-plot",
+        "--ranks 2 --refine 1 --transport shm --steps 3 --no-plot",
+        "--ranks 3 --refine 1 --partition file --transport thread --steps 3 --no-plot",
+    ] {
+        assert_eq!(report(directory.path(), args)["max_abs_diff"], 0.0, "{args}");
+    }
+}
+
+#[test]
+fn the_picture_is_drawn_and_the_summary_precedes_the_report() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = run(directory.path(), "--ranks 3 --steps 2 --plot map.png");
+    assert!(output.status.success());
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<&str> = stdout.lines().collect();
+    assert!(lines[0].starts_with("ocean: 3 ranks (shm), 2 steps of "), "{stdout}");
+    assert!(lines.last().unwrap().starts_with("{\"case\":\"ocean\",\"ranks\":3,"), "{stdout}");
+    let picture = std::fs::read(directory.path().join("map.png")).unwrap();
+    assert!(picture.starts_with(b"\x89PNG") && picture.len() > 100_000, "{} bytes", picture.len());
+}
+
+#[test]
+fn a_job_that_was_launched_runs_the_case() {
+    let halocline = env!("CARGO_BIN_EXE_halocline");
+    let launch = |args: &[&str]| {
+        let mut command = Command::new(halocline);
+        command.args(["launch", "-n", "2", "--no-prefix", "--", halocline, "run", "ocean", "--no-plot"]);
+        command.args(args).stdin(Stdio::null()).output().unwrap()
+    };
+    let output = launch(&["--steps", "2", "--json"]);
+    assert!(output.status.success());
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&report["ranks"], &report["max_abs_diff"]), (&Value::from(2), &Value::from(0.0)));
+
+    let output = launch(&["--ranks", "3"]);
+    assert_eq!(output.status.code(), Some(2));
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains("`--ranks 3`, but the job was launched with 2 ranks"), "{stderr}");
+}
+
+#[test]
+fn what_cannot_be_run_is_refused_before_anything_starts() {
+    let directory = tempfile::tempdir().unwrap();
+    for (args, code, message) in [
+        ("--ranks 0", 2, "0 ranks for the 3140 nodes of the model's mesh"),
+        ("--ranks 3141", 2, "3141 ranks for the 3140 nodes of the model's mesh"),
+        ("--ranks 9 --partition file", 2, "9 ranks, but the file's partition has 8 parts"),
+        ("--plot map.jpg", 2, "it is a PNG image; give a name that ends in .png"),
+        ("--plot nowhere/map.png", 1, "cannot write the plot to nowhere/map.png: "),
+        ("--data nowhere", 1, "cannot read nowhere/nod2d.out: "),
+        ("--steps 0", 2, "invalid value '0' for '--steps <S>'"),
+        ("--refine 7", 2, "invalid value '7' for '--refine <K>'"),
+    ] {
+        let error = refusal(directory.path(), args, code);
+        assert!(error.contains(message), "{args}: {error}");
+    }
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "nothing is left behind");
+}
+
+#[test]
+fn a_damaged_file_is_named_with_the_place() {
+    let directory = tempfile::tempdir().unwrap();
+    let copy = |name: &str| std::fs::copy(data().join(name), directory.path().join(name)).unwrap();
+    let names =
+        std::fs::read_dir(data()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.for_each(|name| _ = copy(&name));
+    assert_eq!(report(directory.path(), "--data . --ranks 2 --steps 1 --no-plot")["max_abs_diff"], 0.0);
+
+    let damage = |name: &str, change: &dyn Fn(&mut Vec<u8>), message: &str| {
+        let mut bytes = std::fs::read(data().join(name)).unwrap();
+        change(&mut bytes);
+        std::fs::write(directory.path().join(name), bytes).unwrap();
+        let error = refusal(directory.path(), "--data . --no-plot", 1);
+        assert!(
+            error.starts_with(&format!("halocline: error: {name}")) && error.contains(message),
+            "{error}"
+        );
+        copy(name);
+    };
+    damage("elem2d.out", &|bytes| bytes.truncate(40_000), "is cut short: it ends in line ");
+    damage(
+        "elem2d.out",
+        &|bytes| bytes[20..26].copy_from_slice(b"  9999"),
+        "expected a node of a triangle, ",
+    );
+    damage(
+        "nod2d.out",
+        &|bytes| bytes[18..21].copy_from_slice(b"2x9"),
+        "line 2: found \"2x9.3988166\", expected ",
+    );
+    damage(
+        "temp.npy",
+        &|bytes| bytes.truncate(5000),
+        "byte 128: found 4872 bytes of data, expected 590320 bytes",
+    );
+    damage("v.npy", &|bytes| bytes[0] = b'N', "byte 0: found \"NNUMPY\", expected the magic bytes");
+}
