@@ -24,18 +24,17 @@ pub unsafe fn copy(ops: &[CopyOp], sources: &[*const u8], targets: &[*mut u8]) {
 
 /// Walks the outer loops of an operation.
 unsafe fn outer(op: &CopyOp, loops: &[Loop], from: *const u8, to: *mut u8) {
-    match (loops, &op.cells) {
-        // SAFETY (all arms): as in `copy`.
-        ([], Some(cells)) => unsafe { indexed(cells, op.block, from, to) },
-        ([], None) => unsafe { block_of(from, to, op.block) },
-        ([last], None) => unsafe { strided(*last, op.block, from, to) },
-        ([first, rest @ ..], _) => {
-            let (mut from, mut to) = (from, to);
-            for _ in 0..first.count {
-                // SAFETY: as in `copy`.
-                unsafe { outer(op, rest, from, to) };
-                from = from.wrapping_offset(first.source);
-                to = to.wrapping_offset(first.target);
+    // SAFETY: as in `copy`.
+    unsafe {
+        match (loops, &op.cells) {
+            ([], Some(cells)) => indexed(cells, op.block, from, to),
+            ([], None) => block_of(from, to, op.block),
+            ([last], None) => strided(*last, op.block, from, to),
+            ([first, rest @ ..], _) => {
+                for step in 0..first.count as isize {
+                    let from = from.wrapping_offset(step * first.source);
+                    outer(op, rest, from, to.wrapping_offset(step * first.target));
+                }
             }
         }
     }
@@ -135,16 +134,16 @@ unsafe fn indexed(cells: &Indexed, block: usize, from: *const u8, to: *mut u8) {
 
 /// The loops within one cell.
 unsafe fn within_cell(loops: &[Loop], block: usize, from: *const u8, to: *mut u8) {
-    match loops {
-        // SAFETY (all arms): as in `copy`.
-        [] => unsafe { block_of(from, to, block) },
-        [last] => unsafe { strided(*last, block, from, to) },
-        [first, rest @ ..] => {
-            for step in 0..first.count as isize {
-                let from = from.wrapping_offset(step * first.source);
-                let to = to.wrapping_offset(step * first.target);
-                // SAFETY: as in `copy`.
-                unsafe { within_cell(rest, block, from, to) };
+    // SAFETY: as in `copy`.
+    unsafe {
+        match loops {
+            [] => block_of(from, to, block),
+            [last] => strided(*last, block, from, to),
+            [first, rest @ ..] => {
+                for step in 0..first.count as isize {
+                    let from = from.wrapping_offset(step * first.source);
+                    within_cell(rest, block, from, to.wrapping_offset(step * first.target));
+                }
             }
         }
     }
@@ -228,15 +227,16 @@ pub unsafe fn pack_streaming(ops: &[CopyOp], sources: &[*const u8], message: *mu
 }
 
 unsafe fn stream_outer(op: &CopyOp, loops: &[Loop], from: *const u8, out: &mut Streamer) {
-    match (loops, &op.cells) {
-        // SAFETY (all arms): as in `pack_streaming`.
-        ([], Some(cells)) => unsafe { stream_cells(cells, op.block, from, out) },
-        ([], None) => unsafe { out.put(from, op.block) },
-        ([last], None) => unsafe { stream_strided(*last, op.block, from, out) },
-        ([first, rest @ ..], _) => {
-            for step in 0..first.count as isize {
-                // SAFETY: as in `pack_streaming`.
-                unsafe { stream_outer(op, rest, from.wrapping_offset(step * first.source), out) };
+    // SAFETY: as in `pack_streaming`.
+    unsafe {
+        match (loops, &op.cells) {
+            ([], Some(cells)) => stream_cells(cells, op.block, from, out),
+            ([], None) => out.put(from, op.block),
+            ([last], None) => stream_strided(*last, op.block, from, out),
+            ([first, rest @ ..], _) => {
+                for step in 0..first.count as isize {
+                    stream_outer(op, rest, from.wrapping_offset(step * first.source), out);
+                }
             }
         }
     }
@@ -276,15 +276,15 @@ unsafe fn stream_cells(cells: &Indexed, block: usize, from: *const u8, out: &mut
 }
 
 unsafe fn stream_within(loops: &[Loop], block: usize, from: *const u8, out: &mut Streamer) {
-    match loops {
-        // SAFETY (all arms): as in `pack_streaming`.
-        [] => unsafe { out.put(from, block) },
-        [last] => unsafe { stream_strided(*last, block, from, out) },
-        [first, rest @ ..] => {
-            for step in 0..first.count as isize {
-                let from = from.wrapping_offset(step * first.source);
-                // SAFETY: as in `pack_streaming`.
-                unsafe { stream_within(rest, block, from, out) };
+    // SAFETY: as in `pack_streaming`.
+    unsafe {
+        match loops {
+            [] => out.put(from, block),
+            [last] => stream_strided(*last, block, from, out),
+            [first, rest @ ..] => {
+                for step in 0..first.count as isize {
+                    stream_within(rest, block, from.wrapping_offset(step * first.source), out);
+                }
             }
         }
     }

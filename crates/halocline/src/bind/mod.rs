@@ -351,7 +351,7 @@ impl Pair<'_> {
         let in_own = |segment: &Segment, offset: usize, bytes: usize, align: usize| {
             let end = offset.checked_add(bytes).filter(|&end| end <= segment.len());
             // SAFETY: the offset lies within the segment.
-            end.filter(|_| offset % align == 0).map(|_| unsafe { segment.base().add(offset) })
+            end.filter(|_| offset.is_multiple_of(align)).map(|_| unsafe { segment.base().add(offset) })
         };
         let counter = |segment, offset| {
             in_own(segment, offset, size_of::<Counter>(), align_of::<Counter>()).map(NonNull::cast)
