@@ -365,3 +365,13 @@ fn info_tells_the_same_to_people_and_to_programs() {
     let usable = object["cores"]["usable"].as_array().unwrap().len();
     assert!(table.contains(&format!("{usable} usable here")), "{table}");
 }
+
+#[test]
+fn a_rank_that_ends_without_joining_is_reported_to_those_who_wait_for_it() {
+    let script = r#"[ $HALOCLINE_RANK = 1 ] && exit 0; exec "$HALOCLINE" run ocean --steps 1 --no-plot"#;
+    let options = ["-n", "2", "--", "sh", "-c", script];
+    let output = launch(&options).env("HALOCLINE", env!("CARGO_BIN_EXE_halocline")).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let errors = text(&output.stderr);
+    assert!(errors.contains("rank 1 has ended without joining the job"), "{errors}");
+}

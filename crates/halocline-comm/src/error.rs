@@ -83,6 +83,12 @@ pub enum CommError {
         /// How long this rank has waited.
         after: Duration,
     },
+    /// A rank of the job has ended without joining it.
+    #[error("rank {rank} has ended without joining the job; does it call init before it ends?")]
+    NeverJoined {
+        /// The rank.
+        rank: usize,
+    },
     /// A transport name that does not exist.
     #[error("there is no transport {0:?}; choose auto, thread or shm")]
     NoSuchTransport(String),

@@ -94,10 +94,10 @@ fn start(
     let signals =
         signals::Signals::catch().map_err(|errno| LaunchError::System { what: "watch signals", errno })?;
     let printer = printer::Printer::start()?;
-    let launcher = Launcher::new(job, program, args, gather, bind, signals.before());
+    let launcher = Launcher::new(&job, program, args, gather, bind, signals.before());
     let processes =
         (0..ranks).map(|rank| launcher.start_rank(rank, rules.style)).collect::<Result<_, _>>()?;
-    supervise::Supervisor::new(processes, rules, &signals, printer).run()
+    supervise::Supervisor::new(&job, processes, rules, &signals, printer).run()
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

@@ -28,7 +28,7 @@ pub(super) enum Gather {
 /// Starts the ranks of one job.
 #[derive(Debug)]
 pub(super) struct Launcher<'a> {
-    job: Job,
+    job: &'a Job,
     program: OsString,
     args: &'a [OsString],
     gather: Gather,
@@ -73,7 +73,7 @@ pub(super) struct Pipe {
 
 impl<'a> Launcher<'a> {
     pub(super) fn new(
-        job: Job,
+        job: &'a Job,
         program: OsString,
         args: &'a [OsString],
         gather: Gather,

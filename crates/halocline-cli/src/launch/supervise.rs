@@ -6,6 +6,7 @@ use super::printer::Printer;
 use super::process::{Ended, RankProcess};
 use super::signals::{Received, Signals, signal_name};
 use super::{TERMINATE, format_list};
+use halocline_comm::shm::Job;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::AsFd;
 use rustix::io::Errno;
@@ -47,6 +48,7 @@ enum Source {
 /// Watches the ranks of one job.
 #[derive(Debug)]
 pub(super) struct Supervisor<'a> {
+    job: &'a Job,
     ranks: Vec<RankProcess>,
     rules: &'a Rules,
     signals: &'a Signals,
@@ -65,12 +67,14 @@ pub(super) struct Supervisor<'a> {
 
 impl<'a> Supervisor<'a> {
     pub(super) fn new(
+        job: &'a Job,
         ranks: Vec<RankProcess>,
         rules: &'a Rules,
         signals: &'a Signals,
         printer: Printer,
     ) -> Self {
         Self {
+            job,
             ranks,
             rules,
             signals,
@@ -157,6 +161,7 @@ impl<'a> Supervisor<'a> {
             self.printer.print(target, out);
         }
         tracing::debug!(rank = rank.rank, %ended, "a rank has left");
+        self.job.ended(rank.rank);
         Ok((ended != Ended::Exited(0)).then_some((rank.rank, ended)))
     }
 

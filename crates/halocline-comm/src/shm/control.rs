@@ -82,6 +82,20 @@ impl Control {
         }
     }
 
+    /// For the launcher: the process of a rank has ended. If it never joined, those who wait for it are
+    /// woken to see that it never will.
+    pub(super) fn ended(&self, rank: usize) {
+        if let Some(slot) = self.slot(rank).filter(|slot| slot.pid().is_none()) {
+            slot.left.store(1, Ordering::Release);
+            self.slots().for_each(|slot| slot.bell.changed(&crate::host::System));
+        }
+    }
+
+    /// A rank that never joined and never will.
+    pub(super) fn absent(&self) -> Option<usize> {
+        self.slots().position(|slot| slot.has_left() && slot.pid().is_none())
+    }
+
     /// How many ranks have left.
     pub(super) fn departures(&self) -> u32 {
         self.header().load(Ordering::Acquire)

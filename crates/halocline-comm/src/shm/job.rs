@@ -10,11 +10,12 @@
 //! | `HALOCLINE_JOB` | the token: 32 hexadecimal digits |
 //! | `HALOCLINE_CONTROL_FD` | the descriptor of the control segment |
 
+use super::control::Control;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::{Errno, FdFlags};
 use std::ffi::OsString;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::Arc;
@@ -48,6 +49,9 @@ pub enum JobError {
         /// The system's answer.
         errno: Errno,
     },
+    /// The control segment cannot be mapped.
+    #[error("the control segment of the job: {0}")]
+    Map(String),
     /// Some variables of a job are set, one is not.
     #[error(
         "{variable} is not set, but other HALOCLINE variables of a job are; start the program with \
@@ -80,10 +84,16 @@ pub enum JobError {
     },
 }
 
+impl fmt::Debug for Job {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Job({} ranks)", self.size)
+    }
+}
+
 /// A job about to be started: the launcher's side.
-#[derive(Debug)]
 pub struct Job {
     control: Arc<OwnedFd>,
+    slots: Control,
     token: [u8; 16],
     size: usize,
 }
@@ -124,7 +134,17 @@ impl Job {
         rustix::fs::ftruncate(&control, Self::segment_bytes(ranks) as u64)
             .map_err(fail("size the control memfd"))?;
         rustix::fs::fcntl_add_seals(&control, SEALS).map_err(fail("seal the control memfd"))?;
-        Ok(Self { control: Arc::new(control), token: random_token()?, size: ranks })
+        let shared = control.try_clone().map_err(|error| JobError::System {
+            what: "keep the control memfd",
+            errno: Errno::from_io_error(&error).unwrap_or(Errno::MFILE),
+        })?;
+        let slots = Control::map(shared, ranks).map_err(|error| JobError::Map(error.to_string()))?;
+        Ok(Self { control: Arc::new(control), slots, token: random_token()?, size: ranks })
+    }
+
+    /// Says that the process of a rank has ended, so that ranks that wait for it to join do not wait on.
+    pub fn ended(&self, rank: usize) {
+        self.slots.ended(rank);
     }
 
     /// Number of ranks.

@@ -124,12 +124,16 @@ impl Shared {
         loop {
             let missing = || self.control.slots().position(|slot| slot.pid().is_none());
             let Some(rank) = missing() else { return Ok(()) };
+            if let Some(rank) = self.control.absent() {
+                return Err(CommError::NeverJoined { rank });
+            }
             let waited = self.host.now().saturating_sub(start);
             if waited >= JOIN_WITHIN {
                 return Err(CommError::NotJoined { rank, after: waited });
             }
             let left = JOIN_WITHIN.saturating_sub(waited);
-            self.own_bell().sleep(&*self.host, Some(left), || missing().is_none());
+            self.own_bell()
+                .sleep(&*self.host, Some(left), || missing().is_none() || self.control.absent().is_some());
         }
     }
 
