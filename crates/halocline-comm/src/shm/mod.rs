@@ -1,7 +1,7 @@
 //! Ranks as processes of one node: messages over Unix sockets, memory in sealed memfds.
 //!
 //! `halocline launch` makes the job's control segment ([`Job`]) and starts the ranks, each of which
-//! joins by [`join`]. Sockets have abstract names and memory has no name at all, so that nothing is
+//! joins by [`crate::Communicator::init`]. Sockets have abstract names and memory has no name at all, so that nothing is
 //! left behind however a process ends. One thread a process, asleep unless something happens, reads
 //! the sockets into the inbox and watches the other processes' lives.
 

@@ -46,8 +46,10 @@ pub(crate) fn bind(
         LinkChoice::Message => forced(Way::Message),
     };
     let bound = build(comm, &local, preference, options)?;
-    let weak = Arc::downgrade(&bound);
-    comm.register(weak);
+    if !bound.links.is_empty() {
+        let weak = Arc::downgrade(&bound);
+        comm.register(weak);
+    }
     Ok(bound)
 }
 
