@@ -197,13 +197,13 @@ unsafe fn indexed_blocks(cells: &Indexed, block: usize, from: *const u8, to: *mu
 
 #[inline]
 fn prefetch(from: *const u8, bytes: usize) {
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
     for at in (0..bytes).step_by(CACHE_LINE) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         // SAFETY: a prefetch accesses nothing and never faults.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(at).cast()) };
     }
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(any(not(target_arch = "x86_64"), miri))]
     let _ = (from, bytes);
 }
 

@@ -102,7 +102,7 @@ impl Streamer {
 
 /// # Safety
 /// Both ends are aligned to 64 bytes and valid for `len`, a multiple of 64.
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", not(miri)))]
 unsafe fn stream_lines(from: *const u8, to: *mut u8, len: usize) {
     use std::arch::x86_64::{__m128i, _mm_load_si128, _mm_stream_si128};
     for at in (0..len).step_by(16) {
@@ -111,7 +111,7 @@ unsafe fn stream_lines(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", not(miri)))]
 fn fence() {
     // A release store does not order non-temporal stores before it; this does.
     // SAFETY: SSE belongs to x86-64.
@@ -120,11 +120,11 @@ fn fence() {
 
 /// # Safety
 /// Both ends are valid for `len`.
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(any(not(target_arch = "x86_64"), miri))]
 unsafe fn stream_lines(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: the caller's promise; stage and message never overlap.
     unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
 }
 
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(any(not(target_arch = "x86_64"), miri))]
 fn fence() {}
