@@ -194,6 +194,7 @@ impl Bound {
 
     /// Fails the object, here and at all its peers.
     fn fail(&self, link: &Link, cause: Cause, culprit: usize) {
+        let (cause, culprit) = self.root(cause, culprit);
         let (rank, epoch) = (self.comm.rank(), self.epoch());
         let (peer, direction, way) = (link.peer, link.direction, link.way);
         let failure = Arc::new(Failure { rank, epoch, peer, direction, way, cause, culprit });
@@ -203,6 +204,23 @@ impl Bound {
             self.disarm();
             self.comm.link().own_bell().changed(self.comm.link().host());
         }
+    }
+
+    /// A rank that drops its end because another has died is not the one to name.
+    fn root(&self, cause: Cause, culprit: usize) -> (Cause, usize) {
+        match (cause, self.dead()) {
+            (Cause::Dropped, Some(rank)) => (Cause::Died, rank),
+            _ => (cause, culprit),
+        }
+    }
+
+    /// A rank that has died, if any has.
+    fn dead(&self) -> Option<usize> {
+        let link = self.comm.link();
+        if link.departures() == 0 {
+            return None;
+        }
+        (0..link.size()).find(|&rank| link.state(rank) == PeerState::Dead)
     }
 
     fn arm(&self) {
@@ -336,7 +354,13 @@ impl Bound {
         if !self.reclaim() {
             return false;
         }
-        if self.failed.get().is_none() {
+        if self.failed.get().is_some() {
+            return true;
+        }
+        if let (Some(link), Some(dead)) = (self.links.first(), self.dead()) {
+            // The object is dropped because of it, most likely: say so.
+            self.fail(link, Cause::Died, dead);
+        } else {
             let last = self.completed.load(Ordering::Acquire);
             self.links.iter().for_each(|link| link.close(&self.comm, last));
         }

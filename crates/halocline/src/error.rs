@@ -181,7 +181,7 @@ impl fmt::Display for Failure {
             Cause::Malformed => write!(f, "rank {culprit} sent what does not belong here")?,
         }
         if culprit != peer {
-            write!(f, " (said rank {peer})")?;
+            write!(f, ", so rank {peer} gave up")?;
         }
         f.write_str("; the halo is undefined and the object is of no more use")
     }
