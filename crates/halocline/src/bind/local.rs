@@ -40,8 +40,9 @@ pub(crate) struct Bindable {
 }
 
 impl Local {
-    /// Gives every field its place and checks that its array holds what the pattern needs of it.
-    pub(crate) fn new(given: &[(&Pattern, &Field)]) -> Result<Self, Error> {
+    /// Gives every field of rank `rank`, this one, its place and checks that its array holds what the
+    /// pattern needs of it.
+    pub(crate) fn new(rank: usize, given: &[(&Pattern, &Field)]) -> Result<Self, Error> {
         let mut local = Self {
             patterns: Vec::new(),
             counts: Vec::new(),
@@ -53,6 +54,7 @@ impl Local {
             local.add(pattern, field)?;
         }
         local.check_counts()?;
+        local.check_within(rank)?;
         local.check_aliases()?;
         Ok(local)
     }
@@ -134,6 +136,27 @@ impl Local {
                 )));
             }
             self.counts.push(first);
+        }
+        Ok(())
+    }
+
+    /// Fields of domains of this rank that exchange with each other carry the same bytes a cell.
+    fn check_within(&self, rank: usize) -> Result<(), Error> {
+        for (at, (pattern, &count)) in self.patterns.iter().zip(&self.counts).enumerate() {
+            for (number, transfer) in
+                (0..count).flat_map(|number| pattern.plan().local.iter().map(move |t| (number, t)))
+            {
+                let field = |domain| self.at(Place { pattern: pattern.id(), number, domain });
+                let (Some(from), Some(to)) = (field(transfer.from), field(transfer.to)) else { continue };
+                to.cells.check_peer(&from.cells).map_err(|error| Error::Peer {
+                    pattern: at,
+                    field: number,
+                    domain: transfer.to,
+                    peer: rank,
+                    peer_domain: transfer.from,
+                    error,
+                })?;
+            }
         }
         Ok(())
     }

@@ -91,7 +91,7 @@ fn shadow_of(comm: &Communicator, local: &Local) -> Result<Local, Error> {
         })
         .collect();
     let given: Vec<(&Pattern, &Field)> = shadows.iter().map(|(pattern, field)| (*pattern, field)).collect();
-    Local::new(&given)
+    Local::new(comm.rank(), &given)
 }
 
 /// A way on trial.

@@ -35,7 +35,7 @@ pub(crate) fn bind(
     given: &[(&Pattern, &Field)],
     options: &BindOptions,
 ) -> Result<Arc<Bound>, Error> {
-    let local = agree(comm, Local::new(given))?;
+    let local = agree(comm, Local::new(comm.rank(), given))?;
     agree(comm, same_choice(comm, options.link)?)?;
     let forced = |way| Preference { way, forced: true };
     let preference = match options.link {
