@@ -14,6 +14,7 @@ struct Hub {
     seats: Vec<Seat>,
     departures: AtomicU64,
     host: Arc<dyn Host>,
+    crowded: bool,
 }
 
 #[derive(Default)]
@@ -41,7 +42,8 @@ impl ThreadTransport {
     /// The ends of a new group of `size` ranks.
     pub(crate) fn group(size: usize, host: Arc<dyn Host>) -> Vec<Self> {
         let seats = (0..size).map(|_| Seat::default()).collect();
-        let hub = Arc::new(Hub { seats, departures: AtomicU64::new(0), host });
+        let crowded = size > std::thread::available_parallelism().map_or(1, usize::from);
+        let hub = Arc::new(Hub { seats, departures: AtomicU64::new(0), host, crowded });
         (0..size).map(|rank| Self { hub: Arc::clone(&hub), rank }).collect()
     }
 }
@@ -117,8 +119,8 @@ impl Transport for ThreadTransport {
         &*self.hub.host
     }
 
-    fn neighbours_on_node(&self) -> usize {
-        self.size()
+    fn is_crowded(&self) -> bool {
+        self.hub.crowded
     }
 }
 

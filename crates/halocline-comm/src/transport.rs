@@ -63,6 +63,7 @@ pub trait Transport: Send + Sync {
     /// Clock, park and wake.
     fn host(&self) -> &dyn Host;
 
-    /// Ranks that share this machine's cores with this one, itself included.
-    fn neighbours_on_node(&self) -> usize;
+    /// Whether ranks outnumber the cores that they may run on: then spinning only keeps others from
+    /// running.
+    fn is_crowded(&self) -> bool;
 }

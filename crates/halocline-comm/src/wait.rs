@@ -31,8 +31,7 @@ impl Patience {
     /// What suits the machine: a peer on a core of its own answers within the spin; where ranks share
     /// cores, spinning only keeps the peer from running.
     pub fn of(transport: &dyn Transport) -> Self {
-        let cores = cores();
-        let spin = if transport.neighbours_on_node() <= cores { 50 } else { 0 };
+        let spin = if transport.is_crowded() { 0 } else { 50 };
         Self { spin: Duration::from_micros(spin), deadline: None }
     }
 
@@ -86,11 +85,4 @@ impl Patience {
             }
         }
     }
-}
-
-/// Cores that this process may run on, asked once.
-fn cores() -> usize {
-    use std::sync::OnceLock;
-    static CORES: OnceLock<usize> = OnceLock::new();
-    *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
 }

@@ -6,7 +6,7 @@ use crate::segment::Segment;
 use rustix::fd::OwnedFd;
 use std::mem::{align_of, size_of};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// A rank's part of the control segment, on cache lines of its own.
 #[repr(C, align(128))]
@@ -17,7 +17,11 @@ pub(super) struct Slot {
     pid: AtomicU32,
     /// 1 once the rank has sent all that it ever will.
     left: AtomicU32,
+    /// The cores that the rank may run on, a bit each, as far as they fit.
+    cores: [AtomicU64; CORE_WORDS],
 }
+
+const CORE_WORDS: usize = 12;
 
 /// The first page is kept for the job as a whole.
 pub(super) const HEADER_BYTES: usize = 4096;
@@ -27,6 +31,13 @@ const _: () = assert!(size_of::<Slot>() == 128 && align_of::<Slot>() <= HEADER_B
 impl Slot {
     /// Announces that this process is the rank and can be reached.
     pub(super) fn join(&self, pid: u32) {
+        if let Ok(mask) = rustix::thread::sched_getaffinity(None) {
+            for (at, word) in self.cores.iter().enumerate() {
+                let bits =
+                    (0..64).filter(|bit| mask.is_set(64 * at + bit)).fold(0, |bits, bit| bits | 1 << bit);
+                word.store(bits, Ordering::Relaxed);
+            }
+        }
         self.pid.store(pid, Ordering::Release);
     }
 
@@ -89,6 +100,15 @@ impl Control {
             slot.left.store(1, Ordering::Release);
             self.slots().for_each(|slot| slot.bell.changed(&crate::host::System));
         }
+    }
+
+    /// Cores that at least one of the joined ranks may run on.
+    pub(super) fn cores(&self) -> usize {
+        let word = |at: usize| {
+            self.slots().fold(0, |bits, slot| bits | slot.cores[at].load(Ordering::Relaxed)).count_ones()
+                as usize
+        };
+        (0..CORE_WORDS).map(word).sum()
     }
 
     /// A rank that never joined and never will.

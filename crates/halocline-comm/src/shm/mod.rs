@@ -52,6 +52,7 @@ pub(crate) fn join(host: Arc<dyn Host>) -> Result<Option<Arc<dyn Transport>>, Co
 /// One process's end. Dropping it sends what is still queued and tells the others.
 pub(crate) struct ShmTransport {
     shared: Arc<Shared>,
+    crowded: bool,
     watch: Option<JoinHandle<()>>,
 }
 
@@ -105,7 +106,8 @@ impl ShmTransport {
             what: "start its thread",
             errno: rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::AGAIN),
         })?;
-        Ok(Self { shared, watch: Some(watch) })
+        let crowded = shared.size > shared.control.cores();
+        Ok(Self { shared, crowded, watch: Some(watch) })
     }
 }
 
@@ -284,8 +286,8 @@ impl Transport for ShmTransport {
         &*self.shared.host
     }
 
-    fn neighbours_on_node(&self) -> usize {
-        self.shared.size
+    fn is_crowded(&self) -> bool {
+        self.crowded
     }
 }
 
