@@ -2,7 +2,7 @@
 
 use crate::error::{Cause, Error, Failure};
 use crate::field::Memory;
-use crate::link::{Link, Turn, Work};
+use crate::link::{Link, Turn, Way, Work};
 use halocline_comm::{Communicator, Late, Patience, PeerState, Segment, Serve};
 use halocline_device::host;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -143,12 +143,19 @@ impl Bound {
         unsafe { host::copy(&self.local.ops, &self.local.sources, &self.local.targets) };
         self.tick(epoch);
         self.advance(epoch);
-        if self.overlapped.load(Ordering::Relaxed) >= ARM_AFTER && self.outcome(epoch).is_none() {
+        let overlaps = self.overlapped.load(Ordering::Relaxed) >= ARM_AFTER;
+        if self.outcome(epoch).is_none() && (overlaps || self.waits_for_messages(epoch)) {
             self.arm();
             // Whatever came before the peers could see that we are armed.
             self.advance(epoch);
         }
         Ok(epoch)
+    }
+
+    /// Whether a link waits for a message. Who is late cannot demand our progress there: it comes with
+    /// the message, which our progress must therefore be woken for.
+    fn waits_for_messages(&self, epoch: u64) -> bool {
+        self.links.iter().any(|link| link.way == Way::Message && !link.is_done(epoch))
     }
 
     /// A turn at every link that is not done.
