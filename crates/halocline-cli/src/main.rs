@@ -1,9 +1,11 @@
 //! The `halocline` command: real cases to run, a launcher for ranks as processes, and what this machine
 //! can do.
 
+mod bench;
 mod info;
 mod launch;
 mod ocean;
+mod plot;
 
 use clap::{Parser, Subcommand};
 use std::error::Error;
@@ -29,6 +31,9 @@ enum Command {
     #[command(subcommand)]
     Run(Case),
     Launch(launch::LaunchArgs),
+    /// Measure what exchanges cost here, beside what they could cost at best
+    #[command(subcommand)]
+    Bench(bench::Bench),
     /// Show cores, caches, memory, and which transports work here and why others do not
     Info,
 }
@@ -49,6 +54,10 @@ fn main() -> ExitCode {
             Err(error) => fail(&error, error.exit_code()),
         },
         Command::Launch(args) => match launch::run(&args, cli.json) {
+            Ok(code) => code.into(),
+            Err(error) => fail(&error, error.exit_code()),
+        },
+        Command::Bench(bench) => match bench::run(&bench, cli.json) {
             Ok(code) => code.into(),
             Err(error) => fail(&error, error.exit_code()),
         },

@@ -110,6 +110,9 @@ impl CopyOp {
     /// The bytes between the lowest and the highest that the operation reads, and those it writes,
     /// relative to its buffers.
     pub fn reach(&self) -> (Range<isize>, Range<isize>) {
+        if self.bytes() == 0 {
+            return (0..0, 0..0);
+        }
         let mut source = self.source_offset..self.source_offset + self.block as isize;
         let mut target = self.target_offset..self.target_offset + self.block as isize;
         let mut widen = |low: (isize, isize), high: (isize, isize)| {

@@ -5,7 +5,7 @@ use crate::bound::Bound;
 use crate::error::Error;
 use crate::explain;
 use crate::field::Field;
-use crate::link::Way;
+use crate::link::{Direction, Way};
 use crate::options::BindOptions;
 use crate::pattern::Pattern;
 use halocline_comm::Communicator;
@@ -86,6 +86,11 @@ impl HaloExchange {
             }
         }
         counts
+    }
+
+    /// The links of this rank: peer, direction, and the way that the bytes take.
+    pub fn ways(&self) -> impl Iterator<Item = (usize, Direction, Way)> {
+        self.bound.links.iter().map(|link| (link.peer, link.direction, link.way))
     }
 
     /// A table of this rank's links: peer, way, through what, bytes, regions, and why not a better way.

@@ -56,3 +56,23 @@ fn threads() {
         }
     }
 }
+
+#[test]
+fn fields_whose_cells_have_no_bytes() {
+    std::thread::scope(|s| {
+        for comm in Communicator::threads(2) {
+            s.spawn(move || {
+                let grid = RegularGrid::new([8, 4]).periodic([true, true]);
+                let pattern = grid.decompose(2).unwrap().pattern(&comm, Halo::uniform(1)).unwrap();
+                let mut extents = pattern.plan().domains[0].1.extents();
+                extents.push(0);
+                let field = Array::<f64>::zeros(&comm, &extents).unwrap();
+                for link in [LinkChoice::Push, LinkChoice::Pull, LinkChoice::Mailbox, LinkChoice::Auto] {
+                    let options = BindOptions { link, ..Default::default() };
+                    let halo = HaloExchange::bind_with(&comm, &[(&pattern, &field)], &options).unwrap();
+                    (0..3).for_each(|_| halo.exchange().unwrap().wait().unwrap());
+                }
+            });
+        }
+    });
+}

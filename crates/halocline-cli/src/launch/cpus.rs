@@ -49,7 +49,7 @@ pub(crate) fn usable() -> rustix::io::Result<Vec<Cpu>> {
 
 /// The CPUs of rank `rank` of `size`: an even, contiguous part of `cpus`; `None` if there are more ranks
 /// than CPUs.
-pub(super) fn share(cpus: &[Cpu], rank: usize, size: usize) -> Option<&[Cpu]> {
+pub(crate) fn share(cpus: &[Cpu], rank: usize, size: usize) -> Option<&[Cpu]> {
     if cpus.len() < size {
         return None;
     }

@@ -13,7 +13,7 @@ mod process;
 mod signals;
 mod supervise;
 
-pub(crate) use cpus::{Cpu, format_list, parse_list, usable};
+pub(crate) use cpus::{Cpu, format_list, parse_list, share, usable};
 pub(crate) use error::LaunchError;
 
 use halocline_comm::shm::Job;

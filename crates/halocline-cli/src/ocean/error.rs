@@ -1,8 +1,8 @@
 //! Why a run could not be made. (A run whose check fails is no such error: it ends with a report.)
 
 use super::input::{InputError, PARTS};
-use super::plot::PlotError;
 use crate::launch::LaunchError;
+use crate::plot::PlotError;
 use halocline::{CommError, MeshError, PartitionError};
 use std::path::PathBuf;
 

@@ -312,6 +312,9 @@ impl Pair<'_> {
                 Direction::Receive => (field(work.sources.len()), End::Field(work.targets.len())),
             };
             let op = copy_op(transfer, (ends.0, sender), (ends.1, receiver));
+            if op.bytes() == 0 {
+                continue;
+            }
             let here = (ours.field.memory.segment.as_ref(), ours.field.offset);
             let there = theirs.memory.as_ref().ok().map(|(segment, offset)| (segment.as_ref(), *offset));
             let there = there.filter(|_| direct);
@@ -377,7 +380,11 @@ fn local_copies(local: &Local) -> Work {
                 let field = |domain| local.at(Place { pattern: pattern.id(), number, domain });
                 let (Some(from), Some(to)) = (field(transfer.from), field(transfer.to)) else { continue };
                 let (source, target) = (End::Field(work.sources.len()), End::Field(work.targets.len()));
-                work.ops.push(copy_op(transfer, (source, &from.cells), (target, &to.cells)));
+                let op = copy_op(transfer, (source, &from.cells), (target, &to.cells));
+                if op.bytes() == 0 {
+                    continue;
+                }
+                work.ops.push(op);
                 work.sources.push(at(&from.field.memory.segment, from.field.offset));
                 work.targets.push(at(&to.field.memory.segment, to.field.offset));
             }

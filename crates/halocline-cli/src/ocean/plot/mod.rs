@@ -6,13 +6,13 @@ mod raster;
 
 use super::geometry::lon_lat;
 use super::state::Case;
+use crate::plot::{PlotError, use_own_font};
 use colour::{BALANCE, ColourMap, Rgb, THERMAL, blend};
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
-use plotters::style::{FontStyle, register_font};
 use raster::Raster;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// What the picture shows.
 pub struct Picture<'a> {
@@ -32,16 +32,6 @@ pub struct Picture<'a> {
     pub after_title: String,
 }
 
-/// The picture cannot be made or written.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot draw {}: {reason}", path.display())]
-pub struct PlotError {
-    /// The file.
-    path: PathBuf,
-    /// Why not.
-    reason: String,
-}
-
 type Area<'a> = DrawingArea<BitMapBackend<'a>, Shift>;
 type Drawn<'a> = Result<(), DrawingAreaErrorKind<<BitMapBackend<'a> as DrawingBackend>::ErrorType>>;
 
@@ -53,13 +43,11 @@ const ROW: i32 = 496;
 const LAND: Rgb = [205, 205, 203];
 const COAST: Rgb = [110, 110, 110];
 const INK: RGBColor = RGBColor(35, 35, 40);
-const FONT: &[u8] = include_bytes!("../../../assets/DejaVuSans-subset.ttf");
 
 /// Draws a picture into a PNG file.
 pub fn draw(path: &Path, picture: &Picture<'_>) -> Result<(), PlotError> {
     let wrong = |reason: String| PlotError { path: path.to_owned(), reason };
-    register_font("sans-serif", FontStyle::Normal, FONT)
-        .map_err(|_| wrong("the font is damaged".to_owned()))?;
+    use_own_font(path)?;
     let raster = Raster::new(&picture.case.mesh, MAP_WIDTH);
     let size = (2 * MAP_WIDTH as u32 + 2 * GAP as u32 + LEFT as u32 - 40, (TOP + 2 * ROW) as u32 - 46);
     let area = BitMapBackend::new(path, size).into_drawing_area();

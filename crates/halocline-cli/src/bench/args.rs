@@ -1,0 +1,190 @@
+//! What `halocline bench` can be told.
+
+use halocline::{ElementType, LinkChoice};
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// Benchmarks.
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Bench {
+    Halo(HaloArgs),
+    Latency(LatencyArgs),
+}
+
+/// Time halo exchanges beside a plain copy of the same regions
+///
+/// Every round measures, one after the other: a copying pass (the same regions within each rank's own
+/// memory, all ranks at once), an empty exchange, and an exchange by each link asked for. Each is timed
+/// alone, and with the reading of the halo after the owned cells were rewritten, which is what a model
+/// pays. Figures are medians over the rounds of the medians over the iterations of the slowest rank's
+/// time. Each block is stamped with the round trip of a cache line between two cores (near: below
+/// 250 ns). Before, exchanges of changing data are verified, the whole halo.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct HaloArgs {
+    /// Owned cells of each rank; the whole is periodic
+    #[arg(long, value_name = "NXxNYxNZ", default_value = "64x64x64")]
+    pub(super) grid: Grid,
+    /// Width of the halo
+    #[arg(long, value_name = "W", default_value_t = 1)]
+    pub(super) halo: usize,
+    /// Unstructured: squares of cells with a halo one cell wide, instead of a grid
+    #[arg(long, value_enum, conflicts_with_all = ["grid", "halo"])]
+    pub(super) mesh: Option<MeshKind>,
+    /// Cells along an edge of each rank's square of the mesh
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=16384), requires = "mesh")]
+    pub(super) cells: u32,
+    /// Levels of each cell of the mesh
+    #[arg(long, value_name = "L", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65536), requires = "mesh")]
+    pub(super) levels: u32,
+    /// Fields exchanged together
+    #[arg(long, value_name = "F", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(super) fields: u32,
+    /// Element type
+    #[arg(long, value_enum, default_value_t = Dtype::F64)]
+    pub(super) dtype: Dtype,
+    /// C order (the last axis, or the level, is contiguous) or Fortran order (the first axis, or the cell)
+    #[arg(long, value_enum, default_value_t = Order::C)]
+    pub(super) layout: Order,
+    /// Memory that ranks share, or memory of the rank's own, as a user's array has it
+    #[arg(long, value_enum, default_value_t = Memory::Shared)]
+    pub(super) memory: Memory,
+    /// Number of ranks [default: 2, or those of the job]
+    #[arg(long, value_name = "N")]
+    pub(super) ranks: Option<usize>,
+    /// What ranks are: threads of this process, processes of this machine, or ranks of an MPI job
+    #[arg(long, value_enum, default_value_t = Transport::Shm)]
+    pub(super) transport: Transport,
+    /// How links move their bytes; several, separated by commas, are measured in turn
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "auto")]
+    pub(super) link: Vec<Link>,
+    /// Iterations of a block
+    #[arg(long, value_name = "I", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(super) iters: u32,
+    /// Rounds: every round measures one block of everything
+    #[arg(long, value_name = "R", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(super) rounds: u32,
+    /// Draw the result (.png or .svg; may be given twice)
+    #[arg(long, value_name = "FILE")]
+    pub(super) plot: Vec<PathBuf>,
+}
+
+/// Table of latencies over message sizes, for every transport that works here
+///
+/// Two ranks. For each size: the round trip of a message of the communicator, and an exchange in which
+/// both ranks send that many bytes to each other, in steady state; as in other tables of this kind, the
+/// data stay the same. Beside them stands the round trip of a cache line between the two cores, measured
+/// in the same run.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct LatencyArgs {
+    /// What ranks are; several, separated by commas [default: shm,thread]
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub(super) transport: Vec<Transport>,
+    /// Largest size in bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 4 << 20, value_parser = clap::value_parser!(u64).range(8..=1 << 30))]
+    pub(super) max: u64,
+    /// Rounds: every round measures every size once
+    #[arg(long, value_name = "R", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(super) rounds: u32,
+    /// Draw the result (.png or .svg; may be given twice)
+    #[arg(long, value_name = "FILE")]
+    pub(super) plot: Vec<PathBuf>,
+}
+
+/// Owned cells along each axis.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Grid(pub(super) Vec<usize>);
+
+impl FromStr for Grid {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let extents: Result<Vec<usize>, _> = text.split('x').map(str::parse).collect();
+        match extents {
+            Ok(extents) if extents.len() <= 4 && extents.iter().all(|&n| n > 0) => Ok(Self(extents)),
+            _ => Err(format!("{text:?} is no grid; give one to four numbers of cells, such as 64x64x64")),
+        }
+    }
+}
+
+impl fmt::Display for Grid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.iter().map(usize::to_string).collect::<Vec<_>>().join("x"))
+    }
+}
+
+/// Kinds of unstructured mesh.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum MeshKind {
+    /// Each rank owns a square of cells on a torus.
+    Square,
+}
+
+/// Element types.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Dtype {
+    F64,
+    F32,
+    I64,
+    I32,
+}
+
+impl Dtype {
+    pub(super) fn element(self) -> ElementType {
+        match self {
+            Self::F64 => ElementType::F64,
+            Self::F32 => ElementType::F32,
+            Self::I64 => ElementType::I64,
+            Self::I32 => ElementType::I32,
+        }
+    }
+}
+
+/// Memory order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Order {
+    C,
+    F,
+}
+
+/// Where fields lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Memory {
+    Shared,
+    Foreign,
+}
+
+/// What ranks are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Transport {
+    Thread,
+    Shm,
+    Mpi,
+}
+
+/// How links move their bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Link {
+    Auto,
+    Push,
+    Pull,
+    Mailbox,
+    Message,
+}
+
+impl Link {
+    pub(super) fn choice(self) -> LinkChoice {
+        match self {
+            Self::Auto => LinkChoice::Auto,
+            Self::Push => LinkChoice::Push,
+            Self::Pull => LinkChoice::Pull,
+            Self::Mailbox => LinkChoice::Mailbox,
+            Self::Message => LinkChoice::Message,
+        }
+    }
+}
+
+/// The name of a value as the command line has it.
+pub(super) fn name(value: &impl clap::ValueEnum) -> String {
+    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+}

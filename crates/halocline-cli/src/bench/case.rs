@@ -1,0 +1,268 @@
+//! A case: pattern and fields of one rank, and the check that an exchange of them is right.
+
+use super::args::{self, HaloArgs, Memory, Order};
+use super::error::BenchError;
+use halocline::comm::Segment;
+use halocline::{
+    Communicator, Decomposed, DomainShape, Field, Halo, HaloExchange, Layout, Pattern, RegularGrid,
+    UnstructuredDomain,
+};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// Exchanges of changing data that are checked before anything is timed.
+const CHECKED: u64 = 4;
+
+/// Pattern and fields of one rank.
+pub(super) struct Case {
+    pub(super) pattern: Pattern,
+    pub(super) fields: Vec<Field>,
+    cells: Cells,
+}
+
+/// The cells of a field: global number, whether owned, and where in memory.
+struct Cells {
+    ids: Vec<u64>,
+    owned: Vec<bool>,
+    /// Byte offset of a cell's first level.
+    offsets: Vec<isize>,
+    levels: usize,
+    level_stride: isize,
+    element: usize,
+}
+
+/// What is exchanged, in the words of the command line.
+pub(super) fn title(args: &HaloArgs) -> String {
+    let (dtype, layout) = (args::name(&args.dtype), args::name(&args.layout).to_uppercase());
+    let fields = if args.fields == 1 { "1 field".to_owned() } else { format!("{} fields", args.fields) };
+    match args.mesh {
+        Some(_) => format!(
+            "mesh {0}x{0} a rank, {1} level{2}, {fields}, {dtype}, {layout} order",
+            args.cells,
+            args.levels,
+            if args.levels == 1 { "" } else { "s" }
+        ),
+        None => format!("{} a rank, halo {}, {fields}, {dtype}, {layout} order", args.grid, args.halo),
+    }
+}
+
+impl Case {
+    /// Collective.
+    pub(super) fn new(comm: &Communicator, args: &HaloArgs) -> Result<Self, BenchError> {
+        let (pattern, ids) = pattern(comm, args)?;
+        let (_, shape) = &pattern.plan().domains[0];
+        let mut extents = shape.extents();
+        let axes = extents.len();
+        if args.mesh.is_some() && args.levels > 1 {
+            extents.push(args.levels as usize);
+        }
+        let layout = match args.layout {
+            Order::C => Layout::c_order(args.dtype.element(), &extents)?,
+            Order::F => Layout::fortran_order(args.dtype.element(), &extents)?,
+        };
+        let fields: Vec<Field> =
+            (0..args.fields).map(|_| field(comm, &layout, args.memory)).collect::<Result<_, _>>()?;
+        let cells = Cells {
+            owned: owned(shape),
+            offsets: offsets(&extents[..axes], &layout.strides()[..axes]),
+            ids,
+            levels: extents.get(axes).copied().unwrap_or(1),
+            level_stride: layout.strides().get(axes).copied().unwrap_or(0),
+            element: layout.element().size(),
+        };
+        Ok(Self { pattern, fields, cells })
+    }
+
+    /// Pattern and field, for a bind.
+    pub(super) fn pairs(&self) -> Vec<(&Pattern, &Field)> {
+        self.fields.iter().map(|field| (&self.pattern, field)).collect()
+    }
+
+    /// Exchanges changing data a few times and looks at every halo cell. Collective.
+    pub(super) fn verify(
+        &self,
+        comm: &Communicator,
+        halo: &HaloExchange,
+        link: &str,
+    ) -> Result<(), BenchError> {
+        for exchange in 1..=CHECKED {
+            self.each_value(exchange, true, |place, value| {
+                place.copy_from_slice(value);
+                true
+            });
+            comm.barrier()?;
+            halo.exchange()?.wait()?;
+            let (wrong, first) = self.each_value(exchange, false, |place, value| place == value);
+            if let Some((field, cell)) = first {
+                let cells = self.cells.ids.len() * self.cells.levels * self.fields.len();
+                let link = link.to_owned();
+                return Err(BenchError::Wrong {
+                    rank: comm.rank(),
+                    link,
+                    exchange,
+                    wrong,
+                    cells,
+                    cell,
+                    field,
+                });
+            }
+            comm.barrier()?;
+        }
+        Ok(())
+    }
+
+    /// Calls `visit` with the place and the due value of every element of owned cells, or of all. Returns
+    /// for how many it said no, and field and cell of the first.
+    fn each_value(
+        &self,
+        exchange: u64,
+        owned_only: bool,
+        mut visit: impl FnMut(&mut [u8], &[u8]) -> bool,
+    ) -> (usize, Option<(usize, u64)>) {
+        let Cells { ids, owned, offsets, levels, level_stride, element } = &self.cells;
+        let (mut refused, mut first) = (0, None);
+        for (number, field) in self.fields.iter().enumerate() {
+            let base = field.base().as_ptr();
+            for ((&id, &owned), &offset) in ids.iter().zip(owned).zip(offsets) {
+                if owned_only && !owned {
+                    continue;
+                }
+                for level in 0..*levels {
+                    let place = base.wrapping_offset(offset + level as isize * level_stride);
+                    // SAFETY: the element lies within the field, by its layout; no exchange is in flight.
+                    let place = unsafe { std::slice::from_raw_parts_mut(place, *element) };
+                    let value = value(id, level as u64, number as u64, exchange).to_le_bytes();
+                    if !visit(place, &value[..*element]) {
+                        refused += 1;
+                        first = first.or(Some((number, id)));
+                    }
+                }
+            }
+        }
+        (refused, first)
+    }
+}
+
+/// What a cell holds before an exchange: no two places and no two exchanges have the same.
+fn value(id: u64, level: u64, field: u64, exchange: u64) -> u64 {
+    let mixed = id.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ level.wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    (mixed ^ field << 56).wrapping_add(exchange.wrapping_mul(0x94d0_49bb_1331_11eb))
+}
+
+/// The pattern, and the global number of each cell of this rank's domain, in row-major order.
+pub(super) fn pattern(comm: &Communicator, args: &HaloArgs) -> Result<(Pattern, Vec<u64>), BenchError> {
+    if args.mesh.is_some() {
+        let domain = square(args.cells as usize, comm.rank(), comm.size());
+        let ids = domain.cells().to_vec();
+        return Ok((Pattern::unstructured(comm, &[domain])?, ids));
+    }
+    let own = &args.grid.0;
+    let blocks = blocks(comm.size(), own.len());
+    let extents: Vec<usize> = own.iter().zip(&blocks).map(|(n, blocks)| n * blocks).collect();
+    let grid = RegularGrid::new(extents.clone()).periodic(vec![true; own.len()]);
+    let pattern = grid.decompose_into(blocks, comm.size())?.pattern(comm, Halo::uniform(args.halo))?;
+    let mut ids = vec![0u64];
+    if let DomainShape::Regular { first, owned, halo } = &pattern.plan().domains[0].1 {
+        for (axis, &extent) in extents.iter().enumerate() {
+            let cells = (0..owned[axis] + halo[axis].0 + halo[axis].1)
+                .map(|at| (first[axis] + at as i64 - halo[axis].0 as i64).rem_euclid(extent as i64) as u64);
+            let cells: Vec<u64> = cells.collect();
+            ids = ids.iter().flat_map(|id| cells.iter().map(move |at| id * extent as u64 + at)).collect();
+        }
+    }
+    Ok((pattern, ids))
+}
+
+/// As many blocks along each axis as make `ranks`, the first axis cut first.
+fn blocks(ranks: usize, axes: usize) -> Vec<usize> {
+    let mut blocks = vec![1; axes];
+    let mut rest = ranks;
+    for prime in 2..=ranks {
+        while rest.is_multiple_of(prime) {
+            rest /= prime;
+            if let Some(least) = blocks.iter_mut().min() {
+                *least *= prime;
+            }
+        }
+    }
+    blocks
+}
+
+/// A square of `n` by `n` cells on a torus of such squares, with the ring of other ranks' cells around it.
+fn square(n: usize, rank: usize, ranks: usize) -> UnstructuredDomain {
+    let shape = blocks(ranks, 2);
+    // More squares along the finer axis: what goes between them is scattered in memory.
+    let (rows, columns) = (shape[1], shape[0]);
+    let (row, column) = (rank / columns, rank % columns);
+    let (height, width) = ((rows * n) as i64, (columns * n) as i64);
+    let id = |i: i64, j: i64| {
+        let (i, j) = ((row * n) as i64 + i, (column * n) as i64 + j);
+        (i.rem_euclid(height) * width + j.rem_euclid(width)) as u64
+    };
+    let n = n as i64;
+    let owned: Vec<u64> = (0..n).flat_map(|i| (0..n).map(move |j| (i, j))).map(|(i, j)| id(i, j)).collect();
+    let mut seen: HashSet<u64> = owned.iter().copied().collect();
+    let ring = (-1..=n).flat_map(|i| (-1..=n).map(move |j| (i, j)));
+    let ring = ring.filter(|&(i, j)| i < 0 || j < 0 || i == n || j == n).map(|(i, j)| id(i, j));
+    let halo: Vec<u64> = ring.filter(|&id| seen.insert(id)).collect();
+    UnstructuredDomain::new(rank as u64, owned, halo)
+}
+
+fn field(comm: &Communicator, layout: &Layout, memory: Memory) -> Result<Field, BenchError> {
+    Ok(match memory {
+        Memory::Shared => Field::allocate(comm, layout.clone())?,
+        Memory::Foreign => {
+            let bytes = layout.span().len();
+            let segment = Segment::heap(bytes).ok_or(BenchError::Memory(bytes))?;
+            // SAFETY: the segment is as large as the layout, which begins at its base (strides are
+            // positive), and is held by the field; all access goes through this rank's case.
+            unsafe { Field::from_raw(segment.base(), layout.clone(), Arc::new(segment)) }
+        }
+    })
+}
+
+/// Which cells of a domain are owned, in row-major order.
+fn owned(shape: &DomainShape) -> Vec<bool> {
+    match shape {
+        DomainShape::Regular { owned, halo, .. } => {
+            owned.iter().zip(halo).fold(vec![true], |cells, (&n, &(low, high))| {
+                let axis: Vec<bool> = (0..low + n + high).map(|at| (low..low + n).contains(&at)).collect();
+                cells.iter().flat_map(|outer| axis.iter().map(move |inner| *outer && *inner)).collect()
+            })
+        }
+        DomainShape::Unstructured { owned, cells } => (0..*cells).map(|cell| cell < *owned).collect(),
+    }
+}
+
+/// The byte offsets of all cells, in row-major order.
+fn offsets(extents: &[usize], strides: &[isize]) -> Vec<isize> {
+    extents.iter().zip(strides).fold(vec![0], |cells, (&n, &stride)| {
+        cells.iter().flat_map(|outer| (0..n as isize).map(move |at| outer + at * stride)).collect()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_are_spread_over_the_axes() {
+        assert_eq!(blocks(2, 3), [2, 1, 1]);
+        assert_eq!(blocks(8, 3), [2, 2, 2]);
+        assert_eq!(blocks(6, 2), [2, 3]);
+        assert_eq!(blocks(1, 3), [1, 1, 1]);
+    }
+
+    #[test]
+    fn two_squares_meet_along_two_columns() {
+        let domain = square(4, 0, 2);
+        let halo = &domain.cells()[16..];
+        assert_eq!(halo, [31, 28, 7, 4, 15, 12, 23, 20]);
+    }
+
+    #[test]
+    fn a_square_alone_has_no_halo_and_one_of_four_a_whole_ring() {
+        assert_eq!(square(4, 0, 1).cells().len(), 16);
+        assert_eq!(square(4, 3, 4).cells().len(), 16 + 4 * 4 + 4);
+    }
+}

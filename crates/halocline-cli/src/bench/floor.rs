@@ -1,0 +1,129 @@
+//! What the machine does at best: the round trip of a cache line, and a barrier of counters alone.
+
+use super::error::BenchError;
+use halocline::comm::{Counter, Seen, Segment, Tag};
+use halocline::{Communicator, Reduce};
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Round trips of one ping-pong, and how many of those the best is taken of.
+const ROUND_TRIPS: u64 = 300;
+const TRIES: usize = 5;
+/// Cores whose cache-line round trip is longer are far from each other, ns.
+const FAR: f64 = 250.0;
+
+/// How a block was stamped.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stamp {
+    /// Round trip of a cache line between the cores of ranks 0 and 1, ns.
+    pub(super) round_trip: f64,
+}
+
+impl Stamp {
+    pub(super) fn is_near(self) -> bool {
+        self.round_trip < FAR
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        if self.is_near() { "near" } else { "far" }
+    }
+}
+
+/// Cache lines that all ranks share; none where ranks share no memory.
+pub(super) struct Floor<'a> {
+    comm: &'a Communicator,
+    lines: Option<Arc<Segment>>,
+    /// Ranks outnumber cores: who waits must let others run.
+    crowded: bool,
+    barriers: Cell<u64>,
+    pings: Cell<u64>,
+}
+
+impl<'a> Floor<'a> {
+    /// Collective.
+    pub(super) fn new(comm: &'a Communicator) -> Result<Self, BenchError> {
+        let link = comm.link();
+        let own = (comm.rank() == 0).then(|| comm.allocate((comm.size() + 2) * size_of::<Counter>()));
+        let own = own.transpose()?;
+        let reaches = |peer: usize| own.as_ref().is_none_or(|own| link.reach(peer, own).is_ok());
+        let shared = (0..comm.size()).all(|peer| link.bell(peer).is_some() && reaches(peer));
+        let shared = comm.all_reduce(&[shared.into()], Reduce::Min)? == [1];
+        let tag = Tag { operation: comm.begin(), round: 0 };
+        let lines = match own {
+            _ if !shared => None,
+            Some(own) => {
+                for peer in 1..comm.size() {
+                    link.post(peer, tag, Vec::new(), std::slice::from_ref(&own))?;
+                }
+                Some(own)
+            }
+            None => comm.receive(Some(0), tag, "the lines of a barrier")?.segments.into_iter().next(),
+        };
+        let crowded = link.is_crowded();
+        Ok(Self { comm, lines, crowded, barriers: Cell::new(0), pings: Cell::new(0) })
+    }
+
+    pub(super) fn is_crowded(&self) -> bool {
+        self.crowded
+    }
+
+    /// Returns at nearly the same moment on all ranks. Collective.
+    pub(super) fn barrier(&self) -> Result<(), BenchError> {
+        let Some(lines) = &self.lines else { return Ok(self.comm.barrier()?) };
+        let epoch = self.barriers.get() + 1;
+        self.barriers.set(epoch);
+        counter(lines, self.comm.rank()).raise(epoch);
+        (0..self.comm.size()).try_for_each(|rank| self.await_line(counter(lines, rank), epoch))
+    }
+
+    /// The round trip of a cache line between ranks 0 and 1, measured there. Collective.
+    pub(super) fn stamp(&self) -> Result<Option<Stamp>, BenchError> {
+        let (rank, size) = (self.comm.rank(), self.comm.size());
+        self.barrier()?;
+        let Some(lines) = self.lines.as_ref().filter(|_| size > 1 && !self.crowded) else { return Ok(None) };
+        let mut best = f64::INFINITY;
+        if rank < 2 {
+            let (ping, pong) = (counter(lines, size), counter(lines, size + 1));
+            for _ in 0..TRIES {
+                let start = Instant::now();
+                for _ in 0..ROUND_TRIPS {
+                    let at = self.pings.get() + 1;
+                    self.pings.set(at);
+                    if rank == 0 {
+                        ping.raise(at);
+                        self.await_line(pong, at)?;
+                    } else {
+                        self.await_line(ping, at)?;
+                        pong.raise(at);
+                    }
+                }
+                best = best.min(start.elapsed().as_nanos() as f64 / ROUND_TRIPS as f64);
+            }
+        }
+        self.barrier()?;
+        Ok((rank < 2).then_some(Stamp { round_trip: best }))
+    }
+
+    fn await_line(&self, line: &Counter, epoch: u64) -> Result<(), BenchError> {
+        let mut looks = 0u32;
+        while line.look(epoch) != Seen::Reached {
+            looks = looks.wrapping_add(1);
+            if looks.is_multiple_of(1 << 12) && self.comm.link().departures() != 0 {
+                return Err(BenchError::Gone);
+            }
+            if self.crowded {
+                std::thread::yield_now();
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+        Ok(())
+    }
+}
+
+fn counter(lines: &Segment, at: usize) -> &Counter {
+    // SAFETY: `Floor::new` made room for size + 2 counters, aligned to a page and zeroed, which is a
+    // counter at 0; all access to them is atomic.
+    unsafe { lines.base().cast::<Counter>().add(at).as_ref() }
+}

@@ -1,0 +1,171 @@
+//! `halocline bench latency`: messages and exchanges of two ranks, over sizes.
+
+use super::args::{LatencyArgs, Transport};
+use super::error::BenchError;
+use super::floor::Floor;
+use super::report::latency as report;
+use super::stats::{median, micros};
+use super::{plot, ranks};
+use halocline::comm::Tag;
+use halocline::{Array, Communicator, HaloExchange, Pattern, Reduce, UnstructuredDomain};
+use std::time::Instant;
+
+/// Bytes that the iterations of one size move, about, and their number: at least, at most.
+const VOLUME: u64 = 64 << 20;
+const LEAST: u64 = 8;
+const MOST: u64 = 400;
+
+/// One size of one transport. Times of the slower rank, us, medians over the rounds.
+pub(super) struct Point {
+    pub(super) bytes: u64,
+    /// There and back.
+    pub(super) message: f64,
+    /// Both ways at once.
+    pub(super) exchange: f64,
+}
+
+/// All sizes of one transport.
+pub(super) struct Series {
+    pub(super) transport: String,
+    /// Median round trip of a cache line in the same rounds, ns.
+    pub(super) round_trip: Option<f64>,
+    pub(super) points: Vec<Point>,
+}
+
+/// Runs `halocline bench latency`.
+pub(super) fn run(args: &LatencyArgs, json: bool) -> Result<u8, BenchError> {
+    plot::check(&args.plot)?;
+    let has = |transport| args.transport.contains(&transport);
+    let shm = args.transport.is_empty() || has(Transport::Shm);
+    let thread = args.transport.is_empty() || has(Transport::Thread);
+    if thread && !shm && !has(Transport::Mpi) {
+        let cpus = crate::launch::usable().unwrap_or_default();
+        let mut series = ranks::as_threads(2, &cpus, |comm| measure(comm, args))?;
+        series.truncate(1);
+        return show(&series, args, json);
+    }
+    let others = if has(Transport::Mpi) { Transport::Mpi } else { Transport::Shm };
+    ranks::run(others, None, |comm| {
+        if comm.size() != 2 {
+            return Err(BenchError::Ranks { given: comm.size(), wanted: "two, for a latency" });
+        }
+        let mut series = vec![measure(comm, args)?];
+        let cpus = ranks::cpus(comm)?;
+        if comm.rank() == 0 {
+            if thread {
+                // Rank 1 sleeps in the barrier meanwhile.
+                series.extend(ranks::as_threads(2, &cpus, |comm| measure(comm, args))?.into_iter().next());
+            }
+            show(&series, args, json)?;
+        }
+        comm.barrier()?;
+        Ok(0)
+    })
+}
+
+fn show(series: &[Series], args: &LatencyArgs, json: bool) -> Result<u8, BenchError> {
+    report::print(series, json).map_err(BenchError::Output)?;
+    args.plot.iter().try_for_each(|path| plot::latency(path, series))?;
+    Ok(0)
+}
+
+/// All sizes over one transport. Collective over two ranks.
+fn measure(comm: &Communicator, args: &LatencyArgs) -> Result<Series, BenchError> {
+    let floor = Floor::new(comm)?;
+    let sizes: Vec<u64> = std::iter::successors(Some(8), |bytes| Some(bytes * 2))
+        .take_while(|&bytes| bytes <= args.max)
+        .collect();
+    let subjects: Vec<Subject> =
+        sizes.iter().map(|&bytes| Subject::new(comm, bytes)).collect::<Result<_, _>>()?;
+    let (mut times, mut stamps) = (vec![Vec::new(); 2 * subjects.len()], Vec::new());
+    for round in 0..=args.rounds {
+        for (at, subject) in subjects.iter().enumerate() {
+            let stamp = floor.stamp()?;
+            let mine = [subject.messages(comm)?, subject.exchanges(&floor)?];
+            let slowest = comm.all_reduce(&mine, Reduce::Max)?;
+            // Round 0 warms up.
+            if round > 0 {
+                times[2 * at].push(micros(slowest[0]));
+                times[2 * at + 1].push(micros(slowest[1]));
+                stamps.extend(stamp.map(|stamp| stamp.round_trip));
+            }
+        }
+    }
+    let point = |(&bytes, times): (&u64, &[Vec<f64>])| Point {
+        bytes,
+        message: median(&times[0]),
+        exchange: median(&times[1]),
+    };
+    Ok(Series {
+        transport: comm.transport().to_owned(),
+        round_trip: (!stamps.is_empty()).then(|| median(&stamps)),
+        points: sizes.iter().zip(times.chunks(2)).map(point).collect(),
+    })
+}
+
+/// What one size needs.
+struct Subject {
+    bytes: u64,
+    halo: HaloExchange,
+}
+
+impl Subject {
+    fn new(comm: &Communicator, bytes: u64) -> Result<Self, BenchError> {
+        let (rank, cells) = (comm.rank() as u64, bytes / 8);
+        let ids = |rank: u64| (rank * cells..(rank + 1) * cells).collect::<Vec<u64>>();
+        let domain = UnstructuredDomain::new(rank, ids(rank), ids(1 - rank));
+        let pattern = Pattern::unstructured(comm, &[domain])?;
+        let field = Array::<u64>::zeros(comm, &[2 * cells as usize])?;
+        let halo = HaloExchange::bind(comm, &[(&pattern, &field)])?;
+        for exchange in 1..=3u64 {
+            let value = |rank: u64, at: u64| exchange << 48 | rank << 40 | at;
+            field.write()?.iter_mut().zip(0..cells).for_each(|(cell, at)| *cell = value(rank, at));
+            halo.exchange()?.wait()?;
+            let read = field.read()?;
+            let right = |(cell, at): &(&u64, u64)| **cell == value(1 - rank, *at);
+            let wrong = read[cells as usize..].iter().zip(0..).position(|cell| !right(&cell));
+            if let Some(at) = wrong {
+                let (link, cell) = ("auto".to_owned(), (1 - rank) * cells + at as u64);
+                let (rank, cells) = (comm.rank(), cells as usize);
+                return Err(BenchError::Wrong { rank, link, exchange, wrong: 1, cells, cell, field: 0 });
+            }
+            drop(read);
+            comm.barrier()?;
+        }
+        Ok(Self { bytes, halo })
+    }
+
+    fn iterations(&self) -> u64 {
+        (VOLUME / self.bytes).clamp(LEAST, MOST)
+    }
+
+    /// Time of a round trip of a message, ns.
+    fn messages(&self, comm: &Communicator) -> Result<u64, BenchError> {
+        let (rank, peer, iterations) = (comm.rank(), 1 - comm.rank(), self.iterations());
+        let (operation, what) = (comm.begin(), "a message of a benchmark");
+        let mut payload = vec![rank as u8; self.bytes as usize];
+        comm.barrier()?;
+        let start = Instant::now();
+        for round in 0..iterations {
+            let tag = Tag { operation, round };
+            if rank == 0 {
+                comm.send(peer, tag, payload)?;
+                payload = comm.receive(Some(peer), tag, what)?.payload;
+            } else {
+                payload = comm.receive(Some(peer), tag, what)?.payload;
+                comm.send(peer, tag, std::mem::take(&mut payload))?;
+            }
+        }
+        Ok(start.elapsed().as_nanos() as u64 / iterations)
+    }
+
+    /// Time of an exchange both ways in a loop of nothing else, ns.
+    fn exchanges(&self, floor: &Floor<'_>) -> Result<u64, BenchError> {
+        floor.barrier()?;
+        let start = Instant::now();
+        for _ in 0..self.iterations() {
+            self.halo.exchange()?.wait()?;
+        }
+        Ok(start.elapsed().as_nanos() as u64 / self.iterations())
+    }
+}

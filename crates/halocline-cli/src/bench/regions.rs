@@ -1,0 +1,160 @@
+//! What a model does to the memory of its fields, and the copying pass.
+
+use super::error::BenchError;
+use halocline::plan::copy::{CellLayout, CopyOp, End, copy_op};
+use halocline::{Field, Pattern};
+use halocline_device::host;
+use std::hint::black_box;
+
+/// The cells that an exchange reads and fills, as contiguous blocks of memory, lowest address first,
+/// and the same copies within this rank's own memory.
+///
+/// The memory is that of fields which the owner of this holds; nothing here may be called while an
+/// exchange of them is in flight.
+pub(super) struct Regions {
+    wide: bool,
+    owned: Vec<(*mut u8, usize)>,
+    halo: Vec<(*mut u8, usize)>,
+    ops: Vec<CopyOp>,
+    bases: Vec<*mut u8>,
+    sources: Vec<*const u8>,
+    /// Bytes that this rank's halo takes up.
+    pub(super) bytes: usize,
+}
+
+impl Regions {
+    pub(super) fn new(pattern: &Pattern, fields: &[Field]) -> Result<Self, BenchError> {
+        let bases: Vec<*mut u8> = fields.iter().map(|field| field.base().as_ptr()).collect();
+        let mut this = Self {
+            wide: fields.iter().all(|field| field.layout().element().size() == 8),
+            owned: Vec::new(),
+            halo: Vec::new(),
+            ops: Vec::new(),
+            sources: bases.iter().map(|base| base.cast_const()).collect(),
+            bases,
+            bytes: 0,
+        };
+        let plan = pattern.plan();
+        for (number, field) in fields.iter().enumerate() {
+            let layout = CellLayout::new(field.layout(), &plan.domains[0].1)?;
+            let end = End::Field(number);
+            let within = |op: &CopyOp| {
+                let span = field.layout().span();
+                let (reads, writes) = op.reach();
+                [reads, writes].iter().all(|r| r.is_empty() || (r.start >= span.start && r.end <= span.end))
+            };
+            for peer in &plan.peers {
+                for transfer in &peer.sends {
+                    // The source is ours; the target, a peer's, is not looked at.
+                    let op = copy_op(transfer, (end, &layout), (End::Message(0, 0), &layout));
+                    this.note(&op, number, true, false);
+                }
+            }
+            for (transfer, own) in (plan.peers.iter().flat_map(|peer| &peer.receives).map(|t| (t, false)))
+                .chain(plan.local.iter().map(|t| (t, true)))
+            {
+                let op = copy_op(transfer, (end, &layout), (end, &layout));
+                if !within(&op) {
+                    return Err(BenchError::Pass { field: number });
+                }
+                this.note(&op, number, own, true);
+                this.bytes += op.bytes();
+                this.ops.push(op);
+            }
+        }
+        merge(&mut this.owned);
+        merge(&mut this.halo);
+        Ok(this)
+    }
+
+    fn note(&mut self, op: &CopyOp, field: usize, owned: bool, halo: bool) {
+        let base = self.bases[field];
+        op.for_each_block(|source, target, len| {
+            if owned {
+                self.owned.push((base.wrapping_offset(source), len));
+            }
+            if halo {
+                self.halo.push((base.wrapping_offset(target), len));
+            }
+        });
+    }
+
+    /// One plain pass over the regions of an exchange, by the library's copy loops.
+    pub(super) fn copy(&self) {
+        // SAFETY: `new` has checked that all operations stay within the fields; owned and halo cells are
+        // disjoint; no exchange is in flight, so that nobody else touches them.
+        unsafe { host::copy(&self.ops, &self.sources, &self.bases) };
+    }
+
+    /// Rewrites the owned cells that peers read.
+    pub(super) fn rewrite(&self) {
+        if self.wide { rewrite::<u64>(&self.owned) } else { rewrite::<u32>(&self.owned) }
+    }
+
+    /// Reads the halo.
+    pub(super) fn read(&self) {
+        black_box(if self.wide { read::<u64>(&self.halo) } else { read::<u32>(&self.halo) });
+    }
+}
+
+/// Sorts blocks and joins those that touch or overlap.
+fn merge(blocks: &mut Vec<(*mut u8, usize)>) {
+    blocks.sort_unstable();
+    let mut merged: Vec<(*mut u8, usize)> = Vec::with_capacity(blocks.len());
+    for &(start, len) in blocks.iter() {
+        match merged.last_mut() {
+            Some((first, before)) if start.addr() <= first.addr() + *before => {
+                *before = (*before).max(start.addr() + len - first.addr());
+            }
+            _ => merged.push((start, len)),
+        }
+    }
+    *blocks = merged;
+}
+
+/// Words in which cells are rewritten and read.
+trait Word: Copy {
+    fn next(self, by: u64) -> Self;
+    fn widen(self) -> u64;
+}
+
+impl Word for u64 {
+    fn next(self, by: u64) -> Self {
+        self.wrapping_add(by)
+    }
+
+    fn widen(self) -> u64 {
+        self
+    }
+}
+
+impl Word for u32 {
+    fn next(self, by: u64) -> Self {
+        self.wrapping_add(by as u32)
+    }
+
+    fn widen(self) -> u64 {
+        self.into()
+    }
+}
+
+fn rewrite<W: Word>(blocks: &[(*mut u8, usize)]) {
+    let by = black_box(1);
+    for &(start, len) in blocks {
+        // SAFETY: blocks lie within fields whose elements are plain numbers of this size; no exchange is
+        // in flight.
+        let words = unsafe { std::slice::from_raw_parts_mut(start.cast::<W>(), len / size_of::<W>()) };
+        words.iter_mut().for_each(|word| *word = word.next(by));
+    }
+}
+
+fn read<W: Word>(blocks: &[(*mut u8, usize)]) -> u64 {
+    let mut sum = 0u64;
+    for &(start, len) in blocks {
+        // SAFETY: as in `rewrite`.
+        let words =
+            unsafe { std::slice::from_raw_parts(start.cast_const().cast::<W>(), len / size_of::<W>()) };
+        sum = words.iter().fold(sum, |sum, word| sum.wrapping_add(word.widen()));
+    }
+    sum
+}

@@ -1,0 +1,77 @@
+//! `halocline bench` from outside: small cases, verified, and lines that programs can read.
+
+use serde_json::Value;
+use std::process::{Command, Output};
+
+fn halocline(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_halocline")).args(args).output().unwrap()
+}
+
+fn lines(args: &[&str]) -> Vec<Value> {
+    let output = halocline(args);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// Options that make a case short.
+const SHORT: [&str; 5] = ["--iters", "3", "--rounds", "2", "--json"];
+
+#[test]
+fn a_grid_is_measured_by_every_link_over_threads_and_processes() {
+    for transport in ["thread", "shm"] {
+        let case =
+            ["bench", "halo", "--grid", "6x5x4", "--halo", "2", "--fields", "2", "--transport", transport];
+        let rows = lines(&[&case[..], &["--link", "auto,push,pull,mailbox,message"], &SHORT].concat());
+        let names: Vec<&str> = rows.iter().map(|row| row["row"].as_str().unwrap()).collect();
+        assert_eq!(
+            names,
+            ["copying pass", "empty exchange", "auto", "push", "pull", "mailbox", "message"],
+            "{transport}"
+        );
+        for row in &rows {
+            // 10 x 9 x 8 cells, 6 x 5 x 4 of them owned, two fields of 8 bytes a cell.
+            assert_eq!(row["bytes"], (720 - 120) * 16);
+            assert!(row["us"].as_f64().unwrap() > 0.0 && row["steady_us"].as_f64().unwrap() > 0.0, "{row}");
+            assert_eq!(row["blocks"].as_array().unwrap().len(), 2);
+        }
+        assert_eq!(rows[4]["way"], "direct, pull");
+    }
+}
+
+#[test]
+fn a_mesh_of_four_ranks_in_foreign_memory_and_fortran_order() {
+    let case = ["bench", "halo", "--mesh", "square", "--cells", "7", "--levels", "3", "--layout", "f"];
+    let more = ["--memory", "foreign", "--ranks", "4", "--dtype", "f32"];
+    let rows = lines(&[&case[..], &more, &SHORT].concat());
+    assert_eq!(rows[2]["bytes_received"], (4 * 7 + 4) * 3 * 4);
+    assert!(rows[2]["way"].as_str().unwrap().starts_with("mailbox"), "{}", rows[2]);
+}
+
+#[test]
+fn latencies_of_two_transports_stand_in_one_table_and_picture() {
+    let directory = tempfile::tempdir().unwrap();
+    let (png, svg) = (directory.path().join("a.png"), directory.path().join("a.svg"));
+    let [png, svg] = [&png, &svg].map(|path| path.to_str().unwrap());
+    let rows =
+        lines(&["bench", "latency", "--max", "64", "--rounds", "1", "--json", "--plot", png, "--plot", svg]);
+    let found: Vec<(&str, u64)> =
+        rows.iter().map(|row| (row["transport"].as_str().unwrap(), row["bytes"].as_u64().unwrap())).collect();
+    assert_eq!(found[..4], [("shm", 8), ("shm", 16), ("shm", 32), ("shm", 64)]);
+    assert_eq!(found[4..], [("thread", 8), ("thread", 16), ("thread", 32), ("thread", 64)]);
+    assert!(std::fs::read(png).unwrap().starts_with(b"\x89PNG"));
+    assert!(std::fs::read_to_string(svg).unwrap().starts_with("<svg"));
+}
+
+#[test]
+fn what_cannot_be_measured_is_refused_with_the_reason() {
+    for (args, code, reason) in [
+        (&["bench", "halo", "--grid", "0x4"][..], 2, "such as 64x64x64"),
+        (&["bench", "halo", "--plot", "a.pdf"], 1, ".svg"),
+        (&["bench", "halo", "--ranks", "0"], 2, "at least one"),
+    ] {
+        let output = halocline(args);
+        assert_eq!(output.status.code(), Some(code), "{args:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains(reason), "{args:?}");
+    }
+}
