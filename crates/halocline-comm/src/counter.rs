@@ -45,12 +45,14 @@ impl Counter {
     #[inline]
     pub fn look(&self, epoch: u64) -> Seen {
         let value = self.value.load(Ordering::Acquire);
-        if value >= epoch && value < POISON { Seen::Reached } else { self.look_closer(epoch, value) }
+        if value >= epoch && value < POISON { Seen::Reached } else { self.look_closer(epoch) }
     }
 
-    fn look_closer(&self, epoch: u64, value: u64) -> Seen {
-        if value >= POISON {
-            return Seen::Poisoned(self.cause.load(Ordering::Relaxed));
+    fn look_closer(&self, epoch: u64) -> Seen {
+        // Not the value alone: an epoch that is begun while the side fails may be raised over the poison.
+        match self.cause.load(Ordering::Acquire) {
+            0 => {}
+            cause => return Seen::Poisoned(cause),
         }
         match self.closed.load(Ordering::Acquire) {
             0 => Seen::Below,
@@ -60,14 +62,31 @@ impl Counter {
         }
     }
 
-    /// Tells the waiting side that this side has failed, and why. Nothing is raised afterwards.
+    /// Tells the waiting side that this side has failed, and why: a word that is not 0. An epoch that
+    /// another thread raises meanwhile may still be seen as reached, none after it.
     pub fn poison(&self, cause: u64) {
-        self.cause.store(cause, Ordering::Relaxed);
+        debug_assert!(cause != 0);
+        self.cause.store(cause, Ordering::Release);
         self.value.store(POISON, Ordering::Release);
     }
 
     /// Tells the waiting side that `last` was the last epoch that this side takes part in.
     pub fn close(&self, last: u64) {
         self.closed.store(last + 1, Ordering::Release);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_poison_survives_an_epoch_that_is_raised_meanwhile() {
+        let counter = Counter::default();
+        counter.raise(1);
+        counter.poison(7);
+        counter.raise(2);
+        assert_eq!(counter.look(3), Seen::Poisoned(7));
+        assert_eq!(counter.look(u64::MAX), Seen::Poisoned(7));
     }
 }

@@ -333,7 +333,9 @@ impl Bound {
         if self.failed.get().is_none() {
             return self.completed.load(Ordering::Acquire) >= epoch;
         }
-        if !self.links.iter().all(|link| link.is_quiet(&self.comm, epoch)) {
+        // Neither threads of this rank that are still at it, nor peers.
+        let copies = self.beginning.load(Ordering::Acquire);
+        if copies || !self.links.iter().all(|link| link.is_quiet(&self.comm, epoch)) {
             return false;
         }
         self.land(epoch);

@@ -381,8 +381,12 @@ impl Link {
         }
     }
 
-    /// Whether the other side touches this rank's fields no more, after a failure in `epoch`.
+    /// Whether neither side of the link touches this rank's fields any more, after a failure in `epoch`.
     pub(crate) fn is_quiet(&self, comm: &Communicator, epoch: u64) -> bool {
+        // Told under the claim, after the last turn that copied.
+        if !self.told.load(Ordering::Acquire) {
+            return false;
+        }
         let written_or_read = matches!(
             (self.direction, self.way),
             (Direction::Receive, Way::Push) | (Direction::Send, Way::Pull)
