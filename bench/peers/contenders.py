@@ -1,0 +1,211 @@
+"""Who is measured: how each is found, how one block of it is started, and what it answers."""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from cases import RANKS, Case
+
+HERE = Path(__file__).resolve().parent
+LONGEST_BLOCK_S = 120
+# How cores stand to each other, by a cache line's round trip: two threads of one core ("twin"), cores that share a
+# cache ("near"; `halocline bench` has the same limit), others ("far").
+TWIN_NS, NEAR_NS = 75.0, 250.0
+
+
+@dataclass(frozen=True)
+class Block:
+    """One block of one contender: the median over its units of the slower rank's time."""
+
+    us: float
+    stamp_ns: float | None  # a cache line's round trip between the cores just before
+    copy_us: float | None = None  # the copying pass in the same process
+    way: str = ""
+    version: str = ""
+
+    @property
+    def cores(self) -> str | None:
+        """ "twin", "near" or "far"; None if the ranks have no cache line to measure it with."""
+        if self.stamp_ns is None:
+            return None
+        return "twin" if self.stamp_ns < TWIN_NS else "near" if self.stamp_ns < NEAR_NS else "far"
+
+
+class Failed(Exception):
+    """A block did not end well; what the contender said."""
+
+
+class Missing(Exception):
+    """A contender is not here; how to get it."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all contenders share."""
+
+    folder: Path  # the virtual environment and harness.so
+    halocline: Path
+    cpus: list[int]
+
+
+class Contender:
+    """A name, and a way to run one block of a case."""
+
+    name: str
+    ours = False
+
+    def look(self, setting: Setting) -> None:
+        """Raises Missing if it cannot run here."""
+        raise NotImplementedError
+
+    def block(self, setting: Setting, case: Case) -> Block:
+        raise NotImplementedError
+
+
+class Peer(Contender):
+    """A script of this folder, one process a rank under mpirun."""
+
+    def __init__(self, name: str, script: str, modules: str, how: str) -> None:
+        self.name, self.script, self.modules, self.how = name, script, modules, how
+        self.python = ""
+
+    def look(self, setting: Setting) -> None:
+        here = setting.folder / "venv" / "bin" / "python"
+        # The first that has the modules: the environment made by --install, this Python, the system's.
+        for python in [str(here), sys.executable, "/usr/bin/python3"]:
+            if shutil.which(python) and _imports(python, f"numpy, mpi4py.MPI, {self.modules}"):
+                self.python = python
+                break
+        if not self.python:
+            raise Missing(self.how)
+        if not _mpirun():
+            raise Missing("apt-get install openmpi-bin")
+
+    def block(self, setting: Setting, case: Case) -> Block:
+        cpus = ",".join(map(str, setting.cpus))
+        rank = [self.python, str(HERE / self.script), case.name, str(setting.folder / "harness.so"), cpus]
+        lines = _lines([_mpirun(), "-n", str(RANKS), "--bind-to", "none", *rank], setting)
+        answer = _only(lines, lambda line: line.get("case") == case.name)
+        return Block(us=answer["median_ns"] / 1e3, stamp_ns=answer["ping_before_ns"], version=answer["version"])
+
+
+class Halocline(Contender):
+    """`halocline bench halo`, which verifies too, and stamps, and measures the copying pass beside."""
+
+    ours = True
+
+    def __init__(self, name: str, options: list[str], over_mpi: bool = False) -> None:
+        self.name, self.options, self.over_mpi = name, options, over_mpi
+
+    def look(self, setting: Setting) -> None:
+        if not setting.halocline.exists():
+            raise Missing("cargo build --release --package halocline-cli")
+        if self.over_mpi and not _mpirun():
+            raise Missing("apt-get install openmpi-bin")
+
+    def block(self, setting: Setting, case: Case) -> Block:
+        command = [str(setting.halocline), "bench", "halo", *case.arguments(), "--rounds", "1", "--json", *self.options]
+        if self.over_mpi:
+            command = _pinned_under_mpirun(command, setting.cpus)
+        lines = _lines(command, setting)
+        passes = _only(lines, lambda line: line.get("row") == "copying pass")
+        answer = _only(lines, lambda line: line.get("row") not in ("copying pass", "empty exchange"))
+        stamp = answer["blocks"][0]["round_trip_ns"]
+        return Block(us=answer["us"], stamp_ns=stamp, copy_us=passes["us"], way=answer["way"])
+
+
+INSTALL = "bench/peers/run --install"
+OURS = Halocline("halocline", ["--memory", "shared"])
+CONTENDERS: list[Contender] = [
+    OURS,
+    Halocline("halocline, own memory", ["--memory", "foreign"]),
+    Halocline("halocline, MPI messages", ["--transport", "mpi", "--link", "message"], over_mpi=True),
+    Peer("GHEX", "peer_ghex.py", "ghex", f"{INSTALL}   (pip install --no-binary ghex ghex==0.9.0)"),
+    Peer("numpy+mpi4py", "peer_numpy.py", "mpi4py.MPI", f"{INSTALL}   (apt-get install python3-numpy python3-mpi4py)"),
+    Peer("PetscSF", "peer_petsc.py", "petsc4py.PETSc", f"{INSTALL}   (apt-get install python3-petsc4py)"),
+]
+
+
+def environment() -> dict[str, str]:
+    """That of every contender."""
+    own = {
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "OMP_NUM_THREADS": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    # Debian sets this up with the development package only, which nobody here needs.
+    builds = sorted(glob.glob("/usr/lib/petscdir/petsc3*/*-real"))
+    if builds and not os.path.exists("/usr/lib/petsc") and "PETSC_DIR" not in os.environ:
+        own["PETSC_DIR"] = builds[-1]
+    return {**os.environ, **own}
+
+
+def _mpirun() -> str | None:
+    """Open MPI's, which is what Debian's mpi4py and petsc4py are built with."""
+    return shutil.which("mpirun.openmpi") or shutil.which("mpirun")
+
+
+def _imports(python: str, modules: str) -> bool:
+    command = [python, "-c", f"import {modules}"]
+    return subprocess.run(command, env=environment(), capture_output=True, timeout=60).returncode == 0
+
+
+def _pinned_under_mpirun(command: list[str], cpus: list[int]) -> list[str]:
+    ranks = [["-n", "1", "taskset", "-c", str(cpu), *command] for cpu in cpus]
+    joined = ranks[0]
+    for rank in ranks[1:]:
+        joined = [*joined, ":", *rank]
+    return [_mpirun() or "mpirun", "--bind-to", "none", *joined]
+
+
+def _lines(command: list[str], setting: Setting) -> list[dict]:
+    """Runs it on the two cores and returns the JSON objects that it printed."""
+    process = subprocess.Popen(
+        command,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: os.sched_setaffinity(0, setting.cpus),
+    )
+    try:
+        out, errors = process.communicate(timeout=LONGEST_BLOCK_S)
+    except subprocess.TimeoutExpired:
+        errors = _end(process)
+        raise Failed(f"not done after {LONGEST_BLOCK_S} s: {_gist(errors)}") from None
+    if process.returncode != 0:
+        raise Failed(f"exit code {process.returncode}: {_gist(errors)}")
+    return [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+
+
+def _end(process: subprocess.Popen) -> str:
+    """Ends it and its ranks, and returns what it had to say."""
+    # mpirun and halocline end their ranks when told to.
+    process.terminate()
+    try:
+        return process.communicate(timeout=10)[1]
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.communicate()[1]
+
+
+def _gist(errors: str) -> str:
+    """The lines of stderr that tell something."""
+    lines = [line.strip() for line in errors.splitlines()]
+    telling = [line for line in lines if line and not line.startswith(("---", "oomph warning"))]
+    return " | ".join(telling[:4]) or "it said nothing"
+
+
+def _only(lines: list[dict], wanted) -> dict:
+    for line in lines:
+        if wanted(line):
+            return line
+    raise Failed("it printed no result")
