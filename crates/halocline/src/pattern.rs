@@ -5,6 +5,7 @@ use crate::directory;
 use crate::error::Error;
 use halocline_comm::Communicator;
 use halocline_plan::{Decomposition, Halo, UnstructuredDomain};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 /// Which cells the domains of this rank exchange with which others. Made collectively, once; fields do
@@ -16,7 +17,8 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// The pattern of a regular grid. Collective; communicates only to agree on errors.
+    /// The pattern of a regular grid. Collective: all ranks give the same decomposition and halo, and
+    /// communicate only to make sure of that and to agree on errors.
     pub fn regular(comm: &Communicator, decomposition: &Decomposition, halo: &Halo) -> Result<Self, Error> {
         let plan = if decomposition.ranks() == comm.size() {
             decomposition.pattern_of(comm.rank(), halo).map_err(Error::from)
@@ -27,7 +29,8 @@ impl Pattern {
                 comm.size()
             )))
         };
-        Self::agreed(comm, plan)
+        let same = same_grid(comm, decomposition, halo)?;
+        Self::agreed(comm, plan.and_then(|plan| same.map(|()| plan)))
     }
 
     /// The pattern of domains given by global ids or owners. Collective. The owners of halo cells are
@@ -52,6 +55,25 @@ impl Pattern {
     pub(crate) fn id(&self) -> u64 {
         self.id
     }
+}
+
+/// Compares with rank 0. Ranks whose patterns do not fit would wait for each other in vain later on.
+fn same_grid(
+    comm: &Communicator,
+    decomposition: &Decomposition,
+    halo: &Halo,
+) -> Result<Result<(), Error>, Error> {
+    let mut hasher = DefaultHasher::new();
+    (decomposition, halo).hash(&mut hasher);
+    let mine = hasher.finish().to_le_bytes();
+    let first = comm.broadcast(0, mine.to_vec())?;
+    Ok(match first == mine {
+        true => Ok(()),
+        false => Err(Error::Bind(format!(
+            "rank {} has another decomposition or halo than rank 0; all ranks must give the same",
+            comm.rank()
+        ))),
+    })
 }
 
 /// `decomposition.pattern(&comm, halo)` for [`Pattern::regular`].

@@ -7,6 +7,7 @@
 
 use super::local::{Bindable, Local};
 use super::{Preference, build};
+use crate::agree::agree;
 use crate::bound::Bound;
 use crate::error::Error;
 use crate::field::{Field, Memory};
@@ -49,7 +50,7 @@ pub(super) fn choose(comm: &Communicator, local: &Local) -> Result<Way, Error> {
     if (all[0] as usize) < SMALL || all[1] as usize > LARGE {
         return Ok(if (all[0] as usize) < SMALL { Way::Push } else { Way::Pull });
     }
-    let shadow = shadow_of(comm, local)?;
+    let shadow = agree(comm, shadow_of(comm, local))?;
     let mut trials = Vec::new();
     for way in CANDIDATES {
         let preference = Preference { way, forced: false };

@@ -3,6 +3,7 @@
 
 mod local;
 mod measure;
+mod meet;
 mod offer;
 
 use crate::agree::agree;
@@ -37,6 +38,7 @@ pub(crate) fn bind(
 ) -> Result<Arc<Bound>, Error> {
     let local = agree(comm, Local::new(comm.rank(), given))?;
     agree(comm, same_choice(comm, options.link)?)?;
+    agree(comm, meet::meet(comm, &local)?)?;
     let forced = |way| Preference { way, forced: true };
     let preference = match options.link {
         LinkChoice::Auto => Preference { way: measure::choose(comm, &local)?, forced: false },
@@ -87,9 +89,11 @@ fn build(
     let mut problem = None;
     for Peering { peer, berth } in &peerings {
         // All offers are taken, whatever is wrong with one: none is left behind in the inbox.
-        let theirs = offer::receive(comm, (*peer, offers))?;
-        let pair = Pair { comm, local, peer: *peer, berth: *berth, own: own.as_ref(), theirs, operation };
-        match pair.links(preference) {
+        let made = offer::receive(comm, (*peer, offers)).and_then(|theirs| {
+            Pair { comm, local, peer: *peer, berth: *berth, own: own.as_ref(), theirs, operation }
+                .links(preference)
+        });
+        match made {
             Ok(made) => links.extend(made),
             Err(error) => problem = problem.or(Some(error)),
         }
@@ -169,7 +173,7 @@ struct Joint<'a> {
 
 impl Pair<'_> {
     fn links(&self, preference: Preference) -> Result<Vec<Link>, Error> {
-        self.check_counts()?;
+        self.check_bytes()?;
         let mut links = Vec::new();
         for direction in [Direction::Receive, Direction::Send] {
             let joints = self.joints(direction)?;
@@ -180,21 +184,9 @@ impl Pair<'_> {
         Ok(links)
     }
 
-    /// Both sides bind as many fields of each pattern that connects them.
-    fn check_counts(&self) -> Result<(), Error> {
+    /// Both sides see as many bytes between them.
+    fn check_bytes(&self) -> Result<(), Error> {
         let peer = self.peer;
-        for (at, (pattern, &ours)) in self.local.patterns.iter().zip(&self.local.counts).enumerate() {
-            let connects = pattern.plan().peers.iter().any(|p| p.rank == peer);
-            let theirs = self.theirs.patterns.iter().find(|(id, _)| *id == pattern.id());
-            let theirs = theirs.map_or(0, |(_, count)| *count);
-            if connects && theirs != ours {
-                return Err(Error::Bind(format!(
-                    "pattern {at} binds {ours} fields on rank {}, but {theirs} on rank {peer}; all ranks \
-                     must bind as many",
-                    self.comm.rank()
-                )));
-            }
-        }
         let (sends, receives) = (self.theirs.berth.sends, self.theirs.berth.receives);
         if (sends, receives) == (self.berth.receives, self.berth.sends) {
             return Ok(());

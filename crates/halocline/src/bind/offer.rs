@@ -30,8 +30,6 @@ pub(crate) struct Berth {
 
 /// One side's offer to the other.
 pub(crate) struct Offer {
-    /// The id of each pattern and how many fields its domains bind.
-    pub(crate) patterns: Vec<(u64, usize)>,
     pub(crate) berth: Berth,
     /// The sender's own segment, if the other side can reach it.
     pub(crate) own: Option<Arc<Segment>>,
@@ -68,11 +66,6 @@ pub(crate) fn send(
     w.u64(own.is_some().into());
     for number in [berth.send_counter, berth.receive_counter, berth.mailbox, berth.receives, berth.sends] {
         w.size(number);
-    }
-    w.size(local.patterns.len());
-    for (pattern, &count) in local.patterns.iter().zip(&local.counts) {
-        w.u64(pattern.id());
-        w.size(count);
     }
     w.size(local.fields.len());
     for field in &local.fields {
@@ -136,10 +129,6 @@ fn read(r: &mut Reader<'_>, segments: &[Arc<Segment>]) -> Result<Offer, WireErro
         receives: r.size()?,
         sends: r.size()?,
     };
-    let mut patterns = Vec::new();
-    for _ in 0..r.count(16)? {
-        patterns.push((r.u64()?, r.size()?));
-    }
     let mut fields = HashMap::new();
     for _ in 0..r.count(40)? {
         let place = Place { pattern: r.u64()?, number: r.size()?, domain: r.u64()? };
@@ -155,7 +144,7 @@ fn read(r: &mut Reader<'_>, segments: &[Arc<Segment>]) -> Result<Offer, WireErro
         };
         fields.insert(place, Offered { cells, memory });
     }
-    Ok(Offer { patterns, berth, own, fields })
+    Ok(Offer { berth, own, fields })
 }
 
 fn write_cells(w: &mut Writer, cells: &CellLayout) {

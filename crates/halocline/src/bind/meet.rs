@@ -1,0 +1,80 @@
+//! The first step between peers: both bind as many fields of each pattern that connects them. Each
+//! rank learns who counts on it, so that nobody waits for an offer that will never come.
+
+use super::local::Local;
+use crate::error::Error;
+use halocline_comm::Communicator;
+use halocline_plan::wire::{Reader, WireError, Writer};
+use std::collections::{BTreeMap, HashMap};
+
+/// How many fields of each pattern a rank binds, by the pattern's id.
+type Counts = HashMap<u64, usize>;
+
+/// Compares with all peers. Collective; the inner result is this rank's own.
+pub(super) fn meet(comm: &Communicator, local: &Local) -> Result<Result<(), Error>, Error> {
+    let mut peers: BTreeMap<usize, Counts> = BTreeMap::new();
+    for (pattern, &count) in local.patterns.iter().zip(&local.counts) {
+        for peer in &pattern.plan().peers {
+            peers.entry(peer.rank).or_default().insert(pattern.id(), count);
+        }
+    }
+    let sends = peers.iter().map(|(&peer, counts)| (peer, write(counts))).collect();
+    let received = comm.sparse_exchange(sends)?;
+    Ok(compare(comm.rank(), local, &mut peers, &received))
+}
+
+fn compare(
+    rank: usize,
+    local: &Local,
+    peers: &mut BTreeMap<usize, Counts>,
+    received: &[(usize, Vec<u8>)],
+) -> Result<(), Error> {
+    for (peer, message) in received {
+        let theirs = read(message)
+            .map_err(|error| Error::Bind(format!("rank {peer} sent malformed counts of fields: {error}")))?;
+        let ours = peers.remove(peer).unwrap_or_default();
+        for (id, ours) in &ours {
+            equal(local.index_of(*id), (rank, *ours), (*peer, theirs.get(id).copied().unwrap_or(0)))?;
+        }
+        if let Some((_, count)) = theirs.iter().find(|(id, _)| !ours.contains_key(id)) {
+            return Err(Error::Bind(format!(
+                "rank {peer} binds {count} fields of a pattern that connects it with rank {rank}, which binds \
+                 0 fields of it; all ranks must bind as many"
+            )));
+        }
+    }
+    match peers.iter().find_map(|(peer, counts)| Some((peer, counts.iter().next()?))) {
+        None => Ok(()),
+        Some((&peer, (&id, &ours))) => equal(local.index_of(id), (rank, ours), (peer, 0)),
+    }
+}
+
+fn equal(pattern: usize, (rank, ours): (usize, usize), (peer, theirs): (usize, usize)) -> Result<(), Error> {
+    match ours == theirs {
+        true => Ok(()),
+        false => Err(Error::Bind(format!(
+            "pattern {pattern} binds {ours} fields on rank {rank}, but {theirs} on rank {peer}; all ranks must \
+             bind as many"
+        ))),
+    }
+}
+
+fn write(counts: &Counts) -> Vec<u8> {
+    let mut w = Writer::new();
+    w.size(counts.len());
+    for (&id, &count) in counts {
+        w.u64(id);
+        w.size(count);
+    }
+    w.finish()
+}
+
+fn read(message: &[u8]) -> Result<Counts, WireError> {
+    let mut reader = Reader::new(message);
+    let mut counts = Counts::new();
+    for _ in 0..reader.count(16)? {
+        counts.insert(reader.u64()?, reader.size()?);
+    }
+    reader.finish()?;
+    Ok(counts)
+}
