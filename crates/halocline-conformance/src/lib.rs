@@ -1,1 +1,42 @@
-//! Conformance.
+//! One suite of behaviours that ranks must show whatever their transport is: [`cases`], run by
+//! [`run_all`] over threads (`tests/thread.rs`) and over processes (`tests/shm.rs`, which starts this
+//! crate's binary). A new transport runs the same cases.
+//!
+//! Data are compared with a plain global oracle: what a cell holds follows from its global number, the
+//! field and the step alone ([`subject`]), and every byte of an array is compared, also those that an
+//! exchange must leave alone.
+
+mod cases;
+pub mod form;
+pub mod numbers;
+mod run;
+pub mod scene;
+pub mod steady;
+pub mod subject;
+pub mod trouble;
+pub mod victim;
+pub mod watchdog;
+
+pub use run::run_all;
+pub use trouble::Trouble;
+
+use halocline::Communicator;
+use std::sync::OnceLock;
+
+/// What a case ends with on one rank.
+pub type Outcome = Result<(), Trouble>;
+
+/// One behaviour, to be shown by all ranks of a communicator together.
+#[derive(Debug, Clone, Copy)]
+pub struct Case {
+    /// What is shown, as `topic::behaviour`.
+    pub name: &'static str,
+    /// Shows it. Collective: all ranks call it in the same order. Leaves the communicator usable.
+    pub run: fn(&Communicator) -> Outcome,
+}
+
+/// All cases, in the order in which they are run.
+pub fn cases() -> &'static [Case] {
+    static ALL: OnceLock<Vec<Case>> = OnceLock::new();
+    ALL.get_or_init(|| cases::BY_TOPIC.concat())
+}

@@ -1,0 +1,184 @@
+//! Barrier, broadcast, all-gather, all-reduce, sparse exchange, duplicates.
+
+use crate::numbers::{Numbers, mix};
+use crate::{Case, Outcome, ensure, fail};
+use halocline::comm::Tag;
+use halocline::{CommError, Communicator, Reduce};
+
+pub(crate) const CASES: &[Case] = &[
+    Case { name: "collectives::a_barrier_holds_until_the_last_rank_comes", run: barrier_holds },
+    Case { name: "collectives::many_barriers_in_a_row", run: many_barriers },
+    Case { name: "collectives::broadcast_from_each_root", run: broadcast },
+    Case { name: "collectives::broadcast_from_a_root_that_does_not_exist", run: broadcast_from_nowhere },
+    Case { name: "collectives::all_gather_of_various_sizes", run: all_gather },
+    Case { name: "collectives::all_reduce", run: all_reduce },
+    Case { name: "collectives::sparse_exchange_of_random_messages", run: sparse_exchange },
+    Case { name: "collectives::duplicates_do_not_meet", run: duplicates },
+    Case { name: "collectives::duplicates_interleaved_by_two_threads", run: two_threads },
+];
+
+fn barrier_holds(comm: &Communicator) -> Outcome {
+    let seen = Tag { operation: comm.begin(), round: 0 };
+    let mut barrier = comm.start_barrier();
+    if comm.rank() != 0 {
+        for _ in 0..100 {
+            ensure!(!barrier.is_over(comm)?, "the barrier is over although rank 0 has not come");
+        }
+        comm.send(0, seen, Vec::new())?;
+    } else {
+        for from in 1..comm.size() {
+            comm.receive(Some(from), seen, "word from the others")?;
+        }
+    }
+    comm.wait_for(None, "a barrier", || Ok(barrier.is_over(comm)?.then_some(())))?;
+    Ok(())
+}
+
+fn many_barriers(comm: &Communicator) -> Outcome {
+    for _ in 0..100 {
+        comm.barrier()?;
+    }
+    Ok(())
+}
+
+fn broadcast(comm: &Communicator) -> Outcome {
+    for root in 0..comm.size() {
+        for len in [0, 1, 777, 100_000] {
+            let sent = Numbers::new((root * 1_000_000 + len) as u64).bytes(len);
+            let mine = if comm.rank() == root { sent.clone() } else { vec![1, 2, 3] };
+            let came = comm.broadcast(root, mine)?;
+            ensure!(came == sent, "{} bytes of rank {root} came as {} bytes", len, came.len());
+        }
+    }
+    Ok(())
+}
+
+fn broadcast_from_nowhere(comm: &Communicator) -> Outcome {
+    match comm.broadcast(comm.size(), Vec::new()) {
+        Err(CommError::NoSuchRank { rank, size }) if rank == comm.size() && size == comm.size() => {}
+        other => fail!("a broadcast from rank {} gives {other:?}", comm.size()),
+    }
+    // All ranks refused alike: what follows still matches.
+    ensure!(comm.broadcast(0, vec![comm.rank() as u8])? == [0], "the next broadcast is confused");
+    Ok(())
+}
+
+fn all_gather(comm: &Communicator) -> Outcome {
+    let lengths: [fn(usize) -> usize; 5] = [
+        |_| 0,
+        |_| 8,
+        |rank| rank,
+        |rank| if rank % 2 == 0 { 0 } else { 1000 * rank },
+        |rank| 70_000 / (rank + 1),
+    ];
+    for (round, len) in lengths.into_iter().enumerate() {
+        let of = |rank: usize| Numbers::new((round * 100 + rank) as u64).bytes(len(rank));
+        let all = comm.all_gather(&of(comm.rank()))?;
+        let expected: Vec<Vec<u8>> = (0..comm.size()).map(of).collect();
+        ensure!(all == expected, "round {round}: what came is not what was given");
+    }
+    Ok(())
+}
+
+fn all_reduce(comm: &Communicator) -> Outcome {
+    let value = |rank: usize, at: u64| mix(rank as u64 ^ at << 32);
+    for op in [Reduce::Min, Reduce::Max, Reduce::Sum] {
+        for count in [0, 1, 5, 300] {
+            let mine: Vec<u64> = (0..count).map(|at| value(comm.rank(), at)).collect();
+            let expected: Vec<u64> = (0..count)
+                .map(|at| {
+                    let all = (0..comm.size()).map(|rank| value(rank, at));
+                    match op {
+                        Reduce::Min => all.min(),
+                        Reduce::Max => all.max(),
+                        Reduce::Sum => all.reduce(u64::wrapping_add),
+                    }
+                })
+                .map(|value| value.unwrap_or(0))
+                .collect();
+            ensure!(comm.all_reduce(&mine, op)? == expected, "{op:?} of {count} values is wrong");
+        }
+    }
+    Ok(())
+}
+
+/// What rank `from` sends in a round: to random ranks, some of them several times, itself too.
+fn sends(round: u64, from: usize, size: usize) -> Vec<(usize, Vec<u8>)> {
+    let mut numbers = Numbers::new(mix(round) ^ from as u64);
+    let count = if numbers.one_in(4) { 0 } else { numbers.below(2 * size + 1) };
+    (0..count)
+        .map(|_| {
+            let (to, len) = (numbers.below(size), numbers.below(4) * numbers.below(300));
+            (to, numbers.bytes(len))
+        })
+        .collect()
+}
+
+fn sparse_exchange(comm: &Communicator) -> Outcome {
+    for round in 0..30 {
+        let mut came = comm.sparse_exchange(sends(round, comm.rank(), comm.size()))?;
+        ensure!(came.is_sorted_by_key(|(from, _)| *from), "round {round}: not in the order of senders");
+        let mut expected: Vec<(usize, Vec<u8>)> = (0..comm.size())
+            .flat_map(|from| sends(round, from, comm.size()).into_iter().map(move |sent| (from, sent)))
+            .filter(|(_, (to, _))| *to == comm.rank())
+            .map(|(from, (_, bytes))| (from, bytes))
+            .collect();
+        came.sort();
+        expected.sort();
+        ensure!(
+            came == expected,
+            "round {round}: {} messages came, {} were sent",
+            came.len(),
+            expected.len()
+        );
+    }
+    Ok(())
+}
+
+fn duplicates(comm: &Communicator) -> Outcome {
+    let first = comm.duplicate()?;
+    let second = comm.duplicate()?;
+    let nested = first.duplicate()?;
+    let all = [comm, &first, &second, &nested];
+    // Data sent on each, taken in the opposite order.
+    let tags: Vec<Tag> = all.iter().map(|comm| Tag { operation: comm.begin(), round: 0 }).collect();
+    let next = (comm.rank() + 1) % comm.size();
+    for (at, (comm, tag)) in all.iter().zip(&tags).enumerate() {
+        comm.send(next, *tag, vec![at as u8])?;
+    }
+    for (at, (comm, tag)) in all.iter().zip(&tags).enumerate().rev() {
+        let came = comm.receive(None, *tag, "a message on a duplicate")?.payload;
+        ensure!(came == [at as u8], "communicator {at} got {came:?}");
+    }
+    drop(first);
+    nested.barrier()?;
+    second.barrier()?;
+    Ok(())
+}
+
+fn two_threads(comm: &Communicator) -> Outcome {
+    let talk = |comm: &Communicator, thread: u64| -> Outcome {
+        for round in 0..40 {
+            let mine = mix(thread << 40 | round << 20 | comm.rank() as u64);
+            let sum = (0..comm.size() as u64).map(|rank| mix(thread << 40 | round << 20 | rank));
+            let sum = sum.fold(0, u64::wrapping_add);
+            ensure!(
+                comm.all_reduce(&[mine], Reduce::Sum)? == [sum],
+                "thread {thread}, round {round}: the sum"
+            );
+            let root = (round as usize + thread as usize) % comm.size();
+            let came = comm.broadcast(root, mine.to_le_bytes().to_vec())?;
+            let sent = mix(thread << 40 | round << 20 | root as u64).to_le_bytes();
+            ensure!(came == sent, "thread {thread}, round {round}: the broadcast");
+            comm.barrier()?;
+        }
+        Ok(())
+    };
+    let (first, second) = (comm.duplicate()?, comm.duplicate()?);
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| talk(&second, 1));
+        let here = talk(&first, 0);
+        let Ok(there) = other.join() else { fail!("the other thread has panicked") };
+        here.and(there)
+    })
+}

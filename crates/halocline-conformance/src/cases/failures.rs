@@ -1,0 +1,170 @@
+//! Exchanges that never complete: deadlines, peers that drop their object, and how all ranks learn.
+
+use super::fixture::{Line, Words, failure, is_deadline, is_sticky, reclaimed, still_works, until_failure};
+use crate::scene::{CHOICES, Grid, ring_neighbours};
+use crate::{Case, Outcome, ensure, fail};
+use halocline::{Array, BindOptions, Cause, Communicator, Error, HaloExchange, LinkChoice, RegularGrid};
+use std::time::Duration;
+
+pub(crate) const CASES: &[Case] = &[
+    Case { name: "failures::a_deadline_names_the_rank_that_does_not_come", run: deadline },
+    Case { name: "failures::a_deadline_that_is_met_changes_nothing", run: met },
+    Case { name: "failures::a_peer_that_drops_its_object", run: dropped },
+    Case { name: "failures::of_one_link_reach_all_ranks_of_a_chain", run: chain },
+    Case { name: "failures::a_failed_object_is_dropped_in_flight", run: dropped_after_failure },
+    Case { name: "failures::race_with_the_next_exchange", run: race },
+];
+
+const DEADLINE: Duration = Duration::from_millis(30);
+
+fn within(link: LinkChoice, deadline: Duration) -> BindOptions {
+    BindOptions { link, deadline: Some(deadline) }
+}
+
+fn deadline(comm: &Communicator) -> Outcome {
+    for link in CHOICES {
+        let line = Line::new(comm)?;
+        let words = Words::new(comm);
+        let waits_for_0 = ring_neighbours(0, comm.size()).contains(&comm.rank());
+        // Only those beside rank 0 have a deadline: who else is late because of them is not to blame.
+        let deadline = waits_for_0.then_some(DEADLINE);
+        let halo = line.bind_with(comm, &BindOptions { link, deadline })?;
+        line.step(&halo, 1)?;
+        comm.barrier()?;
+        if comm.rank() == 0 {
+            words.all_tell(0, 0)?;
+            if comm.size() > 1 {
+                let failed = until_failure(&halo)?;
+                ensure!(is_deadline(failed.cause, DEADLINE) && failed.culprit == 0, "rank 0: {failed}");
+                is_sticky(&halo, &failed)?;
+                reclaimed(&halo, &line.array)?;
+            }
+            continue;
+        }
+        let failed = if waits_for_0 {
+            let pending = halo.exchange()?;
+            let failed = failure(pending.wait())?;
+            ensure!(failed.epoch == 2, "{failed}");
+            ensure!(*failure(pending.wait())? == *failed, "a second wait says something else");
+            ensure!(*failure(pending.is_ready())? == *failed, "is_ready says something else");
+            ensure!(*failure(halo.wait())? == *failed, "the object says something else");
+            failed
+        } else {
+            until_failure(&halo)?
+        };
+        ensure!(is_deadline(failed.cause, DEADLINE), "another cause: {failed}");
+        ensure!((failed.rank, failed.culprit) == (comm.rank(), 0), "another rank: {failed}");
+        ensure!(failed.to_string().contains("rank 0 did not come within"), "it does not say so: {failed}");
+        is_sticky(&halo, &failed)?;
+        // Rank 0 is away, but its progress acknowledges: the memory comes back without it.
+        reclaimed(&halo, &line.array)?;
+        words.all_tell(0, 0)?;
+    }
+    still_works(comm)
+}
+
+fn met(comm: &Communicator) -> Outcome {
+    for link in CHOICES {
+        let line = Line::new(comm)?;
+        let halo = line.bind_with(comm, &within(link, Duration::from_secs(50)))?;
+        (1..20).try_for_each(|step| line.step(&halo, step))?;
+    }
+    Ok(())
+}
+
+fn dropped(comm: &Communicator) -> Outcome {
+    for link in CHOICES {
+        for before in [0, 1, 4] {
+            let line = Line::new(comm)?;
+            let halo = line.bind(comm, link)?;
+            (1..=before).try_for_each(|step| line.step(&halo, step))?;
+            // A failure may take down what a slow rank has still in flight.
+            comm.barrier()?;
+            if comm.rank() == 0 {
+                drop(halo);
+            } else {
+                let failed = until_failure(&halo)?;
+                ensure!((failed.cause, failed.culprit) == (Cause::Dropped, 0), "{link:?}: {failed}");
+                ensure!(
+                    failed.to_string().contains("rank 0 dropped its end"),
+                    "it does not say so: {failed}"
+                );
+                is_sticky(&halo, &failed)?;
+                reclaimed(&halo, &line.array)?;
+            }
+            // The arrays of a failed object can be bound anew.
+            let again = line.bind(comm, link)?;
+            line.step(&again, 9)?;
+        }
+    }
+    still_works(comm)
+}
+
+/// Ranks in a chain, far from each other: what ends the first link ends the last.
+fn chain(comm: &Communicator) -> Outcome {
+    let decomposition = RegularGrid::new([3 * comm.size()]).decompose(comm.size())?;
+    let pattern = Grid::cut(decomposition, &[false], &[(1, 1)]).pattern(comm)?;
+    for link in CHOICES {
+        let array = Array::<u64>::zeros(comm, &[5])?;
+        let deadline = (comm.rank() == 1).then_some(DEADLINE);
+        let halo = HaloExchange::bind_with(comm, &[(&pattern, &array)], &BindOptions { link, deadline })?;
+        if comm.rank() > 0 {
+            let failed = until_failure(&halo)?;
+            ensure!(is_deadline(failed.cause, DEADLINE) && failed.culprit == 0, "{link:?}: {failed}");
+            reclaimed(&halo, &array)?;
+        }
+        comm.barrier()?;
+    }
+    still_works(comm)
+}
+
+fn dropped_after_failure(comm: &Communicator) -> Outcome {
+    for link in CHOICES {
+        let line = Line::new(comm)?;
+        let halo = line.bind_with(comm, &within(link, Duration::from_millis(1)))?;
+        // Some ranks come in time, some do not, some do not come at all.
+        match comm.rank() % 3 {
+            0 => drop(halo),
+            1 => {
+                if let Ok(pending) = halo.exchange() {
+                    // It fails or is met.
+                    let _ = pending.wait();
+                }
+                drop(line);
+            }
+            _ => drop(halo.exchange()),
+        }
+    }
+    still_works(comm)
+}
+
+/// A failure elsewhere comes at the very moment when an exchange is begun: nobody may be left waiting.
+fn race(comm: &Communicator) -> Outcome {
+    let decomposition = RegularGrid::new([3 * comm.size()]).decompose(comm.size())?;
+    let pattern = Grid::cut(decomposition, &[false], &[(1, 1)]).pattern(comm)?;
+    for turn in 0..30 {
+        let array = Array::<u64>::zeros(comm, &[5])?;
+        let link = CHOICES[1 + turn % 4];
+        let deadline = (comm.rank() == 0).then_some(Duration::from_micros(300));
+        let halo = HaloExchange::bind_with(comm, &[(&pattern, &array)], &BindOptions { link, deadline })?;
+        // Rank 0 gives up at some moment, or drops its object after a while; the others go on until
+        // they are told.
+        let most = if comm.rank() == 0 || comm.size() == 1 { turn } else { usize::MAX };
+        let mut ended = Ok(());
+        for _ in 0..most {
+            ended = halo.exchange().and_then(|pending| pending.wait());
+            if ended.is_err() {
+                break;
+            }
+        }
+        match ended {
+            Err(Error::Failed(failed)) => {
+                let known = is_deadline(failed.cause, Duration::ZERO) || failed.cause == Cause::Dropped;
+                ensure!(known, "{link:?}: {failed}");
+            }
+            Ok(()) if comm.rank() == 0 || comm.size() == 1 => {}
+            other => fail!("{link:?}: {other:?}"),
+        }
+    }
+    still_works(comm)
+}

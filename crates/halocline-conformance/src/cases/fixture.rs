@@ -1,0 +1,185 @@
+//! What several topics use: a typed ring of cells, words between ranks, and proof that a communicator
+//! still works.
+
+use crate::numbers::mix;
+use crate::scene::{Grid, by};
+use crate::{Outcome, Trouble, ensure, fail};
+use halocline::comm::Tag;
+use halocline::{
+    Array, BindOptions, Cause, Communicator, Error, Failure, HaloExchange, LinkChoice, Pattern, Reduce,
+};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Owned cells of each rank of a [`Line`].
+const OWNED: usize = 3;
+
+/// A periodic line of cells over all ranks, one halo cell at each side, in a typed array.
+pub(super) struct Line {
+    pub pattern: Pattern,
+    pub array: Array<u64>,
+    rank: usize,
+    ranks: usize,
+}
+
+impl Line {
+    pub fn new(comm: &Communicator) -> Result<Self, Trouble> {
+        let pattern = Grid::new(comm.size(), &[OWNED * comm.size()], &[true], 1)?.pattern(comm)?;
+        let array = Array::zeros(comm, &[OWNED + 2])?;
+        Ok(Self { pattern, array, rank: comm.rank(), ranks: comm.size() })
+    }
+
+    pub fn bind(&self, comm: &Communicator, link: LinkChoice) -> Result<HaloExchange, Error> {
+        self.bind_with(comm, &by(link))
+    }
+
+    pub fn bind_with(&self, comm: &Communicator, options: &BindOptions) -> Result<HaloExchange, Error> {
+        HaloExchange::bind_with(comm, &[(&self.pattern, &self.array)], options)
+    }
+
+    /// Writes the owned cells for a step, and nonsense into the halo.
+    pub fn fill(&self, step: u64) -> Outcome {
+        let mut cells = self.array.write()?;
+        cells.fill(u64::MAX);
+        (0..OWNED).for_each(|at| cells[at + 1] = value(self.rank * OWNED + at, step));
+        Ok(())
+    }
+
+    /// Compares the halo with what its owners wrote.
+    pub fn check(&self, step: u64) -> Outcome {
+        let (cells, total) = (self.array.read()?, OWNED * self.ranks);
+        let first = self.rank * OWNED;
+        let expected = [value((first + total - 1) % total, step), value((first + OWNED) % total, step)];
+        let found = [cells[0], cells[OWNED + 1]];
+        ensure!(found == expected, "step {step}: the halo is {found:x?} instead of {expected:x?}");
+        Ok(())
+    }
+
+    /// Fills, exchanges, compares.
+    pub fn step(&self, halo: &HaloExchange, step: u64) -> Outcome {
+        self.fill(step)?;
+        halo.exchange()?.wait()?;
+        self.check(step)
+    }
+}
+
+fn value(cell: usize, step: u64) -> u64 {
+    mix(cell as u64 ^ mix(step))
+}
+
+/// Words from rank to rank: how a case makes one rank do something after another one.
+pub(super) struct Words<'a> {
+    comm: &'a Communicator,
+    operation: u64,
+}
+
+impl<'a> Words<'a> {
+    /// Collective.
+    pub fn new(comm: &'a Communicator) -> Self {
+        Self { comm, operation: comm.begin() }
+    }
+
+    pub fn say(&self, to: usize, round: u64) -> Outcome {
+        Ok(self.comm.send(to, Tag { operation: self.operation, round }, Vec::new())?)
+    }
+
+    pub fn hear(&self, from: usize, round: u64) -> Outcome {
+        let tag = Tag { operation: self.operation, round };
+        self.comm.receive(Some(from), tag, "a word of the suite")?;
+        Ok(())
+    }
+
+    /// Rank `from` says it to all others, who wait for it.
+    pub fn tell_all(&self, from: usize, round: u64) -> Outcome {
+        let others = (0..self.comm.size()).filter(|&rank| rank != from);
+        match self.comm.rank() == from {
+            true => others.into_iter().try_for_each(|rank| self.say(rank, round)),
+            false => self.hear(from, round),
+        }
+    }
+
+    /// All others say it to rank `to`, which waits for them.
+    pub fn all_tell(&self, to: usize, round: u64) -> Outcome {
+        let mut others = (0..self.comm.size()).filter(|&rank| rank != to);
+        match self.comm.rank() == to {
+            true => others.try_for_each(|rank| self.hear(rank, round)),
+            false => self.say(to, round),
+        }
+    }
+}
+
+/// A communicator on which something was refused or has failed still does everything.
+pub(super) fn still_works(comm: &Communicator) -> Outcome {
+    comm.barrier()?;
+    let sum = comm.all_reduce(&[comm.rank() as u64], Reduce::Sum)?;
+    let expected = (0..comm.size() as u64).sum::<u64>();
+    ensure!(sum == [expected], "a sum after a refusal is {sum:?} instead of {expected}");
+    let line = Line::new(comm)?;
+    let halo = line.bind(comm, LinkChoice::Auto)?;
+    line.step(&halo, 1)
+}
+
+/// The failure that a call must have ended with.
+#[track_caller]
+pub(super) fn failure<T>(result: Result<T, Error>) -> Result<Arc<Failure>, Trouble> {
+    match result {
+        Err(Error::Failed(failure)) => Ok(failure),
+        Err(other) => Err(Trouble::new(format!("another error than a failure: {other}"))),
+        Ok(_) => Err(Trouble::new("no failure although the exchange cannot complete")),
+    }
+}
+
+/// Exchanges until the object fails, as it must.
+pub(super) fn until_failure(halo: &HaloExchange) -> Result<Arc<Failure>, Trouble> {
+    loop {
+        match halo.exchange().and_then(|pending| pending.wait()) {
+            Ok(()) => {}
+            failed => return failure(failed),
+        }
+    }
+}
+
+/// Waits until the memory of a failed object is the user's again, and checks that it is.
+pub(super) fn reclaimed(halo: &HaloExchange, array: &Array<u64>) -> Outcome {
+    while !halo.reclaim() {
+        std::thread::yield_now();
+    }
+    array.write()?.fill(7);
+    ensure!(array.read()?.iter().all(|&cell| cell == 7), "reclaimed memory does not keep what is written");
+    ensure!(halo.reclaim(), "what was reclaimed once is not any more");
+    Ok(())
+}
+
+/// The failed object stays failed, whatever is asked of it.
+pub(super) fn is_sticky(halo: &HaloExchange, first: &Failure) -> Outcome {
+    for again in [failure(halo.exchange())?, failure(halo.exchange())?] {
+        ensure!(*again == *first, "first {first}, then {again}");
+    }
+    Ok(())
+}
+
+/// Whether a failure is a deadline.
+pub(super) fn is_deadline(cause: Cause, at_least: Duration) -> bool {
+    match cause {
+        Cause::Deadline(Some(after)) => after >= at_least,
+        Cause::Deadline(None) => true,
+        _ => false,
+    }
+}
+
+/// Asks until the answer is yes.
+pub(super) fn poll(mut ready: impl FnMut() -> Result<bool, Error>) -> Outcome {
+    while !ready()? {
+        std::thread::yield_now();
+    }
+    Ok(())
+}
+
+/// The error of a call that must be refused with [`Error::InFlight`] for `epoch`.
+pub(super) fn in_flight<T>(result: Result<T, Error>, epoch: u64) -> Outcome {
+    match result {
+        Err(Error::InFlight { epoch: found }) if found == epoch => Ok(()),
+        Err(other) => fail!("instead of exchange {epoch} in flight: {other}"),
+        Ok(_) => fail!("an exchange was begun while exchange {epoch} is in flight"),
+    }
+}

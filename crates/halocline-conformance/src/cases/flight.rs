@@ -1,0 +1,318 @@
+//! Exchanges in flight: begun, watched, waited for in every order.
+
+use super::fixture::{Line, Words, in_flight, poll};
+use crate::form::{Form, Kind};
+use crate::scene::{CHOICES, Grid, Scene, by, ring, ring_neighbours};
+use crate::subject::{Home, Subject};
+use crate::{Case, Outcome, ensure, fail};
+use halocline::{Communicator, ElementType, Error, HaloExchange, LinkChoice, Pending, RegularGrid};
+
+pub(crate) const CASES: &[Case] = &[
+    Case { name: "flight::many_objects_at_once", run: many_objects },
+    Case { name: "flight::begun_in_another_order_on_each_rank", run: other_orders },
+    Case { name: "flight::is_ready_carries_on", run: is_ready },
+    Case { name: "flight::a_wait_may_come_twice_or_late", run: wait_again },
+    Case { name: "flight::a_pending_dropped_or_forgotten", run: forgotten },
+    Case { name: "flight::a_second_exchange_and_guards_are_refused", run: second_refused },
+    Case { name: "flight::an_exchange_of_a_borrowed_array_is_refused", run: borrowed },
+    Case { name: "flight::collectives_meanwhile", run: collectives_meanwhile },
+    Case { name: "flight::a_rank_that_computes_is_served", run: served_while_away },
+    Case { name: "flight::a_sender_ahead_of_its_receiver_goes_away", run: sender_ahead },
+    Case { name: "flight::owned_cells_stay_as_they_are", run: owned_cells },
+    Case { name: "flight::the_same_fields_bound_twice", run: bound_twice },
+    Case { name: "flight::nothing_bound", run: nothing_bound },
+];
+
+fn many_objects(comm: &Communicator) -> Outcome {
+    let grid = Grid::new(comm.size(), &[2 * comm.size(), 5], &[true, true], 1)?;
+    let mut scenes = Vec::new();
+    for link in CHOICES.into_iter().chain(CHOICES) {
+        let scene = Scene::simple(comm, &grid)?;
+        let halo = scene.bind(comm, &by(link))?;
+        scenes.push((scene, halo));
+    }
+    for turn in 0..6 {
+        let mut flying: Vec<Pending> = Vec::new();
+        for (scene, halo) in &mut scenes {
+            scene.next();
+            flying.push(halo.exchange()?);
+        }
+        if turn % 2 == 0 {
+            flying.reverse();
+        }
+        flying.iter().try_for_each(Pending::wait)?;
+        scenes.iter().try_for_each(|(scene, _)| scene.check())?;
+    }
+    Ok(())
+}
+
+fn other_orders(comm: &Communicator) -> Outcome {
+    for link in CHOICES {
+        let lines = [Line::new(comm)?, Line::new(comm)?, Line::new(comm)?];
+        let mut objects = Vec::new();
+        for line in &lines {
+            objects.push(line.bind(comm, link)?);
+        }
+        for step in 1..10 {
+            lines.iter().try_for_each(|line| line.fill(step))?;
+            let order = |at: usize| (at * (1 + comm.rank() % 2) + comm.rank()) % 3;
+            let begun: Result<Vec<Pending>, Error> = (0..3).map(|at| objects[order(at)].exchange()).collect();
+            begun?.iter().try_for_each(Pending::wait)?;
+            lines.iter().try_for_each(|line| line.check(step))?;
+        }
+    }
+    Ok(())
+}
+
+fn is_ready(comm: &Communicator) -> Outcome {
+    for link in CHOICES {
+        let line = Line::new(comm)?;
+        let halo = line.bind(comm, link)?;
+        for step in 1..10 {
+            line.fill(step)?;
+            let pending = halo.exchange()?;
+            poll(|| pending.is_ready())?;
+            line.check(step)?;
+            ensure!(pending.is_ready()?, "what was ready is not any more");
+            pending.wait()?;
+        }
+    }
+    Ok(())
+}
+
+fn wait_again(comm: &Communicator) -> Outcome {
+    for link in CHOICES {
+        let line = Line::new(comm)?;
+        let halo = line.bind(comm, link)?;
+        halo.wait()?;
+        line.fill(1)?;
+        let first = halo.exchange()?;
+        first.wait()?;
+        first.wait()?;
+        line.fill(2)?;
+        let second = halo.exchange()?;
+        ensure!((first.epoch(), second.epoch()) == (1, 2), "epochs {} and {}", first.epoch(), second.epoch());
+        // The first is over; waiting for it says nothing of the second.
+        first.wait()?;
+        halo.wait()?;
+        line.check(2)?;
+        second.wait()?;
+        line.check(2)?;
+    }
+    Ok(())
+}
+
+fn forgotten(comm: &Communicator) -> Outcome {
+    for link in CHOICES {
+        let line = Line::new(comm)?;
+        let halo = line.bind(comm, link)?;
+        for step in 1..8 {
+            line.fill(step)?;
+            let pending = halo.exchange()?;
+            match step % 2 {
+                0 => drop(pending),
+                _ => std::mem::forget(pending),
+            }
+            halo.wait()?;
+            line.check(step)?;
+        }
+    }
+    Ok(())
+}
+
+fn second_refused(comm: &Communicator) -> Outcome {
+    for (round, link) in (0..).zip(CHOICES) {
+        let line = Line::new(comm)?;
+        let halo = line.bind(comm, link)?;
+        let words = Words::new(comm);
+        line.fill(round)?;
+        let lacks_rank_0 = ring_neighbours(0, comm.size()).contains(&comm.rank());
+        if comm.rank() == 0 {
+            for rank in ring_neighbours(0, comm.size()) {
+                words.hear(rank, round)?;
+            }
+        }
+        let pending = halo.exchange()?;
+        if lacks_rank_0 {
+            in_flight(halo.exchange(), 1)?;
+            ensure!(!pending.is_ready()?, "ready although rank 0 has not come");
+            match (line.array.read().map(drop), line.array.write().map(drop)) {
+                (Err(Error::ArrayInFlight), Err(Error::ArrayInFlight)) => {}
+                other => fail!("guards of an array in flight: {other:?}"),
+            }
+            words.say(0, round)?;
+        }
+        pending.wait()?;
+        line.check(round)?;
+        // What was refused took no epoch.
+        line.step(&halo, round + 100)?;
+        ensure!(halo.exchange()?.epoch() == 3, "a refused exchange has taken an epoch");
+        halo.wait()?;
+    }
+    Ok(())
+}
+
+fn borrowed(comm: &Communicator) -> Outcome {
+    let (first, second) = (Line::new(comm)?, Line::new(comm)?);
+    let halo = HaloExchange::bind(comm, &[(&first.pattern, &first.array), (&second.pattern, &second.array)])?;
+    for step in 1..4 {
+        first.fill(step)?;
+        second.fill(step)?;
+        if comm.rank() % 2 == 0 {
+            for writing in [false, true] {
+                let guards = (
+                    (!writing).then(|| second.array.read()).transpose()?,
+                    writing.then(|| second.array.write()).transpose()?,
+                );
+                match halo.exchange() {
+                    Err(Error::Borrowed { field: 1 }) => {}
+                    other => fail!("an exchange of a borrowed array: {other:?}"),
+                }
+                drop(guards);
+            }
+            let (_one, _two) = (first.array.read()?, first.array.read()?);
+            match first.array.write().map(drop) {
+                Err(Error::ArrayBorrowed) => {}
+                other => fail!("a writing guard beside reading ones: {other:?}"),
+            }
+        }
+        let pending = halo.exchange()?;
+        ensure!(pending.epoch() == step, "refused exchanges have taken epochs: {}", pending.epoch());
+        pending.wait()?;
+        first.check(step)?;
+        second.check(step)?;
+    }
+    Ok(())
+}
+
+fn collectives_meanwhile(comm: &Communicator) -> Outcome {
+    for link in CHOICES {
+        let line = Line::new(comm)?;
+        let halo = line.bind(comm, link)?;
+        for step in 1..20 {
+            line.fill(step)?;
+            let pending = halo.exchange()?;
+            comm.barrier()?;
+            let all = comm.all_gather(&step.to_le_bytes())?;
+            ensure!(all.iter().all(|theirs| *theirs == step.to_le_bytes()), "an all-gather in flight");
+            pending.wait()?;
+            line.check(step)?;
+        }
+    }
+    Ok(())
+}
+
+/// Rank 0 begins before the others, so that nothing can be done at once, and then calls the object no
+/// more until the others are through.
+fn served_while_away(comm: &Communicator) -> Outcome {
+    for link in CHOICES {
+        let line = Line::new(comm)?;
+        let halo = line.bind(comm, link)?;
+        let words = Words::new(comm);
+        for step in 1..10 {
+            line.fill(step)?;
+            if comm.rank() != 0 {
+                words.hear(0, 2 * step)?;
+            }
+            let pending = halo.exchange()?;
+            if comm.rank() == 0 {
+                (1..comm.size()).try_for_each(|rank| words.say(rank, 2 * step))?;
+            } else {
+                pending.wait()?;
+            }
+            words.all_tell(0, 2 * step + 1)?;
+            pending.wait()?;
+            line.check(step)?;
+        }
+    }
+    Ok(())
+}
+
+/// Data go upwards only. A sender gets ahead until it must wait for its receiver, then drops its handle
+/// and sits in a barrier; the receiver, which comes late, must still get everything.
+fn sender_ahead(comm: &Communicator) -> Outcome {
+    const STEPS: u64 = 6;
+    let decomposition = RegularGrid::new([3 * comm.size()]).decompose(comm.size())?;
+    let grid = Grid::cut(decomposition, &[false], &[(1, 0)]);
+    for link in CHOICES {
+        let mut scene = Scene::simple(comm, &grid)?;
+        let halo = scene.bind(comm, &by(link))?;
+        let words = Words::new(comm);
+        let mut begun = 0;
+        if comm.rank() == 0 {
+            // As far as it goes without the receiver.
+            while begun < STEPS {
+                begun += 1;
+                scene.next();
+                let pending = halo.exchange()?;
+                if !pending.is_ready()? {
+                    break;
+                }
+            }
+        }
+        words.tell_all(0, 0)?;
+        if comm.rank() == 0 {
+            if comm.size() > 1 {
+                words.hear(1, begun)?;
+            }
+            halo.wait()?;
+            scene.steps(&halo, (STEPS - begun) as usize)?;
+        } else {
+            for step in 1..=STEPS {
+                scene.steps(&halo, 1)?;
+                if comm.rank() == 1 {
+                    words.say(0, step)?;
+                }
+            }
+        }
+        comm.barrier()?;
+    }
+    Ok(())
+}
+
+fn owned_cells(comm: &Communicator) -> Outcome {
+    let grid = Grid::new(comm.size(), &[2 * comm.size(), 6], &[true, true], 1)?;
+    for link in CHOICES {
+        let mut scene = Scene::simple(comm, &grid)?;
+        let halo = scene.bind(comm, &by(link))?;
+        for _ in 0..5 {
+            scene.next();
+            let pending = halo.exchange()?;
+            scene.subjects().try_for_each(Subject::check_owned)?;
+            pending.wait()?;
+            scene.check()?;
+        }
+    }
+    Ok(())
+}
+
+fn bound_twice(comm: &Communicator) -> Outcome {
+    let grid = ring(comm)?;
+    let pattern = grid.pattern(comm)?;
+    let kind = Kind::plain(ElementType::F64);
+    let subjects = grid.subjects(comm, &pattern, 0, (&kind, Home::Own), |_| Form::default())?;
+    let mut scene = Scene::of(pattern, subjects);
+    let mut objects = Vec::new();
+    for link in CHOICES {
+        objects.push(scene.bind(comm, &by(link))?);
+    }
+    for turn in 0..10 {
+        scene.steps(&objects[turn * 3 % 5], 1)?;
+    }
+    Ok(())
+}
+
+fn nothing_bound(comm: &Communicator) -> Outcome {
+    for link in CHOICES {
+        let halo = HaloExchange::bind_with(comm, &[], &by(link))?;
+        for _ in 0..3 {
+            let pending = halo.exchange()?;
+            ensure!(pending.is_ready()?, "an exchange of nothing is not over at once");
+            pending.wait()?;
+        }
+    }
+    // A rank alone is its own neighbour, and needs no link.
+    let alone = Communicator::single();
+    let line = Line::new(&alone)?;
+    line.step(&line.bind(&alone, LinkChoice::Auto)?, 1)
+}

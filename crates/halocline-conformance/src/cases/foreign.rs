@@ -1,0 +1,100 @@
+//! Memory that the library does not own.
+
+use crate::form::{Form, Kind};
+use crate::scene::{CHOICES, Grid, Scene, by, ring, ring_neighbours};
+use crate::subject::Home;
+use crate::{Case, Outcome, Trouble, ensure};
+use halocline::{Communicator, ElementType, LinkChoice};
+
+pub(crate) const CASES: &[Case] = &[
+    Case { name: "foreign::memory_takes_the_best_way_that_reaches_it", run: best_way },
+    Case { name: "foreign::memory_on_some_ranks_only", run: some_ranks },
+    Case { name: "foreign::and_own_fields_in_one_bind", run: mixed },
+    Case { name: "foreign::memory_outlives_its_user", run: outlives },
+];
+
+/// Whether other ranks reach memory that is not the library's.
+pub(crate) fn is_reached(comm: &Communicator) -> Result<bool, Trouble> {
+    // What the transport says of a segment without a descriptor is what it says of foreign memory.
+    let Some(segment) = halocline::comm::Segment::heap(8) else { crate::fail!("no memory") };
+    Ok(comm.link().reach((comm.rank() + 1) % comm.size(), &segment).is_ok())
+}
+
+fn scene(comm: &Communicator, grid: &Grid, home: Home, number: u64) -> Result<Scene, Trouble> {
+    let pattern = grid.pattern(comm)?;
+    let kind = Kind::with_extra(ElementType::F64, &[2]);
+    let subjects = grid.subjects(comm, &pattern, number, (&kind, home), |domain| match domain % 3 {
+        0 => Form::default(),
+        1 => Form::negative(),
+        _ => Form::shuffled(),
+    })?;
+    Ok(Scene::of(pattern, subjects))
+}
+
+fn best_way(comm: &Communicator) -> Outcome {
+    let mut scene = scene(comm, &ring(comm)?, Home::Foreign, 0)?;
+    let links = 2 * ring_neighbours(comm.rank(), comm.size()).len();
+    let reached = is_reached(comm)?;
+    for link in [LinkChoice::Auto, LinkChoice::Mailbox, LinkChoice::Message] {
+        let halo = scene.bind(comm, &by(link))?;
+        let counts = halo.links();
+        match link {
+            LinkChoice::Message => ensure!(counts.message == links, "{counts:?}"),
+            LinkChoice::Auto if reached => ensure!(counts.direct == links, "{counts:?}"),
+            _ => ensure!(counts.mailbox == links, "{link:?}: {counts:?}"),
+        }
+        let why = halo.explain().contains("its memory belongs to this process alone");
+        let wanted = link == LinkChoice::Auto && !reached && links > 0;
+        ensure!(why == wanted, "{link:?}: why is there no better way?\n{}", halo.explain());
+        scene.steps(&halo, 5)?;
+    }
+    Ok(())
+}
+
+fn some_ranks(comm: &Communicator) -> Outcome {
+    // By Auto, what the one side cannot reach the other one still may.
+    let home = if comm.rank() % 2 == 0 { Home::Own } else { Home::Foreign };
+    let mut scene = scene(comm, &ring(comm)?, home, 0)?;
+    for link in [LinkChoice::Auto, LinkChoice::Mailbox, LinkChoice::Message] {
+        let halo = scene.bind(comm, &by(link))?;
+        scene.steps(&halo, 3)?;
+        let counts = halo.links();
+        let reached = is_reached(comm)? || comm.size() % 2 == 1;
+        let two_homes = link == LinkChoice::Auto && !reached && comm.size() > 1;
+        // Each link has one end in shared memory: it is pushed there, or pulled from there.
+        ensure!(!two_homes || counts.mailbox == 0, "{counts:?}\n{}", halo.explain());
+    }
+    Ok(())
+}
+
+fn mixed(comm: &Communicator) -> Outcome {
+    let grid = Grid::new(comm.size(), &[2 * comm.size(), 5], &[true, true], 1)?;
+    let pattern = grid.pattern(comm)?;
+    let kind = Kind::plain(ElementType::F32);
+    let mut scene = Scene::default();
+    for (number, home) in [(0, Home::Own), (1, Home::Foreign), (2, Home::Own)] {
+        let subjects = grid.subjects(comm, &pattern, number, (&kind, home), |_| Form::default())?;
+        scene.add(&pattern, subjects);
+    }
+    for link in CHOICES {
+        let impossible = matches!(link, LinkChoice::Push | LinkChoice::Pull) && !is_reached(comm)?;
+        if !impossible {
+            let halo = scene.bind(comm, &by(link))?;
+            scene.steps(&halo, 3)?;
+        }
+    }
+    Ok(())
+}
+
+fn outlives(comm: &Communicator) -> Outcome {
+    let grid = ring(comm)?;
+    let mut scene = scene(comm, &grid, Home::Foreign, 0)?;
+    let halo = scene.bind(comm, &by(LinkChoice::Auto))?;
+    scene.steps(&halo, 2)?;
+    // The user's handles go while an exchange is in flight; the object holds the memory.
+    let pending = halo.exchange()?;
+    drop(scene);
+    pending.wait()?;
+    halo.exchange()?.wait()?;
+    Ok(())
+}

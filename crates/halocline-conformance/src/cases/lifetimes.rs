@@ -1,0 +1,199 @@
+//! Objects dropped at any time, in flight too, and what becomes of their memory.
+
+use super::fixture::{Line, Words, poll, still_works};
+use crate::scene::{CHOICES, Grid, Scene, by, ring};
+use crate::{Case, Outcome, ensure};
+use halocline::{Communicator, ElementType, Error, Field, HaloExchange, Layout};
+use std::cell::UnsafeCell;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+pub(crate) const CASES: &[Case] = &[
+    Case { name: "lifetimes::an_object_dropped_before_its_first_exchange", run: unused },
+    Case { name: "lifetimes::objects_dropped_in_flight_beside_one_that_goes_on", run: dropped_in_flight },
+    Case { name: "lifetimes::what_one_rank_drops_in_flight_the_others_still_get", run: dropped_by_one },
+    Case { name: "lifetimes::a_pending_outlives_its_object", run: pending_outlives },
+    Case { name: "lifetimes::an_array_comes_back_when_a_dropped_exchange_is_over", run: array_comes_back },
+    Case { name: "lifetimes::foreign_memory_is_let_go", run: foreign_let_go },
+    Case { name: "lifetimes::binds_leave_no_descriptor_and_no_mapping_behind", run: nothing_left },
+    Case { name: "lifetimes::handles_are_dropped_in_any_order", run: any_order },
+];
+
+fn unused(comm: &Communicator) -> Outcome {
+    for link in CHOICES {
+        let line = Line::new(comm)?;
+        drop(line.bind(comm, link)?);
+    }
+    still_works(comm)
+}
+
+fn dropped_in_flight(comm: &Communicator) -> Outcome {
+    let mut lasting = Scene::simple(comm, &ring(comm)?)?;
+    let lasting_halo = lasting.bind(comm, &by(CHOICES[0]))?;
+    for turn in 0..10 {
+        let mut scene =
+            Scene::simple(comm, &Grid::new(comm.size(), &[3 * comm.size(), 8], &[true, false], 2)?)?;
+        let halo = scene.bind(comm, &by(CHOICES[turn % 5]))?;
+        scene.steps(&halo, turn % 3)?;
+        lasting.next();
+        let going_on = lasting_halo.exchange()?;
+        scene.next();
+        let pending = halo.exchange()?;
+        match turn % 3 {
+            0 => drop(pending),
+            1 => std::mem::forget(pending),
+            _ => {
+                pending.is_ready()?;
+            }
+        }
+        drop((halo, scene));
+        going_on.wait()?;
+        lasting.check()?;
+    }
+    still_works(comm)
+}
+
+fn dropped_by_one(comm: &Communicator) -> Outcome {
+    for link in CHOICES {
+        for dropper in [0, comm.size() - 1] {
+            let line = Line::new(comm)?;
+            let words = Words::new(comm);
+            let halo = line.bind(comm, link)?;
+            line.fill(1)?;
+            if comm.rank() == dropper {
+                // Begun and dropped before any other rank begins.
+                drop(halo.exchange()?);
+                drop((halo, line));
+                words.tell_all(dropper, 0)?;
+            } else {
+                words.tell_all(dropper, 0)?;
+                halo.exchange()?.wait()?;
+                line.check(1)?;
+            }
+        }
+    }
+    still_works(comm)
+}
+
+fn pending_outlives(comm: &Communicator) -> Outcome {
+    for link in CHOICES {
+        let line = Line::new(comm)?;
+        let halo = line.bind(comm, link)?;
+        line.fill(1)?;
+        let pending = halo.exchange()?;
+        drop(halo);
+        pending.wait()?;
+        line.check(1)?;
+        ensure!(pending.is_ready()?, "what was waited for is not ready");
+    }
+    Ok(())
+}
+
+fn array_comes_back(comm: &Communicator) -> Outcome {
+    for link in CHOICES {
+        let line = Line::new(comm)?;
+        let words = Words::new(comm);
+        let halo = line.bind(comm, link)?;
+        line.fill(1)?;
+        if comm.rank() == 0 {
+            words.all_tell(0, 0)?;
+        }
+        drop(halo.exchange()?);
+        drop(halo);
+        if comm.rank() != 0 {
+            words.all_tell(0, 0)?;
+        }
+        // Nobody waits, nobody holds the object: its rank's progress finishes it.
+        poll(|| match line.array.read() {
+            Ok(_) => Ok(true),
+            Err(Error::ArrayInFlight) => Ok(false),
+            Err(other) => Err(other),
+        })?;
+        line.check(1)?;
+    }
+    Ok(())
+}
+
+/// Bytes of the user's.
+struct Bytes(#[expect(dead_code, reason = "reached through a raw pointer")] Box<[UnsafeCell<u8>]>);
+
+// SAFETY: plain bytes, which only exchanges touch.
+unsafe impl Send for Bytes {}
+// SAFETY: as above.
+unsafe impl Sync for Bytes {}
+
+fn foreign_let_go(comm: &Communicator) -> Outcome {
+    let pattern = ring(comm)?.pattern(comm)?;
+    for (link, in_flight) in CHOICES.into_iter().flat_map(|link| [(link, false), (link, true)]) {
+        let layout = Layout::c_order(ElementType::U8, &[6])?;
+        let cells: Box<[UnsafeCell<u8>]> = (0..6).map(UnsafeCell::new).collect();
+        let base = NonNull::from(&cells[0]).cast();
+        let memory = Arc::new(Bytes(cells));
+        let held = Arc::downgrade(&memory);
+        // SAFETY: `base` is the first of the layout's six bytes, which live as long as `memory`.
+        let field = unsafe { Field::from_raw(base, layout, memory) };
+        let possible = super::foreign::is_reached(comm)?;
+        let forced = matches!(link, halocline::LinkChoice::Push | halocline::LinkChoice::Pull);
+        if forced && !possible && comm.size() > 1 {
+            continue;
+        }
+        let halo = HaloExchange::bind_with(comm, &[(&pattern, &field)], &by(link))?;
+        drop(field);
+        let pending = halo.exchange()?;
+        if !in_flight {
+            pending.wait()?;
+        }
+        ensure!(held.upgrade().is_some(), "a bound object does not hold its memory");
+        drop((pending, halo));
+        poll(|| Ok(held.strong_count() == 0))?;
+    }
+    still_works(comm)
+}
+
+/// Descriptors and mappings of this process.
+fn belongings() -> Result<(usize, usize), crate::Trouble> {
+    let maps = std::fs::read_to_string("/proc/self/maps")?;
+    Ok((std::fs::read_dir("/proc/self/fd")?.count(), maps.lines().count()))
+}
+
+fn nothing_left(comm: &Communicator) -> Outcome {
+    let some_binds = || -> Outcome {
+        for turn in 0..40 {
+            let line = Line::new(comm)?;
+            let halo = line.bind(comm, CHOICES[1 + turn % 4])?;
+            line.step(&halo, 1)?;
+        }
+        comm.barrier()?;
+        Ok(())
+    };
+    some_binds()?;
+    let before = belongings()?;
+    comm.barrier()?;
+    some_binds()?;
+    // Peers' last words may still be under way, and other threads of the process have belongings, too:
+    // only a loss at each bind counts.
+    let after = belongings()?;
+    let grown = (after.0.saturating_sub(before.0), after.1.saturating_sub(before.1));
+    ensure!(grown.0 < 20 && grown.1 < 40, "40 binds leave {} descriptors, {} mappings", grown.0, grown.1);
+    Ok(())
+}
+
+fn any_order(comm: &Communicator) -> Outcome {
+    for link in CHOICES {
+        let line = Line::new(comm)?;
+        let mine = comm.duplicate()?;
+        let halo = line.bind(&mine, link)?;
+        let array = line.array.clone();
+        line.fill(1)?;
+        let pending = halo.exchange()?;
+        // The communicator first, then the pattern and one handle of the array, then the object.
+        drop(mine);
+        drop(line);
+        pending.wait()?;
+        drop(halo);
+        drop(pending);
+        ensure!(array.read()?.iter().all(|&cell| cell != u64::MAX), "the halo was not filled");
+        drop(array);
+    }
+    Ok(())
+}

@@ -1,0 +1,33 @@
+//! The cases, by topic.
+
+mod collectives;
+mod failures;
+mod fixture;
+mod flight;
+mod foreign;
+mod layouts;
+mod lifetimes;
+mod messages;
+mod refusals;
+mod refused_patterns;
+mod regular;
+mod threads;
+mod unstructured;
+
+use crate::Case;
+
+/// The cases of each topic, simple things first.
+pub(crate) const BY_TOPIC: &[&[Case]] = &[
+    collectives::CASES,
+    messages::CASES,
+    regular::CASES,
+    unstructured::CASES,
+    layouts::CASES,
+    foreign::CASES,
+    flight::CASES,
+    threads::CASES,
+    lifetimes::CASES,
+    failures::CASES,
+    refusals::CASES,
+    refused_patterns::CASES,
+];

@@ -1,0 +1,306 @@
+//! Binds that are refused: typed on every rank that can know, an error on all others, and the
+//! communicator goes on.
+
+use super::fixture::{Line, still_works};
+use super::foreign::is_reached;
+use crate::form::{Form, Kind};
+use crate::scene::{CHOICES, Grid, by, ring, ring_neighbours};
+use crate::subject::Home;
+use crate::{Case, Outcome, Trouble, ensure, fail};
+use halocline::{
+    Array, BindOptions, Communicator, ElementType, Error, Field, HaloExchange, Layout, LayoutError,
+    LinkChoice, Pattern, RegularGrid,
+};
+
+pub(crate) const CASES: &[Case] = &[
+    Case { name: "refusals::another_element_type_than_the_peer", run: element_type },
+    Case { name: "refusals::other_extra_dimensions_than_the_peer", run: extra_dimensions },
+    Case { name: "refusals::another_number_of_fields", run: field_count },
+    Case { name: "refusals::an_array_smaller_than_its_pattern_needs", run: too_small },
+    Case { name: "refusals::an_array_of_too_few_dimensions", run: too_few_dimensions },
+    Case { name: "refusals::fields_that_overlap_where_a_halo_is_received", run: overlap },
+    Case { name: "refusals::a_way_that_the_memory_does_not_allow", run: impossible_way },
+    Case { name: "refusals::other_options_on_one_rank", run: other_options },
+    Case { name: "refusals::another_pattern_on_one_rank", run: other_pattern },
+    Case { name: "refusals::a_domain_that_is_not_said", run: unsaid_domain },
+    Case { name: "refusals::a_domain_of_another_rank", run: other_domain },
+    Case { name: "refusals::domains_of_one_rank_that_disagree", run: own_domains_disagree },
+    Case { name: "refusals::domains_of_one_rank_with_different_counts", run: own_domains_count },
+    Case { name: "refusals::an_array_whose_layout_is_not_of_its_elements", run: wrong_elements },
+    Case { name: "refusals::one_after_the_other", run: again_and_again },
+];
+
+/// The rank that gets something wrong in these cases.
+fn odd(comm: &Communicator) -> usize {
+    comm.size() - 1
+}
+
+/// Whether this rank sees both sides of what the odd rank binds on [`ring`].
+fn beside_odd(comm: &Communicator) -> bool {
+    ring_neighbours(odd(comm), comm.size()).contains(&comm.rank())
+}
+
+/// All ranks must be refused; `knows` says on which of them the error must satisfy `typed`.
+fn refused<T>(
+    comm: &Communicator,
+    result: Result<T, Error>,
+    knows: bool,
+    typed: impl Fn(&Error) -> bool,
+) -> Outcome {
+    let Err(error) = result else { fail!("rank {} was not refused", comm.rank()) };
+    let text = error.to_string();
+    match &error {
+        Error::Elsewhere { rank, message } if !knows => {
+            ensure!(*rank != comm.rank() && *rank < comm.size() && !message.is_empty(), "{text}");
+        }
+        error => ensure!(typed(error), "rank {} (knows: {knows}) says: {text}", comm.rank()),
+    }
+    still_works(comm)
+}
+
+fn is_peer(error: &Error) -> bool {
+    matches!(error, Error::Peer { error: LayoutError::CellMismatch { .. }, .. })
+}
+
+fn says<'a>(what: &'a [&'a str]) -> impl Fn(&Error) -> bool {
+    move |error| matches!(error, Error::Bind(text) if what.iter().all(|word| text.contains(word)))
+}
+
+/// Binds one field of the given kind on [`ring`].
+fn bind_kind(
+    comm: &Communicator,
+    kind: &Kind,
+    link: LinkChoice,
+) -> Result<Result<HaloExchange, Error>, Trouble> {
+    let grid = ring(comm)?;
+    let pattern = grid.pattern(comm)?;
+    let subjects = grid.subjects(comm, &pattern, 0, (kind, Home::Own), |_| Form::default())?;
+    let fields: Vec<(&Pattern, &Field)> =
+        subjects.iter().map(|subject| (&pattern, subject.field())).collect();
+    Ok(HaloExchange::bind_with(comm, &fields, &by(link)))
+}
+
+fn element_type(comm: &Communicator) -> Outcome {
+    if comm.size() == 1 {
+        return Ok(());
+    }
+    for link in CHOICES {
+        // Of another size, and of the same.
+        for element in [ElementType::F32, ElementType::I64] {
+            let is_odd = comm.rank() == odd(comm);
+            let kind = Kind::plain(if is_odd { element } else { ElementType::F64 });
+            let result = bind_kind(comm, &kind, link)?;
+            refused(comm, result, is_odd || beside_odd(comm), is_peer)?;
+        }
+    }
+    Ok(())
+}
+
+fn extra_dimensions(comm: &Communicator) -> Outcome {
+    if comm.size() == 1 {
+        return Ok(());
+    }
+    // Other extents; as many elements in another shape; none at all.
+    for extra in [&[3][..], &[4, 2], &[2, 2, 2], &[]] {
+        let is_odd = comm.rank() == odd(comm);
+        let kind = Kind::with_extra(ElementType::F32, if is_odd { extra } else { &[2, 4] });
+        let result = bind_kind(comm, &kind, LinkChoice::Auto)?;
+        refused(comm, result, is_odd || beside_odd(comm), is_peer)?;
+    }
+    Ok(())
+}
+
+fn field_count(comm: &Communicator) -> Outcome {
+    if comm.size() == 1 {
+        return Ok(());
+    }
+    for [odd_count, count] in [[2, 1], [1, 2], [0, 1], [1, 0], [3, 2]] {
+        let pattern = ring(comm)?.pattern(comm)?;
+        let is_odd = comm.rank() == odd(comm);
+        let mut arrays = Vec::new();
+        for _ in 0..if is_odd { odd_count } else { count } {
+            arrays.push(Array::<f32>::zeros(comm, &[6])?);
+        }
+        let fields: Vec<(&Pattern, &Field)> = arrays.iter().map(|array| (&pattern, &**array)).collect();
+        let result = HaloExchange::bind(comm, &fields);
+        // A rank that binds no field of a pattern does not know of its peers.
+        let knows = (is_odd && odd_count > 0) || (beside_odd(comm) && count > 0);
+        refused(comm, result, knows, says(&["fields"]))?;
+    }
+    Ok(())
+}
+
+fn too_small(comm: &Communicator) -> Outcome {
+    let pattern = ring(comm)?.pattern(comm)?;
+    for extent in [0, 3, 5] {
+        let is_odd = comm.rank() == odd(comm);
+        let array = Array::<f64>::zeros(comm, &[if is_odd { extent } else { 6 }])?;
+        let result = HaloExchange::bind(comm, &[(&pattern, &array)]);
+        refused(comm, result, is_odd, |error| {
+            matches!(
+                error,
+                Error::Field { pattern: 0, field: 0, error: LayoutError::TooSmall { axis: 0, .. }, .. }
+            )
+        })?;
+    }
+    Ok(())
+}
+
+fn too_few_dimensions(comm: &Communicator) -> Outcome {
+    let pattern = Grid::new(comm.size(), &[2 * comm.size(), 4], &[true, true], 1)?.pattern(comm)?;
+    let (_, shape) = &pattern.plan().domains[0];
+    let is_odd = comm.rank() == odd(comm);
+    let extents = if is_odd { vec![1000] } else { shape.extents() };
+    let array = Array::<f64>::zeros(comm, &extents)?;
+    let result = HaloExchange::bind(comm, &[(&pattern, &array)]);
+    refused(comm, result, is_odd, |error| {
+        matches!(error, Error::Field { error: LayoutError::AxisCount { pattern: 2, layout: 1 }, .. })
+    })
+}
+
+fn overlap(comm: &Communicator) -> Outcome {
+    let pattern = ring(comm)?.pattern(comm)?;
+    let (one, two) = (Array::<f64>::zeros(comm, &[6])?, Array::<f64>::zeros(comm, &[6])?);
+    let is_odd = comm.rank() == odd(comm);
+    let result = HaloExchange::bind(comm, &[(&pattern, &one), (&pattern, if is_odd { &one } else { &two })]);
+    refused(comm, result, is_odd, says(&["share memory", "0", "1"]))
+}
+
+fn impossible_way(comm: &Communicator) -> Outcome {
+    if comm.size() == 1 {
+        return Ok(());
+    }
+    for link in [LinkChoice::Push, LinkChoice::Pull] {
+        let grid = ring(comm)?;
+        let pattern = grid.pattern(comm)?;
+        let is_odd = comm.rank() == odd(comm);
+        let home = if is_odd { Home::Foreign } else { Home::Own };
+        let kind = Kind::plain(ElementType::F64);
+        let subjects = grid.subjects(comm, &pattern, 0, (&kind, home), |_| Form::default())?;
+        let result = HaloExchange::bind_with(comm, &[(&pattern, subjects[0].field())], &by(link));
+        if is_reached(comm)? {
+            result?.exchange()?.wait()?;
+        } else {
+            let says = says(&["its memory belongs to this process alone"]);
+            refused(comm, result, is_odd || beside_odd(comm), says)?;
+        }
+    }
+    Ok(())
+}
+
+fn other_options(comm: &Communicator) -> Outcome {
+    if comm.size() == 1 {
+        return Ok(());
+    }
+    let line = Line::new(comm)?;
+    let is_odd = comm.rank() == odd(comm);
+    for (theirs, ours) in [(LinkChoice::Push, LinkChoice::Pull), (LinkChoice::Auto, LinkChoice::Message)] {
+        let result = line.bind(comm, if is_odd { ours } else { theirs });
+        refused(comm, result, is_odd, says(&["rank", "links"]))?;
+    }
+    // A deadline is each rank's own affair.
+    let deadline = is_odd.then_some(std::time::Duration::from_secs(50));
+    let halo = line.bind_with(comm, &BindOptions { deadline, ..BindOptions::default() })?;
+    line.step(&halo, 1)
+}
+
+fn other_pattern(comm: &Communicator) -> Outcome {
+    if comm.size() == 1 {
+        return Ok(());
+    }
+    let (one, other) = (ring(comm)?.pattern(comm)?, ring(comm)?.pattern(comm)?);
+    let is_odd = comm.rank() == odd(comm);
+    let array = Array::<f64>::zeros(comm, &[6])?;
+    let result = HaloExchange::bind(comm, &[(if is_odd { &other } else { &one }, &array)]);
+    refused(comm, result, is_odd || beside_odd(comm), says(&["pattern"]))
+}
+
+/// Two domains on each rank of a periodic line.
+fn two_domains(comm: &Communicator) -> Result<Pattern, Trouble> {
+    let grid = RegularGrid::new([6 * comm.size()]).periodic([true]).domains_per_rank(2);
+    Ok(Grid::cut(grid.decompose(comm.size())?, &[true], &[(1, 1)]).pattern(comm)?)
+}
+
+fn unsaid_domain(comm: &Communicator) -> Outcome {
+    let pattern = two_domains(comm)?;
+    let ids = [0, 1].map(|at| pattern.plan().domains[at].0);
+    let arrays = [Array::<f64>::zeros(comm, &[5])?, Array::<f64>::zeros(comm, &[5])?];
+    let is_odd = comm.rank() == odd(comm);
+    let fields =
+        [0, 1].map(|at| if is_odd { Field::clone(&arrays[at]) } else { arrays[at].on_domain(ids[at]) });
+    let result = HaloExchange::bind(comm, &[(&pattern, &fields[0]), (&pattern, &fields[1])]);
+    let named = ids[1].to_string();
+    refused(comm, result, is_odd, says(&["on_domain", &named]))
+}
+
+fn other_domain(comm: &Communicator) -> Outcome {
+    let pattern = ring(comm)?.pattern(comm)?;
+    let array = Array::<f64>::zeros(comm, &[6])?;
+    let is_odd = comm.rank() == odd(comm);
+    let domain = if is_odd { 999 } else { comm.rank() as u64 };
+    let result = HaloExchange::bind(comm, &[(&pattern, &array.on_domain(domain))]);
+    refused(comm, result, is_odd, says(&["999", "not on this rank"]))
+}
+
+fn own_domains_disagree(comm: &Communicator) -> Outcome {
+    let pattern = two_domains(comm)?;
+    let ids = [0, 1].map(|at| pattern.plan().domains[at].0);
+    // The second domain of the odd rank has smaller elements, or fewer of them.
+    for (element, extra) in [(ElementType::U8, 2), (ElementType::F64, 1)] {
+        let is_odd = comm.rank() == odd(comm);
+        let usual = Field::allocate(comm, Layout::c_order(ElementType::F64, &[5, 2])?)?;
+        let second = if is_odd { Layout::c_order(element, &[5, extra])? } else { usual.layout().clone() };
+        let second = Field::allocate(comm, second)?;
+        let fields = [usual.on_domain(ids[0]), second.on_domain(ids[1])];
+        let result = HaloExchange::bind(comm, &[(&pattern, &fields[0]), (&pattern, &fields[1])]);
+        refused(comm, result, is_odd, |error| {
+            let text = error.to_string();
+            let cells = "both sides must bind the same";
+            (matches!(error, Error::Peer { .. }) || matches!(error, Error::Bind(_))) && text.contains(cells)
+        })?;
+    }
+    Ok(())
+}
+
+fn own_domains_count(comm: &Communicator) -> Outcome {
+    let pattern = two_domains(comm)?;
+    let ids = [0, 1].map(|at| pattern.plan().domains[at].0);
+    let field =
+        || -> Result<Field, Trouble> { Ok(Field::allocate(comm, Layout::c_order(ElementType::F64, &[5])?)?) };
+    let (first, second, third) =
+        (field()?.on_domain(ids[0]), field()?.on_domain(ids[1]), field()?.on_domain(ids[0]));
+    let is_odd = comm.rank() == odd(comm);
+    let mut fields = vec![(&pattern, &first), (&pattern, &second)];
+    if is_odd {
+        fields.push((&pattern, &third));
+    }
+    refused(comm, HaloExchange::bind(comm, &fields), is_odd, says(&["domain", "binds 2", "binds 1"]))
+}
+
+fn wrong_elements(comm: &Communicator) -> Outcome {
+    let layout = Layout::c_order(ElementType::F32, &[4])?;
+    match Array::<f64>::with_layout(comm, layout) {
+        Err(Error::ArrayElement { wanted: ElementType::F64, .. }) => {}
+        other => fail!("an array of f64 over float32: {other:?}"),
+    }
+    let layout = Layout::strided(ElementType::F64, &[4], &[12])?;
+    match Array::<f64>::with_layout(comm, layout) {
+        Err(Error::ArrayElement { wanted: ElementType::F64, .. }) => Ok(()),
+        other => fail!("an array of f64 in steps of 12 bytes: {other:?}"),
+    }
+}
+
+fn again_and_again(comm: &Communicator) -> Outcome {
+    let line = Line::new(comm)?;
+    let halo = line.bind(comm, LinkChoice::Auto)?;
+    for step in 1..5 {
+        let is_odd = comm.rank() == odd(comm);
+        let array = Array::<u64>::zeros(comm, &[if is_odd { 2 } else { 5 }])?;
+        let result = HaloExchange::bind(comm, &[(&line.pattern, &array)]);
+        ensure!(result.is_err(), "an array that is too small was bound");
+        // What was bound before goes on, and the array of a refused bind is free.
+        line.step(&halo, step)?;
+        array.write()?.fill(step);
+    }
+    Ok(())
+}

@@ -1,0 +1,36 @@
+//! One rank of a job of the suite: `tests/shm.rs` and its like start it, a user need not.
+//!
+//! `halocline-conformance suite [FILTER]` runs the cases; `victim SCENARIO SEED` is killed or sees others
+//! being killed; `steady` counts the system calls of exchanges.
+
+use halocline::Communicator;
+use halocline_conformance::{run_all, steady, victim};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words[..] {
+        ["suite"] => suite(""),
+        ["suite", filter] => suite(filter),
+        ["victim", scenario, seed] => victim::main(scenario, seed),
+        ["steady", transport] => steady::main(transport),
+        _ => {
+            eprintln!(
+                "usage: halocline-conformance suite [FILTER] | victim SCENARIO SEED | steady thread|shm"
+            );
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn suite(filter: &str) -> ExitCode {
+    let outcome = Communicator::init().map_err(Into::into).and_then(|comm| run_all(&comm, filter));
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(trouble) => {
+            eprintln!("{trouble}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! Runs cases on the ranks of a communicator.
+
+use crate::watchdog::{LIMIT, Watchdog};
+use crate::{Case, Outcome, Trouble};
+use halocline::{Communicator, Reduce};
+use std::time::Instant;
+
+/// Runs all cases whose name contains `filter`, each on a duplicate of the communicator. Collective.
+/// Stops at the first failure, on every rank; a hang takes the process down. With `HALOCLINE_TIMES` set,
+/// rank 0 says how long each case took.
+pub fn run_all(comm: &Communicator, filter: &str) -> Outcome {
+    let watchdog = Watchdog::new(LIMIT);
+    let place = format!("rank {} of {} ({})", comm.rank(), comm.size(), comm.transport());
+    let say_times = comm.rank() == 0 && std::env::var_os("HALOCLINE_TIMES").is_some();
+    for case in crate::cases().iter().filter(|case| case.name.contains(filter)) {
+        let start = Instant::now();
+        watchdog.begin(format!("{place} in {}", case.name));
+        run(comm, case).map_err(|trouble| Trouble::new(format!("{place} in {}: {trouble}", case.name)))?;
+        if say_times {
+            println!("{:>7} us  {place} {}", start.elapsed().as_micros(), case.name);
+        }
+    }
+    Ok(())
+}
+
+fn run(comm: &Communicator, case: &Case) -> Outcome {
+    (case.run)(&comm.duplicate()?)?;
+    // No rank goes on before all are through, and all have begun as many operations.
+    let through = comm.all_reduce(&[1], Reduce::Sum)?;
+    crate::ensure!(through == [comm.size() as u64], "{through:?} ranks are through");
+    Ok(())
+}

@@ -1,0 +1,354 @@
+//! Scenes: patterns with their fields under test, and the steps that every case takes with them.
+
+use crate::form::{Form, Kind};
+use crate::numbers::{Numbers, mix};
+use crate::subject::{Home, Place, Role, Subject};
+use crate::{Outcome, Trouble, ensure};
+use halocline::{
+    BindOptions, Communicator, Decomposed, Decomposition, DomainShape, Error, Field, Halo, HaloExchange,
+    LinkChoice, MeshDomains, Neighbours, Pattern, RegularGrid, UnstructuredDomain,
+};
+use std::collections::HashSet;
+
+/// All ways that can be asked for.
+pub const CHOICES: [LinkChoice; 5] =
+    [LinkChoice::Auto, LinkChoice::Push, LinkChoice::Pull, LinkChoice::Mailbox, LinkChoice::Message];
+
+/// Options that force a way.
+pub fn by(link: LinkChoice) -> BindOptions {
+    BindOptions { link, ..BindOptions::default() }
+}
+
+/// A regular grid with halos.
+#[derive(Debug, Clone)]
+pub struct Grid {
+    /// How it is cut.
+    pub decomposition: Decomposition,
+    /// Periodic axes.
+    pub periodic: Vec<bool>,
+    /// Halo widths of each axis, low and high.
+    pub widths: Vec<(usize, usize)>,
+    /// Which halo cells are filled.
+    pub neighbours: Neighbours,
+}
+
+impl Grid {
+    /// A grid cut for as many ranks as there are, by least surface.
+    pub fn new(ranks: usize, extents: &[usize], periodic: &[bool], width: usize) -> Result<Self, Trouble> {
+        let grid = RegularGrid::new(extents).periodic(periodic);
+        Ok(Self::cut(grid.decompose(ranks)?, periodic, &vec![(width, width); extents.len()]))
+    }
+
+    /// A grid cut as given.
+    pub fn cut(decomposition: Decomposition, periodic: &[bool], widths: &[(usize, usize)]) -> Self {
+        let (periodic, widths) = (periodic.to_vec(), widths.to_vec());
+        Self { decomposition, periodic, widths, neighbours: Neighbours::All }
+    }
+
+    /// The halo spec.
+    pub fn halo(&self) -> Halo {
+        Halo::per_axis(self.widths.clone()).neighbours(self.neighbours)
+    }
+
+    /// The pattern. Collective.
+    pub fn pattern(&self, comm: &Communicator) -> Result<Pattern, Error> {
+        self.decomposition.pattern(comm, self.halo())
+    }
+
+    /// What the cell at coordinate `at`, from the first owned one of a domain, is: its number in the
+    /// global grid and its role. Beside the code under test, in the plainest way.
+    fn cell(&self, first: &[i64], owned: &[usize], at: &[i64]) -> (u64, Role) {
+        let (mut id, mut outside, mut spare) = (0, 0, false);
+        for axis in 0..at.len() {
+            let extent = self.decomposition.extents()[axis] as i64;
+            let (low, high) = (self.widths[axis].0 as i64, self.widths[axis].1 as i64);
+            let owned = owned[axis] as i64;
+            let global = first[axis] + at[axis];
+            outside += usize::from(at[axis] < 0 || at[axis] >= owned);
+            spare |= at[axis] < -low || at[axis] >= owned + high;
+            spare |= !self.periodic[axis] && (global < 0 || global >= extent);
+            id = id * extent as u64 + global.rem_euclid(extent) as u64;
+        }
+        let most = match self.neighbours {
+            Neighbours::Faces => 1,
+            Neighbours::FacesAndEdges => 2,
+            Neighbours::All => usize::MAX,
+        };
+        let role = match outside {
+            0 => Role::Owned,
+            _ if spare || outside > most => Role::Spare,
+            _ => Role::Halo,
+        };
+        (id, if spare { Role::Spare } else { role })
+    }
+
+    /// Field number `number` of every domain of this rank.
+    pub fn subjects(
+        &self,
+        comm: &Communicator,
+        pattern: &Pattern,
+        number: u64,
+        (kind, home): (&Kind, Home),
+        form: impl Fn(u64) -> Form,
+    ) -> Result<Vec<Subject>, Trouble> {
+        let mut subjects = Vec::new();
+        for (domain, shape) in &pattern.plan().domains {
+            let DomainShape::Regular { first, owned, halo } = shape else {
+                return Err(Trouble::new("a regular pattern has an unstructured domain"));
+            };
+            ensure!(*halo == self.widths, "domain {domain} has other halo widths: {halo:?}");
+            let form = form(*domain);
+            let axes = 0..owned.len();
+            let origin: Vec<usize> = axes.clone().map(|a| form.slack(a).0 + self.widths[a].0).collect();
+            let extents: Vec<usize> =
+                axes.map(|a| origin[a] + owned[a] + self.widths[a].1 + form.slack(a).1).collect();
+            let places: Vec<Place> = indices(&extents)
+                .map(|index| {
+                    let at: Vec<i64> =
+                        index.iter().zip(&origin).map(|(&i, &o)| i as i64 - o as i64).collect();
+                    let (id, role) = self.cell(first, owned, &at);
+                    (index, id, role)
+                })
+                .collect();
+            let what = (kind, &form, home);
+            subjects.push(Subject::new(comm, (*domain, number), what, (&extents, &origin), places)?);
+        }
+        Ok(subjects)
+    }
+}
+
+/// All indices of an array, the last dimension fastest.
+fn indices(extents: &[usize]) -> impl Iterator<Item = Vec<usize>> {
+    let count: usize = extents.iter().product();
+    (0..count).map(move |mut rest| {
+        let mut index = vec![0; extents.len()];
+        for (i, &extent) in index.iter_mut().zip(extents).rev() {
+            *i = rest % extent;
+            rest /= extent;
+        }
+        index
+    })
+}
+
+/// One unstructured domain, and which of its local cells are halo.
+#[derive(Debug, Clone)]
+pub struct Piece {
+    /// The domain as the library takes it.
+    pub domain: UnstructuredDomain,
+    /// For each local cell, whether it is halo.
+    pub halo: Vec<bool>,
+}
+
+impl Piece {
+    /// A domain of a mesh, whose owned cells come first.
+    pub fn of_mesh(domain: &UnstructuredDomain, owned: usize) -> Self {
+        let halo = (0..domain.cells().len()).map(|local| local >= owned).collect();
+        Self { domain: domain.clone(), halo }
+    }
+
+    /// Vertices and elements of a rank's part of a mesh.
+    pub fn pair_of(mesh: &MeshDomains) -> (Self, Self) {
+        (
+            Self::of_mesh(mesh.vertices(), mesh.owned_vertices()),
+            Self::of_mesh(mesh.elements(), mesh.owned_elements()),
+        )
+    }
+}
+
+/// How a random domain is told to the library.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Told {
+    /// Owned cells, then halo cells.
+    OwnedThenHalo,
+    /// Cells in any order, and the indices of the halo.
+    ByIndices,
+    /// Cells in any order, and the owner of each.
+    ByOwners,
+}
+
+/// A random set of cells over random domains; every rank makes the same and takes its part.
+#[derive(Debug, Clone)]
+pub struct Cloud {
+    /// What it follows from.
+    pub seed: u64,
+    /// Cells in all.
+    pub cells: usize,
+    /// Domains of each rank.
+    pub domains_per_rank: usize,
+    /// Halo cells wanted by each domain.
+    pub halo: usize,
+    /// How it is told.
+    pub told: Told,
+    /// Chance of a cell to follow its predecessor into its domain, in percent.
+    pub coherence: usize,
+}
+
+impl Cloud {
+    /// The global id of cell `cell`: spread over all 64 bits.
+    fn id(&self, cell: usize) -> u64 {
+        mix(self.seed ^ mix(cell as u64))
+    }
+
+    /// The domains of a rank.
+    pub fn pieces(&self, rank: usize, ranks: usize) -> Vec<Piece> {
+        let domains = ranks * self.domains_per_rank;
+        let mut numbers = Numbers::new(self.seed);
+        let mut owner: Vec<usize> = Vec::with_capacity(self.cells);
+        for _ in 0..self.cells {
+            let follows = numbers.below(100) < self.coherence;
+            let next = numbers.below(domains);
+            owner.push(owner.last().copied().filter(|_| follows).unwrap_or(next));
+        }
+        let mine = (0..domains).filter(|domain| domain % ranks == rank);
+        mine.map(|domain| self.piece(domain, (rank, ranks), &owner)).collect()
+    }
+
+    fn piece(&self, domain: usize, (rank, ranks): (usize, usize), owner: &[usize]) -> Piece {
+        let mut numbers = Numbers::new(self.seed ^ mix(domain as u64 + 1));
+        let owned: Vec<usize> = (0..self.cells).filter(|&cell| owner[cell] == domain).collect();
+        // The owners form cannot tell a halo cell that another domain of the same rank owns.
+        let foreign = |cell: &usize| match self.told {
+            Told::ByOwners => owner[*cell] % ranks != rank,
+            _ => owner[*cell] != domain,
+        };
+        let mut others: Vec<usize> = (0..self.cells).filter(foreign).collect();
+        numbers.shuffle(&mut others);
+        others.truncate(self.halo);
+        let number = domain as u64 * 1001 + 7;
+        let ids = |cells: &[usize]| cells.iter().map(|&cell| self.id(cell)).collect::<Vec<u64>>();
+        if self.told == Told::OwnedThenHalo {
+            let halo = (0..owned.len() + others.len()).map(|local| local >= owned.len()).collect();
+            return Piece { domain: UnstructuredDomain::new(number, ids(&owned), ids(&others)), halo };
+        }
+        let mut local: Vec<usize> = owned.iter().chain(&others).copied().collect();
+        numbers.shuffle(&mut local);
+        let halo: Vec<bool> = local.iter().map(|&cell| owner[cell] != domain).collect();
+        let domain = match self.told {
+            Told::ByOwners => {
+                let owners = local.iter().map(|&cell| owner[cell] % ranks).collect();
+                UnstructuredDomain::from_owners(number, rank, ids(&local), owners)
+            }
+            _ => {
+                let indices: Vec<usize> = (0..local.len()).filter(|&at| halo[at]).collect();
+                UnstructuredDomain::from_indices(number, ids(&local), &indices)
+            }
+        };
+        Piece { domain, halo }
+    }
+}
+
+/// The pattern of a rank's pieces. Collective.
+pub fn pattern_of(comm: &Communicator, pieces: &[Piece]) -> Result<Pattern, Error> {
+    let domains: Vec<UnstructuredDomain> = pieces.iter().map(|piece| piece.domain.clone()).collect();
+    Pattern::unstructured(comm, &domains)
+}
+
+/// Field number `number` of every piece.
+pub fn subjects_of(
+    comm: &Communicator,
+    pieces: &[Piece],
+    number: u64,
+    (kind, home): (&Kind, Home),
+    form: impl Fn(u64) -> Form,
+) -> Result<Vec<Subject>, Trouble> {
+    let subject = |piece: &Piece| {
+        let form = form(piece.domain.id());
+        let cells = piece.domain.cells();
+        let extent = cells.len() + form.slack(0).1;
+        let role = |at: usize| if piece.halo[at] { Role::Halo } else { Role::Owned };
+        let known = cells.iter().enumerate().map(|(at, &id)| (vec![at], id, role(at)));
+        let spare = (cells.len()..extent).map(|at| (vec![at], 0, Role::Spare));
+        let what = (kind, &form, home);
+        Subject::new(comm, (piece.domain.id(), number), what, (&[extent], &[0]), known.chain(spare))
+    };
+    pieces.iter().map(subject).collect()
+}
+
+/// Patterns with their fields.
+#[derive(Default)]
+pub struct Scene {
+    groups: Vec<(Pattern, Vec<Subject>)>,
+    step: u64,
+}
+
+impl Scene {
+    /// A scene of one group of fields.
+    pub fn of(pattern: Pattern, subjects: Vec<Subject>) -> Self {
+        Self { groups: vec![(pattern, subjects)], step: 0 }
+    }
+
+    /// A field of doubles in C order on a grid.
+    pub fn simple(comm: &Communicator, grid: &Grid) -> Result<Self, Trouble> {
+        let pattern = grid.pattern(comm)?;
+        let kind = Kind::plain(halocline::ElementType::F64);
+        let subjects = grid.subjects(comm, &pattern, 0, (&kind, Home::Own), |_| Form::default())?;
+        Ok(Self::of(pattern, subjects))
+    }
+
+    /// More fields, of the same or of another pattern.
+    pub fn add(&mut self, pattern: &Pattern, subjects: Vec<Subject>) {
+        self.groups.push((pattern.clone(), subjects));
+    }
+
+    /// All fields, in the order of the bind.
+    pub fn subjects(&self) -> impl Iterator<Item = &Subject> {
+        self.groups.iter().flat_map(|(_, subjects)| subjects)
+    }
+
+    /// Number of halo cells that exchanges of this scene fill here.
+    pub fn halo_cells(&self) -> usize {
+        self.subjects().map(|subject| subject.count(Role::Halo)).sum()
+    }
+
+    /// Binds all fields. Collective.
+    pub fn bind(&self, comm: &Communicator, options: &BindOptions) -> Result<HaloExchange, Error> {
+        let fields: Vec<(&Pattern, &Field)> = self
+            .groups
+            .iter()
+            .flat_map(|(pattern, subjects)| subjects.iter().map(move |subject| (pattern, subject.field())))
+            .collect();
+        HaloExchange::bind_with(comm, &fields, options)
+    }
+
+    /// Begins the next step: new data everywhere. No exchange may be in flight.
+    pub fn next(&mut self) {
+        self.step += 1;
+        let step = self.step;
+        self.groups.iter_mut().flat_map(|(_, subjects)| subjects).for_each(|subject| subject.fill(step));
+    }
+
+    /// Compares everything with the oracle, the exchange of the step being over.
+    pub fn check(&self) -> Outcome {
+        self.subjects().try_for_each(Subject::check)
+    }
+
+    /// Fills, exchanges, waits and compares, so many times.
+    pub fn steps(&mut self, halo: &HaloExchange, count: usize) -> Outcome {
+        for _ in 0..count {
+            self.next();
+            halo.exchange()?.wait()?;
+            self.check()?;
+        }
+        Ok(())
+    }
+
+    /// Binds by every way and takes a few steps by each.
+    pub fn every_way(&mut self, comm: &Communicator, count: usize) -> Outcome {
+        for link in CHOICES {
+            let halo = self.bind(comm, &by(link))?;
+            self.steps(&halo, count).map_err(|trouble| Trouble::new(format!("{link:?}: {trouble}")))?;
+        }
+        Ok(())
+    }
+}
+
+/// A ring: a periodic grid of one axis, the same number of cells on each rank, width 1.
+pub fn ring(comm: &Communicator) -> Result<Grid, Trouble> {
+    Grid::new(comm.size(), &[4 * comm.size()], &[true], 1)
+}
+
+/// The ranks beside this one in [`ring`], itself excluded.
+pub fn ring_neighbours(rank: usize, ranks: usize) -> HashSet<usize> {
+    let both = [(rank + 1) % ranks, (rank + ranks - 1) % ranks];
+    both.into_iter().filter(|&other| other != rank).collect()
+}

@@ -1,0 +1,218 @@
+//! One field of one domain under test, and what its bytes must be.
+//!
+//! The oracle: the bytes of an element follow from the global number of its cell, the field, the element
+//! within the cell and the step. So after an exchange every halo cell must hold what its owner wrote,
+//! computed here without asking the owner. All other bytes of the memory (owned cells, halo cells that
+//! nothing fills, spare cells, gaps) must be as they were before.
+
+use crate::form::{Form, Kind};
+use crate::numbers::mix;
+use crate::{Outcome, Trouble, ensure};
+use halocline::{Communicator, ElementType, Field};
+use std::cell::UnsafeCell;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// What a cell of an array is to its domain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Written by this rank.
+    Owned,
+    /// Filled by an exchange.
+    Halo,
+    /// Neither: beyond a closed border, left out by faces only, or a spare cell of the array.
+    Spare,
+}
+
+/// A cell of an array: its index along each axis, its global number, its role.
+pub type Place = (Vec<usize>, u64, Role);
+
+/// Where the memory of a field comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Home {
+    /// The library's own: other ranks may reach it.
+    Own,
+    /// The user's: other processes cannot reach it.
+    Foreign,
+}
+
+/// Foreign memory that a field keeps alive.
+struct Foreign(Box<[UnsafeCell<u8>]>);
+
+// SAFETY: plain bytes; the test that owns the field and its exchanges take turns at them.
+unsafe impl Send for Foreign {}
+// SAFETY: as above.
+unsafe impl Sync for Foreign {}
+
+/// One field of one domain under test.
+pub struct Subject {
+    field: Field,
+    element: ElementType,
+    /// Tells fields with the same cells apart.
+    number: u64,
+    /// Byte offset of each cell from the lowest byte of the memory.
+    cells: Vec<(usize, u64, Role)>,
+    /// Byte offset of each element of a cell from the cell's.
+    elements: Vec<isize>,
+    /// All bytes of the memory as they were written last.
+    image: Vec<u8>,
+    step: u64,
+}
+
+impl Subject {
+    /// A field of domain `domain` whose array has the given axes and cells.
+    pub fn new(
+        comm: &Communicator,
+        (domain, number): (u64, u64),
+        (kind, form, home): (&Kind, &Form, Home),
+        (axes, origin): (&[usize], &[usize]),
+        places: impl IntoIterator<Item = Place>,
+    ) -> Result<Self, Trouble> {
+        let shaped = form.layout(kind, axes, origin)?;
+        let layout = &shaped.layout;
+        let span = layout.span();
+        let bytes = (span.end - span.start) as usize;
+        let field = match home {
+            Home::Own => Field::allocate(comm, layout.clone())?,
+            Home::Foreign => foreign(bytes, &shaped.layout),
+        };
+        let stride = |dim: usize| layout.strides()[dim];
+        let at = |index: &[usize]| {
+            let steps = index.iter().zip(&shaped.axis_dims).map(|(&i, &dim)| i as isize * stride(dim));
+            (steps.sum::<isize>() - span.start) as usize
+        };
+        let mut elements = vec![0];
+        for (&extent, &dim) in kind.extra.iter().zip(&shaped.extra_dims) {
+            let step = |offset: isize| (0..extent as isize).map(move |i| offset + i * stride(dim));
+            elements = elements.into_iter().flat_map(step).collect();
+        }
+        Ok(Self {
+            field: field.on_domain(domain),
+            element: kind.element,
+            number,
+            cells: places.into_iter().map(|(index, id, role)| (at(&index), id, role)).collect(),
+            elements,
+            image: vec![0; bytes],
+            step: 0,
+        })
+    }
+
+    /// The field, to be bound.
+    pub fn field(&self) -> &Field {
+        &self.field
+    }
+
+    /// Number of cells with a role.
+    pub fn count(&self, role: Role) -> usize {
+        self.cells.iter().filter(|(_, _, other)| *other == role).count()
+    }
+
+    /// Writes all of the memory for a step: owned cells as the oracle says, everything else with bytes
+    /// that no cell of this step has. Not while an exchange is in flight.
+    pub fn fill(&mut self, step: u64) {
+        self.step = step;
+        let filler = mix(step ^ 0xf111).to_le_bytes();
+        self.image.iter_mut().zip(filler.iter().cycle()).for_each(|(byte, &other)| *byte = other);
+        let mut image = std::mem::take(&mut self.image);
+        self.write(&mut image, Role::Owned);
+        self.image = image;
+        // SAFETY: the memory has as many bytes as the image from its lowest on, the field holds it, and
+        // no exchange is in flight (promised by the caller, and `wait` has returned in all callers).
+        unsafe { std::ptr::copy_nonoverlapping(self.image.as_ptr(), self.low(), self.image.len()) };
+    }
+
+    /// Compares all of the memory with what it must be once the exchange of the step is over.
+    pub fn check(&self) -> Outcome {
+        let mut expected = self.image.clone();
+        self.write(&mut expected, Role::Halo);
+        self.compare(&expected)
+    }
+
+    /// Compares all of the memory with what was written last: no exchange has touched it.
+    pub fn check_untouched(&self) -> Outcome {
+        self.compare(&self.image)
+    }
+
+    /// Compares only what an exchange that may be in flight must leave alone.
+    pub fn check_owned(&self) -> Outcome {
+        for &(cell, id, role) in &self.cells {
+            for &element in &self.elements {
+                let (start, len) = (cell.wrapping_add_signed(element), self.element.size());
+                // SAFETY: within the memory; nobody writes owned cells.
+                let now = unsafe { std::slice::from_raw_parts(self.low().add(start), len) };
+                let same = role != Role::Owned || now == &self.image[start..start + len];
+                ensure!(same, "owned cell {id} of field {} has changed in flight", self.number);
+            }
+        }
+        Ok(())
+    }
+
+    fn compare(&self, expected: &[u8]) -> Outcome {
+        // SAFETY: as in `fill`.
+        let found = unsafe { std::slice::from_raw_parts(self.low(), expected.len()) };
+        match found.iter().zip(expected).position(|(a, b)| a != b) {
+            None => Ok(()),
+            Some(byte) => Err(Trouble::new(format!(
+                "field {} ({:?}), step {}: byte {byte} of {} is {:#04x} instead of {:#04x}: {}",
+                self.number,
+                self.field.layout(),
+                self.step,
+                expected.len(),
+                found[byte],
+                expected[byte],
+                self.what_is_at(byte)
+            ))),
+        }
+    }
+
+    fn what_is_at(&self, byte: usize) -> String {
+        for (cell, id, role) in &self.cells {
+            for (number, &element) in self.elements.iter().enumerate() {
+                let start = cell.wrapping_add_signed(element);
+                if (start..start + self.element.size()).contains(&byte) {
+                    return format!("{role:?} cell {id}, element {number}");
+                }
+            }
+        }
+        "a gap between elements".to_owned()
+    }
+
+    /// Writes the oracle's bytes of all cells with a role.
+    fn write(&self, image: &mut [u8], wanted: Role) {
+        let size = self.element.size();
+        for &(cell, id, _) in self.cells.iter().filter(|(_, _, role)| *role == wanted) {
+            for (number, &element) in (0..).zip(&self.elements) {
+                let start = cell.wrapping_add_signed(element);
+                let bytes = oracle(id, self.number, number, self.step);
+                let target = &mut image[start..start + size];
+                target.copy_from_slice(&bytes[..size]);
+                if self.element == ElementType::Bool {
+                    target[0] &= 1;
+                }
+            }
+        }
+    }
+
+    fn low(&self) -> *mut u8 {
+        self.field.base().as_ptr().wrapping_offset(self.field.layout().span().start)
+    }
+}
+
+/// The bytes of an element: of cell `id`, field `field`, number `element` within its cell.
+pub fn oracle(id: u64, field: u64, element: u64, step: u64) -> [u8; 16] {
+    let low = mix(id ^ mix(field ^ mix(element ^ mix(step))));
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&low.to_le_bytes());
+    bytes[8..].copy_from_slice(&mix(low).to_le_bytes());
+    bytes
+}
+
+fn foreign(bytes: usize, layout: &halocline::Layout) -> Field {
+    let memory = Arc::new(Foreign((0..bytes).map(|_| UnsafeCell::new(0)).collect()));
+    let low = memory.0.as_ptr().cast_mut().cast::<u8>();
+    let base = low.wrapping_offset(-layout.span().start);
+    // SAFETY: `base` lies in the memory (or is its dangling address where it has no bytes), whose bytes
+    // are the layout's span and live as long as the field holds them. The suite touches owned and halo
+    // cells only between exchanges.
+    unsafe { Field::from_raw(NonNull::new_unchecked(base), layout.clone(), memory) }
+}
