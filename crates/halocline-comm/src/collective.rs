@@ -192,6 +192,7 @@ impl Barrier {
 
     /// Whether all ranks have begun the barrier. Never blocks.
     pub fn is_over(&mut self, comm: &Communicator) -> Result<bool, CommError> {
+        comm.link().poll();
         while let Some((rank, tag)) = self.awaited(comm)? {
             // Asked before the look: what a rank sent is in the inbox before its leaving shows.
             let left = comm.has_left(rank);

@@ -50,24 +50,49 @@ impl fmt::Debug for Communicator {
 }
 
 impl Communicator {
-    /// The communicator of this process: `shm` if `halocline launch` started it as a rank of a job,
-    /// otherwise one rank alone. Waits until all ranks of the job have called it. Once a process.
+    /// The communicator of this process: `shm` if `halocline launch` started it as a rank of a job, `mpi`
+    /// if an MPI launcher did, otherwise one rank alone. Waits until all ranks of the job have called it.
+    /// Once a process (over MPI: any number of times, by all ranks).
     pub fn init() -> Result<Self, CommError> {
         Self::init_by_name("auto")
     }
 
-    /// As [`Communicator::init`], by the name of the transport: `auto`, `thread` (one rank alone) or
-    /// `shm`.
+    /// As [`Communicator::init`], by the name of the transport: `auto`, `thread` (one rank alone), `shm` or
+    /// `mpi`.
     pub fn init_by_name(name: &str) -> Result<Self, CommError> {
         match name {
             "thread" => Ok(Self::single()),
             "auto" | "shm" => match crate::shm::join(Arc::new(System))? {
                 Some(transport) => Ok(Self::over(transport)),
-                None if name == "auto" => Ok(Self::single()),
-                None => Err(CommError::NotLaunched),
+                None if name == "shm" => Err(CommError::NotLaunched),
+                None if crate::mpi::launched().is_some() => Self::init_mpi(None),
+                None => Ok(Self::single()),
             },
+            "mpi" => Self::init_mpi(None),
             other => Err(CommError::NoSuchTransport(other.to_owned())),
         }
+    }
+
+    /// The ranks of `MPI_COMM_WORLD`. Initialises MPI unless the program has, and then finalises it when the
+    /// process ends. Ranks of one node share memory, unless `node_aware` (by default what the variable
+    /// `HALOCLINE_NODE_AWARE` says, `on` or `off`) is false on one of them. Blocks until all ranks have
+    /// called it.
+    pub fn init_mpi(node_aware: Option<bool>) -> Result<Self, CommError> {
+        Ok(Self::over(crate::mpi::join(None, node_aware, Arc::new(System))?))
+    }
+
+    /// The ranks of a communicator of the program, which has initialised MPI: its `MPI_Comm` as a number
+    /// (mpi4py: `comm.handle`). It is duplicated: messages never meet the program's. Collective over its
+    /// ranks. Drop what comes of it before `MPI_Finalize`; later use is an error.
+    ///
+    /// With `MPI_THREAD_SERIALIZED` the program does not call MPI during calls of this library; with less,
+    /// only the thread that initialised MPI uses the communicator.
+    ///
+    /// # Safety
+    /// `handle` is an intra-communicator of the MPI library that the process has loaded, and MPI is not
+    /// finalised during the call.
+    pub unsafe fn from_mpi(handle: usize, node_aware: Option<bool>) -> Result<Self, CommError> {
+        Ok(Self::over(crate::mpi::join(Some(handle), node_aware, Arc::new(System))?))
     }
 
     /// `size` ranks that are threads of this process: move each into its thread.
@@ -146,6 +171,7 @@ impl Communicator {
 
     /// Whether a message of `tag` has arrived, and of how many bytes. Never blocks.
     pub fn probe(&self, from: Option<usize>, tag: Tag) -> Option<usize> {
+        self.link().poll();
         self.link().inbox().probe(tag, from)
     }
 
@@ -157,6 +183,7 @@ impl Communicator {
         what: &str,
         mut poll: impl FnMut() -> Result<Option<T>, CommError>,
     ) -> Result<T, CommError> {
+        self.link().check()?;
         let patience = Patience::of(self.link());
         let mut departures = 0;
         patience.wait(
@@ -174,7 +201,7 @@ impl Communicator {
                 // All that a departed rank had sent was in the inbox before its departure showed, so
                 // this last look decides.
                 departures = before;
-                let gone = self.departed(from, what)?;
+                let gone = self.link().check().err().or_else(|| self.departed(from, what))?;
                 Some(poll().and_then(|found| found.ok_or(gone)))
             },
             || {},

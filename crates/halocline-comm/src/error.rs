@@ -90,7 +90,7 @@ pub enum CommError {
         rank: usize,
     },
     /// A transport name that does not exist.
-    #[error("there is no transport {0:?}; choose auto, thread or shm")]
+    #[error("there is no transport {0:?}; choose auto, thread, shm or mpi")]
     NoSuchTransport(String),
     /// The shm transport was asked for outside a job.
     #[error(
@@ -108,6 +108,23 @@ pub enum CommError {
         /// The operation.
         what: String,
     },
+    /// Memory was offered to a rank that cannot reach it.
+    #[error("memory cannot go to rank {rank}: {why}")]
+    OutOfReach {
+        /// The rank.
+        rank: usize,
+        /// Why it cannot.
+        why: String,
+    },
+    /// The choice whether ranks of one node share memory is none.
+    #[error("{} is {found:?}, it should be on or off", crate::mpi::NODE_AWARE)]
+    NodeAware {
+        /// The value found.
+        found: std::ffi::OsString,
+    },
+    /// MPI cannot be used, or has failed.
+    #[error(transparent)]
+    Mpi(#[from] crate::mpi::MpiError),
     /// The environment that should describe the job is wrong.
     #[error(transparent)]
     Job(#[from] crate::shm::JobError),

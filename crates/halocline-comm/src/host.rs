@@ -16,6 +16,11 @@ pub trait Host: Send + Sync {
     /// Wakes all that are parked on `word`, in every process that maps it.
     fn wake(&self, word: &AtomicU32);
 
+    /// Lets others run on this core, if there are any.
+    fn yield_now(&self) {
+        std::thread::yield_now();
+    }
+
     /// A pause of a few nanoseconds between two looks at a counter.
     fn pause(&self) {
         std::hint::spin_loop();

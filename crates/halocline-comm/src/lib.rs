@@ -1,7 +1,7 @@
 //! Floor 2: ranks that exchange messages and reach each other's memory.
 //!
-//! A [`Communicator`] is a group of ranks over one [`Transport`]: threads of a process or processes
-//! of a node. Below the collective calls lie four small parts that everything above uses, too:
+//! A [`Communicator`] is a group of ranks over one [`Transport`]: threads of a process, processes of a
+//! node, or processes anywhere over MPI. Below the collective calls lie four small parts that everything above uses, too:
 //! [`Counter`]s in shared memory, the [`Doorbell`] that wakes who sleeps for them, [`Segment`]s of
 //! memory that peers can map, and the progress thread that serves what no call serves.
 
@@ -19,6 +19,8 @@ mod communicator;
 mod error;
 #[cfg(not(loom))]
 mod inbox;
+#[cfg(not(loom))]
+pub mod mpi;
 #[cfg(not(loom))]
 mod progress;
 #[cfg(not(loom))]

@@ -21,7 +21,7 @@ pub enum PeerState {
 
 /// One rank's end of a transport.
 pub trait Transport: Send + Sync {
-    /// How users call it: `thread`, `shm`.
+    /// How users call it: `thread`, `shm`, `mpi`.
     fn name(&self) -> &'static str;
 
     /// This rank.
@@ -66,4 +66,18 @@ pub trait Transport: Send + Sync {
     /// Whether ranks outnumber the cores that they may run on: then spinning only keeps others from
     /// running.
     fn is_crowded(&self) -> bool;
+
+    /// Whether messages arrive only while [`Transport::poll`] is called: then waits call it.
+    fn is_polled(&self) -> bool {
+        false
+    }
+
+    /// Takes in what has arrived. Never blocks.
+    fn poll(&self) {}
+
+    /// Whether this thread can wait for messages, and why not: no transport of that kind works any more,
+    /// or it wants another thread.
+    fn check(&self) -> Result<(), CommError> {
+        Ok(())
+    }
 }

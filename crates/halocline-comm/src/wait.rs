@@ -27,6 +27,11 @@ pub enum Late {
 /// Looks at the counters between two looks at the clock.
 const LOOKS: u32 = 64;
 
+/// Where messages come only to those who poll, a wait gives way to others for so long before it sleeps,
+const YIELD: Duration = Duration::from_micros(500);
+/// and then sleeps only so long at first, and at last, between two polls.
+const NAP: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(1));
+
 impl Patience {
     /// What suits the machine: a peer on a core of its own answers within the spin; where ranks share
     /// cores, spinning only keeps the peer from running.
@@ -48,13 +53,18 @@ impl Patience {
             return found;
         }
         let host = transport.host();
+        let polled = transport.is_polled();
+        let mut look = || {
+            transport.poll();
+            poll()
+        };
         let start = host.now();
-        let mut warn_at = WARN_AFTER;
+        let (mut warn_at, mut nap) = (WARN_AFTER, NAP.0);
         loop {
             let mut waited = host.now().saturating_sub(start);
             while waited < self.spin {
                 for _ in 0..LOOKS {
-                    if let Some(found) = poll() {
+                    if let Some(found) = look() {
                         return found;
                     }
                     host.pause();
@@ -73,14 +83,26 @@ impl Patience {
                     return end;
                 }
             }
+            if polled && waited < YIELD {
+                host.yield_now();
+                if let Some(found) = look() {
+                    return found;
+                }
+                continue;
+            }
             before_sleep();
             let until = self.deadline.map_or(warn_at, |deadline| deadline.min(warn_at));
+            let mut longest = until.saturating_sub(waited);
+            if polled {
+                longest = longest.min(nap);
+                nap = NAP.1.min(2 * nap);
+            }
             let mut found = None;
-            transport.own_bell().sleep(host, Some(until.saturating_sub(waited)), || {
-                found = poll();
+            transport.own_bell().sleep(host, Some(longest), || {
+                found = look();
                 found.is_some()
             });
-            if let Some(found) = found.or_else(&mut poll) {
+            if let Some(found) = found.or_else(&mut look) {
                 return found;
             }
         }

@@ -254,6 +254,9 @@ impl Bound {
             return outcome;
         }
         self.overlapped.store(0, Ordering::Relaxed);
+        if self.waits_for_messages(epoch) {
+            self.comm.link().check()?;
+        }
         self.disarm();
         self.patience.wait(
             self.comm.link(),
@@ -269,6 +272,7 @@ impl Bound {
 
     /// Whether exchange `epoch` is over. Never blocks.
     pub(crate) fn is_ready(&self, epoch: u64) -> Result<bool, Error> {
+        self.comm.link().poll();
         self.advance(epoch);
         let outcome = self.outcome(epoch);
         if outcome.is_none() && self.looks.fetch_add(1, Ordering::Relaxed) >= LOOKS {

@@ -11,12 +11,16 @@ use std::path::PathBuf;
 /// line on standard output is a JSON object with the figures of the run.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct OceanArgs {
-    /// Number of ranks [default: 4, or those of the job under `halocline launch`]
+    /// Number of ranks [default: 4, or those of the job under `halocline launch` or `mpirun`]
     #[arg(long, value_name = "N")]
     pub(super) ranks: Option<usize>,
-    /// What ranks are: processes (shm) or threads of this process; auto takes processes
+    /// What ranks are: processes of this machine (shm), threads of this process, or processes that `mpirun`
+    /// has started (mpi); auto takes processes, under `mpirun` its own
     #[arg(long, value_enum, default_value_t = Transport::Auto)]
     pub(super) transport: Transport,
+    /// Whether MPI ranks of one machine share memory, or send each other messages, too
+    #[arg(long, value_enum, value_name = "on|off")]
+    pub(super) node_aware: Option<Switch>,
     /// Time steps
     #[arg(long, value_name = "S", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) steps: u32,
@@ -46,6 +50,17 @@ pub(super) enum Transport {
     Thread,
     /// Processes with shared memory.
     Shm,
+    /// Processes that an MPI launcher has started.
+    Mpi,
+}
+
+/// Yes or no.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Switch {
+    /// Yes.
+    On,
+    /// No.
+    Off,
 }
 
 /// Who gets which nodes.

@@ -1,6 +1,6 @@
 //! A run from its arguments to its report: who the ranks are, and what each of them does in turn.
 
-use super::args::{OceanArgs, Partitioner, Transport};
+use super::args::{OceanArgs, Partitioner, Switch, Transport};
 use super::domain::Domain;
 use super::error::OceanError;
 use super::input::{Fesom, PARTS, Source};
@@ -19,20 +19,22 @@ use std::path::Path;
 /// Runs `halocline run ocean` and returns the exit code: not 0 if the check fails. With `json` the
 /// summary for people is left out.
 ///
-/// In a process that is no rank of a job, and unless threads are asked for, it starts this program
-/// again as the ranks. Call it where no other thread runs ([`launch::run_self`] wants that).
+/// In a process that is no rank of a job or of `mpirun`, and unless threads are asked for, it starts this
+/// program again as the ranks. Call it where no other thread runs ([`launch::run_self`] wants that).
 pub(crate) fn run(args: &OceanArgs, json: bool) -> Result<u8, OceanError> {
     let source = args.data.clone().map_or(Source::Embedded, Source::Directory);
     let fesom = Fesom::read(&source)?;
-    if std::env::var_os("HALOCLINE_RANK").is_some() {
-        return run_in_job(args, json, fesom);
+    let launched = std::env::var_os("HALOCLINE_RANK").is_some();
+    let by_mpi = args.transport == Transport::Auto && halocline_comm::mpi::launched().is_some();
+    if launched || by_mpi || args.transport == Transport::Mpi {
+        return run_in_job(args, json, fesom, !launched);
     }
     let ranks = args.ranks.unwrap_or(4);
     // What can be wrong is found here, once, and not by every rank.
     check(args, ranks, fesom.nodes.len())?;
     match args.transport {
         Transport::Thread => run_threads(args, json, ranks, fesom),
-        Transport::Auto | Transport::Shm => {
+        Transport::Auto | Transport::Shm | Transport::Mpi => {
             drop(fesom);
             let arguments: Vec<_> = std::env::args_os().skip(1).collect();
             Ok(launch::run_self(ranks, &arguments)?)
@@ -40,8 +42,9 @@ pub(crate) fn run(args: &OceanArgs, json: bool) -> Result<u8, OceanError> {
     }
 }
 
-fn run_in_job(args: &OceanArgs, json: bool, fesom: Fesom) -> Result<u8, OceanError> {
-    let comm = Communicator::init()?;
+fn run_in_job(args: &OceanArgs, json: bool, fesom: Fesom, mpi: bool) -> Result<u8, OceanError> {
+    let node_aware = args.node_aware.map(|switch| switch == Switch::On);
+    let comm = if mpi { Communicator::init_mpi(node_aware)? } else { Communicator::init()? };
     if args.transport == Transport::Thread {
         return Err(OceanError::ThreadsInJob);
     }

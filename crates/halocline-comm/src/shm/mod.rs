@@ -7,6 +7,7 @@
 
 mod control;
 mod frame;
+pub(crate) mod handover;
 mod job;
 mod socket;
 mod watch;
@@ -46,7 +47,8 @@ pub(crate) fn join(host: Arc<dyn Host>) -> Result<Option<Arc<dyn Transport>>, Co
     if JOINED.swap(true, Ordering::AcqRel) {
         return Err(CommError::JoinedTwice);
     }
-    Ok(Some(Arc::new(ShmTransport::join(job, host)?)))
+    let names = (0..job.size).collect();
+    Ok(Some(Arc::new(ShmTransport::join(job, names, Arc::default(), host)?)))
 }
 
 /// One process's end. Dropping it sends what is still queued and tells the others.
@@ -60,10 +62,13 @@ pub(crate) struct ShmTransport {
 struct Shared {
     rank: usize,
     size: usize,
+    /// What the ranks are called in messages and errors: their ranks in a larger group, of which this
+    /// job is one node.
+    names: Vec<usize>,
     token: String,
     control: Control,
     host: Arc<dyn Host>,
-    inbox: Inbox,
+    inbox: Arc<Inbox>,
     /// [`PeerState`] of each rank as found by the watch thread.
     states: Vec<AtomicU8>,
     departures: AtomicU64,
@@ -76,7 +81,14 @@ struct Shared {
 }
 
 impl ShmTransport {
-    fn join(job: JoinedJob, host: Arc<dyn Host>) -> Result<Self, CommError> {
+    /// Joins a job whose ranks are called `names`, and waits until all others have. What comes goes into
+    /// `inbox`.
+    pub(crate) fn join(
+        job: JoinedJob,
+        names: Vec<usize>,
+        inbox: Arc<Inbox>,
+        host: Arc<dyn Host>,
+    ) -> Result<Self, CommError> {
         let fail = |what| move |errno| CommError::System { what, errno };
         let token = job.token.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         let listener = socket::listen(&token, job.rank)?;
@@ -87,10 +99,11 @@ impl ShmTransport {
         let shared = Arc::new(Shared {
             rank: job.rank,
             size: job.size,
+            names,
             token,
             control: Control::map(job.control, job.size)?,
             host,
-            inbox: Inbox::default(),
+            inbox,
             states: (0..job.size).map(|_| AtomicU8::new(PRESENT)).collect(),
             departures: AtomicU64::new(0),
             stop: AtomicBool::new(false),
@@ -127,16 +140,21 @@ impl Shared {
             let missing = || self.control.slots().position(|slot| slot.pid().is_none());
             let Some(rank) = missing() else { return Ok(()) };
             if let Some(rank) = self.control.absent() {
-                return Err(CommError::NeverJoined { rank });
+                return Err(CommError::NeverJoined { rank: self.name_of(rank) });
             }
             let waited = self.host.now().saturating_sub(start);
             if waited >= JOIN_WITHIN {
-                return Err(CommError::NotJoined { rank, after: waited });
+                return Err(CommError::NotJoined { rank: self.name_of(rank), after: waited });
             }
             let left = JOIN_WITHIN.saturating_sub(waited);
             self.own_bell()
                 .sleep(&*self.host, Some(left), || missing().is_none() || self.control.absent().is_some());
         }
+    }
+
+    /// What a rank of the job is called.
+    fn name_of(&self, rank: usize) -> usize {
+        self.names.get(rank).copied().unwrap_or(rank)
     }
 
     fn ring_all(&self) {
@@ -223,7 +241,8 @@ impl Transport for ShmTransport {
             return Err(CommError::NoSuchRank { rank: to, size: shared.size });
         }
         if to == shared.rank {
-            shared.inbox.push(Message { source: to, tag, payload, segments: segments.to_vec() });
+            let source = shared.name_of(to);
+            shared.inbox.push(Message { source, tag, payload, segments: segments.to_vec() });
             shared.own_bell().changed(&*shared.host);
             return Ok(());
         }

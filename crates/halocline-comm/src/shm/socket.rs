@@ -23,12 +23,17 @@ const HELLO: Tag = Tag { operation: u64::MAX, round: u64::MAX };
 const READ_BYTES: usize = 64 * 1024;
 
 fn address(token: &str, rank: usize) -> Result<SocketAddrUnix, CommError> {
-    // Abstract: the name vanishes with the process, however it ends.
-    SocketAddrUnix::new_abstract_name(format!("halocline-{token}-{rank}").as_bytes())
+    abstract_address(&format!("halocline-{token}-{rank}"))
+}
+
+/// The address of a socket by an abstract name, which vanishes with the process, however it ends.
+pub(super) fn abstract_address(name: &str) -> Result<SocketAddrUnix, CommError> {
+    SocketAddrUnix::new_abstract_name(name.as_bytes())
         .map_err(|errno| CommError::System { what: "name its socket", errno })
 }
 
-fn socket(flags: SocketFlags) -> Result<OwnedFd, CommError> {
+/// A stream socket.
+pub(super) fn socket(flags: SocketFlags) -> Result<OwnedFd, CommError> {
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags | SocketFlags::CLOEXEC, None)
         .map_err(|errno| CommError::System { what: "create a socket", errno })
 }

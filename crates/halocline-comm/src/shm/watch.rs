@@ -209,6 +209,7 @@ fn deliver(shared: &Shared, from: usize, frame: Frame, fds: Vec<OwnedFd>) {
             }
         }
     }
-    shared.inbox.push(Message { source: from, tag: frame.tag, payload: frame.payload, segments });
+    let source = shared.name_of(from);
+    shared.inbox.push(Message { source, tag: frame.tag, payload: frame.payload, segments });
     shared.own_bell().changed(&*shared.host);
 }

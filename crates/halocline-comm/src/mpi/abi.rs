@@ -1,0 +1,192 @@
+//! The three binary interfaces that MPI libraries have: constants and sizes, nothing else differs.
+//!
+//! | interface | libraries | handles are |
+//! | --- | --- | --- |
+//! | Open MPI | `libmpi.so.40` | pointers to objects of the library |
+//! | MPICH | `libmpi.so.12`, `libmpich.so.12` (MPICH, Intel MPI, MVAPICH, Cray MPICH) | `int` |
+//! | standard | `libmpi_abi.so` (MPI 5) | pointers, small numbers for the predefined ones |
+
+use super::error::Unusable;
+use libloading::os::unix::Library;
+use std::ffi::{c_int, c_void};
+use std::fmt;
+
+/// Which of the interfaces a library has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AbiKind {
+    /// That of Open MPI.
+    OpenMpi,
+    /// That of MPICH.
+    Mpich,
+    /// The standard one of MPI 5.
+    Standard,
+}
+
+impl fmt::Display for AbiKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::OpenMpi => "Open MPI",
+            Self::Mpich => "MPICH",
+            Self::Standard => "standard",
+        })
+    }
+}
+
+/// `MPI_Status` of whichever interface: 20, 24 or 32 bytes, of which the library fills its part.
+#[repr(C, align(8))]
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Status([c_int; 8]);
+
+/// One interface. The associated values are those of its `mpi.h`.
+pub(super) trait Abi: 'static {
+    /// What communicators, requests, datatypes and the like are.
+    type Handle: Copy + Send + Sync + 'static;
+
+    const ANY_SOURCE: c_int;
+    const ANY_TAG: c_int;
+    const COMM_TYPE_SHARED: c_int;
+    /// `MPI_THREAD_SINGLE`, `FUNNELED`, `SERIALIZED`, `MULTIPLE`.
+    const LEVELS: [c_int; 4];
+    /// Places of `MPI_SOURCE` and `MPI_TAG` in a status, in `int`s.
+    const STATUS_SOURCE: usize;
+    const STATUS_TAG: usize;
+
+    /// The predefined handles of a library that was opened.
+    fn handles(library: &Library) -> Result<Handles<Self::Handle>, Unusable>;
+
+    /// A communicator of the program, whose handle was given as a number.
+    fn handle_of(raw: usize) -> Self::Handle;
+
+    /// Who sent a received message.
+    fn source(status: &Status) -> c_int {
+        status.0[Self::STATUS_SOURCE]
+    }
+
+    /// The tag of a received message.
+    fn tag(status: &Status) -> c_int {
+        status.0[Self::STATUS_TAG]
+    }
+}
+
+/// Predefined handles.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Handles<H> {
+    pub comm_world: H,
+    pub comm_self: H,
+    pub byte: H,
+    pub info_null: H,
+    pub errors_return: H,
+    pub request_null: H,
+    pub message_null: H,
+}
+
+/// A handle that is a pointer. The library alone follows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(transparent)]
+pub(super) struct Pointer(*mut c_void);
+
+// SAFETY: the pointer is a name that is given to the library, which decides by its thread level who may
+// call it; the engine keeps to that. Nobody here follows it.
+unsafe impl Send for Pointer {}
+// SAFETY: as above.
+unsafe impl Sync for Pointer {}
+
+impl Pointer {
+    const fn number(number: usize) -> Self {
+        Self(std::ptr::without_provenance_mut(number))
+    }
+}
+
+/// Open MPI: predefined handles are addresses of its symbols.
+pub(super) struct OpenMpi;
+
+impl Abi for OpenMpi {
+    type Handle = Pointer;
+    const ANY_SOURCE: c_int = -1;
+    const ANY_TAG: c_int = -1;
+    const COMM_TYPE_SHARED: c_int = 0;
+    const LEVELS: [c_int; 4] = [0, 1, 2, 3];
+    const STATUS_SOURCE: usize = 0;
+    const STATUS_TAG: usize = 1;
+
+    fn handles(library: &Library) -> Result<Handles<Pointer>, Unusable> {
+        let address = |symbol: &'static str| {
+            // SAFETY: only the address of the symbol is taken, as the type `*mut c_void`.
+            let found = unsafe { library.get::<*mut c_void>(symbol.as_bytes()) };
+            let found = found.map_err(|_| Unusable::Symbol(symbol))?;
+            Ok(Pointer(found.into_raw()))
+        };
+        Ok(Handles {
+            comm_world: address("ompi_mpi_comm_world")?,
+            comm_self: address("ompi_mpi_comm_self")?,
+            byte: address("ompi_mpi_byte")?,
+            info_null: address("ompi_mpi_info_null")?,
+            errors_return: address("ompi_mpi_errors_return")?,
+            request_null: address("ompi_request_null")?,
+            message_null: address("ompi_message_null")?,
+        })
+    }
+
+    fn handle_of(raw: usize) -> Pointer {
+        Pointer(std::ptr::with_exposed_provenance_mut(raw))
+    }
+}
+
+/// MPICH and all that keep to its interface.
+pub(super) struct Mpich;
+
+impl Abi for Mpich {
+    type Handle = c_int;
+    const ANY_SOURCE: c_int = -2;
+    const ANY_TAG: c_int = -1;
+    const COMM_TYPE_SHARED: c_int = 1;
+    const LEVELS: [c_int; 4] = [0, 1, 2, 3];
+    const STATUS_SOURCE: usize = 2;
+    const STATUS_TAG: usize = 3;
+
+    fn handles(_library: &Library) -> Result<Handles<c_int>, Unusable> {
+        Ok(Handles {
+            comm_world: 0x4400_0000,
+            comm_self: 0x4400_0001,
+            byte: 0x4c00_010d,
+            info_null: 0x1c00_0000,
+            errors_return: 0x5400_0001,
+            request_null: 0x2c00_0000,
+            message_null: 0x2c00_0000,
+        })
+    }
+
+    fn handle_of(raw: usize) -> c_int {
+        // A handle is 32 bits; those who widened it may have extended its sign.
+        raw as u32 as c_int
+    }
+}
+
+/// The standard interface of MPI 5.
+pub(super) struct Standard;
+
+impl Abi for Standard {
+    type Handle = Pointer;
+    const ANY_SOURCE: c_int = -1;
+    const ANY_TAG: c_int = -2;
+    const COMM_TYPE_SHARED: c_int = 221;
+    const LEVELS: [c_int; 4] = [0, 1024, 2048, 4096];
+    const STATUS_SOURCE: usize = 0;
+    const STATUS_TAG: usize = 1;
+
+    fn handles(_library: &Library) -> Result<Handles<Pointer>, Unusable> {
+        Ok(Handles {
+            comm_world: Pointer::number(0x101),
+            comm_self: Pointer::number(0x102),
+            byte: Pointer::number(0x247),
+            info_null: Pointer::number(0x130),
+            errors_return: Pointer::number(0x143),
+            request_null: Pointer::number(0x180),
+            message_null: Pointer::number(0x128),
+        })
+    }
+
+    fn handle_of(raw: usize) -> Pointer {
+        Pointer(std::ptr::with_exposed_provenance_mut(raw))
+    }
+}

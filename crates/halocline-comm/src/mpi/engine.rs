@@ -1,0 +1,163 @@
+//! Messages in flight on one communicator: what was given to MPI and is not through yet.
+
+use super::abi::Abi;
+use super::error::MpiError;
+use super::ffi::{Api, Matched};
+use super::frame::Kind;
+use std::collections::VecDeque;
+
+/// Bytes by which a rank introduces itself to those on its node.
+pub(super) const INTRODUCTION: usize = 160;
+
+/// An MPI communicator of our own, whatever the interface. One thread at a time uses it.
+///
+/// Every call is unsafe for one reason: MPI must be initialised and not finalised, and this thread must
+/// be one that may call it now. [`super::line::Line`] keeps that, and is the only caller but for the
+/// set-up.
+pub(super) trait Wire: Send {
+    /// Hands over bytes; they are sent as MPI gets to it. Never waits.
+    ///
+    /// # Safety
+    /// MPI may be called by this thread now. `to` is a rank of the communicator.
+    unsafe fn send(&mut self, to: usize, kind: Kind, bytes: Vec<u8>) -> Result<(), MpiError>;
+
+    /// Lets MPI get on, and gives what has arrived, in order from each sender. Never waits.
+    ///
+    /// # Safety
+    /// MPI may be called by this thread now.
+    unsafe fn advance(&mut self, arrive: &mut dyn FnMut(usize, Kind, Vec<u8>)) -> Result<(), MpiError>;
+
+    /// Whether everything that was handed over has left the buffers here.
+    fn is_drained(&self) -> bool;
+
+    /// The introductions of all ranks on this node, in the order of ranks. Collective over them, blocks.
+    ///
+    /// # Safety
+    /// MPI may be called by this thread now.
+    unsafe fn introduce(&mut self, mine: &[u8; INTRODUCTION]) -> Result<Vec<[u8; INTRODUCTION]>, MpiError>;
+
+    /// Gives the communicator back to MPI. Nothing may be under way on it at any rank.
+    ///
+    /// # Safety
+    /// MPI may be called by this thread now, and never again for this wire.
+    unsafe fn free(&mut self) -> Result<(), MpiError>;
+}
+
+/// The [`Wire`] over an interface.
+pub(super) struct Engine<A: Abi> {
+    api: &'static Api<A>,
+    comm: A::Handle,
+    /// The ranks of this node: their communicator and how many they are.
+    node: (A::Handle, usize),
+    sends: Vec<Transfer<A::Handle>>,
+    receives: VecDeque<Receive<A::Handle>>,
+}
+
+/// Bytes that MPI reads or writes until its request is done.
+struct Transfer<H> {
+    request: H,
+    bytes: Vec<u8>,
+}
+
+struct Receive<H> {
+    source: usize,
+    kind: Kind,
+    transfer: Transfer<H>,
+    done: bool,
+}
+
+impl<A: Abi> Engine<A> {
+    /// Over a communicator that nobody else uses, and the one of its ranks on this node.
+    pub(super) fn new(api: &'static Api<A>, comm: A::Handle, node: (A::Handle, usize)) -> Self {
+        Self { api, comm, node, sends: Vec::new(), receives: VecDeque::new() }
+    }
+
+    /// Begins to receive what has arrived.
+    ///
+    /// # Safety
+    /// As for [`Wire::advance`].
+    unsafe fn match_arrived(&mut self) -> Result<(), MpiError> {
+        // SAFETY: by our caller; what is found is received just below.
+        while let Some(mut matched) = unsafe { self.api.next(self.comm)? } {
+            let Matched { source, tag, bytes, .. } = matched;
+            let mut room = Vec::with_capacity(bytes);
+            // SAFETY: by our caller; the room is that large, and stays in `receives` until it is done.
+            let request = unsafe { self.api.receive(&mut matched, room.as_mut_ptr())? };
+            let kind = Kind::of(tag);
+            let malformed = MpiError::Malformed { from: source, what: "a message with an unknown tag" };
+            let known = kind.ok_or(malformed);
+            // SAFETY: nobody looks at the bytes before the request is done, and then all are written.
+            unsafe { room.set_len(bytes) };
+            let (transfer, kind) =
+                (Transfer { request, bytes: room }, *known.as_ref().unwrap_or(&Kind::Part));
+            self.receives.push_back(Receive { source, kind, transfer, done: false });
+            known?;
+        }
+        Ok(())
+    }
+}
+
+impl<A: Abi> Wire for Engine<A> {
+    unsafe fn send(&mut self, to: usize, kind: Kind, bytes: Vec<u8>) -> Result<(), MpiError> {
+        // SAFETY: by our caller; the bytes stay where they are, in `sends`, until the request is done.
+        let mut request = unsafe { self.api.send(self.comm, to, kind.tag(), &bytes)? };
+        // SAFETY: by our caller. Short messages are done at once.
+        if !unsafe { self.api.is_done(&mut request)? } {
+            self.sends.push(Transfer { request, bytes });
+        }
+        Ok(())
+    }
+
+    unsafe fn advance(&mut self, arrive: &mut dyn FnMut(usize, Kind, Vec<u8>)) -> Result<(), MpiError> {
+        let mut at = 0;
+        while let Some(send) = self.sends.get_mut(at) {
+            // SAFETY: by our caller; requests that are done are removed.
+            match unsafe { self.api.is_done(&mut send.request)? } {
+                true => drop(self.sends.swap_remove(at)),
+                false => at += 1,
+            }
+        }
+        // SAFETY: by our caller.
+        unsafe { self.match_arrived()? };
+        for receive in self.receives.iter_mut().filter(|receive| !receive.done) {
+            // SAFETY: by our caller; the request was not done before.
+            receive.done = unsafe { self.api.is_done(&mut receive.transfer.request)? };
+        }
+        // A long message holds up those of its sender that overtook it, and nobody else's.
+        let mut held = Vec::new();
+        let mut at = 0;
+        while let Some(receive) = self.receives.get(at) {
+            if !receive.done || held.contains(&receive.source) {
+                held.push(receive.source);
+                at += 1;
+            } else if let Some(receive) = self.receives.remove(at) {
+                arrive(receive.source, receive.kind, receive.transfer.bytes);
+            }
+        }
+        Ok(())
+    }
+
+    fn is_drained(&self) -> bool {
+        self.sends.is_empty()
+    }
+
+    unsafe fn introduce(&mut self, mine: &[u8; INTRODUCTION]) -> Result<Vec<[u8; INTRODUCTION]>, MpiError> {
+        let (comm, size) = self.node;
+        // SAFETY: by our caller; the size is that of the communicator.
+        unsafe { self.api.all_gather(comm, size, mine) }
+    }
+
+    unsafe fn free(&mut self) -> Result<(), MpiError> {
+        let (node, _) = self.node;
+        // SAFETY: by our caller.
+        unsafe { self.api.free(node).and(self.api.free(self.comm)) }
+    }
+}
+
+impl<A: Abi> Drop for Engine<A> {
+    fn drop(&mut self) {
+        // MPI may still write to, or read from, what is under way: that memory is never used again.
+        self.sends.drain(..).for_each(|send| std::mem::forget(send.bytes));
+        self.receives.drain(..).for_each(|receive| std::mem::forget(receive.transfer.bytes));
+    }
+}

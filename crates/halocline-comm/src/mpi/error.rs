@@ -1,0 +1,147 @@
+//! What can go wrong with MPI.
+
+use super::abi::AbiKind;
+use std::ffi::c_int;
+use std::fmt;
+use std::path::PathBuf;
+
+/// Why MPI cannot be used, or failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum MpiError {
+    /// No MPI library can be used.
+    #[error(
+        "no MPI library can be used; tried {}. Install one (such as libopenmpi3), or give its path in \
+         HALOCLINE_MPI",
+        list(tried)
+    )]
+    NotFound {
+        /// What was tried, and why each is of no use.
+        tried: Vec<(PathBuf, Unusable)>,
+    },
+    /// The library that was asked for, or that the process has loaded, is of no use.
+    #[error("the MPI library {} {why} ({chosen})", path.display())]
+    Chosen {
+        /// The library.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: Unusable,
+        /// Why no other was tried.
+        chosen: &'static str,
+    },
+    /// The process has two MPI libraries, or would have.
+    #[error(
+        "one process cannot use two MPI libraries: {} and {}; {advice}",
+        first.display(),
+        second.display()
+    )]
+    Two {
+        /// One of them: already loaded.
+        first: PathBuf,
+        /// The other one.
+        second: PathBuf,
+        /// What would be right.
+        advice: &'static str,
+    },
+    /// The library does not know the launcher that started the ranks.
+    #[error(
+        "{launched} ranks were started, but {} ({kind} interface) sees this one alone: it belongs to another \
+         MPI than the launcher; give the launcher's library in HALOCLINE_MPI",
+        path.display()
+    )]
+    OtherLauncher {
+        /// Ranks as the launcher says in the environment.
+        launched: usize,
+        /// The library.
+        path: PathBuf,
+        /// Its interface.
+        kind: AbiKind,
+    },
+    /// A communicator of the program was given, but MPI is not initialised.
+    #[error("MPI ({}) is not initialised; a communicator is to be given after MPI_Init", path.display())]
+    NotInitialized {
+        /// The library.
+        path: PathBuf,
+    },
+    /// MPI was finalised.
+    #[error("MPI was finalised; a communicator is to be used, and dropped, before MPI_Finalize")]
+    Finalized,
+    /// The thread may not call MPI.
+    #[error(
+        "MPI was initialised with {level}, so that only the thread that did so may call it; initialise it \
+         with MPI_THREAD_MULTIPLE, or make this call from that thread"
+    )]
+    Thread {
+        /// The level that MPI provides.
+        level: ThreadLevel,
+    },
+    /// A call failed.
+    #[error("{call} failed with code {code}: {text}")]
+    Call {
+        /// The function.
+        call: &'static str,
+        /// Its error code.
+        code: c_int,
+        /// What the library says about the code.
+        text: String,
+    },
+    /// Something came that no rank of ours sends.
+    #[error("rank {from} sent {what} over MPI")]
+    Malformed {
+        /// The sender.
+        from: usize,
+        /// What it sent.
+        what: &'static str,
+    },
+}
+
+/// Why a library cannot be used. Continues a sentence that begins with the library.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unusable {
+    /// It cannot be loaded.
+    #[error("cannot be loaded: {0}")]
+    Load(String),
+    /// It lacks something.
+    #[error("has no {0}")]
+    Symbol(&'static str),
+    /// It was tried in a process of its own, which did not end well.
+    #[error("was tried and {0}")]
+    Trial(String),
+}
+
+/// Who may call MPI, as it was initialised.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ThreadLevel {
+    /// The process has one thread.
+    Single,
+    /// One thread calls MPI, the one that has initialised it.
+    Funneled,
+    /// One thread at a time.
+    Serialized,
+    /// Any thread at any time.
+    Multiple,
+}
+
+impl ThreadLevel {
+    /// By its place among the four.
+    pub(super) fn from_place(place: usize) -> Self {
+        [Self::Single, Self::Funneled, Self::Serialized, Self::Multiple][place.min(3)]
+    }
+}
+
+impl fmt::Display for ThreadLevel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Single => "MPI_THREAD_SINGLE",
+            Self::Funneled => "MPI_THREAD_FUNNELED",
+            Self::Serialized => "MPI_THREAD_SERIALIZED",
+            Self::Multiple => "MPI_THREAD_MULTIPLE",
+        })
+    }
+}
+
+fn list(tried: &[(PathBuf, Unusable)]) -> String {
+    let each = tried.iter().map(|(path, why)| format!("{} ({why})", path.display()));
+    each.collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,348 @@
+//! The functions of MPI that are used, and no more, generic over the [`Abi`].
+//!
+//! The raw functions are in [`Functions`]. The methods of [`Api`] are thin: they turn codes into errors
+//! and out-parameters into values. They stay `unsafe`, since only their caller, the engine or the
+//! runtime, knows that MPI is initialised, not yet finalised, and may be called by this thread now;
+//! each of their `# Safety` sections that says "MPI is up" means these three.
+
+use super::abi::{Abi, Handles, Status};
+use super::error::{MpiError, Unusable};
+use libloading::os::unix::Library;
+use std::ffi::{c_char, c_int, c_void};
+use std::ptr::null_mut;
+
+macro_rules! functions {
+    ($($field:ident = $symbol:literal ($($argument:ty),*);)*) => {
+        /// Addresses in the library.
+        pub(super) struct Functions<H> {
+            $($field: unsafe extern "C" fn($($argument),*) -> c_int,)*
+            handle: std::marker::PhantomData<H>,
+        }
+
+        impl<H: 'static> Functions<H> {
+            /// Looks them all up.
+            fn of(library: &Library) -> Result<Self, Unusable> {
+                Ok(Self {
+                    $($field: {
+                        // SAFETY: the symbol is a function of the MPI standard with this signature, in
+                        // every library whose handles are of type `H`, which the caller has found out.
+                        let found = unsafe { library.get(concat!($symbol, "\0").as_bytes()) };
+                        *found.map_err(|_| Unusable::Symbol($symbol))?
+                    },)*
+                    handle: std::marker::PhantomData,
+                })
+            }
+        }
+    };
+}
+
+/// `MPI_Comm_copy_attr_function`.
+type CopyAttribute<H> = extern "C" fn(H, c_int, *mut c_void, *mut c_void, *mut c_void, *mut c_int) -> c_int;
+/// `MPI_Comm_delete_attr_function`.
+type DeleteAttribute<H> = extern "C" fn(H, c_int, *mut c_void, *mut c_void) -> c_int;
+
+functions! {
+    initialized = "MPI_Initialized" (*mut c_int);
+    finalized = "MPI_Finalized" (*mut c_int);
+    init_thread = "MPI_Init_thread" (*mut c_int, *mut *mut *mut c_char, c_int, *mut c_int);
+    query_thread = "MPI_Query_thread" (*mut c_int);
+    is_thread_main = "MPI_Is_thread_main" (*mut c_int);
+    finalize = "MPI_Finalize" ();
+    comm_rank = "MPI_Comm_rank" (H, *mut c_int);
+    comm_size = "MPI_Comm_size" (H, *mut c_int);
+    comm_dup = "MPI_Comm_dup" (H, *mut H);
+    comm_split_type = "MPI_Comm_split_type" (H, c_int, c_int, H, *mut H);
+    comm_free = "MPI_Comm_free" (*mut H);
+    comm_set_errhandler = "MPI_Comm_set_errhandler" (H, H);
+    comm_create_keyval = "MPI_Comm_create_keyval" (CopyAttribute<H>, DeleteAttribute<H>, *mut c_int, *mut c_void);
+    comm_set_attr = "MPI_Comm_set_attr" (H, c_int, *mut c_void);
+    allgather = "MPI_Allgather" (*const c_void, c_int, H, *mut c_void, c_int, H, H);
+    isend = "MPI_Isend" (*const c_void, c_int, H, c_int, c_int, H, *mut H);
+    improbe = "MPI_Improbe" (c_int, c_int, H, *mut c_int, *mut H, *mut Status);
+    imrecv = "MPI_Imrecv" (*mut c_void, c_int, H, *mut H, *mut H);
+    get_count = "MPI_Get_count" (*const Status, H, *mut c_int);
+    test = "MPI_Test" (*mut H, *mut c_int, *mut Status);
+    error_string = "MPI_Error_string" (c_int, *mut c_char, *mut c_int);
+    get_library_version = "MPI_Get_library_version" (*mut c_char, *mut c_int);
+}
+
+/// At least `MPI_MAX_LIBRARY_VERSION_STRING` and `MPI_MAX_ERROR_STRING` of every library.
+const TEXT: usize = 8192;
+
+/// A library, ready to be called. Lives as long as the process: MPI libraries cannot be unloaded.
+pub(super) struct Api<A: Abi> {
+    functions: Functions<A::Handle>,
+    pub(super) handles: Handles<A::Handle>,
+}
+
+/// A message that was matched and is to be received: its sender, tag, bytes and handle.
+pub(super) struct Matched<H> {
+    pub source: usize,
+    pub tag: c_int,
+    pub bytes: usize,
+    pub message: H,
+}
+
+impl<A: Abi> Api<A> {
+    /// Finds everything in a library of this interface.
+    pub(super) fn of(library: &Library) -> Result<Self, Unusable> {
+        Ok(Self { functions: Functions::of(library)?, handles: A::handles(library)? })
+    }
+
+    /// What the library says of itself. Callable at any time.
+    pub(super) fn version(&self) -> String {
+        let (mut text, mut len) = ([0u8; TEXT], 0);
+        // SAFETY: MPI allows this call at any time; the buffer has the room that it may need.
+        let code = unsafe { (self.functions.get_library_version)(text.as_mut_ptr().cast(), &mut len) };
+        if code == 0 { line(&text, len) } else { format!("unknown (error {code})") }
+    }
+
+    /// Whether somebody has initialised it. Callable at any time.
+    pub(super) fn is_initialized(&self) -> bool {
+        let mut flag = 0;
+        // SAFETY: MPI allows this call at any time, by any thread.
+        unsafe { (self.functions.initialized)(&mut flag) };
+        flag != 0
+    }
+
+    /// Whether somebody has finalised it. Callable at any time.
+    pub(super) fn is_finalized(&self) -> bool {
+        let mut flag = 0;
+        // SAFETY: MPI allows this call at any time, by any thread.
+        unsafe { (self.functions.finalized)(&mut flag) };
+        flag != 0
+    }
+
+    /// Initialises MPI, asking for `MPI_THREAD_MULTIPLE`. Blocks until all ranks of the job do.
+    ///
+    /// # Safety
+    /// Nobody has initialised or finalised it, or does so meanwhile.
+    pub(super) unsafe fn init(&self) -> Result<(), MpiError> {
+        let mut provided = 0;
+        // SAFETY: by our caller; MPI 2 and later allow null for the arguments.
+        let code =
+            unsafe { (self.functions.init_thread)(null_mut(), null_mut(), A::LEVELS[3], &mut provided) };
+        self.check("MPI_Init_thread", code)
+    }
+
+    /// The thread level, as its place in [`Abi::LEVELS`].
+    ///
+    /// # Safety
+    /// MPI is initialised and not finalised.
+    pub(super) unsafe fn level(&self) -> Result<usize, MpiError> {
+        let mut level = 0;
+        // SAFETY: by our caller; any thread may ask.
+        self.check("MPI_Query_thread", unsafe { (self.functions.query_thread)(&mut level) })?;
+        Ok(A::LEVELS.iter().rposition(|&known| known <= level).unwrap_or(0))
+    }
+
+    /// Whether this thread has initialised MPI.
+    ///
+    /// # Safety
+    /// MPI is initialised and not finalised.
+    pub(super) unsafe fn is_main_thread(&self) -> Result<bool, MpiError> {
+        let mut flag = 0;
+        // SAFETY: by our caller; any thread may ask.
+        self.check("MPI_Is_thread_main", unsafe { (self.functions.is_thread_main)(&mut flag) })?;
+        Ok(flag != 0)
+    }
+
+    /// Ends MPI. Blocks until all ranks do.
+    ///
+    /// # Safety
+    /// MPI is up, and called by nobody else from now on.
+    pub(super) unsafe fn finalize(&self) -> Result<(), MpiError> {
+        // SAFETY: by our caller.
+        self.check("MPI_Finalize", unsafe { (self.functions.finalize)() })
+    }
+
+    /// Lets `callback` be called at the beginning of `MPI_Finalize`, whoever calls that.
+    ///
+    /// # Safety
+    /// MPI is up.
+    pub(super) unsafe fn at_finalize(&self, callback: DeleteAttribute<A::Handle>) -> Result<(), MpiError> {
+        let mut key = 0;
+        // SAFETY: by our caller; both functions have C linkage, panic never, and live forever.
+        let code =
+            unsafe { (self.functions.comm_create_keyval)(leave_out::<A>, callback, &mut key, null_mut()) };
+        self.check("MPI_Comm_create_keyval", code)?;
+        // SAFETY: by our caller; the key was made just now, the value is not followed by anybody.
+        let code = unsafe { (self.functions.comm_set_attr)(self.handles.comm_self, key, null_mut()) };
+        self.check("MPI_Comm_set_attr", code)
+    }
+
+    /// Rank and size.
+    ///
+    /// # Safety
+    /// MPI is up, `comm` a communicator of it.
+    pub(super) unsafe fn place(&self, comm: A::Handle) -> Result<(usize, usize), MpiError> {
+        let (mut rank, mut size) = (0, 0);
+        // SAFETY: by our caller.
+        self.check("MPI_Comm_rank", unsafe { (self.functions.comm_rank)(comm, &mut rank) })?;
+        // SAFETY: by our caller.
+        self.check("MPI_Comm_size", unsafe { (self.functions.comm_size)(comm, &mut size) })?;
+        Ok((rank as usize, size as usize))
+    }
+
+    /// A duplicate whose errors are returned, not fatal. Collective.
+    ///
+    /// # Safety
+    /// MPI is up, `comm` a communicator of it.
+    pub(super) unsafe fn duplicate(&self, comm: A::Handle) -> Result<A::Handle, MpiError> {
+        let mut duplicate = comm;
+        // SAFETY: by our caller.
+        self.check("MPI_Comm_dup", unsafe { (self.functions.comm_dup)(comm, &mut duplicate) })?;
+        // SAFETY: by our caller; the handler is predefined.
+        let code = unsafe { (self.functions.comm_set_errhandler)(duplicate, self.handles.errors_return) };
+        self.check("MPI_Comm_set_errhandler", code)?;
+        Ok(duplicate)
+    }
+
+    /// The communicator of the ranks of `comm` on this node. Collective.
+    ///
+    /// # Safety
+    /// As for [`Api::place`].
+    pub(super) unsafe fn split_by_node(&self, comm: A::Handle) -> Result<A::Handle, MpiError> {
+        let mut node = comm;
+        let (kind, info) = (A::COMM_TYPE_SHARED, self.handles.info_null);
+        // SAFETY: by our caller. Key 0 for all keeps the order of ranks.
+        let code = unsafe { (self.functions.comm_split_type)(comm, kind, 0, info, &mut node) };
+        self.check("MPI_Comm_split_type", code)?;
+        Ok(node)
+    }
+
+    /// Gives a communicator back. Collective, in that all ranks must do it.
+    ///
+    /// # Safety
+    /// As for [`Api::place`]; nothing is under way on it, and nobody uses it afterwards.
+    pub(super) unsafe fn free(&self, mut comm: A::Handle) -> Result<(), MpiError> {
+        // SAFETY: by our caller.
+        self.check("MPI_Comm_free", unsafe { (self.functions.comm_free)(&mut comm) })
+    }
+
+    /// Gathers as many bytes from every rank of `comm`, at every rank. Collective, blocks.
+    ///
+    /// # Safety
+    /// As for [`Api::place`], `size` being the size of `comm`.
+    pub(super) unsafe fn all_gather<const N: usize>(
+        &self,
+        comm: A::Handle,
+        size: usize,
+        mine: &[u8; N],
+    ) -> Result<Vec<[u8; N]>, MpiError> {
+        let mut all = vec![[0; N]; size];
+        let (count, byte) = (N as c_int, self.handles.byte);
+        let (from, to) = (mine.as_ptr().cast(), all.as_mut_ptr().cast());
+        // SAFETY: by our caller; both buffers have the room that is said.
+        let code = unsafe { (self.functions.allgather)(from, count, byte, to, count, byte, comm) };
+        self.check("MPI_Allgather", code)?;
+        Ok(all)
+    }
+
+    /// Begins to send.
+    ///
+    /// # Safety
+    /// MPI is up, `comm` a communicator of it that has rank `to`; the bytes stay as they are until the
+    /// request is done.
+    pub(super) unsafe fn send(
+        &self,
+        comm: A::Handle,
+        to: usize,
+        tag: c_int,
+        bytes: &[u8],
+    ) -> Result<A::Handle, MpiError> {
+        let mut request = self.handles.request_null;
+        let (data, count) = (bytes.as_ptr().cast(), bytes.len() as c_int);
+        // SAFETY: by our caller.
+        let code = unsafe {
+            (self.functions.isend)(data, count, self.handles.byte, to as c_int, tag, comm, &mut request)
+        };
+        self.check("MPI_Isend", code)?;
+        Ok(request)
+    }
+
+    /// A message that has arrived and was not matched before, if there is one.
+    ///
+    /// # Safety
+    /// As for [`Api::place`]. What is found must be received.
+    pub(super) unsafe fn next(&self, comm: A::Handle) -> Result<Option<Matched<A::Handle>>, MpiError> {
+        let (mut flag, mut message, mut status) = (0, self.handles.message_null, Status::default());
+        // SAFETY: by our caller; the status has room for that of any interface.
+        let code = unsafe {
+            let any = (A::ANY_SOURCE, A::ANY_TAG);
+            (self.functions.improbe)(any.0, any.1, comm, &mut flag, &mut message, &mut status)
+        };
+        self.check("MPI_Improbe", code)?;
+        if flag == 0 {
+            return Ok(None);
+        }
+        let mut count = 0;
+        // SAFETY: the status was filled by the call above.
+        let code = unsafe { (self.functions.get_count)(&status, self.handles.byte, &mut count) };
+        self.check("MPI_Get_count", code)?;
+        let source = usize::try_from(A::source(&status)).unwrap_or(usize::MAX);
+        let bytes = usize::try_from(count).unwrap_or(0);
+        Ok(Some(Matched { source, tag: A::tag(&status), bytes, message }))
+    }
+
+    /// Begins to receive a matched message.
+    ///
+    /// # Safety
+    /// MPI is up; `room` is left alone until the request is done, and is of `matched.bytes` bytes.
+    pub(super) unsafe fn receive(
+        &self,
+        matched: &mut Matched<A::Handle>,
+        room: *mut u8,
+    ) -> Result<A::Handle, MpiError> {
+        let mut request = self.handles.request_null;
+        let (count, byte) = (matched.bytes as c_int, self.handles.byte);
+        // SAFETY: by our caller.
+        let code =
+            unsafe { (self.functions.imrecv)(room.cast(), count, byte, &mut matched.message, &mut request) };
+        self.check("MPI_Imrecv", code)?;
+        Ok(request)
+    }
+
+    /// Whether a request is done, after which it is no more.
+    ///
+    /// # Safety
+    /// MPI is up, the request one that was not done before.
+    pub(super) unsafe fn is_done(&self, request: &mut A::Handle) -> Result<bool, MpiError> {
+        let (mut flag, mut status) = (0, Status::default());
+        // SAFETY: by our caller.
+        self.check("MPI_Test", unsafe { (self.functions.test)(request, &mut flag, &mut status) })?;
+        Ok(flag != 0)
+    }
+
+    fn check(&self, call: &'static str, code: c_int) -> Result<(), MpiError> {
+        if code == 0 {
+            return Ok(());
+        }
+        let (mut text, mut len) = ([0u8; TEXT], 0);
+        // SAFETY: the buffer has the room that it may need; the code is one that the library gave.
+        let told = unsafe { (self.functions.error_string)(code, text.as_mut_ptr().cast(), &mut len) };
+        let text = if told == 0 { line(&text, len) } else { "it does not say why".to_owned() };
+        Err(MpiError::Call { call, code, text })
+    }
+}
+
+/// The attribute is of one communicator, not of its duplicates.
+extern "C" fn leave_out<A: Abi>(
+    _comm: A::Handle,
+    _key: c_int,
+    _extra: *mut c_void,
+    _value: *mut c_void,
+    _copy: *mut c_void,
+    flag: *mut c_int,
+) -> c_int {
+    // SAFETY: MPI passes the address of its flag.
+    unsafe { *flag = 0 };
+    0
+}
+
+/// The first line of a text that a library has written.
+fn line(text: &[u8], len: c_int) -> String {
+    let len = usize::try_from(len).unwrap_or(0).min(text.len());
+    let text = String::from_utf8_lossy(&text[..len]);
+    text.trim_matches(['\0', '\n', ' ']).lines().next().unwrap_or_default().trim().to_owned()
+}

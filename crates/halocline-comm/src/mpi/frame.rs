@@ -1,0 +1,128 @@
+//! How a message looks on MPI: payload, then a trailer, so that neither side moves the payload. What is
+//! longer than one MPI message may be comes in parts, of which the last has the trailer. Pure functions;
+//! what is received is checked.
+
+use crate::inbox::Tag;
+use std::collections::HashMap;
+use std::ffi::c_int;
+
+/// Operation, round and length of the whole payload.
+const TRAILER: usize = 24;
+
+/// The most bytes of one MPI message: counts are C `int`s, and buffers should not be absurd.
+pub(super) const LONGEST: usize = 1 << 30;
+
+/// What an MPI message is, by its tag. Messages of one rank to another keep their order whatever their tags.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// The last part of a message, mostly the only one.
+    Last,
+    /// A part that others follow.
+    Part,
+    /// The sender's last word: it gives up its communicator.
+    Farewell,
+}
+
+impl Kind {
+    const ALL: [Self; 3] = [Self::Last, Self::Part, Self::Farewell];
+
+    /// Its tag: small enough for every library.
+    pub(super) fn tag(self) -> c_int {
+        self as c_int
+    }
+
+    /// The kind of a received tag.
+    pub(super) fn of(tag: c_int) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.tag() == tag)
+    }
+}
+
+/// The MPI messages of a message, in order, none longer than `longest`.
+pub(super) fn split(tag: Tag, mut payload: Vec<u8>, longest: usize) -> Vec<(Kind, Vec<u8>)> {
+    let mut trailer = [0; TRAILER];
+    let words = [tag.operation, tag.round, payload.len() as u64];
+    trailer.as_chunks_mut().0.iter_mut().zip(words).for_each(|(place, word)| *place = word.to_le_bytes());
+    if payload.len() + TRAILER <= longest {
+        payload.extend_from_slice(&trailer);
+        return vec![(Kind::Last, payload)];
+    }
+    let mut parts: Vec<_> = payload.chunks(longest).map(|part| (Kind::Part, part.to_vec())).collect();
+    parts.push((Kind::Last, trailer.to_vec()));
+    parts
+}
+
+/// Messages that have come in part, by their senders.
+#[derive(Debug, Default)]
+pub(super) struct Assembly {
+    parts: HashMap<usize, Vec<u8>>,
+}
+
+impl Assembly {
+    /// Takes a part that others follow.
+    pub(super) fn part(&mut self, from: usize, part: Vec<u8>) {
+        self.parts.entry(from).or_default().extend_from_slice(&part);
+    }
+
+    /// Takes the last part; gives the message unless it is none.
+    pub(super) fn last(&mut self, from: usize, mut last: Vec<u8>) -> Option<(Tag, Vec<u8>)> {
+        let begun = self.parts.remove(&from);
+        let trailer: [u8; TRAILER] = *last.last_chunk()?;
+        last.truncate(last.len() - TRAILER);
+        let payload = match begun {
+            None => last,
+            Some(mut payload) => {
+                payload.extend_from_slice(&last);
+                payload
+            }
+        };
+        let word = |at: usize| trailer.as_chunks().0.get(at).map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        let is_whole = word(2) == payload.len() as u64;
+        is_whole.then_some((Tag { operation: word(0), round: word(1) }, payload))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn messages_survive_any_split(
+            messages in proptest::collection::vec(
+                (any::<u64>(), any::<u64>(), proptest::collection::vec(any::<u8>(), 0..200)), 0..6),
+            longest in 1usize..100,
+        ) {
+            let longest = longest + TRAILER;
+            let mut assembly = Assembly::default();
+            for (operation, round, payload) in messages {
+                let tag = Tag { operation, round };
+                let mut came = None;
+                for (kind, part) in split(tag, payload.clone(), longest) {
+                    prop_assert!(came.is_none() && part.len() <= longest);
+                    prop_assert_eq!(Kind::of(kind.tag()), Some(kind));
+                    match kind {
+                        Kind::Part => assembly.part(3, part),
+                        _ => came = assembly.last(3, part),
+                    }
+                }
+                prop_assert_eq!(came, Some((tag, payload)));
+            }
+        }
+
+        #[test]
+        fn garbage_is_no_message_never_a_panic(
+            parts in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..60), 0..4),
+            last in proptest::collection::vec(any::<u8>(), 0..60),
+        ) {
+            let mut assembly = Assembly::default();
+            let begun: usize = parts.iter().map(Vec::len).sum();
+            parts.into_iter().for_each(|part| assembly.part(0, part));
+            let whole = begun + last.len();
+            if let Some((_, payload)) = assembly.last(0, last) {
+                prop_assert_eq!(payload.len() + TRAILER, whole);
+            }
+            prop_assert!(Kind::of(3).is_none() && Kind::of(-1).is_none());
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! The one way to MPI: a communicator of our own behind a gate that admits those who may call MPI, one at
+//! a time, as long as MPI is up.
+
+use super::engine::{INTRODUCTION, Wire};
+use super::error::{MpiError, ThreadLevel};
+use super::frame::{Assembly, Kind, LONGEST, split};
+use super::runtime::About;
+use crate::inbox::Tag;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::thread::ThreadId;
+use std::time::{Duration, Instant};
+
+/// How long a rank that leaves tries to get its last messages through.
+const FLUSH_WITHIN: Duration = Duration::from_secs(5);
+
+/// Who may call MPI for a [`Line`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Access {
+    /// Any thread; those that poll in the background, too.
+    Anyone,
+    /// Any thread in a call of the program, one at a time: the program keeps its own calls apart from
+    /// those, and cannot know of a thread in the background.
+    Callers,
+    /// One thread.
+    Only(ThreadId),
+}
+
+impl Access {
+    /// What the thread level allows.
+    pub(super) fn of(about: &About) -> Self {
+        match (about.only, about.level) {
+            (Some(only), _) => Self::Only(only),
+            // Whoever initialises MPI by us does not call it.
+            (None, ThreadLevel::Serialized) if !about.ours => Self::Callers,
+            _ => Self::Anyone,
+        }
+    }
+
+    /// Whether this thread may call MPI.
+    pub(super) fn is_mine(self) -> bool {
+        !matches!(self, Self::Only(only) if only != std::thread::current().id())
+    }
+}
+
+/// What comes from a rank.
+#[derive(Debug)]
+pub(super) enum Arrival {
+    /// A message.
+    Message(Tag, Vec<u8>),
+    /// It sends nothing any more.
+    Farewell,
+}
+
+/// A communicator of our own.
+pub(super) struct Line {
+    access: Access,
+    /// Held beside the line's own lock where MPI takes one call at a time.
+    calls: Option<&'static Mutex<()>>,
+    state: Mutex<State>,
+    /// What threads that may not call MPI have to send, for the next one that may.
+    outbox: Mutex<VecDeque<(usize, Tag, Vec<u8>)>>,
+    /// Ranks that we talk to by MPI.
+    peers: Vec<usize>,
+}
+
+struct State {
+    wire: Box<dyn Wire>,
+    assembly: Assembly,
+    /// Peers that have said farewell.
+    gone: usize,
+    /// The user has given up the communicator, or MPI comes to its end.
+    farewell: Farewell,
+    /// Why the line is of no use any more. Then MPI is not called.
+    broken: Option<MpiError>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Farewell {
+    NotYet,
+    Due,
+    Said,
+}
+
+/// Lines that MPI still knows: for its end, and to give back those that are over.
+static LINES: Mutex<Vec<Arc<Line>>> = Mutex::new(Vec::new());
+
+/// Admits one call at a time where MPI says MPI_THREAD_SERIALIZED.
+static CALLS: Mutex<()> = Mutex::new(());
+
+impl Line {
+    /// The line over a wire, to these peers.
+    pub(super) fn open(wire: Box<dyn Wire>, about: &About, peers: Vec<usize>) -> Arc<Self> {
+        sweep();
+        let state =
+            State { wire, assembly: Assembly::default(), gone: 0, farewell: Farewell::NotYet, broken: None };
+        let line = Arc::new(Self {
+            access: Access::of(about),
+            calls: (about.level == ThreadLevel::Serialized).then_some(&CALLS),
+            state: Mutex::new(state),
+            outbox: Mutex::default(),
+            peers,
+        });
+        lock(&LINES).push(Arc::clone(&line));
+        line
+    }
+
+    /// Who may call MPI.
+    pub(super) fn access(&self) -> Access {
+        self.access
+    }
+
+    /// Hands over a message, or keeps it for a thread that may call MPI. Never waits for the receiver.
+    pub(super) fn post(&self, to: usize, tag: Tag, payload: Vec<u8>) -> Result<(), MpiError> {
+        if !self.access.is_mine() {
+            lock(&self.outbox).push_back((to, tag, payload));
+            return Ok(());
+        }
+        let _call = self.calls.map(lock);
+        let mut state = lock(&self.state);
+        let sent = state.check().and_then(|()| {
+            // SAFETY: the gate is passed: `is_mine`, both locks, and not broken.
+            unsafe { self.flush_outbox(&mut state).and_then(|()| state.send(to, tag, payload)) }
+        });
+        state.note(sent)
+    }
+
+    /// Lets MPI get on and gives what has arrived. Does nothing where this thread may not call MPI or
+    /// another one is at it.
+    pub(super) fn poll(&self, arrive: &mut dyn FnMut(usize, Arrival)) -> Result<(), MpiError> {
+        if !self.access.is_mine() {
+            return Ok(());
+        }
+        let Some(_call) = self.calls.map_or(Some(None), |calls| try_lock(calls).map(Some)) else {
+            return Ok(());
+        };
+        let Some(mut state) = try_lock(&self.state) else { return Ok(()) };
+        let polled = state.check().and_then(|()| {
+            // SAFETY: as in `post`.
+            unsafe { self.flush_outbox(&mut state).and_then(|()| state.advance(arrive)) }
+        });
+        state.note(polled)
+    }
+
+    /// Says farewell, gets through what was sent, within limits, and leaves the rest to [`sweep`].
+    pub(super) fn close(&self) {
+        {
+            let mut state = lock(&self.state);
+            if state.farewell == Farewell::NotYet {
+                state.farewell = Farewell::Due;
+            }
+        }
+        let start = Instant::now();
+        while self.access.is_mine() && !self.tidy() && start.elapsed() < FLUSH_WITHIN {
+            // Nobody wakes us: MPI gets on when it is called, and peers when they are.
+            std::thread::park_timeout(Duration::from_micros(100));
+        }
+        sweep();
+    }
+
+    /// One turn at closing, by a thread that may call MPI. True once all that we sent is through.
+    fn tidy(&self) -> bool {
+        if !self.access.is_mine() {
+            return false;
+        }
+        let _call = self.calls.map(lock);
+        let mut state = lock(&self.state);
+        if state.farewell == Farewell::NotYet || state.check().is_err() {
+            return true;
+        }
+        // SAFETY: as in `post`.
+        let tidied = unsafe {
+            self.flush_outbox(&mut state)
+                .and_then(|()| state.say_farewell(&self.peers))
+                .and_then(|()| state.advance(&mut |_, _| ()))
+        };
+        state.note(tidied).is_err() || state.wire.is_drained()
+    }
+
+    /// Whether this line is over at all ranks, or of no use; gives the communicator back.
+    fn is_over(&self) -> bool {
+        if !self.access.is_mine() {
+            return false;
+        }
+        self.tidy();
+        let _call = self.calls.map(lock);
+        let mut state = lock(&self.state);
+        if state.broken.is_some() {
+            return state.farewell != Farewell::NotYet;
+        }
+        let over =
+            state.farewell == Farewell::Said && state.wire.is_drained() && state.gone == self.peers.len();
+        if over {
+            // SAFETY: as in `post`. Farewells are last words: nothing is under way any more.
+            if let Err(error) = unsafe { state.wire.free() } {
+                tracing::warn!("{error}");
+            }
+            state.broken = Some(MpiError::Finalized);
+        }
+        over
+    }
+
+    /// MPI comes to its end: farewell, and never a call again.
+    fn finalize(&self) {
+        self.close();
+        let _call = self.calls.map(lock);
+        lock(&self.state).broken.get_or_insert(MpiError::Finalized);
+    }
+
+    /// # Safety
+    /// The gate is passed.
+    unsafe fn flush_outbox(&self, state: &mut State) -> Result<(), MpiError> {
+        loop {
+            let Some((to, tag, payload)) = lock(&self.outbox).pop_front() else { return Ok(()) };
+            // SAFETY: by our caller.
+            unsafe { state.send(to, tag, payload)? };
+        }
+    }
+}
+
+impl State {
+    fn check(&self) -> Result<(), MpiError> {
+        self.broken.clone().map_or(Ok(()), Err)
+    }
+
+    /// What fails once is of no use any more.
+    fn note(&mut self, outcome: Result<(), MpiError>) -> Result<(), MpiError> {
+        if let Err(error) = &outcome {
+            self.broken.get_or_insert_with(|| error.clone());
+        }
+        outcome
+    }
+
+    /// # Safety
+    /// The gate is passed.
+    unsafe fn send(&mut self, to: usize, tag: Tag, payload: Vec<u8>) -> Result<(), MpiError> {
+        for (kind, part) in split(tag, payload, LONGEST) {
+            // SAFETY: by our caller.
+            unsafe { self.wire.send(to, kind, part)? };
+        }
+        Ok(())
+    }
+
+    /// # Safety
+    /// The gate is passed.
+    unsafe fn say_farewell(&mut self, peers: &[usize]) -> Result<(), MpiError> {
+        if self.farewell == Farewell::Due {
+            self.farewell = Farewell::Said;
+            for &peer in peers {
+                // SAFETY: by our caller.
+                unsafe { self.wire.send(peer, Kind::Farewell, Vec::new())? };
+            }
+        }
+        Ok(())
+    }
+
+    /// # Safety
+    /// The gate is passed.
+    unsafe fn advance(&mut self, arrive: &mut dyn FnMut(usize, Arrival)) -> Result<(), MpiError> {
+        let Self { wire, assembly, gone, .. } = self;
+        let mut malformed = None;
+        let mut take = |from: usize, kind: Kind, bytes: Vec<u8>| match kind {
+            Kind::Part => assembly.part(from, bytes),
+            Kind::Last => match assembly.last(from, bytes) {
+                Some((tag, payload)) => arrive(from, Arrival::Message(tag, payload)),
+                None => malformed = Some(MpiError::Malformed { from, what: "a message without its end" }),
+            },
+            Kind::Farewell => {
+                *gone += 1;
+                arrive(from, Arrival::Farewell);
+            }
+        };
+        // SAFETY: by our caller.
+        unsafe { wire.advance(&mut take)? };
+        malformed.map_or(Ok(()), Err)
+    }
+}
+
+/// Gives back the lines that are over at all ranks.
+fn sweep() {
+    // No lock is held during calls, and no line is missing from the list before it is over.
+    let lines = lock(&LINES).clone();
+    let over: Vec<_> = lines.into_iter().filter(|line| line.is_over()).collect();
+    lock(&LINES).retain(|line| !over.iter().any(|done| Arc::ptr_eq(done, line)));
+}
+
+/// Ends all lines, since MPI comes to its end.
+pub(super) fn close_all() {
+    let lines = lock(&LINES).clone();
+    lines.iter().for_each(|line| line.finalize());
+}
+
+/// Introductions of the ranks of this node, before a wire becomes a line. Collective, blocks.
+pub(super) fn introduce(
+    wire: &mut dyn Wire,
+    mine: &[u8; INTRODUCTION],
+) -> Result<Vec<[u8; INTRODUCTION]>, MpiError> {
+    let _call = lock(&CALLS);
+    // SAFETY: the wire was made just now by a thread that may call MPI, this one, and no other uses it.
+    unsafe { wire.introduce(mine) }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing that runs under these locks leaves the data half-changed.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}

@@ -1,0 +1,357 @@
+//! Ranks as processes anywhere: messages over MPI, shared memory between the ranks of one node.
+//!
+//! Any MPI library does: it is loaded at run time (`library`), through one layer (`ffi`) over the
+//! constants of three binary interfaces (`abi`). MPI only gets on when it is called, so that waits poll
+//! ([`Transport::poll`]), and so does one thread a process, seldom, where MPI allows it. On each node the
+//! ranks meet (`node`) and have all that the shm transport has; MPI carries the rest.
+
+mod abi;
+mod engine;
+mod error;
+mod ffi;
+mod frame;
+mod library;
+mod line;
+mod node;
+mod pump;
+mod runtime;
+
+pub use abi::AbiKind;
+pub use error::{MpiError, ThreadLevel, Unusable};
+pub use runtime::Trial;
+
+use crate::bell::Doorbell;
+use crate::error::CommError;
+use crate::host::Host;
+use crate::inbox::{Inbox, Message, Tag};
+use crate::segment::Segment;
+use crate::shm::ShmTransport;
+use crate::transport::{PeerState, Transport};
+use line::{Access, Arrival, Line};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// The variable that says whether ranks of a node share memory: `on` or `off`.
+pub const NODE_AWARE: &str = "HALOCLINE_NODE_AWARE";
+
+/// How many ranks an MPI launcher has started, if this process is one of them.
+pub fn launched() -> Option<usize> {
+    let number = |variable| std::env::var(variable).ok()?.parse().ok();
+    let sizes = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE"];
+    // Some launchers (srun) tell the size to the library alone.
+    let ranks = ["PMIX_RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK"];
+    sizes.into_iter().find_map(number).or_else(|| ranks.into_iter().find_map(number).map(|_: usize| 0))
+}
+
+/// The files that may be MPI libraries here, by name or path, best first: what [`crate::Communicator::init`]
+/// would look for, and more.
+pub fn candidates() -> Vec<PathBuf> {
+    library::all_candidates()
+}
+
+/// Opens a library, initialises MPI, asks it what it is, and finalises it. For a process that does nothing
+/// else: a library may end it, or never come back.
+pub fn try_out(library: &Path) -> Result<Trial, MpiError> {
+    runtime::try_out(library)
+}
+
+/// The transport over all ranks that the launcher has started, or over those of a communicator of the program
+/// given as a number. Collective, blocks until all have come.
+pub(crate) fn join(
+    program: Option<usize>,
+    node_aware: Option<bool>,
+    host: Arc<dyn Host>,
+) -> Result<Arc<dyn Transport>, CommError> {
+    let node_aware = match node_aware {
+        Some(wanted) => wanted,
+        None => from_env()?,
+    };
+    let mpi = runtime::get(program.is_some())?;
+    let (mut wire, rank, size) = mpi.connect(program)?;
+    let about = mpi.about();
+    if let Some(launched) = launched().filter(|&launched| program.is_none() && size == 1 && launched > 1) {
+        let (path, kind) = (about.path.clone(), about.kind);
+        return Err(MpiError::OtherLauncher { launched, path, kind }.into());
+    }
+    let inbox = Arc::new(Inbox::default());
+    let node = node::meet(&mut *wire, rank, node_aware, &inbox, &host)?;
+    let mut slots = vec![None; size];
+    if node.shm.is_ok() {
+        for (slot, &rank) in node.ranks.iter().enumerate() {
+            if let Some(place) = slots.get_mut(rank) {
+                *place = Some(slot);
+            }
+        }
+    }
+    let peers: Vec<usize> = (0..size).filter(|&peer| peer != rank && slots[peer].is_none()).collect();
+    let (shm, apart) = match node.shm {
+        Ok(shm) => (Some(shm), "it is on another node".to_owned()),
+        Err(why) => (None, why),
+    };
+    let polled = !peers.is_empty();
+    let shared = Arc::new(Shared {
+        rank,
+        slots,
+        line: Line::open(wire, about, peers),
+        shm,
+        apart,
+        inbox,
+        bell: Bell::default(),
+        host,
+        gone: (0..size).map(|_| AtomicU8::new(PRESENT)).collect(),
+        departures: AtomicU64::new(0),
+        fault: OnceLock::new(),
+        crowded: node.crowded,
+        polled,
+        level: about.level,
+    });
+    let pump = match polled && shared.line.access() == Access::Anyone {
+        true => Some(pump::Pump::start(Arc::clone(&shared))?),
+        false => None,
+    };
+    Ok(Arc::new(MpiTransport { shared, pump }))
+}
+
+fn from_env() -> Result<bool, CommError> {
+    match std::env::var_os(NODE_AWARE) {
+        None => Ok(true),
+        Some(text) if text == "on" => Ok(true),
+        Some(text) if text == "off" => Ok(false),
+        Some(found) => Err(CommError::NodeAware { found }),
+    }
+}
+
+/// One process's end. Dropping it sends what is still queued and tells the others.
+struct MpiTransport {
+    shared: Arc<Shared>,
+    pump: Option<pump::Pump>,
+}
+
+/// What callers and the pump share.
+struct Shared {
+    rank: usize,
+    /// The place on this node of each rank that shares memory with this one, itself included.
+    slots: Vec<Option<usize>>,
+    line: Arc<Line>,
+    shm: Option<ShmTransport>,
+    /// Why ranks without a slot share no memory with this one.
+    apart: String,
+    inbox: Arc<Inbox>,
+    /// This rank's bell where no other rank rings it.
+    bell: Bell,
+    host: Arc<dyn Host>,
+    /// For each rank reached by MPI whether it is [`PRESENT`], has [`LEFT`], or cannot be reached any more.
+    gone: Vec<AtomicU8>,
+    departures: AtomicU64,
+    /// Why MPI is of no use any more.
+    fault: OnceLock<MpiError>,
+    crowded: bool,
+    /// Whether some ranks are reached by MPI.
+    polled: bool,
+    level: ThreadLevel,
+}
+
+/// A doorbell on cache lines of its own.
+#[derive(Default)]
+#[repr(align(128))]
+struct Bell(Doorbell);
+
+const PRESENT: u8 = 0;
+const LEFT: u8 = 1;
+const LOST: u8 = 2;
+
+impl Shared {
+    fn own_bell(&self) -> &Doorbell {
+        self.shm.as_ref().map_or(&self.bell.0, Transport::own_bell)
+    }
+
+    /// The node's transport and the peer's place on it, if it is on this node.
+    fn on_node(&self, rank: usize) -> Option<(&ShmTransport, usize)> {
+        Some((self.shm.as_ref()?, (*self.slots.get(rank)?)?))
+    }
+
+    /// Takes in what has come over MPI. True if anything has.
+    fn poll(&self) -> bool {
+        if !self.polled || self.fault.get().is_some() {
+            return false;
+        }
+        let mut arrived = false;
+        let polled = self.line.poll(&mut |source, arrival| {
+            arrived = true;
+            match arrival {
+                Arrival::Message(tag, payload) => {
+                    self.inbox.push(Message { source, tag, payload, segments: Vec::new() });
+                }
+                Arrival::Farewell => self.depart(source),
+            }
+        });
+        // Rung here, with no lock held.
+        if arrived {
+            self.own_bell().changed(&*self.host);
+        }
+        if let Err(error) = polled {
+            self.break_down(error);
+        }
+        arrived
+    }
+
+    /// All that a rank has sent is in the inbox now.
+    fn depart(&self, rank: usize) {
+        if let Some(state) = self.gone.get(rank) {
+            state.store(LEFT, Ordering::Release);
+            self.departures.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    /// MPI is of no use any more: nobody that it reaches is reached again.
+    fn break_down(&self, error: MpiError) {
+        if self.fault.set(error.clone()).is_ok() {
+            if error != MpiError::Finalized {
+                tracing::warn!("rank {}: {error}", self.rank);
+                runtime::never_finalize();
+            }
+            for state in &self.gone {
+                // One that has left stays so.
+                let _ = state.compare_exchange(PRESENT, LOST, Ordering::AcqRel, Ordering::Relaxed);
+            }
+            self.departures.fetch_add(1, Ordering::Release);
+            self.own_bell().changed(&*self.host);
+            self.own_bell().demand(&*self.host);
+        }
+    }
+}
+
+impl Transport for MpiTransport {
+    fn name(&self) -> &'static str {
+        "mpi"
+    }
+
+    fn rank(&self) -> usize {
+        self.shared.rank
+    }
+
+    fn size(&self) -> usize {
+        self.shared.slots.len()
+    }
+
+    fn post(
+        &self,
+        to: usize,
+        tag: Tag,
+        payload: Vec<u8>,
+        segments: &[Arc<Segment>],
+    ) -> Result<(), CommError> {
+        let shared = &*self.shared;
+        if let Some((shm, slot)) = shared.on_node(to) {
+            return shm.post(slot, tag, payload, segments);
+        }
+        if to == shared.rank {
+            shared.inbox.push(Message { source: to, tag, payload, segments: segments.to_vec() });
+            shared.own_bell().changed(&*shared.host);
+            return Ok(());
+        }
+        if to >= self.size() {
+            return Err(CommError::NoSuchRank { rank: to, size: self.size() });
+        }
+        if !segments.is_empty() {
+            return Err(CommError::OutOfReach { rank: to, why: shared.apart.clone() });
+        }
+        if let Some(error) = shared.fault.get() {
+            return Err(error.clone().into());
+        }
+        if self.state(to) != PeerState::Present {
+            return Ok(());
+        }
+        shared.line.post(to, tag, payload).map_err(|error| {
+            shared.break_down(error.clone());
+            error.into()
+        })
+    }
+
+    fn inbox(&self) -> &Inbox {
+        &self.shared.inbox
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<Arc<Segment>, CommError> {
+        match &self.shared.shm {
+            Some(shm) => shm.allocate(bytes),
+            None => Segment::heap(bytes).ok_or(CommError::OutOfMemory(bytes)),
+        }
+    }
+
+    fn reach(&self, peer: usize, segment: &Segment) -> Result<(), String> {
+        match self.shared.on_node(peer) {
+            Some((shm, slot)) => shm.reach(slot, segment),
+            None => Err(self.shared.apart.clone()),
+        }
+    }
+
+    fn bell(&self, rank: usize) -> Option<&Doorbell> {
+        if rank == self.shared.rank {
+            return Some(self.shared.own_bell());
+        }
+        self.shared.on_node(rank).and_then(|(shm, slot)| shm.bell(slot))
+    }
+
+    fn own_bell(&self) -> &Doorbell {
+        self.shared.own_bell()
+    }
+
+    fn state(&self, rank: usize) -> PeerState {
+        if let Some((shm, slot)) = self.shared.on_node(rank) {
+            return shm.state(slot);
+        }
+        match self.shared.gone.get(rank).map(|state| state.load(Ordering::Acquire)) {
+            Some(PRESENT) => PeerState::Present,
+            Some(LEFT) => PeerState::Left,
+            _ => PeerState::Dead,
+        }
+    }
+
+    fn departures(&self) -> u64 {
+        let shared = &*self.shared;
+        shared.departures.load(Ordering::Acquire) + shared.shm.as_ref().map_or(0, Transport::departures)
+    }
+
+    fn host(&self) -> &dyn Host {
+        &*self.shared.host
+    }
+
+    fn is_crowded(&self) -> bool {
+        self.shared.crowded
+    }
+
+    fn is_polled(&self) -> bool {
+        self.shared.polled
+    }
+
+    fn poll(&self) {
+        self.shared.poll();
+    }
+
+    fn check(&self) -> Result<(), CommError> {
+        let shared = &*self.shared;
+        if let Some(error) = shared.fault.get() {
+            return Err(error.clone().into());
+        }
+        if shared.polled && !shared.line.access().is_mine() {
+            return Err(MpiError::Thread { level: shared.level }.into());
+        }
+        Ok(())
+    }
+}
+
+impl Drop for MpiTransport {
+    fn drop(&mut self) {
+        if let Some(shm) = &self.shared.shm
+            && (0..self.size()).any(|slot| shm.state(slot) == PeerState::Dead)
+        {
+            runtime::never_finalize();
+        }
+        self.shared.line.close();
+        if let Some(pump) = self.pump.take() {
+            pump.stop();
+        }
+    }
+}

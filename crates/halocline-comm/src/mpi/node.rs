@@ -1,0 +1,189 @@
+//! Ranks of one node find each other: they introduce themselves over MPI, and the first of them hands
+//! the others the control segment of a job, upon which all of them are ranks of the shm transport, too.
+
+use super::engine::{INTRODUCTION, Wire};
+use super::line::introduce;
+use crate::error::CommError;
+use crate::host::Host;
+use crate::inbox::Inbox;
+use crate::shm::{JoinedJob, ShmTransport, handover};
+use rustix::fd::OwnedFd;
+use std::sync::Arc;
+
+/// The ranks of this node, as one of them sees it.
+pub(super) struct Node {
+    /// Their ranks, ascending, this one included.
+    pub ranks: Vec<usize>,
+    /// What they share, or why they share nothing.
+    pub shm: Result<ShmTransport, String>,
+    /// Whether they outnumber the cores that they may run on.
+    pub crowded: bool,
+}
+
+const CORE_WORDS: usize = 12;
+
+/// What a rank says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Introduction {
+    rank: usize,
+    /// Whether it wants shared memory.
+    wanted: bool,
+    /// Whether its last step went well.
+    good: bool,
+    /// Its network and process namespaces: sockets and process ids mean the same within one only.
+    namespaces: [u64; 2],
+    token: [u8; 16],
+    /// Cores that it may run on, a bit each.
+    cores: [u64; CORE_WORDS],
+}
+
+impl Introduction {
+    fn of(rank: usize, wanted: bool) -> Self {
+        let namespace =
+            |name: &str| rustix::fs::stat(format!("/proc/self/ns/{name}")).map_or(0, |stat| stat.st_ino);
+        let mut cores = [0; CORE_WORDS];
+        if let Ok(mask) = rustix::thread::sched_getaffinity(None) {
+            for (at, word) in cores.iter_mut().enumerate() {
+                *word = (0..64).filter(|bit| mask.is_set(64 * at + bit)).fold(0, |bits, bit| bits | 1 << bit);
+            }
+        }
+        let namespaces = [namespace("net"), namespace("pid")];
+        Self { rank, wanted, good: true, namespaces, token: [0; 16], cores }
+    }
+
+    fn encode(&self) -> [u8; INTRODUCTION] {
+        let token = u128::from_le_bytes(self.token);
+        let mut words = vec![self.rank as u64, self.wanted.into(), self.good.into()];
+        words.extend(self.namespaces);
+        words.extend([token as u64, (token >> 64) as u64]);
+        words.extend(self.cores);
+        let mut bytes = [0; INTRODUCTION];
+        bytes.as_chunks_mut().0.iter_mut().zip(words).for_each(|(place, word)| *place = word.to_le_bytes());
+        bytes
+    }
+
+    fn decode(bytes: &[u8; INTRODUCTION]) -> Self {
+        let word = |at: usize| bytes.as_chunks().0.get(at).map_or(0, |word| u64::from_le_bytes(*word));
+        Self {
+            rank: word(0) as usize,
+            wanted: word(1) != 0,
+            good: word(2) != 0,
+            namespaces: [word(3), word(4)],
+            token: (u128::from(word(5)) | u128::from(word(6)) << 64).to_le_bytes(),
+            cores: std::array::from_fn(|at| word(7 + at)),
+        }
+    }
+}
+
+/// Finds the ranks of this node and, if all of them want it, lets them share memory. Collective over
+/// them, blocks.
+pub(super) fn meet(
+    wire: &mut dyn Wire,
+    rank: usize,
+    wanted: bool,
+    inbox: &Arc<Inbox>,
+    host: &Arc<dyn Host>,
+) -> Result<Node, CommError> {
+    let mut meeting = Meeting { wire, mine: Introduction::of(rank, wanted) };
+    let all = meeting.round()?;
+    let ranks: Vec<usize> = all.iter().map(|one| one.rank).collect();
+    let cores = |at: usize| all.iter().fold(0, |bits, one| bits | one.cores[at]).count_ones() as usize;
+    let crowded = ranks.len() > (0..CORE_WORDS).map(cores).sum();
+    let slot = ranks.iter().position(|&known| known == rank).unwrap_or(0);
+    if let Err(why) = obstacle(&all) {
+        return Ok(Node { ranks, shm: Err(why.to_owned()), crowded });
+    }
+    let shm = match meeting.hand_over(slot, ranks.len())? {
+        Ok((control, token)) => {
+            let job = JoinedJob { rank: slot, size: ranks.len(), token, control };
+            Ok(ShmTransport::join(job, ranks.clone(), Arc::clone(inbox), Arc::clone(host))?)
+        }
+        Err(why) => {
+            tracing::warn!("rank {rank}: the ranks of this node share no memory: {why}");
+            Err(why)
+        }
+    };
+    Ok(Node { ranks, shm, crowded })
+}
+
+/// Why ranks that have introduced themselves cannot share memory, the same on all of them.
+fn obstacle(all: &[Introduction]) -> Result<(), &'static str> {
+    let first = all.first().ok_or("no rank is on its node")?;
+    if all.len() == 1 {
+        return Err("it is on another node");
+    }
+    if !all.iter().all(|one| one.wanted) {
+        return Err("the ranks were told to share nothing (node-aware is off)");
+    }
+    if !all.iter().all(|one| one.namespaces == first.namespaces) {
+        return Err("the ranks of this node are in different network or process namespaces");
+    }
+    Ok(())
+}
+
+struct Meeting<'a> {
+    wire: &'a mut dyn Wire,
+    mine: Introduction,
+}
+
+impl Meeting<'_> {
+    fn round(&mut self) -> Result<Vec<Introduction>, CommError> {
+        let all = introduce(self.wire, &self.mine.encode())?;
+        Ok(all.iter().map(Introduction::decode).collect())
+    }
+
+    /// The control segment and the token of a job of these ranks; the same outcome on all of them.
+    fn hand_over(
+        &mut self,
+        slot: usize,
+        size: usize,
+    ) -> Result<Result<(OwnedFd, [u8; 16]), String>, CommError> {
+        let offer = (slot == 0).then(|| handover::Offer::new(size));
+        match &offer {
+            Some(Ok(offer)) => self.mine.token = *offer.job().token(),
+            Some(Err(_)) => self.mine.good = false,
+            None => {}
+        }
+        let first = self.round()?.into_iter().next().filter(|first| first.good);
+        let control = match (offer, first.as_ref()) {
+            (Some(Ok(offer)), _) => offer.give(size - 1),
+            (Some(Err(error)), _) => return Ok(Err(error.to_string())),
+            (None, Some(first)) => handover::take(&first.token),
+            (None, None) => return Ok(Err("the first rank of this node cannot make a job".to_owned())),
+        };
+        self.mine.good = control.is_ok();
+        let failed = self.round()?.into_iter().find(|one| !one.good);
+        let token = first.map_or([0; 16], |first| first.token);
+        Ok(match (control, failed) {
+            (Ok(control), None) => Ok((control, token)),
+            (Err(error), _) => Err(error.to_string()),
+            (Ok(_), Some(one)) => Err(format!("rank {} cannot take the control segment", one.rank)),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_rank_says_of_itself_is_what_the_others_hear() {
+        let mut said = Introduction::of(7, true);
+        said.token = std::array::from_fn(|at| at as u8 * 17);
+        said.good = false;
+        assert_eq!(Introduction::decode(&said.encode()), said);
+        assert!(said.cores.iter().any(|&word| word != 0) && said.namespaces.iter().all(|&name| name != 0));
+    }
+
+    #[test]
+    fn ranks_share_memory_only_if_all_want_it_and_can_reach_each_other() {
+        let of = |rank| Introduction::of(rank, true);
+        assert_eq!(obstacle(&[of(0), of(3)]), Ok(()));
+        assert!(obstacle(&[of(0)]).is_err());
+        assert!(
+            obstacle(&[of(0), Introduction { wanted: false, ..of(1) }]).unwrap_err().contains("node-aware")
+        );
+        let apart = Introduction { namespaces: [1, 2], ..of(1) };
+        assert!(obstacle(&[of(0), apart]).unwrap_err().contains("namespaces"));
+    }
+}

@@ -1,0 +1,220 @@
+//! MPI in this process: opened once, initialised by us only if nobody else does, and then finalised at
+//! the end of the process, unless something has failed.
+
+use super::abi::{Abi, AbiKind, Mpich, OpenMpi, Standard};
+use super::engine::{Engine, Wire};
+use super::error::{MpiError, ThreadLevel};
+use super::ffi::Api;
+use super::library::{self, Opened};
+use super::line;
+use std::ffi::{c_int, c_void};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread::ThreadId;
+
+/// The library that this process uses, with its interface hidden.
+pub(super) trait Mpi: Send + Sync {
+    /// What is known of it.
+    fn about(&self) -> &About;
+
+    /// Whether somebody has finalised MPI.
+    fn is_finalized(&self) -> bool;
+
+    /// A communicator of our own with the ranks of the program's (given as a number), or of all:
+    /// the wire, this rank and the number of ranks. Collective over them, blocks.
+    fn connect(&'static self, program: Option<usize>) -> Result<(Box<dyn Wire>, usize, usize), MpiError>;
+
+    /// Finalises MPI, if that is ours to do.
+    fn finalize(&self);
+}
+
+/// What is known of the library in use.
+#[derive(Debug, Clone)]
+pub(super) struct About {
+    pub path: PathBuf,
+    pub kind: AbiKind,
+    pub level: ThreadLevel,
+    /// Whether we have initialised it.
+    pub ours: bool,
+    /// The thread that may call it, where only one may.
+    pub only: Option<ThreadId>,
+}
+
+struct Runtime<A: Abi> {
+    api: Api<A>,
+    about: About,
+}
+
+/// Set once a rank has died: MPI_Finalize would wait for it.
+static FAILED: AtomicBool = AtomicBool::new(false);
+
+/// From now on MPI is left without MPI_Finalize.
+pub(super) fn never_finalize() {
+    FAILED.store(true, Ordering::Release);
+}
+
+/// The library of this process, initialised. `program`: the program has initialised it and gives us one of
+/// its communicators; otherwise we may do so. Blocks as MPI_Init does.
+pub(super) fn get(program: bool) -> Result<&'static dyn Mpi, MpiError> {
+    static MPI: Mutex<Option<&'static dyn Mpi>> = Mutex::new(None);
+    let mut known = MPI.lock().unwrap_or_else(PoisonError::into_inner);
+    let mpi = match *known {
+        Some(mpi) => library::check_single().map(|()| mpi)?,
+        None => *known.insert(start(library::open()?, program)?),
+    };
+    if mpi.is_finalized() {
+        return Err(MpiError::Finalized);
+    }
+    Ok(mpi)
+}
+
+fn start(opened: Opened, program: bool) -> Result<&'static dyn Mpi, MpiError> {
+    match opened.kind {
+        AbiKind::OpenMpi => Ok(Runtime::<OpenMpi>::start(opened, program)?),
+        AbiKind::Mpich => Ok(Runtime::<Mpich>::start(opened, program)?),
+        AbiKind::Standard => Ok(Runtime::<Standard>::start(opened, program)?),
+    }
+}
+
+impl<A: Abi> Runtime<A> {
+    fn start(opened: Opened, program: bool) -> Result<&'static Self, MpiError> {
+        let Opened { library, path, kind } = opened;
+        let unusable = |why| MpiError::Chosen { path: path.clone(), why, chosen: "it was loaded" };
+        let api = Api::<A>::of(&library).map_err(unusable)?;
+        // MPI libraries cannot be unloaded: they have threads, hooks and signal handlers.
+        std::mem::forget(library);
+        if api.is_finalized() {
+            return Err(MpiError::Finalized);
+        }
+        let ours = !api.is_initialized();
+        if ours && program {
+            return Err(MpiError::NotInitialized { path });
+        }
+        if ours {
+            // SAFETY: it is neither initialised nor finalised, and `get` lets one thread do this.
+            unsafe { api.init()? };
+        }
+        // SAFETY: it is initialised; whoever did so does not finalise it while a call of ours asks for it.
+        let level = ThreadLevel::from_place(unsafe { api.level()? });
+        // SAFETY: as above.
+        let is_main = unsafe { api.is_main_thread()? };
+        if level <= ThreadLevel::Funneled && !is_main {
+            return Err(MpiError::Thread { level });
+        }
+        let only = (level <= ThreadLevel::Funneled).then(|| std::thread::current().id());
+        // SAFETY: as above; this thread may call it, by the two lines before.
+        unsafe { api.at_finalize(at_finalize::<A>)? };
+        let about = About { path, kind, level, ours, only };
+        tracing::debug!(?about, version = api.version(), "MPI");
+        let runtime: &'static Self = Box::leak(Box::new(Self { api, about }));
+        if ours {
+            // SAFETY: the function has C linkage, lives as long as the process, and does not panic.
+            unsafe { libc::atexit(at_exit) };
+        }
+        Ok(runtime)
+    }
+}
+
+impl<A: Abi> Mpi for Runtime<A> {
+    fn about(&self) -> &About {
+        &self.about
+    }
+
+    fn is_finalized(&self) -> bool {
+        self.api.is_finalized()
+    }
+
+    fn connect(&'static self, program: Option<usize>) -> Result<(Box<dyn Wire>, usize, usize), MpiError> {
+        if self.about.only.is_some_and(|only| only != std::thread::current().id()) {
+            return Err(MpiError::Thread { level: self.about.level });
+        }
+        let api = &self.api;
+        let theirs = program.map_or(api.handles.comm_world, A::handle_of);
+        // SAFETY: `get` saw that MPI is up, its user does not finalise it during a call of ours, and this
+        // thread may call it. The handle is one of the program's, by the promise of `from_mpi`.
+        unsafe {
+            let comm = api.duplicate(theirs)?;
+            let (rank, size) = api.place(comm)?;
+            let node = api.split_by_node(comm)?;
+            let (_, on_node) = api.place(node)?;
+            Ok((Box::new(Engine::new(api, comm, (node, on_node))), rank, size))
+        }
+    }
+
+    fn finalize(&self) {
+        if !self.about.ours || self.is_finalized() || FAILED.load(Ordering::Acquire) {
+            return;
+        }
+        // SAFETY: MPI is initialised, by us, and not finalised. This is the end of the process; threads
+        // that are still at it stop calling when the callback at the beginning of MPI_Finalize has run.
+        let outcome = unsafe {
+            match self.api.is_main_thread() {
+                // MPI wants it from the thread that initialised it, where it distinguishes them.
+                Ok(false) if self.about.only.is_some() => return,
+                _ => self.api.finalize(),
+            }
+        };
+        if let Err(error) = outcome {
+            tracing::warn!("{error}");
+        }
+    }
+}
+
+/// Called by MPI_Finalize, whoever calls that, before it does anything: our last chance to use MPI.
+extern "C" fn at_finalize<A: Abi>(
+    _comm: A::Handle,
+    _key: c_int,
+    _value: *mut c_void,
+    _extra: *mut c_void,
+) -> c_int {
+    line::close_all();
+    0
+}
+
+extern "C" fn at_exit() {
+    if let Ok(mpi) = get(false) {
+        mpi.finalize();
+    }
+}
+
+/// What a library says when it is initialised in a process that does nothing else.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trial {
+    /// Its interface.
+    pub kind: AbiKind,
+    /// What it says of itself.
+    pub version: String,
+    /// The most that it gives to a program that asks for MPI_THREAD_MULTIPLE.
+    pub level: ThreadLevel,
+    /// Whether it takes device pointers of CUDA; `None` if it has no way to say so.
+    pub cuda: Option<bool>,
+}
+
+/// Opens a library, initialises and finalises MPI. For a process that does nothing else: it may crash, or
+/// never come back.
+pub(super) fn try_out(path: &std::path::Path) -> Result<Trial, MpiError> {
+    let chosen = |why| MpiError::Chosen { path: path.to_owned(), why, chosen: "on trial" };
+    let opened = library::open_at(path).map_err(chosen)?;
+    let trial = match opened.kind {
+        AbiKind::OpenMpi => once(&Api::<OpenMpi>::of(&opened.library).map_err(chosen)?, &opened),
+        AbiKind::Mpich => once(&Api::<Mpich>::of(&opened.library).map_err(chosen)?, &opened),
+        AbiKind::Standard => once(&Api::<Standard>::of(&opened.library).map_err(chosen)?, &opened),
+    };
+    // It cannot be unloaded.
+    std::mem::forget(opened.library);
+    trial
+}
+
+fn once<A: Abi>(api: &Api<A>, opened: &Opened) -> Result<Trial, MpiError> {
+    // SAFETY: where it exists, this extension of Open MPI and MPICH takes nothing and gives an int.
+    let cuda = unsafe { opened.library.get::<unsafe extern "C" fn() -> c_int>(b"MPIX_Query_cuda_support") };
+    // SAFETY: this process has just opened the library; nobody else calls it.
+    unsafe {
+        api.init()?;
+        let level = ThreadLevel::from_place(api.level()?);
+        let cuda = cuda.ok().map(|ask| ask() != 0);
+        api.finalize()?;
+        Ok(Trial { kind: opened.kind, version: api.version(), level, cuda })
+    }
+}

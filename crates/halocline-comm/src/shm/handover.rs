@@ -1,0 +1,137 @@
+//! How ranks that were not started by `halocline launch` come to one job: one of them makes it and hands
+//! its control segment to the others over a Unix socket with an abstract name.
+
+use super::Job;
+use super::socket::{abstract_address, socket};
+use crate::error::CommError;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::{Errno, IoSlice, IoSliceMut};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, SocketFlags,
+};
+use std::mem::MaybeUninit;
+use std::time::{Duration, Instant};
+
+/// How long one side waits for the other, which has been told to come.
+const WITHIN: Duration = Duration::from_secs(20);
+
+/// A job about to be handed to the other ranks of this node.
+pub(crate) struct Offer {
+    job: Job,
+    listener: OwnedFd,
+}
+
+fn fail(what: &'static str) -> impl Fn(Errno) -> CommError {
+    move |errno| CommError::System { what, errno }
+}
+
+fn name(token: &[u8; 16]) -> String {
+    format!("halocline-{:032x}-control", u128::from_be_bytes(*token))
+}
+
+impl Offer {
+    /// Makes a job of `ranks` ranks and a place where the others get it.
+    pub(crate) fn new(ranks: usize) -> Result<Self, CommError> {
+        let job = Job::create(ranks)?;
+        let listener = socket(SocketFlags::NONBLOCK)?;
+        rustix::net::bind(&listener, &abstract_address(&name(job.token()))?)
+            .map_err(fail("bind its socket"))?;
+        rustix::net::listen(&listener, 4096).map_err(fail("listen on its socket"))?;
+        Ok(Self { job, listener })
+    }
+
+    /// The job.
+    pub(crate) fn job(&self) -> &Job {
+        &self.job
+    }
+
+    /// Gives the control segment to so many others of this user. Returns it for this rank. Blocks until
+    /// they have come.
+    pub(crate) fn give(self, others: usize) -> Result<OwnedFd, CommError> {
+        let start = Instant::now();
+        let mut given = 0;
+        while given < others {
+            await_input(self.listener.as_fd(), start).map_err(fail("hand over the control segment"))?;
+            match rustix::net::accept_with(&self.listener, SocketFlags::CLOEXEC) {
+                Ok(other) if is_ours(other.as_fd()) => {
+                    send(other.as_fd(), self.job.control()).map_err(fail("hand over the control segment"))?;
+                    given += 1;
+                }
+                // A stranger gets nothing.
+                Ok(_) | Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {}
+                Err(errno) => return Err(fail("hand over the control segment")(errno)),
+            }
+        }
+        rustix::io::fcntl_dupfd_cloexec(self.job.control(), 3).map_err(fail("keep the control segment"))
+    }
+}
+
+/// Gets the control segment of the job with this token, which is on offer. Blocks until it is given.
+pub(crate) fn take(token: &[u8; 16]) -> Result<OwnedFd, CommError> {
+    let socket = socket(SocketFlags::empty())?;
+    let fail = fail("get the control segment");
+    rustix::net::connect(&socket, &abstract_address(&name(token))?).map_err(&fail)?;
+    if !is_ours(socket.as_fd()) {
+        return Err(fail(Errno::PERM));
+    }
+    await_input(socket.as_fd(), Instant::now()).map_err(&fail)?;
+    receive(socket.as_fd()).map_err(fail)
+}
+
+/// Whether the process at the other end is of this user.
+fn is_ours(socket: BorrowedFd<'_>) -> bool {
+    rustix::net::sockopt::socket_peercred(socket).is_ok_and(|who| who.uid == rustix::process::geteuid())
+}
+
+fn await_input(fd: BorrowedFd<'_>, since: Instant) -> rustix::io::Result<()> {
+    loop {
+        let left = WITHIN.saturating_sub(since.elapsed());
+        let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        match rustix::event::poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&timeout)) {
+            Ok(0) => return Err(Errno::TIMEDOUT),
+            Ok(_) => return Ok(()),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+fn send(socket: BorrowedFd<'_>, control: BorrowedFd<'_>) -> rustix::io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    let fds = [control];
+    ancillary.push(SendAncillaryMessage::ScmRights(&fds));
+    rustix::net::sendmsg(socket, &[IoSlice::new(&[1])], &mut ancillary, SendFlags::NOSIGNAL).map(drop)
+}
+
+fn receive(socket: BorrowedFd<'_>) -> rustix::io::Result<OwnedFd> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    rustix::net::recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+    let control = ancillary.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+        _ => None,
+    });
+    control.ok_or(Errno::BADF)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_job_reaches_those_who_know_its_token() {
+        let offer = Offer::new(3).unwrap();
+        let token = *offer.job().token();
+        let others: Vec<_> = (0..2).map(|_| std::thread::spawn(move || take(&token).unwrap())).collect();
+        let inode = |fd: &OwnedFd| rustix::fs::fstat(fd).unwrap().st_ino;
+        let ours = offer.give(2).unwrap();
+        for other in others {
+            assert_eq!(inode(&other.join().unwrap()), inode(&ours));
+        }
+        assert!(take(&token).is_err(), "the offer is over");
+    }
+}
