@@ -193,7 +193,7 @@ impl Communicator {
                 match poll() {
                     Ok(None) => {}
                     Ok(Some(found)) => return Some(Ok(found)),
-                    Err(error) => return Some(Err(error)),
+                    Err(error) => return Some(Err(self.root(error, what))),
                 }
                 if before == departures {
                     return None;
@@ -202,7 +202,7 @@ impl Communicator {
                 // this last look decides.
                 departures = before;
                 let gone = self.link().check().err().or_else(|| self.departed(from, what))?;
-                Some(poll().and_then(|found| found.ok_or(gone)))
+                Some(poll().and_then(|found| found.ok_or(gone)).map_err(|error| self.root(error, what)))
             },
             || {},
             |late| match late {
@@ -216,6 +216,14 @@ impl Communicator {
                 }
             },
         )
+    }
+
+    /// A rank that leaves because another has died is not the one to name.
+    fn root(&self, error: CommError, what: &str) -> CommError {
+        match error {
+            CommError::Left { .. } => self.departed(None, what).unwrap_or(error),
+            other => other,
+        }
     }
 
     /// The error for a rank that is gone, if `from` has left or any rank has died.

@@ -6,6 +6,7 @@ use super::{DEAD, LEFT, PRESENT, Shared, lock};
 use crate::error::CommError;
 use crate::inbox::Message;
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
@@ -158,23 +159,47 @@ impl Watch {
         };
         let ranks = left(&self.shared);
         if !ranks.is_empty() {
+            self.mourn();
             self.drain();
             ranks.into_iter().for_each(|rank| self.shared.depart(rank, LEFT));
         }
+    }
+
+    /// Who leaves may do so because another rank has died, which must show first. Its life is readable
+    /// by now, even if its event is still to come.
+    fn mourn(&mut self) {
+        let watched: Vec<(usize, &OwnedFd)> = self.lives.iter().map(|(rank, life)| (*rank, life)).collect();
+        let mut polled: Vec<PollFd<'_>> =
+            watched.iter().map(|(_, life)| PollFd::new(*life, PollFlags::IN)).collect();
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        // Where it fails, the events tell the same a little later.
+        let _ = rustix::event::poll(&mut polled, Some(&now));
+        let ended = watched.iter().zip(&polled).filter(|(_, life)| !life.revents().is_empty());
+        let ended = ended.map(|((rank, _), _)| *rank).filter(|&rank| !self.shared.has_left(rank));
+        let dead: Vec<usize> = ended.collect();
+        dead.into_iter().for_each(|rank| self.died(rank));
     }
 
     fn died(&mut self, rank: usize) {
         // Its life stays readable: closing it takes it out of the epoll.
         self.lives.remove(&rank);
         if self.shared.is_present(rank) {
+            let left = self.shared.has_left(rank);
+            if left {
+                self.mourn();
+            }
             self.drain();
-            let left = self.shared.control.slot(rank).is_some_and(super::control::Slot::has_left);
             self.shared.depart(rank, if left { LEFT } else { DEAD });
         }
     }
 }
 
 impl Shared {
+    /// Whether a rank has said goodbye.
+    fn has_left(&self, rank: usize) -> bool {
+        self.control.slot(rank).is_some_and(super::control::Slot::has_left)
+    }
+
     fn is_present(&self, rank: usize) -> bool {
         self.states.get(rank).is_some_and(|state| state.load(Ordering::Acquire) == PRESENT)
     }
