@@ -14,6 +14,20 @@ use std::collections::HashSet;
 pub const CHOICES: [LinkChoice; 5] =
     [LinkChoice::Auto, LinkChoice::Push, LinkChoice::Pull, LinkChoice::Mailbox, LinkChoice::Message];
 
+/// All ways that can be asked for, those that these ranks cannot take replaced by messages.
+pub fn choices(comm: &Communicator) -> [LinkChoice; 5] {
+    if shares_memory(comm) { CHOICES } else { CHOICES.map(without_memory) }
+}
+
+fn without_memory(link: LinkChoice) -> LinkChoice {
+    if link == LinkChoice::Auto { LinkChoice::Auto } else { LinkChoice::Message }
+}
+
+/// Whether all ranks share memory; the same on all of them.
+pub fn shares_memory(comm: &Communicator) -> bool {
+    (0..comm.size()).all(|rank| comm.link().bell(rank).is_some())
+}
+
 /// Options that force a way.
 pub fn by(link: LinkChoice) -> BindOptions {
     BindOptions { link, ..BindOptions::default() }
@@ -334,7 +348,7 @@ impl Scene {
 
     /// Binds by every way and takes a few steps by each.
     pub fn every_way(&mut self, comm: &Communicator, count: usize) -> Outcome {
-        for link in CHOICES {
+        for link in choices(comm) {
             let halo = self.bind(comm, &by(link))?;
             self.steps(&halo, count).map_err(|trouble| Trouble::new(format!("{link:?}: {trouble}")))?;
         }

@@ -1,7 +1,7 @@
 //! Exchanges that never complete: deadlines, peers that drop their object, and how all ranks learn.
 
 use super::fixture::{Line, Words, failure, is_deadline, is_sticky, reclaimed, still_works, until_failure};
-use crate::scene::{CHOICES, Grid, ring_neighbours};
+use crate::scene::{Grid, choices, ring_neighbours};
 use crate::{Case, Outcome, ensure, fail};
 use halocline::{Array, BindOptions, Cause, Communicator, Error, HaloExchange, LinkChoice, RegularGrid};
 use std::time::Duration;
@@ -22,7 +22,7 @@ fn within(link: LinkChoice, deadline: Duration) -> BindOptions {
 }
 
 fn deadline(comm: &Communicator) -> Outcome {
-    for link in CHOICES {
+    for link in choices(comm) {
         let line = Line::new(comm)?;
         let words = Words::new(comm);
         let waits_for_0 = ring_neighbours(0, comm.size()).contains(&comm.rank());
@@ -64,7 +64,7 @@ fn deadline(comm: &Communicator) -> Outcome {
 }
 
 fn met(comm: &Communicator) -> Outcome {
-    for link in CHOICES {
+    for link in choices(comm) {
         let line = Line::new(comm)?;
         let halo = line.bind_with(comm, &within(link, Duration::from_secs(50)))?;
         (1..20).try_for_each(|step| line.step(&halo, step))?;
@@ -73,7 +73,7 @@ fn met(comm: &Communicator) -> Outcome {
 }
 
 fn dropped(comm: &Communicator) -> Outcome {
-    for link in CHOICES {
+    for link in choices(comm) {
         for before in [0, 1, 4] {
             let line = Line::new(comm)?;
             let halo = line.bind(comm, link)?;
@@ -104,7 +104,7 @@ fn dropped(comm: &Communicator) -> Outcome {
 fn chain(comm: &Communicator) -> Outcome {
     let decomposition = RegularGrid::new([3 * comm.size()]).decompose(comm.size())?;
     let pattern = Grid::cut(decomposition, &[false], &[(1, 1)]).pattern(comm)?;
-    for link in CHOICES {
+    for link in choices(comm) {
         let array = Array::<u64>::zeros(comm, &[5])?;
         let deadline = (comm.rank() == 1).then_some(DEADLINE);
         let halo = HaloExchange::bind_with(comm, &[(&pattern, &array)], &BindOptions { link, deadline })?;
@@ -119,7 +119,7 @@ fn chain(comm: &Communicator) -> Outcome {
 }
 
 fn dropped_after_failure(comm: &Communicator) -> Outcome {
-    for link in CHOICES {
+    for link in choices(comm) {
         let line = Line::new(comm)?;
         let halo = line.bind_with(comm, &within(link, Duration::from_millis(1)))?;
         // Some ranks come in time, some do not, some do not come at all.
@@ -144,7 +144,7 @@ fn race(comm: &Communicator) -> Outcome {
     let pattern = Grid::cut(decomposition, &[false], &[(1, 1)]).pattern(comm)?;
     for turn in 0..30 {
         let array = Array::<u64>::zeros(comm, &[5])?;
-        let link = CHOICES[1 + turn % 4];
+        let link = choices(comm)[1 + turn % 4];
         let deadline = (comm.rank() == 0).then_some(Duration::from_micros(300));
         let halo = HaloExchange::bind_with(comm, &[(&pattern, &array)], &BindOptions { link, deadline })?;
         // Rank 0 gives up at some moment, or drops its object after a while; the others go on until

@@ -2,7 +2,7 @@
 
 use super::fixture::{Line, Words, in_flight, poll};
 use crate::form::{Form, Kind};
-use crate::scene::{CHOICES, Grid, Scene, by, ring, ring_neighbours};
+use crate::scene::{Grid, Scene, by, choices, ring, ring_neighbours};
 use crate::subject::{Home, Subject};
 use crate::{Case, Outcome, ensure, fail};
 use halocline::{Communicator, ElementType, Error, HaloExchange, LinkChoice, Pending, RegularGrid};
@@ -26,7 +26,7 @@ pub(crate) const CASES: &[Case] = &[
 fn many_objects(comm: &Communicator) -> Outcome {
     let grid = Grid::new(comm.size(), &[2 * comm.size(), 5], &[true, true], 1)?;
     let mut scenes = Vec::new();
-    for link in CHOICES.into_iter().chain(CHOICES) {
+    for link in choices(comm).into_iter().chain(choices(comm)) {
         let scene = Scene::simple(comm, &grid)?;
         let halo = scene.bind(comm, &by(link))?;
         scenes.push((scene, halo));
@@ -47,7 +47,7 @@ fn many_objects(comm: &Communicator) -> Outcome {
 }
 
 fn other_orders(comm: &Communicator) -> Outcome {
-    for link in CHOICES {
+    for link in choices(comm) {
         let lines = [Line::new(comm)?, Line::new(comm)?, Line::new(comm)?];
         let mut objects = Vec::new();
         for line in &lines {
@@ -65,7 +65,7 @@ fn other_orders(comm: &Communicator) -> Outcome {
 }
 
 fn is_ready(comm: &Communicator) -> Outcome {
-    for link in CHOICES {
+    for link in choices(comm) {
         let line = Line::new(comm)?;
         let halo = line.bind(comm, link)?;
         for step in 1..10 {
@@ -81,7 +81,7 @@ fn is_ready(comm: &Communicator) -> Outcome {
 }
 
 fn wait_again(comm: &Communicator) -> Outcome {
-    for link in CHOICES {
+    for link in choices(comm) {
         let line = Line::new(comm)?;
         let halo = line.bind(comm, link)?;
         halo.wait()?;
@@ -103,7 +103,7 @@ fn wait_again(comm: &Communicator) -> Outcome {
 }
 
 fn forgotten(comm: &Communicator) -> Outcome {
-    for link in CHOICES {
+    for link in choices(comm) {
         let line = Line::new(comm)?;
         let halo = line.bind(comm, link)?;
         for step in 1..8 {
@@ -121,7 +121,7 @@ fn forgotten(comm: &Communicator) -> Outcome {
 }
 
 fn second_refused(comm: &Communicator) -> Outcome {
-    for (round, link) in (0..).zip(CHOICES) {
+    for (round, link) in (0..).zip(choices(comm)) {
         let line = Line::new(comm)?;
         let halo = line.bind(comm, link)?;
         let words = Words::new(comm);
@@ -186,7 +186,7 @@ fn borrowed(comm: &Communicator) -> Outcome {
 }
 
 fn collectives_meanwhile(comm: &Communicator) -> Outcome {
-    for link in CHOICES {
+    for link in choices(comm) {
         let line = Line::new(comm)?;
         let halo = line.bind(comm, link)?;
         for step in 1..20 {
@@ -205,7 +205,7 @@ fn collectives_meanwhile(comm: &Communicator) -> Outcome {
 /// Rank 0 begins before the others, so that nothing can be done at once, and then calls the object no
 /// more until the others are through.
 fn served_while_away(comm: &Communicator) -> Outcome {
-    for link in CHOICES {
+    for link in choices(comm) {
         let line = Line::new(comm)?;
         let halo = line.bind(comm, link)?;
         let words = Words::new(comm);
@@ -234,7 +234,7 @@ fn sender_ahead(comm: &Communicator) -> Outcome {
     const STEPS: u64 = 6;
     let decomposition = RegularGrid::new([3 * comm.size()]).decompose(comm.size())?;
     let grid = Grid::cut(decomposition, &[false], &[(1, 0)]);
-    for link in CHOICES {
+    for link in choices(comm) {
         let mut scene = Scene::simple(comm, &grid)?;
         let halo = scene.bind(comm, &by(link))?;
         let words = Words::new(comm);
@@ -272,7 +272,7 @@ fn sender_ahead(comm: &Communicator) -> Outcome {
 
 fn owned_cells(comm: &Communicator) -> Outcome {
     let grid = Grid::new(comm.size(), &[2 * comm.size(), 6], &[true, true], 1)?;
-    for link in CHOICES {
+    for link in choices(comm) {
         let mut scene = Scene::simple(comm, &grid)?;
         let halo = scene.bind(comm, &by(link))?;
         for _ in 0..5 {
@@ -293,7 +293,7 @@ fn bound_twice(comm: &Communicator) -> Outcome {
     let subjects = grid.subjects(comm, &pattern, 0, (&kind, Home::Own), |_| Form::default())?;
     let mut scene = Scene::of(pattern, subjects);
     let mut objects = Vec::new();
-    for link in CHOICES {
+    for link in choices(comm) {
         objects.push(scene.bind(comm, &by(link))?);
     }
     for turn in 0..10 {
@@ -303,7 +303,7 @@ fn bound_twice(comm: &Communicator) -> Outcome {
 }
 
 fn nothing_bound(comm: &Communicator) -> Outcome {
-    for link in CHOICES {
+    for link in choices(comm) {
         let halo = HaloExchange::bind_with(comm, &[], &by(link))?;
         for _ in 0..3 {
             let pending = halo.exchange()?;

@@ -2,7 +2,7 @@
 
 use crate::form::{Form, Kind};
 use crate::numbers::{Numbers, mix};
-use crate::scene::{CHOICES, Cloud, Grid, Scene, Told, by, pattern_of, ring, subjects_of};
+use crate::scene::{Cloud, Grid, Scene, Told, by, choices, pattern_of, ring, subjects_of};
 use crate::subject::Home;
 use crate::{Case, Outcome, ensure};
 use halocline::{Array, Communicator, Element, ElementType, HaloExchange, Layout, LinkChoice};
@@ -31,7 +31,7 @@ fn on_ring(comm: &Communicator, kind: &Kind, link: LinkChoice, form: impl Fn(u64
 
 fn element_sizes(comm: &Communicator) -> Outcome {
     for size in 1..=16u8 {
-        let link = CHOICES[1 + usize::from(size) % 4];
+        let link = choices(comm)[1 + usize::from(size) % 4];
         on_ring(comm, &Kind::with_extra(ElementType::Opaque(size), &[3]), link, |_| Form::default())?;
         on_ring(comm, &Kind::plain(ElementType::Opaque(size)), LinkChoice::Auto, |_| Form::padded())?;
     }
@@ -58,7 +58,7 @@ const TYPES: [ElementType; 15] = [
 
 fn element_types(comm: &Communicator) -> Outcome {
     for (at, element) in TYPES.into_iter().enumerate() {
-        on_ring(comm, &Kind::plain(element), CHOICES[1 + at % 4], |_| Form::default())?;
+        on_ring(comm, &Kind::plain(element), choices(comm)[1 + at % 4], |_| Form::default())?;
     }
     Ok(())
 }
@@ -88,7 +88,7 @@ fn extra_dimensions(comm: &Communicator) -> Outcome {
             let kind = Kind::with_extra(ElementType::U16, extra);
             let subjects = grid.subjects(comm, &pattern, 0, (&kind, Home::Own), |_| form.clone())?;
             let mut scene = Scene::of(pattern.clone(), subjects);
-            let halo = scene.bind(comm, &by(CHOICES[1 + (at + other) % 4]))?;
+            let halo = scene.bind(comm, &by(choices(comm)[1 + (at + other) % 4]))?;
             scene.steps(&halo, 2)?;
         }
     }

@@ -1,7 +1,7 @@
 //! Objects dropped at any time, in flight too, and what becomes of their memory.
 
 use super::fixture::{Line, Words, poll, still_works};
-use crate::scene::{CHOICES, Grid, Scene, by, ring};
+use crate::scene::{Grid, Scene, by, choices, ring};
 use crate::{Case, Outcome, ensure};
 use halocline::{Communicator, ElementType, Error, Field, HaloExchange, Layout};
 use std::cell::UnsafeCell;
@@ -20,7 +20,7 @@ pub(crate) const CASES: &[Case] = &[
 ];
 
 fn unused(comm: &Communicator) -> Outcome {
-    for link in CHOICES {
+    for link in choices(comm) {
         let line = Line::new(comm)?;
         drop(line.bind(comm, link)?);
     }
@@ -29,11 +29,11 @@ fn unused(comm: &Communicator) -> Outcome {
 
 fn dropped_in_flight(comm: &Communicator) -> Outcome {
     let mut lasting = Scene::simple(comm, &ring(comm)?)?;
-    let lasting_halo = lasting.bind(comm, &by(CHOICES[0]))?;
+    let lasting_halo = lasting.bind(comm, &by(choices(comm)[0]))?;
     for turn in 0..10 {
         let mut scene =
             Scene::simple(comm, &Grid::new(comm.size(), &[3 * comm.size(), 8], &[true, false], 2)?)?;
-        let halo = scene.bind(comm, &by(CHOICES[turn % 5]))?;
+        let halo = scene.bind(comm, &by(choices(comm)[turn % 5]))?;
         scene.steps(&halo, turn % 3)?;
         lasting.next();
         let going_on = lasting_halo.exchange()?;
@@ -54,7 +54,7 @@ fn dropped_in_flight(comm: &Communicator) -> Outcome {
 }
 
 fn dropped_by_one(comm: &Communicator) -> Outcome {
-    for link in CHOICES {
+    for link in choices(comm) {
         for dropper in [0, comm.size() - 1] {
             let line = Line::new(comm)?;
             let words = Words::new(comm);
@@ -76,7 +76,7 @@ fn dropped_by_one(comm: &Communicator) -> Outcome {
 }
 
 fn pending_outlives(comm: &Communicator) -> Outcome {
-    for link in CHOICES {
+    for link in choices(comm) {
         let line = Line::new(comm)?;
         let halo = line.bind(comm, link)?;
         line.fill(1)?;
@@ -90,7 +90,7 @@ fn pending_outlives(comm: &Communicator) -> Outcome {
 }
 
 fn array_comes_back(comm: &Communicator) -> Outcome {
-    for link in CHOICES {
+    for link in choices(comm) {
         let line = Line::new(comm)?;
         let words = Words::new(comm);
         let halo = line.bind(comm, link)?;
@@ -124,7 +124,7 @@ unsafe impl Sync for Bytes {}
 
 fn foreign_let_go(comm: &Communicator) -> Outcome {
     let pattern = ring(comm)?.pattern(comm)?;
-    for (link, in_flight) in CHOICES.into_iter().flat_map(|link| [(link, false), (link, true)]) {
+    for (link, in_flight) in choices(comm).into_iter().flat_map(|link| [(link, false), (link, true)]) {
         let layout = Layout::c_order(ElementType::U8, &[6])?;
         let cells: Box<[UnsafeCell<u8>]> = (0..6).map(UnsafeCell::new).collect();
         let base = NonNull::from(&cells[0]).cast();
@@ -160,7 +160,7 @@ fn nothing_left(comm: &Communicator) -> Outcome {
     let some_binds = || -> Outcome {
         for turn in 0..40 {
             let line = Line::new(comm)?;
-            let halo = line.bind(comm, CHOICES[1 + turn % 4])?;
+            let halo = line.bind(comm, choices(comm)[1 + turn % 4])?;
             line.step(&halo, 1)?;
         }
         comm.barrier()?;
@@ -179,7 +179,7 @@ fn nothing_left(comm: &Communicator) -> Outcome {
 }
 
 fn any_order(comm: &Communicator) -> Outcome {
-    for link in CHOICES {
+    for link in choices(comm) {
         let line = Line::new(comm)?;
         let mine = comm.duplicate()?;
         let halo = line.bind(&mine, link)?;

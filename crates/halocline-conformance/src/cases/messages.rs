@@ -107,7 +107,9 @@ fn large(comm: &Communicator) -> Outcome {
     let len = 20 << 20;
     let bytes = |rank: usize| {
         let block = Numbers::new(rank as u64).bytes(4099);
-        block.into_iter().cycle().take(len).collect::<Vec<u8>>()
+        let mut bytes = block.repeat(len / block.len() + 1);
+        bytes.truncate(len);
+        bytes
     };
     let (next, before) = ((comm.rank() + 1) % comm.size(), (comm.rank() + comm.size() - 1) % comm.size());
     comm.send(next, tag, bytes(comm.rank()))?;

@@ -1,7 +1,7 @@
 //! Exchanges on regular grids: every way, dimension, width, border and decomposition.
 
 use crate::form::{Form, Kind};
-use crate::scene::{CHOICES, Grid, Scene, by, ring};
+use crate::scene::{Grid, Scene, by, choices, ring, shares_memory};
 use crate::subject::{Home, Role};
 use crate::{Case, Outcome, Trouble, ensure};
 use halocline::{Communicator, ElementType, LinkChoice, Neighbours, RegularGrid};
@@ -34,7 +34,7 @@ fn ways(comm: &Communicator) -> Outcome {
         2 => 1,
         _ => 2,
     };
-    for link in CHOICES {
+    for link in choices(comm) {
         let halo = scene.bind(comm, &by(link))?;
         let counts = halo.links();
         let expected = match link {
@@ -52,6 +52,11 @@ fn ways(comm: &Communicator) -> Outcome {
             ensure!(named, "{link:?}: the explanation does not name rank {peer}:\n{text}");
         }
         scene.steps(&halo, 5)?;
+    }
+    if !shares_memory(comm) {
+        for link in [LinkChoice::Push, LinkChoice::Pull, LinkChoice::Mailbox] {
+            ensure!(scene.bind(comm, &by(link)).is_err(), "{link:?} without shared memory");
+        }
     }
     Ok(())
 }
@@ -173,7 +178,7 @@ fn measured(comm: &Communicator) -> Outcome {
 }
 
 fn many_steps(comm: &Communicator) -> Outcome {
-    for link in [LinkChoice::Push, LinkChoice::Pull, LinkChoice::Mailbox, LinkChoice::Message] {
+    for link in choices(comm).into_iter().skip(1) {
         let mut scene = Scene::simple(comm, &ring(comm)?)?;
         let halo = scene.bind(comm, &by(link))?;
         // Few enough where ranks share cores, and each step costs several switches.
@@ -198,7 +203,7 @@ fn nothing(comm: &Communicator) -> Outcome {
     let mut scene = Scene::simple(comm, &grid)?;
     let idle = scene.subjects().all(|subject| subject.count(Role::Halo) == 0);
     ensure!(idle, "a halo of width 0 has cells");
-    for link in CHOICES {
+    for link in choices(comm) {
         let halo = scene.bind(comm, &by(link))?;
         let counts = halo.links();
         ensure!(counts.direct + counts.mailbox + counts.message == 0, "{link:?}: {counts:?} for no cells");

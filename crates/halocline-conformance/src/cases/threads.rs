@@ -1,7 +1,7 @@
 //! Several threads of one rank.
 
 use super::fixture::{Line, poll};
-use crate::scene::{CHOICES, Grid, Scene, by};
+use crate::scene::{Grid, Scene, by, choices};
 use crate::{Case, Outcome, Trouble, ensure, fail};
 use halocline::{Communicator, Error, LinkChoice};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,7 +32,7 @@ fn own_objects(comm: &Communicator) -> Outcome {
         let grid = Grid::new(comm.size(), &[2 * comm.size() + thread, 4], &[true, true], 1)?;
         for turn in 0..3 {
             let mut scene = Scene::simple(comm, &grid)?;
-            let halo = scene.bind(comm, &by(CHOICES[(thread + turn) % 5]))?;
+            let halo = scene.bind(comm, &by(choices(comm)[(thread + turn) % 5]))?;
             scene.steps(&halo, 10)?;
             comm.barrier()?;
         }
@@ -41,7 +41,7 @@ fn own_objects(comm: &Communicator) -> Outcome {
 }
 
 fn handed_over(comm: &Communicator) -> Outcome {
-    for link in CHOICES {
+    for link in choices(comm) {
         let line = Line::new(comm)?;
         let halo = line.bind(comm, link)?;
         for step in 1..10 {
@@ -55,7 +55,7 @@ fn handed_over(comm: &Communicator) -> Outcome {
 }
 
 fn wait_together(comm: &Communicator) -> Outcome {
-    for link in CHOICES {
+    for link in choices(comm) {
         let line = Line::new(comm)?;
         let halo = line.bind(comm, link)?;
         for step in 1..6 {
@@ -74,7 +74,7 @@ fn wait_together(comm: &Communicator) -> Outcome {
 
 fn begin_together(comm: &Communicator) -> Outcome {
     const EACH: u64 = 25;
-    for link in [LinkChoice::Push, LinkChoice::Pull, LinkChoice::Mailbox, LinkChoice::Message] {
+    for link in choices(comm).into_iter().skip(1) {
         let line = Line::new(comm)?;
         let halo = line.bind(comm, link)?;
         line.fill(1)?;

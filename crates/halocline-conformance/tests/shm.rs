@@ -1,0 +1,51 @@
+//! The suite over ranks that are processes: all cases in one job for each number of ranks.
+//! `HALOCLINE_CASES` names a part of it.
+
+mod processes;
+
+use processes::Ranks;
+use std::time::Duration;
+
+fn run(size: usize) {
+    let filter = std::env::var("HALOCLINE_CASES").unwrap_or_default();
+    let mut ranks = Ranks::start(size, &["suite", &filter]);
+    // Each rank watches its cases by itself; this is for what is beside them.
+    let in_time = ranks.await_end(0..size, Duration::from_secs(240));
+    let ends = ranks.end();
+    let output: String = ends.iter().map(|end| end.output.as_str()).collect();
+    let failed: Vec<usize> = (0..size).filter(|&rank| !ends[rank].status.success()).collect();
+    assert!(in_time && failed.is_empty(), "ranks {failed:?} of {size} failed (in time: {in_time})\n{output}");
+    if std::env::var_os("HALOCLINE_TIMES").is_some() {
+        print!("{output}");
+    }
+}
+
+#[test]
+fn one_rank() {
+    run(1);
+}
+
+#[test]
+fn two_ranks() {
+    run(2);
+}
+
+#[test]
+fn three_ranks() {
+    run(3);
+}
+
+#[test]
+fn four_ranks() {
+    run(4);
+}
+
+#[test]
+fn five_ranks() {
+    run(5);
+}
+
+#[test]
+fn eight_ranks() {
+    run(8);
+}
