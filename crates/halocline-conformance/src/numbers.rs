@@ -19,14 +19,14 @@ impl Numbers {
     }
 
     /// The next number.
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(1);
         mix(self.0)
     }
 
     /// The next number, from 0 to `end` - 1; 0 where `end` is 0.
     pub fn below(&mut self, end: usize) -> usize {
-        (self.next() % end.max(1) as u64) as usize
+        (self.draw() % end.max(1) as u64) as usize
     }
 
     /// True once in `times`.
@@ -36,7 +36,7 @@ impl Numbers {
 
     /// A block of bytes.
     pub fn bytes(&mut self, len: usize) -> Vec<u8> {
-        let words = std::iter::repeat_with(|| self.next().to_le_bytes());
+        let words = std::iter::repeat_with(|| self.draw().to_le_bytes());
         let mut bytes: Vec<u8> = words.take(len.div_ceil(8)).flatten().collect();
         bytes.truncate(len);
         bytes

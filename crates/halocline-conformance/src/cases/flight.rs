@@ -158,7 +158,7 @@ fn borrowed(comm: &Communicator) -> Outcome {
     for step in 1..4 {
         first.fill(step)?;
         second.fill(step)?;
-        if comm.rank() % 2 == 0 {
+        if comm.rank().is_multiple_of(2) {
             for writing in [false, true] {
                 let guards = (
                     (!writing).then(|| second.array.read()).transpose()?,

@@ -58,7 +58,7 @@ fn best_way(comm: &Communicator) -> Outcome {
 
 fn some_ranks(comm: &Communicator) -> Outcome {
     // By Auto, what the one side cannot reach the other one still may.
-    let home = if comm.rank() % 2 == 0 { Home::Own } else { Home::Foreign };
+    let home = if comm.rank().is_multiple_of(2) { Home::Own } else { Home::Foreign };
     let mut scene = scene(comm, &ring(comm)?, home, 0)?;
     for link in [0, 3, 4].map(|at| choices(comm)[at]) {
         let halo = scene.bind(comm, &by(link))?;

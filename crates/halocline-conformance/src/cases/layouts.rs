@@ -179,7 +179,7 @@ fn typed(comm: &Communicator) -> Outcome {
     exchange::<f32>(comm, |id| (id % 100_003) as f32)?;
     exchange::<i64>(comm, |id| id as i64)?;
     exchange::<u8>(comm, |id| id as u8)?;
-    exchange::<bool>(comm, |id| mix(id) % 2 == 0)?;
+    exchange::<bool>(comm, |id| mix(id).is_multiple_of(2))?;
     exchange::<[f64; 2]>(comm, |id| [id as f64, -(id as f64)])
 }
 
@@ -189,7 +189,7 @@ fn ring_of(comm: &Communicator, n: usize) -> Result<halocline::Pattern, crate::T
 
 fn opaque(comm: &Communicator) -> Outcome {
     let pattern = ring_of(comm, 2)?;
-    let element = if comm.rank() % 2 == 0 { ElementType::F64 } else { ElementType::Opaque(8) };
+    let element = if comm.rank().is_multiple_of(2) { ElementType::F64 } else { ElementType::Opaque(8) };
     let field = halocline::Field::allocate(comm, Layout::c_order(element, &[4])?)?;
     let halo = HaloExchange::bind(comm, &[(&pattern, &field)])?;
     halo.exchange()?.wait()?;

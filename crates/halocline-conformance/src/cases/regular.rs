@@ -98,7 +98,7 @@ fn wide(comm: &Communicator) -> Outcome {
 fn periodic(comm: &Communicator) -> Outcome {
     // The first axis lies on one rank, or on two that are each other's neighbour on both sides.
     for across in [1, 2] {
-        if comm.size() % across == 0 {
+        if comm.size().is_multiple_of(across) {
             let blocks = [across, comm.size() / across];
             let extents = [5 * across, 2 * blocks[1]];
             let decomposition =

@@ -3,7 +3,7 @@
 use super::fixture::{Line, poll};
 use crate::scene::{Grid, Scene, by, choices};
 use crate::{Case, Outcome, Trouble, ensure, fail};
-use halocline::{Communicator, Error, LinkChoice};
+use halocline::{Communicator, Error};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub(crate) const CASES: &[Case] = &[
