@@ -116,11 +116,15 @@ pub enum CommError {
         /// Why it cannot.
         why: String,
     },
-    /// The choice whether ranks of one node share memory is none.
-    #[error("{} is {found:?}, it should be on or off", crate::mpi::NODE_AWARE)]
-    NodeAware {
-        /// The value found.
+    /// A variable of the environment has no possible value.
+    #[error("{variable} is {found:?}, it should be {expected}")]
+    Variable {
+        /// The variable.
+        variable: &'static str,
+        /// Its value.
         found: std::ffi::OsString,
+        /// What it should be.
+        expected: &'static str,
     },
     /// MPI cannot be used, or has failed.
     #[error(transparent)]

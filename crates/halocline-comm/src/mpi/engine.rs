@@ -5,6 +5,7 @@ use super::error::MpiError;
 use super::ffi::{Api, Matched};
 use super::frame::Kind;
 use std::collections::VecDeque;
+use std::ffi::c_int;
 
 /// Bytes by which a rank introduces itself to those on its node.
 pub(super) const INTRODUCTION: usize = 160;
@@ -35,6 +36,13 @@ pub(super) trait Wire: Send {
     /// # Safety
     /// MPI may be called by this thread now.
     unsafe fn introduce(&mut self, mine: &[u8; INTRODUCTION]) -> Result<Vec<[u8; INTRODUCTION]>, MpiError>;
+
+    /// From now on only the ranks of this node that give the same number introduce themselves to each other.
+    /// Collective over those that did so far, blocks.
+    ///
+    /// # Safety
+    /// MPI may be called by this thread now.
+    unsafe fn narrow(&mut self, group: c_int) -> Result<(), MpiError>;
 
     /// Gives the communicator back to MPI. Nothing may be under way on it at any rank.
     ///
@@ -145,6 +153,16 @@ impl<A: Abi> Wire for Engine<A> {
         let (comm, size) = self.node;
         // SAFETY: by our caller; the size is that of the communicator.
         unsafe { self.api.all_gather(comm, size, mine) }
+    }
+
+    unsafe fn narrow(&mut self, group: c_int) -> Result<(), MpiError> {
+        let (whole, _) = self.node;
+        // SAFETY: by our caller; nobody uses the whole any more.
+        unsafe {
+            let part = self.api.split(whole, group)?;
+            self.node = (part, self.api.place(part)?.1);
+            self.api.free(whole)
+        }
     }
 
     unsafe fn free(&mut self) -> Result<(), MpiError> {

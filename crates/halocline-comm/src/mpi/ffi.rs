@@ -52,6 +52,7 @@ functions! {
     comm_size = "MPI_Comm_size" (H, *mut c_int);
     comm_dup = "MPI_Comm_dup" (H, *mut H);
     comm_split_type = "MPI_Comm_split_type" (H, c_int, c_int, H, *mut H);
+    comm_split = "MPI_Comm_split" (H, c_int, c_int, *mut H);
     comm_free = "MPI_Comm_free" (*mut H);
     comm_set_errhandler = "MPI_Comm_set_errhandler" (H, H);
     comm_create_keyval = "MPI_Comm_create_keyval" (CopyAttribute<H>, DeleteAttribute<H>, *mut c_int, *mut c_void);
@@ -209,6 +210,18 @@ impl<A: Abi> Api<A> {
         let code = unsafe { (self.functions.comm_split_type)(comm, kind, 0, info, &mut node) };
         self.check("MPI_Comm_split_type", code)?;
         Ok(node)
+    }
+
+    /// The communicator of the ranks of `comm` that give the same number, 0 or above. Collective.
+    ///
+    /// # Safety
+    /// As for [`Api::place`].
+    pub(super) unsafe fn split(&self, comm: A::Handle, group: c_int) -> Result<A::Handle, MpiError> {
+        let mut part = comm;
+        // SAFETY: by our caller.
+        let code = unsafe { (self.functions.comm_split)(comm, group, 0, &mut part) };
+        self.check("MPI_Comm_split", code)?;
+        Ok(part)
     }
 
     /// Gives a communicator back. Collective, in that all ranks must do it.

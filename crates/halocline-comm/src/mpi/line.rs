@@ -300,6 +300,13 @@ pub(super) fn introduce(
     unsafe { wire.introduce(mine) }
 }
 
+/// Narrows the circle of those who introduce themselves. Collective over them, blocks.
+pub(super) fn narrow(wire: &mut dyn Wire, group: i32) -> Result<(), MpiError> {
+    let _call = lock(&CALLS);
+    // SAFETY: as in `introduce`.
+    unsafe { wire.narrow(group) }
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Nothing that runs under these locks leaves the data half-changed.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

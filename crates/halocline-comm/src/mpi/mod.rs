@@ -35,6 +35,9 @@ use std::sync::{Arc, OnceLock};
 /// The variable that says whether ranks of a node share memory: `on` or `off`.
 pub const NODE_AWARE: &str = "HALOCLINE_NODE_AWARE";
 
+/// The variable that says how many ranks of a node share memory at most, as if there were more nodes.
+pub const NODE_RANKS: &str = "HALOCLINE_NODE_RANKS";
+
 /// How many ranks an MPI launcher has started, if this process is one of them.
 pub fn launched() -> Option<usize> {
     let number = |variable| std::env::var(variable).ok()?.parse().ok();
@@ -65,8 +68,9 @@ pub(crate) fn join(
 ) -> Result<Arc<dyn Transport>, CommError> {
     let node_aware = match node_aware {
         Some(wanted) => wanted,
-        None => from_env()?,
+        None => node_aware_from_env()?,
     };
+    let most = node_ranks_from_env()?;
     let mpi = runtime::get(program.is_some())?;
     let (mut wire, rank, size) = mpi.connect(program)?;
     let about = mpi.about();
@@ -75,7 +79,7 @@ pub(crate) fn join(
         return Err(MpiError::OtherLauncher { launched, path, kind }.into());
     }
     let inbox = Arc::new(Inbox::default());
-    let node = node::meet(&mut *wire, rank, node_aware, &inbox, &host)?;
+    let node = node::meet(&mut *wire, rank, (node_aware, most), &inbox, &host)?;
     let mut slots = vec![None; size];
     if node.shm.is_ok() {
         for (slot, &rank) in node.ranks.iter().enumerate() {
@@ -113,13 +117,19 @@ pub(crate) fn join(
     Ok(Arc::new(MpiTransport { shared, pump }))
 }
 
-fn from_env() -> Result<bool, CommError> {
+fn node_aware_from_env() -> Result<bool, CommError> {
     match std::env::var_os(NODE_AWARE) {
         None => Ok(true),
         Some(text) if text == "on" => Ok(true),
         Some(text) if text == "off" => Ok(false),
-        Some(found) => Err(CommError::NodeAware { found }),
+        Some(found) => Err(CommError::Variable { variable: NODE_AWARE, found, expected: "on or off" }),
     }
+}
+
+fn node_ranks_from_env() -> Result<usize, CommError> {
+    let Some(found) = std::env::var_os(NODE_RANKS) else { return Ok(usize::MAX) };
+    let number = found.to_str().and_then(|text| text.parse().ok()).filter(|&number| number > 0);
+    number.ok_or(CommError::Variable { variable: NODE_RANKS, found, expected: "a number of ranks, from 1" })
 }
 
 /// One process's end. Dropping it sends what is still queued and tells the others.

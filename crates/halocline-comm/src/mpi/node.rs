@@ -1,8 +1,9 @@
 //! Ranks of one node find each other: they introduce themselves over MPI, and the first of them hands
 //! the others the control segment of a job, upon which all of them are ranks of the shm transport, too.
+//! Ranks in different containers of one node are as if on different nodes.
 
 use super::engine::{INTRODUCTION, Wire};
-use super::line::introduce;
+use super::line::{introduce, narrow};
 use crate::error::CommError;
 use crate::host::Host;
 use crate::inbox::Inbox;
@@ -75,20 +76,27 @@ impl Introduction {
     }
 }
 
-/// Finds the ranks of this node and, if all of them want it, lets them share memory. Collective over
-/// them, blocks.
+/// Finds the ranks of this node and, if all of them want it, lets them share memory, at most `most` of them
+/// together. Collective over them, blocks.
 pub(super) fn meet(
     wire: &mut dyn Wire,
     rank: usize,
-    wanted: bool,
+    (wanted, most): (bool, usize),
     inbox: &Arc<Inbox>,
     host: &Arc<dyn Host>,
 ) -> Result<Node, CommError> {
     let mut meeting = Meeting { wire, mine: Introduction::of(rank, wanted) };
-    let all = meeting.round()?;
-    let ranks: Vec<usize> = all.iter().map(|one| one.rank).collect();
+    let mut all = meeting.round()?;
     let cores = |at: usize| all.iter().fold(0, |bits, one| bits | one.cores[at]).count_ones() as usize;
-    let crowded = ranks.len() > (0..CORE_WORDS).map(cores).sum();
+    let crowded = all.len() > (0..CORE_WORDS).map(cores).sum();
+    let groups = groups(&all, most);
+    if let Some(at) = all.iter().position(|one| one.rank == rank)
+        && groups.iter().any(|&group| group != groups[0])
+    {
+        narrow(meeting.wire, groups[at])?;
+        all = meeting.round()?;
+    }
+    let ranks: Vec<usize> = all.iter().map(|one| one.rank).collect();
     let slot = ranks.iter().position(|&known| known == rank).unwrap_or(0);
     if let Err(why) = obstacle(&all) {
         return Ok(Node { ranks, shm: Err(why.to_owned()), crowded });
@@ -106,19 +114,25 @@ pub(super) fn meet(
     Ok(Node { ranks, shm, crowded })
 }
 
+/// A number for each rank, the same for those that can share memory: at most `most` of one container.
+fn groups(all: &[Introduction], most: usize) -> Vec<i32> {
+    let group = |at: usize, one: &Introduction| {
+        let alike = |other: &&Introduction| other.namespaces == one.namespaces;
+        let first = all.iter().position(|other| alike(&other)).unwrap_or(at);
+        let before = all[..at].iter().filter(alike).count();
+        // Numbers of different containers differ: each has at most one a rank.
+        (first * all.len() + before / most.max(1)) as i32
+    };
+    all.iter().enumerate().map(|(at, one)| group(at, one)).collect()
+}
+
 /// Why ranks that have introduced themselves cannot share memory, the same on all of them.
 fn obstacle(all: &[Introduction]) -> Result<(), &'static str> {
-    let first = all.first().ok_or("no rank is on its node")?;
-    if all.len() == 1 {
-        return Err("it is on another node");
+    match all {
+        [] | [_] => Err("it is on another node"),
+        _ if all.iter().all(|one| one.wanted) => Ok(()),
+        _ => Err("the ranks were told to share nothing (node-aware is off)"),
     }
-    if !all.iter().all(|one| one.wanted) {
-        return Err("the ranks were told to share nothing (node-aware is off)");
-    }
-    if !all.iter().all(|one| one.namespaces == first.namespaces) {
-        return Err("the ranks of this node are in different network or process namespaces");
-    }
-    Ok(())
 }
 
 struct Meeting<'a> {
@@ -183,7 +197,11 @@ mod tests {
         assert!(
             obstacle(&[of(0), Introduction { wanted: false, ..of(1) }]).unwrap_err().contains("node-aware")
         );
-        let apart = Introduction { namespaces: [1, 2], ..of(1) };
-        assert!(obstacle(&[of(0), apart]).unwrap_err().contains("namespaces"));
+        let apart = |rank| Introduction { namespaces: [1, 2], ..of(rank) };
+        assert_eq!(groups(&[of(0), of(1), of(2)], 8), [0, 0, 0]);
+        assert_eq!(groups(&[of(0), of(1), of(2)], 2), [0, 0, 1]);
+        let mixed = groups(&[of(0), apart(1), of(2), apart(3), of(4)], 2);
+        assert!(mixed[0] == mixed[2] && mixed[1] == mixed[3], "{mixed:?}");
+        assert!(mixed[0] != mixed[1] && mixed[4] != mixed[0] && mixed[4] != mixed[1], "{mixed:?}");
     }
 }
