@@ -1,6 +1,226 @@
-//! v
+//! The steady state: what an exchange costs besides copying. Here are the pairs of ranks that
+//! `tests/steady.rs` drives, and the part of it that counts system calls in a process of its own.
+//!
+//! Covered are the ways that reach the peer's memory; a message is a system call or an allocation by its
+//! nature.
+
+use crate::scene::{Grid, by};
+use crate::{Outcome, Trouble, ensure, fail};
+use halocline::comm::{Host, System};
+use halocline::{Array, Communicator, Error, HaloExchange, LinkChoice, Pattern};
 use std::process::ExitCode;
-/// m
-pub fn main(_t: &str) -> ExitCode {
-    ExitCode::SUCCESS
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// The ways that make no system call in the steady state.
+pub const WAYS: [LinkChoice; 3] = [LinkChoice::Push, LinkChoice::Pull, LinkChoice::Mailbox];
+
+/// Exchanges before anything is counted.
+pub const WARM_UP: u64 = 50;
+
+/// One rank of a periodic line, bound.
+pub struct End {
+    array: Array<u64>,
+    halo: HaloExchange,
+    rank: u64,
+    ranks: u64,
+}
+
+impl End {
+    /// Binds on `comm`. Collective.
+    pub fn new(comm: &Communicator, link: LinkChoice) -> Result<Self, Trouble> {
+        let pattern: Pattern = Grid::new(comm.size(), &[2 * comm.size()], &[true], 1)?.pattern(comm)?;
+        let array = Array::zeros(comm, &[4])?;
+        let halo = HaloExchange::bind_with(comm, &[(&pattern, &array)], &by(link))?;
+        Ok(Self { array, halo, rank: comm.rank() as u64, ranks: comm.size() as u64 })
+    }
+
+    /// New owned cells for a step.
+    pub fn fill(&self, step: u64) -> Result<(), Error> {
+        let mut cells = self.array.write()?;
+        (cells[1], cells[2]) = (value(self.rank, step), value(self.rank, step) + 1);
+        Ok(())
+    }
+
+    /// The object.
+    pub fn halo(&self) -> &HaloExchange {
+        &self.halo
+    }
+
+    /// Whether the halo is what the neighbours wrote.
+    pub fn is_right(&self, step: u64) -> Result<bool, Error> {
+        let cells = self.array.read()?;
+        let (before, after) = ((self.rank + self.ranks - 1) % self.ranks, (self.rank + 1) % self.ranks);
+        Ok((cells[0], cells[3]) == (value(before, step) + 1, value(after, step)))
+    }
+
+    /// One step of a rank that blocks.
+    pub fn step(&self, step: u64) -> Outcome {
+        self.fill(step)?;
+        self.halo.exchange()?.wait()?;
+        ensure!(self.is_right(step)?, "rank {}, step {step}: the halo is wrong", self.rank);
+        Ok(())
+    }
+}
+
+fn value(rank: u64, step: u64) -> u64 {
+    1_000_000 * rank + 10 * step
+}
+
+/// Two ranks, bound by two threads, to be driven by one: then all that a wait needs is there at its first
+/// look, however busy the machine is.
+pub fn pair(host: Arc<dyn Host>, link: LinkChoice) -> Result<[End; 2], Trouble> {
+    let ranks: Vec<_> = Communicator::threads_on(2, host)
+        .into_iter()
+        .map(|comm| std::thread::spawn(move || End::new(&comm, link)))
+        .collect();
+    let mut ends = Vec::new();
+    for rank in ranks {
+        ends.push(rank.join().unwrap_or_else(|_| Err(Trouble::new("a rank has panicked in bind")))?);
+    }
+    ends.try_into().or_else(|_| fail!("two ranks have two ends"))
+}
+
+/// One step of both ranks by this thread.
+pub fn step_of_pair(ends: &[End; 2], step: u64) -> Outcome {
+    let [first, second] = ends;
+    first.fill(step)?;
+    second.fill(step)?;
+    let pending = [first.halo().exchange()?, second.halo().exchange()?];
+    pending[0].wait()?;
+    pending[1].wait()?;
+    ensure!(first.is_right(step)? && second.is_right(step)?, "step {step}: a halo is wrong");
+    Ok(())
+}
+
+/// Futex calls of this thread since [`trap_calls`].
+static FUTEXES: AtomicU32 = AtomicU32::new(0);
+
+/// Counts system calls of exchanges and says so on standard output: `thread` drives a pair of ranks by
+/// one thread, `shm` is one of two processes of a job. Any call but a futex one ends the process with its
+/// number as a message.
+pub fn main(transport: &str) -> ExitCode {
+    let counted = match transport {
+        "thread" => count_on_threads(),
+        "shm" => count_on_processes(),
+        other => Err(Trouble::new(format!("there is no transport {other:?} here"))),
+    };
+    match counted {
+        // Calls are trapped still, and ending the process as usual would make some.
+        Ok(report) => end(&report, 0),
+        Err(trouble) => end(&format!("{trouble}\n"), 1),
+    }
+}
+
+fn count_on_threads() -> Result<String, Trouble> {
+    let mut pairs = Vec::new();
+    for link in WAYS {
+        let ends = pair(Arc::new(System), link)?;
+        (0..WARM_UP).try_for_each(|step| step_of_pair(&ends, step))?;
+        pairs.push(ends);
+    }
+    trap_calls()?;
+    for ends in &pairs {
+        (WARM_UP..WARM_UP + 1000).try_for_each(|step| step_of_pair(ends, step))?;
+    }
+    let futexes = FUTEXES.load(Ordering::Relaxed);
+    std::mem::forget(pairs);
+    Ok(format!("futex calls in 3 x 1000 exchanges: {futexes}\n"))
+}
+
+/// Steps in a row between two looks at the count.
+const WINDOW: u64 = 20;
+
+fn count_on_processes() -> Result<String, Trouble> {
+    let comm = Communicator::init()?;
+    let mut ends = Vec::new();
+    for link in WAYS {
+        let end = End::new(&comm, link)?;
+        (0..WARM_UP).try_for_each(|step| end.step(step))?;
+        ends.push(end);
+    }
+    comm.barrier()?;
+    trap_calls()?;
+    let mut report = String::new();
+    for (end, link) in ends.iter().zip(WAYS) {
+        // A peer that the machine puts aside comes later than the spin: then, and only then, a wait
+        // sleeps. Of many windows the quietest counts.
+        let mut quietest = u32::MAX;
+        for window in 0..100 {
+            let before = FUTEXES.load(Ordering::Relaxed);
+            let first = WARM_UP + window * WINDOW;
+            (first..first + WINDOW).try_for_each(|step| end.step(step))?;
+            quietest = quietest.min(FUTEXES.load(Ordering::Relaxed) - before);
+        }
+        report += &format!("futex calls in the quietest {WINDOW} exchanges by {link:?}: {quietest}\n");
+    }
+    std::mem::forget((ends, comm));
+    Ok(report)
+}
+
+/// From now on each system call of this thread, except those of [`end`], becomes a signal: futex calls are
+/// counted and return at once, as if their word had changed; any other ends the process.
+fn trap_calls() -> Outcome {
+    // SAFETY: the handler makes no call but those that the filter lets through, and touches atomics only.
+    let installed = unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = handler as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO;
+        libc::sigaction(libc::SIGSYS, &action, std::ptr::null_mut())
+    };
+    ensure!(installed == 0, "cannot handle signals: {}", std::io::Error::last_os_error());
+    let allowed = [libc::SYS_write, libc::SYS_exit_group, libc::SYS_rt_sigreturn];
+    let statement = |code: u32, jt: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf: 0, k };
+    // The number of the call is the first word of what a filter sees.
+    let mut program = vec![statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0)];
+    for (at, call) in allowed.into_iter().enumerate() {
+        let to_allow = (allowed.len() - at) as u8;
+        program.push(statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, to_allow, call as u32));
+    }
+    program.push(statement(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_TRAP));
+    program.push(statement(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ALLOW));
+    let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+    // SAFETY: `filter` describes `program`, which lives until the calls return.
+    let filtered = unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+            && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &filter) == 0
+    };
+    // The program is freed by a call-free deallocation: it is small.
+    ensure!(filtered, "cannot filter calls: {}", std::io::Error::last_os_error());
+    Ok(())
+}
+
+/// Counts a trapped call and lets it return.
+extern "C" fn handler(_signal: libc::c_int, _info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the kernel gives a valid context to a handler with SA_SIGINFO, to be changed at will.
+    let context = unsafe { &mut *context.cast::<libc::ucontext_t>() };
+    #[cfg(target_arch = "x86_64")]
+    let (number, result) = {
+        let register = &mut context.uc_mcontext.gregs[libc::REG_RAX as usize];
+        (*register, register)
+    };
+    #[cfg(target_arch = "aarch64")]
+    let (number, result) = (context.uc_mcontext.regs[8] as i64, &mut context.uc_mcontext.regs[0]);
+    if number != libc::SYS_futex {
+        say(b"a system call in an exchange, number ");
+        let digits = [100, 10, 1].map(|unit| b'0' + (number / unit % 10) as u8);
+        say(&digits);
+        say(b"\n");
+        // SAFETY: ends the process, at once.
+        unsafe { libc::_exit(9) };
+    }
+    FUTEXES.fetch_add(1, Ordering::Relaxed);
+    *result = -libc::EAGAIN as _;
+}
+
+fn say(bytes: &[u8]) {
+    // SAFETY: the bytes are there. What cannot be written is lost.
+    unsafe { libc::write(1, bytes.as_ptr().cast(), bytes.len()) };
+}
+
+/// Says something and ends the process without any other call.
+fn end(report: &str, code: libc::c_int) -> ! {
+    say(report.as_bytes());
+    // SAFETY: ends the process, at once.
+    unsafe { libc::_exit(code) }
 }

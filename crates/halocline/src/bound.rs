@@ -3,6 +3,7 @@
 use crate::error::{Cause, Error, Failure};
 use crate::field::Memory;
 use crate::link::{Link, Turn, Way, Work};
+use crate::overlap::Overlap;
 use halocline_comm::{Communicator, Late, Patience, PeerState, Segment, Serve};
 use halocline_device::host;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -30,8 +31,8 @@ pub(crate) struct Bound {
     beginning: AtomicBool,
     /// The progress thread is woken at every change.
     armed: AtomicBool,
-    /// Waits in a row that found everything there at their first look: the user computes meanwhile.
-    overlapped: AtomicU32,
+    /// Whether the user computes meanwhile: then progress is armed as soon as an exchange is begun.
+    overlap: Overlap,
     /// The last epoch for which the peers' progress was demanded.
     demanded: AtomicU64,
     /// Looks of `is_ready` at the exchange in flight.
@@ -49,8 +50,6 @@ unsafe impl Send for Bound {}
 // SAFETY: as above.
 unsafe impl Sync for Bound {}
 
-/// From so many overlapped waits on, progress is armed as soon as an exchange is begun.
-const ARM_AFTER: u32 = 4;
 /// Looks of `is_ready` before the peers' progress is demanded.
 const LOOKS: u32 = 64;
 
@@ -75,7 +74,7 @@ impl Bound {
             remaining: AtomicUsize::new(0),
             beginning: AtomicBool::new(false),
             armed: AtomicBool::new(false),
-            overlapped: AtomicU32::new(0),
+            overlap: Overlap::default(),
             demanded: AtomicU64::new(0),
             looks: AtomicU32::new(0),
             departures: AtomicU64::new(0),
@@ -143,8 +142,9 @@ impl Bound {
         unsafe { host::copy(&self.local.ops, &self.local.sources, &self.local.targets) };
         self.tick(epoch);
         self.advance(epoch);
-        let overlaps = self.overlapped.load(Ordering::Relaxed) >= ARM_AFTER;
-        if self.outcome(epoch).is_none() && (overlaps || self.waits_for_messages(epoch)) {
+        let unfinished = self.outcome(epoch).is_none();
+        self.overlap.begun(self.comm.link().host(), unfinished);
+        if unfinished && (self.overlap.is_usual() || self.waits_for_messages(epoch)) {
             self.arm();
             // Whatever came before the peers could see that we are armed.
             self.advance(epoch);
@@ -245,15 +245,15 @@ impl Bound {
     /// Waits until exchange `epoch` is over.
     pub(crate) fn wait(&self, epoch: u64) -> Result<(), Error> {
         if let Some(outcome) = self.outcome(epoch) {
-            self.overlapped.fetch_add(1, Ordering::Relaxed);
+            self.overlap.found_at_once(self.comm.link().host(), self.patience.spin);
             return outcome;
         }
         self.advance(epoch);
         if let Some(outcome) = self.outcome(epoch) {
-            self.overlapped.fetch_add(1, Ordering::Relaxed);
+            self.overlap.found_at_once(self.comm.link().host(), self.patience.spin);
             return outcome;
         }
-        self.overlapped.store(0, Ordering::Relaxed);
+        self.overlap.waited();
         if self.waits_for_messages(epoch) {
             self.comm.link().check()?;
         }
@@ -297,15 +297,17 @@ impl Bound {
             return;
         }
         let epoch = self.epoch();
-        // What a rank did before it went is looked at first.
-        let states: Vec<_> = self.links.iter().map(|link| self.comm.link().state(link.peer)).collect();
-        self.advance(epoch);
         self.departures.store(departures, Ordering::Relaxed);
-        for (link, state) in self.links.iter().zip(states).filter(|(link, _)| !link.is_done(epoch)) {
-            match state {
-                PeerState::Present => {}
-                PeerState::Dead => return self.fail(link, Cause::Died, link.peer),
-                PeerState::Left => return self.fail(link, Cause::Dropped, link.peer),
+        for link in self.links.iter().filter(|link| !link.is_done(epoch)) {
+            let cause = match self.comm.link().state(link.peer) {
+                PeerState::Present => continue,
+                PeerState::Dead => Cause::Died,
+                PeerState::Left => Cause::Dropped,
+            };
+            // What a rank did before it went is there when its going shows.
+            self.advance(epoch);
+            if !link.is_done(epoch) {
+                return self.fail(link, cause, link.peer);
             }
         }
     }

@@ -30,6 +30,7 @@ mod explain;
 mod field;
 mod link;
 mod options;
+mod overlap;
 mod pattern;
 
 pub use error::{Cause, Error, Failure};

@@ -1,0 +1,108 @@
+//! The suite over MPI: every launcher that is here, every library that goes with it, ranks that share
+//! memory, ranks that share none, and both at once.
+//!
+//! Launchers are `mpirun` in the path and those named in `HALOCLINE_TEST_MPIEXEC`, separated by colons.
+//! Where there is none, the tests say so and pass. `HALOCLINE_CASES` names a part of the suite,
+//! `HALOCLINE_TEST_RANKS` the numbers of ranks, separated by commas.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+const RANK: &str = env!("CARGO_BIN_EXE_halocline-conformance");
+
+/// A launcher with a library that goes with it.
+#[derive(Debug)]
+struct Mpi {
+    launcher: PathBuf,
+    /// `None`: the one that ranks find by themselves.
+    library: Option<PathBuf>,
+    is_open_mpi: bool,
+}
+
+impl Mpi {
+    /// All that are here.
+    fn all() -> Vec<Self> {
+        let mut all = Vec::new();
+        let named = std::env::var_os("HALOCLINE_TEST_MPIEXEC").unwrap_or_default();
+        let named: Vec<PathBuf> =
+            std::env::split_paths(&named).filter(|path| !path.as_os_str().is_empty()).collect();
+        for launcher in [PathBuf::from("mpirun")].into_iter().chain(named) {
+            let Ok(version) = Command::new(&launcher).arg("--version").stdin(Stdio::null()).output() else {
+                continue;
+            };
+            let is_open_mpi = String::from_utf8_lossy(&version.stdout).contains("Open MPI");
+            all.push(Self { launcher: launcher.clone(), library: None, is_open_mpi });
+            // MPICH comes with two interfaces.
+            let beside = |name: &str| Some(launcher.parent()?.parent()?.join("lib").join(name));
+            let others = ["libmpi.so.12", "libmpi_abi.so.1"].into_iter().filter_map(beside);
+            let others = others.filter(|library| !is_open_mpi && library.exists());
+            all.extend(others.map(|library| Self {
+                launcher: launcher.clone(),
+                library: Some(library),
+                is_open_mpi,
+            }));
+        }
+        if all.is_empty() {
+            println!("SKIPPED: no mpirun in the path and none in HALOCLINE_TEST_MPIEXEC");
+        }
+        all
+    }
+
+    /// Runs a program as so many ranks.
+    fn run(&self, ranks: usize, environment: &[(&str, &str)], program: &Path, arguments: &[&str]) -> Output {
+        let mut command = Command::new(&self.launcher);
+        command.args(["-n", &ranks.to_string()]);
+        if self.is_open_mpi {
+            command.args(["--oversubscribe", "--mca", "mpi_yield_when_idle", "1"]);
+            // It refuses to run as root otherwise, as containers do.
+            command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+        }
+        command.envs(self.library.iter().map(|path| ("HALOCLINE_MPI", path)));
+        command.envs(environment.iter().copied()).arg(program).args(arguments);
+        command.stdin(Stdio::null()).output().expect("the launcher starts")
+    }
+
+    /// Runs ranks of this crate's program that must succeed.
+    fn must(&self, ranks: usize, environment: &[(&str, &str)], arguments: &[&str]) -> String {
+        let output = self.run(ranks, environment, Path::new(RANK), arguments);
+        let said = said(&output);
+        assert!(output.status.success(), "{self:?}, {ranks} ranks, {environment:?}, {arguments:?}:\n{said}");
+        said
+    }
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+/// The numbers of ranks to try: few for each library, so that all of them together do not take long.
+fn numbers(usual: &[usize]) -> Vec<usize> {
+    match std::env::var("HALOCLINE_TEST_RANKS") {
+        Ok(text) => text.split(',').map(|number| number.parse().expect("numbers of ranks")).collect(),
+        Err(_) => usual.to_vec(),
+    }
+}
+
+fn suite(usual: &[usize], environment: &[(&str, &str)]) {
+    let filter = std::env::var("HALOCLINE_CASES").unwrap_or_default();
+    for mpi in Mpi::all() {
+        for &ranks in &numbers(usual) {
+            mpi.must(ranks, environment, &["suite", &filter]);
+        }
+    }
+}
+
+#[test]
+fn ranks_that_share_memory() {
+    suite(&[1, 2, 4, 5], &[]);
+}
+
+#[test]
+fn ranks_that_share_none() {
+    suite(&[1, 2, 3], &[("HALOCLINE_NODE_AWARE", "off")]);
+}
+
+#[test]
+fn pairs_that_share_memory() {
+    suite(&[3, 4], &[("HALOCLINE_NODE_RANKS", "2")]);
+}

@@ -1,0 +1,140 @@
+//! The steady state: after a warm-up an exchange allocates nothing, and where the peers come within the
+//! spin it sleeps not, wakes nobody and makes no system call.
+
+mod processes;
+
+use halocline::comm::{Host, System};
+use halocline::{Communicator, LinkChoice};
+use halocline_conformance::steady::{End, WARM_UP, WAYS, pair, step_of_pair};
+use halocline_conformance::{Outcome, Trouble, ensure};
+use processes::Ranks;
+use std::alloc::{GlobalAlloc, Layout, System as Allocator};
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Counts what threads allocate that want to be counted.
+struct Counting;
+
+thread_local! {
+    static COUNTED: Cell<bool> = const { Cell::new(false) };
+}
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: hands everything on to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if COUNTED.get() {
+            ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { Allocator.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, base: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise.
+        unsafe { Allocator.dealloc(base, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// What this thread allocates meanwhile.
+fn allocations(work: impl FnOnce() -> Outcome) -> Result<u64, Trouble> {
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    COUNTED.set(true);
+    let ended = work();
+    COUNTED.set(false);
+    ended.map(|()| ALLOCATIONS.load(Ordering::Relaxed) - before)
+}
+
+fn two_ranks(link: LinkChoice) {
+    let rank = move |comm: Communicator| -> Outcome {
+        let end = End::new(&comm, link)?;
+        (0..WARM_UP).try_for_each(|step| end.step(step))?;
+        let allocated = allocations(|| (WARM_UP..WARM_UP + 1000).try_for_each(|step| end.step(step)))?;
+        // Counted for all ranks together.
+        comm.barrier()?;
+        ensure!(allocated == 0, "{link:?}: 1000 exchanges allocate {allocated} times");
+        Ok(())
+    };
+    let ranks: Vec<_> =
+        Communicator::threads(2).into_iter().map(|comm| std::thread::spawn(move || rank(comm))).collect();
+    for ended in ranks.into_iter().map(|rank| rank.join().expect("a rank does not panic")) {
+        ended.unwrap_or_else(|trouble| panic!("{trouble}"));
+    }
+}
+
+/// The machine, with the sleeps and wakes of counted threads counted. (A progress thread that has just
+/// started goes to sleep.)
+#[derive(Default)]
+struct Counted {
+    parks: AtomicU32,
+    wakes: AtomicU32,
+}
+
+impl Host for Counted {
+    fn now(&self) -> Duration {
+        System.now()
+    }
+
+    fn park(&self, word: &AtomicU32, expected: u32, timeout: Option<Duration>) {
+        self.parks.fetch_add(COUNTED.get().into(), Ordering::Relaxed);
+        System.park(word, expected, timeout);
+    }
+
+    fn wake(&self, word: &AtomicU32) {
+        self.wakes.fetch_add(COUNTED.get().into(), Ordering::Relaxed);
+        System.wake(word);
+    }
+}
+
+fn driven_by_one_thread(link: LinkChoice) -> Outcome {
+    let host = Arc::new(Counted::default());
+    let ends = pair(Arc::clone(&host) as Arc<dyn Host>, link)?;
+    (0..WARM_UP).try_for_each(|step| step_of_pair(&ends, step))?;
+    let allocated = allocations(|| (WARM_UP..WARM_UP + 1000).try_for_each(|step| step_of_pair(&ends, step)))?;
+    ensure!(allocated == 0, "{link:?}: 1000 exchanges allocate {allocated} times");
+    let (parks, wakes) = (host.parks.load(Ordering::Relaxed), host.wakes.load(Ordering::Relaxed));
+    ensure!((parks, wakes) == (0, 0), "{link:?}: 1000 exchanges sleep {parks} times, wake {wakes} times");
+    Ok(())
+}
+
+// One test a kind of count: the allocator counts for all threads of the process.
+#[test]
+fn exchanges_allocate_nothing_and_neither_sleep_nor_wake() {
+    for link in WAYS {
+        two_ranks(link);
+        driven_by_one_thread(link).unwrap_or_else(|trouble| panic!("{trouble}"));
+    }
+}
+
+fn said_by(ranks: usize, transport: &str) -> String {
+    let mut ranks_of_job = Ranks::start(ranks, &["steady", transport]);
+    let in_time = ranks_of_job.await_end(0..ranks, Duration::from_secs(60));
+    let ends = ranks_of_job.end();
+    let output: String = ends.iter().map(|end| end.output.as_str()).collect();
+    let all_well = in_time && ends.iter().all(|end| end.status.success());
+    assert!(all_well, "{:?}\n{output}", ends.iter().map(|end| end.status).collect::<Vec<_>>());
+    output
+}
+
+#[test]
+fn a_thread_that_drives_two_ranks_makes_no_system_call() {
+    assert_eq!(said_by(1, "thread"), "[0] futex calls in 3 x 1000 exchanges: 0\n");
+}
+
+/// Whether a peer comes within the spin is up to the machine, so that the quietest of many moments counts.
+/// With fewer cores than ranks there is no spin, and only the absence of other calls is shown.
+#[test]
+fn two_processes_make_no_system_call_while_they_spin() {
+    let output = said_by(2, "shm");
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    for line in output.lines().filter(|_| cores >= 2) {
+        assert!(line.ends_with(": 0"), "{output}");
+    }
+    assert_eq!(output.lines().count(), 2 * WAYS.len(), "{output}");
+}
