@@ -5,9 +5,11 @@ from __future__ import annotations
 import glob
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +20,8 @@ LONGEST_BLOCK_S = 120
 # How cores stand to each other, by a cache line's round trip: two threads of one core ("twin"), cores that share a
 # cache ("near"; `halocline bench` has the same limit), others ("far").
 TWIN_NS, NEAR_NS = 75.0, 250.0
+# More than this of the cores' time given to other programs, and a time is not taken for the contender's.
+BUSY = 0.05
 
 
 @dataclass(frozen=True)
@@ -26,13 +30,16 @@ class Block:
 
     us: float
     stamp_ns: float | None  # a cache line's round trip between the cores just before
+    others: float  # the part of the two cores' time that other programs took meanwhile
     copy_us: float | None = None  # the copying pass in the same process
     way: str = ""
     version: str = ""
 
     @property
     def cores(self) -> str | None:
-        """ "twin", "near" or "far"; None if the ranks have no cache line to measure it with."""
+        """ "twin", "near" or "far", "busy" if others ran there; None if the ranks have no cache line to tell by."""
+        if self.others > BUSY:
+            return "busy"
         if self.stamp_ns is None:
             return None
         return "twin" if self.stamp_ns < TWIN_NS else "near" if self.stamp_ns < NEAR_NS else "far"
@@ -91,9 +98,10 @@ class Peer(Contender):
     def block(self, setting: Setting, case: Case) -> Block:
         cpus = ",".join(map(str, setting.cpus))
         rank = [self.python, str(HERE / self.script), case.name, str(setting.folder / "harness.so"), cpus]
-        lines = _lines([_mpirun(), "-n", str(RANKS), "--bind-to", "none", *rank], setting)
+        lines, others = _run([_mpirun(), "-n", str(RANKS), "--bind-to", "none", *rank], setting.cpus)
         answer = _only(lines, lambda line: line.get("case") == case.name)
-        return Block(us=answer["median_ns"] / 1e3, stamp_ns=answer["ping_before_ns"], version=answer["version"])
+        us, stamp = answer["median_ns"] / 1e3, answer["ping_before_ns"]
+        return Block(us=us, stamp_ns=stamp, others=others, version=answer["version"])
 
 
 class Halocline(Contender):
@@ -114,19 +122,22 @@ class Halocline(Contender):
         command = [str(setting.halocline), "bench", "halo", *case.arguments(), "--rounds", "1", "--json", *self.options]
         if self.over_mpi:
             command = _pinned_under_mpirun(command, setting.cpus)
-        lines = _lines(command, setting)
+        transport = "mpi" if self.over_mpi else "shm"
+        lines, others = _run(command, setting.cpus)
         passes = _only(lines, lambda line: line.get("row") == "copying pass")
         answer = _only(lines, lambda line: line.get("row") not in ("copying pass", "empty exchange"))
+        if answer["transport"] != transport:
+            raise Failed(f"it was measured over {answer['transport']}, not {transport}")
         stamp = answer["blocks"][0]["round_trip_ns"]
-        return Block(us=answer["us"], stamp_ns=stamp, copy_us=passes["us"], way=answer["way"])
+        return Block(us=answer["us"], stamp_ns=stamp, others=others, copy_us=passes["us"], way=answer["way"])
 
 
 INSTALL = "bench/peers/run --install"
 OURS = Halocline("halocline", ["--memory", "shared"])
 CONTENDERS: list[Contender] = [
     OURS,
-    Halocline("halocline, own memory", ["--memory", "foreign"]),
-    Halocline("halocline, MPI messages", ["--transport", "mpi", "--link", "message"], over_mpi=True),
+    Halocline("halocline-own", ["--memory", "foreign"]),
+    Halocline("halocline-mpi", ["--transport", "mpi", "--link", "message"], over_mpi=True),
     Peer("GHEX", "peer_ghex.py", "ghex", f"{INSTALL}   (pip install --no-binary ghex ghex==0.9.0)"),
     Peer("numpy+mpi4py", "peer_numpy.py", "mpi4py.MPI", f"{INSTALL}   (apt-get install python3-numpy python3-mpi4py)"),
     Peer("PetscSF", "peer_petsc.py", "petsc4py.PETSc", f"{INSTALL}   (apt-get install python3-petsc4py)"),
@@ -139,6 +150,8 @@ def environment() -> dict[str, str]:
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         "OMP_NUM_THREADS": "1",
+        # Halocline under mpirun is there for messages over MPI; by itself it would share memory on one node.
+        "HALOCLINE_NODE_AWARE": "off",
         "PYTHONDONTWRITEBYTECODE": "1",
     }
     # Debian sets this up with the development package only, which nobody here needs.
@@ -166,15 +179,16 @@ def _pinned_under_mpirun(command: list[str], cpus: list[int]) -> list[str]:
     return [_mpirun() or "mpirun", "--bind-to", "none", *joined]
 
 
-def _lines(command: list[str], setting: Setting) -> list[dict]:
-    """Runs it on the two cores and returns the JSON objects that it printed."""
+def _run(command: list[str], cpus: list[int]) -> tuple[list[dict], float]:
+    """Runs it on the two cores; returns the JSON objects that it printed, and `Block.others`."""
+    start, busy, own = time.monotonic(), _busy_s(cpus), _children_s()
     process = subprocess.Popen(
         command,
         env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: os.sched_setaffinity(0, setting.cpus),
+        preexec_fn=lambda: os.sched_setaffinity(0, cpus),
     )
     try:
         out, errors = process.communicate(timeout=LONGEST_BLOCK_S)
@@ -183,7 +197,26 @@ def _lines(command: list[str], setting: Setting) -> list[dict]:
         raise Failed(f"not done after {LONGEST_BLOCK_S} s: {_gist(errors)}") from None
     if process.returncode != 0:
         raise Failed(f"exit code {process.returncode}: {_gist(errors)}")
-    return [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+    of_others = (_busy_s(cpus) - busy) - (_children_s() - own)
+    others = max(0.0, of_others) / (len(cpus) * (time.monotonic() - start))
+    return [json.loads(line) for line in out.splitlines() if line.startswith("{")], others
+
+
+def _busy_s(cpus: list[int]) -> float:
+    """Time in which these processors were not idle, nor taken away by the machine's host."""
+    names, total = {f"cpu{cpu}" for cpu in cpus}, 0
+    for line in Path("/proc/stat").read_text().splitlines():
+        name, *ticks = line.split()
+        if name in names:
+            user, nice, system, _idle, _iowait, irq, softirq = map(int, ticks[:7])
+            total += user + nice + system + irq + softirq
+    return total / os.sysconf("SC_CLK_TCK")
+
+
+def _children_s() -> float:
+    """Processor time of all that this process has started and seen the end of."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def _end(process: subprocess.Popen) -> str:

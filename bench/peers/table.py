@@ -10,6 +10,9 @@ from cases import Case
 from contenders import OURS, Block, Contender
 
 
+MIXED, BUSY = "mixed", "busy"
+
+
 @dataclass
 class Round:
     """One block of every contender, one after the other."""
@@ -18,11 +21,11 @@ class Round:
 
     @property
     def cores(self) -> str:
-        """How the cores stood (`Block.cores`), "mixed" if that changed on the way, "unknown" if nobody could tell."""
+        """How the cores stood (`Block.cores`); "mixed" if that changed on the way."""
         seen = {block.cores for block in self.blocks.values()} - {None}
-        if len(seen) == 1:
-            return seen.pop()
-        return "mixed" if seen else "unknown"
+        if BUSY in seen:
+            return BUSY
+        return seen.pop() if len(seen) == 1 else MIXED
 
 
 @dataclass
@@ -35,8 +38,13 @@ class Outcome:
 
     @property
     def cores(self) -> str:
-        steady = [one.cores for one in self.rounds if one.cores != "mixed"]
-        return Counter(steady).most_common(1)[0][0] if steady else "mixed"
+        steady = [one.cores for one in self.rounds if one.cores not in (MIXED, BUSY)]
+        # Without a good round, the table has what there is, and says so.
+        return Counter(steady or [one.cores for one in self.rounds]).most_common(1)[0][0]
+
+    @property
+    def is_steady(self) -> bool:
+        return bool(self.rounds) and self.cores not in (MIXED, BUSY)
 
     @property
     def counted(self) -> list[Round]:
