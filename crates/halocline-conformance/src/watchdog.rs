@@ -36,6 +36,11 @@ impl Watchdog {
         self.set(|state| state.task = Some((task.into(), Instant::now() + self.limit)));
     }
 
+    /// The task before is done, and none begins.
+    pub fn rest(&self) {
+        self.set(|state| state.task = None);
+    }
+
     fn set(&self, change: impl FnOnce(&mut State)) {
         change(&mut self.shared.0.lock().unwrap_or_else(PoisonError::into_inner));
         self.shared.1.notify_one();

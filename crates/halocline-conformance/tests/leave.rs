@@ -4,7 +4,7 @@
 use halocline::comm::Tag;
 use halocline::{
     Array, BindOptions, Cause, CommError, Communicator, Decomposed, Error, Halo, HaloExchange, LinkChoice,
-    RegularGrid,
+    Pattern, RegularGrid, UnstructuredDomain,
 };
 use halocline_conformance::numbers::Numbers;
 use halocline_conformance::scene::CHOICES;
@@ -59,6 +59,45 @@ fn ranks_that_leave_at_random_moments() {
             }
         }
     }
+}
+
+/// Whoever is through with its last exchange may leave at once, although others are still at theirs: each
+/// rank has then done for them all that it had to.
+#[test]
+fn ranks_that_leave_when_they_are_through() {
+    let watchdog = Watchdog::new(LIMIT);
+    let mut numbers = Numbers::new(77);
+    for turn in 0..400 {
+        let (ranks, owner, steps) = (2 + numbers.below(3), numbers.below(4), 1 + numbers.below(3));
+        let link = CHOICES[numbers.below(5)];
+        let about = format!("turn {turn}: {steps} steps on {ranks} ranks by {link:?}");
+        watchdog.begin(about.clone());
+        let threads: Vec<_> = Communicator::threads(ranks)
+            .into_iter()
+            .map(|comm| std::thread::spawn(move || last_exchange(&comm, owner % ranks, link, steps)))
+            .collect();
+        for (rank, thread) in threads.into_iter().enumerate() {
+            let ended = thread.join().unwrap_or_else(|_| Err(Trouble::new("it has panicked")));
+            assert!(ended.is_ok(), "{about}, rank {rank}: {ended:?}");
+        }
+    }
+}
+
+/// One rank owns a cell that all others want.
+fn last_exchange(comm: &Communicator, owner: usize, link: LinkChoice, steps: usize) -> Outcome {
+    let mine = comm.rank() == owner;
+    let (owned, halo) = if mine { (vec![5], vec![]) } else { (vec![], vec![5]) };
+    let domain = UnstructuredDomain::new(comm.rank() as u64, owned, halo);
+    let pattern = Pattern::unstructured(comm, &[domain])?;
+    let array = Array::<u64>::zeros(comm, &[1])?;
+    let options = BindOptions { link, ..BindOptions::default() };
+    let halo = HaloExchange::bind_with(comm, &[(&pattern, &array)], &options)?;
+    for step in 1..=steps as u64 {
+        array.write()?[0] = if mine { step } else { 0 };
+        halo.exchange()?.wait()?;
+        ensure!(array.read()?[0] == step, "the cell of step {step} has not come");
+    }
+    Ok(())
 }
 
 fn perform(comm: Communicator, play: Play) -> Outcome {

@@ -177,9 +177,15 @@ impl Bound {
         if link.is_done(epoch) {
             return;
         }
+        // Asked before the look: what a rank did before it went is there when its going shows.
+        let gone = link.is_gone();
         match link.serve(&self.comm, epoch) {
             Ok(Turn::Done) => self.tick(epoch),
-            Ok(Turn::Waits) => {}
+            Ok(Turn::Waits) => {
+                if let Some(cause) = gone {
+                    self.fail(link, cause, link.peer);
+                }
+            }
             Ok(Turn::Lost(cause, culprit)) => self.fail(link, cause, culprit),
             Err(error) => {
                 tracing::warn!("rank {}: link with rank {}: {error}", self.comm.rank(), link.peer);
@@ -304,11 +310,9 @@ impl Bound {
                 PeerState::Dead => Cause::Died,
                 PeerState::Left => Cause::Dropped,
             };
-            // What a rank did before it went is there when its going shows.
-            self.advance(epoch);
-            if !link.is_done(epoch) {
-                return self.fail(link, cause, link.peer);
-            }
+            // Whether the link still needs it is for a turn to say: another thread may be at one.
+            link.gone(cause);
+            link.claim.turn(|| self.turn(link));
         }
     }
 

@@ -117,6 +117,8 @@ pub(crate) struct Link {
     told: AtomicBool,
     /// What the other side said last, where it says so by message.
     notice: OnceLock<(Cause, usize)>,
+    /// How the other side went, once it is gone.
+    gone: OnceLock<Cause>,
 }
 
 // SAFETY: the raw pointers are to segments that the link (`keep`) and its bound object hold, and the
@@ -159,6 +161,7 @@ impl Link {
             done: AtomicU64::new(0),
             told: AtomicBool::new(false),
             notice: OnceLock::new(),
+            gone: OnceLock::new(),
         }
     }
 
@@ -166,6 +169,17 @@ impl Link {
     #[inline]
     pub(crate) fn is_done(&self, epoch: u64) -> bool {
         self.done.load(Ordering::Acquire) >= epoch
+    }
+
+    /// The other side is gone for good: a turn that finds something missing fails from now on.
+    pub(crate) fn gone(&self, cause: Cause) {
+        // Known already: it does not go twice.
+        let _ = self.gone.set(cause);
+    }
+
+    /// How the other side went, if it is gone.
+    pub(crate) fn is_gone(&self) -> Option<Cause> {
+        self.gone.get().copied()
     }
 
     /// Gives the other side leave to copy, where it is the one that copies.
