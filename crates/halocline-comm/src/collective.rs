@@ -73,7 +73,6 @@ impl Communicator {
         put(&mut packed, self.rank(), mine);
         let packed = self.collect("an all-gather", packed, |all, part| {
             all.extend_from_slice(&part);
-            Some(())
         })?;
         let packed = self.broadcast(0, packed)?;
         let mut parts = vec![None; self.size()];
@@ -88,18 +87,20 @@ impl Communicator {
 
     /// Combines the values of all ranks, element by element; all ranks give as many.
     pub fn all_reduce(&self, values: &[u64], op: Reduce) -> Result<Vec<u64>, CommError> {
+        const WHAT: &str = "an all-reduce";
         let bytes = |values: &[u64]| values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>();
-        let combined = self.collect("an all-reduce", bytes(values), |all, part| {
-            let theirs = words(&part)?;
-            let ours = words(all)?;
-            if ours.len() != theirs.len() {
-                return None;
-            }
-            *all = bytes(&ours.iter().zip(&theirs).map(|(&a, &b)| op.of(a, b)).collect::<Vec<_>>());
-            Some(())
+        let combined = self.collect(WHAT, bytes(values), |all, part| {
+            let pairs = words(all).zip(words(&part)).filter(|(ours, theirs)| ours.len() == theirs.len());
+            *all = match pairs {
+                Some((ours, theirs)) => {
+                    bytes(&ours.iter().zip(&theirs).map(|(&a, &b)| op.of(a, b)).collect::<Vec<_>>())
+                }
+                // No whole number of words: it spreads to all ranks, which then all refuse.
+                None => vec![0],
+            };
         })?;
         let combined = words(&self.broadcast(0, combined)?);
-        combined.filter(|all| all.len() == values.len()).ok_or_else(|| malformed(0, "an all-reduce"))
+        combined.filter(|all| all.len() == values.len()).ok_or_else(|| malformed(0, WHAT))
     }
 
     /// Combines contributions up a binomial tree; rank 0 ends with all of them.
@@ -107,13 +108,13 @@ impl Communicator {
         &self,
         what: &str,
         mut mine: Vec<u8>,
-        combine: impl Fn(&mut Vec<u8>, Vec<u8>) -> Option<()>,
+        combine: impl Fn(&mut Vec<u8>, Vec<u8>),
     ) -> Result<Vec<u8>, CommError> {
         let tag = Tag { operation: self.begin(), round: 0 };
         let (parent, children) = tree(self.rank(), self.size());
         for child in children {
             let part = self.receive(Some(child), tag, what)?.payload;
-            combine(&mut mine, part).ok_or_else(|| malformed(child, what))?;
+            combine(&mut mine, part);
         }
         if let Some(parent) = parent {
             self.send(parent, tag, mine.clone())?;

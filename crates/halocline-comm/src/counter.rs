@@ -2,21 +2,22 @@
 
 use crate::sync::{AtomicU64, Ordering};
 
-/// The value that releases a wait that will never end. Epochs stay below half of it.
-pub const POISON: u64 = 1 << 62;
-
-/// What one side of a link waits for, on cache lines of its own. Exactly one other side writes it.
+/// What one side of a link waits for, on cache lines of its own. Exactly one other side writes it,
+/// possibly from several threads where it fails or closes.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub struct Counter {
+    /// The last epoch reached.
     value: AtomicU64,
-    cause: AtomicU64,
+    /// Why the writer has failed, 0 while it has not. Beside the value, so that neither hides the other.
+    poison: AtomicU64,
+    /// The last epoch that the writer takes part in, plus 1; 0 while it goes on.
     closed: AtomicU64,
 }
 
 impl Default for Counter {
     fn default() -> Self {
-        Self { value: AtomicU64::new(0), cause: AtomicU64::new(0), closed: AtomicU64::new(0) }
+        Self { value: AtomicU64::new(0), poison: AtomicU64::new(0), closed: AtomicU64::new(0) }
     }
 }
 
@@ -27,7 +28,7 @@ pub enum Seen {
     Reached,
     /// Not yet.
     Below,
-    /// The writer has failed; the word says why.
+    /// The writer has failed before this epoch; the word says why.
     Poisoned(u64),
     /// The writer was dropped, and this was the last epoch that it took part in.
     Closed(u64),
@@ -37,37 +38,31 @@ impl Counter {
     /// Publishes `epoch` and all writes before it.
     #[inline]
     pub fn raise(&self, epoch: u64) {
-        debug_assert!(epoch < POISON / 2);
         self.value.store(epoch, Ordering::Release);
     }
 
     /// Whether `epoch` was reached.
     #[inline]
     pub fn look(&self, epoch: u64) -> Seen {
-        let value = self.value.load(Ordering::Acquire);
-        if value >= epoch && value < POISON { Seen::Reached } else { self.look_closer(epoch) }
+        if self.value.load(Ordering::Acquire) >= epoch { Seen::Reached } else { self.look_closer(epoch) }
     }
 
     fn look_closer(&self, epoch: u64) -> Seen {
-        // Not the value alone: an epoch that is begun while the side fails may be raised over the poison.
-        match self.cause.load(Ordering::Acquire) {
-            0 => {}
-            cause => return Seen::Poisoned(cause),
+        let poison = self.poison.load(Ordering::Acquire);
+        let closed = self.closed.load(Ordering::Acquire);
+        if (poison, closed) == (0, 0) {
+            return Seen::Below;
         }
-        match self.closed.load(Ordering::Acquire) {
-            0 => Seen::Below,
-            // The last raise came before the close: look once more, it may have been this epoch.
-            _ if self.value.load(Ordering::Acquire) >= epoch => Seen::Reached,
-            last => Seen::Closed(last - 1),
+        // The last raise came before that: look once more, it may have been this epoch.
+        if self.value.load(Ordering::Acquire) >= epoch {
+            return Seen::Reached;
         }
+        if poison != 0 { Seen::Poisoned(poison) } else { Seen::Closed(closed - 1) }
     }
 
-    /// Tells the waiting side that this side has failed, and why: a word that is not 0. An epoch that
-    /// another thread raises meanwhile may still be seen as reached, none after it.
+    /// Tells the waiting side that this side has failed, and why (not 0), and takes no further part.
     pub fn poison(&self, cause: u64) {
-        debug_assert!(cause != 0);
-        self.cause.store(cause, Ordering::Release);
-        self.value.store(POISON, Ordering::Release);
+        self.poison.store(cause, Ordering::Release);
     }
 
     /// Tells the waiting side that `last` was the last epoch that this side takes part in.
@@ -85,6 +80,7 @@ mod tests {
         let counter = Counter::default();
         counter.raise(1);
         counter.poison(7);
+        assert_eq!(counter.look(1), Seen::Reached);
         counter.raise(2);
         assert_eq!(counter.look(3), Seen::Poisoned(7));
         assert_eq!(counter.look(u64::MAX), Seen::Poisoned(7));

@@ -36,7 +36,7 @@ mod wait;
 
 pub use bell::Doorbell;
 pub use claim::Claim;
-pub use counter::{Counter, POISON, Seen};
+pub use counter::{Counter, Seen};
 pub use host::Host;
 
 #[cfg(not(loom))]

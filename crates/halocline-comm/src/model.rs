@@ -158,6 +158,30 @@ fn a_close_does_not_hide_the_epoch_before_it() {
     });
 }
 
+/// A failure never passes for an epoch that was not reached, nor hides one that was.
+#[test]
+fn poison_and_close_hide_no_epoch_and_invent_none() {
+    check(|| {
+        let counter = Arc::new(Counter::default());
+        let raiser = {
+            let counter = Arc::clone(&counter);
+            thread::spawn(move || {
+                counter.raise(1);
+                counter.close(1);
+            })
+        };
+        let failer = {
+            let counter = Arc::clone(&counter);
+            thread::spawn(move || counter.poison(7))
+        };
+        assert_ne!(counter.look(2), Seen::Reached);
+        raiser.join().unwrap();
+        failer.join().unwrap();
+        assert_eq!(counter.look(1), Seen::Reached);
+        assert_eq!(counter.look(2), Seen::Poisoned(7));
+    });
+}
+
 /// Two threads bring work to a claimed link: each piece is done by somebody, by one at a time, before
 /// the last turn ends.
 #[test]

@@ -49,6 +49,11 @@ impl Progress {
             objects.live.retain(|known| known.strong_count() > 0);
             objects.live.push(object);
         }
+        self.start(transport);
+    }
+
+    /// Starts the thread, if it does not run yet.
+    fn start(&self, transport: &Arc<dyn Transport>) {
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         if thread.is_none() {
             // The bell must outlive the thread, which therefore holds the transport. `stop` ends it.
@@ -63,8 +68,9 @@ impl Progress {
     }
 
     /// Holds `object` until it is over; meanwhile every change wakes the thread.
-    pub(crate) fn bury(&self, transport: &dyn Transport, object: Arc<dyn Serve>) {
+    pub(crate) fn bury(&self, transport: &Arc<dyn Transport>, object: Arc<dyn Serve>) {
         self.shared.lock().graveyard.push(object);
+        self.start(transport);
         transport.own_bell().arm();
         transport.own_bell().demand(transport.host());
     }
@@ -95,23 +101,27 @@ impl Shared {
 
 fn run(shared: &Shared, transport: &dyn Transport) {
     let bell = transport.own_bell();
+    // Kept from turn to turn, so that a turn allocates nothing.
+    let mut live: Vec<Weak<dyn Serve>> = Vec::new();
+    let mut buried: Vec<Arc<dyn Serve>> = Vec::new();
     loop {
         let seen = bell.demands();
-        let (live, buried) = {
+        {
             let objects = shared.lock();
             if objects.stop {
                 return;
             }
-            (objects.live.clone(), objects.graveyard.clone())
-        };
-        for object in live.iter().filter_map(Weak::upgrade) {
+            live.extend(objects.live.iter().cloned());
+            buried.extend(objects.graveyard.iter().cloned());
+        }
+        for object in live.drain(..).filter_map(|object| object.upgrade()) {
             object.serve();
         }
         let carried_on = |object: &Arc<dyn Serve>| {
             object.serve();
             object.is_over()
         };
-        let over: Vec<_> = buried.into_iter().filter(carried_on).collect();
+        let over: Vec<_> = buried.drain(..).filter(carried_on).collect();
         if !over.is_empty() {
             let is_over = |object: &Arc<dyn Serve>| over.iter().any(|done| Arc::ptr_eq(done, object));
             let freed: Vec<_> = {

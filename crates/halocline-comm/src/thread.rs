@@ -21,10 +21,10 @@ struct Hub {
 struct Seat {
     bell: Line,
     inbox: Inbox,
-    /// The rank's communicator was dropped; it sends nothing any more.
+    /// The rank's communicator was dropped.
     left: AtomicBool,
-    /// It was dropped by a panic.
-    panicked: AtomicBool,
+    /// Nothing of the rank goes on any more.
+    ended: AtomicBool,
 }
 
 /// A doorbell on cache lines of its own.
@@ -71,7 +71,7 @@ impl Transport for ThreadTransport {
         let Some(seat) = self.hub.seats.get(to) else {
             return Err(CommError::NoSuchRank { rank: to, size: self.size() });
         };
-        if !seat.left.load(Ordering::Acquire) {
+        if !seat.ended.load(Ordering::Acquire) {
             seat.inbox.push(Message { source: self.rank, tag, payload, segments: segments.to_vec() });
             seat.bell.0.changed(self.host());
         }
@@ -94,19 +94,18 @@ impl Transport for ThreadTransport {
         self.hub.seats.get(rank).map(|seat| &seat.bell.0)
     }
 
+    fn leave(&self) {
+        self.depart(&self.hub.seats[self.rank].left);
+    }
+
     fn own_bell(&self) -> &Doorbell {
         &self.hub.seats[self.rank].bell.0
     }
 
     fn state(&self, rank: usize) -> PeerState {
         match self.hub.seats.get(rank) {
-            Some(seat) if seat.left.load(Ordering::Acquire) => {
-                if seat.panicked.load(Ordering::Relaxed) {
-                    PeerState::Dead
-                } else {
-                    PeerState::Left
-                }
-            }
+            Some(seat) if seat.ended.load(Ordering::Acquire) => PeerState::Ended,
+            Some(seat) if seat.left.load(Ordering::Acquire) => PeerState::Left,
             _ => PeerState::Present,
         }
     }
@@ -124,14 +123,21 @@ impl Transport for ThreadTransport {
     }
 }
 
-impl Drop for ThreadTransport {
-    fn drop(&mut self) {
-        let seat = &self.hub.seats[self.rank];
-        seat.panicked.store(std::thread::panicking(), Ordering::Relaxed);
-        seat.left.store(true, Ordering::Release);
+impl ThreadTransport {
+    /// Shows the others that something about this rank has changed for good.
+    fn depart(&self, mark: &AtomicBool) {
+        mark.store(true, Ordering::Release);
         self.hub.departures.fetch_add(1, Ordering::Release);
         for other in &self.hub.seats {
             other.bell.0.changed(self.host());
         }
+    }
+}
+
+impl Drop for ThreadTransport {
+    fn drop(&mut self) {
+        let seat = &self.hub.seats[self.rank];
+        self.depart(&seat.left);
+        self.depart(&seat.ended);
     }
 }

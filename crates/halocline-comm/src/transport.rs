@@ -13,9 +13,12 @@ use std::sync::Arc;
 pub enum PeerState {
     /// It may still send.
     Present,
-    /// It gave up its communicator; all that it had sent is in the inbox.
+    /// It gave up its communicator: it takes part in no further collective call. What it dropped in
+    /// flight goes on.
     Left,
-    /// Its process or thread has ended; all that it had sent is in the inbox.
+    /// It has left, and nothing of it goes on any more.
+    Ended,
+    /// Its process has died without leaving.
     Dead,
 }
 
@@ -50,6 +53,10 @@ pub trait Transport: Send + Sync {
     /// The bell of a rank whose memory this rank shares, its own included; `None` for a rank that is
     /// reached by messages alone.
     fn bell(&self, rank: usize) -> Option<&Doorbell>;
+
+    /// Says that this rank's user has given up its communicator. All that it had sent is in the inboxes
+    /// of the others before they see it as [`PeerState::Left`]. Dropping the transport ends it.
+    fn leave(&self);
 
     /// This rank's own bell.
     fn own_bell(&self) -> &Doorbell;

@@ -92,7 +92,10 @@ impl Play {
     /// The victim dies between two exchanges.
     fn between(&self, deadline: Option<Duration>) -> Result<Result<(), Error>, Trouble> {
         let (_scene, halo) = self.begun(deadline)?;
-        self.comm.barrier()?;
+        // The victim may be through, and dead, while others still hear from each other.
+        if let Err(error) = self.comm.barrier() {
+            return Ok(Err(error.into()));
+        }
         if self.is_victim() {
             self.await_death();
         }

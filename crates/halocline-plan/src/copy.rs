@@ -172,7 +172,9 @@ impl CellLayout {
         let (origins, owned): (Vec<i64>, Vec<usize>) = match shape {
             DomainShape::Regular { owned, halo, .. } => {
                 let origins = match layout.origin() {
-                    Some(given) if given.len() == owned.len() => given.iter().map(|&o| o as i64).collect(),
+                    Some(given) if given.len() == owned.len() => {
+                        given.iter().map(|&o| i64::try_from(o).unwrap_or(i64::MAX)).collect()
+                    }
                     Some(given) => {
                         return Err(LayoutError::AxisCount { pattern: owned.len(), layout: given.len() });
                     }
@@ -196,7 +198,7 @@ impl CellLayout {
         for (axis, &count) in owned.iter().enumerate() {
             this.check_axis(axis, dims[axis], 0, count)?;
         }
-        Ok(this)
+        if this.is_sane() { Ok(this) } else { Err(LayoutError::TooLarge) }
     }
 
     /// Checks that the array holds the given cells. `layout` is the one that this was made from.
@@ -218,12 +220,16 @@ impl CellLayout {
 
     fn check_axis(&self, axis: usize, dim: usize, low: i64, count: usize) -> Result<(), LayoutError> {
         let AxisLayout { origin, extent, .. } = self.axes[axis];
-        let first = origin + low;
-        let last = first + count as i64 - 1;
-        if count == 0 || (first >= 0 && last < extent as i64) {
+        // Origins come from users: nothing here may wrap around.
+        let first = i128::from(origin) + i128::from(low);
+        let last = first + count as i128 - 1;
+        if count == 0 || (first >= 0 && last < extent as i128) {
             return Ok(());
         }
-        Err(LayoutError::TooSmall { axis, dim, extent, first, last, needed: last.max(extent as i64 - 1) + 1 })
+        let needed = last.max(extent as i128 - 1) + 1;
+        let clamp = |n: i128| n.clamp(i64::MIN.into(), i64::MAX.into()) as i64;
+        let (first, last, needed) = (clamp(first), clamp(last), clamp(needed));
+        Err(LayoutError::TooSmall { axis, dim, extent, first, last, needed })
     }
 
     /// Bytes of one cell.

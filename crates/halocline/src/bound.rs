@@ -1,13 +1,14 @@
 //! A bound exchange while it runs: epochs, links, failure. What happens when.
 
 use crate::error::{Cause, Error, Failure};
-use crate::field::Memory;
+use crate::field::{Blocked, Memory};
 use crate::link::{Link, Turn, Way, Work};
 use crate::overlap::Overlap;
 use halocline_comm::{Communicator, Late, Patience, PeerState, Segment, Serve};
 use halocline_device::host;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 /// The state that a [`crate::HaloExchange`], its [`crate::Pending`]s and the progress thread share.
 pub(crate) struct Bound {
@@ -39,6 +40,8 @@ pub(crate) struct Bound {
     looks: AtomicU32,
     /// The transport's departures when peers were last looked at.
     departures: AtomicU64,
+    /// When the exchange in flight was begun, where there is a deadline.
+    begun: Mutex<Duration>,
     failed: OnceLock<Arc<Failure>>,
     /// The last exchange whose memories were given back to the user.
     landed: AtomicU64,
@@ -78,6 +81,7 @@ impl Bound {
             demanded: AtomicU64::new(0),
             looks: AtomicU32::new(0),
             departures: AtomicU64::new(0),
+            begun: Mutex::new(Duration::ZERO),
             failed: OnceLock::new(),
             landed: AtomicU64::new(0),
         }
@@ -122,17 +126,23 @@ impl Bound {
             return Err(Error::InFlight { epoch: self.epoch() });
         }
         for (at, (memory, field)) in self.memories.iter().enumerate() {
-            if !memory.begin_flight() {
+            if let Err(blocked) = memory.begin_flight() {
                 self.memories[..at].iter().for_each(|(memory, _)| memory.end_flight());
-                return Err(Error::Borrowed { field: *field });
+                return Err(match blocked {
+                    Blocked::InFlight => Error::Shared { field: *field },
+                    Blocked::Borrowed => Error::Borrowed { field: *field },
+                });
             }
         }
         let epoch = before + 1;
         self.looks.store(0, Ordering::Relaxed);
-        // Peers that went between exchanges are noticed by the wait.
-        self.departures.store(0, Ordering::Relaxed);
         self.remaining.store(self.links.len() + 1, Ordering::Relaxed);
-        self.epoch.store(epoch, Ordering::Release);
+        if self.patience.deadline.is_some() {
+            *self.begun.lock().unwrap_or_else(PoisonError::into_inner) = self.comm.link().host().now();
+        }
+        self.epoch.store(epoch, Ordering::SeqCst);
+        // After the epoch: whoever looks for departures from now on looks at its links.
+        self.departures.store(0, Ordering::SeqCst);
         for link in &self.links {
             link.start(&self.comm, epoch);
         }
@@ -148,6 +158,9 @@ impl Bound {
             self.arm();
             // Whatever came before the peers could see that we are armed.
             self.advance(epoch);
+            if self.outcome(epoch).is_some() {
+                self.disarm();
+            }
         }
         Ok(epoch)
     }
@@ -227,13 +240,14 @@ impl Bound {
         }
     }
 
-    /// A rank that has died, if any has.
+    /// A peer that has died, if any has.
     fn dead(&self) -> Option<usize> {
         let link = self.comm.link();
         if link.departures() == 0 {
             return None;
         }
-        (0..link.size()).find(|&rank| link.state(rank) == PeerState::Dead)
+        let dead = |rank: &usize| link.state(*rank) == PeerState::Dead;
+        self.links.iter().map(|link| link.peer).find(dead).or_else(|| (0..link.size()).find(dead))
     }
 
     fn arm(&self) {
@@ -284,8 +298,19 @@ impl Bound {
         if outcome.is_none() && self.looks.fetch_add(1, Ordering::Relaxed) >= LOOKS {
             self.demand(epoch);
             self.look_after_peers();
+            self.keep_deadline(epoch);
         }
         outcome.map_or(Ok(false), |outcome| outcome.map(|()| true))
+    }
+
+    /// Fails the exchange in flight if its deadline has passed, for those who do not wait.
+    fn keep_deadline(&self, epoch: u64) {
+        let Some(deadline) = self.patience.deadline else { return };
+        let begun = *self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        let after = self.comm.link().host().now().saturating_sub(begun);
+        if after >= deadline && self.outcome(epoch).is_none() {
+            self.late(epoch, Late::Deadline(after));
+        }
     }
 
     /// Asks the peers' progress threads, once an exchange, to do what this one waits for: their ranks
@@ -299,16 +324,18 @@ impl Bound {
     /// Fails the object if a rank that it still needs has gone.
     fn look_after_peers(&self) {
         let departures = self.comm.link().departures();
-        if self.departures.load(Ordering::Relaxed) == departures || self.failed.get().is_some() {
+        // Noted before the epoch is read: of two threads, the one that begins an exchange and the one
+        // that looks, at least one sees the other's.
+        if self.failed.get().is_some() || self.departures.swap(departures, Ordering::SeqCst) == departures {
             return;
         }
-        let epoch = self.epoch();
-        self.departures.store(departures, Ordering::Relaxed);
+        let epoch = self.epoch.load(Ordering::SeqCst);
         for link in self.links.iter().filter(|link| !link.is_done(epoch)) {
             let cause = match self.comm.link().state(link.peer) {
-                PeerState::Present => continue,
+                // One that has left may still finish what it dropped in flight; if not, it says so.
+                PeerState::Present | PeerState::Left => continue,
+                PeerState::Ended => Cause::Dropped,
                 PeerState::Dead => Cause::Died,
-                PeerState::Left => Cause::Dropped,
             };
             // Whether the link still needs it is for a turn to say: another thread may be at one.
             link.gone(cause);
@@ -387,9 +414,17 @@ impl Bound {
     }
 }
 
+impl Drop for Bound {
+    fn drop(&mut self) {
+        self.links.iter().for_each(|link| link.forget(&self.comm));
+    }
+}
+
 impl Serve for Bound {
     fn serve(&self) {
-        self.advance(self.epoch());
+        let epoch = self.epoch();
+        self.advance(epoch);
+        self.keep_deadline(epoch);
         if self.failed.get().is_none() {
             let failed = self.links.iter().find_map(|link| Some((link, link.failed_there(&self.comm)?)));
             match failed {

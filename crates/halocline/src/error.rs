@@ -91,6 +91,12 @@ pub enum Error {
         /// Which field, counted in the order of the bind.
         field: usize,
     },
+    /// An exchange was begun while another object's exchange of the same array is in flight.
+    #[error("field {field} of the bind is in flight in an exchange of another object; wait for that first")]
+    Shared {
+        /// Which field, counted in the order of the bind.
+        field: usize,
+    },
     /// The object has failed; so it has at all ranks that it connects.
     #[error("{0}")]
     Failed(Arc<Failure>),

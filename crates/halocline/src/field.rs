@@ -14,11 +14,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Memory that fields lie in, and its borrow state.
 ///
-/// The state counts exchanges in flight (upper half) and guards (lower half, with a mark for a
-/// writing one); the two exclude each other.
+/// The state counts exchanges in flight (upper half, one at most) and guards (lower half, with a mark
+/// for a writing one); the two exclude each other.
 pub(crate) struct Memory {
     pub(crate) segment: Arc<Segment>,
     state: AtomicU64,
+}
+
+/// What keeps an exchange from beginning.
+pub(crate) enum Blocked {
+    /// Another object's exchange of the same memory.
+    InFlight,
+    /// A guard.
+    Borrowed,
 }
 
 const FLIGHT: u64 = 1 << 32;
@@ -30,14 +38,14 @@ impl Memory {
         Arc::new(Self { segment, state: AtomicU64::new(0) })
     }
 
-    /// Notes an exchange in flight. False if a guard is held.
-    pub(crate) fn begin_flight(&self) -> bool {
-        let before = self.state.fetch_add(FLIGHT, Ordering::Acquire);
-        if before & GUARDS != 0 {
-            self.end_flight();
-            return false;
+    /// Notes an exchange in flight. Not while a guard is held, and not twice: two objects would write
+    /// the same cells, or one write what the other sends.
+    pub(crate) fn begin_flight(&self) -> Result<(), Blocked> {
+        match self.state.compare_exchange(0, FLIGHT, Ordering::Acquire, Ordering::Relaxed) {
+            Ok(_) => Ok(()),
+            Err(state) if state >= FLIGHT => Err(Blocked::InFlight),
+            Err(_) => Err(Blocked::Borrowed),
         }
-        true
     }
 
     /// Takes back one [`Memory::begin_flight`].
@@ -82,7 +90,8 @@ impl Field {
     /// # Safety
     /// `base` is the address of element (0, 0, …). All bytes of [`Layout::span`] around it must stay
     /// valid for reads and writes while `keepalive` is held. From an exchange's begin until its wait
-    /// has returned nobody may write owned cells or touch halo cells, except the exchange.
+    /// has returned without an error, or [`crate::HaloExchange::reclaim`] has said true, nobody may write
+    /// owned cells or touch halo cells, except the exchange.
     pub unsafe fn from_raw(base: NonNull<u8>, layout: Layout, keepalive: Arc<dyn Any + Send + Sync>) -> Self {
         let span = layout.span();
         // SAFETY: the span lies around `base` in valid memory, by the caller's promise.

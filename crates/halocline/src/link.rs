@@ -10,7 +10,7 @@
 //! | message | the same, as messages | the message |
 
 use crate::error::{Cause, Failure};
-use halocline_comm::{Claim, Communicator, Counter, Doorbell, Seen, Segment, Tag};
+use halocline_comm::{Claim, Communicator, Counter, Doorbell, PeerState, Seen, Segment, Tag};
 use halocline_device::host;
 use halocline_plan::copy::CopyOp;
 use std::fmt;
@@ -387,6 +387,13 @@ impl Link {
         }
     }
 
+    /// Throws away what messages of this link still wait in the inbox.
+    pub(crate) fn forget(&self, comm: &Communicator) {
+        if let Signals::Messages { operation } = self.signals {
+            comm.link().inbox().forget(operation);
+        }
+    }
+
     /// Rings the other side's progress thread: this side is about to sleep for it.
     pub(crate) fn demand(&self, comm: &Communicator) {
         if let Signals::Counters { bell, .. } = self.signals {
@@ -405,7 +412,7 @@ impl Link {
             (self.direction, self.way),
             (Direction::Receive, Way::Push) | (Direction::Send, Way::Pull)
         );
-        let gone = comm.link().state(self.peer) != halocline_comm::PeerState::Present;
+        let gone = matches!(comm.link().state(self.peer), PeerState::Ended | PeerState::Dead);
         !written_or_read || self.is_done(epoch) || gone || !matches!(self.look(comm, epoch), Looked::Below)
     }
 }

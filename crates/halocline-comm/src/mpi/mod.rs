@@ -304,6 +304,13 @@ impl Transport for MpiTransport {
         self.shared.on_node(rank).and_then(|(shm, slot)| shm.bell(slot))
     }
 
+    fn leave(&self) {
+        // Ranks that MPI reaches hear the farewell of the line when it closes.
+        if let Some(shm) = &self.shared.shm {
+            shm.leave();
+        }
+    }
+
     fn own_bell(&self) -> &Doorbell {
         self.shared.own_bell()
     }
@@ -314,7 +321,8 @@ impl Transport for MpiTransport {
         }
         match self.shared.gone.get(rank).map(|state| state.load(Ordering::Acquire)) {
             Some(PRESENT) => PeerState::Present,
-            Some(LEFT) => PeerState::Left,
+            // Its farewell is the last thing that it sends.
+            Some(LEFT) => PeerState::Ended,
             _ => PeerState::Dead,
         }
     }
@@ -355,7 +363,7 @@ impl Transport for MpiTransport {
 impl Drop for MpiTransport {
     fn drop(&mut self) {
         if let Some(shm) = &self.shared.shm
-            && (0..self.size()).any(|slot| shm.state(slot) == PeerState::Dead)
+            && (0..shm.size()).any(|slot| shm.state(slot) == PeerState::Dead)
         {
             runtime::never_finalize();
         }

@@ -87,8 +87,9 @@ impl Control {
 
     /// Announces that a rank has sent all that it ever will.
     pub(super) fn leave(&self, rank: usize) {
-        if let Some(slot) = self.slot(rank) {
-            slot.left.store(1, Ordering::Release);
+        if let Some(slot) = self.slot(rank)
+            && slot.left.swap(1, Ordering::AcqRel) == 0
+        {
             self.header().fetch_add(1, Ordering::Release);
         }
     }

@@ -23,8 +23,8 @@ use crate::transport::{PeerState, Transport};
 use control::Control;
 use rustix::event::EventfdFlags;
 use rustix::fd::OwnedFd;
-use socket::Outgoing;
-use std::collections::HashMap;
+use socket::{Flushed, Outgoing};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
@@ -78,6 +78,8 @@ struct Shared {
     epoll: OwnedFd,
     outgoing: Mutex<HashMap<usize, Arc<Mutex<Outgoing>>>>,
     imports: Mutex<HashMap<(usize, u64), Weak<Segment>>>,
+    /// Ranks that something is to be sent to again after a while.
+    retries: Mutex<BTreeSet<usize>>,
 }
 
 impl ShmTransport {
@@ -111,6 +113,7 @@ impl ShmTransport {
             epoll,
             outgoing: Mutex::default(),
             imports: Mutex::default(),
+            retries: Mutex::default(),
         });
         shared.meet()?;
         let watch = watch::Watch::new(Arc::clone(&shared), listener)?;
@@ -126,7 +129,8 @@ impl ShmTransport {
 
 const PRESENT: u8 = 0;
 const LEFT: u8 = 1;
-const DEAD: u8 = 2;
+const ENDED: u8 = 2;
+const DEAD: u8 = 3;
 
 impl Shared {
     /// Says that this rank can be reached, and waits until all others say so.
@@ -175,6 +179,30 @@ impl Shared {
         self.own_bell().demand(&*self.host);
     }
 
+    /// Deals with what a flush has left over.
+    fn flushed(&self, to: usize, outgoing: &mut Outgoing, flushed: Flushed) -> Result<(), CommError> {
+        match flushed {
+            Flushed::All => Ok(()),
+            Flushed::Blocked => watch::await_writable(&self.epoll, to, outgoing),
+            // The kernel is short of something that no event announces the end of; or the receiver has
+            // gone, which is for the watch thread to say, after it has read all that came from there.
+            Flushed::Refused(_) | Flushed::Broken => {
+                lock(&self.retries).insert(to);
+                self.nudge();
+                Ok(())
+            }
+        }
+    }
+
+    /// A connection with a rank is broken. If the rank is alive, nothing that waits for it may wait on.
+    fn lose(&self, rank: usize, why: &str) {
+        let gone = |slot: &control::Slot| slot.has_left();
+        if self.is_present(rank) && !self.control.slot(rank).is_some_and(gone) {
+            tracing::error!("rank {}: rank {rank} counts as dead from now on: {why}", self.rank);
+            self.depart(rank, DEAD);
+        }
+    }
+
     fn nudge(&self) {
         // Fails only when the counter is full, and then the thread is about to wake anyway.
         let _ = rustix::io::write(&self.nudge, &1u64.to_ne_bytes());
@@ -186,7 +214,9 @@ impl Shared {
         if let Some(known) = outgoing.get(&to) {
             return Ok(Arc::clone(known));
         }
-        let made = Arc::new(Mutex::new(Outgoing::connect(&self.token, self.rank, to)?));
+        let made = Outgoing::connect(&self.token, self.rank, to)?;
+        watch::await_hang_up(&self.epoll, to, &made)?;
+        let made = Arc::new(Mutex::new(made));
         outgoing.insert(to, Arc::clone(&made));
         Ok(made)
     }
@@ -246,16 +276,14 @@ impl Transport for ShmTransport {
             shared.own_bell().changed(&*shared.host);
             return Ok(());
         }
-        if self.state(to) != PeerState::Present {
+        if matches!(self.state(to), PeerState::Ended | PeerState::Dead) {
             return Ok(());
         }
         let outgoing = shared.outgoing(to)?;
         let mut outgoing = lock(&outgoing);
         outgoing.push(tag, &payload, segments)?;
-        if !outgoing.flush() {
-            watch::await_writable(&shared.epoll, to, &mut outgoing)?;
-        }
-        Ok(())
+        let flushed = outgoing.flush();
+        shared.flushed(to, &mut outgoing, flushed)
     }
 
     fn inbox(&self) -> &Inbox {
@@ -277,6 +305,13 @@ impl Transport for ShmTransport {
         self.shared.control.slot(rank).map(|slot| &slot.bell)
     }
 
+    fn leave(&self) {
+        self.flush();
+        let shared = &*self.shared;
+        shared.control.leave(shared.rank);
+        shared.ring_all();
+    }
+
     fn own_bell(&self) -> &Doorbell {
         self.shared.own_bell()
     }
@@ -286,6 +321,7 @@ impl Transport for ShmTransport {
         let Some(state) = shared.states.get(rank) else { return PeerState::Dead };
         match state.load(Ordering::Acquire) {
             LEFT => PeerState::Left,
+            ENDED => PeerState::Ended,
             DEAD => PeerState::Dead,
             _ => {
                 if shared.control.slot(rank).is_some_and(control::Slot::has_left) {
@@ -310,8 +346,9 @@ impl Transport for ShmTransport {
     }
 }
 
-impl Drop for ShmTransport {
-    fn drop(&mut self) {
+impl ShmTransport {
+    /// Hands what is queued to peers that read.
+    fn flush(&self) {
         let shared = &*self.shared;
         let peers: Vec<_> = lock(&shared.outgoing).values().cloned().collect();
         let start = shared.host.now();
@@ -319,8 +356,13 @@ impl Drop for ShmTransport {
             let left = FLUSH_WITHIN.saturating_sub(shared.host.now().saturating_sub(start));
             lock(&peer).flush_within(left);
         }
-        shared.control.leave(shared.rank);
-        shared.ring_all();
+    }
+}
+
+impl Drop for ShmTransport {
+    fn drop(&mut self) {
+        self.leave();
+        let shared = &*self.shared;
         shared.stop.store(true, Ordering::Release);
         shared.nudge();
         if let Some(watch) = self.watch.take()

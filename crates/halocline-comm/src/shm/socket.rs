@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::{Errno, IoSlice, IoSliceMut};
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 use std::collections::VecDeque;
@@ -51,6 +51,10 @@ pub(super) fn listen(token: &str, rank: usize) -> Result<OwnedFd, CommError> {
 pub(super) struct Outgoing {
     socket: OwnedFd,
     queue: VecDeque<Unsent>,
+    /// The receiver has closed the connection, or never took it.
+    broken: bool,
+    /// How often the watch thread has looked why.
+    pub(super) looks: u32,
     /// Whether the watch thread was asked to go on when the socket takes more.
     pub(super) awaited: bool,
 }
@@ -66,11 +70,11 @@ impl Outgoing {
     /// Connects to a rank and says who we are.
     pub(super) fn connect(token: &str, me: usize, to: usize) -> Result<Self, CommError> {
         let socket = socket(SocketFlags::empty())?;
-        let mut outgoing = Self { socket, queue: VecDeque::new(), awaited: false };
+        let mut outgoing = Self { socket, queue: VecDeque::new(), broken: false, looks: 0, awaited: false };
         match rustix::net::connect(&outgoing.socket, &address(token, to)?) {
             Ok(()) => outgoing.push(HELLO, &hello(token, me), &[])?,
-            // Nobody listens any more: the rank is gone, which its waiters learn elsewhere.
-            Err(Errno::CONNREFUSED) => {}
+            // Nobody listens any more: the rank is gone.
+            Err(Errno::CONNREFUSED) => outgoing.broken = true,
             Err(errno) => return Err(CommError::System { what: "connect to a peer's socket", errno }),
         }
         Ok(outgoing)
@@ -93,34 +97,67 @@ impl Outgoing {
         Ok(())
     }
 
-    /// Writes what the socket takes. True once nothing is left.
-    pub(super) fn flush(&mut self) -> bool {
+    /// Writes what the socket takes.
+    pub(super) fn flush(&mut self) -> Flushed {
+        if self.broken {
+            self.queue.clear();
+            return Flushed::Broken;
+        }
         while let Some(unsent) = self.queue.front_mut() {
             match unsent.write(self.socket.as_fd()) {
                 Ok(()) if unsent.sent == unsent.bytes.len() => {
                     self.queue.pop_front();
                 }
                 Ok(()) | Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return false,
-                // The receiver is gone; whoever waits for its answer learns so from its state.
-                Err(_) => self.queue.clear(),
+                Err(Errno::AGAIN) => return Flushed::Blocked,
+                Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN | Errno::CONNREFUSED) => {
+                    self.queue.clear();
+                    self.broken = true;
+                    return Flushed::Broken;
+                }
+                // Too many descriptors under way, no buffers, no memory: it passes.
+                Err(errno) => return Flushed::Refused(errno),
             }
         }
-        true
+        Flushed::All
+    }
+
+    /// The receiver has hung up.
+    pub(super) fn hung_up(&mut self) {
+        self.broken = true;
     }
 
     /// As [`Outgoing::flush`], waiting for the receiver to read, but not longer than given.
     pub(super) fn flush_within(&mut self, limit: Duration) {
-        while !self.flush() {
-            let timeout = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: limit.subsec_nanos().into() };
-            let mut poll = [PollFd::new(&self.socket, PollFlags::OUT)];
-            match rustix::event::poll(&mut poll, Some(&timeout)) {
-                Ok(0) => return tracing::warn!("a peer does not read; messages to it are lost"),
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(_) => return,
-            }
+        loop {
+            let why = match self.flush() {
+                Flushed::All | Flushed::Broken => return,
+                Flushed::Refused(errno) => errno.to_string(),
+                Flushed::Blocked => {
+                    let (tv_sec, tv_nsec) = (limit.as_secs() as i64, limit.subsec_nanos().into());
+                    let mut poll = [PollFd::new(&self.socket, PollFlags::OUT)];
+                    match rustix::event::poll(&mut poll, Some(&Timespec { tv_sec, tv_nsec })) {
+                        Ok(0) => "it does not read".to_owned(),
+                        Ok(_) | Err(Errno::INTR) => continue,
+                        Err(errno) => errno.to_string(),
+                    }
+                }
+            };
+            return tracing::warn!("messages to a peer are lost: {why}");
         }
     }
+}
+
+/// What became of the messages in a queue.
+pub(super) enum Flushed {
+    /// The socket has taken them.
+    All,
+    /// The socket will take more once the receiver has read.
+    Blocked,
+    /// The kernel refuses to take more for the time being.
+    Refused(Errno),
+    /// The receiver has closed the connection.
+    Broken,
 }
 
 impl AsFd for Outgoing {
@@ -215,7 +252,8 @@ impl Incoming {
                 self.descriptors.extend(fds);
             }
         }
-        Ok(received.bytes)
+        // The kernel cuts descriptors off where this process may open no more.
+        if received.flags.contains(ReturnFlags::CTRUNC) { Err(Errno::MFILE) } else { Ok(received.bytes) }
     }
 }
 

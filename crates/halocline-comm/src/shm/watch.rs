@@ -1,8 +1,8 @@
 //! The thread that reads this rank's sockets into its inbox and watches the other processes' lives.
 
 use super::frame::Frame;
-use super::socket::{self, Incoming, Outgoing, Read};
-use super::{DEAD, LEFT, PRESENT, Shared, lock};
+use super::socket::{self, Flushed, Incoming, Outgoing, Read};
+use super::{DEAD, ENDED, LEFT, PRESENT, Shared, lock};
 use crate::error::CommError;
 use crate::inbox::Message;
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
@@ -30,15 +30,34 @@ pub(super) struct Watch {
     accepted: u64,
     /// Readable once the process is dead.
     lives: HashMap<usize, OwnedFd>,
+    /// Held so that a connection can be taken, and refused, when no other descriptor is left.
+    spare: Option<OwnedFd>,
 }
+
+/// How often to look, with that time in between, whether a rank that closed a connection has died.
+const LOOKS: u32 = 100;
+
+/// After how long to try again what the kernel has refused.
+const RETRY: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
 /// Asks the watch thread to go on writing once the socket takes more.
 pub(super) fn await_writable(epoll: &OwnedFd, to: usize, outgoing: &mut Outgoing) -> Result<(), CommError> {
     if !outgoing.awaited {
-        add(epoll, outgoing.as_fd(), OUTGOING | to as u64, EventFlags::OUT)?;
+        modify(epoll, outgoing, to, EventFlags::OUT)?;
         outgoing.awaited = true;
     }
     Ok(())
+}
+
+/// Asks the watch thread to notice when the receiver closes the connection.
+pub(super) fn await_hang_up(epoll: &OwnedFd, to: usize, outgoing: &Outgoing) -> Result<(), CommError> {
+    // An empty set: hang-ups are always told.
+    add(epoll, outgoing.as_fd(), OUTGOING | to as u64, EventFlags::empty())
+}
+
+fn modify(epoll: &OwnedFd, outgoing: &Outgoing, to: usize, flags: EventFlags) -> Result<(), CommError> {
+    epoll::modify(epoll, outgoing.as_fd(), EventData::new_u64(OUTGOING | to as u64), flags)
+        .map_err(|errno| CommError::System { what: "watch a connection", errno })
 }
 
 fn add(epoll: &OwnedFd, fd: BorrowedFd<'_>, what: u64, flags: EventFlags) -> Result<(), CommError> {
@@ -51,7 +70,7 @@ impl Watch {
     pub(super) fn new(shared: Arc<Shared>, listener: OwnedFd) -> Result<Self, CommError> {
         add(&shared.epoll, listener.as_fd(), LISTENER, EventFlags::IN)?;
         add(&shared.epoll, shared.nudge.as_fd(), NUDGE, EventFlags::IN)?;
-        let mut lives = HashMap::new();
+        let (mut lives, mut gone) = (HashMap::new(), Vec::new());
         for (rank, slot) in shared.control.slots().enumerate().filter(|(rank, _)| *rank != shared.rank) {
             let pid = slot.pid().and_then(|pid| Pid::from_raw(pid as i32));
             match pid.map(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty())) {
@@ -59,11 +78,16 @@ impl Watch {
                     add(&shared.epoll, life.as_fd(), LIFE | rank as u64, EventFlags::IN)?;
                     lives.insert(rank, life);
                 }
-                None | Some(Err(Errno::SRCH)) => shared.depart(rank, DEAD),
+                None | Some(Err(Errno::SRCH)) => gone.push(rank),
                 Some(Err(errno)) => return Err(CommError::System { what: "watch a peer's process", errno }),
             }
         }
-        Ok(Self { shared, listener, incoming: HashMap::new(), accepted: 0, lives })
+        let spare = shared.nudge.try_clone().ok();
+        let mut watch = Self { shared, listener, incoming: HashMap::new(), accepted: 0, lives, spare };
+        // Some ranks may have come and gone before this one got here.
+        watch.mourn();
+        gone.into_iter().for_each(|rank| watch.died(rank));
+        Ok(watch)
     }
 
     /// Runs until the transport is dropped.
@@ -71,31 +95,47 @@ impl Watch {
         let mut events: Vec<Event> = Vec::with_capacity(64);
         while !self.shared.stop.load(Ordering::Acquire) {
             events.clear();
-            match epoll::wait(&self.shared.epoll, rustix::buffer::spare_capacity(&mut events), None) {
+            let retries = std::mem::take(&mut *lock(&self.shared.retries));
+            retries.into_iter().for_each(|to| self.write(to, false));
+            let timeout = (!lock(&self.shared.retries).is_empty()).then_some(RETRY);
+            let buffer = rustix::buffer::spare_capacity(&mut events);
+            match epoll::wait(&self.shared.epoll, buffer, timeout.as_ref()) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return tracing::error!(%error, "the shm transport lost its epoll"),
             }
             for event in &events {
-                let what = event.data.u64();
-                self.handle(what & !NUMBER, what & NUMBER);
+                let (what, flags) = (event.data.u64(), event.flags);
+                let hung_up = flags.intersects(EventFlags::HUP | EventFlags::ERR);
+                self.handle(what & !NUMBER, what & NUMBER, hung_up);
             }
         }
     }
 
-    fn handle(&mut self, kind: u64, number: u64) {
+    fn handle(&mut self, kind: u64, number: u64, hung_up: bool) {
         match kind {
             LISTENER => self.accept(),
             NUDGE => self.nudged(),
             LIFE => self.died(number as usize),
             INCOMING => self.read(number),
-            OUTGOING => self.write(number as usize),
+            OUTGOING => self.write(number as usize, hung_up),
             _ => {}
         }
     }
 
     fn accept(&mut self) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        while let Ok(socket) = rustix::net::accept_with(&self.listener, flags) {
+        loop {
+            let socket = match rustix::net::accept_with(&self.listener, flags) {
+                Ok(socket) => socket,
+                Err(Errno::MFILE | Errno::NFILE) if self.spare.take().is_some() => {
+                    // Taken and closed, or it would wake us for ever; its sender notices.
+                    drop(rustix::net::accept_with(&self.listener, flags));
+                    self.spare = self.shared.nudge.try_clone().ok();
+                    tracing::error!("rank {}: no descriptor is left for a connection", self.shared.rank);
+                    continue;
+                }
+                Err(_) => return,
+            };
             let connection = Incoming::new(socket);
             self.accepted = (self.accepted + 1) & NUMBER;
             match add(&self.shared.epoll, connection.as_fd(), INCOMING | self.accepted, EventFlags::IN) {
@@ -124,19 +164,52 @@ impl Watch {
         match outcome {
             Ok(Read::Open) => return,
             Ok(Read::Closed) => {}
-            Err(why) => tracing::warn!("rank {}: a connection was dropped: {why}", shared.rank),
+            Err(why) => match connection.peer {
+                Some(peer) => shared.lose(peer, &why),
+                None => tracing::warn!("rank {}: a connection was dropped: {why}", shared.rank),
+            },
         }
         // Closing the descriptor takes it out of the epoll.
         self.incoming.remove(&number);
     }
 
-    fn write(&mut self, to: usize) {
+    fn write(&mut self, to: usize, hung_up: bool) {
         let Some(outgoing) = lock(&self.shared.outgoing).get(&to).cloned() else { return };
         let mut outgoing = lock(&outgoing);
-        if outgoing.flush() {
+        if hung_up {
+            outgoing.hung_up();
+        }
+        let flushed = outgoing.flush();
+        if let Flushed::Broken = flushed {
+            // Deleted already where it was found broken before.
+            let _ = epoll::delete(&self.shared.epoll, outgoing.as_fd());
+            outgoing.looks += 1;
+            let looks = outgoing.looks;
+            drop(outgoing);
+            return self.hung_up(to, looks);
+        }
+        let mut done = Ok(());
+        if outgoing.awaited && !matches!(flushed, Flushed::Blocked) {
             outgoing.awaited = false;
-            let removed = epoll::delete(&self.shared.epoll, outgoing.as_fd());
-            debug_assert!(removed.is_ok());
+            done = modify(&self.shared.epoll, &outgoing, to, EventFlags::empty());
+        }
+        let done = done.and_then(|()| self.shared.flushed(to, &mut outgoing, flushed));
+        if let Err(error) = done {
+            self.shared.lose(to, &error.to_string());
+        }
+    }
+
+    /// A rank has closed the connection. A process that dies does so a little before its life ends, and
+    /// one that leaves has said so before; one that does neither has refused us.
+    fn hung_up(&mut self, to: usize, looks: u32) {
+        if !self.shared.is_present(to) || self.shared.has_left(to) {
+            return;
+        }
+        if looks < LOOKS {
+            lock(&self.shared.retries).insert(to);
+        } else {
+            self.drain();
+            self.shared.lose(to, "it has closed the connection");
         }
     }
 
@@ -183,14 +256,12 @@ impl Watch {
     fn died(&mut self, rank: usize) {
         // Its life stays readable: closing it takes it out of the epoll.
         self.lives.remove(&rank);
-        if self.shared.is_present(rank) {
-            let left = self.shared.has_left(rank);
-            if left {
-                self.mourn();
-            }
-            self.drain();
-            self.shared.depart(rank, if left { LEFT } else { DEAD });
+        let left = self.shared.has_left(rank);
+        if left {
+            self.mourn();
         }
+        self.drain();
+        self.shared.depart(rank, if left { ENDED } else { DEAD });
     }
 }
 
@@ -200,7 +271,7 @@ impl Shared {
         self.control.slot(rank).is_some_and(super::control::Slot::has_left)
     }
 
-    fn is_present(&self, rank: usize) -> bool {
+    pub(super) fn is_present(&self, rank: usize) -> bool {
         self.states.get(rank).is_some_and(|state| state.load(Ordering::Acquire) == PRESENT)
     }
 }

@@ -3,6 +3,7 @@
 use crate::error::Error;
 use crate::field::{Field, Memory};
 use crate::pattern::Pattern;
+use halocline_comm::Communicator;
 use halocline_plan::Transfer;
 use halocline_plan::copy::{CellLayout, End, copy_op};
 use std::collections::HashMap;
@@ -42,7 +43,7 @@ pub(crate) struct Bindable {
 impl Local {
     /// Gives every field of rank `rank`, this one, its place and checks that its array holds what the
     /// pattern needs of it.
-    pub(crate) fn new(rank: usize, given: &[(&Pattern, &Field)]) -> Result<Self, Error> {
+    pub(crate) fn new(comm: &Communicator, given: &[(&Pattern, &Field)]) -> Result<Self, Error> {
         let mut local = Self {
             patterns: Vec::new(),
             counts: Vec::new(),
@@ -51,20 +52,27 @@ impl Local {
             memories: Vec::new(),
         };
         for &(pattern, field) in given {
-            local.add(pattern, field)?;
+            local.add(comm.size(), pattern, field)?;
         }
         local.check_counts()?;
-        local.check_within(rank)?;
+        local.check_within(comm.rank())?;
         local.check_aliases()?;
         Ok(local)
     }
 
-    fn add(&mut self, pattern: &Pattern, field: &Field) -> Result<(), Error> {
+    fn add(&mut self, size: usize, pattern: &Pattern, field: &Field) -> Result<(), Error> {
         let at = self.patterns.iter().position(|known| known.id() == pattern.id()).unwrap_or_else(|| {
             self.patterns.push(pattern.clone());
             self.patterns.len() - 1
         });
         let plan = pattern.plan();
+        if let Some(peer) = plan.peers.iter().find(|peer| peer.rank >= size) {
+            return Err(Error::Bind(format!(
+                "pattern {at} exchanges with rank {}, the communicator has {size} ranks; bind a pattern with \
+                 the communicator that it was made with",
+                peer.rank
+            )));
+        }
         let domain = match (field.domain, &plan.domains[..]) {
             (Some(id), _) => id,
             (None, [(id, _)]) => *id,

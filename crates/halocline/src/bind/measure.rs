@@ -92,7 +92,7 @@ fn shadow_of(comm: &Communicator, local: &Local) -> Result<Local, Error> {
         })
         .collect();
     let given: Vec<(&Pattern, &Field)> = shadows.iter().map(|(pattern, field)| (*pattern, field)).collect();
-    Local::new(comm.rank(), &given)
+    Local::new(comm, &given)
 }
 
 /// A way on trial.

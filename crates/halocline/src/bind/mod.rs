@@ -36,7 +36,7 @@ pub(crate) fn bind(
     given: &[(&Pattern, &Field)],
     options: &BindOptions,
 ) -> Result<Arc<Bound>, Error> {
-    let local = agree(comm, Local::new(comm.rank(), given))?;
+    let local = agree(comm, Local::new(comm, given))?;
     agree(comm, same_choice(comm, options.link)?)?;
     agree(comm, meet::meet(comm, &local)?)?;
     let forced = |way| Preference { way, forced: true };
@@ -101,7 +101,7 @@ fn build(
     let links = agree(comm, problem.map_or(Ok(links), Err))?;
     let patience = Patience { deadline: options.deadline, ..Patience::of(comm.link()) };
     let memories = local.memories.clone();
-    Ok(Arc::new(Bound::new(comm.clone(), links, local_copies(local), memories, own, patience)))
+    Ok(Arc::new(Bound::new(comm.behind_the_scenes(), links, local_copies(local), memories, own, patience)))
 }
 
 /// Counters and mailboxes for every peer, and the bytes of the segment that holds them.
