@@ -31,16 +31,11 @@ impl Mpi {
                 continue;
             };
             let is_open_mpi = String::from_utf8_lossy(&version.stdout).contains("Open MPI");
-            all.push(Self { launcher: launcher.clone(), library: None, is_open_mpi });
-            // MPICH comes with two interfaces.
-            let beside = |name: &str| Some(launcher.parent()?.parent()?.join("lib").join(name));
-            let others = ["libmpi.so.12", "libmpi_abi.so.1"].into_iter().filter_map(beside);
-            let others = others.filter(|library| !is_open_mpi && library.exists());
-            all.extend(others.map(|library| Self {
-                launcher: launcher.clone(),
-                library: Some(library),
-                is_open_mpi,
-            }));
+            // MPICH comes with two interfaces; ranks find the standard one by themselves.
+            let old = launcher.parent().and_then(Path::parent).map(|prefix| prefix.join("lib/libmpi.so.12"));
+            let old = old.filter(|library| !is_open_mpi && library.exists());
+            let libraries = [None].into_iter().chain(old.map(Some));
+            all.extend(libraries.map(|library| Self { launcher: launcher.clone(), library, is_open_mpi }));
         }
         if all.is_empty() {
             println!("SKIPPED: no mpirun in the path and none in HALOCLINE_TEST_MPIEXEC");
@@ -94,15 +89,15 @@ fn suite(usual: &[usize], environment: &[(&str, &str)]) {
 
 #[test]
 fn ranks_that_share_memory() {
-    suite(&[1, 2, 4, 5], &[]);
+    suite(&[2, 5], &[]);
 }
 
 #[test]
 fn ranks_that_share_none() {
-    suite(&[1, 2, 3], &[("HALOCLINE_NODE_AWARE", "off")]);
+    suite(&[1, 3], &[("HALOCLINE_NODE_AWARE", "off")]);
 }
 
 #[test]
 fn pairs_that_share_memory() {
-    suite(&[3, 4], &[("HALOCLINE_NODE_RANKS", "2")]);
+    suite(&[3], &[("HALOCLINE_NODE_RANKS", "2")]);
 }
