@@ -1,7 +1,11 @@
 //! `halocline info`: the machine as ranks see it, and which transports work on it.
 //!
 //! What the shm transport needs of the system is tried here, each part by itself, so that a sandbox or
-//! an old kernel is told by name.
+//! an old kernel is told by name. MPI libraries are looked for and tried, too.
+
+mod mpi;
+
+pub(crate) use mpi::try_out;
 
 use crate::launch::{Cpu, format_list, parse_list, usable};
 use rustix::io::Errno;
@@ -18,6 +22,7 @@ pub(crate) struct Info {
     caches: Vec<Cache>,
     memory: BTreeMap<String, u64>,
     shm: Vec<Check>,
+    mpi: Vec<mpi::Library>,
 }
 
 /// Caches of one level, kind and size.
@@ -37,7 +42,8 @@ struct Check {
 }
 
 impl Info {
-    /// Looks at the machine. Blocks for some file reads and system calls; starts nothing that stays.
+    /// Looks at the machine. Blocks for some file reads and system calls, and while MPI libraries are tried
+    /// in processes of their own; starts nothing that stays.
     pub(crate) fn gather() -> Self {
         let online = read("/sys/devices/system/cpu/online").and_then(|text| parse_list(&text));
         Self {
@@ -47,6 +53,7 @@ impl Info {
             usable: usable(),
             memory: memory(),
             shm: shm_checks(),
+            mpi: mpi::gather(),
         }
     }
 
@@ -73,7 +80,10 @@ impl Info {
             "transports": {
                 "thread": {"works": true},
                 "shm": {"works": self.shm_works(), "checks": checks},
-                "mpi": {"works": false, "why": "not in this version"},
+                "mpi": {
+                    "works": self.mpi.iter().any(mpi::Library::works),
+                    "libraries": self.mpi.iter().map(mpi::Library::to_json).collect::<Vec<_>>(),
+                },
             },
         })
     }
@@ -102,7 +112,19 @@ impl Info {
                 row("", &format!("          {}: {errno}", check.name));
             }
         }
-        row("", "mpi     not in this version");
+        row(
+            "",
+            match self.mpi.iter().any(mpi::Library::works) {
+                true => "mpi     works under an MPI launcher, with the library that goes with it:",
+                false if self.mpi.is_empty() => {
+                    "mpi     no library found; install one, or give its path in HALOCLINE_MPI"
+                }
+                false => "mpi     does not work here:",
+            },
+        );
+        for library in &self.mpi {
+            row("", &format!("          {}", library.to_text()));
+        }
         text
     }
 

@@ -35,7 +35,11 @@ enum Command {
     #[command(subcommand)]
     Bench(bench::Bench),
     /// Show cores, caches, memory, and which transports work here and why others do not
-    Info,
+    Info {
+        /// Try one MPI library and say what it is; the command does so in processes of their own
+        #[arg(long, value_name = "PATH", hide = true)]
+        try_mpi: Option<std::path::PathBuf>,
+    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -61,7 +65,11 @@ fn main() -> ExitCode {
             Ok(code) => code.into(),
             Err(error) => fail(&error, error.exit_code()),
         },
-        Command::Info => match show_info(cli.json) {
+        Command::Info { try_mpi: Some(library) } => {
+            println!("{}", info::try_out(&library));
+            ExitCode::SUCCESS
+        }
+        Command::Info { try_mpi: None } => match show_info(cli.json) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(&error, 1),
         },

@@ -350,7 +350,8 @@ fn what_cannot_be_started_is_named() {
 #[test]
 fn info_tells_the_same_to_people_and_to_programs() {
     let info = |args: &[&str]| {
-        let output = Command::new(env!("CARGO_BIN_EXE_halocline")).args(args).output().unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_halocline"));
+        let output = command.args(args).env("HALOCLINE_MPI", "/nowhere/libmpi.so.12").output().unwrap();
         assert_eq!(output.status.code(), Some(0));
         text(&output.stdout)
     };
@@ -361,7 +362,12 @@ fn info_tells_the_same_to_people_and_to_programs() {
     assert_eq!(object["transports"]["shm"]["checks"].as_array().unwrap().len(), 5);
     let works = object["transports"]["shm"]["works"].as_bool().unwrap();
     assert_eq!(table.contains("shm     works"), works, "{table}");
-    assert!(table.contains("mpi     not in this version"));
+    let libraries = object["transports"]["mpi"]["libraries"].as_array().unwrap();
+    let named = |library: &serde_json::Value| table.contains(library["path"].as_str().unwrap());
+    assert!(libraries.iter().all(named), "{table}");
+    let works = object["transports"]["mpi"]["works"].as_bool().unwrap();
+    assert_eq!(table.contains("mpi     works under an MPI launcher"), works, "{table}");
+    assert!(table.contains("/nowhere/libmpi.so.12: of no use: it cannot be loaded"), "{table}");
     let usable = object["cores"]["usable"].as_array().unwrap().len();
     assert!(table.contains(&format!("{usable} usable here")), "{table}");
 }

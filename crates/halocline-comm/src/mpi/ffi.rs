@@ -357,5 +357,6 @@ extern "C" fn leave_out<A: Abi>(
 fn line(text: &[u8], len: c_int) -> String {
     let len = usize::try_from(len).unwrap_or(0).min(text.len());
     let text = String::from_utf8_lossy(&text[..len]);
-    text.trim_matches(['\0', '\n', ' ']).lines().next().unwrap_or_default().trim().to_owned()
+    let first = text.trim_matches(['\0', '\n', ' ']).lines().next().unwrap_or_default();
+    first.split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -42,7 +42,7 @@ pub(super) fn check_single() -> Result<(), MpiError> {
 }
 
 /// The library that this process has loaded, if any.
-fn loaded() -> Result<Option<PathBuf>, MpiError> {
+pub(super) fn loaded() -> Result<Option<PathBuf>, MpiError> {
     let mut loaded = mapped(&std::fs::read_to_string("/proc/self/maps").unwrap_or_default()).into_iter();
     match (loaded.next(), loaded.next()) {
         (Some(first), Some(second)) => {

@@ -181,6 +181,8 @@ extern "C" fn at_exit() {
 /// What a library says when it is initialised in a process that does nothing else.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trial {
+    /// The file that was loaded.
+    pub path: PathBuf,
     /// Its interface.
     pub kind: AbiKind,
     /// What it says of itself.
@@ -215,6 +217,7 @@ fn once<A: Abi>(api: &Api<A>, opened: &Opened) -> Result<Trial, MpiError> {
         let level = ThreadLevel::from_place(api.level()?);
         let cuda = cuda.ok().map(|ask| ask() != 0);
         api.finalize()?;
-        Ok(Trial { kind: opened.kind, version: api.version(), level, cuda })
+        let path = library::loaded()?.unwrap_or_else(|| opened.path.clone());
+        Ok(Trial { path, kind: opened.kind, version: api.version(), level, cuda })
     }
 }

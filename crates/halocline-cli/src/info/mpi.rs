@@ -1,0 +1,175 @@
+//! The MPI libraries of this machine, each tried in a process of its own: one process cannot hold two, and
+//! a library may end it, or never come back.
+
+use halocline_comm::mpi::{self, MpiError, Trial};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// How long a library may take to initialise MPI for one rank.
+const WITHIN: Duration = Duration::from_secs(20);
+
+/// A library that was found.
+#[derive(Debug)]
+pub(super) struct Library {
+    path: PathBuf,
+    /// What it says of itself (version, interface, thread level, CUDA), or why it is of no use.
+    outcome: Result<Value, String>,
+}
+
+/// All libraries that a program might mean. Blocks until each was tried.
+pub(super) fn gather() -> Vec<Library> {
+    let Ok(program) = std::env::current_exe() else { return Vec::new() };
+    let mut seen = BTreeSet::new();
+    let mut libraries = Vec::new();
+    for candidate in mpi::candidates() {
+        let known = candidate.components().count() > 1;
+        if known && !seen.insert(real(&candidate)) {
+            continue;
+        }
+        let (path, outcome) = match attempt(&program, &candidate) {
+            Ok(report) => (report["path"].as_str().map_or(candidate.clone(), PathBuf::from), Ok(report)),
+            // A name that nothing here has is no library.
+            Err(why) if !known && why.contains("No such file") => continue,
+            Err(why) => (candidate.clone(), Err(why)),
+        };
+        if known || seen.insert(real(&path)) {
+            libraries.push(Library { path, outcome });
+        }
+    }
+    libraries
+}
+
+fn real(path: &Path) -> PathBuf {
+    std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
+}
+
+impl Library {
+    /// Whether MPI can be initialised by it.
+    pub(super) fn works(&self) -> bool {
+        self.outcome.is_ok()
+    }
+
+    pub(super) fn to_json(&self) -> Value {
+        match &self.outcome {
+            Ok(report) => {
+                let mut object = report.clone();
+                object["works"] = json!(true);
+                object
+            }
+            Err(why) => json!({"path": self.path, "works": false, "why": why}),
+        }
+    }
+
+    pub(super) fn to_text(&self) -> String {
+        let path = self.path.display();
+        match &self.outcome {
+            Ok(report) => {
+                let text = |key: &str| report[key].as_str().unwrap_or("unknown");
+                let cuda = match report["cuda_aware"].as_bool() {
+                    Some(true) => "CUDA-aware",
+                    Some(false) => "not CUDA-aware",
+                    None => "does not say whether it is CUDA-aware",
+                };
+                let (version, interface, level) = (text("version"), text("interface"), text("thread_level"));
+                format!("{path}: {version}; {interface} interface, {level}, {cuda}")
+            }
+            Err(why) => format!("{path}: of no use: {why}"),
+        }
+    }
+}
+
+/// Tries a library in a child process.
+fn attempt(program: &Path, library: &Path) -> Result<Value, String> {
+    let mut command = Command::new(program);
+    command.args(["info", "--try-mpi"]).arg(library);
+    // The child is a rank alone, whoever has started this process.
+    let launchers =
+        ["PMI", "HYD", "PRTE", "OMPI_COMM_WORLD", "OMPI_UNIVERSE", "OMPI_MCA_orte", "OMPI_MCA_ess"];
+    for (key, _) in std::env::vars_os() {
+        if launchers.iter().any(|prefix| key.to_string_lossy().starts_with(prefix)) {
+            command.env_remove(key);
+        }
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().map_err(|error| format!("it cannot be tried: {error}"))?;
+    let text = read_all(&mut child);
+    let status = match &text {
+        // Fails only if it has just ended by itself.
+        None => child.kill().and_then(|()| child.wait()),
+        Some(_) => child.wait(),
+    };
+    let text = text.ok_or_else(|| format!("it did not initialise MPI within {WITHIN:?}"))?;
+    // The library may have written lines of its own before.
+    let report = text.lines().last().and_then(|line| serde_json::from_str::<Value>(line).ok());
+    match (report, status) {
+        (Some(report), _) if report["error"].is_null() => Ok(report),
+        (Some(report), _) => Err(report["error"].as_str().unwrap_or("it does not say why").to_owned()),
+        (None, Ok(status)) => Err(format!("the process that tried it ended with {status}")),
+        (None, Err(error)) => Err(error.to_string()),
+    }
+}
+
+/// What a child writes until it ends; `None` if that takes too long.
+fn read_all(child: &mut Child) -> Option<String> {
+    let mut stdout = child.stdout.take()?;
+    let (done, text) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut text = String::new();
+        // What came before a failure is what there is; nobody may wait for it any more.
+        let _ = stdout.read_to_string(&mut text);
+        let _ = done.send(text);
+    });
+    text.recv_timeout(WITHIN).ok()
+}
+
+/// The child's part: tries one library and says what it is, in one line.
+pub(crate) fn try_out(library: &Path) -> Value {
+    match mpi::try_out(library) {
+        Ok(Trial { path, kind, version, level, cuda }) => json!({
+            "path": path,
+            "version": version,
+            "interface": kind.to_string(),
+            "thread_level": level.to_string(),
+            "cuda_aware": cuda,
+        }),
+        Err(MpiError::Chosen { why, .. }) => json!({"error": format!("it {why}")}),
+        Err(error) => json!({"error": error.to_string()}),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_library_is_told_with_all_that_it_is_or_why_it_is_of_no_use() {
+        let report = json!({"path": "/opt/libmpi.so.12", "version": "MPICH 9", "interface": "MPICH",
+            "thread_level": "MPI_THREAD_MULTIPLE", "cuda_aware": true});
+        let good = Library { path: "/opt/libmpi.so.12".into(), outcome: Ok(report) };
+        let text = good.to_text();
+        let all = ["/opt/libmpi.so.12", "MPICH 9", "MPICH interface", "MPI_THREAD_MULTIPLE", "CUDA-aware"];
+        assert!(all.iter().all(|part| text.contains(part)), "{text}");
+        assert_eq!(good.to_json()["works"], json!(true));
+        let bad = Library { path: "/opt/other".into(), outcome: Err("it has no MPI_Improbe".into()) };
+        assert!(bad.to_text().contains("of no use: it has no MPI_Improbe") && !bad.works());
+        assert_eq!(
+            bad.to_json(),
+            json!({"path": "/opt/other", "works": false, "why": "it has no MPI_Improbe"})
+        );
+    }
+
+    #[test]
+    fn a_file_that_is_no_mpi_library_is_told_so() {
+        assert_eq!(try_out(Path::new("libc.so.6")), json!({"error": "it has no MPI_Init_thread"}));
+        let report = try_out(Path::new("/nowhere/libmpi.so.12"));
+        assert!(
+            report["error"].as_str().unwrap_or_default().starts_with("it cannot be loaded: "),
+            "{report}"
+        );
+    }
+}
