@@ -178,11 +178,17 @@ impl fmt::Display for Failure {
             Direction::Send => "to",
             Direction::Receive => "from",
         };
-        write!(f, "rank {rank}: exchange {epoch} failed on the link {to_or_from} rank {peer} ({way}): ")?;
+        match epoch {
+            0 => write!(f, "rank {rank}: failed before its first exchange")?,
+            _ => write!(f, "rank {rank}: exchange {epoch} failed")?,
+        }
+        write!(f, " on the link {to_or_from} rank {peer} ({way}): ")?;
         match cause {
             Cause::Died => write!(f, "rank {culprit} has died")?,
             Cause::Dropped => write!(f, "rank {culprit} dropped its end before this exchange")?,
-            Cause::Deadline(Some(after)) => write!(f, "rank {culprit} did not come within {after:?}")?,
+            Cause::Deadline(Some(after)) => {
+                write!(f, "rank {culprit} did not come within the deadline, {after:?} have passed")?
+            }
             Cause::Deadline(None) => write!(f, "rank {culprit} did not come within a deadline")?,
             Cause::Malformed => write!(f, "rank {culprit} sent what does not belong here")?,
         }

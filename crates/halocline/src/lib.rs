@@ -52,3 +52,8 @@ pub use halocline_plan::{
 pub use halocline_comm as comm;
 /// Plans as pure data.
 pub use halocline_plan as plan;
+
+/// Compiles the program in the README.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+pub struct Readme;

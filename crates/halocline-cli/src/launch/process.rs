@@ -152,7 +152,7 @@ fn allow_files_for(ranks: usize) -> Rlimit {
     let needed = 3 * ranks as u64 + 64;
     if before.current.is_some_and(|current| current < needed) {
         let current = Some(before.maximum.map_or(needed, |maximum| maximum.min(needed)));
-        // If it is refused, opening fails later, with a better message.
+        // If it is refused, opening fails later, and says so.
         let _ = rustix::process::setrlimit(Resource::Nofile, Rlimit { current, maximum: before.maximum });
     }
     before

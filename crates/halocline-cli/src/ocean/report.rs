@@ -1,5 +1,6 @@
 //! What a run says at its end.
 
+use super::verify::ROUNDING;
 use halocline::LinkCounts;
 use std::fmt::Write;
 use std::path::Path;
@@ -53,7 +54,11 @@ impl Report {
         } else {
             format!("DIFFERENT from the run on one rank by up to {} K", self.max_abs_diff)
         };
-        format!("{equal}, heat content kept to {:.1e}", self.conservation)
+        if self.conservation <= ROUNDING {
+            format!("{equal}, heat content kept to {:.1e}", self.conservation)
+        } else {
+            format!("{equal}, heat content CHANGED by {:.1e}, rounding is {ROUNDING:.0e}", self.conservation)
+        }
     }
 
     /// The summary for people.

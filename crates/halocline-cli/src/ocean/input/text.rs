@@ -44,6 +44,11 @@ impl<'a> Numbers<'a> {
         let Some(token) = self.token() else {
             return Err(InputError::CutShort { file: self.file, line: self.line, expected: expected() });
         };
+        // A number may have lost its last digits with the end of the file.
+        if self.rest.is_empty() {
+            let expected = format!("the line end after {}", expected());
+            return Err(InputError::CutShort { file: self.file, line: self.line, expected });
+        }
         let number = std::str::from_utf8(token).ok().and_then(|token| token.parse().ok());
         number.ok_or_else(|| self.wrong(shown(token), expected()))
     }
@@ -106,15 +111,25 @@ mod tests {
 
     #[test]
     fn what_is_no_number_or_out_of_range_is_named_with_its_line() {
-        let error = numbers("\n\nseven").integer(0..=9, "a count").unwrap_err().to_string();
+        let error = numbers("\n\nseven\n").integer(0..=9, "a count").unwrap_err().to_string();
         assert_eq!(error, "a.out, line 3: found \"seven\", expected a count, a whole number from 0 to 9");
-        let error = numbers("10").integer(0..=9, "a count").unwrap_err().to_string();
+        let error = numbers("10\n").integer(0..=9, "a count").unwrap_err().to_string();
         assert_eq!(error, "a.out, line 1: found \"10\", expected a count, a whole number from 0 to 9");
-        let error = numbers("nan").real(-90.0..=90.0, "a latitude").unwrap_err().to_string();
+        let error = numbers("nan\n").real(-90.0..=90.0, "a latitude").unwrap_err().to_string();
         assert_eq!(error, "a.out, line 1: found \"NaN\", expected a latitude, a number from -90 to 90");
-        assert!(numbers("\u{ff}").integer(0..=9, "a count").is_err());
-        assert!(numbers("-1").integer(0..=9, "a count").is_err());
-        assert!(numbers("1.0").integer(0..=9, "a count").is_err());
+        assert!(numbers("\u{ff}\n").integer(0..=9, "a count").is_err());
+        assert!(numbers("-1\n").integer(0..=9, "a count").is_err());
+        assert!(numbers("1.0\n").integer(0..=9, "a count").is_err());
+    }
+
+    #[test]
+    fn a_last_number_that_may_have_lost_digits_is_refused() {
+        let mut text = numbers("1 2");
+        text.integer(0..=9, "a count").unwrap();
+        let error = text.integer(0..=9, "a count").unwrap_err().to_string();
+        let expected = "a.out is cut short: it ends in line 1, where the line end after a count, a whole number \
+                        from 0 to 9 is missing";
+        assert_eq!(error, expected);
     }
 
     #[test]
