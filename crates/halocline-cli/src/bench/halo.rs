@@ -224,6 +224,8 @@ fn block(iterations: u32, floor: &Floor<'_>, regions: &Regions, deed: &Deed) -> 
         samples.alone.push(start.elapsed().as_nanos() as u64);
     }
     for _ in 0..iterations {
+        // Nobody rewrites while others, perhaps on the same core, are still timed.
+        floor.barrier()?;
         regions.rewrite();
         floor.barrier()?;
         let start = Instant::now();

@@ -37,6 +37,12 @@ pub(super) fn run(
             if let Some(asked) = asked.filter(|&asked| asked != comm.size()) {
                 return Err(BenchError::JobSize { asked, size: comm.size() });
             }
+            let cpus = cpus(&comm)?;
+            if comm.link().is_crowded() && !cpus.is_empty() {
+                // The launcher lets such ranks float; here neighbours always share the same core.
+                let at = comm.rank() * cpus.len() / comm.size();
+                pin(cpus.get(at..=at));
+            }
             work(&comm)
         }
     }
