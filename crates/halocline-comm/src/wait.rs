@@ -27,9 +27,10 @@ pub enum Late {
 /// Looks at the counters between two looks at the clock.
 const LOOKS: u32 = 64;
 
-/// Where messages come only to those who poll, a wait gives way to others for so long before it sleeps,
+/// Where ranks share cores, and where messages come only to those who poll, a wait gives way to others for
+/// so long before it sleeps,
 const YIELD: Duration = Duration::from_micros(500);
-/// and then sleeps only so long at first, and at last, between two polls.
+/// and who must poll then sleeps only so long at first, and at last, between two polls.
 const NAP: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(1));
 
 impl Patience {
@@ -54,6 +55,7 @@ impl Patience {
         }
         let host = transport.host();
         let polled = transport.is_polled();
+        let gives_way = polled || transport.is_crowded();
         let mut look = || {
             transport.poll();
             poll()
@@ -83,7 +85,7 @@ impl Patience {
                     return end;
                 }
             }
-            if polled && waited < YIELD {
+            if gives_way && waited < YIELD {
                 host.yield_now();
                 if let Some(found) = look() {
                     return found;
