@@ -19,8 +19,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// In the order of preference where they do not differ.
-const CANDIDATES: [Way; 4] =
-    [Way::Pull, Way::Push, Way::Mailbox { streaming: false }, Way::Mailbox { streaming: true }];
+pub(super) const ALL: [Way; 4] = [Way::Pull, Way::Push, MAILBOXES[0], MAILBOXES[1]];
+pub(super) const MAILBOXES: [Way; 2] = [Way::Mailbox { streaming: false }, Way::Mailbox { streaming: true }];
 
 /// Exchanges smaller than this take whichever way has the fewest steps: their bytes do not matter.
 const SMALL: usize = 4096;
@@ -35,8 +35,8 @@ const BUDGET: Duration = Duration::from_millis(60);
 /// A candidate must be this much faster to be taken before an earlier one, in percent.
 const MARGIN: u64 = 5;
 
-/// The fastest way, the same on all ranks. Collective.
-pub(super) fn choose(comm: &Communicator, local: &Local) -> Result<Way, Error> {
+/// The fastest of the ways, the same on all ranks. Collective.
+pub(super) fn choose(comm: &Communicator, local: &Local, candidates: &[Way]) -> Result<Way, Error> {
     let bytes = |direction| {
         let peers = local.patterns.iter().flat_map(|p| &p.plan().peers).map(|p| p.rank);
         let per_peer = peers.map(|peer| {
@@ -47,12 +47,13 @@ pub(super) fn choose(comm: &Communicator, local: &Local) -> Result<Way, Error> {
     let most = bytes(Direction::Send).max(bytes(Direction::Receive));
     let spans: u64 = local.memories.iter().map(|(memory, _)| memory.segment.len() as u64).sum();
     let all = comm.all_reduce(&[most, spans], Reduce::Max)?;
+    let unmeasured = if (all[0] as usize) < SMALL { Way::Push } else { Way::Pull };
     if (all[0] as usize) < SMALL || all[1] as usize > LARGE {
-        return Ok(if (all[0] as usize) < SMALL { Way::Push } else { Way::Pull });
+        return Ok(if candidates.contains(&unmeasured) { unmeasured } else { candidates[0] });
     }
     let shadow = agree(comm, shadow_of(comm, local))?;
     let mut trials = Vec::new();
-    for way in CANDIDATES {
+    for &way in candidates {
         let preference = Preference { way, forced: false };
         trials.push(Trial::new(build(comm, &shadow, preference, &BindOptions::default())?));
     }
@@ -65,8 +66,8 @@ pub(super) fn choose(comm: &Communicator, local: &Local) -> Result<Way, Error> {
             best = at;
         }
     }
-    tracing::debug!(rank = comm.rank(), ?slowest, way = %CANDIDATES[best], "links measured, ns");
-    Ok(CANDIDATES[best])
+    tracing::debug!(rank = comm.rank(), ?slowest, way = %candidates[best], "links measured, ns");
+    Ok(candidates[best])
 }
 
 /// The same fields in memory of the same kind, of which only the pages of regions are ever touched.

@@ -41,10 +41,10 @@ pub(crate) fn bind(
     agree(comm, meet::meet(comm, &local)?)?;
     let forced = |way| Preference { way, forced: true };
     let preference = match options.link {
-        LinkChoice::Auto => Preference { way: measure::choose(comm, &local)?, forced: false },
+        LinkChoice::Auto => Preference { way: measure::choose(comm, &local, &measure::ALL)?, forced: false },
         LinkChoice::Push => forced(Way::Push),
         LinkChoice::Pull => forced(Way::Pull),
-        LinkChoice::Mailbox => forced(Way::Mailbox { streaming: false }),
+        LinkChoice::Mailbox => forced(measure::choose(comm, &local, &measure::MAILBOXES)?),
         LinkChoice::Message => forced(Way::Message),
     };
     let bound = build(comm, &local, preference, options)?;
