@@ -30,6 +30,7 @@ unsafe fn outer(op: &CopyOp, loops: &[Loop], from: *const u8, to: *mut u8) {
             ([], Some(cells)) => indexed(cells, op.block, from, to),
             ([], None) => block_of(from, to, op.block),
             ([last], None) => strided(*last, op.block, from, to),
+            ([last, pair], None) if pair.count == 2 => pairs(*last, *pair, op.block, from, to),
             ([first, rest @ ..], _) => {
                 for step in 0..first.count as isize {
                     let from = from.wrapping_offset(step * first.source);
@@ -99,6 +100,33 @@ unsafe fn strided_by<const N: usize>(l: Loop, mut from: *const u8, mut to: *mut 
     for _ in 0..l.count {
         // SAFETY: as in `copy`.
         unsafe { std::ptr::copy_nonoverlapping(from, to, N) };
+        from = from.wrapping_offset(l.source);
+        to = to.wrapping_offset(l.target);
+    }
+}
+
+/// Two blocks at every step.
+unsafe fn pairs(l: Loop, pair: Loop, block: usize, from: *const u8, to: *mut u8) {
+    // SAFETY: as in `copy`; N is the block.
+    by_block!(block, N => unsafe { pairs_by::<N>(l, pair, from, to) }, {
+        for step in 0..l.count as isize {
+            let from = from.wrapping_offset(step * l.source);
+            // SAFETY: as in `copy`.
+            unsafe { strided(pair, block, from, to.wrapping_offset(step * l.target)) };
+        }
+    });
+}
+
+#[inline(never)]
+unsafe fn pairs_by<const N: usize>(l: Loop, pair: Loop, mut from: *const u8, mut to: *mut u8) {
+    for _ in 0..l.count {
+        // SAFETY: as in `copy`.
+        unsafe {
+            let first = from.cast::<[u8; N]>().read_unaligned();
+            let second = from.wrapping_offset(pair.source).cast::<[u8; N]>().read_unaligned();
+            to.cast::<[u8; N]>().write_unaligned(first);
+            to.wrapping_offset(pair.target).cast::<[u8; N]>().write_unaligned(second);
+        }
         from = from.wrapping_offset(l.source);
         to = to.wrapping_offset(l.target);
     }
@@ -233,6 +261,7 @@ unsafe fn stream_outer(op: &CopyOp, loops: &[Loop], from: *const u8, out: &mut S
             ([], Some(cells)) => stream_cells(cells, op.block, from, out),
             ([], None) => out.put(from, op.block),
             ([last], None) => stream_strided(*last, op.block, from, out),
+            ([last, pair], None) if pair.count == 2 => stream_pairs(*last, *pair, op.block, from, out),
             ([first, rest @ ..], _) => {
                 for step in 0..first.count as isize {
                     stream_outer(op, rest, from.wrapping_offset(step * first.source), out);
@@ -248,6 +277,16 @@ unsafe fn stream_strided(l: Loop, block: usize, from: *const u8, out: &mut Strea
         for step in 0..l.count as isize {
             // SAFETY: as in `pack_streaming`.
             unsafe { out.put(from.wrapping_offset(step * l.source), block) };
+        }
+    });
+}
+
+unsafe fn stream_pairs(l: Loop, pair: Loop, block: usize, from: *const u8, out: &mut Streamer) {
+    // SAFETY: as in `pack_streaming`; N is the block.
+    by_block!(block, N => unsafe { out.put_pairs::<N>(from, (l.count, l.source), pair.source) }, {
+        for step in 0..l.count as isize {
+            // SAFETY: as in `pack_streaming`.
+            unsafe { stream_strided(pair, block, from.wrapping_offset(step * l.source), out) };
         }
     });
 }

@@ -54,6 +54,40 @@ impl Streamer {
         }
     }
 
+    /// Appends `count` pairs of blocks of `N` bytes, `stride` apart; the second of a pair lies `second`
+    /// behind the first.
+    ///
+    /// # Safety
+    /// All blocks must be readable; `N` is at most 64.
+    #[inline]
+    pub(crate) unsafe fn put_pairs<const N: usize>(
+        &mut self,
+        mut from: *const u8,
+        (count, stride): (usize, isize),
+        second: isize,
+    ) {
+        let mut left = count;
+        while left > 0 {
+            if STAGE - self.filled < 2 * N {
+                // SAFETY: the promise of `new`.
+                unsafe { self.write_lines() };
+            }
+            let now = left.min((STAGE - self.filled) / (2 * N));
+            // SAFETY: `now` pairs fit behind `filled`; the caller vouches for the sources.
+            unsafe {
+                let mut to = self.stage.0.as_mut_ptr().add(self.filled);
+                for _ in 0..now {
+                    std::ptr::copy_nonoverlapping(from, to, N);
+                    std::ptr::copy_nonoverlapping(from.wrapping_offset(second), to.add(N), N);
+                    from = from.wrapping_offset(stride);
+                    to = to.wrapping_add(2 * N);
+                }
+            }
+            self.filled += now * 2 * N;
+            left -= now;
+        }
+    }
+
     /// Appends contiguous bytes.
     ///
     /// # Safety

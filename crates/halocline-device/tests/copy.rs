@@ -1,7 +1,7 @@
 //! Copy operations against the definition: cell by cell, element by element, by the strides.
 
 use halocline_device::host;
-use halocline_plan::copy::{CellLayout, CopyOp, End, copy_op};
+use halocline_plan::copy::{CellLayout, CopyOp, End, copy_op, copy_op_of_two};
 use halocline_plan::{AxisMap, BoxCells, Cells, DomainShape, ElementType, Layout, Transfer};
 use proptest::prelude::*;
 use proptest::sample::subsequence;
@@ -260,4 +260,68 @@ fn regions_merge_to_the_fewest_longest_blocks() {
     assert_eq!(blocks(&[8, 6, 4], &[0, 0, 3], &[8, 6, 1]), (48, 8, 1));
     // Levels that lie within a cell lengthen its block.
     assert_eq!(blocks(&[8, 6, 10], &[0, 5], &[8, 1]), (8, 80, 1));
+}
+
+/// The faces at both sides of an axis, moved in one operation and in two, by every way.
+#[test]
+fn two_faces_in_one_operation_move_as_in_two() {
+    let extents = [7usize, 6, 9];
+    let element = ElementType::F64;
+    let orders = [Layout::c_order(element, &extents), Layout::fortran_order(element, &extents)];
+    let layouts = orders.map(|layout| {
+        let layout = layout.unwrap();
+        let shape = DomainShape::Regular { first: vec![0; 3], owned: vec![1; 3], halo: vec![(0, 0); 3] };
+        (CellLayout::new(&layout, &shape).unwrap(), layout.len() * 8)
+    });
+    let mut joined = 0;
+    for (axis, width) in [(0, 1), (1, 1), (2, 1), (0, 3), (2, 3)] {
+        let extent: Vec<usize> = (0..3).map(|a| if a == axis { width } else { extents[a] }).collect();
+        let at = |low: usize| {
+            let low = (0..3).map(|a| if a == axis { low as i64 } else { 0 }).collect();
+            Cells::Box(BoxCells { low, extent: extent.clone() })
+        };
+        let high = extents[axis] - width;
+        let (low, high) = (transfer(at(0), at(high)), transfer(at(high), at(0)));
+        for ((sender, len), (receiver, _)) in layouts.iter().flat_map(|a| layouts.iter().map(move |b| (a, b)))
+        {
+            let of_two = |source, target| copy_op_of_two((&low, &high), (source, sender), (target, receiver));
+            let (field, message) = (End::Field(0), End::Message(0, 0));
+            let Some(direct) = of_two(field, field) else { continue };
+            joined += 1;
+            let (pack, unpack) = (of_two(field, message).unwrap(), of_two(message, field).unwrap());
+            let source: Vec<u8> = (0..*len).map(|i| (i * 31 % 251) as u8).collect();
+            let mut expected = vec![0u8; *len];
+            let ops = [&low, &high].map(|t| copy_op(t, (field, sender), (field, receiver)));
+            // SAFETY: both arrays have the extents that the operations were made for.
+            unsafe { host::copy(&ops, &[source.as_ptr()], &[expected.as_mut_ptr()]) };
+            for streaming in [None, Some(false), Some(true)] {
+                let mut target = vec![0u8; *len];
+                let mut lines = vec![Line([0; 64]); direct.bytes().div_ceil(64)];
+                let wire = lines.as_mut_ptr().cast::<u8>();
+                // SAFETY: as above; the message has room for all bytes, rounded up to its alignment.
+                unsafe {
+                    match streaming {
+                        None => host::copy(
+                            std::slice::from_ref(&direct),
+                            &[source.as_ptr()],
+                            &[target.as_mut_ptr()],
+                        ),
+                        Some(true) => {
+                            host::pack_streaming(std::slice::from_ref(&pack), &[source.as_ptr()], wire)
+                        }
+                        Some(false) => host::copy(std::slice::from_ref(&pack), &[source.as_ptr()], &[wire]),
+                    }
+                    if streaming.is_some() {
+                        host::copy(
+                            std::slice::from_ref(&unpack),
+                            &[wire.cast_const()],
+                            &[target.as_mut_ptr()],
+                        );
+                    }
+                }
+                assert_eq!(target, expected, "axis {axis}, width {width}, streaming {streaming:?}");
+            }
+        }
+    }
+    assert!(joined >= 6, "{joined}");
 }

@@ -291,6 +291,46 @@ pub fn copy_op(
     (source, sender): (End, &CellLayout),
     (target, receiver): (End, &CellLayout),
 ) -> CopyOp {
+    nest(transfer, (source, sender), (target, receiver)).between(source, target)
+}
+
+/// One operation that moves two transfers between the same two fields in turn, block by block, if both
+/// are boxes of one shape and of short blocks. The faces at both sides of the finest axis are such: each
+/// of their blocks takes a cache line, and those of one lie beside those of the other.
+///
+/// A message holds the blocks in the order in which they are moved.
+pub fn copy_op_of_two(
+    (first, second): (&Transfer, &Transfer),
+    (source, sender): (End, &CellLayout),
+    (target, receiver): (End, &CellLayout),
+) -> Option<CopyOp> {
+    let (Cells::Box(one), Cells::Box(other)) = (&first.source, &second.source) else { return None };
+    if one.extent != other.extent {
+        return None;
+    }
+    let mut nest_of_two = nest(first, (source, sender), (target, receiver));
+    let second = nest(second, (source, sender), (target, receiver));
+    let alike = (&nest_of_two.loops, nest_of_two.block) == (&second.loops, second.block);
+    if !alike || nest_of_two.loops.is_empty() || nest_of_two.block > SHORT {
+        return None;
+    }
+    nest_of_two.loops.push(Loop {
+        count: 2,
+        source: second.source_offset - nest_of_two.source_offset,
+        target: second.target_offset - nest_of_two.target_offset,
+    });
+    Some(nest_of_two.between(source, target))
+}
+
+/// Longest block, in bytes, of operations that are joined.
+const SHORT: usize = 64;
+
+/// The loops of a transfer, as if both ends were fields, except for the cells of a list.
+fn nest(
+    transfer: &Transfer,
+    (source, sender): (End, &CellLayout),
+    (target, receiver): (End, &CellLayout),
+) -> Nest {
     let extra = sender.extra.iter().zip(&receiver.extra);
     let extra =
         extra.map(|(&(count, source), &(_, target))| Loop { count, source, target }).collect::<Vec<_>>();
@@ -324,17 +364,8 @@ pub fn copy_op(
             Nest::new(0, 0, outer, Some(cells), sender.element)
         }
     };
-    if let End::Message(_, begin) = source {
-        nest.lay_out(begin, |l| &mut l.source, |cells| &mut cells.source_stride, |n| &mut n.source_offset);
-    }
-    if let End::Message(_, begin) = target {
-        nest.lay_out(begin, |l| &mut l.target, |cells| &mut cells.target_stride, |n| &mut n.target_offset);
-    }
     nest.merge();
-    let buffer = |end| match end {
-        End::Field(buffer) | End::Message(buffer, _) => buffer,
-    };
-    CopyOp { source: buffer(source), target: buffer(target), ..nest }
+    nest
 }
 
 /// A [`CopyOp`] under construction.
@@ -357,6 +388,31 @@ impl Nest {
             sort_as_source(loops, source_offset, target_offset);
         }
         nest
+    }
+
+    /// Puts the nest between its ends.
+    fn between(mut self, source: End, target: End) -> CopyOp {
+        if let End::Message(_, begin) = source {
+            self.lay_out(
+                begin,
+                |l| &mut l.source,
+                |cells| &mut cells.source_stride,
+                |n| &mut n.source_offset,
+            );
+        }
+        if let End::Message(_, begin) = target {
+            self.lay_out(
+                begin,
+                |l| &mut l.target,
+                |cells| &mut cells.target_stride,
+                |n| &mut n.target_offset,
+            );
+        }
+        self.merge();
+        let buffer = |end| match end {
+            End::Field(buffer) | End::Message(buffer, _) => buffer,
+        };
+        CopyOp { source: buffer(source), target: buffer(target), ..self }
     }
 
     /// Replaces the strides of one end by those of a message that holds the nest's bytes in order.

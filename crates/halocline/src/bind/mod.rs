@@ -16,7 +16,7 @@ use crate::pattern::Pattern;
 use halocline_comm::{Communicator, Counter, Patience, Segment};
 use halocline_device::host::MESSAGE_ALIGN;
 use halocline_plan::Transfer;
-use halocline_plan::copy::{CopyOp, End, copy_op};
+use halocline_plan::copy::{CopyOp, End, copy_op, copy_op_of_two};
 use local::{Bindable, Local, Place};
 use offer::{Berth, Offer, Offered};
 use std::ptr::NonNull;
@@ -291,19 +291,33 @@ impl Pair<'_> {
         let direct = matches!(way, Way::Push | Way::Pull);
         let mut work = Work::default();
         let mut begin = 0;
-        for Joint { ours, theirs, transfer } in joints {
-            let (sender, receiver) = match direction {
-                Direction::Send => (&ours.cells, &theirs.cells),
-                Direction::Receive => (&theirs.cells, &ours.cells),
-            };
+        let layouts = |at: usize| match direction {
+            Direction::Send => (&joints[at].ours.cells, &joints[at].theirs.cells),
+            Direction::Receive => (&joints[at].theirs.cells, &joints[at].ours.cells),
+        };
+        let of_two = |first: usize, second: usize, ends: (End, End)| {
+            let (sender, receiver) = layouts(first);
+            let transfers = (joints[first].transfer, joints[second].transfer);
+            let fields =
+                |at: usize| (joints[at].ours.place, joints[at].transfer.from, joints[at].transfer.to);
+            let op = || copy_op_of_two(transfers, (ends.0, sender), (ends.1, receiver));
+            (fields(first) == fields(second)).then(op).flatten()
+        };
+        // Both sides pair alike, from both layouts, so that they agree about the message.
+        let anywhere = (End::Field(0), End::Field(0));
+        for (first, second) in pair_up(joints.len(), |a, b| of_two(a, b, anywhere).is_some()) {
+            let Joint { ours, theirs, transfer } = &joints[first];
             let message = End::Message(0, begin);
-            begin += bytes_of(ours, transfer);
+            begin += bytes_of(ours, transfer) * if second.is_some() { 2 } else { 1 };
             let field = |buffers: usize| if direct { End::Field(buffers) } else { message };
             let ends = match direction {
                 Direction::Send => (End::Field(work.sources.len()), field(work.targets.len())),
                 Direction::Receive => (field(work.sources.len()), End::Field(work.targets.len())),
             };
-            let op = copy_op(transfer, (ends.0, sender), (ends.1, receiver));
+            let (sender, receiver) = layouts(first);
+            let op = second
+                .and_then(|second| of_two(first, second, ends))
+                .unwrap_or_else(|| copy_op(transfer, (ends.0, sender), (ends.1, receiver)));
             if op.bytes() == 0 {
                 continue;
             }
@@ -368,11 +382,24 @@ fn local_copies(local: &Local) -> Work {
     let mut work = Work::default();
     for (pattern, &count) in local.patterns.iter().zip(&local.counts) {
         for number in 0..count {
-            for transfer in &pattern.plan().local {
-                let field = |domain| local.at(Place { pattern: pattern.id(), number, domain });
+            let transfers = &pattern.plan().local;
+            let field = |domain| local.at(Place { pattern: pattern.id(), number, domain });
+            let of_two = |first: &Transfer, second: &Transfer, ends: (End, End)| {
+                let same = (first.from, first.to) == (second.from, second.to);
+                let (from, to) = (field(first.from)?, field(first.to)?);
+                let op = || copy_op_of_two((first, second), (ends.0, &from.cells), (ends.1, &to.cells));
+                same.then(op).flatten()
+            };
+            let pairs = pair_up(transfers.len(), |a, b| {
+                of_two(&transfers[a], &transfers[b], (End::Field(0), End::Field(0))).is_some()
+            });
+            for (first, second) in pairs {
+                let transfer = &transfers[first];
                 let (Some(from), Some(to)) = (field(transfer.from), field(transfer.to)) else { continue };
-                let (source, target) = (End::Field(work.sources.len()), End::Field(work.targets.len()));
-                let op = copy_op(transfer, (source, &from.cells), (target, &to.cells));
+                let ends = (End::Field(work.sources.len()), End::Field(work.targets.len()));
+                let op = second
+                    .and_then(|second| of_two(transfer, &transfers[second], ends))
+                    .unwrap_or_else(|| copy_op(transfer, (ends.0, &from.cells), (ends.1, &to.cells)));
                 if op.bytes() == 0 {
                     continue;
                 }
@@ -384,6 +411,23 @@ fn local_copies(local: &Local) -> Work {
     }
     share_runs(&mut work.ops);
     work
+}
+
+/// Goes through 0..count and pairs each with the first later one that suits it and has no other partner.
+fn pair_up(count: usize, suits: impl Fn(usize, usize) -> bool) -> Vec<(usize, Option<usize>)> {
+    let mut taken = vec![false; count];
+    let mut pairs = Vec::with_capacity(count);
+    for first in 0..count {
+        if taken[first] {
+            continue;
+        }
+        let second = (first + 1..count).find(|&second| !taken[second] && suits(first, second));
+        if let Some(second) = second {
+            taken[second] = true;
+        }
+        pairs.push((first, second));
+    }
+    pairs
 }
 
 fn at(segment: &Segment, offset: usize) -> *mut u8 {
