@@ -8,6 +8,7 @@
 
 mod cases;
 pub mod form;
+pub mod host;
 pub mod numbers;
 mod run;
 pub mod scene;

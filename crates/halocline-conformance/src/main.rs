@@ -1,10 +1,10 @@
 //! One rank of a job of the suite: `tests/shm.rs` and its like start it, a user need not.
 //!
 //! `halocline-conformance suite [FILTER]` runs the cases; `victim SCENARIO SEED` is killed or sees others
-//! being killed; `steady` counts the system calls of exchanges.
+//! being killed; `host SCENARIO LIBRARY` is a program with an MPI of its own; `steady` counts the system calls of exchanges.
 
 use halocline::Communicator;
-use halocline_conformance::{run_all, steady, victim};
+use halocline_conformance::{host, run_all, steady, victim};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -13,11 +13,12 @@ fn main() -> ExitCode {
     match words[..] {
         ["suite"] => suite(""),
         ["suite", filter] => suite(filter),
+        ["host", scenario, library] => host::main(scenario, library),
         ["victim", scenario, seed] => victim::main(scenario, seed),
         ["steady", transport] => steady::main(transport),
         _ => {
             eprintln!(
-                "usage: halocline-conformance suite [FILTER] | victim SCENARIO SEED | steady thread|shm"
+                "usage: halocline-conformance suite [FILTER] | victim SCENARIO SEED | host SCENARIO LIBRARY | steady thread|shm"
             );
             ExitCode::from(2)
         }

@@ -57,6 +57,15 @@ impl Mpi {
         command.stdin(Stdio::null()).output().expect("the launcher starts")
     }
 
+    /// The library that ranks use.
+    fn library(&self) -> String {
+        let beside =
+            self.launcher.parent().and_then(Path::parent).map(|prefix| prefix.join("lib/libmpi_abi.so.1"));
+        let own = if self.is_open_mpi { None } else { beside };
+        let library = self.library.clone().or(own.filter(|path| path.exists()));
+        library.map_or_else(|| "libmpi.so.40".to_owned(), |path| path.display().to_string())
+    }
+
     /// Runs ranks of this crate's program that must succeed.
     fn must(&self, ranks: usize, environment: &[(&str, &str)], arguments: &[&str]) -> String {
         let output = self.run(ranks, environment, Path::new(RANK), arguments);
@@ -100,4 +109,49 @@ fn ranks_that_share_none() {
 #[test]
 fn pairs_that_share_memory() {
     suite(&[3], &[("HALOCLINE_NODE_RANKS", "2")]);
+}
+
+#[test]
+fn a_program_gives_its_own_communicator() {
+    for mpi in Mpi::all() {
+        for node_aware in ["on", "off"] {
+            mpi.must(2, &[("HALOCLINE_NODE_AWARE", node_aware)], &["host", "given", &mpi.library()]);
+        }
+    }
+}
+
+#[test]
+fn one_thread_calls_mpi_where_no_more_may() {
+    for mpi in Mpi::all() {
+        mpi.must(3, &[("HALOCLINE_NODE_AWARE", "off")], &["host", "funneled", &mpi.library()]);
+        mpi.must(3, &[("HALOCLINE_NODE_RANKS", "2")], &["host", "funneled", &mpi.library()]);
+    }
+}
+
+#[test]
+fn a_program_that_finalizes_mpi_first_is_told_so() {
+    for mpi in Mpi::all() {
+        for node_aware in ["on", "off"] {
+            mpi.must(2, &[("HALOCLINE_NODE_AWARE", node_aware)], &["host", "finalized", &mpi.library()]);
+        }
+        mpi.must(1, &[], &["host", "uninitialized", &mpi.library()]);
+    }
+}
+
+#[test]
+fn the_wrong_library_and_two_libraries_are_told_by_name() {
+    let all = Mpi::all();
+    let open = all.iter().find(|mpi| mpi.is_open_mpi);
+    let Some((open, mpich)) = open.zip(all.iter().find(|mpi| !mpi.is_open_mpi)) else {
+        return println!("SKIPPED: this needs Open MPI and MPICH");
+    };
+    let both = format!("{}:{}", open.library(), mpich.library());
+    let output = Command::new(RANK).args(["host", "two", &both]).stdin(Stdio::null()).output();
+    let output = output.expect("the program starts");
+    assert!(output.status.success(), "{}", said(&output));
+
+    let library = open.library();
+    let output = mpich.run(2, &[("HALOCLINE_MPI", &library)], Path::new(RANK), &["suite", "none"]);
+    let said = said(&output);
+    assert!(!output.status.success() && said.contains("2 ranks were started, but libmpi.so.40"), "{said}");
 }
