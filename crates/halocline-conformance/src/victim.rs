@@ -78,6 +78,12 @@ impl Play {
         }
     }
 
+    /// All ranks are through with their preparations. The victim may be through with this, too, and dead,
+    /// while others still hear from each other.
+    fn together(&self) -> Result<(), Error> {
+        Ok(self.comm.barrier()?)
+    }
+
     /// A bound object on a ring, its way drawn, after a few steps of all ranks.
     fn begun(&self, deadline: Option<Duration>) -> Result<(Scene, HaloExchange), Trouble> {
         let mut numbers = Numbers::new(self.seed ^ 1);
@@ -92,9 +98,8 @@ impl Play {
     /// The victim dies between two exchanges.
     fn between(&self, deadline: Option<Duration>) -> Result<Result<(), Error>, Trouble> {
         let (_scene, halo) = self.begun(deadline)?;
-        // The victim may be through, and dead, while others still hear from each other.
-        if let Err(error) = self.comm.barrier() {
-            return Ok(Err(error.into()));
+        if let Err(error) = self.together() {
+            return Ok(Err(error));
         }
         if self.is_victim() {
             self.await_death();
@@ -106,6 +111,9 @@ impl Play {
     fn mid(&self) -> Result<Result<(), Error>, Trouble> {
         let (mut scene, halo) = self.begun(None)?;
         scene.next();
+        if let Err(error) = self.together() {
+            return Ok(Err(error));
+        }
         if self.is_victim() {
             let begun = halo.exchange();
             ensure!(begun.is_ok(), "the exchange in which to die cannot be begun: {begun:?}");
@@ -117,16 +125,20 @@ impl Play {
     /// Exchanges without end; the victim dies anywhere.
     fn free(&self) -> Result<Result<(), Error>, Trouble> {
         let (_scene, halo) = self.begun(None)?;
-        self.say_here();
-        Ok(forever(&halo))
+        Ok(self.together().and_then(|()| {
+            self.say_here();
+            forever(&halo)
+        }))
     }
 
     /// Binds without end.
     fn bind(&self) -> Result<Result<(), Error>, Trouble> {
         let grid = Grid::new(self.comm.size(), &[2 * self.comm.size(), 100], &[true, true], 2)?;
         let pattern = grid.pattern(&self.comm)?;
-        self.say_here();
-        Ok((0..).try_for_each(|turn| self.bind_once(&pattern, turn)))
+        Ok(self.together().and_then(|()| {
+            self.say_here();
+            (0..).try_for_each(|turn| self.bind_once(&pattern, turn))
+        }))
     }
 
     fn bind_once(&self, pattern: &Pattern, turn: usize) -> Result<(), Error> {
