@@ -46,7 +46,13 @@ pub(super) fn choose(comm: &Communicator, local: &Local, candidates: &[Way]) -> 
     };
     let most = bytes(Direction::Send).max(bytes(Direction::Receive));
     let spans: u64 = local.memories.iter().map(|(memory, _)| memory.segment.len() as u64).sum();
-    let all = comm.all_reduce(&[most, spans], Reduce::Max)?;
+    let mut peers = local.patterns.iter().flat_map(|p| &p.plan().peers);
+    let shared = peers.any(|peer| comm.link().bell(peer.rank).is_some());
+    let all = comm.all_reduce(&[most, spans, shared.into()], Reduce::Max)?;
+    if all[2] == 0 {
+        // Messages it will be, for want of memory that ranks share.
+        return Ok(Way::Pull);
+    }
     let unmeasured = if (all[0] as usize) < SMALL { Way::Push } else { Way::Pull };
     if (all[0] as usize) < SMALL || all[1] as usize > LARGE {
         return Ok(if candidates.contains(&unmeasured) { unmeasured } else { candidates[0] });
