@@ -18,8 +18,9 @@ pub(crate) enum Bench {
 /// memory, all ranks at once), an empty exchange, and an exchange by each link asked for. Each is timed
 /// alone, and with the reading of the halo after the owned cells were rewritten, which is what a model
 /// pays. Figures are medians over the rounds of the medians over the iterations of the slowest rank's
-/// time. Each block is stamped with the round trip of a cache line between two cores (near: below
-/// 250 ns). Before, exchanges of changing data are verified, the whole halo.
+/// time; where ranks share cores, of the time until the last is through. Each block is stamped with the
+/// round trip of a cache line between two cores (near: below 250 ns). Before, exchanges of changing data
+/// are verified, the whole halo.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct HaloArgs {
     /// Owned cells of each rank; the whole is periodic

@@ -77,6 +77,11 @@ impl<'a> Floor<'a> {
         (0..self.comm.size()).try_for_each(|rank| self.await_line(counter(lines, rank), epoch))
     }
 
+    /// Where ranks share cores, waits for all of them: the work of each is part of the time of all.
+    pub(super) fn join(&self) -> Result<(), BenchError> {
+        if self.crowded { self.barrier() } else { Ok(()) }
+    }
+
     /// The round trip of a cache line between ranks 0 and 1, measured there. Collective.
     pub(super) fn stamp(&self) -> Result<Option<Stamp>, BenchError> {
         let (rank, size) = (self.comm.rank(), self.comm.size());

@@ -221,6 +221,7 @@ fn block(iterations: u32, floor: &Floor<'_>, regions: &Regions, deed: &Deed) -> 
         let start = Instant::now();
         deed.begin(regions)?;
         deed.wait()?;
+        floor.join()?;
         samples.alone.push(start.elapsed().as_nanos() as u64);
     }
     for _ in 0..iterations {
@@ -234,6 +235,7 @@ fn block(iterations: u32, floor: &Floor<'_>, regions: &Regions, deed: &Deed) -> 
         deed.wait()?;
         let waited = start.elapsed();
         regions.read();
+        floor.join()?;
         let end = start.elapsed();
         let times = [end, begun, waited - begun, end - waited].map(|time| time.as_nanos() as u64);
         for (list, time) in [&mut samples.total, &mut samples.begin, &mut samples.wait, &mut samples.read]

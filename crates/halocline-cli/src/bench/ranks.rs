@@ -66,11 +66,13 @@ pub(super) fn as_threads<T: Send>(
     cpus: &[Cpu],
     work: impl Fn(&Communicator) -> Result<T, BenchError> + Sync,
 ) -> Result<Vec<T>, BenchError> {
+    // The group looks at its creator's CPUs to find out whether ranks outnumber them.
+    pin(Some(cpus));
     let results: Vec<Result<T, BenchError>> = std::thread::scope(|scope| {
         let start = |(rank, comm): (usize, Communicator)| {
             let work = &work;
             let body = move || {
-                pin(launch::share(cpus, rank, ranks));
+                pin(launch::share(cpus, rank, ranks).map(|share| &share[..1]));
                 // Dropped at the end of the thread, which the others notice.
                 work(&{ comm })
             };
@@ -89,13 +91,12 @@ pub(super) fn as_threads<T: Send>(
     others.into_iter().chain(echoes).collect()
 }
 
-/// Keeps this thread on one CPU of its share. Where that is refused it floats, which the stamps show.
-fn pin(share: Option<&[Cpu]>) {
-    if let Some([cpu, ..]) = share {
-        let mut set = CpuSet::new();
-        set.set(cpu.id);
-        if let Err(errno) = rustix::thread::sched_setaffinity(None, &set) {
-            tracing::warn!("a thread cannot be pinned: {errno}");
-        }
+/// Keeps this thread on these CPUs. Where that is refused it floats, which the stamps show.
+fn pin(cpus: Option<&[Cpu]>) {
+    let Some(cpus @ [_, ..]) = cpus else { return };
+    let mut set = CpuSet::new();
+    cpus.iter().for_each(|cpu| set.set(cpu.id));
+    if let Err(errno) = rustix::thread::sched_setaffinity(None, &set) {
+        tracing::warn!("a thread cannot be pinned: {errno}");
     }
 }
