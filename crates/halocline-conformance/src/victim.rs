@@ -2,7 +2,7 @@
 //! end by themselves and say who it was.
 
 use crate::numbers::Numbers;
-use crate::scene::{CHOICES, Cloud, Grid, Scene, Told, pattern_of};
+use crate::scene::{Cloud, Grid, Scene, Told, choices, pattern_of};
 use crate::trouble::Trouble;
 use crate::{ensure, fail};
 use halocline::{Array, BindOptions, Cause, CommError, Communicator, Error, HaloExchange, Pattern, Reduce};
@@ -89,7 +89,7 @@ impl Play {
         let mut numbers = Numbers::new(self.seed ^ 1);
         let grid = Grid::new(self.comm.size(), &[2 * self.comm.size(), 40], &[true, true], 1)?;
         let mut scene = Scene::simple(&self.comm, &grid)?;
-        let link = CHOICES[numbers.below(CHOICES.len())];
+        let link = choices(&self.comm)[numbers.below(5)];
         let halo = scene.bind(&self.comm, &BindOptions { link, deadline })?;
         scene.steps(&halo, numbers.below(6))?;
         Ok((scene, halo))
@@ -144,7 +144,7 @@ impl Play {
     fn bind_once(&self, pattern: &Pattern, turn: usize) -> Result<(), Error> {
         let (_, shape) = &pattern.plan().domains[0];
         let array = Array::<f64>::zeros(&self.comm, &shape.extents())?;
-        let options = BindOptions { link: CHOICES[turn % CHOICES.len()], ..BindOptions::default() };
+        let options = BindOptions { link: choices(&self.comm)[turn % 5], ..BindOptions::default() };
         HaloExchange::bind_with(&self.comm, &[(pattern, &array)], &options)?.exchange()?.wait()
     }
 
