@@ -26,7 +26,7 @@ use rustix::fd::OwnedFd;
 use socket::{Flushed, Outgoing};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -80,6 +80,8 @@ struct Shared {
     imports: Mutex<HashMap<(usize, u64), Weak<Segment>>>,
     /// Ranks that something is to be sent to again after a while.
     retries: Mutex<BTreeSet<usize>>,
+    /// Why this rank can hear of others no more.
+    fault: OnceLock<CommError>,
 }
 
 impl ShmTransport {
@@ -114,6 +116,7 @@ impl ShmTransport {
             outgoing: Mutex::default(),
             imports: Mutex::default(),
             retries: Mutex::default(),
+            fault: OnceLock::new(),
         });
         shared.meet()?;
         let watch = watch::Watch::new(Arc::clone(&shared), listener)?;
@@ -177,6 +180,15 @@ impl Shared {
         self.departures.fetch_add(1, Ordering::Release);
         self.own_bell().changed(&*self.host);
         self.own_bell().demand(&*self.host);
+    }
+
+    /// This rank cannot hear of others any more, whoever they are: nothing waits on.
+    fn deaf(&self, error: CommError) {
+        tracing::error!("rank {}: {error}", self.rank);
+        // The first fault is as good as any other.
+        let _ = self.fault.set(error);
+        self.departures.fetch_add(1, Ordering::Release);
+        self.own_bell().changed(&*self.host);
     }
 
     /// Deals with what a flush has left over.
@@ -343,6 +355,10 @@ impl Transport for ShmTransport {
 
     fn is_crowded(&self) -> bool {
         self.crowded
+    }
+
+    fn check(&self) -> Result<(), CommError> {
+        self.shared.fault.get().map_or(Ok(()), |fault| Err(fault.clone()))
     }
 }
 

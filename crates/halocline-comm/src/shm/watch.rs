@@ -128,11 +128,23 @@ impl Watch {
             let socket = match rustix::net::accept_with(&self.listener, flags) {
                 Ok(socket) => socket,
                 Err(Errno::MFILE | Errno::NFILE) if self.spare.take().is_some() => {
-                    // Taken and closed, or it would wake us for ever; its sender notices.
-                    drop(rustix::net::accept_with(&self.listener, flags));
+                    // Taken and closed, or it would wake us for ever; its sender notices. The kernel wants
+                    // a descriptor even where nobody connects.
+                    let refused = rustix::net::accept_with(&self.listener, flags);
+                    let nobody = matches!(refused, Err(Errno::AGAIN));
+                    drop(refused);
                     self.spare = self.shared.nudge.try_clone().ok();
+                    if nobody {
+                        return;
+                    }
                     tracing::error!("rank {}: no descriptor is left for a connection", self.shared.rank);
                     continue;
+                }
+                Err(errno @ (Errno::MFILE | Errno::NFILE)) => {
+                    // Another thread took what was given free: nobody who connects can even be refused.
+                    // Deleted once; it would wake us for ever.
+                    let _ = epoll::delete(&self.shared.epoll, &self.listener);
+                    return self.shared.deaf(CommError::System { what: "accept a connection", errno });
                 }
                 Err(_) => return,
             };
