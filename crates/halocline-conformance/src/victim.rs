@@ -46,9 +46,14 @@ fn end_of(scenario: &str, seed: u64) -> Result<(usize, &'static str, Error), Tro
         "free" => play.free()?,
         "bind" => play.bind()?,
         "pattern" => play.pattern(),
+        "starved" => play.starved()?,
         other => fail!("there is no scenario {other:?}"),
     };
     let Err(error) = ended else { fail!("the scenario ended without an error") };
+    if scenario == "starved" {
+        // What runs out, and where it shows, is up to chance: any error will do, none must be missing.
+        return Ok((play.victim, "starved", error));
+    }
     match &error {
         Error::Failed(failure) if failure.cause == Cause::Died => Ok((failure.culprit, "died", error)),
         Error::Failed(failure) if matches!(failure.cause, Cause::Deadline(_)) => {
@@ -146,6 +151,34 @@ impl Play {
         let array = Array::<f64>::zeros(&self.comm, &shape.extents())?;
         let options = BindOptions { link: choices(&self.comm)[turn % 5], ..BindOptions::default() };
         HaloExchange::bind_with(&self.comm, &[(pattern, &array)], &options)?.exchange()?.wait()
+    }
+
+    /// The victim runs out of descriptors while all bind, and keep what they have bound.
+    fn starved(&self) -> Result<Result<(), Error>, Trouble> {
+        let grid = Grid::new(self.comm.size(), &[2 * self.comm.size(), 10], &[true, true], 1)?;
+        let pattern = grid.pattern(&self.comm)?;
+        if self.is_victim() {
+            let open = std::fs::read_dir("/proc/self/fd")?.count() as libc::rlim_t;
+            let few = libc::rlimit { rlim_cur: open + self.seed % 12, rlim_max: open + 12 };
+            // SAFETY: the limit is read, nothing else.
+            let set = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &few) };
+            ensure!(set == 0, "no limit: {}", std::io::Error::last_os_error());
+        }
+        let mut kept = Vec::new();
+        for _ in 0..20 {
+            let (_, shape) = &pattern.plan().domains[0];
+            let bound = Array::<f64>::zeros(&self.comm, &shape.extents()).and_then(|array| {
+                let options = BindOptions { link: choices(&self.comm)[1], ..BindOptions::default() };
+                let halo = HaloExchange::bind_with(&self.comm, &[(&pattern, &array)], &options)?;
+                halo.exchange()?.wait()?;
+                Ok((array, halo))
+            });
+            match bound {
+                Ok(bound) => kept.push(bound),
+                Err(error) => return Ok(Err(error)),
+            }
+        }
+        fail!("the descriptors are enough for everything")
     }
 
     /// Patterns and collective calls without end.

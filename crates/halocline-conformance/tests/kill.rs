@@ -99,6 +99,25 @@ fn killed_during_a_pattern_or_collective_call() {
     ten_times("pattern", Duration::from_millis(10));
 }
 
+/// No rank is killed here: one has no descriptor left, for memory, for its peers' memory or for sockets. All
+/// end with an error, none waits.
+#[test]
+fn starved_of_descriptors() {
+    let seed = seed();
+    for seed in (0..12).map(|turn| seed.wrapping_add(turn)) {
+        let size = 2 + (seed / 12 % 3) as usize;
+        let mut ranks = Ranks::start(size, &["victim", "starved", &seed.to_string()]);
+        let token = ranks.token();
+        let in_time = ranks.await_end(0..size, QUICKLY);
+        let ends = ranks.end();
+        let output: String = ends.iter().map(|end| end.output.as_str()).collect();
+        let about = format!("HALOCLINE_SEED={seed}, {size} ranks");
+        let all_well = in_time && ends.iter().all(|end| end.status.code() == Some(NAMED.into()));
+        assert!(all_well, "{about}, in time: {in_time}\n{output}");
+        nothing_is_left(&token, &about);
+    }
+}
+
 #[test]
 fn stopped_with_a_deadline() {
     play("stopped", seed(), Signal::STOP, Duration::ZERO);

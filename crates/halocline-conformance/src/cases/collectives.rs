@@ -12,6 +12,7 @@ pub(crate) const CASES: &[Case] = &[
     Case { name: "collectives::broadcast_from_a_root_that_does_not_exist", run: broadcast_from_nowhere },
     Case { name: "collectives::all_gather_of_various_sizes", run: all_gather },
     Case { name: "collectives::all_reduce", run: all_reduce },
+    Case { name: "collectives::all_reduce_of_different_counts", run: different_counts },
     Case { name: "collectives::sparse_exchange_of_random_messages", run: sparse_exchange },
     Case { name: "collectives::duplicates_do_not_meet", run: duplicates },
     Case { name: "collectives::duplicates_interleaved_by_two_threads", run: two_threads },
@@ -98,6 +99,22 @@ fn all_reduce(comm: &Communicator) -> Outcome {
                 .collect();
             ensure!(comm.all_reduce(&mine, op)? == expected, "{op:?} of {count} values is wrong");
         }
+    }
+    Ok(())
+}
+
+fn different_counts(comm: &Communicator) -> Outcome {
+    if comm.size() == 1 {
+        return Ok(());
+    }
+    for odd in [0, comm.size() - 1] {
+        let values = vec![1; if comm.rank() == odd { 3 } else { 2 }];
+        match comm.all_reduce(&values, Reduce::Sum) {
+            Err(CommError::Malformed { .. }) => {}
+            other => fail!("rank {odd} gives another number of values: {other:?}"),
+        }
+        let sum = comm.all_reduce(&[1], Reduce::Sum)?;
+        ensure!(sum == [comm.size() as u64], "the next all-reduce gives {sum:?}");
     }
     Ok(())
 }

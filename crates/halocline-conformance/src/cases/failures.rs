@@ -9,6 +9,7 @@ use std::time::Duration;
 pub(crate) const CASES: &[Case] = &[
     Case { name: "failures::a_deadline_names_the_rank_that_does_not_come", run: deadline },
     Case { name: "failures::a_deadline_that_is_met_changes_nothing", run: met },
+    Case { name: "failures::a_deadline_ends_is_ready_too", run: deadline_of_is_ready },
     Case { name: "failures::a_peer_that_drops_its_object", run: dropped },
     Case { name: "failures::of_one_link_reach_all_ranks_of_a_chain", run: chain },
     Case { name: "failures::a_failed_object_is_dropped_in_flight", run: dropped_after_failure },
@@ -71,6 +72,31 @@ fn met(comm: &Communicator) -> Outcome {
         (1..20).try_for_each(|step| line.step(&halo, step))?;
     }
     Ok(())
+}
+
+fn deadline_of_is_ready(comm: &Communicator) -> Outcome {
+    let waits_for_0 = ring_neighbours(0, comm.size()).contains(&comm.rank());
+    for link in choices(comm) {
+        let line = Line::new(comm)?;
+        let deadline = waits_for_0.then_some(DEADLINE);
+        let halo = line.bind_with(comm, &BindOptions { link, deadline })?;
+        if waits_for_0 {
+            let pending = halo.exchange()?;
+            let failed = loop {
+                match pending.is_ready() {
+                    Ok(false) => std::thread::yield_now(),
+                    ended => break failure(ended)?,
+                }
+            };
+            ensure!(is_deadline(failed.cause, DEADLINE), "another cause: {failed}");
+            reclaimed(&halo, &line.array)?;
+        } else if comm.rank() != 0 {
+            until_failure(&halo)?;
+        }
+        // Nobody drops its object before all have seen it fail.
+        comm.barrier()?;
+    }
+    still_works(comm)
 }
 
 fn dropped(comm: &Communicator) -> Outcome {

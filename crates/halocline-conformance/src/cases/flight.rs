@@ -20,6 +20,7 @@ pub(crate) const CASES: &[Case] = &[
     Case { name: "flight::a_sender_ahead_of_its_receiver_goes_away", run: sender_ahead },
     Case { name: "flight::owned_cells_stay_as_they_are", run: owned_cells },
     Case { name: "flight::the_same_fields_bound_twice", run: bound_twice },
+    Case { name: "flight::an_array_in_two_objects_at_once_is_refused", run: shared_array },
     Case { name: "flight::nothing_bound", run: nothing_bound },
 ];
 
@@ -300,6 +301,29 @@ fn bound_twice(comm: &Communicator) -> Outcome {
         scene.steps(&objects[turn * 3 % 5], 1)?;
     }
     Ok(())
+}
+
+fn shared_array(comm: &Communicator) -> Outcome {
+    let (line, words) = (Line::new(comm)?, Words::new(comm));
+    let [_, one, _, other, _] = choices(comm);
+    let (one, other) = (line.bind(comm, one)?, line.bind(comm, other)?);
+    let beside_0 = ring_neighbours(0, comm.size());
+    line.fill(1)?;
+    if comm.rank() == 0 {
+        beside_0.iter().try_for_each(|&rank| words.hear(rank, 0))?;
+    }
+    let pending = one.exchange()?;
+    if beside_0.contains(&comm.rank()) {
+        // Rank 0 has not come: the array is in flight for sure.
+        match other.exchange() {
+            Err(Error::Shared { field: 0 }) => {}
+            result => fail!("an array in flight was begun again: {result:?}"),
+        }
+        words.say(0, 0)?;
+    }
+    pending.wait()?;
+    line.check(1)?;
+    line.step(&other, 2)
 }
 
 fn nothing_bound(comm: &Communicator) -> Outcome {
