@@ -90,7 +90,7 @@ pub(crate) fn join(
     }
     let peers: Vec<usize> = (0..size).filter(|&peer| peer != rank && slots[peer].is_none()).collect();
     let (shm, apart) = match node.shm {
-        Ok(shm) => (Some(shm), "it is on another node".to_owned()),
+        Ok(shm) => (Some(shm), "they are on different nodes".to_owned()),
         Err(why) => (None, why),
     };
     let polled = !peers.is_empty();
@@ -145,7 +145,7 @@ struct Shared {
     slots: Vec<Option<usize>>,
     line: Arc<Line>,
     shm: Option<ShmTransport>,
-    /// Why ranks without a slot share no memory with this one.
+    /// Why ranks without a slot share no memory with this one, as if said of both.
     apart: String,
     inbox: Arc<Inbox>,
     /// This rank's bell where no other rank rings it.

@@ -129,9 +129,9 @@ fn groups(all: &[Introduction], most: usize) -> Vec<i32> {
 /// Why ranks that have introduced themselves cannot share memory, the same on all of them.
 fn obstacle(all: &[Introduction]) -> Result<(), &'static str> {
     match all {
-        [] | [_] => Err("it is on another node"),
+        [] | [_] => Err("they are on different nodes"),
         _ if all.iter().all(|one| one.wanted) => Ok(()),
-        _ => Err("the ranks were told to share nothing (node-aware is off)"),
+        _ => Err("they were told to share nothing (node-aware is off)"),
     }
 }
 

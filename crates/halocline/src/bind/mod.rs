@@ -265,7 +265,10 @@ impl Pair<'_> {
             Direction::Receive => (ours(), theirs()),
         };
         let apart = self.own.is_none() || self.theirs.own.is_none();
-        let apart = apart.then(|| "the two ranks share no memory".to_owned());
+        let apart = apart.then(|| match ours() {
+            Some(why) => format!("the two ranks share no memory: {why}"),
+            None => "the two ranks share no memory".to_owned(),
+        });
         let obstacle = |way: Way| match way {
             Way::Push => {
                 apart.clone().or_else(|| push.as_ref().map(|why| format!("the receiver's field: {why}")))
