@@ -17,9 +17,8 @@ from cases import RANKS, Case
 
 HERE = Path(__file__).resolve().parent
 LONGEST_BLOCK_S = 120
-# How cores stand to each other, by a cache line's round trip: two threads of one core ("twin"), cores that share a
-# cache ("near"; `halocline bench` has the same limit), others ("far").
-TWIN_NS, NEAR_NS = 75.0, 250.0
+# Cores are near each other when a cache line's round trip takes less; `halocline bench` has the same limit.
+NEAR_NS = 250.0
 # More than this of the cores' time given to other programs, and a time is not taken for the contender's.
 BUSY = 0.05
 
@@ -37,12 +36,12 @@ class Block:
 
     @property
     def cores(self) -> str | None:
-        """ "twin", "near" or "far", "busy" if others ran there; None if the ranks have no cache line to tell by."""
+        """ "near" or "far", "busy" if others ran there; None if the ranks have no cache line to tell by."""
         if self.others > BUSY:
             return "busy"
         if self.stamp_ns is None:
             return None
-        return "twin" if self.stamp_ns < TWIN_NS else "near" if self.stamp_ns < NEAR_NS else "far"
+        return "near" if self.stamp_ns < NEAR_NS else "far"
 
 
 class Failed(Exception):
@@ -200,6 +199,15 @@ def _run(command: list[str], cpus: list[int]) -> tuple[list[dict], float]:
     of_others = (_busy_s(cpus) - busy) - (_children_s() - own)
     others = max(0.0, of_others) / (len(cpus) * (time.monotonic() - start))
     return [json.loads(line) for line in out.splitlines() if line.startswith("{")], others
+
+
+def wait_for_quiet(cpus: list[int], until: float) -> None:
+    """Returns once other programs leave the cores alone, or at that time of the monotonic clock."""
+    while time.monotonic() < until:
+        start, busy = time.monotonic(), _busy_s(cpus)
+        time.sleep(0.2)
+        if (_busy_s(cpus) - busy) / (len(cpus) * (time.monotonic() - start)) <= BUSY:
+            return
 
 
 def _busy_s(cpus: list[int]) -> float:

@@ -10,59 +10,57 @@ from cases import Case
 from contenders import OURS, Block, Contender
 
 
-MIXED, BUSY = "mixed", "busy"
-
-
-@dataclass
-class Round:
-    """One block of every contender, one after the other."""
-
-    blocks: dict[str, Block] = field(default_factory=dict)
-
-    @property
-    def cores(self) -> str:
-        """How the cores stood (`Block.cores`); "mixed" if that changed on the way."""
-        seen = {block.cores for block in self.blocks.values()} - {None}
-        if BUSY in seen:
-            return BUSY
-        return seen.pop() if len(seen) == 1 else MIXED
+BUSY, UNKNOWN = "busy", "unknown"
+STATES = ["near", "far", UNKNOWN, BUSY]
 
 
 @dataclass
 class Outcome:
-    """A case with its rounds. Counted are those in the state of the cores that was seen most often."""
+    """A case: all blocks of all contenders, in the order in which they were measured."""
 
     case: Case
-    rounds: list[Round]
-    failures: dict[str, str]
+    blocks: list[tuple[str, Block]] = field(default_factory=list)
+    failures: dict[str, str] = field(default_factory=dict)
+
+    def counted(self, contender: str, state: str) -> list[Block]:
+        """The contender's blocks in this state of the cores."""
+        states = self._states()
+        return [b for (name, b), at in zip(self.blocks, states) if name == contender and at == state]
+
+    def rounds(self, state: str) -> int:
+        """How many blocks in this state each contender that does not fail has."""
+        names = {name for name, _ in self.blocks} - self.failures.keys()
+        return min((len(self.counted(name, state)) for name in names), default=0)
 
     @property
     def cores(self) -> str:
-        steady = [one.cores for one in self.rounds if one.cores not in (MIXED, BUSY)]
-        # Without a good round, the table has what there is, and says so.
-        return Counter(steady or [one.cores for one in self.rounds]).most_common(1)[0][0]
+        """The state that the figures are of: the one with most rounds; "busy" if there is nothing better."""
+        return max(STATES, key=self.rounds)
 
-    @property
-    def is_steady(self) -> bool:
-        return bool(self.rounds) and self.cores not in (MIXED, BUSY)
-
-    @property
-    def counted(self) -> list[Round]:
-        return [one for one in self.rounds if one.cores == self.cores]
+    def _states(self) -> list[str | None]:
+        """Of each block, `Block.cores`; where ranks have nothing to tell it by, that of the blocks before and after."""
+        own = [block.cores for _, block in self.blocks]
+        known = [at for at in own if at is not None]
+        states, before = [], known[0] if known else UNKNOWN
+        for index, at in enumerate(own):
+            after = next((later for later in own[index:] if later is not None), before)
+            states.append(at or (before if before == after else None))
+            before = at or before
+        return states
 
     def us(self, contender: str) -> float | None:
         """Median of the blocks' medians."""
-        times = [one.blocks[contender].us for one in self.counted if contender in one.blocks]
+        times = [block.us for block in self.counted(contender, self.cores)]
         return median(times) if times else None
 
     def copy_us(self) -> float | None:
         """The copying pass, in the processes of ours."""
-        times = [one.blocks[OURS.name].copy_us for one in self.counted if OURS.name in one.blocks]
+        times = [block.copy_us for block in self.counted(OURS.name, self.cores)]
         return median(times) if times else None
 
     def way(self, contender: str) -> str:
         """The way that the links took, most often."""
-        ways = [one.blocks[contender].way for one in self.counted if contender in one.blocks]
+        ways = [block.way for block in self.counted(contender, self.cores)]
         return Counter(ways).most_common(1)[0][0] if ways else ""
 
     def summary(self, contenders: list[Contender]) -> dict:
@@ -73,8 +71,7 @@ class Outcome:
             "case": self.case.name,
             "title": self.case.title,
             "cores": self.cores,
-            "rounds": len(self.counted),
-            "rounds_not_counted": len(self.rounds) - len(self.counted),
+            "rounds": self.rounds(self.cores),
             "us": times,
             "way": self.way(OURS.name),
             "copy_us": self.copy_us(),
@@ -107,7 +104,7 @@ def render(outcomes: list[Outcome], contenders: list[Contender]) -> str:
     header = ["us, exchange + reading the halo", "cores", "rounds", *names] + ([COPY, "way"] if has_ours else [])
     rows = [header]
     for one in outcomes:
-        row = [one.case.title, one.cores, str(len(one.counted)), *(_figure(one.us(name)) for name in names)]
+        row = [one.case.title, one.cores, str(one.rounds(one.cores)), *(_figure(one.us(name)) for name in names)]
         rows.append(row + ([_figure(one.copy_us()), one.way(OURS.name)] if has_ours else []))
     text = _markdown(rows)
     pairs = list(outcomes[0].ratios(contenders)) if outcomes else []
