@@ -7,6 +7,7 @@ use super::frame::{Assembly, Kind, LONGEST, split};
 use super::runtime::About;
 use crate::inbox::Tag;
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
@@ -58,6 +59,9 @@ pub(super) struct Line {
     /// Held beside the line's own lock where MPI takes one call at a time.
     calls: Option<&'static Mutex<()>>,
     state: Mutex<State>,
+    /// Threads that have something to send and want the lock: those that merely poll, again and again, let
+    /// them go first.
+    posting: AtomicU32,
     /// What threads that may not call MPI have to send, for the next one that may.
     outbox: Mutex<VecDeque<(usize, Tag, Vec<u8>)>>,
     /// Ranks that we talk to by MPI.
@@ -98,6 +102,7 @@ impl Line {
             access: Access::of(about),
             calls: (about.level == ThreadLevel::Serialized).then_some(&CALLS),
             state: Mutex::new(state),
+            posting: AtomicU32::new(0),
             outbox: Mutex::default(),
             peers,
         });
@@ -116,8 +121,10 @@ impl Line {
             lock(&self.outbox).push_back((to, tag, payload));
             return Ok(());
         }
+        self.posting.fetch_add(1, Ordering::Relaxed);
         let _call = self.calls.map(lock);
         let mut state = lock(&self.state);
+        self.posting.fetch_sub(1, Ordering::Relaxed);
         let sent = state.check().and_then(|()| {
             // SAFETY: the gate is passed: `is_mine`, both locks, and not broken.
             unsafe { self.flush_outbox(&mut state).and_then(|()| state.send(to, tag, payload)) }
@@ -128,7 +135,7 @@ impl Line {
     /// Lets MPI get on and gives what has arrived. Does nothing where this thread may not call MPI or
     /// another one is at it.
     pub(super) fn poll(&self, arrive: &mut dyn FnMut(usize, Arrival)) -> Result<(), MpiError> {
-        if !self.access.is_mine() {
+        if !self.access.is_mine() || self.posting.load(Ordering::Relaxed) > 0 {
             return Ok(());
         }
         let Some(_call) = self.calls.map_or(Some(None), |calls| try_lock(calls).map(Some)) else {
