@@ -95,8 +95,8 @@ impl Doorbell {
         self.demands.load(Ordering::Acquire)
     }
 
-    /// The progress thread sleeps until a demand that came after it read `seen`.
-    pub(crate) fn await_demand(&self, host: &dyn Host, seen: u32) {
-        host.park(&self.demands, seen, None);
+    /// The progress thread sleeps until a demand that came after it read `seen`, or for so long.
+    pub(crate) fn await_demand(&self, host: &dyn Host, seen: u32, timeout: Option<Duration>) {
+        host.park(&self.demands, seen, timeout);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A [`Communicator`] is a group of ranks over one [`Transport`]: threads of a process, processes of a
 //! node, or processes anywhere over MPI. Below the collective calls lie four small parts that everything above uses, too:
-//! [`Counter`]s in shared memory, the [`Doorbell`] that wakes who sleeps for them, [`Segment`]s of
+//! [`Counter`]s in shared memory, the [`Doorbell`] that wakes who sleeps for them ([`Wakers`] do for tasks), [`Segment`]s of
 //! memory that peers can map, and the progress thread that serves what no call serves.
 
 mod bell;
@@ -10,6 +10,7 @@ mod claim;
 mod counter;
 mod host;
 mod sync;
+mod wakers;
 
 #[cfg(not(loom))]
 mod collective;
@@ -38,6 +39,7 @@ pub use bell::Doorbell;
 pub use claim::Claim;
 pub use counter::{Counter, Seen};
 pub use host::Host;
+pub use wakers::{Ticket, Wakers};
 
 #[cfg(not(loom))]
 pub use {

@@ -2,11 +2,12 @@
 //! model allows, of a few threads. Run by `RUSTFLAGS="--cfg loom" cargo test -p halocline-comm --lib
 //! --release`; loom reports a wait that nobody ends as a deadlock.
 
-use crate::{Claim, Counter, Doorbell, Host, Seen};
+use crate::{Claim, Counter, Doorbell, Host, Seen, Wakers};
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
+use std::task::{Wake, Waker};
 use std::time::Duration;
 
 /// Parks on a condition variable; the words decide, as a futex does.
@@ -226,7 +227,7 @@ fn progress(rank: &Rank, host: &Parking, served: &AtomicBool) {
         if rank.counter.look(1) == Seen::Reached {
             return served.store(true, Ordering::Relaxed);
         }
-        rank.bell.await_demand(host, seen);
+        rank.bell.await_demand(host, seen, None);
     }
 }
 
@@ -269,5 +270,98 @@ fn a_demand_reaches_progress_that_is_not_armed() {
         rank.bell.demand(host);
         server.join().unwrap();
         assert!(served.load(Ordering::Relaxed));
+    });
+}
+
+/// An executor of one task: it sleeps until the task is woken.
+#[derive(Default)]
+struct Executor {
+    woken: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Wake for Executor {
+    fn wake(self: std::sync::Arc<Self>) {
+        *self.woken.lock().unwrap() = true;
+        self.changed.notify_all();
+    }
+}
+
+impl Executor {
+    fn sleep(&self) {
+        let mut woken = self.woken.lock().unwrap();
+        while !*woken {
+            woken = self.changed.wait(woken).unwrap();
+        }
+        *woken = false;
+    }
+}
+
+/// A counter whose reader is a task, and those who wait for it.
+#[derive(Default)]
+struct Awaited {
+    counter: Counter,
+    bell: Doorbell,
+    wakers: Wakers,
+    host: Parking,
+}
+
+impl Awaited {
+    fn complete(&self, epoch: u64) {
+        self.counter.raise(epoch);
+        self.bell.changed(&self.host);
+        while let Some(waker) = self.wakers.take(epoch) {
+            waker.wake();
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.counter.look(1) == Seen::Reached
+    }
+}
+
+/// A task that enters while its epoch completes sees it, or is woken; also one that has moved to another
+/// executor meanwhile.
+#[test]
+fn no_wake_is_lost_between_entering_and_completing() {
+    for moves in [false, true] {
+        check(move || {
+            let shared = Arc::new(Awaited::default());
+            let completer = {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || shared.complete(1))
+            };
+            let [first, second] = [(); 2].map(|()| std::sync::Arc::new(Executor::default()));
+            let mut executor = &first;
+            let ticket = shared.wakers.enter(1, &Waker::from(std::sync::Arc::clone(executor)));
+            if moves && !shared.is_over() {
+                executor = &second;
+                shared.wakers.renew(ticket, &Waker::from(std::sync::Arc::clone(executor)));
+            }
+            while !shared.is_over() {
+                executor.sleep();
+            }
+            completer.join().unwrap();
+            shared.wakers.leave(ticket);
+            assert!(shared.wakers.is_empty());
+        });
+    }
+}
+
+/// A task that is cancelled while its epoch completes is taken once: by itself or by who completes.
+#[test]
+fn a_cancelled_task_is_taken_once() {
+    check(|| {
+        let shared = Arc::new(Awaited::default());
+        let executor = std::sync::Arc::new(Executor::default());
+        let ticket = shared.wakers.enter(1, &Waker::from(std::sync::Arc::clone(&executor)));
+        let completer = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || shared.complete(1))
+        };
+        let left = shared.wakers.leave(ticket);
+        completer.join().unwrap();
+        assert!(shared.wakers.is_empty());
+        assert_ne!(left, *executor.woken.lock().unwrap());
     });
 }

@@ -1,12 +1,13 @@
 //! The progress thread of a rank: serves what no call of the rank serves.
 //!
-//! It sleeps unless a peer, or this rank, demands progress; then it offers a turn to every registered
-//! object and sleeps again. It is also the graveyard: what was dropped in flight is held here until
+//! It sleeps unless a peer, or this rank, demands progress, or an object is due; then it offers a turn to
+//! every registered object and sleeps again. It is also the graveyard: what was dropped in flight is held here until
 //! it is over.
 
 use crate::transport::Transport;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::{JoinHandle, Thread};
+use std::time::Duration;
 
 /// Something that can be carried on by the progress thread.
 pub trait Serve: Send + Sync {
@@ -15,6 +16,11 @@ pub trait Serve: Send + Sync {
 
     /// For one that was dropped in flight: whether nothing is in flight any more.
     fn is_over(&self) -> bool;
+
+    /// When it wants a turn although nothing has changed, by the host's clock. Asked after each turn.
+    fn due(&self) -> Option<Duration> {
+        None
+    }
 }
 
 /// Registration with the progress thread of one rank.
@@ -114,11 +120,16 @@ fn run(shared: &Shared, transport: &dyn Transport) {
             live.extend(objects.live.iter().cloned());
             buried.extend(objects.graveyard.iter().cloned());
         }
-        for object in live.drain(..).filter_map(|object| object.upgrade()) {
+        let mut due: Option<Duration> = None;
+        let mut turn = |object: &dyn Serve| {
             object.serve();
+            due = [due, object.due()].into_iter().flatten().min();
+        };
+        for object in live.drain(..).filter_map(|object| object.upgrade()) {
+            turn(&*object);
         }
         let carried_on = |object: &Arc<dyn Serve>| {
-            object.serve();
+            turn(&**object);
             object.is_over()
         };
         let over: Vec<_> = buried.drain(..).filter(carried_on).collect();
@@ -134,6 +145,7 @@ fn run(shared: &Shared, transport: &dyn Transport) {
             // Dropped here, outside the lock: the last holder of an object may drop a communicator.
             drop((freed, over));
         }
-        bell.await_demand(transport.host(), seen);
+        let timeout = due.map(|due| due.saturating_sub(transport.host().now()));
+        bell.await_demand(transport.host(), seen, timeout);
     }
 }

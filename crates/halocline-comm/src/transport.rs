@@ -82,6 +82,11 @@ pub trait Transport: Send + Sync {
     /// Takes in what has arrived. Never blocks.
     fn poll(&self) {}
 
+    /// Whether messages arrive also while no call of the program polls.
+    fn is_driven(&self) -> bool {
+        !self.is_polled()
+    }
+
     /// Whether this thread can wait for messages, and why not: no transport of that kind works any more,
     /// or it wants another thread.
     fn check(&self) -> Result<(), CommError> {

@@ -41,6 +41,15 @@ impl Patience {
         Self { spin: Duration::from_micros(spin), deadline: None }
     }
 
+    /// How long a task looks again and again, giving way to other tasks, before it waits to be woken.
+    pub fn lively(&self, transport: &dyn Transport) -> Duration {
+        match (transport.is_crowded(), transport.is_polled()) {
+            (true, _) => Duration::ZERO,
+            (false, true) => YIELD,
+            (false, false) => self.spin,
+        }
+    }
+
     /// Waits until `poll` gives something; `late` may end the wait, too. `before_sleep` is called once
     /// before each sleep. Every change that `poll` waits for must ring the rank's bell.
     pub fn wait<T>(

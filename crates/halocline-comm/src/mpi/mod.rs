@@ -348,6 +348,10 @@ impl Transport for MpiTransport {
         self.shared.poll();
     }
 
+    fn is_driven(&self) -> bool {
+        !self.shared.polled || self.pump.is_some()
+    }
+
     fn check(&self) -> Result<(), CommError> {
         let shared = &*self.shared;
         if let Some(error) = shared.fault.get() {
