@@ -314,14 +314,17 @@ impl Scene {
         self.subjects().map(|subject| subject.count(Role::Halo)).sum()
     }
 
-    /// Binds all fields. Collective.
-    pub fn bind(&self, comm: &Communicator, options: &BindOptions) -> Result<HaloExchange, Error> {
-        let fields: Vec<(&Pattern, &Field)> = self
-            .groups
+    /// All fields with their patterns, as a bind takes them.
+    pub fn fields(&self) -> Vec<(&Pattern, &Field)> {
+        self.groups
             .iter()
             .flat_map(|(pattern, subjects)| subjects.iter().map(move |subject| (pattern, subject.field())))
-            .collect();
-        HaloExchange::bind_with(comm, &fields, options)
+            .collect()
+    }
+
+    /// Binds all fields. Collective.
+    pub fn bind(&self, comm: &Communicator, options: &BindOptions) -> Result<HaloExchange, Error> {
+        HaloExchange::bind_with(comm, &self.fields(), options)
     }
 
     /// Begins the next step: new data everywhere. No exchange may be in flight.

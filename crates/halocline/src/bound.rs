@@ -1,26 +1,27 @@
 //! A bound exchange while it runs: epochs, links, failure. What happens when.
 
+mod end;
+mod wait;
+
 use crate::error::{Cause, Error, Failure};
-use crate::field::{Blocked, Memory};
-use crate::link::{Link, Turn, Way, Work};
+use crate::link::{Link, Turn, Way, as_sources};
 use crate::overlap::Overlap;
-use halocline_comm::{Communicator, Late, Patience, PeerState, Segment, Serve};
+use crate::set::{Flight, Set};
+use halocline_comm::{Communicator, Patience, PeerState, Segment};
 use halocline_device::host;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-/// The state that a [`crate::HaloExchange`], its [`crate::Pending`]s and the progress thread share.
+/// The state that the handles of an object ([`crate::HaloExchange`], [`crate::Pending`]) and the progress
+/// thread share.
 pub(crate) struct Bound {
     pub(crate) comm: Communicator,
     pub(crate) links: Vec<Link>,
-    /// Copies between domains of this rank.
-    pub(crate) local: Work,
-    /// Memories that the fields lie in, each once, with the first field in it.
-    pub(crate) memories: Vec<(Arc<Memory>, usize)>,
     /// This rank's counters and mailboxes.
-    #[allow(dead_code)]
-    pub(crate) own: Option<Arc<Segment>>,
+    #[expect(dead_code, reason = "held for the pointers into it")]
+    own: Option<Arc<Segment>>,
+    flight: Flight,
     pub(crate) patience: Patience,
     /// The last exchange begun.
     epoch: AtomicU64,
@@ -47,30 +48,20 @@ pub(crate) struct Bound {
     landed: AtomicU64,
 }
 
-// SAFETY: `local` holds raw pointers into `memories`; only the thread that begins an exchange follows
-// them, and `beginning` admits one. `Link`s are Send and Sync by themselves.
-unsafe impl Send for Bound {}
-// SAFETY: as above.
-unsafe impl Sync for Bound {}
-
-/// Looks of `is_ready` before the peers' progress is demanded.
-const LOOKS: u32 = 64;
-
 impl Bound {
+    /// `first` is any set of the object.
     pub(crate) fn new(
         comm: Communicator,
         links: Vec<Link>,
-        local: Work,
-        memories: Vec<(Arc<Memory>, usize)>,
         own: Option<Arc<Segment>>,
         patience: Patience,
+        first: &Arc<Set>,
     ) -> Self {
         Self {
             comm,
             links,
-            local,
-            memories,
             own,
+            flight: Flight::new(Arc::clone(first)),
             patience,
             epoch: AtomicU64::new(0),
             completed: AtomicU64::new(0),
@@ -101,8 +92,9 @@ impl Bound {
         self.failed.get().map(|failure| Err(Error::Failed(Arc::clone(failure))))
     }
 
-    /// Begins an exchange: gives every leave first, then does what can be done at once.
-    pub(crate) fn begin(&self) -> Result<u64, Error> {
+    /// Begins an exchange of a set of this object: gives every leave first, then does what can be done at
+    /// once.
+    pub(crate) fn begin(&self, set: &Arc<Set>) -> Result<u64, Error> {
         let before = self.epoch();
         let in_flight = || Error::InFlight { epoch: self.epoch() };
         self.advance(before);
@@ -111,29 +103,24 @@ impl Bound {
             Some(Err(error)) => return Err(error),
             None => return Err(in_flight()),
         }
-        // A failure between two exchanges is sticky, too.
-        self.outcome(u64::MAX).unwrap_or(Ok(()))?;
-        if self.beginning.swap(true, Ordering::Acquire) {
+        // Before the failure is looked for: `reclaim` looks for both the other way round.
+        if self.beginning.swap(true, Ordering::SeqCst) {
             return Err(in_flight());
         }
-        let begun = self.begin_alone(before);
+        let begun = self.begin_alone(before, set);
         self.beginning.store(false, Ordering::Release);
         begun
     }
 
-    fn begin_alone(&self, before: u64) -> Result<u64, Error> {
+    fn begin_alone(&self, before: u64, set: &Arc<Set>) -> Result<u64, Error> {
         if self.epoch() != before {
             return Err(Error::InFlight { epoch: self.epoch() });
         }
-        for (at, (memory, field)) in self.memories.iter().enumerate() {
-            if let Err(blocked) = memory.begin_flight() {
-                self.memories[..at].iter().for_each(|(memory, _)| memory.end_flight());
-                return Err(match blocked {
-                    Blocked::InFlight => Error::Shared { field: *field },
-                    Blocked::Borrowed => Error::Borrowed { field: *field },
-                });
-            }
-        }
+        // A failure between two exchanges is sticky, too.
+        self.outcome(u64::MAX).unwrap_or(Ok(()))?;
+        set.local.begin_flight()?;
+        // SAFETY: exchange `before` is over, and `beginning` admits this thread alone.
+        unsafe { self.flight.change(set) };
         let epoch = before + 1;
         self.looks.store(0, Ordering::Relaxed);
         self.remaining.store(self.links.len() + 1, Ordering::Relaxed);
@@ -148,8 +135,8 @@ impl Bound {
         }
         self.advance(epoch);
         // SAFETY: bind has checked the operations; sources are owned cells and targets halo cells of
-        // fields of this rank, in memory that `memories` holds, left alone by the user until the wait.
-        unsafe { host::copy(&self.local.ops, &self.local.sources, &self.local.targets) };
+        // fields of this rank, in memory that the set holds, left alone by the user until the wait.
+        unsafe { host::copy(&set.within, as_sources(&set.bases), &set.bases) };
         self.tick(epoch);
         self.advance(epoch);
         let unfinished = self.outcome(epoch).is_none();
@@ -192,7 +179,9 @@ impl Bound {
         }
         // Asked before the look: what a rank did before it went is there when its going shows.
         let gone = link.is_gone();
-        match link.serve(&self.comm, epoch) {
+        // SAFETY: the exchange is in flight as long as a link is not done and this turn has not said so.
+        let set = unsafe { self.flight.get() };
+        match link.serve(&self.comm, epoch, set) {
             Ok(Turn::Done) => self.tick(epoch),
             Ok(Turn::Waits) => {
                 if let Some(cause) = gone {
@@ -260,181 +249,5 @@ impl Bound {
         if self.armed.load(Ordering::Relaxed) && self.armed.swap(false, Ordering::AcqRel) {
             self.comm.link().own_bell().disarm();
         }
-    }
-
-    /// Waits until exchange `epoch` is over.
-    pub(crate) fn wait(&self, epoch: u64) -> Result<(), Error> {
-        if let Some(outcome) = self.outcome(epoch) {
-            self.overlap.found_at_once(self.comm.link().host(), self.patience.spin);
-            return outcome;
-        }
-        self.advance(epoch);
-        if let Some(outcome) = self.outcome(epoch) {
-            self.overlap.found_at_once(self.comm.link().host(), self.patience.spin);
-            return outcome;
-        }
-        self.overlap.waited();
-        if self.waits_for_messages(epoch) {
-            self.comm.link().check()?;
-        }
-        self.disarm();
-        self.patience.wait(
-            self.comm.link(),
-            || {
-                self.advance(epoch);
-                self.look_after_peers();
-                self.outcome(epoch)
-            },
-            || self.demand(epoch),
-            |late| self.late(epoch, late),
-        )
-    }
-
-    /// Whether exchange `epoch` is over. Never blocks.
-    pub(crate) fn is_ready(&self, epoch: u64) -> Result<bool, Error> {
-        self.comm.link().poll();
-        self.advance(epoch);
-        let outcome = self.outcome(epoch);
-        if outcome.is_none() && self.looks.fetch_add(1, Ordering::Relaxed) >= LOOKS {
-            self.demand(epoch);
-            self.look_after_peers();
-            self.keep_deadline(epoch);
-        }
-        outcome.map_or(Ok(false), |outcome| outcome.map(|()| true))
-    }
-
-    /// Fails the exchange in flight if its deadline has passed, for those who do not wait.
-    fn keep_deadline(&self, epoch: u64) {
-        let Some(deadline) = self.patience.deadline else { return };
-        let begun = *self.begun.lock().unwrap_or_else(PoisonError::into_inner);
-        let after = self.comm.link().host().now().saturating_sub(begun);
-        if after >= deadline && self.outcome(epoch).is_none() {
-            self.late(epoch, Late::Deadline(after));
-        }
-    }
-
-    /// Asks the peers' progress threads, once an exchange, to do what this one waits for: their ranks
-    /// may be busy elsewhere. All that they need from us was raised before.
-    fn demand(&self, epoch: u64) {
-        if self.demanded.swap(epoch, Ordering::Relaxed) != epoch {
-            self.links.iter().filter(|link| !link.is_done(epoch)).for_each(|link| link.demand(&self.comm));
-        }
-    }
-
-    /// Fails the object if a rank that it still needs has gone.
-    fn look_after_peers(&self) {
-        let departures = self.comm.link().departures();
-        // Noted before the epoch is read: of two threads, the one that begins an exchange and the one
-        // that looks, at least one sees the other's.
-        if self.failed.get().is_some() || self.departures.swap(departures, Ordering::SeqCst) == departures {
-            return;
-        }
-        let epoch = self.epoch.load(Ordering::SeqCst);
-        for link in self.links.iter().filter(|link| !link.is_done(epoch)) {
-            let cause = match self.comm.link().state(link.peer) {
-                // One that has left may still finish what it dropped in flight; if not, it says so.
-                PeerState::Present | PeerState::Left => continue,
-                PeerState::Ended => Cause::Dropped,
-                PeerState::Dead => Cause::Died,
-            };
-            // Whether the link still needs it is for a turn to say: another thread may be at one.
-            link.gone(cause);
-            link.claim.turn(|| self.turn(link));
-        }
-    }
-
-    fn late(&self, epoch: u64, late: Late) -> Option<Result<(), Error>> {
-        let missing: Vec<_> = self.links.iter().filter(|link| !link.is_done(epoch)).collect();
-        match late {
-            Late::Warn(after) => {
-                let mut ranks: Vec<usize> = missing.iter().map(|link| link.peer).collect();
-                ranks.dedup();
-                tracing::warn!(
-                    "rank {}: exchange {epoch} has waited {after:?} for ranks {ranks:?}",
-                    self.comm.rank()
-                );
-                None
-            }
-            Late::Deadline(after) => {
-                if let Some(link) = missing.first() {
-                    self.fail(link, Cause::Deadline(Some(after)), link.peer);
-                }
-                self.outcome(epoch)
-            }
-        }
-    }
-
-    /// After a failure: gives the fields' memory back to the user, once no peer can touch it any more.
-    pub(crate) fn reclaim(&self) -> bool {
-        let epoch = self.epoch();
-        if self.failed.get().is_none() {
-            return self.completed.load(Ordering::Acquire) >= epoch;
-        }
-        // Neither threads of this rank that are still at it, nor peers.
-        let copies = self.beginning.load(Ordering::Acquire);
-        if copies || !self.links.iter().all(|link| link.is_quiet(&self.comm, epoch)) {
-            return false;
-        }
-        self.land(epoch);
-        true
-    }
-
-    /// Gives the memories back to the user, once an exchange.
-    fn land(&self, epoch: u64) {
-        if self.landed.swap(epoch, Ordering::AcqRel) != epoch {
-            self.memories.iter().for_each(|(memory, _)| memory.end_flight());
-        }
-    }
-
-    /// The user has dropped the object.
-    pub(crate) fn release(self: Arc<Self>) {
-        if self.over() {
-            return;
-        }
-        let comm = self.comm.clone();
-        comm.bury(self);
-    }
-
-    /// Whether nothing is in flight any more; then tells the peers that this side is gone.
-    fn over(&self) -> bool {
-        if !self.reclaim() {
-            return false;
-        }
-        if self.failed.get().is_some() {
-            return true;
-        }
-        if let (Some(link), Some(dead)) = (self.links.first(), self.dead()) {
-            // The object is dropped because of it, most likely: say so.
-            self.fail(link, Cause::Died, dead);
-        } else {
-            let last = self.completed.load(Ordering::Acquire);
-            self.links.iter().for_each(|link| link.close(&self.comm, last));
-        }
-        true
-    }
-}
-
-impl Drop for Bound {
-    fn drop(&mut self) {
-        self.links.iter().for_each(|link| link.forget(&self.comm));
-    }
-}
-
-impl Serve for Bound {
-    fn serve(&self) {
-        let epoch = self.epoch();
-        self.advance(epoch);
-        self.keep_deadline(epoch);
-        if self.failed.get().is_none() {
-            let failed = self.links.iter().find_map(|link| Some((link, link.failed_there(&self.comm)?)));
-            match failed {
-                Some((link, (cause, culprit))) => self.fail(link, cause, culprit),
-                None => self.look_after_peers(),
-            }
-        }
-    }
-
-    fn is_over(&self) -> bool {
-        self.over()
     }
 }

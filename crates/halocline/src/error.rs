@@ -52,6 +52,22 @@ pub enum Error {
         /// What is wrong.
         error: LayoutError,
     },
+    /// One of several alternative sets of fields.
+    #[error("set {set} of the alternatives: {error}")]
+    Set {
+        /// Which set, in the order of the bind.
+        set: usize,
+        /// What is wrong with it.
+        error: Box<Error>,
+    },
+    /// A set of fields that the object does not have.
+    #[error("there is no set {set}: the object has {sets}, counted from 0")]
+    NoSuchSet {
+        /// The set asked for.
+        set: usize,
+        /// The object's number of sets.
+        sets: usize,
+    },
     /// What was bound does not fit together.
     #[error("{0}")]
     Bind(String),

@@ -8,6 +8,7 @@ use crate::field::Field;
 use crate::link::{Direction, Way};
 use crate::options::BindOptions;
 use crate::pattern::Pattern;
+use crate::set::Set;
 use halocline_comm::Communicator;
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +19,17 @@ use std::sync::Arc;
 /// system call. Dropping it at any time is fine: what is in flight is finished behind the scenes, the
 /// memory held until then.
 pub struct HaloExchange {
-    bound: Arc<Bound>,
+    shared: Arc<Shared>,
+    sets: Vec<Arc<Set>>,
+}
+
+/// The object as its users hold it, by any number of handles.
+struct Shared(Arc<Bound>);
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        Arc::clone(&self.0).release();
+    }
 }
 
 /// How many links of this rank take which way.
@@ -49,7 +60,30 @@ impl HaloExchange {
         fields: &[(&Pattern, &Field)],
         options: &BindOptions,
     ) -> Result<Self, Error> {
-        Ok(Self { bound: bind::bind(comm, fields, options)? })
+        Self::bind_alternatives(comm, &[fields], options)
+    }
+
+    /// Binds several sets of fields at once, of which [`HaloExchange::exchange_set`] exchanges one: time
+    /// levels that swap, for instance. They share the links and the buffers. Collective: all ranks give as
+    /// many sets, in one order; what [`HaloExchange::bind`] says of fields holds for each set. A field may be
+    /// in several sets, with other fields each time.
+    ///
+    /// Which way is fastest is measured for the first set.
+    pub fn bind_alternatives(
+        comm: &Communicator,
+        sets: &[&[(&Pattern, &Field)]],
+        options: &BindOptions,
+    ) -> Result<Self, Error> {
+        let (bound, sets) = bind::bind(comm, sets, options)?;
+        Ok(Self { shared: Arc::new(Shared(bound)), sets })
+    }
+
+    fn bound(&self) -> &Arc<Bound> {
+        &self.shared.0
+    }
+
+    fn set(&self, index: usize) -> Result<&Arc<Set>, Error> {
+        self.sets.get(index).ok_or(Error::NoSuchSet { set: index, sets: self.sets.len() })
     }
 
     /// Begins an exchange and returns once everything is started. Owned cells are read and halo cells
@@ -60,25 +94,42 @@ impl HaloExchange {
     /// guard of an array is held, [`Error::Failed`] once the object has failed. The first two leave the
     /// object as it was.
     pub fn exchange(&self) -> Result<Pending, Error> {
-        let epoch = self.bound.begin()?;
-        Ok(Pending { bound: Arc::clone(&self.bound), epoch })
+        self.exchange_set(0)
+    }
+
+    /// As [`HaloExchange::exchange`], of one of the sets that were bound together, counted from 0. All
+    /// ranks choose the same. Fails with [`Error::NoSuchSet`], too.
+    pub fn exchange_set(&self, index: usize) -> Result<Pending, Error> {
+        let epoch = self.bound().begin(self.set(index)?)?;
+        Ok(Pending { bound: Arc::clone(self.bound()), epoch })
+    }
+
+    /// A handle of one of the sets alone, counted from 0. It shares links and exchanges with this one: one
+    /// exchange is in flight over both at a time, and all count together. Either may be dropped.
+    pub fn alternative(&self, index: usize) -> Result<Self, Error> {
+        Ok(Self { shared: Arc::clone(&self.shared), sets: vec![Arc::clone(self.set(index)?)] })
+    }
+
+    /// Number of sets that were bound together.
+    pub fn sets(&self) -> usize {
+        self.sets.len()
     }
 
     /// Waits for the exchange begun last, if there is one. Blocks.
     pub fn wait(&self) -> Result<(), Error> {
-        self.bound.wait(self.bound.epoch())
+        self.bound().wait(self.bound().epoch())
     }
 
     /// After a failure or deadline: true once no peer can touch the fields any more; their memory is the
     /// user's again then. Never blocks.
     pub fn reclaim(&self) -> bool {
-        self.bound.reclaim()
+        self.bound().reclaim()
     }
 
     /// The ways that this rank's links take.
     pub fn links(&self) -> LinkCounts {
         let mut counts = LinkCounts::default();
-        for link in &self.bound.links {
+        for link in &self.bound().links {
             match link.way {
                 Way::Push | Way::Pull => counts.direct += 1,
                 Way::Mailbox { .. } => counts.mailbox += 1,
@@ -90,24 +141,18 @@ impl HaloExchange {
 
     /// The links of this rank: peer, direction, and the way that the bytes take.
     pub fn ways(&self) -> impl Iterator<Item = (usize, Direction, Way)> {
-        self.bound.links.iter().map(|link| (link.peer, link.direction, link.way))
+        self.bound().links.iter().map(|link| (link.peer, link.direction, link.way))
     }
 
     /// A table of this rank's links: peer, way, through what, bytes, regions, and why not a better way.
     pub fn explain(&self) -> String {
-        explain::explain(&self.bound)
+        explain::explain(self.bound(), &self.sets)
     }
 }
 
 impl fmt::Debug for HaloExchange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "HaloExchange(epoch {}, {:?})", self.bound.epoch(), self.links())
-    }
-}
-
-impl Drop for HaloExchange {
-    fn drop(&mut self) {
-        Arc::clone(&self.bound).release();
+        write!(f, "HaloExchange(epoch {}, {:?})", self.bound().epoch(), self.links())
     }
 }
 

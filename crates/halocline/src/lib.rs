@@ -32,6 +32,7 @@ mod link;
 mod options;
 mod overlap;
 mod pattern;
+mod set;
 
 pub use error::{Cause, Error, Failure};
 pub use exchange::{HaloExchange, LinkCounts, Pending};

@@ -9,10 +9,15 @@
 //! | mailbox | `ready` of two epochs before: the slot is free | `arrived`: the slot is full |
 //! | message | the same, as messages | the message |
 
-use crate::error::{Cause, Failure};
-use halocline_comm::{Claim, Communicator, Counter, Doorbell, PeerState, Seen, Segment, Tag};
+mod signals;
+
+pub(crate) use signals::Signals;
+
+use crate::error::Cause;
+use crate::set::{Part, Set};
+use halocline_comm::{Claim, CommError, Communicator, PeerState, Segment, Tag};
 use halocline_device::host;
-use halocline_plan::copy::CopyOp;
+use signals::Looked;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -59,57 +64,34 @@ impl fmt::Display for Way {
 /// Slots of a mailbox: the sender may be two epochs ahead of the receiver's unpacking.
 pub(crate) const SLOTS: u64 = 2;
 
-/// Rounds of a message link that are no data: above all epochs.
-const ACKNOWLEDGED: u64 = 1 << 63;
-const NOTICE: u64 = u64::MAX;
-/// What a notice says: failed with this cause, or closed after this epoch.
-const FAILED: u8 = 1;
-const CLOSED: u8 = 2;
-
-/// How a link's two sides signal each other.
-pub(crate) enum Signals {
-    /// By counters in memory that both reach.
-    Counters {
-        /// What this side waits for.
-        mine: NonNull<Counter>,
-        /// What the other side waits for.
-        theirs: NonNull<Counter>,
-        /// How the other side is woken.
-        bell: NonNull<Doorbell>,
-    },
-    /// By messages of this operation. Those of the two directions differ in their rounds or senders.
-    Messages {
-        /// The operation.
-        operation: u64,
-    },
+/// The buffer of a mailbox: [`SLOTS`] slots of `capacity` bytes, each rounded up to [`host::MESSAGE_ALIGN`].
+#[derive(Clone, Copy)]
+pub(crate) struct Mailbox {
+    pub(crate) base: NonNull<u8>,
+    pub(crate) capacity: usize,
 }
 
-/// The copying of this side, if it has any.
-#[derive(Default)]
-pub(crate) struct Work {
-    pub(crate) ops: Vec<CopyOp>,
-    /// Address of element (0, 0, …) of each source field; empty where the source is a message.
-    pub(crate) sources: Vec<*const u8>,
-    /// Address of element (0, 0, …) of each target field; empty where the target is a message.
-    pub(crate) targets: Vec<*mut u8>,
+impl Mailbox {
+    fn slot(self, epoch: u64) -> *mut u8 {
+        let offset = (epoch % SLOTS) as usize * self.capacity.next_multiple_of(host::MESSAGE_ALIGN);
+        self.base.as_ptr().wrapping_add(offset)
+    }
 }
 
-/// One side of a link.
+/// One side of a link: what lasts. What an exchange copies over it is a [`Part`] of the exchange's set.
 pub(crate) struct Link {
     pub(crate) peer: usize,
     pub(crate) direction: Direction,
     pub(crate) way: Way,
-    /// Bytes of one epoch.
-    pub(crate) bytes: usize,
+    /// Which part of a set is this link's.
+    pub(crate) part: usize,
     /// Why the link has no better way.
     pub(crate) why: Option<String>,
-    pub(crate) work: Work,
-    /// The mailbox, of [`SLOTS`] slots of `bytes`, each rounded up to [`host::MESSAGE_ALIGN`].
-    pub(crate) mailbox: Option<NonNull<u8>>,
-    pub(crate) signals: Signals,
-    /// Holds the peer's memory.
-    #[expect(dead_code, reason = "held for its pointers")]
-    keep: Vec<Arc<Segment>>,
+    mailbox: Option<Mailbox>,
+    signals: Signals,
+    /// The peer's memory in which its counters and mailboxes lie.
+    #[expect(dead_code, reason = "held for the pointers into it")]
+    theirs: Option<Arc<Segment>>,
     pub(crate) claim: Claim,
     /// The last epoch that this side has finished with.
     done: AtomicU64,
@@ -121,7 +103,7 @@ pub(crate) struct Link {
     gone: OnceLock<Cause>,
 }
 
-// SAFETY: the raw pointers are to segments that the link (`keep`) and its bound object hold, and the
+// SAFETY: the raw pointers are into segments that the link (`theirs`) and its bound object hold, and the
 // protocol (claim, counters) decides who accesses their bytes at what time.
 unsafe impl Send for Link {}
 // SAFETY: as above.
@@ -140,23 +122,20 @@ pub(crate) enum Turn {
 impl Link {
     pub(crate) fn new(
         (peer, direction, way): (usize, Direction, Way),
-        bytes: usize,
         why: Option<String>,
-        work: Work,
-        mailbox: Option<NonNull<u8>>,
+        mailbox: Option<Mailbox>,
         signals: Signals,
-        keep: Vec<Arc<Segment>>,
+        theirs: Option<Arc<Segment>>,
     ) -> Self {
         Self {
             peer,
             direction,
             way,
-            bytes,
+            part: 0,
             why,
-            work,
             mailbox,
             signals,
-            keep,
+            theirs,
             claim: Claim::default(),
             done: AtomicU64::new(0),
             told: AtomicBool::new(false),
@@ -192,8 +171,9 @@ impl Link {
         }
     }
 
-    /// One turn at the link, under its claim: does what can be done without waiting.
-    pub(crate) fn serve(&self, comm: &Communicator, epoch: u64) -> Result<Turn, halocline_comm::CommError> {
+    /// One turn at the link, under its claim: does what can be done without waiting. `set` is that of the
+    /// exchange in flight, which is `epoch`.
+    pub(crate) fn serve(&self, comm: &Communicator, epoch: u64, set: &Set) -> Result<Turn, CommError> {
         let awaited = match (self.direction, self.way) {
             (Direction::Send, Way::Mailbox { .. } | Way::Message) => epoch.saturating_sub(SLOTS),
             _ => epoch,
@@ -203,27 +183,32 @@ impl Link {
             Looked::Below => return Ok(Turn::Waits),
             Looked::Lost(cause, culprit) => return Ok(Turn::Lost(cause, culprit)),
         };
+        let part = &set.parts[self.part];
         match (self.direction, self.way) {
             (Direction::Send, Way::Push) | (Direction::Receive, Way::Pull) => {
+                let (sources, targets) = match self.direction {
+                    Direction::Send => (&set.bases, &part.remote),
+                    Direction::Receive => (&part.remote, &set.bases),
+                };
                 // SAFETY: bind has checked every operation against the memory at both ends, which the
-                // bound object and `keep` hold. The other side gave leave for this epoch and touches the
-                // cells concerned no more until the raise below; our own side's user leaves them alone
-                // from the exchange's begin to the end of its wait.
-                unsafe { host::copy(&self.work.ops, &self.work.sources, &self.work.targets) };
+                // set holds. The other side gave leave for this epoch and touches the cells concerned no
+                // more until the raise below; our own side's user leaves them alone from the exchange's
+                // begin to the end of its wait.
+                unsafe { host::copy(&part.ops, as_sources(sources), targets) };
                 self.raise(comm, epoch)?;
             }
             (Direction::Send, Way::Mailbox { streaming }) => {
-                self.pack(self.slot(epoch), streaming);
+                pack(set, part, self.slot(epoch), streaming);
                 self.raise(comm, epoch)?;
             }
             (Direction::Receive, Way::Mailbox { .. }) => {
-                self.unpack(self.slot(epoch));
+                unpack(set, part, self.slot(epoch));
                 self.raise(comm, epoch)?;
             }
-            (Direction::Send, Way::Message) => self.send(comm, epoch)?,
+            (Direction::Send, Way::Message) => self.send(comm, epoch, (set, part))?,
             (Direction::Receive, Way::Message) => match message {
-                Some(payload) if payload.len() == self.bytes => {
-                    self.unpack(payload.as_ptr());
+                Some(payload) if payload.len() == part.bytes => {
+                    unpack(set, part, payload.as_ptr());
                     self.raise(comm, epoch)?;
                 }
                 _ => return Ok(Turn::Lost(Cause::Malformed, self.peer)),
@@ -235,171 +220,15 @@ impl Link {
     }
 
     fn slot(&self, epoch: u64) -> *mut u8 {
-        let offset = (epoch % SLOTS) as usize * self.bytes.next_multiple_of(host::MESSAGE_ALIGN);
-        // A link without bytes has no mailbox, and no operation that would follow the pointer.
-        self.mailbox.map_or(std::ptr::null_mut(), |mailbox| mailbox.as_ptr().wrapping_add(offset))
+        // A link of any other way has no operation that would follow the pointer.
+        self.mailbox.map_or(std::ptr::null_mut(), |mailbox| mailbox.slot(epoch))
     }
 
-    fn pack(&self, message: *mut u8, streaming: bool) {
-        // SAFETY: bind has checked the operations; the message has room for `bytes`, rounded up, and is
-        // aligned where we stream; the receiver has freed the slot (the turn saw its counter).
-        unsafe {
-            if streaming {
-                host::pack_streaming(&self.work.ops, &self.work.sources, message);
-            } else {
-                host::copy(&self.work.ops, &self.work.sources, &[message]);
-            }
-        }
-    }
-
-    fn unpack(&self, message: *const u8) {
-        // SAFETY: bind has checked the operations; the message holds `bytes`, written before the raise
-        // that the turn saw; the halo is the exchange's until the wait has returned.
-        unsafe { host::copy(&self.work.ops, &[message], &self.work.targets) };
-    }
-
-    fn send(&self, comm: &Communicator, epoch: u64) -> Result<(), halocline_comm::CommError> {
+    fn send(&self, comm: &Communicator, epoch: u64, (set, part): (&Set, &Part)) -> Result<(), CommError> {
         let Signals::Messages { operation } = self.signals else { return Ok(()) };
-        let mut message = vec![0; self.bytes];
-        self.pack(message.as_mut_ptr(), false);
+        let mut message = vec![0; part.bytes];
+        pack(set, part, message.as_mut_ptr(), false);
         comm.send(self.peer, Tag { operation, round: epoch }, message)
-    }
-
-    /// Tells the other side that this side has done its part of `epoch`.
-    #[inline]
-    fn raise(&self, comm: &Communicator, epoch: u64) -> Result<(), halocline_comm::CommError> {
-        match self.signals {
-            Signals::Counters { .. } => self.raise_counter(comm, epoch),
-            Signals::Messages { operation } => {
-                let tag = Tag { operation, round: ACKNOWLEDGED | epoch };
-                comm.send(self.peer, tag, Vec::new())?;
-            }
-        }
-        Ok(())
-    }
-
-    #[inline]
-    fn raise_counter(&self, comm: &Communicator, epoch: u64) {
-        if let Signals::Counters { theirs, bell, .. } = self.signals {
-            // SAFETY: counters and bells live in segments that `keep` and the communicator hold.
-            let (theirs, bell) = unsafe { (theirs.as_ref(), bell.as_ref()) };
-            theirs.raise(epoch);
-            bell.changed(comm.link().host());
-        }
-    }
-
-    fn look(&self, comm: &Communicator, epoch: u64) -> Looked {
-        match self.signals {
-            Signals::Counters { mine, .. } => {
-                // SAFETY: as in `raise_counter`.
-                match unsafe { mine.as_ref() }.look(epoch) {
-                    Seen::Reached => Looked::Reached(None),
-                    Seen::Below => Looked::Below,
-                    Seen::Poisoned(word) => lost(Cause::decode(word)),
-                    Seen::Closed(_) => Looked::Lost(Cause::Dropped, self.peer),
-                }
-            }
-            Signals::Messages { operation } => self.look_at_messages(comm, operation, epoch),
-        }
-    }
-
-    fn look_at_messages(&self, comm: &Communicator, operation: u64, epoch: u64) -> Looked {
-        if epoch == 0 {
-            return Looked::Reached(None);
-        }
-        let round = if self.direction == Direction::Send { ACKNOWLEDGED | epoch } else { epoch };
-        // A notice is the sender's last word: looked for first, it cannot hide what was sent before it.
-        let notice = self.notice(comm, operation);
-        match comm.link().inbox().take(Tag { operation, round }, Some(self.peer)) {
-            Some(message) => Looked::Reached(Some(message.payload)),
-            None => notice.map_or(Looked::Below, lost),
-        }
-    }
-
-    /// The other side's last word, if it has come.
-    fn notice(&self, comm: &Communicator, operation: u64) -> Option<(Cause, usize)> {
-        let taken = || {
-            let message = comm.link().inbox().take(Tag { operation, round: NOTICE }, Some(self.peer))?;
-            Some(match message.payload.split_first_chunk() {
-                Some((&[FAILED], word)) => match word.try_into() {
-                    Ok(word) => Cause::decode(u64::from_le_bytes(word)),
-                    Err(_) => (Cause::Malformed, self.peer),
-                },
-                Some((&[CLOSED], _)) => (Cause::Dropped, self.peer),
-                _ => (Cause::Malformed, self.peer),
-            })
-        };
-        self.notice.get().copied().or_else(|| taken().map(|notice| *self.notice.get_or_init(|| notice)))
-    }
-
-    /// Whether the other side has failed, although nothing is awaited from it.
-    pub(crate) fn failed_there(&self, comm: &Communicator) -> Option<(Cause, usize)> {
-        match self.signals {
-            // SAFETY: as in `raise_counter`. No epoch is as high as this.
-            Signals::Counters { mine, .. } => match unsafe { mine.as_ref() }.look(u64::MAX) {
-                Seen::Poisoned(word) => Some(Cause::decode(word)),
-                _ => None,
-            },
-            Signals::Messages { operation } => {
-                self.notice(comm, operation).filter(|(cause, _)| *cause != Cause::Dropped)
-            }
-        }
-    }
-
-    /// Tells the other side, once, that this side has failed and will touch nothing any more. Under
-    /// the link's claim.
-    pub(crate) fn tell_failure(&self, comm: &Communicator, failure: &Failure) {
-        if self.told.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        let word = failure.cause.encode(failure.culprit);
-        match self.signals {
-            Signals::Counters { theirs, bell, .. } => {
-                // SAFETY: as in `raise_counter`.
-                let (theirs, bell) = unsafe { (theirs.as_ref(), bell.as_ref()) };
-                theirs.poison(word);
-                bell.changed(comm.link().host());
-                bell.demand(comm.link().host());
-            }
-            Signals::Messages { operation } => {
-                let notice = [&[FAILED][..], &word.to_le_bytes()].concat();
-                self.notify(comm, operation, notice);
-            }
-        }
-    }
-
-    /// Tells the other side that this object is gone and took part up to `last`.
-    pub(crate) fn close(&self, comm: &Communicator, last: u64) {
-        match self.signals {
-            Signals::Counters { theirs, bell, .. } => {
-                // SAFETY: as in `raise_counter`.
-                let (theirs, bell) = unsafe { (theirs.as_ref(), bell.as_ref()) };
-                theirs.close(last);
-                bell.changed(comm.link().host());
-            }
-            Signals::Messages { operation } => self.notify(comm, operation, vec![CLOSED]),
-        }
-    }
-
-    fn notify(&self, comm: &Communicator, operation: u64, notice: Vec<u8>) {
-        if let Err(error) = comm.send(self.peer, Tag { operation, round: NOTICE }, notice) {
-            tracing::warn!("rank {}: rank {} was not told: {error}", comm.rank(), self.peer);
-        }
-    }
-
-    /// Throws away what messages of this link still wait in the inbox.
-    pub(crate) fn forget(&self, comm: &Communicator) {
-        if let Signals::Messages { operation } = self.signals {
-            comm.link().inbox().forget(operation);
-        }
-    }
-
-    /// Rings the other side's progress thread: this side is about to sleep for it.
-    pub(crate) fn demand(&self, comm: &Communicator) {
-        if let Signals::Counters { bell, .. } = self.signals {
-            // SAFETY: as in `raise_counter`.
-            unsafe { bell.as_ref() }.demand(comm.link().host());
-        }
     }
 
     /// Whether neither side of the link touches this rank's fields any more, after a failure in `epoch`.
@@ -417,14 +246,30 @@ impl Link {
     }
 }
 
-/// What a side found when it looked for an epoch.
-enum Looked {
-    /// It is there; with the payload, if it came as a message.
-    Reached(Option<Vec<u8>>),
-    Below,
-    Lost(Cause, usize),
+/// Packs a part into a message, of which the caller holds [`Part::bytes`], for itself alone (rounded up to
+/// [`host::MESSAGE_ALIGN`], and aligned to it, for streaming).
+fn pack(set: &Set, part: &Part, message: *mut u8, streaming: bool) {
+    let sources = as_sources(&set.bases);
+    // SAFETY: bind has checked the operations against the fields, whose owned cells only the exchange
+    // in flight uses otherwise; the message is the caller's.
+    unsafe {
+        if streaming {
+            host::pack_streaming(&part.ops, sources, message);
+        } else {
+            host::copy(&part.ops, sources, &[message]);
+        }
+    }
 }
 
-fn lost((cause, culprit): (Cause, usize)) -> Looked {
-    Looked::Lost(cause, culprit)
+/// Unpacks a message of [`Part::bytes`].
+fn unpack(set: &Set, part: &Part, message: *const u8) {
+    // SAFETY: bind has checked the operations against the fields; the message was written before whatever
+    // made it the caller's; the halo is the exchange's until the wait has returned.
+    unsafe { host::copy(&part.ops, &[message], &set.bases) };
+}
+
+/// Buffers as they are read.
+pub(crate) fn as_sources(bases: &[*mut u8]) -> &[*const u8] {
+    // SAFETY: the two kinds of pointer have one layout.
+    unsafe { std::slice::from_raw_parts(bases.as_ptr().cast(), bases.len()) }
 }

@@ -1,5 +1,6 @@
 //! The cases, by topic.
 
+mod alternatives;
 mod collectives;
 mod failures;
 mod fixture;
@@ -25,6 +26,7 @@ pub(crate) const BY_TOPIC: &[&[Case]] = &[
     layouts::CASES,
     foreign::CASES,
     flight::CASES,
+    alternatives::CASES,
     threads::CASES,
     lifetimes::CASES,
     failures::CASES,

@@ -1,12 +1,13 @@
 //! The part of a bind that needs no peer: the fields given, checked against their patterns.
 
 use crate::error::Error;
-use crate::field::{Field, Memory};
+use crate::field::{Blocked, Field, Memory};
+use crate::link::Direction;
 use crate::pattern::Pattern;
-use halocline_comm::Communicator;
-use halocline_plan::Transfer;
+use halocline_comm::{Communicator, Segment};
 use halocline_plan::copy::{CellLayout, End, copy_op};
-use std::collections::HashMap;
+use halocline_plan::{Layout, Transfer};
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -18,7 +19,8 @@ pub(crate) struct Place {
     pub(crate) domain: u64,
 }
 
-/// All that this rank binds.
+/// The fields of one set on this rank.
+#[derive(Clone)]
 pub(crate) struct Local {
     /// Distinct patterns, in the order in which they first appear.
     pub(crate) patterns: Vec<Pattern>,
@@ -32,12 +34,21 @@ pub(crate) struct Local {
 }
 
 /// A field with its place and what the place makes of its layout.
+#[derive(Clone)]
 pub(crate) struct Bindable {
     pub(crate) place: Place,
-    pub(crate) field: Field,
+    pub(crate) layout: Layout,
     pub(crate) cells: CellLayout,
-    /// Which memory it lies in.
+    /// Which memory it lies in, and the byte offset of element (0, 0, …) there.
     pub(crate) memory: usize,
+    pub(crate) offset: usize,
+}
+
+impl Bindable {
+    /// Bytes of a transfer of this field.
+    pub(crate) fn bytes_of(&self, transfer: &Transfer) -> usize {
+        transfer.source.count() * self.cells.bytes_per_cell()
+    }
 }
 
 impl Local {
@@ -105,7 +116,8 @@ impl Local {
         let index = self.fields.len();
         let memory = self.memory_of(field, index);
         self.by_place.insert(place, index);
-        self.fields.push(Bindable { place, field: field.clone(), cells, memory });
+        let (layout, offset) = (field.layout.clone(), field.offset);
+        self.fields.push(Bindable { place, layout, cells, memory, offset });
         Ok(())
     }
 
@@ -117,9 +129,78 @@ impl Local {
         })
     }
 
-    /// The field at a place.
-    pub(crate) fn at(&self, place: Place) -> Option<&Bindable> {
-        self.by_place.get(&place).map(|&index| &self.fields[index])
+    /// The field at a place, and its number in the order given.
+    pub(crate) fn at(&self, place: Place) -> Option<(usize, &Bindable)> {
+        self.by_place.get(&place).map(|&index| (index, &self.fields[index]))
+    }
+
+    /// The segment that a field lies in.
+    pub(crate) fn segment_of(&self, field: &Bindable) -> &Arc<Segment> {
+        &self.memories[field.memory].0.segment
+    }
+
+    /// Address of element (0, 0, …) of each field.
+    pub(crate) fn bases(&self) -> Vec<*mut u8> {
+        let base = |field: &Bindable| self.segment_of(field).base().as_ptr().wrapping_add(field.offset);
+        self.fields.iter().map(base).collect()
+    }
+
+    /// Ranks that the patterns connect this one with, ascending.
+    pub(crate) fn peers(&self) -> BTreeSet<usize> {
+        self.patterns.iter().flat_map(|pattern| &pattern.plan().peers).map(|peer| peer.rank).collect()
+    }
+
+    /// Takes all memories for an exchange, or none.
+    pub(crate) fn begin_flight(&self) -> Result<(), Error> {
+        for (at, (memory, field)) in self.memories.iter().enumerate() {
+            if let Err(blocked) = memory.begin_flight() {
+                self.memories[..at].iter().for_each(|(memory, _)| memory.end_flight());
+                return Err(match blocked {
+                    Blocked::InFlight => Error::Shared { field: *field },
+                    Blocked::Borrowed => Error::Borrowed { field: *field },
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes back one [`Local::begin_flight`].
+    pub(crate) fn end_flight(&self) {
+        self.memories.iter().for_each(|(memory, _)| memory.end_flight());
+    }
+
+    /// What is exchanged with a peer, in the order in which it travels: the number of this rank's field,
+    /// the field and the transfer; by pattern, field number and transfer.
+    pub(crate) fn exchanged(
+        &self,
+        peer: usize,
+        direction: Direction,
+    ) -> impl Iterator<Item = (usize, &Bindable, &Transfer)> {
+        let mut patterns: Vec<_> = self.patterns.iter().zip(&self.counts).collect();
+        // The order of the bind may differ between ranks that do not share all patterns.
+        patterns.sort_by_key(|(pattern, _)| pattern.id());
+        patterns.into_iter().flat_map(move |(pattern, &count)| {
+            let peers = pattern.plan().peers.iter().filter(move |p| p.rank == peer);
+            let transfers = move || {
+                peers.clone().flat_map(move |p| match direction {
+                    Direction::Send => &p.sends,
+                    Direction::Receive => &p.receives,
+                })
+            };
+            (0..count).flat_map(move |number| {
+                transfers().filter_map(move |transfer| {
+                    let domain = if direction == Direction::Send { transfer.from } else { transfer.to };
+                    let (index, field) = self.at(Place { pattern: pattern.id(), number, domain })?;
+                    Some((index, field, transfer))
+                })
+            })
+        })
+    }
+
+    /// Bytes that one exchange sends to a peer, or receives from it.
+    pub(crate) fn bytes(&self, peer: usize, direction: Direction) -> usize {
+        let exchanged = self.exchanged(peer, direction);
+        exchanged.map(|(_, field, transfer)| field.bytes_of(transfer)).sum()
     }
 
     /// Where a pattern stands in the order of the bind.
@@ -155,7 +236,9 @@ impl Local {
                 (0..count).flat_map(|number| pattern.plan().local.iter().map(move |t| (number, t)))
             {
                 let field = |domain| self.at(Place { pattern: pattern.id(), number, domain });
-                let (Some(from), Some(to)) = (field(transfer.from), field(transfer.to)) else { continue };
+                let (Some((_, from)), Some((_, to))) = (field(transfer.from), field(transfer.to)) else {
+                    continue;
+                };
                 to.cells.check_peer(&from.cells).map_err(|error| Error::Peer {
                     pattern: at,
                     field: number,
@@ -173,7 +256,7 @@ impl Local {
     fn check_aliases(&self) -> Result<(), Error> {
         let mut sharing: HashMap<u64, Vec<usize>> = HashMap::new();
         for (index, bound) in self.fields.iter().enumerate() {
-            sharing.entry(bound.field.memory.segment.id()).or_default().push(index);
+            sharing.entry(self.segment_of(bound).id()).or_default().push(index);
         }
         for indices in sharing.values().filter(|indices| indices.len() > 1) {
             // (first byte, end, written, field), in the order of memory
@@ -205,7 +288,7 @@ impl Local {
     /// The bytes that exchanges read from (or write to) a field, relative to its segment.
     fn blocks(&self, index: usize, written: bool) -> Vec<Range<isize>> {
         let bound = &self.fields[index];
-        let (base, cells) = (bound.field.offset as isize, &bound.cells);
+        let (base, cells) = (bound.offset as isize, &bound.cells);
         let mut ranges = Vec::new();
         let mine =
             |transfer: &&Transfer| bound.place.domain == if written { transfer.to } else { transfer.from };

@@ -6,14 +6,15 @@
 //! alone; the trial runs on shadows of their memory.
 
 use super::local::{Bindable, Local};
-use super::{Preference, build};
+use super::{Made, Preference, build};
 use crate::agree::agree;
 use crate::bound::Bound;
 use crate::error::Error;
 use crate::field::{Field, Memory};
-use crate::link::{Direction, Way};
+use crate::link::{Direction, Link, Way};
 use crate::options::BindOptions;
 use crate::pattern::Pattern;
+use crate::set::Set;
 use halocline_comm::{Communicator, Reduce, Segment};
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,17 +38,10 @@ const MARGIN: u64 = 5;
 
 /// The fastest of the ways, the same on all ranks. Collective.
 pub(super) fn choose(comm: &Communicator, local: &Local, candidates: &[Way]) -> Result<Way, Error> {
-    let bytes = |direction| {
-        let peers = local.patterns.iter().flat_map(|p| &p.plan().peers).map(|p| p.rank);
-        let per_peer = peers.map(|peer| {
-            local.exchanged(peer, direction).map(|(field, t)| super::bytes_of(field, t)).sum::<usize>()
-        });
-        per_peer.max().unwrap_or(0) as u64
-    };
-    let most = bytes(Direction::Send).max(bytes(Direction::Receive));
+    let bytes = |direction| local.peers().into_iter().map(|peer| local.bytes(peer, direction)).max();
+    let most = bytes(Direction::Send).max(bytes(Direction::Receive)).unwrap_or(0) as u64;
     let spans: u64 = local.memories.iter().map(|(memory, _)| memory.segment.len() as u64).sum();
-    let mut peers = local.patterns.iter().flat_map(|p| &p.plan().peers);
-    let shared = peers.any(|peer| comm.link().bell(peer.rank).is_some());
+    let shared = local.peers().into_iter().any(|peer| comm.link().bell(peer).is_some());
     let all = comm.all_reduce(&[most, spans, shared.into()], Reduce::Max)?;
     if all[2] == 0 {
         // Messages it will be, for want of memory that ranks share.
@@ -61,7 +55,7 @@ pub(super) fn choose(comm: &Communicator, local: &Local, candidates: &[Way]) -> 
     let mut trials = Vec::new();
     for &way in candidates {
         let preference = Preference { way, forced: false };
-        trials.push(Trial::new(build(comm, &shadow, preference, &BindOptions::default())?));
+        trials.push(Trial::new(build(comm, vec![shadow.clone()], preference, &BindOptions::default())?));
     }
     let medians = run(comm, &mut trials)?;
     // The slowest rank counts, on all ranks alike.
@@ -95,7 +89,8 @@ fn shadow_of(comm: &Communicator, local: &Local) -> Result<Local, Error> {
         .map(|bound: &Bindable| {
             let pattern = &local.patterns[local.index_of(bound.place.pattern)];
             let memory = Arc::clone(&memories[bound.memory]);
-            (pattern, Field { memory, domain: Some(bound.place.domain), ..bound.field.clone() })
+            let (layout, offset) = (bound.layout.clone(), bound.offset);
+            (pattern, Field { memory, layout, offset, domain: Some(bound.place.domain) })
         })
         .collect();
     let given: Vec<(&Pattern, &Field)> = shadows.iter().map(|(pattern, field)| (*pattern, field)).collect();
@@ -105,6 +100,7 @@ fn shadow_of(comm: &Communicator, local: &Local) -> Result<Local, Error> {
 /// A way on trial.
 struct Trial {
     bound: Arc<Bound>,
+    set: Arc<Set>,
     samples: Vec<Duration>,
     /// A byte on each cache line (or in each block) that the peers read, and that they fill.
     owned: Vec<*mut u8>,
@@ -112,27 +108,22 @@ struct Trial {
 }
 
 impl Trial {
-    fn new(bound: Arc<Bound>) -> Self {
+    fn new((bound, sets): Made) -> Self {
+        let set = Arc::clone(&sets[0]);
         let (mut owned, mut halo) = (Vec::new(), Vec::new());
-        for link in &bound.links {
-            for op in &link.work.ops {
+        let packed = |link: &&Link| matches!(link.way, Way::Mailbox { .. } | Way::Message);
+        for link in bound.links.iter().filter(packed) {
+            for op in &set.parts[link.part].ops {
                 op.for_each_block(|source, target, len| {
-                    for at in (0..len).step_by(64) {
-                        if let (Direction::Send, Some(base)) =
-                            (link.direction, link.work.sources.get(op.source))
-                        {
-                            owned.push(base.wrapping_offset(source).wrapping_add(at).cast_mut());
-                        }
-                        if let (Direction::Receive, Some(base)) =
-                            (link.direction, link.work.targets.get(op.target))
-                        {
-                            halo.push(base.wrapping_offset(target).wrapping_add(at));
-                        }
-                    }
+                    let (bytes, first) = match link.direction {
+                        Direction::Send => (&mut owned, set.bases[op.source].wrapping_offset(source)),
+                        Direction::Receive => (&mut halo, set.bases[op.target].wrapping_offset(target)),
+                    };
+                    bytes.extend((0..len).step_by(64).map(|at| first.wrapping_add(at)));
                 });
             }
         }
-        Self { bound, samples: Vec::new(), owned, halo }
+        Self { bound, set, samples: Vec::new(), owned, halo }
     }
 
     /// What a step of a model does to the memory, a few times, `owned` and `halo` being those of the
@@ -146,7 +137,7 @@ impl Trial {
                 // between two exchanges.
                 unsafe { byte.write_volatile(byte.read_volatile().wrapping_add(1)) };
             }
-            let epoch = self.bound.begin()?;
+            let epoch = self.bound.begin(&self.set)?;
             self.bound.wait(epoch)?;
             for &byte in halo {
                 // SAFETY: as above.

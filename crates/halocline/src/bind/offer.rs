@@ -3,6 +3,7 @@
 
 use super::local::{Local, Place};
 use crate::error::Error;
+use crate::link::Direction;
 use halocline_comm::{Communicator, Segment, Tag};
 use halocline_plan::ElementType;
 use halocline_plan::copy::{AxisLayout, CellLayout};
@@ -22,10 +23,8 @@ pub(crate) struct Berth {
     pub(crate) receive_counter: usize,
     /// Offset of the mailbox for what the peer sends.
     pub(crate) mailbox: usize,
-    /// Bytes that one exchange receives.
-    pub(crate) receives: usize,
-    /// Bytes that one exchange sends.
-    pub(crate) sends: usize,
+    /// Bytes that a slot of that mailbox holds: the most that an exchange receives.
+    pub(crate) capacity: usize,
 }
 
 /// One side's offer to the other.
@@ -33,11 +32,20 @@ pub(crate) struct Offer {
     pub(crate) berth: Berth,
     /// The sender's own segment, if the other side can reach it.
     pub(crate) own: Option<Arc<Segment>>,
-    pub(crate) fields: HashMap<Place, Offered>,
+    /// The sender's sets of fields.
+    pub(crate) sets: Vec<Offered>,
+}
+
+/// One set of fields of the other side.
+pub(crate) struct Offered {
+    /// Bytes that one exchange sends to this side, and receives from it.
+    pub(crate) sends: usize,
+    pub(crate) receives: usize,
+    pub(crate) fields: HashMap<Place, FarField>,
 }
 
 /// A field of the other side.
-pub(crate) struct Offered {
+pub(crate) struct FarField {
     pub(crate) cells: CellLayout,
     /// Its memory and the offset of element (0, 0, …), or why it is out of reach.
     pub(crate) memory: Result<(Arc<Segment>, usize), String>,
@@ -47,45 +55,35 @@ pub(crate) struct Offered {
 pub(crate) fn send(
     comm: &Communicator,
     (peer, operation): (usize, u64),
-    local: &Local,
+    sets: &[Local],
     berth: Berth,
     own: Option<&Arc<Segment>>,
 ) -> Result<(), Error> {
     let mut segments: Vec<Arc<Segment>> = own.into_iter().cloned().collect();
-    let memories: Vec<Result<u64, String>> = local
-        .memories
-        .iter()
-        .map(|(memory, _)| {
-            comm.link().reach(peer, &memory.segment)?;
-            segments.push(Arc::clone(&memory.segment));
-            Ok(segments.len() as u64 - 1)
-        })
-        .collect();
+    let mut body = Writer::new();
+    for local in sets {
+        // Sets share memory, often all of it: each goes once.
+        let memories: Vec<Result<u64, String>> = local
+            .memories
+            .iter()
+            .map(|(memory, _)| {
+                comm.link().reach(peer, &memory.segment)?;
+                let known = segments.iter().position(|segment| segment.id() == memory.segment.id());
+                Ok(known.unwrap_or_else(|| {
+                    segments.push(Arc::clone(&memory.segment));
+                    segments.len() - 1
+                }) as u64)
+            })
+            .collect();
+        write_set(&mut body, (peer, local), &memories);
+    }
     let mut w = Writer::new();
     w.size(segments.len());
     w.u64(own.is_some().into());
-    for number in [berth.send_counter, berth.receive_counter, berth.mailbox, berth.receives, berth.sends] {
+    for number in [berth.send_counter, berth.receive_counter, berth.mailbox, berth.capacity, sets.len()] {
         w.size(number);
     }
-    w.size(local.fields.len());
-    for field in &local.fields {
-        w.u64(field.place.pattern);
-        w.size(field.place.number);
-        w.u64(field.place.domain);
-        write_cells(&mut w, &field.cells);
-        match &memories[field.memory] {
-            Ok(segment) => {
-                w.u64(1);
-                w.u64(*segment);
-                w.size(field.field.offset);
-            }
-            Err(why) => {
-                w.u64(0);
-                w.u32s(&why.bytes().map(u32::from).collect::<Vec<_>>());
-            }
-        }
-    }
-    let mut payload = Some(w.finish());
+    let mut payload = Some([w.finish(), body.finish()].concat());
     let batches = segments.len().div_ceil(SEGMENTS_A_MESSAGE).max(1);
     for round in 0..batches {
         let from = round * SEGMENTS_A_MESSAGE;
@@ -94,6 +92,29 @@ pub(crate) fn send(
         comm.link().post(peer, tag, payload.take().unwrap_or_default(), batch)?;
     }
     Ok(())
+}
+
+fn write_set(w: &mut Writer, (peer, local): (usize, &Local), memories: &[Result<u64, String>]) {
+    w.size(local.bytes(peer, Direction::Send));
+    w.size(local.bytes(peer, Direction::Receive));
+    w.size(local.fields.len());
+    for field in &local.fields {
+        w.u64(field.place.pattern);
+        w.size(field.place.number);
+        w.u64(field.place.domain);
+        write_cells(w, &field.cells);
+        match &memories[field.memory] {
+            Ok(segment) => {
+                w.u64(1);
+                w.u64(*segment);
+                w.size(field.offset);
+            }
+            Err(why) => {
+                w.u64(0);
+                w.u32s(&why.bytes().map(u32::from).collect::<Vec<_>>());
+            }
+        }
+    }
 }
 
 /// Waits for a peer's offer.
@@ -126,9 +147,15 @@ fn read(r: &mut Reader<'_>, segments: &[Arc<Segment>]) -> Result<Offer, WireErro
         send_counter: r.size()?,
         receive_counter: r.size()?,
         mailbox: r.size()?,
-        receives: r.size()?,
-        sends: r.size()?,
+        capacity: r.size()?,
     };
+    let count = r.count(24)?;
+    let sets = (0..count).map(|_| read_set(r, segments)).collect::<Result<_, _>>()?;
+    Ok(Offer { berth, own, sets })
+}
+
+fn read_set(r: &mut Reader<'_>, segments: &[Arc<Segment>]) -> Result<Offered, WireError> {
+    let (sends, receives) = (r.size()?, r.size()?);
     let mut fields = HashMap::new();
     for _ in 0..r.count(40)? {
         let place = Place { pattern: r.u64()?, number: r.size()?, domain: r.u64()? };
@@ -142,9 +169,9 @@ fn read(r: &mut Reader<'_>, segments: &[Arc<Segment>]) -> Result<Offer, WireErro
                 Ok((Arc::clone(segment), r.size()?))
             }
         };
-        fields.insert(place, Offered { cells, memory });
+        fields.insert(place, FarField { cells, memory });
     }
-    Ok(Offer { berth, own, fields })
+    Ok(Offered { sends, receives, fields })
 }
 
 fn write_cells(w: &mut Writer, cells: &CellLayout) {

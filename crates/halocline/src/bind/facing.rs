@@ -1,0 +1,133 @@
+//! The fields of one set on two ranks, seen from one of them: what goes from which to which, and the copy
+//! operations that move it.
+
+use super::local::{Bindable, Local, Place};
+use super::offer::{FarField, Offered};
+use super::ops::{Leg, over_link};
+use crate::error::Error;
+use crate::link::{Direction, Way};
+use crate::set::Part;
+use halocline_comm::Segment;
+use halocline_plan::Transfer;
+use halocline_plan::copy::CopyOp;
+use std::ops::Range;
+
+/// One set of this rank and of a peer.
+#[derive(Clone, Copy)]
+pub(super) struct Facing<'a> {
+    pub(super) peer: usize,
+    pub(super) local: &'a Local,
+    pub(super) theirs: &'a Offered,
+}
+
+/// One transfer of one field, with both ends.
+pub(super) struct Joint<'a> {
+    /// The number of this rank's field.
+    index: usize,
+    pub(super) ours: &'a Bindable,
+    pub(super) theirs: &'a FarField,
+    transfer: &'a Transfer,
+}
+
+impl<'a> Facing<'a> {
+    /// Both sides see as many bytes between them.
+    pub(super) fn check_bytes(&self) -> Result<(), Error> {
+        let Self { peer, local, theirs } = *self;
+        let ours = (local.bytes(peer, Direction::Send), local.bytes(peer, Direction::Receive));
+        if ours == (theirs.receives, theirs.sends) {
+            return Ok(());
+        }
+        // The fields disagree somewhere; say where.
+        self.joints(Direction::Send)?;
+        self.joints(Direction::Receive)?;
+        Err(Error::Bind(format!("rank {peer} and this one disagree about the bytes between them")))
+    }
+
+    /// All transfers of one direction, in the order in which they travel.
+    pub(super) fn joints(&self, direction: Direction) -> Result<Vec<Joint<'a>>, Error> {
+        let mut joints = Vec::new();
+        for (index, ours, transfer) in self.local.exchanged(self.peer, direction) {
+            let domain = if direction == Direction::Send { transfer.to } else { transfer.from };
+            let Place { pattern, number, domain: our_domain } = ours.place;
+            let place = Place { pattern, number, domain };
+            let pattern = self.local.index_of(pattern);
+            let theirs = self.theirs.fields.get(&place).ok_or_else(|| {
+                Error::Bind(format!(
+                    "rank {} binds no field {number} of domain {domain} (pattern {pattern} here)",
+                    self.peer
+                ))
+            })?;
+            ours.cells.check_peer(&theirs.cells).map_err(|error| Error::Peer {
+                pattern,
+                field: number,
+                domain: our_domain,
+                peer: self.peer,
+                peer_domain: domain,
+                error,
+            })?;
+            joints.push(Joint { index, ours, theirs, transfer });
+        }
+        Ok(joints)
+    }
+
+    /// What goes over the link of one direction, and this side's copying, by a way that is possible.
+    pub(super) fn part(&self, direction: Direction, way: Way, joints: &[Joint<'a>]) -> Result<Part, Error> {
+        let mut part = Part { bytes: self.local.bytes(self.peer, direction), ..Part::default() };
+        if matches!((direction, way), (Direction::Send, Way::Pull) | (Direction::Receive, Way::Push)) {
+            return Ok(part);
+        }
+        let leg = |joint: &Joint<'a>| Leg {
+            index: joint.index,
+            place: joint.ours.place,
+            ours: &joint.ours.cells,
+            theirs: &joint.theirs.cells,
+            transfer: joint.transfer,
+        };
+        let direct = matches!(way, Way::Push | Way::Pull);
+        let legs: Vec<Leg<'_>> = joints.iter().map(leg).collect();
+        for (at, op) in over_link(direction, &legs, |at| direct.then(|| part.remote_of(&joints[at]))) {
+            self.check_reach(direction, &joints[at], &op, direct)?;
+            part.ops.push(op);
+        }
+        Ok(part)
+    }
+
+    /// An operation stays within the memory of its fields.
+    fn check_reach(
+        &self,
+        direction: Direction,
+        joint: &Joint<'_>,
+        op: &CopyOp,
+        direct: bool,
+    ) -> Result<(), Error> {
+        let (reads, writes) = op.reach();
+        let (near, far) = if direction == Direction::Send { (reads, writes) } else { (writes, reads) };
+        let here = holds(self.local.segment_of(joint.ours), joint.ours.offset, &near);
+        let there = match &joint.theirs.memory {
+            Ok((segment, offset)) if direct => holds(segment, *offset, &far),
+            _ => true,
+        };
+        if here && there {
+            return Ok(());
+        }
+        Err(Error::Bind(format!("a field shared with rank {} exceeds its memory", self.peer)))
+    }
+}
+
+impl Part {
+    /// The number of the peer's field among those that this side reads or writes.
+    fn remote_of(&mut self, joint: &Joint<'_>) -> usize {
+        // A direct way is taken only where the memory is in reach.
+        let Ok((segment, offset)) = &joint.theirs.memory else { return 0 };
+        let base = segment.base().as_ptr().wrapping_add(*offset);
+        self.remote.iter().position(|known| *known == base).unwrap_or_else(|| {
+            self.remote.push(base);
+            self.remote.len() - 1
+        })
+    }
+}
+
+fn holds(segment: &Segment, offset: usize, reach: &Range<isize>) -> bool {
+    let at = |byte: isize| offset as i128 + byte as i128;
+    reach.is_empty() || (at(reach.start) >= 0 && at(reach.end) <= segment.len() as i128)
+}

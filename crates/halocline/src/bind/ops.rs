@@ -1,0 +1,127 @@
+//! Copy operations of a set: the two that a pair of opposite faces make are one, tables are shared.
+
+use super::local::{Local, Place};
+use crate::link::Direction;
+use halocline_plan::Transfer;
+use halocline_plan::copy::{CellLayout, CopyOp, End, copy_op, copy_op_of_two};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Copies between domains of this rank; both ends are fields, by their numbers.
+pub(super) fn within(local: &Local) -> Vec<CopyOp> {
+    let mut ops = Vec::new();
+    for (pattern, &count) in local.patterns.iter().zip(&local.counts) {
+        for number in 0..count {
+            let transfers = &pattern.plan().local;
+            let field = |domain| local.at(Place { pattern: pattern.id(), number, domain });
+            let of_two = |first: &Transfer, second: &Transfer| {
+                let same = (first.from, first.to) == (second.from, second.to);
+                let ((at, from), (to_at, to)) = (field(first.from)?, field(first.to)?);
+                let ends = ((End::Field(at), &from.cells), (End::Field(to_at), &to.cells));
+                same.then(|| copy_op_of_two((first, second), ends.0, ends.1)).flatten()
+            };
+            let pairs = pair_up(transfers.len(), |a, b| of_two(&transfers[a], &transfers[b]).is_some());
+            for (first, second) in pairs {
+                let transfer = &transfers[first];
+                let (Some(from), Some(to)) = (field(transfer.from), field(transfer.to)) else { continue };
+                let ends = ((End::Field(from.0), &from.1.cells), (End::Field(to.0), &to.1.cells));
+                let op = second
+                    .and_then(|second| of_two(transfer, &transfers[second]))
+                    .unwrap_or_else(|| copy_op(transfer, ends.0, ends.1));
+                if op.bytes() > 0 {
+                    ops.push(op);
+                }
+            }
+        }
+    }
+    share_runs(ops.iter_mut());
+    ops
+}
+
+/// One transfer of one field over a link, with the layouts at both ends.
+pub(super) struct Leg<'a> {
+    /// The number of this rank's field, and its place.
+    pub(super) index: usize,
+    pub(super) place: Place,
+    pub(super) ours: &'a CellLayout,
+    pub(super) theirs: &'a CellLayout,
+    pub(super) transfer: &'a Transfer,
+}
+
+impl<'a> Leg<'a> {
+    /// Sender's and receiver's layout.
+    fn layouts(&self, direction: Direction) -> (&'a CellLayout, &'a CellLayout) {
+        match direction {
+            Direction::Send => (self.ours, self.theirs),
+            Direction::Receive => (self.theirs, self.ours),
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.transfer.source.count() * self.ours.bytes_per_cell()
+    }
+}
+
+/// The operations of all legs that have bytes, each with the number of its (first) leg. `far` gives the number
+/// of the peer's field; without one, the bytes lie in a message, in the order in which the legs are given,
+/// where both sides know both layouts.
+pub(super) fn over_link(
+    direction: Direction,
+    legs: &[Leg<'_>],
+    mut far: impl FnMut(usize) -> Option<usize>,
+) -> Vec<(usize, CopyOp)> {
+    let of_two = |first: usize, second: usize, ends: (End, End)| {
+        let (first, second) = (&legs[first], &legs[second]);
+        let (sender, receiver) = first.layouts(direction);
+        let fields = |leg: &Leg<'_>| (leg.place, leg.transfer.from, leg.transfer.to);
+        let op = || copy_op_of_two((first.transfer, second.transfer), (ends.0, sender), (ends.1, receiver));
+        (fields(first) == fields(second)).then(op).flatten()
+    };
+    let mut ops = Vec::new();
+    let mut begin = 0;
+    // Both sides pair alike, from both layouts, so that they agree about the message.
+    let anywhere = (End::Field(0), End::Field(0));
+    for (first, second) in pair_up(legs.len(), |a, b| of_two(a, b, anywhere).is_some()) {
+        let leg = &legs[first];
+        if leg.bytes() == 0 {
+            continue;
+        }
+        let near = End::Field(leg.index);
+        let far = far(first).map_or(End::Message(0, begin), End::Field);
+        begin += leg.bytes() * if second.is_some() { 2 } else { 1 };
+        let ends = if direction == Direction::Send { (near, far) } else { (far, near) };
+        let (sender, receiver) = leg.layouts(direction);
+        let op = second
+            .and_then(|second| of_two(first, second, ends))
+            .unwrap_or_else(|| copy_op(leg.transfer, (ends.0, sender), (ends.1, receiver)));
+        ops.push((first, op));
+    }
+    share_runs(ops.iter_mut().map(|(_, op)| op));
+    ops
+}
+
+/// Goes through 0..count and pairs each with the first later one that suits it and has no other partner.
+fn pair_up(count: usize, suits: impl Fn(usize, usize) -> bool) -> Vec<(usize, Option<usize>)> {
+    let mut taken = vec![false; count];
+    let mut pairs = Vec::with_capacity(count);
+    for first in 0..count {
+        if taken[first] {
+            continue;
+        }
+        let second = (first + 1..count).find(|&second| !taken[second] && suits(first, second));
+        if let Some(second) = second {
+            taken[second] = true;
+        }
+        pairs.push((first, second));
+    }
+    pairs
+}
+
+/// Lets operations over the same cells share one table of them.
+fn share_runs<'a>(ops: impl Iterator<Item = &'a mut CopyOp>) {
+    let mut tables = HashMap::new();
+    for cells in ops.filter_map(|op| op.cells.as_mut()) {
+        let shared = tables.entry(Arc::clone(&cells.runs)).or_insert_with(|| Arc::clone(&cells.runs));
+        cells.runs = Arc::clone(shared);
+    }
+}

@@ -1,0 +1,149 @@
+//! Two ranks whose links are being made, seen from one of them: which way each link takes, and where its
+//! counters and mailbox lie.
+
+use super::Preference;
+use super::facing::{Facing, Joint};
+use super::offer::Berth;
+use crate::error::Error;
+use crate::link::{Direction, Link, Mailbox, SLOTS, Signals, Way};
+use crate::set::Part;
+use halocline_comm::{Communicator, Counter, Segment};
+use halocline_device::host::MESSAGE_ALIGN;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// This rank and a peer.
+pub(super) struct Pair<'a> {
+    pub(super) comm: &'a Communicator,
+    pub(super) peer: usize,
+    /// Where this rank's sides of the links wait and receive, and the peer's.
+    pub(super) berths: (Berth, Berth),
+    /// The segments of the two, where each reaches the other's.
+    pub(super) segments: Option<(Arc<Segment>, Arc<Segment>)>,
+    /// The operation of messages.
+    pub(super) operation: u64,
+    /// The sets that the links carry.
+    pub(super) sets: Vec<Facing<'a>>,
+}
+
+impl<'a> Pair<'a> {
+    /// The links between the two, with the part of each set.
+    pub(super) fn links(&self, wish: Preference) -> Result<Vec<(Link, Vec<Part>)>, Error> {
+        self.sets.iter().try_for_each(Facing::check_bytes)?;
+        let mut links = Vec::new();
+        for direction in [Direction::Receive, Direction::Send] {
+            let joints: Vec<Vec<Joint<'a>>> =
+                self.sets.iter().map(|set| set.joints(direction)).collect::<Result<_, _>>()?;
+            if joints.iter().any(|joints| !joints.is_empty()) {
+                links.push(self.link(direction, &joints, wish)?);
+            }
+        }
+        Ok(links)
+    }
+
+    fn link(
+        &self,
+        direction: Direction,
+        joints: &[Vec<Joint<'a>>],
+        wish: Preference,
+    ) -> Result<(Link, Vec<Part>), Error> {
+        let peer = self.peer;
+        let (way, why) = self.way(direction, joints, wish).map_err(|why| {
+            Error::Bind(format!("the link with rank {peer} cannot be {}: {why}; choose auto", wish.way))
+        })?;
+        let part = |(set, joints): (&Facing<'a>, &Vec<Joint<'a>>)| set.part(direction, way, joints);
+        let parts = self.sets.iter().zip(joints).map(part).collect::<Result<_, _>>()?;
+        let (mailbox, signals) = match way {
+            Way::Message => (None, Signals::Messages { operation: self.operation }),
+            _ => self.signals(direction, matches!(way, Way::Mailbox { .. }))?,
+        };
+        let theirs = self.segments.as_ref().map(|(_, theirs)| Arc::clone(theirs));
+        Ok((Link::new((peer, direction, way), why, mailbox, signals, theirs), parts))
+    }
+
+    /// The way that both sides choose, each from what both know; with the reason if not the one wished.
+    fn way(
+        &self,
+        direction: Direction,
+        joints: &[Vec<Joint<'a>>],
+        wish: Preference,
+    ) -> Result<(Way, Option<String>), String> {
+        let all =
+            || self.sets.iter().zip(joints).flat_map(|(set, joints)| joints.iter().map(move |j| (set, j)));
+        let ours = || {
+            let unreached = |(set, joint): (&Facing<'a>, &Joint<'a>)| {
+                self.comm.link().reach(self.peer, set.local.segment_of(joint.ours)).err()
+            };
+            all().find_map(unreached)
+        };
+        let theirs = || all().find_map(|(_, joint)| joint.theirs.memory.as_ref().err().cloned());
+        // Memory that the other side reaches: the receiver's for a push, the sender's for a pull.
+        let (push, pull) = match direction {
+            Direction::Send => (theirs(), ours()),
+            Direction::Receive => (ours(), theirs()),
+        };
+        let apart = self.segments.is_none().then(|| match ours() {
+            Some(why) => format!("the two ranks share no memory: {why}"),
+            None => "the two ranks share no memory".to_owned(),
+        });
+        let obstacle = |way: Way| match way {
+            Way::Push => {
+                apart.clone().or_else(|| push.as_ref().map(|why| format!("the receiver's field: {why}")))
+            }
+            Way::Pull => {
+                apart.clone().or_else(|| pull.as_ref().map(|why| format!("the sender's field: {why}")))
+            }
+            Way::Mailbox { .. } => apart.clone(),
+            Way::Message => None,
+        };
+        let Some(why) = obstacle(wish.way) else { return Ok((wish.way, None)) };
+        if wish.forced {
+            return Err(why);
+        }
+        let streaming = matches!(wish.way, Way::Mailbox { streaming: true });
+        let others = [Way::Push, Way::Pull, Way::Mailbox { streaming }, Way::Message];
+        let next = others.into_iter().find(|&way| obstacle(way).is_none());
+        Ok((next.unwrap_or(Way::Message), Some(why)))
+    }
+
+    /// Counters at both ends, and the mailbox at the receiver's.
+    fn signals(&self, direction: Direction, mailbox: bool) -> Result<(Option<Mailbox>, Signals), Error> {
+        let peer = self.peer;
+        let (Some((own, theirs)), Some(bell)) = (&self.segments, self.comm.link().bell(peer)) else {
+            return Err(Error::Bind(format!("rank {peer} shares no memory with this one")));
+        };
+        let (ours, other) = self.berths;
+        let ((mine, opposite), (segment, receiver)) = match direction {
+            Direction::Send => ((ours.send_counter, other.receive_counter), (theirs, other)),
+            Direction::Receive => ((ours.receive_counter, other.send_counter), (own, ours)),
+        };
+        let broken = || Error::Bind(format!("rank {peer} offers counters or a mailbox outside its memory"));
+        let counter = |segment, offset| {
+            within(segment, offset, size_of::<Counter>(), align_of::<Counter>()).map(NonNull::cast)
+        };
+        let mailbox = match mailbox {
+            true => {
+                let capacity = receiver.capacity;
+                let bytes = capacity.checked_next_multiple_of(MESSAGE_ALIGN);
+                let bytes = bytes.and_then(|slot| slot.checked_mul(SLOTS as usize)).ok_or_else(broken)?;
+                let base = within(segment, receiver.mailbox, bytes, MESSAGE_ALIGN).ok_or_else(broken)?;
+                Some(Mailbox { base, capacity })
+            }
+            false => None,
+        };
+        let most = self.sets.iter().map(|set| set.local.bytes(peer, direction)).max().unwrap_or(0);
+        if mailbox.is_some_and(|mailbox| mailbox.capacity < most) {
+            return Err(broken());
+        }
+        let mine = counter(own, mine).ok_or_else(broken)?;
+        let theirs = counter(theirs, opposite).ok_or_else(broken)?;
+        Ok((mailbox, Signals::Counters { mine, theirs, bell: NonNull::from(bell) }))
+    }
+}
+
+/// An aligned range of a segment.
+fn within(segment: &Segment, offset: usize, bytes: usize, align: usize) -> Option<NonNull<u8>> {
+    let end = offset.checked_add(bytes).filter(|&end| end <= segment.len());
+    // SAFETY: the offset lies within the segment.
+    end.filter(|_| offset.is_multiple_of(align)).map(|_| unsafe { segment.base().add(offset) })
+}

@@ -1,0 +1,85 @@
+//! The end of a bound object: its memories go back to the user, its peers learn that it is gone.
+
+use super::Bound;
+use crate::error::Cause;
+use halocline_comm::Serve;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+impl Bound {
+    /// After a failure: gives the fields' memory back to the user, once no peer can touch it any more.
+    pub(crate) fn reclaim(&self) -> bool {
+        if self.failed.get().is_none() {
+            return self.completed.load(Ordering::Acquire) >= self.epoch();
+        }
+        // Neither threads of this rank that are still at it, nor peers. Nobody begins another exchange
+        // from here on.
+        let begins = self.beginning.load(Ordering::SeqCst);
+        let epoch = self.epoch();
+        if begins || !self.links.iter().all(|link| link.is_quiet(&self.comm, epoch)) {
+            return false;
+        }
+        self.land(epoch);
+        true
+    }
+
+    /// Gives the memories back to the user, once an exchange.
+    pub(super) fn land(&self, epoch: u64) {
+        if self.landed.swap(epoch, Ordering::AcqRel) != epoch {
+            // SAFETY: exchange `epoch` is not over before this returns; after a failure, no other begins.
+            unsafe { self.flight.get() }.local.end_flight();
+        }
+    }
+
+    /// The user has dropped the object.
+    pub(crate) fn release(self: Arc<Self>) {
+        if self.over() {
+            return;
+        }
+        let comm = self.comm.clone();
+        comm.bury(self);
+    }
+
+    /// Whether nothing is in flight any more; then tells the peers that this side is gone.
+    fn over(&self) -> bool {
+        if !self.reclaim() {
+            return false;
+        }
+        if self.failed.get().is_some() {
+            return true;
+        }
+        if let (Some(link), Some(dead)) = (self.links.first(), self.dead()) {
+            // The object is dropped because of it, most likely: say so.
+            self.fail(link, Cause::Died, dead);
+        } else {
+            let last = self.completed.load(Ordering::Acquire);
+            self.links.iter().for_each(|link| link.close(&self.comm, last));
+        }
+        true
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        self.links.iter().for_each(|link| link.forget(&self.comm));
+    }
+}
+
+impl Serve for Bound {
+    fn serve(&self) {
+        let epoch = self.epoch();
+        self.advance(epoch);
+        self.keep_deadline(epoch);
+        if self.failed.get().is_none() {
+            let failed = self.links.iter().find_map(|link| Some((link, link.failed_there(&self.comm)?)));
+            match failed {
+                Some((link, (cause, culprit))) => self.fail(link, cause, culprit),
+                None => self.look_after_peers(),
+            }
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.over()
+    }
+}

@@ -1,0 +1,114 @@
+//! Waiting for an exchange: what a wait demands of the peers, and what it does when they do not come.
+
+use super::Bound;
+use crate::error::{Cause, Error};
+use halocline_comm::{Late, PeerState};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+/// Looks of `is_ready` before the peers' progress is demanded.
+const LOOKS: u32 = 64;
+
+impl Bound {
+    /// Waits until exchange `epoch` is over.
+    pub(crate) fn wait(&self, epoch: u64) -> Result<(), Error> {
+        if let Some(outcome) = self.outcome(epoch) {
+            self.overlap.found_at_once(self.comm.link().host(), self.patience.spin);
+            return outcome;
+        }
+        self.advance(epoch);
+        if let Some(outcome) = self.outcome(epoch) {
+            self.overlap.found_at_once(self.comm.link().host(), self.patience.spin);
+            return outcome;
+        }
+        self.overlap.waited();
+        if self.waits_for_messages(epoch) {
+            self.comm.link().check()?;
+        }
+        self.disarm();
+        self.patience.wait(
+            self.comm.link(),
+            || {
+                self.advance(epoch);
+                self.look_after_peers();
+                self.outcome(epoch)
+            },
+            || self.demand(epoch),
+            |late| self.late(epoch, late),
+        )
+    }
+
+    /// Whether exchange `epoch` is over. Never blocks.
+    pub(crate) fn is_ready(&self, epoch: u64) -> Result<bool, Error> {
+        self.comm.link().poll();
+        self.advance(epoch);
+        let outcome = self.outcome(epoch);
+        if outcome.is_none() && self.looks.fetch_add(1, Ordering::Relaxed) >= LOOKS {
+            self.demand(epoch);
+            self.look_after_peers();
+            self.keep_deadline(epoch);
+        }
+        outcome.map_or(Ok(false), |outcome| outcome.map(|()| true))
+    }
+
+    /// Fails the exchange in flight if its deadline has passed, for those who do not wait.
+    pub(super) fn keep_deadline(&self, epoch: u64) {
+        let Some(deadline) = self.patience.deadline else { return };
+        let begun = *self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        let after = self.comm.link().host().now().saturating_sub(begun);
+        if after >= deadline && self.outcome(epoch).is_none() {
+            self.late(epoch, Late::Deadline(after));
+        }
+    }
+
+    /// Asks the peers' progress threads, once an exchange, to do what this one waits for: their ranks
+    /// may be busy elsewhere. All that they need from us was raised before.
+    fn demand(&self, epoch: u64) {
+        if self.demanded.swap(epoch, Ordering::Relaxed) != epoch {
+            self.links.iter().filter(|link| !link.is_done(epoch)).for_each(|link| link.demand(&self.comm));
+        }
+    }
+
+    /// Fails the object if a rank that it still needs has gone.
+    pub(super) fn look_after_peers(&self) {
+        let departures = self.comm.link().departures();
+        // Noted before the epoch is read: of two threads, the one that begins an exchange and the one
+        // that looks, at least one sees the other's.
+        if self.failed.get().is_some() || self.departures.swap(departures, Ordering::SeqCst) == departures {
+            return;
+        }
+        let epoch = self.epoch.load(Ordering::SeqCst);
+        for link in self.links.iter().filter(|link| !link.is_done(epoch)) {
+            let cause = match self.comm.link().state(link.peer) {
+                // One that has left may still finish what it dropped in flight; if not, it says so.
+                PeerState::Present | PeerState::Left => continue,
+                PeerState::Ended => Cause::Dropped,
+                PeerState::Dead => Cause::Died,
+            };
+            // Whether the link still needs it is for a turn to say: another thread may be at one.
+            link.gone(cause);
+            link.claim.turn(|| self.turn(link));
+        }
+    }
+
+    fn late(&self, epoch: u64, late: Late) -> Option<Result<(), Error>> {
+        let missing: Vec<_> = self.links.iter().filter(|link| !link.is_done(epoch)).collect();
+        match late {
+            Late::Warn(after) => {
+                let mut ranks: Vec<usize> = missing.iter().map(|link| link.peer).collect();
+                ranks.dedup();
+                tracing::warn!(
+                    "rank {}: exchange {epoch} has waited {after:?} for ranks {ranks:?}",
+                    self.comm.rank()
+                );
+                None
+            }
+            Late::Deadline(after) => {
+                if let Some(link) = missing.first() {
+                    self.fail(link, Cause::Deadline(Some(after)), link.peer);
+                }
+                self.outcome(epoch)
+            }
+        }
+    }
+}

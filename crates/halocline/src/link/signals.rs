@@ -1,0 +1,184 @@
+//! How the two sides of a link tell each other what they have done: counters where they share memory,
+//! messages where they do not.
+
+use super::{Direction, Link};
+use crate::error::{Cause, Failure};
+use halocline_comm::{Communicator, Counter, Doorbell, Seen, Tag};
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
+
+/// Rounds of a message link that are no data: above all epochs.
+const ACKNOWLEDGED: u64 = 1 << 63;
+const NOTICE: u64 = u64::MAX;
+/// What a notice says: failed with this cause, or closed after this epoch.
+const FAILED: u8 = 1;
+const CLOSED: u8 = 2;
+
+/// How a link's two sides signal each other.
+pub(crate) enum Signals {
+    /// By counters in memory that both reach.
+    Counters {
+        /// What this side waits for.
+        mine: NonNull<Counter>,
+        /// What the other side waits for.
+        theirs: NonNull<Counter>,
+        /// How the other side is woken.
+        bell: NonNull<Doorbell>,
+    },
+    /// By messages of this operation. Those of the two directions differ in their rounds or senders.
+    Messages {
+        /// The operation.
+        operation: u64,
+    },
+}
+
+/// What a side found when it looked for an epoch.
+pub(super) enum Looked {
+    /// It is there; with the payload, if it came as a message.
+    Reached(Option<Vec<u8>>),
+    Below,
+    Lost(Cause, usize),
+}
+
+fn lost((cause, culprit): (Cause, usize)) -> Looked {
+    Looked::Lost(cause, culprit)
+}
+
+impl Link {
+    /// Tells the other side that this side has done its part of `epoch`.
+    #[inline]
+    pub(super) fn raise(&self, comm: &Communicator, epoch: u64) -> Result<(), halocline_comm::CommError> {
+        match self.signals {
+            Signals::Counters { .. } => self.raise_counter(comm, epoch),
+            Signals::Messages { operation } => {
+                let tag = Tag { operation, round: ACKNOWLEDGED | epoch };
+                comm.send(self.peer, tag, Vec::new())?;
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    pub(super) fn raise_counter(&self, comm: &Communicator, epoch: u64) {
+        if let Signals::Counters { theirs, bell, .. } = self.signals {
+            // SAFETY: counters and bells live in segments that `keep` and the communicator hold.
+            let (theirs, bell) = unsafe { (theirs.as_ref(), bell.as_ref()) };
+            theirs.raise(epoch);
+            bell.changed(comm.link().host());
+        }
+    }
+
+    pub(super) fn look(&self, comm: &Communicator, epoch: u64) -> Looked {
+        match self.signals {
+            Signals::Counters { mine, .. } => {
+                // SAFETY: as in `raise_counter`.
+                match unsafe { mine.as_ref() }.look(epoch) {
+                    Seen::Reached => Looked::Reached(None),
+                    Seen::Below => Looked::Below,
+                    Seen::Poisoned(word) => lost(Cause::decode(word)),
+                    Seen::Closed(_) => Looked::Lost(Cause::Dropped, self.peer),
+                }
+            }
+            Signals::Messages { operation } => self.look_at_messages(comm, operation, epoch),
+        }
+    }
+
+    fn look_at_messages(&self, comm: &Communicator, operation: u64, epoch: u64) -> Looked {
+        if epoch == 0 {
+            return Looked::Reached(None);
+        }
+        let round = if self.direction == Direction::Send { ACKNOWLEDGED | epoch } else { epoch };
+        // A notice is the sender's last word: looked for first, it cannot hide what was sent before it.
+        let notice = self.notice(comm, operation);
+        match comm.link().inbox().take(Tag { operation, round }, Some(self.peer)) {
+            Some(message) => Looked::Reached(Some(message.payload)),
+            None => notice.map_or(Looked::Below, lost),
+        }
+    }
+
+    /// The other side's last word, if it has come.
+    fn notice(&self, comm: &Communicator, operation: u64) -> Option<(Cause, usize)> {
+        let taken = || {
+            let message = comm.link().inbox().take(Tag { operation, round: NOTICE }, Some(self.peer))?;
+            Some(match message.payload.split_first_chunk() {
+                Some((&[FAILED], word)) => match word.try_into() {
+                    Ok(word) => Cause::decode(u64::from_le_bytes(word)),
+                    Err(_) => (Cause::Malformed, self.peer),
+                },
+                Some((&[CLOSED], _)) => (Cause::Dropped, self.peer),
+                _ => (Cause::Malformed, self.peer),
+            })
+        };
+        self.notice.get().copied().or_else(|| taken().map(|notice| *self.notice.get_or_init(|| notice)))
+    }
+
+    /// Whether the other side has failed, although nothing is awaited from it.
+    pub(crate) fn failed_there(&self, comm: &Communicator) -> Option<(Cause, usize)> {
+        match self.signals {
+            // SAFETY: as in `raise_counter`. No epoch is as high as this.
+            Signals::Counters { mine, .. } => match unsafe { mine.as_ref() }.look(u64::MAX) {
+                Seen::Poisoned(word) => Some(Cause::decode(word)),
+                _ => None,
+            },
+            Signals::Messages { operation } => {
+                self.notice(comm, operation).filter(|(cause, _)| *cause != Cause::Dropped)
+            }
+        }
+    }
+
+    /// Tells the other side, once, that this side has failed and will touch nothing any more. Under
+    /// the link's claim.
+    pub(crate) fn tell_failure(&self, comm: &Communicator, failure: &Failure) {
+        if self.told.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let word = failure.cause.encode(failure.culprit);
+        match self.signals {
+            Signals::Counters { theirs, bell, .. } => {
+                // SAFETY: as in `raise_counter`.
+                let (theirs, bell) = unsafe { (theirs.as_ref(), bell.as_ref()) };
+                theirs.poison(word);
+                bell.changed(comm.link().host());
+                bell.demand(comm.link().host());
+            }
+            Signals::Messages { operation } => {
+                let notice = [&[FAILED][..], &word.to_le_bytes()].concat();
+                self.notify(comm, operation, notice);
+            }
+        }
+    }
+
+    /// Tells the other side that this object is gone and took part up to `last`.
+    pub(crate) fn close(&self, comm: &Communicator, last: u64) {
+        match self.signals {
+            Signals::Counters { theirs, bell, .. } => {
+                // SAFETY: as in `raise_counter`.
+                let (theirs, bell) = unsafe { (theirs.as_ref(), bell.as_ref()) };
+                theirs.close(last);
+                bell.changed(comm.link().host());
+            }
+            Signals::Messages { operation } => self.notify(comm, operation, vec![CLOSED]),
+        }
+    }
+
+    fn notify(&self, comm: &Communicator, operation: u64, notice: Vec<u8>) {
+        if let Err(error) = comm.send(self.peer, Tag { operation, round: NOTICE }, notice) {
+            tracing::warn!("rank {}: rank {} was not told: {error}", comm.rank(), self.peer);
+        }
+    }
+
+    /// Throws away what messages of this link still wait in the inbox.
+    pub(crate) fn forget(&self, comm: &Communicator) {
+        if let Signals::Messages { operation } = self.signals {
+            comm.link().inbox().forget(operation);
+        }
+    }
+
+    /// Rings the other side's progress thread: this side is about to sleep for it.
+    pub(crate) fn demand(&self, comm: &Communicator) {
+        if let Signals::Counters { bell, .. } = self.signals {
+            // SAFETY: as in `raise_counter`.
+            unsafe { bell.as_ref() }.demand(comm.link().host());
+        }
+    }
+}
