@@ -107,7 +107,7 @@ fn runs() -> impl Strategy<Value = Case> {
                 let runs = |end: fn(&(usize, usize)) -> usize| {
                     Cells::from_indices(cells.iter().map(|c| end(c) as u32))
                 };
-                let shape = DomainShape::Unstructured { owned: count, cells: count };
+                let shape = DomainShape::Unstructured { owned: count, cells: count, levels: Vec::new() };
                 let transfer = transfer(runs(|c| c.0), runs(|c| c.1));
                 let cells = cells.into_iter().map(|(from, to)| (vec![from], vec![to])).collect();
                 Case { source, target, axes: 1, shape, transfer, cells }
@@ -234,7 +234,7 @@ fn large_messages_stream_as_defined() {
         let runs =
             |end: fn(&(usize, usize)) -> usize| Cells::from_indices(cells.iter().map(|c| end(c) as u32));
         let transfer = transfer(runs(|c| c.0), runs(|c| c.1));
-        let shape = DomainShape::Unstructured { owned: count, cells: count };
+        let shape = DomainShape::Unstructured { owned: count, cells: count, levels: Vec::new() };
         let cells = cells.iter().map(|&(from, to)| (vec![from], vec![to])).collect();
         Case { source, target, axes: 1, shape, transfer, cells }.check();
     }

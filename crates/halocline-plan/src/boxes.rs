@@ -38,6 +38,11 @@ impl BoxList {
         Ok(Self { index, owner, by_rank })
     }
 
+    /// The same domains with other regions, which cover their grid, too.
+    pub fn with_regions(&self, regions: Vec<Region>) -> Self {
+        Self { index: RegionIndex::new(regions), owner: self.owner.clone(), by_rank: self.by_rank.clone() }
+    }
+
     /// The domains of a rank, ascending.
     pub fn domains_of(&self, rank: usize) -> &[usize] {
         let first = self.by_rank.partition_point(|&domain| self.owner[domain] < rank);

@@ -16,6 +16,16 @@ impl Pattern {
     /// Cells of domains of other ranks are for those ranks to check. Takes time n log n in the number
     /// of boxes or runs of a domain.
     pub fn check(&self) -> Result<(), PatternError> {
+        self.check_for(Fills::Halos)
+    }
+
+    /// As [`Pattern::check`], for the pattern of a redistribution: what is filled are owned cells, of
+    /// domains that send nothing.
+    pub fn check_redistribution(&self) -> Result<(), PatternError> {
+        self.check_for(Fills::OwnedCells)
+    }
+
+    fn check_for(&self, fills: Fills) -> Result<(), PatternError> {
         for pair in self.domains.windows(2) {
             if pair[0].0 >= pair[1].0 {
                 return Err(PatternError::DomainOrder { domain: pair[1].0 });
@@ -40,7 +50,7 @@ impl Pattern {
         for ((domain, shape), uses) in self.domains.iter().zip(&uses) {
             match shape {
                 DomainShape::Regular { owned, halo, .. } if owned.len() == halo.len() => {
-                    RegularDomain::new(*domain, shape, owned, halo).check(uses)?;
+                    RegularDomain::new(*domain, shape, owned, halo).check(uses, fills)?;
                 }
                 DomainShape::Regular { owned, halo, .. } => {
                     let (given, axes) = (halo.len(), owned.len());
@@ -59,6 +69,13 @@ impl Pattern {
             missing: domain,
         })
     }
+}
+
+/// What transfers fill.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fills {
+    Halos,
+    OwnedCells,
 }
 
 /// All cells of one domain that transfers name.
@@ -123,7 +140,7 @@ impl<'a> RegularDomain<'a> {
         Self { domain, shape, owned: Region(inner.collect()), with_halo: Region(outer.collect()) }
     }
 
-    fn check(&self, uses: &Uses) -> Result<(), PatternError> {
+    fn check(&self, uses: &Uses, fills: Fills) -> Result<(), PatternError> {
         let domain = self.domain;
         for source in &uses.sources {
             if let Some(cell) = self.region(source)?.cell_outside(&self.owned) {
@@ -133,9 +150,12 @@ impl<'a> RegularDomain<'a> {
         let mut targets = Vec::with_capacity(uses.targets.len());
         for target in &uses.targets {
             let target = self.region(target)?;
-            if target.meets(&self.owned) {
+            if target.meets(&self.owned) && (fills == Fills::Halos || !uses.sources.is_empty()) {
                 let cell = format!("{:?}", target.common_cell(&self.owned));
                 return Err(PatternError::ReceivesOwned { domain, cell });
+            }
+            if let Some(cell) = target.cell_outside(&self.owned).filter(|_| fills == Fills::OwnedCells) {
+                return Err(PatternError::OutsideDomain { domain, cell: format!("{cell:?}") });
             }
             targets.push(target);
         }

@@ -1,6 +1,8 @@
 //! Which rank owns which part of a regular grid.
 
 use crate::boxes::BoxList;
+use crate::error::PatternError;
+use crate::grid::checked_cells;
 use crate::region::{Region, Span};
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,10 +17,55 @@ pub struct Decomposition {
     extents: Vec<usize>,
     periodic: Vec<bool>,
     ranks: usize,
+    /// Axes along which the cells are points between those of the grid that was cut.
+    staggered: Vec<bool>,
     kind: Kind,
 }
 
 impl Decomposition {
+    /// The decomposition of the points that are staggered along the axes that are `true`: those between
+    /// the cells, as velocities are on an Arakawa C grid (faces where one axis is staggered, corners where
+    /// all are).
+    ///
+    /// Point i lies at the low side of cell i. Along an axis that is not periodic there is one point more
+    /// than cells, at the high border; along a periodic one that would be point 0 again. Each domain owns
+    /// the points at the low sides of its cells, and a domain at the high border those there, too. Ranks,
+    /// numbers and places of the domains are those of the cells' decomposition.
+    ///
+    /// Refused: another number of flags than axes, an axis that is staggered already, more points than
+    /// can be numbered.
+    pub fn staggered(&self, axes: impl Into<Vec<bool>>) -> Result<Self, PatternError> {
+        let axes = axes.into();
+        if axes.len() != self.extents.len() {
+            let (given, axes) = (axes.len(), self.extents.len());
+            return Err(PatternError::AxisCount { what: "flags of staggered axes", given, axes });
+        }
+        if let Some(axis) = (0..axes.len()).find(|&axis| axes[axis] && self.staggered[axis]) {
+            return Err(PatternError::StaggeredTwice { axis });
+        }
+        let more = |axis: usize| usize::from(axes[axis] && !self.periodic[axis]);
+        let extents: Vec<usize> = self.extents.iter().enumerate().map(|(axis, n)| n + more(axis)).collect();
+        checked_cells(&extents)?;
+        let kind = match &self.kind {
+            Kind::Blocks(blocks) => {
+                let cuts = blocks.axes.iter().enumerate().map(|(axis, cuts)| cuts.longer(more(axis)));
+                Kind::Blocks(Blocks { axes: cuts.collect(), per_rank: blocks.per_rank })
+            }
+            Kind::Boxes(boxes) => {
+                let longer = |(axis, span): (usize, &mut Span)| {
+                    if span.end == self.extents[axis] as i64 {
+                        span.end += more(axis) as i64;
+                    }
+                };
+                let mut regions = boxes.index.regions().to_vec();
+                regions.iter_mut().for_each(|region| region.0.iter_mut().enumerate().for_each(longer));
+                Kind::Boxes(boxes.with_regions(regions).into())
+            }
+        };
+        let staggered = self.staggered.iter().zip(&axes).map(|(before, now)| *before || *now).collect();
+        Ok(Self { extents, periodic: self.periodic.clone(), ranks: self.ranks, staggered, kind })
+    }
+
     /// The number of ranks it was made for.
     pub fn ranks(&self) -> usize {
         self.ranks
@@ -46,7 +93,8 @@ impl Decomposition {
     }
 
     pub(crate) fn new(extents: Vec<usize>, periodic: Vec<bool>, ranks: usize, kind: Kind) -> Self {
-        Self { extents, periodic, ranks, kind }
+        let staggered = vec![false; extents.len()];
+        Self { extents, periodic, ranks, staggered, kind }
     }
 
     /// The domains of a rank, ascending.
@@ -168,8 +216,9 @@ impl Blocks {
 /// The cuts through one axis.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Cuts {
-    /// Blocks that differ by at most one cell, the larger ones first.
-    Even { cells: usize, blocks: usize },
+    /// Blocks of `cells` cells in all that differ by at most one cell, the larger ones first; then the last
+    /// one is longer by `more` cells.
+    Even { cells: usize, blocks: usize, more: usize },
     /// The first cell of each block, ascending from 0.
     At { starts: Vec<usize>, cells: usize },
 }
@@ -182,16 +231,27 @@ impl Cuts {
         }
     }
 
+    /// The same cuts through an axis that goes on for `more` cells.
+    fn longer(&self, more: usize) -> Self {
+        let mut longer = self.clone();
+        match &mut longer {
+            Self::Even { more: cells, .. } | Self::At { cells, .. } => *cells += more,
+        }
+        longer
+    }
+
     fn cells(&self) -> usize {
         match self {
-            Self::Even { cells, .. } | Self::At { cells, .. } => *cells,
+            Self::Even { cells, more, .. } => cells + more,
+            Self::At { cells, .. } => *cells,
         }
     }
 
     /// The first cell of a block; the end of the axis for the block after the last.
     fn start(&self, block: usize) -> usize {
         match self {
-            Self::Even { cells, blocks } => block * (cells / blocks) + block.min(cells % blocks),
+            Self::Even { blocks, .. } if block == *blocks => self.cells(),
+            Self::Even { cells, blocks, .. } => block * (cells / blocks) + block.min(cells % blocks),
             Self::At { starts, cells } => starts.get(block).copied().unwrap_or(*cells),
         }
     }
@@ -202,12 +262,13 @@ impl Cuts {
 
     fn block_of(&self, cell: usize) -> usize {
         match self {
-            Self::Even { cells, blocks } => {
+            Self::Even { cells, blocks, .. } => {
                 let (size, larger) = (cells / blocks, cells % blocks);
-                match cell < larger * (size + 1) {
+                let block = match cell < larger * (size + 1) {
                     true => cell / (size + 1),
                     false => larger + (cell - larger * (size + 1)) / size,
-                }
+                };
+                block.min(blocks - 1)
             }
             Self::At { starts, .. } => starts.partition_point(|&start| start <= cell) - 1,
         }

@@ -24,6 +24,7 @@ mod message;
 
 pub use home::Registered;
 pub use message::{Answer, Clash, Lookup, Message, Owner, OwnerRun, Reply, Request, RequestPart};
+pub(crate) use message::{ENDS, open, start};
 
 use crate::unstructured::CheckedDomain;
 use crate::wire::WireError;
@@ -48,8 +49,12 @@ pub struct Directory {
 impl Directory {
     /// The start on `rank` of `ranks`: everything is checked that one rank can check.
     pub fn new(rank: usize, ranks: usize, domains: &[UnstructuredDomain]) -> Result<Self> {
-        let mut domains =
-            domains.iter().map(|domain| domain.check(rank, ranks)).collect::<Result<Vec<_>>>()?;
+        let domains = domains.iter().map(|domain| domain.check(rank, ranks)).collect::<Result<Vec<_>>>()?;
+        Self::of(rank, ranks, domains)
+    }
+
+    /// As [`Directory::new`], of domains that were checked each by itself.
+    pub(crate) fn of(rank: usize, ranks: usize, mut domains: Vec<CheckedDomain>) -> Result<Self> {
         domains.sort_by_key(|domain| domain.id);
         match domains.windows(2).find(|pair| pair[0].id == pair[1].id) {
             Some(pair) => Err(UnstructuredError::DomainTwice { domain: pair[0].id, rank, other: rank }),
@@ -286,6 +291,7 @@ impl Answered {
         let shape = |domain: &CheckedDomain| DomainShape::Unstructured {
             owned: domain.owned.len(),
             cells: domain.cells,
+            levels: domain.levels.clone(),
         };
         Ok(Pattern {
             domains: me.domains.iter().map(|domain| (domain.id, shape(domain))).collect(),

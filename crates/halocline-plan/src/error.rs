@@ -102,6 +102,9 @@ pub enum PatternError {
     /// A partition that cannot be made.
     #[error(transparent)]
     Partition(#[from] crate::PartitionError),
+    /// Two distributions that are not of the same cells.
+    #[error(transparent)]
+    Redistribute(#[from] crate::RedistributeError),
     /// The grid has no axes or too many.
     #[error("a grid of {0} axes; grids have 1 to 4")]
     GridAxes(usize),
@@ -261,6 +264,12 @@ pub enum PatternError {
         /// Number of boxes.
         boxes: usize,
     },
+    /// Points between points.
+    #[error("axis {axis} is staggered already; stagger the decomposition of the cells")]
+    StaggeredTwice {
+        /// The axis.
+        axis: usize,
+    },
     /// A rank that the decomposition does not have.
     #[error("rank {rank} of a decomposition for {ranks} ranks, numbered from 0")]
     NoSuchRank {
@@ -292,6 +301,35 @@ pub enum PatternError {
         /// Most domains that a halo may reach.
         most: usize,
     },
+    /// A pattern would be narrowed to more than it has.
+    #[error(
+        "a halo narrowed to width {width}{} would be wider than it is, {widest}; ask for at most that",
+        on_axis(.axis)
+    )]
+    NarrowedWider {
+        /// The axis, if one was named.
+        axis: Option<usize>,
+        /// Width asked for.
+        width: usize,
+        /// Width of the halo there.
+        widest: usize,
+    },
+    /// An unstructured pattern would be narrowed to more levels than it has.
+    #[error(
+        "domain {domain} has a halo of depth {has}, it cannot be narrowed to depth {depth}; give it more levels \
+         (`UnstructuredDomain::with_levels`) or ask for at most {has}"
+    )]
+    NarrowedDeeper {
+        /// The domain.
+        domain: u64,
+        /// Depth asked for.
+        depth: usize,
+        /// Depth of its halo.
+        has: usize,
+    },
+    /// Axes or faces were named for domains that have none.
+    #[error("unstructured domains have no axes or faces: narrow them to a depth, `Halo::uniform(depth)`")]
+    NarrowedByAxis,
     /// The domains of a pattern are not in order.
     #[error("domain {domain} comes after a domain of the same or a higher number; list them ascending")]
     DomainOrder {
@@ -368,6 +406,11 @@ pub enum PatternError {
         /// The cell, in the domain's own numbering.
         cell: String,
     },
+}
+
+/// Names an axis in a message.
+fn on_axis(axis: &Option<usize>) -> String {
+    axis.map_or_else(String::new, |axis| format!(" along axis {axis}"))
 }
 
 /// Advice for a number of ranks that has no factors that fit.

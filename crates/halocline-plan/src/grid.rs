@@ -149,7 +149,7 @@ impl RegularGrid {
         ranks: usize,
         blocks: &[usize],
     ) -> Result<Decomposition, PatternError> {
-        let even = |(&cells, &blocks): (&usize, &usize)| Cuts::Even { cells, blocks };
+        let even = |(&cells, &blocks): (&usize, &usize)| Cuts::Even { cells, blocks, more: 0 };
         self.cartesian(periodic, ranks, self.extents.iter().zip(blocks).map(even).collect())
     }
 
@@ -179,12 +179,7 @@ impl RegularGrid {
         if let Some(axis) = self.extents.iter().position(|&cells| cells == 0) {
             return Err(PatternError::EmptyAxis { axis });
         }
-        self.extents
-            .iter()
-            .try_fold(1, |cells: usize, &extent| {
-                cells.checked_mul(extent).filter(|&cells| cells <= MAX_CELLS)
-            })
-            .ok_or_else(|| PatternError::GridTooLarge { extents: self.extents.clone() })?;
+        checked_cells(&self.extents)?;
         let periodic = self.periodic.clone().unwrap_or_else(|| vec![false; self.extents.len()]);
         self.one_for_each_axis("flags of periodicity", periodic.len())?;
         Ok(periodic)
@@ -225,6 +220,15 @@ impl RegularGrid {
             ranks,
             fitting: fewer.into_iter().chain(more).collect(),
         }
+    }
+}
+
+/// Refuses more cells than can be numbered.
+pub(crate) fn checked_cells(extents: &[usize]) -> Result<(), PatternError> {
+    let more = |cells: usize, &extent: &usize| cells.checked_mul(extent).filter(|&cells| cells <= MAX_CELLS);
+    match extents.iter().try_fold(1, more) {
+        Some(_) => Ok(()),
+        None => Err(PatternError::GridTooLarge { extents: extents.to_vec() }),
     }
 }
 

@@ -7,6 +7,7 @@
 //! Nothing here does I/O, starts a thread or touches memory that it was not given as a slice.
 #![forbid(unsafe_code)]
 
+mod bisection;
 mod boxes;
 mod check;
 pub mod copy;
@@ -17,8 +18,10 @@ mod error;
 mod grid;
 mod layout;
 mod mesh;
+mod narrow;
 mod partition;
 mod pattern;
+mod redistribute;
 mod region;
 mod regular;
 mod unstructured;
@@ -29,8 +32,10 @@ pub use element::ElementType;
 pub use error::{LayoutError, PatternError};
 pub use grid::{OwnedBox, RegularGrid};
 pub use layout::Layout;
-pub use mesh::{Elements, Mesh, MeshDomains, MeshError};
+pub use mesh::{Elements, Mesh, MeshDomains, MeshEdges, MeshError, MeshHalos, MeshPart, Shared};
+pub use narrow::DepthEnds;
 pub use partition::{Graph, Partition, PartitionError};
 pub use pattern::{AxisMap, BoxCells, Cells, DomainShape, Pattern, Peer, Run, Transfer};
+pub use redistribute::{RedistributeError, Redistribution, Side};
 pub use regular::{Halo, Neighbours};
 pub use unstructured::{UnstructuredDomain, UnstructuredError};

@@ -1,5 +1,15 @@
 //! Meshes of elements that connect vertices, and the domains that a partition makes of them.
 
+mod error;
+mod halos;
+mod part;
+mod shape;
+
+pub use error::MeshError;
+pub use halos::{MeshEdges, MeshHalos};
+pub use part::MeshPart;
+pub use shape::Shared;
+
 use crate::partition::{Graph, Partition};
 use crate::unstructured::UnstructuredDomain;
 
@@ -9,6 +19,8 @@ use crate::unstructured::UnstructuredDomain;
 pub struct Mesh {
     vertices: usize,
     elements: Elements,
+    /// Elements are solids, not polygons.
+    solid: bool,
 }
 
 impl Mesh {
@@ -46,7 +58,19 @@ impl Mesh {
                 return Err(MeshError::Vertex { element, position, vertex: corners[position], vertices });
             }
         }
-        Ok(Self { vertices, elements })
+        Ok(Self { vertices, elements, solid: false })
+    }
+
+    /// The same mesh with elements that are solids: of 4 vertices tetrahedra, of 5 pyramids (the apex last),
+    /// of 6 prisms (one triangle, then the other), of 8 hexahedra (one side around, then the opposite one),
+    /// as VTK orders them. Without it elements are polygons, their vertices in order around. This decides
+    /// what their edges and facets are, and nothing else.
+    pub fn solid(self) -> Result<Self, MeshError> {
+        let odd = self.elements.iter().position(|corners| !matches!(corners.len(), 4 | 5 | 6 | 8));
+        match odd {
+            Some(element) => Err(MeshError::Solid { element, vertices: self.elements.get(element).len() }),
+            None => Ok(Self { solid: true, ..self }),
+        }
     }
 
     /// Number of vertices.
@@ -329,71 +353,4 @@ fn check_partition(
         return Err(MeshError::Rank { rank, ranks });
     }
     Ok(())
-}
-
-/// A mesh that is none, or a partition that is not of it.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum MeshError {
-    /// The connectivity does not divide into elements.
-    #[error("{entries} entries of connectivity do not divide into elements of {arity} vertices")]
-    Arity {
-        /// Vertices of an element.
-        arity: usize,
-        /// Entries given.
-        entries: usize,
-    },
-    /// Offsets that are not those of compressed rows.
-    #[error("the offsets must ascend from 0 to the number of entries of connectivity, {entries}")]
-    Offsets {
-        /// Entries given.
-        entries: usize,
-    },
-    /// An element without a vertex.
-    #[error("element {element} has no vertex; it needs at least one")]
-    EmptyElement {
-        /// The element.
-        element: usize,
-    },
-    /// An element that names a vertex that the mesh does not have.
-    #[error(
-        "element {element}, vertex {position} of it: {vertex} is out of range, the mesh has {vertices} \
-         vertices, counted from 0"
-    )]
-    Vertex {
-        /// The element.
-        element: usize,
-        /// Position among its vertices.
-        position: usize,
-        /// The vertex named.
-        vertex: u32,
-        /// Vertices of the mesh.
-        vertices: usize,
-    },
-    /// More than local indices count.
-    #[error("{count} {what} are more than 32-bit indices count")]
-    TooLarge {
-        /// Vertices or elements.
-        what: &'static str,
-        /// How many there are.
-        count: usize,
-    },
-    /// A partition of something else.
-    #[error("the partition is of {given} cells, the mesh has {needed} {what}")]
-    PartitionLength {
-        /// Vertices or elements.
-        what: &'static str,
-        /// Cells of the partition.
-        given: usize,
-        /// Cells of the mesh.
-        needed: usize,
-    },
-    /// A rank that the partition does not have.
-    #[error("rank {rank} of a partition over {ranks} ranks")]
-    Rank {
-        /// The rank.
-        rank: usize,
-        /// Ranks of the partition.
-        ranks: usize,
-    },
 }

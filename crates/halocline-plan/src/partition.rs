@@ -24,6 +24,11 @@ impl Partition {
         }
     }
 
+    /// Of owners that are known to be ranks.
+    pub(crate) fn of_ranks(owners: Vec<usize>, ranks: usize) -> Self {
+        Self { owners, ranks }
+    }
+
     /// METIS' multilevel k-way partition of a graph whose vertices are the cells: about as many cells
     /// for each rank, few edges between ranks. The same graph gives the same partition on every rank of
     /// a machine: the seed is fixed. Ranks of small graphs may be left without a cell.
@@ -210,6 +215,28 @@ pub enum PartitionError {
         cell: usize,
         /// The cell that lacks it.
         neighbour: usize,
+    },
+    /// A place that is none.
+    #[error("cell {cell} has a coordinate that is not finite")]
+    Coordinate {
+        /// The cell.
+        cell: usize,
+    },
+    /// Weights of something else.
+    #[error("{weights} weights for {cells} cells; give one for each cell, or none")]
+    WeightCount {
+        /// Weights given.
+        weights: usize,
+        /// Cells given.
+        cells: usize,
+    },
+    /// A weight that cannot be shared out.
+    #[error("cell {cell} weighs {weight}; weights are finite and not negative")]
+    Weight {
+        /// The cell.
+        cell: usize,
+        /// Its weight.
+        weight: String,
     },
     /// More than METIS can count.
     #[error("{count} {what} are more than METIS' 32-bit integers count")]

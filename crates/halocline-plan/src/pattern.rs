@@ -107,6 +107,9 @@ pub enum DomainShape {
         owned: usize,
         /// All cells, owned and halo.
         cells: usize,
+        /// The end, in local order, of the cells that a halo of depth 0, 1, … has; empty if the domain does
+        /// not say, and has a halo of depth 1 then.
+        levels: Vec<usize>,
     },
 }
 

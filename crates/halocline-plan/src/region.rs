@@ -40,6 +40,11 @@ impl Region {
         self.0.iter().zip(&other.0).all(|(a, b)| !a.intersection(*b).is_empty())
     }
 
+    /// The cells of both, for regions that meet.
+    pub fn intersection(&self, other: &Self) -> Self {
+        Self(self.0.iter().zip(&other.0).map(|(a, b)| a.intersection(*b)).collect())
+    }
+
     /// A cell of `self` that is not in `outer`, if there is one.
     pub fn cell_outside(&self, outer: &Self) -> Option<Vec<i64>> {
         let mut outside = false;

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 /// Most pieces in which the halo of one domain may come; what is beyond is a mistake that would
 /// take the memory of the machine.
-const MAX_PIECES: usize = 1 << 20;
+pub(crate) const MAX_PIECES: usize = 1 << 20;
 
 /// How deep the halo of each domain is, and which of its cells are filled.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -26,7 +26,7 @@ enum Widths {
 }
 
 /// Which halo cells are filled, all in one pass. The others are left alone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Neighbours {
     /// Those that are outside the domain along one axis only.
     Faces,
@@ -54,7 +54,43 @@ impl Halo {
         self
     }
 
-    fn widths(&self, axes: usize) -> Result<Vec<(usize, usize)>, PatternError> {
+    /// This halo cut down to `to`, along `axes` axes. A uniform width holds for the sides that are wider
+    /// than it, and is refused if none is as wide; widths given for each axis must not exceed this halo's
+    /// on any side. Of the neighbours, the fewer.
+    pub fn narrowed(&self, to: &Self, axes: usize) -> Result<Self, PatternError> {
+        let mut widths = self.widths(axes)?;
+        let wider = |axis, width, widest| PatternError::NarrowedWider { axis, width, widest };
+        match &to.widths {
+            Widths::Uniform(width) => {
+                let widest = widths.iter().map(|&(low, high)| low.max(high)).max().unwrap_or(0);
+                if *width > widest {
+                    return Err(wider(None, *width, widest));
+                }
+                widths.iter_mut().for_each(|side| *side = (side.0.min(*width), side.1.min(*width)));
+            }
+            Widths::PerAxis(_) => {
+                for (axis, (own, to)) in widths.iter_mut().zip(to.widths(axes)?).enumerate() {
+                    for (width, widest) in [(to.0, own.0), (to.1, own.1)] {
+                        if width > widest {
+                            return Err(wider(Some(axis), width, widest));
+                        }
+                    }
+                    *own = to;
+                }
+            }
+        }
+        Ok(Self { widths: Widths::PerAxis(widths), neighbours: self.neighbours.min(to.neighbours) })
+    }
+
+    /// The depth that this halo means for domains that have no axes.
+    pub(crate) fn depth(&self) -> Result<usize, PatternError> {
+        match self {
+            Self { widths: Widths::Uniform(depth), neighbours: Neighbours::All } => Ok(*depth),
+            _ => Err(PatternError::NarrowedByAxis),
+        }
+    }
+
+    pub(crate) fn widths(&self, axes: usize) -> Result<Vec<(usize, usize)>, PatternError> {
         match &self.widths {
             Widths::Uniform(width) => Ok(vec![(*width, *width); axes]),
             Widths::PerAxis(widths) if widths.len() == axes => Ok(widths.clone()),
@@ -77,6 +113,18 @@ impl Decomposition {
     /// Refused: a rank that there is not, another number of widths than axes, a halo that makes a
     /// domain larger than any memory or comes in more than a million pieces.
     pub fn pattern_of(&self, rank: usize, halo: &Halo) -> Result<Pattern, PatternError> {
+        let widths = halo.widths(self.extents().len())?;
+        self.pattern_within(rank, halo, &widths)
+    }
+
+    /// As [`Decomposition::pattern_of`], for arrays whose halo has the widths `around`, at least those of
+    /// `halo`.
+    pub(crate) fn pattern_within(
+        &self,
+        rank: usize,
+        halo: &Halo,
+        around: &[(usize, usize)],
+    ) -> Result<Pattern, PatternError> {
         if rank >= self.ranks() {
             return Err(PatternError::NoSuchRank { rank, ranks: self.ranks() });
         }
@@ -86,7 +134,7 @@ impl Decomposition {
         let mut peers: BTreeMap<usize, Peer> = BTreeMap::new();
         let peer = |rank| Peer { rank, ..Peer::default() };
         for domain in self.domains_of(rank) {
-            domains.push((domain as u64, filler.shape(domain)?));
+            domains.push((domain as u64, self.shape(domain, around)?));
             for transfer in filler.received_by(domain)? {
                 let from = self.owner(transfer.from as usize);
                 peers.entry(from).or_insert_with(|| peer(from)).receives.push(transfer);
@@ -104,11 +152,32 @@ impl Decomposition {
         let local = peers.remove(&rank).unwrap_or_default().receives;
         Ok(Pattern { domains, peers: peers.into_values().collect(), local })
     }
+
+    /// Checks that the halo can be, and describes the domain with it.
+    pub(crate) fn shape(
+        &self,
+        domain: usize,
+        widths: &[(usize, usize)],
+    ) -> Result<DomainShape, PatternError> {
+        let Region(spans) = self.region(domain);
+        let owned: Vec<usize> = spans.iter().map(|span| (span.end - span.start) as usize).collect();
+        let with_halo =
+            |(owned, (low, high)): (&usize, &(usize, usize))| owned.checked_add(*low)?.checked_add(*high);
+        let cells = owned.iter().zip(widths).try_fold(1usize, |cells, axis| {
+            cells.checked_mul(with_halo(axis)?).filter(|&cells| cells <= MAX_CELLS)
+        });
+        if cells.is_none() {
+            let widths = widths.to_vec();
+            return Err(PatternError::HaloTooLarge { domain: domain as u64, owned, widths });
+        }
+        let first = spans.iter().map(|span| span.start).collect();
+        Ok(DomainShape::Regular { first, owned, halo: widths.to_vec() })
+    }
 }
 
 /// The order in which both ranks list their transfers: by what both know. No two transfers are equal
 /// in it, because the targets in one domain are disjoint.
-fn order(a: &Transfer, b: &Transfer) -> std::cmp::Ordering {
+pub(crate) fn order(a: &Transfer, b: &Transfer) -> std::cmp::Ordering {
     fn low(cells: &Cells) -> &[i64] {
         match cells {
             Cells::Box(cells) => &cells.low,
@@ -126,23 +195,6 @@ struct Filler<'a> {
 }
 
 impl Filler<'_> {
-    /// Checks that the halo can be, and describes the domain with it.
-    fn shape(&self, domain: usize) -> Result<DomainShape, PatternError> {
-        let Region(spans) = self.decomposition.region(domain);
-        let owned: Vec<usize> = spans.iter().map(|span| (span.end - span.start) as usize).collect();
-        let with_halo =
-            |(owned, (low, high)): (&usize, &(usize, usize))| owned.checked_add(*low)?.checked_add(*high);
-        let cells = owned.iter().zip(self.widths).try_fold(1usize, |cells, axis| {
-            cells.checked_mul(with_halo(axis)?).filter(|&cells| cells <= MAX_CELLS)
-        });
-        if cells.is_none() {
-            let widths = self.widths.to_vec();
-            return Err(PatternError::HaloTooLarge { domain: domain as u64, owned, widths });
-        }
-        let first = spans.iter().map(|span| span.start).collect();
-        Ok(DomainShape::Regular { first, owned, halo: self.widths.to_vec() })
-    }
-
     /// The transfers into the halo of `to`.
     fn received_by(&self, to: usize) -> Result<Vec<Transfer>, PatternError> {
         let region = self.decomposition.region(to);

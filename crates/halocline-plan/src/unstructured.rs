@@ -14,11 +14,14 @@ use std::cmp::Ordering;
 pub struct UnstructuredDomain {
     id: u64,
     cells: Vec<u64>,
-    halo: Halo,
+    halo: HaloCells,
+    /// What the user said about levels; empty if nothing.
+    levels: Vec<usize>,
 }
 
+/// Which cells are halo, as the user says it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Halo {
+enum HaloCells {
     /// All cells from this local index on.
     From(usize),
     /// The cells at these local indices.
@@ -32,12 +35,12 @@ impl UnstructuredDomain {
     pub fn new(id: u64, owned: Vec<u64>, halo: Vec<u64>) -> Self {
         let first = owned.len();
         let cells = [owned, halo].concat();
-        Self { id, cells, halo: Halo::From(first) }
+        Self { id, cells, halo: HaloCells::From(first), levels: Vec::new() }
     }
 
     /// A domain whose `cells` are in local order; those at the local indices `halo` are halo.
     pub fn from_indices(id: u64, cells: Vec<u64>, halo: &[usize]) -> Self {
-        Self { id, cells, halo: Halo::At(halo.to_vec()) }
+        Self { id, cells, halo: HaloCells::At(halo.to_vec()), levels: Vec::new() }
     }
 
     /// A domain of `rank` whose `cells` are in local order, with the rank that owns each of them: the
@@ -46,7 +49,23 @@ impl UnstructuredDomain {
     ///
     /// A halo cell that belongs to another domain of the same rank cannot be told this way.
     pub fn from_owners(id: u64, rank: usize, cells: Vec<u64>, owners: Vec<usize>) -> Self {
-        Self { id, cells, halo: Halo::Owners { rank, owners } }
+        Self { id, cells, halo: HaloCells::Owners { rank, owners }, levels: Vec::new() }
+    }
+
+    /// Says how deep the halo cells are, so that the pattern can be narrowed: in local order, `ends[d]` is
+    /// the end of the cells that a halo of depth `d` has, owned ones included. So `ends` ascends, its last
+    /// entry is the number of cells, and no halo cell lies below `ends[0]` unless it belongs to a halo of
+    /// depth 0 already (as a vertex does at the rim of the domain's own elements).
+    ///
+    /// A domain without levels has a halo of depth 1.
+    pub fn with_levels(mut self, ends: Vec<usize>) -> Self {
+        self.levels = ends;
+        self
+    }
+
+    /// The levels given by [`UnstructuredDomain::with_levels`]; empty if none were.
+    pub fn levels(&self) -> &[usize] {
+        &self.levels
     }
 
     /// The global number of the domain.
@@ -62,6 +81,7 @@ impl UnstructuredDomain {
     /// Everything that can be checked on one rank, the `rank` of `ranks` that has the domain.
     pub(crate) fn check(&self, rank: usize, ranks: usize) -> Result<CheckedDomain, UnstructuredError> {
         check_count(self.id, self.cells.len())?;
+        self.check_levels()?;
         let is_halo = self.halo_mask(rank, ranks)?;
         // Local indices fit in 32 bits: checked first.
         let mut by_id: Vec<(u64, u32)> = (0..).zip(&self.cells).map(|(local, &id)| (id, local)).collect();
@@ -75,18 +95,31 @@ impl UnstructuredDomain {
         by_id.retain(|&(_, local)| !is_halo[local as usize]);
         let halo: Vec<u32> = (0..).zip(&is_halo).filter(|&(_, &halo)| halo).map(|(local, _)| local).collect();
         let given = match &self.halo {
-            Halo::Owners { owners, .. } => Some(halo.iter().map(|&local| owners[local as usize]).collect()),
+            HaloCells::Owners { owners, .. } => {
+                Some(halo.iter().map(|&local| owners[local as usize]).collect())
+            }
             _ => None,
         };
         let halo = halo.into_iter().map(|local| (local, self.cells[local as usize])).collect();
-        Ok(CheckedDomain { id: self.id, cells: self.cells.len(), owned: by_id, halo, given })
+        let (cells, levels) = (self.cells.len(), self.levels.clone());
+        Ok(CheckedDomain { id: self.id, cells, owned: by_id, halo, given, levels })
+    }
+
+    fn check_levels(&self) -> Result<(), UnstructuredError> {
+        let cells = self.cells.len();
+        match self.levels.last() {
+            Some(&last) if last != cells || !self.levels.is_sorted() => {
+                Err(UnstructuredError::Levels { domain: self.id, ends: self.levels.clone(), cells })
+            }
+            _ => Ok(()),
+        }
     }
 
     fn halo_mask(&self, rank: usize, ranks: usize) -> Result<Vec<bool>, UnstructuredError> {
         let (domain, cells) = (self.id, self.cells.len());
         match &self.halo {
-            Halo::From(first) => Ok((0..cells).map(|local| local >= *first).collect()),
-            Halo::At(indices) => {
+            HaloCells::From(first) => Ok((0..cells).map(|local| local >= *first).collect()),
+            HaloCells::At(indices) => {
                 let mut is_halo = vec![false; cells];
                 for (position, &index) in indices.iter().enumerate() {
                     match is_halo.get_mut(index) {
@@ -102,7 +135,7 @@ impl UnstructuredDomain {
                 }
                 Ok(is_halo)
             }
-            Halo::Owners { rank: given, owners } => {
+            HaloCells::Owners { rank: given, owners } => {
                 if *given != rank {
                     return Err(UnstructuredError::OtherRank { domain, given: *given, rank });
                 }
@@ -155,6 +188,8 @@ pub(crate) struct CheckedDomain {
     pub halo: Vec<(u32, u64)>,
     /// The owner of each halo cell, where the user gave it.
     pub given: Option<Vec<usize>>,
+    /// The end of each depth of the halo in local order, if the user gave it.
+    pub levels: Vec<usize>,
 }
 
 /// Domains that are no pattern, on one rank or between ranks.
@@ -192,6 +227,18 @@ pub enum UnstructuredError {
         first: usize,
         /// Its second position.
         position: usize,
+    },
+    /// Ends of levels that are none.
+    #[error(
+        "domain {domain} has {cells} cells, its levels end at {ends:?}; the ends must ascend to the number of cells"
+    )]
+    Levels {
+        /// The domain.
+        domain: u64,
+        /// The ends given.
+        ends: Vec<usize>,
+        /// Cells of the domain.
+        cells: usize,
     },
     /// Cells and owners differ in number.
     #[error("domain {domain} has {cells} cells but {owners} owners; give one owner for each cell")]

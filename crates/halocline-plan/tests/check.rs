@@ -13,7 +13,7 @@ fn regular() -> Pattern {
 /// Domains 3 and 8 on one rank. Domain 3 has 4 owned cells of 10, of which 5, 6, 9 come from rank 7
 /// and 0 from domain 8.
 fn runs() -> Pattern {
-    let shape = |owned, cells| DomainShape::Unstructured { owned, cells };
+    let shape = |owned, cells| DomainShape::Unstructured { owned, cells, levels: vec![] };
     let receives = vec![transfer(20, 3, list(&[(40, 3)]), list(&[(5, 2), (9, 1)]))];
     let sends = vec![transfer(3, 20, list(&[(1, 2), (7, 1)]), list(&[(0, 3)]))];
     Pattern {

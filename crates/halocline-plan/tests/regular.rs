@@ -109,6 +109,12 @@ fn exchanged(patterns: &[Pattern], extents: &[usize]) -> BTreeMap<u64, Array> {
 
 /// What a cell of a domain must hold after an exchange.
 fn expected(array: &Array, at: &[i64], case: &Case) -> i64 {
+    let beyond = |((at, owned), (low, high)): ((&i64, &usize), &(usize, usize))| {
+        *at < -(*low as i64) || *at >= (owned + high) as i64
+    };
+    if at.iter().zip(&array.owned).zip(&case.widths).any(beyond) {
+        return UNTOUCHED;
+    }
     let outside =
         at.iter().zip(&array.owned).filter(|(at, owned)| **at < 0 || **at >= **owned as i64).count();
     if outside > reach(case.neighbours, at.len()) {
@@ -135,11 +141,14 @@ fn reach(neighbours: Neighbours, axes: usize) -> usize {
 }
 
 fn assert_fills_halos(decomposition: &Decomposition, case: &Case) {
-    let halo = Halo::per_axis(case.widths.clone()).neighbours(case.neighbours);
-    let patterns = all_patterns(decomposition, &halo);
-    assert_agree(&patterns);
+    assert_filled(&all_patterns(decomposition, &case.halo()), case);
+}
+
+/// Checks that exactly the halo cells of the case are filled.
+fn assert_filled(patterns: &[Pattern], case: &Case) {
+    assert_agree(patterns);
     let mut owned = 0;
-    for (domain, mut array) in exchanged(&patterns, &case.extents) {
+    for (domain, mut array) in exchanged(patterns, &case.extents) {
         owned += array.owned.iter().product::<usize>();
         let low: Vec<i64> = array.halo.iter().map(|(low, _)| -(*low as i64)).collect();
         let extent: Vec<usize> =
@@ -165,6 +174,10 @@ struct Case {
 }
 
 impl Case {
+    fn halo(&self) -> Halo {
+        Halo::per_axis(self.widths.clone()).neighbours(self.neighbours)
+    }
+
     fn grid(&self) -> RegularGrid {
         RegularGrid::new(self.extents.clone()).periodic(self.periodic.clone())
     }
@@ -257,6 +270,63 @@ proptest! {
     }
 
     #[test]
+    fn narrowed_patterns_fill_what_the_narrower_halo_has_and_nothing_else(
+        case in case(),
+        to in prop::collection::vec((0..4_usize, 0..4_usize), 4),
+        uniform in prop::option::of(0..4_usize),
+        fewer in prop_oneof![Just(Neighbours::Faces), Just(Neighbours::FacesAndEdges), Just(Neighbours::All)],
+    ) {
+        let (boxes, ranks) = case.boxes();
+        let decomposition = case.grid().decompose_boxes(boxes, ranks).expect("a decomposition");
+        let widest = case.widths.iter().map(|(low, high)| *low.max(high)).max().expect("an axis");
+        let (to, uniform) = match uniform.map(|width| width.min(widest)) {
+            Some(width) => (vec![(width, width); 4], Some(width)),
+            None => (to, None),
+        };
+        let narrow = case.widths.iter().zip(&to).map(|(own, to)| (own.0.min(to.0), own.1.min(to.1)));
+        let narrow = Case { widths: narrow.collect(), neighbours: case.neighbours.min(fewer), ..case.clone() };
+        let halo = uniform.map_or_else(|| narrow.halo(), Halo::uniform).neighbours(fewer);
+        let patterns: Vec<Pattern> = (0..ranks)
+            .map(|rank| decomposition.narrowed_pattern_of(rank, &case.halo(), &halo).expect("a pattern"))
+            .collect();
+        let wide = all_patterns(&decomposition, &case.halo());
+        for (narrow, wide) in patterns.iter().zip(&wide) {
+            prop_assert_eq!(&narrow.domains, &wide.domains);
+        }
+        assert_filled(&patterns, &narrow);
+    }
+
+    #[test]
+    fn staggered_points_belong_to_the_domain_of_the_cell_behind_them(
+        case in case(),
+        axes in prop::collection::vec(any::<bool>(), 4),
+        boxes: bool,
+    ) {
+        let axes = &axes[..case.extents.len()];
+        let cells = if boxes {
+            let (boxes, ranks) = case.boxes();
+            case.grid().decompose_boxes(boxes, ranks)
+        } else {
+            let blocks = case.blocks();
+            let (per_rank, ranks) = case.deal(blocks.iter().product());
+            case.grid().domains_per_rank(per_rank).decompose_into(blocks, ranks)
+        };
+        let cells = cells.expect("a decomposition");
+        let points = cells.staggered(axes).expect("points");
+        let more = |axis: usize| usize::from(axes[axis] && !case.periodic[axis]);
+        let extents: Vec<usize> = case.extents.iter().enumerate().map(|(axis, n)| n + more(axis)).collect();
+        prop_assert_eq!(points.extents(), &extents[..]);
+
+        let owners = owners(&cells);
+        for (point, owner) in self::owners(&points) {
+            // The point at the high border has no cell behind it and goes with the last one.
+            let cell: Vec<i64> = point.iter().zip(&case.extents).map(|(at, n)| *at.min(&(*n as i64 - 1))).collect();
+            prop_assert_eq!(owner, owners[&cell], "point {:?}", point);
+        }
+        assert_fills_halos(&points, &Case { extents, ..case });
+    }
+
+    #[test]
     fn a_found_decomposition_fills_halos_and_cuts_the_least(case in case(), ranks in 1..=6_usize, per_rank in 1..=2_usize) {
         let grid = case.grid().domains_per_rank(per_rank);
         let choices = factors(&case.extents, ranks * per_rank);
@@ -285,6 +355,18 @@ fn factors(extents: &[usize], domains: usize) -> Vec<Vec<usize>> {
         factors(others, domains / blocks).into_iter().map(move |others| [others, vec![blocks]].concat())
     });
     found.collect()
+}
+
+/// The rank and the domain that own each cell.
+fn owners(decomposition: &Decomposition) -> BTreeMap<Vec<i64>, (usize, u64)> {
+    let mut owners = BTreeMap::new();
+    for (rank, pattern) in all_patterns(decomposition, &Halo::uniform(0)).iter().enumerate() {
+        for (domain, shape) in &pattern.domains {
+            let DomainShape::Regular { first, owned, .. } = shape else { panic!("{shape:?} is not regular") };
+            owners.extend(cells(first, owned).into_iter().map(|cell| (cell, (rank, *domain))));
+        }
+    }
+    owners
 }
 
 /// Counts the pairs of neighbouring cells that different domains own; also checks that the blocks

@@ -186,3 +186,15 @@ fn halos_beyond_all_measure_are_refused() {
     refused(boxes.pattern_of(0, &Halo::uniform(2000)), pieces(2000), "narrower halos");
     refused(boxes.pattern_of(0, &Halo::uniform(1 << 28)), pieces(1 << 28), "narrower halos");
 }
+
+#[test]
+fn an_axis_is_staggered_once_and_each_has_a_flag() {
+    let cells = RegularGrid::new([4, 4]).decompose(1).expect("a decomposition");
+    let count = PatternError::AxisCount { what: "flags of staggered axes", given: 1, axes: 2 };
+    refused(cells.staggered([true]), count, "give one for each axis");
+    let faces = cells.staggered([false, true]).expect("faces");
+    refused(faces.staggered([true, true]), PatternError::StaggeredTwice { axis: 1 }, "axis 1");
+    assert_eq!(faces.staggered([true, false]), cells.staggered([true, true]));
+    let huge = RegularGrid::new([1 << 60]).decompose(1).expect("a decomposition");
+    refused(huge.staggered([true]), PatternError::GridTooLarge { extents: vec![(1 << 60) + 1] }, "2^60");
+}

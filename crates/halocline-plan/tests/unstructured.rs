@@ -117,8 +117,8 @@ fn nothing_at_all_is_a_pattern() {
     assert!(nothing.iter().all(|p| p.domains.is_empty() && p.peers.is_empty() && p.local.is_empty()));
 
     let empty = patterns(resolve(&[vec![domain(5, &[], &[])], vec![], vec![domain(4, &[7], &[])]]));
-    assert_eq!(empty[0].domains, [(5, DomainShape::Unstructured { owned: 0, cells: 0 })]);
-    assert_eq!(empty[2].domains, [(4, DomainShape::Unstructured { owned: 1, cells: 1 })]);
+    assert_eq!(empty[0].domains, [(5, DomainShape::Unstructured { owned: 0, cells: 0, levels: vec![] })]);
+    assert_eq!(empty[2].domains, [(4, DomainShape::Unstructured { owned: 1, cells: 1, levels: vec![] })]);
     assert!(empty.iter().all(|pattern| pattern.peers.is_empty()));
 }
 

@@ -12,7 +12,17 @@ use halocline_plan::{Pattern, PatternError, UnstructuredDomain, UnstructuredErro
 /// where it can know, [`Error::Elsewhere`] otherwise. Messages go to homes and owners only; no rank
 /// holds anything for each other rank.
 pub(crate) fn unstructured(comm: &Communicator, domains: &[UnstructuredDomain]) -> Result<Pattern, Error> {
-    let started = agree(comm, Directory::new(comm.rank(), comm.size(), domains).map_err(failed))?;
+    let started = Directory::new(comm.rank(), comm.size(), domains).map_err(failed);
+    resolve(comm, started, failed)
+}
+
+/// As [`unstructured`], from a directory that was started, with errors as `failed` makes them.
+pub(crate) fn resolve(
+    comm: &Communicator,
+    started: Result<Directory, Error>,
+    failed: impl Fn(UnstructuredError) -> Error,
+) -> Result<Pattern, Error> {
+    let started = agree(comm, started)?;
     let mut bounds = started.bounds();
     let reduced = comm.all_reduce(&bounds, Reduce::Min)?;
     bounds.iter_mut().zip(reduced).for_each(|(bound, reduced)| *bound = reduced);
@@ -26,7 +36,7 @@ pub(crate) fn unstructured(comm: &Communicator, domains: &[UnstructuredDomain]) 
     let (replied, replies) = split(registered.reply(&comm.sparse_exchange(lookups)?));
     let received = comm.sparse_exchange(replies)?;
     let requested = replied.and_then(|replied| replied.request(&received));
-    let (requested, requests) = agree(comm, requested.map_err(failed))?;
+    let (requested, requests) = agree(comm, requested.map_err(&failed))?;
 
     let (answered, answers) = split(requested.answer(&comm.sparse_exchange(requests)?));
     let received = comm.sparse_exchange(answers)?;

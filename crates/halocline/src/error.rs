@@ -3,7 +3,8 @@
 use crate::link::{Direction, Way};
 use halocline_comm::CommError;
 use halocline_plan::{
-    ElementType, Layout, LayoutError, MeshError, PartitionError, PatternError, UnstructuredError,
+    ElementType, Layout, LayoutError, MeshError, PartitionError, PatternError, RedistributeError,
+    UnstructuredError,
 };
 use std::fmt;
 use std::sync::Arc;
@@ -128,7 +129,7 @@ macro_rules! through_pattern {
     )*};
 }
 
-through_pattern!(MeshError, PartitionError, UnstructuredError);
+through_pattern!(MeshError, PartitionError, RedistributeError, UnstructuredError);
 
 /// How a bound object failed. Sticky: every later call gives the same.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -32,6 +32,7 @@ mod link;
 mod options;
 mod overlap;
 mod pattern;
+mod redistribute;
 mod set;
 
 pub use error::{Cause, Error, Failure};
@@ -40,13 +41,14 @@ pub use field::{Array, Field, ReadGuard, WriteGuard};
 pub use link::{Direction, Way};
 pub use options::{BindOptions, LinkChoice};
 pub use pattern::{Decomposed, Pattern};
+pub use redistribute::Redistribute;
 
 pub use halocline_comm::{CommError, Communicator, Reduce};
 pub use halocline_device::Element;
 pub use halocline_plan::{
     Decomposition, DomainShape, ElementType, Elements, Graph, Halo, Layout, LayoutError, Mesh, MeshDomains,
-    MeshError, Neighbours, Partition, PartitionError, PatternError, RegularGrid, UnstructuredDomain,
-    UnstructuredError,
+    MeshEdges, MeshError, MeshHalos, MeshPart, Neighbours, Partition, PartitionError, PatternError,
+    RedistributeError, RegularGrid, Shared, UnstructuredDomain, UnstructuredError,
 };
 
 /// The transports' own floor, for those who launch ranks or bring another transport.

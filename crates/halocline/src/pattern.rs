@@ -4,7 +4,7 @@ use crate::agree::agree;
 use crate::directory;
 use crate::error::Error;
 use halocline_comm::Communicator;
-use halocline_plan::{Decomposition, Halo, UnstructuredDomain};
+use halocline_plan::{Decomposition, Halo, PatternError, UnstructuredDomain};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
@@ -14,23 +14,35 @@ use std::sync::Arc;
 pub struct Pattern {
     id: u64,
     plan: Arc<halocline_plan::Pattern>,
+    /// What a regular pattern was made of.
+    grid: Option<Arc<Grid>>,
+}
+
+#[derive(Debug)]
+struct Grid {
+    decomposition: Decomposition,
+    /// Of the arrays.
+    around: Halo,
+    /// What is filled of it.
+    filled: Halo,
 }
 
 impl Pattern {
     /// The pattern of a regular grid. Collective: all ranks give the same decomposition and halo, and
     /// communicate only to make sure of that and to agree on errors.
     pub fn regular(comm: &Communicator, decomposition: &Decomposition, halo: &Halo) -> Result<Self, Error> {
-        let plan = if decomposition.ranks() == comm.size() {
-            decomposition.pattern_of(comm.rank(), halo).map_err(Error::from)
-        } else {
-            Err(Error::Bind(format!(
-                "the grid is decomposed for {} ranks, the communicator has {}; decompose it for as many",
-                decomposition.ranks(),
-                comm.size()
-            )))
-        };
-        let same = same_grid(comm, decomposition, halo)?;
-        Self::agreed(comm, plan.and_then(|plan| same.map(|()| plan)))
+        let grid = Grid { decomposition: decomposition.clone(), around: halo.clone(), filled: halo.clone() };
+        Self::of_grid(comm, grid)
+    }
+
+    fn of_grid(comm: &Communicator, grid: Grid) -> Result<Self, Error> {
+        let Grid { decomposition, around, filled } = &grid;
+        let plan = for_ranks_of(comm, decomposition).and_then(|()| {
+            decomposition.narrowed_pattern_of(comm.rank(), around, filled).map_err(Error::from)
+        });
+        let same = same_everywhere(comm, (decomposition, around, filled), "decomposition or halo")?;
+        let pattern = Self::agreed(comm, plan.and_then(|plan| same.map(|()| plan)))?;
+        Ok(Self { grid: Some(Arc::new(grid)), ..pattern })
     }
 
     /// The pattern of domains given by global ids or owners. Collective. The owners of halo cells are
@@ -40,10 +52,41 @@ impl Pattern {
         Self::agreed(comm, plan)
     }
 
+    /// The pattern that fills of this one's halos only what belongs to the narrower halo `to`. Collective:
+    /// all ranks give the same, on the communicator of this pattern.
+    ///
+    /// The domains and their arrays stay as they are: what is bound to this pattern can be bound to the
+    /// narrowed one, too. A regular pattern takes any `to` that is no wider on any side
+    /// ([`Halo::narrowed`]). An unstructured one takes [`Halo::uniform`] of a depth that all its domains
+    /// have ([`UnstructuredDomain::with_levels`]), and costs one message from each rank to those that fill
+    /// its halos.
+    pub fn narrowed(&self, comm: &Communicator, to: &Halo) -> Result<Self, Error> {
+        if let Some(grid) = &self.grid {
+            let Grid { decomposition, around, filled } = &**grid;
+            let narrowed = filled.narrowed(to, decomposition.extents().len()).map_err(Error::from);
+            let grid = |filled| Grid { filled, around: around.clone(), decomposition: decomposition.clone() };
+            return Self::of_grid(comm, grid(agree(comm, narrowed)?));
+        }
+        let same = same_everywhere(comm, to, "halo to narrow to")?;
+        let ends = same.and_then(|()| self.plan.depth_ends(to).map_err(Error::from));
+        let (ends, messages) = agree(comm, ends)?;
+        let narrowed = self.plan.narrowed(&ends, &comm.sparse_exchange(messages)?);
+        Self::agreed(comm, narrowed.map_err(Error::from))
+    }
+
     fn agreed(comm: &Communicator, plan: Result<halocline_plan::Pattern, Error>) -> Result<Self, Error> {
+        Self::agreed_after(comm, plan, halocline_plan::Pattern::check)
+    }
+
+    /// The pattern of `plan` on all ranks, unless it is an error or fails its check on one of them.
+    pub(crate) fn agreed_after(
+        comm: &Communicator,
+        plan: Result<halocline_plan::Pattern, Error>,
+        check: fn(&halocline_plan::Pattern) -> Result<(), PatternError>,
+    ) -> Result<Self, Error> {
         let id = comm.begin();
-        let checked = plan.and_then(|plan| plan.check().map(|()| plan).map_err(Error::from));
-        Ok(Self { id, plan: Arc::new(agree(comm, checked)?) })
+        let checked = plan.and_then(|plan| check(&plan).map(|()| plan).map_err(Error::from));
+        Ok(Self { id, plan: Arc::new(agree(comm, checked)?), grid: None })
     }
 
     /// The pattern as pure data.
@@ -57,20 +100,30 @@ impl Pattern {
     }
 }
 
+pub(crate) fn for_ranks_of(comm: &Communicator, decomposition: &Decomposition) -> Result<(), Error> {
+    match decomposition.ranks() {
+        ranks if ranks == comm.size() => Ok(()),
+        ranks => Err(Error::Bind(format!(
+            "the grid is decomposed for {ranks} ranks, the communicator has {}; decompose it for as many",
+            comm.size()
+        ))),
+    }
+}
+
 /// Compares with rank 0. Ranks whose patterns do not fit would wait for each other in vain later on.
-fn same_grid(
+pub(crate) fn same_everywhere(
     comm: &Communicator,
-    decomposition: &Decomposition,
-    halo: &Halo,
+    given: impl Hash,
+    what: &str,
 ) -> Result<Result<(), Error>, Error> {
     let mut hasher = DefaultHasher::new();
-    (decomposition, halo).hash(&mut hasher);
+    given.hash(&mut hasher);
     let mine = hasher.finish().to_le_bytes();
     let first = comm.broadcast(0, mine.to_vec())?;
     Ok(match first == mine {
         true => Ok(()),
         false => Err(Error::Bind(format!(
-            "rank {} has another decomposition or halo than rank 0; all ranks must give the same",
+            "rank {} has another {what} than rank 0; all ranks must give the same",
             comm.rank()
         ))),
     })

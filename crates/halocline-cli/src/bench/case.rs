@@ -230,7 +230,7 @@ fn owned(shape: &DomainShape) -> Vec<bool> {
                 cells.iter().flat_map(|outer| axis.iter().map(move |inner| *outer && *inner)).collect()
             })
         }
-        DomainShape::Unstructured { owned, cells } => (0..*cells).map(|cell| cell < *owned).collect(),
+        DomainShape::Unstructured { owned, cells, .. } => (0..*cells).map(|cell| cell < *owned).collect(),
     }
 }
 

@@ -108,18 +108,19 @@ const LOOKUP: u32 = 0x4c41_0001;
 const REPLY: u32 = 0x4c41_0002;
 const REQUEST: u32 = 0x4c41_0003;
 const ANSWER: u32 = 0x4c41_0004;
+pub(crate) const ENDS: u32 = 0x4c41_0005;
 
 const NOBODY: u64 = u64::MAX;
 const CELL: u32 = 0;
 const DOMAIN: u32 = 1;
 
-fn start(kind: u32) -> Writer {
+pub(crate) fn start(kind: u32) -> Writer {
     let mut writer = Writer::new();
     writer.u32(kind);
     writer
 }
 
-fn open(bytes: &[u8], kind: u32) -> Result<Reader<'_>, WireError> {
+pub(crate) fn open(bytes: &[u8], kind: u32) -> Result<Reader<'_>, WireError> {
     let mut reader = Reader::new(bytes);
     if reader.u32()? == kind {
         Ok(reader)

@@ -44,13 +44,18 @@ pub fn resolve(ranks: &[Vec<UnstructuredDomain>]) -> Vec<Outcome> {
 /// Runs the directory while somebody changes the messages. As in the driver, a rank that found an
 /// error sends nothing more, and all ranks agree after the steps that can fail.
 pub fn resolve_tampered(ranks: &[Vec<UnstructuredDomain>], tamper: Tamper<'_>) -> Vec<Outcome> {
-    let (size, mut step) = (ranks.len(), 0);
+    let size = ranks.len();
+    let started = ranks.iter().enumerate().map(|(rank, domains)| Directory::new(rank, size, domains));
+    resolve_started(started.collect(), tamper)
+}
+
+/// As [`resolve_tampered`], from directories that were started.
+pub fn resolve_started(started: Vec<Step<Directory>>, tamper: Tamper<'_>) -> Vec<Outcome> {
+    let (size, mut step) = (started.len(), 0);
     let mut route = |sends: Vec<Messages>| {
         step += 1;
         route(size, sends, |from, to, bytes| tamper(step, from, to, bytes))
     };
-    let started: Vec<_> =
-        ranks.iter().enumerate().map(|(rank, domains)| Directory::new(rank, size, domains)).collect();
     let started = match agree(started) {
         Ok(started) => started,
         Err(outcomes) => return outcomes,
@@ -98,7 +103,8 @@ fn route(
     received
 }
 
-type Step<T> = Result<T, UnstructuredError>;
+/// What a step of one rank ends with.
+pub type Step<T> = Result<T, UnstructuredError>;
 
 fn split<T>(steps: impl Iterator<Item = Step<(T, Messages)>>) -> (Vec<Step<T>>, Vec<Messages>) {
     steps.map(|step| step.map_or_else(|e| (Err(e), Vec::new()), |(state, sends)| (Ok(state), sends))).unzip()

@@ -1,0 +1,228 @@
+//! A part of a mesh that is too large to be on every rank.
+
+use super::halos::Source;
+use super::shape::FAR;
+use super::{Mesh, MeshError, MeshHalos, Shared};
+use crate::partition::Partition;
+
+/// What one rank holds of a mesh that no rank holds as a whole: some elements with their vertices, the
+/// global numbers of both, and the part that each element belongs to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MeshPart {
+    mesh: Mesh,
+    vertices: Vec<u64>,
+    elements: Vec<u64>,
+    partition: Partition,
+    /// The part around which halos can be made, and how deep.
+    part: usize,
+    depth: usize,
+}
+
+impl MeshPart {
+    /// What is needed for halos up to `depth` elements deep around part `part`: `mesh` has the elements
+    /// and vertices that are here, numbered from 0; `vertices` and `elements` give their global numbers,
+    /// `partition` the part of each element.
+    ///
+    /// All elements must be here that are `depth` + 1 steps from element to element over shared vertices
+    /// away from the part, or fewer: the last step tells who owns the vertices at the rim of the halo. That
+    /// they are here cannot be checked; ranks that disagree about an owner learn it when the pattern is made.
+    ///
+    /// Refused: lists of another length than the mesh has vertices or elements, one number for two of them,
+    /// a vertex of no element.
+    pub fn new(
+        mesh: Mesh,
+        vertices: Vec<u64>,
+        elements: Vec<u64>,
+        (partition, part): (Partition, usize),
+        depth: usize,
+    ) -> Result<Self, MeshError> {
+        super::check_partition(&partition, "elements", mesh.elements.len(), part)?;
+        check_ids("vertices", &vertices, mesh.vertices)?;
+        check_ids("elements", &elements, mesh.elements.len())?;
+        let mut has_element = vec![false; mesh.vertices];
+        mesh.elements.connectivity().iter().for_each(|&vertex| has_element[vertex as usize] = true);
+        if let Some(vertex) = has_element.iter().position(|has| !has) {
+            return Err(MeshError::LonelyVertex { vertex });
+        }
+        Ok(Self { mesh, vertices, elements, partition, part, depth })
+    }
+
+    /// The elements and vertices that are here.
+    pub fn mesh(&self) -> &Mesh {
+        &self.mesh
+    }
+
+    /// The domains of the part with halos `depth` elements deep, as [`Mesh::halos`] makes them of a whole
+    /// mesh.
+    ///
+    /// Refused, beside what is refused there: a depth that is larger than this was made for.
+    pub fn halos(&self, depth: usize, shared: Shared) -> Result<MeshHalos<'_>, MeshError> {
+        if depth > self.depth {
+            return Err(MeshError::DepthBeyondPart { depth, holds: self.depth });
+        }
+        let source = Source { mesh: &self.mesh, ids: Some((&self.vertices, &self.elements)) };
+        MeshHalos::new(source, &self.partition, self.part, depth, shared)
+    }
+}
+
+impl Mesh {
+    /// The part of a finer mesh that belongs to part `part` of this one and is needed for halos of depth
+    /// `depth` around it: every edge of the triangles of this mesh is cut into `segments` segments, so that
+    /// each triangle becomes `segments`^2 triangles of the same shape, which belong to the part of their
+    /// triangle in `partition`. Partitioned coarse and then refined: no rank holds the fine mesh.
+    ///
+    /// Global numbers: of triangle t the finer ones from `segments`^2 t on; of vertices first those of
+    /// this mesh, then those on its edges (in the order of the pairs of their vertices), then those within
+    /// its triangles.
+    ///
+    /// Refused: elements that are not triangles, no or too many segments, more than 32-bit numbers count
+    /// on this rank, a partition of something else.
+    pub fn refined_part(
+        &self,
+        partition: &Partition,
+        part: usize,
+        segments: usize,
+        depth: usize,
+    ) -> Result<MeshPart, MeshError> {
+        super::check_partition(partition, "elements", self.elements.len(), part)?;
+        if !(1..=1 << 16).contains(&segments) {
+            return Err(MeshError::Segments { segments });
+        }
+        let no_triangle = |[a, b, c]: [u32; 3]| a == b || b == c || c == a;
+        let triangle = |element: usize| <[u32; 3]>::try_from(self.elements.get(element));
+        let mut all = (0..self.elements.len()).map(triangle);
+        if let Some(element) = all.position(|corners| corners.map_or(true, no_triangle)) {
+            return Err(MeshError::NoTriangle { element });
+        }
+        // From one vertex of this mesh to another it is at least `segments` steps in the finer mesh.
+        let owned: Vec<bool> = partition.owners().iter().map(|&owner| owner == part).collect();
+        let steps = (depth.saturating_add(1)).div_ceil(segments);
+        let (distances, _) = self.distances(&owned, steps.min(self.elements.len()), Shared::Vertex)?;
+        let here = (0..self.elements.len()).filter(|&element| distances[element] != FAR);
+
+        let mut refinement = Refinement::new(self, segments as u64);
+        let mut owners = Vec::new();
+        for element in here {
+            if let Ok(corners) = triangle(element) {
+                refinement.add(element as u64, corners);
+                owners.resize(refinement.elements.len(), partition.owners()[element]);
+            }
+        }
+        let Refinement { vertices, elements, connectivity, .. } = refinement;
+        let mesh = Mesh::new(vertices.len(), 3, connectivity)?;
+        // Owners come from a partition over as many ranks.
+        let owners = Partition::of_ranks(owners, partition.ranks());
+        Ok(MeshPart { mesh, vertices, elements, partition: owners, part, depth })
+    }
+}
+
+/// Finer triangles, as they are made of coarse ones.
+struct Refinement {
+    segments: u64,
+    /// Vertices of the coarse mesh.
+    corners: u64,
+    /// Edges of the coarse mesh: their ends, ascending.
+    edges: Vec<[u32; 2]>,
+    /// The first local vertex on each of them, and the local vertex at each corner; [`FAR`] if not here yet.
+    on_edges: Vec<u32>,
+    at_corners: Vec<u32>,
+    /// Global numbers of the local vertices and elements.
+    vertices: Vec<u64>,
+    elements: Vec<u64>,
+    connectivity: Vec<u32>,
+}
+
+impl Refinement {
+    fn new(mesh: &Mesh, segments: u64) -> Self {
+        let mut edges: Vec<[u32; 2]> =
+            (0..mesh.elements.len()).flat_map(|element| mesh.edges_of(element)).collect();
+        edges.sort_unstable();
+        edges.dedup();
+        Self {
+            segments,
+            corners: mesh.vertices as u64,
+            on_edges: vec![FAR; edges.len()],
+            at_corners: vec![FAR; mesh.vertices],
+            edges,
+            vertices: Vec::new(),
+            elements: Vec::new(),
+            connectivity: Vec::new(),
+        }
+    }
+
+    /// Local vertices from the returned one on, with these global numbers.
+    fn append(vertices: &mut Vec<u64>, ids: std::ops::Range<u64>) -> u32 {
+        // More than 32-bit numbers count are refused when the mesh is made of them.
+        let first = vertices.len() as u32;
+        vertices.extend(ids);
+        first
+    }
+
+    fn corner(&mut self, vertex: u32) -> u32 {
+        let at = &mut self.at_corners[vertex as usize];
+        if *at == FAR {
+            *at = Self::append(&mut self.vertices, vertex.into()..u64::from(vertex) + 1);
+        }
+        *at
+    }
+
+    /// The local vertices on the edge from `a` to `b`, without its ends: the first, and the step to the next.
+    fn edge(&mut self, a: u32, b: u32) -> (i64, i64) {
+        let inner = self.segments - 1;
+        // It is an edge of a triangle of the mesh.
+        let edge = self.edges.partition_point(|ends| *ends < [a.min(b), a.max(b)]);
+        let at = &mut self.on_edges[edge];
+        if *at == FAR {
+            let first = self.corners + edge as u64 * inner;
+            *at = Self::append(&mut self.vertices, first..first + inner);
+        }
+        let first = i64::from(*at);
+        if a < b { (first, 1) } else { (first + inner as i64 - 1, -1) }
+    }
+
+    /// Adds the finer triangles of triangle `element`.
+    fn add(&mut self, element: u64, [a, b, c]: [u32; 3]) {
+        let n = self.segments as i64;
+        let ends = [self.corner(a), self.corner(b), self.corner(c)];
+        let [ab, ac, bc] = [(a, b), (a, c), (b, c)].map(|(from, to)| self.edge(from, to));
+        let within = ((n - 1) * (n - 2) / 2) as u64;
+        let before = self.corners + self.edges.len() as u64 * (self.segments - 1) + element * within;
+        let inner = Self::append(&mut self.vertices, before..before + within);
+        // The vertex i steps from a towards b and j towards c.
+        let vertex = |i: i64, j: i64| -> u32 {
+            match (i, j) {
+                (0, 0) => ends[0],
+                _ if i == n => ends[1],
+                _ if j == n => ends[2],
+                (_, 0) => (ab.0 + (i - 1) * ab.1) as u32,
+                (0, _) => (ac.0 + (j - 1) * ac.1) as u32,
+                _ if i + j == n => (bc.0 + (j - 1) * bc.1) as u32,
+                _ => inner + ((i - 1) * (2 * n - 2 - i) / 2 + j - 1) as u32,
+            }
+        };
+        let mut id = element * self.segments * self.segments;
+        for (i, j) in (0..n).flat_map(|i| (0..n - i).map(move |j| (i, j))) {
+            let mut triangle = |corners: [u32; 3]| {
+                self.elements.push(id);
+                self.connectivity.extend(corners);
+                id += 1;
+            };
+            triangle([vertex(i, j), vertex(i + 1, j), vertex(i, j + 1)]);
+            if i + j + 2 <= n {
+                triangle([vertex(i + 1, j), vertex(i + 1, j + 1), vertex(i, j + 1)]);
+            }
+        }
+    }
+}
+
+fn check_ids(what: &'static str, ids: &[u64], needed: usize) -> Result<(), MeshError> {
+    if ids.len() != needed {
+        return Err(MeshError::Count { what, given: ids.len(), needed });
+    }
+    let mut sorted: Vec<(u64, usize)> = ids.iter().copied().zip(0..).collect();
+    sorted.sort_unstable();
+    match sorted.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+        Some(pair) => Err(MeshError::SameId { what, id: pair[0].0, first: pair[0].1, second: pair[1].1 }),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,164 @@
+//! Narrowed patterns: the same domains and arrays, of the halo only what a narrower one has.
+//!
+//! A regular pattern is narrowed from its decomposition, without communication. In an unstructured one
+//! both ends of each transfer know the cells at both ends, but only the receiver knows how deep they
+//! are: it tells its peers where, in the local order of each of its domains, the wanted depth ends.
+
+use crate::directory::{ENDS, Message, Messages, open, start};
+use crate::wire::WireError;
+use crate::{
+    Cells, Decomposition, DomainShape, Halo, Pattern, PatternError, Peer, Transfer, UnstructuredError,
+};
+use std::collections::BTreeMap;
+
+impl Decomposition {
+    /// What `rank` sends and receives to fill, of the halos that [`pattern_of(rank,
+    /// halo)`](Decomposition::pattern_of) fills, what belongs to the narrower halo `to`
+    /// ([`Halo::narrowed`]). The shapes of the domains remain those of the wide halo: it is for the same
+    /// arrays. No communication, as for the wide pattern.
+    pub fn narrowed_pattern_of(&self, rank: usize, halo: &Halo, to: &Halo) -> Result<Pattern, PatternError> {
+        let axes = self.extents().len();
+        self.pattern_within(rank, &halo.narrowed(to, axes)?, &halo.widths(axes)?)
+    }
+}
+
+impl Pattern {
+    /// The first step to narrow an unstructured pattern to the depth `to`: where the cells of that depth
+    /// end in each domain of this rank, and the messages that tell it to those who fill them.
+    ///
+    /// Refused: a halo with axes or faces, a domain that is less deep.
+    pub fn depth_ends(&self, to: &Halo) -> Result<(DepthEnds, Messages), PatternError> {
+        let depth = to.depth()?;
+        let mut ends = BTreeMap::new();
+        for (domain, shape) in &self.domains {
+            ends.insert(*domain, end_of(*domain, shape, depth)?);
+        }
+        let of_peer = |peer: &Peer| {
+            let mut domains: Vec<u64> = peer.receives.iter().map(|transfer| transfer.to).collect();
+            domains.dedup();
+            let ends = domains.into_iter().filter_map(|domain| Some((domain, *ends.get(&domain)?)));
+            (peer.rank, Ends(ends.collect()).encode())
+        };
+        let receiving = self.peers.iter().filter(|peer| !peer.receives.is_empty());
+        let messages = receiving.map(of_peer).collect();
+        Ok((DepthEnds { depth, ends }, messages))
+    }
+
+    /// The second step: the pattern that fills the cells below the ends. Takes the messages of the
+    /// peers; the order of cells, domains and transfers stays, and transfers that are left without a cell go.
+    pub fn narrowed(
+        &self,
+        ends: &DepthEnds,
+        received: &[(usize, Vec<u8>)],
+    ) -> Result<Pattern, UnstructuredError> {
+        let mut theirs: BTreeMap<usize, BTreeMap<u64, u64>> = BTreeMap::new();
+        for (from, bytes) in received {
+            let Ends(list) = Ends::decode(bytes).map_err(|what| wrong(*from, what))?;
+            theirs.insert(*from, list.into_iter().collect());
+        }
+        let mut peers = Vec::new();
+        for Peer { rank, sends, receives } in &self.peers {
+            let their = theirs.remove(rank).unwrap_or_default();
+            let missing = |transfer: &&Transfer| !their.contains_key(&transfer.to);
+            if sends.iter().any(|transfer| missing(&transfer)) {
+                let what = WireError::Content("it does not name all domains that are filled from here");
+                return Err(wrong(*rank, what));
+            }
+            let peer =
+                Peer { rank: *rank, sends: below(sends, &their), receives: below(receives, &ends.ends) };
+            if !peer.sends.is_empty() || !peer.receives.is_empty() {
+                peers.push(peer);
+            }
+        }
+        if let Some(&rank) = theirs.keys().next() {
+            return Err(wrong(rank, WireError::Content("nothing is filled from here")));
+        }
+        let mut domains = self.domains.clone();
+        for (domain, shape) in &mut domains {
+            if let DomainShape::Unstructured { levels, cells, .. } = shape {
+                let end = ends.ends.get(domain).map_or(0, |&end| end as usize);
+                match levels.is_empty() && end < *cells {
+                    // What is left of the one level of a domain that does not give any.
+                    true => levels.push(end),
+                    false => levels.truncate(ends.depth + 1),
+                }
+            }
+        }
+        Ok(Pattern { domains, peers, local: below(&self.local, &ends.ends) })
+    }
+}
+
+/// Where the halo of a depth ends in the local order of each domain of a rank.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DepthEnds {
+    depth: usize,
+    ends: BTreeMap<u64, u64>,
+}
+
+/// The end of the cells of a depth in local order.
+fn end_of(domain: u64, shape: &DomainShape, depth: usize) -> Result<u64, PatternError> {
+    let DomainShape::Unstructured { owned, cells, levels } = shape else {
+        let (cells, shape) = (format!("a halo of depth {depth}"), format!("{shape:?}"));
+        return Err(PatternError::WrongCells { domain, cells, shape });
+    };
+    let deeper = |has| PatternError::NarrowedDeeper { domain, depth, has };
+    let end = match (levels.as_slice(), depth) {
+        ([], _) if owned == cells => *cells,
+        // Its halo cells may be anywhere.
+        ([], 0) => 0,
+        ([], 1) => *cells,
+        ([], _) => return Err(deeper(1)),
+        (ends, depth) => *ends.get(depth).ok_or_else(|| deeper(ends.len() - 1))?,
+    };
+    Ok(end as u64)
+}
+
+/// Of each transfer the cells whose target lies below the end of its domain.
+fn below(transfers: &[Transfer], ends: &BTreeMap<u64, u64>) -> Vec<Transfer> {
+    let cut = |transfer: &Transfer| {
+        let end = ends.get(&transfer.to).copied().unwrap_or(0);
+        let (Cells::Runs(sources), Cells::Runs(targets)) = (&transfer.source, &transfer.target) else {
+            return None;
+        };
+        let indices = |runs: &[crate::Run]| {
+            runs.iter().flat_map(|run| run.start..run.start + run.len).collect::<Vec<u32>>()
+        };
+        let pairs = || indices(sources).into_iter().zip(indices(targets));
+        let kept = || pairs().filter(|&(_, target)| u64::from(target) < end);
+        kept().next()?;
+        let source = Cells::from_indices(kept().map(|(source, _)| source));
+        let target = Cells::from_indices(kept().map(|(_, target)| target));
+        Some(Transfer { source, target, ..transfer.clone() })
+    };
+    transfers.iter().filter_map(cut).collect()
+}
+
+/// What a receiver tells: domains of its own, each with the end of the wanted depth.
+#[derive(Debug, PartialEq, Eq)]
+struct Ends(Vec<(u64, u64)>);
+
+impl Message for Ends {
+    const NAME: &'static str = "ends of a depth";
+
+    fn encode(&self) -> Vec<u8> {
+        let mut writer = start(ENDS);
+        writer.size(self.0.len());
+        for &(domain, end) in &self.0 {
+            writer.u64(domain);
+            writer.u64(end);
+        }
+        writer.finish()
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, WireError> {
+        let mut reader = open(bytes, ENDS)?;
+        let ends = (0..reader.count(16)?).map(|_| Ok((reader.u64()?, reader.u64()?)));
+        let ends = ends.collect::<Result<_, WireError>>()?;
+        reader.finish()?;
+        Ok(Self(ends))
+    }
+}
+
+fn wrong(from: usize, what: WireError) -> UnstructuredError {
+    UnstructuredError::Message { from, name: Ends::NAME, what }
+}

@@ -1,0 +1,135 @@
+//! From one distribution of the cells to another.
+
+use crate::agree::agree;
+use crate::directory::resolve;
+use crate::error::Error;
+use crate::exchange::HaloExchange;
+use crate::field::Field;
+use crate::options::BindOptions;
+use crate::pattern::{Pattern, for_ranks_of, same_everywhere};
+use halocline_comm::Communicator;
+use halocline_plan::{Decomposition, Halo, Pattern as Plan, Redistribution, Side, UnstructuredDomain};
+
+/// How the cells get from one decomposition or partition of them, the first, to another, the second: what
+/// halo exchanges are to halos. Made collectively, once; bound to fields as a [`Pattern`] is.
+///
+/// ```
+/// # use halocline::{Array, Communicator, Halo, Redistribute, RegularGrid};
+/// let comm = Communicator::init()?;
+/// let grid = RegularGrid::new([8, 6]);
+/// let (rows, columns) = (grid.decompose_into([comm.size(), 1], comm.size())?, grid.decompose_into([1, comm.size()], comm.size())?);
+/// let (none, halo) = (Halo::uniform(0), Halo::uniform(1));
+/// let redistribute = Redistribute::regular(&comm, (&rows, &none), (&columns, &halo))?;
+///
+/// let a = Array::<f64>::zeros(&comm, &[8, 6])?; // one rank: all cells, and with a halo of 1
+/// let b = Array::<f64>::zeros(&comm, &[10, 8])?;
+/// a.write()?.fill(3.0);
+/// redistribute.bind(&comm, &[&a], &[&b])?.exchange()?.wait()?;
+/// assert_eq!(b.read()?.iter().sum::<f64>(), 3.0 * 48.0);
+/// # Ok::<(), halocline::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Redistribute {
+    there: Pattern,
+    back: Pattern,
+    /// Where `there` comes from.
+    from: Side,
+}
+
+impl Redistribute {
+    /// Between two decompositions of one grid, each with the halo that its arrays have: owned cells move,
+    /// halo cells are left alone. Collective: all ranks give the same; they communicate only to make sure
+    /// of that and to agree on errors.
+    pub fn regular(
+        comm: &Communicator,
+        from: (&Decomposition, &Halo),
+        to: (&Decomposition, &Halo),
+    ) -> Result<Self, Error> {
+        let plan = for_ranks_of(comm, from.0)
+            .and_then(|()| from.0.redistribution_of(comm.rank(), from.1, to.0, to.1).map_err(Error::from));
+        let same = same_everywhere(comm, (from, to), "decomposition or halo")?;
+        let there = agreed(comm, plan.and_then(|plan| same.map(|()| plan)))?;
+        let back = agreed(comm, Ok(there.plan().reversed()))?;
+        Ok(Self { there, back, from: Side::First })
+    }
+
+    /// Between two sets of domains, of which each rank gives its own: the owned cells of the one go to
+    /// where the other owns them. Halo cells take no part, so domains may have them or not. Collective; who
+    /// has what is found through the distributed directory, once there and once back.
+    ///
+    /// A cell that only one side has, or that one side has twice, is an error on all ranks that names the
+    /// cell and who has it.
+    pub fn unstructured(
+        comm: &Communicator,
+        from: &[UnstructuredDomain],
+        to: &[UnstructuredDomain],
+    ) -> Result<Self, Error> {
+        let sides = Redistribution::new(comm.rank(), comm.size(), from, to);
+        let sides = agree(comm, sides.map_err(Error::from))?;
+        let way = |from| {
+            let directory = sides.directory(from).map_err(Error::from);
+            agreed(comm, resolve(comm, directory, |error| sides.named(from, error).into()))
+        };
+        Ok(Self { there: way(Side::First)?, back: way(Side::Second)?, from: Side::First })
+    }
+
+    /// The way back: from the second distribution to the first.
+    pub fn back(&self) -> Self {
+        Self { there: self.back.clone(), back: self.there.clone(), from: self.from.other() }
+    }
+
+    /// The pattern. Domain d of the first distribution has the number 2 d there, domain d of the second 2 d
+    /// + 1 ([`Side::number`](halocline_plan::Side::number)).
+    pub fn pattern(&self) -> &Pattern {
+        &self.there
+    }
+
+    /// Binds fields: `from` on the domains that the cells leave, `to` on those where they go. Collective.
+    ///
+    /// As in [`HaloExchange::bind`], the n-th field given for a domain goes to the n-th field of each other
+    /// domain, and where a rank has several domains on one side [`Field::on_domain`] says which one a
+    /// field of that side belongs to. Each exchange of the returned object moves all cells: owned cells of
+    /// `from` are read, owned cells of `to` are written, all else is left alone.
+    pub fn bind(&self, comm: &Communicator, from: &[&Field], to: &[&Field]) -> Result<HaloExchange, Error> {
+        self.bind_with(comm, from, to, &BindOptions::default())
+    }
+
+    /// As [`Redistribute::bind`], with options.
+    pub fn bind_with(
+        &self,
+        comm: &Communicator,
+        from: &[&Field],
+        to: &[&Field],
+        options: &BindOptions,
+    ) -> Result<HaloExchange, Error> {
+        let of_side = |side: Side, fields: &[&Field]| -> Result<Vec<Field>, Error> {
+            fields.iter().map(|field| self.numbered(side, field)).collect()
+        };
+        let numbered =
+            of_side(self.from, from).and_then(|from| Ok([from, of_side(self.from.other(), to)?].concat()));
+        let numbered = agree(comm, numbered)?;
+        let fields: Vec<(&Pattern, &Field)> = numbered.iter().map(|field| (&self.there, field)).collect();
+        HaloExchange::bind_with(comm, &fields, options)
+    }
+
+    /// The field on the domain of the pattern that its domain on a side is.
+    fn numbered(&self, side: Side, field: &Field) -> Result<Field, Error> {
+        let domains = self.there.plan().domains.iter().map(|(number, _)| Side::of(*number));
+        let here: Vec<u64> = domains.filter(|(of, _)| *of == side).map(|(_, id)| id).collect();
+        match (field.domain, &here[..]) {
+            (Some(id), _) if here.contains(&id) => Ok(field.on_domain(side.number(id)?)),
+            (None, &[id]) => Ok(field.on_domain(side.number(id)?)),
+            (Some(id), _) => Err(Error::Bind(format!(
+                "domain {id} is not on this rank on the {side} side, which has {here:?}; bind fields of its own"
+            ))),
+            (None, _) => Err(Error::Bind(format!(
+                "the {side} side has the domains {here:?} on this rank; say which one a field belongs to with \
+                 `Field::on_domain`"
+            ))),
+        }
+    }
+}
+
+fn agreed(comm: &Communicator, plan: Result<Plan, Error>) -> Result<Pattern, Error> {
+    Pattern::agreed_after(comm, plan, Plan::check_redistribution)
+}
