@@ -4,10 +4,11 @@ mod end;
 mod wait;
 
 use crate::error::{Cause, Error, Failure};
+use crate::future::Awaited;
 use crate::link::{Link, Turn, Way, as_sources};
 use crate::overlap::Overlap;
 use crate::set::{Flight, Set};
-use halocline_comm::{Communicator, Patience, PeerState, Segment};
+use halocline_comm::{Communicator, Patience, PeerState, Segment, Wakers};
 use halocline_device::host;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -46,6 +47,9 @@ pub(crate) struct Bound {
     failed: OnceLock<Arc<Failure>>,
     /// The last exchange whose memories were given back to the user.
     landed: AtomicU64,
+    /// Tasks that wait.
+    pub(crate) wakers: Wakers,
+    pub(crate) awaited: Awaited,
 }
 
 impl Bound {
@@ -75,6 +79,8 @@ impl Bound {
             begun: Mutex::new(Duration::ZERO),
             failed: OnceLock::new(),
             landed: AtomicU64::new(0),
+            wakers: Wakers::default(),
+            awaited: Awaited::default(),
         }
     }
 
@@ -154,7 +160,7 @@ impl Bound {
 
     /// Whether a link waits for a message. Who is late cannot demand our progress there: it comes with
     /// the message, which our progress must therefore be woken for.
-    fn waits_for_messages(&self, epoch: u64) -> bool {
+    pub(crate) fn waits_for_messages(&self, epoch: u64) -> bool {
         self.links.iter().any(|link| link.way == Way::Message && !link.is_done(epoch))
     }
 
@@ -202,8 +208,9 @@ impl Bound {
             self.disarm();
             self.land(epoch);
             self.completed.store(epoch, Ordering::Release);
-            // A thread of this rank may sleep for it.
+            // A thread of this rank may sleep for it, or a task.
             self.comm.link().own_bell().changed(self.comm.link().host());
+            self.wake(epoch);
         }
     }
 
@@ -218,6 +225,7 @@ impl Bound {
             self.links.iter().for_each(|link| link.claim.turn(|| self.turn(link)));
             self.disarm();
             self.comm.link().own_bell().changed(self.comm.link().host());
+            self.wake(u64::MAX);
         }
     }
 

@@ -5,6 +5,7 @@ use crate::bound::Bound;
 use crate::error::Error;
 use crate::explain;
 use crate::field::Field;
+use crate::future::Exchanging;
 use crate::link::{Direction, Way};
 use crate::options::BindOptions;
 use crate::pattern::Pattern;
@@ -115,6 +116,19 @@ impl HaloExchange {
         self.sets.len()
     }
 
+    /// As [`HaloExchange::exchange`], to be waited for by a task: begins at the call, not at the first poll,
+    /// and what is refused is the outcome of the future. `exchange()?.await` is the same with the refusal at
+    /// once, `exchange_set(set)?.await` for one of several sets. Cancelling the future leaves the exchange running; [`HaloExchange::pending`] gives it back.
+    pub fn exchange_async(&self) -> Exchanging {
+        Exchanging::new(self.exchange())
+    }
+
+    /// The exchange begun last, over or not; none before the first.
+    pub fn pending(&self) -> Option<Pending> {
+        let epoch = self.bound().epoch();
+        (epoch > 0).then(|| Pending { bound: Arc::clone(self.bound()), epoch })
+    }
+
     /// Waits for the exchange begun last, if there is one. Blocks.
     pub fn wait(&self) -> Result<(), Error> {
         self.bound().wait(self.bound().epoch())
@@ -156,11 +170,11 @@ impl fmt::Debug for HaloExchange {
     }
 }
 
-/// One exchange in flight. Dropping or forgetting it leaves the exchange running.
+/// One exchange in flight. Dropping or forgetting it leaves the exchange running. Tasks `.await` it.
 #[must_use = "the halo is filled only after `wait`"]
 pub struct Pending {
-    bound: Arc<Bound>,
-    epoch: u64,
+    pub(crate) bound: Arc<Bound>,
+    pub(crate) epoch: u64,
 }
 
 impl Pending {

@@ -3,8 +3,9 @@
 use super::Bound;
 use crate::error::Cause;
 use halocline_comm::Serve;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 impl Bound {
     /// After a failure: gives the fields' memory back to the user, once no peer can touch it any more.
@@ -70,6 +71,11 @@ impl Serve for Bound {
         let epoch = self.epoch();
         self.advance(epoch);
         self.keep_deadline(epoch);
+        if !self.wakers.is_empty()
+            && let Some(late) = self.awaited.late(&self.comm)
+        {
+            self.late(epoch, late);
+        }
         if self.failed.get().is_none() {
             let failed = self.links.iter().find_map(|link| Some((link, link.failed_there(&self.comm)?)));
             match failed {
@@ -81,5 +87,15 @@ impl Serve for Bound {
 
     fn is_over(&self) -> bool {
         self.over()
+    }
+
+    fn due(&self) -> Option<Duration> {
+        if self.outcome(self.epoch()).is_some() {
+            return None;
+        }
+        let begun = || *self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        let deadline = self.patience.deadline.map(|deadline| begun() + deadline);
+        let warning = (!self.wakers.is_empty()).then(|| self.awaited.due());
+        [deadline, warning].into_iter().flatten().min()
     }
 }

@@ -52,7 +52,7 @@ impl Bound {
     }
 
     /// Fails the exchange in flight if its deadline has passed, for those who do not wait.
-    pub(super) fn keep_deadline(&self, epoch: u64) {
+    pub(crate) fn keep_deadline(&self, epoch: u64) {
         let Some(deadline) = self.patience.deadline else { return };
         let begun = *self.begun.lock().unwrap_or_else(PoisonError::into_inner);
         let after = self.comm.link().host().now().saturating_sub(begun);
@@ -63,14 +63,14 @@ impl Bound {
 
     /// Asks the peers' progress threads, once an exchange, to do what this one waits for: their ranks
     /// may be busy elsewhere. All that they need from us was raised before.
-    fn demand(&self, epoch: u64) {
+    pub(crate) fn demand(&self, epoch: u64) {
         if self.demanded.swap(epoch, Ordering::Relaxed) != epoch {
             self.links.iter().filter(|link| !link.is_done(epoch)).for_each(|link| link.demand(&self.comm));
         }
     }
 
     /// Fails the object if a rank that it still needs has gone.
-    pub(super) fn look_after_peers(&self) {
+    pub(crate) fn look_after_peers(&self) {
         let departures = self.comm.link().departures();
         // Noted before the epoch is read: of two threads, the one that begins an exchange and the one
         // that looks, at least one sees the other's.
@@ -91,7 +91,7 @@ impl Bound {
         }
     }
 
-    fn late(&self, epoch: u64, late: Late) -> Option<Result<(), Error>> {
+    pub(super) fn late(&self, epoch: u64, late: Late) -> Option<Result<(), Error>> {
         let missing: Vec<_> = self.links.iter().filter(|link| !link.is_done(epoch)).collect();
         match late {
             Late::Warn(after) => {
