@@ -97,6 +97,7 @@ fn given(mpi: &Mpi) -> Outcome {
 fn funneled(mpi: &Mpi) -> Outcome {
     let comm = mpi.communicator()?;
     run_all(&comm, "regular")?;
+    run_all(&comm, "futures")?;
     let polled = comm.link().is_polled();
     let elsewhere = std::thread::scope(|scope| scope.spawn(|| comm.all_gather(&[1])).join());
     match elsewhere {

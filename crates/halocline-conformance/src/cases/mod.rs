@@ -6,6 +6,7 @@ mod failures;
 mod fixture;
 mod flight;
 mod foreign;
+mod futures;
 mod layouts;
 mod lifetimes;
 mod messages;
@@ -27,6 +28,7 @@ pub(crate) const BY_TOPIC: &[&[Case]] = &[
     foreign::CASES,
     flight::CASES,
     alternatives::CASES,
+    futures::CASES,
     threads::CASES,
     lifetimes::CASES,
     failures::CASES,
