@@ -44,6 +44,8 @@ pub struct Grid {
     pub widths: Vec<(usize, usize)>,
     /// Which halo cells are filled.
     pub neighbours: Neighbours,
+    /// How far from the domain halo cells are filled: the widths, unless the pattern is narrowed.
+    pub filled: Vec<(usize, usize)>,
 }
 
 impl Grid {
@@ -56,7 +58,7 @@ impl Grid {
     /// A grid cut as given.
     pub fn cut(decomposition: Decomposition, periodic: &[bool], widths: &[(usize, usize)]) -> Self {
         let (periodic, widths) = (periodic.to_vec(), widths.to_vec());
-        Self { decomposition, periodic, widths, neighbours: Neighbours::All }
+        Self { decomposition, periodic, filled: widths.clone(), widths, neighbours: Neighbours::All }
     }
 
     /// The halo spec.
@@ -75,7 +77,7 @@ impl Grid {
         let (mut id, mut outside, mut spare) = (0, 0, false);
         for axis in 0..at.len() {
             let extent = self.decomposition.extents()[axis] as i64;
-            let (low, high) = (self.widths[axis].0 as i64, self.widths[axis].1 as i64);
+            let (low, high) = (self.filled[axis].0 as i64, self.filled[axis].1 as i64);
             let owned = owned[axis] as i64;
             let global = first[axis] + at[axis];
             outside += usize::from(at[axis] < 0 || at[axis] >= owned);
@@ -144,20 +146,35 @@ fn indices(extents: &[usize]) -> impl Iterator<Item = Vec<usize>> {
     })
 }
 
-/// One unstructured domain, and which of its local cells are halo.
+/// One unstructured domain, and what its local cells are.
 #[derive(Debug, Clone)]
 pub struct Piece {
     /// The domain as the library takes it.
     pub domain: UnstructuredDomain,
-    /// For each local cell, whether it is halo.
-    pub halo: Vec<bool>,
+    /// What each local cell is.
+    pub roles: Vec<Role>,
 }
 
 impl Piece {
     /// A domain of a mesh, whose owned cells come first.
     pub fn of_mesh(domain: &UnstructuredDomain, owned: usize) -> Self {
-        let halo = (0..domain.cells().len()).map(|local| local >= owned).collect();
-        Self { domain: domain.clone(), halo }
+        let halo = (0..domain.cells().len()).map(|local| local >= owned);
+        Self::new(domain.clone(), halo)
+    }
+
+    /// A domain, and for each local cell whether it is halo.
+    pub fn new(domain: UnstructuredDomain, halo: impl IntoIterator<Item = bool>) -> Self {
+        let role = |halo| if halo { Role::Halo } else { Role::Owned };
+        Self { domain, roles: halo.into_iter().map(role).collect() }
+    }
+
+    /// The same domain where only a halo of that depth is filled.
+    pub fn narrowed(mut self, depth: usize) -> Self {
+        let end = self.domain.levels()[depth];
+        for role in self.roles[end..].iter_mut().filter(|role| **role == Role::Halo) {
+            *role = Role::Spare;
+        }
+        self
     }
 
     /// Vertices and elements of a rank's part of a mesh.
@@ -231,8 +248,8 @@ impl Cloud {
         let number = domain as u64 * 1001 + 7;
         let ids = |cells: &[usize]| cells.iter().map(|&cell| self.id(cell)).collect::<Vec<u64>>();
         if self.told == Told::OwnedThenHalo {
-            let halo = (0..owned.len() + others.len()).map(|local| local >= owned.len()).collect();
-            return Piece { domain: UnstructuredDomain::new(number, ids(&owned), ids(&others)), halo };
+            let domain = UnstructuredDomain::new(number, ids(&owned), ids(&others));
+            return Piece::of_mesh(&domain, owned.len());
         }
         let mut local: Vec<usize> = owned.iter().chain(&others).copied().collect();
         numbers.shuffle(&mut local);
@@ -247,7 +264,7 @@ impl Cloud {
                 UnstructuredDomain::from_indices(number, ids(&local), &indices)
             }
         };
-        Piece { domain, halo }
+        Piece::new(domain, halo)
     }
 }
 
@@ -269,8 +286,7 @@ pub fn subjects_of(
         let form = form(piece.domain.id());
         let cells = piece.domain.cells();
         let extent = cells.len() + form.slack(0).1;
-        let role = |at: usize| if piece.halo[at] { Role::Halo } else { Role::Owned };
-        let known = cells.iter().enumerate().map(|(at, &id)| (vec![at], id, role(at)));
+        let known = cells.iter().enumerate().map(|(at, &id)| (vec![at], id, piece.roles[at]));
         let spare = (cells.len()..extent).map(|at| (vec![at], 0, Role::Spare));
         let what = (kind, &form, home);
         Subject::new(comm, (piece.domain.id(), number), what, (&[extent], &[0]), known.chain(spare))

@@ -97,6 +97,12 @@ impl Subject {
         })
     }
 
+    /// The same field with cells that are something else now.
+    pub fn recast(mut self, role: impl Fn(Role) -> Role) -> Self {
+        self.cells.iter_mut().for_each(|(_, _, known)| *known = role(*known));
+        self
+    }
+
     /// The field, to be bound.
     pub fn field(&self) -> &Field {
         &self.field

@@ -275,7 +275,7 @@ impl IdsCase {
             let indices: Vec<usize> = (0..local.len()).filter(|&at| halo[at]).collect();
             UnstructuredDomain::from_indices(number, ids, &indices)
         };
-        Piece { domain, halo }
+        Piece::new(domain, halo)
     }
 }
 

@@ -9,7 +9,10 @@ mod foreign;
 mod futures;
 mod layouts;
 mod lifetimes;
+mod meshes;
 mod messages;
+mod narrowed;
+mod redistribution;
 mod refusals;
 mod refused_patterns;
 mod regular;
@@ -24,6 +27,9 @@ pub(crate) const BY_TOPIC: &[&[Case]] = &[
     messages::CASES,
     regular::CASES,
     unstructured::CASES,
+    meshes::CASES,
+    narrowed::CASES,
+    redistribution::CASES,
     layouts::CASES,
     foreign::CASES,
     flight::CASES,

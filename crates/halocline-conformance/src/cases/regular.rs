@@ -14,6 +14,7 @@ pub(crate) const CASES: &[Case] = &[
     Case { name: "regular::periodic_over_one_and_two_ranks", run: periodic },
     Case { name: "regular::axes_of_one_cell", run: thin },
     Case { name: "regular::several_domains_on_each_rank", run: several_domains },
+    Case { name: "regular::staggered_points_beside_cells_in_one_bind", run: staggered },
     Case { name: "regular::faces_only_and_without_corners", run: faces },
     Case { name: "regular::boxes_with_a_rank_that_has_none", run: boxes },
     Case { name: "regular::measured_links_of_large_fields", run: measured },
@@ -122,6 +123,26 @@ fn several_domains(comm: &Communicator) -> Outcome {
         let grid = RegularGrid::new([3 * comm.size(), 4 * domains]).periodic(periodic);
         let decomposition = grid.domains_per_rank(domains).decompose(comm.size())?;
         every_way(comm, &Grid::cut(decomposition, &periodic, &[(1, 2), (2, 1)]))?;
+    }
+    Ok(())
+}
+
+fn staggered(comm: &Communicator) -> Outcome {
+    for (periodic, domains) in
+        [([false, false], 1), ([true, false], 1), ([false, true], 2), ([true, true], 3)]
+    {
+        let grid = RegularGrid::new([3 * comm.size() + 1, 4 * domains + 1]).periodic(periodic);
+        let cells = grid.domains_per_rank(domains).decompose(comm.size())?;
+        let mut scene = Scene::default();
+        for (number, axes) in (0..).zip([[false, false], [true, false], [false, true], [true, true]]) {
+            let points = Grid::cut(cells.staggered(axes)?, &periodic, &[(1, 2), (2, 1)]);
+            let pattern = points.pattern(comm)?;
+            let kind = Kind::plain(ElementType::F64);
+            let subjects =
+                points.subjects(comm, &pattern, number, (&kind, Home::Own), |_| Form::default())?;
+            scene.add(&pattern, subjects);
+        }
+        scene.every_way(comm, 2)?;
     }
     Ok(())
 }

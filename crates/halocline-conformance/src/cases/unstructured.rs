@@ -51,11 +51,12 @@ fn by_owners(comm: &Communicator) -> Outcome {
 
 fn several_domains(comm: &Communicator) -> Outcome {
     cloud(comm, Told::ByIndices, 3)?;
-    cloud(comm, Told::OwnedThenHalo, 2)
+    cloud(comm, Told::OwnedThenHalo, 2)?;
+    cloud(comm, Told::ByOwners, 2)
 }
 
 /// A rectangle of `n` x `m` squares, each cut into two triangles.
-fn rectangle(n: usize, m: usize) -> Result<Mesh, Trouble> {
+pub(super) fn rectangle(n: usize, m: usize) -> Result<Mesh, Trouble> {
     let vertex = |i: usize, j: usize| (i * (m + 1) + j) as u32;
     let mut corners = Vec::new();
     for (i, j) in (0..n).flat_map(|i| (0..m).map(move |j| (i, j))) {
