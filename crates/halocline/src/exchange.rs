@@ -11,6 +11,7 @@ use crate::options::BindOptions;
 use crate::pattern::Pattern;
 use crate::set::Set;
 use halocline_comm::Communicator;
+use halocline_plan::Halo;
 use std::fmt;
 use std::sync::Arc;
 
@@ -109,6 +110,18 @@ impl HaloExchange {
     /// exchange is in flight over both at a time, and all count together. Either may be dropped.
     pub fn alternative(&self, index: usize) -> Result<Self, Error> {
         Ok(Self { shared: Arc::clone(&self.shared), sets: vec![Arc::clone(self.set(index)?)] })
+    }
+
+    /// The same fields, of whose halos an exchange fills only what belongs to the narrower halo `to`, as
+    /// [`Pattern::narrowed`] has it; for each set of this object. It shares links and exchanges with this one:
+    /// one exchange is in flight over both at a time, all ranks begin those of both in one order, and all
+    /// count together. Either may be dropped.
+    ///
+    /// Collective, on the communicator of the bind; all ranks have bound the same patterns. Blocks until all
+    /// have come, not for an exchange in flight.
+    pub fn narrowed(&self, to: &Halo) -> Result<Self, Error> {
+        let sets = bind::narrowed(self.bound(), &self.sets, to)?;
+        Ok(Self { shared: Arc::clone(&self.shared), sets })
     }
 
     /// Number of sets that were bound together.

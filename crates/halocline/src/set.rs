@@ -3,7 +3,7 @@
 //! A bound object has one set or several, of which an exchange uses one. The links last, the sets are what
 //! they carry.
 
-use crate::bind::{Local, Offered};
+use crate::bind::{self, Local, Offered};
 use halocline_plan::copy::CopyOp;
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
@@ -14,7 +14,6 @@ pub(crate) struct Set {
     /// The fields in their places.
     pub(crate) local: Local,
     /// The fields of each peer.
-    #[expect(dead_code, reason = "holds the peers' memory")]
     pub(crate) offered: Arc<BTreeMap<usize, Offered>>,
     /// What goes over each link of the object, by [`crate::link::Link::part`].
     pub(crate) parts: Vec<Part>,
@@ -22,6 +21,13 @@ pub(crate) struct Set {
     pub(crate) within: Vec<CopyOp>,
     /// Address of element (0, 0, …) of each field.
     pub(crate) bases: Vec<*mut u8>,
+}
+
+impl Set {
+    pub(crate) fn new(local: Local, offered: Arc<BTreeMap<usize, Offered>>, parts: Vec<Part>) -> Self {
+        let (within, bases) = (bind::within(&local), local.bases());
+        Self { local, offered, parts, within, bases }
+    }
 }
 
 /// What goes over one link.

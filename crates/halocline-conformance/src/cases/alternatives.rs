@@ -6,7 +6,10 @@ use crate::numbers::Numbers;
 use crate::scene::{Grid, Scene, by, choices, ring_neighbours};
 use crate::subject::{Home, Subject};
 use crate::{Case, Outcome, Trouble, ensure, fail};
-use halocline::{BindOptions, Communicator, ElementType, Error, Field, HaloExchange, LinkChoice, Pattern};
+use halocline::{
+    Array, BindOptions, Communicator, DomainShape, ElementType, Error, Field, Halo, HaloExchange, LinkChoice,
+    Pattern, RegularGrid, UnstructuredDomain,
+};
 
 pub(crate) const CASES: &[Case] = &[
     Case { name: "alternatives::time_levels_that_swap", run: swap },
@@ -15,6 +18,9 @@ pub(crate) const CASES: &[Case] = &[
     Case { name: "alternatives::a_set_that_there_is_not", run: no_such_set },
     Case { name: "alternatives::handles_of_one_set", run: handles },
     Case { name: "alternatives::other_sets_on_one_rank_are_refused", run: refused },
+    Case { name: "alternatives::wide_and_narrow_in_turn", run: wide_and_narrow },
+    Case { name: "alternatives::narrowed_handles_outlive_wide_ones", run: narrow_alone },
+    Case { name: "alternatives::narrowing_that_is_refused", run: narrowing_refused },
 ];
 
 /// Binds scenes as alternatives. Collective.
@@ -180,5 +186,140 @@ fn refused(comm: &Communicator) -> Outcome {
     }
     let halo = HaloExchange::bind_alternatives(comm, &[set, set], &options)?;
     line.step(&halo, 1)?;
+    still_works(comm)
+}
+
+/// A ring of cells with a halo that is wider than it is always filled; `depth` cells at each side are to be
+/// fresh, those beyond as they were.
+struct Deep {
+    pattern: Pattern,
+    array: Array<u64>,
+    rank: usize,
+    ranks: usize,
+    before: Vec<u64>,
+}
+
+impl Deep {
+    const OWNED: usize = 4;
+    const WIDTH: usize = 3;
+
+    fn regular(comm: &Communicator) -> Result<Self, Trouble> {
+        let extents = [Self::OWNED * comm.size()];
+        let decomposition = RegularGrid::new(extents).periodic([true]).decompose(comm.size())?;
+        let pattern = Grid::cut(decomposition, &[true], &[(Self::WIDTH, Self::WIDTH)]).pattern(comm)?;
+        Self::new(comm, pattern)
+    }
+
+    /// The same as an unstructured domain, in the order of the array.
+    fn unstructured(comm: &Communicator) -> Result<Self, Trouble> {
+        let (first, all) = (Self::OWNED * comm.rank(), Self::OWNED * comm.size());
+        let owned = |at: usize| (first + at) as u64;
+        // By depth, as levels are given.
+        let beyond =
+            |depth: usize| [all + first - 1 - depth, first + Self::OWNED + depth].map(|at| (at % all) as u64);
+        let halo = (0..Self::WIDTH).flat_map(beyond).collect();
+        let domain = UnstructuredDomain::new(comm.rank() as u64, (0..Self::OWNED).map(owned).collect(), halo);
+        let ends = (0..=Self::WIDTH).map(|depth| Self::OWNED + 2 * depth).collect();
+        Self::new(comm, Pattern::unstructured(comm, &[domain.with_levels(ends)])?)
+    }
+
+    fn new(comm: &Communicator, pattern: Pattern) -> Result<Self, Trouble> {
+        let array = Array::zeros(comm, &[Self::OWNED + 2 * Self::WIDTH])?;
+        let before = vec![0; Self::OWNED + 2 * Self::WIDTH];
+        Ok(Self { pattern, array, rank: comm.rank(), ranks: comm.size(), before })
+    }
+
+    /// Depth in the halo and global number of every place of the array.
+    fn places(&self) -> Vec<(usize, usize)> {
+        let (owned, all) = (Self::OWNED, Self::OWNED * self.ranks);
+        let global = |at: usize| (all + owned * self.rank + at - Self::WIDTH) % all;
+        let regular = |at: usize| {
+            (Self::WIDTH.saturating_sub(at).max((at + 1).saturating_sub(owned + Self::WIDTH)), global(at))
+        };
+        let listed = |at: usize| match at.checked_sub(owned) {
+            None => (0, global(at + Self::WIDTH)),
+            Some(beyond) if beyond % 2 == 0 => (beyond / 2 + 1, global(Self::WIDTH - 1 - beyond / 2)),
+            Some(beyond) => (beyond / 2 + 1, global(owned + Self::WIDTH + beyond / 2)),
+        };
+        let is_regular = matches!(self.pattern.plan().domains[0].1, DomainShape::Regular { .. });
+        (0..owned + 2 * Self::WIDTH).map(|at| if is_regular { regular(at) } else { listed(at) }).collect()
+    }
+
+    fn step(&mut self, halo: &HaloExchange, step: u64, depth: usize) -> Outcome {
+        let fresh = |global: usize| 1000 * step + global as u64;
+        let places = self.places();
+        {
+            let mut cells = self.array.write()?;
+            let owned = places.iter().zip(cells.iter_mut()).filter(|((depth, _), _)| *depth == 0);
+            owned.for_each(|((_, global), cell)| *cell = fresh(*global));
+        }
+        halo.exchange()?.wait()?;
+        for (at, &found) in self.array.read()?.iter().enumerate() {
+            let (beyond, global) = places[at];
+            let expected = if beyond <= depth { fresh(global) } else { self.before[at] };
+            ensure!(
+                found == expected,
+                "step {step}, depth {depth}, place {at}: {found} instead of {expected}"
+            );
+            self.before[at] = expected;
+        }
+        Ok(())
+    }
+}
+
+fn wide_and_narrow(comm: &Communicator) -> Outcome {
+    for link in choices(comm) {
+        let mut all = vec![Deep::regular(comm)?];
+        if comm.size() > 2 {
+            // In a list, a cell is in the halo once: the ring is longer than its halos.
+            all.push(Deep::unstructured(comm)?);
+        }
+        for mut deep in all {
+            let wide = HaloExchange::bind_with(comm, &[(&deep.pattern, &deep.array)], &by(link))?;
+            let narrow = wide.narrowed(&Halo::uniform(1))?;
+            let narrower = narrow.narrowed(&Halo::uniform(0))?;
+            let handles = [(&wide, Deep::WIDTH), (&narrow, 1), (&narrower, 0)];
+            let mut numbers = Numbers::new(5);
+            for step in 1..40 {
+                let (halo, depth) = handles[numbers.below(3)];
+                deep.step(halo, step, depth)?;
+            }
+            ensure!(narrow.explain() != wide.explain(), "both exchange as much: {}", wide.explain());
+        }
+    }
+    Ok(())
+}
+
+fn narrow_alone(comm: &Communicator) -> Outcome {
+    for link in choices(comm) {
+        let mut deep = Deep::regular(comm)?;
+        let sets: [&[(&Pattern, &Field)]; 2] = [&[(&deep.pattern, &deep.array)], &[]];
+        let wide = HaloExchange::bind_alternatives(comm, &sets, &by(link))?;
+        let narrow = wide.narrowed(&Halo::uniform(2))?;
+        ensure!(narrow.sets() == 2, "{} sets of 2", narrow.sets());
+        deep.step(&wide, 1, Deep::WIDTH)?;
+        let pending = narrow.exchange_set(1)?;
+        drop(wide);
+        pending.wait()?;
+        deep.step(&narrow, 2, 2)?;
+        let pending = narrow.exchange()?;
+        ensure!(pending.epoch() == 4, "exchanges of both count together, this one is {}", pending.epoch());
+        drop(narrow);
+        pending.wait()?;
+    }
+    still_works(comm)
+}
+
+fn narrowing_refused(comm: &Communicator) -> Outcome {
+    let deep = Deep::regular(comm)?;
+    let wide = HaloExchange::bind(comm, &[(&deep.pattern, &deep.array)])?;
+    let odd = comm.rank() + 1 == comm.size();
+    let wider = wide.narrowed(&Halo::uniform(4));
+    ensure!(matches!(wider, Err(Error::Pattern(_))), "a wider halo: {wider:?}");
+    if comm.size() > 1 {
+        let differs = wide.narrowed(&Halo::uniform(if odd { 1 } else { 2 }));
+        ensure!(differs.is_err(), "halos that differ between ranks are accepted");
+    }
+    wide.exchange()?.wait()?;
     still_works(comm)
 }

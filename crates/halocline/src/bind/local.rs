@@ -121,6 +121,33 @@ impl Local {
         Ok(())
     }
 
+    /// The same fields with other patterns and memories in the place of theirs.
+    pub(super) fn again(
+        &self,
+        comm: &Communicator,
+        patterns: &[Pattern],
+        memories: &[Arc<Memory>],
+    ) -> Result<Self, Error> {
+        let fields: Vec<(&Pattern, Field)> = self
+            .fields
+            .iter()
+            .map(|known| {
+                let memory = Arc::clone(&memories[known.memory]);
+                let (layout, offset) = (known.layout.clone(), known.offset);
+                let field = Field { memory, layout, offset, domain: Some(known.place.domain) };
+                (&patterns[self.index_of(known.place.pattern)], field)
+            })
+            .collect();
+        let given: Vec<(&Pattern, &Field)> =
+            fields.iter().map(|(pattern, field)| (*pattern, field)).collect();
+        Self::new(comm, &given)
+    }
+
+    /// Distinct memories that the fields lie in.
+    pub(super) fn memories(&self) -> Vec<Arc<Memory>> {
+        self.memories.iter().map(|(memory, _)| Arc::clone(memory)).collect()
+    }
+
     fn memory_of(&mut self, field: &Field, index: usize) -> usize {
         let known = self.memories.iter().position(|(memory, _)| Arc::ptr_eq(memory, &field.memory));
         known.unwrap_or_else(|| {

@@ -5,15 +5,14 @@
 //! model does: it rewrites owned cells, exchanges, and reads the halo. The fields themselves are left
 //! alone; the trial runs on shadows of their memory.
 
-use super::local::{Bindable, Local};
+use super::local::Local;
 use super::{Made, Preference, build};
 use crate::agree::agree;
 use crate::bound::Bound;
 use crate::error::Error;
-use crate::field::{Field, Memory};
+use crate::field::Memory;
 use crate::link::{Direction, Link, Way};
 use crate::options::BindOptions;
-use crate::pattern::Pattern;
 use crate::set::Set;
 use halocline_comm::{Communicator, Reduce, Segment};
 use std::sync::Arc;
@@ -83,18 +82,7 @@ fn shadow_of(comm: &Communicator, local: &Local) -> Result<Local, Error> {
         };
         memories.push(Memory::new(segment));
     }
-    let shadows: Vec<(&Pattern, Field)> = local
-        .fields
-        .iter()
-        .map(|bound: &Bindable| {
-            let pattern = &local.patterns[local.index_of(bound.place.pattern)];
-            let memory = Arc::clone(&memories[bound.memory]);
-            let (layout, offset) = (bound.layout.clone(), bound.offset);
-            (pattern, Field { memory, layout, offset, domain: Some(bound.place.domain) })
-        })
-        .collect();
-    let given: Vec<(&Pattern, &Field)> = shadows.iter().map(|(pattern, field)| (*pattern, field)).collect();
-    Local::new(comm, &given)
+    local.again(comm, &local.patterns, &memories)
 }
 
 /// A way on trial.

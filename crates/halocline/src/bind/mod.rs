@@ -5,12 +5,15 @@ mod facing;
 mod local;
 mod measure;
 mod meet;
+mod narrow;
 mod offer;
 mod ops;
 mod pair;
 
 pub(crate) use local::Local;
+pub(crate) use narrow::narrowed;
 pub(crate) use offer::Offered;
+pub(crate) use ops::within;
 
 use crate::agree::agree;
 use crate::bound::Bound;
@@ -169,9 +172,7 @@ fn connect(meeting: Meeting<'_>, preference: Preference) -> Result<(Vec<Link>, V
             parts.iter_mut().zip(of_sets).for_each(|(parts, part)| parts.push(part));
         }
     }
-    let made = sets.into_iter().zip(offered).zip(parts).map(|((local, offered), parts)| {
-        let (within, bases) = (ops::within(&local), local.bases());
-        Arc::new(Set { local, offered: Arc::new(offered), parts, within, bases })
-    });
+    let made = sets.into_iter().zip(offered).zip(parts);
+    let made = made.map(|((local, offered), parts)| Arc::new(Set::new(local, Arc::new(offered), parts)));
     Ok((links, made.collect()))
 }

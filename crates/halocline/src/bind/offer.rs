@@ -4,6 +4,7 @@
 use super::local::{Local, Place};
 use crate::error::Error;
 use crate::link::Direction;
+use crate::pattern::Pattern;
 use halocline_comm::{Communicator, Segment, Tag};
 use halocline_plan::ElementType;
 use halocline_plan::copy::{AxisLayout, CellLayout};
@@ -44,7 +45,17 @@ pub(crate) struct Offered {
     pub(crate) fields: HashMap<Place, FarField>,
 }
 
+impl Offered {
+    /// The same fields, the patterns that `others` names by the former ones' ids in the place of those.
+    pub(super) fn under(&self, others: &HashMap<u64, Pattern>) -> Self {
+        let place = |place: &Place| Some(Place { pattern: others.get(&place.pattern)?.id(), ..*place });
+        let fields = self.fields.iter().filter_map(|(at, field)| Some((place(at)?, field.clone())));
+        Self { fields: fields.collect(), ..*self }
+    }
+}
+
 /// A field of the other side.
+#[derive(Clone)]
 pub(crate) struct FarField {
     pub(crate) cells: CellLayout,
     /// Its memory and the offset of element (0, 0, …), or why it is out of reach.

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Copies between domains of this rank; both ends are fields, by their numbers.
-pub(super) fn within(local: &Local) -> Vec<CopyOp> {
+pub(crate) fn within(local: &Local) -> Vec<CopyOp> {
     let mut ops = Vec::new();
     for (pattern, &count) in local.patterns.iter().zip(&local.counts) {
         for number in 0..count {

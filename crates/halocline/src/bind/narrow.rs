@@ -1,0 +1,109 @@
+//! Sets of smaller width over the links of wider ones: the peers' fields are known already, and what they
+//! copy, too.
+
+use super::facing::Facing;
+use super::local::Local;
+use super::offer::Offered;
+use crate::agree::agree;
+use crate::bound::Bound;
+use crate::error::Error;
+use crate::link::Direction;
+use crate::pattern::Pattern;
+use crate::set::{Part, Set};
+use halocline_comm::Communicator;
+use halocline_plan::Halo;
+use halocline_plan::wire::{Reader, WireError, Writer};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+/// The sets, with no more of their halos than belongs to `to`. Collective.
+pub(crate) fn narrowed(bound: &Bound, sets: &[Arc<Set>], to: &Halo) -> Result<Vec<Arc<Set>>, Error> {
+    let comm = &bound.comm;
+    let wide: BTreeMap<u64, &Pattern> =
+        sets.iter().flat_map(|set| &set.local.patterns).map(|pattern| (pattern.id(), pattern)).collect();
+    agree(comm, same_patterns(comm, sets.len(), wide.keys())?)?;
+    let mut narrow = HashMap::new();
+    for (id, pattern) in wide {
+        narrow.insert(id, pattern.narrowed(comm, to)?);
+    }
+    let locals = sets.iter().map(|set| {
+        let patterns: Vec<Pattern> =
+            set.local.patterns.iter().map(|pattern| narrow[&pattern.id()].clone()).collect();
+        set.local.again(comm, &patterns, &set.local.memories())
+    });
+    let locals: Vec<Local> = agree(comm, locals.collect())?;
+    let mut offered: Vec<BTreeMap<usize, Offered>> = sets
+        .iter()
+        .map(|set| set.offered.iter().map(|(&peer, o)| (peer, o.under(&narrow))).collect())
+        .collect();
+    agree(comm, compare_bytes(comm, &locals, &mut offered)?)?;
+    let made = locals.into_iter().zip(offered).map(|(local, offered)| {
+        let parts = bound.links.iter().map(|link| {
+            let facing = Facing { peer: link.peer, local: &local, theirs: &offered[&link.peer] };
+            let part = facing.part(link.direction, link.way, &facing.joints(link.direction)?)?;
+            if link.holds(part.bytes) { Ok(part) } else { Err(wider(link.peer)) }
+        });
+        let parts = parts.collect::<Result<Vec<Part>, Error>>()?;
+        Ok(Arc::new(Set::new(local, Arc::new(offered), parts)))
+    });
+    agree(comm, made.collect())
+}
+
+fn wider(peer: usize) -> Error {
+    Error::Bind(format!("the narrowed pattern exchanges more with rank {peer} than the wide one"))
+}
+
+/// All ranks have bound the same patterns: narrowing one is collective.
+fn same_patterns<'a>(
+    comm: &Communicator,
+    sets: usize,
+    ids: impl Iterator<Item = &'a u64>,
+) -> Result<Result<(), Error>, Error> {
+    let mut mine = Writer::new();
+    mine.size(sets);
+    ids.for_each(|&id| mine.u64(id));
+    let mine = mine.finish();
+    let first = comm.broadcast(0, mine.clone())?;
+    Ok(if first == mine {
+        Ok(())
+    } else {
+        Err(Error::Bind(format!(
+            "rank {} has bound other patterns, or sets, than rank 0; an object can be narrowed where all ranks \
+             have bound the same, and narrow it together",
+            comm.rank()
+        )))
+    })
+}
+
+/// Tells each peer how many bytes go between the two, notes what it says, and compares. Collective.
+fn compare_bytes(
+    comm: &Communicator,
+    locals: &[Local],
+    offered: &mut [BTreeMap<usize, Offered>],
+) -> Result<Result<(), Error>, Error> {
+    let peers: Vec<usize> = offered.first().map_or(Vec::new(), |peers| peers.keys().copied().collect());
+    let message = |peer| {
+        let mut w = Writer::new();
+        for local in locals {
+            w.size(local.bytes(peer, Direction::Send));
+            w.size(local.bytes(peer, Direction::Receive));
+        }
+        (peer, w.finish())
+    };
+    let received = comm.sparse_exchange(peers.into_iter().map(message).collect())?;
+    let mut take = |peer: usize, message: &[u8]| -> Result<(), WireError> {
+        let mut reader = Reader::new(message);
+        for theirs in offered.iter_mut().filter_map(|peers| peers.get_mut(&peer)) {
+            (theirs.sends, theirs.receives) = (reader.size()?, reader.size()?);
+        }
+        reader.finish()
+    };
+    let taken = received.iter().try_for_each(|(peer, message)| {
+        take(*peer, message)
+            .map_err(|error| Error::Bind(format!("rank {peer} sent malformed counts: {error}")))
+    });
+    let facings = locals.iter().zip(offered.iter()).flat_map(|(local, offered)| {
+        offered.iter().map(move |(&peer, theirs)| Facing { peer, local, theirs })
+    });
+    Ok(taken.and_then(|()| facings.into_iter().try_for_each(|facing| facing.check_bytes())))
+}
