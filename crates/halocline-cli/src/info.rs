@@ -211,6 +211,11 @@ fn processor() -> Option<String> {
     Some(line.split_once(':')?.1.trim().to_string())
 }
 
+/// Bytes of memory that programs can still have, if the system tells.
+pub(crate) fn available_memory() -> Option<u64> {
+    memory().get("MemAvailable").copied()
+}
+
 fn memory() -> BTreeMap<String, u64> {
     let parse = |line: &str| {
         let (name, value) = line.split_once(':')?;

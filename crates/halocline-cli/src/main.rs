@@ -2,10 +2,15 @@
 //! can do.
 
 mod bench;
+mod heat;
 mod info;
 mod launch;
 mod ocean;
+mod options;
 mod plot;
+mod progress;
+mod ranks;
+mod table;
 
 use clap::{Parser, Subcommand};
 use std::error::Error;
@@ -45,6 +50,7 @@ enum Command {
 #[derive(Debug, Subcommand)]
 enum Case {
     Ocean(ocean::OceanArgs),
+    Heat(heat::HeatArgs),
 }
 
 fn main() -> ExitCode {
@@ -54,6 +60,10 @@ fn main() -> ExitCode {
     }
     match cli.command {
         Command::Run(Case::Ocean(args)) => match ocean::run(&args, cli.json) {
+            Ok(code) => code.into(),
+            Err(error) => fail(&error, error.exit_code()),
+        },
+        Command::Run(Case::Heat(args)) => match heat::run(&args, cli.json) {
             Ok(code) => code.into(),
             Err(error) => fail(&error, error.exit_code()),
         },

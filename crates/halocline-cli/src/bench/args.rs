@@ -1,9 +1,7 @@
 //! What `halocline bench` can be told.
 
-use halocline::{ElementType, LinkChoice};
-use std::fmt;
+pub(super) use crate::options::{Dtype, Grid, Link, Order, name};
 use std::path::PathBuf;
-use std::str::FromStr;
 
 /// Benchmarks.
 #[derive(Debug, clap::Subcommand)]
@@ -92,60 +90,11 @@ pub(crate) struct LatencyArgs {
     pub(super) plot: Vec<PathBuf>,
 }
 
-/// Owned cells along each axis.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Grid(pub(super) Vec<usize>);
-
-impl FromStr for Grid {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let extents: Result<Vec<usize>, _> = text.split('x').map(str::parse).collect();
-        match extents {
-            Ok(extents) if extents.len() <= 4 && extents.iter().all(|&n| n > 0) => Ok(Self(extents)),
-            _ => Err(format!("{text:?} is no grid; give one to four numbers of cells, such as 64x64x64")),
-        }
-    }
-}
-
-impl fmt::Display for Grid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0.iter().map(usize::to_string).collect::<Vec<_>>().join("x"))
-    }
-}
-
 /// Kinds of unstructured mesh.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum MeshKind {
     /// Each rank owns a square of cells on a torus.
     Square,
-}
-
-/// Element types.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum Dtype {
-    F64,
-    F32,
-    I64,
-    I32,
-}
-
-impl Dtype {
-    pub(super) fn element(self) -> ElementType {
-        match self {
-            Self::F64 => ElementType::F64,
-            Self::F32 => ElementType::F32,
-            Self::I64 => ElementType::I64,
-            Self::I32 => ElementType::I32,
-        }
-    }
-}
-
-/// Memory order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum Order {
-    C,
-    F,
 }
 
 /// Where fields lie.
@@ -161,31 +110,4 @@ pub(super) enum Transport {
     Thread,
     Shm,
     Mpi,
-}
-
-/// How links move their bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum Link {
-    Auto,
-    Push,
-    Pull,
-    Mailbox,
-    Message,
-}
-
-impl Link {
-    pub(super) fn choice(self) -> LinkChoice {
-        match self {
-            Self::Auto => LinkChoice::Auto,
-            Self::Push => LinkChoice::Push,
-            Self::Pull => LinkChoice::Pull,
-            Self::Mailbox => LinkChoice::Mailbox,
-            Self::Message => LinkChoice::Message,
-        }
-    }
-}
-
-/// The name of a value as the command line has it.
-pub(super) fn name(value: &impl clap::ValueEnum) -> String {
-    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }

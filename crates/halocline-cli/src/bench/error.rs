@@ -1,7 +1,7 @@
 //! Why a benchmark could not be made.
 
-use crate::launch::LaunchError;
 use crate::plot::PlotError;
+use crate::ranks::{RankError, RanksError};
 use halocline::{CommError, LayoutError, PatternError};
 
 /// A benchmark that could not be made, or that found wrong data.
@@ -19,9 +19,9 @@ pub(crate) enum BenchError {
     /// Talking to other ranks failed.
     #[error(transparent)]
     Comm(#[from] CommError),
-    /// The ranks' processes could not be started.
+    /// The ranks could not be brought up.
     #[error(transparent)]
-    Launch(#[from] LaunchError),
+    BringUp(#[from] RanksError),
     /// The plot cannot be drawn.
     #[error(transparent)]
     Plot(#[from] PlotError),
@@ -32,31 +32,6 @@ pub(crate) enum BenchError {
         given: usize,
         /// What would do.
         wanted: &'static str,
-    },
-    /// The job has another size.
-    #[error("`--ranks {asked}`, but the job has {size} ranks; leave `--ranks` out")]
-    JobSize {
-        /// Ranks asked for.
-        asked: usize,
-        /// Ranks of the job.
-        size: usize,
-    },
-    /// Threads were asked for in a job of processes.
-    #[error("`--transport thread`, but this process is a rank of a job; start it without `halocline launch`")]
-    ThreadsInJob,
-    /// A rank's thread could not be started or pinned.
-    #[error("cannot start the thread of rank {rank}")]
-    Thread {
-        /// The rank.
-        rank: usize,
-        /// The system's answer.
-        source: std::io::Error,
-    },
-    /// A rank's thread has panicked: a fault of this program.
-    #[error("rank {rank} panicked")]
-    Panicked {
-        /// The rank.
-        rank: usize,
     },
     /// Another rank has gone while this one waited for it.
     #[error("a rank has ended early")]
@@ -99,14 +74,15 @@ impl BenchError {
     /// The exit code: 2 for wrong usage, else 1 (or the launcher's).
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
-            Self::Ranks { .. } | Self::JobSize { .. } | Self::ThreadsInJob | Self::Pattern(_) => 2,
-            Self::Launch(error) => error.exit_code(),
+            Self::Ranks { .. } | Self::Pattern(_) => 2,
+            Self::BringUp(error) => error.exit_code(),
             _ => 1,
         }
     }
+}
 
-    /// Whether the error may be no more than the echo of another rank's.
-    pub(super) fn is_echo(&self) -> bool {
+impl RankError for BenchError {
+    fn is_echo(&self) -> bool {
         matches!(self, Self::Exchange(_) | Self::Comm(_) | Self::Gone)
     }
 }

@@ -50,7 +50,7 @@ pub(super) fn run(args: &LatencyArgs, json: bool) -> Result<u8, BenchError> {
             return Err(BenchError::Ranks { given: comm.size(), wanted: "two, for a latency" });
         }
         let mut series = vec![measure(comm, args)?];
-        let cpus = ranks::cpus(comm)?;
+        let cpus = crate::ranks::cpus(comm)?;
         if comm.rank() == 0 {
             if thread {
                 // Rank 1 sleeps in the barrier meanwhile.

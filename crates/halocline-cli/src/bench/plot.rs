@@ -3,15 +3,12 @@
 use super::error::BenchError;
 use super::halo::{Outcome, Row};
 use super::latency::Series;
-use crate::plot::{Kind, PlotError, kind, use_own_font};
-use plotters::coord::Shift;
+use crate::plot::{Area, Drawn, FAINT, INK, Picture, kind, round_step, save, text};
 use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
+use plotters::style::text_anchor::HPos;
 use std::path::{Path, PathBuf};
 
 const SIZE: (u32, u32) = (1100, 660);
-const INK: RGBColor = RGBColor(35, 35, 40);
-const FAINT: RGBColor = RGBColor(215, 215, 220);
 const NEAR: RGBColor = RGBColor(20, 20, 25);
 const FAR: RGBColor = RGBColor(255, 255, 255);
 /// Begin, wait, read.
@@ -23,9 +20,6 @@ const PHASES: [(&str, RGBColor); 3] = [
 const LINES: [RGBColor; 4] =
     [RGBColor(61, 107, 168), RGBColor(201, 90, 60), RGBColor(80, 145, 90), RGBColor(140, 95, 160)];
 
-type Area<B> = DrawingArea<B, Shift>;
-type Drawn<B> = Result<(), DrawingAreaErrorKind<<B as DrawingBackend>::ErrorType>>;
-
 /// Refuses kinds of file that are not drawn; done before anything is measured.
 pub(super) fn check(paths: &[PathBuf]) -> Result<(), BenchError> {
     paths.iter().try_for_each(|path| kind(path).map(drop)).map_err(BenchError::from)
@@ -33,27 +27,34 @@ pub(super) fn check(paths: &[PathBuf]) -> Result<(), BenchError> {
 
 /// Draws the outcome of `bench halo`.
 pub(super) fn halo(path: &Path, outcome: &Outcome) -> Result<(), BenchError> {
-    use_own_font(path)?;
-    Ok(match kind(path)? {
-        Kind::Png => drawn(path, draw_halo(&BitMapBackend::new(path, SIZE).into_drawing_area(), outcome)),
-        Kind::Svg => drawn(path, draw_halo(&SVGBackend::new(path, SIZE).into_drawing_area(), outcome)),
-    }?)
+    Ok(save(path, outcome)?)
 }
 
 /// Draws the outcome of `bench latency`.
 pub(super) fn latency(path: &Path, series: &[Series]) -> Result<(), BenchError> {
-    use_own_font(path)?;
-    Ok(match kind(path)? {
-        Kind::Png => drawn(path, draw_latency(&BitMapBackend::new(path, SIZE).into_drawing_area(), series)),
-        Kind::Svg => drawn(path, draw_latency(&SVGBackend::new(path, SIZE).into_drawing_area(), series)),
-    }?)
+    Ok(save(path, &Latencies(series))?)
 }
 
-fn drawn<E: std::error::Error + Send + Sync>(
-    path: &Path,
-    result: Result<(), DrawingAreaErrorKind<E>>,
-) -> Result<(), PlotError> {
-    result.map_err(|error| PlotError { path: path.to_owned(), reason: error.to_string() })
+impl Picture for Outcome {
+    fn size(&self) -> (u32, u32) {
+        SIZE
+    }
+
+    fn draw<B: DrawingBackend>(&self, area: &Area<B>) -> Drawn<B> {
+        draw_halo(area, self)
+    }
+}
+
+struct Latencies<'a>(&'a [Series]);
+
+impl Picture for Latencies<'_> {
+    fn size(&self) -> (u32, u32) {
+        SIZE
+    }
+
+    fn draw<B: DrawingBackend>(&self, area: &Area<B>) -> Drawn<B> {
+        draw_latency(area, self.0)
+    }
 }
 
 /// Where a chart lies in the picture.
@@ -69,7 +70,6 @@ fn draw_halo<B: DrawingBackend>(area: &Area<B>, outcome: &Outcome) -> Drawn<B> {
     let top = (highest / step).ceil().max(1.0) * step;
     let y = |value: f64| BOTTOM - (value / top * f64::from(BOTTOM - TOP)).round() as i32;
 
-    area.fill(&WHITE)?;
     let title = format!("Exchange and reading the halo: {}", outcome.title);
     text(area, &title, (LEFT, 32), 22.0, HPos::Left)?;
     let below = format!(
@@ -117,12 +117,10 @@ fn draw_halo<B: DrawingBackend>(area: &Area<B>, outcome: &Outcome) -> Drawn<B> {
             text(area, &note, (centre, BOTTOM + 60), 13.0, HPos::Center)?;
         }
     }
-    area.draw(&PathElement::new([(LEFT, BOTTOM), (RIGHT, BOTTOM)], INK.stroke_width(1)))?;
-    area.present()
+    area.draw(&PathElement::new([(LEFT, BOTTOM), (RIGHT, BOTTOM)], INK.stroke_width(1)))
 }
 
 fn draw_latency<B: DrawingBackend>(area: &Area<B>, series: &[Series]) -> Drawn<B> {
-    area.fill(&WHITE)?;
     text(area, "Two ranks: messages and exchanges over sizes", (LEFT, 32), 22.0, HPos::Left)?;
     let trips: Vec<String> = series
         .iter()
@@ -178,29 +176,12 @@ fn draw_latency<B: DrawingBackend>(area: &Area<B>, series: &[Series]) -> Drawn<B
         area.draw(&PathElement::new([(LEFT, y(floor)), (x(last), y(floor))], style))?;
         entry("cache line there and back".to_owned(), style)?;
     }
-    area.draw(&Rectangle::new([(LEFT, TOP), (x(last), BOTTOM)], INK.stroke_width(1)))?;
-    area.present()
+    area.draw(&Rectangle::new([(LEFT, TOP), (x(last), BOTTOM)], INK.stroke_width(1)))
 }
 
 /// Round trips of a cache line, us.
 fn floors(series: &[Series]) -> impl Iterator<Item = f64> {
     series.iter().filter_map(|one| Some(one.round_trip? / 1e3))
-}
-
-fn text<B: DrawingBackend>(area: &Area<B>, text: &str, place: (i32, i32), size: f64, side: HPos) -> Drawn<B> {
-    let style =
-        TextStyle::from(("sans-serif", size).into_font()).color(&INK).pos(Pos::new(side, VPos::Center));
-    area.draw(&Text::new(text.to_owned(), place, style))
-}
-
-/// The next of 1, 2, 5, 10, … that is no less.
-fn round_step(value: f64) -> f64 {
-    let decade = 10f64.powf(value.max(f64::MIN_POSITIVE).log10().floor());
-    [1.0, 2.0, 5.0]
-        .into_iter()
-        .map(|digit| digit * decade)
-        .find(|&step| step >= value)
-        .unwrap_or(10.0 * decade)
 }
 
 fn number(value: f64) -> String {
@@ -223,13 +204,6 @@ fn bytes(count: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn steps_are_round() {
-        assert_eq!(round_step(3.2), 5.0);
-        assert_eq!(round_step(0.12), 0.2);
-        assert_eq!(round_step(7.0), 10.0);
-    }
 
     #[test]
     fn other_kinds_of_picture_are_refused_before_the_run() {

@@ -18,8 +18,6 @@ pub struct Domain {
     pub layers: usize,
     /// Thickness of each layer, m.
     pub thickness: Vec<f64>,
-    /// Local nodes.
-    pub nodes: usize,
     /// Global number of each owned node, ascending.
     pub owned_nodes: Vec<u64>,
     /// Triangles that this rank owns: the first local ones.
@@ -71,7 +69,6 @@ impl Domain {
         let mut domain = Self {
             layers,
             thickness: case.thickness(),
-            nodes: domains.vertices().cells().len(),
             owned_nodes: domains.vertices().cells()[..owned].to_vec(),
             owned_triangles: domains.owned_elements(),
             node_layers: vec![0; owned],

@@ -1,8 +1,8 @@
 //! Why a run could not be made. (A run whose check fails is no such error: it ends with a report.)
 
 use super::input::{InputError, PARTS};
-use crate::launch::LaunchError;
 use crate::plot::PlotError;
+use crate::ranks::{RankError, RanksError};
 use halocline::{CommError, MeshError, PartitionError};
 use std::path::PathBuf;
 
@@ -36,17 +36,6 @@ pub(crate) enum OceanError {
         /// Ranks asked for.
         ranks: usize,
     },
-    /// The job has another size.
-    #[error("`--ranks {asked}`, but the job was launched with {size} ranks; leave `--ranks` out")]
-    JobSize {
-        /// Ranks asked for.
-        asked: usize,
-        /// Ranks of the job.
-        size: usize,
-    },
-    /// Threads were asked for in a job of processes.
-    #[error("`--transport thread`, but this process is a rank of a job; start it without `halocline launch`")]
-    ThreadsInJob,
     /// The plot's file cannot be written; found before the run.
     #[error("cannot write the plot to {}", path.display())]
     PlotFile {
@@ -64,23 +53,9 @@ pub(crate) enum OceanError {
     /// The plot could not be drawn.
     #[error(transparent)]
     Plot(#[from] PlotError),
-    /// The ranks' processes could not be started.
+    /// The ranks could not be brought up.
     #[error(transparent)]
-    Launch(#[from] LaunchError),
-    /// A rank's thread could not be started.
-    #[error("cannot start the thread of rank {rank}")]
-    Thread {
-        /// The rank.
-        rank: usize,
-        /// The system's answer.
-        source: std::io::Error,
-    },
-    /// A rank's thread has panicked: a fault of this program.
-    #[error("rank {rank} panicked")]
-    Panicked {
-        /// The rank.
-        rank: usize,
-    },
+    BringUp(#[from] RanksError),
     /// Rank 0 sent something that it never sends.
     #[error("rank 0 sent a plan of {bytes} bytes, {expected} were due; do all ranks run the same version?")]
     Plan {
@@ -104,18 +79,15 @@ impl OceanError {
     /// The exit code: 2 for wrong usage, else 1 (or the launcher's).
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
-            Self::Ranks { .. }
-            | Self::Parts { .. }
-            | Self::JobSize { .. }
-            | Self::ThreadsInJob
-            | Self::PlotKind { .. } => 2,
-            Self::Launch(error) => error.exit_code(),
+            Self::Ranks { .. } | Self::Parts { .. } | Self::PlotKind { .. } => 2,
+            Self::BringUp(error) => error.exit_code(),
             _ => 1,
         }
     }
+}
 
-    /// Whether the error may be no more than the echo of another rank's.
-    pub(super) fn is_echo(&self) -> bool {
+impl RankError for OceanError {
+    fn is_echo(&self) -> bool {
         matches!(self, Self::Exchange(_) | Self::Comm(_))
     }
 }

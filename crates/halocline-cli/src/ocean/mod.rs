@@ -1,7 +1,7 @@
 //! `halocline run ocean`: a real ocean over several ranks.
 //!
-//! From the files ([`input`]) come the mesh ([`mesh`]) and the state on it ([`state`]); each rank makes
-//! its part of them ([`domain`]) and steps through time ([`simulation`], [`physics`]); rank 0 gathers
+//! From the files ([`input`]) come the mesh ([`mesh`]) and the state on it ([`state`]), which are cut for
+//! the ranks ([`model`]); each rank makes its part of them ([`domain`]) and steps through time ([`simulation`], [`physics`]); rank 0 gathers
 //! the result, repeats the run alone and compares ([`verify`]), draws ([`plot`]) and reports
 //! ([`report`]).
 
@@ -11,6 +11,7 @@ mod error;
 mod geometry;
 mod input;
 mod mesh;
+mod model;
 mod physics;
 mod plot;
 mod report;
@@ -22,5 +23,7 @@ mod state;
 mod tests;
 mod verify;
 
-pub(crate) use args::OceanArgs;
+pub(crate) use args::{ModelArgs, OceanArgs};
+pub(crate) use error::OceanError;
+pub(crate) use model::{Exchanges, Model};
 pub(crate) use run::run;

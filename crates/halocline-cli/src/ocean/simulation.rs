@@ -2,8 +2,9 @@
 
 use super::domain::Domain;
 use super::error::OceanError;
+use super::model::Exchanges;
 use super::state::Case;
-use halocline::{Array, Communicator, HaloExchange, LinkCounts, MeshDomains, Pattern, Reduce};
+use halocline::{Communicator, HaloExchange, LinkCounts, MeshDomains, Reduce};
 use std::time::{Duration, Instant};
 
 /// What a rank has after the last step.
@@ -22,9 +23,6 @@ pub struct Outcome {
 }
 
 /// Steps through time. Collective. Calls `tick` after each step.
-///
-/// A step reads one temperature array and writes the other, and the next step goes back: so there are
-/// three bound exchanges, of the gradients (on triangles) and of either temperature (on nodes).
 pub fn simulate(
     comm: &Communicator,
     case: &Case,
@@ -33,14 +31,8 @@ pub fn simulate(
     steps: u32,
     mut tick: impl FnMut(),
 ) -> Result<Outcome, OceanError> {
-    let nodes = Pattern::unstructured(comm, &[domains.vertices().clone()])?;
-    let triangles = Pattern::unstructured(comm, &[domains.elements().clone()])?;
-    let field = |rows| Array::<f64>::zeros(comm, &[rows, domain.layers]);
-    let temperatures = [field(domain.nodes)?, field(domain.nodes)?];
-    let (east, north) = (field(domain.triangles.len())?, field(domain.triangles.len())?);
-    let gradients = HaloExchange::bind(comm, &[(&triangles, &east), (&triangles, &north)])?;
-    let exchange = |at: usize| HaloExchange::bind(comm, &[(&nodes, &temperatures[at])]);
-    let halos = [exchange(0)?, exchange(1)?];
+    let exchanges = Exchanges::bind(comm, domains, domain.layers)?;
+    let Exchanges { temperatures, east, north, gradients, halos, .. } = &exchanges;
 
     let mut start = temperatures[0].write()?;
     for (&node, column) in domain.owned_nodes.iter().zip(start.chunks_exact_mut(domain.layers)) {
@@ -56,7 +48,7 @@ pub fn simulate(
     for count in 0..steps as usize {
         let (now, later) = (count % 2, (count + 1) % 2);
         domain.gradients(&temperatures[now].read()?, &mut east.write()?, &mut north.write()?);
-        let first = timed(&gradients)?;
+        let first = timed(gradients)?;
         let gradient = (&*east.read()?, &*north.read()?);
         domain.advance(step, &temperatures[now].read()?, gradient, &mut temperatures[later].write()?);
         exchanges.push(first + timed(&halos[later])?);

@@ -190,14 +190,14 @@ fn the_corrected_transport_has_no_divergence_and_the_correction_is_small() {
         let Prepared { case, potential } = prepared(refinements);
         let (_, domain) = whole(prepared(refinements));
         let (mut u, mut v) = (vec![0.0; domain.layers], vec![0.0; domain.layers]);
-        let mut through_surface = vec![0.0; domain.nodes];
-        let mut through_faces = vec![0.0; domain.nodes];
+        let mut through_surface = vec![0.0; domain.owned_nodes.len()];
+        let mut through_faces = vec![0.0; domain.owned_nodes.len()];
         domain.each_flow(|_, from, to, flow| {
             through_surface[from] -= flow;
             through_surface[to] += flow;
             through_faces[from] += flow.abs();
         });
-        for node in 0..domain.nodes {
+        for node in 0..domain.owned_nodes.len() {
             assert!(through_surface[node].abs() < 1e-9 * through_faces[node].max(1e3), "node {node}");
         }
         // Depth-mean currents and their correction, both as sums of squares.
@@ -223,8 +223,8 @@ fn a_constant_temperature_stays_constant() {
     for refinements in 0..2 {
         let prepared = prepared(refinements);
         let (_, domain) = whole(prepared);
-        let constant = vec![10.0; domain.nodes * domain.layers];
-        let one = Partition::block(domain.nodes, 1).unwrap();
+        let constant = vec![10.0; domain.owned_nodes.len() * domain.layers];
+        let one = Partition::block(domain.owned_nodes.len(), 1).unwrap();
         let end = simulate(prepared, &one, &constant, 10);
         for (node, column) in end.chunks_exact(domain.layers).enumerate() {
             for value in &column[..domain.node_layers[node]] {
@@ -239,7 +239,7 @@ fn heat_is_conserved_and_temperatures_stay_real() {
     let prepared = prepared(0);
     let (_, domain) = whole(prepared);
     let start = initial(&prepared.case);
-    let end = simulate(prepared, &Partition::block(domain.nodes, 1).unwrap(), &start, 30);
+    let end = simulate(prepared, &Partition::block(domain.owned_nodes.len(), 1).unwrap(), &start, 30);
     let (change, content) = domain.heat_change(&start, &end);
     assert!((change / content).abs() < 1e-15, "{change} of {content}");
     assert!(start != end);
@@ -273,7 +273,7 @@ fn the_result_is_the_same_to_the_last_bit_for_every_partition() {
 fn the_check_accepts_the_right_result_and_sees_a_single_wrong_bit() {
     let Prepared { case, potential } = prepared(0);
     let (_, domain) = whole(prepared(0));
-    let one = Partition::block(domain.nodes, 1).unwrap();
+    let one = Partition::block(domain.owned_nodes.len(), 1).unwrap();
     let mut result = simulate(prepared(0), &one, &initial(case), 3);
     let verdict = verify(case, potential, 3, &result, || {}).unwrap();
     assert_eq!(verdict.max_abs_diff, 0.0);

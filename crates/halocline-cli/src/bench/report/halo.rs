@@ -1,7 +1,7 @@
 //! What `halocline bench halo` prints.
 
 use super::super::halo::{Block, Outcome, Row};
-use super::{figure, table};
+use crate::table::{figure, table};
 use serde_json::{Value, json};
 use std::io::Write;
 

@@ -1,7 +1,7 @@
 //! What `halocline bench latency` prints.
 
 use super::super::latency::{Point, Series};
-use super::{figure, table};
+use crate::table::{figure, table};
 use serde_json::json;
 use std::io::Write;
 

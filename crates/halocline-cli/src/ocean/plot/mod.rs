@@ -1,16 +1,14 @@
 //! The picture of a run: maps of the surface temperature before and after, of the change, and of the
 //! partition.
 
-mod colour;
 mod raster;
 
 use super::geometry::lon_lat;
 use super::state::Case;
-use crate::plot::{PlotError, use_own_font};
-use colour::{BALANCE, ColourMap, Rgb, THERMAL, blend};
-use plotters::coord::Shift;
+use crate::plot::colour::{self, BALANCE, ColourMap, Rgb, THERMAL, blend};
+use crate::plot::{self, INK, PlotError, text, use_own_font};
 use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
+use plotters::style::text_anchor::HPos;
 use raster::Raster;
 use std::path::Path;
 
@@ -32,8 +30,8 @@ pub struct Picture<'a> {
     pub after_title: String,
 }
 
-type Area<'a> = DrawingArea<BitMapBackend<'a>, Shift>;
-type Drawn<'a> = Result<(), DrawingAreaErrorKind<<BitMapBackend<'a> as DrawingBackend>::ErrorType>>;
+type Area<'a> = plot::Area<BitMapBackend<'a>>;
+type Drawn<'a> = plot::Drawn<BitMapBackend<'a>>;
 
 const MAP_WIDTH: usize = 860;
 const LEFT: i32 = 62;
@@ -42,7 +40,6 @@ const TOP: i32 = 118;
 const ROW: i32 = 496;
 const LAND: Rgb = [205, 205, 203];
 const COAST: Rgb = [110, 110, 110];
-const INK: RGBColor = RGBColor(35, 35, 40);
 
 /// Draws a picture into a PNG file.
 pub fn draw(path: &Path, picture: &Picture<'_>) -> Result<(), PlotError> {
@@ -310,10 +307,4 @@ impl<'a> Panel<'a, '_> {
         }
         Ok(())
     }
-}
-
-fn text<'a>(area: &Area<'a>, text: &str, place: (i32, i32), size: f64, side: HPos) -> Drawn<'a> {
-    let style =
-        TextStyle::from(("sans-serif", size).into_font()).color(&INK).pos(Pos::new(side, VPos::Center));
-    area.draw(&Text::new(text.to_owned(), place, style))
 }

@@ -1,14 +1,14 @@
 //! Colours: maps from numbers, and one colour a rank.
 
 /// Red, green and blue.
-pub type Rgb = [u8; 3];
+pub(crate) type Rgb = [u8; 3];
 
 /// A colour map: colours at equal distances, linear in between.
-pub struct ColourMap(&'static [Rgb]);
+pub(crate) struct ColourMap(&'static [Rgb]);
 
 /// For temperature. cmocean's `thermal` (K. Thyng et al., "True colors of oceanography", Oceanography 29
 /// (2016); MIT licence), perceptually uniform.
-pub const THERMAL: ColourMap = ColourMap(&[
+pub(crate) const THERMAL: ColourMap = ColourMap(&[
     [4, 35, 51],
     [6, 42, 71],
     [12, 48, 96],
@@ -37,7 +37,7 @@ pub const THERMAL: ColourMap = ColourMap(&[
 ]);
 
 /// For differences: cmocean's `balance`.
-pub const BALANCE: ColourMap = ColourMap(&[
+pub(crate) const BALANCE: ColourMap = ColourMap(&[
     [24, 28, 67],
     [33, 42, 98],
     [41, 56, 136],
@@ -67,7 +67,7 @@ pub const BALANCE: ColourMap = ColourMap(&[
 
 impl ColourMap {
     /// The colour at a place from 0 to 1; beyond, that of the nearer end.
-    pub fn at(&self, place: f64) -> Rgb {
+    pub(crate) fn at(&self, place: f64) -> Rgb {
         let last = self.0.len() - 1;
         let place = if place.is_nan() { 0.0 } else { place.clamp(0.0, 1.0) * last as f64 };
         let low = (place as usize).min(last - 1);
@@ -76,7 +76,7 @@ impl ColourMap {
 }
 
 /// A light colour for a rank; the ranks from the tenth on begin again.
-pub fn of_rank(rank: u32) -> Rgb {
+pub(crate) fn of_rank(rank: u32) -> Rgb {
     const COLOURS: [Rgb; 10] = [
         [126, 176, 213],
         [253, 180, 98],
@@ -93,6 +93,6 @@ pub fn of_rank(rank: u32) -> Rgb {
 }
 
 /// `a` and `b` mixed: a at share 0, b at share 1.
-pub fn blend(a: Rgb, b: Rgb, share: f64) -> Rgb {
+pub(crate) fn blend(a: Rgb, b: Rgb, share: f64) -> Rgb {
     std::array::from_fn(|at| (f64::from(a[at]) * (1.0 - share) + f64::from(b[at]) * share).round() as u8)
 }

@@ -1,0 +1,124 @@
+//! What the parts of a step cost by themselves, beside the steps made of them.
+
+use super::error::HeatError;
+use super::simulation::{Halos, Heat, Phases};
+use super::stencil::Real;
+use halocline::{Communicator, LinkChoice, Reduce};
+use std::time::{Duration, Instant};
+
+/// Times of a round, that is, of an exchange and the steps that it serves: medians over the blocks of the
+/// slowest rank's mean, us.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Figures {
+    /// Exchange and wait, nothing else.
+    pub(super) exchange: f64,
+    /// The interior of the first step, nothing else.
+    pub(super) interior: f64,
+    /// All other cells, nothing else.
+    pub(super) rest: f64,
+    /// A round that computes the interior while the exchange is in flight.
+    pub(super) overlapped: f64,
+    /// Of that, from the begin of the exchange until the wait is over.
+    pub(super) in_flight: f64,
+    /// A round that does not.
+    pub(super) in_turn: f64,
+    /// Median over the blocks of `overlapped` to the larger of `exchange` and `interior` in the same block.
+    pub(super) ratio: f64,
+    /// The same for `in_flight`.
+    pub(super) ratio_in_flight: f64,
+}
+
+/// How long a block of one figure takes, about, and its rounds at most.
+const BLOCK: Duration = Duration::from_millis(20);
+const MOST: u64 = 500;
+/// Rounds before the first block: exchanges need a few to see that the user overlaps.
+const WARM: usize = 12;
+/// Rounds at the begin of each block that are not counted.
+const SETTLE: usize = 2;
+
+/// Measures `rounds` blocks of each figure, in turn. Collective. The temperature goes on meanwhile.
+pub(super) fn measure<T: Real>(
+    comm: &Communicator,
+    heat: &mut Heat<T>,
+    (halos, link): (&Halos, LinkChoice),
+    rounds: u32,
+) -> Result<Option<Figures>, HeatError> {
+    // Bound by themselves: exchanges remember how they were waited for.
+    let blocking = heat.bind(comm, link)?;
+    let start = Instant::now();
+    for _ in 0..WARM {
+        heat.round(halos, heat.width, true)?;
+    }
+    let mean = comm.all_reduce(&[start.elapsed().as_nanos() as u64 / WARM as u64], Reduce::Max)?[0];
+    let count = (BLOCK.as_nanos() as u64 / mean.max(1)).clamp(3, MOST) as usize;
+
+    let mut blocks = Vec::new();
+    // Round 0 warms up.
+    for round in 0..=rounds {
+        let block = block(comm, heat, (halos, &blocking), count)?;
+        if round > 0 {
+            blocks.push(block);
+        }
+    }
+    let median = |of: &dyn Fn(&[f64; 6]) -> f64| {
+        let mut values: Vec<f64> = blocks.iter().map(of).collect();
+        values.sort_by(f64::total_cmp);
+        values.get(values.len() / 2).copied().unwrap_or(0.0)
+    };
+    let larger = |block: &[f64; 6]| block[0].max(block[1]).max(f64::MIN_POSITIVE);
+    Ok((rounds > 0).then(|| Figures {
+        exchange: median(&|block| block[0]),
+        interior: median(&|block| block[1]),
+        rest: median(&|block| block[2]),
+        overlapped: median(&|block| block[3]),
+        in_flight: median(&|block| block[4]),
+        in_turn: median(&|block| block[5]),
+        ratio: median(&|block| block[3] / larger(block)),
+        ratio_in_flight: median(&|block| block[4] / larger(block)),
+    }))
+}
+
+/// One block of each figure: the slowest rank's means, us.
+fn block<T: Real>(
+    comm: &Communicator,
+    heat: &mut Heat<T>,
+    (overlapping, blocking): (&Halos, &Halos),
+    count: usize,
+) -> Result<[f64; 6], HeatError> {
+    let width = heat.width;
+    let exchange = timed(comm, count, || heat.exchange(blocking))?;
+    let interior = timed(comm, count, || heat.interior())?;
+    let rest = timed(comm, count, || heat.rest(width, true))?;
+    let mut in_flight = Duration::ZERO;
+    let mut seen = 0;
+    let overlapped = timed(comm, count, || {
+        let phases: Phases = heat.round(overlapping, width, true)?;
+        seen += 1;
+        if seen > SETTLE {
+            in_flight += phases.overlapped();
+        }
+        Ok(())
+    })?;
+    let in_turn = timed(comm, count, || heat.round(blocking, width, false).map(drop))?;
+    let mean = in_flight.as_nanos() as u64 / count as u64;
+    let slowest = comm.all_reduce(&[exchange, interior, rest, overlapped, mean, in_turn], Reduce::Max)?;
+    let micros = |at: usize| slowest.get(at).map_or(0.0, |&ns| ns as f64 / 1e3);
+    Ok(std::array::from_fn(micros))
+}
+
+/// Mean time of `count` calls, ns, after a few that are not counted.
+fn timed(
+    comm: &Communicator,
+    count: usize,
+    mut call: impl FnMut() -> Result<(), HeatError>,
+) -> Result<u64, HeatError> {
+    comm.barrier()?;
+    for _ in 0..SETTLE {
+        call()?;
+    }
+    let start = Instant::now();
+    for _ in 0..count {
+        call()?;
+    }
+    Ok(start.elapsed().as_nanos() as u64 / count as u64)
+}

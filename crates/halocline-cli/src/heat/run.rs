@@ -1,0 +1,178 @@
+//! A run from its arguments to its report.
+
+use super::args::{Dtype, HeatArgs};
+use super::domain::Case;
+use super::error::HeatError;
+use super::measure::measure;
+use super::report::Report;
+use super::simulation::{Halos, Heat, Phases};
+use super::stencil::Real;
+use super::verify::{Verdict, gather, verify};
+use crate::options::{self, Switch};
+use crate::ranks::Transport;
+use crate::{info, progress, ranks};
+use halocline::{Communicator, LinkCounts, Reduce, RegularGrid};
+use std::io::Write;
+use std::time::Instant;
+
+/// Runs `halocline run heat` and returns the exit code: not 0 if the check fails. With `json` the summary
+/// for people is left out.
+///
+/// Call it where no other thread runs ([`ranks::run`] wants that).
+pub(crate) fn run(args: &HeatArgs, json: bool) -> Result<u8, HeatError> {
+    ranks::run(
+        &args.ranks,
+        |ranks| fits(args, &case(args, ranks)?, ranks),
+        || Ok(()),
+        |comm, ()| match args.dtype {
+            Dtype::F64 => run_rank::<f64>(comm, args, json),
+            Dtype::F32 => run_rank::<f32>(comm, args, json),
+        },
+    )
+}
+
+/// The case, checked.
+fn case(args: &HeatArgs, ranks: usize) -> Result<Case, HeatError> {
+    let Ok([nx, ny, nz]) = <[usize; 3]>::try_from(args.grid.0.clone()) else {
+        return Err(HeatError::Axes { grid: args.grid.to_string(), axes: args.grid.0.len() });
+    };
+    let flags = args.periodic.flags(3).map_err(HeatError::Periodic)?;
+    let periodic = [flags[0], flags[1], flags[2]];
+    let grid = RegularGrid::new([nx, ny, nz]).periodic(flags);
+    let decomposition = match &args.decomposition {
+        Some(blocks) => grid.decompose_into(blocks.0.clone(), ranks)?,
+        None => grid.decompose(ranks)?,
+    };
+    let case = Case { decomposition, periodic, width: args.halo as usize };
+    case.domain(0)?;
+    Ok(case)
+}
+
+/// Refuses what the memory of this machine cannot hold.
+fn fits(args: &HeatArgs, case: &Case, ranks: usize) -> Result<(), HeatError> {
+    // The first block is one of the largest.
+    let cells: u128 = case.domain(0)?.extents.iter().map(|&n| n as u128).product();
+    let mpi = args.ranks.transport == Transport::Mpi || halocline_comm::mpi::launched().is_some();
+    // Ranks of MPI may be on other machines.
+    let here = if mpi { 1 } else { ranks };
+    let needed = cells * 2 * u128::from(args.fields) * args.dtype.size() as u128 * here as u128;
+    match info::available_memory().filter(|&available| u128::from(available) < needed) {
+        None => Ok(()),
+        Some(available) => {
+            let (fields, cells) = (args.fields, case.extents().iter().product());
+            Err(HeatError::Memory { fields, cells, ranks: here, needed, available })
+        }
+    }
+}
+
+/// What one rank does. Collective. Returns the exit code of the process.
+fn run_rank<T: Real>(comm: &Communicator, args: &HeatArgs, json: bool) -> Result<u8, HeatError> {
+    let case = case(args, comm.size())?;
+    let (steps, overlap) = (args.steps as usize, args.overlap == Switch::On);
+    let bar = progress::bar(comm.rank(), args.steps, &format!("{} ranks", comm.size()));
+    let mut heat = Heat::<T>::new(comm, &case, 0..args.fields)?;
+    let halos = heat.bind(comm, args.link.choice())?;
+    comm.barrier()?;
+    // What came before is no part of the time for the steps.
+    bar.reset();
+    let start = Instant::now();
+    let phases = heat.run(&halos, steps, overlap, |done| bar.inc(done as u64))?;
+    let elapsed = start.elapsed().as_nanos() as u64;
+    bar.finish();
+
+    let slowest = comm.all_reduce(&[elapsed], Reduce::Max)?[0];
+    let phases = slowest_phases(comm, &phases)?;
+    let skipped = skipped(comm, args, &case)?;
+    let found = if skipped.is_none() { gather(comm, &case, &heat)? } else { Vec::new() };
+    let figures = measure(comm, &mut heat, (&halos, args.link.choice()), args.rounds)?;
+    let (bytes, received) = heat.bytes();
+    let sums = comm.all_reduce(&[bytes, received], Reduce::Sum)?;
+    let links = links(comm, &halos)?;
+    let cpus = ranks::cpus(comm)?.len();
+    drop((halos, heat));
+    if comm.rank() != 0 {
+        return Ok(0);
+    }
+
+    let verdict = match skipped {
+        Some(why) => Verdict::Skipped(why),
+        None => {
+            let bar = progress::bar(0, args.steps.saturating_mul(args.fields), "compare");
+            let verdict = verify(&case, steps, &found, |done| bar.inc(done as u64))?;
+            bar.finish();
+            verdict
+        }
+    };
+    let good = verdict.is_good();
+    let report = Report {
+        grid: args.grid.to_string(),
+        cells: case.extents().iter().product(),
+        periodic: case.periodic,
+        blocks: case.decomposition.blocks_per_axis().unwrap_or_default(),
+        halo: case.width,
+        fields: args.fields,
+        dtype: options::name(&args.dtype),
+        element: args.dtype.size(),
+        ranks: comm.size(),
+        transport: comm.transport(),
+        cpus,
+        steps: args.steps,
+        overlap,
+        links,
+        bytes: sums[0],
+        received: sums[1],
+        seconds: slowest as f64 / 1e9,
+        phases,
+        figures,
+        verdict,
+    };
+    print(&report, json).map_err(HeatError::Output)?;
+    Ok(u8::from(!good))
+}
+
+/// Why the comparison with one rank is not made, if it is not; the same on all ranks. Collective.
+fn skipped(comm: &Communicator, args: &HeatArgs, case: &Case) -> Result<Option<String>, HeatError> {
+    if args.no_check {
+        return Ok(Some("`--no-check`".to_owned()));
+    }
+    // All fields gathered, and two levels of one field with a halo.
+    let [cells, halo] =
+        [0, 2].map(|more| case.extents().iter().map(|&n| (n + more) as u128).product::<u128>());
+    let needed = (cells * u128::from(args.fields) + 2 * halo) * args.dtype.size() as u128;
+    let available = info::available_memory().unwrap_or(u64::MAX);
+    let mut said = Vec::new();
+    if comm.rank() == 0 && u128::from(available) < needed {
+        said = format!("it takes {needed} bytes on rank 0, where {available} are available").into_bytes();
+    }
+    let said = comm.broadcast(0, said)?;
+    Ok((!said.is_empty()).then(|| String::from_utf8_lossy(&said).into_owned()))
+}
+
+/// Medians over the rounds of the slowest rank's phases, us. Collective.
+fn slowest_phases(comm: &Communicator, phases: &[Phases]) -> Result<[f64; 4], HeatError> {
+    let mut medians = [0.0; 4];
+    let parts: [fn(&Phases) -> std::time::Duration; 4] =
+        [|phase| phase.begin, |phase| phase.interior, |phase| phase.wait, |phase| phase.rest];
+    for (median, part) in medians.iter_mut().zip(parts) {
+        let mine: Vec<u64> = phases.iter().map(|phase| part(phase).as_nanos() as u64).collect();
+        let mut slowest = comm.all_reduce(&mine, Reduce::Max)?;
+        slowest.sort_unstable();
+        *median = slowest.get(slowest.len() / 2).map_or(0.0, |&ns| ns as f64 / 1e3);
+    }
+    Ok(medians)
+}
+
+fn links(comm: &Communicator, halos: &Halos) -> Result<LinkCounts, HeatError> {
+    let LinkCounts { direct, mailbox, message } = halos.0[0].links();
+    let sums = comm.all_reduce(&[direct, mailbox, message].map(|count| count as u64), Reduce::Sum)?;
+    Ok(LinkCounts { direct: sums[0] as usize, mailbox: sums[1] as usize, message: sums[2] as usize })
+}
+
+fn print(report: &Report, json: bool) -> std::io::Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    if !json {
+        stdout.write_all(report.to_text().as_bytes())?;
+    }
+    writeln!(stdout, "{}", report.to_json())?;
+    stdout.flush()
+}

@@ -1,0 +1,186 @@
+//! The time loop of one rank.
+
+use super::domain::{Case, Domain};
+use super::error::HeatError;
+use super::stencil::{All, Block, Owned, Real, THIN, sweep, sweep_thin};
+use halocline::plan::Transfer;
+use halocline::{Array, BindOptions, Communicator, Field, HaloExchange, LinkChoice, Pattern};
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+/// Two time levels of each field, on the block of one rank.
+pub(super) struct Heat<T: Real> {
+    pub(super) domain: Domain,
+    pattern: Pattern,
+    levels: [Vec<Array<T>>; 2],
+    /// The level that holds the temperature now.
+    now: usize,
+    /// Steps from one exchange to the next.
+    pub(super) width: usize,
+}
+
+/// The bound exchanges of either level.
+pub(super) struct Halos(pub(super) [HaloExchange; 2]);
+
+/// Where the time of one round went: an exchange, and the steps that it serves.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Phases {
+    /// The call that begins the exchange.
+    pub(super) begin: Duration,
+    /// The interior, while the exchange is in flight.
+    pub(super) interior: Duration,
+    /// The wait.
+    pub(super) wait: Duration,
+    /// All other cells.
+    pub(super) rest: Duration,
+}
+
+impl Phases {
+    /// From the begin until the halo is filled.
+    pub(super) fn overlapped(&self) -> Duration {
+        self.begin + self.interior + self.wait
+    }
+}
+
+impl<T: Real> Heat<T> {
+    /// The fields of these numbers at the start. Collective.
+    pub(super) fn new(comm: &Communicator, case: &Case, fields: Range<u32>) -> Result<Self, HeatError> {
+        let pattern = Pattern::regular(comm, &case.decomposition, &case.halo())?;
+        let domain = Domain::new(case, &pattern.plan().domains[0].1);
+        let level = || -> Result<Vec<Array<T>>, HeatError> {
+            let array = |field| -> Result<Array<T>, HeatError> {
+                let array = Array::zeros(comm, &domain.extents)?;
+                // Both levels: what lies beyond the grid is never written again.
+                domain.fill(field, &mut array.write()?);
+                Ok(array)
+            };
+            fields.clone().map(array).collect()
+        };
+        let levels = [level()?, level()?];
+        Ok(Self { domain, pattern, levels, now: 0, width: case.width })
+    }
+
+    /// Binds both levels. Collective.
+    pub(super) fn bind(&self, comm: &Communicator, link: LinkChoice) -> Result<Halos, HeatError> {
+        let options = BindOptions { link, ..BindOptions::default() };
+        let bind = |level: &Vec<Array<T>>| {
+            let pairs: Vec<(&Pattern, &Field)> =
+                level.iter().map(|array| (&self.pattern, &**array)).collect();
+            HaloExchange::bind_with(comm, &pairs, &options)
+        };
+        Ok(Halos([bind(&self.levels[0])?, bind(&self.levels[1])?]))
+    }
+
+    /// One exchange and the steps that it serves, `steps` of them, at most the halo's width. With
+    /// `overlap` the interior of the first step is computed while the exchange is in flight.
+    pub(super) fn round(&mut self, halos: &Halos, steps: usize, overlap: bool) -> Result<Phases, HeatError> {
+        let start = Instant::now();
+        let pending = halos.0[self.now].exchange()?;
+        let begun = start.elapsed();
+        if overlap {
+            self.interior()?;
+        }
+        let computed = start.elapsed();
+        pending.wait()?;
+        let waited = start.elapsed();
+        self.rest(steps, overlap)?;
+        let rest = start.elapsed() - waited;
+        Ok(Phases { begin: begun, interior: computed - begun, wait: waited - computed, rest })
+    }
+
+    /// Exchanges the halos of the level that is now.
+    pub(super) fn exchange(&self, halos: &Halos) -> Result<(), HeatError> {
+        Ok(halos.0[self.now].exchange()?.wait()?)
+    }
+
+    /// Computes the first step of those cells that need no halo.
+    pub(super) fn interior(&self) -> Result<(), HeatError> {
+        let interior = self.domain.interior();
+        if interior.cells() == 0 {
+            return Ok(());
+        }
+        for (from, to) in self.levels[self.now].iter().zip(&self.levels[1 - self.now]) {
+            // SAFETY: `Domain` has the box of the owned cells from the pattern that all arrays are bound
+            // with. Writing guards are taken of the other level only, here and in `rest`, until this
+            // level's turn comes after the wait.
+            let owned = unsafe { Owned::new(from, self.domain.owned) };
+            sweep(&owned, &mut to.write()?, self.domain.extents, &interior);
+        }
+        Ok(())
+    }
+
+    /// Computes the rest of `steps` steps, with the interior of the first one `done` or not. Each step
+    /// computes as many cells of the halo as the steps after it need.
+    pub(super) fn rest(&mut self, steps: usize, done: bool) -> Result<(), HeatError> {
+        for step in 0..steps {
+            let block = self.domain.computed(steps - 1 - step);
+            let blocks = if done && step == 0 { block.without(&self.domain.interior()) } else { vec![block] };
+            self.sweep(&blocks)?;
+            self.now = 1 - self.now;
+        }
+        Ok(())
+    }
+
+    fn sweep(&self, blocks: &[Block]) -> Result<(), HeatError> {
+        let extents = self.domain.extents;
+        for (from, to) in self.levels[self.now].iter().zip(&self.levels[1 - self.now]) {
+            let (from, mut to) = (from.read()?, to.write()?);
+            let from = All { cells: &from, extents };
+            for block in blocks {
+                match block.extent(2) <= THIN {
+                    true => sweep_thin(&from, &mut to, block),
+                    false => sweep(&from, &mut to, extents, block),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// All steps of a run. Calls `tick` with the number of steps done.
+    pub(super) fn run(
+        &mut self,
+        halos: &Halos,
+        steps: usize,
+        overlap: bool,
+        mut tick: impl FnMut(usize),
+    ) -> Result<Vec<Phases>, HeatError> {
+        let mut phases = Vec::with_capacity(steps.div_ceil(self.width));
+        let mut left = steps;
+        while left > 0 {
+            let steps = left.min(self.width);
+            phases.push(self.round(halos, steps, overlap)?);
+            left -= steps;
+            tick(steps);
+        }
+        Ok(phases)
+    }
+
+    /// Calls `visit` with each row of owned cells of a field, in order.
+    pub(super) fn owned_rows(&self, field: usize, mut visit: impl FnMut(&[T])) -> Result<(), HeatError> {
+        let Block { low, high } = self.domain.owned;
+        let cells = self.levels[self.now][field].read()?;
+        let [_, ny, nz] = self.domain.extents;
+        for x in low[0]..high[0] {
+            for y in low[1]..high[1] {
+                let row = (x * ny + y) * nz;
+                visit(&cells[row + low[2]..row + high[2]]);
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes of halo that an exchange fills on this rank, and those of them that come from other ranks.
+    pub(super) fn bytes(&self) -> (u64, u64) {
+        let plan = self.pattern.plan();
+        let bytes = |transfers: &[Transfer]| -> u64 {
+            let cells: usize = transfers.iter().map(|transfer| transfer.target.count()).sum();
+            (cells * self.fields() * size_of::<T>()) as u64
+        };
+        let received = plan.peers.iter().map(|peer| bytes(&peer.receives)).sum();
+        (bytes(&plan.local) + received, received)
+    }
+
+    pub(super) fn fields(&self) -> usize {
+        self.levels[0].len()
+    }
+}

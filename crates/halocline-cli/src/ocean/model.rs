@@ -1,0 +1,143 @@
+//! The ocean as it lies on ranks before it moves: the mesh, who owns what, and what is exchanged.
+
+use super::args::{ModelArgs, Partitioner};
+use super::error::OceanError;
+use super::input::{Fesom, PARTS, Source};
+use super::state::Case;
+use halocline::{Array, Communicator, HaloExchange, MeshDomains, Partition, Pattern};
+
+/// Mesh and state, cut for ranks.
+pub(crate) struct Model(pub(super) Case);
+
+impl Model {
+    /// Reads mesh and state and refines them.
+    pub(crate) fn read(args: &ModelArgs) -> Result<Self, OceanError> {
+        Ok(Self(Case::new(read(args)?, args.refine)?))
+    }
+
+    /// Refuses numbers of ranks that the mesh cannot have.
+    pub(crate) fn check_ranks(&self, args: &ModelArgs, ranks: usize) -> Result<(), OceanError> {
+        check_ranks(args, ranks, self.0.fesom.nodes.len())
+    }
+
+    /// Who owns which node: rank 0 finds out and tells the others. Collective.
+    pub(crate) fn partition(&self, comm: &Communicator, args: &ModelArgs) -> Result<Partition, OceanError> {
+        share_partition(comm, &self.0, args.partition)
+    }
+
+    /// This rank's part of the mesh.
+    pub(crate) fn domains(
+        &self,
+        comm: &Communicator,
+        partition: &Partition,
+    ) -> Result<MeshDomains, OceanError> {
+        Ok(self.0.mesh.topology.domains_by_vertex(partition, comm.rank())?)
+    }
+
+    /// Nodes of the mesh.
+    pub(crate) fn nodes(&self) -> usize {
+        self.0.mesh.positions.len()
+    }
+
+    /// Layers of each node.
+    pub(crate) fn layers(&self) -> usize {
+        self.0.layers()
+    }
+}
+
+/// Reads mesh and state.
+pub(super) fn read(args: &ModelArgs) -> Result<Fesom, OceanError> {
+    Ok(Fesom::read(&args.data.clone().map_or(Source::Embedded, Source::Directory))?)
+}
+
+/// Refuses numbers of ranks that a mesh of so many nodes, before refinement, cannot have.
+pub(super) fn check_ranks(args: &ModelArgs, ranks: usize, nodes: usize) -> Result<(), OceanError> {
+    if ranks == 0 || ranks > nodes {
+        return Err(OceanError::Ranks { ranks, nodes });
+    }
+    if args.partition == Partitioner::File && ranks > PARTS {
+        return Err(OceanError::Parts { ranks });
+    }
+    Ok(())
+}
+
+/// Who owns which node: rank 0 finds out and tells the others. Collective.
+pub(super) fn share_partition(
+    comm: &Communicator,
+    case: &Case,
+    partitioner: Partitioner,
+) -> Result<Partition, OceanError> {
+    let mine = || {
+        Ok(partition(case, partitioner, comm.size())?.owners().iter().map(|&owner| owner as u64).collect())
+    };
+    let owners = share(comm, case.mesh.positions.len(), mine)?;
+    Ok(Partition::given(owners.into_iter().map(|owner| owner as usize).collect(), comm.size())?)
+}
+
+/// A number for each node, which rank 0 finds out and tells the others. Collective.
+pub(super) fn share(
+    comm: &Communicator,
+    nodes: usize,
+    find: impl FnOnce() -> Result<Vec<u64>, OceanError>,
+) -> Result<Vec<u64>, OceanError> {
+    let mine = if comm.rank() == 0 { find()? } else { Vec::new() };
+    let bytes = comm.broadcast(0, mine.into_iter().flat_map(u64::to_le_bytes).collect())?;
+    if bytes.len() != 8 * nodes {
+        return Err(OceanError::Plan { bytes: bytes.len(), expected: 8 * nodes });
+    }
+    Ok(bytes.as_chunks().0.iter().map(|&raw| u64::from_le_bytes(raw)).collect())
+}
+
+fn partition(case: &Case, partitioner: Partitioner, ranks: usize) -> Result<Partition, OceanError> {
+    Ok(match partitioner {
+        Partitioner::Metis => Partition::metis(&case.mesh.topology.vertex_graph(), ranks)?,
+        Partitioner::File => {
+            // A new node goes where the first of its parents is.
+            let part = |node: u32| case.fesom.parts[node as usize] as usize;
+            let owners =
+                case.mesh.origins.iter().map(|origin| part(origin.nodes[0]) * ranks / PARTS).collect();
+            Partition::given(owners, ranks)?
+        }
+    })
+}
+
+/// The fields of one rank, and their bound exchanges.
+///
+/// A step reads one temperature array and writes the other, and the next step goes back: so there are
+/// three bound exchanges, of the gradients (on triangles) and of either temperature (on nodes).
+pub(crate) struct Exchanges {
+    /// The pattern of the nodes.
+    pub(crate) nodes: Pattern,
+    /// And of the triangles.
+    pub(crate) triangles: Pattern,
+    /// Temperature, a row of layers for each node.
+    pub(crate) temperatures: [Array<f64>; 2],
+    /// Its gradient towards east, a row of layers for each triangle.
+    pub(crate) east: Array<f64>,
+    /// And towards north.
+    pub(crate) north: Array<f64>,
+    /// The exchange of both gradients.
+    pub(crate) gradients: HaloExchange,
+    /// The exchange of either temperature.
+    pub(crate) halos: [HaloExchange; 2],
+}
+
+impl Exchanges {
+    /// Makes patterns and fields, and binds them. Collective.
+    pub(crate) fn bind(
+        comm: &Communicator,
+        domains: &MeshDomains,
+        layers: usize,
+    ) -> Result<Self, OceanError> {
+        let nodes = Pattern::unstructured(comm, &[domains.vertices().clone()])?;
+        let triangles = Pattern::unstructured(comm, &[domains.elements().clone()])?;
+        let on_nodes = || Array::zeros(comm, &[domains.vertices().cells().len(), layers]);
+        let on_triangles = || Array::zeros(comm, &[domains.elements().cells().len(), layers]);
+        let temperatures: [Array<f64>; 2] = [on_nodes()?, on_nodes()?];
+        let (east, north) = (on_triangles()?, on_triangles()?);
+        let gradients = HaloExchange::bind(comm, &[(&triangles, &east), (&triangles, &north)])?;
+        let exchange = |at: usize| HaloExchange::bind(comm, &[(&nodes, &temperatures[at])]);
+        let halos = [exchange(0)?, exchange(1)?];
+        Ok(Self { nodes, triangles, temperatures, east, north, gradients, halos })
+    }
+}

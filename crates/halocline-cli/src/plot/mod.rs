@@ -1,0 +1,118 @@
+//! What all pictures of this program share: font, ink, colours, and the kinds of file.
+
+pub(crate) mod colour;
+
+use plotters::coord::Shift;
+use plotters::prelude::*;
+use plotters::style::register_font;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+use std::path::{Path, PathBuf};
+
+const FONT: &[u8] = include_bytes!("../../assets/DejaVuSans-subset.ttf");
+
+/// Text and axes.
+pub(crate) const INK: RGBColor = RGBColor(35, 35, 40);
+/// Lines of a scale behind the data.
+pub(crate) const FAINT: RGBColor = RGBColor(215, 215, 220);
+
+/// What is drawn on.
+pub(crate) type Area<B> = DrawingArea<B, Shift>;
+/// The result of drawing.
+pub(crate) type Drawn<B> = Result<(), DrawingAreaErrorKind<<B as DrawingBackend>::ErrorType>>;
+
+/// The picture cannot be made or written.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot draw {}: {reason}", path.display())]
+pub(crate) struct PlotError {
+    /// The file.
+    pub(crate) path: PathBuf,
+    /// Why not.
+    pub(crate) reason: String,
+}
+
+/// Kinds of file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Pixels.
+    Png,
+    /// Lines.
+    Svg,
+}
+
+/// The kind that the name asks for.
+pub(crate) fn kind(path: &Path) -> Result<Kind, PlotError> {
+    let is = |kind: &str| path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case(kind));
+    match (is("png"), is("svg")) {
+        (true, _) => Ok(Kind::Png),
+        (_, true) => Ok(Kind::Svg),
+        _ => Err(PlotError {
+            path: path.to_owned(),
+            reason: "a plot is a PNG or SVG file; give a name that ends in .png or .svg".to_owned(),
+        }),
+    }
+}
+
+/// Makes the program's own font that of "sans-serif": no fonts of the system are needed.
+pub(crate) fn use_own_font(path: &Path) -> Result<(), PlotError> {
+    register_font("sans-serif", FontStyle::Normal, FONT)
+        .map_err(|_| PlotError { path: path.to_owned(), reason: "the font is damaged".to_owned() })
+}
+
+/// A picture that can be drawn as pixels and as lines.
+pub(crate) trait Picture {
+    /// Width and height.
+    fn size(&self) -> (u32, u32);
+
+    /// Draws all of it.
+    fn draw<B: DrawingBackend>(&self, area: &Area<B>) -> Drawn<B>;
+}
+
+/// Draws a picture into a file of the kind that its name asks for.
+pub(crate) fn save(path: &Path, picture: &impl Picture) -> Result<(), PlotError> {
+    use_own_font(path)?;
+    match kind(path)? {
+        Kind::Png => onto(path, BitMapBackend::new(path, picture.size()), picture),
+        Kind::Svg => onto(path, SVGBackend::new(path, picture.size()), picture),
+    }
+}
+
+fn onto<B: DrawingBackend>(path: &Path, backend: B, picture: &impl Picture) -> Result<(), PlotError> {
+    let area = backend.into_drawing_area();
+    let drawn = area.fill(&WHITE).and_then(|()| picture.draw(&area)).and_then(|()| area.present());
+    drawn.map_err(|error| PlotError { path: path.to_owned(), reason: error.to_string() })
+}
+
+/// Writes one line of text, centred upon the place from top to bottom.
+pub(crate) fn text<B: DrawingBackend>(
+    area: &Area<B>,
+    text: &str,
+    place: (i32, i32),
+    size: f64,
+    side: HPos,
+) -> Drawn<B> {
+    let style =
+        TextStyle::from(("sans-serif", size).into_font()).color(&INK).pos(Pos::new(side, VPos::Center));
+    area.draw(&Text::new(text.to_owned(), place, style))
+}
+
+/// The next of 1, 2, 5, 10, … that is no less.
+pub(crate) fn round_step(value: f64) -> f64 {
+    let decade = 10f64.powf(value.max(f64::MIN_POSITIVE).log10().floor());
+    [1.0, 2.0, 5.0]
+        .into_iter()
+        .map(|digit| digit * decade)
+        .find(|&step| step >= value)
+        .unwrap_or(10.0 * decade)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_are_round() {
+        assert_eq!(round_step(3.2), 5.0);
+        assert_eq!(round_step(0.12), 0.2);
+        assert_eq!(round_step(7.0), 10.0);
+    }
+}
