@@ -2,6 +2,7 @@
 //! can do.
 
 mod bench;
+mod explain;
 mod heat;
 mod info;
 mod launch;
@@ -39,6 +40,7 @@ enum Command {
     /// Measure what exchanges cost here, beside what they could cost at best
     #[command(subcommand)]
     Bench(bench::Bench),
+    Explain(explain::ExplainArgs),
     /// Show cores, caches, memory, and which transports work here and why others do not
     Info {
         /// Try one MPI library and say what it is; the command does so in processes of their own
@@ -68,6 +70,10 @@ fn main() -> ExitCode {
             Err(error) => fail(&error, error.exit_code()),
         },
         Command::Launch(args) => match launch::run(&args, cli.json) {
+            Ok(code) => code.into(),
+            Err(error) => fail(&error, error.exit_code()),
+        },
+        Command::Explain(args) => match explain::run(&args, cli.json) {
             Ok(code) => code.into(),
             Err(error) => fail(&error, error.exit_code()),
         },

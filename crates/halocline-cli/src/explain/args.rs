@@ -1,0 +1,104 @@
+//! What `halocline explain` can be told.
+
+use crate::ocean::ModelArgs;
+use crate::options::{Dtype, Grid, Link, Order, Periodic};
+use crate::ranks;
+use std::path::PathBuf;
+
+/// Show what an exchange moves between ranks: a table of links, and a heat map of bytes
+///
+/// For a regular grid the plan of one rank is made without running anything, also for one rank of a million.
+/// With up to 4096 ranks the bytes between all of them are added up, too. With `--transport` the ranks
+/// are started, bind fields, and tell which way the bytes of each link take. `explain ocean` does that
+/// for the mesh of `run ocean`.
+#[derive(Debug, Clone, clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub(crate) struct ExplainArgs {
+    #[command(subcommand)]
+    pub(super) case: Option<Case>,
+    #[command(flatten)]
+    pub(super) grid: GridArgs,
+}
+
+/// Cases that are not a regular grid.
+#[derive(Debug, Clone, clap::Subcommand)]
+pub(super) enum Case {
+    Ocean(OceanArgs),
+}
+
+/// A regular grid, and what is exchanged.
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct GridArgs {
+    /// Cells of the whole grid, one to four axes
+    #[arg(long, value_name = "NXxNYxNZ", required = true)]
+    pub(super) grid: Option<Grid>,
+    /// Number of ranks
+    #[arg(long, value_name = "N", required = true)]
+    pub(super) ranks: Option<usize>,
+    /// The rank whose plan is shown
+    #[arg(long, value_name = "R", default_value_t = 0, conflicts_with = "transport")]
+    pub(super) rank: usize,
+    /// Periodic axes: none, all, names such as x,y, or a digit an axis, such as 110
+    #[arg(long, value_name = "AXES", default_value = "none")]
+    pub(super) periodic: Periodic,
+    /// Width of the halo
+    #[arg(long, value_name = "W", default_value_t = 1)]
+    pub(super) halo: usize,
+    /// Blocks along each axis instead of those that cut the fewest faces
+    #[arg(long, value_name = "AxBxC")]
+    pub(super) decomposition: Option<Grid>,
+    /// Fields exchanged together
+    #[arg(long, value_name = "F", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(super) fields: u32,
+    /// Element type
+    #[arg(long, value_enum, default_value_t = Dtype::F64)]
+    pub(super) dtype: Dtype,
+    /// C order (the last axis is contiguous) or Fortran order (the first)
+    #[arg(long, value_enum, default_value_t = Order::C)]
+    pub(super) layout: Order,
+    /// Start the ranks, bind the fields, and show the ways of their links
+    #[arg(long, value_enum)]
+    pub(super) transport: Option<Transport>,
+    /// How links are to move their bytes
+    #[arg(long, value_enum, default_value_t = Link::Auto, requires = "transport")]
+    pub(super) link: Link,
+    /// Draw the bytes between ranks (.png or .svg; may be given twice)
+    #[arg(long, value_name = "FILE")]
+    pub(super) plot: Vec<PathBuf>,
+}
+
+/// The ocean of `halocline run ocean`: its exchanges, their links and bytes
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct OceanArgs {
+    /// Number of ranks
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    pub(super) ranks: usize,
+    /// What ranks are
+    #[arg(long, value_enum, default_value_t = Transport::Thread)]
+    pub(super) transport: Transport,
+    #[command(flatten)]
+    pub(super) model: ModelArgs,
+    /// Draw the bytes between ranks (.png or .svg; may be given twice)
+    #[arg(long, value_name = "FILE")]
+    pub(super) plot: Vec<PathBuf>,
+}
+
+/// What ranks are, where they are started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Transport {
+    /// Threads of this process.
+    Thread,
+    /// Processes of this machine.
+    Shm,
+}
+
+impl Transport {
+    /// That many ranks.
+    pub(super) fn of(self, ranks: usize) -> ranks::RanksArgs {
+        let transport = match self {
+            Self::Thread => ranks::Transport::Thread,
+            Self::Shm => ranks::Transport::Shm,
+        };
+        ranks::RanksArgs { ranks: Some(ranks), transport, node_aware: None }
+    }
+}

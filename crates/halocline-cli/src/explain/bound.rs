@@ -1,0 +1,80 @@
+//! What bound exchanges of running ranks say of their links.
+
+use super::error::ExplainError;
+use super::traffic::Traffic;
+use halocline::{Communicator, Direction, HaloExchange, Pattern};
+use serde_json::{Value, json};
+
+/// Most ranks that are started to be explained.
+const MOST_THREADS: usize = 512;
+
+/// What one exchange of this rank does: its table, and its links as data. `cell`: bytes of a cell, all
+/// fields together.
+pub(super) fn describe(what: &str, halo: &HaloExchange, pattern: &Pattern, cell: usize) -> Value {
+    let plan = pattern.plan();
+    let links = halo.ways().map(|(peer, direction, way)| {
+        let transfers = plan.peers.iter().filter(|one| one.rank == peer).flat_map(|one| match direction {
+            Direction::Send => &one.sends,
+            Direction::Receive => &one.receives,
+        });
+        let counts: Vec<usize> = transfers.map(|transfer| transfer.target.count()).collect();
+        let cells: usize = counts.iter().sum();
+        json!({
+            "direction": if direction == Direction::Send { "to" } else { "from" },
+            "rank": peer,
+            "way": way.to_string(),
+            "regions": counts.len(),
+            "cells": cells,
+            "bytes": cells * cell,
+        })
+    });
+    let within: usize = plan.local.iter().map(|transfer| transfer.target.count() * cell).sum();
+    json!({
+        "explain": "bound",
+        "exchange": what,
+        "links": links.collect::<Vec<_>>(),
+        "within_bytes": within,
+        "table": halo.explain(),
+    })
+}
+
+/// What all ranks say, on rank 0, by rank; nothing elsewhere. Collective.
+pub(super) fn gather(comm: &Communicator, mine: &[Value]) -> Result<Vec<Vec<Value>>, ExplainError> {
+    let mine = Value::from(mine).to_string().into_bytes();
+    let all = comm.all_gather(&mine)?;
+    if comm.rank() != 0 {
+        return Ok(Vec::new());
+    }
+    let read = |(rank, bytes): (usize, Vec<u8>)| match serde_json::from_slice(&bytes) {
+        Ok(Value::Array(exchanges)) => Ok(exchanges),
+        _ => Err(ExplainError::Told { rank }),
+    };
+    all.into_iter().enumerate().map(read).collect()
+}
+
+/// The bytes between ranks, from what they said.
+pub(super) fn traffic(said: &[Vec<Value>]) -> Traffic {
+    let mut traffic = Traffic::new(said.len());
+    for (rank, exchange) in said.iter().enumerate().flat_map(|(rank, one)| one.iter().map(move |x| (rank, x)))
+    {
+        traffic.within[rank] += u128::from(exchange["within_bytes"].as_u64().unwrap_or(0));
+        for link in exchange["links"].as_array().into_iter().flatten() {
+            let (peer, bytes) = (link["rank"].as_u64(), link["bytes"].as_u64());
+            if let (Some("to"), Some(peer), Some(bytes)) = (link["direction"].as_str(), peer, bytes)
+                && (peer as usize) < said.len()
+                && bytes > 0
+            {
+                traffic.add(rank, peer as usize, bytes.into());
+            }
+        }
+    }
+    traffic
+}
+
+/// Refuses numbers of ranks that are not started to be explained.
+pub(super) fn check_ranks(ranks: usize) -> Result<(), ExplainError> {
+    match ranks {
+        1..=MOST_THREADS => Ok(()),
+        _ => Err(ExplainError::Ranks { ranks, most: MOST_THREADS }),
+    }
+}

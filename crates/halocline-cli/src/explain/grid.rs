@@ -1,0 +1,133 @@
+//! `halocline explain --grid …`.
+
+use super::args::GridArgs;
+use super::error::ExplainError;
+use super::plan::{self, Region};
+use super::report::{self, Planned};
+use super::traffic::{MOST_RANKS, Traffic};
+use super::{bound, picture};
+use crate::options::{self, Order};
+use crate::{info, plot, ranks};
+use halocline::{
+    BindOptions, Communicator, Decomposed, Decomposition, DomainShape, Field, Halo, HaloExchange, Layout,
+    LayoutError, Pattern, PatternError, RegularGrid,
+};
+use std::path::PathBuf;
+
+/// Plans one rank, or starts all of them.
+pub(super) fn run(args: &GridArgs, json: bool) -> Result<u8, ExplainError> {
+    args.plot.iter().try_for_each(|path| plot::kind(path).map(drop))?;
+    let count = args.ranks.unwrap_or(0);
+    if !args.plot.is_empty() && count > MOST_RANKS {
+        return Err(ExplainError::Map { ranks: count });
+    }
+    let grid = grid(args)?;
+    match args.transport {
+        None => plan_one(args, &grid, count, json),
+        Some(transport) => ranks::run(
+            &transport.of(count),
+            |ranks| bound::check_ranks(ranks).and_then(|()| fits(args, &decompose(args, &grid, ranks)?)),
+            || Ok(()),
+            |comm, ()| bind(comm, args, &grid, json),
+        ),
+    }
+}
+
+fn grid(args: &GridArgs) -> Result<RegularGrid, ExplainError> {
+    let extents = args.grid.as_ref().map(|grid| grid.0.clone()).unwrap_or_default();
+    let periodic = args.periodic.flags(extents.len()).map_err(ExplainError::Periodic)?;
+    Ok(RegularGrid::new(extents).periodic(periodic))
+}
+
+fn decompose(args: &GridArgs, grid: &RegularGrid, ranks: usize) -> Result<Decomposition, PatternError> {
+    match &args.decomposition {
+        Some(blocks) => grid.decompose_into(blocks.0.clone(), ranks),
+        None => grid.decompose(ranks),
+    }
+}
+
+fn layout(args: &GridArgs, shape: &DomainShape) -> Result<Layout, LayoutError> {
+    match args.layout {
+        Order::C => Layout::c_order(args.dtype.element(), &shape.extents()),
+        Order::F => Layout::fortran_order(args.dtype.element(), &shape.extents()),
+    }
+}
+
+/// What is exchanged, in words.
+fn title(args: &GridArgs, decomposition: &Decomposition) -> String {
+    let list = |numbers: &[usize]| numbers.iter().map(usize::to_string).collect::<Vec<_>>().join("x");
+    let fields = if args.fields == 1 { "1 field".to_owned() } else { format!("{} fields", args.fields) };
+    format!(
+        "grid {}, periodic {}, in {} blocks, halo {}, {fields}, {}, {} order",
+        list(decomposition.extents()),
+        args.periodic,
+        list(&decomposition.blocks_per_axis().unwrap_or_default()),
+        args.halo,
+        options::name(&args.dtype),
+        options::name(&args.layout).to_uppercase(),
+    )
+}
+
+fn plan_one(args: &GridArgs, grid: &RegularGrid, ranks: usize, json: bool) -> Result<u8, ExplainError> {
+    let halo = Halo::uniform(args.halo);
+    let (decomposition, pattern, cost) = plan::make(|| decompose(args, grid, ranks), args.rank, &halo)?;
+    let layout = layout(args, &pattern.domains[0].1)?;
+    let regions: Vec<Region> = plan::regions(&pattern, &layout, args.fields)?;
+    let cell = u128::from(args.fields) * layout.element().size() as u128;
+    let traffic = (ranks <= MOST_RANKS).then(|| Traffic::of_grid(&decomposition, &halo, cell)).transpose()?;
+    let title = title(args, &decomposition);
+    let planned =
+        Planned { title: &title, rank: args.rank, ranks, pattern: &pattern, regions: &regions, cost };
+    report::print(|out| {
+        report::plan(out, &planned, json)?;
+        traffic.as_ref().map_or(Ok(()), |traffic| report::totals(out, traffic, json))
+    })?;
+    draw(&args.plot, title, traffic.as_ref())?;
+    Ok(0)
+}
+
+fn draw(paths: &[PathBuf], title: String, traffic: Option<&Traffic>) -> Result<(), ExplainError> {
+    match traffic {
+        Some(traffic) => Ok(picture::draw(paths, title, traffic)?),
+        None => Ok(()),
+    }
+}
+
+/// Refuses fields that the memory of this machine cannot hold.
+fn fits(args: &GridArgs, decomposition: &Decomposition) -> Result<(), ExplainError> {
+    // The first block is one of the largest.
+    let pattern = decomposition.pattern_of(0, &Halo::uniform(args.halo))?;
+    let bytes = layout(args, &pattern.domains[0].1)?.span().end as u128;
+    let ranks = decomposition.ranks();
+    let needed = bytes * u128::from(args.fields) * ranks as u128;
+    match info::available_memory().filter(|&available| u128::from(available) < needed) {
+        None => Ok(()),
+        Some(available) => Err(ExplainError::Memory { ranks, needed, available }),
+    }
+}
+
+/// Binds the fields as one of the ranks. Collective.
+fn bind(comm: &Communicator, args: &GridArgs, grid: &RegularGrid, json: bool) -> Result<u8, ExplainError> {
+    let decomposition = decompose(args, grid, comm.size())?;
+    let pattern = decomposition.pattern(comm, Halo::uniform(args.halo))?;
+    let layout = layout(args, &pattern.plan().domains[0].1)?;
+    let fields: Vec<Field> =
+        (0..args.fields).map(|_| Field::allocate(comm, layout.clone())).collect::<Result<_, _>>()?;
+    let pairs: Vec<(&Pattern, &Field)> = fields.iter().map(|field| (&pattern, field)).collect();
+    let options = BindOptions { link: args.link.choice(), ..BindOptions::default() };
+    let halo = HaloExchange::bind_with(comm, &pairs, &options)?;
+    let cell = args.fields as usize * layout.element().size();
+    let title = title(args, &decomposition);
+    let said = bound::gather(comm, &[bound::describe(&title, &halo, &pattern, cell)])?;
+    if comm.rank() == 0 {
+        let traffic = bound::traffic(&said);
+        report::print(|out| {
+            report::bound(out, &said, json)?;
+            report::totals(out, &traffic, json)
+        })?;
+        draw(&args.plot, title, Some(&traffic))?;
+    }
+    // Nobody leaves while rank 0 draws: what it says of it would be an echo.
+    comm.barrier()?;
+    Ok(0)
+}

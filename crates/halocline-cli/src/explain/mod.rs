@@ -1,0 +1,30 @@
+//! `halocline explain`: what a pattern moves between ranks, and how.
+//!
+//! The [`plan`] of one rank of a regular grid is made without running it, however many ranks there are.
+//! [`traffic`] adds up what goes between all ranks, and [`picture`] draws it. Ranks that run bind fields
+//! and tell the ways of their links ([`bound`]): of a grid ([`grid`]) or of the ocean ([`ocean`]).
+
+mod args;
+mod bound;
+mod error;
+mod grid;
+mod ocean;
+mod picture;
+mod plan;
+mod report;
+mod traffic;
+
+pub(crate) use args::ExplainArgs;
+pub(crate) use error::ExplainError;
+
+use args::Case;
+
+/// Runs `halocline explain` and returns the exit code. With `json`, one object a line and no table.
+///
+/// Call it where no other thread runs: it may start this program again as the ranks of a job.
+pub(crate) fn run(args: &ExplainArgs, json: bool) -> Result<u8, ExplainError> {
+    match &args.case {
+        Some(Case::Ocean(args)) => ocean::run(args, json),
+        None => grid::run(&args.grid, json),
+    }
+}

@@ -1,0 +1,176 @@
+//! The plan of one rank of a regular grid, as data: what it sends and receives, without running it.
+
+use super::error::ExplainError;
+use crate::options::AXES;
+use halocline::plan::copy::{CellLayout, End, copy_op};
+use halocline::plan::{Cells, Pattern, Transfer};
+use halocline::{Decomposition, DomainShape, Halo, Layout, PatternError};
+use std::time::{Duration, Instant};
+
+/// One region of one link.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Region {
+    pub(super) direction: Direction,
+    /// On which side of this rank the other one lies.
+    pub(super) side: String,
+    /// The cells on this rank, counted from its first owned one: sent, or filled.
+    pub(super) low: Vec<i64>,
+    pub(super) extent: Vec<usize>,
+    pub(super) cells: usize,
+    /// Bytes of all fields.
+    pub(super) bytes: u128,
+    /// Pieces of contiguous memory that they are in one field.
+    pub(super) blocks: usize,
+}
+
+/// Where the cells go to, or come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Direction {
+    To(usize),
+    From(usize),
+    /// Over a periodic border, to the same rank.
+    Within,
+}
+
+/// What making the plan took.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Cost {
+    /// Time for decomposition and pattern.
+    pub(super) time: Duration,
+    /// Bytes that the pattern takes up.
+    pub(super) bytes: usize,
+    /// By how much the memory of this process was larger at its peak than before, if the system tells.
+    pub(super) growth: Option<u64>,
+}
+
+/// Makes a decomposition and the pattern of one rank of it, and measures that.
+pub(super) fn make(
+    decompose: impl FnOnce() -> Result<Decomposition, PatternError>,
+    rank: usize,
+    halo: &Halo,
+) -> Result<(Decomposition, Pattern, Cost), PatternError> {
+    let before = process_memory("VmRSS");
+    let start = Instant::now();
+    let decomposition = decompose()?;
+    let pattern = decomposition.pattern_of(rank, halo)?;
+    let time = start.elapsed();
+    let growth = process_memory("VmHWM").zip(before).map(|(peak, before)| peak.saturating_sub(before));
+    let cost = Cost { time, bytes: size(&pattern), growth };
+    Ok((decomposition, pattern, cost))
+}
+
+/// A figure of /proc/self/status, in bytes.
+fn process_memory(name: &str) -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
+}
+
+/// Bytes of a pattern, with all that it owns.
+fn size(pattern: &Pattern) -> usize {
+    fn of<T>(list: &Vec<T>) -> usize {
+        list.capacity() * size_of::<T>()
+    }
+    let cells = |cells: &Cells| match cells {
+        Cells::Box(cells) => of(&cells.low) + of(&cells.extent),
+        Cells::Runs(runs) => size_of_val(&**runs),
+    };
+    let transfers = |list: &Vec<Transfer>| {
+        of(list)
+            + list.iter().map(|transfer| cells(&transfer.source) + cells(&transfer.target)).sum::<usize>()
+    };
+    let shape = |shape: &DomainShape| match shape {
+        DomainShape::Regular { first, owned, halo } => of(first) + of(owned) + of(halo),
+        DomainShape::Unstructured { .. } => 0,
+    };
+    let peers = pattern.peers.iter().map(|peer| transfers(&peer.sends) + transfers(&peer.receives));
+    size_of::<Pattern>()
+        + of(&pattern.domains)
+        + pattern.domains.iter().map(|(_, of)| shape(of)).sum::<usize>()
+        + of(&pattern.peers)
+        + peers.sum::<usize>()
+        + transfers(&pattern.local)
+}
+
+/// The regions of a rank with one domain, whose fields have that layout, of which there are `fields`.
+pub(super) fn regions(pattern: &Pattern, layout: &Layout, fields: u32) -> Result<Vec<Region>, ExplainError> {
+    let cells = CellLayout::new(layout, &pattern.domains[0].1)?;
+    let region = |transfer: &Transfer, direction: Direction| {
+        let (mine, end) = match direction {
+            Direction::To(_) => (&transfer.source, (End::Field(0), End::Message(0, 0))),
+            Direction::From(_) => (&transfer.target, (End::Message(0, 0), End::Field(0))),
+            Direction::Within => (&transfer.target, (End::Field(0), End::Field(0))),
+        };
+        let Cells::Box(mine) = mine else { return None };
+        // The peer's layout is not looked at: a message has the order of this one.
+        let op = copy_op(transfer, (end.0, &cells), (end.1, &cells));
+        let count = transfer.target.count();
+        Some(Region {
+            direction,
+            side: side(transfer, matches!(direction, Direction::To(_))),
+            low: mine.low.clone(),
+            extent: mine.extent.clone(),
+            cells: count,
+            bytes: count as u128 * cells.bytes_per_cell() as u128 * u128::from(fields),
+            blocks: op.blocks(),
+        })
+    };
+    let mut regions = Vec::new();
+    for peer in &pattern.peers {
+        regions.extend(peer.sends.iter().filter_map(|transfer| region(transfer, Direction::To(peer.rank))));
+        regions
+            .extend(peer.receives.iter().filter_map(|transfer| region(transfer, Direction::From(peer.rank))));
+    }
+    regions.extend(pattern.local.iter().filter_map(|transfer| region(transfer, Direction::Within)));
+    Ok(regions)
+}
+
+/// The side of the receiver that is filled; with `opposite`, as the sender sees it. Blocks that share an
+/// axis have the same cuts along it, so that a halo there begins with cell 0.
+fn side(transfer: &Transfer, opposite: bool) -> String {
+    let Cells::Box(target) = &transfer.target else { return String::new() };
+    let sign = |low: i64| match (low.signum(), opposite) {
+        (0, _) => None,
+        (-1, false) | (1, true) => Some('-'),
+        _ => Some('+'),
+    };
+    let axes = target.low.iter().zip(AXES);
+    axes.filter_map(|(&low, axis)| Some(format!("{}{axis}", sign(low)?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use halocline::{ElementType, RegularGrid};
+
+    fn plan(periodic: bool, ranks: usize, rank: usize) -> Vec<Region> {
+        let grid = RegularGrid::new([8, 6]).periodic([periodic, false]);
+        let halo = Halo::uniform(1);
+        let (_, pattern, cost) = make(|| grid.decompose_into([ranks, 1], ranks), rank, &halo).unwrap();
+        assert!(cost.bytes > size_of::<Pattern>());
+        let layout = Layout::c_order(ElementType::F64, &pattern.domains[0].1.extents()).unwrap();
+        regions(&pattern, &layout, 3).unwrap()
+    }
+
+    #[test]
+    fn sides_are_those_of_this_rank() {
+        let of = |regions: &[Region]| -> Vec<(Direction, String)> {
+            regions.iter().map(|region| (region.direction, region.side.clone())).collect()
+        };
+        let due = |list: &[(Direction, &str)]| -> Vec<(Direction, String)> {
+            list.iter().map(|(direction, side)| (*direction, (*side).to_owned())).collect()
+        };
+        use Direction::{From, To, Within};
+        assert_eq!(of(&plan(false, 4, 0)), due(&[(To(1), "+x"), (From(1), "+x")]));
+        let middle = [(To(0), "-x"), (From(0), "-x"), (To(2), "+x"), (From(2), "+x")];
+        assert_eq!(of(&plan(false, 4, 1)), due(&middle));
+        assert_eq!(of(&plan(true, 1, 0)), due(&[(Within, "-x"), (Within, "+x")]));
+    }
+
+    #[test]
+    fn bytes_are_those_of_all_fields_and_blocks_those_of_one() {
+        for region in plan(false, 4, 1) {
+            assert_eq!((region.cells, region.bytes, region.blocks), (6, 6 * 8 * 3, 1));
+        }
+    }
+}

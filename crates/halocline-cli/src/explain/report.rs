@@ -1,0 +1,188 @@
+//! Tables for people and lines for programs.
+
+use super::error::ExplainError;
+use super::plan::{Cost, Direction, Region};
+use super::traffic::Traffic;
+use crate::options::AXES;
+use crate::table::table;
+use halocline::DomainShape;
+use halocline::plan::Pattern;
+use serde_json::{Value, json};
+use std::io::{self, Write};
+
+/// The plan of one rank, as it is shown.
+pub(super) struct Planned<'a> {
+    pub(super) title: &'a str,
+    pub(super) rank: usize,
+    pub(super) ranks: usize,
+    pub(super) pattern: &'a Pattern,
+    pub(super) regions: &'a [Region],
+    pub(super) cost: Cost,
+}
+
+/// Calls `write` with standard output.
+pub(super) fn print(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), ExplainError> {
+    let mut stdout = io::BufWriter::new(io::stdout().lock());
+    write(&mut stdout).and_then(|()| stdout.flush()).map_err(ExplainError::Output)
+}
+
+impl Planned<'_> {
+    fn sum(&self, wanted: fn(&Direction) -> bool) -> (usize, u128) {
+        let regions = || self.regions.iter().filter(|region| wanted(&region.direction));
+        (regions().count(), regions().map(|region| region.bytes).sum())
+    }
+
+    fn parts(&self) -> [(&'static str, (usize, u128)); 3] {
+        [
+            ("sends", self.sum(|direction| matches!(direction, Direction::To(_)))),
+            ("receives", self.sum(|direction| matches!(direction, Direction::From(_)))),
+            ("moves within itself", self.sum(|direction| matches!(direction, Direction::Within))),
+        ]
+    }
+}
+
+/// The table of one rank.
+pub(super) fn plan(out: &mut dyn Write, planned: &Planned<'_>, json: bool) -> io::Result<()> {
+    let (_, shape) = &planned.pattern.domains[0];
+    let DomainShape::Regular { first, owned, .. } = shape else { return Ok(()) };
+    let Cost { time, bytes, growth } = planned.cost;
+    let micros = time.as_nanos() as f64 / 1e3;
+    if json {
+        let [sends, receives, within] = planned.parts().map(|(_, (_, bytes))| number(bytes));
+        let line = json!({
+            "explain": "plan",
+            "case": planned.title,
+            "rank": planned.rank,
+            "ranks": planned.ranks,
+            "first": first,
+            "owned": owned,
+            "array": shape.extents(),
+            "peers": planned.pattern.peers.len(),
+            "regions": planned.regions.iter().map(region_json).collect::<Vec<_>>(),
+            "sends_bytes": sends,
+            "receives_bytes": receives,
+            "within_bytes": within,
+            "plan_us": micros,
+            "plan_bytes": bytes,
+            "peak_growth_bytes": growth,
+        });
+        return writeln!(out, "{line}");
+    }
+    writeln!(out, "{}", planned.title)?;
+    let ranges: Vec<String> = first
+        .iter()
+        .zip(owned)
+        .zip(AXES)
+        .map(|((&first, &owned), axis)| format!("{axis} {first}..{}", first + owned as i64))
+        .collect();
+    writeln!(
+        out,
+        "rank {} of {}: owns {}; array with halo {}; {} peers\n",
+        planned.rank,
+        planned.ranks,
+        ranges.join(", "),
+        shape.extents().iter().map(usize::to_string).collect::<Vec<_>>().join("x"),
+        planned.pattern.peers.len(),
+    )?;
+    let header = ["link", "side", "cells from the first owned", "cells", "bytes", "blocks"];
+    let mut rows = vec![header.map(str::to_owned).to_vec()];
+    rows.extend(planned.regions.iter().map(region_row));
+    write!(out, "{}", table(&rows))?;
+    writeln!(out)?;
+    for (what, (regions, bytes)) in planned.parts().into_iter().filter(|(_, (regions, _))| *regions > 0) {
+        writeln!(out, "{what} {bytes} bytes in {regions} regions")?;
+    }
+    let growth = growth.map_or_else(String::new, |growth| {
+        format!("; the process grew by {:.1} MB at most meanwhile", growth as f64 / 1e6)
+    });
+    writeln!(out, "plan made in {:.3} ms, {:.1} kB{growth}", micros / 1e3, bytes as f64 / 1e3)
+}
+
+fn region_row(region: &Region) -> Vec<String> {
+    let link = match region.direction {
+        Direction::To(rank) => format!("to rank {rank}"),
+        Direction::From(rank) => format!("from rank {rank}"),
+        Direction::Within => "within this rank".to_owned(),
+    };
+    let cells = region.low.iter().zip(&region.extent).zip(AXES);
+    let cells = cells.map(|((&low, &extent), axis)| format!("{axis} {low}..{}", low + extent as i64));
+    vec![
+        link,
+        region.side.clone(),
+        cells.collect::<Vec<_>>().join(", "),
+        region.cells.to_string(),
+        region.bytes.to_string(),
+        region.blocks.to_string(),
+    ]
+}
+
+fn region_json(region: &Region) -> Value {
+    let (direction, rank) = match region.direction {
+        Direction::To(rank) => ("to", Some(rank)),
+        Direction::From(rank) => ("from", Some(rank)),
+        Direction::Within => ("within", None),
+    };
+    json!({
+        "direction": direction,
+        "rank": rank,
+        "side": region.side,
+        "low": region.low,
+        "extent": region.extent,
+        "cells": region.cells,
+        "bytes": number(region.bytes),
+        "blocks": region.blocks,
+    })
+}
+
+/// The tables of ranks that have bound.
+pub(super) fn bound(out: &mut dyn Write, said: &[Vec<Value>], json: bool) -> io::Result<()> {
+    for (rank, exchange) in said.iter().enumerate().flat_map(|(rank, one)| one.iter().map(move |x| (rank, x)))
+    {
+        if json {
+            let mut line = exchange.clone();
+            line["on_rank"] = rank.into();
+            if let Some(line) = line.as_object_mut() {
+                line.remove("table");
+            }
+            writeln!(out, "{line}")?;
+        } else {
+            let text = |key: &str| exchange[key].as_str().unwrap_or_default();
+            writeln!(out, "{}\n{}", text("exchange"), text("table"))?;
+        }
+    }
+    Ok(())
+}
+
+/// What goes between all ranks.
+pub(super) fn totals(out: &mut dyn Write, traffic: &Traffic, json: bool) -> io::Result<()> {
+    let links = traffic.links().count();
+    let most = traffic.of_ranks().into_iter().max().unwrap_or(0);
+    let mean = 2.0 * traffic.total() as f64 / traffic.ranks() as f64;
+    let peers = traffic.sends.iter().map(Vec::len).max().unwrap_or(0);
+    if json {
+        let line = json!({
+            "explain": "all",
+            "ranks": traffic.ranks(),
+            "links": links,
+            "bytes": number(traffic.total()),
+            "within_bytes": number(traffic.within.iter().sum()),
+            "most_peers": peers,
+            "most_bytes": number(most),
+            "mean_bytes": mean,
+            "imbalance": traffic.imbalance(),
+        });
+        return writeln!(out, "{line}");
+    }
+    writeln!(
+        out,
+        "all {} ranks: {} bytes over {links} links, at most {peers} peers a rank; a rank sends and receives {mean:.0} bytes on average, {most} at most: max/mean {:.3}",
+        traffic.ranks(),
+        traffic.total(),
+        traffic.imbalance()
+    )
+}
+
+/// A number as JSON has it: beyond 64 bits the nearest floating-point one.
+fn number(value: u128) -> Value {
+    u64::try_from(value).map_or_else(|_| Value::from(value as f64), Value::from)
+}

@@ -1,0 +1,143 @@
+//! `halocline explain` as its users meet it: tables, pictures, one rank of a million, and what is said of
+//! bad input.
+
+use serde_json::Value;
+use std::process::{Command, Output, Stdio};
+
+fn explain(args: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_halocline"));
+    command.arg("explain").args(args.split_whitespace()).stdin(Stdio::null()).output().unwrap()
+}
+
+/// What a call prints that must succeed.
+fn text(args: &str) -> String {
+    let output = explain(args);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && stderr.is_empty(), "{args}: {stderr}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn lines(args: &str) -> Vec<Value> {
+    text(&format!("{args} --json")).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// Without the line about time and memory, which differ from run to run.
+fn steady(text: &str) -> String {
+    let steady = text.lines().filter(|line| !line.starts_with("plan made in "));
+    steady.map(|line| format!("{line}\n")).collect()
+}
+
+#[test]
+fn the_table_of_a_rank() {
+    let plan = text("--grid 64x48x32 --ranks 8 --rank 3 --periodic x --halo 2 --fields 3 --dtype f32");
+    insta::assert_snapshot!("plan", steady(&plan));
+    let alone = text("--grid 10x6 --ranks 1 --periodic 11 --layout f");
+    insta::assert_snapshot!("alone", steady(&alone));
+}
+
+#[test]
+fn the_ways_of_ranks_that_bind() {
+    let bound = text("--grid 16x12 --ranks 2 --transport thread --link pull");
+    insta::assert_snapshot!("bound", bound);
+}
+
+#[test]
+fn one_rank_of_a_million_is_planned_at_once_and_in_little_memory() {
+    let args = "--ranks 1000000 --rank 123456 --grid 100000x100000x128";
+    let lines = lines(args);
+    let [plan] = &lines[..] else { panic!("{lines:?}") };
+    assert_eq!(plan["explain"], "plan");
+    assert_eq!(plan["first"], serde_json::json!([12300, 45600, 0]));
+    assert_eq!(plan["owned"], serde_json::json!([100, 100, 128]));
+    assert_eq!(plan["peers"], 8);
+    assert_eq!(plan["sends_bytes"], 4 * (100 + 1) * 128 * 8);
+    // The promise is 10 ms and 10 MB; a debug build on a busy machine is given time, but no memory.
+    assert!(plan["plan_us"].as_f64().unwrap() < 200e3, "{plan}");
+    assert!(plan["plan_bytes"].as_u64().unwrap() < 100_000, "{plan}");
+    assert!(plan["peak_growth_bytes"].as_u64().unwrap() < 10_000_000, "{plan}");
+}
+
+#[test]
+fn what_a_rank_sends_is_what_others_receive() {
+    let plans: Vec<Value> = (0..6)
+        .map(|rank| {
+            lines(&format!("--grid 11x7x5 --ranks 6 --rank {rank} --periodic all --halo 2")).swap_remove(0)
+        })
+        .collect();
+    let links = |plan: &Value, wanted: &str| -> Vec<(u64, u64)> {
+        let regions =
+            plan["regions"].as_array().unwrap().iter().filter(|region| region["direction"] == wanted);
+        let mut links: Vec<(u64, u64)> = regions
+            .map(|region| (region["rank"].as_u64().unwrap(), region["bytes"].as_u64().unwrap()))
+            .collect();
+        links.sort_unstable();
+        links
+    };
+    for (rank, plan) in plans.iter().enumerate() {
+        for (peer, other) in plans.iter().enumerate() {
+            let bytes = |links: Vec<(u64, u64)>, with: usize| -> Vec<u64> {
+                links.into_iter().filter(|link| link.0 == with as u64).map(|link| link.1).collect()
+            };
+            assert_eq!(bytes(links(plan, "to"), peer), bytes(links(other, "from"), rank), "{rank} to {peer}");
+        }
+    }
+}
+
+#[test]
+fn bound_ranks_say_the_bytes_of_the_plan() {
+    let all = |args: &str| lines(args).into_iter().find(|line| line["explain"] == "all").unwrap();
+    let planned = all("--grid 12x10x8 --ranks 4 --periodic y --fields 2");
+    for transport in ["thread", "shm"] {
+        let args = format!("--grid 12x10x8 --ranks 4 --periodic y --fields 2 --transport {transport}");
+        assert_eq!(all(&args), planned, "{transport}");
+    }
+}
+
+#[test]
+fn the_ocean_is_explained_with_a_map() {
+    let directory = tempfile::tempdir().unwrap();
+    let (png, svg) = (directory.path().join("a.png"), directory.path().join("a.svg"));
+    let text = text(&format!("ocean --ranks 4 --plot {} --plot {}", png.display(), svg.display()));
+    for rank in 0..4 {
+        let head = format!("rank {rank} of 4, transport thread");
+        assert_eq!(text.matches(&head).count(), 2, "gradients and temperature: {text}");
+    }
+    assert!(text.contains("all 4 ranks: ") && text.contains("why not better"), "{text}");
+    assert!(std::fs::read(png).unwrap().starts_with(b"\x89PNG"));
+    assert!(std::fs::read_to_string(svg).unwrap().starts_with("<svg"));
+    let both = |transport| lines(&format!("ocean --ranks 3 --partition file --transport {transport}")).pop();
+    assert_eq!(both("shm"), both("thread"));
+}
+
+#[test]
+fn what_cannot_be_explained_is_refused_with_the_reason() {
+    for (args, code, message) in [
+        ("", 2, "--grid"),
+        ("--grid 8x8", 2, "--ranks"),
+        ("--grid 8x8 --ranks 0", 2, "0 ranks"),
+        ("--grid 8x8 --ranks 65", 2, "has only 64 cells"),
+        ("--grid 8x8 --ranks 4 --rank 4", 2, "rank 4 of a decomposition for 4 ranks"),
+        ("--grid 8x8 --ranks 4 --decomposition 4x2", 2, "does not match 4 ranks"),
+        ("--grid 8x8 --ranks 4 --periodic z", 2, "names axis z, but the grid has 2"),
+        ("--grid 8x8 --ranks 4 --fields 0", 2, "invalid value '0' for '--fields <F>'"),
+        ("--grid 99999999999x99999999999 --ranks 4", 2, "more cells than 2^60"),
+        ("--grid 1152921504606846976 --ranks 1", 2, "has more cells than 2^60"),
+        ("--grid 8x8 --ranks 18446744073709551615", 2, "are more than 4294967295 domains"),
+        ("--grid 8x8 --ranks 4 --halo 18446744073709551615", 2, "halo widths"),
+        ("--grid 8x8 --ranks 4 --periodic all --halo 100000", 2, "reach more than"),
+        ("--grid 10000x10000 --ranks 5000 --plot a.png", 2, "a map of 5000 ranks"),
+        ("--grid 8x8 --ranks 4 --plot a.pdf", 1, ".svg"),
+        ("--grid 8x8 --ranks 4 --link pull", 2, "--transport"),
+        ("--grid 8x8 --ranks 4 --rank 1 --transport thread", 2, "--transport"),
+        ("--grid 1000000x1000000 --ranks 2 --transport thread", 2, "are available here"),
+        ("--grid 1000x1000 --ranks 100000 --transport shm", 2, "give 1 to 512"),
+        ("ocean --ranks 0", 2, "0 ranks"),
+        ("ocean --ranks 9 --partition file", 2, "the file's partition has 8 parts"),
+        ("ocean --data nowhere", 1, "cannot read nowhere"),
+    ] {
+        let output = explain(args);
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{args}: {stderr}");
+        assert!(output.stdout.is_empty() && stderr.contains(message), "{args}: {stderr}");
+    }
+}
