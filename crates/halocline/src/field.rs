@@ -10,7 +10,7 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Memory that fields lie in, and its borrow state.
 ///
@@ -77,6 +77,18 @@ pub struct Field {
     pub(crate) domain: Option<u64>,
 }
 
+/// Fields of fewer bytes begin where their segment does: they share no cache set with themselves.
+const SPREAD: usize = 1 << 14;
+
+/// Bytes that a field leaves free at the begin of its segment: another cache line of the page each time, an
+/// odd number of them further, so that all are met in turn.
+fn next_lead() -> usize {
+    const LINE: usize = 64;
+    const PAGE: usize = 4096;
+    static FIELDS: AtomicUsize = AtomicUsize::new(0);
+    FIELDS.fetch_add(1, Ordering::Relaxed) * 9 * LINE % PAGE
+}
+
 impl fmt::Debug for Field {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Field({} {:?})", self.layout.element(), self.layout.extents())
@@ -103,10 +115,15 @@ impl Field {
     }
 
     /// Memory of the library's own for `layout`, zeroed, where as many peers as possible can reach it.
+    /// Its lowest byte lies on a cache line; on which one of a page differs from field to field, so that
+    /// the same cells of several fields do not compete for the same sets of the caches.
     pub fn allocate(comm: &Communicator, layout: Layout) -> Result<Self, Error> {
         let span = layout.span();
-        let segment = comm.allocate((span.end - span.start) as usize)?;
-        Ok(Self { memory: Memory::new(segment), layout, offset: span.start.unsigned_abs(), domain: None })
+        let bytes = (span.end - span.start) as usize;
+        let lead = if bytes < SPREAD { 0 } else { next_lead() };
+        let segment = comm.allocate(lead + bytes)?;
+        let offset = lead + span.start.unsigned_abs();
+        Ok(Self { memory: Memory::new(segment), layout, offset, domain: None })
     }
 
     /// The same field as a field of domain `id`: needed where a rank owns several domains.
@@ -167,8 +184,10 @@ impl<T: Element> Array<T> {
     }
 
     fn elements(&self) -> (NonNull<T>, usize) {
-        let segment = &self.field.memory.segment;
-        (segment.base().cast(), segment.len() / size_of::<T>())
+        let span = self.field.layout.span();
+        // SAFETY: the span lies within the segment.
+        let lowest = unsafe { self.field.base().offset(span.start) };
+        (lowest.cast(), span.len() / size_of::<T>())
     }
 }
 
@@ -191,7 +210,7 @@ impl<T: Element> Deref for ReadGuard<'_, T> {
 
     fn deref(&self) -> &[T] {
         let (base, len) = self.array.elements();
-        // SAFETY: the segment holds `len` elements, aligned to a page, zeroed at first, and written only
+        // SAFETY: the segment holds `len` elements, aligned to a cache line, zeroed at first, and written only
         // as `T` (the `Element` promise); the guard excludes writing guards and exchanges.
         unsafe { std::slice::from_raw_parts(base.as_ptr(), len) }
     }
@@ -230,5 +249,29 @@ impl<T: Element> DerefMut for WriteGuard<'_, T> {
 impl<T: Element> Drop for WriteGuard<'_, T> {
     fn drop(&mut self) {
         self.array.field.memory.unguard(WRITER);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn fields_of_one_shape_begin_on_different_cache_lines_of_a_page() -> Result<(), Error> {
+        let comm = Communicator::single();
+        let arrays: Vec<Array<f64>> =
+            (0..8).map(|_| Array::zeros(&comm, &[64, 64])).collect::<Result<_, _>>()?;
+        let lines: HashSet<usize> = arrays.iter().map(|a| a.base().addr().get() % 4096).collect();
+        // Tests that run beside this one take lines, too, but not the same ones again within so few.
+        assert!(lines.len() == arrays.len() && lines.iter().all(|line| line % 64 == 0), "{lines:?}");
+        for (number, array) in arrays.iter().enumerate() {
+            array.write()?.fill(number as f64);
+        }
+        for (number, array) in arrays.iter().enumerate() {
+            let elements = array.read()?;
+            assert!(elements.len() == 64 * 64 && elements.iter().all(|&element| element == number as f64));
+        }
+        Ok(())
     }
 }

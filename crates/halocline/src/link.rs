@@ -7,7 +7,7 @@
 //! | push | `ready`: the halo may be overwritten | `arrived`: the bytes are there |
 //! | pull | `arrived`: the owned cells were read | `ready`: they may be read |
 //! | mailbox | `ready` of two epochs before: the slot is free | `arrived`: the slot is full |
-//! | message | the same, as messages | the message |
+//! | message | the same, as messages, where none come back | the message |
 
 mod signals;
 
@@ -180,6 +180,8 @@ impl Link {
     /// exchange in flight, which is `epoch`.
     pub(crate) fn serve(&self, comm: &Communicator, epoch: u64, set: &Set) -> Result<Turn, CommError> {
         let awaited = match (self.direction, self.way) {
+            // An exchange begins once the one before is over: the peer's message of that has come.
+            (Direction::Send, Way::Message) if self.is_mutual() => 0,
             (Direction::Send, Way::Mailbox { .. } | Way::Message) => epoch.saturating_sub(SLOTS),
             _ => epoch,
         };
@@ -230,7 +232,7 @@ impl Link {
     }
 
     fn send(&self, comm: &Communicator, epoch: u64, (set, part): (&Set, &Part)) -> Result<(), CommError> {
-        let Signals::Messages { operation } = self.signals else { return Ok(()) };
+        let Signals::Messages { operation, .. } = self.signals else { return Ok(()) };
         let mut message = vec![0; part.bytes];
         pack(set, part, message.as_mut_ptr(), false);
         comm.send(self.peer, Tag { operation, round: epoch }, message)

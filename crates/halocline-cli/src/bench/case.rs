@@ -2,13 +2,14 @@
 
 use super::args::{self, HaloArgs, Memory, Order};
 use super::error::BenchError;
-use halocline::comm::Segment;
 use halocline::{
     Communicator, Decomposed, DomainShape, Field, Halo, HaloExchange, Layout, Pattern, RegularGrid,
     UnstructuredDomain,
 };
 use std::collections::HashSet;
+use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 /// Exchanges of changing data that are checked before anything is timed.
 const CHECKED: u64 = 4;
@@ -213,10 +214,14 @@ fn field(comm: &Communicator, layout: &Layout, memory: Memory) -> Result<Field, 
         Memory::Shared => Field::allocate(comm, layout.clone())?,
         Memory::Foreign => {
             let bytes = layout.span().len();
-            let segment = Segment::heap(bytes).ok_or(BenchError::Memory(bytes))?;
-            // SAFETY: the segment is as large as the layout, which begins at its base (strides are
-            // positive), and is held by the field; all access goes through this rank's case.
-            unsafe { Field::from_raw(segment.base(), layout.clone(), Arc::new(segment)) }
+            // From the program's own allocator, wherever that places it.
+            let mut words: Vec<AtomicU64> = Vec::new();
+            words.try_reserve_exact(bytes.div_ceil(8)).map_err(|_| BenchError::Memory(bytes))?;
+            words.resize_with(bytes.div_ceil(8), AtomicU64::default);
+            let base = NonNull::from(&words[..]).cast();
+            // SAFETY: the words are as large as the layout, which begins at their first (strides are
+            // positive), and are held by the field; all access goes through this rank's case.
+            unsafe { Field::from_raw(base, layout.clone(), Arc::new(words)) }
         }
     })
 }

@@ -121,7 +121,8 @@ fn partitions(comm: &Communicator) -> Outcome {
     let first = pieces(comm, cells, 1, |cell| cell / 12);
     // The first domain has half of the cells, the last none.
     let parts = 3 * comm.size() - 1;
-    let scattered = |cell: usize| if cell.is_multiple_of(2) { 0 } else { mix(cell as u64 ^ 5) as usize % parts };
+    let scattered =
+        |cell: usize| if cell.is_multiple_of(2) { 0 } else { mix(cell as u64 ^ 5) as usize % parts };
     let second = pieces(comm, cells, 3, scattered);
     let redistribute = Redistribute::unstructured(comm, &domains(&first), &domains(&second))?;
     let kind = Kind::with_extra(ElementType::I32, &[3]);

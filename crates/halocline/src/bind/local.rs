@@ -121,19 +121,21 @@ impl Local {
         Ok(())
     }
 
-    /// The same fields with other patterns and memories in the place of theirs.
+    /// The same fields with other patterns and memories in the place of theirs; with each memory, where
+    /// what it stands for begins in it.
     pub(super) fn again(
         &self,
         comm: &Communicator,
         patterns: &[Pattern],
-        memories: &[Arc<Memory>],
+        memories: &[(Arc<Memory>, usize)],
     ) -> Result<Self, Error> {
         let fields: Vec<(&Pattern, Field)> = self
             .fields
             .iter()
             .map(|known| {
-                let memory = Arc::clone(&memories[known.memory]);
-                let (layout, offset) = (known.layout.clone(), known.offset);
+                let (memory, lead) = &memories[known.memory];
+                let (memory, layout) = (Arc::clone(memory), known.layout.clone());
+                let offset = lead + known.offset;
                 let field = Field { memory, layout, offset, domain: Some(known.place.domain) };
                 (&patterns[self.index_of(known.place.pattern)], field)
             })
@@ -143,9 +145,9 @@ impl Local {
         Self::new(comm, &given)
     }
 
-    /// Distinct memories that the fields lie in.
-    pub(super) fn memories(&self) -> Vec<Arc<Memory>> {
-        self.memories.iter().map(|(memory, _)| Arc::clone(memory)).collect()
+    /// Distinct memories that the fields lie in, as [`Local::again`] takes them.
+    pub(super) fn memories(&self) -> Vec<(Arc<Memory>, usize)> {
+        self.memories.iter().map(|(memory, _)| (Arc::clone(memory), 0)).collect()
     }
 
     fn memory_of(&mut self, field: &Field, index: usize) -> usize {

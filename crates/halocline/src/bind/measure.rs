@@ -14,7 +14,7 @@ use crate::field::Memory;
 use crate::link::{Direction, Link, Way};
 use crate::options::BindOptions;
 use crate::set::Set;
-use halocline_comm::{Communicator, Reduce, Segment};
+use halocline_comm::{Communicator, Reduce, SEGMENT_ALIGN, Segment};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -73,14 +73,16 @@ pub(super) fn choose(comm: &Communicator, local: &Local, candidates: &[Way]) -> 
 fn shadow_of(comm: &Communicator, local: &Local) -> Result<Local, Error> {
     let mut memories = Vec::new();
     for (memory, _) in &local.memories {
-        let len = memory.segment.len();
+        // As in its page, so in that of its shadow: it falls into the same sets of the caches.
+        let lead = memory.segment.base().addr().get() % SEGMENT_ALIGN;
+        let len = lead + memory.segment.len();
         let reachable = (0..comm.size()).any(|peer| comm.link().reach(peer, &memory.segment).is_ok());
         let segment = if reachable {
             comm.allocate(len)?
         } else {
             Segment::heap(len).ok_or(halocline_comm::CommError::OutOfMemory(len))?
         };
-        memories.push(Memory::new(segment));
+        memories.push((Memory::new(segment), lead));
     }
     local.again(comm, &local.patterns, &memories)
 }

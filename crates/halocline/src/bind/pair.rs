@@ -38,6 +38,9 @@ impl<'a> Pair<'a> {
                 links.push(self.link(direction, &joints, wish)?);
             }
         }
+        if links.len() == 2 && links.iter().all(|(link, _)| link.way == Way::Message) {
+            links.iter_mut().for_each(|(link, _)| link.make_mutual());
+        }
         Ok(links)
     }
 
@@ -54,7 +57,7 @@ impl<'a> Pair<'a> {
         let part = |(set, joints): (&Facing<'a>, &Vec<Joint<'a>>)| set.part(direction, way, joints);
         let parts = self.sets.iter().zip(joints).map(part).collect::<Result<_, _>>()?;
         let (mailbox, signals) = match way {
-            Way::Message => (None, Signals::Messages { operation: self.operation }),
+            Way::Message => (None, Signals::Messages { operation: self.operation, mutual: false }),
             _ => self.signals(direction, matches!(way, Way::Mailbox { .. }))?,
         };
         let theirs = self.segments.as_ref().map(|(_, theirs)| Arc::clone(theirs));

@@ -29,6 +29,9 @@ pub(crate) enum Signals {
     Messages {
         /// The operation.
         operation: u64,
+        /// Messages go both ways: the peer's of one epoch says that it has ours of the epoch before, so
+        /// that nobody acknowledges anything.
+        mutual: bool,
     },
 }
 
@@ -45,12 +48,24 @@ fn lost((cause, culprit): (Cause, usize)) -> Looked {
 }
 
 impl Link {
+    /// Of both links between two ranks that exchange messages only: nothing is acknowledged.
+    pub(crate) fn make_mutual(&mut self) {
+        if let Signals::Messages { mutual, .. } = &mut self.signals {
+            *mutual = true;
+        }
+    }
+
+    pub(super) fn is_mutual(&self) -> bool {
+        matches!(self.signals, Signals::Messages { mutual: true, .. })
+    }
+
     /// Tells the other side that this side has done its part of `epoch`.
     #[inline]
     pub(super) fn raise(&self, comm: &Communicator, epoch: u64) -> Result<(), halocline_comm::CommError> {
         match self.signals {
             Signals::Counters { .. } => self.raise_counter(comm, epoch),
-            Signals::Messages { operation } => {
+            Signals::Messages { mutual: true, .. } => {}
+            Signals::Messages { operation, mutual: false } => {
                 let tag = Tag { operation, round: ACKNOWLEDGED | epoch };
                 comm.send(self.peer, tag, Vec::new())?;
             }
@@ -79,7 +94,7 @@ impl Link {
                     Seen::Closed(_) => Looked::Lost(Cause::Dropped, self.peer),
                 }
             }
-            Signals::Messages { operation } => self.look_at_messages(comm, operation, epoch),
+            Signals::Messages { operation, .. } => self.look_at_messages(comm, operation, epoch),
         }
     }
 
@@ -88,12 +103,13 @@ impl Link {
             return Looked::Reached(None);
         }
         let round = if self.direction == Direction::Send { ACKNOWLEDGED | epoch } else { epoch };
-        // A notice is the sender's last word: looked for first, it cannot hide what was sent before it.
-        let notice = self.notice(comm, operation);
-        match comm.link().inbox().take(Tag { operation, round }, Some(self.peer)) {
-            Some(message) => Looked::Reached(Some(message.payload)),
-            None => notice.map_or(Looked::Below, lost),
+        let taken = || comm.link().inbox().take(Tag { operation, round }, Some(self.peer));
+        if let Some(message) = taken() {
+            return Looked::Reached(Some(message.payload));
         }
+        let Some(notice) = self.notice(comm, operation) else { return Looked::Below };
+        // It is the sender's last word: what came before it is there by now.
+        taken().map_or_else(|| lost(notice), |message| Looked::Reached(Some(message.payload)))
     }
 
     /// The other side's last word, if it has come.
@@ -120,7 +136,7 @@ impl Link {
                 Seen::Poisoned(word) => Some(Cause::decode(word)),
                 _ => None,
             },
-            Signals::Messages { operation } => {
+            Signals::Messages { operation, .. } => {
                 self.notice(comm, operation).filter(|(cause, _)| *cause != Cause::Dropped)
             }
         }
@@ -141,7 +157,7 @@ impl Link {
                 bell.changed(comm.link().host());
                 bell.demand(comm.link().host());
             }
-            Signals::Messages { operation } => {
+            Signals::Messages { operation, .. } => {
                 let notice = [&[FAILED][..], &word.to_le_bytes()].concat();
                 self.notify(comm, operation, notice);
             }
@@ -157,7 +173,7 @@ impl Link {
                 theirs.close(last);
                 bell.changed(comm.link().host());
             }
-            Signals::Messages { operation } => self.notify(comm, operation, vec![CLOSED]),
+            Signals::Messages { operation, .. } => self.notify(comm, operation, vec![CLOSED]),
         }
     }
 
@@ -169,7 +185,7 @@ impl Link {
 
     /// Throws away what messages of this link still wait in the inbox.
     pub(crate) fn forget(&self, comm: &Communicator) {
-        if let Signals::Messages { operation } = self.signals {
+        if let Signals::Messages { operation, .. } = self.signals {
             comm.link().inbox().forget(operation);
         }
     }
