@@ -124,7 +124,8 @@ impl Communicator {
         Self::over(Arc::new(ends.swap_remove(0)))
     }
 
-    fn over(transport: Arc<dyn Transport>) -> Self {
+    /// The communicator of this rank over its end of any transport.
+    pub fn over(transport: Arc<dyn Transport>) -> Self {
         let node = Arc::new(Node { transport, progress: Progress::new() });
         let membership = Some(Arc::new(Membership(Arc::clone(&node))));
         let shared = Arc::new(Shared { context: 0, begun: AtomicU64::new(0), node });
