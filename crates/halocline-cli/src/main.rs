@@ -12,10 +12,12 @@ mod plot;
 mod progress;
 mod ranks;
 mod table;
+mod trace;
 
 use clap::{Parser, Subcommand};
 use std::error::Error;
 use std::process::ExitCode;
+use tracing_subscriber::Layer;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -55,9 +57,21 @@ enum Case {
     Heat(heat::HeatArgs),
 }
 
+impl Command {
+    /// Whether a trace is asked for.
+    fn is_traced(&self) -> bool {
+        match self {
+            Self::Run(Case::Ocean(args)) => args.trace.is_wanted(),
+            Self::Run(Case::Heat(args)) => args.trace.is_wanted(),
+            Self::Bench(bench) => bench.trace().is_some_and(trace::TraceArgs::is_wanted),
+            Self::Launch(_) | Self::Explain(_) | Self::Info { .. } => false,
+        }
+    }
+}
+
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    if let Err(error) = log_to_stderr() {
+    if let Err(error) = listen(cli.command.is_traced()) {
         return fail(error.as_ref(), 2);
     }
     match cli.command {
@@ -99,8 +113,9 @@ fn show_info(json: bool) -> std::io::Result<()> {
     if json { writeln!(stdout, "{}", info.to_json()) } else { write!(stdout, "{}", info.to_text()) }
 }
 
-/// Warnings go to stderr; `HALOCLINE_LOG` asks for more or less, by level or by target and level.
-fn log_to_stderr() -> Result<(), Box<dyn Error>> {
+/// Warnings go to stderr; `HALOCLINE_LOG` asks for more or less, by level or by target and level. What a trace
+/// wants is written down besides.
+fn listen(is_traced: bool) -> Result<(), Box<dyn Error>> {
     let filter = match std::env::var("HALOCLINE_LOG") {
         Ok(text) => text.parse::<Targets>().map_err(|error| {
             format!("HALOCLINE_LOG is {text:?}, it should be a level (error, warn, info, debug, trace) or target=level: {error}")
@@ -109,7 +124,10 @@ fn log_to_stderr() -> Result<(), Box<dyn Error>> {
         Err(error) => return Err(format!("HALOCLINE_LOG: {error}").into()),
     };
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false);
-    tracing_subscriber::registry().with(filter).with(lines).try_init()?;
+    tracing_subscriber::registry()
+        .with(trace::layer(is_traced))
+        .with(lines.with_filter(filter))
+        .try_init()?;
     Ok(())
 }
 

@@ -8,9 +8,10 @@ use crate::segment::Segment;
 use crate::thread::ThreadTransport;
 use crate::transport::{PeerState, Transport};
 use crate::wait::{Late, Patience};
+use std::any::Any;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 /// A group of ranks. A clone is the same communicator.
@@ -48,6 +49,8 @@ struct Shared {
 struct Node {
     transport: Arc<dyn Transport>,
     progress: Progress,
+    /// What the floors above keep once a rank.
+    parts: Mutex<Vec<Arc<dyn Any + Send + Sync>>>,
 }
 
 impl Drop for Node {
@@ -124,9 +127,8 @@ impl Communicator {
         Self::over(Arc::new(ends.swap_remove(0)))
     }
 
-    /// The communicator of this rank over its end of any transport.
     pub fn over(transport: Arc<dyn Transport>) -> Self {
-        let node = Arc::new(Node { transport, progress: Progress::new() });
+        let node = Arc::new(Node { transport, progress: Progress::new(), parts: Mutex::default() });
         let membership = Some(Arc::new(Membership(Arc::clone(&node))));
         let shared = Arc::new(Shared { context: 0, begun: AtomicU64::new(0), node });
         Self { shared, membership, deadline: None }
@@ -283,6 +285,17 @@ impl Communicator {
     /// Holds `object`, which was dropped in flight, until it is over.
     pub fn bury(&self, object: Arc<dyn Serve>) {
         self.shared.node.progress.bury(&self.shared.node.transport, object);
+    }
+
+    /// The one `T` of this rank, made when first asked for: what all its objects of a kind know together.
+    pub fn part<T: Default + Send + Sync + 'static>(&self) -> Arc<T> {
+        let mut parts = self.shared.node.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = parts.iter().find_map(|part| Arc::clone(part).downcast().ok());
+        known.unwrap_or_else(|| {
+            let part = Arc::new(T::default());
+            parts.push(Arc::clone(&part) as Arc<dyn Any + Send + Sync>);
+            part
+        })
     }
 
     /// How long a wait looks at a counter before it sleeps.

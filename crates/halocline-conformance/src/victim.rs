@@ -95,7 +95,7 @@ impl Play {
         let grid = Grid::new(self.comm.size(), &[2 * self.comm.size(), 40], &[true, true], 1)?;
         let mut scene = Scene::simple(&self.comm, &grid)?;
         let link = choices(&self.comm)[numbers.below(5)];
-        let halo = scene.bind(&self.comm, &BindOptions { link, deadline })?;
+        let halo = scene.bind(&self.comm, &BindOptions { link, deadline, ..BindOptions::default() })?;
         scene.steps(&halo, numbers.below(6))?;
         Ok((scene, halo))
     }

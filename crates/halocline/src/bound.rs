@@ -8,6 +8,7 @@ use crate::future::Awaited;
 use crate::link::{Link, Turn, Way, as_sources};
 use crate::overlap::Overlap;
 use crate::set::{Flight, Set};
+use crate::trace::{self, Name};
 use halocline_comm::{Communicator, Patience, PeerState, Segment, Wakers};
 use halocline_device::host;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -18,6 +19,7 @@ use std::time::Duration;
 /// thread share.
 pub(crate) struct Bound {
     pub(crate) comm: Communicator,
+    pub(crate) name: Name,
     pub(crate) links: Vec<Link>,
     /// This rank's counters and mailboxes.
     #[expect(dead_code, reason = "held for the pointers into it")]
@@ -56,6 +58,7 @@ impl Bound {
     /// `first` is any set of the object.
     pub(crate) fn new(
         comm: Communicator,
+        name: Name,
         links: Vec<Link>,
         own: Option<Arc<Segment>>,
         patience: Patience,
@@ -63,6 +66,7 @@ impl Bound {
     ) -> Self {
         Self {
             comm,
+            name,
             links,
             own,
             flight: Flight::new(Arc::clone(first)),
@@ -136,13 +140,19 @@ impl Bound {
         self.epoch.store(epoch, Ordering::SeqCst);
         // After the epoch: whoever looks for departures from now on looks at its links.
         self.departures.store(0, Ordering::SeqCst);
+        trace::flight(&self.comm, &self.name, epoch, false);
+        let _span = trace::exchange(&self.comm, &self.name, epoch);
         for link in &self.links {
             link.start(&self.comm, epoch);
         }
         self.advance(epoch);
-        // SAFETY: bind has checked the operations; sources are owned cells and targets halo cells of
-        // fields of this rank, in memory that the set holds, left alone by the user until the wait.
-        unsafe { host::copy(&set.within, as_sources(&set.bases), &set.bases) };
+        if !set.within.is_empty() {
+            trace::within(&self.comm, &self.name, epoch).in_scope(|| {
+                // SAFETY: bind has checked the operations; sources are owned cells and targets halo cells of
+                // fields of this rank, in memory that the set holds, left alone by the user until the wait.
+                unsafe { host::copy(&set.within, as_sources(&set.bases), &set.bases) }
+            });
+        }
         self.tick(epoch);
         self.advance(epoch);
         let unfinished = self.outcome(epoch).is_none();
@@ -207,6 +217,7 @@ impl Bound {
         if self.remaining.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.disarm();
             self.land(epoch);
+            trace::flight(&self.comm, &self.name, epoch, true);
             self.completed.store(epoch, Ordering::Release);
             // A thread of this rank may sleep for it, or a task.
             self.comm.link().own_bell().changed(self.comm.link().host());

@@ -35,6 +35,7 @@ mod overlap;
 mod pattern;
 mod redistribute;
 mod set;
+mod trace;
 
 pub use error::{Cause, Error, Failure};
 pub use exchange::{HaloExchange, LinkCounts, Pending};

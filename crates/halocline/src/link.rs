@@ -15,6 +15,7 @@ pub(crate) use signals::Signals;
 
 use crate::error::Cause;
 use crate::set::{Part, Set};
+use crate::trace;
 use halocline_comm::{Claim, CommError, Communicator, PeerState, Segment, Tag};
 use halocline_device::host;
 use signals::Looked;
@@ -83,6 +84,8 @@ pub(crate) struct Link {
     pub(crate) peer: usize,
     pub(crate) direction: Direction,
     pub(crate) way: Way,
+    /// The object's number: the operation of its bind.
+    pub(crate) object: u64,
     /// Which part of a set is this link's.
     pub(crate) part: usize,
     /// Why the link has no better way.
@@ -122,6 +125,7 @@ pub(crate) enum Turn {
 impl Link {
     pub(crate) fn new(
         (peer, direction, way): (usize, Direction, Way),
+        object: u64,
         why: Option<String>,
         mailbox: Option<Mailbox>,
         signals: Signals,
@@ -131,6 +135,7 @@ impl Link {
             peer,
             direction,
             way,
+            object,
             part: 0,
             why,
             mailbox,
@@ -197,25 +202,29 @@ impl Link {
                     Direction::Send => (&set.bases, &part.remote),
                     Direction::Receive => (&part.remote, &set.bases),
                 };
-                // SAFETY: bind has checked every operation against the memory at both ends, which the
-                // set holds. The other side gave leave for this epoch and touches the cells concerned no
-                // more until the raise below; our own side's user leaves them alone from the exchange's
-                // begin to the end of its wait.
-                unsafe { host::copy(&part.ops, as_sources(sources), targets) };
+                trace::copy(comm, self, epoch, part.bytes).in_scope(|| {
+                    // SAFETY: bind has checked every operation against the memory at both ends, which the
+                    // set holds. The other side gave leave for this epoch and touches the cells concerned
+                    // no more until the raise below; our own side's user leaves them alone from the
+                    // exchange's begin to the end of its wait.
+                    unsafe { host::copy(&part.ops, as_sources(sources), targets) }
+                });
                 self.raise(comm, epoch)?;
             }
             (Direction::Send, Way::Mailbox { streaming }) => {
-                pack(set, part, self.slot(epoch), streaming);
+                trace::pack(comm, self, epoch, part.bytes)
+                    .in_scope(|| pack(set, part, self.slot(epoch), streaming));
                 self.raise(comm, epoch)?;
             }
             (Direction::Receive, Way::Mailbox { .. }) => {
-                unpack(set, part, self.slot(epoch));
+                trace::unpack(comm, self, epoch, part.bytes).in_scope(|| unpack(set, part, self.slot(epoch)));
                 self.raise(comm, epoch)?;
             }
             (Direction::Send, Way::Message) => self.send(comm, epoch, (set, part))?,
             (Direction::Receive, Way::Message) => match message {
                 Some(payload) if payload.len() == part.bytes => {
-                    unpack(set, part, payload.as_ptr());
+                    trace::unpack(comm, self, epoch, part.bytes)
+                        .in_scope(|| unpack(set, part, payload.as_ptr()));
                     self.raise(comm, epoch)?;
                 }
                 _ => return Ok(Turn::Lost(Cause::Malformed, self.peer)),
@@ -234,8 +243,9 @@ impl Link {
     fn send(&self, comm: &Communicator, epoch: u64, (set, part): (&Set, &Part)) -> Result<(), CommError> {
         let Signals::Messages { operation, .. } = self.signals else { return Ok(()) };
         let mut message = vec![0; part.bytes];
-        pack(set, part, message.as_mut_ptr(), false);
-        comm.send(self.peer, Tag { operation, round: epoch }, message)
+        trace::pack(comm, self, epoch, part.bytes).in_scope(|| pack(set, part, message.as_mut_ptr(), false));
+        let tag = Tag { operation, round: epoch };
+        trace::send(comm, self, epoch, part.bytes).in_scope(|| comm.send(self.peer, tag, message))
     }
 
     /// Whether neither side of the link touches this rank's fields any more, after a failure in `epoch`.

@@ -32,4 +32,7 @@ pub struct BindOptions {
     /// How long a wait may take before the object fails. None by default: a wait ends when a peer comes
     /// or is proven gone; after 30 s a warning says whom it waits for.
     pub deadline: Option<Duration>,
+    /// What the object is called in traces and reports; otherwise by its fields. For people alone: ranks may
+    /// differ.
+    pub name: Option<String>,
 }

@@ -1,6 +1,7 @@
 //! What `halocline bench` can be told.
 
 pub(super) use crate::options::{Dtype, Grid, Link, Order, name};
+use crate::trace::TraceArgs;
 use std::path::PathBuf;
 
 /// Benchmarks.
@@ -8,6 +9,16 @@ use std::path::PathBuf;
 pub(crate) enum Bench {
     Halo(HaloArgs),
     Latency(LatencyArgs),
+}
+
+impl Bench {
+    /// Where to trace to, where that is possible.
+    pub(crate) fn trace(&self) -> Option<&TraceArgs> {
+        match self {
+            Self::Halo(args) => Some(&args.trace),
+            Self::Latency(_) => None,
+        }
+    }
 }
 
 /// Time halo exchanges beside a plain copy of the same regions
@@ -66,6 +77,8 @@ pub(crate) struct HaloArgs {
     /// Draw the result (.png or .svg; may be given twice)
     #[arg(long, value_name = "FILE")]
     pub(super) plot: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(super) trace: TraceArgs,
 }
 
 /// Table of latencies over message sizes, for every transport that works here

@@ -2,6 +2,7 @@
 
 use crate::plot::PlotError;
 use crate::ranks::{RankError, RanksError};
+use crate::trace::TraceError;
 use halocline::{CommError, LayoutError, PatternError};
 
 /// A benchmark that could not be made, or that found wrong data.
@@ -25,6 +26,9 @@ pub(crate) enum BenchError {
     /// The plot cannot be drawn.
     #[error(transparent)]
     Plot(#[from] PlotError),
+    /// The trace could not be written.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
     /// A number of ranks that makes no sense.
     #[error("{given} ranks; give {wanted}")]
     Ranks {
@@ -83,6 +87,10 @@ impl BenchError {
 
 impl RankError for BenchError {
     fn is_echo(&self) -> bool {
-        matches!(self, Self::Exchange(_) | Self::Comm(_) | Self::Gone)
+        match self {
+            Self::Exchange(_) | Self::Comm(_) | Self::Gone => true,
+            Self::Trace(error) => error.is_echo(),
+            _ => false,
+        }
     }
 }

@@ -14,6 +14,7 @@ use std::time::Instant;
 /// Runs `halocline bench halo`.
 pub(super) fn run(args: &HaloArgs, json: bool) -> Result<u8, BenchError> {
     plot::check(&args.plot)?;
+    args.trace.check()?;
     ranks::run(args.transport, args.ranks, |comm| run_rank(comm, args, json))
 }
 
@@ -70,6 +71,7 @@ enum Deed {
 }
 
 fn run_rank(comm: &Communicator, args: &HaloArgs, json: bool) -> Result<u8, BenchError> {
+    let trace = args.trace.begin(comm)?;
     let floor = Floor::new(comm)?;
     let (_, cold) = timed(comm, || case::pattern(comm, args))?;
     let (_, warm) = timed(comm, || case::pattern(comm, args))?;
@@ -88,6 +90,7 @@ fn run_rank(comm: &Communicator, args: &HaloArgs, json: bool) -> Result<u8, Benc
         deeds.push(Deed::Exchange(halo));
     }
     measure(comm, args, (&floor, &regions), &deeds, &mut rows)?;
+    trace.finish(comm)?;
 
     let received: usize =
         case.pattern.plan().peers.iter().flat_map(|p| &p.receives).map(|t| t.target.count()).sum();

@@ -2,6 +2,7 @@
 
 use crate::options::{Grid, Link, Periodic, Switch};
 use crate::ranks::RanksArgs;
+use crate::trace::TraceArgs;
 
 /// Let heat spread in a box, over several ranks, and compute while halos are exchanged
 ///
@@ -47,6 +48,8 @@ pub(crate) struct HeatArgs {
     /// Do not compare with a run on one rank
     #[arg(long)]
     pub(super) no_check: bool,
+    #[command(flatten)]
+    pub(crate) trace: TraceArgs,
 }
 
 /// Element types.

@@ -1,6 +1,7 @@
 //! Why a run could not be made. (A run whose check fails is no such error: it ends with a report.)
 
 use crate::ranks::{RankError, RanksError};
+use crate::trace::TraceError;
 use halocline::{CommError, PatternError};
 
 /// A heat run that could not be made.
@@ -36,6 +37,9 @@ pub(crate) enum HeatError {
         /// Bytes there are.
         available: u64,
     },
+    /// The trace could not be written.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
     /// The ranks could not be brought up.
     #[error(transparent)]
     BringUp(#[from] RanksError),
@@ -63,6 +67,10 @@ impl HeatError {
 
 impl RankError for HeatError {
     fn is_echo(&self) -> bool {
-        matches!(self, Self::Exchange(_) | Self::Comm(_))
+        match self {
+            Self::Exchange(_) | Self::Comm(_) => true,
+            Self::Trace(error) => error.is_echo(),
+            _ => false,
+        }
     }
 }

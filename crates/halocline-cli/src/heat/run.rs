@@ -22,7 +22,10 @@ use std::time::Instant;
 pub(crate) fn run(args: &HeatArgs, json: bool) -> Result<u8, HeatError> {
     ranks::run(
         &args.ranks,
-        |ranks| fits(args, &case(args, ranks)?, ranks),
+        |ranks| {
+            fits(args, &case(args, ranks)?, ranks)?;
+            Ok(args.trace.check()?)
+        },
         || Ok(()),
         |comm, ()| match args.dtype {
             Dtype::F64 => run_rank::<f64>(comm, args, json),
@@ -68,6 +71,7 @@ fn fits(args: &HeatArgs, case: &Case, ranks: usize) -> Result<(), HeatError> {
 /// What one rank does. Collective. Returns the exit code of the process.
 fn run_rank<T: Real>(comm: &Communicator, args: &HeatArgs, json: bool) -> Result<u8, HeatError> {
     let case = case(args, comm.size())?;
+    let trace = args.trace.begin(comm)?;
     let (steps, overlap) = (args.steps as usize, args.overlap == Switch::On);
     let bar = progress::bar(comm.rank(), args.steps, &format!("{} ranks", comm.size()));
     let mut heat = Heat::<T>::new(comm, &case, 0..args.fields)?;
@@ -90,6 +94,7 @@ fn run_rank<T: Real>(comm: &Communicator, args: &HeatArgs, json: bool) -> Result
     let links = links(comm, &halos)?;
     let cpus = ranks::cpus(comm)?.len();
     drop((halos, heat));
+    trace.finish(comm)?;
     if comm.rank() != 0 {
         return Ok(0);
     }

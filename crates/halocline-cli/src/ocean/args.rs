@@ -2,6 +2,7 @@
 
 use super::mesh::MOST_REFINEMENTS;
 use crate::ranks::RanksArgs;
+use crate::trace::TraceArgs;
 use std::path::PathBuf;
 
 /// Carry the temperature of a global ocean by its currents, over several ranks
@@ -25,6 +26,8 @@ pub(crate) struct OceanArgs {
     /// Draw nothing
     #[arg(long, conflicts_with = "plot")]
     pub(super) no_plot: bool,
+    #[command(flatten)]
+    pub(crate) trace: TraceArgs,
 }
 
 /// The ocean, and who gets which part of it.

@@ -3,6 +3,7 @@
 use super::input::{InputError, PARTS};
 use crate::plot::PlotError;
 use crate::ranks::{RankError, RanksError};
+use crate::trace::TraceError;
 use halocline::{CommError, MeshError, PartitionError};
 use std::path::PathBuf;
 
@@ -53,6 +54,9 @@ pub(crate) enum OceanError {
     /// The plot could not be drawn.
     #[error(transparent)]
     Plot(#[from] PlotError),
+    /// The trace could not be written.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
     /// The ranks could not be brought up.
     #[error(transparent)]
     BringUp(#[from] RanksError),
@@ -88,6 +92,10 @@ impl OceanError {
 
 impl RankError for OceanError {
     fn is_echo(&self) -> bool {
-        matches!(self, Self::Exchange(_) | Self::Comm(_))
+        match self {
+            Self::Exchange(_) | Self::Comm(_) => true,
+            Self::Trace(error) => error.is_echo(),
+            _ => false,
+        }
     }
 }

@@ -30,9 +30,10 @@ pub(crate) fn run(args: &OceanArgs, json: bool) -> Result<u8, OceanError> {
     )
 }
 
-/// Arguments that no run can have, and a plot that cannot be written.
+/// Arguments that no run can have, and a trace or plot that cannot be written.
 fn check(args: &OceanArgs, ranks: usize, nodes: usize) -> Result<(), OceanError> {
     model::check_ranks(&args.model, ranks, nodes)?;
+    args.trace.check()?;
     let Some(path) = plot_path(args) else { return Ok(()) };
     if path.extension().is_none_or(|extension| !extension.eq_ignore_ascii_case("png")) {
         return Err(OceanError::PlotKind { path: path.to_owned() });
@@ -50,6 +51,7 @@ fn plot_path(args: &OceanArgs) -> Option<&Path> {
 
 /// What one rank does. Collective. Returns the exit code of the process.
 fn run_rank(comm: &Communicator, case: &Case, args: &OceanArgs, json: bool) -> Result<u8, OceanError> {
+    let trace = args.trace.begin(comm)?;
     let bar = progress::bar(comm.rank(), args.steps, &format!("{} ranks", comm.size()));
     bar.tick();
     let partition = model::share_partition(comm, case, args.model.partition)?;
@@ -69,6 +71,7 @@ fn run_rank(comm: &Communicator, case: &Case, args: &OceanArgs, json: bool) -> R
     let owned = std::mem::take(&mut outcome.temperature);
     let costs = costs(comm, &outcome)?;
     let temperature = gather(comm, &partition, owned, case.layers())?;
+    trace.finish(comm)?;
     if comm.rank() != 0 {
         return Ok(0);
     }

@@ -20,7 +20,7 @@ pub(crate) const CASES: &[Case] = &[
 const DEADLINE: Duration = Duration::from_millis(400);
 
 fn within(link: LinkChoice, deadline: Duration) -> BindOptions {
-    BindOptions { link, deadline: Some(deadline) }
+    BindOptions { link, deadline: Some(deadline), ..BindOptions::default() }
 }
 
 fn deadline(comm: &Communicator) -> Outcome {
@@ -30,7 +30,7 @@ fn deadline(comm: &Communicator) -> Outcome {
         let waits_for_0 = ring_neighbours(0, comm.size()).contains(&comm.rank());
         // Only those beside rank 0 have a deadline: who else is late because of them is not to blame.
         let deadline = waits_for_0.then_some(DEADLINE);
-        let halo = line.bind_with(comm, &BindOptions { link, deadline })?;
+        let halo = line.bind_with(comm, &BindOptions { link, deadline, ..BindOptions::default() })?;
         line.step(&halo, 1)?;
         comm.barrier()?;
         if comm.rank() == 0 {
@@ -79,7 +79,7 @@ fn deadline_of_is_ready(comm: &Communicator) -> Outcome {
     for link in choices(comm) {
         let line = Line::new(comm)?;
         let deadline = waits_for_0.then_some(DEADLINE);
-        let halo = line.bind_with(comm, &BindOptions { link, deadline })?;
+        let halo = line.bind_with(comm, &BindOptions { link, deadline, ..BindOptions::default() })?;
         if waits_for_0 {
             let pending = halo.exchange()?;
             let failed = loop {
@@ -134,7 +134,11 @@ fn chain(comm: &Communicator) -> Outcome {
     for link in choices(comm) {
         let array = Array::<u64>::zeros(comm, &[5])?;
         let deadline = (comm.rank() == 1).then_some(DEADLINE);
-        let halo = HaloExchange::bind_with(comm, &[(&pattern, &array)], &BindOptions { link, deadline })?;
+        let halo = HaloExchange::bind_with(
+            comm,
+            &[(&pattern, &array)],
+            &BindOptions { link, deadline, ..BindOptions::default() },
+        )?;
         if comm.rank() > 0 {
             let failed = until_failure(&halo)?;
             ensure!(is_deadline(failed.cause, DEADLINE) && failed.culprit == 0, "{link:?}: {failed}");
@@ -173,7 +177,11 @@ fn race(comm: &Communicator) -> Outcome {
         let array = Array::<u64>::zeros(comm, &[5])?;
         let link = choices(comm)[1 + turn % 4];
         let deadline = (comm.rank() == 0).then_some(Duration::from_micros(300));
-        let halo = HaloExchange::bind_with(comm, &[(&pattern, &array)], &BindOptions { link, deadline })?;
+        let halo = HaloExchange::bind_with(
+            comm,
+            &[(&pattern, &array)],
+            &BindOptions { link, deadline, ..BindOptions::default() },
+        )?;
         // Rank 0 gives up at some moment, or drops its object after a while; the others go on until
         // they are told.
         let most = if comm.rank() == 0 || comm.size() == 1 { turn } else { usize::MAX };

@@ -23,6 +23,7 @@ use crate::link::{Direction, Link, SLOTS, Way};
 use crate::options::{BindOptions, LinkChoice};
 use crate::pattern::Pattern;
 use crate::set::{Part, Set};
+use crate::trace::Name;
 use facing::Facing;
 use halocline_comm::{Communicator, Counter, Patience, Segment};
 use halocline_device::host::MESSAGE_ALIGN;
@@ -48,6 +49,8 @@ pub(crate) fn bind(
     given: &[&[(&Pattern, &Field)]],
     options: &BindOptions,
 ) -> Result<Made, Error> {
+    let _span =
+        tracing::debug_span!("bind", rank = comm.rank(), name = options.name, sets = given.len()).entered();
     agree(comm, same_terms(comm, given.len(), options.link)?)?;
     let of_set = |set: usize, error: Error| match given.len() {
         1 => error,
@@ -117,7 +120,9 @@ fn build(
     });
     let (links, sets) = agree(comm, made)?;
     let patience = Patience { deadline: options.deadline, ..Patience::of(comm.link()) };
-    Ok((Arc::new(Bound::new(comm.behind_the_scenes(), links, own, patience, &sets[0])), sets))
+    let fields = sets[0].local.fields.iter().map(|field| &field.layout);
+    let name = Name::new(operation, options.name.as_deref(), fields);
+    Ok((Arc::new(Bound::new(comm.behind_the_scenes(), name, links, own, patience, &sets[0])), sets))
 }
 
 /// Counters and mailboxes for every peer, and the bytes of the segment that holds them.

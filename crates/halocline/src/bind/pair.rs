@@ -61,7 +61,7 @@ impl<'a> Pair<'a> {
             _ => self.signals(direction, matches!(way, Way::Mailbox { .. }))?,
         };
         let theirs = self.segments.as_ref().map(|(_, theirs)| Arc::clone(theirs));
-        Ok((Link::new((peer, direction, way), why, mailbox, signals, theirs), parts))
+        Ok((Link::new((peer, direction, way), self.operation, why, mailbox, signals, theirs), parts))
     }
 
     /// The way that both sides choose, each from what both know; with the reason if not the one wished.

@@ -2,6 +2,7 @@
 
 use super::Bound;
 use crate::error::{Cause, Error};
+use crate::trace;
 use halocline_comm::{Late, PeerState};
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -26,6 +27,7 @@ impl Bound {
             self.comm.link().check()?;
         }
         self.disarm();
+        let _span = trace::wait(&self.comm, &self.name, epoch);
         self.patience.wait(
             self.comm.link(),
             || {

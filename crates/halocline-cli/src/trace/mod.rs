@@ -1,0 +1,181 @@
+//! `--trace FILE.json`: what every rank does when, on one timeline that Perfetto (ui.perfetto.dev) and
+//! `chrome://tracing` open.
+//!
+//! The library speaks through `tracing`; [`record`] writes down what it says, [`clock`] finds how the clocks
+//! of the ranks differ, [`write`] makes the events of the file. A subcommand flattens [`TraceArgs`] into its
+//! arguments, calls [`TraceArgs::check`] before it starts ranks, and in each rank [`TraceArgs::begin`] and
+//! [`Trace::finish`], all ranks together.
+
+mod clock;
+mod record;
+mod write;
+
+use clock::Reading;
+use halocline::{CommError, Communicator};
+use halocline_comm::Tag;
+use record::Recorder;
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, Seek, Write};
+use std::path::{Path, PathBuf};
+use tracing_subscriber::Layer;
+use tracing_subscriber::registry::LookupSpan;
+
+/// Where to trace to, if at all.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub(crate) struct TraceArgs {
+    /// Write what every rank does when, for Perfetto (ui.perfetto.dev) or chrome://tracing
+    #[arg(long = "trace", value_name = "FILE.json")]
+    path: Option<PathBuf>,
+}
+
+/// The trace cannot be written.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TraceError {
+    /// The file cannot be written.
+    #[error("cannot write the trace to {}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// Rank 0, which writes the file, cannot.
+    #[error("rank 0 {0}")]
+    Elsewhere(String),
+    /// Talking to other ranks failed.
+    #[error(transparent)]
+    Comm(#[from] CommError),
+}
+
+impl TraceError {
+    /// Whether the error may be no more than the echo of another rank's.
+    pub(crate) fn is_echo(&self) -> bool {
+        !matches!(self, Self::File { .. })
+    }
+}
+
+impl TraceArgs {
+    /// Whether a trace is asked for: then [`layer`] must be in place.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.path.is_some()
+    }
+
+    /// Finds out whether the file can be written, before ranks are started.
+    pub(crate) fn check(&self) -> Result<(), TraceError> {
+        self.path.as_deref().map_or(Ok(()), |path| Target::open(path).map(drop))
+    }
+
+    /// From here on what this rank does is in the trace. Collective; an error on rank 0, which opens the
+    /// file, is one on all.
+    pub(crate) fn begin(&self, comm: &Communicator) -> Result<Trace, TraceError> {
+        let Some(path) = &self.path else { return Ok(Trace { running: None }) };
+        // No other rank is at its check any more.
+        comm.barrier()?;
+        let target = (comm.rank() == 0).then(|| Target::open(path)).transpose();
+        let problem = target.as_ref().err().map(|error| match error {
+            TraceError::File { source, .. } => format!("{error}: {source}"),
+            other => other.to_string(),
+        });
+        let said = comm.broadcast(0, problem.unwrap_or_default().into_bytes())?;
+        let target = target?;
+        if !said.is_empty() {
+            return Err(TraceError::Elsewhere(String::from_utf8_lossy(&said).into_owned()));
+        }
+        let clock = clock::measure(comm)?;
+        Ok(Trace { running: Some(Running { target, clock }) })
+    }
+}
+
+/// A trace that is being made, or none.
+#[must_use = "a trace is written by `finish`"]
+pub(crate) struct Trace {
+    running: Option<Running>,
+}
+
+struct Running {
+    /// On rank 0.
+    target: Option<Target>,
+    /// How this rank's clock differs from that of rank 0 at the beginning.
+    clock: Reading,
+}
+
+impl Trace {
+    /// Brings the events of all ranks together and writes the file. Collective.
+    pub(crate) fn finish(self, comm: &Communicator) -> Result<(), TraceError> {
+        let Some(Running { target, clock }) = self.running else { return Ok(()) };
+        let clock = clock.until(clock::measure(comm)?);
+        let tag = Tag { operation: comm.begin(), round: 0 };
+        let mine = write::events(comm.rank(), Recorder::get().take(comm.rank()), &clock);
+        let Some(mut target) = target else { return Ok(comm.send(0, tag, mine)?) };
+        let mut parts = vec![mine];
+        for rank in 1..comm.size() {
+            parts.push(comm.receive(Some(rank), tag, "the events of a trace")?.payload);
+        }
+        target.write(&write::whole(&parts))
+    }
+}
+
+/// The file of a trace. What was there before stays until the new trace is written; a file that was not there
+/// goes again if none is.
+struct Target {
+    path: PathBuf,
+    file: File,
+    is_new: bool,
+}
+
+impl Target {
+    fn open(path: &Path) -> Result<Self, TraceError> {
+        let fails = |source| TraceError::File { path: path.to_owned(), source };
+        let there = || OpenOptions::new().write(true).open(path);
+        let made = || OpenOptions::new().write(true).create_new(true).open(path);
+        let (file, is_new) = match there() {
+            Ok(file) => (file, false),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => (made().map_err(fails)?, true),
+            Err(error) => return Err(fails(error)),
+        };
+        Ok(Self { path: path.to_owned(), file, is_new })
+    }
+
+    fn write(&mut self, parts: &[&[u8]]) -> Result<(), TraceError> {
+        let mut write = || {
+            self.file.set_len(0).or_else(ignore_special_files)?;
+            self.file.rewind().or_else(ignore_special_files)?;
+            let mut out = BufWriter::new(&self.file);
+            parts.iter().try_for_each(|part| out.write_all(part))?;
+            out.flush()
+        };
+        write().map_err(|source| TraceError::File { path: self.path.clone(), source })?;
+        self.is_new = false;
+        Ok(())
+    }
+}
+
+/// Pipes and devices have no length and no place.
+fn ignore_special_files(error: io::Error) -> io::Result<()> {
+    match error.raw_os_error() {
+        Some(libc::EINVAL | libc::ESPIPE) => Ok(()),
+        _ => Err(error),
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        // Made by us, and nothing was written.
+        if self.is_new
+            && let Err(error) = std::fs::remove_file(&self.path)
+        {
+            tracing::warn!("cannot remove {}: {error}", self.path.display());
+        }
+    }
+}
+
+/// What writes down the library's spans and events, if a trace is wanted.
+pub(crate) fn layer<S>(wanted: bool) -> Option<impl Layer<S>>
+where
+    S: tracing::Subscriber + for<'a> LookupSpan<'a>,
+{
+    wanted.then(|| record::Scribe.with_filter(record::filter()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,190 @@
+//! Writes down what the library says through `tracing`.
+
+use halocline_comm::{Host, System};
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::Context;
+use tracing_subscriber::registry::LookupSpan;
+
+/// Most entries of a process; what comes later is counted only.
+const MOST: usize = 4 << 20;
+
+/// A span from its entry to its exit, or an event.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Entry {
+    pub(super) rank: usize,
+    pub(super) name: String,
+    pub(super) target: &'static str,
+    /// By the monotonic clock, ns.
+    pub(super) begin: u64,
+    /// Of a span.
+    pub(super) end: Option<u64>,
+    pub(super) thread: u64,
+    pub(super) fields: Map<String, Value>,
+}
+
+/// What a rank has written down.
+#[derive(Debug, Default)]
+pub(super) struct Notes {
+    pub(super) entries: Vec<Entry>,
+    /// The names of this process's threads.
+    pub(super) threads: BTreeMap<u64, String>,
+    /// Entries that found no room, of all ranks of the process.
+    pub(super) dropped: u64,
+}
+
+/// What the process has written down.
+#[derive(Debug, Default)]
+pub(super) struct Recorder {
+    notes: Mutex<Notes>,
+}
+
+impl Recorder {
+    /// The one of the process.
+    pub(super) fn get() -> &'static Self {
+        static RECORDER: OnceLock<Recorder> = OnceLock::new();
+        RECORDER.get_or_init(Self::default)
+    }
+
+    /// What `rank` has done so far.
+    pub(super) fn take(&self, rank: usize) -> Notes {
+        let mut notes = self.lock();
+        let (entries, others) =
+            std::mem::take(&mut notes.entries).into_iter().partition(|entry| entry.rank == rank);
+        notes.entries = others;
+        Notes { entries, threads: notes.threads.clone(), dropped: notes.dropped }
+    }
+
+    fn add(&self, entry: Entry) {
+        let mut notes = self.lock();
+        if notes.entries.len() >= MOST {
+            notes.dropped += 1;
+            return;
+        }
+        let name = || std::thread::current().name().unwrap_or("unnamed").to_owned();
+        notes.threads.entry(entry.thread).or_insert_with(name);
+        notes.entries.push(entry);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Notes> {
+        // Nothing that runs under the lock leaves the notes half-changed.
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What is written down: all that this program and its library say.
+pub(super) fn filter() -> Targets {
+    Targets::new().with_target("halocline", Level::TRACE)
+}
+
+/// The layer that writes down spans and events which name their rank.
+pub(super) struct Scribe;
+
+/// What is kept of a span while it is there.
+struct Open {
+    fields: Fields,
+    entered: Vec<u64>,
+}
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Scribe {
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        let mut fields = Fields::default();
+        attributes.record(&mut fields);
+        if let Some(span) = context.span(id) {
+            span.extensions_mut().insert(Open { fields, entered: Vec::new() });
+        }
+    }
+
+    fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
+        if let Some(span) = context.span(id)
+            && let Some(open) = span.extensions_mut().get_mut::<Open>()
+        {
+            values.record(&mut open.fields);
+        }
+    }
+
+    fn on_enter(&self, id: &Id, context: Context<'_, S>) {
+        if let Some(span) = context.span(id)
+            && let Some(open) = span.extensions_mut().get_mut::<Open>()
+        {
+            open.entered.push(now());
+        }
+    }
+
+    fn on_exit(&self, id: &Id, context: Context<'_, S>) {
+        let end = now();
+        if let Some(span) = context.span(id)
+            && let Some(open) = span.extensions_mut().get_mut::<Open>()
+            && let Some(begin) = open.entered.pop()
+        {
+            write_down(span.metadata(), open.fields.clone(), begin, Some(end));
+        }
+    }
+
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        write_down(event.metadata(), fields, now(), None);
+    }
+}
+
+/// What names no rank belongs on no timeline.
+fn write_down(metadata: &Metadata<'static>, fields: Fields, begin: u64, end: Option<u64>) {
+    let Some(rank) = fields.0.get("rank").and_then(Value::as_u64) else { return };
+    let Fields(mut fields) = fields;
+    fields.remove("rank");
+    let name = match fields.remove("message") {
+        Some(Value::String(message)) => message,
+        _ => metadata.name().to_owned(),
+    };
+    let thread = rustix::thread::gettid().as_raw_nonzero().get() as u64;
+    let target = metadata.target();
+    Recorder::get().add(Entry { rank: rank as usize, name, target, begin, end, thread, fields });
+}
+
+fn now() -> u64 {
+    System.now().as_nanos() as u64
+}
+
+/// The fields of a span or event, as JSON.
+#[derive(Debug, Clone, Default)]
+struct Fields(Map<String, Value>);
+
+impl Fields {
+    fn put(&mut self, field: &Field, value: impl Into<Value>) {
+        self.0.insert(field.name().to_owned(), value.into());
+    }
+}
+
+impl Visit for Fields {
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.put(field, value);
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.put(field, value);
+    }
+
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.put(field, value);
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.put(field, value);
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.put(field, value);
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.put(field, format!("{value:?}"));
+    }
+}

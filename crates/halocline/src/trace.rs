@@ -1,0 +1,111 @@
+//! What an exchange says of itself through `tracing`: a span for each phase, at the level TRACE. Where nobody
+//! listens each costs the look at one flag.
+
+use crate::link::Link;
+use halocline_comm::Communicator;
+use halocline_plan::Layout;
+use std::fmt;
+use tracing::span::EnteredSpan;
+use tracing::{Span, trace, trace_span};
+
+/// What a bound object is called.
+#[derive(Debug)]
+pub(crate) struct Name {
+    /// The same on all ranks, and no other object's.
+    number: u64,
+    text: String,
+}
+
+impl Name {
+    /// As the user calls it, otherwise by its number and its fields.
+    pub(crate) fn new<'a>(
+        number: u64,
+        given: Option<&str>,
+        fields: impl ExactSizeIterator<Item = &'a Layout>,
+    ) -> Self {
+        const MOST: usize = 3;
+        let text = given.map(|name| format!("{name:?}")).unwrap_or_else(|| {
+            let more = fields.len().saturating_sub(MOST);
+            let fields = fields.take(MOST).map(|field| format!("{} {:?}", field.element(), field.extents()));
+            let mut fields: Vec<String> = fields.collect();
+            if more > 0 {
+                fields.push(format!("{more} more fields"));
+            }
+            format!("object {} ({})", Number(number), fields.join(", "))
+        });
+        Self { number, text }
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// An object's number, for people.
+struct Number(u64);
+
+impl fmt::Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:08x}", self.0 >> 32)
+    }
+}
+
+/// An exchange is being begun.
+#[inline]
+pub(crate) fn exchange(comm: &Communicator, object: &Name, epoch: u64) -> EnteredSpan {
+    trace_span!("exchange", rank = comm.rank(), name = %object, object = %Number(object.number), epoch)
+        .entered()
+}
+
+/// A thread waits for an exchange.
+#[inline]
+pub(crate) fn wait(comm: &Communicator, object: &Name, epoch: u64) -> EnteredSpan {
+    trace_span!("wait", rank = comm.rank(), name = %object, object = %Number(object.number), epoch).entered()
+}
+
+/// Bytes go between domains of this rank.
+#[inline]
+pub(crate) fn within(comm: &Communicator, object: &Name, epoch: u64) -> Span {
+    trace_span!("within", rank = comm.rank(), object = %Number(object.number), epoch)
+}
+
+/// An exchange is in flight from now on, or is over.
+#[inline]
+pub(crate) fn flight(comm: &Communicator, object: &Name, epoch: u64, over: bool) {
+    trace!(
+        target: "halocline::flight",
+        rank = comm.rank(), name = %object, object = %Number(object.number), epoch, over
+    );
+}
+
+macro_rules! phases {
+    ($($(#[$what:meta])* $phase:ident),* $(,)?) => {$(
+        $(#[$what])*
+        #[inline]
+        pub(crate) fn $phase(comm: &Communicator, link: &Link, epoch: u64, bytes: usize) -> Span {
+            trace_span!(
+                stringify!($phase),
+                rank = comm.rank(),
+                peer = link.peer,
+                direction = ?link.direction,
+                way = %link.way,
+                object = %Number(link.object),
+                epoch,
+                bytes
+            )
+        }
+    )*};
+}
+
+phases! {
+    /// Bytes go straight from field to field.
+    copy,
+    /// Bytes go from owned cells into a message or a mailbox.
+    pack,
+    /// A message is handed to the transport.
+    send,
+    /// Bytes go from a message or a mailbox into halo cells.
+    unpack,
+}
