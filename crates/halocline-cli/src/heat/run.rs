@@ -83,6 +83,7 @@ fn run_rank<T: Real>(comm: &Communicator, args: &HeatArgs, json: bool) -> Result
     let phases = heat.run(&halos, steps, overlap, |done| bar.inc(done as u64))?;
     let elapsed = start.elapsed().as_nanos() as u64;
     bar.finish();
+    trace.finish(comm)?;
 
     let slowest = comm.all_reduce(&[elapsed], Reduce::Max)?[0];
     let phases = slowest_phases(comm, &phases)?;
@@ -94,7 +95,6 @@ fn run_rank<T: Real>(comm: &Communicator, args: &HeatArgs, json: bool) -> Result
     let links = links(comm, &halos)?;
     let cpus = ranks::cpus(comm)?.len();
     drop((halos, heat));
-    trace.finish(comm)?;
     if comm.rank() != 0 {
         return Ok(0);
     }
