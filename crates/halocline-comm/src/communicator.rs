@@ -127,6 +127,7 @@ impl Communicator {
         Self::over(Arc::new(ends.swap_remove(0)))
     }
 
+    /// The communicator of this rank over its end of any transport.
     pub fn over(transport: Arc<dyn Transport>) -> Self {
         let node = Arc::new(Node { transport, progress: Progress::new(), parts: Mutex::default() });
         let membership = Some(Arc::new(Membership(Arc::clone(&node))));
