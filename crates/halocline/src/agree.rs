@@ -3,11 +3,24 @@
 use crate::Error;
 use halocline_comm::{CommError, Communicator, Reduce};
 
-/// Ends a step that can fail on some ranks only. Collective.
+/// Ends a step that can fail on some ranks only. Collective, blocks.
 ///
 /// `Ok` on all ranks or an error on all: a rank with an error of its own returns that, the others
-/// return [`Error::Elsewhere`] with the message of the lowest rank that failed.
-pub(crate) fn agree<T>(comm: &Communicator, result: Result<T, Error>) -> Result<T, Error> {
+/// return [`Error::Elsewhere`] with the message of the lowest rank that failed. All collective calls here
+/// end like this; a step that each rank does for itself before one needs it, lest the other ranks wait:
+///
+/// ```
+/// # use halocline::{Communicator, Error, Mesh, Partition, Pattern, Shared, agree};
+/// # let comm = Communicator::init()?;
+/// # let mesh = Mesh::new(4, 3, vec![0, 1, 2, 2, 1, 3])?;
+/// # let partition = Partition::given(vec![0, 0], comm.size())?;
+/// let halos = mesh.halos(&partition, comm.rank(), 1, Shared::Vertex); // too deep for some parts?
+/// let halos = agree(&comm, halos.map_err(Error::from))?;
+/// let triangles = Pattern::unstructured(&comm, &[halos.elements().clone()])?;
+/// let edges = Pattern::unstructured(&comm, &[halos.edges()?.domain().clone()])?;
+/// # Ok::<(), Error>(())
+/// ```
+pub fn agree<T>(comm: &Communicator, result: Result<T, Error>) -> Result<T, Error> {
     match result {
         Ok(value) => match lowest_failure(comm, None)? {
             None => Ok(value),

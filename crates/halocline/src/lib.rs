@@ -37,6 +37,7 @@ mod redistribute;
 mod set;
 mod trace;
 
+pub use agree::agree;
 pub use error::{Cause, Error, Failure};
 pub use exchange::{HaloExchange, LinkCounts, Pending};
 pub use field::{Array, Field, ReadGuard, WriteGuard};

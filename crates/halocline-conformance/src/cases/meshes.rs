@@ -1,18 +1,20 @@
 //! Halos of meshes, several elements deep, on elements, vertices and edges.
 
+use super::fixture::still_works;
 use super::unstructured::rectangle;
 use crate::form::{Form, Kind};
 use crate::numbers::Numbers;
 use crate::scene::{Piece, Scene, pattern_of, subjects_of};
 use crate::subject::Home;
-use crate::{Case, Outcome, Trouble};
-use halocline::{Communicator, ElementType, Mesh, MeshHalos, Partition, Shared};
+use crate::{Case, Outcome, Trouble, ensure, fail};
+use halocline::{Communicator, ElementType, Error, Mesh, MeshHalos, Partition, Shared, agree};
 
 pub(crate) const CASES: &[Case] = &[
     Case { name: "meshes::triangles_several_deep_over_vertices_and_edges", run: triangles },
     Case { name: "meshes::tetrahedra_over_faces", run: tetrahedra },
     Case { name: "meshes::several_parts_on_each_rank", run: several_parts },
     Case { name: "meshes::ranks_without_an_element", run: empty_ranks },
+    Case { name: "meshes::a_depth_beyond_the_mesh_on_some_ranks", run: beyond },
     Case { name: "meshes::partitioned_coarse_and_then_refined", run: refined },
 ];
 
@@ -99,6 +101,28 @@ fn empty_ranks(comm: &Communicator) -> Outcome {
     for holders in [comm.size().saturating_sub(1).max(1), 1] {
         let owners = (0..mesh.elements().len()).map(|_| numbers.below(holders)).collect();
         of_part(comm, &mesh, &Partition::given(owners, comm.size())?, 1, Shared::Vertex)?;
+    }
+    Ok(())
+}
+
+fn beyond(comm: &Communicator) -> Outcome {
+    // A row of cells: from the middle the ends are nearer than from one end the other.
+    let cells = 2 * comm.size() as u32;
+    let mesh = Mesh::new(2 * comm.size() + 1, 2, (0..cells).flat_map(|cell| [cell, cell + 1]).collect())?;
+    let partition = Partition::block(2 * comm.size(), comm.size())?;
+    let farthest = |rank: usize| 2 * rank.max(comm.size() - 1 - rank);
+    let halos = |depth| {
+        let halos = mesh.halos(&partition, comm.rank(), depth, Shared::Vertex);
+        agree(comm, halos.map_err(Error::from))
+    };
+    let everywhere = (0..comm.size()).map(farthest).min().unwrap_or(0);
+    every_way(comm, &[halos(everywhere)?])?;
+    if comm.size() > 1 {
+        let Err(error) = halos(everywhere + 1) else { fail!("a depth beyond the mesh is accepted") };
+        let text = error.to_string();
+        ensure!(text.contains(&format!("ends at depth {everywhere}")), "{text}");
+        ensure!((farthest(comm.rank()) > everywhere) == matches!(error, Error::Elsewhere { .. }), "{text}");
+        still_works(comm)?;
     }
     Ok(())
 }

@@ -1,0 +1,196 @@
+//! What can be wrong with unstructured domains.
+
+use crate::wire::WireError;
+
+/// Domains that are no pattern, on one rank or between ranks.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum UnstructuredError {
+    /// Local indices would not fit in 32 bits.
+    #[error("domain {domain} has {cells} cells; a domain has at most {max}: split it", max = u32::MAX)]
+    TooManyCells {
+        /// The domain.
+        domain: u64,
+        /// Its cells.
+        cells: usize,
+    },
+    /// An index of a halo cell that the domain does not have.
+    #[error("domain {domain}: entry {position} of the halo indices is {index}, but it has {cells} cells")]
+    HaloIndex {
+        /// The domain.
+        domain: u64,
+        /// Position in the list of halo indices.
+        position: usize,
+        /// The index there.
+        index: usize,
+        /// Cells of the domain.
+        cells: usize,
+    },
+    /// A halo index given twice.
+    #[error("domain {domain}: entries {first} and {position} of the halo indices are both {index}")]
+    HaloIndexTwice {
+        /// The domain.
+        domain: u64,
+        /// The index.
+        index: usize,
+        /// Its first position in the list of halo indices.
+        first: usize,
+        /// Its second position.
+        position: usize,
+    },
+    /// Ends of levels that are none.
+    #[error(
+        "domain {domain} has {cells} cells, its levels end at {ends:?}; the ends must ascend to the number of cells"
+    )]
+    Levels {
+        /// The domain.
+        domain: u64,
+        /// The ends given.
+        ends: Vec<usize>,
+        /// Cells of the domain.
+        cells: usize,
+    },
+    /// Cells and owners differ in number.
+    #[error("domain {domain} has {cells} cells but {owners} owners; give one owner for each cell")]
+    OwnerCount {
+        /// The domain.
+        domain: u64,
+        /// Its cells.
+        cells: usize,
+        /// Owners given.
+        owners: usize,
+    },
+    /// An owner that is no rank.
+    #[error("domain {domain}, local cell {local} (id {id}): its owner is given as rank {owner} of {ranks}")]
+    OwnerRange {
+        /// The domain.
+        domain: u64,
+        /// Local index of the cell.
+        local: usize,
+        /// Its global id.
+        id: u64,
+        /// The owner given.
+        owner: usize,
+        /// Number of ranks.
+        ranks: usize,
+    },
+    /// A domain made for one rank and given by another.
+    #[error("domain {domain} was made for rank {given}, but rank {rank} gives it")]
+    OtherRank {
+        /// The domain.
+        domain: u64,
+        /// The rank it was made for.
+        given: usize,
+        /// The rank that gives it.
+        rank: usize,
+    },
+    /// Two owned cells with one id in one domain.
+    #[error("domain {domain} owns id {id} twice, as local cells {first} and {second}")]
+    OwnedTwice {
+        /// The domain.
+        domain: u64,
+        /// The id.
+        id: u64,
+        /// Local index of the first cell.
+        first: u32,
+        /// Local index of the second cell.
+        second: u32,
+    },
+    /// Two halo cells with one id in one domain.
+    #[error("domain {domain} has id {id} in its halo twice, as local cells {first} and {second}")]
+    HaloTwice {
+        /// The domain.
+        domain: u64,
+        /// The id.
+        id: u64,
+        /// Local index of the first cell.
+        first: u32,
+        /// Local index of the second cell.
+        second: u32,
+    },
+    /// A halo cell that the domain itself owns.
+    #[error(
+        "domain {domain}: local cell {halo} is a halo cell of id {id}, which it owns as local cell {owned}"
+    )]
+    HaloOwned {
+        /// The domain.
+        domain: u64,
+        /// The id.
+        id: u64,
+        /// Local index of the owned cell.
+        owned: u32,
+        /// Local index of the halo cell.
+        halo: u32,
+    },
+    /// Two domains with one number.
+    #[error("domain {domain} exists on rank {rank} and on rank {other}; numbers of domains are global")]
+    DomainTwice {
+        /// The number.
+        domain: u64,
+        /// This rank.
+        rank: usize,
+        /// The other rank (this one, if it gave both).
+        other: usize,
+    },
+    /// A cell with two owners.
+    #[error(
+        "id {id} is owned twice: by domain {domain} of rank {rank} and by domain {other_domain} of rank \
+         {other}; each cell has one owner"
+    )]
+    OwnedByTwo {
+        /// The id.
+        id: u64,
+        /// This rank.
+        rank: usize,
+        /// Its domain.
+        domain: u64,
+        /// The other rank (this one, if two of its domains own the cell).
+        other: usize,
+        /// The other domain.
+        other_domain: u64,
+    },
+    /// A halo cell that nobody owns.
+    #[error("domain {domain}: its halo cell {local} has id {id}, which no domain of any rank owns")]
+    OwnedByNobody {
+        /// The domain.
+        domain: u64,
+        /// Local index of the halo cell.
+        local: u32,
+        /// The id.
+        id: u64,
+    },
+    /// The given owner of a halo cell is not its owner.
+    #[error(
+        "domain {domain}, local cell {local} (id {id}): rank {given} is given as owner, rank {owner} owns it"
+    )]
+    WrongOwner {
+        /// The domain.
+        domain: u64,
+        /// Local index of the halo cell.
+        local: u32,
+        /// The id.
+        id: u64,
+        /// The owner given.
+        given: usize,
+        /// The rank that owns it.
+        owner: usize,
+    },
+    /// Another rank sent something that no rank sends that runs this code.
+    #[error("the {name} from rank {from} makes no sense: {what}; do all ranks run the same version?")]
+    Message {
+        /// The rank that sent it.
+        from: usize,
+        /// The kind of message.
+        name: &'static str,
+        /// What is wrong with it.
+        what: WireError,
+    },
+    /// Another rank sent nothing where it owed something.
+    #[error("rank {from} sent no {name}; do all ranks run the same version?")]
+    NoMessage {
+        /// The rank that sent nothing.
+        from: usize,
+        /// The kind of message.
+        name: &'static str,
+    },
+}
