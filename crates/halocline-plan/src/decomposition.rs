@@ -34,6 +34,14 @@ impl Decomposition {
     ///
     /// Refused: another number of flags than axes, an axis that is staggered already, more points than
     /// can be numbered.
+    ///
+    /// ```
+    /// # use halocline_plan::{PatternError, RegularGrid};
+    /// let cells = RegularGrid::new([60, 40]).periodic([true, false]).decompose(6)?;
+    /// assert_eq!(cells.staggered([true, false])?.extents(), [60, 40]);
+    /// assert_eq!(cells.staggered([false, true])?.extents(), [60, 41]);
+    /// # Ok::<(), PatternError>(())
+    /// ```
     pub fn staggered(&self, axes: impl Into<Vec<bool>>) -> Result<Self, PatternError> {
         let axes = axes.into();
         if axes.len() != self.extents.len() {

@@ -176,7 +176,7 @@ impl<'a> MeshHalos<'a> {
     /// The edges as a domain. The global number of an edge is 2^32 times the lower of the numbers of its
     /// vertices plus the higher one. Takes time n log n in the number of edges.
     ///
-    /// Refused: vertices whose global number is 2^32 or more.
+    /// Refused: vertices whose global number is 2^32 or more, more edges than 32-bit indices count.
     pub fn edges(&self) -> Result<MeshEdges, MeshError> {
         let (mesh, source) = (self.source.mesh, self.source);
         let mut names = vec![FAR; mesh.vertices];
@@ -185,6 +185,9 @@ impl<'a> MeshHalos<'a> {
         for at in 0..mesh.elements.len() {
             let here = mesh.edges_of(at).filter(|ends| ends.iter().all(|&end| names[end as usize] != FAR));
             all.extend(here.map(|ends| (ends, self.distances[at], self.owners[at])));
+        }
+        if u32::try_from(all.len()).is_err() {
+            return Err(MeshError::TooLarge { what: "edges of elements", count: all.len() });
         }
         all.sort_unstable();
         // Of each edge, once: the ends, how deep the nearest element around it is, the lowest owner.
