@@ -12,6 +12,7 @@ mod plot;
 mod progress;
 mod ranks;
 mod table;
+mod timeline;
 mod trace;
 
 use clap::{Parser, Subcommand};
@@ -43,6 +44,9 @@ enum Command {
     #[command(subcommand)]
     Bench(bench::Bench),
     Explain(explain::ExplainArgs),
+    /// Draw what other commands have written
+    #[command(subcommand)]
+    Plot(timeline::Plot),
     /// Show cores, caches, memory, and which transports work here and why others do not
     Info {
         /// Try one MPI library and say what it is; the command does so in processes of their own
@@ -85,6 +89,10 @@ fn main() -> ExitCode {
         },
         Command::Launch(args) => match launch::run(&args, cli.json) {
             Ok(code) => code.into(),
+            Err(error) => fail(&error, error.exit_code()),
+        },
+        Command::Plot(plot) => match timeline::run(&plot) {
+            Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(&error, error.exit_code()),
         },
         Command::Explain(args) => match explain::run(&args, cli.json) {

@@ -35,7 +35,7 @@ fn bind(comm: &Communicator, args: &OceanArgs, model: &Model, json: bool) -> Res
             &exchanges.triangles,
             2 * level,
         ),
-        bound::describe("temperature: 1 field on nodes", &exchanges.halos[0], &exchanges.nodes, level),
+        bound::describe("temperature: 1 field on nodes", &exchanges.temperature, &exchanges.nodes, level),
     ];
     let said = bound::gather(comm, &mine)?;
     if comm.rank() == 0 {

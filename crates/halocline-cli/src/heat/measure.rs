@@ -1,9 +1,9 @@
 //! What the parts of a step cost by themselves, beside the steps made of them.
 
 use super::error::HeatError;
-use super::simulation::{Halos, Heat, Phases};
+use super::simulation::{Heat, Phases};
 use super::stencil::Real;
-use halocline::{Communicator, LinkChoice, Reduce};
+use halocline::{Communicator, HaloExchange, LinkChoice, Reduce};
 use std::time::{Duration, Instant};
 
 /// Times of a round, that is, of an exchange and the steps that it serves: medians over the blocks of the
@@ -40,14 +40,14 @@ const SETTLE: usize = 2;
 pub(super) fn measure<T: Real>(
     comm: &Communicator,
     heat: &mut Heat<T>,
-    (halos, link): (&Halos, LinkChoice),
+    (halo, link): (&HaloExchange, LinkChoice),
     rounds: u32,
 ) -> Result<Option<Figures>, HeatError> {
     // Bound by themselves: exchanges remember how they were waited for.
     let blocking = heat.bind(comm, link)?;
     let start = Instant::now();
     for _ in 0..WARM {
-        heat.round(halos, heat.width, true)?;
+        heat.round(halo, heat.width, true)?;
     }
     let mean = comm.all_reduce(&[start.elapsed().as_nanos() as u64 / WARM as u64], Reduce::Max)?[0];
     let count = (BLOCK.as_nanos() as u64 / mean.max(1)).clamp(3, MOST) as usize;
@@ -55,7 +55,7 @@ pub(super) fn measure<T: Real>(
     let mut blocks = Vec::new();
     // Round 0 warms up.
     for round in 0..=rounds {
-        let block = block(comm, heat, (halos, &blocking), count)?;
+        let block = block(comm, heat, (halo, &blocking), count)?;
         if round > 0 {
             blocks.push(block);
         }
@@ -82,7 +82,7 @@ pub(super) fn measure<T: Real>(
 fn block<T: Real>(
     comm: &Communicator,
     heat: &mut Heat<T>,
-    (overlapping, blocking): (&Halos, &Halos),
+    (overlapping, blocking): (&HaloExchange, &HaloExchange),
     count: usize,
 ) -> Result<[f64; 6], HeatError> {
     let width = heat.width;

@@ -5,13 +5,13 @@ use super::domain::Case;
 use super::error::HeatError;
 use super::measure::measure;
 use super::report::Report;
-use super::simulation::{Halos, Heat, Phases};
+use super::simulation::{Heat, Phases};
 use super::stencil::Real;
 use super::verify::{Verdict, gather, verify};
 use crate::options::{self, Switch};
 use crate::ranks::Transport;
 use crate::{info, progress, ranks};
-use halocline::{Communicator, LinkCounts, Reduce, RegularGrid};
+use halocline::{Communicator, HaloExchange, LinkCounts, Reduce, RegularGrid};
 use std::io::Write;
 use std::time::Instant;
 
@@ -75,12 +75,12 @@ fn run_rank<T: Real>(comm: &Communicator, args: &HeatArgs, json: bool) -> Result
     let (steps, overlap) = (args.steps as usize, args.overlap == Switch::On);
     let bar = progress::bar(comm.rank(), args.steps, &format!("{} ranks", comm.size()));
     let mut heat = Heat::<T>::new(comm, &case, 0..args.fields)?;
-    let halos = heat.bind(comm, args.link.choice())?;
+    let halo = heat.bind(comm, args.link.choice())?;
     comm.barrier()?;
     // What came before is no part of the time for the steps.
     bar.reset();
     let start = Instant::now();
-    let phases = heat.run(&halos, steps, overlap, |done| bar.inc(done as u64))?;
+    let phases = heat.run(&halo, steps, overlap, |done| bar.inc(done as u64))?;
     let elapsed = start.elapsed().as_nanos() as u64;
     bar.finish();
     trace.finish(comm)?;
@@ -89,12 +89,12 @@ fn run_rank<T: Real>(comm: &Communicator, args: &HeatArgs, json: bool) -> Result
     let phases = slowest_phases(comm, &phases)?;
     let skipped = skipped(comm, args, &case)?;
     let found = if skipped.is_none() { gather(comm, &case, &heat)? } else { Vec::new() };
-    let figures = measure(comm, &mut heat, (&halos, args.link.choice()), args.rounds)?;
+    let figures = measure(comm, &mut heat, (&halo, args.link.choice()), args.rounds)?;
     let (bytes, received) = heat.bytes();
     let sums = comm.all_reduce(&[bytes, received], Reduce::Sum)?;
-    let links = links(comm, &halos)?;
+    let links = links(comm, &halo)?;
     let cpus = ranks::cpus(comm)?.len();
-    drop((halos, heat));
+    drop((halo, heat));
     if comm.rank() != 0 {
         return Ok(0);
     }
@@ -167,8 +167,8 @@ fn slowest_phases(comm: &Communicator, phases: &[Phases]) -> Result<[f64; 4], He
     Ok(medians)
 }
 
-fn links(comm: &Communicator, halos: &Halos) -> Result<LinkCounts, HeatError> {
-    let LinkCounts { direct, mailbox, message } = halos.0[0].links();
+fn links(comm: &Communicator, halo: &HaloExchange) -> Result<LinkCounts, HeatError> {
+    let LinkCounts { direct, mailbox, message } = halo.links();
     let sums = comm.all_reduce(&[direct, mailbox, message].map(|count| count as u64), Reduce::Sum)?;
     Ok(LinkCounts { direct: sums[0] as usize, mailbox: sums[1] as usize, message: sums[2] as usize })
 }

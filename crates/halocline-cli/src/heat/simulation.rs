@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 /// Two time levels of each field, on the block of one rank.
 pub(super) struct Heat<T: Real> {
+    rank: usize,
     pub(super) domain: Domain,
     pattern: Pattern,
     levels: [Vec<Array<T>>; 2],
@@ -18,9 +19,6 @@ pub(super) struct Heat<T: Real> {
     /// Steps from one exchange to the next.
     pub(super) width: usize,
 }
-
-/// The bound exchanges of either level.
-pub(super) struct Halos(pub(super) [HaloExchange; 2]);
 
 /// Where the time of one round went: an exchange, and the steps that it serves.
 #[derive(Debug, Clone, Copy, Default)]
@@ -57,25 +55,28 @@ impl<T: Real> Heat<T> {
             fields.clone().map(array).collect()
         };
         let levels = [level()?, level()?];
-        Ok(Self { domain, pattern, levels, now: 0, width: case.width })
+        Ok(Self { rank: comm.rank(), domain, pattern, levels, now: 0, width: case.width })
     }
 
-    /// Binds both levels. Collective.
-    pub(super) fn bind(&self, comm: &Communicator, link: LinkChoice) -> Result<Halos, HeatError> {
-        let options = BindOptions { link, ..BindOptions::default() };
-        let bind = |level: &Vec<Array<T>>| {
-            let pairs: Vec<(&Pattern, &Field)> =
-                level.iter().map(|array| (&self.pattern, &**array)).collect();
-            HaloExchange::bind_with(comm, &pairs, &options)
+    /// Binds both levels, as alternatives. Collective.
+    pub(super) fn bind(&self, comm: &Communicator, link: LinkChoice) -> Result<HaloExchange, HeatError> {
+        let pairs = |level: usize| -> Vec<(&Pattern, &Field)> {
+            self.levels[level].iter().map(|array| (&self.pattern, &**array)).collect()
         };
-        Ok(Halos([bind(&self.levels[0])?, bind(&self.levels[1])?]))
+        let options = BindOptions { link, ..BindOptions::default() };
+        Ok(HaloExchange::bind_alternatives(comm, &[&pairs(0), &pairs(1)], &options)?)
     }
 
     /// One exchange and the steps that it serves, `steps` of them, at most the halo's width. With
     /// `overlap` the interior of the first step is computed while the exchange is in flight.
-    pub(super) fn round(&mut self, halos: &Halos, steps: usize, overlap: bool) -> Result<Phases, HeatError> {
+    pub(super) fn round(
+        &mut self,
+        halo: &HaloExchange,
+        steps: usize,
+        overlap: bool,
+    ) -> Result<Phases, HeatError> {
         let start = Instant::now();
-        let pending = halos.0[self.now].exchange()?;
+        let pending = halo.exchange_set(self.now)?;
         let begun = start.elapsed();
         if overlap {
             self.interior()?;
@@ -89,8 +90,8 @@ impl<T: Real> Heat<T> {
     }
 
     /// Exchanges the halos of the level that is now.
-    pub(super) fn exchange(&self, halos: &Halos) -> Result<(), HeatError> {
-        Ok(halos.0[self.now].exchange()?.wait()?)
+    pub(super) fn exchange(&self, halo: &HaloExchange) -> Result<(), HeatError> {
+        Ok(halo.exchange_set(self.now)?.wait()?)
     }
 
     /// Computes the first step of those cells that need no halo.
@@ -99,6 +100,7 @@ impl<T: Real> Heat<T> {
         if interior.cells() == 0 {
             return Ok(());
         }
+        let _span = tracing::trace_span!("interior", rank = self.rank).entered();
         for (from, to) in self.levels[self.now].iter().zip(&self.levels[1 - self.now]) {
             // SAFETY: `Domain` has the box of the owned cells from the pattern that all arrays are bound
             // with. Writing guards are taken of the other level only, here and in `rest`, until this
@@ -112,6 +114,7 @@ impl<T: Real> Heat<T> {
     /// Computes the rest of `steps` steps, with the interior of the first one `done` or not. Each step
     /// computes as many cells of the halo as the steps after it need.
     pub(super) fn rest(&mut self, steps: usize, done: bool) -> Result<(), HeatError> {
+        let _span = tracing::trace_span!("rest", rank = self.rank, steps).entered();
         for step in 0..steps {
             let block = self.domain.computed(steps - 1 - step);
             let blocks = if done && step == 0 { block.without(&self.domain.interior()) } else { vec![block] };
@@ -139,7 +142,7 @@ impl<T: Real> Heat<T> {
     /// All steps of a run. Calls `tick` with the number of steps done.
     pub(super) fn run(
         &mut self,
-        halos: &Halos,
+        halo: &HaloExchange,
         steps: usize,
         overlap: bool,
         mut tick: impl FnMut(usize),
@@ -148,7 +151,7 @@ impl<T: Real> Heat<T> {
         let mut left = steps;
         while left > 0 {
             let steps = left.min(self.width);
-            phases.push(self.round(halos, steps, overlap)?);
+            phases.push(self.round(halo, steps, overlap)?);
             left -= steps;
             tick(steps);
         }

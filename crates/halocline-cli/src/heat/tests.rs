@@ -1,4 +1,4 @@
-//! Runs over thread ranks beside a computation that knows no ranks, halos or boxes.
+//! Runs over thread ranks beside a computation that knows no ranks, halo or boxes.
 
 use super::domain::{Case, start};
 use super::error::HeatError;
@@ -17,8 +17,8 @@ fn case(extents: [usize; 3], periodic: [bool; 3], width: usize, ranks: usize) ->
 fn run<T: Real>(case: &Case, fields: u32, steps: usize, overlap: bool) -> Vec<Vec<T>> {
     let results = ranks::as_threads(case.decomposition.ranks(), |comm| -> Result<_, HeatError> {
         let mut heat = Heat::<T>::new(comm, case, 0..fields)?;
-        let halos = heat.bind(comm, LinkChoice::Auto)?;
-        heat.run(&halos, steps, overlap, |_| {})?;
+        let halo = heat.bind(comm, LinkChoice::Auto)?;
+        heat.run(&halo, steps, overlap, |_| {})?;
         gather(comm, case, &heat)
     });
     results.unwrap().swap_remove(0)

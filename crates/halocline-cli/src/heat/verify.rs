@@ -121,8 +121,8 @@ pub(super) fn verify<T: Real>(
     for (field, found) in (0..).zip(found) {
         let comm = Communicator::single();
         let mut heat = Heat::<T>::new(&comm, &alone, field..field + 1)?;
-        let halos = heat.bind(&comm, LinkChoice::Auto)?;
-        heat.run(&halos, steps, false, &mut tick)?;
+        let halo = heat.bind(&comm, LinkChoice::Auto)?;
+        heat.run(&halo, steps, false, &mut tick)?;
         let mut rows = found.chunks_exact(heat.domain.owned.extent(2));
         heat.owned_rows(0, |due| {
             for (&due, &found) in due.iter().zip(rows.next().unwrap_or_default()) {

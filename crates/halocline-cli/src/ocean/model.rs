@@ -4,7 +4,7 @@ use super::args::{ModelArgs, Partitioner};
 use super::error::OceanError;
 use super::input::{Fesom, PARTS, Source};
 use super::state::Case;
-use halocline::{Array, Communicator, HaloExchange, MeshDomains, Partition, Pattern};
+use halocline::{Array, BindOptions, Communicator, Field, HaloExchange, MeshDomains, Partition, Pattern};
 
 /// Mesh and state, cut for ranks.
 pub(crate) struct Model(pub(super) Case);
@@ -103,8 +103,8 @@ fn partition(case: &Case, partitioner: Partitioner, ranks: usize) -> Result<Part
 
 /// The fields of one rank, and their bound exchanges.
 ///
-/// A step reads one temperature array and writes the other, and the next step goes back: so there are
-/// three bound exchanges, of the gradients (on triangles) and of either temperature (on nodes).
+/// A step reads one temperature array and writes the other, and the next step goes back: both are bound
+/// together, beside the gradients.
 pub(crate) struct Exchanges {
     /// The pattern of the nodes.
     pub(crate) nodes: Pattern,
@@ -118,8 +118,8 @@ pub(crate) struct Exchanges {
     pub(crate) north: Array<f64>,
     /// The exchange of both gradients.
     pub(crate) gradients: HaloExchange,
-    /// The exchange of either temperature.
-    pub(crate) halos: [HaloExchange; 2],
+    /// The exchange of either temperature: set 0 or 1.
+    pub(crate) temperature: HaloExchange,
 }
 
 impl Exchanges {
@@ -136,8 +136,8 @@ impl Exchanges {
         let temperatures: [Array<f64>; 2] = [on_nodes()?, on_nodes()?];
         let (east, north) = (on_triangles()?, on_triangles()?);
         let gradients = HaloExchange::bind(comm, &[(&triangles, &east), (&triangles, &north)])?;
-        let exchange = |at: usize| HaloExchange::bind(comm, &[(&nodes, &temperatures[at])]);
-        let halos = [exchange(0)?, exchange(1)?];
-        Ok(Self { nodes, triangles, temperatures, east, north, gradients, halos })
+        let sets: [&[(&Pattern, &Field)]; 2] = [&[(&nodes, &temperatures[0])], &[(&nodes, &temperatures[1])]];
+        let temperature = HaloExchange::bind_alternatives(comm, &sets, &BindOptions::default())?;
+        Ok(Self { nodes, triangles, temperatures, east, north, gradients, temperature })
     }
 }
