@@ -57,14 +57,14 @@ pub fn simulate(
     let elapsed = begin.elapsed();
 
     let last = temperatures[steps as usize % 2].read()?;
-    let temperature = last[..domain.owned_nodes.len() * domain.layers].to_vec();
+    let owned = last[..domain.owned_nodes.len() * domain.layers].to_vec();
     let mut links = LinkCounts::default();
     for counts in [gradients.links(), temperature.links()] {
         links.direct += counts.direct;
         links.mailbox += counts.mailbox;
         links.message += counts.message;
     }
-    Ok(Outcome { step, temperature, exchanges, elapsed, links })
+    Ok(Outcome { step, temperature: owned, exchanges, elapsed, links })
 }
 
 /// The least of the ranks' longest steps. Exact: positive floating-point numbers are ordered as their bits.
