@@ -4,9 +4,11 @@ use crate::form::{Form, Kind};
 use crate::numbers::{Numbers, mix};
 use crate::subject::{Home, Place, Role, Subject};
 use crate::{Outcome, Trouble, ensure};
+use halocline::comm::Tag;
 use halocline::{
-    BindOptions, Communicator, Decomposed, Decomposition, DomainShape, Error, Field, Halo, HaloExchange,
-    LinkChoice, MeshDomains, Neighbours, Pattern, RegularGrid, UnstructuredDomain,
+    BindOptions, Communicator, Decomposed, Decomposition, Direction, DomainShape, Error, Field, Halo,
+    HaloExchange, LinkChoice, MeshDomains, Neighbours, Pattern, PatternLinks, Reduce, RegularGrid,
+    UnstructuredDomain,
 };
 use std::collections::HashSet;
 
@@ -365,11 +367,66 @@ impl Scene {
         Ok(())
     }
 
-    /// Binds by every way and takes a few steps by each.
+    /// As [`Scene::steps`], sending the packed messages without the library's exchange. What stays within the
+    /// rank is no message: only for scenes where nothing does, on any rank. Collective.
+    pub fn packed_step(&mut self, comm: &Communicator, halo: &HaloExchange) -> Outcome {
+        let operation = comm.begin();
+        let tag = Tag { operation, round: 0 };
+        self.next();
+        for (peer, _, _) in halo.ways().filter(|(_, direction, _)| *direction == Direction::Send) {
+            let mut message = vec![0; halo.message_bytes(peer, Direction::Send)?];
+            halo.pack(peer, &mut message)?;
+            comm.send(peer, tag, message)?;
+        }
+        for (peer, _, _) in halo.ways().filter(|(_, direction, _)| *direction == Direction::Receive) {
+            let message = comm.receive(Some(peer), tag, "a packed message")?;
+            halo.unpack(peer, &message.payload)?;
+        }
+        self.check()
+    }
+
+    /// Whether domains of one rank exchange with each other, on any rank. Collective.
+    pub fn stays_within(&self, comm: &Communicator) -> Result<bool, Error> {
+        let within = self.groups.iter().any(|(pattern, _)| !pattern.plan().local.is_empty());
+        Ok(comm.all_reduce(&[within.into()], Reduce::Max)? == [1])
+    }
+
+    /// Goes to a step, from whatever step before.
+    pub fn go_to(&mut self, step: u64) {
+        self.step = step - 1;
+        self.next();
+    }
+
+    /// Links for all patterns, without fields. Collective.
+    pub fn links(&self, comm: &Communicator, options: &BindOptions) -> Result<PatternLinks, Error> {
+        let patterns: Vec<&Pattern> = self.groups.iter().map(|(pattern, _)| pattern).collect();
+        PatternLinks::new_with(comm, &patterns, options)
+    }
+
+    /// As [`Scene::steps`], giving the fields to each exchange.
+    pub fn unbound_steps(&mut self, links: &PatternLinks, count: usize) -> Outcome {
+        for _ in 0..count {
+            self.next();
+            links.exchange(&self.fields())?.wait()?;
+            self.check()?;
+        }
+        Ok(())
+    }
+
+    /// Binds by every way and takes a few steps by each; then the same unbound.
     pub fn every_way(&mut self, comm: &Communicator, count: usize) -> Outcome {
         for link in choices(comm) {
             let halo = self.bind(comm, &by(link))?;
             self.steps(&halo, count).map_err(|trouble| Trouble::new(format!("{link:?}: {trouble}")))?;
+            if !self.stays_within(comm)? {
+                let ended = self.packed_step(comm, &halo);
+                ended.map_err(|trouble| Trouble::new(format!("packed, {link:?}: {trouble}")))?;
+            }
+        }
+        for link in [LinkChoice::Auto, LinkChoice::Message] {
+            let links = self.links(comm, &by(link))?;
+            let ended = self.unbound_steps(&links, count);
+            ended.map_err(|trouble| Trouble::new(format!("unbound, {link:?}: {trouble}")))?;
         }
         Ok(())
     }

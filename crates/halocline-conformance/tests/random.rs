@@ -2,8 +2,8 @@
 //! the global oracle. Inputs shrink; a hang prints its case and fails.
 
 use halocline::{
-    Communicator, Decomposition, ElementType, LinkChoice, Mesh, Neighbours, Partition, Reduce, RegularGrid,
-    UnstructuredDomain,
+    Communicator, Decomposition, ElementType, HaloExchange, LinkChoice, Mesh, Neighbours, Partition, Reduce,
+    RegularGrid, UnstructuredDomain,
 };
 use halocline_conformance::form::{Form, Kind};
 use halocline_conformance::numbers::mix;
@@ -74,7 +74,31 @@ impl Fields {
             add(&mut scene, number, (kind, home), &|domain| self.form(number, domain))?;
         }
         let halo = scene.bind(comm, &by(self.link))?;
-        scene.steps(&halo, self.steps)
+        scene.steps(&halo, self.steps)?;
+        if !scene.stays_within(comm)? {
+            scene.packed_step(comm, &halo)?;
+        }
+        self.among_alternatives(comm, &mut scene)?;
+        let unbound =
+            if matches!(self.link, LinkChoice::Message) { LinkChoice::Message } else { LinkChoice::Auto };
+        let links = scene.links(comm, &by(unbound))?;
+        scene.unbound_steps(&links, self.steps)?;
+        scene.steps(&halo, 1)
+    }
+
+    /// The same fields, and fewer, as sets of one object.
+    fn among_alternatives(&self, comm: &Communicator, scene: &mut Scene) -> Outcome {
+        let halo = {
+            let fields = scene.fields();
+            HaloExchange::bind_alternatives(comm, &[&[], &fields, &fields], &by(self.link))?
+        };
+        for step in 0..2 * self.steps {
+            halo.exchange_set(0)?.wait()?;
+            scene.next();
+            halo.exchange_set(1 + step % 2)?.wait()?;
+            scene.check()?;
+        }
+        Ok(())
     }
 }
 

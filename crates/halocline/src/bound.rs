@@ -4,9 +4,11 @@ mod end;
 mod wait;
 
 use crate::error::{Cause, Error, Failure};
+use crate::field::Field;
 use crate::future::Awaited;
 use crate::link::{Link, Turn, Way, as_sources};
 use crate::overlap::Overlap;
+use crate::pattern::Pattern;
 use crate::set::{Flight, Set};
 use crate::trace::{self, Name};
 use halocline_comm::{Communicator, Patience, PeerState, Segment, Wakers};
@@ -103,8 +105,8 @@ impl Bound {
     }
 
     /// Begins an exchange of a set of this object: gives every leave first, then does what can be done at
-    /// once.
-    pub(crate) fn begin(&self, set: &Arc<Set>) -> Result<u64, Error> {
+    /// once. `given` are the fields, where the set holds none.
+    pub(crate) fn begin(&self, set: &Arc<Set>, given: &[(&Pattern, &Field)]) -> Result<u64, Error> {
         let before = self.epoch();
         let in_flight = || Error::InFlight { epoch: self.epoch() };
         self.advance(before);
@@ -117,20 +119,21 @@ impl Bound {
         if self.beginning.swap(true, Ordering::SeqCst) {
             return Err(in_flight());
         }
-        let begun = self.begin_alone(before, set);
+        let begun = self.begin_alone(before, set, given);
         self.beginning.store(false, Ordering::Release);
         begun
     }
 
-    fn begin_alone(&self, before: u64, set: &Arc<Set>) -> Result<u64, Error> {
+    fn begin_alone(&self, before: u64, set: &Arc<Set>, given: &[(&Pattern, &Field)]) -> Result<u64, Error> {
         if self.epoch() != before {
             return Err(Error::InFlight { epoch: self.epoch() });
         }
         // A failure between two exchanges is sticky, too.
         self.outcome(u64::MAX).unwrap_or(Ok(()))?;
-        set.local.begin_flight()?;
         // SAFETY: exchange `before` is over, and `beginning` admits this thread alone.
-        unsafe { self.flight.change(set) };
+        unsafe { self.flight.load(set, given)? };
+        // SAFETY: this thread begins the exchange, which lacks its `tick` below.
+        let cargo = unsafe { self.flight.get() };
         let epoch = before + 1;
         self.looks.store(0, Ordering::Relaxed);
         self.remaining.store(self.links.len() + 1, Ordering::Relaxed);
@@ -143,14 +146,14 @@ impl Bound {
         trace::flight(&self.comm, &self.name, epoch, false);
         let _span = trace::exchange(&self.comm, &self.name, epoch);
         for link in &self.links {
-            link.start(&self.comm, epoch);
+            link.start(&self.comm, epoch, &set.parts[link.part]);
         }
         self.advance(epoch);
         if !set.within.is_empty() {
             trace::within(&self.comm, &self.name, epoch).in_scope(|| {
                 // SAFETY: bind has checked the operations; sources are owned cells and targets halo cells of
-                // fields of this rank, in memory that the set holds, left alone by the user until the wait.
-                unsafe { host::copy(&set.within, as_sources(&set.bases), &set.bases) }
+                // fields of this rank, in memory that the cargo holds, left alone by the user until the wait.
+                unsafe { host::copy(&set.within, as_sources(cargo.bases()), cargo.bases()) }
             });
         }
         self.tick(epoch);
@@ -196,8 +199,8 @@ impl Bound {
         // Asked before the look: what a rank did before it went is there when its going shows.
         let gone = link.is_gone();
         // SAFETY: the exchange is in flight as long as a link is not done and this turn has not said so.
-        let set = unsafe { self.flight.get() };
-        match link.serve(&self.comm, epoch, set) {
+        let cargo = unsafe { self.flight.get() };
+        match link.serve(&self.comm, epoch, cargo) {
             Ok(Turn::Done) => self.tick(epoch),
             Ok(Turn::Waits) => {
                 if let Some(cause) = gone {

@@ -69,6 +69,39 @@ pub enum Error {
         /// The object's number of sets.
         sets: usize,
     },
+    /// A field for a pattern that has no links.
+    #[error(
+        "field {field} is of a pattern that is not among the {patterns} for which the links were made; make links \
+         for all patterns"
+    )]
+    NoSuchPattern {
+        /// Which field, counted in the order given.
+        field: usize,
+        /// The number of patterns that have links.
+        patterns: usize,
+    },
+    /// A message for, or from, a rank with which nothing is exchanged in that direction.
+    #[error("nothing is {} rank {peer}, only {peers:?}", if *.direction == Direction::Send { "sent to" } else { "received from" })]
+    NoSuchPeer {
+        /// The rank.
+        peer: usize,
+        /// The direction.
+        direction: Direction,
+        /// The ranks of that direction.
+        peers: Vec<usize>,
+    },
+    /// A buffer that is not as long as the message.
+    #[error(
+        "the message to or from rank {peer} has {expected} bytes, the buffer {found}; give one of that length"
+    )]
+    MessageLength {
+        /// The other rank.
+        peer: usize,
+        /// Bytes of the message.
+        expected: usize,
+        /// Bytes of the buffer.
+        found: usize,
+    },
     /// What was bound does not fit together.
     #[error("{0}")]
     Bind(String),
@@ -162,29 +195,72 @@ pub enum Cause {
     Deadline(Option<Duration>),
     /// The culprit sent something that does not belong here.
     Malformed,
+    /// In the unbound form: the fields that the culprit sends are not those that their receiver awaits.
+    Fields(Difference),
 }
 
+/// How fields that two ranks give to one exchange differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Difference {
+    /// There are more or fewer of them, or they are of other patterns.
+    Fields,
+    /// One has another element type: the field with this number, counted within its pattern.
+    Element {
+        /// Which field.
+        field: u32,
+    },
+    /// One has other extra dimensions: the field with this number, counted within its pattern.
+    Extents {
+        /// Which field.
+        field: u32,
+    },
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fields => f.write_str("there are more or fewer of them, or they are of other patterns"),
+            Self::Element { field } => write!(f, "field {field} of its pattern has another element type"),
+            Self::Extents { field } => write!(f, "field {field} of its pattern has other extra dimensions"),
+        }
+    }
+}
+
+/// Bits of the culprit in the word of a [`Cause`], and of a field in that of a [`Difference`].
+const RANK: u32 = 32;
+const FIELD: u32 = 20;
+
 impl Cause {
-    /// The cause and its culprit as the word that goes with a poisoned counter.
+    /// The cause and its culprit as the word that goes with a poisoned counter: the kind of cause, what
+    /// differs, the field, the rank.
     pub(crate) fn encode(self, culprit: usize) -> u64 {
-        let code: u64 = match self {
-            Self::Died => 1,
-            Self::Dropped => 2,
-            Self::Deadline(_) => 3,
-            Self::Malformed => 4,
+        let last = (1 << FIELD) - 1;
+        let (code, differs, field): (u64, u64, u32) = match self {
+            Self::Died => (1, 0, 0),
+            Self::Dropped => (2, 0, 0),
+            Self::Deadline(_) => (3, 0, 0),
+            Self::Malformed => (4, 0, 0),
+            Self::Fields(Difference::Fields) => (5, 0, 0),
+            Self::Fields(Difference::Element { field }) => (5, 1, field),
+            Self::Fields(Difference::Extents { field }) => (5, 2, field),
         };
-        code << 56 | culprit as u64
+        code << 56 | differs << (RANK + FIELD) | u64::from(field.min(last)) << RANK | culprit as u64
     }
 
     /// The inverse of [`Cause::encode`].
     pub(crate) fn decode(word: u64) -> (Self, usize) {
-        let cause = match word >> 56 {
-            1 => Self::Died,
-            2 => Self::Dropped,
-            3 => Self::Deadline(None),
+        let field = (word >> RANK) as u32 & ((1 << FIELD) - 1);
+        let cause = match (word >> 56, word >> (RANK + FIELD) & 0xf) {
+            (1, _) => Self::Died,
+            (2, _) => Self::Dropped,
+            (3, _) => Self::Deadline(None),
+            (5, 0) => Self::Fields(Difference::Fields),
+            (5, 1) => Self::Fields(Difference::Element { field }),
+            (5, 2) => Self::Fields(Difference::Extents { field }),
             _ => Self::Malformed,
         };
-        (cause, (word & ((1 << 56) - 1)) as usize)
+        (cause, (word & ((1 << RANK) - 1)) as usize)
     }
 }
 
@@ -208,6 +284,10 @@ impl fmt::Display for Failure {
             }
             Cause::Deadline(None) => write!(f, "rank {culprit} did not come within a deadline")?,
             Cause::Malformed => write!(f, "rank {culprit} sent what does not belong here")?,
+            Cause::Fields(difference) => write!(
+                f,
+                "the fields that rank {culprit} sends are not what their receiver awaits: {difference}"
+            )?,
         }
         if culprit != peer {
             write!(f, ", so rank {peer} gave up")?;

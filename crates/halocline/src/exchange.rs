@@ -26,7 +26,7 @@ pub struct HaloExchange {
 }
 
 /// The object as its users hold it, by any number of handles.
-struct Shared(Arc<Bound>);
+pub(crate) struct Shared(pub(crate) Arc<Bound>);
 
 impl Drop for Shared {
     fn drop(&mut self) {
@@ -43,6 +43,20 @@ pub struct LinkCounts {
     pub mailbox: usize,
     /// Through messages.
     pub message: usize,
+}
+
+impl LinkCounts {
+    pub(crate) fn of(bound: &Bound) -> Self {
+        let mut counts = Self::default();
+        for link in &bound.links {
+            match link.way {
+                Way::Push | Way::Pull => counts.direct += 1,
+                Way::Mailbox { .. } => counts.mailbox += 1,
+                Way::Message => counts.message += 1,
+            }
+        }
+        counts
+    }
 }
 
 impl HaloExchange {
@@ -80,11 +94,11 @@ impl HaloExchange {
         Ok(Self { shared: Arc::new(Shared(bound)), sets })
     }
 
-    fn bound(&self) -> &Arc<Bound> {
+    pub(crate) fn bound(&self) -> &Arc<Bound> {
         &self.shared.0
     }
 
-    fn set(&self, index: usize) -> Result<&Arc<Set>, Error> {
+    pub(crate) fn set(&self, index: usize) -> Result<&Arc<Set>, Error> {
         self.sets.get(index).ok_or(Error::NoSuchSet { set: index, sets: self.sets.len() })
     }
 
@@ -102,7 +116,7 @@ impl HaloExchange {
     /// As [`HaloExchange::exchange`], of one of the sets that were bound together, counted from 0. All
     /// ranks choose the same. Fails with [`Error::NoSuchSet`], too.
     pub fn exchange_set(&self, index: usize) -> Result<Pending, Error> {
-        let epoch = self.bound().begin(self.set(index)?)?;
+        let epoch = self.bound().begin(self.set(index)?, &[])?;
         Ok(Pending { bound: Arc::clone(self.bound()), epoch })
     }
 
@@ -155,15 +169,7 @@ impl HaloExchange {
 
     /// The ways that this rank's links take.
     pub fn links(&self) -> LinkCounts {
-        let mut counts = LinkCounts::default();
-        for link in &self.bound().links {
-            match link.way {
-                Way::Push | Way::Pull => counts.direct += 1,
-                Way::Mailbox { .. } => counts.mailbox += 1,
-                Way::Message => counts.message += 1,
-            }
-        }
-        counts
+        LinkCounts::of(self.bound())
     }
 
     /// The links of this rank: peer, direction, and the way that the bytes take.

@@ -9,8 +9,7 @@ use std::sync::Arc;
 
 /// For each set, one line for each link of this rank, and one for what stays within it.
 pub(crate) fn explain(bound: &Bound, sets: &[Arc<Set>]) -> String {
-    let comm = &bound.comm;
-    let mut text = format!("rank {} of {}, transport {}\n", comm.rank(), comm.size(), comm.transport());
+    let mut text = head(bound);
     for (at, set) in sets.iter().enumerate() {
         if sets.len() > 1 {
             // Writing to a string cannot fail.
@@ -21,16 +20,40 @@ pub(crate) fn explain(bound: &Bound, sets: &[Arc<Set>]) -> String {
     text
 }
 
-fn table(bound: &Bound, set: &Set) -> String {
-    let header = ["link", "way", "through", "bytes", "copies here", "why not better"];
-    let mut rows = vec![header.map(str::to_owned).to_vec()];
+/// The same for links without fields: one line for each.
+pub(crate) fn unbound(bound: &Bound) -> String {
     let transport = bound.comm.transport();
+    let rows = bound.links.iter().map(|link| {
+        let room = match &link.parcels {
+            Some(parcels) if link.way != Way::Message => parcels.capacity().to_string(),
+            _ => "-".to_owned(),
+        };
+        let why = link.why.clone().unwrap_or_else(|| "the fields are not bound".to_owned());
+        vec![name(link), link.way.to_string(), through(link, transport), room, why]
+    });
+    head(bound) + &align(&["link", "way", "through", "room for bytes", "why not better"], rows.collect())
+}
+
+fn head(bound: &Bound) -> String {
+    let comm = &bound.comm;
+    format!("rank {} of {}, transport {}\n", comm.rank(), comm.size(), comm.transport())
+}
+
+fn table(bound: &Bound, set: &Set) -> String {
+    let transport = bound.comm.transport();
+    let mut rows: Vec<Vec<String>> = Vec::new();
     rows.extend(bound.links.iter().map(|link| row(link, &set.parts[link.part], transport)));
     if !set.within.is_empty() {
         let (bytes, blocks) = extent(&set.within);
         let local = ["within this rank", "direct, copy", "own memory", &bytes.to_string(), &blocks, "-"];
         rows.push(local.map(str::to_owned).to_vec());
     }
+    align(&["link", "way", "through", "bytes", "copies here", "why not better"], rows)
+}
+
+/// Rows of cells under a header, as text.
+fn align(header: &[&str], mut rows: Vec<Vec<String>>) -> String {
+    rows.insert(0, header.iter().map(|&title| title.to_owned()).collect());
     let widths: Vec<usize> =
         (0..header.len()).map(|column| rows.iter().map(|row| row[column].len()).max().unwrap_or(0)).collect();
     let lines = rows.iter().map(|row| {
@@ -42,23 +65,29 @@ fn table(bound: &Bound, set: &Set) -> String {
 }
 
 fn row(link: &Link, part: &Part, transport: &str) -> Vec<String> {
-    let name = match link.direction {
-        Direction::Send => format!("to rank {}", link.peer),
-        Direction::Receive => format!("from rank {}", link.peer),
-    };
-    let through = match (link.way, transport) {
-        (Way::Message, name) => format!("messages of {name}"),
-        (Way::Mailbox { .. }, "thread") => "a buffer of the receiver".to_owned(),
-        (Way::Mailbox { .. }, _) => "a buffer of the receiver in shared memory".to_owned(),
-        (_, "thread") => "memory of this process".to_owned(),
-        _ => "shared memory".to_owned(),
-    };
     let copies = match (link.direction, link.way) {
         (Direction::Send, Way::Pull) | (Direction::Receive, Way::Push) => "none, the peer copies".to_owned(),
         _ => extent(&part.ops).1,
     };
     let why = link.why.clone().unwrap_or_else(|| "-".to_owned());
-    vec![name, link.way.to_string(), through, part.bytes.to_string(), copies, why]
+    vec![name(link), link.way.to_string(), through(link, transport), part.bytes.to_string(), copies, why]
+}
+
+fn name(link: &Link) -> String {
+    match link.direction {
+        Direction::Send => format!("to rank {}", link.peer),
+        Direction::Receive => format!("from rank {}", link.peer),
+    }
+}
+
+fn through(link: &Link, transport: &str) -> String {
+    match (link.way, transport) {
+        (Way::Message, name) => format!("messages of {name}"),
+        (Way::Mailbox { .. }, "thread") => "a buffer of the receiver".to_owned(),
+        (Way::Mailbox { .. }, _) => "a buffer of the receiver in shared memory".to_owned(),
+        (_, "thread") => "memory of this process".to_owned(),
+        _ => "shared memory".to_owned(),
+    }
 }
 
 fn extent(ops: &[CopyOp]) -> (usize, String) {

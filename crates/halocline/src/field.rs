@@ -29,6 +29,16 @@ pub(crate) enum Blocked {
     Borrowed,
 }
 
+impl Blocked {
+    /// The error of an exchange of the field with this number.
+    pub(crate) fn error(self, field: usize) -> Error {
+        match self {
+            Self::InFlight => Error::Shared { field },
+            Self::Borrowed => Error::Borrowed { field },
+        }
+    }
+}
+
 const FLIGHT: u64 = 1 << 32;
 const WRITER: u64 = 1 << 31;
 const GUARDS: u64 = FLIGHT - 1;

@@ -32,13 +32,15 @@ mod future;
 mod link;
 mod options;
 mod overlap;
+mod pack;
 mod pattern;
 mod redistribute;
 mod set;
 mod trace;
+mod unbound;
 
 pub use agree::agree;
-pub use error::{Cause, Error, Failure};
+pub use error::{Cause, Difference, Error, Failure};
 pub use exchange::{HaloExchange, LinkCounts, Pending};
 pub use field::{Array, Field, ReadGuard, WriteGuard};
 pub use future::Exchanging;
@@ -46,6 +48,7 @@ pub use link::{Direction, Way};
 pub use options::{BindOptions, LinkChoice};
 pub use pattern::{Decomposed, Pattern};
 pub use redistribute::Redistribute;
+pub use unbound::PatternLinks;
 
 pub use halocline_comm::{CommError, Communicator, Reduce};
 pub use halocline_device::Element;

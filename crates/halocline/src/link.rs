@@ -9,15 +9,18 @@
 //! | mailbox | `ready` of two epochs before: the slot is free | `arrived`: the slot is full |
 //! | message | the same, as messages, where none come back | the message |
 
+mod parcel;
 mod signals;
 
+pub(crate) use parcel::{Berthed, LABELS, Parcels, Record, describe, prefix};
 pub(crate) use signals::Signals;
 
 use crate::error::Cause;
-use crate::set::{Part, Set};
+use crate::set::{Cargo, Part};
 use crate::trace;
 use halocline_comm::{Claim, CommError, Communicator, PeerState, Segment, Tag};
 use halocline_device::host;
+use parcel::Came;
 use signals::Looked;
 use std::fmt;
 use std::ptr::NonNull;
@@ -91,6 +94,8 @@ pub(crate) struct Link {
     /// Why the link has no better way.
     pub(crate) why: Option<String>,
     mailbox: Option<Mailbox>,
+    /// In the unbound form, in the place of a mailbox.
+    pub(crate) parcels: Option<Parcels>,
     signals: Signals,
     /// The peer's memory in which its counters and mailboxes lie.
     #[expect(dead_code, reason = "held for the pointers into it")]
@@ -139,6 +144,7 @@ impl Link {
             part: 0,
             why,
             mailbox,
+            parcels: None,
             signals,
             theirs,
             claim: Claim::default(),
@@ -147,6 +153,11 @@ impl Link {
             notice: OnceLock::new(),
             gone: OnceLock::new(),
         }
+    }
+
+    /// The same link for the unbound form.
+    pub(crate) fn with_parcels(self, parcels: Parcels) -> Self {
+        Self { parcels: Some(parcels), ..self }
     }
 
     /// Whether what lasts of the link suffices for parts of so many bytes.
@@ -171,9 +182,13 @@ impl Link {
         self.gone.get().copied()
     }
 
-    /// Gives the other side leave to copy, where it is the one that copies.
+    /// Gives the other side leave to copy, where it is the one that copies, and makes room for a parcel.
     #[inline]
-    pub(crate) fn start(&self, comm: &Communicator, epoch: u64) {
+    pub(crate) fn start(&self, comm: &Communicator, epoch: u64, part: &Part) {
+        if let (Some(parcels), Some(loose), Direction::Receive) = (&self.parcels, &part.loose, self.direction)
+        {
+            parcels.grow(comm, self.peer, loose.prefix() + part.bytes);
+        }
         if let ((Direction::Send, Way::Pull) | (Direction::Receive, Way::Push), Signals::Counters { .. }) =
             ((self.direction, self.way), &self.signals)
         {
@@ -181,9 +196,9 @@ impl Link {
         }
     }
 
-    /// One turn at the link, under its claim: does what can be done without waiting. `set` is that of the
-    /// exchange in flight, which is `epoch`.
-    pub(crate) fn serve(&self, comm: &Communicator, epoch: u64, set: &Set) -> Result<Turn, CommError> {
+    /// One turn at the link, under its claim: does what can be done without waiting. `cargo` is that of
+    /// the exchange in flight, which is `epoch`.
+    pub(crate) fn serve(&self, comm: &Communicator, epoch: u64, cargo: &Cargo) -> Result<Turn, CommError> {
         let awaited = match (self.direction, self.way) {
             // An exchange begins once the one before is over: the peer's message of that has come.
             (Direction::Send, Way::Message) if self.is_mutual() => 0,
@@ -195,16 +210,33 @@ impl Link {
             Looked::Below => return Ok(Turn::Waits),
             Looked::Lost(cause, culprit) => return Ok(Turn::Lost(cause, culprit)),
         };
-        let part = &set.parts[self.part];
+        let part = &cargo.set().parts[self.part];
+        if let (Some(parcels), Some(loose)) = (&self.parcels, &part.loose) {
+            match self.direction {
+                Direction::Send => {
+                    self.send_parcel(comm, epoch, (cargo, part), (parcels, loose))?;
+                    self.raise_counter(comm, epoch);
+                }
+                Direction::Receive => {
+                    match self.receive_parcel(comm, epoch, message, (cargo, part), (parcels, loose)) {
+                        Came::Unpacked => self.raise(comm, epoch)?,
+                        Came::NotYet => return Ok(Turn::Waits),
+                        Came::Lost(cause, culprit) => return Ok(Turn::Lost(cause, culprit)),
+                    }
+                }
+            }
+            self.done.store(epoch, Ordering::Release);
+            return Ok(Turn::Done);
+        }
         match (self.direction, self.way) {
             (Direction::Send, Way::Push) | (Direction::Receive, Way::Pull) => {
                 let (sources, targets) = match self.direction {
-                    Direction::Send => (&set.bases, &part.remote),
-                    Direction::Receive => (&part.remote, &set.bases),
+                    Direction::Send => (cargo.bases(), &part.remote[..]),
+                    Direction::Receive => (&part.remote[..], cargo.bases()),
                 };
                 trace::copy(comm, self, epoch, part.bytes).in_scope(|| {
                     // SAFETY: bind has checked every operation against the memory at both ends, which the
-                    // set holds. The other side gave leave for this epoch and touches the cells concerned
+                    // cargo holds. The other side gave leave for this epoch and touches the cells concerned
                     // no more until the raise below; our own side's user leaves them alone from the
                     // exchange's begin to the end of its wait.
                     unsafe { host::copy(&part.ops, as_sources(sources), targets) }
@@ -213,18 +245,19 @@ impl Link {
             }
             (Direction::Send, Way::Mailbox { streaming }) => {
                 trace::pack(comm, self, epoch, part.bytes)
-                    .in_scope(|| pack(set, part, self.slot(epoch), streaming));
+                    .in_scope(|| pack(cargo, part, self.slot(epoch), streaming));
                 self.raise(comm, epoch)?;
             }
             (Direction::Receive, Way::Mailbox { .. }) => {
-                trace::unpack(comm, self, epoch, part.bytes).in_scope(|| unpack(set, part, self.slot(epoch)));
+                trace::unpack(comm, self, epoch, part.bytes)
+                    .in_scope(|| unpack(cargo, part, self.slot(epoch)));
                 self.raise(comm, epoch)?;
             }
-            (Direction::Send, Way::Message) => self.send(comm, epoch, (set, part))?,
+            (Direction::Send, Way::Message) => self.send(comm, epoch, (cargo, part))?,
             (Direction::Receive, Way::Message) => match message {
                 Some(payload) if payload.len() == part.bytes => {
                     trace::unpack(comm, self, epoch, part.bytes)
-                        .in_scope(|| unpack(set, part, payload.as_ptr()));
+                        .in_scope(|| unpack(cargo, part, payload.as_ptr()));
                     self.raise(comm, epoch)?;
                 }
                 _ => return Ok(Turn::Lost(Cause::Malformed, self.peer)),
@@ -240,10 +273,11 @@ impl Link {
         self.mailbox.map_or(std::ptr::null_mut(), |mailbox| mailbox.slot(epoch))
     }
 
-    fn send(&self, comm: &Communicator, epoch: u64, (set, part): (&Set, &Part)) -> Result<(), CommError> {
+    fn send(&self, comm: &Communicator, epoch: u64, (cargo, part): (&Cargo, &Part)) -> Result<(), CommError> {
         let Signals::Messages { operation, .. } = self.signals else { return Ok(()) };
         let mut message = vec![0; part.bytes];
-        trace::pack(comm, self, epoch, part.bytes).in_scope(|| pack(set, part, message.as_mut_ptr(), false));
+        trace::pack(comm, self, epoch, part.bytes)
+            .in_scope(|| pack(cargo, part, message.as_mut_ptr(), false));
         let tag = Tag { operation, round: epoch };
         trace::send(comm, self, epoch, part.bytes).in_scope(|| comm.send(self.peer, tag, message))
     }
@@ -265,8 +299,8 @@ impl Link {
 
 /// Packs a part into a message, of which the caller holds [`Part::bytes`], for itself alone (rounded up to
 /// [`host::MESSAGE_ALIGN`], and aligned to it, for streaming).
-fn pack(set: &Set, part: &Part, message: *mut u8, streaming: bool) {
-    let sources = as_sources(&set.bases);
+fn pack(cargo: &Cargo, part: &Part, message: *mut u8, streaming: bool) {
+    let sources = as_sources(cargo.bases());
     // SAFETY: bind has checked the operations against the fields, whose owned cells only the exchange
     // in flight uses otherwise; the message is the caller's.
     unsafe {
@@ -279,10 +313,10 @@ fn pack(set: &Set, part: &Part, message: *mut u8, streaming: bool) {
 }
 
 /// Unpacks a message of [`Part::bytes`].
-fn unpack(set: &Set, part: &Part, message: *const u8) {
+fn unpack(cargo: &Cargo, part: &Part, message: *const u8) {
     // SAFETY: bind has checked the operations against the fields; the message was written before whatever
     // made it the caller's; the halo is the exchange's until the wait has returned.
-    unsafe { host::copy(&part.ops, &[message], &set.bases) };
+    unsafe { host::copy(&part.ops, &[message], cargo.bases()) };
 }
 
 /// Buffers as they are read.

@@ -4,10 +4,14 @@
 //! they carry.
 
 use crate::bind::{self, Local, Offered};
+use crate::error::{Cause, Error};
+use crate::field::{Field, Memory};
+use crate::link::{Record, describe, prefix};
+use crate::pattern::Pattern;
 use halocline_plan::copy::CopyOp;
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Fields that are exchanged together.
 pub(crate) struct Set {
@@ -19,7 +23,7 @@ pub(crate) struct Set {
     pub(crate) parts: Vec<Part>,
     /// Copies between domains of this rank, from field to field.
     pub(crate) within: Vec<CopyOp>,
-    /// Address of element (0, 0, …) of each field.
+    /// Address of element (0, 0, …) of each field; none in the unbound form, whose sets hold no memory.
     pub(crate) bases: Vec<*mut u8>,
 }
 
@@ -39,6 +43,10 @@ pub(crate) struct Part {
     pub(crate) ops: Vec<CopyOp>,
     /// Address of element (0, 0, …) of each field of the peer that this side reads or writes.
     pub(crate) remote: Vec<*mut u8>,
+    /// The copying between fields and a message where the link has none, once somebody has asked for it.
+    pub(crate) packing: OnceLock<Vec<CopyOp>>,
+    /// In the unbound form.
+    pub(crate) loose: Option<Loose>,
 }
 
 // SAFETY: the pointers are into memory that the set holds (`local`, `offered`), and the protocol of the
@@ -47,38 +55,152 @@ unsafe impl Send for Set {}
 // SAFETY: as above.
 unsafe impl Sync for Set {}
 
-/// The set of the exchange in flight: which one it is changes only while none is.
-pub(crate) struct Flight(UnsafeCell<Arc<Set>>);
+/// What the unbound form adds to a part.
+pub(crate) struct Loose {
+    /// The fields as their sender says them; where they are received, with no order.
+    pub(crate) records: Vec<Record>,
+    /// The same as they travel.
+    pub(crate) described: Box<[u8]>,
+    /// How to unpack what was sent lately, the latest last.
+    readings: Mutex<Vec<Reading>>,
+}
 
-// SAFETY: the promises of `get` and `change` exclude each other, and exclude another `change`.
+/// What was described so is unpacked so.
+struct Reading {
+    described: Box<[u8]>,
+    ops: Vec<CopyOp>,
+}
+
+/// Orders of one sender that are remembered.
+const READINGS: usize = 4;
+
+impl Loose {
+    pub(crate) fn new(records: Vec<Record>) -> Self {
+        Self { described: describe(&records), records, readings: Mutex::default() }
+    }
+
+    /// Where the bytes of a parcel begin.
+    pub(crate) fn prefix(&self) -> usize {
+        prefix(self.records.len())
+    }
+
+    /// Gives `with` the operations that unpack what is described so, made by `make` if they are not known.
+    pub(crate) fn with_reading<T>(
+        &self,
+        described: &[u8],
+        make: impl FnOnce() -> Result<Vec<CopyOp>, Cause>,
+        with: impl FnOnce(&[CopyOp]) -> T,
+    ) -> Result<T, Cause> {
+        let mut readings = self.readings.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = readings.iter().rposition(|reading| *reading.described == *described);
+        let at = match known {
+            Some(at) => at,
+            None => {
+                let ops = make()?;
+                if readings.len() == READINGS {
+                    readings.remove(0);
+                }
+                readings.push(Reading { described: described.into(), ops });
+                readings.len() - 1
+            }
+        };
+        Ok(with(&readings[at].ops))
+    }
+}
+
+/// What the exchange in flight copies.
+pub(crate) struct Cargo {
+    set: Arc<Set>,
+    /// In the unbound form: the addresses of the fields given to this exchange, and their memories, each once.
+    bases: Vec<*mut u8>,
+    memories: Vec<Arc<Memory>>,
+}
+
+// SAFETY: as for `Set`.
+unsafe impl Send for Cargo {}
+// SAFETY: as for `Set`.
+unsafe impl Sync for Cargo {}
+
+impl Cargo {
+    #[inline]
+    pub(crate) fn set(&self) -> &Arc<Set> {
+        &self.set
+    }
+
+    /// Address of element (0, 0, …) of each field.
+    #[inline]
+    pub(crate) fn bases(&self) -> &[*mut u8] {
+        if self.bases.is_empty() { &self.set.bases } else { &self.bases }
+    }
+
+    fn take(&mut self, given: &[(&Pattern, &Field)]) -> Result<(), Error> {
+        self.set.local.begin_flight()?;
+        self.bases.clear();
+        for (at, (_, field)) in given.iter().enumerate() {
+            self.bases.push(field.base().as_ptr());
+            // Memories are counted in the order in which they first appear.
+            if self.set.local.fields[at].memory == self.memories.len() {
+                if let Err(blocked) = field.memory.begin_flight() {
+                    self.land();
+                    return Err(blocked.error(at));
+                }
+                self.memories.push(Arc::clone(&field.memory));
+            }
+        }
+        Ok(())
+    }
+
+    fn land(&mut self) {
+        self.set.local.end_flight();
+        self.memories.drain(..).for_each(|memory| memory.end_flight());
+    }
+}
+
+/// The cargo of the exchange in flight, which changes only while none is.
+pub(crate) struct Flight(UnsafeCell<Cargo>);
+
+// SAFETY: the promises of `get` on one side, `load` and `land` on the other exclude each other, and those two
+// exclude another thread's.
 unsafe impl Sync for Flight {}
 
 impl Flight {
     pub(crate) fn new(set: Arc<Set>) -> Self {
-        Self(UnsafeCell::new(set))
+        Self(UnsafeCell::new(Cargo { set, bases: Vec::new(), memories: Vec::new() }))
     }
 
-    /// The set in flight.
+    /// What is in flight.
     ///
     /// # Safety
     /// An exchange is in flight and stays so as long as the reference is used, or this thread is the one
     /// that begins it.
     #[inline]
-    pub(crate) unsafe fn get(&self) -> &Arc<Set> {
+    pub(crate) unsafe fn get(&self) -> &Cargo {
         // SAFETY: nobody changes it meanwhile.
         unsafe { &*self.0.get() }
     }
 
-    /// Makes `set` the one that the next exchange uses.
+    /// Takes the memories of a set for the exchange that is about to begin; `given` are its fields, if the set
+    /// holds none.
     ///
     /// # Safety
     /// No exchange is in flight, and no other thread begins one.
     #[inline]
-    pub(crate) unsafe fn change(&self, set: &Arc<Set>) {
+    pub(crate) unsafe fn load(&self, set: &Arc<Set>, given: &[(&Pattern, &Field)]) -> Result<(), Error> {
         // SAFETY: nobody else reads or writes it meanwhile.
-        let current = unsafe { &mut *self.0.get() };
-        if !Arc::ptr_eq(current, set) {
-            *current = Arc::clone(set);
+        let cargo = unsafe { &mut *self.0.get() };
+        if !Arc::ptr_eq(&cargo.set, set) {
+            cargo.set = Arc::clone(set);
         }
+        cargo.take(given)
+    }
+
+    /// Gives the memories back to the user.
+    ///
+    /// # Safety
+    /// The exchange in flight is over for everybody but this thread.
+    #[inline]
+    pub(crate) unsafe fn land(&self) {
+        // SAFETY: nobody else reads or writes it meanwhile.
+        unsafe { &mut *self.0.get() }.land();
     }
 }

@@ -12,11 +12,13 @@ mod lifetimes;
 mod meshes;
 mod messages;
 mod narrowed;
+mod packing;
 mod redistribution;
 mod refusals;
 mod refused_patterns;
 mod regular;
 mod threads;
+mod unbound;
 mod unstructured;
 
 use crate::Case;
@@ -34,6 +36,8 @@ pub(crate) const BY_TOPIC: &[&[Case]] = &[
     foreign::CASES,
     flight::CASES,
     alternatives::CASES,
+    unbound::CASES,
+    packing::CASES,
     futures::CASES,
     threads::CASES,
     lifetimes::CASES,

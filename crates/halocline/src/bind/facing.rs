@@ -81,6 +81,7 @@ impl<'a> Facing<'a> {
             place: joint.ours.place,
             ours: &joint.ours.cells,
             theirs: &joint.theirs.cells,
+            stands_in: false,
             transfer: joint.transfer,
         };
         let direct = matches!(way, Way::Push | Way::Pull);

@@ -1,7 +1,7 @@
 //! The part of a bind that needs no peer: the fields given, checked against their patterns.
 
 use crate::error::Error;
-use crate::field::{Blocked, Field, Memory};
+use crate::field::{Field, Memory};
 use crate::link::Direction;
 use crate::pattern::Pattern;
 use halocline_comm::{Communicator, Segment};
@@ -77,13 +77,7 @@ impl Local {
             self.patterns.len() - 1
         });
         let plan = pattern.plan();
-        if let Some(peer) = plan.peers.iter().find(|peer| peer.rank >= size) {
-            return Err(Error::Bind(format!(
-                "pattern {at} exchanges with rank {}, the communicator has {size} ranks; bind a pattern with \
-                 the communicator that it was made with",
-                peer.rank
-            )));
-        }
+        check_ranks(at, pattern, size)?;
         let domain = match (field.domain, &plan.domains[..]) {
             (Some(id), _) => id,
             (None, [(id, _)]) => *id,
@@ -184,10 +178,7 @@ impl Local {
         for (at, (memory, field)) in self.memories.iter().enumerate() {
             if let Err(blocked) = memory.begin_flight() {
                 self.memories[..at].iter().for_each(|(memory, _)| memory.end_flight());
-                return Err(match blocked {
-                    Blocked::InFlight => Error::Shared { field: *field },
-                    Blocked::Borrowed => Error::Borrowed { field: *field },
-                });
+                return Err(blocked.error(*field));
             }
         }
         Ok(())
@@ -341,4 +332,16 @@ impl Local {
 fn transfers(plan: &halocline_plan::Pattern) -> impl Iterator<Item = &Transfer> {
     let peers = plan.peers.iter().flat_map(|peer| peer.sends.iter().chain(&peer.receives));
     peers.chain(&plan.local)
+}
+
+/// A pattern of the communicator, or of a smaller one.
+pub(super) fn check_ranks(at: usize, pattern: &Pattern, size: usize) -> Result<(), Error> {
+    match pattern.plan().peers.iter().find(|peer| peer.rank >= size) {
+        None => Ok(()),
+        Some(peer) => Err(Error::Bind(format!(
+            "pattern {at} exchanges with rank {}, the communicator has {size} ranks; bind a pattern with \
+             the communicator that it was made with",
+            peer.rank
+        ))),
+    }
 }

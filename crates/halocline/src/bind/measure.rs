@@ -127,7 +127,7 @@ impl Trial {
                 // between two exchanges.
                 unsafe { byte.write_volatile(byte.read_volatile().wrapping_add(1)) };
             }
-            let epoch = self.bound.begin(&self.set)?;
+            let epoch = self.bound.begin(&self.set, &[])?;
             self.bound.wait(epoch)?;
             for &byte in halo {
                 // SAFETY: as above.

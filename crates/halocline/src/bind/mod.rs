@@ -9,6 +9,7 @@ mod narrow;
 mod offer;
 mod ops;
 mod pair;
+pub(crate) mod unbound;
 
 pub(crate) use local::Local;
 pub(crate) use narrow::narrowed;
@@ -27,6 +28,7 @@ use crate::trace::Name;
 use facing::Facing;
 use halocline_comm::{Communicator, Counter, Patience, Segment};
 use halocline_device::host::MESSAGE_ALIGN;
+use halocline_plan::copy::CopyOp;
 use offer::{Berth, Offer};
 use pair::Pair;
 use std::collections::{BTreeMap, BTreeSet};
@@ -79,23 +81,36 @@ pub(crate) fn bind(
     Ok((bound, sets))
 }
 
+/// The copying between the fields of a set and a message from or to a peer.
+pub(crate) fn packing(set: &Set, peer: usize, direction: Direction) -> Result<Vec<CopyOp>, Error> {
+    let facing = Facing { peer, local: &set.local, theirs: &set.offered[&peer] };
+    Ok(facing.part(direction, Way::Message, &facing.joints(direction)?)?.ops)
+}
+
 /// All ranks choose the links by one rule and bind as many sets.
 fn same_terms(comm: &Communicator, sets: usize, choice: LinkChoice) -> Result<Result<(), Error>, Error> {
-    let first = comm.broadcast(0, [sets as u64, choice.code()].map(u64::to_le_bytes).concat())?;
     let rank = comm.rank();
-    Ok(match first.as_chunks().0 {
-        [theirs, _] if u64::from_le_bytes(*theirs) != sets as u64 => Err(Error::Bind(format!(
+    Ok(match same_as_rank_0(comm, &[choice.code(), sets as u64])? {
+        Err(first) if first.first() != Some(&choice.code()) => {
+            Err(Error::Bind(format!("rank {rank} binds with links {choice:?}, rank 0 differently")))
+        }
+        Err(first) => Err(Error::Bind(format!(
             "rank {rank} binds {sets} sets of fields, rank 0 binds {}; all ranks must bind as many",
-            u64::from_le_bytes(*theirs)
+            first.get(1).unwrap_or(&0)
         ))),
-        [_, theirs] if u64::from_le_bytes(*theirs) == choice.code() => match sets {
-            0 => Err(Error::Bind(
-                "there is no set of fields to bind; give at least one, it may be empty".to_owned(),
-            )),
-            _ => Ok(()),
-        },
-        _ => Err(Error::Bind(format!("rank {rank} binds with links {choice:?}, rank 0 differently"))),
+        Ok(()) if sets == 0 => Err(Error::Bind(
+            "there is no set of fields to bind; give at least one, it may be empty".to_owned(),
+        )),
+        Ok(()) => Ok(()),
     })
+}
+
+/// Compares numbers with those of rank 0, which an inner error gives. Collective.
+fn same_as_rank_0(comm: &Communicator, numbers: &[u64]) -> Result<Result<(), Vec<u64>>, Error> {
+    let mine: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+    let first = comm.broadcast(0, mine.clone())?;
+    let numbers = || first.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
+    Ok(if first == mine { Ok(()) } else { Err(numbers()) })
 }
 
 fn build(

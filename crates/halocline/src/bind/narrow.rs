@@ -59,20 +59,14 @@ fn same_patterns<'a>(
     sets: usize,
     ids: impl Iterator<Item = &'a u64>,
 ) -> Result<Result<(), Error>, Error> {
-    let mut mine = Writer::new();
-    mine.size(sets);
-    ids.for_each(|&id| mine.u64(id));
-    let mine = mine.finish();
-    let first = comm.broadcast(0, mine.clone())?;
-    Ok(if first == mine {
-        Ok(())
-    } else {
-        Err(Error::Bind(format!(
+    let numbers: Vec<u64> = ids.copied().chain([sets as u64]).collect();
+    Ok(super::same_as_rank_0(comm, &numbers)?.map_err(|_| {
+        Error::Bind(format!(
             "rank {} has bound other patterns, or sets, than rank 0; an object can be narrowed where all ranks \
              have bound the same, and narrow it together",
             comm.rank()
-        )))
-    })
+        ))
+    }))
 }
 
 /// Tells each peer how many bytes go between the two, notes what it says, and compares. Collective.

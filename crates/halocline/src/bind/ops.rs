@@ -45,6 +45,8 @@ pub(super) struct Leg<'a> {
     pub(super) place: Place,
     pub(super) ours: &'a CellLayout,
     pub(super) theirs: &'a CellLayout,
+    /// The other side's layout is not known; `theirs` stands in for the sender's, at both ends.
+    pub(super) stands_in: bool,
     pub(super) transfer: &'a Transfer,
 }
 
@@ -65,23 +67,31 @@ impl<'a> Leg<'a> {
 /// The operations of all legs that have bytes, each with the number of its (first) leg. `far` gives the number
 /// of the peer's field; without one, the bytes lie in a message, in the order in which the legs are given,
 /// where both sides know both layouts.
-pub(super) fn over_link(
+pub(super) fn over_link<'a>(
     direction: Direction,
-    legs: &[Leg<'_>],
+    legs: &[Leg<'a>],
     mut far: impl FnMut(usize) -> Option<usize>,
 ) -> Vec<(usize, CopyOp)> {
-    let of_two = |first: usize, second: usize, ends: (End, End)| {
-        let (first, second) = (&legs[first], &legs[second]);
+    let of_two = |first: &Leg<'a>, second: &Leg<'a>, ends: (End, End)| {
         let (sender, receiver) = first.layouts(direction);
-        let fields = |leg: &Leg<'_>| (leg.place, leg.transfer.from, leg.transfer.to);
+        let fields = |leg: &Leg<'a>| (leg.place, leg.transfer.from, leg.transfer.to);
         let op = || copy_op_of_two((first.transfer, second.transfer), (ends.0, sender), (ends.1, receiver));
         (fields(first) == fields(second)).then(op).flatten()
     };
     let mut ops = Vec::new();
     let mut begin = 0;
-    // Both sides pair alike, from both layouts, so that they agree about the message.
+    // Both sides pair alike, from what both know, so that they agree about the message.
     let anywhere = (End::Field(0), End::Field(0));
-    for (first, second) in pair_up(legs.len(), |a, b| of_two(a, b, anywhere).is_some()) {
+    let suits = |first: usize, second: usize| match legs[first].stands_in {
+        // How long blocks are is up to each side's layout, except where they are single elements.
+        true => {
+            let agreed = |leg: &Leg<'a>| Leg { ours: leg.theirs, ..*leg };
+            of_two(&agreed(&legs[first]), &agreed(&legs[second]), anywhere)
+                .is_some_and(|op| op.block == op.element.size())
+        }
+        false => of_two(&legs[first], &legs[second], anywhere).is_some(),
+    };
+    for (first, second) in pair_up(legs.len(), suits) {
         let leg = &legs[first];
         if leg.bytes() == 0 {
             continue;
@@ -92,7 +102,7 @@ pub(super) fn over_link(
         let ends = if direction == Direction::Send { (near, far) } else { (far, near) };
         let (sender, receiver) = leg.layouts(direction);
         let op = second
-            .and_then(|second| of_two(first, second, ends))
+            .and_then(|second| of_two(leg, &legs[second], ends))
             .unwrap_or_else(|| copy_op(leg.transfer, (ends.0, sender), (ends.1, receiver)));
         ops.push((first, op));
     }

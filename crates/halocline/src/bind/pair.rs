@@ -5,7 +5,7 @@ use super::Preference;
 use super::facing::{Facing, Joint};
 use super::offer::Berth;
 use crate::error::Error;
-use crate::link::{Direction, Link, Mailbox, SLOTS, Signals, Way};
+use crate::link::{Berthed, Direction, LABELS, Link, Mailbox, Parcels, SLOTS, Signals, Way};
 use crate::set::Part;
 use halocline_comm::{Communicator, Counter, Segment};
 use halocline_device::host::MESSAGE_ALIGN;
@@ -38,9 +38,15 @@ impl<'a> Pair<'a> {
                 links.push(self.link(direction, &joints, wish)?);
             }
         }
-        if links.len() == 2 && links.iter().all(|(link, _)| link.way == Way::Message) {
-            links.iter_mut().for_each(|(link, _)| link.make_mutual());
-        }
+        make_mutual(links.iter_mut().map(|(link, _)| link).collect());
+        Ok(links)
+    }
+
+    /// The links between the two in these directions, without fields.
+    pub(super) fn unbound_links(&self, directions: &[Direction]) -> Result<Vec<Link>, Error> {
+        let links = directions.iter().map(|&direction| self.unbound(direction));
+        let mut links: Vec<Link> = links.collect::<Result<_, _>>()?;
+        make_mutual(links.iter_mut().collect());
         Ok(links)
     }
 
@@ -109,6 +115,34 @@ impl<'a> Pair<'a> {
         Ok((next.unwrap_or(Way::Message), Some(why)))
     }
 
+    fn unbound(&self, direction: Direction) -> Result<Link, Error> {
+        let operation = self.operation;
+        let Some((own, theirs)) = &self.segments else {
+            let why = (self.comm.link().bell(self.peer).is_none())
+                .then(|| "the two ranks share no memory".to_owned());
+            let ends = (self.peer, direction, Way::Message);
+            let signals = Signals::Messages { operation, mutual: false };
+            let link = Link::new(ends, operation, why, None, signals, None);
+            return Ok(link.with_parcels(Parcels::new(operation, None)));
+        };
+        let (_, signals) = self.signals(direction, false)?;
+        let (segment, receiver) = match direction {
+            Direction::Send => (theirs, self.berths.1),
+            Direction::Receive => (own, self.berths.0),
+        };
+        let capacity = receiver.capacity;
+        let labels = parcels_bytes(capacity)
+            .filter(|_| capacity.is_multiple_of(MESSAGE_ALIGN))
+            .and_then(|bytes| within(segment, receiver.mailbox, bytes, MESSAGE_ALIGN))
+            .ok_or_else(|| Error::Bind(format!("rank {} offers slots outside its memory", self.peer)))?;
+        // SAFETY: labels and slots lie within the segment.
+        let slots = unsafe { labels.add(LABELS) };
+        let berthed = Berthed { labels: labels.cast(), slots, capacity, segment: Arc::clone(segment) };
+        let ends = (self.peer, direction, Way::Mailbox { streaming: false });
+        let link = Link::new(ends, operation, None, None, signals, Some(Arc::clone(theirs)));
+        Ok(link.with_parcels(Parcels::new(operation, Some(berthed))))
+    }
+
     /// Counters at both ends, and the mailbox at the receiver's.
     fn signals(&self, direction: Direction, mailbox: bool) -> Result<(Option<Mailbox>, Signals), Error> {
         let peer = self.peer;
@@ -142,6 +176,18 @@ impl<'a> Pair<'a> {
         let theirs = counter(theirs, opposite).ok_or_else(broken)?;
         Ok((mailbox, Signals::Counters { mine, theirs, bell: NonNull::from(bell) }))
     }
+}
+
+/// Two links by messages, one in each direction, need no acknowledgements.
+fn make_mutual(links: Vec<&mut Link>) {
+    if links.len() == 2 && links.iter().all(|link| link.way == Way::Message) {
+        links.into_iter().for_each(Link::make_mutual);
+    }
+}
+
+/// Bytes of labels and slots.
+pub(super) fn parcels_bytes(capacity: usize) -> Option<usize> {
+    capacity.checked_mul(SLOTS as usize)?.checked_add(LABELS)
 }
 
 /// An aligned range of a segment.

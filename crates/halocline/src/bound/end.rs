@@ -28,7 +28,7 @@ impl Bound {
     pub(super) fn land(&self, epoch: u64) {
         if self.landed.swap(epoch, Ordering::AcqRel) != epoch {
             // SAFETY: exchange `epoch` is not over before this returns; after a failure, no other begins.
-            unsafe { self.flight.get() }.local.end_flight();
+            unsafe { self.flight.land() };
         }
     }
 

@@ -1,0 +1,131 @@
+//! Messages packed and unpacked for those who send by themselves. That they hold what an exchange moves is
+//! shown wherever all ways are tried.
+
+use super::fixture::{Line, Words, in_flight};
+use crate::scene::{Grid, Scene, by, choices, ring_neighbours};
+use crate::{Case, Outcome, ensure, fail};
+use halocline::comm::Tag;
+use halocline::{Communicator, Direction, Error, Field, Halo, HaloExchange, Pattern};
+
+pub(crate) const CASES: &[Case] = &[
+    Case { name: "packing::packed_and_exchanged_in_turn", run: in_turn },
+    Case { name: "packing::a_wrong_peer_or_length", run: wrong },
+    Case { name: "packing::not_while_an_exchange_is_in_flight_or_a_guard_held", run: busy },
+    Case { name: "packing::alternatives_and_narrowed_objects", run: other_sets },
+];
+
+fn in_turn(comm: &Communicator) -> Outcome {
+    let grid = Grid::new(comm.size(), &[4 * comm.size(), 6], &[false, false], 2)?;
+    for link in choices(comm) {
+        let mut scene = Scene::simple(comm, &grid)?;
+        let halo = scene.bind(comm, &by(link))?;
+        for _ in 0..5 {
+            scene.packed_step(comm, &halo)?;
+            scene.steps(&halo, 1)?;
+        }
+        // What was packed has taken no epoch.
+        ensure!(halo.exchange()?.epoch() == 6, "messages have taken epochs");
+        halo.wait()?;
+    }
+    Ok(())
+}
+
+fn wrong(comm: &Communicator) -> Outcome {
+    for link in choices(comm) {
+        let line = Line::new(comm)?;
+        let halo = line.bind(comm, link)?;
+        let beside: Vec<usize> =
+            halo.ways().filter(|way| way.1 == Direction::Send).map(|way| way.0).collect();
+        for peer in 0..comm.size() + 1 {
+            if beside.contains(&peer) {
+                let bytes = halo.message_bytes(peer, Direction::Send)?;
+                ensure!(bytes == if comm.size() == 2 { 16 } else { 8 }, "{bytes} bytes for rank {peer}");
+                for length in [0, bytes - 1, bytes + 1] {
+                    let mut buffer = vec![0; length];
+                    let results = [halo.pack(peer, &mut buffer), halo.unpack(peer, &buffer)];
+                    for result in results {
+                        match result {
+                            Err(Error::MessageLength { expected, found, .. })
+                                if (expected, found) == (bytes, length) => {}
+                            other => fail!("{length} bytes in place of {bytes}: {other:?}"),
+                        }
+                    }
+                }
+                continue;
+            }
+            for result in [halo.pack(peer, &mut [0; 8]), halo.unpack(peer, &[0; 8])] {
+                match result {
+                    Err(Error::NoSuchPeer { peer: found, peers, .. }) if found == peer && peers == beside => {
+                    }
+                    other => fail!("a message for rank {peer}: {other:?}"),
+                }
+            }
+        }
+        line.step(&halo, 1)?;
+    }
+    Ok(())
+}
+
+fn busy(comm: &Communicator) -> Outcome {
+    for (round, link) in (0..).zip(choices(comm)) {
+        let line = Line::new(comm)?;
+        let halo = line.bind(comm, link)?;
+        let words = Words::new(comm);
+        let beside_0 = ring_neighbours(0, comm.size());
+        line.fill(1)?;
+        if comm.rank() == 0 {
+            beside_0.iter().try_for_each(|&rank| words.hear(rank, round))?;
+        }
+        let pending = halo.exchange()?;
+        if beside_0.contains(&comm.rank()) {
+            let mut message = vec![0; halo.message_bytes(0, Direction::Send)?];
+            in_flight(halo.pack(0, &mut message), 1)?;
+            in_flight(halo.unpack(0, &message), 1)?;
+            words.say(0, round)?;
+        }
+        pending.wait()?;
+        line.check(1)?;
+        for peer in ring_neighbours(comm.rank(), comm.size()) {
+            let mut message = vec![0; halo.message_bytes(peer, Direction::Send)?];
+            let guard = line.array.read()?;
+            match (halo.pack(peer, &mut message), halo.unpack(peer, &message)) {
+                (Err(Error::Borrowed { field: 0 }), Err(Error::Borrowed { field: 0 })) => {}
+                other => fail!("messages of a borrowed array: {other:?}"),
+            }
+            drop(guard);
+            halo.pack(peer, &mut message)?;
+            ensure!(line.array.write().is_ok(), "the array is still taken");
+        }
+        line.step(&halo, 2)?;
+    }
+    Ok(())
+}
+
+fn other_sets(comm: &Communicator) -> Outcome {
+    for link in choices(comm) {
+        let (one, other) = (Line::new(comm)?, Line::new(comm)?);
+        let sets: [&[(&Pattern, &Field)]; 2] =
+            [&[(&one.pattern, &one.array)], &[(&other.pattern, &other.array)]];
+        let halo = HaloExchange::bind_alternatives(comm, &sets, &by(link))?;
+        let second = halo.alternative(1)?;
+        let nothing = halo.narrowed(&Halo::uniform(0))?;
+        let tag = Tag { operation: comm.begin(), round: 0 };
+        other.fill(5)?;
+        let peers = ring_neighbours(comm.rank(), comm.size());
+        for &peer in &peers {
+            ensure!(nothing.message_bytes(peer, Direction::Send)? == 0, "a halo of width 0 has bytes");
+            nothing.pack(peer, &mut [])?;
+            let mut message = vec![0; second.message_bytes(peer, Direction::Send)?];
+            second.pack(peer, &mut message)?;
+            comm.send(peer, tag, message)?;
+        }
+        for &peer in &peers {
+            second.unpack(peer, &comm.receive(Some(peer), tag, "a packed message")?.payload)?;
+        }
+        if !peers.is_empty() {
+            other.check(5)?;
+        }
+        one.step(&halo, 1)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,353 @@
+//! The unbound form: fields given to each exchange, over links of the patterns.
+
+use super::fixture::{Line, Words, failure, in_flight, still_works};
+use crate::form::{Form, Kind};
+use crate::numbers::Numbers;
+use crate::scene::{Cloud, Grid, Scene, Told, by, choices, pattern_of, ring, ring_neighbours, subjects_of};
+use crate::subject::Home;
+use crate::{Case, Outcome, Trouble, ensure, fail};
+use halocline::{Array, Cause, Communicator, ElementType, Error, Field, LinkChoice, Pattern, PatternLinks};
+use std::sync::Arc;
+
+pub(crate) const CASES: &[Case] = &[
+    Case { name: "unbound::the_same_fields_again_and_again", run: same_fields },
+    Case { name: "unbound::other_layouts_on_each_rank", run: other_layouts },
+    Case { name: "unbound::new_fields_on_one_rank_known_ones_on_the_others", run: new_on_one },
+    Case { name: "unbound::more_and_more_bytes", run: growth },
+    Case { name: "unbound::more_combinations_than_are_remembered", run: forgetting },
+    Case { name: "unbound::several_domains_and_patterns", run: several_patterns },
+    Case { name: "unbound::fields_dropped_in_flight", run: dropped_fields },
+    Case { name: "unbound::links_dropped_in_flight", run: dropped_links },
+    Case { name: "unbound::a_field_refused_takes_no_epoch", run: refused },
+    Case { name: "unbound::one_exchange_in_flight", run: one_in_flight },
+    Case { name: "unbound::fields_that_disagree_fail_at_both_ends", run: disagreement },
+    Case { name: "unbound::other_patterns_on_one_rank_are_refused", run: other_patterns },
+];
+
+/// What links without fields can be made of here.
+fn ways(comm: &Communicator) -> [LinkChoice; 3] {
+    let [auto, _, _, mailbox, message] = choices(comm);
+    [auto, mailbox, message]
+}
+
+/// A scene of fields of one kind on a grid, in forms by domain.
+fn scene(
+    comm: &Communicator,
+    grid: &Grid,
+    pattern: &Pattern,
+    (count, kind): (u64, &Kind),
+    form: impl Fn(u64, u64) -> Form,
+) -> Result<Scene, Trouble> {
+    let mut scene = Scene::default();
+    for number in 0..count {
+        let home = if number % 3 == 2 { Home::Foreign } else { Home::Own };
+        let subjects = grid.subjects(comm, pattern, number, (kind, home), |domain| form(number, domain))?;
+        scene.add(pattern, subjects);
+    }
+    Ok(scene)
+}
+
+fn plane(comm: &Communicator) -> Result<Grid, Trouble> {
+    Grid::new(comm.size(), &[2 * comm.size() + 1, comm.size() + 5], &[true, false], 2)
+}
+
+fn any_form(at: u64) -> Form {
+    let all = Form::all();
+    all[(at % all.len() as u64) as usize].clone()
+}
+
+fn same_fields(comm: &Communicator) -> Outcome {
+    let grid = plane(comm)?;
+    for link in ways(comm) {
+        let pattern = grid.pattern(comm)?;
+        let kind = Kind::plain(ElementType::F64);
+        let mut scene = scene(comm, &grid, &pattern, (2, &kind), |_, _| Form::default())?;
+        let links = PatternLinks::new_with(comm, &[&pattern], &by(link))?;
+        scene.unbound_steps(&links, 20)?;
+    }
+    Ok(())
+}
+
+fn other_layouts(comm: &Communicator) -> Outcome {
+    let grid = plane(comm)?;
+    let pattern = grid.pattern(comm)?;
+    for (turn, link) in (0..).zip(ways(comm)) {
+        let links = PatternLinks::new_with(comm, &[&pattern], &by(link))?;
+        for extra in [&[][..], &[3], &[2, 2]] {
+            let kind = Kind::with_extra(ElementType::F32, extra);
+            let form = |number: u64, domain: u64| any_form(number + 3 * domain + turn);
+            scene(comm, &grid, &pattern, (3, &kind), form)?.unbound_steps(&links, 3)?;
+        }
+    }
+    Ok(())
+}
+
+/// One rank has another layout each time, the next step another rank.
+fn new_on_one(comm: &Communicator) -> Outcome {
+    let grid = plane(comm)?;
+    let pattern = grid.pattern(comm)?;
+    let kind = Kind::with_extra(ElementType::I32, &[2]);
+    for link in ways(comm) {
+        let links = PatternLinks::new_with(comm, &[&pattern], &by(link))?;
+        let mut usual = scene(comm, &grid, &pattern, (1, &kind), |_, _| Form::default())?;
+        usual.unbound_steps(&links, 2)?;
+        for turn in 0..12 {
+            let mut new = scene(comm, &grid, &pattern, (1, &kind), |_, domain| any_form(turn + domain))?;
+            // The same step of the same fields on all ranks.
+            let scene = if turn as usize % comm.size() == comm.rank() { &mut new } else { &mut usual };
+            scene.go_to(100 + turn);
+            links.exchange(&scene.fields())?.wait()?;
+            scene.check()?;
+        }
+    }
+    Ok(())
+}
+
+fn growth(comm: &Communicator) -> Outcome {
+    let grid = Grid::new(comm.size(), &[3 * comm.size(), 20], &[true, true], 1)?;
+    let pattern = grid.pattern(comm)?;
+    for link in ways(comm) {
+        let links = PatternLinks::new_with(comm, &[&pattern], &by(link))?;
+        let mut scenes = Vec::new();
+        for count in [0, 1, 30, 2, 100] {
+            let kind = Kind::with_extra(ElementType::F64, &[3]);
+            scenes.push(scene(comm, &grid, &pattern, (count, &kind), |_, _| Form::default())?);
+            let last = scenes.len() - 1;
+            scenes[last].unbound_steps(&links, 3)?;
+        }
+        // A buffer that holds it all has come, and was taken up.
+        let grown = links.links().mailbox == 0 || !links.explain().contains(" 4096 ");
+        ensure!(grown, "what did not fit goes as messages still:\n{}", links.explain());
+        let mut numbers = Numbers::new(9);
+        for _ in 0..20 {
+            scenes[numbers.below(5)].unbound_steps(&links, 1)?;
+        }
+    }
+    Ok(())
+}
+
+fn forgetting(comm: &Communicator) -> Outcome {
+    let grid = ring(comm)?;
+    let pattern = grid.pattern(comm)?;
+    let links = PatternLinks::new(comm, &[&pattern])?;
+    let mut scenes = Vec::new();
+    for extra in 0..PatternLinks::REMEMBERED + 5 {
+        let kind = Kind::with_extra(ElementType::U16, &[extra + 1]);
+        scenes.push(scene(comm, &grid, &pattern, (1, &kind), |_, _| Form::default())?);
+    }
+    for _ in 0..3 {
+        scenes.iter_mut().try_for_each(|scene| scene.unbound_steps(&links, 1))?;
+    }
+    scenes.iter_mut().rev().try_for_each(|scene| scene.unbound_steps(&links, 2))
+}
+
+fn several_patterns(comm: &Communicator) -> Outcome {
+    let cloud = Cloud {
+        seed: 4,
+        cells: 25 * comm.size(),
+        domains_per_rank: 2,
+        halo: 12,
+        told: Told::ByIndices,
+        coherence: 60,
+    };
+    let pieces = cloud.pieces(comm.rank(), comm.size());
+    let (grid, of_cloud) = (plane(comm)?, pattern_of(comm, &pieces)?);
+    let of_grid = grid.pattern(comm)?;
+    for link in ways(comm) {
+        // The ranks name the patterns in any order.
+        let mut patterns = [&of_grid, &of_cloud];
+        patterns.rotate_left(comm.rank() % 2);
+        let links = PatternLinks::new_with(comm, &patterns, &by(link))?;
+        let kind = Kind::with_extra(ElementType::F32, &[2]);
+        let mut both = scene(comm, &grid, &of_grid, (2, &kind), |_, domain| any_form(domain))?;
+        both.add(&of_cloud, subjects_of(comm, &pieces, 7, (&kind, Home::Own), any_form)?);
+        let mut cloud_alone = Scene::of(
+            of_cloud.clone(),
+            subjects_of(comm, &pieces, 1, (&Kind::plain(ElementType::I64), Home::Foreign), any_form)?,
+        );
+        for _ in 0..3 {
+            both.unbound_steps(&links, 2)?;
+            cloud_alone.unbound_steps(&links, 1)?;
+        }
+    }
+    Ok(())
+}
+
+fn dropped_fields(comm: &Communicator) -> Outcome {
+    for link in ways(comm) {
+        let lasting = Line::new(comm)?;
+        let links = PatternLinks::new_with(comm, &[&lasting.pattern], &by(link))?;
+        for step in 0..10 {
+            let array = Array::<u64>::zeros(comm, &[5])?;
+            array.write()?.fill(step);
+            let pending = links.exchange(&[(&lasting.pattern, &array)])?;
+            // The exchange holds it.
+            drop(array);
+            pending.wait()?;
+            lasting.fill(step)?;
+            links.exchange(&[(&lasting.pattern, &lasting.array)])?.wait()?;
+            lasting.check(step)?;
+        }
+        // What was given once is not held for ever.
+        let kept: Arc<()> = Arc::new(());
+        let field = kept_field(&kept)?;
+        links.exchange(&[(&lasting.pattern, &field)])?.wait()?;
+        drop(field);
+        ensure!(Arc::strong_count(&kept) == 1, "the memory of an exchange that is over is still held");
+    }
+    Ok(())
+}
+
+/// A field of five words that holds something as long as it lives.
+fn kept_field(kept: &Arc<()>) -> Result<Field, Trouble> {
+    let mut words = vec![0u64; 5];
+    let base = std::ptr::NonNull::new(words.as_mut_ptr()).ok_or_else(|| Trouble::new("no memory"))?;
+    let layout = halocline::Layout::c_order(ElementType::U64, &[5])?;
+    // SAFETY: the vector's words do not move and live as long as the field holds them; nobody else uses them.
+    Ok(unsafe { Field::from_raw(base.cast(), layout, Arc::new((words, Arc::clone(kept)))) })
+}
+
+fn dropped_links(comm: &Communicator) -> Outcome {
+    for turn in 0..6 {
+        for link in ways(comm) {
+            let line = Line::new(comm)?;
+            let links = PatternLinks::new_with(comm, &[&line.pattern], &by(link))?;
+            for _ in 0..turn {
+                links.exchange(&[(&line.pattern, &line.array)])?.wait()?;
+            }
+            let pending = links.exchange(&[(&line.pattern, &line.array)])?;
+            if turn % 2 == 0 {
+                drop(pending);
+                drop(links);
+            } else {
+                drop(links);
+                pending.wait()?;
+            }
+        }
+    }
+    still_works(comm)
+}
+
+fn refused(comm: &Communicator) -> Outcome {
+    let (line, stranger) = (Line::new(comm)?, Line::new(comm)?);
+    let links = PatternLinks::new(comm, &[&line.pattern])?;
+    let small = Array::<u64>::zeros(comm, &[2])?;
+    match links.exchange(&[(&line.pattern, &small)]) {
+        Err(Error::Field { .. }) => {}
+        other => fail!("a field too small: {other:?}"),
+    }
+    match links.exchange(&[(&line.pattern, &line.array), (&stranger.pattern, &stranger.array)]) {
+        Err(Error::NoSuchPattern { field: 1, patterns: 1 }) => {}
+        other => fail!("a pattern without links: {other:?}"),
+    }
+    match links.exchange(&[(&line.pattern, &line.array), (&line.pattern, &line.array)]) {
+        Err(Error::Bind(_)) => {}
+        other => fail!("the same field twice: {other:?}"),
+    }
+    let many = Array::<u64>::zeros(
+        comm,
+        &[5, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 2, 2],
+    )?;
+    match links.exchange(&[(&line.pattern, &many)]) {
+        Err(Error::Bind(_)) => {}
+        Ok(pending) if comm.size() == 1 => pending.wait()?,
+        other => fail!("a field of very many dimensions: {other:?}"),
+    }
+    let guard = line.array.read()?;
+    match links.exchange(&[(&line.pattern, &line.array)]) {
+        Err(Error::Borrowed { field: 0 }) => {}
+        other => fail!("a borrowed field: {other:?}"),
+    }
+    drop(guard);
+    line.fill(1)?;
+    let pending = links.exchange(&[(&line.pattern, &line.array)])?;
+    ensure!(pending.epoch() == 1 + u64::from(comm.size() == 1), "refused exchanges have taken epochs");
+    pending.wait()?;
+    line.check(1)
+}
+
+fn one_in_flight(comm: &Communicator) -> Outcome {
+    for link in ways(comm) {
+        let (line, other) = (Line::new(comm)?, Array::<u64>::zeros(comm, &[5])?);
+        let links = PatternLinks::new_with(comm, &[&line.pattern], &by(link))?;
+        let words = Words::new(comm);
+        line.fill(1)?;
+        let beside_0 = ring_neighbours(0, comm.size());
+        if comm.rank() == 0 {
+            beside_0.iter().try_for_each(|&rank| words.hear(rank, 0))?;
+        }
+        let pending = links.exchange(&[(&line.pattern, &line.array)])?;
+        if beside_0.contains(&comm.rank()) {
+            in_flight(links.exchange(&[(&line.pattern, &other)]), 1)?;
+            ensure!(line.array.write().is_err(), "an array in flight is lent");
+            other.write()?.fill(1);
+            words.say(0, 0)?;
+        }
+        pending.wait()?;
+        line.check(1)?;
+    }
+    Ok(())
+}
+
+/// The last rank gives something else than the others: it and its neighbours end with a typed error.
+fn disagreement(comm: &Communicator) -> Outcome {
+    let odd = comm.size() - 1;
+    let concerned = comm.rank() == odd || ring_neighbours(odd, comm.size()).contains(&comm.rank());
+    for link in ways(comm) {
+        for what in 0..4 {
+            let line = Line::new(comm)?;
+            let links = PatternLinks::new_with(comm, &[&line.pattern], &by(link))?;
+            links.exchange(&[(&line.pattern, &line.array)])?.wait()?;
+            comm.barrier()?;
+            let cells = Array::<f64>::zeros(comm, &[5])?;
+            let pairs = Array::<u64>::zeros(comm, &[5, 2])?;
+            let swapped = Array::<u64>::zeros(comm, &[5, 3, 2])?;
+            let many = Array::<u64>::zeros(comm, &[5, 2, 3])?;
+            let strange = comm.rank() == odd;
+            let given: Vec<(&Pattern, &Field)> = match (what, strange) {
+                (0, true) => vec![(&line.pattern, &cells)],
+                (1, true) => vec![(&line.pattern, &pairs)],
+                (2, true) => vec![(&line.pattern, &line.array), (&line.pattern, &pairs)],
+                (3, true) => vec![(&line.pattern, &swapped)],
+                (3, false) => vec![(&line.pattern, &many)],
+                _ => vec![(&line.pattern, &line.array)],
+            };
+            let mut ended = links.exchange(&given).and_then(|pending| pending.wait());
+            if comm.size() == 1 {
+                ensure!(ended.is_ok(), "a rank alone disagrees with itself: {ended:?}");
+                continue;
+            }
+            // Whoever has only sent learns it later; the others fail because their neighbours do.
+            while ended.is_ok() {
+                ended = links.exchange(&given).and_then(|pending| pending.wait());
+            }
+            let failed = failure(ended)?;
+            ensure!(!concerned || matches!(failed.cause, Cause::Fields(_)), "fields that disagree: {failed}");
+            failure(links.exchange(&given))?;
+            while !links.reclaim() {
+                std::thread::yield_now();
+            }
+            line.array.write()?.fill(1);
+        }
+    }
+    still_works(comm)
+}
+
+fn other_patterns(comm: &Communicator) -> Outcome {
+    let (one, other) = (Line::new(comm)?, Line::new(comm)?);
+    let odd = comm.rank() + 1 == comm.size();
+    if comm.size() > 1 {
+        let patterns = if odd { vec![&one.pattern] } else { vec![&one.pattern, &other.pattern] };
+        match PatternLinks::new(comm, &patterns) {
+            Err(Error::Bind(_) | Error::Elsewhere { .. }) => {}
+            result => fail!("links of other patterns: {result:?}"),
+        }
+    }
+    for link in [LinkChoice::Push, LinkChoice::Pull] {
+        match PatternLinks::new_with(comm, &[&one.pattern], &by(link)) {
+            Err(Error::Bind(_)) => {}
+            result => fail!("links without fields by {link:?}: {result:?}"),
+        }
+    }
+    still_works(comm)
+}

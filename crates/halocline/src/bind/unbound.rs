@@ -1,0 +1,204 @@
+//! Links without fields, for the unbound form, and the sets that exchanges make of the fields given to them.
+
+use super::local::{Bindable, Local, Place};
+use super::offer::{self, Berth};
+use super::ops::{Leg, over_link};
+use super::pair::Pair;
+use crate::agree::agree;
+use crate::bound::Bound;
+use crate::error::Error;
+use crate::link::{Direction, Link, Record};
+use crate::options::{BindOptions, LinkChoice};
+use crate::pattern::Pattern;
+use crate::set::{Loose, Part, Set};
+use crate::trace::Name;
+use halocline_comm::{Communicator, Counter, Patience};
+use halocline_device::host::MESSAGE_ALIGN;
+use halocline_plan::copy::{CellLayout, CopyOp};
+use halocline_plan::{Cells, Order, Transfer};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Bytes that the first slots hold.
+const FIRST: usize = 4096;
+
+/// Makes the links of patterns. Collective.
+pub(crate) fn links(
+    comm: &Communicator,
+    patterns: &[&Pattern],
+    options: &BindOptions,
+) -> Result<Arc<Bound>, Error> {
+    agree(comm, same_terms(comm, patterns, options.link)?)?;
+    agree(comm, possible(comm, patterns, options.link))?;
+    let (offers, operation) = (comm.begin(), comm.begin());
+    let (berths, own_bytes) = lay_out(patterns);
+    let shared = |peer: usize| options.link != LinkChoice::Message && comm.link().bell(peer).is_some();
+    let any = berths.iter().any(|(peer, _)| shared(*peer));
+    let own = agree(comm, any.then(|| comm.allocate(own_bytes)).transpose().map_err(Error::from))?;
+    for (peer, berth) in &berths {
+        offer::send(comm, (*peer, offers), &[], *berth, own.as_ref().filter(|_| shared(*peer)))?;
+    }
+    // All offers are taken, whatever is wrong with one.
+    let received: Vec<_> = berths.iter().map(|(peer, _)| offer::receive(comm, (*peer, offers))).collect();
+    let made = received.into_iter().collect::<Result<Vec<_>, Error>>().and_then(|theirs| {
+        let mut links = Vec::new();
+        for ((peer, berth), offer) in berths.iter().zip(theirs) {
+            let (peer, berths) = (*peer, (*berth, offer.berth));
+            let segments = own.clone().filter(|_| shared(peer)).zip(offer.own);
+            if segments.is_none() && options.link == LinkChoice::Mailbox {
+                return Err(Error::Bind(format!("rank {peer} shares no memory with this one; choose auto")));
+            }
+            let pair = Pair { comm, peer, berths, segments, operation, sets: Vec::new() };
+            let any = |direction: &Direction| {
+                patterns.iter().any(|pattern| transfers(pattern, peer, *direction).next().is_some())
+            };
+            let directions: Vec<Direction> =
+                [Direction::Receive, Direction::Send].into_iter().filter(any).collect();
+            for mut link in pair.unbound_links(&directions)? {
+                link.part = links.len();
+                links.push(link);
+            }
+        }
+        Ok(links)
+    });
+    let links = agree(comm, made)?;
+    let nothing = Arc::new(set(&links, Local::new(comm, &[])?)?);
+    let patience = Patience { deadline: options.deadline, ..Patience::of(comm.link()) };
+    let name = Name::new(operation, options.name.as_deref(), std::iter::empty());
+    let bound = Arc::new(Bound::new(comm.behind_the_scenes(), name, links, own, patience, &nothing));
+    if !bound.links.is_empty() {
+        let weak = Arc::downgrade(&bound);
+        comm.register(weak);
+    }
+    Ok(bound)
+}
+
+/// All ranks choose by one rule and give the same patterns.
+fn same_terms(
+    comm: &Communicator,
+    patterns: &[&Pattern],
+    choice: LinkChoice,
+) -> Result<Result<(), Error>, Error> {
+    let mut numbers: Vec<u64> = patterns.iter().map(|pattern| pattern.id()).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    numbers.insert(0, choice.code());
+    Ok(super::same_as_rank_0(comm, &numbers)?.map_err(|_| {
+        Error::Bind(format!(
+            "rank {} makes links of other patterns, or of other kind, than rank 0",
+            comm.rank()
+        ))
+    }))
+}
+
+/// What can be refused before anything is made.
+fn possible(comm: &Communicator, patterns: &[&Pattern], choice: LinkChoice) -> Result<(), Error> {
+    if matches!(choice, LinkChoice::Push | LinkChoice::Pull) {
+        return Err(Error::Bind(format!(
+            "links without fields cannot be {choice:?}: they know no memory; choose auto, mailbox or message"
+        )));
+    }
+    for (at, pattern) in patterns.iter().enumerate() {
+        super::local::check_ranks(at, pattern, comm.size())?;
+    }
+    Ok(())
+}
+
+fn transfers<'a>(
+    pattern: &'a Pattern,
+    peer: usize,
+    direction: Direction,
+) -> impl Iterator<Item = &'a Transfer> + 'a {
+    let of_peer = pattern.plan().peers.iter().filter(move |p| p.rank == peer);
+    of_peer.flat_map(move |p| match direction {
+        Direction::Send => &p.sends,
+        Direction::Receive => &p.receives,
+    })
+}
+
+/// Counters, labels and first slots for every peer, and the bytes of the segment that holds them.
+fn lay_out(patterns: &[&Pattern]) -> (Vec<(usize, Berth)>, usize) {
+    let peers: BTreeSet<usize> =
+        patterns.iter().flat_map(|pattern| &pattern.plan().peers).map(|peer| peer.rank).collect();
+    let line = size_of::<Counter>();
+    let first = (2 * line * peers.len()).next_multiple_of(MESSAGE_ALIGN);
+    let each = super::pair::parcels_bytes(FIRST).unwrap_or(0);
+    let berths = peers.iter().enumerate().map(|(at, &peer)| {
+        let (send_counter, receive_counter) = (2 * at * line, (2 * at + 1) * line);
+        (peer, Berth { send_counter, receive_counter, mailbox: first + at * each, capacity: FIRST })
+    });
+    (berths.collect(), first + peers.len() * each)
+}
+
+/// What an exchange of these fields copies over links without fields. Local. The set holds no memory.
+pub(crate) fn set(links: &[Link], mut local: Local) -> Result<Set, Error> {
+    let parts = links.iter().map(|link| part(link, &local)).collect::<Result<_, _>>()?;
+    let within = super::ops::within(&local);
+    local.memories.clear();
+    Ok(Set { local, offered: Arc::new(BTreeMap::new()), parts, within, bases: Vec::new() })
+}
+
+fn part(link: &Link, local: &Local) -> Result<Part, Error> {
+    let (peer, direction) = (link.peer, link.direction);
+    let mut records: Vec<Record> = Vec::new();
+    for (_, field, transfer) in local.exchanged(peer, direction) {
+        let (sender, order) = match direction {
+            Direction::Send => (field.place, order(field)?.code()),
+            Direction::Receive => (Place { domain: transfer.from, ..field.place }, 0),
+        };
+        let known = |record: &Record| record.is_at(sender.pattern, sender.number, sender.domain);
+        if !records.iter().any(known) {
+            let Place { pattern, number, domain } = sender;
+            records.push(Record::new((pattern, number, domain), &field.cells, order));
+        }
+    }
+    let ops = match direction {
+        Direction::Send => operations(local, peer, direction, &records).unwrap_or_default(),
+        Direction::Receive => Vec::new(),
+    };
+    let loose = Some(Loose::new(records));
+    Ok(Part { bytes: local.bytes(peer, direction), ops, loose, ..Part::default() })
+}
+
+fn order(field: &Bindable) -> Result<Order, Error> {
+    Order::of(&field.cells).ok_or_else(|| {
+        Error::Bind(format!(
+            "a field has {} dimensions of more than one element, unbound ones can have {}; bind it",
+            field.cells.axes.len() + field.cells.extra.len(),
+            Order::MOST
+        ))
+    })
+}
+
+/// The copying of one side, by what the sender's records say of the order of bytes; `None` if they say what
+/// cannot be.
+pub(crate) fn operations(
+    local: &Local,
+    peer: usize,
+    direction: Direction,
+    records: &[Record],
+) -> Option<Vec<CopyOp>> {
+    let exchanged: Vec<_> = local.exchanged(peer, direction).collect();
+    // In the place of the other side's layout, one that has the sender's order.
+    let stand_ins = exchanged.iter().map(|(_, field, transfer)| {
+        let sender = if direction == Direction::Send { field.place.domain } else { transfer.from };
+        let record = records.iter().find(|r| r.is_at(field.place.pattern, field.place.number, sender))?;
+        let axes = match &transfer.source {
+            Cells::Box(cells) => cells.extent.clone(),
+            Cells::Runs(_) => vec![1],
+        };
+        let extra: Vec<usize> = field.cells.extra.iter().map(|(extent, _)| *extent).collect();
+        Order::from_code(record.order).layout(field.cells.element, &axes, &extra)
+    });
+    let stand_ins: Vec<CellLayout> = stand_ins.collect::<Option<_>>()?;
+    let legs = exchanged.iter().zip(&stand_ins).map(|((index, field, transfer), theirs)| Leg {
+        index: *index,
+        place: field.place,
+        ours: &field.cells,
+        theirs,
+        stands_in: true,
+        transfer,
+    });
+    let legs: Vec<Leg<'_>> = legs.collect();
+    Some(over_link(direction, &legs, |_| None).into_iter().map(|(_, op)| op).collect())
+}

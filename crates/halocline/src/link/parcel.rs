@@ -1,0 +1,375 @@
+//! The unbound form of a link. Neither side knows beforehand what the other gives: a parcel says what it is,
+//! and one that is larger than the receiver's slots goes as a message.
+//!
+//! | what | where | written by |
+//! | --- | --- | --- |
+//! | a label for each slot | a fixed place of the receiver's | the sender, before it raises |
+//! | slots, of growing capacity | segments of the receiver's, by generation | the sender |
+//! | a parcel: records of the fields, then the bytes | a slot, or a message | the sender |
+//!
+//! A receiver that expects more than its slots hold makes larger ones and posts them; a sender looks for them
+//! only where its parcel is too large, and sends a message as long as they have not come. So neither ever
+//! waits for the other to grow, nor hangs where they disagree: the label always fits.
+
+use super::{Direction, Link, SLOTS};
+use crate::bind::unbound;
+use crate::error::{Cause, Difference};
+use crate::set::{Cargo, Loose, Part};
+use crate::trace;
+use halocline_comm::{CommError, Communicator, Segment, Tag};
+use halocline_device::host::{self, MESSAGE_ALIGN};
+use halocline_plan::ElementType;
+use halocline_plan::copy::{CellLayout, CopyOp};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The round of messages that bring new slots: no epoch, no acknowledgement, no notice.
+const GROWN: u64 = 1 << 62;
+
+/// What a sender says of one field of a parcel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub(crate) pattern: u64,
+    pub(crate) number: u64,
+    pub(crate) domain: u64,
+    element: u64,
+    extents: u64,
+    /// In which order its bytes travel; 0 in what a receiver expects.
+    pub(crate) order: u64,
+}
+
+const RECORD: usize = 6 * size_of::<u64>();
+
+impl Record {
+    /// Of a field with these cells.
+    pub(crate) fn new((pattern, number, domain): (u64, usize, u64), cells: &CellLayout, order: u64) -> Self {
+        let extents = cells.extra.iter().fold(cells.extra.len() as u64, |hash, &(extent, _)| {
+            (hash ^ extent as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
+        });
+        Self { pattern, number: number as u64, domain, element: cells.element.code().into(), extents, order }
+    }
+
+    /// Whether it is of the field at this place of the sender's.
+    pub(crate) fn is_at(&self, pattern: u64, number: usize, domain: u64) -> bool {
+        (self.pattern, self.number, self.domain) == (pattern, number as u64, domain)
+    }
+
+    fn words(self) -> [u64; 6] {
+        [self.pattern, self.number, self.domain, self.element, self.extents, self.order]
+    }
+
+    fn read(bytes: &[u8; RECORD]) -> Self {
+        let mut words = [0; 6];
+        for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
+            *word = u64::from_le_bytes(*bytes);
+        }
+        let [pattern, number, domain, element, extents, order] = words;
+        Self { pattern, number, domain, element, extents, order }
+    }
+
+    /// What is wrong with a record in the place of this one.
+    fn differs(&self, other: &Self) -> Option<Difference> {
+        let field = self.number as u32;
+        let element = |record: &Self| ElementType::from_code(record.element as u16);
+        let same_element = match (element(self), element(other)) {
+            (Some(a), Some(b)) => {
+                let opaque = |e| matches!(e, ElementType::Opaque(_));
+                a == b || (a.size() == b.size() && (opaque(a) || opaque(b)))
+            }
+            _ => false,
+        };
+        let place = |record: &Self| (record.pattern, record.number, record.domain);
+        match () {
+            () if place(self) != place(other) => Some(Difference::Fields),
+            () if !same_element => Some(Difference::Element { field }),
+            () if self.extents != other.extents => Some(Difference::Extents { field }),
+            () => None,
+        }
+    }
+}
+
+/// Records as they travel.
+pub(crate) fn describe(records: &[Record]) -> Box<[u8]> {
+    records.iter().flat_map(|record| record.words()).flat_map(u64::to_le_bytes).collect()
+}
+
+/// Where the bytes of a parcel begin.
+pub(crate) fn prefix(records: usize) -> usize {
+    (records * RECORD).next_multiple_of(MESSAGE_ALIGN)
+}
+
+/// What stands beside a slot, or before a parcel that is a message.
+#[repr(C, align(64))]
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Label {
+    epoch: u64,
+    /// Records of the parcel, and bytes after them.
+    records: u64,
+    bytes: u64,
+    /// In the slots of which generation the parcel lies; 0 if it comes as a message.
+    generation: u64,
+}
+
+/// Bytes of the labels of a link.
+pub(crate) const LABELS: usize = SLOTS as usize * size_of::<Label>();
+
+/// What a link of the unbound form has at its ends.
+pub(crate) struct Parcels {
+    /// [`SLOTS`] labels; none where the ranks share no memory.
+    labels: Option<NonNull<Label>>,
+    /// The operation of messages.
+    operation: u64,
+    /// Bytes that the newest slots hold.
+    capacity: AtomicUsize,
+    /// Slots, the oldest first. Under the link's claim, except while an exchange begins.
+    slots: Mutex<Vec<Slots>>,
+}
+
+/// The slots of one generation.
+struct Slots {
+    generation: u64,
+    base: NonNull<u8>,
+    capacity: usize,
+    #[expect(dead_code, reason = "held for the pointer into it")]
+    segment: Arc<Segment>,
+}
+
+// SAFETY: labels and slots are memory that the link and `segment` hold; the protocol decides who accesses it.
+unsafe impl Send for Slots {}
+
+impl Slots {
+    fn slot(&self, epoch: u64) -> *mut u8 {
+        self.base.as_ptr().wrapping_add((epoch % SLOTS) as usize * self.capacity)
+    }
+}
+
+/// The labels and the first slots of a link, in the receiver's segment.
+pub(crate) struct Berthed {
+    pub(crate) labels: NonNull<Label>,
+    pub(crate) slots: NonNull<u8>,
+    /// A multiple of [`MESSAGE_ALIGN`].
+    pub(crate) capacity: usize,
+    pub(crate) segment: Arc<Segment>,
+}
+
+impl Parcels {
+    pub(crate) fn new(operation: u64, berthed: Option<Berthed>) -> Self {
+        let labels = berthed.as_ref().map(|berthed| berthed.labels);
+        let capacity = AtomicUsize::new(berthed.as_ref().map_or(0, |berthed| berthed.capacity));
+        let first = berthed.map(|Berthed { slots: base, capacity, segment, .. }| Slots {
+            generation: 1,
+            base,
+            capacity,
+            segment,
+        });
+        Self { labels, operation, capacity, slots: Mutex::new(first.into_iter().collect()) }
+    }
+
+    /// Bytes that the newest slots hold, in this side's knowledge.
+    pub(crate) fn capacity(&self) -> usize {
+        self.capacity.load(Ordering::Relaxed)
+    }
+
+    fn slots(&self) -> MutexGuard<'_, Vec<Slots>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn label(&self, epoch: u64) -> Option<NonNull<Label>> {
+        // SAFETY: there are `SLOTS` labels.
+        self.labels.map(|labels| unsafe { labels.add((epoch % SLOTS) as usize) })
+    }
+
+    /// The receiver expects a parcel of `bytes`: sees to slots that hold it. Where there is no memory for
+    /// them, parcels go on coming as messages.
+    pub(super) fn grow(&self, comm: &Communicator, peer: usize, bytes: usize) {
+        if self.labels.is_none() || bytes <= self.capacity() {
+            return;
+        }
+        let capacity = bytes.next_power_of_two();
+        // Tried once for each capacity.
+        self.capacity.store(capacity, Ordering::Relaxed);
+        let grown = comm.allocate(SLOTS as usize * capacity).map_err(|error| error.to_string());
+        let posted = grown.and_then(|segment| {
+            comm.link().reach(peer, &segment)?;
+            let mut slots = self.slots();
+            let generation = slots.last().map_or(1, |newest| newest.generation + 1);
+            let tag = Tag { operation: self.operation, round: GROWN };
+            let payload = [generation, capacity as u64].map(u64::to_le_bytes).concat();
+            comm.link()
+                .post(peer, tag, payload, std::slice::from_ref(&segment))
+                .map_err(|e| e.to_string())?;
+            slots.push(Slots { generation, base: segment.base(), capacity, segment });
+            Ok(())
+        });
+        if let Err(why) = posted {
+            let rank = comm.rank();
+            tracing::warn!(
+                "rank {rank}: what rank {peer} sends comes as messages, there is no buffer of {capacity} bytes: {why}"
+            );
+        }
+    }
+
+    /// The sender's newest slots, if they hold `bytes`.
+    fn room(&self, comm: &Communicator, peer: usize, bytes: usize) -> Option<MutexGuard<'_, Vec<Slots>>> {
+        self.labels?;
+        let mut slots = self.slots();
+        if bytes > self.capacity() {
+            let tag = Tag { operation: self.operation, round: GROWN };
+            while let Some(message) = comm.link().inbox().take(tag, Some(peer)) {
+                let words = message.payload.as_chunks().0;
+                let ([generation, capacity], Some(segment)) = (words, message.segments.into_iter().next())
+                else {
+                    continue;
+                };
+                let (generation, capacity) = (u64::from_le_bytes(*generation), u64::from_le_bytes(*capacity));
+                let needed = capacity.checked_mul(SLOTS);
+                if needed.is_some_and(|needed| {
+                    needed <= segment.len() as u64 && capacity % MESSAGE_ALIGN as u64 == 0
+                }) {
+                    let capacity = capacity as usize;
+                    *slots = vec![Slots { generation, base: segment.base(), capacity, segment }];
+                    self.capacity.store(capacity, Ordering::Relaxed);
+                }
+            }
+        }
+        (bytes <= self.capacity()).then_some(slots)
+    }
+}
+
+/// What came of a look for a parcel.
+pub(super) enum Came {
+    Unpacked,
+    NotYet,
+    Lost(Cause, usize),
+}
+
+impl Link {
+    /// Packs a parcel into its slot or sends it, with its label. The slot is free.
+    pub(super) fn send_parcel(
+        &self,
+        comm: &Communicator,
+        epoch: u64,
+        (cargo, part): (&Cargo, &Part),
+        (parcels, loose): (&Parcels, &Loose),
+    ) -> Result<(), CommError> {
+        let before = loose.prefix();
+        let (records, bytes) = (loose.records.len() as u64, part.bytes as u64);
+        let put = |parcel: *mut u8| {
+            // SAFETY: the parcel is the caller's, and has room for records and bytes.
+            unsafe { loose.described.as_ptr().copy_to_nonoverlapping(parcel, loose.described.len()) };
+            trace::pack(comm, self, epoch, part.bytes)
+                .in_scope(|| super::pack(cargo, part, parcel.wrapping_add(before), false));
+        };
+        let mut label = Label { epoch, records, bytes, generation: 0 };
+        let room = parcels.room(comm, self.peer, before + part.bytes);
+        match room.as_deref().and_then(|slots| slots.last()) {
+            Some(slots) => {
+                label.generation = slots.generation;
+                put(slots.slot(epoch));
+            }
+            None => {
+                let head = if parcels.labels.is_some() { 0 } else { size_of::<Label>() };
+                let mut message = vec![0; head + before + part.bytes];
+                put(message[head..].as_mut_ptr());
+                let words = [label.epoch, label.records, label.bytes].map(u64::to_le_bytes).concat();
+                message[..head].iter_mut().zip(words).for_each(|(byte, word)| *byte = word);
+                let tag = Tag { operation: parcels.operation, round: epoch };
+                trace::send(comm, self, epoch, part.bytes).in_scope(|| comm.send(self.peer, tag, message))?;
+            }
+        }
+        if let Some(place) = parcels.label(epoch) {
+            // SAFETY: the label is the sender's until it raises.
+            unsafe { place.write(label) };
+        }
+        Ok(())
+    }
+
+    /// Unpacks the parcel of an epoch. `message` is it, where the ranks share no memory.
+    pub(super) fn receive_parcel(
+        &self,
+        comm: &Communicator,
+        epoch: u64,
+        message: Option<Vec<u8>>,
+        (cargo, part): (&Cargo, &Part),
+        (parcels, loose): (&Parcels, &Loose),
+    ) -> Came {
+        let malformed = Came::Lost(Cause::Malformed, self.peer);
+        let Some(place) = parcels.label(epoch) else {
+            let Some((label, parcel)) =
+                message.as_deref().and_then(|m| m.split_at_checked(size_of::<Label>()))
+            else {
+                return malformed;
+            };
+            let word = |at: usize| label.as_chunks().0.get(at).map_or(0, |word| u64::from_le_bytes(*word));
+            let label = Label { epoch: word(0), records: word(1), bytes: word(2), generation: 0 };
+            return self.unpack_parcel(comm, label, parcel, (cargo, part), loose);
+        };
+        // SAFETY: the sender has raised, and leaves the label alone until this side has.
+        let label = unsafe { place.read() };
+        if label.epoch != epoch {
+            return malformed;
+        }
+        if label.generation == 0 {
+            let tag = Tag { operation: parcels.operation, round: epoch };
+            return match comm.link().inbox().take(tag, Some(self.peer)) {
+                Some(message) => self.unpack_parcel(comm, label, &message.payload, (cargo, part), loose),
+                None => Came::NotYet,
+            };
+        }
+        let mut slots = parcels.slots();
+        // The sender never goes back to an older one.
+        slots.retain(|slots| slots.generation >= label.generation);
+        let Some(slots) = slots.first().filter(|slots| slots.generation == label.generation) else {
+            return malformed;
+        };
+        // SAFETY: the slot has so many bytes; the sender leaves them alone until this side raises.
+        let parcel = unsafe { std::slice::from_raw_parts(slots.slot(epoch), slots.capacity) };
+        self.unpack_parcel(comm, label, parcel, (cargo, part), loose)
+    }
+
+    fn unpack_parcel(
+        &self,
+        comm: &Communicator,
+        label: Label,
+        parcel: &[u8],
+        (cargo, part): (&Cargo, &Part),
+        loose: &Loose,
+    ) -> Came {
+        let lost = |cause| Came::Lost(cause, self.peer);
+        let described = usize::try_from(label.records).ok().and_then(|count| count.checked_mul(RECORD));
+        let Some((described, _)) = described.and_then(|bytes| parcel.split_at_checked(bytes)) else {
+            return lost(Cause::Malformed);
+        };
+        let read = |ops: &[CopyOp]| {
+            let (before, bytes) = (loose.prefix(), part.bytes);
+            let whole = label.bytes == bytes as u64 && parcel.len() >= before + bytes;
+            if whole {
+                let message = parcel[before..].as_ptr();
+                trace::unpack(comm, self, label.epoch, bytes).in_scope(|| {
+                    // SAFETY: the operations were made for this part of the set in flight, from a pattern
+                    // and layouts that were checked; the message holds its bytes; the halo is the exchange's.
+                    unsafe { host::copy(ops, &[message], cargo.bases()) }
+                });
+            }
+            whole
+        };
+        let make = || {
+            let theirs: Vec<Record> = described.as_chunks().0.iter().map(Record::read).collect();
+            if theirs.len() != loose.records.len() {
+                return Err(Cause::Fields(Difference::Fields));
+            }
+            match loose.records.iter().zip(&theirs).find_map(|(ours, theirs)| ours.differs(theirs)) {
+                Some(difference) => Err(Cause::Fields(difference)),
+                None => unbound::operations(&cargo.set().local, self.peer, Direction::Receive, &theirs)
+                    .ok_or(Cause::Malformed),
+            }
+        };
+        let reading = loose.with_reading(described, make, read);
+        match reading {
+            Ok(true) => Came::Unpacked,
+            Ok(false) => lost(Cause::Malformed),
+            Err(cause) => lost(cause),
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! The unbound form: links of patterns, and fields given to each exchange.
+
+use crate::bind::{Local, unbound};
+use crate::bound::Bound;
+use crate::error::Error;
+use crate::exchange::{LinkCounts, Pending, Shared};
+use crate::explain;
+use crate::field::Field;
+use crate::link::{Direction, Way};
+use crate::options::BindOptions;
+use crate::pattern::Pattern;
+use crate::set::Set;
+use halocline_comm::Communicator;
+use halocline_plan::Layout;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Links that belong to patterns, made once, for fields that are given to each exchange.
+///
+/// For programs that cannot say beforehand which fields they will exchange. Whoever can binds them
+/// ([`crate::HaloExchange`]): bytes go straight from field to field then, and every error shows when binding.
+/// Here they go through a buffer of the receiver, or a message.
+///
+/// Fields met before, by their layouts, are remembered ([`PatternLinks::REMEMBERED`] combinations, without
+/// their memory). Describing new ones is local: no rank waits for another because of it.
+pub struct PatternLinks {
+    shared: Arc<Shared>,
+    /// The ids of the patterns.
+    patterns: Vec<u64>,
+    /// What was exchanged last, the latest last.
+    known: Mutex<Vec<Known>>,
+}
+
+/// Fields met before.
+struct Known {
+    fields: Vec<Described>,
+    set: Arc<Set>,
+}
+
+/// What of a field decides what is copied.
+struct Described {
+    pattern: u64,
+    domain: Option<u64>,
+    layout: Layout,
+    /// The first field in the same memory, and where in the memory this one lies if that is not itself.
+    memory: usize,
+    offset: usize,
+}
+
+impl PatternLinks {
+    /// Combinations of layouts that are remembered.
+    pub const REMEMBERED: usize = 16;
+
+    /// Makes the links. Collective: all ranks call it in the same order on one communicator, with the same
+    /// patterns in any order. Blocks until all peers have come.
+    pub fn new(comm: &Communicator, patterns: &[&Pattern]) -> Result<Self, Error> {
+        Self::new_with(comm, patterns, &BindOptions::default())
+    }
+
+    /// As [`PatternLinks::new`], with options. Links can be [`crate::LinkChoice::Auto`] (a mailbox where ranks
+    /// share memory, else messages), `Mailbox` or `Message`.
+    pub fn new_with(
+        comm: &Communicator,
+        patterns: &[&Pattern],
+        options: &BindOptions,
+    ) -> Result<Self, Error> {
+        let bound = unbound::links(comm, patterns, options)?;
+        let patterns = patterns.iter().map(|pattern| pattern.id()).collect();
+        Ok(Self { shared: Arc::new(Shared(bound)), patterns, known: Mutex::default() })
+    }
+
+    /// Begins an exchange of fields, and returns once everything is started. All ranks give fields of the same
+    /// patterns, as many, of the same element types and extra dimensions; layouts and memories may differ
+    /// from rank to rank and from exchange to exchange. Which field is exchanged with which, and what must
+    /// be left alone until the wait, is as for [`crate::HaloExchange::bind`] and
+    /// [`crate::HaloExchange::exchange`].
+    ///
+    /// A field that does not fit its pattern is refused here, before anything is sent: the ranks that go on
+    /// wait for this one. Fields that do not fit those of a peer make the object fail, here and there, with
+    /// [`crate::Cause::Fields`].
+    pub fn exchange(&self, fields: &[(&Pattern, &Field)]) -> Result<Pending, Error> {
+        if let Some(at) = fields.iter().position(|(pattern, _)| !self.patterns.contains(&pattern.id())) {
+            return Err(Error::NoSuchPattern { field: at, patterns: self.patterns.len() });
+        }
+        let set = self.set_of(fields)?;
+        let epoch = self.bound().begin(&set, fields)?;
+        Ok(Pending { bound: Arc::clone(self.bound()), epoch })
+    }
+
+    fn bound(&self) -> &Arc<Bound> {
+        &self.shared.0
+    }
+
+    /// What an exchange of these fields copies: known, or described now.
+    fn set_of(&self, fields: &[(&Pattern, &Field)]) -> Result<Arc<Set>, Error> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(at) = known.iter().rposition(|known| known.is_of(fields)) {
+            let last = known.len() - 1;
+            known[at..].rotate_left(usize::from(at < last));
+            return Ok(Arc::clone(&known[last].set));
+        }
+        let local = Local::new(&self.bound().comm, fields)?;
+        let set = Arc::new(unbound::set(&self.bound().links, local)?);
+        if known.len() == Self::REMEMBERED {
+            known.remove(0);
+        }
+        let described = (0..fields.len()).map(|at| Described::new(fields, at)).collect();
+        known.push(Known { fields: described, set: Arc::clone(&set) });
+        Ok(set)
+    }
+
+    /// Waits for the exchange begun last, if there is one. Blocks.
+    pub fn wait(&self) -> Result<(), Error> {
+        self.bound().wait(self.bound().epoch())
+    }
+
+    /// As [`crate::HaloExchange::reclaim`].
+    pub fn reclaim(&self) -> bool {
+        self.bound().reclaim()
+    }
+
+    /// The ways that this rank's links take.
+    pub fn links(&self) -> LinkCounts {
+        LinkCounts::of(self.bound())
+    }
+
+    /// The links of this rank: peer, direction, and the way that the bytes take.
+    pub fn ways(&self) -> impl Iterator<Item = (usize, Direction, Way)> {
+        self.bound().links.iter().map(|link| (link.peer, link.direction, link.way))
+    }
+
+    /// A table of this rank's links: peer, way, through what, and the bytes that it takes at once.
+    pub fn explain(&self) -> String {
+        explain::unbound(self.bound())
+    }
+}
+
+impl fmt::Debug for PatternLinks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PatternLinks(epoch {}, {:?})", self.bound().epoch(), self.links())
+    }
+}
+
+impl Known {
+    fn is_of(&self, fields: &[(&Pattern, &Field)]) -> bool {
+        self.fields.len() == fields.len() && (0..fields.len()).all(|at| self.fields[at].is(fields, at))
+    }
+}
+
+impl Described {
+    fn new(fields: &[(&Pattern, &Field)], at: usize) -> Self {
+        let (pattern, field) = fields[at];
+        let (memory, offset) = home(fields, at);
+        Self { pattern: pattern.id(), domain: field.domain, layout: field.layout.clone(), memory, offset }
+    }
+
+    fn is(&self, fields: &[(&Pattern, &Field)], at: usize) -> bool {
+        let (pattern, field) = fields[at];
+        (self.pattern, self.domain) == (pattern.id(), field.domain)
+            && (self.memory, self.offset) == home(fields, at)
+            && self.layout == field.layout
+    }
+}
+
+/// The first field in the memory of field `at`, and how far apart in it the two are.
+fn home(fields: &[(&Pattern, &Field)], at: usize) -> (usize, usize) {
+    let field = fields[at].1;
+    let same = |(_, other): &(&Pattern, &Field)| Arc::ptr_eq(&other.memory, &field.memory);
+    let first = fields[..at].iter().position(same).unwrap_or(at);
+    (first, field.offset.wrapping_sub(fields[first].1.offset))
+}
