@@ -5,6 +5,7 @@
 //! it is over.
 
 use crate::transport::Transport;
+use std::cell::Cell;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
@@ -105,7 +106,17 @@ impl Shared {
     }
 }
 
+thread_local! {
+    static IN_THE_BACKGROUND: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this is a progress thread: one that the program does not know of.
+pub(crate) fn is_background() -> bool {
+    IN_THE_BACKGROUND.get()
+}
+
 fn run(shared: &Shared, transport: &dyn Transport) {
+    IN_THE_BACKGROUND.set(true);
     let bell = transport.own_bell();
     // Kept from turn to turn, so that a turn allocates nothing.
     let mut live: Vec<Weak<dyn Serve>> = Vec::new();

@@ -82,11 +82,11 @@ impl Patience {
                 }
                 waited = host.now().saturating_sub(start);
             }
-            if let Some(deadline) = self.deadline
-                && waited >= deadline
-                && let Some(end) = late(Late::Deadline(waited))
-            {
-                return end;
+            if self.deadline.is_some_and(|deadline| waited >= deadline) {
+                // Who was away himself, stopped by somebody, finds what came meanwhile.
+                if let Some(end) = look().or_else(|| late(Late::Deadline(waited))) {
+                    return end;
+                }
             }
             if waited >= warn_at {
                 warn_at = waited + WARN_AFTER;

@@ -40,7 +40,11 @@ impl Access {
 
     /// Whether this thread may call MPI.
     pub(super) fn is_mine(self) -> bool {
-        !matches!(self, Self::Only(only) if only != std::thread::current().id())
+        match self {
+            Self::Anyone => true,
+            Self::Callers => !crate::progress::is_background(),
+            Self::Only(only) => only == std::thread::current().id(),
+        }
     }
 }
 
@@ -324,5 +328,37 @@ fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
         Ok(guard) => Some(guard),
         Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
         Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::communicator::Communicator;
+    use crate::progress::Serve;
+    use std::sync::mpsc;
+
+    /// Says what a progress thread may do.
+    struct Asks(Mutex<mpsc::Sender<[bool; 3]>>);
+
+    impl Serve for Asks {
+        fn serve(&self) {
+            let accesses = [Access::Anyone, Access::Callers, Access::Only(std::thread::current().id())];
+            // Nobody listens to a second answer.
+            let _ = lock(&self.0).send(accesses.map(Access::is_mine));
+        }
+
+        fn is_over(&self) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn threads_in_the_background_call_mpi_only_where_any_thread_may() {
+        assert!([Access::Anyone, Access::Callers].into_iter().all(Access::is_mine));
+        let (sender, answers) = mpsc::channel();
+        let comm = Communicator::single();
+        comm.bury(Arc::new(Asks(Mutex::new(sender))));
+        assert_eq!(answers.recv().unwrap(), [true, false, true]);
     }
 }

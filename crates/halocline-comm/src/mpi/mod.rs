@@ -10,6 +10,8 @@ mod engine;
 mod error;
 mod ffi;
 mod frame;
+#[cfg(fuzzing)]
+pub mod fuzz;
 mod library;
 mod line;
 mod node;
@@ -214,6 +216,15 @@ impl Shared {
         }
     }
 
+    /// What one rank of a node has found to have failed keeps all of them from MPI_Finalize, which would wait
+    /// for that one.
+    fn note_failure(&self, shm: &ShmTransport) {
+        if self.fault.get().is_some_and(|fault| *fault != MpiError::Finalized) || shm.has_failed() {
+            shm.fail();
+            runtime::never_finalize();
+        }
+    }
+
     /// MPI is of no use any more: nobody that it reaches is reached again.
     fn break_down(&self, error: MpiError) {
         if self.fault.set(error.clone()).is_ok() {
@@ -307,6 +318,8 @@ impl Transport for MpiTransport {
     fn leave(&self) {
         // Ranks that MPI reaches hear the farewell of the line when it closes.
         if let Some(shm) = &self.shared.shm {
+            // Before the others see us leave: they would finalise MPI without us.
+            self.shared.note_failure(shm);
             shm.leave();
         }
     }
@@ -360,16 +373,14 @@ impl Transport for MpiTransport {
         if shared.polled && !shared.line.access().is_mine() {
             return Err(MpiError::Thread { level: shared.level }.into());
         }
-        Ok(())
+        shared.shm.as_ref().map_or(Ok(()), Transport::check)
     }
 }
 
 impl Drop for MpiTransport {
     fn drop(&mut self) {
-        if let Some(shm) = &self.shared.shm
-            && (0..shm.size()).any(|slot| shm.state(slot) == PeerState::Dead)
-        {
-            runtime::never_finalize();
+        if let Some(shm) = &self.shared.shm {
+            self.shared.note_failure(shm);
         }
         self.shared.line.close();
         if let Some(pump) = self.pump.take() {

@@ -9,6 +9,7 @@ use crate::host::Host;
 use crate::inbox::Inbox;
 use crate::shm::{JoinedJob, ShmTransport, handover};
 use rustix::fd::OwnedFd;
+use rustix::process::Pid;
 use std::sync::Arc;
 
 /// The ranks of this node, as one of them sees it.
@@ -34,6 +35,8 @@ struct Introduction {
     /// Its network and process namespaces: sockets and process ids mean the same within one only.
     namespaces: [u64; 2],
     token: [u8; 16],
+    /// Its process, within that namespace.
+    pid: u64,
     /// Cores that it may run on, a bit each.
     cores: [u64; CORE_WORDS],
 }
@@ -49,7 +52,8 @@ impl Introduction {
             }
         }
         let namespaces = [namespace("net"), namespace("pid")];
-        Self { rank, wanted, good: true, namespaces, token: [0; 16], cores }
+        let pid = std::process::id().into();
+        Self { rank, wanted, good: true, namespaces, token: [0; 16], pid, cores }
     }
 
     fn encode(&self) -> [u8; INTRODUCTION] {
@@ -58,6 +62,7 @@ impl Introduction {
         words.extend(self.namespaces);
         words.extend([token as u64, (token >> 64) as u64]);
         words.extend(self.cores);
+        words.push(self.pid);
         let mut bytes = [0; INTRODUCTION];
         bytes.as_chunks_mut().0.iter_mut().zip(words).for_each(|(place, word)| *place = word.to_le_bytes());
         bytes
@@ -72,7 +77,13 @@ impl Introduction {
             namespaces: [word(3), word(4)],
             token: (u128::from(word(5)) | u128::from(word(6)) << 64).to_le_bytes(),
             cores: std::array::from_fn(|at| word(7 + at)),
+            pid: word(7 + CORE_WORDS),
         }
+    }
+
+    /// Its process.
+    fn process(&self) -> Option<Pid> {
+        Pid::from_raw(i32::try_from(self.pid).ok()?)
     }
 }
 
@@ -158,11 +169,13 @@ impl Meeting<'_> {
             Some(Err(_)) => self.mine.good = false,
             None => {}
         }
-        let first = self.round()?.into_iter().next().filter(|first| first.good);
-        let control = match (offer, first.as_ref()) {
-            (Some(Ok(offer)), _) => offer.give(size - 1),
+        let all = self.round()?;
+        let first = all.first().filter(|first| first.good);
+        let processes: Vec<Option<Pid>> = all.iter().map(Introduction::process).collect();
+        let control = match (offer, first.and_then(|first| Some((&first.token, first.process()?)))) {
+            (Some(Ok(offer)), _) => offer.give(processes.into_iter().skip(1).flatten().collect()),
             (Some(Err(error)), _) => return Ok(Err(error.to_string())),
-            (None, Some(first)) => handover::take(&first.token),
+            (None, Some((token, from))) => handover::take(token, from),
             (None, None) => return Ok(Err("the first rank of this node cannot make a job".to_owned())),
         };
         self.mine.good = control.is_ok();
@@ -174,6 +187,29 @@ impl Meeting<'_> {
             (Ok(_), Some(one)) => Err(format!("rank {} cannot take the control segment", one.rank)),
         })
     }
+}
+
+/// What ranks make of introductions, whatever these say.
+#[cfg(fuzzing)]
+pub(super) fn fuzz(introductions: &[[u8; INTRODUCTION]], most: usize) {
+    let all: Vec<Introduction> = introductions.iter().map(Introduction::decode).collect();
+    for one in &all {
+        assert_eq!(Introduction::decode(&one.encode()), *one);
+        assert!(one.process().is_none_or(|process| process.as_raw_nonzero().get() > 0));
+    }
+    let _ = obstacle(&all);
+    let groups = groups(&all, most);
+    for (one, group) in all.iter().zip(&groups) {
+        let mates = all.iter().zip(&groups).filter(|(_, theirs)| *theirs == group);
+        assert!(mates.clone().all(|(mate, _)| mate.namespaces == one.namespaces));
+        assert!(mates.count() <= most.max(1));
+    }
+}
+
+/// Introductions as ranks make them.
+#[cfg(fuzzing)]
+pub(super) fn introduced() -> Vec<[u8; INTRODUCTION]> {
+    (0..4).map(|rank| Introduction::of(rank, rank != 3).encode()).collect()
 }
 
 #[cfg(test)]

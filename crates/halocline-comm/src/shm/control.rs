@@ -4,6 +4,7 @@ use crate::bell::Doorbell;
 use crate::error::CommError;
 use crate::segment::Segment;
 use rustix::fd::OwnedFd;
+use rustix::process::Pid;
 use std::mem::{align_of, size_of};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -41,9 +42,10 @@ impl Slot {
         self.pid.store(pid, Ordering::Release);
     }
 
-    /// The process id of the rank, once it has joined.
-    pub(super) fn pid(&self) -> Option<u32> {
-        Some(self.pid.load(Ordering::Acquire)).filter(|&pid| pid != 0)
+    /// The process of the rank, once it has joined.
+    pub(super) fn pid(&self) -> Option<Pid> {
+        let pid = i32::try_from(self.pid.load(Ordering::Acquire)).ok()?;
+        Pid::from_raw(pid)
     }
 
     /// Whether the rank has sent all that it ever will.
@@ -90,8 +92,19 @@ impl Control {
         if let Some(slot) = self.slot(rank)
             && slot.left.swap(1, Ordering::AcqRel) == 0
         {
-            self.header().fetch_add(1, Ordering::Release);
+            self.header(0).fetch_add(1, Ordering::Release);
         }
+    }
+
+    /// Announces that something has failed for good, so that what all ranks do together at the end of their
+    /// processes cannot be done.
+    pub(super) fn fail(&self) {
+        self.header(1).store(1, Ordering::Release);
+    }
+
+    /// Whether a rank has announced that.
+    pub(super) fn has_failed(&self) -> bool {
+        self.header(1).load(Ordering::Acquire) != 0
     }
 
     /// For the launcher: the process of a rank has ended. If it never joined, those who wait for it are
@@ -119,13 +132,14 @@ impl Control {
 
     /// How many ranks have left.
     pub(super) fn departures(&self) -> u32 {
-        self.header().load(Ordering::Acquire)
+        self.header(0).load(Ordering::Acquire)
     }
 
-    /// The first word of the header counts departures.
-    fn header(&self) -> &AtomicU32 {
-        // SAFETY: the segment is page-aligned, larger than a word, and this word is only used here.
-        unsafe { self.segment.base().cast::<AtomicU32>().as_ref() }
+    /// A word of the header: the first counts departures, the second tells of a failure.
+    fn header(&self, word: usize) -> &AtomicU32 {
+        assert!(word < 2);
+        // SAFETY: the segment is page-aligned, larger than two words, and these are only used here.
+        unsafe { self.segment.base().cast::<AtomicU32>().add(word).as_ref() }
     }
 
     /// All slots.

@@ -2,7 +2,7 @@
 //! its control segment to the others over a Unix socket with an abstract name.
 
 use super::Job;
-use super::socket::{abstract_address, socket};
+use super::socket::{abstract_address, peer_of, socket};
 use crate::error::CommError;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,6 +11,7 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, SocketFlags,
 };
+use rustix::process::Pid;
 use std::mem::MaybeUninit;
 use std::time::{Duration, Instant};
 
@@ -47,20 +48,22 @@ impl Offer {
         &self.job
     }
 
-    /// Gives the control segment to so many others of this user. Returns it for this rank. Blocks until
-    /// they have come.
-    pub(crate) fn give(self, others: usize) -> Result<OwnedFd, CommError> {
+    /// Gives the control segment to these processes, one after the other as they come. Returns it for this
+    /// rank. Blocks until all of them have come; whoever else comes gets nothing and keeps nobody waiting.
+    pub(crate) fn give(self, mut others: Vec<Pid>) -> Result<OwnedFd, CommError> {
         let start = Instant::now();
-        let mut given = 0;
-        while given < others {
+        while !others.is_empty() {
             await_input(self.listener.as_fd(), start).map_err(fail("hand over the control segment"))?;
             match rustix::net::accept_with(&self.listener, SocketFlags::CLOEXEC) {
-                Ok(other) if is_ours(other.as_fd()) => {
-                    send(other.as_fd(), self.job.control()).map_err(fail("hand over the control segment"))?;
-                    given += 1;
+                Ok(other) => {
+                    let process = peer_of(other.as_fd()).ok();
+                    if let Some(at) = others.iter().position(|known| Some(*known) == process) {
+                        others.swap_remove(at);
+                        send(other.as_fd(), self.job.control())
+                            .map_err(fail("hand over the control segment"))?;
+                    }
                 }
-                // A stranger gets nothing.
-                Ok(_) | Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {}
+                Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {}
                 Err(errno) => return Err(fail("hand over the control segment")(errno)),
             }
         }
@@ -68,21 +71,17 @@ impl Offer {
     }
 }
 
-/// Gets the control segment of the job with this token, which is on offer. Blocks until it is given.
-pub(crate) fn take(token: &[u8; 16]) -> Result<OwnedFd, CommError> {
+/// Gets the control segment of the job with this token, which a process has on offer. Blocks until it is
+/// given.
+pub(crate) fn take(token: &[u8; 16], from: Pid) -> Result<OwnedFd, CommError> {
     let socket = socket(SocketFlags::empty())?;
     let fail = fail("get the control segment");
     rustix::net::connect(&socket, &abstract_address(&name(token))?).map_err(&fail)?;
-    if !is_ours(socket.as_fd()) {
+    if peer_of(socket.as_fd()).map_err(&fail)? != from {
         return Err(fail(Errno::PERM));
     }
     await_input(socket.as_fd(), Instant::now()).map_err(&fail)?;
     receive(socket.as_fd()).map_err(fail)
-}
-
-/// Whether the process at the other end is of this user.
-fn is_ours(socket: BorrowedFd<'_>) -> bool {
-    rustix::net::sockopt::socket_peercred(socket).is_ok_and(|who| who.uid == rustix::process::geteuid())
 }
 
 fn await_input(fd: BorrowedFd<'_>, since: Instant) -> rustix::io::Result<()> {
@@ -122,16 +121,54 @@ fn receive(socket: BorrowedFd<'_>) -> rustix::io::Result<OwnedFd> {
 mod tests {
     use super::*;
 
+    const TOKEN: &str = "HALOCLINE_TEST_TOKEN";
+
     #[test]
-    fn the_job_reaches_those_who_know_its_token() {
+    fn the_job_reaches_those_who_are_meant() {
         let offer = Offer::new(3).unwrap();
-        let token = *offer.job().token();
-        let others: Vec<_> = (0..2).map(|_| std::thread::spawn(move || take(&token).unwrap())).collect();
+        let (token, me) = (*offer.job().token(), rustix::process::getpid());
+        let others: Vec<_> = (0..2).map(|_| std::thread::spawn(move || take(&token, me).unwrap())).collect();
         let inode = |fd: &OwnedFd| rustix::fs::fstat(fd).unwrap().st_ino;
-        let ours = offer.give(2).unwrap();
+        let ours = offer.give(vec![me, me]).unwrap();
         for other in others {
             assert_eq!(inode(&other.join().unwrap()), inode(&ours));
         }
-        assert!(take(&token).is_err(), "the offer is over");
+        assert!(take(&token, me).is_err(), "the offer is over");
+    }
+
+    #[test]
+    fn a_stranger_gets_nothing_and_takes_nobodys_place() {
+        let offer = Offer::new(2).unwrap();
+        let (token, me) = (*offer.job().token(), rustix::process::getpid());
+        let stranger = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "--ignored", "shm::handover::tests::be_the_stranger"])
+            .env(TOKEN, format!("{:032x} {me}", u128::from_be_bytes(token)))
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        // It comes first: served in order, it would get what is meant for us.
+        await_input(offer.listener.as_fd(), Instant::now()).unwrap();
+        let other = std::thread::spawn(move || take(&token, me).unwrap());
+        offer.give(vec![me]).unwrap();
+        other.join().unwrap();
+        let said = stranger.wait_with_output().unwrap();
+        assert!(said.status.success(), "{said:?}");
+    }
+
+    #[test]
+    #[ignore = "the other test runs it, in a process of its own"]
+    fn be_the_stranger() {
+        let Ok(told) = std::env::var(TOKEN) else { return };
+        let (token, from) = told.split_once(' ').unwrap();
+        let token = u128::from_str_radix(token, 16).unwrap().to_be_bytes();
+        let error = take(&token, Pid::from_raw(from.parse().unwrap()).unwrap()).unwrap_err();
+        assert!(matches!(error, CommError::System { errno: Errno::BADF | Errno::CONNRESET, .. }), "{error}");
+    }
+
+    #[test]
+    fn an_offer_of_another_process_is_not_taken() {
+        let offer = Offer::new(2).unwrap();
+        let error = take(offer.job().token(), Pid::INIT).unwrap_err();
+        assert!(matches!(error, CommError::System { errno: Errno::PERM, .. }), "{error}");
     }
 }

@@ -7,6 +7,8 @@
 
 mod control;
 mod frame;
+#[cfg(fuzzing)]
+pub mod fuzz;
 pub(crate) mod handover;
 mod job;
 mod socket;
@@ -363,6 +365,18 @@ impl Transport for ShmTransport {
 }
 
 impl ShmTransport {
+    /// Whether a rank has died, or cannot be heard any more, as this one or another one has found.
+    pub(crate) fn has_failed(&self) -> bool {
+        let shared = &*self.shared;
+        let is_dead = |rank: usize| self.state(rank) == PeerState::Dead;
+        shared.control.has_failed() || shared.fault.get().is_some() || (0..shared.size).any(is_dead)
+    }
+
+    /// Lets all ranks know that something has failed for good.
+    pub(crate) fn fail(&self) {
+        self.shared.control.fail();
+    }
+
     /// Hands what is queued to peers that read.
     fn flush(&self) {
         let shared = &*self.shared;

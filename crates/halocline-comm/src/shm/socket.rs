@@ -12,6 +12,7 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
+use rustix::process::Pid;
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -187,6 +188,12 @@ fn hello(token: &str, me: usize) -> Vec<u8> {
     hello
 }
 
+/// The process at the other end of a connection, as the kernel knows it; refused unless it is of this user.
+pub(super) fn peer_of(socket: BorrowedFd<'_>) -> rustix::io::Result<Pid> {
+    let who = rustix::net::sockopt::socket_peercred(socket)?;
+    if who.uid == rustix::process::geteuid() { Ok(who.pid) } else { Err(Errno::PERM) }
+}
+
 /// The receiving end of a connection.
 pub(super) struct Incoming {
     socket: OwnedFd,
@@ -209,9 +216,9 @@ impl Incoming {
         Self { socket, decoder: Decoder::default(), descriptors: VecDeque::new(), peer: None }
     }
 
-    /// The process at the other end, as the kernel knows it.
-    pub(super) fn credentials(&self) -> rustix::io::Result<rustix::net::UCred> {
-        rustix::net::sockopt::socket_peercred(&self.socket)
+    /// The process at the other end.
+    pub(super) fn process(&self) -> rustix::io::Result<Pid> {
+        peer_of(self.as_fd())
     }
 
     /// Reads what is there and hands each frame, with its descriptors, to `deliver`. An error text

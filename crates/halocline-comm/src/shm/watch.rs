@@ -72,8 +72,7 @@ impl Watch {
         add(&shared.epoll, shared.nudge.as_fd(), NUDGE, EventFlags::IN)?;
         let (mut lives, mut gone) = (HashMap::new(), Vec::new());
         for (rank, slot) in shared.control.slots().enumerate().filter(|(rank, _)| *rank != shared.rank) {
-            let pid = slot.pid().and_then(|pid| Pid::from_raw(pid as i32));
-            match pid.map(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty())) {
+            match slot.pid().map(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty())) {
                 Some(Ok(life)) => {
                     add(&shared.epoll, life.as_fd(), LIFE | rank as u64, EventFlags::IN)?;
                     lives.insert(rank, life);
@@ -148,6 +147,11 @@ impl Watch {
                 }
                 Err(_) => return,
             };
+            // Whoever is no rank is not listened to.
+            if let Err(why) = admit(&self.shared, socket.as_fd()) {
+                tracing::warn!("rank {}: a connection was refused: {why}", self.shared.rank);
+                continue;
+            }
             let connection = Incoming::new(socket);
             self.accepted = (self.accepted + 1) & NUMBER;
             match add(&self.shared.epoll, connection.as_fd(), INCOMING | self.accepted, EventFlags::IN) {
@@ -161,7 +165,7 @@ impl Watch {
 
     fn read(&mut self, number: u64) {
         let Some(connection) = self.incoming.get_mut(&number) else { return };
-        let credentials = connection.credentials();
+        let process = connection.process();
         let shared = &*self.shared;
         let outcome = connection.read(|peer, frame, fds| match *peer {
             Some(from) => {
@@ -169,7 +173,7 @@ impl Watch {
                 Ok(())
             }
             None => {
-                *peer = Some(greet(shared, &frame, credentials)?);
+                *peer = Some(greet(shared, &frame, process)?);
                 Ok(())
             }
         });
@@ -288,20 +292,23 @@ impl Shared {
     }
 }
 
-/// Lets in only ranks of this job, run by this user.
-fn greet(
-    shared: &Shared,
-    frame: &Frame,
-    credentials: rustix::io::Result<rustix::net::UCred>,
-) -> Result<usize, String> {
-    let who = credentials.map_err(|errno| format!("its process is unknown: {errno}"))?;
-    let rank = socket::check_hello(frame, &shared.token).ok_or("it is no rank of this job")?;
-    let expected = shared.control.slot(rank).and_then(super::control::Slot::pid);
-    let pid = who.pid.as_raw_nonzero().get() as u32;
-    if who.uid != rustix::process::geteuid() || expected != Some(pid) {
-        return Err(format!("process {pid} says that it is rank {rank}, but that is process {expected:?}"));
+/// Lets in only processes of this user that are ranks of this job.
+fn admit(shared: &Shared, socket: BorrowedFd<'_>) -> Result<(), String> {
+    let who = socket::peer_of(socket).map_err(|errno| format!("its process is unknown: {errno}"))?;
+    match shared.control.slots().any(|slot| slot.pid() == Some(who)) {
+        true => Ok(()),
+        false => Err(format!("process {who} is no rank of this job")),
     }
-    Ok(rank)
+}
+
+/// The rank that a process is, by its first frame.
+fn greet(shared: &Shared, frame: &Frame, process: rustix::io::Result<Pid>) -> Result<usize, String> {
+    let process = process.map_err(|errno| format!("its process is unknown: {errno}"))?;
+    let rank = socket::check_hello(frame, &shared.token).ok_or("it does not say who it is")?;
+    match shared.control.slot(rank).and_then(super::control::Slot::pid) {
+        Some(expected) if expected == process => Ok(rank),
+        expected => Err(format!("process {process} says that it is rank {rank}, but that is {expected:?}")),
+    }
 }
 
 /// Puts a message into the inbox. Memory that cannot be mapped is left out, with all that follows it:

@@ -1,0 +1,61 @@
+//! What `fuzz/` reaches of the private parsers. Part of no ordinary build.
+
+use super::Job;
+use super::control::Control;
+use super::frame::{Announced, Decoder, encode};
+use super::socket::check_hello;
+use crate::inbox::Tag;
+use crate::segment::Segment;
+
+const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+
+/// A connection: a byte that says in what pieces the others come, then what is read from the socket.
+pub fn frames(bytes: &[u8]) {
+    let Some((&piece, stream)) = bytes.split_first() else { return };
+    let mut decoder = Decoder::default();
+    for piece in stream.chunks(usize::from(piece).max(1)) {
+        decoder.feed(piece);
+        loop {
+            let frame = match decoder.next() {
+                Ok(Some(frame)) => frame,
+                Ok(None) => break,
+                Err(_) => return,
+            };
+            // Whoever this may be, it has no place in tables that ranks index.
+            let _ = check_hello(&frame, TOKEN);
+            let mut again = Decoder::default();
+            again.feed(&encode(frame.tag, &frame.segments, &frame.payload));
+            assert_eq!(again.next(), Ok(Some(frame)));
+        }
+    }
+}
+
+/// Connections as ranks make them.
+pub fn connections() -> Vec<Vec<u8>> {
+    let hello = [&3u64.to_le_bytes()[..], TOKEN.as_bytes()].concat();
+    let hello = encode(Tag { operation: u64::MAX, round: u64::MAX }, &[], &hello);
+    let segments = [Announced { id: 7, len: 4096 }, Announced { id: 8, len: 1 }];
+    let message = encode(Tag { operation: 5, round: 1 }, &segments, b"payload");
+    [1, 200].map(|piece| [&[piece][..], &hello, &message].concat()).to_vec()
+}
+
+/// What another rank may have written over the control segment.
+pub fn control(bytes: &[u8]) {
+    const RANKS: usize = 3;
+    let len = Job::segment_bytes(RANKS);
+    let Ok(segment) = Segment::shared(len) else { return };
+    let count = bytes.len().min(len);
+    // SAFETY: the segment has so many bytes, and nobody else knows it.
+    unsafe { segment.base().as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), count) };
+    let Some(control) = segment.descriptor().and_then(|fd| fd.try_clone_to_owned().ok()) else { return };
+    let Ok(control) = Control::map(control, RANKS) else { panic!("a segment of the right size") };
+    for slot in control.slots() {
+        // A process that cannot be: none.
+        assert!(slot.pid().is_none_or(|pid| pid.as_raw_nonzero().get() > 0));
+        let _ = slot.has_left();
+    }
+    assert!(control.slot(RANKS).is_none());
+    let _ = (control.cores(), control.absent(), control.departures());
+    (0..RANKS).for_each(|rank| control.ended(rank));
+    control.leave(0);
+}
