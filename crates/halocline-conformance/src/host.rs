@@ -2,9 +2,10 @@
 //!
 //! It loads the library named in its arguments, so that this crate needs no MPI to build.
 
+use crate::scene::{Grid, by};
 use crate::{Outcome, Trouble, ensure, fail, run_all};
 use halocline::comm::mpi::MpiError;
-use halocline::{CommError, Communicator};
+use halocline::{Array, CommError, Communicator, Error, HaloExchange, LinkChoice};
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LOCAL, RTLD_NOW, Symbol};
 use std::ffi::{c_char, c_int, c_void};
 use std::process::ExitCode;
@@ -17,6 +18,9 @@ pub fn main(scenario: &str, library: &str) -> ExitCode {
     let outcome = match scenario {
         "given" => Mpi::start(library, 3).and_then(|mpi| given(&mpi)),
         "funneled" => Mpi::start(library, 1).and_then(|mpi| funneled(&mpi)),
+        "serialized" => Mpi::start(library, 2).and_then(|mpi| serialized(&mpi)),
+        "aborts" => Mpi::start(library, 3).and_then(|mpi| aborts(&mpi)),
+        "dropped" => Mpi::start(library, 3).and_then(|mpi| dropped_after_finalize(&mpi)),
         "finalized" => Mpi::start(library, 3).and_then(|mpi| finalized(&mpi)),
         "uninitialized" => Mpi::open(library).and_then(|mpi| uninitialized(&mpi)),
         "two" => two(library),
@@ -28,6 +32,39 @@ pub fn main(scenario: &str, library: &str) -> ExitCode {
             eprintln!("{trouble}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// What a process says at its end if MPI was finalised.
+pub const FINALIZED: &str = "MPI_Finalize was called";
+
+/// Lets this process say [`FINALIZED`] after all else that happens at its end. Call it first of all.
+pub fn say_at_exit_whether_mpi_is_finalized() {
+    // SAFETY: the function has C linkage, lives as long as the process, and does not panic.
+    unsafe { libc::atexit(say_whether_finalized) };
+}
+
+extern "C" fn say_whether_finalized() {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let mut paths = maps.lines().filter_map(|line| Some(&line[line.find('/')?..]));
+    let named = |path: &&str| ["/libmpi.so", "/libmpi_abi.so"].iter().any(|name| path.contains(name));
+    let Some(path) = paths.find(named) else { return };
+    // SAFETY: the library is loaded already, and this function of the MPI standard may be called at any
+    // time.
+    let finalized = unsafe {
+        let library = Library::open(Some(path), RTLD_NOW | libc::RTLD_NOLOAD);
+        let library = library.map(std::mem::ManuallyDrop::new);
+        library.and_then(|library| {
+            let ask: Symbol<unsafe extern "C" fn(*mut c_int) -> c_int> = library.get(b"MPI_Finalized")?;
+            let mut finalized = 0;
+            ask(&mut finalized);
+            Ok(finalized != 0)
+        })
+    };
+    match finalized {
+        Ok(true) => println!("{FINALIZED}"),
+        Ok(false) => {}
+        Err(error) => println!("whether {path} is finalised is unknown: {error}"),
     }
 }
 
@@ -73,6 +110,20 @@ impl Mpi {
         unsafe { Communicator::from_mpi(self.world(), None) }
     }
 
+    /// Ends all ranks, sooner or later: MPICH asks its launcher to, and may come back.
+    fn abort(&self) -> Outcome {
+        // SAFETY: this is the function of the MPI standard, MPI is initialised, and this is its
+        // `MPI_COMM_WORLD`: an `int` or a pointer, which travel alike in the register of the first argument.
+        unsafe {
+            let abort: Symbol<unsafe extern "C" fn(usize, c_int) -> c_int> =
+                self.library.get(b"MPI_Abort")?;
+            abort(self.world(), 5);
+        }
+        loop {
+            std::thread::park();
+        }
+    }
+
     fn finalize(&self) -> Outcome {
         // SAFETY: this is the function of the MPI standard, and MPI is initialised.
         let code = unsafe {
@@ -105,8 +156,78 @@ fn funneled(mpi: &Mpi) -> Outcome {
         Ok(Ok(all)) if !polled => ensure!(all.len() == comm.size(), "{} contributions", all.len()),
         other => fail!("a collective call by another thread gives {other:?}"),
     }
+    exchanged_elsewhere(&comm)?;
     drop(comm);
     mpi.finalize()
+}
+
+/// An exchange that a thread has begun which may not wait for it: that is refused, and nothing is lost.
+fn exchanged_elsewhere(comm: &Communicator) -> Outcome {
+    let pattern = Grid::new(comm.size(), &[2 * comm.size()], &[true], 1)?.pattern(comm)?;
+    let array = Array::<u64>::zeros(comm, &[4])?;
+    array.write()?.fill(comm.rank() as u64 + 1);
+    let halo = HaloExchange::bind_with(comm, &[(&pattern, &array)], &by(LinkChoice::Auto))?;
+    let by_message = halo.links().message > 0;
+    let elsewhere = std::thread::scope(|scope| scope.spawn(|| halo.exchange()?.wait()).join());
+    match elsewhere {
+        Ok(Ok(())) => {}
+        Ok(Err(Error::Comm(CommError::Mpi(MpiError::Thread { .. })))) if by_message => halo.wait()?,
+        other => fail!("an exchange by another thread gives {other:?}"),
+    }
+    let (rank, size) = (comm.rank() as u64, comm.size() as u64);
+    let expected = [(rank + size - 1) % size + 1, rank + 1, rank + 1, (rank + 1) % size + 1];
+    ensure!(*array.read()? == expected, "{:?} instead of {expected:?}", &*array.read()?);
+    Ok(())
+}
+
+/// With MPI_THREAD_SERIALIZED every thread of the program may call, one at a time, and no thread of ours calls
+/// MPI beside it.
+fn serialized(mpi: &Mpi) -> Outcome {
+    let comm = mpi.communicator()?;
+    run_all(&comm, "regular")?;
+    let elsewhere = std::thread::scope(|scope| scope.spawn(|| run_all(&comm, "flight")).join());
+    match elsewhere {
+        Ok(outcome) => outcome?,
+        Err(_) => fail!("the other thread has panicked"),
+    }
+    let threads = std::fs::read_dir("/proc/self/task")?.flatten();
+    let names = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("comm")).ok());
+    let polling: Vec<String> = names.filter(|name| name.trim() == "halocline-mpi").collect();
+    ensure!(polling.is_empty(), "a thread polls MPI in the background");
+    drop(comm);
+    mpi.finalize()
+}
+
+/// One rank aborts MPI while all exchange.
+fn aborts(mpi: &Mpi) -> Outcome {
+    let comm = mpi.communicator()?;
+    let pattern = Grid::new(comm.size(), &[2 * comm.size()], &[true], 1)?.pattern(&comm)?;
+    let array = Array::<u64>::zeros(&comm, &[4])?;
+    let halo = HaloExchange::bind(&comm, &[(&pattern, &array)])?;
+    for step in 0.. {
+        halo.exchange()?.wait()?;
+        if step == 100 && comm.rank() == 1 {
+            mpi.abort()?;
+        }
+    }
+    Ok(())
+}
+
+/// Everything is still held when the program finalises MPI, and dropped afterwards.
+fn dropped_after_finalize(mpi: &Mpi) -> Outcome {
+    let comm = mpi.communicator()?;
+    let pattern = Grid::new(comm.size(), &[2 * comm.size()], &[true], 1)?.pattern(&comm)?;
+    let array = Array::<u64>::zeros(&comm, &[4])?;
+    let halo = HaloExchange::bind(&comm, &[(&pattern, &array)])?;
+    let by_message = halo.links().message > 0;
+    halo.exchange()?.wait()?;
+    mpi.finalize()?;
+    if by_message {
+        let late = halo.exchange().and_then(|pending| pending.wait());
+        ensure!(late.is_err(), "an exchange over MPI after MPI_Finalize");
+    }
+    drop((halo, array, pattern, comm));
+    Ok(())
 }
 
 /// After the program's MPI_Finalize there are errors, and no calls of MPI.

@@ -9,11 +9,15 @@
 mod cases;
 pub mod form;
 pub mod host;
+pub mod launchers;
 pub mod numbers;
+pub mod processes;
 mod run;
 pub mod scene;
 pub mod steady;
+pub mod storm;
 pub mod subject;
+pub mod tampered;
 pub mod trouble;
 pub mod victim;
 pub mod watchdog;

@@ -1,47 +1,103 @@
-//! What the ranks of `tests/kill.rs` run: one of them is killed or stopped from outside, the others must
-//! end by themselves and say who it was.
+//! What the ranks of [`crate::storm`] and `tests/faults.rs` run: one of them is killed or stopped from
+//! outside, the others must end by themselves and say who it was.
 
 use crate::numbers::Numbers;
-use crate::scene::{Cloud, Grid, Scene, Told, choices, pattern_of};
+use crate::scene::{Cloud, Grid, Scene, Told, by, choices, pattern_of};
 use crate::trouble::Trouble;
 use crate::{ensure, fail};
-use halocline::{Array, BindOptions, Cause, CommError, Communicator, Error, HaloExchange, Pattern, Reduce};
+use halocline::{
+    Array, BindOptions, Cause, CommError, Communicator, Error, HaloExchange, LinkChoice, Pattern, Reduce,
+};
+use rustix::process::{Signal, getpid, kill_process};
+use rustix::time::ClockId;
+use std::cell::Cell;
 use std::process::ExitCode;
 use std::time::Duration;
 
 /// The exit code of a rank that ended with a typed error which names the rank at fault.
 pub const NAMED: u8 = 3;
 
+/// What a rank says before anything else that goes wrong.
+pub const TROUBLE: &str = "trouble: ";
+
 /// What the victim says on its standard output once it may be killed.
 pub const HERE: &str = "here";
+
+/// What the others say when the victim is late: their memory is still held where it may touch it.
+pub const LATE: &str = "late";
+
+/// What all say once they have their memory back.
+pub const RECLAIMED: &str = "reclaimed";
 
 /// The rank that dies, the same for those who run and those who kill.
 pub fn victim_of(seed: u64, size: usize) -> usize {
     Numbers::new(seed).below(size)
 }
 
-/// Runs a scenario until an error ends it, then says `named RANK CAUSE: error` and gives [`NAMED`].
+/// Now, on the clock that all processes of the machine share.
+pub fn now() -> Duration {
+    let now = rustix::time::clock_gettime(ClockId::Monotonic);
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
+
+/// Runs a scenario until an error ends it, then says `named RANK CAUSE at NANOSECONDS: error` and gives
+/// [`NAMED`].
 pub fn main(scenario: &str, seed: &str) -> ExitCode {
+    crate::host::say_at_exit_whether_mpi_is_finalized();
     let ended = seed.parse().map_err(Trouble::from).and_then(|seed| end_of(scenario, seed));
     match ended {
-        Ok((rank, how, error)) => {
-            println!("named {rank} {how}: {error}");
+        Ok(End { rank, how, at, error }) => {
+            println!("named {rank} {how} at {}: {error}", at.as_nanos());
             ExitCode::from(NAMED)
         }
         Err(trouble) => {
-            eprintln!("{trouble}");
+            eprintln!("{TROUBLE}{trouble}");
             ExitCode::FAILURE
         }
     }
 }
 
-/// Whom the error that ended the scenario names, and how that rank is said to have ended.
-fn end_of(scenario: &str, seed: u64) -> Result<(usize, &'static str, Error), Trouble> {
-    let comm = Communicator::init()?;
-    let play = Play { seed, victim: victim_of(seed, comm.size()), comm };
+/// What a rank says before the name of each of its sockets.
+pub const SOCKET: &str = "socket ";
+
+/// The names of our sockets that a process has open.
+fn sockets_of(process: u32) -> Vec<String> {
+    let descriptors = std::fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten();
+    let open: Vec<_> = descriptors.filter_map(|fd| std::fs::read_link(fd.path()).ok()).collect();
+    let sockets = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
+    let name = |line: &str| {
+        let mut words = line.split_whitespace().skip(6);
+        let (inode, name) = (words.next()?, words.next()?);
+        let is_ours = name.starts_with("@halocline") && open.contains(&format!("socket:[{inode}]").into());
+        is_ours.then(|| name.to_owned())
+    };
+    sockets.lines().filter_map(name).collect()
+}
+
+/// How a scenario ended.
+struct End {
+    /// Whom the error names.
+    rank: usize,
+    /// How that rank is said to have ended.
+    how: &'static str,
+    /// When the error came, by [`now`].
+    at: Duration,
+    error: Error,
+}
+
+fn end_of(scenario: &str, seed: u64) -> Result<End, Trouble> {
+    let comm = match Communicator::init() {
+        Ok(comm) => comm,
+        Err(error) => return named(now(), error.into()),
+    };
+    sockets_of(std::process::id()).iter().for_each(|socket| println!("{SOCKET}{socket}"));
+    let play = Play { seed, victim: victim_of(seed, comm.size()), comm, ended: Cell::new(None) };
     let ended = match scenario {
-        "between" => play.between(None)?,
-        "stopped" => play.between(Some(Duration::from_secs(1)))?,
+        "life" => play.life()?,
+        "between" => play.between()?,
+        "stopped" => play.stopped(false)?,
+        "stopped-anywhere" => play.stopped(true)?,
+        "aborts" => play.aborts()?,
         "mid" => play.mid()?,
         "free" => play.free()?,
         "bind" => play.bind()?,
@@ -50,24 +106,30 @@ fn end_of(scenario: &str, seed: u64) -> Result<(usize, &'static str, Error), Tro
         other => fail!("there is no scenario {other:?}"),
     };
     let Err(error) = ended else { fail!("the scenario ended without an error") };
+    let at = play.ended.get().unwrap_or_else(now);
     if scenario == "starved" {
         // What runs out, and where it shows, is up to chance: any error will do, none must be missing.
-        return Ok((play.victim, "starved", error));
+        return Ok(End { rank: play.victim, how: "starved", at, error });
     }
-    match &error {
-        Error::Failed(failure) if failure.cause == Cause::Died => Ok((failure.culprit, "died", error)),
-        Error::Failed(failure) if matches!(failure.cause, Cause::Deadline(_)) => {
-            Ok((failure.culprit, "late", error))
-        }
-        Error::Comm(CommError::Died { rank, .. }) => Ok((*rank, "died", error)),
-        _ => Err(Trouble::new(format!("the error names nobody: {error}"))),
-    }
+    named(at, error)
+}
+
+fn named(at: Duration, error: Error) -> Result<End, Trouble> {
+    let (rank, how) = match &error {
+        Error::Failed(failure) if failure.cause == Cause::Died => (failure.culprit, "died"),
+        Error::Failed(failure) if matches!(failure.cause, Cause::Deadline(_)) => (failure.culprit, "late"),
+        Error::Comm(CommError::Died { rank, .. } | CommError::NeverJoined { rank }) => (*rank, "died"),
+        _ => return Err(Trouble::new(format!("the error names nobody: {error}"))),
+    };
+    Ok(End { rank, how, at, error })
 }
 
 struct Play {
     comm: Communicator,
     seed: u64,
     victim: usize,
+    /// When the first error came.
+    ended: Cell<Option<Duration>>,
 }
 
 impl Play {
@@ -83,38 +145,60 @@ impl Play {
         }
     }
 
+    /// Notes when an error came: what is dropped because of it takes its time, too.
+    fn noted<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
+        if result.is_err() && self.ended.get().is_none() {
+            self.ended.set(Some(now()));
+        }
+        result
+    }
+
+    fn forever(&self, halo: &HaloExchange) -> Result<(), Error> {
+        loop {
+            self.noted(halo.exchange().and_then(|pending| pending.wait()))?;
+        }
+    }
+
     /// All ranks are through with their preparations. The victim may be through with this, too, and dead,
     /// while others still hear from each other.
     fn together(&self) -> Result<(), Error> {
-        Ok(self.comm.barrier()?)
+        self.noted(self.comm.barrier().map_err(Error::from))
     }
 
     /// A bound object on a ring, its way drawn, after a few steps of all ranks.
-    fn begun(&self, deadline: Option<Duration>) -> Result<(Scene, HaloExchange), Trouble> {
+    fn begun(&self) -> Result<(Scene, HaloExchange), Trouble> {
         let mut numbers = Numbers::new(self.seed ^ 1);
         let grid = Grid::new(self.comm.size(), &[2 * self.comm.size(), 40], &[true, true], 1)?;
         let mut scene = Scene::simple(&self.comm, &grid)?;
-        let link = choices(&self.comm)[numbers.below(5)];
-        let halo = scene.bind(&self.comm, &BindOptions { link, deadline, ..BindOptions::default() })?;
+        let halo = scene.bind(&self.comm, &by(choices(&self.comm)[numbers.below(5)]))?;
         scene.steps(&halo, numbers.below(6))?;
         Ok((scene, halo))
     }
 
     /// The victim dies between two exchanges.
-    fn between(&self, deadline: Option<Duration>) -> Result<Result<(), Error>, Trouble> {
-        let (_scene, halo) = self.begun(deadline)?;
+    fn between(&self) -> Result<Result<(), Error>, Trouble> {
+        let (_scene, halo) = self.begun()?;
         if let Err(error) = self.together() {
             return Ok(Err(error));
         }
         if self.is_victim() {
             self.await_death();
         }
-        Ok(forever(&halo))
+        Ok(self.forever(&halo))
     }
 
     /// The victim dies in an exchange that it has begun.
     fn mid(&self) -> Result<Result<(), Error>, Trouble> {
-        let (mut scene, halo) = self.begun(None)?;
+        self.begin_and(|| self.await_death())
+    }
+
+    /// The victim aborts in an exchange that it has begun.
+    fn aborts(&self) -> Result<Result<(), Error>, Trouble> {
+        self.begin_and(|| std::process::abort())
+    }
+
+    fn begin_and(&self, dies: impl FnOnce()) -> Result<Result<(), Error>, Trouble> {
+        let (mut scene, halo) = self.begun()?;
         scene.next();
         if let Err(error) = self.together() {
             return Ok(Err(error));
@@ -122,17 +206,60 @@ impl Play {
         if self.is_victim() {
             let begun = halo.exchange();
             ensure!(begun.is_ok(), "the exchange in which to die cannot be begun: {begun:?}");
-            self.await_death();
+            dies();
         }
-        Ok(forever(&halo))
+        Ok(self.forever(&halo))
+    }
+
+    /// The victim is stopped between two exchanges of much memory, by itself, or anywhere (`anywhere`), longer
+    /// than the deadline of all, and goes on later. Until then the others do not get back the memory that it
+    /// may still touch.
+    fn stopped(&self, anywhere: bool) -> Result<Result<(), Error>, Trouble> {
+        let comm = &self.comm;
+        // A ring: all others wait for the victim.
+        const WIDTH: usize = 1 << 17;
+        let pattern = Grid::new(comm.size(), &[WIDTH * comm.size()], &[true], WIDTH)?.pattern(comm)?;
+        let (_, shape) = &pattern.plan().domains[0];
+        let array = Array::<f64>::zeros(comm, &shape.extents())?;
+        let link = [LinkChoice::Push, LinkChoice::Pull][self.seed as usize % 2];
+        let options = BindOptions { link, deadline: Some(Duration::from_secs(1)), ..BindOptions::default() };
+        let halo = HaloExchange::bind_with(comm, &[(&pattern, &array)], &options)?;
+        let failed = self.together().and_then(|()| {
+            self.say_here();
+            if self.is_victim() && !anywhere {
+                let stopped = kill_process(getpid(), Signal::STOP);
+                assert!(stopped.is_ok(), "{stopped:?}");
+            }
+            self.forever(&halo)
+        });
+        if !self.is_victim() {
+            ensure!(anywhere || !halo.reclaim(), "memory came back that the stopped rank may still touch");
+            println!("{LATE}");
+        }
+        while !halo.reclaim() {
+            std::thread::yield_now();
+        }
+        array.write()?.fill(1.0);
+        println!("{RECLAIMED}");
+        Ok(failed)
     }
 
     /// Exchanges without end; the victim dies anywhere.
     fn free(&self) -> Result<Result<(), Error>, Trouble> {
-        let (_scene, halo) = self.begun(None)?;
+        let (_scene, halo) = self.begun()?;
         Ok(self.together().and_then(|()| {
             self.say_here();
-            forever(&halo)
+            self.forever(&halo)
+        }))
+    }
+
+    /// All that a rank does, from its first breath, without end; the victim dies anywhere.
+    fn life(&self) -> Result<Result<(), Error>, Trouble> {
+        let grid = Grid::new(self.comm.size(), &[2 * self.comm.size(), 100], &[true, true], 2)?;
+        Ok((0..).try_for_each(|turn| {
+            let pattern = self.noted(grid.pattern(&self.comm))?;
+            self.bind_once(&pattern, turn)?;
+            self.noted(self.pattern_once(turn as u64))
         }))
     }
 
@@ -150,7 +277,8 @@ impl Play {
         let (_, shape) = &pattern.plan().domains[0];
         let array = Array::<f64>::zeros(&self.comm, &shape.extents())?;
         let options = BindOptions { link: choices(&self.comm)[turn % 5], ..BindOptions::default() };
-        HaloExchange::bind_with(&self.comm, &[(pattern, &array)], &options)?.exchange()?.wait()
+        let halo = self.noted(HaloExchange::bind_with(&self.comm, &[(pattern, &array)], &options))?;
+        self.noted(halo.exchange().and_then(|pending| pending.wait()))
     }
 
     /// The victim runs out of descriptors while all bind, and keep what they have bound.
@@ -183,36 +311,24 @@ impl Play {
 
     /// Patterns and collective calls without end.
     fn pattern(&self) -> Result<(), Error> {
-        let (rank, size) = (self.comm.rank(), self.comm.size());
         self.say_here();
-        for turn in 0.. {
-            let cells = 20 * size;
-            let cloud = Cloud {
-                seed: turn,
-                cells,
-                domains_per_rank: 2,
-                halo: 9,
-                told: Told::ByIndices,
-                coherence: 50,
-            };
-            pattern_of(&self.comm, &cloud.pieces(rank, size))?;
-            self.comm.all_gather(&vec![7; 1000 * rank])?;
-            self.comm.all_reduce(&[turn], Reduce::Max)?;
-            self.comm.broadcast(turn as usize % size, vec![1; 100_000])?;
-            self.comm.barrier()?;
-        }
-        Ok(())
+        (0..).try_for_each(|turn| self.noted(self.pattern_once(turn)))
+    }
+
+    fn pattern_once(&self, turn: u64) -> Result<(), Error> {
+        let (rank, size) = (self.comm.rank(), self.comm.size());
+        let (cells, told) = (20 * size, Told::ByIndices);
+        let cloud = Cloud { seed: turn, cells, domains_per_rank: 2, halo: 9, told, coherence: 50 };
+        pattern_of(&self.comm, &cloud.pieces(rank, size))?;
+        self.comm.all_gather(&vec![7; 1000 * rank])?;
+        self.comm.all_reduce(&[turn], Reduce::Max)?;
+        self.comm.broadcast(turn as usize % size, vec![1; 100_000])?;
+        Ok(self.comm.barrier()?)
     }
 
     fn say_here(&self) {
         if self.is_victim() {
             println!("{HERE}");
         }
-    }
-}
-
-fn forever(halo: &HaloExchange) -> Result<(), Error> {
-    loop {
-        halo.exchange()?.wait()?;
     }
 }

@@ -1,14 +1,12 @@
 //! The suite over ranks that are processes: all cases in one job for each number of ranks.
 //! `HALOCLINE_CASES` names a part of it.
 
-mod processes;
-
-use processes::Ranks;
+use halocline_conformance::processes::Ranks;
 use std::time::Duration;
 
 fn run(size: usize) {
     let filter = std::env::var("HALOCLINE_CASES").unwrap_or_default();
-    let mut ranks = Ranks::start(size, &["suite", &filter]);
+    let mut ranks = Ranks::start(env!("CARGO_BIN_EXE_halocline-conformance"), size, &["suite", &filter]);
     // Each rank watches its cases by itself; this is for what is beside them.
     let in_time = ranks.await_end(0..size, Duration::from_secs(240));
     let ends = ranks.end();

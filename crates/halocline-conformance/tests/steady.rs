@@ -1,13 +1,11 @@
 //! The steady state: after a warm-up an exchange allocates nothing, and where the peers come within the
 //! spin it sleeps not, wakes nobody and makes no system call.
 
-mod processes;
-
 use halocline::comm::{Host, System};
 use halocline::{Communicator, LinkChoice};
+use halocline_conformance::processes::Ranks;
 use halocline_conformance::steady::{End, WARM_UP, WAYS, pair, step_of_pair};
 use halocline_conformance::{Outcome, Trouble, ensure};
-use processes::Ranks;
 use std::alloc::{GlobalAlloc, Layout, System as Allocator};
 use std::cell::Cell;
 use std::sync::Arc;
@@ -113,7 +111,8 @@ fn exchanges_allocate_nothing_and_neither_sleep_nor_wake() {
 }
 
 fn said_by(ranks: usize, transport: &str) -> String {
-    let mut ranks_of_job = Ranks::start(ranks, &["steady", transport]);
+    let mut ranks_of_job =
+        Ranks::start(env!("CARGO_BIN_EXE_halocline-conformance"), ranks, &["steady", transport]);
     let in_time = ranks_of_job.await_end(0..ranks, Duration::from_secs(60));
     let ends = ranks_of_job.end();
     let output: String = ends.iter().map(|end| end.output.as_str()).collect();

@@ -123,10 +123,12 @@ fn build(
     let (berths, own_bytes) = lay_out(&sets);
     let shared = berths.iter().any(|(peer, _)| comm.link().bell(*peer).is_some());
     let own = agree(comm, shared.then(|| comm.allocate(own_bytes)).transpose().map_err(Error::from))?;
-    for (peer, berth) in &berths {
+    let sent = berths.iter().try_for_each(|(peer, berth)| {
         let own = own.as_ref().filter(|_| comm.link().bell(*peer).is_some());
-        offer::send(comm, (*peer, offers), &sets, *berth, own)?;
-    }
+        offer::send(comm, (*peer, offers), &sets, *berth, own)
+    });
+    // Nobody waits for an offer that could not be sent.
+    agree(comm, sent).inspect_err(|_| comm.link().inbox().forget(offers))?;
     // All offers are taken, whatever is wrong with one: none is left behind in the inbox.
     let received: Vec<_> = berths.iter().map(|(peer, _)| offer::receive(comm, (*peer, offers))).collect();
     let received: Result<Vec<Offer>, Error> = received.into_iter().collect();

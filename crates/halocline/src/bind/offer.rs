@@ -15,6 +15,9 @@ use std::sync::Arc;
 /// Memory that goes with one message; more goes with further ones.
 const SEGMENTS_A_MESSAGE: usize = 64;
 
+/// Least bytes of a field in an offer.
+const FIELD: usize = 40;
+
 /// Where this rank's side of the links with one peer waits and receives, within its own segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Berth {
@@ -135,6 +138,10 @@ pub(crate) fn receive(comm: &Communicator, (peer, operation): (usize, u64)) -> R
     let malformed = |error: WireError| Error::Bind(format!("rank {peer} sent a malformed offer: {error}"));
     let mut reader = Reader::new(&first.payload);
     let announced = reader.size().map_err(malformed)?;
+    // Its own and one a field at most: nobody waits for memory that cannot come.
+    if announced > 1 + first.payload.len() / FIELD {
+        return Err(malformed(WireError::Content("it announces more memories than it has fields")));
+    }
     let mut segments = first.segments;
     for round in 1..announced.div_ceil(SEGMENTS_A_MESSAGE) as u64 {
         segments.extend(comm.receive(Some(peer), Tag { operation, round }, WHAT)?.segments);
@@ -168,7 +175,7 @@ fn read(r: &mut Reader<'_>, segments: &[Arc<Segment>]) -> Result<Offer, WireErro
 fn read_set(r: &mut Reader<'_>, segments: &[Arc<Segment>]) -> Result<Offered, WireError> {
     let (sends, receives) = (r.size()?, r.size()?);
     let mut fields = HashMap::new();
-    for _ in 0..r.count(40)? {
+    for _ in 0..r.count(FIELD)? {
         let place = Place { pattern: r.u64()?, number: r.size()?, domain: r.u64()? };
         let cells = read_cells(r)?;
         let memory = match r.u64()? {

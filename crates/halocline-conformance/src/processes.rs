@@ -1,7 +1,8 @@
-//! Starts this crate's binary as the ranks of a job, without the launcher, and sees them end.
+//! Starts a program as the ranks of a job, without the launcher, and sees them end.
 
 use halocline::comm::shm::Job;
 use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
@@ -24,19 +25,20 @@ struct Rank {
 /// How a rank ended.
 #[derive(Debug)]
 pub struct End {
+    /// Its exit code or signal.
     pub status: ExitStatus,
     /// Standard output, then standard error.
     pub output: String,
 }
 
 impl Ranks {
-    /// Starts `size` ranks with the given arguments.
-    pub fn start(size: usize, arguments: &[&str]) -> Self {
+    /// Starts `size` ranks of a program with the given arguments.
+    pub fn start(program: impl AsRef<Path>, size: usize, arguments: &[&str]) -> Self {
         let job = Job::create(size).expect("a job");
         let (lines_in, lines) = channel();
         let ranks = (0..size)
             .map(|rank| {
-                let mut command = Command::new(env!("CARGO_BIN_EXE_halocline-conformance"));
+                let mut command = Command::new(program.as_ref());
                 command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
                 job.prepare(rank, &mut command);
                 let mut child = command.spawn().expect("the rank starts");
@@ -48,27 +50,27 @@ impl Ranks {
         Self { job, ranks, lines }
     }
 
-    /// Waits for a line of a rank's standard output; what others say meanwhile is passed over.
-    #[allow(dead_code, reason = "not every test watches")]
-    pub fn await_line(&self, rank: usize, wanted: &str, limit: Duration) -> bool {
+    /// Waits for a line of each of the given ranks' standard output; what else they say meanwhile is passed
+    /// over.
+    pub fn await_line(&self, ranks: impl IntoIterator<Item = usize>, wanted: &str, limit: Duration) -> bool {
         let until = Instant::now() + limit;
-        loop {
+        let mut ranks: Vec<usize> = ranks.into_iter().collect();
+        while !ranks.is_empty() {
             match self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                Ok((from, line)) if from == rank && line == wanted => return true,
+                Ok((from, line)) if line == wanted => ranks.retain(|&rank| rank != from),
                 Ok(_) => {}
                 Err(_) => return false,
             }
         }
+        true
     }
 
     /// The process id of a rank.
-    #[allow(dead_code, reason = "not every test kills")]
     pub fn pid(&self, rank: usize) -> rustix::process::Pid {
         rustix::process::Pid::from_child(&self.ranks[rank].child)
     }
 
     /// The job's token, in hexadecimal digits, as it stands in environments and socket names.
-    #[allow(dead_code, reason = "not every test looks for what is left")]
     pub fn token(&self) -> String {
         self.job.token().iter().map(|byte| format!("{byte:02x}")).collect()
     }
@@ -76,20 +78,25 @@ impl Ranks {
     /// Waits until the given ranks have ended. False if they have not within the limit.
     pub fn await_end(&mut self, ranks: impl IntoIterator<Item = usize>, limit: Duration) -> bool {
         let until = Instant::now() + limit;
-        ranks.into_iter().all(|rank| {
-            let rank = &mut self.ranks[rank];
-            while rank.status.is_none() {
-                rank.status = rank.child.try_wait().expect("the child can be waited for");
-                if rank.status.is_none() {
-                    if Instant::now() > until {
-                        return false;
-                    }
-                    // A child's end wakes nobody here.
-                    std::thread::sleep(Duration::from_millis(1));
+        let mut ranks: Vec<usize> = ranks.into_iter().collect();
+        while !ranks.is_empty() {
+            ranks.retain(|&number| {
+                let rank = &mut self.ranks[number];
+                rank.status = rank.status.or_else(|| rank.child.try_wait().expect("it can be waited for"));
+                if rank.status.is_some() {
+                    self.job.ended(number);
                 }
+                rank.status.is_none()
+            });
+            if !ranks.is_empty() {
+                if Instant::now() > until {
+                    return false;
+                }
+                // A child's end wakes nobody here.
+                std::thread::sleep(Duration::from_millis(1));
             }
-            true
-        })
+        }
+        true
     }
 
     /// Kills whoever is still there and says how all ended.

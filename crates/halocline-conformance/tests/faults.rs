@@ -1,0 +1,184 @@
+//! Ranks that abort, stop for a while or run out of something, and strangers at their sockets. Ranks that
+//! are killed: `tools/kill-storm`. What is drawn follows from a seed, which a failure prints;
+//! `HALOCLINE_SEED` sets it.
+
+use halocline_conformance::processes::{End, Ranks};
+use halocline_conformance::storm::left_of;
+use halocline_conformance::victim::{HERE, LATE, NAMED, RECLAIMED, victim_of};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::{Signal, kill_process};
+use std::io::{Read, Write};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixStream};
+use std::time::Duration;
+
+const RANK: &str = env!("CARGO_BIN_EXE_halocline-conformance");
+
+/// How long ranks may take to end, on a machine that is busy with other tests.
+const QUICKLY: Duration = Duration::from_secs(20);
+
+fn seed() -> u64 {
+    match std::env::var("HALOCLINE_SEED").ok().and_then(|seed| seed.parse().ok()) {
+        Some(seed) => seed,
+        None => std::time::UNIX_EPOCH.elapsed().map_or(1, |now| now.as_nanos() as u64),
+    }
+}
+
+/// A job that plays a scenario.
+struct Play {
+    ranks: Ranks,
+    size: usize,
+    victim: usize,
+    about: String,
+}
+
+impl Play {
+    fn start(scenario: &str, seed: u64, size: usize) -> Self {
+        let victim = victim_of(seed, size);
+        let about = format!("scenario {scenario}, HALOCLINE_SEED={seed}, rank {victim} of {size}");
+        Self {
+            ranks: Ranks::start(RANK, size, &["victim", scenario, &seed.to_string()]),
+            size,
+            victim,
+            about,
+        }
+    }
+
+    fn await_victim(&self) {
+        assert!(self.ranks.await_line([self.victim], HERE, QUICKLY), "{}: it never was there", self.about);
+    }
+
+    fn signal(&self, signal: Signal) {
+        let sent = kill_process(self.ranks.pid(self.victim), signal);
+        assert!(sent.is_ok(), "{}: {sent:?}", self.about);
+    }
+
+    /// All others but the victim name it, and nothing is left. What all have said.
+    fn end(mut self, how: &str) -> Vec<End> {
+        let in_time = self.ranks.await_end(0..self.size, QUICKLY);
+        let token = self.ranks.token();
+        let ends = self.ranks.end();
+        let output: String = ends.iter().map(|end| end.output.as_str()).collect();
+        let about = self.about;
+        assert!(in_time, "{about}: somebody is still there\n{output}");
+        for (rank, End { status, output: said }) in ends.iter().enumerate() {
+            let named = said.contains(&format!("named {} {how} at ", self.victim));
+            let clean = status.code() == Some(NAMED.into());
+            assert!(
+                rank == self.victim || named && clean,
+                "{about}: rank {rank} ended with {status}\n{output}"
+            );
+        }
+        assert_eq!(left_of(&token), [""; 0], "{about}");
+        ends
+    }
+}
+
+#[test]
+fn a_rank_that_aborts_is_named() {
+    let seed = seed();
+    for seed in (0..5).map(|turn| seed.wrapping_add(turn)) {
+        Play::start("aborts", seed, 2 + seed as usize % 3).end("died");
+    }
+}
+
+/// Stops the victim, by itself or anywhere in an exchange, until all others have said that it is late.
+fn stop_for_a_while(scenario: &str, seed: u64) {
+    // Where one is only late, whoever waits for those that wait for it is late, too, and may be blamed by those
+    // further away: so few that all are its neighbours.
+    let play = Play::start(scenario, seed, 2 + seed as usize / 2 % 2);
+    play.await_victim();
+    if scenario == "stopped-anywhere" {
+        std::thread::sleep(Duration::from_micros(seed % 7919));
+        play.signal(Signal::STOP);
+    }
+    let others = (0..play.size).filter(|&rank| rank != play.victim);
+    let late = play.ranks.await_line(others, LATE, QUICKLY);
+    play.signal(Signal::CONT);
+    let (victim, about) = (play.victim, play.about.clone());
+    let ends = play.end("late");
+    let output: String = ends.iter().map(|end| end.output.as_str()).collect();
+    assert!(late && ends.iter().all(|end| end.output.contains(RECLAIMED)), "{about}\n{output}");
+    let own = &ends[victim];
+    // Whoever is stopped while another thread of his copies may find that the deadline of his own has passed.
+    let typed = own.output.contains(" late at ") && own.status.code() == Some(NAMED.into());
+    assert!(typed, "{about}: the late one ended with {}\n{output}", own.status);
+}
+
+/// Until it goes on, the others hold the memory that it may touch; it learns by an error of its own.
+#[test]
+fn a_rank_stopped_between_exchanges_longer_than_a_deadline() {
+    let seed = seed();
+    (0..4).for_each(|turn| stop_for_a_while("stopped", seed.wrapping_add(turn)));
+}
+
+/// As likely as not in the middle of its copying, which it finishes late, into memory that is still held.
+#[test]
+fn a_rank_stopped_anywhere_longer_than_a_deadline() {
+    let seed = seed();
+    (0..6).for_each(|turn| stop_for_a_while("stopped-anywhere", seed.wrapping_add(turn)));
+}
+
+/// No rank is killed here: one has no descriptor left, for memory, for its peers' memory or for sockets. All
+/// end with an error, none waits.
+#[test]
+fn starved_of_descriptors() {
+    let seed = seed();
+    for seed in (0..12).map(|turn| seed.wrapping_add(turn)) {
+        let play = Play::start("starved", seed, 2 + (seed / 12 % 3) as usize);
+        let (victim, about) = (play.victim, play.about.clone());
+        let ends = play.end("starved");
+        assert_eq!(ends[victim].status.code(), Some(NAMED.into()), "{about}: {}", ends[victim].output);
+    }
+}
+
+/// How a frame begins, and the tag of the first one of a connection.
+const MAGIC: u32 = 0x4c41_4831;
+const HELLO: u64 = u64::MAX;
+
+fn frame(len: u64, payload: &[u8]) -> Vec<u8> {
+    let words = [HELLO, HELLO, len];
+    let header = [MAGIC.to_le_bytes(), 0u32.to_le_bytes()].concat();
+    [header, words.iter().flat_map(|word| word.to_le_bytes()).collect(), payload.to_vec()].concat()
+}
+
+/// A process of the same user that is no rank is shut out at once, whatever it says and however much it knows,
+/// and the ranks do not even notice.
+#[test]
+fn strangers_at_the_sockets_are_shut_out() {
+    let seed = seed();
+    let play = Play::start("free", seed, 3);
+    play.await_victim();
+    let token = play.ranks.token();
+    let hello = |token: &str| frame(40, &[&1u64.to_le_bytes()[..], token.as_bytes()].concat());
+    let words: [(&str, Vec<u8>); 6] = [
+        ("says nothing", Vec::new()),
+        (
+            "says garbage",
+            (0..100_000u32).flat_map(|at| (at.wrapping_mul(0x9e37_79b9)).to_le_bytes()).collect(),
+        ),
+        ("stops in the middle", hello(&token)[..20].to_vec()),
+        ("does not know the token", hello(&"0".repeat(32))),
+        ("knows the token and says that it is rank 1", hello(&token)),
+        ("announces more than a memory holds", frame(1 << 50, &[7; 5000])),
+    ];
+    for rank in 0..play.size {
+        let address = SocketAddr::from_abstract_name(format!("halocline-{token}-{rank}")).expect("a name");
+        for (what, words) in &words {
+            let mut stranger = UnixStream::connect_addr(&address).expect("somebody listens");
+            stranger.set_nonblocking(true).expect("a socket");
+            // It may be shut out before it has said all.
+            let _ = stranger.write_all(words);
+            let mut poll = [PollFd::new(&stranger, PollFlags::RDHUP)];
+            let limit = Timespec { tv_sec: QUICKLY.as_secs() as i64, tv_nsec: 0 };
+            let shut = rustix::event::poll(&mut poll, Some(&limit));
+            assert_eq!(shut, Ok(1), "rank {rank} keeps a stranger that {what}");
+            let read = stranger.read(&mut [0; 8]).map_err(|error| error.kind());
+            let nothing = matches!(read, Ok(0) | Err(std::io::ErrorKind::ConnectionReset));
+            assert!(nothing, "rank {rank} answers a stranger that {what}: {read:?}");
+        }
+    }
+    // They exchange as if nothing had happened, and see who dies.
+    play.signal(Signal::KILL);
+    play.end("died");
+}

@@ -1,0 +1,76 @@
+//! Messages that cannot be sent, or that say something else than they should: errors on all ranks.
+
+use halocline::{
+    Array, BindOptions, CommError, Communicator, Decomposed, Error, Halo, HaloExchange, RegularGrid,
+};
+use halocline_conformance::tampered::tampered;
+use halocline_conformance::watchdog::{LIMIT, Watchdog};
+
+const RANKS: usize = 3;
+
+/// What each rank's bind ends with, where rank 1's messages are tampered with.
+fn binds(tamper: fn(usize, bool, &mut Vec<u8>) -> Result<(), CommError>) -> Vec<Option<Error>> {
+    let watchdog = Watchdog::new(LIMIT);
+    watchdog.begin("a bind");
+    let ranks = Communicator::threads(RANKS).into_iter().map(|comm| {
+        std::thread::spawn(move || {
+            let is_tampered = comm.rank() == 1;
+            let comm = if is_tampered {
+                tampered(comm, move |message| {
+                    tamper(message.to, !message.segments.is_empty(), message.payload)
+                })
+            } else {
+                comm
+            };
+            let bound = bind(&comm);
+            // No message is left that nobody will ever take.
+            comm.barrier().expect("the communicator works");
+            bound.err()
+        })
+    });
+    let ranks: Vec<_> = ranks.collect();
+    ranks.into_iter().map(|rank| rank.join().expect("no panic")).collect()
+}
+
+fn bind(comm: &Communicator) -> Result<(), Error> {
+    let grid = RegularGrid::new([2 * RANKS]).periodic([true]);
+    let pattern = grid.decompose(RANKS)?.pattern(comm, Halo::uniform(1))?;
+    let array = Array::<u64>::zeros(comm, &[4])?;
+    HaloExchange::bind_with(comm, &[(&pattern, &array)], &BindOptions::default())?.exchange()?.wait()
+}
+
+#[test]
+fn untampered_messages_bind() {
+    assert!(binds(|_, _, _| Ok(())).iter().all(Option::is_none));
+}
+
+#[test]
+fn an_offer_that_cannot_be_sent_is_an_error_on_all_ranks() {
+    let ended = binds(|to, is_offer, _| match is_offer && to == 2 {
+        true => Err(CommError::OutOfReach { rank: to, why: "the test says so".to_owned() }),
+        false => Ok(()),
+    });
+    for (rank, error) in ended.iter().enumerate() {
+        match error {
+            Some(Error::Comm(CommError::OutOfReach { .. })) if rank == 1 => {}
+            Some(Error::Elsewhere { rank: 1, message }) if rank != 1 => {
+                assert!(message.contains("the test says so"), "{message}");
+            }
+            other => panic!("rank {rank}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn an_offer_that_announces_memory_without_end_is_refused() {
+    let ended = binds(|_, is_offer, payload| {
+        if is_offer {
+            payload[..8].copy_from_slice(&(u64::MAX / 2).to_le_bytes());
+        }
+        Ok(())
+    });
+    for (rank, error) in ended.iter().enumerate() {
+        let text = error.as_ref().expect("an error on all ranks").to_string();
+        assert!(text.contains("rank 1 sent a malformed offer"), "rank {rank}: {text}");
+    }
+}
