@@ -17,6 +17,7 @@ mod trace;
 
 use clap::{Parser, Subcommand};
 use std::error::Error;
+use std::io::Write;
 use std::process::ExitCode;
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::Targets;
@@ -115,7 +116,6 @@ fn main() -> ExitCode {
 }
 
 fn show_info(json: bool) -> std::io::Result<()> {
-    use std::io::Write;
     let info = info::Info::gather();
     let mut stdout = std::io::stdout().lock();
     if json { writeln!(stdout, "{}", info.to_json()) } else { write!(stdout, "{}", info.to_text()) }
@@ -139,8 +139,12 @@ fn listen(is_traced: bool) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Prints the error and its causes on one line.
-fn fail(error: &dyn Error, code: u8) -> ExitCode {
+/// Prints the error and its causes on one line. Where nobody reads what is printed any more, that is no news
+/// to whoever made it so (`| head`): quietly, the exit code of a program that SIGPIPE ends.
+fn fail(error: &(dyn Error + 'static), code: u8) -> ExitCode {
+    if is_broken_pipe(Some(error)) {
+        return launch::BROKEN_PIPE.into();
+    }
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(source) = cause {
@@ -152,6 +156,17 @@ fn fail(error: &dyn Error, code: u8) -> ExitCode {
         }
         cause = source.source();
     }
-    eprintln!("halocline: error: {}", text.replace('\n', " "));
+    // Where it cannot be said, the code says it.
+    let _ = writeln!(std::io::stderr(), "halocline: error: {}", text.replace('\n', " "));
     code.into()
+}
+
+fn is_broken_pipe(mut error: Option<&(dyn Error + 'static)>) -> bool {
+    while let Some(one) = error {
+        if one.downcast_ref().is_some_and(|io: &std::io::Error| io.kind() == std::io::ErrorKind::BrokenPipe) {
+            return true;
+        }
+        error = one.source();
+    }
+    false
 }

@@ -156,3 +156,19 @@ fn a_damaged_file_is_named_with_the_place() {
     );
     damage("v.npy", &|bytes| bytes[0] = b'N', "byte 0: found \"NNUMPY\", expected the magic bytes");
 }
+
+/// `| true` and `| head` are no errors: quiet, and the code that SIGPIPE gives to other programs.
+#[test]
+fn a_reader_that_is_gone_is_no_news() {
+    let directory = tempfile::tempdir().unwrap();
+    for transport in ["thread", "shm"] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_halocline"));
+        let args = ["run", "ocean", "--ranks", "2", "--steps", "1", "--no-plot", "--transport", transport];
+        command.args(args).current_dir(directory.path()).stdin(Stdio::null()).stdout(writer);
+        let output = command.output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{transport}");
+        assert_eq!(output.status.code(), Some(128 + 13), "{transport}");
+    }
+}

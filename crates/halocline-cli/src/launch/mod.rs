@@ -23,6 +23,9 @@ use std::ffi::OsString;
 use std::time::Duration;
 use supervise::Rules;
 
+/// The exit code of a rank that has found nobody to read what it prints: 128 + SIGPIPE.
+pub(crate) const BROKEN_PIPE: u8 = 128 + libc::SIGPIPE as u8;
+
 /// How long ranks may take to leave after SIGTERM, before SIGKILL.
 const TERMINATE: Duration = Duration::from_secs(2);
 /// How long the other ranks may take to report and leave after one has failed, if nothing else is said.

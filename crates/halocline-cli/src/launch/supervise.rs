@@ -5,7 +5,7 @@ use super::output::{Stream, Style};
 use super::printer::Printer;
 use super::process::{Ended, RankProcess};
 use super::signals::{Received, Signals, signal_name};
-use super::{TERMINATE, format_list};
+use super::{BROKEN_PIPE, TERMINATE, format_list};
 use halocline_comm::shm::Job;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::AsFd;
@@ -184,8 +184,11 @@ impl<'a> Supervisor<'a> {
         let grace = self.rules.grace;
         if self.stage == Stage::Running && left > 0 {
             self.stage = Stage::Leaving(Instant::now().checked_add(grace));
+            if ended.code() == BROKEN_PIPE {
+                return;
+            }
             self.say(&format!("rank {rank} {ended}; the others have {} s to leave", grace.as_secs_f64()));
-        } else if !self.timed_out && !self.forced {
+        } else if !self.timed_out && !self.forced && ended.code() != BROKEN_PIPE {
             self.say(&format!("rank {rank} {ended}"));
         }
     }

@@ -19,6 +19,9 @@ pub enum Source {
     Embedded,
     /// In a directory.
     Directory(PathBuf),
+    /// Here.
+    #[cfg(fuzzing)]
+    Given(Vec<(&'static str, Vec<u8>)>),
 }
 
 macro_rules! embedded {
@@ -46,6 +49,11 @@ impl Source {
         match self {
             Self::Embedded => match EMBEDDED.iter().find(|(file, _)| *file == name) {
                 Some((_, bytes)) => Ok(Cow::Borrowed(bytes)),
+                None => Err(missing(name.into(), std::io::ErrorKind::NotFound.into())),
+            },
+            #[cfg(fuzzing)]
+            Self::Given(files) => match files.iter().find(|(file, _)| *file == name) {
+                Some((_, bytes)) => Ok(Cow::Owned(bytes.clone())),
                 None => Err(missing(name.into(), std::io::ErrorKind::NotFound.into())),
             },
             Self::Directory(directory) => {
