@@ -64,10 +64,33 @@ impl Domain {
         std::array::from_fn(|axis| (self.first[axis] + self.owned.low[axis] as i64) as usize)
     }
 
-    /// The owned cells whose neighbours are all owned, too.
+    /// The owned cells that no halo cell is a neighbour of which an exchange fills.
     pub(super) fn interior(&self) -> Block {
-        let Block { low, high } = self.owned;
-        Block { low: low.map(|low| low + 1), high: high.map(|high| high - 1) }
+        let mut block = self.owned;
+        for axis in 0..3 {
+            let [below, above] = self.is_border(axis);
+            block.low[axis] += usize::from(!below);
+            block.high[axis] -= usize::from(!above);
+        }
+        block
+    }
+
+    /// The owned cells, and those beside them beyond the grid: no exchange fills any of them.
+    pub(super) fn still(&self) -> Block {
+        let mut block = self.owned;
+        for axis in 0..3 {
+            let [below, above] = self.is_border(axis);
+            block.low[axis] -= usize::from(below);
+            block.high[axis] += usize::from(above);
+        }
+        block
+    }
+
+    /// Whether the block ends with the grid, below and above along an axis.
+    fn is_border(&self, axis: usize) -> [bool; 2] {
+        let low = self.first[axis] + self.owned.low[axis] as i64;
+        let high = self.first[axis] + self.owned.high[axis] as i64;
+        [low == 0, high == self.grid[axis] as i64].map(|ends| ends && !self.periodic[axis])
     }
 
     /// The owned cells and `beyond` cells of the halo at each side, as far as there is grid.

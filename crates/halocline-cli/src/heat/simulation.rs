@@ -2,7 +2,7 @@
 
 use super::domain::{Case, Domain};
 use super::error::HeatError;
-use super::stencil::{All, Block, Owned, Real, THIN, sweep, sweep_thin};
+use super::stencil::{All, Block, Real, Still, THIN, sweep, sweep_thin};
 use halocline::plan::Transfer;
 use halocline::{Array, BindOptions, Communicator, Field, HaloExchange, LinkChoice, Pattern};
 use std::ops::Range;
@@ -102,11 +102,11 @@ impl<T: Real> Heat<T> {
         }
         let _span = tracing::trace_span!("interior", rank = self.rank).entered();
         for (from, to) in self.levels[self.now].iter().zip(&self.levels[1 - self.now]) {
-            // SAFETY: `Domain` has the box of the owned cells from the pattern that all arrays are bound
-            // with. Writing guards are taken of the other level only, here and in `rest`, until this
-            // level's turn comes after the wait.
-            let owned = unsafe { Owned::new(from, self.domain.owned) };
-            sweep(&owned, &mut to.write()?, self.domain.extents, &interior);
+            // SAFETY: exchanges fill halo cells within the grid; these are owned cells of the domain of the
+            // pattern that all arrays are bound with, or beyond the grid. Writing guards are taken of the
+            // other level only, here and in `rest`, until this level's turn comes after the wait.
+            let still = unsafe { Still::new(from, self.domain.still()) };
+            sweep(&still, &mut to.write()?, self.domain.extents, &interior);
         }
         Ok(())
     }
@@ -129,11 +129,13 @@ impl<T: Real> Heat<T> {
         for (from, to) in self.levels[self.now].iter().zip(&self.levels[1 - self.now]) {
             let (from, mut to) = (from.read()?, to.write()?);
             let from = All { cells: &from, extents };
-            for block in blocks {
-                match block.extent(2) <= THIN {
-                    true => sweep_thin(&from, &mut to, block),
-                    false => sweep(&from, &mut to, extents, block),
-                }
+            let (thin, others): (Vec<&Block>, Vec<&Block>) =
+                blocks.iter().partition(|block| block.extent(2) <= THIN);
+            others.into_iter().for_each(|block| sweep(&from, &mut to, extents, block));
+            // Those that `Block::without` leaves at both ends of rows are of the same rows.
+            for group in thin.chunk_by(|a, b| a.low[..2] == b.low[..2] && a.high[..2] == b.high[..2]) {
+                let depths: Vec<_> = group.iter().map(|block| block.low[2]..block.high[2]).collect();
+                sweep_thin(&from, &mut to, group[0], &depths);
             }
         }
         Ok(())

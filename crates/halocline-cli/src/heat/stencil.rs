@@ -92,36 +92,36 @@ impl<T> Cells<T> for All<'_, T> {
     }
 }
 
-/// The owned cells of an array whose exchange may be in flight.
-pub(super) struct Owned<'a, T> {
+/// Those cells of an array that no exchange writes, also while one is in flight.
+pub(super) struct Still<'a, T> {
     array: &'a Array<T>,
-    owned: Block,
+    still: Block,
 }
 
-impl<'a, T: Element> Owned<'a, T> {
-    /// The box of `owned` cells of an array in C order.
+impl<'a, T: Element> Still<'a, T> {
+    /// A box of cells of an array in C order.
     ///
     /// # Safety
-    /// `owned` are owned cells of the domain of every pattern with which the array is bound, and nobody
-    /// takes a writing guard of it as long as this lives.
-    pub(super) unsafe fn new(array: &'a Array<T>, owned: Block) -> Self {
+    /// No exchange of the array fills any of the cells of `still`, and nobody takes a writing guard of it as
+    /// long as this lives.
+    pub(super) unsafe fn new(array: &'a Array<T>, still: Block) -> Self {
         let extents = array.layout().extents();
-        assert!(extents.len() == 3 && (0..3).all(|axis| owned.high[axis] <= extents[axis]));
-        Self { array, owned }
+        assert!(extents.len() == 3 && (0..3).all(|axis| still.high[axis] <= extents[axis]));
+        Self { array, still }
     }
 }
 
-impl<T: Element> Cells<T> for Owned<'_, T> {
+impl<T: Element> Cells<T> for Still<'_, T> {
     #[inline]
     fn row(&self, x: usize, y: usize, z: Range<usize>) -> &[T] {
-        let Block { low, high } = self.owned;
+        let Block { low, high } = self.still;
         assert!((low[0]..high[0]).contains(&x) && (low[1]..high[1]).contains(&y));
         assert!(low[2] <= z.start && z.start <= z.end && z.end <= high[2]);
         let extents = self.array.layout().extents();
         let at = (x * extents[1] + y) * extents[2] + z.start;
         // SAFETY: the cells lie within the array (asserted here and in `new`), in C order, aligned and
-        // initialised as the elements of an `Array` are. Exchanges only read owned cells, and nobody else
-        // writes any, by the promise given to `new`.
+        // initialised as the elements of an `Array` are. Nobody writes any of them, by the promise given to
+        // `new`.
         unsafe { std::slice::from_raw_parts(self.array.base().cast::<T>().add(at).as_ptr(), z.end - z.start) }
     }
 }
@@ -163,14 +163,16 @@ fn line<T: Real>(to: &mut [T], cells: &[T], pairs: [[&[T]; 2]; 2]) {
     }
 }
 
-/// As [`sweep`], for boxes of a few cells along z, where rows are not worth their beginning.
-pub(super) fn sweep_thin<T: Real>(from: &All<'_, T>, to: &mut [T], block: &Block) {
+/// As [`sweep`], for boxes of a few cells along z, where rows are not worth their beginning: `depths` at the
+/// same rows of `block`. The end of a row and the begin of the next one share cache lines, so that opposite
+/// faces go together.
+pub(super) fn sweep_thin<T: Real>(from: &All<'_, T>, to: &mut [T], block: &Block, depths: &[Range<usize>]) {
     let Block { low, high } = *block;
     let (along_y, along_x) = (from.extents[2], from.extents[1] * from.extents[2]);
     let cells = from.cells;
     for x in low[0]..high[0] {
         for y in low[1]..high[1] {
-            for z in low[2]..high[2] {
+            for z in depths.iter().flat_map(|depth| depth.clone()) {
                 let at = x * along_x + y * along_y + z;
                 let pair = |by: usize| [cells[at - by], cells[at + by]];
                 to[at] = step(cells[at], [pair(along_x), pair(along_y), pair(1)]);
