@@ -3,8 +3,8 @@
 
 use halocline::comm::Tag;
 use halocline::{
-    Array, BindOptions, Cause, CommError, Communicator, Decomposed, Error, Halo, HaloExchange, LinkChoice,
-    Pattern, RegularGrid, UnstructuredDomain,
+    Array, BindOptions, Cause, CommError, Communicator, Decomposed, Error, Field, Halo, HaloExchange,
+    LinkChoice, Pattern, PatternLinks, Pending, RegularGrid, UnstructuredDomain,
 };
 use halocline_conformance::numbers::Numbers;
 use halocline_conformance::scene::CHOICES;
@@ -29,6 +29,7 @@ struct Play {
     step: u64,
     going: Going,
     link: LinkChoice,
+    unbound: bool,
     periodic: bool,
 }
 
@@ -44,6 +45,7 @@ fn ranks_that_leave_at_random_moments() {
             step: numbers.below(8) as u64,
             going: [Going::Between, Going::InFlight, Going::Panics][numbers.below(3)],
             link: CHOICES[numbers.below(5)],
+            unbound: numbers.one_in(3),
             periodic: numbers.one_in(2),
         };
         watchdog.begin(format!("turn {turn}: {play:?}"));
@@ -100,12 +102,44 @@ fn last_exchange(comm: &Communicator, owner: usize, link: LinkChoice, steps: usi
     Ok(())
 }
 
+/// What is bound, or not.
+enum Object {
+    Bound(HaloExchange),
+    Unbound(PatternLinks),
+}
+
+impl Object {
+    fn exchange(&self, fields: &[(&Pattern, &Field)]) -> Result<Pending, Error> {
+        match self {
+            Self::Bound(halo) => halo.exchange(),
+            Self::Unbound(links) => links.exchange(fields),
+        }
+    }
+
+    fn reclaim(&self) -> bool {
+        match self {
+            Self::Bound(halo) => halo.reclaim(),
+            Self::Unbound(links) => links.reclaim(),
+        }
+    }
+}
+
 fn perform(comm: Communicator, play: Play) -> Outcome {
     let grid = RegularGrid::new([3 * comm.size()]).periodic([play.periodic]);
     let pattern = grid.decompose(comm.size())?.pattern(&comm, Halo::uniform(1))?;
     let array = Array::<u64>::zeros(&comm, &[5])?;
-    let options = BindOptions { link: play.link, ..BindOptions::default() };
-    let halo = HaloExchange::bind_with(&comm, &[(&pattern, &array)], &options)?;
+    let fields: [(&Pattern, &Field); 1] = [(&pattern, &array)];
+    let halo = match (play.unbound, play.link) {
+        (false, link) => {
+            let options = BindOptions { link, ..BindOptions::default() };
+            Object::Bound(HaloExchange::bind_with(&comm, &fields, &options)?)
+        }
+        (true, LinkChoice::Message) => {
+            let options = BindOptions { link: LinkChoice::Message, ..BindOptions::default() };
+            Object::Unbound(PatternLinks::new_with(&comm, &[&pattern], &options)?)
+        }
+        (true, _) => Object::Unbound(PatternLinks::new(&comm, &[&pattern])?),
+    };
     let mut step = 0;
     let failed = loop {
         step += 1;
@@ -113,7 +147,7 @@ fn perform(comm: Communicator, play: Play) -> Outcome {
         if goes && play.going == Going::Between {
             return Ok(());
         }
-        let pending = match halo.exchange() {
+        let pending = match halo.exchange(&fields) {
             Ok(pending) => pending,
             Err(error) => break error,
         };

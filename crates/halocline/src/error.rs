@@ -81,7 +81,7 @@ pub enum Error {
         patterns: usize,
     },
     /// A message for, or from, a rank with which nothing is exchanged in that direction.
-    #[error("nothing is {} rank {peer}, only {peers:?}", if *.direction == Direction::Send { "sent to" } else { "received from" })]
+    #[error("nothing is {verb} rank {peer}, only {verb} ranks {peers:?}", verb = verb(*.direction))]
     NoSuchPeer {
         /// The rank.
         peer: usize,
@@ -150,6 +150,13 @@ pub enum Error {
     /// The object has failed; so it has at all ranks that it connects.
     #[error("{0}")]
     Failed(Arc<Failure>),
+}
+
+fn verb(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Send => "sent to",
+        Direction::Receive => "received from",
+    }
 }
 
 macro_rules! through_pattern {

@@ -3,7 +3,7 @@
 use super::args::{self, HaloArgs, Memory, Order};
 use super::error::BenchError;
 use halocline::{
-    Communicator, Decomposed, DomainShape, Field, Halo, HaloExchange, Layout, Pattern, RegularGrid,
+    Communicator, Decomposed, DomainShape, Error, Field, Halo, Layout, Pattern, RegularGrid,
     UnstructuredDomain,
 };
 use std::collections::HashSet;
@@ -79,12 +79,12 @@ impl Case {
         self.fields.iter().map(|field| (&self.pattern, field)).collect()
     }
 
-    /// Exchanges changing data a few times and looks at every halo cell. Collective.
+    /// Exchanges changing data a few times, by `exchange_all`, and looks at every halo cell. Collective.
     pub(super) fn verify(
         &self,
         comm: &Communicator,
-        halo: &HaloExchange,
         link: &str,
+        exchange_all: impl Fn() -> Result<(), Error>,
     ) -> Result<(), BenchError> {
         for exchange in 1..=CHECKED {
             self.each_value(exchange, true, |place, value| {
@@ -92,7 +92,7 @@ impl Case {
                 true
             });
             comm.barrier()?;
-            halo.exchange()?.wait()?;
+            exchange_all()?;
             let (wrong, first) = self.each_value(exchange, false, |place, value| place == value);
             if let Some((field, cell)) = first {
                 let cells = self.cells.ids.len() * self.cells.levels * self.fields.len();

@@ -8,7 +8,9 @@ use super::regions::Regions;
 use super::report::halo as report;
 use super::stats::{median, micros, quantile};
 use super::{plot, ranks};
-use halocline::{BindOptions, Communicator, Field, HaloExchange, Layout, Reduce};
+use halocline::{
+    BindOptions, Communicator, Direction, Field, HaloExchange, Layout, Pattern, PatternLinks, Reduce, Way,
+};
 use std::time::Instant;
 
 /// Runs `halocline bench halo`.
@@ -65,9 +67,10 @@ pub(super) struct Outcome {
 }
 
 /// What a block measures.
-enum Deed {
+enum Deed<'a> {
     Copy,
     Exchange(HaloExchange),
+    Unbound(PatternLinks, Vec<(&'a Pattern, &'a Field)>),
 }
 
 fn run_rank(comm: &Communicator, args: &HaloArgs, json: bool) -> Result<u8, BenchError> {
@@ -88,6 +91,11 @@ fn run_rank(comm: &Communicator, args: &HaloArgs, json: bool) -> Result<u8, Benc
         let (row, halo) = bind(comm, &case, link)?;
         rows.push(row);
         deeds.push(Deed::Exchange(halo));
+    }
+    if args.unbound {
+        let (row, links) = unbound(comm, &case)?;
+        rows.push(row);
+        deeds.push(Deed::Unbound(links, case.pairs()));
     }
     measure(comm, args, (&floor, &regions), &deeds, &mut rows)?;
     trace.finish(comm)?;
@@ -142,11 +150,29 @@ fn bind(comm: &Communicator, case: &Case, link: Link) -> Result<(Row, HaloExchan
     drop(first);
     let (halo, warm) = timed(comm, bind)?;
     let name = args::name(&link);
-    case.verify(comm, &halo, &name)?;
-    let mut ways: Vec<String> = halo.ways().map(|(_, _, way)| way.to_string()).collect();
+    case.verify(comm, &name, || halo.exchange()?.wait())?;
+    let way = ways(halo.ways());
+    Ok((Row { name, way, binds: Some([cold, warm]), blocks: vec![] }, halo))
+}
+
+/// Makes and verifies links without fields.
+fn unbound(comm: &Communicator, case: &Case) -> Result<(Row, PatternLinks), BenchError> {
+    let make = || Ok(PatternLinks::new(comm, &[&case.pattern])?);
+    let (first, cold) = timed(comm, make)?;
+    drop(first);
+    let (links, warm) = timed(comm, make)?;
+    let name = "unbound".to_owned();
+    case.verify(comm, &name, || links.exchange(&case.pairs())?.wait())?;
+    let way = ways(links.ways());
+    Ok((Row { name, way, binds: Some([cold, warm]), blocks: vec![] }, links))
+}
+
+/// The different ways of links.
+fn ways(links: impl Iterator<Item = (usize, Direction, Way)>) -> String {
+    let mut ways: Vec<String> = links.map(|(_, _, way)| way.to_string()).collect();
     ways.sort_unstable();
     ways.dedup();
-    Ok((Row { name, way: ways.join(" and "), binds: Some([cold, warm]), blocks: vec![] }, halo))
+    ways.join(" and ")
 }
 
 /// An exchange of fields whose cells have no bytes: counters alone.
@@ -161,7 +187,7 @@ fn measure(
     comm: &Communicator,
     args: &HaloArgs,
     (floor, regions): (&Floor<'_>, &Regions),
-    deeds: &[Deed],
+    deeds: &[Deed<'_>],
     rows: &mut [Row],
 ) -> Result<(), BenchError> {
     // Round 0 warms up.
@@ -217,7 +243,12 @@ impl Block {
     }
 }
 
-fn block(iterations: u32, floor: &Floor<'_>, regions: &Regions, deed: &Deed) -> Result<Samples, BenchError> {
+fn block(
+    iterations: u32,
+    floor: &Floor<'_>,
+    regions: &Regions,
+    deed: &Deed<'_>,
+) -> Result<Samples, BenchError> {
     let mut samples = Samples::default();
     for _ in 0..iterations {
         floor.barrier()?;
@@ -258,13 +289,14 @@ fn block(iterations: u32, floor: &Floor<'_>, regions: &Regions, deed: &Deed) -> 
     Ok(samples)
 }
 
-impl Deed {
+impl Deed<'_> {
     #[inline]
     fn begin(&self, regions: &Regions) -> Result<(), BenchError> {
         match self {
             Self::Copy => regions.copy(),
             // The pending exchange is waited for through the object.
             Self::Exchange(halo) => drop(halo.exchange()?),
+            Self::Unbound(links, fields) => drop(links.exchange(fields)?),
         }
         Ok(())
     }
@@ -274,6 +306,7 @@ impl Deed {
         match self {
             Self::Copy => {}
             Self::Exchange(halo) => halo.wait()?,
+            Self::Unbound(links, _) => links.wait()?,
         }
         Ok(())
     }

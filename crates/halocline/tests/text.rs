@@ -1,0 +1,160 @@
+//! What users read: explanations and errors, word for word.
+
+use halocline::{
+    Array, BindOptions, Cause, Communicator, Decomposed, Difference, Direction, ElementType, Error, Failure,
+    Field, Halo, HaloExchange, Layout, LinkChoice, Pattern, PatternLinks, RegularGrid, Way,
+};
+use std::fmt::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What `text` gives on the first of so many thread ranks.
+fn on_rank_0(ranks: usize, text: impl Fn(&Communicator) -> Result<String, Error> + Sync) -> String {
+    std::thread::scope(|scope| {
+        let text = &text;
+        let ranks: Vec<_> =
+            Communicator::threads(ranks).into_iter().map(|comm| scope.spawn(move || text(&comm))).collect();
+        let texts =
+            ranks.into_iter().map(|rank| rank.join().expect("no panic").unwrap_or_else(|e| e.to_string()));
+        texts.collect::<Vec<_>>().swap_remove(0)
+    })
+}
+
+fn plane(comm: &Communicator, width: usize) -> Result<Pattern, Error> {
+    let grid = RegularGrid::new([8, 6]).periodic([true, true]);
+    grid.decompose(comm.size())?.pattern(comm, Halo::uniform(width))
+}
+
+fn array(comm: &Communicator, pattern: &Pattern) -> Result<Array<f64>, Error> {
+    Array::zeros(comm, &pattern.plan().domains[0].1.extents())
+}
+
+fn by(link: LinkChoice) -> BindOptions {
+    BindOptions { link, ..BindOptions::default() }
+}
+
+#[test]
+fn explanations_of_every_way() {
+    let text = on_rank_0(2, |comm| {
+        let pattern = plane(comm, 1)?;
+        let mut text = String::new();
+        for link in [LinkChoice::Push, LinkChoice::Pull, LinkChoice::Message] {
+            let array = array(comm, &pattern)?;
+            text += &HaloExchange::bind_with(comm, &[(&pattern, &array)], &by(link))?.explain();
+        }
+        Ok(text)
+    });
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn explanation_of_alternatives_narrowed() {
+    let text = on_rank_0(2, |comm| {
+        let pattern = plane(comm, 2)?;
+        let (one, other) = (array(comm, &pattern)?, array(comm, &pattern)?);
+        let sets: [&[(&Pattern, &Field)]; 2] = [&[(&pattern, &one)], &[(&pattern, &one), (&pattern, &other)]];
+        let wide = HaloExchange::bind_alternatives(comm, &sets, &by(LinkChoice::Push))?;
+        Ok(wide.explain() + "narrowed\n" + &wide.narrowed(&Halo::uniform(1))?.explain())
+    });
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn explanation_of_links_without_fields() {
+    let text = on_rank_0(3, |comm| PatternLinks::new(comm, &[&plane(comm, 1)?]).map(|links| links.explain()));
+    insta::assert_snapshot!(text);
+}
+
+/// A call that must fail.
+type Wrong = fn(&Communicator, &Pattern) -> Result<(), Error>;
+
+#[test]
+fn errors_of_what_was_given() {
+    let refused = |wrong: Wrong| {
+        on_rank_0(1, move |comm| {
+            let pattern = plane(comm, 1)?;
+            Ok(wrong(comm, &pattern).expect_err("it is wrong").to_string())
+        })
+    };
+    let cases: [Wrong; 9] = [
+        |comm, pattern| {
+            let small = Array::<f64>::zeros(comm, &[8, 6])?;
+            HaloExchange::bind(comm, &[(pattern, &small)]).map(drop)
+        },
+        |comm, pattern| {
+            let flat = Array::<f64>::zeros(comm, &[100])?;
+            HaloExchange::bind(comm, &[(pattern, &flat)]).map(drop)
+        },
+        |comm, pattern| {
+            let array = array(comm, pattern)?;
+            HaloExchange::bind(comm, &[(pattern, &array), (pattern, &array)]).map(drop)
+        },
+        |comm, pattern| {
+            let array = array(comm, pattern)?;
+            let halo = HaloExchange::bind(comm, &[(pattern, &array)])?;
+            let _guard = array.write()?;
+            halo.exchange().map(drop)
+        },
+        |comm, pattern| {
+            let array = array(comm, pattern)?;
+            HaloExchange::bind(comm, &[(pattern, &array)])?.exchange_set(2).map(drop)
+        },
+        |comm, pattern| {
+            let array = array(comm, pattern)?;
+            HaloExchange::bind(comm, &[(pattern, &array)])?.pack(7, &mut []).map(drop)
+        },
+        |comm, pattern| {
+            let array = array(comm, pattern)?;
+            HaloExchange::bind_alternatives(
+                comm,
+                &[&[], &[(pattern, &array), (pattern, &array)]],
+                &by(LinkChoice::Auto),
+            )
+            .map(drop)
+        },
+        |comm, pattern| {
+            let other = plane(comm, 1)?;
+            let links = PatternLinks::new(comm, &[pattern])?;
+            let array = array(comm, &other)?;
+            links.exchange(&[(&other, &array)]).map(drop)
+        },
+        |comm, _| Array::<f64>::with_layout(comm, Layout::c_order(ElementType::F32, &[4])?).map(drop),
+    ];
+    let mut text = String::new();
+    for wrong in cases {
+        writeln!(text, "{}", refused(wrong)).expect("a string");
+    }
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn errors_of_exchanges_that_fail() {
+    let (rank, epoch, peer, direction) = (0, 3, 1, Direction::Receive);
+    let way = Way::Mailbox { streaming: false };
+    let mut text = String::new();
+    for (cause, culprit, epoch) in [
+        (Cause::Died, 1, epoch),
+        (Cause::Died, 4, epoch),
+        (Cause::Died, 1, 0),
+        (Cause::Dropped, 1, epoch),
+        (Cause::Deadline(Some(Duration::from_secs(2))), 1, epoch),
+        (Cause::Deadline(None), 1, epoch),
+        (Cause::Malformed, 1, epoch),
+        (Cause::Fields(Difference::Fields), 1, epoch),
+        (Cause::Fields(Difference::Element { field: 2 }), 1, epoch),
+        (Cause::Fields(Difference::Extents { field: 0 }), 0, epoch),
+    ] {
+        let failure = Failure { rank, epoch, peer, direction, way, cause, culprit };
+        writeln!(text, "{}", Error::Failed(Arc::new(failure))).expect("a string");
+    }
+    for error in [
+        Error::InFlight { epoch },
+        Error::Shared { field: 1 },
+        Error::NoSuchPeer { peer: 5, direction, peers: vec![1, 2] },
+        Error::MessageLength { peer: 1, expected: 80, found: 8 },
+        Error::Elsewhere { rank: 2, message: "domain 7 is not on this rank".to_owned() },
+    ] {
+        writeln!(text, "{error}").expect("a string");
+    }
+    insta::assert_snapshot!(text);
+}
