@@ -1,0 +1,5 @@
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(init: halocline_fuzz::seed("mpi_introductions"), |bytes: &[u8]| {
+    halocline_fuzz::guarded(halocline_fuzz::mpi_introductions, bytes);
+});

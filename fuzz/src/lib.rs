@@ -1,0 +1,79 @@
+//! The fuzz targets, each a function of bytes, with seeds: the inputs to begin with.
+
+mod bind;
+mod mesh;
+mod messages;
+mod ocean;
+#[path = "../../crates/halocline-plan/tests/simulated/mod.rs"]
+mod simulated;
+
+pub use bind::bind;
+pub use halocline_comm::mpi::fuzz::{introductions as mpi_introductions, messages as mpi_messages};
+pub use halocline_comm::shm::fuzz::{control as shm_control, frames as shm_frames};
+pub use mesh::mesh;
+pub use messages::{collectives, directory, wire};
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::path::PathBuf;
+
+/// Where the seeds of a target are to be written before it runs, if anywhere.
+const SEEDS: &str = "HALOCLINE_FUZZ_SEEDS";
+
+/// Writes the seeds of a target into the folder that [`SEEDS`] names.
+pub fn seed(target: &str) {
+    let Some(folder) = std::env::var_os(SEEDS).map(PathBuf::from) else { return };
+    for (number, seed) in seeds_of(target).iter().enumerate() {
+        std::fs::write(folder.join(format!("seed-{number}")), seed).expect("the folder is there");
+    }
+}
+
+fn seeds_of(target: &str) -> Vec<Vec<u8>> {
+    match target {
+        "mesh" => mesh::seeds(),
+        "wire" => messages::wire_seeds(),
+        "directory" => messages::directory_seeds(),
+        "collectives" => messages::collectives_seeds(),
+        "shm_frames" => halocline_comm::shm::fuzz::connections(),
+        "shm_control" => vec![vec![0; 4096 + 128]],
+        "mpi_messages" => halocline_comm::mpi::fuzz::sent(),
+        "mpi_introductions" => halocline_comm::mpi::fuzz::introduced(),
+        "bind" => bind::seeds(),
+        other => panic!("there is no target {other}"),
+    }
+}
+
+/// Runs a target; an allocation that is out of all proportion to the input is a crash.
+pub fn guarded(target: fn(&[u8]), bytes: &[u8]) {
+    MOST.set((1 << 20) + 256 * bytes.len());
+    target(bytes);
+    MOST.set(usize::MAX);
+}
+
+struct Limited;
+
+thread_local! {
+    static MOST: Cell<usize> = const { Cell::new(usize::MAX) };
+}
+
+// SAFETY: hands everything on to the system's allocator, or ends the process.
+unsafe impl GlobalAlloc for Limited {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if layout.size() > MOST.get() {
+            // What follows may allocate.
+            MOST.set(usize::MAX);
+            eprintln!("an allocation of {} bytes", layout.size());
+            std::process::abort();
+        }
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, base: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(base, layout) }
+    }
+}
+
+#[global_allocator]
+static LIMITED: Limited = Limited;
