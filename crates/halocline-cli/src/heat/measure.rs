@@ -1,13 +1,13 @@
 //! What the parts of a step cost by themselves, beside the steps made of them.
 
 use super::error::HeatError;
-use super::simulation::{Heat, Phases};
+use super::simulation::Heat;
 use super::stencil::Real;
 use halocline::{Communicator, HaloExchange, LinkChoice, Reduce};
 use std::time::{Duration, Instant};
 
 /// Times of a round, that is, of an exchange and the steps that it serves: medians over the blocks of the
-/// slowest rank's mean, us.
+/// slowest rank's median, us.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Figures {
     /// Exchange and wait, nothing else.
@@ -78,7 +78,7 @@ pub(super) fn measure<T: Real>(
     }))
 }
 
-/// One block of each figure: the slowest rank's means, us.
+/// One block of each figure: the slowest rank's medians, us.
 fn block<T: Real>(
     comm: &Communicator,
     heat: &mut Heat<T>,
@@ -89,24 +89,20 @@ fn block<T: Real>(
     let exchange = timed(comm, count, || heat.exchange(blocking))?;
     let interior = timed(comm, count, || heat.interior())?;
     let rest = timed(comm, count, || heat.rest(width, true))?;
-    let mut in_flight = Duration::ZERO;
-    let mut seen = 0;
+    let mut in_flight = Vec::with_capacity(SETTLE + count);
     let overlapped = timed(comm, count, || {
-        let phases: Phases = heat.round(overlapping, width, true)?;
-        seen += 1;
-        if seen > SETTLE {
-            in_flight += phases.overlapped();
-        }
+        in_flight.push(heat.round(overlapping, width, true)?.overlapped());
         Ok(())
     })?;
+    let in_flight = median_ns(in_flight.split_off(SETTLE));
     let in_turn = timed(comm, count, || heat.round(blocking, width, false).map(drop))?;
-    let mean = in_flight.as_nanos() as u64 / count as u64;
-    let slowest = comm.all_reduce(&[exchange, interior, rest, overlapped, mean, in_turn], Reduce::Max)?;
+    let slowest =
+        comm.all_reduce(&[exchange, interior, rest, overlapped, in_flight, in_turn], Reduce::Max)?;
     let micros = |at: usize| slowest.get(at).map_or(0.0, |&ns| ns as f64 / 1e3);
     Ok(std::array::from_fn(micros))
 }
 
-/// Mean time of `count` calls, ns, after a few that are not counted.
+/// Median time of `count` calls, ns, after a few that are not counted.
 fn timed(
     comm: &Communicator,
     count: usize,
@@ -116,9 +112,16 @@ fn timed(
     for _ in 0..SETTLE {
         call()?;
     }
-    let start = Instant::now();
+    let mut times = Vec::with_capacity(count);
     for _ in 0..count {
+        let start = Instant::now();
         call()?;
+        times.push(start.elapsed());
     }
-    Ok(start.elapsed().as_nanos() as u64 / count as u64)
+    Ok(median_ns(times))
+}
+
+fn median_ns(mut times: Vec<Duration>) -> u64 {
+    times.sort_unstable();
+    times.get(times.len() / 2).map_or(0, |time| time.as_nanos() as u64)
 }
