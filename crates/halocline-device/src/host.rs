@@ -1,6 +1,6 @@
 //! Copy operations on host memory.
 
-use crate::stream::Streamer;
+use crate::streaming::Streamer;
 use halocline_plan::copy::{CopyOp, Indexed, Loop};
 
 /// Alignment, in bytes, of a message that [`pack_streaming`] writes; it also rounds its end up to this.

@@ -1,9 +1,23 @@
-//! Floor 1: memory and the execution of copy plans on it. Only host memory so far.
+//! Floor 1: memory and the execution of copy plans on it.
 //!
-//! Knows nothing of ranks: it is given pointers and [`halocline_plan::copy::CopyOp`]s.
+//! Knows nothing of ranks: it is given addresses and [`halocline_plan::copy::CopyOp`]s. On host memory, [`host`] does
+//! them at once. A [`Device`] does them in the order of its streams; [`Driver`] is what a kind of device implements.
+//! [`sim`] is a device without hardware, which finds missing order.
 
+mod device;
+mod driver;
 mod element;
+mod error;
+mod event;
 pub mod host;
-mod stream;
+pub mod sim;
+mod streaming;
 
+pub use device::{CopyTable, Device, Memory, Stream};
+pub use driver::{
+    Address, Driver, MemorySpace, Place, Priority, RawEvent, RawStream, RawTable, Signal, TablePart,
+    TableSpec, ValueOp,
+};
 pub use element::Element;
+pub use error::DeviceError;
+pub use event::{Event, EventPool};

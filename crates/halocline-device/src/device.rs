@@ -1,0 +1,302 @@
+//! A device and what it hands out, owned: memory, streams, copy tables. What each call promises about order,
+//! the host and failure is said at [`Driver`].
+
+use crate::driver::{Address, Driver, MemorySpace, Place, Priority, RawStream, RawTable, TableSpec, ValueOp};
+use crate::error::DeviceError;
+use crate::event::{Event, EventPool};
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A device. A clone is the same device.
+#[derive(Clone)]
+pub struct Device(Arc<dyn Driver>);
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Device({}, {})", self.0.ordinal(), self.0.name())
+    }
+}
+
+impl Device {
+    /// The device that a driver is.
+    pub fn new(driver: Arc<dyn Driver>) -> Self {
+        Self(driver)
+    }
+
+    /// The calls themselves.
+    pub fn driver(&self) -> &dyn Driver {
+        &*self.0
+    }
+
+    /// Which of the devices of its kind this is, from 0.
+    pub fn ordinal(&self) -> u32 {
+        self.0.ordinal()
+    }
+
+    /// Its memory.
+    pub fn space(&self) -> MemorySpace {
+        MemorySpace::Device(self.ordinal())
+    }
+
+    /// Why it has failed, if it is known to have. Never blocks.
+    pub fn failure(&self) -> Option<DeviceError> {
+        self.0.failure()
+    }
+
+    /// Memory of the device, not initialised, aligned to 256 bytes.
+    pub fn allocate(&self, bytes: usize) -> Result<Memory, DeviceError> {
+        let place = self.0.allocate(bytes)?;
+        Ok(Memory { device: self.clone(), place, kind: Kind::Device })
+    }
+
+    /// Zeroed pinned memory of the host, which all devices reach.
+    pub fn allocate_pinned(&self, bytes: usize) -> Result<Memory, DeviceError> {
+        let place = self.0.allocate_pinned(bytes)?;
+        Ok(Memory { device: self.clone(), place, kind: Kind::Pinned })
+    }
+
+    /// Lets all devices reach memory of the host that is there.
+    ///
+    /// # Safety
+    /// It stays valid as long as what is returned.
+    pub unsafe fn register(&self, base: Address, bytes: usize) -> Result<Memory, DeviceError> {
+        // SAFETY: the caller's promise.
+        let place = unsafe { self.0.register(base, bytes) }?;
+        Ok(Memory { device: self.clone(), place, kind: Kind::Registered })
+    }
+
+    /// Which allocation an address lies in.
+    pub fn place_of(&self, address: Address) -> Result<Place, DeviceError> {
+        self.0.place_of(address)
+    }
+
+    /// Lets this device reach the memory of another.
+    pub fn enable_peer(&self, peer: &Device) -> Result<(), DeviceError> {
+        self.0.enable_peer(peer.ordinal())
+    }
+
+    /// A new stream.
+    pub fn stream(&self, priority: Priority) -> Result<Stream, DeviceError> {
+        let raw = self.0.create_stream(priority)?;
+        Ok(Stream { device: self.clone(), raw, owned: true })
+    }
+
+    /// Somebody else's stream; 0 is the default stream. One of another device is refused.
+    ///
+    /// # Safety
+    /// The handle is a stream of this process, of any device, that lives as long as what is returned.
+    pub unsafe fn borrow_stream(&self, raw: RawStream) -> Result<Stream, DeviceError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.0.check_stream(raw) }?;
+        Ok(Stream { device: self.clone(), raw, owned: false })
+    }
+
+    /// A pool of events, empty.
+    pub fn events(&self) -> EventPool {
+        EventPool::new(Arc::clone(&self.0))
+    }
+
+    /// Makes a copy table ready to be launched.
+    pub fn upload(&self, table: &TableSpec<'_>) -> Result<CopyTable, DeviceError> {
+        let raw = self.0.upload(table)?;
+        Ok(CopyTable { device: self.clone(), raw })
+    }
+}
+
+/// Memory that devices can reach, freed when dropped: work that uses it must be over then.
+#[derive(Debug)]
+pub struct Memory {
+    device: Device,
+    place: Place,
+    kind: Kind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Device,
+    Pinned,
+    Registered,
+}
+
+impl Memory {
+    /// Where it lies, and its identity.
+    pub fn place(&self) -> Place {
+        self.place
+    }
+
+    /// The address of the byte at `offset`.
+    pub fn at(&self, offset: usize) -> Address {
+        self.place.base + offset as u64
+    }
+
+    /// Looks at the word at `offset` bytes of pinned memory: what its writer saw is visible afterwards. Panics if
+    /// there is no such word.
+    ///
+    /// # Safety
+    /// The word is written by nothing but atomic operations, streams and copy tables.
+    pub unsafe fn load(&self, offset: usize) -> u64 {
+        self.check_word(offset);
+        // SAFETY: checked above, and the caller's promise.
+        unsafe { self.device.0.load(self.at(offset)) }
+    }
+
+    /// Writes the word at `offset` bytes of pinned memory: what this thread sees is visible to whoever sees the
+    /// value. Panics if there is no such word.
+    ///
+    /// # Safety
+    /// As for [`Memory::load`].
+    pub unsafe fn store(&self, offset: usize, value: u64) {
+        self.check_word(offset);
+        // SAFETY: checked above, and the caller's promise.
+        unsafe { self.device.0.store(self.at(offset), value) }
+    }
+
+    fn check_word(&self, offset: usize) {
+        let fits = offset.checked_add(8).is_some_and(|end| end <= self.place.bytes);
+        let host = self.place.space == MemorySpace::Host;
+        assert!(host && fits && self.at(offset).is_multiple_of(8), "no word of pinned memory at {offset}");
+    }
+
+    /// Bytes of pinned memory, to be read by the host. Panics if they are not there.
+    ///
+    /// # Safety
+    /// Nothing writes them while the slice lives.
+    pub unsafe fn bytes(&self, range: Range<usize>) -> &[u8] {
+        let first = self.check_bytes(&range, false);
+        // SAFETY: within memory that lives as long as `self`, and the caller's promise.
+        unsafe { std::slice::from_raw_parts(first, range.len()) }
+    }
+
+    /// Bytes of pinned memory, to be written by the host. Panics if they are not there.
+    ///
+    /// # Safety
+    /// Nothing else accesses them while the slice lives.
+    #[expect(clippy::mut_from_ref, reason = "who may write is the caller's promise")]
+    pub unsafe fn bytes_mut(&self, range: Range<usize>) -> &mut [u8] {
+        let first = self.check_bytes(&range, true);
+        // SAFETY: within memory that lives as long as `self`, and the caller's promise.
+        unsafe { std::slice::from_raw_parts_mut(first, range.len()) }
+    }
+
+    fn check_bytes(&self, range: &Range<usize>, writes: bool) -> *mut u8 {
+        let host = self.place.space == MemorySpace::Host;
+        assert!(
+            host && range.start <= range.end && range.end <= self.place.bytes,
+            "no bytes {range:?} of pinned memory in {:?}",
+            self.place
+        );
+        self.device.0.host_access(self.at(range.start), range.len(), writes);
+        std::ptr::with_exposed_provenance_mut(self.at(range.start) as usize)
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        let (driver, base) = (&self.device.0, self.place.base);
+        // SAFETY: the driver gave it, by the call that matches; that nothing uses it any more is the promise of
+        // whoever gave work to a stream.
+        unsafe {
+            match self.kind {
+                Kind::Device => driver.free(base),
+                Kind::Pinned => driver.free_pinned(base),
+                Kind::Registered => driver.unregister(base),
+            }
+        }
+    }
+}
+
+/// A queue of a device: its own, or somebody else's.
+#[derive(Debug)]
+pub struct Stream {
+    device: Device,
+    raw: RawStream,
+    owned: bool,
+}
+
+impl Stream {
+    /// The device that it belongs to.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Its handle.
+    pub fn raw(&self) -> RawStream {
+        self.raw
+    }
+
+    /// `event` now means all that the stream was given before. It must be of the same device.
+    #[inline]
+    pub fn record(&self, event: &Event) -> Result<(), DeviceError> {
+        self.device.0.record(event.raw(), self.raw)
+    }
+
+    /// What the stream is given later runs after what `event`, of any device, means now.
+    #[inline]
+    pub fn wait(&self, event: &Event) -> Result<(), DeviceError> {
+        self.device.0.wait_event(self.raw, event.raw())
+    }
+
+    /// Operations on words, in order.
+    ///
+    /// # Safety
+    /// As for [`Driver::values`].
+    #[inline]
+    pub unsafe fn values(&self, ops: &[ValueOp]) -> Result<(), DeviceError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.device.0.values(self.raw, ops) }
+    }
+
+    /// Copies bytes between any two memories.
+    ///
+    /// # Safety
+    /// As for [`Driver::copy`].
+    #[inline]
+    pub unsafe fn copy(&self, target: Address, source: Address, bytes: usize) -> Result<(), DeviceError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.device.0.copy(self.raw, target, source, bytes) }
+    }
+
+    /// Does all that a copy table of the same device says, for an epoch.
+    ///
+    /// # Safety
+    /// As for [`Driver::launch`].
+    #[inline]
+    pub unsafe fn launch(&self, table: &CopyTable, epoch: u64) -> Result<(), DeviceError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.device.0.launch(self.raw, table.raw, epoch) }
+    }
+
+    /// Whether all that it was given is done.
+    pub fn query(&self) -> Result<bool, DeviceError> {
+        self.device.0.query(self.raw)
+    }
+
+    /// Blocks until all that it was given is done.
+    pub fn synchronise(&self) -> Result<(), DeviceError> {
+        self.device.0.synchronise(self.raw)
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if self.owned {
+            // SAFETY: the driver gave it, and this is its only holder.
+            unsafe { self.device.0.destroy_stream(self.raw) };
+        }
+    }
+}
+
+/// A copy table, ready to be launched. Launches must be over when it is dropped.
+#[derive(Debug)]
+pub struct CopyTable {
+    device: Device,
+    raw: RawTable,
+}
+
+impl Drop for CopyTable {
+    fn drop(&mut self) {
+        // SAFETY: the driver gave it, this is its only holder, and whoever launched it has promised the rest.
+        unsafe { self.device.0.drop_table(self.raw) };
+    }
+}

@@ -1,0 +1,295 @@
+//! What a device is told: one trait, whose methods are the calls of CUDA's driver API that a halo exchange
+//! needs. Whoever uses a device has the types of [`crate::Device`], which own what the driver hands out.
+
+use crate::error::DeviceError;
+use halocline_plan::copy::CopyOp;
+use std::fmt;
+
+/// An address that devices understand: memory of a device, or pinned host memory, which has the same address
+/// on the host (unified addressing).
+pub type Address = u64;
+
+/// Where memory lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum MemorySpace {
+    /// Memory of the host.
+    Host,
+    /// Memory of the device with this ordinal.
+    Device(u32),
+}
+
+impl fmt::Display for MemorySpace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MemorySpace::Host => f.write_str("host memory"),
+            MemorySpace::Device(ordinal) => write!(f, "memory of device {ordinal}"),
+        }
+    }
+}
+
+/// One allocation that devices can reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// Where it lies.
+    pub space: MemorySpace,
+    /// Its identity, never reused in this process: memory that was freed and allocated again at the same
+    /// address has another one (CUDA's buffer id).
+    pub id: u64,
+    /// Its first byte.
+    pub base: Address,
+    /// Its length in bytes.
+    pub bytes: usize,
+}
+
+/// A stream by its raw handle (`CUstream`). 0 is the default stream of the device that is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RawStream(pub usize);
+
+/// An event by its raw handle (`CUevent`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RawEvent(pub usize);
+
+/// An uploaded copy table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RawTable(pub usize);
+
+/// How urgent a stream's work is, where the device must choose. No promise of order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Priority {
+    /// As the streams of users.
+    #[default]
+    Normal,
+    /// As urgent as the device knows.
+    Highest,
+}
+
+/// An operation of a stream on a 64-bit word, at a multiple of 8 bytes, in pinned memory, memory of the stream's
+/// device or of a peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ValueOp {
+    /// Writes the word. All that the stream was given before is visible to whoever sees the value.
+    Write {
+        /// Where the word lies.
+        address: Address,
+        /// What it becomes.
+        value: u64,
+    },
+    /// Holds the stream until the word has reached a value. What was visible when that was written is visible
+    /// to all that the stream is given later. The comparison is cyclic: the difference as a signed number is not
+    /// negative.
+    Wait {
+        /// Where the word lies.
+        address: Address,
+        /// The value to reach.
+        at_least: u64,
+    },
+}
+
+/// The word that a part of a copy table waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Signal {
+    /// Where the word lies.
+    pub address: Address,
+    /// How far it may lie behind the epoch of the launch: it is waited for `epoch - lag`, but at least 0.
+    pub lag: u64,
+}
+
+/// What a launch of a copy table does: all its parts, in any order and at the same time.
+#[derive(Debug, Clone, Copy)]
+pub struct TableSpec<'a> {
+    /// The parts.
+    pub parts: &'a [TablePart<'a>],
+    /// The buffers that operations read, by [`CopyOp::source`]: element (0, 0, …) of a field, or the first byte of a
+    /// message.
+    pub sources: &'a [Address],
+    /// The buffers that operations write, by [`CopyOp::target`].
+    pub targets: &'a [Address],
+    /// A word that is 0 while all is well: a part that finds it otherwise, after its waits, copies and raises nothing.
+    pub guard: Option<Address>,
+}
+
+/// One link of a copy table: waits, then copies, then raises.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct TablePart<'a> {
+    /// All of these words must be reached before the part copies.
+    pub waits: &'a [Signal],
+    /// What it copies.
+    pub ops: &'a [CopyOp],
+    /// These words become the epoch of the launch once all that the part has copied is visible.
+    pub raises: &'a [Address],
+}
+
+/// A device of some kind.
+///
+/// **The host.** No call waits for work of the device, except [`Driver::synchronise`], with one exception that is
+/// CUDA's: a stream takes a bounded number of operations (about 1024 launches), and a call that gives it one more
+/// blocks until there is room. Allocating, freeing, creating and destroying may take long and may wait for the
+/// device; they belong where objects are bound. The calls of a steady state allocate nothing.
+///
+/// **Order.** Work given to a stream runs in the order of the calls. It sees all that the calling thread did
+/// before, and nothing orders it with other streams but events and words.
+///
+/// **Failure.** When work fails, the device has failed, for good: every call says [`DeviceError::Lost`] from then
+/// on, and [`Driver::failure`] tells without any call to the device. Calls that return nothing (they free and
+/// destroy, in drops) report their failures there.
+///
+/// Each method says which call of CUDA it is.
+pub trait Driver: Send + Sync {
+    /// Which of the devices of its kind this is, from 0.
+    fn ordinal(&self) -> u32;
+
+    /// What people call it.
+    fn name(&self) -> String;
+
+    /// Why the device has failed, if it is known to have. Never blocks.
+    fn failure(&self) -> Option<DeviceError>;
+
+    /// Memory of the device, not initialised, aligned to 256 bytes (`cuMemAlloc`).
+    fn allocate(&self, bytes: usize) -> Result<Place, DeviceError>;
+
+    /// Frees what [`Driver::allocate`] gave (`cuMemFree`).
+    ///
+    /// # Safety
+    /// `base` is such memory, and no work that uses it is unfinished.
+    unsafe fn free(&self, base: Address);
+
+    /// Zeroed pinned memory of the host, for all devices, aligned to a page (`cuMemHostAlloc`, portable).
+    fn allocate_pinned(&self, bytes: usize) -> Result<Place, DeviceError>;
+
+    /// Frees what [`Driver::allocate_pinned`] gave (`cuMemFreeHost`).
+    ///
+    /// # Safety
+    /// `base` is such memory, and no work that uses it is unfinished.
+    unsafe fn free_pinned(&self, base: Address);
+
+    /// Lets all devices reach memory of the host that is there (`cuMemHostRegister`, portable).
+    ///
+    /// # Safety
+    /// It stays valid until it is unregistered.
+    unsafe fn register(&self, base: Address, bytes: usize) -> Result<Place, DeviceError>;
+
+    /// Takes back one [`Driver::register`] (`cuMemHostUnregister`).
+    ///
+    /// # Safety
+    /// `base` was registered, and no work that uses it is unfinished.
+    unsafe fn unregister(&self, base: Address);
+
+    /// Which allocation an address lies in (`cuPointerGetAttributes`, `cuMemGetAddressRange`): cheap enough to ask
+    /// at every exchange.
+    fn place_of(&self, address: Address) -> Result<Place, DeviceError>;
+
+    /// Lets this device reach the memory of another (`cuCtxEnablePeerAccess`). Again does nothing.
+    fn enable_peer(&self, peer: u32) -> Result<(), DeviceError>;
+
+    /// A new stream, which does not synchronise with the default stream (`cuStreamCreateWithPriority`).
+    fn create_stream(&self, priority: Priority) -> Result<RawStream, DeviceError>;
+
+    /// Gives a stream back (`cuStreamDestroy`). The work that it was given still runs.
+    ///
+    /// # Safety
+    /// The stream is this device's own, and nobody uses it afterwards.
+    unsafe fn destroy_stream(&self, stream: RawStream);
+
+    /// Whether a handle is a stream of this device (`cuStreamGetCtx`).
+    ///
+    /// # Safety
+    /// The handle is a stream of this process that lives, of any device. The simulated device takes any number.
+    unsafe fn check_stream(&self, stream: RawStream) -> Result<(), DeviceError>;
+
+    /// Whether all that the stream was given is done; if so, the caller sees it (`cuStreamQuery`).
+    fn query(&self, stream: RawStream) -> Result<bool, DeviceError>;
+
+    /// Blocks until all that the stream was given is done (`cuStreamSynchronize`).
+    fn synchronise(&self, stream: RawStream) -> Result<(), DeviceError>;
+
+    /// A new event, without timing (`cuEventCreate`).
+    fn create_event(&self) -> Result<RawEvent, DeviceError>;
+
+    /// Gives an event back (`cuEventDestroy`). Waits for it that streams were given stay what they are.
+    ///
+    /// # Safety
+    /// The event is this device's own, and nobody uses it afterwards.
+    unsafe fn destroy_event(&self, event: RawEvent);
+
+    /// The event now means all that the stream was given before (`cuEventRecord`). Event and stream are of this
+    /// device.
+    fn record(&self, event: RawEvent, stream: RawStream) -> Result<(), DeviceError>;
+
+    /// What the stream is given later runs after what the event means now; a later record changes nothing about
+    /// that (`cuStreamWaitEvent`). The event may be of another device. One that was never recorded means nothing.
+    fn wait_event(&self, stream: RawStream, event: RawEvent) -> Result<(), DeviceError>;
+
+    /// Whether all that the event means is done; if so, the caller sees it (`cuEventQuery`).
+    fn query_event(&self, event: RawEvent) -> Result<bool, DeviceError>;
+
+    /// Operations on words, in order (`cuStreamBatchMemOp`).
+    ///
+    /// # Safety
+    /// The words stay valid until the stream has done it, and nothing accesses them meanwhile but such
+    /// operations, copy tables that wait for or raise them, and atomic operations.
+    unsafe fn values(&self, stream: RawStream, ops: &[ValueOp]) -> Result<(), DeviceError>;
+
+    /// Copies bytes between any two memories (`cuMemcpyAsync`).
+    ///
+    /// # Safety
+    /// Both ranges stay valid until the stream has done it and do not overlap; nothing writes the source or
+    /// accesses the target meanwhile.
+    unsafe fn copy(
+        &self,
+        stream: RawStream,
+        target: Address,
+        source: Address,
+        bytes: usize,
+    ) -> Result<(), DeviceError>;
+
+    /// Makes a copy table ready to be launched; checks that this device can reach every byte. Waits for the
+    /// device (`cuMemAlloc`, `cuMemcpyHtoD`).
+    fn upload(&self, table: &TableSpec<'_>) -> Result<RawTable, DeviceError>;
+
+    /// Gives a copy table back. Waits for the device.
+    ///
+    /// # Safety
+    /// The table is this device's own, nobody uses it afterwards, and no launch of it is unfinished.
+    unsafe fn drop_table(&self, table: RawTable);
+
+    /// Does all that a copy table says, for an epoch, by one kernel (`cuLaunchKernel`).
+    ///
+    /// Parts do not wait for each other, but the stream's later work waits for all of them. What a part waits for
+    /// must not need that later work, nor a launch that this device may not be able to run beside it.
+    ///
+    /// # Safety
+    /// All memory of the table is valid until the stream has done it. While a part copies (that is, after its waits
+    /// and until its raises, or the begin and end of the launch), nothing writes what it reads or accesses what it
+    /// writes.
+    unsafe fn launch(&self, stream: RawStream, table: RawTable, epoch: u64) -> Result<(), DeviceError>;
+
+    /// Looks at a word of pinned memory. What was visible when its value was written is visible to the caller.
+    ///
+    /// # Safety
+    /// `word` lies in pinned memory that is valid, at a multiple of 8 bytes, and is written by nothing but
+    /// atomic operations, streams and copy tables.
+    unsafe fn load(&self, word: Address) -> u64 {
+        // SAFETY: the caller's promise.
+        unsafe { word_at(word) }.load(std::sync::atomic::Ordering::Acquire)
+    }
+
+    /// Writes a word of pinned memory. What the caller sees is visible to whoever sees the value.
+    ///
+    /// # Safety
+    /// As for [`Driver::load`].
+    unsafe fn store(&self, word: Address, value: u64) {
+        // SAFETY: the caller's promise.
+        unsafe { word_at(word) }.store(value, std::sync::atomic::Ordering::Release);
+    }
+
+    /// The host is about to read, or to write, bytes of pinned memory. Only a device that checks cares.
+    fn host_access(&self, _address: Address, _bytes: usize, _writes: bool) {}
+}
+
+/// # Safety
+/// As for [`Driver::load`], for as long as the reference is used.
+pub(crate) unsafe fn word_at<'a>(word: Address) -> &'a std::sync::atomic::AtomicU64 {
+    let word = std::ptr::with_exposed_provenance_mut::<u64>(word as usize);
+    // SAFETY: the caller's promise.
+    unsafe { std::sync::atomic::AtomicU64::from_ptr(word) }
+}

@@ -1,0 +1,103 @@
+//! What a call of a device can say went wrong.
+
+use crate::Address;
+
+/// Why a call to a device failed. The text says what was wrong, where, and what would be right.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeviceError {
+    /// There is no such device.
+    #[error("there is no device {device}: there are {count}")]
+    NoDevice {
+        /// Which was asked for.
+        device: u32,
+        /// How many there are.
+        count: u32,
+    },
+    /// A raw handle that is no stream of any device.
+    #[error("{stream:#x} is no stream of any device")]
+    NoStream {
+        /// The handle.
+        stream: usize,
+    },
+    /// A stream, or an event, of one device given to another.
+    #[error("{what} {handle:#x} belongs to device {actual}, and was given to device {device}")]
+    OtherDevice {
+        /// `stream` or `event`.
+        what: &'static str,
+        /// The handle.
+        handle: usize,
+        /// Whose it is.
+        actual: u32,
+        /// Which was called.
+        device: u32,
+    },
+    /// A raw handle that is no event of any device.
+    #[error("{event:#x} is no event of any device")]
+    NoEvent {
+        /// The handle.
+        event: usize,
+    },
+    /// The memory is used up.
+    #[error("no {bytes} bytes are left in {space}")]
+    OutOfMemory {
+        /// Of which memory.
+        space: crate::MemorySpace,
+        /// How much was asked for.
+        bytes: usize,
+    },
+    /// An address that no device can reach: host memory must be pinned or registered.
+    #[error("the {bytes} bytes at {address:#x} are neither memory of a device nor pinned host memory")]
+    NotReachable {
+        /// The first byte.
+        address: Address,
+        /// How many.
+        bytes: usize,
+    },
+    /// A range that begins in memory and goes beyond its end.
+    #[error("the {bytes} bytes at {address:#x} go beyond their memory, {len} bytes from {base:#x}")]
+    OutOfBounds {
+        /// The first byte.
+        address: Address,
+        /// How many.
+        bytes: usize,
+        /// Begin of the memory.
+        base: Address,
+        /// Its length in bytes.
+        len: usize,
+    },
+    /// A value of 64 bits that does not lie at a multiple of 8.
+    #[error("the 64-bit word at {address:#x} does not lie at a multiple of 8 bytes")]
+    Misaligned {
+        /// The address.
+        address: Address,
+    },
+    /// Memory of a peer that the device may not reach.
+    #[error(
+        "device {device} has no access to the memory of device {peer}: enable it, or stage through the host"
+    )]
+    NoPeerAccess {
+        /// Which was called.
+        device: u32,
+        /// Whose memory it is.
+        peer: u32,
+    },
+    /// A copy operation names a buffer that was not given.
+    #[error("a copy operation names {side} {index}, of {count} given")]
+    NoBuffer {
+        /// `source` or `target`.
+        side: &'static str,
+        /// Which.
+        index: usize,
+        /// How many were given.
+        count: usize,
+    },
+    /// The device has failed, for good: every later call says the same.
+    #[error("device {device} has failed: {what}")]
+    Lost {
+        /// Which.
+        device: u32,
+        /// What was seen first.
+        what: String,
+    },
+}

@@ -1,0 +1,468 @@
+//! A simulated device's calls.
+
+use super::kernel::Kernel;
+use super::memory::Spot;
+use super::report::Report;
+use super::shadow::Touch;
+use super::state::{State, Waits};
+use super::stream::{Block, Event, Op, Part, Record, Table};
+use super::{Guard, World};
+use crate::driver::{
+    Address, Driver, MemorySpace, Place, Priority, RawEvent, RawStream, RawTable, TableSpec, ValueOp,
+};
+use crate::error::DeviceError;
+use std::sync::Arc;
+
+/// One device of a world.
+pub(super) struct SimDriver {
+    world: World,
+    device: u32,
+}
+
+/// Handles of streams and events begin here, so that they are not taken for each other.
+const STREAMS: usize = 0x10_0000;
+const EVENTS: usize = 0x20_0000;
+
+/// A call: the world, and the thread that calls.
+struct Call<'a> {
+    state: Guard<'a>,
+    me: usize,
+}
+
+impl SimDriver {
+    pub(super) fn new(world: World, device: u32) -> Self {
+        Self { world, device }
+    }
+
+    /// Begins a call: others may go on before.
+    fn call(&self, giving_way: bool) -> Result<Call<'_>, DeviceError> {
+        let Some(me) = self.world.me() else {
+            let what = "the calling thread is not of this world".to_owned();
+            return Err(DeviceError::Lost { device: self.device, what });
+        };
+        let state = self.world.turn(self.world.lock(), me, giving_way);
+        state.check(self.device)?;
+        Ok(Call { state, me })
+    }
+
+    /// The same for a call that cannot be refused.
+    fn last_call(&self) -> Option<Call<'_>> {
+        let me = self.world.me()?;
+        Some(Call { state: self.world.turn(self.world.lock(), me, false), me })
+    }
+
+    fn stream(&self, state: &State, stream: RawStream) -> Result<usize, DeviceError> {
+        if stream.0 == 0 {
+            return Ok(self.device as usize);
+        }
+        let index = stream.0.wrapping_sub(STREAMS);
+        match state.streams.get(index) {
+            Some(found) if found.alive && found.device == self.device => Ok(index),
+            Some(found) if found.alive => Err(DeviceError::OtherDevice {
+                what: "stream",
+                handle: stream.0,
+                actual: found.device,
+                device: self.device,
+            }),
+            _ => Err(DeviceError::NoStream { stream: stream.0 }),
+        }
+    }
+
+    fn event(&self, state: &State, event: RawEvent) -> Result<usize, DeviceError> {
+        let index = event.0.wrapping_sub(EVENTS);
+        let found = state.events.get(index).filter(|event| event.alive);
+        found.map(|_| index).ok_or(DeviceError::NoEvent { event: event.0 })
+    }
+
+    /// Where bytes lie that this device may reach by itself.
+    fn reach(&self, state: &State, address: Address, bytes: usize) -> Result<Spot, DeviceError> {
+        let spot = state.memories.find(address, bytes)?;
+        match state.memories.region(spot.region).place.space {
+            MemorySpace::Device(peer)
+                if peer != self.device && !state.devices[self.device as usize].peers.contains(&peer) =>
+            {
+                Err(DeviceError::NoPeerAccess { device: self.device, peer })
+            }
+            _ => Ok(spot),
+        }
+    }
+
+    fn reach_word(&self, state: &State, address: Address) -> Result<Spot, DeviceError> {
+        let spot = self.reach(state, address, 8)?;
+        if address.is_multiple_of(8) { Ok(spot) } else { Err(DeviceError::Misaligned { address }) }
+    }
+
+    /// Gives an operation to a stream, once there is room.
+    fn give<'a>(&'a self, mut call: Call<'a>, stream: usize, op: Op) -> Result<Call<'a>, DeviceError> {
+        if call.state.streams[stream].len() >= call.state.options.depth {
+            call.state = self.world.wait(call.state, call.me, Waits::Room(stream));
+            call.state.check(self.device)?;
+        }
+        let host = call.state.threads[call.me].actor;
+        let seen = call.state.seen(host).clone();
+        call.state.streams[stream].push(op, seen);
+        call.state.tick(host);
+        Ok(call)
+    }
+
+    pub(super) fn launch_kernel(&self, stream: RawStream, mut kernel: Kernel) -> Result<(), DeviceError> {
+        let call = self.call(false)?;
+        let stream = self.stream(&call.state, stream)?;
+        for &(address, bytes, writes) in &kernel.declared {
+            kernel.spots.push((self.reach(&call.state, address, bytes)?, bytes, writes));
+        }
+        self.give(call, stream, Op::Kernel(Some(kernel))).map(drop)
+    }
+
+    fn table(&self, state: &State, spec: &TableSpec<'_>) -> Result<Table, DeviceError> {
+        let mut parts = Vec::with_capacity(spec.parts.len());
+        for part in spec.parts {
+            let mut blocks = Vec::new();
+            for op in part.ops {
+                let buffer = |side: &'static str, buffers: &[Address], index: usize| {
+                    let none = DeviceError::NoBuffer { side, index, count: buffers.len() };
+                    buffers.get(index).copied().ok_or(none)
+                };
+                let source = buffer("source", spec.sources, op.source)?;
+                let target = buffer("target", spec.targets, op.target)?;
+                let mut wrong = None;
+                op.for_each_block(|from, to, bytes| {
+                    let source = self.reach(state, source.wrapping_add_signed(from as i64), bytes);
+                    let target = self.reach(state, target.wrapping_add_signed(to as i64), bytes);
+                    match (source, target) {
+                        (Ok(source), Ok(target)) => blocks.push(Block { target, source, bytes }),
+                        (Err(error), _) | (_, Err(error)) => wrong = Some(error),
+                    }
+                });
+                wrong.map_or(Ok(()), Err)?;
+            }
+            let wait = |wait: &crate::Signal| Ok((self.reach_word(state, wait.address)?, wait.lag));
+            let raise = |word: &Address| self.reach_word(state, *word);
+            let waits: Result<_, DeviceError> = part.waits.iter().map(wait).collect();
+            let raises: Result<_, DeviceError> = part.raises.iter().map(raise).collect();
+            parts.push(Part { waits: waits?, blocks, raises: raises? });
+        }
+        let guard = spec.guard.map(|guard| self.reach_word(state, guard)).transpose()?;
+        Ok(Table { device: self.device, guard, parts })
+    }
+
+    /// Makes memory known; its first access is that of the host.
+    fn add(
+        &self,
+        space: MemorySpace,
+        bytes: usize,
+        given: Option<Address>,
+        what: &'static str,
+    ) -> Result<Place, DeviceError> {
+        let Call { mut state, me } = self.call(false)?;
+        let place = state.memories.add(space, bytes, given)?;
+        let host = state.threads[me].actor;
+        let op = state.begin_op(host, what);
+        let spot = Spot { region: place.id as usize - 1, offset: 0 };
+        state.touch(host, op, spot, bytes, Touch::Write);
+        Ok(place)
+    }
+
+    fn remove(&self, base: Address, what: &'static str) {
+        let Some(Call { mut state, me }) = self.last_call() else { return };
+        let Some(region) = state.memories.based_at(base) else {
+            let what = format!("no memory begins at {base:#x}");
+            return state.report(Report::Refused { call: "free", what });
+        };
+        let host = state.threads[me].actor;
+        let op = state.begin_op(host, what);
+        let all = 0..state.memories.region(region).place.bytes;
+        let queued = state.user_of(region).map(|user| (state.memories.region(region).bytes(&all), user));
+        let used = queued.or_else(|| state.conflict(host, op, region, all, Touch::Write));
+        // A run that was stopped leaves work behind.
+        if let Some((bytes, user)) = used.filter(|_| !state.stopped && state.check(self.device).is_ok()) {
+            let (by, user) = (state.operation(op), state.operation(user));
+            state.report(Report::FreedInUse { bytes, by, user });
+        }
+        state.memories.free(region);
+    }
+
+    /// The host's own access; false if it is not to be.
+    fn touch(
+        &self,
+        address: Address,
+        bytes: usize,
+        touch: Touch,
+        what: &'static str,
+    ) -> Option<(Call<'_>, Spot)> {
+        let mut call = self.last_call()?;
+        let Call { state, me } = &mut call;
+        if let Some(device) = state.memories.device_of(address) {
+            let thread = state.threads[*me].name.clone();
+            state.report(Report::HostTouchedDevice { thread, device, address });
+            return None;
+        }
+        match state.memories.find(address, bytes) {
+            Ok(spot) => {
+                let host = state.threads[*me].actor;
+                let op = state.begin_op(host, what);
+                state.touch(host, op, spot, bytes, touch);
+                Some((call, spot))
+            }
+            Err(error) => {
+                state.report(Report::Refused { call: what, what: error.to_string() });
+                None
+            }
+        }
+    }
+}
+
+impl Driver for SimDriver {
+    fn ordinal(&self) -> u32 {
+        self.device
+    }
+
+    fn name(&self) -> String {
+        "simulated".to_owned()
+    }
+
+    fn failure(&self) -> Option<DeviceError> {
+        self.world.lock().check(self.device).err()
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<Place, DeviceError> {
+        self.add(MemorySpace::Device(self.device), bytes, None, "allocation")
+    }
+
+    unsafe fn free(&self, base: Address) {
+        self.remove(base, "free");
+    }
+
+    fn allocate_pinned(&self, bytes: usize) -> Result<Place, DeviceError> {
+        self.add(MemorySpace::Host, bytes, None, "allocation")
+    }
+
+    unsafe fn free_pinned(&self, base: Address) {
+        self.remove(base, "free");
+    }
+
+    unsafe fn register(&self, base: Address, bytes: usize) -> Result<Place, DeviceError> {
+        self.add(MemorySpace::Host, bytes, Some(base), "registration")
+    }
+
+    unsafe fn unregister(&self, base: Address) {
+        self.remove(base, "unregistration");
+    }
+
+    fn place_of(&self, address: Address) -> Result<Place, DeviceError> {
+        let call = self.call(false)?;
+        let spot = call.state.memories.find(address, 1)?;
+        Ok(call.state.memories.region(spot.region).place)
+    }
+
+    fn enable_peer(&self, peer: u32) -> Result<(), DeviceError> {
+        let mut call = self.call(false)?;
+        let count = call.state.options.devices;
+        if peer >= count {
+            return Err(DeviceError::NoDevice { device: peer, count });
+        }
+        let peers = &mut call.state.devices[self.device as usize].peers;
+        if !peers.contains(&peer) {
+            peers.push(peer);
+        }
+        Ok(())
+    }
+
+    fn create_stream(&self, _: Priority) -> Result<RawStream, DeviceError> {
+        let mut call = self.call(false)?;
+        Ok(RawStream(STREAMS + call.state.add_stream(self.device)))
+    }
+
+    unsafe fn destroy_stream(&self, stream: RawStream) {
+        let Some(Call { mut state, .. }) = self.last_call() else { return };
+        match self.stream(&state, stream) {
+            Ok(index) if stream.0 != 0 => state.streams[index].alive = false,
+            Ok(_) => {
+                let what = "the default stream is nobody's".to_owned();
+                state.report(Report::Refused { call: "destroy_stream", what });
+            }
+            Err(error) => state.report(Report::Refused { call: "destroy_stream", what: error.to_string() }),
+        }
+    }
+
+    unsafe fn check_stream(&self, stream: RawStream) -> Result<(), DeviceError> {
+        let call = self.call(false)?;
+        self.stream(&call.state, stream).map(drop)
+    }
+
+    fn query(&self, stream: RawStream) -> Result<bool, DeviceError> {
+        let Call { mut state, me } = self.call(true)?;
+        let stream = self.stream(&state, stream)?;
+        let idle = state.streams[stream].is_idle();
+        if idle {
+            let (host, stream) = (state.threads[me].actor, state.streams[stream].actor);
+            state.join_actor(host, stream);
+        }
+        Ok(idle)
+    }
+
+    fn synchronise(&self, stream: RawStream) -> Result<(), DeviceError> {
+        let Call { state, me } = self.call(false)?;
+        let stream = self.stream(&state, stream)?;
+        let mut state = self.world.wait(state, me, Waits::Idle(stream));
+        state.check(self.device)?;
+        let (host, stream) = (state.threads[me].actor, state.streams[stream].actor);
+        state.join_actor(host, stream);
+        Ok(())
+    }
+
+    fn create_event(&self) -> Result<RawEvent, DeviceError> {
+        let mut call = self.call(false)?;
+        call.state.events.push(Event { device: self.device, alive: true, record: None });
+        Ok(RawEvent(EVENTS + call.state.events.len() - 1))
+    }
+
+    unsafe fn destroy_event(&self, event: RawEvent) {
+        let Some(Call { mut state, .. }) = self.last_call() else { return };
+        match self.event(&state, event) {
+            Ok(index) => state.events[index].alive = false,
+            Err(error) => state.report(Report::Refused { call: "destroy_event", what: error.to_string() }),
+        }
+    }
+
+    fn record(&self, event: RawEvent, stream: RawStream) -> Result<(), DeviceError> {
+        let mut call = self.call(false)?;
+        let stream = self.stream(&call.state, stream)?;
+        let index = self.event(&call.state, event)?;
+        let actual = call.state.events[index].device;
+        if actual != self.device {
+            let (handle, device) = (event.0, self.device);
+            return Err(DeviceError::OtherDevice { what: "event", handle, actual, device });
+        }
+        let record = call.state.records.len();
+        call.state.records.push(Record::default());
+        call = self.give(call, stream, Op::Record(record))?;
+        call.state.events[index].record = Some(record);
+        Ok(())
+    }
+
+    fn wait_event(&self, stream: RawStream, event: RawEvent) -> Result<(), DeviceError> {
+        let mut call = self.call(false)?;
+        let stream = self.stream(&call.state, stream)?;
+        let index = self.event(&call.state, event)?;
+        let Some(record) = call.state.events[index].record else {
+            call.not_recorded(event, "wait for an event");
+            return Ok(());
+        };
+        self.give(call, stream, Op::Await(record)).map(drop)
+    }
+
+    fn query_event(&self, event: RawEvent) -> Result<bool, DeviceError> {
+        let mut call = self.call(true)?;
+        let index = self.event(&call.state, event)?;
+        let Some(record) = call.state.events[index].record else {
+            call.not_recorded(event, "query of an event");
+            return Ok(true);
+        };
+        let host = call.state.threads[call.me].actor;
+        call.state.join_record(host, record);
+        Ok(call.state.records[record].done.is_some())
+    }
+
+    unsafe fn values(&self, stream: RawStream, ops: &[ValueOp]) -> Result<(), DeviceError> {
+        let mut call = self.call(false)?;
+        let stream = self.stream(&call.state, stream)?;
+        let find = |op: &ValueOp| match *op {
+            ValueOp::Write { address, value } => {
+                Ok(Op::Write { word: self.reach_word(&call.state, address)?, value })
+            }
+            ValueOp::Wait { address, at_least } => {
+                Ok(Op::Wait { word: self.reach_word(&call.state, address)?, at_least })
+            }
+        };
+        // All or none.
+        let found: Result<Vec<Op>, DeviceError> = ops.iter().map(find).collect();
+        for op in found? {
+            call = self.give(call, stream, op)?;
+        }
+        Ok(())
+    }
+
+    unsafe fn copy(
+        &self,
+        stream: RawStream,
+        target: Address,
+        source: Address,
+        bytes: usize,
+    ) -> Result<(), DeviceError> {
+        let call = self.call(false)?;
+        let stream = self.stream(&call.state, stream)?;
+        let target = call.state.memories.find(target, bytes)?;
+        let source = call.state.memories.find(source, bytes)?;
+        self.give(call, stream, Op::Copy { block: Block { target, source, bytes }, done: 0 }).map(drop)
+    }
+
+    fn upload(&self, table: &TableSpec<'_>) -> Result<RawTable, DeviceError> {
+        let mut call = self.call(false)?;
+        let table = self.table(&call.state, table)?;
+        call.state.tables.push(Some(Arc::new(table)));
+        Ok(RawTable(call.state.tables.len()))
+    }
+
+    unsafe fn drop_table(&self, table: RawTable) {
+        let Some(Call { mut state, .. }) = self.last_call() else { return };
+        let table = state.tables.get_mut(table.0.wrapping_sub(1)).and_then(Option::take);
+        let refused = match table {
+            Some(table) if Arc::strong_count(&table) > 1 && !state.stopped => {
+                "a launch of it is unfinished, or nothing has waited for one"
+            }
+            Some(_) => return,
+            None => "there is no such table",
+        };
+        state.report(Report::Refused { call: "drop_table", what: refused.to_owned() });
+    }
+
+    unsafe fn launch(&self, stream: RawStream, table: RawTable, epoch: u64) -> Result<(), DeviceError> {
+        let call = self.call(false)?;
+        let stream = self.stream(&call.state, stream)?;
+        let found = call.state.tables.get(table.0.wrapping_sub(1)).cloned().flatten();
+        let Some(table) = found.filter(|found| found.device == self.device) else {
+            let what = format!("copy table {} is none of this device's", table.0);
+            return Err(DeviceError::Lost { device: self.device, what });
+        };
+        self.give(call, stream, Op::Launch { table, epoch, parts: Vec::new() }).map(drop)
+    }
+
+    unsafe fn load(&self, word: Address) -> u64 {
+        if let Some(me) = self.world.me() {
+            drop(self.world.turn(self.world.lock(), me, true));
+        }
+        let Some((Call { mut state, me }, spot)) = self.touch(word, 8, Touch::AtomicRead, "load") else {
+            return 0;
+        };
+        let host = state.threads[me].actor;
+        if let Some(seen) = state.memories.region(spot.region).word(spot.offset).cloned() {
+            state.join(host, &seen);
+        }
+        state.memories.load(spot)
+    }
+
+    unsafe fn store(&self, word: Address, value: u64) {
+        if let Some((Call { mut state, me }, spot)) = self.touch(word, 8, Touch::AtomicWrite, "store") {
+            let host = state.threads[me].actor;
+            let seen = state.seen(host).clone();
+            state.memories.region_mut(spot.region).set_word(spot.offset, &seen);
+            state.memories.store(spot, value);
+            state.tick(host);
+        }
+    }
+
+    fn host_access(&self, address: Address, bytes: usize, writes: bool) {
+        let (touch, what) = if writes { (Touch::Write, "write") } else { (Touch::Read, "read") };
+        drop(self.touch(address, bytes, touch, what));
+    }
+}
+
+impl Call<'_> {
+    fn not_recorded(&mut self, event: RawEvent, what: &'static str) {
+        let host = self.state.threads[self.me].actor;
+        let op = self.state.begin_op(host, what);
+        let by = self.state.operation(op);
+        self.state.report(Report::EventNotRecorded { by, event: event.0 });
+    }
+}

@@ -1,0 +1,112 @@
+//! Devices without hardware, which find missing order.
+//!
+//! A [`World`] holds devices, their streams and memories, and the threads of a program that uses them. Exactly one
+//! of all that goes on at a time: a thread of the host between two calls, or a stream by one step of its first
+//! operation. Whenever a thread calls the world, a seed chooses who is next, among all whose going on is legal. Time
+//! is virtual. So a seed replays exactly, and orders that hardware shows once a year come within a few seeds.
+//!
+//! Two things show missing order. Bytes are really moved, in pieces, so that data may be wrong. And every access to
+//! memory is compared with all earlier ones to the same bytes, by vector clocks: two that conflict are reported
+//! unless something orders them, also where the data happened to be right. Order comes from streams, events, words
+//! written and waited for, synchronisation with the host, and the program order of a thread. Priorities of streams
+//! order nothing.
+//!
+//! [`explore`] runs a program under many seeds and fails with the seed, the reports and the steps of the plainest
+//! run that still fails; `HALOCLINE_SEED` runs that seed alone.
+
+mod choice;
+mod clock;
+mod driver;
+mod explore;
+mod kernel;
+mod memory;
+mod report;
+mod shadow;
+mod state;
+mod stream;
+mod threads;
+
+pub use explore::{Found, Run, explore, find, run};
+pub use kernel::{Kernel, KernelMemory};
+pub use report::{Bytes, Operation, Report};
+
+use crate::device::{Device, Stream};
+use crate::error::DeviceError;
+use state::State;
+use std::any::Any;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What a world is like.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Number of devices.
+    pub devices: u32,
+    /// How many operations a stream takes before a call that gives it one more blocks.
+    pub depth: usize,
+    /// After how many steps a run counts as endless.
+    pub steps: u64,
+    /// Whether what one thread of the host did before it lost its turn is ordered before what the next does. True for
+    /// programs whose threads synchronise by means of their own, which the world does not see; then missing order
+    /// between threads is not found. Otherwise threads are ordered by start and end, parking and waking, and
+    /// words ([`crate::Memory::store`], [`crate::Memory::load`]).
+    pub ordered_threads: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { devices: 2, depth: 64, steps: 1_000_000, ordered_threads: false }
+    }
+}
+
+/// Simulated devices, and the threads that use them. A clone is the same world. Made by [`run`], [`find`] and
+/// [`explore`].
+#[derive(Clone)]
+pub struct World(Arc<Mutex<State>>);
+
+type Guard<'a> = MutexGuard<'a, State>;
+
+impl fmt::Debug for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("World")
+    }
+}
+
+impl World {
+    /// A device, by its ordinal.
+    pub fn device(&self, ordinal: u32) -> Result<Device, DeviceError> {
+        let count = self.lock().options.devices;
+        if ordinal >= count {
+            return Err(DeviceError::NoDevice { device: ordinal, count });
+        }
+        Ok(Device::new(Arc::new(driver::SimDriver::new(self.clone(), ordinal))))
+    }
+
+    /// Gives a kernel to a stream of this world. Refused if the stream's device cannot reach what it declares.
+    pub fn launch(&self, stream: &Stream, kernel: Kernel) -> Result<(), DeviceError> {
+        driver::SimDriver::new(self.clone(), stream.device().ordinal()).launch_kernel(stream.raw(), kernel)
+    }
+
+    /// A device fails, as if its hardware had: its streams stop, and every call says so from now on.
+    pub fn fail(&self, device: &Device, what: &str) {
+        let lost = &mut self.lock().devices[device.ordinal() as usize].lost;
+        lost.get_or_insert_with(|| what.to_owned());
+    }
+
+    /// What was found so far.
+    pub fn reports(&self) -> Vec<Report> {
+        self.lock().reports.clone()
+    }
+
+    fn lock(&self) -> Guard<'_> {
+        // Whoever panics while holding it leaves a run that is over anyway.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a panic said.
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    threads::panic_text().or(text).unwrap_or_else(|| "a panic without a text".to_owned())
+}

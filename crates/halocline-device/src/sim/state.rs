@@ -1,0 +1,351 @@
+//! All that a world is, under one lock: threads, streams, memories, and who goes on next.
+
+use super::Options;
+use super::choice::{Choices, Task, mix};
+use super::clock::{Actor, Clock};
+use super::memory::{Memories, Spot};
+use super::report::{Operation, Report};
+use super::shadow::{Access, Touch};
+use super::stream::{Event, Record, Stream, Table};
+use crate::error::DeviceError;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Reports of one run that are kept.
+const REPORTS: usize = 16;
+
+pub(super) struct State {
+    pub(super) options: Options,
+    pub(super) choices: Choices,
+    /// Virtual time in nanoseconds.
+    pub(super) now: u64,
+    pub(super) steps: u64,
+    /// A digest of all that happened, in order.
+    pub(super) trace: u64,
+    pub(super) log: Option<Vec<String>>,
+    pub(super) threads: Vec<Thread>,
+    /// Which thread holds the baton.
+    pub(super) current: usize,
+    /// Who went on last.
+    last: Task,
+    /// How often somebody gave way.
+    ways: usize,
+    tasks: Vec<Task>,
+    actors: Vec<(String, Clock)>,
+    ops: Vec<(Actor, &'static str)>,
+    pub(super) streams: Vec<Stream>,
+    pub(super) events: Vec<Event>,
+    pub(super) records: Vec<Record>,
+    pub(super) tables: Vec<Option<Arc<Table>>>,
+    pub(super) memories: Memories,
+    pub(super) devices: Vec<Device>,
+    pub(super) reports: Vec<Report>,
+    /// Nothing more can be said about this run: everybody leaves.
+    pub(super) stopped: bool,
+}
+
+#[derive(Default)]
+pub(super) struct Device {
+    pub(super) lost: Option<String>,
+    pub(super) peers: Vec<u32>,
+}
+
+pub(super) struct Thread {
+    pub(super) name: String,
+    pub(super) actor: Actor,
+    pub(super) waits: Waits,
+    /// To unpark it; none until it has begun.
+    pub(super) handle: Option<std::thread::Thread>,
+}
+
+/// What a thread waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Waits {
+    No,
+    /// A wake of the word at this address, or a time.
+    Word(usize, Option<u64>),
+    /// All work of a stream.
+    Idle(usize),
+    /// Room in a stream.
+    Room(usize),
+    /// The end of a thread.
+    End(usize),
+    /// The end of all work of streams whose device works.
+    Quiet,
+    /// It has left.
+    Left,
+}
+
+/// Who goes on.
+pub(super) enum Next {
+    Thread(usize),
+    Stream(usize),
+    /// Nobody is left.
+    Nobody,
+}
+
+impl State {
+    pub(super) fn new(seed: u64, options: Options, script: Option<Vec<u16>>, log: bool) -> Self {
+        let mut state = Self {
+            choices: Choices::new(seed, script),
+            now: 0,
+            steps: 0,
+            trace: 0,
+            log: log.then(Vec::new),
+            threads: Vec::new(),
+            current: 0,
+            last: Task::Thread(0),
+            ways: 0,
+            tasks: Vec::new(),
+            actors: Vec::new(),
+            ops: Vec::new(),
+            streams: Vec::new(),
+            events: Vec::new(),
+            records: Vec::new(),
+            tables: Vec::new(),
+            memories: Memories::new(options.devices),
+            devices: (0..options.devices).map(|_| Device::default()).collect(),
+            reports: Vec::new(),
+            stopped: false,
+            options,
+        };
+        for device in 0..state.options.devices {
+            state.add_stream(device);
+        }
+        state
+    }
+
+    pub(super) fn add_actor(&mut self, name: String) -> Actor {
+        let actor = self.actors.len();
+        let mut clock = Clock::default();
+        clock.tick(actor);
+        self.actors.push((name, clock));
+        actor
+    }
+
+    pub(super) fn add_stream(&mut self, device: u32) -> usize {
+        let nth = self.streams.iter().filter(|stream| stream.device == device).count();
+        let actor = self.add_actor(format!("stream {nth} of device {device}"));
+        self.streams.push(Stream::new(device, actor));
+        self.streams.len() - 1
+    }
+
+    pub(super) fn add_thread(&mut self, name: String) -> usize {
+        let actor = self.add_actor(name.clone());
+        if self.threads.len() > self.current {
+            let parent = self.seen(self.threads[self.current].actor).clone();
+            self.actors[actor].1.join(&parent);
+            self.tick(self.threads[self.current].actor);
+        }
+        self.threads.push(Thread { name, actor, waits: Waits::No, handle: None });
+        self.threads.len() - 1
+    }
+
+    pub(super) fn seen(&self, actor: Actor) -> &Clock {
+        &self.actors[actor].1
+    }
+
+    pub(super) fn tick(&mut self, actor: Actor) {
+        self.actors[actor].1.tick(actor);
+    }
+
+    pub(super) fn join(&mut self, actor: Actor, other: &Clock) {
+        self.actors[actor].1.join(other);
+    }
+
+    pub(super) fn join_actor(&mut self, actor: Actor, other: Actor) {
+        let other = self.actors[other].1.clone();
+        self.actors[actor].1.join(&other);
+    }
+
+    /// A new operation of somebody, for reports.
+    pub(super) fn begin_op(&mut self, actor: Actor, what: &'static str) -> usize {
+        self.ops.push((actor, what));
+        let number = self.ops.len() - 1;
+        self.note(|state| format!("{} begins", state.operation(number)), number as u64);
+        number
+    }
+
+    pub(super) fn operation(&self, op: usize) -> Operation {
+        let (actor, what) = self.ops[op];
+        Operation { who: self.actors[actor].0.clone(), what, number: op }
+    }
+
+    /// Something happened.
+    pub(super) fn note(&mut self, text: impl FnOnce(&Self) -> String, digest: u64) {
+        self.trace = mix(self.trace ^ digest);
+        if self.log.is_some() {
+            let text = text(self);
+            self.log.iter_mut().for_each(|log| log.push(text.clone()));
+        }
+    }
+
+    pub(super) fn report(&mut self, report: Report) {
+        if self.reports.len() < REPORTS && !self.reports.contains(&report) {
+            self.note(|_| format!("REPORT: {report}"), 0);
+            self.reports.push(report);
+        }
+    }
+
+    /// Notes an access to bytes by an operation of an actor, and reports with whom it races.
+    pub(super) fn touch(&mut self, actor: Actor, op: usize, spot: Spot, bytes: usize, touch: Touch) -> bool {
+        let range = spot.offset..spot.offset + bytes;
+        if !self.memories.region(spot.region).alive {
+            let bytes = self.memories.region(spot.region).bytes(&range);
+            self.report(Report::UsedAfterFree { bytes, by: self.operation(op) });
+            return false;
+        }
+        if let Some((bytes, first)) = self.conflict(actor, op, spot.region, range, touch) {
+            let (first, second) = (self.operation(first), self.operation(op));
+            self.report(Report::Race { bytes, first, second });
+        }
+        true
+    }
+
+    /// Notes an access; the first conflict with one that is not ordered before it.
+    pub(super) fn conflict(
+        &mut self,
+        actor: Actor,
+        op: usize,
+        region: usize,
+        range: Range<usize>,
+        touch: Touch,
+    ) -> Option<(super::report::Bytes, usize)> {
+        let seen = &self.actors[actor].1;
+        let access = Access { actor, at: seen.get(actor), op, touch };
+        let region = self.memories.region_mut(region);
+        let mut found: Option<(Range<usize>, usize)> = None;
+        region.shadow.touch(range, access, seen, |range, old| match &mut found {
+            Some((bytes, first)) if *first == old.op && bytes.end == range.start => bytes.end = range.end,
+            Some(_) => {}
+            None => found = Some((range, old.op)),
+        });
+        found.map(|(range, first)| (region.bytes(&range), first))
+    }
+
+    /// Whether a thread can go on.
+    fn can_run(&self, thread: usize) -> bool {
+        match self.threads[thread].waits {
+            Waits::No => true,
+            Waits::Left => false,
+            _ if self.stopped => true,
+            Waits::Word(_, until) => until.is_some_and(|until| until <= self.now),
+            Waits::Idle(stream) => self.streams[stream].is_idle() || self.lost(stream),
+            Waits::Room(stream) => self.streams[stream].len() < self.options.depth || self.lost(stream),
+            Waits::End(thread) => self.threads[thread].waits == Waits::Left,
+            Waits::Quiet => (0..self.streams.len()).all(|at| self.streams[at].is_idle() || self.lost(at)),
+        }
+    }
+
+    fn lost(&self, stream: usize) -> bool {
+        self.devices[self.streams[stream].device as usize].lost.is_some()
+    }
+
+    /// Chooses who goes on. `giving_way`: the thread that has nothing to do but to look again.
+    pub(super) fn next(&mut self, giving_way: Option<usize>) -> Next {
+        if self.stopped {
+            return self.round_robin();
+        }
+        self.steps += 1;
+        if self.steps > self.options.steps {
+            let waiting = self.waiting();
+            self.stop(Report::Endless { steps: self.options.steps, waiting });
+            return self.round_robin();
+        }
+        let mut tasks = std::mem::take(&mut self.tasks);
+        let next = loop {
+            tasks.clear();
+            tasks.extend((0..self.threads.len()).filter(|&at| self.can_run(at)).map(Task::Thread));
+            tasks.extend((0..self.streams.len()).filter(|&at| self.can_step(at)).map(Task::Stream));
+            if !tasks.is_empty() {
+                break self.choose(&tasks, giving_way.map(Task::Thread));
+            }
+            let until = self.threads.iter().filter_map(|thread| match thread.waits {
+                Waits::Word(_, until) => until,
+                _ => None,
+            });
+            match until.min() {
+                Some(until) => self.now = self.now.max(until),
+                None if self.threads.iter().all(|thread| thread.waits == Waits::Left) => break Next::Nobody,
+                None => {
+                    let waiting = self.waiting();
+                    self.stop(Report::Deadlock { waiting });
+                    break self.round_robin();
+                }
+            }
+        };
+        self.tasks = tasks;
+        next
+    }
+
+    fn choose(&mut self, tasks: &[Task], giving_way: Option<Task>) -> Next {
+        let me = giving_way.filter(|_| tasks.len() > 1);
+        let plain = match me.and_then(|me| tasks.iter().position(|&task| task == me)) {
+            Some(at) => {
+                self.ways += 1;
+                let other = self.ways % (tasks.len() - 1);
+                other + usize::from(other >= at)
+            }
+            None => tasks.iter().position(|&task| task == self.last).unwrap_or(0),
+        };
+        let task = tasks[self.choices.task(tasks, plain, giving_way)];
+        self.last = task;
+        match task {
+            Task::Thread(thread) => {
+                self.now += 100;
+                self.trace = mix(self.trace ^ thread as u64);
+                Next::Thread(thread)
+            }
+            Task::Stream(stream) => {
+                self.now += 500;
+                self.trace = mix(self.trace ^ !(stream as u64));
+                Next::Stream(stream)
+            }
+        }
+    }
+
+    fn round_robin(&mut self) -> Next {
+        self.steps += 1;
+        let count = self.threads.len();
+        let after = (1..=count).map(|step| (self.current + step) % count);
+        let next = after.into_iter().find(|&thread| self.threads[thread].waits != Waits::Left);
+        next.map_or(Next::Nobody, Next::Thread)
+    }
+
+    /// Ends the run: everybody who waits is told so.
+    pub(super) fn stop(&mut self, report: Report) {
+        self.report(report);
+        self.stopped = true;
+    }
+
+    /// Who waits for what.
+    fn waiting(&self) -> Vec<String> {
+        let threads = self.threads.iter().filter_map(|thread| {
+            let what = match thread.waits {
+                Waits::No | Waits::Left => return None,
+                Waits::Word(..) => "is parked".to_owned(),
+                Waits::Idle(stream) => format!("waits for {}", self.name_of(stream)),
+                Waits::Room(stream) => format!("waits for room in {}", self.name_of(stream)),
+                Waits::End(other) => format!("waits for the end of thread {}", self.threads[other].name),
+                Waits::Quiet => "waits for all streams".to_owned(),
+            };
+            Some(format!("thread {} {what}", thread.name))
+        });
+        let streams = (0..self.streams.len()).filter_map(|stream| {
+            let what = self.what_holds(stream)?;
+            Some(format!("{} {what}", self.name_of(stream)))
+        });
+        threads.chain(streams).collect()
+    }
+
+    pub(super) fn name_of(&self, stream: usize) -> &str {
+        &self.actors[self.streams[stream].actor].0
+    }
+
+    /// What a call of a device says if the device, or the whole run, is over.
+    pub(super) fn check(&self, device: u32) -> Result<(), DeviceError> {
+        let lost = self.devices[device as usize].lost.clone();
+        let stopped = || self.stopped.then(|| "the simulation was stopped".to_owned());
+        lost.or_else(stopped).map_or(Ok(()), |what| Err(DeviceError::Lost { device, what }))
+    }
+}

@@ -1,0 +1,423 @@
+//! The queues of a device, and how their work goes on step by step.
+
+use super::clock::{Actor, Clock};
+use super::kernel::{Kernel, KernelMemory};
+use super::memory::Spot;
+use super::report::Report;
+use super::shadow::Touch;
+use super::state::State;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// One queue.
+pub(super) struct Stream {
+    pub(super) device: u32,
+    pub(super) actor: Actor,
+    /// Its holder has not destroyed it.
+    pub(super) alive: bool,
+    queue: VecDeque<Queued>,
+    /// One actor for each part of a copy table that runs beside others.
+    parts: Vec<Actor>,
+}
+
+/// An event: what it means now.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Event {
+    pub(super) device: u32,
+    pub(super) alive: bool,
+    pub(super) record: Option<usize>,
+}
+
+/// One record of an event, and what its stream had seen then, once it is done.
+#[derive(Debug, Default)]
+pub(super) struct Record {
+    pub(super) done: Option<Clock>,
+}
+
+/// A copy table.
+#[derive(Debug)]
+pub(super) struct Table {
+    pub(super) device: u32,
+    pub(super) guard: Option<Spot>,
+    pub(super) parts: Vec<Part>,
+}
+
+/// A part of a copy table.
+#[derive(Debug)]
+pub(super) struct Part {
+    /// Words, and how far they may lie behind.
+    pub(super) waits: Vec<(Spot, u64)>,
+    pub(super) blocks: Vec<Block>,
+    pub(super) raises: Vec<Spot>,
+}
+
+/// Contiguous bytes to copy.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Block {
+    pub(super) target: Spot,
+    pub(super) source: Spot,
+    pub(super) bytes: usize,
+}
+
+/// What a stream was given, and what the thread that gave it had seen.
+struct Queued {
+    op: Op,
+    seen: Clock,
+    /// Its number, once it has begun.
+    begun: Option<usize>,
+}
+
+/// Work of a stream.
+pub(super) enum Op {
+    Record(usize),
+    Await(usize),
+    Write { word: Spot, value: u64 },
+    Wait { word: Spot, at_least: u64 },
+    Copy { block: Block, done: usize },
+    Launch { table: Arc<Table>, epoch: u64, parts: Vec<Running> },
+    Kernel(Option<Kernel>),
+}
+
+/// A part of a copy table that runs.
+pub(super) struct Running {
+    actor: Actor,
+    stage: Stage,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Waiting,
+    /// So many blocks are copied.
+    Copying(usize),
+    /// So many words are raised.
+    Raising(usize),
+    Done,
+}
+
+impl Op {
+    fn what(&self) -> &'static str {
+        match self {
+            Op::Record(_) => "event record",
+            Op::Await(_) => "wait for an event",
+            Op::Write { .. } => "write of a word",
+            Op::Wait { .. } => "wait for a word",
+            Op::Copy { .. } => "copy",
+            Op::Launch { .. } => "copy table",
+            Op::Kernel(kernel) => kernel.as_ref().map_or("kernel", |kernel| kernel.name),
+        }
+    }
+
+    /// Whether it accesses a memory.
+    fn uses(&self, region: usize) -> bool {
+        let block = |block: &Block| block.source.region == region || block.target.region == region;
+        match self {
+            Op::Record(_) | Op::Await(_) => false,
+            Op::Write { word, .. } | Op::Wait { word, .. } => word.region == region,
+            Op::Copy { block: copied, .. } => block(copied),
+            Op::Launch { table, .. } => table.uses(region),
+            Op::Kernel(kernel) => {
+                let kernel = kernel.as_ref();
+                kernel.is_some_and(|kernel| kernel.spots.iter().any(|(spot, ..)| spot.region == region))
+            }
+        }
+    }
+}
+
+impl Table {
+    fn uses(&self, region: usize) -> bool {
+        let in_region = |spot: &Spot| spot.region == region;
+        self.guard.as_ref().is_some_and(in_region)
+            || self.parts.iter().any(|part| {
+                part.waits.iter().map(|(word, _)| word).chain(&part.raises).any(in_region)
+                    || part.blocks.iter().any(|b| in_region(&b.source) || in_region(&b.target))
+            })
+    }
+}
+
+impl Stream {
+    pub(super) fn new(device: u32, actor: Actor) -> Self {
+        Self { device, actor, alive: true, queue: VecDeque::new(), parts: Vec::new() }
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    pub(super) fn push(&mut self, op: Op, seen: Clock) {
+        self.queue.push_back(Queued { op, seen, begun: None });
+    }
+}
+
+/// Whether a word has reached a value: cyclic, as CUDA compares.
+fn reached(value: u64, at_least: u64) -> bool {
+    value.wrapping_sub(at_least) as i64 >= 0
+}
+
+impl State {
+    /// Whether the first operation of a stream can go on.
+    pub(super) fn can_step(&self, stream: usize) -> bool {
+        let Some(head) = self.streams[stream].queue.front() else { return false };
+        if self.devices[self.streams[stream].device as usize].lost.is_some() {
+            return false;
+        }
+        match &head.op {
+            Op::Await(record) => self.records[*record].done.is_some(),
+            Op::Wait { word, at_least } => self.is_reached(*word, *at_least),
+            Op::Launch { table, epoch, parts } if head.begun.is_some() => {
+                (0..parts.len()).any(|at| self.can_advance(table, *epoch, at, parts[at].stage))
+            }
+            _ => true,
+        }
+    }
+
+    /// An operation that waits in memory that was freed goes on, to report it.
+    fn is_reached(&self, word: Spot, at_least: u64) -> bool {
+        !self.memories.region(word.region).alive || reached(self.memories.load(word), at_least)
+    }
+
+    fn can_advance(&self, table: &Table, epoch: u64, part: usize, stage: Stage) -> bool {
+        match stage {
+            Stage::Waiting => {
+                let waits = &table.parts[part].waits;
+                waits.iter().all(|(word, lag)| self.is_reached(*word, epoch.saturating_sub(*lag)))
+            }
+            Stage::Copying(_) | Stage::Raising(_) => true,
+            Stage::Done => false,
+        }
+    }
+
+    /// What a stream is at, if it has work.
+    pub(super) fn what_holds(&self, stream: usize) -> Option<String> {
+        let head = self.streams[stream].queue.front()?;
+        let word = |word: &Spot| {
+            let region = self.memories.region(word.region);
+            let value = if region.alive { self.memories.load(*word) } else { 0 };
+            format!("the word at {} of memory {}, which is {value}", word.offset, region.place.id)
+        };
+        Some(match &head.op {
+            Op::Wait { word: at, at_least } => format!("waits for {at_least} in {}", word(at)),
+            Op::Launch { table, epoch, .. } => {
+                let waits = table.parts.iter().flat_map(|part| &part.waits);
+                let open = waits.map(|(at, lag)| (at, epoch.saturating_sub(*lag)));
+                let open = open.filter(|(at, value)| !self.is_reached(**at, *value));
+                let open: Vec<String> = open.map(|(at, value)| format!("{value} in {}", word(at))).collect();
+                format!("is at a copy table that waits for {}", open.join(" and for "))
+            }
+            op => format!("is at: {}", op.what()),
+        })
+    }
+
+    /// Whose unfinished work uses a memory: the first such operation.
+    pub(super) fn user_of(&mut self, region: usize) -> Option<usize> {
+        let found = self.streams.iter().find_map(|stream| {
+            let queued = stream.queue.iter().find(|queued| queued.op.uses(region))?;
+            Some((stream.actor, queued.op.what(), queued.begun))
+        });
+        let (actor, what, begun) = found?;
+        Some(begun.unwrap_or_else(|| self.begin_op(actor, what)))
+    }
+
+    /// Lets the first operation of a stream, which can go on, do so.
+    pub(super) fn step(&mut self, stream: usize) {
+        let Some(mut head) = self.streams[stream].queue.pop_front() else { return };
+        let actor = self.streams[stream].actor;
+        let done = match head.begun {
+            Some(number) => self.carry_on(actor, number, &mut head.op),
+            None => {
+                self.join(actor, &head.seen);
+                self.tick(actor);
+                let number = self.begin_op(actor, head.op.what());
+                head.begun = Some(number);
+                self.begin(stream, actor, number, &mut head.op)
+            }
+        };
+        if !done {
+            self.streams[stream].queue.push_front(head);
+        }
+    }
+
+    /// The first step of an operation; true if it was the last.
+    fn begin(&mut self, stream: usize, actor: Actor, number: usize, op: &mut Op) -> bool {
+        match op {
+            Op::Record(record) => {
+                self.records[*record].done = Some(self.seen(actor).clone());
+                true
+            }
+            Op::Await(record) => {
+                self.join_record(actor, *record);
+                true
+            }
+            Op::Write { word, value } => {
+                self.write_word(actor, number, *word, *value);
+                true
+            }
+            Op::Wait { word, .. } => {
+                self.read_word(actor, number, *word);
+                true
+            }
+            Op::Copy { block, .. } => {
+                let there = self.touch(actor, number, block.source, block.bytes, Touch::Read);
+                let there = self.touch(actor, number, block.target, block.bytes, Touch::Write) && there;
+                !there || block.bytes == 0
+            }
+            Op::Launch { table, parts, .. } => {
+                for at in 0..table.parts.len() {
+                    let part = self.part_actor(stream, at);
+                    self.join_actor(part, actor);
+                    self.tick(part);
+                    parts.push(Running { actor: part, stage: Stage::Waiting });
+                }
+                parts.is_empty()
+            }
+            Op::Kernel(kernel) => {
+                let spots = kernel.as_ref().map(|kernel| kernel.spots.clone()).unwrap_or_default();
+                for (spot, bytes, writes) in spots {
+                    let touch = if writes { Touch::Write } else { Touch::Read };
+                    if !self.touch(actor, number, spot, bytes, touch) {
+                        return true;
+                    }
+                }
+                if self.choices.number(2) == 1 {
+                    self.run_kernel(number, kernel);
+                }
+                false
+            }
+        }
+    }
+
+    /// Sees what a record means, if it is done.
+    pub(super) fn join_record(&mut self, actor: Actor, record: usize) {
+        if let Some(seen) = self.records[record].done.take() {
+            self.join(actor, &seen);
+            self.records[record].done = Some(seen);
+        }
+    }
+
+    fn part_actor(&mut self, stream: usize, part: usize) -> Actor {
+        if let Some(&actor) = self.streams[stream].parts.get(part) {
+            return actor;
+        }
+        let actor = self.add_actor(format!("part {part} of a copy table on {}", self.name_of(stream)));
+        self.streams[stream].parts.push(actor);
+        actor
+    }
+
+    /// A later step of an operation; true if it was the last.
+    fn carry_on(&mut self, actor: Actor, number: usize, op: &mut Op) -> bool {
+        match op {
+            Op::Copy { block, done } => {
+                let alive = |spot: Spot| self.memories.region(spot.region).alive;
+                if !alive(block.source) || !alive(block.target) {
+                    return true;
+                }
+                let bytes = self.piece(block.bytes - *done);
+                let at = |spot: Spot| Spot { offset: spot.offset + *done, ..spot };
+                self.memories.copy(at(block.target), at(block.source), bytes);
+                *done += bytes;
+                *done == block.bytes
+            }
+            Op::Launch { table, epoch, parts } => {
+                let can = |at: &usize| self.can_advance(table, *epoch, *at, parts[*at].stage);
+                let ready: Vec<usize> = (0..parts.len()).filter(can).collect();
+                let at = ready[self.choices.number(ready.len())];
+                self.advance(table, *epoch, at, &mut parts[at]);
+                let over = parts.iter().all(|part| part.stage == Stage::Done);
+                if over {
+                    parts.iter().for_each(|part| self.join_actor(actor, part.actor));
+                }
+                over
+            }
+            Op::Kernel(kernel) => {
+                self.run_kernel(number, kernel);
+                true
+            }
+            // The others are over with their first step.
+            _ => true,
+        }
+    }
+
+    /// How much of what is left goes in one step.
+    fn piece(&mut self, left: usize) -> usize {
+        match self.choices.number(3) {
+            0 => left,
+            1 => left.div_ceil(2),
+            _ => left.min(8),
+        }
+    }
+
+    fn advance(&mut self, table: &Table, epoch: u64, at: usize, running: &mut Running) {
+        let (part, actor) = (&table.parts[at], running.actor);
+        running.stage = match running.stage {
+            Stage::Waiting => {
+                let op = self.begin_op(actor, "copies");
+                for (word, _) in &part.waits {
+                    self.read_word(actor, op, *word);
+                }
+                let failed = table.guard.is_some_and(|guard| self.read_word(actor, op, guard) != Some(0));
+                let mut there = true;
+                for block in part.blocks.iter().filter(|_| !failed) {
+                    there &= self.touch(actor, op, block.source, block.bytes, Touch::Read);
+                    there &= self.touch(actor, op, block.target, block.bytes, Touch::Write);
+                }
+                if failed || !there { Stage::Done } else { Stage::Copying(0) }
+            }
+            Stage::Copying(done) if done < part.blocks.len() => {
+                let count = self.piece(part.blocks.len() - done);
+                for block in &part.blocks[done..done + count] {
+                    let alive = |spot: Spot| self.memories.region(spot.region).alive;
+                    if alive(block.source) && alive(block.target) {
+                        self.memories.copy(block.target, block.source, block.bytes);
+                    }
+                }
+                Stage::Copying(done + count)
+            }
+            Stage::Copying(_) if part.raises.is_empty() => Stage::Done,
+            Stage::Copying(_) => Stage::Raising(0),
+            Stage::Raising(done) => {
+                let op = self.begin_op(actor, "raise of a word");
+                self.write_word(actor, op, part.raises[done], epoch);
+                if done + 1 == part.raises.len() { Stage::Done } else { Stage::Raising(done + 1) }
+            }
+            Stage::Done => Stage::Done,
+        };
+    }
+
+    /// Publishes all that an actor has seen.
+    pub(super) fn write_word(&mut self, actor: Actor, op: usize, word: Spot, value: u64) {
+        if self.touch(actor, op, word, 8, Touch::AtomicWrite) {
+            self.memories.store(word, value);
+            let seen = self.seen(actor).clone();
+            self.memories.region_mut(word.region).set_word(word.offset, &seen);
+            self.tick(actor);
+            self.note(|_| format!("  the word becomes {value}"), value);
+        }
+    }
+
+    /// Sees all that the last writer of a word had seen. None if the memory was freed.
+    pub(super) fn read_word(&mut self, actor: Actor, op: usize, word: Spot) -> Option<u64> {
+        if !self.touch(actor, op, word, 8, Touch::AtomicRead) {
+            return None;
+        }
+        if let Some(seen) = self.memories.region(word.region).word(word.offset).cloned() {
+            self.join(actor, &seen);
+        }
+        Some(self.memories.load(word))
+    }
+
+    fn run_kernel(&mut self, number: usize, kernel: &mut Option<Kernel>) {
+        let Some(kernel) = kernel.take() else { return };
+        if kernel.spots.iter().any(|(spot, ..)| !self.memories.region(spot.region).alive) {
+            return;
+        }
+        let by = self.operation(number);
+        let mut memory = KernelMemory { state: self, declared: &kernel.spots, by: by.clone() };
+        let body = kernel.body;
+        if let Err(panic) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| body(&mut memory))) {
+            self.report(Report::KernelPanicked { by, message: super::message(&*panic) });
+        }
+    }
+}

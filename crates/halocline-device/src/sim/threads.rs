@@ -1,0 +1,275 @@
+//! The threads of a world: one baton passes between them, and whoever holds it lets streams go on.
+
+use super::report::Report;
+use super::state::{Next, State, Waits};
+use super::{Guard, World, message};
+use std::cell::{Cell, RefCell};
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Once};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+thread_local! {
+    /// The world that this thread is of, by its address, and its number there.
+    static SEAT: Cell<Option<(usize, usize)>> = const { Cell::new(None) };
+    /// What the last panic of this thread said, and where.
+    static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// The panic that ends a thread of a run that is over.
+struct Stopped;
+
+/// How long a thread waits for the baton, in real time, while nothing happens.
+const STUCK: Duration = Duration::from_secs(60);
+
+/// What the last panic of this thread said, if it was one of a world.
+pub(super) fn panic_text() -> Option<String> {
+    PANIC.with_borrow_mut(Option::take)
+}
+
+/// Panics within a world are part of its reports and print nothing.
+fn keep_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| match SEAT.get() {
+            Some(_) => PANIC.set(Some(info.to_string())),
+            None => usual(info),
+        }));
+    });
+}
+
+impl World {
+    /// Threads that play the ranks of a program, each with its number, and what they return: none for one that
+    /// panicked. Returns when all have ended.
+    pub fn ranks<T: Send>(&self, count: usize, rank: impl Fn(usize) -> T + Sync) -> Vec<Option<T>> {
+        std::thread::scope(|scope| {
+            let begin = |number: usize| {
+                let (seat, rank) = (self.lock().add_thread(format!("rank {number}")), &rank);
+                (seat, scope.spawn(move || self.sit(seat, || rank(number))))
+            };
+            let ranks: Vec<_> = (0..count).map(begin).collect();
+            let end = |(seat, handle): (usize, std::thread::ScopedJoinHandle<'_, Option<T>>)| {
+                self.await_end(seat);
+                handle.join().ok().flatten()
+            };
+            ranks.into_iter().map(end).collect()
+        })
+    }
+
+    /// A thread of this world. To be joined by [`World::join`].
+    pub fn spawn(
+        &self,
+        name: String,
+        body: impl FnOnce() + Send + 'static,
+    ) -> std::io::Result<JoinHandle<()>> {
+        let (world, seat) = (self.clone(), self.lock().add_thread(name.clone()));
+        let spawned = std::thread::Builder::new().name(name).spawn(move || {
+            world.sit(seat, body);
+        });
+        let mut state = self.lock();
+        match &spawned {
+            Ok(handle) => state.threads[seat].handle = Some(handle.thread().clone()),
+            Err(_) => state.threads[seat].waits = Waits::Left,
+        }
+        spawned
+    }
+
+    /// Waits for the end of a thread that [`World::spawn`] has made.
+    pub fn join(&self, handle: JoinHandle<()>) -> std::thread::Result<()> {
+        let id = handle.thread().id();
+        let is = |handle: &std::thread::Thread| handle.id() == id;
+        let seat = self.lock().threads.iter().position(|thread| thread.handle.as_ref().is_some_and(is));
+        if let Some(seat) = seat {
+            self.await_end(seat);
+        }
+        handle.join()
+    }
+
+    /// Virtual time since the world began.
+    pub fn now(&self) -> Duration {
+        Duration::from_nanos(self.lock().now)
+    }
+
+    /// Lets others go on, as somebody does who looks at a word again and again.
+    pub fn pause(&self) {
+        if let Some(me) = self.me() {
+            let mut state = self.turn(self.lock(), me, true);
+            state.now += 900;
+            self.end_if_stopped(state);
+        }
+    }
+
+    /// Sleeps while `word` holds `expected`, until it is woken or the time is over.
+    pub fn park(&self, word: &AtomicU32, expected: u32, timeout: Option<Duration>) {
+        let Some(me) = self.me() else { return };
+        let mut state = self.turn(self.lock(), me, false);
+        if word.load(Ordering::Acquire) == expected && !state.stopped {
+            let until = timeout.map(|timeout| state.now.saturating_add(timeout.as_nanos() as u64));
+            state.threads[me].waits = Waits::Word(std::ptr::from_ref(word).addr(), until);
+            state = self.turn(state, me, false);
+        }
+        self.end_if_stopped(state);
+    }
+
+    /// Wakes all that are parked on `word`; what this thread did before is ordered before what they do then.
+    pub fn wake(&self, word: &AtomicU32) {
+        let Some(me) = self.me() else { return };
+        let mut state = self.turn(self.lock(), me, false);
+        let (word, waker) = (std::ptr::from_ref(word).addr(), state.threads[me].actor);
+        for thread in 0..state.threads.len() {
+            if matches!(state.threads[thread].waits, Waits::Word(parked, _) if parked == word) {
+                state.threads[thread].waits = Waits::No;
+                let woken = state.threads[thread].actor;
+                state.join_actor(woken, waker);
+            }
+        }
+        state.tick(waker);
+    }
+
+    /// The number of the calling thread; a report if it has none.
+    pub(super) fn me(&self) -> Option<usize> {
+        let seat = SEAT.get().filter(|(world, _)| *world == self.address());
+        if seat.is_none() {
+            let thread = std::thread::current();
+            let thread = thread.name().unwrap_or("without a name").to_owned();
+            self.lock().report(Report::Stranger { thread });
+        }
+        seat.map(|(_, me)| me)
+    }
+
+    fn address(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
+    }
+
+    /// Lets others go on before the calling thread does, until it may.
+    pub(super) fn turn<'a>(&'a self, mut state: Guard<'a>, me: usize, giving_way: bool) -> Guard<'a> {
+        let mut giving_way = giving_way.then_some(me);
+        loop {
+            match state.next(giving_way) {
+                Next::Thread(next) if next == me => break,
+                Next::Thread(next) => {
+                    state.hand_over(me, next);
+                    state = self.await_baton(state, me);
+                    break;
+                }
+                Next::Stream(stream) => state.step(stream),
+                Next::Nobody => break,
+            }
+            giving_way = None;
+        }
+        state.threads[me].waits = Waits::No;
+        state
+    }
+
+    /// The calling thread waits for something.
+    pub(super) fn wait<'a>(&'a self, mut state: Guard<'a>, me: usize, what: Waits) -> Guard<'a> {
+        state.threads[me].waits = what;
+        self.turn(state, me, false)
+    }
+
+    fn await_baton<'a>(&'a self, mut state: Guard<'a>, me: usize) -> Guard<'a> {
+        let (mut steps, mut since) = (state.steps, std::time::Instant::now());
+        while state.current != me {
+            drop(state);
+            std::thread::park_timeout(STUCK / 4);
+            state = self.lock();
+            if state.steps != steps {
+                (steps, since) = (state.steps, std::time::Instant::now());
+            } else if since.elapsed() > STUCK {
+                let holder = &state.threads[state.current].name;
+                eprintln!("the simulation is stuck: thread {holder} blocks outside of its world");
+                std::process::abort();
+            }
+        }
+        state
+    }
+
+    fn await_end(&self, seat: usize) {
+        let left = |state: &State| state.threads[seat].waits == Waits::Left;
+        let Some(me) = self.me() else { return };
+        let mut state = self.lock();
+        while !left(&state) {
+            state = self.wait(state, me, Waits::End(seat));
+        }
+        let (mine, theirs) = (state.threads[me].actor, state.threads[seat].actor);
+        state.join_actor(mine, theirs);
+    }
+
+    fn end_if_stopped(&self, state: Guard<'_>) {
+        let stopped = state.stopped;
+        drop(state);
+        if stopped && !std::thread::panicking() {
+            std::panic::resume_unwind(Box::new(Stopped));
+        }
+    }
+
+    /// The life of a thread in this world.
+    fn sit<T>(&self, seat: usize, body: impl FnOnce() -> T) -> Option<T> {
+        {
+            let mut state = self.lock();
+            state.threads[seat].handle = Some(std::thread::current());
+            drop(self.await_baton(state, seat));
+        }
+        let ended = self.play(seat, body);
+        let mut state = self.lock();
+        state.threads[seat].waits = Waits::Left;
+        loop {
+            match state.next(None) {
+                Next::Thread(next) => break state.hand_over(seat, next),
+                Next::Stream(stream) => state.step(stream),
+                Next::Nobody => break,
+            }
+        }
+        ended
+    }
+
+    /// Runs a body as a thread of this world; reports its panic.
+    fn play<T>(&self, seat: usize, body: impl FnOnce() -> T) -> Option<T> {
+        let before = SEAT.replace(Some((self.address(), seat)));
+        let ended = std::panic::catch_unwind(AssertUnwindSafe(body));
+        SEAT.set(before);
+        match ended {
+            Ok(ended) => Some(ended),
+            Err(panic) if panic.is::<Stopped>() => None,
+            Err(panic) => {
+                let mut state = self.lock();
+                let thread = state.threads[seat].name.clone();
+                state.report(Report::Panicked { thread, message: message(&*panic) });
+                None
+            }
+        }
+    }
+
+    /// Plays the main thread of a run to its end and until all streams are idle and all threads have left.
+    pub(super) fn play_main(&self, body: impl FnOnce()) {
+        keep_panics();
+        let seat = self.lock().add_thread("main".to_owned());
+        self.lock().threads[seat].handle = Some(std::thread::current());
+        let ended = self.play(seat, body);
+        let mut state = self.lock();
+        if ended.is_none() {
+            state.stopped = true;
+        }
+        state = self.wait(state, seat, Waits::Quiet);
+        while state.threads.iter().enumerate().any(|(at, other)| at != seat && other.waits != Waits::Left) {
+            state = self.turn(state, seat, true);
+        }
+    }
+}
+
+impl State {
+    /// Another thread goes on.
+    fn hand_over(&mut self, me: usize, next: usize) {
+        self.current = next;
+        if self.options.ordered_threads {
+            let (mine, theirs) = (self.threads[me].actor, self.threads[next].actor);
+            self.join_actor(theirs, mine);
+            self.tick(mine);
+        }
+        if let Some(handle) = &self.threads[next].handle {
+            handle.unpark();
+        }
+    }
+}
