@@ -209,19 +209,26 @@ fn square(n: usize, rank: usize, ranks: usize) -> UnstructuredDomain {
     UnstructuredDomain::new(rank as u64, owned, halo)
 }
 
+/// A cache line of memory.
+#[derive(Default)]
+#[repr(align(64))]
+struct Line(#[expect(dead_code, reason = "room")] [AtomicU64; 8]);
+
 fn field(comm: &Communicator, layout: &Layout, memory: Memory) -> Result<Field, BenchError> {
     Ok(match memory {
         Memory::Shared => Field::allocate(comm, layout.clone())?,
         Memory::Foreign => {
             let bytes = layout.span().len();
-            // From the program's own allocator, wherever that places it.
-            let mut words: Vec<AtomicU64> = Vec::new();
-            words.try_reserve_exact(bytes.div_ceil(8)).map_err(|_| BenchError::Memory(bytes))?;
-            words.resize_with(bytes.div_ceil(8), AtomicU64::default);
-            let base = NonNull::from(&words[..]).cast();
-            // SAFETY: the words are as large as the layout, which begins at their first (strides are
+            // From the program's own allocator; on a cache line, as shared memory does, so that rows of a power
+            // of two cells take as many lines.
+            let mut lines: Vec<Line> = Vec::new();
+            let count = bytes.div_ceil(size_of::<Line>());
+            lines.try_reserve_exact(count).map_err(|_| BenchError::Memory(bytes))?;
+            lines.resize_with(count, Line::default);
+            let base = NonNull::from(&lines[..]).cast();
+            // SAFETY: the lines are as large as the layout, which begins at their first (strides are
             // positive), and are held by the field; all access goes through this rank's case.
-            unsafe { Field::from_raw(base, layout.clone(), Arc::new(words)) }
+            unsafe { Field::from_raw(base, layout.clone(), Arc::new(lines)) }
         }
     })
 }
