@@ -348,6 +348,20 @@ fn what_cannot_be_started_is_named() {
 }
 
 #[test]
+fn too_few_files_are_told_with_the_number_that_is_enough() {
+    // Few enough that the fifth rank at the latest cannot be started, enough for the program itself.
+    let limited = |files: u64| {
+        let script = format!("ulimit -n {files}; exec \"$0\" launch -n 5 -- true");
+        Command::new("sh").args(["-c", &script, env!("CARGO_BIN_EXE_halocline")]).output().unwrap()
+    };
+    let output = limited(18);
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("of 5: too many open files") && stderr.contains("`ulimit -n 79`"), "{stderr}");
+    assert_eq!(limited(79).status.code(), Some(0));
+}
+
+#[test]
 fn info_tells_the_same_to_people_and_to_programs() {
     let info = |args: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_halocline"));

@@ -29,6 +29,19 @@ pub(crate) enum LaunchError {
         #[source]
         source: std::io::Error,
     },
+    /// The launcher may not open as many files as it needs.
+    #[error(
+        "cannot start rank {rank} of {ranks}: too many open files; the launcher needs about {needed} for that \
+         many ranks, so raise the limit: `ulimit -n {needed}`"
+    )]
+    Files {
+        /// The rank.
+        rank: usize,
+        /// Number of ranks.
+        ranks: usize,
+        /// Files for all of them.
+        needed: u64,
+    },
     /// The path of this executable is unknown.
     #[error("cannot find the path of this executable")]
     Executable(#[source] std::io::Error),

@@ -101,7 +101,15 @@ impl<'a> Launcher<'a> {
         let leads_group = rank != 0 || !std::io::stdin().is_terminal();
         self.on_start(&mut command, rank, leads_group);
         let child = command.spawn().map_err(|source| self.start_error(rank, source))?;
-        RankProcess::new(rank, child, leads_group, style)
+        RankProcess::new(rank, child, leads_group, style).map_err(|error| match error {
+            LaunchError::System { errno: Errno::MFILE, .. } => self.no_files(rank),
+            other => other,
+        })
+    }
+
+    fn no_files(&self, rank: usize) -> LaunchError {
+        let ranks = self.job.size();
+        LaunchError::Files { rank, ranks, needed: files_for(ranks) }
     }
 
     /// What the new process does before it becomes the program.
@@ -139,17 +147,22 @@ impl<'a> Launcher<'a> {
         let program = self.program.to_string_lossy().into_owned();
         match source.kind() {
             std::io::ErrorKind::NotFound => LaunchError::NotFound { program },
+            _ if Errno::from_io_error(&source) == Some(Errno::MFILE) => self.no_files(rank),
             _ => LaunchError::Start { rank, program, source },
         }
     }
+}
+
+/// Files that a launcher of `ranks` ranks opens: two pipes and a pidfd a rank, and some for the rest.
+fn files_for(ranks: usize) -> u64 {
+    3 * ranks as u64 + 64
 }
 
 /// Lets this process open what a launcher of `ranks` ranks needs, if it may; returns the limit as it was,
 /// for the ranks.
 fn allow_files_for(ranks: usize) -> Rlimit {
     let before = rustix::process::getrlimit(Resource::Nofile);
-    // Two pipes and a pidfd a rank, and some for the rest.
-    let needed = 3 * ranks as u64 + 64;
+    let needed = files_for(ranks);
     if before.current.is_some_and(|current| current < needed) {
         let current = Some(before.maximum.map_or(needed, |maximum| maximum.min(needed)));
         // If it is refused, opening fails later, and says so.
