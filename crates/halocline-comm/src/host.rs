@@ -2,6 +2,7 @@
 //! test can run rank code, progress and waits under a scheduler of its own.
 
 use crate::sync::AtomicU32;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// What a wait needs of the machine.
@@ -24,6 +25,16 @@ pub trait Host: Send + Sync {
     /// A pause of a few nanoseconds between two looks at a counter.
     fn pause(&self) {
         std::hint::spin_loop();
+    }
+
+    /// Starts a thread of the library.
+    fn spawn(&self, name: String, body: Box<dyn FnOnce() + Send>) -> std::io::Result<JoinHandle<()>> {
+        std::thread::Builder::new().name(name).spawn(body)
+    }
+
+    /// Waits for the end of a thread that [`Host::spawn`] started.
+    fn join(&self, thread: JoinHandle<()>) -> std::thread::Result<()> {
+        thread.join()
     }
 }
 

@@ -66,7 +66,8 @@ impl Progress {
             // The bell must outlive the thread, which therefore holds the transport. `stop` ends it.
             let (shared, transport) = (Arc::clone(&self.shared), Arc::clone(transport));
             let name = format!("halocline-{}", transport.rank());
-            let spawned = std::thread::Builder::new().name(name).spawn(move || run(&shared, &*transport));
+            let host = Arc::clone(&transport);
+            let spawned = host.host().spawn(name, Box::new(move || run(&shared, &*transport)));
             match spawned {
                 Ok(handle) => *thread = Some(handle),
                 Err(error) => tracing::warn!(%error, "no progress thread: exchanges advance in calls only"),
@@ -91,7 +92,7 @@ impl Progress {
             && !is_current(handle.thread())
         {
             // A panic of the thread was printed when it happened.
-            let _ = handle.join();
+            let _ = transport.host().join(handle);
         }
     }
 }

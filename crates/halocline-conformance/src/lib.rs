@@ -14,6 +14,7 @@ pub mod numbers;
 pub mod processes;
 mod run;
 pub mod scene;
+pub mod simulated;
 pub mod steady;
 pub mod storm;
 pub mod subject;

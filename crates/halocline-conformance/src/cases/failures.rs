@@ -39,7 +39,7 @@ fn deadline(comm: &Communicator) -> Outcome {
                 let failed = until_failure(&halo)?;
                 ensure!(is_deadline(failed.cause, DEADLINE) && failed.culprit == 0, "rank 0: {failed}");
                 is_sticky(&halo, &failed)?;
-                reclaimed(&halo, &line.array)?;
+                reclaimed(comm, &halo, &line.array)?;
             }
             continue;
         }
@@ -59,7 +59,7 @@ fn deadline(comm: &Communicator) -> Outcome {
         ensure!(failed.to_string().contains("rank 0 did not come within"), "it does not say so: {failed}");
         is_sticky(&halo, &failed)?;
         // Rank 0 is away, but its progress acknowledges: the memory comes back without it.
-        reclaimed(&halo, &line.array)?;
+        reclaimed(comm, &halo, &line.array)?;
         words.all_tell(0, 0)?;
     }
     still_works(comm)
@@ -84,12 +84,12 @@ fn deadline_of_is_ready(comm: &Communicator) -> Outcome {
             let pending = halo.exchange()?;
             let failed = loop {
                 match pending.is_ready() {
-                    Ok(false) => std::thread::yield_now(),
+                    Ok(false) => comm.link().host().yield_now(),
                     ended => break failure(ended)?,
                 }
             };
             ensure!(is_deadline(failed.cause, DEADLINE), "another cause: {failed}");
-            reclaimed(&halo, &line.array)?;
+            reclaimed(comm, &halo, &line.array)?;
         } else if comm.rank() != 0 {
             until_failure(&halo)?;
         }
@@ -117,7 +117,7 @@ fn dropped(comm: &Communicator) -> Outcome {
                     "it does not say so: {failed}"
                 );
                 is_sticky(&halo, &failed)?;
-                reclaimed(&halo, &line.array)?;
+                reclaimed(comm, &halo, &line.array)?;
             }
             // The arrays of a failed object can be bound anew.
             let again = line.bind(comm, link)?;
@@ -142,7 +142,7 @@ fn chain(comm: &Communicator) -> Outcome {
         if comm.rank() > 0 {
             let failed = until_failure(&halo)?;
             ensure!(is_deadline(failed.cause, DEADLINE) && failed.culprit == 0, "{link:?}: {failed}");
-            reclaimed(&halo, &array)?;
+            reclaimed(comm, &halo, &array)?;
         }
         comm.barrier()?;
     }

@@ -140,9 +140,9 @@ pub(super) fn until_failure(halo: &HaloExchange) -> Result<Arc<Failure>, Trouble
 }
 
 /// Waits until the memory of a failed object is the user's again, and checks that it is.
-pub(super) fn reclaimed(halo: &HaloExchange, array: &Array<u64>) -> Outcome {
+pub(super) fn reclaimed(comm: &Communicator, halo: &HaloExchange, array: &Array<u64>) -> Outcome {
     while !halo.reclaim() {
-        std::thread::yield_now();
+        comm.link().host().yield_now();
     }
     array.write()?.fill(7);
     ensure!(array.read()?.iter().all(|&cell| cell == 7), "reclaimed memory does not keep what is written");
@@ -167,10 +167,10 @@ pub(super) fn is_deadline(cause: Cause, at_least: Duration) -> bool {
     }
 }
 
-/// Asks until the answer is yes.
-pub(super) fn poll(mut ready: impl FnMut() -> Result<bool, Error>) -> Outcome {
+/// Asks until the answer is yes, and lets others go on meanwhile.
+pub(super) fn poll(comm: &Communicator, mut ready: impl FnMut() -> Result<bool, Error>) -> Outcome {
     while !ready()? {
-        std::thread::yield_now();
+        comm.link().host().yield_now();
     }
     Ok(())
 }

@@ -72,7 +72,7 @@ fn is_ready(comm: &Communicator) -> Outcome {
         for step in 1..10 {
             line.fill(step)?;
             let pending = halo.exchange()?;
-            poll(|| pending.is_ready())?;
+            poll(comm, || pending.is_ready())?;
             line.check(step)?;
             ensure!(pending.is_ready()?, "what was ready is not any more");
             pending.wait()?;

@@ -104,7 +104,7 @@ fn array_comes_back(comm: &Communicator) -> Outcome {
             words.all_tell(0, 0)?;
         }
         // Nobody waits, nobody holds the object: its rank's progress finishes it.
-        poll(|| match line.array.read() {
+        poll(comm, || match line.array.read() {
             Ok(_) => Ok(true),
             Err(Error::ArrayInFlight) => Ok(false),
             Err(other) => Err(other),
@@ -145,7 +145,7 @@ fn foreign_let_go(comm: &Communicator) -> Outcome {
         }
         ensure!(held.upgrade().is_some(), "a bound object does not hold its memory");
         drop((pending, halo));
-        poll(|| Ok(held.strong_count() == 0))?;
+        poll(comm, || Ok(held.strong_count() == 0))?;
     }
     still_works(comm)
 }

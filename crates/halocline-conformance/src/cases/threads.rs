@@ -64,7 +64,7 @@ fn wait_together(comm: &Communicator) -> Outcome {
             on_threads(3, |thread| match thread {
                 0 => Ok(pending.wait()?),
                 1 => Ok(halo.wait()?),
-                _ => poll(|| pending.is_ready()),
+                _ => poll(comm, || pending.is_ready()),
             })?;
             line.check(step)?;
         }

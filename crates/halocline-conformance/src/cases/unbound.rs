@@ -325,7 +325,7 @@ fn disagreement(comm: &Communicator) -> Outcome {
             ensure!(!concerned || matches!(failed.cause, Cause::Fields(_)), "fields that disagree: {failed}");
             failure(links.exchange(&given))?;
             while !links.reclaim() {
-                std::thread::yield_now();
+                comm.link().host().yield_now();
             }
             line.array.write()?.fill(1);
         }

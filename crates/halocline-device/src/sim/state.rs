@@ -30,6 +30,8 @@ pub(super) struct State {
     last: Task,
     /// How often somebody gave way.
     ways: usize,
+    /// How often, now, the only one who could go on has given way.
+    alone: u32,
     tasks: Vec<Task>,
     actors: Vec<(String, Clock)>,
     ops: Vec<(Actor, &'static str)>,
@@ -70,7 +72,7 @@ pub(super) enum Waits {
     Room(usize),
     /// The end of a thread.
     End(usize),
-    /// The end of all work of streams whose device works.
+    /// The end of all work of streams whose device works, and of all threads but those that are parked for good.
     Quiet,
     /// It has left.
     Left,
@@ -96,6 +98,7 @@ impl State {
             current: 0,
             last: Task::Thread(0),
             ways: 0,
+            alone: 0,
             tasks: Vec::new(),
             actors: Vec::new(),
             ops: Vec::new(),
@@ -233,7 +236,12 @@ impl State {
             Waits::Idle(stream) => self.streams[stream].is_idle() || self.lost(stream),
             Waits::Room(stream) => self.streams[stream].len() < self.options.depth || self.lost(stream),
             Waits::End(thread) => self.threads[thread].waits == Waits::Left,
-            Waits::Quiet => (0..self.streams.len()).all(|at| self.streams[at].is_idle() || self.lost(at)),
+            Waits::Quiet => {
+                let over =
+                    |other: &Thread| matches!(other.waits, Waits::Left | Waits::Quiet | Waits::Word(_, None));
+                self.threads.iter().all(over)
+                    && (0..self.streams.len()).all(|at| self.streams[at].is_idle() || self.lost(at))
+            }
         }
     }
 
@@ -279,6 +287,9 @@ impl State {
     }
 
     fn choose(&mut self, tasks: &[Task], giving_way: Option<Task>) -> Next {
+        // Who looks again and again while nothing else can happen waits for time to pass: it passes ever faster.
+        self.alone = if tasks.len() == 1 && giving_way == Some(tasks[0]) { self.alone + 1 } else { 0 };
+        self.now += (900 * u64::from(giving_way.is_some())) << (self.alone / 16).min(10);
         let me = giving_way.filter(|_| tasks.len() > 1);
         let plain = match me.and_then(|me| tasks.iter().position(|&task| task == me)) {
             Some(at) => {

@@ -95,8 +95,7 @@ impl World {
     /// Lets others go on, as somebody does who looks at a word again and again.
     pub fn pause(&self) {
         if let Some(me) = self.me() {
-            let mut state = self.turn(self.lock(), me, true);
-            state.now += 900;
+            let state = self.turn(self.lock(), me, true);
             self.end_if_stopped(state);
         }
     }
@@ -242,7 +241,8 @@ impl World {
         }
     }
 
-    /// Plays the main thread of a run to its end and until all streams are idle and all threads have left.
+    /// Plays the main thread of a run to its end, until all streams are idle, and all threads have left or are
+    /// parked for good: those serve what the program has leaked, and are ended.
     pub(super) fn play_main(&self, body: impl FnOnce()) {
         keep_panics();
         let seat = self.lock().add_thread("main".to_owned());
@@ -253,6 +253,7 @@ impl World {
             state.stopped = true;
         }
         state = self.wait(state, seat, Waits::Quiet);
+        state.stopped = true;
         while state.threads.iter().enumerate().any(|(at, other)| at != seat && other.waits != Waits::Left) {
             state = self.turn(state, seat, true);
         }

@@ -1,0 +1,77 @@
+//! Exchanges of host fields under simulated schedules of ranks and their progress threads. `HALOCLINE_SEED` runs one
+//! seed alone.
+
+use halocline::{Array, BindOptions, Communicator, Decomposed, Halo, HaloExchange, LinkChoice, RegularGrid};
+use halocline_conformance::simulated::{options, run_ranks};
+use halocline_conformance::{Case, Outcome, cases, ensure};
+use halocline_device::sim::{World, explore, run};
+
+const OWNED: usize = 3;
+
+/// Each rank exchanges the ends of its part of a ring of cells, by one way for all links; every other time it
+/// does not wait before it looks whether the exchange is ready.
+fn ring(comm: &Communicator, link: LinkChoice) -> Outcome {
+    let total = OWNED * comm.size();
+    let grid = RegularGrid::new([total]).periodic([true]);
+    let pattern = grid.decompose(comm.size())?.pattern(comm, Halo::uniform(1))?;
+    let array = Array::<u64>::zeros(comm, &[OWNED + 2])?;
+    let options = BindOptions { link, ..BindOptions::default() };
+    let halo = HaloExchange::bind_with(comm, &[(&pattern, &array)], &options)?;
+    let first = OWNED * comm.rank();
+    for step in 1..=4u64 {
+        let value = |cell: usize| step * 1000 + (cell % total) as u64;
+        (0..OWNED).for_each(|at| {
+            if let Ok(mut cells) = array.write() {
+                cells[at + 1] = value(first + at);
+            }
+        });
+        let pending = halo.exchange()?;
+        if step % 2 == 0 {
+            pending.is_ready()?;
+        }
+        pending.wait()?;
+        let cells = array.read()?;
+        let found = [cells[0], cells[OWNED + 1]];
+        let expected = [value(first + total - 1), value(first + OWNED)];
+        ensure!(found == expected, "step {step}: the halo is {found:?} instead of {expected:?}");
+    }
+    Ok(())
+}
+
+const LINKS: [LinkChoice; 5] =
+    [LinkChoice::Auto, LinkChoice::Push, LinkChoice::Pull, LinkChoice::Mailbox, LinkChoice::Message];
+
+#[test]
+fn an_exchange_between_two_to_four_ranks_replays_exactly() {
+    for ranks in 2..=4 {
+        for link in LINKS {
+            let program = |world: &World| run_ranks(world, ranks, |comm| ring(comm, link));
+            for seed in 0..6 {
+                let (one, two) = (run(seed, &options(), program), run(seed, &options(), program));
+                assert!(one.reports.is_empty(), "{ranks} ranks, {link:?}, seed {seed}: {:?}", one.reports);
+                let traces = [(one.trace, one.steps), (two.trace, two.steps)];
+                assert_eq!(traces[0], traces[1], "{ranks} ranks, {link:?}, seed {seed}");
+            }
+        }
+    }
+}
+
+#[test]
+fn exchanges_are_right_in_any_order_of_ranks_and_progress() {
+    for link in LINKS {
+        explore(0..60, &options(), |world| run_ranks(world, 3, |comm| ring(comm, link)));
+    }
+}
+
+/// Cases that start threads of their own, which no world knows, or whose tasks park their thread by themselves.
+const OUTSIDE: [&str; 3] = ["threads::", "two_threads", "futures::"];
+
+#[test]
+fn cases_of_the_suite_pass_under_seeds() {
+    let inside = |case: &&Case| !OUTSIDE.iter().any(|part| case.name.contains(part));
+    // Other seeds, hence other kinds of schedules, for each.
+    for (case, seed) in cases().iter().filter(inside).zip((0..).step_by(2)) {
+        println!("{}", case.name);
+        explore(seed..seed + 2, &options(), |world| run_ranks(world, 2, case.run));
+    }
+}
