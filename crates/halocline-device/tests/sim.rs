@@ -343,3 +343,59 @@ fn a_panic_of_the_program_is_a_failure_of_the_seed() {
     let reports = found.expect("fails").run.reports;
     assert!(reports.iter().any(|report| report.to_string().contains("the wrong rank")), "{reports:?}");
 }
+
+/// Runs one test of this file in a process of its own, with a variable set.
+fn in_a_process(test: &str, variable: (&str, &str)) -> std::process::Output {
+    let program = std::env::current_exe().expect("this test");
+    let mut command = std::process::Command::new(program);
+    command.args([test, "--exact", "--nocapture", "--test-threads=1"]).env_remove("HALOCLINE_SEED");
+    command.env(variable.0, variable.1).output().expect("it starts")
+}
+
+#[test]
+fn a_host_that_dereferences_an_address_of_a_device_is_killed() {
+    const HERE: &str = "HALOCLINE_TEST_DEREFERENCE";
+    if std::env::var_os(HERE).is_none() {
+        use std::os::unix::process::ExitStatusExt;
+        const SIGSEGV: i32 = 11;
+        const SIGBUS: i32 = 7;
+        let test = "a_host_that_dereferences_an_address_of_a_device_is_killed";
+        let signal = in_a_process(test, (HERE, "1")).status.signal();
+        assert!(signal.is_some_and(|signal| signal == SIGSEGV || signal == SIGBUS), "{signal:?}");
+        return;
+    }
+    once(|world| {
+        let memory = world.device(0)?.allocate(8)?;
+        let word = std::ptr::with_exposed_provenance::<u64>(memory.at(0) as usize);
+        // SAFETY: none: this is the mistake that is to be seen.
+        println!("read {}", unsafe { word.read_volatile() });
+        Ok(())
+    });
+}
+
+#[test]
+fn a_variable_names_the_one_seed_that_is_run() {
+    const HERE: &str = "HALOCLINE_SEED";
+    if std::env::var_os(HERE).is_none() {
+        let output = in_a_process("a_variable_names_the_one_seed_that_is_run", (HERE, "41"));
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && text.matches("a run").count() == 1, "{text}");
+        let output = in_a_process("a_variable_names_the_one_seed_that_is_run", (HERE, "x"));
+        assert!(!output.status.success(), "a seed that is none is taken");
+        return;
+    }
+    explore(0..10, &Options::default(), |_| println!("a run"));
+}
+
+#[test]
+fn a_thread_that_the_world_does_not_know_is_reported() {
+    let run = once(|world| {
+        let device = world.device(0)?;
+        std::thread::scope(|scope| {
+            let outcome = scope.spawn(|| device.allocate(8).map(drop)).join().expect("no panic");
+            assert!(matches!(outcome, Err(DeviceError::Lost { .. })), "{outcome:?}");
+        });
+        Ok(())
+    });
+    assert!(matches!(run.reports[..], [Report::Stranger { .. }]), "{:?}", run.reports);
+}
