@@ -12,6 +12,7 @@ mod plot;
 mod progress;
 mod ranks;
 mod table;
+mod target;
 mod timeline;
 mod trace;
 

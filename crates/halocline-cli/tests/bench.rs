@@ -68,6 +68,12 @@ fn what_cannot_be_measured_is_refused_with_the_reason() {
     for (args, code, reason) in [
         (&["bench", "halo", "--grid", "0x4"][..], 2, "such as 64x64x64"),
         (&["bench", "halo", "--plot", "a.pdf"], 1, ".svg"),
+        (
+            &["bench", "halo", "--plot", "/nowhere/a.png"],
+            1,
+            "cannot write the plot to /nowhere/a.png: No such file",
+        ),
+        (&["bench", "latency", "--plot", "/nowhere/a.svg"], 1, "cannot write the plot to /nowhere/a.svg: No"),
         (&["bench", "halo", "--ranks", "0"], 2, "at least one"),
     ] {
         let output = halocline(args);

@@ -127,6 +127,12 @@ fn what_cannot_be_explained_is_refused_with_the_reason() {
         ("--grid 8x8 --ranks 4 --periodic all --halo 100000", 2, "reach more than"),
         ("--grid 10000x10000 --ranks 5000 --plot a.png", 2, "a map of 5000 ranks"),
         ("--grid 8x8 --ranks 4 --plot a.pdf", 1, ".svg"),
+        (
+            "--grid 8x8 --ranks 4 --plot /nowhere/a.png",
+            1,
+            "cannot write the plot to /nowhere/a.png: No such file",
+        ),
+        ("ocean --ranks 2 --plot /nowhere/a.png", 1, "cannot write the plot to /nowhere/a.png: No such file"),
         ("--grid 8x8 --ranks 4 --link pull", 2, "--transport"),
         ("--grid 8x8 --ranks 4 --rank 1 --transport thread", 2, "--transport"),
         ("--grid 1000000x1000000 --ranks 2 --transport thread", 2, "are available here"),

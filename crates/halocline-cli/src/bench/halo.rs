@@ -15,7 +15,7 @@ use std::time::Instant;
 
 /// Runs `halocline bench halo`.
 pub(super) fn run(args: &HaloArgs, json: bool) -> Result<u8, BenchError> {
-    plot::check(&args.plot)?;
+    crate::plot::check(&args.plot)?;
     args.trace.check()?;
     ranks::run(args.transport, args.ranks, |comm| run_rank(comm, args, json))
 }

@@ -34,7 +34,7 @@ pub(super) struct Series {
 
 /// Runs `halocline bench latency`.
 pub(super) fn run(args: &LatencyArgs, json: bool) -> Result<u8, BenchError> {
-    plot::check(&args.plot)?;
+    crate::plot::check(&args.plot)?;
     let has = |transport| args.transport.contains(&transport);
     let shm = args.transport.is_empty() || has(Transport::Shm);
     let thread = args.transport.is_empty() || has(Transport::Thread);

@@ -3,10 +3,10 @@
 use super::error::BenchError;
 use super::halo::{Outcome, Row};
 use super::latency::Series;
-use crate::plot::{Area, Drawn, FAINT, INK, Picture, kind, round_step, save, text};
+use crate::plot::{Area, Drawn, FAINT, INK, Picture, round_step, save, text};
 use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 const SIZE: (u32, u32) = (1100, 660);
 const NEAR: RGBColor = RGBColor(20, 20, 25);
@@ -19,11 +19,6 @@ const PHASES: [(&str, RGBColor); 3] = [
 ];
 const LINES: [RGBColor; 4] =
     [RGBColor(61, 107, 168), RGBColor(201, 90, 60), RGBColor(80, 145, 90), RGBColor(140, 95, 160)];
-
-/// Refuses kinds of file that are not drawn; done before anything is measured.
-pub(super) fn check(paths: &[PathBuf]) -> Result<(), BenchError> {
-    paths.iter().try_for_each(|path| kind(path).map(drop)).map_err(BenchError::from)
-}
 
 /// Draws the outcome of `bench halo`.
 pub(super) fn halo(path: &Path, outcome: &Outcome) -> Result<(), BenchError> {

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 
 /// Plans one rank, or starts all of them.
 pub(super) fn run(args: &GridArgs, json: bool) -> Result<u8, ExplainError> {
-    args.plot.iter().try_for_each(|path| plot::kind(path).map(drop))?;
+    plot::check(&args.plot)?;
     let count = args.ranks.unwrap_or(0);
     if !args.plot.is_empty() && count > MOST_RANKS {
         return Err(ExplainError::Map { ranks: count });

@@ -9,7 +9,7 @@ use halocline::Communicator;
 
 /// Starts the ranks, which bind what a run would exchange.
 pub(super) fn run(args: &OceanArgs, json: bool) -> Result<u8, ExplainError> {
-    args.plot.iter().try_for_each(|path| plot::kind(path).map(drop))?;
+    plot::check(&args.plot)?;
     let model = Model::read(&args.model)?;
     ranks::run(
         &args.transport.of(args.ranks),

@@ -37,14 +37,6 @@ pub(crate) enum OceanError {
         /// Ranks asked for.
         ranks: usize,
     },
-    /// The plot's file cannot be written; found before the run.
-    #[error("cannot write the plot to {}", path.display())]
-    PlotFile {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        source: std::io::Error,
-    },
     /// The plot is to be of another kind.
     #[error("the plot is to be written to {}, but it is a PNG image; give a name that ends in .png", path.display())]
     PlotKind {

@@ -38,11 +38,7 @@ fn check(args: &OceanArgs, ranks: usize, nodes: usize) -> Result<(), OceanError>
     if path.extension().is_none_or(|extension| !extension.eq_ignore_ascii_case("png")) {
         return Err(OceanError::PlotKind { path: path.to_owned() });
     }
-    // Opened as it will be; a file that was not there is only left by a run that draws it.
-    let new = !path.exists();
-    let open = std::fs::OpenOptions::new().append(true).create(true).open(path);
-    let result = open.and_then(|_| if new { std::fs::remove_file(path) } else { Ok(()) });
-    result.map_err(|source| OceanError::PlotFile { path: path.to_owned(), source })
+    Ok(crate::plot::check_file(path)?)
 }
 
 fn plot_path(args: &OceanArgs) -> Option<&Path> {

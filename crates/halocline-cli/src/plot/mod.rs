@@ -2,6 +2,7 @@
 
 pub(crate) mod colour;
 
+use crate::target::Target;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::register_font;
@@ -22,12 +23,29 @@ pub(crate) type Drawn<B> = Result<(), DrawingAreaErrorKind<<B as DrawingBackend>
 
 /// The picture cannot be made or written.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot draw {}: {reason}", path.display())]
-pub(crate) struct PlotError {
-    /// The file.
-    pub(crate) path: PathBuf,
-    /// Why not.
-    pub(crate) reason: String,
+pub(crate) enum PlotError {
+    /// No kind of file that is drawn.
+    #[error("cannot draw {}: a plot is a PNG or SVG file; give a name that ends in .png or .svg", path.display())]
+    Kind {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file cannot be written; found before the run.
+    #[error("cannot write the plot to {}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// It could not be drawn.
+    #[error("cannot draw {}: {reason}", path.display())]
+    Draw {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        reason: String,
+    },
 }
 
 /// Kinds of file.
@@ -45,17 +63,25 @@ pub(crate) fn kind(path: &Path) -> Result<Kind, PlotError> {
     match (is("png"), is("svg")) {
         (true, _) => Ok(Kind::Png),
         (_, true) => Ok(Kind::Svg),
-        _ => Err(PlotError {
-            path: path.to_owned(),
-            reason: "a plot is a PNG or SVG file; give a name that ends in .png or .svg".to_owned(),
-        }),
+        _ => Err(PlotError::Kind { path: path.to_owned() }),
     }
+}
+
+/// Refuses files of a kind that is not drawn and files that cannot be written. To be called before the work
+/// that a plot shows.
+pub(crate) fn check<'a>(paths: impl IntoIterator<Item = &'a PathBuf>) -> Result<(), PlotError> {
+    paths.into_iter().try_for_each(|path| kind(path).and_then(|_| check_file(path)))
+}
+
+/// Refuses a file that cannot be written. One that was not there is not there afterwards.
+pub(crate) fn check_file(path: &Path) -> Result<(), PlotError> {
+    Target::open(path).map(drop).map_err(|source| PlotError::File { path: path.to_owned(), source })
 }
 
 /// Makes the program's own font that of "sans-serif": no fonts of the system are needed.
 pub(crate) fn use_own_font(path: &Path) -> Result<(), PlotError> {
     register_font("sans-serif", FontStyle::Normal, FONT)
-        .map_err(|_| PlotError { path: path.to_owned(), reason: "the font is damaged".to_owned() })
+        .map_err(|_| PlotError::Draw { path: path.to_owned(), reason: "the font is damaged".to_owned() })
 }
 
 /// A picture that can be drawn as pixels and as lines.
@@ -79,7 +105,7 @@ pub(crate) fn save(path: &Path, picture: &impl Picture) -> Result<(), PlotError>
 fn onto<B: DrawingBackend>(path: &Path, backend: B, picture: &impl Picture) -> Result<(), PlotError> {
     let area = backend.into_drawing_area();
     let drawn = area.fill(&WHITE).and_then(|()| picture.draw(&area)).and_then(|()| area.present());
-    drawn.map_err(|error| PlotError { path: path.to_owned(), reason: error.to_string() })
+    drawn.map_err(|error| PlotError::Draw { path: path.to_owned(), reason: error.to_string() })
 }
 
 /// Writes one line of text, centred upon the place from top to bottom.

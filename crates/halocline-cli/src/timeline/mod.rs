@@ -95,7 +95,7 @@ impl TimelineError {
 /// Draws what is asked for.
 pub(crate) fn run(plot: &Plot) -> Result<(), TimelineError> {
     let Plot::Trace(args) = plot;
-    plot::kind(&args.picture)?;
+    plot::check([&args.picture])?;
     if let (Some(from), Some(to)) = (args.from, args.to)
         && !(from < to && (to - from).is_finite())
     {

@@ -10,12 +10,12 @@ mod clock;
 mod record;
 mod write;
 
+use crate::target::Target;
 use clock::Reading;
 use halocline::{CommError, Communicator};
 use halocline_comm::Tag;
 use record::Recorder;
-use std::fs::{File, OpenOptions};
-use std::io::{self, BufWriter, Seek, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use tracing_subscriber::Layer;
 use tracing_subscriber::registry::LookupSpan;
@@ -54,6 +54,10 @@ impl TraceError {
     }
 }
 
+fn open(path: &Path) -> Result<Target, TraceError> {
+    Target::open(path).map_err(|source| TraceError::File { path: path.to_owned(), source })
+}
+
 impl TraceArgs {
     /// Whether a trace is asked for: then [`layer`] must be in place.
     pub(crate) fn is_wanted(&self) -> bool {
@@ -62,7 +66,7 @@ impl TraceArgs {
 
     /// Finds out whether the file can be written, before ranks are started.
     pub(crate) fn check(&self) -> Result<(), TraceError> {
-        self.path.as_deref().map_or(Ok(()), |path| Target::open(path).map(drop))
+        self.path.as_deref().map_or(Ok(()), |path| open(path).map(drop))
     }
 
     /// From here on what this rank does is in the trace. Collective; an error on rank 0, which opens the
@@ -71,7 +75,7 @@ impl TraceArgs {
         let Some(path) = &self.path else { return Ok(Trace { running: None }) };
         // No other rank is at its check any more.
         comm.barrier()?;
-        let target = (comm.rank() == 0).then(|| Target::open(path)).transpose();
+        let target = (comm.rank() == 0).then(|| open(path).map(|target| (path.clone(), target))).transpose();
         let problem = target.as_ref().err().map(|error| match error {
             TraceError::File { source, .. } => format!("{error}: {source}"),
             other => other.to_string(),
@@ -94,7 +98,7 @@ pub(crate) struct Trace {
 
 struct Running {
     /// On rank 0.
-    target: Option<Target>,
+    target: Option<(PathBuf, Target)>,
     /// How this rank's clock differs from that of rank 0 at the beginning.
     clock: Reading,
 }
@@ -106,66 +110,12 @@ impl Trace {
         let clock = clock.until(clock::measure(comm)?);
         let tag = Tag { operation: comm.begin(), round: 0 };
         let mine = write::events(comm.rank(), Recorder::get().take(comm.rank()), &clock);
-        let Some(mut target) = target else { return Ok(comm.send(0, tag, mine)?) };
+        let Some((path, mut target)) = target else { return Ok(comm.send(0, tag, mine)?) };
         let mut parts = vec![mine];
         for rank in 1..comm.size() {
             parts.push(comm.receive(Some(rank), tag, "the events of a trace")?.payload);
         }
-        target.write(&write::whole(&parts))
-    }
-}
-
-/// The file of a trace. What was there before stays until the new trace is written; a file that was not there
-/// goes again if none is.
-struct Target {
-    path: PathBuf,
-    file: File,
-    is_new: bool,
-}
-
-impl Target {
-    fn open(path: &Path) -> Result<Self, TraceError> {
-        let fails = |source| TraceError::File { path: path.to_owned(), source };
-        let there = || OpenOptions::new().write(true).open(path);
-        let made = || OpenOptions::new().write(true).create_new(true).open(path);
-        let (file, is_new) = match there() {
-            Ok(file) => (file, false),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => (made().map_err(fails)?, true),
-            Err(error) => return Err(fails(error)),
-        };
-        Ok(Self { path: path.to_owned(), file, is_new })
-    }
-
-    fn write(&mut self, parts: &[&[u8]]) -> Result<(), TraceError> {
-        let mut write = || {
-            self.file.set_len(0).or_else(ignore_special_files)?;
-            self.file.rewind().or_else(ignore_special_files)?;
-            let mut out = BufWriter::new(&self.file);
-            parts.iter().try_for_each(|part| out.write_all(part))?;
-            out.flush()
-        };
-        write().map_err(|source| TraceError::File { path: self.path.clone(), source })?;
-        self.is_new = false;
-        Ok(())
-    }
-}
-
-/// Pipes and devices have no length and no place.
-fn ignore_special_files(error: io::Error) -> io::Result<()> {
-    match error.raw_os_error() {
-        Some(libc::EINVAL | libc::ESPIPE) => Ok(()),
-        _ => Err(error),
-    }
-}
-
-impl Drop for Target {
-    fn drop(&mut self) {
-        // Made by us, and nothing was written.
-        if self.is_new
-            && let Err(error) = std::fs::remove_file(&self.path)
-        {
-            tracing::warn!("cannot remove {}: {error}", self.path.display());
-        }
+        target.write(&write::whole(&parts)).map_err(|source| TraceError::File { path, source })
     }
 }
 

@@ -43,7 +43,7 @@ const COAST: Rgb = [110, 110, 110];
 
 /// Draws a picture into a PNG file.
 pub fn draw(path: &Path, picture: &Picture<'_>) -> Result<(), PlotError> {
-    let wrong = |reason: String| PlotError { path: path.to_owned(), reason };
+    let wrong = |reason: String| PlotError::Draw { path: path.to_owned(), reason };
     use_own_font(path)?;
     let raster = Raster::new(&picture.case.mesh, MAP_WIDTH);
     let size = (2 * MAP_WIDTH as u32 + 2 * GAP as u32 + LEFT as u32 - 40, (TOP + 2 * ROW) as u32 - 46);
