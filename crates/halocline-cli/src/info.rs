@@ -22,7 +22,7 @@ pub(crate) struct Info {
     caches: Vec<Cache>,
     memory: BTreeMap<String, u64>,
     shm: Vec<Check>,
-    mpi: Vec<mpi::Library>,
+    mpi: mpi::Libraries,
 }
 
 /// Caches of one level, kind and size.
@@ -80,10 +80,7 @@ impl Info {
             "transports": {
                 "thread": {"works": true},
                 "shm": {"works": self.shm_works(), "checks": checks},
-                "mpi": {
-                    "works": self.mpi.iter().any(mpi::Library::works),
-                    "libraries": self.mpi.iter().map(mpi::Library::to_json).collect::<Vec<_>>(),
-                },
+                "mpi": self.mpi.to_json(),
             },
         })
     }
@@ -112,18 +109,10 @@ impl Info {
                 row("", &format!("          {}: {errno}", check.name));
             }
         }
-        row(
-            "",
-            match self.mpi.iter().any(mpi::Library::works) {
-                true => "mpi     works under an MPI launcher, with the library that goes with it:",
-                false if self.mpi.is_empty() => {
-                    "mpi     no library found; install one, or give its path in HALOCLINE_MPI"
-                }
-                false => "mpi     does not work here:",
-            },
-        );
-        for library in &self.mpi {
-            row("", &format!("          {}", library.to_text()));
+        let mut lead = "mpi     ";
+        for line in self.mpi.to_text() {
+            row("", &format!("{lead}{line}"));
+            lead = "        ";
         }
         text
     }
@@ -190,7 +179,8 @@ fn count(cpus: &[Cpu], part: impl Fn(&Cpu) -> usize) -> usize {
     cpus.iter().map(part).collect::<BTreeSet<_>>().len()
 }
 
-fn plural(count: usize, what: &str) -> String {
+/// That many of something.
+pub(crate) fn plural(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 

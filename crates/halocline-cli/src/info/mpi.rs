@@ -21,11 +21,21 @@ pub(super) struct Library {
     outcome: Result<Value, String>,
 }
 
+/// The libraries here.
+#[derive(Debug)]
+pub(super) struct Libraries {
+    pub(super) found: Vec<Library>,
+    /// What was looked for and is not here.
+    absent: Vec<PathBuf>,
+}
+
 /// All libraries that a program might mean. Blocks until each was tried.
-pub(super) fn gather() -> Vec<Library> {
-    let Ok(program) = std::env::current_exe() else { return Vec::new() };
+pub(super) fn gather() -> Libraries {
+    let mut libraries = Libraries { found: Vec::new(), absent: Vec::new() };
+    let Ok(program) = std::env::current_exe() else { return libraries };
     let mut seen = BTreeSet::new();
-    let mut libraries = Vec::new();
+    let chosen = std::env::var_os("HALOCLINE_MPI").map(PathBuf::from);
+    let mut stubs = Vec::new();
     for candidate in mpi::candidates() {
         let known = candidate.components().count() > 1;
         if known && !seen.insert(real(&candidate)) {
@@ -33,15 +43,66 @@ pub(super) fn gather() -> Vec<Library> {
         }
         let (path, outcome) = match attempt(&program, &candidate) {
             Ok(report) => (report["path"].as_str().map_or(candidate.clone(), PathBuf::from), Ok(report)),
-            // A name that nothing here has is no library.
-            Err(why) if !known && why.contains("No such file") => continue,
+            Err(why) if chosen.as_ref() != Some(&candidate) && is_absent(&why) => {
+                if !libraries.absent.contains(&candidate) {
+                    libraries.absent.push(candidate);
+                }
+                continue;
+            }
             Err(why) => (candidate.clone(), Err(why)),
         };
         if known || seen.insert(real(&path)) {
-            libraries.push(Library { path, outcome });
+            let is_stub =
+                chosen.as_ref() != Some(&candidate) && outcome.as_ref().is_err_and(|why| is_stub(why));
+            let list = if is_stub { &mut stubs } else { &mut libraries.found };
+            list.push(Library { path, outcome });
         }
     }
+    if !libraries.work() {
+        libraries.found.append(&mut stubs);
+    }
     libraries
+}
+
+/// Whether the file itself is not there. Of a file that it depends on, the loader says the name, too.
+fn is_absent(why: &str) -> bool {
+    why.starts_with("it cannot be loaded: cannot open shared object file: No such file")
+}
+
+/// Whether the file is something for the linker, which stands beside the library itself.
+fn is_stub(why: &str) -> bool {
+    ["file too short", "invalid ELF header"].iter().any(|what| why.ends_with(what))
+}
+
+impl Libraries {
+    /// Whether one of them works.
+    pub(super) fn work(&self) -> bool {
+        self.found.iter().any(Library::works)
+    }
+
+    pub(super) fn to_json(&self) -> Value {
+        json!({
+            "works": self.work(),
+            "libraries": self.found.iter().map(Library::to_json).collect::<Vec<_>>(),
+            "absent": self.absent,
+        })
+    }
+
+    /// A line of its own for each library, after one for all.
+    pub(super) fn to_text(&self) -> Vec<String> {
+        let first = match (self.work(), self.found.is_empty()) {
+            (true, _) => "works under an MPI launcher, with the library that goes with it:".to_owned(),
+            (false, true) => {
+                let tried: Vec<String> = self.absent.iter().map(|path| path.display().to_string()).collect();
+                format!(
+                    "no library found; tried {}; install one, or give its path in HALOCLINE_MPI",
+                    tried.join(", ")
+                )
+            }
+            (false, false) => "does not work here:".to_owned(),
+        };
+        std::iter::once(first).chain(self.found.iter().map(|one| format!("  {}", one.to_text()))).collect()
+    }
 }
 
 fn real(path: &Path) -> PathBuf {
@@ -50,11 +111,11 @@ fn real(path: &Path) -> PathBuf {
 
 impl Library {
     /// Whether MPI can be initialised by it.
-    pub(super) fn works(&self) -> bool {
+    fn works(&self) -> bool {
         self.outcome.is_ok()
     }
 
-    pub(super) fn to_json(&self) -> Value {
+    fn to_json(&self) -> Value {
         match &self.outcome {
             Ok(report) => {
                 let mut object = report.clone();
@@ -65,7 +126,7 @@ impl Library {
         }
     }
 
-    pub(super) fn to_text(&self) -> String {
+    fn to_text(&self) -> String {
         let path = self.path.display();
         match &self.outcome {
             Ok(report) => {
@@ -161,6 +222,29 @@ mod tests {
             bad.to_json(),
             json!({"path": "/opt/other", "works": false, "why": "it has no MPI_Improbe"})
         );
+    }
+
+    #[test]
+    fn only_a_file_that_is_not_there_is_left_out() {
+        let why = |library: &Path| try_out(library)["error"].as_str().unwrap_or_default().to_owned();
+        assert!(
+            is_absent(&why(Path::new("libno-such-mpi.so.7"))),
+            "{}",
+            why(Path::new("libno-such-mpi.so.7"))
+        );
+        assert!(!is_absent(
+            "it cannot be loaded: libhwloc.so.15: cannot open shared object file: No such file or directory"
+        ));
+        let folder = tempfile::tempdir().unwrap();
+        for (name, text) in [("short.so", "INPUT"), ("script.so", &*" ".repeat(5000))] {
+            let stub = folder.path().join(name);
+            std::fs::write(&stub, text).unwrap();
+            assert!(is_stub(&why(&stub)) && !is_absent(&why(&stub)), "{}", why(&stub));
+        }
+        let none =
+            Libraries { found: Vec::new(), absent: vec!["libmpi.so.12".into(), "libmpi.so.40".into()] };
+        let text = none.to_text().concat();
+        assert!(text.starts_with("no library found; tried libmpi.so.12, libmpi.so.40; "), "{text}");
     }
 
     #[test]
