@@ -1,10 +1,12 @@
 //! Who the ranks of a case are, and how they are brought up: threads of this process, a job of this very
 //! program, or the ranks of an MPI launcher.
 
+use crate::info::{self, plural};
 use crate::launch::{self, Cpu, LaunchError};
-use crate::options::Switch;
+use crate::options::{self, Switch};
 use halocline::{CommError, Communicator};
 use std::collections::BTreeSet;
+use std::fmt;
 
 /// Which ranks run a case.
 #[derive(Debug, Clone, clap::Args)]
@@ -41,7 +43,7 @@ pub(crate) enum Transport {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RanksError {
     /// The job has another size.
-    #[error("`--ranks {asked}`, but the job was launched with {size} ranks; leave `--ranks` out")]
+    #[error("`--ranks {asked}`, but the job was launched with {}; leave `--ranks` out", plural(*size, "rank"))]
     JobSize {
         /// Ranks asked for.
         asked: usize,
@@ -51,6 +53,23 @@ pub(crate) enum RanksError {
     /// Threads were asked for in a job of processes.
     #[error("`--transport thread`, but this process is a rank of a job; start it without `halocline launch`")]
     ThreadsInJob,
+    /// Several ranks were asked of MPI where no launcher has started any.
+    #[error(
+        "`--transport mpi`, but no MPI launcher has started this process, which is the only rank; start {ranks} by `mpirun -n {ranks} halocline ...`"
+    )]
+    NoLauncher {
+        /// Ranks that are due.
+        ranks: usize,
+    },
+    /// Each process that an MPI launcher has started would run the whole.
+    #[error(
+        "`--transport {}`, but an MPI launcher has started this process: each of its ranks would run the whole; leave `--transport` out, or start it without a launcher",
+        options::name(transport)
+    )]
+    UnderLauncher {
+        /// What was asked for.
+        transport: Transport,
+    },
     /// The ranks' processes could not be started.
     #[error(transparent)]
     Launch(#[from] LaunchError),
@@ -78,6 +97,7 @@ impl RanksError {
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::JobSize { .. } | Self::ThreadsInJob => 2,
+            Self::NoLauncher { .. } | Self::UnderLauncher { .. } => 2,
             Self::Launch(error) => error.exit_code(),
             Self::Thread { .. } | Self::Panicked { .. } | Self::Comm(_) => 1,
         }
@@ -108,36 +128,106 @@ pub(crate) fn run<C: Sync, E: RankError>(
     prepare: impl FnOnce() -> Result<C, E>,
     work: impl Fn(&Communicator, &C) -> Result<u8, E> + Sync,
 ) -> Result<u8, E> {
-    let by_mpi = args.transport == Transport::Auto && halocline_comm::mpi::launched().is_some();
-    if in_job() || by_mpi || args.transport == Transport::Mpi {
-        let comm = join(args)?;
-        check(comm.size())?;
-        return work(&comm, &prepare()?);
-    }
     let ranks = args.ranks.unwrap_or(RANKS);
-    check(ranks)?;
-    match args.transport {
-        Transport::Thread => {
+    match Way::of(args.transport)? {
+        Way::Join => {
+            let comm = join(args)?;
+            check(comm.size())?;
+            work(&comm, &prepare()?)
+        }
+        Way::Threads => {
+            check(ranks)?;
             let case = prepare()?;
             let codes = as_threads(ranks, |comm| work(comm, &case))?;
             Ok(codes.into_iter().max().unwrap_or(0))
         }
-        Transport::Auto | Transport::Shm | Transport::Mpi => {
+        Way::Launch => {
+            check(ranks)?;
             drop(prepare);
-            let arguments: Vec<_> = std::env::args_os().skip(1).collect();
-            Ok(launch::run_self(ranks, &arguments).map_err(RanksError::from)?)
+            Ok(launch_self(ranks)?)
         }
     }
 }
 
+/// Runs this program as that many ranks and returns the exit code.
+pub(crate) fn launch_self(ranks: usize) -> Result<u8, RanksError> {
+    let arguments: Vec<_> = std::env::args_os().skip(1).collect();
+    Ok(launch::run_self(ranks, &arguments)?)
+}
+
+/// How this process gets ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// It is one, of a job or of an MPI launcher.
+    Join,
+    /// They are its threads.
+    Threads,
+    /// It starts them.
+    Launch,
+}
+
+impl Way {
+    /// The way to such ranks from where this process is.
+    pub(crate) fn of(transport: Transport) -> Result<Self, RanksError> {
+        Self::from(transport, in_job(), halocline_comm::mpi::launched())
+    }
+
+    /// As [`Way::of`]; `launched`: how many ranks an MPI launcher has started, 0 if it does not say.
+    fn from(transport: Transport, in_job: bool, launched: Option<usize>) -> Result<Self, RanksError> {
+        match transport {
+            Transport::Thread if in_job => Err(RanksError::ThreadsInJob),
+            _ if in_job => Ok(Self::Join),
+            Transport::Mpi => Ok(Self::Join),
+            Transport::Auto if launched.is_some() => Ok(Self::Join),
+            Transport::Thread | Transport::Shm if launched.is_some_and(|ranks| ranks != 1) => {
+                Err(RanksError::UnderLauncher { transport })
+            }
+            Transport::Thread => Ok(Self::Threads),
+            Transport::Auto | Transport::Shm => Ok(Self::Launch),
+        }
+    }
+}
+
+/// Whether something has started this process as a rank. To be asked before MPI is initialised: a library
+/// that finds itself alone writes into the environment what a launcher would.
+pub(crate) fn is_launched() -> bool {
+    in_job() || halocline_comm::mpi::launched().is_some()
+}
+
+/// Memory that ranks need on this machine and that it does not have.
+#[derive(Debug)]
+pub(crate) struct Shortage {
+    ranks: usize,
+    needed: u128,
+    available: u64,
+}
+
+impl Shortage {
+    /// Whether it is short where each of the ranks needs `each` bytes.
+    pub(crate) fn of(transport: Transport, ranks: usize, each: u128) -> Option<Self> {
+        let mpi = transport == Transport::Mpi || halocline_comm::mpi::launched().is_some();
+        // Ranks of MPI may be on other machines.
+        let ranks = if mpi { 1 } else { ranks };
+        let needed = each.saturating_mul(ranks as u128);
+        let available = info::available_memory().filter(|&available| u128::from(available) < needed)?;
+        Some(Self { ranks, needed, available })
+    }
+}
+
+impl fmt::Display for Shortage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { ranks, needed, available } = self;
+        write!(f, "{needed} bytes on {}, but {available} are available here", plural(*ranks, "rank"))
+    }
+}
+
 /// This process as a rank of its job.
-fn join(args: &RanksArgs) -> Result<Communicator, RanksError> {
+pub(crate) fn join(args: &RanksArgs) -> Result<Communicator, RanksError> {
+    let is_launched = is_launched();
     let node_aware = args.node_aware.map(|switch| switch == Switch::On);
     let comm = if in_job() { Communicator::init()? } else { Communicator::init_mpi(node_aware)? };
-    if args.transport == Transport::Thread {
-        return Err(RanksError::ThreadsInJob);
-    }
     match args.ranks.filter(|&asked| asked != comm.size()) {
+        Some(ranks) if comm.size() == 1 && !is_launched => Err(RanksError::NoLauncher { ranks }),
         Some(asked) => Err(RanksError::JobSize { asked, size: comm.size() }),
         None => Ok(comm),
     }
@@ -178,4 +268,28 @@ pub(crate) fn cpus(comm: &Communicator) -> Result<Vec<Cpu>, CommError> {
     let mut cpus: Vec<Cpu> = ids.into_iter().map(Cpu::describe).collect();
     cpus.sort_unstable();
     Ok(cpus)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rank_of_a_launcher_runs_no_whole_by_itself() {
+        for transport in [Transport::Thread, Transport::Shm] {
+            for launched in [0, 2] {
+                let error = Way::from(transport, false, Some(launched)).unwrap_err();
+                assert!(error.to_string().contains("leave `--transport` out"), "{error}");
+                assert_eq!(error.exit_code(), 2);
+            }
+        }
+        let way = |transport, in_job, launched| Way::from(transport, in_job, launched).unwrap();
+        assert_eq!(way(Transport::Auto, false, Some(2)), Way::Join);
+        assert_eq!(way(Transport::Auto, false, None), Way::Launch);
+        assert_eq!(way(Transport::Shm, false, Some(1)), Way::Launch);
+        assert_eq!(way(Transport::Thread, false, None), Way::Threads);
+        // A job is nearer than the launcher under which it was started.
+        assert_eq!(way(Transport::Shm, true, Some(2)), Way::Join);
+        assert!(matches!(Way::from(Transport::Thread, true, None), Err(RanksError::ThreadsInJob)));
+    }
 }

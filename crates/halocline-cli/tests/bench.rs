@@ -64,6 +64,44 @@ fn latencies_of_two_transports_stand_in_one_table_and_picture() {
 }
 
 #[test]
+fn ranks_of_mpi_that_nobody_started_are_told_how_to_start_them() {
+    for case in [
+        &["bench", "halo", "--ranks", "2"][..],
+        &["bench", "latency"],
+        &["run", "ocean", "--no-plot", "--ranks", "2"],
+    ] {
+        let output = halocline(&[case, &["--transport", "mpi"]].concat());
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        if said.contains("no MPI library can be used") {
+            println!("skipped: {said}");
+            return;
+        }
+        assert_eq!(output.status.code(), Some(2), "{case:?}: {said}");
+        assert!(said.contains("start 2 by `mpirun -n 2 halocline ...`"), "{case:?}: {said}");
+    }
+}
+
+/// A mesh that no machine holds.
+const HUGE: [&str; 8] = ["--mesh", "square", "--cells", "16384", "--levels", "65536", "--fields", "1024"];
+
+/// As under `mpirun -n 2`, which says so in the environment: what every rank would run as a whole is refused.
+#[test]
+fn under_an_mpi_launcher_no_rank_measures_by_itself() {
+    for case in
+        [&["bench", "halo"][..], &["bench", "latency"], &["run", "heat"], &["run", "ocean", "--no-plot"]]
+    {
+        for transport in ["shm", "thread"] {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_halocline"));
+            command.args(case).args(["--transport", transport]).env("OMPI_COMM_WORLD_SIZE", "2");
+            let output = command.output().unwrap();
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(2), "{case:?}: {said}");
+            assert!(said.contains("an MPI launcher has started this process"), "{case:?}: {said}");
+        }
+    }
+}
+
+#[test]
 fn what_cannot_be_measured_is_refused_with_the_reason() {
     for (args, code, reason) in [
         (&["bench", "halo", "--grid", "0x4"][..], 2, "such as 64x64x64"),
@@ -74,6 +112,11 @@ fn what_cannot_be_measured_is_refused_with_the_reason() {
             "cannot write the plot to /nowhere/a.png: No such file",
         ),
         (&["bench", "latency", "--plot", "/nowhere/a.svg"], 1, "cannot write the plot to /nowhere/a.svg: No"),
+        (&["bench", "halo", "--grid", "100000x100000x10000", "--ranks", "2"], 2, "on 2 ranks, but "),
+        (&["bench", "halo", "--grid", "100000x100000x10000", "--transport", "thread"], 2, "use fewer cells"),
+        (&[&["bench", "halo", "--ranks", "2"][..], &HUGE].concat(), 2, "on 2 ranks, but "),
+        (&["bench", "halo", "--grid", "9999999999x9999999999"], 2, "more cells than 2^60"),
+        (&["bench", "halo", "--grid", "1x1", "--ranks", "5000000000"], 2, "are more than 4294967295 domains"),
         (&["bench", "halo", "--ranks", "0"], 2, "at least one"),
     ] {
         let output = halocline(args);

@@ -1,6 +1,7 @@
 //! What `halocline bench` can be told.
 
 pub(super) use crate::options::{Dtype, Grid, Link, Order, name};
+pub(super) use crate::ranks::Transport;
 use crate::trace::TraceArgs;
 use std::path::PathBuf;
 
@@ -62,8 +63,9 @@ pub(crate) struct HaloArgs {
     /// Number of ranks [default: 2, or those of the job]
     #[arg(long, value_name = "N")]
     pub(super) ranks: Option<usize>,
-    /// What ranks are: threads of this process, processes of this machine, or ranks of an MPI job
-    #[arg(long, value_enum, default_value_t = Transport::Shm)]
+    /// What ranks are: processes of this machine (shm), threads of this process, or processes that `mpirun`
+    /// has started (mpi); auto takes processes, under `mpirun` its own
+    #[arg(long, value_enum, default_value_t = Transport::Auto)]
     pub(super) transport: Transport,
     /// How links move their bytes; several, separated by commas, are measured in turn
     #[arg(long, value_enum, value_delimiter = ',', default_value = "auto")]
@@ -92,7 +94,7 @@ pub(crate) struct HaloArgs {
 /// in the same run.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct LatencyArgs {
-    /// What ranks are; several, separated by commas [default: shm,thread]
+    /// What ranks are; several, separated by commas [default: shm,thread, under `mpirun` mpi]
     #[arg(long, value_enum, value_delimiter = ',')]
     pub(super) transport: Vec<Transport>,
     /// Largest size in bytes
@@ -118,12 +120,4 @@ pub(super) enum MeshKind {
 pub(super) enum Memory {
     Shared,
     Foreign,
-}
-
-/// What ranks are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum Transport {
-    Thread,
-    Shm,
-    Mpi,
 }

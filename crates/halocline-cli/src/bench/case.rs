@@ -2,9 +2,10 @@
 
 use super::args::{self, HaloArgs, Memory, Order};
 use super::error::BenchError;
+use crate::ranks::Shortage;
 use halocline::{
-    Communicator, Decomposed, DomainShape, Error, Field, Halo, Layout, Pattern, RegularGrid,
-    UnstructuredDomain,
+    Communicator, Decomposed, Decomposition, DomainShape, Error, Field, Halo, Layout, Pattern, PatternError,
+    RegularGrid, UnstructuredDomain,
 };
 use std::collections::HashSet;
 use std::ptr::NonNull;
@@ -157,11 +158,9 @@ pub(super) fn pattern(comm: &Communicator, args: &HaloArgs) -> Result<(Pattern, 
         let ids = domain.cells().to_vec();
         return Ok((Pattern::unstructured(comm, &[domain])?, ids));
     }
-    let own = &args.grid.0;
-    let blocks = blocks(comm.size(), own.len());
-    let extents: Vec<usize> = own.iter().zip(&blocks).map(|(n, blocks)| n * blocks).collect();
-    let grid = RegularGrid::new(extents.clone()).periodic(vec![true; own.len()]);
-    let pattern = grid.decompose_into(blocks, comm.size())?.pattern(comm, Halo::uniform(args.halo))?;
+    let decomposition = decompose(args, comm.size())?;
+    let extents = decomposition.extents();
+    let pattern = decomposition.pattern(comm, Halo::uniform(args.halo))?;
     let mut ids = vec![0u64];
     if let DomainShape::Regular { first, owned, halo } = &pattern.plan().domains[0].1 {
         for (axis, &extent) in extents.iter().enumerate() {
@@ -174,17 +173,51 @@ pub(super) fn pattern(comm: &Communicator, args: &HaloArgs) -> Result<(Pattern, 
     Ok((pattern, ids))
 }
 
+fn decompose(args: &HaloArgs, ranks: usize) -> Result<Decomposition, PatternError> {
+    let own = &args.grid.0;
+    let blocks = blocks(ranks, own.len());
+    // Too many cells for a number are too many for a grid, which says so.
+    let extents: Vec<usize> = own.iter().zip(&blocks).map(|(n, blocks)| n.saturating_mul(*blocks)).collect();
+    RegularGrid::new(extents).periodic(vec![true; own.len()]).decompose_into(blocks, ranks)
+}
+
+/// Bytes for each cell of a domain beside the fields, at least: number, offset and whether it is owned.
+const KNOWN: u128 = 8 + 8 + 1;
+/// The same of a mesh, whose cells are found by their numbers: the domain's list, a set of them, and their
+/// entries in the directory.
+const KNOWN_MESH: u128 = KNOWN + 8 + 9 + 24;
+
+/// Refuses what the memory of this machine cannot hold, without allocating any of it.
+pub(super) fn fits(args: &HaloArgs, ranks: usize) -> Result<(), BenchError> {
+    let (cells, levels, known) = match args.mesh {
+        Some(_) => (u128::from(args.cells).pow(2), args.levels, KNOWN_MESH),
+        None => {
+            let pattern = decompose(args, ranks)?.pattern_of(0, &Halo::uniform(args.halo))?;
+            let extents = pattern.domains[0].1.extents();
+            (extents.iter().fold(1, |cells: u128, &n| cells.saturating_mul(n as u128)), 1, KNOWN)
+        }
+    };
+    let cell = u128::from(levels) * u128::from(args.fields) * args.dtype.element().size() as u128 + known;
+    Shortage::of(args.transport, ranks, cells.saturating_mul(cell))
+        .map_or(Ok(()), |short| Err(BenchError::Short(short)))
+}
+
 /// As many blocks along each axis as make `ranks`, the first axis cut first.
 fn blocks(ranks: usize, axes: usize) -> Vec<usize> {
     let mut blocks = vec![1; axes];
     let mut rest = ranks;
-    for prime in 2..=ranks {
+    let mut prime = 2;
+    while rest > 1 {
+        if prime > rest / prime {
+            prime = rest;
+        }
         while rest.is_multiple_of(prime) {
             rest /= prime;
             if let Some(least) = blocks.iter_mut().min() {
                 *least *= prime;
             }
         }
+        prime += 1;
     }
     blocks
 }
@@ -263,6 +296,8 @@ mod tests {
         assert_eq!(blocks(8, 3), [2, 2, 2]);
         assert_eq!(blocks(6, 2), [2, 3]);
         assert_eq!(blocks(1, 3), [1, 1, 1]);
+        assert_eq!(blocks(49, 2), [7, 7]);
+        assert_eq!(blocks(26, 1), [26]);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Why a benchmark could not be made.
 
+use crate::info::plural;
 use crate::plot::PlotError;
-use crate::ranks::{RankError, RanksError};
+use crate::ranks::{RankError, RanksError, Shortage};
 use crate::trace::TraceError;
 use halocline::{CommError, LayoutError, PatternError};
 
@@ -30,7 +31,7 @@ pub(crate) enum BenchError {
     #[error(transparent)]
     Trace(#[from] TraceError),
     /// A number of ranks that makes no sense.
-    #[error("{given} ranks; give {wanted}")]
+    #[error("{}; give {wanted}", plural(*given, "rank"))]
     Ranks {
         /// What was asked for.
         given: usize,
@@ -66,6 +67,11 @@ pub(crate) enum BenchError {
         /// The field.
         field: usize,
     },
+    /// The benchmark does not fit the memory.
+    #[error(
+        "the fields with their halos and what is known of their cells take {0}; use fewer cells, levels or fields"
+    )]
+    Short(Shortage),
     /// There is no memory for the fields.
     #[error("no memory for a field of {0} bytes")]
     Memory(usize),
@@ -78,7 +84,7 @@ impl BenchError {
     /// The exit code: 2 for wrong usage, else 1 (or the launcher's).
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
-            Self::Ranks { .. } | Self::Pattern(_) => 2,
+            Self::Ranks { .. } | Self::Pattern(_) | Self::Layout(_) | Self::Short(_) => 2,
             Self::BringUp(error) => error.exit_code(),
             _ => 1,
         }

@@ -17,7 +17,7 @@ use std::time::Instant;
 pub(super) fn run(args: &HaloArgs, json: bool) -> Result<u8, BenchError> {
     crate::plot::check(&args.plot)?;
     args.trace.check()?;
-    ranks::run(args.transport, args.ranks, |comm| run_rank(comm, args, json))
+    ranks::run(args.transport, args.ranks, |ranks| case::fits(args, ranks), |comm| run_rank(comm, args, json))
 }
 
 /// Times of one block, all of the slowest rank in each iteration.

@@ -6,6 +6,7 @@ use super::floor::Floor;
 use super::report::latency as report;
 use super::stats::{median, micros};
 use super::{plot, ranks};
+use crate::ranks::{RanksError, Way, in_job};
 use halocline::comm::Tag;
 use halocline::{Array, Communicator, HaloExchange, Pattern, Reduce, UnstructuredDomain};
 use std::time::Instant;
@@ -36,18 +37,24 @@ pub(super) struct Series {
 pub(super) fn run(args: &LatencyArgs, json: bool) -> Result<u8, BenchError> {
     crate::plot::check(&args.plot)?;
     let has = |transport| args.transport.contains(&transport);
-    let shm = args.transport.is_empty() || has(Transport::Shm);
-    let thread = args.transport.is_empty() || has(Transport::Thread);
-    if thread && !shm && !has(Transport::Mpi) {
+    let others = [Transport::Mpi, Transport::Shm, Transport::Auto].into_iter().find(|&other| has(other));
+    let others = others.or(args.transport.is_empty().then_some(Transport::Auto));
+    let way = Way::of(others.unwrap_or(Transport::Thread))?;
+    // Nothing asked for: all that works here, but ranks of MPI for themselves.
+    let own = args.transport.is_empty() && (way == Way::Launch || in_job());
+    let thread = own || has(Transport::Thread);
+    let Some(others) = others else {
         let cpus = crate::launch::usable().unwrap_or_default();
         let mut series = ranks::as_threads(2, &cpus, |comm| measure(comm, args))?;
         series.truncate(1);
         return show(&series, args, json);
-    }
-    let others = if has(Transport::Mpi) { Transport::Mpi } else { Transport::Shm };
-    ranks::run(others, None, |comm| {
-        if comm.size() != 2 {
-            return Err(BenchError::Ranks { given: comm.size(), wanted: "two, for a latency" });
+    };
+    let is_launched = crate::ranks::is_launched();
+    let work = |comm: &Communicator| {
+        match comm.size() {
+            2 => {}
+            1 if !is_launched => return Err(RanksError::NoLauncher { ranks: 2 }.into()),
+            given => return Err(BenchError::Ranks { given, wanted: "two, for a latency" }),
         }
         let mut series = vec![measure(comm, args)?];
         let cpus = crate::ranks::cpus(comm)?;
@@ -60,7 +67,8 @@ pub(super) fn run(args: &LatencyArgs, json: bool) -> Result<u8, BenchError> {
         }
         comm.barrier()?;
         Ok(0)
-    })
+    };
+    ranks::run(others, None, |_| Ok(()), work)
 }
 
 fn show(series: &[Series], args: &LatencyArgs, json: bool) -> Result<u8, BenchError> {

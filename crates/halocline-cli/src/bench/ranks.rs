@@ -3,36 +3,36 @@
 use super::args::Transport;
 use super::error::BenchError;
 use crate::launch::{self, Cpu};
-use crate::ranks::{self, RanksError, cpus, in_job};
+use crate::ranks::{self, RanksArgs, Way, cpus};
 use halocline::Communicator;
 use rustix::thread::CpuSet;
 
 /// Calls `work` as each of the ranks and returns the worst exit code. `asked`: the number of ranks, if
-/// one was asked for; 2 otherwise, or those of the job.
+/// one was asked for; 2 otherwise, or those of the job. `check` is given the number of ranks and finds what
+/// no benchmark can have, before any rank is started and before anything is allocated.
 pub(super) fn run(
     transport: Transport,
     asked: Option<usize>,
+    check: impl Fn(usize) -> Result<(), BenchError>,
     work: impl Fn(&Communicator) -> Result<u8, BenchError> + Sync,
 ) -> Result<u8, BenchError> {
     let ranks = asked.unwrap_or(2);
     if ranks == 0 {
         return Err(BenchError::Ranks { given: ranks, wanted: "at least one" });
     }
-    match transport {
-        Transport::Thread if in_job() => Err(RanksError::ThreadsInJob.into()),
-        Transport::Thread => {
+    match Way::of(transport)? {
+        Way::Threads => {
+            check(ranks)?;
             let codes = as_threads(ranks, &launch::usable().unwrap_or_default(), work)?;
             Ok(codes.into_iter().max().unwrap_or(0))
         }
-        Transport::Shm if !in_job() => {
-            let arguments: Vec<_> = std::env::args_os().skip(1).collect();
-            Ok(launch::run_self(ranks, &arguments).map_err(RanksError::from)?)
+        Way::Launch => {
+            check(ranks)?;
+            Ok(ranks::launch_self(ranks)?)
         }
-        Transport::Shm | Transport::Mpi => {
-            let comm = Communicator::init_by_name(&super::args::name(&transport))?;
-            if let Some(asked) = asked.filter(|&asked| asked != comm.size()) {
-                return Err(RanksError::JobSize { asked, size: comm.size() }.into());
-            }
+        Way::Join => {
+            let comm = ranks::join(&RanksArgs { ranks: asked, transport, node_aware: None })?;
+            check(comm.size())?;
             let cpus = cpus(&comm)?;
             if comm.link().is_crowded() && !cpus.is_empty() {
                 // The launcher lets such ranks float; here neighbours always share the same core.

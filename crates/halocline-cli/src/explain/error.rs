@@ -3,7 +3,7 @@
 use super::traffic::MOST_RANKS;
 use crate::ocean::OceanError;
 use crate::plot::PlotError;
-use crate::ranks::{RankError, RanksError};
+use crate::ranks::{RankError, RanksError, Shortage};
 use halocline::{CommError, LayoutError, PatternError};
 
 /// A pattern that could not be explained.
@@ -35,17 +35,8 @@ pub(crate) enum ExplainError {
         most: usize,
     },
     /// The fields do not fit the memory.
-    #[error(
-        "the fields of {ranks} ranks take {needed} bytes, but {available} are available here; leave `--transport` out"
-    )]
-    Memory {
-        /// Ranks that share the memory.
-        ranks: usize,
-        /// Bytes needed.
-        needed: u128,
-        /// Bytes there are.
-        available: u64,
-    },
+    #[error("the fields take {0}; leave `--transport` out")]
+    Memory(Shortage),
     /// The ocean cannot be made.
     #[error(transparent)]
     Ocean(#[from] OceanError),
@@ -77,7 +68,7 @@ impl ExplainError {
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::Periodic(_) | Self::Pattern(_) | Self::Layout(_) => 2,
-            Self::Map { .. } | Self::Ranks { .. } | Self::Memory { .. } => 2,
+            Self::Map { .. } | Self::Ranks { .. } | Self::Memory(_) => 2,
             Self::BringUp(error) => error.exit_code(),
             Self::Ocean(error) => error.exit_code(),
             _ => 1,

@@ -7,7 +7,8 @@ use super::report::{self, Planned};
 use super::traffic::{MOST_RANKS, Traffic};
 use super::{bound, picture};
 use crate::options::{self, Order};
-use crate::{info, plot, ranks};
+use crate::ranks::Shortage;
+use crate::{plot, ranks};
 use halocline::{
     BindOptions, Communicator, Decomposed, Decomposition, DomainShape, Field, Halo, HaloExchange, Layout,
     LayoutError, Pattern, PatternError, RegularGrid,
@@ -26,7 +27,10 @@ pub(super) fn run(args: &GridArgs, json: bool) -> Result<u8, ExplainError> {
         None => plan_one(args, &grid, count, json),
         Some(transport) => ranks::run(
             &transport.of(count),
-            |ranks| bound::check_ranks(ranks).and_then(|()| fits(args, &decompose(args, &grid, ranks)?)),
+            |ranks| {
+                bound::check_ranks(ranks)?;
+                fits(args, &decompose(args, &grid, ranks)?, transport.of(ranks).transport)
+            },
             || Ok(()),
             |comm, ()| bind(comm, args, &grid, json),
         ),
@@ -94,15 +98,18 @@ fn draw(paths: &[PathBuf], title: String, traffic: Option<&Traffic>) -> Result<(
 }
 
 /// Refuses fields that the memory of this machine cannot hold.
-fn fits(args: &GridArgs, decomposition: &Decomposition) -> Result<(), ExplainError> {
+fn fits(
+    args: &GridArgs,
+    decomposition: &Decomposition,
+    transport: ranks::Transport,
+) -> Result<(), ExplainError> {
     // The first block is one of the largest.
     let pattern = decomposition.pattern_of(0, &Halo::uniform(args.halo))?;
     let bytes = layout(args, &pattern.domains[0].1)?.span().end as u128;
-    let ranks = decomposition.ranks();
-    let needed = bytes * u128::from(args.fields) * ranks as u128;
-    match info::available_memory().filter(|&available| u128::from(available) < needed) {
+    let each = bytes * u128::from(args.fields);
+    match Shortage::of(transport, decomposition.ranks(), each) {
         None => Ok(()),
-        Some(available) => Err(ExplainError::Memory { ranks, needed, available }),
+        Some(shortage) => Err(ExplainError::Memory(shortage)),
     }
 }
 

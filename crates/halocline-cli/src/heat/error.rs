@@ -1,6 +1,6 @@
 //! Why a run could not be made. (A run whose check fails is no such error: it ends with a report.)
 
-use crate::ranks::{RankError, RanksError};
+use crate::ranks::{RankError, RanksError, Shortage};
 use crate::trace::TraceError;
 use halocline::{CommError, PatternError};
 
@@ -23,19 +23,15 @@ pub(crate) enum HeatError {
     Pattern(#[from] PatternError),
     /// The fields do not fit the memory.
     #[error(
-        "{fields} fields of {cells} cells, twice each, with their halos take {needed} bytes on {ranks} ranks, but {available} are available here; use a smaller grid"
+        "{fields} fields of {cells} cells, twice each, with their halos take {shortage}; use a smaller grid"
     )]
     Memory {
         /// Number of fields.
         fields: u32,
         /// Cells of the grid.
         cells: usize,
-        /// Ranks that share the memory.
-        ranks: usize,
-        /// Bytes needed.
-        needed: u128,
-        /// Bytes there are.
-        available: u64,
+        /// What they need and what there is.
+        shortage: Shortage,
     },
     /// The trace could not be written.
     #[error(transparent)]

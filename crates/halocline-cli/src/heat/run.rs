@@ -9,7 +9,7 @@ use super::simulation::{Heat, Phases};
 use super::stencil::Real;
 use super::verify::{Verdict, gather, verify};
 use crate::options::{self, Switch};
-use crate::ranks::Transport;
+use crate::ranks::Shortage;
 use crate::{info, progress, ranks};
 use halocline::{Communicator, HaloExchange, LinkCounts, Reduce, RegularGrid};
 use std::io::Write;
@@ -55,15 +55,12 @@ fn case(args: &HeatArgs, ranks: usize) -> Result<Case, HeatError> {
 fn fits(args: &HeatArgs, case: &Case, ranks: usize) -> Result<(), HeatError> {
     // The first block is one of the largest.
     let cells: u128 = case.domain(0)?.extents.iter().map(|&n| n as u128).product();
-    let mpi = args.ranks.transport == Transport::Mpi || halocline_comm::mpi::launched().is_some();
-    // Ranks of MPI may be on other machines.
-    let here = if mpi { 1 } else { ranks };
-    let needed = cells * 2 * u128::from(args.fields) * args.dtype.size() as u128 * here as u128;
-    match info::available_memory().filter(|&available| u128::from(available) < needed) {
+    let each = cells * 2 * u128::from(args.fields) * args.dtype.size() as u128;
+    match Shortage::of(args.ranks.transport, ranks, each) {
         None => Ok(()),
-        Some(available) => {
+        Some(shortage) => {
             let (fields, cells) = (args.fields, case.extents().iter().product());
-            Err(HeatError::Memory { fields, cells, ranks: here, needed, available })
+            Err(HeatError::Memory { fields, cells, shortage })
         }
     }
 }
@@ -73,7 +70,7 @@ fn run_rank<T: Real>(comm: &Communicator, args: &HeatArgs, json: bool) -> Result
     let case = case(args, comm.size())?;
     let trace = args.trace.begin(comm)?;
     let (steps, overlap) = (args.steps as usize, args.overlap == Switch::On);
-    let bar = progress::bar(comm.rank(), args.steps, &format!("{} ranks", comm.size()));
+    let bar = progress::bar(comm.rank(), args.steps, &info::plural(comm.size(), "rank"));
     let mut heat = Heat::<T>::new(comm, &case, 0..args.fields)?;
     let halo = heat.bind(comm, args.link.choice())?;
     comm.barrier()?;

@@ -10,6 +10,7 @@ use super::rigid_lid;
 use super::simulation::{Outcome, simulate};
 use super::state::Case;
 use super::verify::{gather, verify};
+use crate::info::plural;
 use crate::{progress, ranks};
 use halocline::{Communicator, LinkCounts, Partition, Reduce};
 use std::io::Write;
@@ -48,7 +49,7 @@ fn plot_path(args: &OceanArgs) -> Option<&Path> {
 /// What one rank does. Collective. Returns the exit code of the process.
 fn run_rank(comm: &Communicator, case: &Case, args: &OceanArgs, json: bool) -> Result<u8, OceanError> {
     let trace = args.trace.begin(comm)?;
-    let bar = progress::bar(comm.rank(), args.steps, &format!("{} ranks", comm.size()));
+    let bar = progress::bar(comm.rank(), args.steps, &plural(comm.size(), "rank"));
     bar.tick();
     let partition = model::share_partition(comm, case, args.model.partition)?;
     let potential = model::share(comm, case.mesh.positions.len(), || {

@@ -136,6 +136,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_cannot_be_drawn_or_written_is_refused_before() {
+        let folder = tempfile::tempdir().unwrap();
+        let within = |name: &str| folder.path().join(name);
+        assert!(check(&[within("a.png"), within("b.SVG")]).is_ok());
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "a check leaves files behind");
+        assert!(check(&[within("a.pdf")]).unwrap_err().to_string().contains(".svg"));
+        assert!(matches!(check(&[within("none/a.png")]), Err(PlotError::File { .. })));
+    }
+
+    #[test]
     fn steps_are_round() {
         assert_eq!(round_step(3.2), 5.0);
         assert_eq!(round_step(0.12), 0.2);
