@@ -108,10 +108,14 @@ impl<A: Abi> Engine<A> {
 impl<A: Abi> Wire for Engine<A> {
     unsafe fn send(&mut self, to: usize, kind: Kind, bytes: Vec<u8>) -> Result<(), MpiError> {
         // SAFETY: by our caller; the bytes stay where they are, in `sends`, until the request is done.
-        let mut request = unsafe { self.api.send(self.comm, to, kind.tag(), &bytes)? };
-        // SAFETY: by our caller. Short messages are done at once.
-        if !unsafe { self.api.is_done(&mut request)? } {
-            self.sends.push(Transfer { request, bytes });
+        let request = unsafe { self.api.send(self.comm, to, kind.tag(), &bytes)? };
+        self.sends.push(Transfer { request, bytes });
+        // Short messages are done at once. Where MPI fails to say so, the bytes stay.
+        if let Some(send) = self.sends.last_mut()
+            // SAFETY: by our caller; the request was begun just now.
+            && unsafe { self.api.is_done(&mut send.request)? }
+        {
+            self.sends.pop();
         }
         Ok(())
     }
