@@ -131,6 +131,52 @@ fn the_wrong_library_and_two_libraries_are_told_by_name() {
 
     let library = open.library();
     let output = mpich.run(2, &[("HALOCLINE_MPI", &library)], Path::new(RANK), &["suite", "none"]);
-    let said = said(&output);
-    assert!(!output.status.success() && said.contains("2 ranks were started, but libmpi.so.40"), "{said}");
+    let told = said(&output);
+    assert!(!output.status.success() && told.contains("2 ranks were started, but libmpi.so.40"), "{told}");
+
+    // The other way round, the library would end the process.
+    for mpich in all.iter().filter(|mpi| !mpi.is_open_mpi) {
+        let library = mpich.library();
+        let output = open.run(2, &[("HALOCLINE_MPI", &library)], Path::new(RANK), &["suite", "none"]);
+        let told = said(&output);
+        let expected = format!("2 ranks were started, but {library}");
+        assert!(!output.status.success() && told.contains(&expected) && told.contains("PMIx"), "{told}");
+    }
+}
+
+#[test]
+fn a_library_is_found_that_the_program_has_loaded_by_any_name() {
+    let Some(mpi) = Mpi::all().into_iter().find(|mpi| mpi.is_open_mpi) else {
+        return println!("SKIPPED: this needs Open MPI");
+    };
+    // SAFETY: an MPI library, of which nothing is called.
+    let library = unsafe { libloading::Library::new(mpi.library()) }.expect("the library can be loaded");
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("what this process has mapped");
+    let mut paths = maps.lines().filter_map(|line| Some(&line[line.find('/')?..]));
+    let path = paths.find(|path| path.contains("/libmpi.so.40")).expect("where it was found");
+    // MPI libraries cannot be unloaded.
+    std::mem::forget(library);
+    let renamed = Path::new(env!("CARGO_TARGET_TMPDIR")).join("libmpi_gnu_91.so.12");
+    std::fs::copy(path, &renamed).expect("the library can be copied");
+    let preload = renamed.display().to_string();
+    must(&mpi, 2, &[("LD_PRELOAD", &preload)], &["suite", "collectives"]);
+    // It is this one: another one is refused.
+    let environment = [("LD_PRELOAD", preload.as_str()), ("HALOCLINE_MPI", "libmpi.so.40")];
+    let told = said(&mpi.run(2, &environment, Path::new(RANK), &["suite", "collectives"]));
+    assert!(told.contains(&format!("two MPI libraries: {preload} and libmpi.so.40")), "{told}");
+}
+
+/// As where srun says nothing to the library.
+#[test]
+fn a_task_of_srun_whose_library_sees_it_alone_is_told_how_to_start_it() {
+    let all = Mpi::all();
+    let Some(mpi) = all.first() else { return };
+    let mut task = Command::new(RANK);
+    task.args(["suite", "none"]).env("HALOCLINE_MPI", mpi.library()).stdin(Stdio::null());
+    // Else Open MPI looks for Slurm's own directories.
+    task.env("OMPI_MCA_ess", "singleton").env("SLURM_STEP_ID", "0").env("SLURM_PROCID", "1");
+    let output = task.env("SLURM_STEP_NUM_TASKS", "3").output().expect("the program starts");
+    let told = said(&output);
+    let named = told.contains("3 ranks were started, but") && told.contains("srun --mpi=");
+    assert!(!output.status.success() && named, "{told}");
 }

@@ -45,8 +45,8 @@ pub enum MpiError {
     },
     /// The library does not know the launcher that started the ranks.
     #[error(
-        "{launched} ranks were started, but {} ({kind} interface) sees this one alone: it belongs to another \
-         MPI than the launcher; give the launcher's library in HALOCLINE_MPI",
+        "{launched} ranks were started, but {} ({kind} interface) {obstacle}: it belongs to another MPI than \
+         the launcher; {advice}",
         path.display()
     )]
     OtherLauncher {
@@ -56,6 +56,10 @@ pub enum MpiError {
         path: PathBuf,
         /// Its interface.
         kind: AbiKind,
+        /// How that shows.
+        obstacle: &'static str,
+        /// What would be right.
+        advice: &'static str,
     },
     /// A communicator of the program was given, but MPI is not initialised.
     #[error("MPI ({}) is not initialised; a communicator is to be given after MPI_Init", path.display())]
@@ -105,6 +109,9 @@ pub enum Unusable {
     /// It lacks something.
     #[error("has no {0}")]
     Symbol(&'static str),
+    /// It has none of the binary interfaces that are known here.
+    #[error("has none of the binary interfaces of Open MPI, MPICH and the MPI standard; it says it is {0:?}")]
+    Interface(String),
     /// It was tried in a process of its own, which did not end well.
     #[error("was tried and {0}")]
     Trial(String),

@@ -92,10 +92,7 @@ impl<A: Abi> Api<A> {
 
     /// What the library says of itself. Callable at any time.
     pub(super) fn version(&self) -> String {
-        let (mut text, mut len) = ([0u8; TEXT], 0);
-        // SAFETY: MPI allows this call at any time; the buffer has the room that it may need.
-        let code = unsafe { (self.functions.get_library_version)(text.as_mut_ptr().cast(), &mut len) };
-        if code == 0 { line(&text, len) } else { format!("unknown (error {code})") }
+        version(self.functions.get_library_version)
     }
 
     /// Whether somebody has initialised it. Callable at any time.
@@ -337,6 +334,23 @@ impl<A: Abi> Api<A> {
         let text = if told == 0 { line(&text, len) } else { "it does not say why".to_owned() };
         Err(MpiError::Call { call, code, text })
     }
+}
+
+/// `MPI_Get_library_version`, the same in every interface.
+type GetLibraryVersion = unsafe extern "C" fn(*mut c_char, *mut c_int) -> c_int;
+
+/// What a library says of itself, whatever its interface. Callable at any time.
+pub(super) fn version_of(library: &Library) -> Result<String, Unusable> {
+    // SAFETY: this is the function's signature in the MPI standard, and it has no handles.
+    let get = unsafe { library.get::<GetLibraryVersion>(b"MPI_Get_library_version\0") };
+    Ok(version(*get.map_err(|_| Unusable::Symbol("MPI_Get_library_version"))?))
+}
+
+fn version(get: GetLibraryVersion) -> String {
+    let (mut text, mut len) = ([0u8; TEXT], 0);
+    // SAFETY: MPI allows this call at any time; the buffer has the room that it may need.
+    let code = unsafe { get(text.as_mut_ptr().cast(), &mut len) };
+    if code == 0 { line(&text, len) } else { format!("unknown (error {code})") }
 }
 
 /// The attribute is of one communicator, not of its duplicates.

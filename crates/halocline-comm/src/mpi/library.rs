@@ -3,7 +3,10 @@
 
 use super::abi::AbiKind;
 use super::error::{MpiError, Unusable};
+use super::ffi;
+use super::launcher::{self, Launcher};
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
+use std::ffi::{CStr, c_int, c_void};
 use std::path::{Path, PathBuf};
 
 /// The variable that names the library to use.
@@ -19,6 +22,8 @@ pub(super) struct Opened {
     pub library: Library,
     pub path: PathBuf,
     pub kind: AbiKind,
+    /// Whether it has the functions of PMIx, itself or in a library that it needs.
+    pub has_pmix: bool,
 }
 
 /// Opens the library that this process is to use.
@@ -30,7 +35,10 @@ pub(super) fn open() -> Result<Opened, MpiError> {
                 "the first one is loaded already, the second one is given in HALOCLINE_MPI; unset that";
             Err(MpiError::Two { first, second, advice })
         }
-        (Some(path), _) => only(path, "this process has loaded it"),
+        (Some(path), _) => {
+            let opened = reopen(&path);
+            opened.map_err(|why| MpiError::Chosen { path, why, chosen: "this process has loaded it" })
+        }
         (None, Some(path)) => only(path, "given in HALOCLINE_MPI"),
         (None, None) => first_of(candidates()),
     }
@@ -41,9 +49,11 @@ pub(super) fn check_single() -> Result<(), MpiError> {
     loaded().map(|_| ())
 }
 
-/// The library that this process has loaded, if any.
+/// The library that this process has loaded, if any: the one whose functions the program would call, whatever
+/// its name (the program itself, if it was linked statically), and else what has the name of one.
 pub(super) fn loaded() -> Result<Option<PathBuf>, MpiError> {
-    let mut loaded = mapped(&std::fs::read_to_string("/proc/self/maps").unwrap_or_default()).into_iter();
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let mut loaded = mapped(&maps, visible(None, SIGNS).map(|address| address as usize)).into_iter();
     match (loaded.next(), loaded.next()) {
         (Some(first), Some(second)) => {
             let advice = "this process has loaded both; build all of the program with one of them";
@@ -74,22 +84,78 @@ pub(super) fn open_at(path: &Path) -> Result<Opened, Unusable> {
     // for libraries by the names of MPI only, or at the user's word. The plugins of Open MPI look for
     // its symbols among the global ones.
     let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_GLOBAL) };
-    let library = library.map_err(|error| Unusable::Load(reason(path, &error)))?;
-    let has = |symbol: &str| {
+    inspect(library.map_err(|error| Unusable::Load(reason(path, &error)))?, path)
+}
+
+/// Opens what this process has loaded, and never anything else, such as a file that has taken its place.
+fn reopen(path: &Path) -> Result<Opened, Unusable> {
+    // SAFETY: nothing is loaded, so that no initialiser runs; the library becomes global, as above.
+    let again = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_GLOBAL | libc::RTLD_NOLOAD) };
+    if let Ok(library) = again {
+        return inspect(library, path);
+    }
+    // The program itself, or a file that is no more: its functions may be among the global ones.
+    let global = Library::this();
+    if visible(Some(&global), SIGNS).is_none() {
+        let why = "this process has it, but not for all to see, and its file is not there any more";
+        return Err(Unusable::Load(why.to_owned()));
+    }
+    inspect(global, path)
+}
+
+/// Functions that an MPI library alone has, tools that stand before it do not.
+const SIGNS: &[&CStr] = &[c"PMPI_Initialized", c"MPI_Initialized"];
+
+/// The address of the first of these symbols that a library has, itself or in one that it needs; without a
+/// library: that this code could have been linked to.
+fn visible(library: Option<&Library>, symbols: &[&CStr]) -> Option<*mut c_void> {
+    symbols.iter().find_map(|symbol| match library {
         // SAFETY: the symbol is looked for, not used.
-        unsafe { library.get::<*mut std::ffi::c_void>(symbol.as_bytes()) }.is_ok()
-    };
-    if !has("MPI_Init_thread") {
+        Some(library) => unsafe { library.get::<*mut c_void>(symbol.to_bytes_with_nul()) }
+            .ok()
+            .map(|found| found.into_raw()),
+        // SAFETY: as above.
+        None => Some(unsafe { libc::dlsym(libc::RTLD_DEFAULT, symbol.as_ptr()) }).filter(|at| !at.is_null()),
+    })
+}
+
+/// Finds out which interface a library has.
+fn inspect(library: Library, path: &Path) -> Result<Opened, Unusable> {
+    let has = |symbol| visible(Some(&library), &[symbol]).is_some();
+    if !has(c"MPI_Init_thread") {
         return Err(Unusable::Symbol("MPI_Init_thread"));
     }
-    let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let is_standard = [path, &real].iter().any(|path| file_name(path).starts_with("libmpi_abi."));
-    let kind = match is_standard {
-        true => AbiKind::Standard,
-        false if has("ompi_mpi_comm_world") => AbiKind::OpenMpi,
-        false => AbiKind::Mpich,
-    };
-    Ok(Opened { library, path: path.to_owned(), kind })
+    let version = ffi::version_of(&library)?;
+    let kind = kind(standard_version(&library), has, &version).ok_or(Unusable::Interface(version))?;
+    let has_pmix = has(c"PMIx_Init");
+    Ok(Opened { library, path: path.to_owned(), kind, has_pmix })
+}
+
+/// The interface of a library, by what it says of the standard one, its symbols, and what it says of itself.
+fn kind(standard: Option<c_int>, has: impl Fn(&'static CStr) -> bool, version: &str) -> Option<AbiKind> {
+    // What MPI libraries that keep to the interface of MPICH call themselves.
+    const FAMILY: [&str; 4] = ["MPICH", "MVAPICH", "Intel(R) MPI", "ParaStation"];
+    // Libraries of other interfaces have the function, too, and say -1.
+    if standard.is_some_and(|major| major >= 1) {
+        Some(AbiKind::Standard)
+    } else if has(c"ompi_mpi_comm_world") {
+        Some(AbiKind::OpenMpi)
+    } else if has(c"MPIR_Err_create_code") || FAMILY.iter().any(|name| version.contains(name)) {
+        Some(AbiKind::Mpich)
+    } else {
+        None
+    }
+}
+
+/// The version of the standard interface that a library says it has; -1 if it has another one.
+fn standard_version(library: &Library) -> Option<c_int> {
+    type GetVersion = unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int;
+    // SAFETY: this is the function's signature in the MPI standard, and it has no handles.
+    let get = unsafe { library.get::<GetVersion>(b"MPI_Abi_get_version\0") }.ok()?;
+    let (mut major, mut minor) = (-1, -1);
+    // SAFETY: MPI allows this call at any time.
+    let code = unsafe { get(&mut major, &mut minor) };
+    (code == 0).then_some(major)
 }
 
 /// What the loader says, without the name that stands before it anyway.
@@ -102,7 +168,7 @@ fn reason(path: &Path, error: &dyn std::error::Error) -> String {
 /// Libraries to try where none is loaded or asked for: those of the launcher that started this process,
 /// then those that the system's loader finds. Best first, each once.
 pub(super) fn candidates() -> Vec<PathBuf> {
-    let names = names(|variable| std::env::var_os(variable).is_some());
+    let names = names(launcher::started().map(|started| started.by));
     let mut candidates: Vec<PathBuf> = Vec::new();
     for prefix in parent_program().into_iter().filter_map(|program| prefix_of(&program)) {
         candidates.extend(within(&prefix, &names));
@@ -113,7 +179,7 @@ pub(super) fn candidates() -> Vec<PathBuf> {
 
 /// As [`candidates`], with those beside a launcher in the user's path: all that a user may mean.
 pub(super) fn all_candidates() -> Vec<PathBuf> {
-    let names = names(|_| false);
+    let names = names(None);
     let mut all: Vec<PathBuf> = std::env::var_os(CHOICE).into_iter().map(PathBuf::from).collect();
     all.extend(candidates());
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -128,12 +194,11 @@ pub(super) fn all_candidates() -> Vec<PathBuf> {
 }
 
 /// File names, those that go with the launcher first.
-fn names(is_set: impl Fn(&str) -> bool) -> Vec<&'static str> {
-    let by_mpich = is_set("PMI_SIZE") && !is_set("OMPI_COMM_WORLD_SIZE");
-    match (is_set("OMPI_COMM_WORLD_SIZE"), by_mpich) {
-        (true, _) => [&OPEN_MPI[..], &STANDARD, &MPICH].concat(),
-        (_, true) => [&STANDARD[..], &MPICH, &OPEN_MPI].concat(),
-        _ => [&STANDARD[..], &OPEN_MPI, &MPICH].concat(),
+fn names(launcher: Option<Launcher>) -> Vec<&'static str> {
+    match launcher {
+        Some(Launcher::OpenMpi) => [&OPEN_MPI[..], &STANDARD, &MPICH].concat(),
+        Some(Launcher::Pmi) => [&STANDARD[..], &MPICH, &OPEN_MPI].concat(),
+        Some(Launcher::Slurm | Launcher::Unknown) | None => [&STANDARD[..], &OPEN_MPI, &MPICH].concat(),
     }
 }
 
@@ -156,19 +221,34 @@ fn prefix_of(program: &Path) -> Option<PathBuf> {
     Some(directory.parent()?.to_owned())
 }
 
-/// The MPI libraries among what a process has mapped, each once, from the text of its `maps`.
-fn mapped(maps: &str) -> Vec<PathBuf> {
-    let mut found: Vec<(&str, PathBuf)> = Vec::new();
+/// The MPI libraries among what a process has mapped, each once, from the text of its `maps`: the file around
+/// the address of a function of MPI, if one is known, then those of their names.
+fn mapped(maps: &str, function: Option<usize>) -> Vec<PathBuf> {
+    let mut found: Vec<([&str; 2], PathBuf)> = Vec::new();
     for line in maps.lines() {
         // address, permissions, offset, device, inode, path
         let Some(at) = line.find('/') else { continue };
-        let path = Path::new(&line[at..]);
-        let inode = line[..at].split_whitespace().nth(4).unwrap_or_default();
-        if is_mpi(file_name(path)) && found.iter().all(|(known, _)| *known != inode) {
-            found.push((inode, path.to_owned()));
+        let path = Path::new(line[at..].strip_suffix(" (deleted)").unwrap_or(&line[at..]));
+        let mut words = line[..at].split_whitespace();
+        let addresses = words.next().unwrap_or_default();
+        let file = [words.nth(2).unwrap_or_default(), words.next().unwrap_or_default()];
+        let is_around = function.is_some_and(|function| is_within(function, addresses));
+        let known = found.iter().position(|(known, _)| *known == file);
+        match (known, is_around) {
+            (Some(known), true) => found[..=known].rotate_right(1),
+            (None, true) => found.insert(0, (file, path.to_owned())),
+            (None, false) if is_mpi(file_name(path)) => found.push((file, path.to_owned())),
+            (_, false) => {}
         }
     }
     found.into_iter().map(|(_, path)| path).collect()
+}
+
+/// Whether an address is in a range such as `7f10a000-7f10b000`.
+fn is_within(address: usize, range: &str) -> bool {
+    let bound = |text| usize::from_str_radix(text, 16).ok();
+    let bounds = range.split_once('-').and_then(|(from, to)| Some(bound(from)?..bound(to)?));
+    bounds.is_some_and(|bounds| bounds.contains(&address))
 }
 
 /// Whether a file of this name is an MPI library, and not one that comes with it (`libmpi_mpifh.so`).
@@ -207,18 +287,54 @@ mod tests {
 
     #[test]
     fn a_mapped_library_is_found_once_and_its_companions_are_not() {
-        assert_eq!(mapped(MAPS), [Path::new("/usr/lib/libmpi.so.40.30.4")]);
+        assert_eq!(mapped(MAPS, None), [Path::new("/usr/lib/libmpi.so.40.30.4")]);
         let second = "7f40a000-7f40b000 r--p 00000000 fe:00 45 /opt/a path/lib/libmpi_abi.so.1\n";
-        let both = mapped(&format!("{MAPS}{second}"));
+        let both = mapped(&format!("{MAPS}{second}"), None);
         assert_eq!(both[1..], [Path::new("/opt/a path/lib/libmpi_abi.so.1")]);
-        assert!(mapped("").is_empty());
+        assert!(mapped("", Some(1)).is_empty());
+    }
+
+    #[test]
+    fn a_library_is_told_by_its_device_too_and_found_though_its_file_is_deleted() {
+        let other = "7f40a000-7f40b000 r--p 00000000 fe:01 42 /opt/libmpi.so.12 (deleted)\n";
+        let both = mapped(&format!("{MAPS}{other}"), None);
+        assert_eq!(both[1..], [Path::new("/opt/libmpi.so.12")]);
+    }
+
+    #[test]
+    fn whatever_has_the_functions_of_mpi_is_the_library_whatever_its_name() {
+        let renamed = "7f40a000-7f40b000 r-xp 00000000 fe:00 45 /opt/libmpi_gnu_91.so.12\n";
+        let maps = format!("{renamed}{}", MAPS.replace("libmpi.so", "libother.so"));
+        assert_eq!(mapped(&maps, Some(0x7f40_a123)), [Path::new("/opt/libmpi_gnu_91.so.12")]);
+        assert!(mapped(&maps, Some(0x7f40_b000)).is_empty());
+        // Linked into the program.
+        assert_eq!(mapped(&maps, Some(0x55d0_a010)), [Path::new("/usr/bin/python3.11")]);
+        // A second one beside it; the one that the program calls comes first.
+        let two = mapped(&format!("{MAPS}{renamed}"), Some(0x7f40_a000));
+        assert_eq!(two, ["/opt/libmpi_gnu_91.so.12", "/usr/lib/libmpi.so.40.30.4"].map(Path::new));
+        // One and the same is not two.
+        assert_eq!(mapped(MAPS, Some(0x7f10_b010)), [Path::new("/usr/lib/libmpi.so.40.30.4")]);
+    }
+
+    #[test]
+    fn an_interface_is_known_by_what_a_library_has_and_says_not_by_default() {
+        let has = |known: &'static [&'static CStr]| move |symbol: &'static CStr| known.contains(&symbol);
+        let mpich: &[&CStr] = &[c"MPIR_Err_create_code"];
+        assert_eq!(kind(Some(1), has(mpich), "MPICH Version: 5.0.2"), Some(AbiKind::Standard));
+        assert_eq!(kind(Some(-1), has(mpich), ""), Some(AbiKind::Mpich));
+        assert_eq!(kind(None, has(&[]), "Intel(R) MPI Library 2021.9"), Some(AbiKind::Mpich));
+        assert_eq!(kind(None, has(&[c"ompi_mpi_comm_world"]), "Open MPI v4.1.4"), Some(AbiKind::OpenMpi));
+        assert_eq!(kind(Some(-1), has(&[]), "Some MPI 1.0"), None);
+        assert_eq!(kind(None, has(&[]), ""), None);
+        let text = Unusable::Interface("Some MPI 1.0".to_owned()).to_string();
+        assert!(text.contains("none of the binary interfaces") && text.contains("Some MPI 1.0"), "{text}");
     }
 
     #[test]
     fn the_launchers_kind_of_library_comes_first() {
-        assert_eq!(names(|_| false)[0], "libmpi_abi.so.1");
-        assert_eq!(names(|variable| variable == "OMPI_COMM_WORLD_SIZE")[0], "libmpi.so.40");
-        let by_hydra = names(|variable| variable == "PMI_SIZE");
+        assert_eq!(names(None)[0], "libmpi_abi.so.1");
+        assert_eq!(names(Some(Launcher::OpenMpi))[0], "libmpi.so.40");
+        let by_hydra = names(Some(Launcher::Pmi));
         let at = |name| by_hydra.iter().position(|known| *known == name);
         assert!(at("libmpi.so.12") < at("libmpi.so.40"));
         assert_eq!(prefix_of(Path::new("/opt/mpi/bin/mpiexec")), Some(PathBuf::from("/opt/mpi")));

@@ -12,6 +12,7 @@ mod ffi;
 mod frame;
 #[cfg(fuzzing)]
 pub mod fuzz;
+mod launcher;
 mod library;
 mod line;
 mod node;
@@ -40,13 +41,10 @@ pub const NODE_AWARE: &str = "HALOCLINE_NODE_AWARE";
 /// The variable that says how many ranks of a node share memory at most, as if there were more nodes.
 pub const NODE_RANKS: &str = "HALOCLINE_NODE_RANKS";
 
-/// How many ranks an MPI launcher has started, if this process is one of them.
+/// How many ranks an MPI launcher has started (0: it tells the library alone), if this process is one of them.
+/// A task of srun is one where its step has several.
 pub fn launched() -> Option<usize> {
-    let number = |variable| std::env::var(variable).ok()?.parse().ok();
-    let sizes = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE"];
-    // Some launchers (srun) tell the size to the library alone.
-    let ranks = ["PMIX_RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK"];
-    sizes.into_iter().find_map(number).or_else(|| ranks.into_iter().find_map(number).map(|_: usize| 0))
+    launcher::started().map(|started| started.ranks)
 }
 
 /// The files that may be MPI libraries here, by name or path, best first: what [`crate::Communicator::init`]
@@ -76,9 +74,8 @@ pub(crate) fn join(
     let mpi = runtime::get(program.is_some())?;
     let (mut wire, rank, size) = mpi.connect(program)?;
     let about = mpi.about();
-    if let Some(launched) = launched().filter(|&launched| program.is_none() && size == 1 && launched > 1) {
-        let (path, kind) = (about.path.clone(), about.kind);
-        return Err(MpiError::OtherLauncher { launched, path, kind }.into());
+    if let Some(started) = launcher::started().filter(|one| program.is_none() && size == 1 && one.ranks > 1) {
+        return Err(started.mismatch(about.path.clone(), about.kind, "sees this one alone").into());
     }
     let inbox = Arc::new(Inbox::default());
     let node = node::meet(&mut *wire, rank, (node_aware, most), &inbox, &host)?;

@@ -5,6 +5,7 @@ use super::abi::{Abi, AbiKind, Mpich, OpenMpi, Standard};
 use super::engine::{Engine, Wire};
 use super::error::{MpiError, ThreadLevel};
 use super::ffi::Api;
+use super::launcher;
 use super::library::{self, Opened};
 use super::line;
 use std::ffi::{c_int, c_void};
@@ -79,7 +80,7 @@ fn start(opened: Opened, program: bool) -> Result<&'static dyn Mpi, MpiError> {
 
 impl<A: Abi> Runtime<A> {
     fn start(opened: Opened, program: bool) -> Result<&'static Self, MpiError> {
-        let Opened { library, path, kind } = opened;
+        let Opened { library, path, kind, has_pmix } = opened;
         let unusable = |why| MpiError::Chosen { path: path.clone(), why, chosen: "it was loaded" };
         let api = Api::<A>::of(&library).map_err(unusable)?;
         // MPI libraries cannot be unloaded: they have threads, hooks and signal handlers.
@@ -92,6 +93,11 @@ impl<A: Abi> Runtime<A> {
             return Err(MpiError::NotInitialized { path });
         }
         if ours {
+            let launcher = launcher::started();
+            let obstacle = launcher.and_then(|one| Some((one, one.by.obstacle(kind, has_pmix)?)));
+            if let Some((started, obstacle)) = obstacle {
+                return Err(started.mismatch(path, kind, obstacle));
+            }
             // SAFETY: it is neither initialised nor finalised, and `get` lets one thread do this.
             unsafe { api.init()? };
         }
