@@ -1,6 +1,10 @@
 //! Ranks of one node find each other: they introduce themselves over MPI, and the first of them hands
 //! the others the control segment of a job, upon which all of them are ranks of the shm transport, too.
 //! Ranks in different containers of one node are as if on different nodes.
+//!
+//! Nobody is watched before the introduction ends: it is made of collective calls of MPI, which wait for every rank
+//! of the node, also for one that has died. Launchers end a job then, unless told to let the others live; told
+//! so, the others wait. Once they are ranks of the shm transport, they see each other die.
 
 use super::engine::{INTRODUCTION, Wire};
 use super::line::{introduce, narrow};
