@@ -351,4 +351,12 @@ mod tests {
         let Err(error) = only(nowhere, "given in HALOCLINE_MPI") else { panic!("it was opened") };
         assert!(error.to_string().contains("given in HALOCLINE_MPI"), "{error}");
     }
+
+    #[test]
+    fn what_is_loaded_is_opened_again_and_never_a_file_that_has_taken_its_place() {
+        // No MPI, but loaded: found, and looked at.
+        assert_eq!(reopen(Path::new("libc.so.6")).err(), Some(Unusable::Symbol("MPI_Init_thread")));
+        let Err(Unusable::Load(why)) = reopen(Path::new("/nowhere/libmpi.so.12")) else { panic!("opened") };
+        assert!(why.contains("its file is not there any more"), "{why}");
+    }
 }
