@@ -33,12 +33,20 @@ pub struct Message {
 #[derive(Debug, Default)]
 pub struct Inbox {
     queues: Mutex<HashMap<Tag, VecDeque<Message>>>,
+    /// The operations that were over last, whose last messages may still be under way.
+    over: Mutex<VecDeque<u64>>,
 }
+
+/// Operations that are known to be over; what comes for earlier ones has long come.
+const OVER: usize = 64;
 
 impl Inbox {
     /// Adds a message. The caller rings the rank's bell afterwards.
     pub fn push(&self, message: Message) {
-        self.lock().entry(message.tag).or_default().push_back(message);
+        let over = self.over.lock().unwrap_or_else(PoisonError::into_inner);
+        if !over.contains(&message.tag.operation) {
+            self.lock().entry(message.tag).or_default().push_back(message);
+        }
     }
 
     /// Takes the oldest message of `tag`, from one sender or from any.
@@ -60,8 +68,14 @@ impl Inbox {
         Some(found.payload.len())
     }
 
-    /// Throws away all messages of an operation that is over.
+    /// Throws away all messages of an operation that is over, and those that are still to come, with the
+    /// memory that they bring.
     pub fn forget(&self, operation: u64) {
+        let mut over = self.over.lock().unwrap_or_else(PoisonError::into_inner);
+        if !over.contains(&operation) {
+            over.truncate(OVER - 1);
+            over.push_front(operation);
+        }
         self.lock().retain(|tag, _| tag.operation != operation);
     }
 

@@ -19,6 +19,11 @@
 //! A [`Pattern`] says which cells go where, an [`Array`] or [`Field`] is memory with a [`Layout`], and a
 //! [`HaloExchange`] binds them: it checks everything, picks the fastest way for the bytes and opens
 //! what must be opened, so that an exchange is only copying and two counters for each peer.
+//!
+//! Time levels that swap are bound together ([`HaloExchange::bind_alternatives`]); an exchange of less width
+//! shares the links of a wider one ([`HaloExchange::narrowed`]). Fields that nobody knows beforehand are
+//! given to each exchange of [`PatternLinks`]. Who sends by itself packs and unpacks
+//! ([`HaloExchange::pack`]).
 
 mod agree;
 mod bind;

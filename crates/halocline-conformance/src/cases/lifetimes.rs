@@ -3,7 +3,7 @@
 use super::fixture::{Line, Words, poll, still_works};
 use crate::scene::{Grid, Scene, by, choices, ring};
 use crate::{Case, Outcome, ensure};
-use halocline::{Communicator, ElementType, Error, Field, HaloExchange, Layout};
+use halocline::{Array, Communicator, ElementType, Error, Field, HaloExchange, Layout, PatternLinks};
 use std::cell::UnsafeCell;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -162,6 +162,9 @@ fn nothing_left(comm: &Communicator) -> Outcome {
             let line = Line::new(comm)?;
             let halo = line.bind(comm, choices(comm)[1 + turn % 4])?;
             line.step(&halo, 1)?;
+            // The first exchange may be over before the larger buffers that it asks for have come.
+            let large = Array::<f64>::zeros(comm, &[5, 1000])?;
+            PatternLinks::new(comm, &[&line.pattern])?.exchange(&[(&line.pattern, &large)])?.wait()?;
         }
         comm.barrier()?;
         Ok(())

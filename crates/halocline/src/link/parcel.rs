@@ -166,6 +166,11 @@ impl Parcels {
         Self { labels, operation, capacity, slots: Mutex::new(first.into_iter().collect()) }
     }
 
+    /// The operation of this link's messages.
+    pub(super) fn operation(&self) -> u64 {
+        self.operation
+    }
+
     /// Bytes that the newest slots hold, in this side's knowledge.
     pub(crate) fn capacity(&self) -> usize {
         self.capacity.load(Ordering::Relaxed)

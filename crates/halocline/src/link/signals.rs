@@ -185,9 +185,13 @@ impl Link {
 
     /// Throws away what messages of this link still wait in the inbox.
     pub(crate) fn forget(&self, comm: &Communicator) {
-        if let Signals::Messages { operation, .. } = self.signals {
-            comm.link().inbox().forget(operation);
-        }
+        let operation = match (&self.signals, &self.parcels) {
+            (Signals::Messages { operation, .. }, _) => *operation,
+            // Parcels that were too large, and slots for them.
+            (Signals::Counters { .. }, Some(parcels)) => parcels.operation(),
+            (Signals::Counters { .. }, None) => return,
+        };
+        comm.link().inbox().forget(operation);
     }
 
     /// Rings the other side's progress thread: this side is about to sleep for it.
