@@ -146,7 +146,7 @@ impl Bound {
         trace::flight(&self.comm, &self.name, epoch, false);
         let _span = trace::exchange(&self.comm, &self.name, epoch);
         for link in &self.links {
-            link.start(&self.comm, epoch, &set.parts[link.part]);
+            link.start(&self.comm, epoch, cargo);
         }
         self.advance(epoch);
         if !set.within.is_empty() {

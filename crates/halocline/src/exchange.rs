@@ -21,8 +21,9 @@ use std::sync::Arc;
 /// system call. Dropping it at any time is fine: what is in flight is finished behind the scenes, the
 /// memory held until then.
 pub struct HaloExchange {
-    shared: Arc<Shared>,
+    bound: Arc<Bound>,
     sets: Vec<Arc<Set>>,
+    shared: Arc<Shared>,
 }
 
 /// The object as its users hold it, by any number of handles.
@@ -91,11 +92,16 @@ impl HaloExchange {
         options: &BindOptions,
     ) -> Result<Self, Error> {
         let (bound, sets) = bind::bind(comm, sets, options)?;
-        Ok(Self { shared: Arc::new(Shared(bound)), sets })
+        Ok(Self { bound: Arc::clone(&bound), sets, shared: Arc::new(Shared(bound)) })
+    }
+
+    /// A handle of other sets of the same object.
+    fn with(&self, sets: Vec<Arc<Set>>) -> Self {
+        Self { bound: Arc::clone(&self.bound), sets, shared: Arc::clone(&self.shared) }
     }
 
     pub(crate) fn bound(&self) -> &Arc<Bound> {
-        &self.shared.0
+        &self.bound
     }
 
     pub(crate) fn set(&self, index: usize) -> Result<&Arc<Set>, Error> {
@@ -123,7 +129,7 @@ impl HaloExchange {
     /// A handle of one of the sets alone, counted from 0. It shares links and exchanges with this one: one
     /// exchange is in flight over both at a time, and all count together. Either may be dropped.
     pub fn alternative(&self, index: usize) -> Result<Self, Error> {
-        Ok(Self { shared: Arc::clone(&self.shared), sets: vec![Arc::clone(self.set(index)?)] })
+        Ok(self.with(vec![Arc::clone(self.set(index)?)]))
     }
 
     /// The same fields, of whose halos an exchange fills only what belongs to the narrower halo `to`, as
@@ -135,7 +141,7 @@ impl HaloExchange {
     /// have come, not for an exchange in flight.
     pub fn narrowed(&self, to: &Halo) -> Result<Self, Error> {
         let sets = bind::narrowed(self.bound(), &self.sets, to)?;
-        Ok(Self { shared: Arc::clone(&self.shared), sets })
+        Ok(self.with(sets))
     }
 
     /// Number of sets that were bound together.

@@ -20,7 +20,6 @@ use crate::set::{Cargo, Part};
 use crate::trace;
 use halocline_comm::{Claim, CommError, Communicator, PeerState, Segment, Tag};
 use halocline_device::host;
-use parcel::Came;
 use signals::Looked;
 use std::fmt;
 use std::ptr::NonNull;
@@ -94,8 +93,6 @@ pub(crate) struct Link {
     /// Why the link has no better way.
     pub(crate) why: Option<String>,
     mailbox: Option<Mailbox>,
-    /// In the unbound form, in the place of a mailbox.
-    pub(crate) parcels: Option<Parcels>,
     signals: Signals,
     /// The peer's memory in which its counters and mailboxes lie.
     #[expect(dead_code, reason = "held for the pointers into it")]
@@ -109,6 +106,8 @@ pub(crate) struct Link {
     notice: OnceLock<(Cause, usize)>,
     /// How the other side went, once it is gone.
     gone: OnceLock<Cause>,
+    /// In the unbound form, in the place of a mailbox.
+    pub(crate) parcels: Option<Box<Parcels>>,
 }
 
 // SAFETY: the raw pointers are into segments that the link (`theirs`) and its bound object hold, and the
@@ -144,7 +143,6 @@ impl Link {
             part: 0,
             why,
             mailbox,
-            parcels: None,
             signals,
             theirs,
             claim: Claim::default(),
@@ -152,12 +150,13 @@ impl Link {
             told: AtomicBool::new(false),
             notice: OnceLock::new(),
             gone: OnceLock::new(),
+            parcels: None,
         }
     }
 
     /// The same link for the unbound form.
     pub(crate) fn with_parcels(self, parcels: Parcels) -> Self {
-        Self { parcels: Some(parcels), ..self }
+        Self { parcels: Some(Box::new(parcels)), ..self }
     }
 
     /// Whether what lasts of the link suffices for parts of so many bytes.
@@ -184,10 +183,11 @@ impl Link {
 
     /// Gives the other side leave to copy, where it is the one that copies, and makes room for a parcel.
     #[inline]
-    pub(crate) fn start(&self, comm: &Communicator, epoch: u64, part: &Part) {
-        if let (Some(parcels), Some(loose), Direction::Receive) = (&self.parcels, &part.loose, self.direction)
-        {
-            parcels.grow(comm, self.peer, loose.prefix() + part.bytes);
+    pub(crate) fn start(&self, comm: &Communicator, epoch: u64, cargo: &Cargo) {
+        if let (Some(parcels), Direction::Receive) = (&self.parcels, self.direction) {
+            let part = cargo.part(self.part);
+            let before = part.loose.as_ref().map_or(0, |loose| loose.prefix());
+            parcels.grow(comm, self.peer, before + part.bytes);
         }
         if let ((Direction::Send, Way::Pull) | (Direction::Receive, Way::Push), Signals::Counters { .. }) =
             ((self.direction, self.way), &self.signals)
@@ -210,23 +210,9 @@ impl Link {
             Looked::Below => return Ok(Turn::Waits),
             Looked::Lost(cause, culprit) => return Ok(Turn::Lost(cause, culprit)),
         };
-        let part = &cargo.set().parts[self.part];
-        if let (Some(parcels), Some(loose)) = (&self.parcels, &part.loose) {
-            match self.direction {
-                Direction::Send => {
-                    self.send_parcel(comm, epoch, (cargo, part), (parcels, loose))?;
-                    self.raise_counter(comm, epoch);
-                }
-                Direction::Receive => {
-                    match self.receive_parcel(comm, epoch, message, (cargo, part), (parcels, loose)) {
-                        Came::Unpacked => self.raise(comm, epoch)?,
-                        Came::NotYet => return Ok(Turn::Waits),
-                        Came::Lost(cause, culprit) => return Ok(Turn::Lost(cause, culprit)),
-                    }
-                }
-            }
-            self.done.store(epoch, Ordering::Release);
-            return Ok(Turn::Done);
+        let part = cargo.part(self.part);
+        if let Some(parcels) = &self.parcels {
+            return self.serve_parcel(comm, epoch, message, (cargo, part), parcels);
         }
         match (self.direction, self.way) {
             (Direction::Send, Way::Push) | (Direction::Receive, Way::Pull) => {

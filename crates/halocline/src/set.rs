@@ -11,6 +11,7 @@ use crate::pattern::Pattern;
 use halocline_plan::copy::CopyOp;
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
+use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Fields that are exchanged together.
@@ -46,7 +47,7 @@ pub(crate) struct Part {
     /// The copying between fields and a message where the link has none, once somebody has asked for it.
     pub(crate) packing: OnceLock<Vec<CopyOp>>,
     /// In the unbound form.
-    pub(crate) loose: Option<Loose>,
+    pub(crate) loose: Option<Box<Loose>>,
 }
 
 // SAFETY: the pointers are into memory that the set holds (`local`, `offered`), and the protocol of the
@@ -108,51 +109,86 @@ impl Loose {
     }
 }
 
-/// What the exchange in flight copies.
+/// What the exchange in flight copies. Turns take the shortest way to it: each pointer on the way costs them
+/// time that a peer waits.
 pub(crate) struct Cargo {
     set: Arc<Set>,
-    /// In the unbound form: the addresses of the fields given to this exchange, and their memories, each once.
-    bases: Vec<*mut u8>,
-    memories: Vec<Arc<Memory>>,
+    /// The parts of the set.
+    parts: NonNull<[Part]>,
+    /// Address of element (0, 0, …) of each field: the set's own, or those given to this exchange.
+    bases: NonNull<[*mut u8]>,
+    /// In the unbound form: what `bases` points to, and the memories given, each once.
+    given: Vec<*mut u8>,
+    held: Vec<Arc<Memory>>,
 }
 
-// SAFETY: as for `Set`.
+// SAFETY: as for `Set`; `parts` and `bases` point into what `set` and `given` hold.
 unsafe impl Send for Cargo {}
-// SAFETY: as for `Set`.
+// SAFETY: as above.
 unsafe impl Sync for Cargo {}
 
 impl Cargo {
+    fn new(set: Arc<Set>) -> Self {
+        let (parts, bases) = (NonNull::from(&set.parts[..]), NonNull::from(&set.bases[..]));
+        Self { set, parts, bases, given: Vec::new(), held: Vec::new() }
+    }
+
     #[inline]
     pub(crate) fn set(&self) -> &Arc<Set> {
         &self.set
     }
 
+    /// What goes over a link.
+    #[inline]
+    pub(crate) fn part(&self, link: usize) -> &Part {
+        // SAFETY: `set` holds them, and does not change them.
+        let parts = unsafe { self.parts.as_ref() };
+        &parts[link]
+    }
+
     /// Address of element (0, 0, …) of each field.
     #[inline]
     pub(crate) fn bases(&self) -> &[*mut u8] {
-        if self.bases.is_empty() { &self.set.bases } else { &self.bases }
+        // SAFETY: they are those of `set`, which does not change them, or `given`, which changes only
+        // together with `bases`.
+        unsafe { self.bases.as_ref() }
     }
 
-    fn take(&mut self, given: &[(&Pattern, &Field)]) -> Result<(), Error> {
-        self.set.local.begin_flight()?;
-        self.bases.clear();
+    #[inline]
+    fn take(&mut self, set: &Arc<Set>, given: &[(&Pattern, &Field)]) -> Result<(), Error> {
+        set.local.begin_flight()?;
+        if !Arc::ptr_eq(&self.set, set) {
+            self.set = Arc::clone(set);
+            self.parts = NonNull::from(&set.parts[..]);
+            self.bases = NonNull::from(&set.bases[..]);
+        }
+        if given.is_empty() { Ok(()) } else { self.take_given(given) }
+    }
+
+    /// Takes the fields of a set that holds no memory.
+    fn take_given(&mut self, given: &[(&Pattern, &Field)]) -> Result<(), Error> {
         for (at, (_, field)) in given.iter().enumerate() {
-            self.bases.push(field.base().as_ptr());
             // Memories are counted in the order in which they first appear.
-            if self.set.local.fields[at].memory == self.memories.len() {
+            if self.set.local.fields[at].memory == self.held.len() {
                 if let Err(blocked) = field.memory.begin_flight() {
-                    self.land();
+                    self.held.drain(..).for_each(|memory| memory.end_flight());
                     return Err(blocked.error(at));
                 }
-                self.memories.push(Arc::clone(&field.memory));
+                self.held.push(Arc::clone(&field.memory));
             }
         }
+        self.given.clear();
+        self.given.extend(given.iter().map(|(_, field)| field.base().as_ptr()));
+        self.bases = NonNull::from(&self.given[..]);
         Ok(())
     }
 
+    #[inline]
     fn land(&mut self) {
         self.set.local.end_flight();
-        self.memories.drain(..).for_each(|memory| memory.end_flight());
+        if !self.held.is_empty() {
+            self.held.drain(..).for_each(|memory| memory.end_flight());
+        }
     }
 }
 
@@ -165,7 +201,7 @@ unsafe impl Sync for Flight {}
 
 impl Flight {
     pub(crate) fn new(set: Arc<Set>) -> Self {
-        Self(UnsafeCell::new(Cargo { set, bases: Vec::new(), memories: Vec::new() }))
+        Self(UnsafeCell::new(Cargo::new(set)))
     }
 
     /// What is in flight.
@@ -187,11 +223,7 @@ impl Flight {
     #[inline]
     pub(crate) unsafe fn load(&self, set: &Arc<Set>, given: &[(&Pattern, &Field)]) -> Result<(), Error> {
         // SAFETY: nobody else reads or writes it meanwhile.
-        let cargo = unsafe { &mut *self.0.get() };
-        if !Arc::ptr_eq(&cargo.set, set) {
-            cargo.set = Arc::clone(set);
-        }
-        cargo.take(given)
+        unsafe { &mut *self.0.get() }.take(set, given)
     }
 
     /// Gives the memories back to the user.

@@ -156,7 +156,7 @@ fn part(link: &Link, local: &Local) -> Result<Part, Error> {
         Direction::Send => operations(local, peer, direction, &records).unwrap_or_default(),
         Direction::Receive => Vec::new(),
     };
-    let loose = Some(Loose::new(records));
+    let loose = Some(Box::new(Loose::new(records)));
     Ok(Part { bytes: local.bytes(peer, direction), ops, loose, ..Part::default() })
 }
 

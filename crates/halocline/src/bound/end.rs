@@ -25,6 +25,7 @@ impl Bound {
     }
 
     /// Gives the memories back to the user, once an exchange.
+    #[inline]
     pub(super) fn land(&self, epoch: u64) {
         if self.landed.swap(epoch, Ordering::AcqRel) != epoch {
             // SAFETY: exchange `epoch` is not over before this returns; after a failure, no other begins.

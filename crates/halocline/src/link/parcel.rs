@@ -11,7 +11,7 @@
 //! only where its parcel is too large, and sends a message as long as they have not come. So neither ever
 //! waits for the other to grow, nor hangs where they disagree: the label always fits.
 
-use super::{Direction, Link, SLOTS};
+use super::{Direction, Link, SLOTS, Turn};
 use crate::bind::unbound;
 use crate::error::{Cause, Difference};
 use crate::set::{Cargo, Loose, Part};
@@ -243,15 +243,43 @@ impl Parcels {
 }
 
 /// What came of a look for a parcel.
-pub(super) enum Came {
+enum Came {
     Unpacked,
     NotYet,
     Lost(Cause, usize),
 }
 
 impl Link {
+    /// A turn at a link of the unbound form that has found what it waits for.
+    pub(super) fn serve_parcel(
+        &self,
+        comm: &Communicator,
+        epoch: u64,
+        message: Option<Vec<u8>>,
+        (cargo, part): (&Cargo, &Part),
+        parcels: &Parcels,
+    ) -> Result<Turn, CommError> {
+        // All sets of an object have the form of its links.
+        let Some(loose) = &part.loose else { return Ok(Turn::Lost(Cause::Malformed, comm.rank())) };
+        match self.direction {
+            Direction::Send => {
+                self.send_parcel(comm, epoch, (cargo, part), (parcels, loose))?;
+                self.raise_counter(comm, epoch);
+            }
+            Direction::Receive => {
+                match self.receive_parcel(comm, epoch, message, (cargo, part), (parcels, loose)) {
+                    Came::Unpacked => self.raise(comm, epoch)?,
+                    Came::NotYet => return Ok(Turn::Waits),
+                    Came::Lost(cause, culprit) => return Ok(Turn::Lost(cause, culprit)),
+                }
+            }
+        }
+        self.done.store(epoch, Ordering::Release);
+        Ok(Turn::Done)
+    }
+
     /// Packs a parcel into its slot or sends it, with its label. The slot is free.
-    pub(super) fn send_parcel(
+    fn send_parcel(
         &self,
         comm: &Communicator,
         epoch: u64,
@@ -291,7 +319,7 @@ impl Link {
     }
 
     /// Unpacks the parcel of an epoch. `message` is it, where the ranks share no memory.
-    pub(super) fn receive_parcel(
+    fn receive_parcel(
         &self,
         comm: &Communicator,
         epoch: u64,

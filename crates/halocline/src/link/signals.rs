@@ -83,6 +83,7 @@ impl Link {
         }
     }
 
+    #[inline]
     pub(super) fn look(&self, comm: &Communicator, epoch: u64) -> Looked {
         match self.signals {
             Signals::Counters { mine, .. } => {
