@@ -3,6 +3,7 @@
 mod end;
 mod wait;
 
+use crate::check::{Check, Finding};
 use crate::error::{Cause, Error, Failure};
 use crate::field::Field;
 use crate::future::Awaited;
@@ -54,24 +55,28 @@ pub(crate) struct Bound {
     /// Tasks that wait.
     pub(crate) wakers: Wakers,
     pub(crate) awaited: Awaited,
+    /// Sets made so far.
+    pub(crate) sets: AtomicUsize,
+    /// In checked mode.
+    pub(crate) check: Option<Check>,
 }
 
 impl Bound {
-    /// `first` is any set of the object.
+    /// `sets` are those of the object, one at least.
     pub(crate) fn new(
         comm: Communicator,
         name: Name,
         links: Vec<Link>,
         own: Option<Arc<Segment>>,
         patience: Patience,
-        first: &Arc<Set>,
+        sets: &[Arc<Set>],
     ) -> Self {
         Self {
             comm,
             name,
             links,
             own,
-            flight: Flight::new(Arc::clone(first)),
+            flight: Flight::new(Arc::clone(&sets[0])),
             patience,
             epoch: AtomicU64::new(0),
             completed: AtomicU64::new(0),
@@ -87,7 +92,14 @@ impl Bound {
             landed: AtomicU64::new(0),
             wakers: Wakers::default(),
             awaited: Awaited::default(),
+            sets: AtomicUsize::new(sets.len()),
+            check: None,
         }
+    }
+
+    /// From now on every exchange is checked, by messages of this operation.
+    pub(crate) fn check(&mut self, operation: u64) {
+        self.check = Some(Check::new(&self.comm, operation, self.name.to_string(), &mut self.links));
     }
 
     /// The last exchange begun.
@@ -135,6 +147,9 @@ impl Bound {
         // SAFETY: this thread begins the exchange, which lacks its `tick` below.
         let cargo = unsafe { self.flight.get() };
         let epoch = before + 1;
+        // Before anybody can take a turn at this exchange.
+        let announced =
+            self.check.as_ref().map_or(Ok(()), |check| check.begin(&self.comm, &self.links, epoch, cargo));
         self.looks.store(0, Ordering::Relaxed);
         self.remaining.store(self.links.len() + 1, Ordering::Relaxed);
         if self.patience.deadline.is_some() {
@@ -145,6 +160,10 @@ impl Bound {
         self.departures.store(0, Ordering::SeqCst);
         trace::flight(&self.comm, &self.name, epoch, false);
         let _span = trace::exchange(&self.comm, &self.name, epoch);
+        if let (Err(error), Some(link)) = (announced, self.links.first()) {
+            tracing::warn!("rank {}: an exchange cannot be announced: {error}", self.comm.rank());
+            self.fail(link, Cause::Died, link.peer);
+        }
         for link in &self.links {
             link.start(&self.comm, epoch, cargo);
         }
@@ -155,6 +174,11 @@ impl Bound {
                 // fields of this rank, in memory that the cargo holds, left alone by the user until the wait.
                 unsafe { host::copy(&set.within, as_sources(cargo.bases()), cargo.bases()) }
             });
+            if let Some(finding) =
+                self.check.as_ref().and_then(|check| check.within(&self.comm, epoch, cargo))
+            {
+                self.fail_by(finding);
+            }
         }
         self.tick(epoch);
         self.advance(epoch);
@@ -174,7 +198,8 @@ impl Bound {
     /// Whether a link waits for a message. Who is late cannot demand our progress there: it comes with
     /// the message, which our progress must therefore be woken for.
     pub(crate) fn waits_for_messages(&self, epoch: u64) -> bool {
-        self.links.iter().any(|link| link.way == Way::Message && !link.is_done(epoch))
+        let waits = |link: &Link| link.way == Way::Message || self.check.is_some();
+        self.links.iter().any(|link| waits(link) && !link.is_done(epoch))
     }
 
     /// A turn at every link that is not done.
@@ -207,7 +232,13 @@ impl Bound {
                     self.fail(link, cause, link.peer);
                 }
             }
-            Ok(Turn::Lost(cause, culprit)) => self.fail(link, cause, culprit),
+            Ok(Turn::Lost(cause, culprit)) => {
+                // What a peer finds changed may have been written here.
+                match self.check.as_ref().and_then(|check| check.end(&self.links, cargo)) {
+                    Some(finding) => self.fail_by(finding),
+                    None => self.fail(link, cause, culprit),
+                }
+            }
             Err(error) => {
                 tracing::warn!("rank {}: link with rank {}: {error}", self.comm.rank(), link.peer);
                 self.fail(link, Cause::Died, link.peer);
@@ -218,6 +249,11 @@ impl Bound {
     /// One thing less that the exchange lacks.
     fn tick(&self, epoch: u64) {
         if self.remaining.fetch_sub(1, Ordering::AcqRel) == 1 {
+            // SAFETY: exchange `epoch` is not over before it is said to be, below.
+            let cargo = unsafe { self.flight.get() };
+            if let Some(finding) = self.check.as_ref().and_then(|check| check.end(&self.links, cargo)) {
+                return self.fail_by(finding);
+            }
             self.disarm();
             self.land(epoch);
             trace::flight(&self.comm, &self.name, epoch, true);
@@ -230,11 +266,36 @@ impl Bound {
 
     /// Fails the object, here and at all its peers.
     fn fail(&self, link: &Link, cause: Cause, culprit: usize) {
+        if let Some(finding) = self.check.as_ref().and_then(|check| check.verdict(&self.comm, self.epoch())) {
+            return self.fail_by(finding);
+        }
         let (cause, culprit) = self.root(cause, culprit);
         let (rank, epoch) = (self.comm.rank(), self.epoch());
         let (peer, direction, way) = (link.peer, link.direction, link.way);
-        let failure = Arc::new(Failure { rank, epoch, peer, direction, way, cause, culprit });
-        if self.failed.set(failure).is_ok() {
+        let report = link.proof.as_ref().and_then(|proof| proof.report()).cloned();
+        self.end_by(Failure { rank, epoch, peer, direction, way, cause, culprit, report });
+    }
+
+    /// Fails the object for what its checks have found on this rank.
+    fn fail_by(&self, finding: Finding) {
+        let (rank, epoch) = (self.comm.rank(), self.epoch());
+        let Finding { cause, direction, peer, report } = finding;
+        let of_peer = |link: &&Link| (link.peer, link.direction) == (peer, direction);
+        let way = self.links.iter().find(of_peer).map_or(Way::Pull, |link| link.way);
+        self.end_by(Failure {
+            rank,
+            epoch,
+            peer,
+            direction,
+            way,
+            cause,
+            culprit: rank,
+            report: Some(report),
+        });
+    }
+
+    fn end_by(&self, failure: Failure) {
+        if self.failed.set(Arc::new(failure)).is_ok() {
             // Links in the hands of other threads, and the one in ours, are told when they let go.
             self.links.iter().for_each(|link| link.claim.turn(|| self.turn(link)));
             self.disarm();

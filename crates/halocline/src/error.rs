@@ -186,8 +186,10 @@ pub struct Failure {
     pub way: Way,
     /// What happened.
     pub cause: Cause,
-    /// The rank that it happened to.
+    /// The rank that it happened to, or that found it.
     pub culprit: usize,
+    /// What checked mode has found where, for people; on the ranks that have found it.
+    pub report: Option<String>,
 }
 
 /// What ends an exchange that will never complete.
@@ -204,6 +206,41 @@ pub enum Cause {
     Malformed,
     /// In the unbound form: the fields that the culprit sends are not those that their receiver awaits.
     Fields(Difference),
+    /// The culprit has found this in checked mode.
+    Check(Fault),
+}
+
+/// What checked mode finds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fault {
+    /// Halo cells were not written by their exchange.
+    NotWritten,
+    /// Halo cells are not what their owner held when the exchange began.
+    Changed,
+    /// Owned cells were written while an exchange that sends them was in flight.
+    OwnedWritten,
+    /// Two ranks exchange different sets of fields.
+    OtherSet,
+    /// Ranks wait for each other in different exchanges.
+    OtherOrder,
+}
+
+impl Fault {
+    const ALL: [Self; 5] =
+        [Self::NotWritten, Self::Changed, Self::OwnedWritten, Self::OtherSet, Self::OtherOrder];
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotWritten => "halo cells were not written",
+            Self::Changed => "halo cells are not what their owner held",
+            Self::OwnedWritten => "owned cells were written while the exchange was in flight",
+            Self::OtherSet => "ranks exchange different sets of fields",
+            Self::OtherOrder => "ranks exchange in different orders",
+        })
+    }
 }
 
 /// How fields that two ranks give to one exchange differ.
@@ -251,6 +288,7 @@ impl Cause {
             Self::Fields(Difference::Fields) => (5, 0, 0),
             Self::Fields(Difference::Element { field }) => (5, 1, field),
             Self::Fields(Difference::Extents { field }) => (5, 2, field),
+            Self::Check(fault) => (6, fault as u64, 0),
         };
         code << 56 | differs << (RANK + FIELD) | u64::from(field.min(last)) << RANK | culprit as u64
     }
@@ -265,6 +303,7 @@ impl Cause {
             (5, 0) => Self::Fields(Difference::Fields),
             (5, 1) => Self::Fields(Difference::Element { field }),
             (5, 2) => Self::Fields(Difference::Extents { field }),
+            (6, fault) => Fault::ALL.get(fault as usize).map_or(Self::Malformed, |&fault| Self::Check(fault)),
             _ => Self::Malformed,
         };
         (cause, (word & ((1 << RANK) - 1)) as usize)
@@ -273,7 +312,7 @@ impl Cause {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { rank, epoch, peer, direction, way, cause, culprit } = self;
+        let Self { rank, epoch, peer, direction, way, cause, culprit, report } = self;
         let to_or_from = match direction {
             Direction::Send => "to",
             Direction::Receive => "from",
@@ -282,7 +321,10 @@ impl fmt::Display for Failure {
             0 => write!(f, "rank {rank}: failed before its first exchange")?,
             _ => write!(f, "rank {rank}: exchange {epoch} failed")?,
         }
-        write!(f, " on the link {to_or_from} rank {peer} ({way}): ")?;
+        match peer == rank {
+            true => f.write_str(" within the rank: ")?,
+            false => write!(f, " on the link {to_or_from} rank {peer} ({way}): ")?,
+        }
         match cause {
             Cause::Died => write!(f, "rank {culprit} has died")?,
             Cause::Dropped => write!(f, "rank {culprit} dropped its end before this exchange")?,
@@ -295,8 +337,12 @@ impl fmt::Display for Failure {
                 f,
                 "the fields that rank {culprit} sends are not what their receiver awaits: {difference}"
             )?,
+            Cause::Check(fault) => match report {
+                Some(report) => f.write_str(report)?,
+                None => write!(f, "rank {culprit} has found that {fault}")?,
+            },
         }
-        if culprit != peer {
+        if culprit != peer && culprit != rank {
             write!(f, ", so rank {peer} gave up")?;
         }
         f.write_str("; the halo is undefined and the object is of no more use")

@@ -28,6 +28,7 @@
 mod agree;
 mod bind;
 mod bound;
+mod check;
 mod directory;
 mod error;
 mod exchange;
@@ -45,7 +46,7 @@ mod trace;
 mod unbound;
 
 pub use agree::agree;
-pub use error::{Cause, Difference, Error, Failure};
+pub use error::{Cause, Difference, Error, Failure, Fault};
 pub use exchange::{HaloExchange, LinkCounts, Pending};
 pub use field::{Array, Field, ReadGuard, WriteGuard};
 pub use future::Exchanging;

@@ -15,6 +15,7 @@ mod signals;
 pub(crate) use parcel::{Berthed, LABELS, Parcels, Record, describe, prefix};
 pub(crate) use signals::Signals;
 
+use crate::check::{Judgement, Proof};
 use crate::error::Cause;
 use crate::set::{Cargo, Part};
 use crate::trace;
@@ -108,6 +109,8 @@ pub(crate) struct Link {
     gone: OnceLock<Cause>,
     /// In the unbound form, in the place of a mailbox.
     pub(crate) parcels: Option<Box<Parcels>>,
+    /// In checked mode, of a link that receives.
+    pub(crate) proof: Option<Proof>,
 }
 
 // SAFETY: the raw pointers are into segments that the link (`theirs`) and its bound object hold, and the
@@ -151,6 +154,7 @@ impl Link {
             notice: OnceLock::new(),
             gone: OnceLock::new(),
             parcels: None,
+            proof: None,
         }
     }
 
@@ -199,6 +203,44 @@ impl Link {
     /// One turn at the link, under its claim: does what can be done without waiting. `cargo` is that of
     /// the exchange in flight, which is `epoch`.
     pub(crate) fn serve(&self, comm: &Communicator, epoch: u64, cargo: &Cargo) -> Result<Turn, CommError> {
+        let moved = match self.proof.as_ref().is_some_and(|proof| proof.has_moved(epoch)) {
+            true => Turn::Done,
+            false => self.carry(comm, epoch, cargo)?,
+        };
+        Ok(match (&self.proof, moved) {
+            (Some(proof), Turn::Done) => self.prove(proof, comm, epoch, cargo),
+            (Some(proof), Turn::Lost(Cause::Malformed, _)) => {
+                // A message of another set has another length.
+                let cause = proof.read(comm, self.peer, epoch, cargo).unwrap_or(Cause::Malformed);
+                self.lost_by(comm, cause)
+            }
+            (None, Turn::Done) => self.finish(epoch),
+            (_, unfinished) => unfinished,
+        })
+    }
+
+    /// Whether what has come is what was sent.
+    #[cold]
+    fn prove(&self, proof: &Proof, comm: &Communicator, epoch: u64, cargo: &Cargo) -> Turn {
+        proof.moved(epoch);
+        match proof.judge(comm, self.peer, epoch, cargo) {
+            Judgement::Waits => Turn::Waits,
+            Judgement::Proven => self.finish(epoch),
+            Judgement::Wrong(cause) => self.lost_by(comm, cause),
+        }
+    }
+
+    fn finish(&self, epoch: u64) -> Turn {
+        self.done.store(epoch, Ordering::Release);
+        Turn::Done
+    }
+
+    fn lost_by(&self, comm: &Communicator, cause: Cause) -> Turn {
+        Turn::Lost(cause, if cause == Cause::Malformed { self.peer } else { comm.rank() })
+    }
+
+    /// The copying of a turn, and its signals.
+    fn carry(&self, comm: &Communicator, epoch: u64, cargo: &Cargo) -> Result<Turn, CommError> {
         let awaited = match (self.direction, self.way) {
             // An exchange begins once the one before is over: the peer's message of that has come.
             (Direction::Send, Way::Message) if self.is_mutual() => 0,
@@ -250,7 +292,6 @@ impl Link {
             },
             (Direction::Send, Way::Pull) | (Direction::Receive, Way::Push) => {}
         }
-        self.done.store(epoch, Ordering::Release);
         Ok(Turn::Done)
     }
 

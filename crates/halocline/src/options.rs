@@ -35,4 +35,10 @@ pub struct BindOptions {
     /// What the object is called in traces and reports; otherwise by its fields. For people alone: ranks may
     /// differ.
     pub name: Option<String>,
+    /// Whether each exchange proves that it did what it should, at any cost; the same on all ranks. By
+    /// default what `HALOCLINE_CHECK` says, 1 or 0. Found are halo cells that were not written, bytes that
+    /// have changed on their way, owned cells that were written meanwhile, and ranks that exchange different
+    /// sets or, waiting for each other, in different orders: a [`crate::Fault`], which fails the object.
+    /// While an exchange is in flight halo cells hold poison, which is NaN for numbers with a fraction.
+    pub checked: Option<bool>,
 }

@@ -16,6 +16,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Fields that are exchanged together.
 pub(crate) struct Set {
+    /// Which of the object's sets it is, the same on all ranks.
+    pub(crate) number: usize,
     /// The fields in their places.
     pub(crate) local: Local,
     /// The fields of each peer.
@@ -29,9 +31,14 @@ pub(crate) struct Set {
 }
 
 impl Set {
-    pub(crate) fn new(local: Local, offered: Arc<BTreeMap<usize, Offered>>, parts: Vec<Part>) -> Self {
+    pub(crate) fn new(
+        number: usize,
+        local: Local,
+        offered: Arc<BTreeMap<usize, Offered>>,
+        parts: Vec<Part>,
+    ) -> Self {
         let (within, bases) = (bind::within(&local), local.bases());
-        Self { local, offered, parts, within, bases }
+        Self { number, local, offered, parts, within, bases }
     }
 }
 

@@ -11,13 +11,14 @@ mod ops;
 mod pair;
 pub(crate) mod unbound;
 
-pub(crate) use local::Local;
+pub(crate) use local::{Local, Place};
 pub(crate) use narrow::narrowed;
 pub(crate) use offer::Offered;
 pub(crate) use ops::within;
 
 use crate::agree::agree;
 use crate::bound::Bound;
+use crate::check;
 use crate::error::Error;
 use crate::field::Field;
 use crate::link::{Direction, Link, SLOTS, Way};
@@ -53,7 +54,8 @@ pub(crate) fn bind(
 ) -> Result<Made, Error> {
     let _span =
         tracing::debug_span!("bind", rank = comm.rank(), name = options.name, sets = given.len()).entered();
-    agree(comm, same_terms(comm, given.len(), options.link)?)?;
+    let checked = agree(comm, same_terms(comm, given.len(), options)?)?;
+    let options = &BindOptions { checked: Some(checked), ..options.clone() };
     let of_set = |set: usize, error: Error| match given.len() {
         1 => error,
         _ => Error::Set { set, error: Box::new(error) },
@@ -87,21 +89,25 @@ pub(crate) fn packing(set: &Set, peer: usize, direction: Direction) -> Result<Ve
     Ok(facing.part(direction, Way::Message, &facing.joints(direction)?)?.ops)
 }
 
-/// All ranks choose the links by one rule and bind as many sets.
-fn same_terms(comm: &Communicator, sets: usize, choice: LinkChoice) -> Result<Result<(), Error>, Error> {
-    let rank = comm.rank();
-    Ok(match same_as_rank_0(comm, &[choice.code(), sets as u64])? {
-        Err(first) if first.first() != Some(&choice.code()) => {
+/// All ranks choose the links by one rule, bind as many sets, and check them or do not: which, is returned.
+fn same_terms(comm: &Communicator, sets: usize, options: &BindOptions) -> Result<Result<bool, Error>, Error> {
+    let (rank, choice) = (comm.rank(), options.link);
+    let checked = check::wanted(options);
+    let wanted = u64::from(*checked.as_ref().unwrap_or(&false));
+    Ok(match (same_as_rank_0(comm, &[choice.code(), sets as u64, wanted])?, checked) {
+        (_, Err(error)) => Err(error.into()),
+        (Err(first), _) if first.first() != Some(&choice.code()) => {
             Err(Error::Bind(format!("rank {rank} binds with links {choice:?}, rank 0 differently")))
         }
-        Err(first) => Err(Error::Bind(format!(
+        (Err(first), _) if first.get(1) != Some(&(sets as u64)) => Err(Error::Bind(format!(
             "rank {rank} binds {sets} sets of fields, rank 0 binds {}; all ranks must bind as many",
             first.get(1).unwrap_or(&0)
         ))),
-        Ok(()) if sets == 0 => Err(Error::Bind(
+        (Err(_), Ok(checked)) => Err(Error::Bind(check::differs(rank, checked))),
+        (Ok(()), _) if sets == 0 => Err(Error::Bind(
             "there is no set of fields to bind; give at least one, it may be empty".to_owned(),
         )),
-        Ok(()) => Ok(()),
+        (Ok(()), Ok(checked)) => Ok(checked),
     })
 }
 
@@ -119,7 +125,7 @@ fn build(
     preference: Preference,
     options: &BindOptions,
 ) -> Result<Made, Error> {
-    let (offers, operation) = (comm.begin(), comm.begin());
+    let (offers, operation, checks) = (comm.begin(), comm.begin(), comm.begin());
     let (berths, own_bytes) = lay_out(&sets);
     let shared = berths.iter().any(|(peer, _)| comm.link().bell(*peer).is_some());
     let own = agree(comm, shared.then(|| comm.allocate(own_bytes)).transpose().map_err(Error::from))?;
@@ -139,7 +145,12 @@ fn build(
     let patience = Patience { deadline: options.deadline, ..Patience::of(comm.link()) };
     let fields = sets[0].local.fields.iter().map(|field| &field.layout);
     let name = Name::new(operation, options.name.as_deref(), fields);
-    Ok((Arc::new(Bound::new(comm.behind_the_scenes(), name, links, own, patience, &sets[0])), sets))
+    let comm = comm.behind_the_scenes();
+    let mut bound = Bound::new(comm, name, links, own, patience, &sets);
+    if options.checked == Some(true) {
+        bound.check(checks);
+    }
+    Ok((Arc::new(bound), sets))
 }
 
 /// Counters and mailboxes for every peer, and the bytes of the segment that holds them.
@@ -195,6 +206,8 @@ fn connect(meeting: Meeting<'_>, preference: Preference) -> Result<(Vec<Link>, V
         }
     }
     let made = sets.into_iter().zip(offered).zip(parts);
-    let made = made.map(|((local, offered), parts)| Arc::new(Set::new(local, Arc::new(offered), parts)));
+    let made = made.enumerate().map(|(number, ((local, offered), parts))| {
+        Arc::new(Set::new(number, local, Arc::new(offered), parts))
+    });
     Ok((links, made.collect()))
 }

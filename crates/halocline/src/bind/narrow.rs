@@ -15,6 +15,7 @@ use halocline_plan::Halo;
 use halocline_plan::wire::{Reader, WireError, Writer};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// The sets, with no more of their halos than belongs to `to`. Collective.
 pub(crate) fn narrowed(bound: &Bound, sets: &[Arc<Set>], to: &Halo) -> Result<Vec<Arc<Set>>, Error> {
@@ -37,14 +38,15 @@ pub(crate) fn narrowed(bound: &Bound, sets: &[Arc<Set>], to: &Halo) -> Result<Ve
         .map(|set| set.offered.iter().map(|(&peer, o)| (peer, o.under(&narrow))).collect())
         .collect();
     agree(comm, compare_bytes(comm, &locals, &mut offered)?)?;
-    let made = locals.into_iter().zip(offered).map(|(local, offered)| {
+    let first = bound.sets.fetch_add(sets.len(), Ordering::Relaxed);
+    let made = locals.into_iter().zip(offered).enumerate().map(|(at, (local, offered))| {
         let parts = bound.links.iter().map(|link| {
             let facing = Facing { peer: link.peer, local: &local, theirs: &offered[&link.peer] };
             let part = facing.part(link.direction, link.way, &facing.joints(link.direction)?)?;
             if link.holds(part.bytes) { Ok(part) } else { Err(wider(link.peer)) }
         });
         let parts = parts.collect::<Result<Vec<Part>, Error>>()?;
-        Ok(Arc::new(Set::new(local, Arc::new(offered), parts)))
+        Ok(Arc::new(Set::new(first + at, local, Arc::new(offered), parts)))
     });
     agree(comm, made.collect())
 }

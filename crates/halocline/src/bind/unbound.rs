@@ -6,6 +6,7 @@ use super::ops::{Leg, over_link};
 use super::pair::Pair;
 use crate::agree::agree;
 use crate::bound::Bound;
+use crate::check;
 use crate::error::Error;
 use crate::link::{Direction, Link, Record};
 use crate::options::{BindOptions, LinkChoice};
@@ -28,9 +29,9 @@ pub(crate) fn links(
     patterns: &[&Pattern],
     options: &BindOptions,
 ) -> Result<Arc<Bound>, Error> {
-    agree(comm, same_terms(comm, patterns, options.link)?)?;
+    let checked = agree(comm, same_terms(comm, patterns, options)?)?;
     agree(comm, possible(comm, patterns, options.link))?;
-    let (offers, operation) = (comm.begin(), comm.begin());
+    let (offers, operation, checks) = (comm.begin(), comm.begin(), comm.begin());
     let (berths, own_bytes) = lay_out(patterns);
     let shared = |peer: usize| options.link != LinkChoice::Message && comm.link().bell(peer).is_some();
     let any = berths.iter().any(|(peer, _)| shared(*peer));
@@ -65,7 +66,11 @@ pub(crate) fn links(
     let nothing = Arc::new(set(&links, Local::new(comm, &[])?)?);
     let patience = Patience { deadline: options.deadline, ..Patience::of(comm.link()) };
     let name = Name::new(operation, options.name.as_deref(), std::iter::empty());
-    let bound = Arc::new(Bound::new(comm.behind_the_scenes(), name, links, own, patience, &nothing));
+    let mut bound = Bound::new(comm.behind_the_scenes(), name, links, own, patience, &[nothing]);
+    if checked {
+        bound.check(checks);
+    }
+    let bound = Arc::new(bound);
     if !bound.links.is_empty() {
         let weak = Arc::downgrade(&bound);
         comm.register(weak);
@@ -73,22 +78,30 @@ pub(crate) fn links(
     Ok(bound)
 }
 
-/// All ranks choose by one rule and give the same patterns.
+/// All ranks choose by one rule, give the same patterns, and check exchanges or do not: which, is returned.
 fn same_terms(
     comm: &Communicator,
     patterns: &[&Pattern],
-    choice: LinkChoice,
-) -> Result<Result<(), Error>, Error> {
+    options: &BindOptions,
+) -> Result<Result<bool, Error>, Error> {
+    let (rank, checked) = (comm.rank(), check::wanted(options));
     let mut numbers: Vec<u64> = patterns.iter().map(|pattern| pattern.id()).collect();
     numbers.sort_unstable();
     numbers.dedup();
-    numbers.insert(0, choice.code());
-    Ok(super::same_as_rank_0(comm, &numbers)?.map_err(|_| {
-        Error::Bind(format!(
-            "rank {} makes links of other patterns, or of other kind, than rank 0",
-            comm.rank()
-        ))
-    }))
+    numbers.insert(0, options.link.code());
+    numbers.push(u64::from(*checked.as_ref().unwrap_or(&false)));
+    Ok(match (super::same_as_rank_0(comm, &numbers)?, checked) {
+        (_, Err(error)) => Err(error.into()),
+        (Ok(()), Ok(checked)) => Ok(checked),
+        (Err(first), Ok(checked))
+            if first.split_last().map(|(_, same)| same) == Some(&numbers[..numbers.len() - 1]) =>
+        {
+            Err(Error::Bind(check::differs(rank, checked)))
+        }
+        (Err(_), _) => Err(Error::Bind(format!(
+            "rank {rank} makes links of other patterns, or of other kind, than rank 0"
+        ))),
+    })
 }
 
 /// What can be refused before anything is made.
@@ -135,7 +148,8 @@ pub(crate) fn set(links: &[Link], mut local: Local) -> Result<Set, Error> {
     let parts = links.iter().map(|link| part(link, &local)).collect::<Result<_, _>>()?;
     let within = super::ops::within(&local);
     local.memories.clear();
-    Ok(Set { local, offered: Arc::new(BTreeMap::new()), parts, within, bases: Vec::new() })
+    // Sets are told apart by their fields, which travel with the data.
+    Ok(Set { number: 0, local, offered: Arc::new(BTreeMap::new()), parts, within, bases: Vec::new() })
 }
 
 fn part(link: &Link, local: &Local) -> Result<Part, Error> {

@@ -1,6 +1,7 @@
 //! The end of a bound object: its memories go back to the user, its peers learn that it is gone.
 
 use super::Bound;
+use crate::check::Check;
 use crate::error::Cause;
 use halocline_comm::Serve;
 use std::sync::atomic::Ordering;
@@ -64,6 +65,9 @@ impl Bound {
 impl Drop for Bound {
     fn drop(&mut self) {
         self.links.iter().for_each(|link| link.forget(&self.comm));
+        if let Some(check) = &self.check {
+            check.forget(&self.comm);
+        }
     }
 }
 
@@ -76,6 +80,11 @@ impl Serve for Bound {
             && let Some(late) = self.awaited.late(&self.comm)
         {
             self.late(epoch, late);
+        }
+        if let Some(finding) = self.check.as_ref().and_then(|check| check.serve(&self.comm, epoch))
+            && self.outcome(epoch).is_none()
+        {
+            self.fail_by(finding);
         }
         if self.failed.get().is_none() {
             let failed = self.links.iter().find_map(|link| Some((link, link.failed_there(&self.comm)?)));
@@ -97,6 +106,7 @@ impl Serve for Bound {
         let begun = || *self.begun.lock().unwrap_or_else(PoisonError::into_inner);
         let deadline = self.patience.deadline.map(|deadline| begun() + deadline);
         let warning = (!self.wakers.is_empty()).then(|| self.awaited.due());
-        [deadline, warning].into_iter().flatten().min()
+        let suspicion = self.check.as_ref().and_then(Check::due);
+        [deadline, warning, suspicion].into_iter().flatten().min()
     }
 }

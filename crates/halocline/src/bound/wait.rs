@@ -26,7 +26,11 @@ impl Bound {
         if self.waits_for_messages(epoch) {
             self.comm.link().check()?;
         }
-        self.disarm();
+        // The progress thread compares the order of exchanges meanwhile.
+        let _waiting = self.check.as_ref().map(|check| check.wait(&self.comm, epoch));
+        if self.check.is_none() {
+            self.disarm();
+        }
         let _span = trace::wait(&self.comm, &self.name, epoch);
         self.patience.wait(
             self.comm.link(),

@@ -1,0 +1,243 @@
+//! Walks over the cells of a region, one by one, in the plainest way: what the checks compare must not
+//! come from the loops that they check.
+
+use halocline_plan::copy::CellLayout;
+use halocline_plan::{Cells, ElementType};
+
+/// The cells of one transfer in one field, in the order in which both ends count them.
+pub(super) struct Region<'a> {
+    pub(super) cells: &'a Cells,
+    pub(super) layout: &'a CellLayout,
+    /// Address of element (0, 0, …).
+    pub(super) base: *mut u8,
+}
+
+impl Region<'_> {
+    /// Calls `visit` with the byte offset of every cell and its place: coordinates from the domain's first
+    /// owned cell, or its local number.
+    fn for_each_cell(&self, mut visit: impl FnMut(isize, &[i64])) {
+        let axes = &self.layout.axes;
+        match self.cells {
+            Cells::Box(cells) => {
+                let count: usize = cells.extent.iter().product();
+                let mut at = cells.low.clone();
+                for number in 0..count {
+                    let mut rest = number;
+                    for (axis, &extent) in cells.extent.iter().enumerate().rev() {
+                        at[axis] = cells.low[axis] + (rest % extent) as i64;
+                        rest /= extent;
+                    }
+                    let offsets =
+                        at.iter().zip(axes).map(|(at, axis)| (axis.origin + at) as isize * axis.stride);
+                    visit(offsets.sum(), &at);
+                }
+            }
+            Cells::Runs(runs) => {
+                for cell in runs.iter().flat_map(|run| run.start..run.start + run.len) {
+                    let cell = i64::from(cell);
+                    visit((axes[0].origin + cell) as isize * axes[0].stride, &[cell]);
+                }
+            }
+        }
+    }
+
+    /// Byte offset of every element of a cell from the cell's.
+    fn elements(&self) -> Vec<isize> {
+        let extend = |offsets: Vec<isize>, &(extent, stride): &(usize, isize)| {
+            let steps = |offset: isize| (0..extent as isize).map(move |step| offset + step * stride);
+            offsets.into_iter().flat_map(steps).collect()
+        };
+        self.layout.extra.iter().fold(vec![0], extend)
+    }
+
+    fn address(&self, cell: isize, element: isize) -> *mut u8 {
+        self.base.wrapping_offset(cell).wrapping_offset(element)
+    }
+
+    /// A number that changes when any byte of the region does (FNV-1a).
+    ///
+    /// # Safety
+    /// The region lies in memory that can be read, and that nobody is to write meanwhile.
+    pub(super) unsafe fn checksum(&self) -> u64 {
+        let (elements, size) = (self.elements(), self.layout.element.size());
+        let mut sum = 0xcbf2_9ce4_8422_2325;
+        self.for_each_cell(|cell, _| {
+            for &element in &elements {
+                // SAFETY: the caller's promise.
+                for byte in unsafe { bytes_of(self.address(cell, element), size) } {
+                    sum = (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+                }
+            }
+        });
+        sum
+    }
+
+    /// Writes into every element what no exchange of `epoch` is to leave there.
+    ///
+    /// # Safety
+    /// The region lies in memory that can be written, and nobody else accesses it meanwhile.
+    pub(super) unsafe fn poison(&self, epoch: u64) {
+        let (elements, poison) = (self.elements(), poison(self.layout.element, epoch));
+        let size = self.layout.element.size();
+        self.for_each_cell(|cell, _| {
+            for &element in &elements {
+                // SAFETY: the caller's promise.
+                unsafe { std::ptr::copy_nonoverlapping(poison.as_ptr(), self.address(cell, element), size) };
+            }
+        });
+    }
+
+    /// How many cells hold nothing but the poison of `epoch`, and where the first of them is.
+    ///
+    /// # Safety
+    /// As for [`Region::checksum`].
+    pub(super) unsafe fn poisoned(&self, epoch: u64) -> (usize, Option<Vec<i64>>) {
+        let (elements, poison) = (self.elements(), poison(self.layout.element, epoch));
+        let size = self.layout.element.size();
+        let (mut count, mut first) = (0, None);
+        self.for_each_cell(|cell, place| {
+            let is_poison = |&element: &isize| {
+                // SAFETY: the caller's promise.
+                unsafe { bytes_of(self.address(cell, element), size) }.eq(poison[..size].iter().copied())
+            };
+            if !elements.is_empty() && elements.iter().all(is_poison) {
+                count += 1;
+                first.get_or_insert_with(|| place.to_vec());
+            }
+        });
+        (count, first)
+    }
+
+    /// Which cells these are, for people.
+    pub(super) fn describe(&self) -> String {
+        match self.cells {
+            Cells::Box(cells) => {
+                let spans = cells.low.iter().zip(&cells.extent);
+                let spans = spans.map(|(&low, &extent)| format!("{low}..{}", low + extent as i64));
+                format!("cells [{}]", spans.collect::<Vec<_>>().join(", "))
+            }
+            Cells::Runs(runs) => {
+                let first = runs.first().map_or(0, |run| run.start);
+                format!("{} cells, the first of them {first}", self.cells.count())
+            }
+        }
+    }
+}
+
+/// # Safety
+/// `at` points to `size` bytes that can be read, 16 at most.
+unsafe fn bytes_of(at: *const u8, size: usize) -> impl Iterator<Item = u8> {
+    let mut bytes = [0; 16];
+    // SAFETY: the caller's promise; no element is larger.
+    unsafe { std::ptr::copy_nonoverlapping(at, bytes.as_mut_ptr(), size) };
+    bytes.into_iter().take(size)
+}
+
+/// A valid value of an element that differs from that of the epoch before: for numbers with a fraction a NaN,
+/// which shows in whatever is computed of it.
+pub(super) fn poison(element: ElementType, epoch: u64) -> [u8; 16] {
+    let f64 = (0x7ff8_dead_0000_0000 | (epoch & 0xffff_ffff)).to_le_bytes();
+    let f32 = (0x7fc0_0000 | (epoch & 0x3f_ffff) as u32).to_le_bytes();
+    let any = (0xa5a5_a5a5_a5a5_a5a5 ^ epoch.wrapping_mul(0x0101_0101_0101_0101)).to_le_bytes();
+    let mut bytes = [0; 16];
+    let mut fill = |pattern: &[u8]| bytes.iter_mut().zip(pattern.iter().cycle()).for_each(|(b, &p)| *b = p);
+    match element {
+        ElementType::F64 | ElementType::C128 => fill(&f64),
+        ElementType::F32 | ElementType::C64 => fill(&f32),
+        ElementType::F16 => fill(&(0x7e00 | (epoch & 0xff) as u16).to_le_bytes()),
+        ElementType::Bf16 => fill(&(0x7fc0 | (epoch & 0x3f) as u16).to_le_bytes()),
+        ElementType::Bool => fill(&[(epoch & 1) as u8]),
+        _ => fill(&any),
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use halocline_plan::copy::AxisLayout;
+    use halocline_plan::{BoxCells, Run};
+
+    const TYPES: [ElementType; 10] = [
+        ElementType::Bool,
+        ElementType::U8,
+        ElementType::I16,
+        ElementType::F16,
+        ElementType::Bf16,
+        ElementType::F32,
+        ElementType::U64,
+        ElementType::F64,
+        ElementType::C128,
+        ElementType::Opaque(5),
+    ];
+
+    /// Two axes of 4 and 5 cells with one halo cell before them, three elements in each cell.
+    fn layout(element: ElementType) -> (CellLayout, usize) {
+        let size = element.size() as isize;
+        let axis = |stride, extent| AxisLayout { stride, origin: 1, extent };
+        let axes = vec![axis(15 * size, 4), axis(3 * size, 5)];
+        (CellLayout { element, axes, extra: vec![(3, size)] }, 60 * element.size())
+    }
+
+    #[test]
+    fn every_byte_of_a_region_counts_and_no_other() {
+        let cells = Cells::Box(BoxCells { low: vec![-1, 1], extent: vec![2, 2] });
+        for element in TYPES {
+            let (layout, bytes) = layout(element);
+            let mut memory: Vec<u8> = (0..bytes).map(|byte| byte as u8).collect();
+            let base = memory.as_mut_ptr();
+            let region = Region { cells: &cells, layout: &layout, base };
+            // SAFETY: the layout has as many bytes; only this thread is here.
+            let before = unsafe { region.checksum() };
+            let mut counted = 0;
+            for byte in 0..bytes {
+                // SAFETY: as above.
+                let changed = unsafe {
+                    *base.add(byte) ^= 1;
+                    let changed = region.checksum() != before;
+                    *base.add(byte) ^= 1;
+                    changed
+                };
+                let (row, column) = (byte / element.size() / 15, byte / element.size() / 3 % 5);
+                assert_eq!(changed, row < 2 && (2..4).contains(&column), "{element}, byte {byte}");
+                counted += usize::from(changed);
+            }
+            assert_eq!(counted, 4 * 3 * element.size());
+        }
+    }
+
+    #[test]
+    fn poison_is_found_again_in_its_own_epoch_alone() {
+        let cells = Cells::Runs([Run { start: 7, len: 2 }, Run { start: 2, len: 1 }].into());
+        for element in TYPES {
+            let size = element.size() as isize;
+            let axes = vec![AxisLayout { stride: 2 * size, origin: 0, extent: 10 }];
+            let layout = CellLayout { element, axes, extra: vec![(2, size)] };
+            let mut memory = vec![7u8; 20 * element.size()];
+            let region = Region { cells: &cells, layout: &layout, base: memory.as_mut_ptr() };
+            for epoch in 1..5 {
+                // SAFETY: the layout has as many bytes; only this thread is here.
+                unsafe {
+                    assert_eq!(region.poisoned(epoch), (0, None), "{element}");
+                    region.poison(epoch);
+                    assert_eq!(region.poisoned(epoch), (3, Some(vec![7])), "{element}");
+                    // One byte of one element.
+                    *region.base.add(7 * 2 * element.size()) ^= 1;
+                    assert_eq!(region.poisoned(epoch), (2, Some(vec![8])), "{element}");
+                }
+            }
+            assert!(memory[..2 * 2 * element.size()].iter().all(|&byte| byte == 7), "{element}");
+        }
+    }
+
+    #[test]
+    fn poison_shows_in_what_is_computed() {
+        for epoch in [1, 2, u64::MAX] {
+            let double = poison(ElementType::F64, epoch);
+            assert!(f64::from_le_bytes(double[..8].try_into().unwrap()).is_nan());
+            let single = poison(ElementType::F32, epoch);
+            assert!(f32::from_le_bytes(single[..4].try_into().unwrap()).is_nan());
+            assert!(poison(ElementType::Bool, epoch)[0] <= 1);
+        }
+    }
+}

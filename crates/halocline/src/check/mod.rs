@@ -1,0 +1,395 @@
+//! Checked mode: each exchange proves that it did what it should, at any cost.
+//!
+//! When an exchange begins, halo cells are poisoned: before the peers may write them. Each sender sends, beside
+//! the data, a manifest: which set of fields it exchanges, and a checksum of every region that it sends. Once
+//! the data are there the receiver compares the checksums with those of its own halo cells ([`cells`]); where
+//! they differ, and poison is left, those cells were not written, otherwise bytes have changed under way. At
+//! the end the sender looks whether its owned cells are still as they were. [`order`] finds ranks that wait for
+//! each other in different exchanges.
+//!
+//! What is found is the object's failure, with a report.
+
+mod cells;
+mod order;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use order::Waiting;
+
+use crate::bind::Place;
+use crate::error::{Cause, Fault};
+use crate::link::{Direction, Link};
+use crate::options::BindOptions;
+use crate::set::Cargo;
+use cells::Region;
+use halocline_comm::{CommError, Communicator, Tag};
+use halocline_plan::wire::{Reader, WireError, Writer};
+use order::Order;
+use std::ffi::OsString;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+/// The variable that asks for checked mode: `1`, or `0`.
+const VARIABLE: &str = "HALOCLINE_CHECK";
+
+/// Whether checked mode is asked for, by the options or else by the environment.
+pub(crate) fn wanted(options: &BindOptions) -> Result<bool, CommError> {
+    options.checked.map_or_else(|| asked(std::env::var_os(VARIABLE)), Ok)
+}
+
+fn asked(value: Option<OsString>) -> Result<bool, CommError> {
+    match value {
+        None => Ok(false),
+        Some(text) if text == "1" => Ok(true),
+        Some(text) if text == "0" => Ok(false),
+        Some(found) => Err(CommError::Variable { variable: VARIABLE, found, expected: "1 or 0" }),
+    }
+}
+
+/// What is wrong if this rank is checked, or not, unlike rank 0.
+pub(crate) fn differs(rank: usize, checked: bool) -> String {
+    let (here, there) = if checked { ("in", "without") } else { ("without", "in") };
+    format!(
+        "rank {rank} binds {here} checked mode, rank 0 binds {there} it; {VARIABLE} and the option must be the \
+         same on all ranks"
+    )
+}
+
+/// What a check has found.
+#[derive(Debug)]
+pub(crate) struct Finding {
+    pub(crate) cause: Cause,
+    /// The link: whether it sends or receives, and the rank at its other end.
+    pub(crate) direction: Direction,
+    pub(crate) peer: usize,
+    /// What was found where, for people.
+    pub(crate) report: String,
+}
+
+/// The checks of one bound object.
+pub(crate) struct Check {
+    operation: u64,
+    order: Order,
+    /// Checksums of all regions that are sent, as they were when the exchange began.
+    sent: Mutex<Vec<u64>>,
+}
+
+/// A region with its names.
+struct Exchanged<'a> {
+    region: Region<'a>,
+    pattern: usize,
+    number: usize,
+    domain: u64,
+    /// The domain at the other end.
+    other: u64,
+}
+
+/// What is exchanged with a peer, in the order that both ends count.
+fn exchanged(cargo: &Cargo, peer: usize, direction: Direction) -> impl Iterator<Item = Exchanged<'_>> {
+    let local = &cargo.set().local;
+    local.exchanged(peer, direction).map(move |(index, field, transfer)| {
+        let (cells, other) = match direction {
+            Direction::Send => (&transfer.source, transfer.to),
+            Direction::Receive => (&transfer.target, transfer.from),
+        };
+        Exchanged {
+            region: Region { cells, layout: &field.cells, base: cargo.bases()[index] },
+            pattern: local.index_of(field.place.pattern),
+            number: field.place.number,
+            domain: field.place.domain,
+            other,
+        }
+    })
+}
+
+impl Check {
+    /// `operation`: of the messages, the same on all ranks.
+    pub(crate) fn new(comm: &Communicator, operation: u64, name: String, links: &mut [Link]) -> Self {
+        for link in links.iter_mut().filter(|link| link.direction == Direction::Receive) {
+            link.proof = Some(Proof::new(operation));
+        }
+        let mut peers: Vec<usize> = links.iter().map(|link| link.peer).collect();
+        peers.sort_unstable();
+        peers.dedup();
+        Self { operation, order: Order::new(comm, operation, name, peers), sent: Mutex::default() }
+    }
+
+    /// An exchange begins: nobody was given leave to write yet.
+    pub(crate) fn begin(
+        &self,
+        comm: &Communicator,
+        links: &[Link],
+        epoch: u64,
+        cargo: &Cargo,
+    ) -> Result<(), CommError> {
+        self.order.begin();
+        for link in links.iter().filter(|link| link.direction == Direction::Receive) {
+            for Exchanged { region, .. } in exchanged(cargo, link.peer, Direction::Receive) {
+                // SAFETY: bind has checked the region; no peer has leave to write it, and the memory is in
+                // flight, so that no guard is held.
+                unsafe { region.poison(epoch) };
+            }
+        }
+        for (_, target) in within(cargo) {
+            // SAFETY: as above; the copy comes later.
+            unsafe { target.region.poison(epoch) };
+        }
+        let mut sent = Vec::new();
+        for link in links.iter().filter(|link| link.direction == Direction::Send) {
+            let sums = checksums(exchanged(cargo, link.peer, Direction::Send));
+            let tag = Tag { operation: self.operation, round: epoch };
+            comm.send(link.peer, tag, Manifest { set: cargo.set().number, sums: sums.clone() }.write())?;
+            sent.extend(sums);
+        }
+        *lock(&self.sent) = sent;
+        Ok(())
+    }
+
+    /// The copies between domains of this rank are made.
+    pub(crate) fn within(&self, comm: &Communicator, epoch: u64, cargo: &Cargo) -> Option<Finding> {
+        within(cargo).find_map(|(source, target)| {
+            let sums = checksums([source].into_iter());
+            compare(&sums, comm.rank(), epoch, [target].into_iter())
+        })
+    }
+
+    /// All links are through: whether the owned cells are what they were when the exchange began.
+    pub(crate) fn end(&self, links: &[Link], cargo: &Cargo) -> Option<Finding> {
+        let sent = lock(&self.sent);
+        let mut before = sent.iter();
+        for link in links.iter().filter(|link| link.direction == Direction::Send) {
+            for Exchanged { region, pattern, number, domain, other } in
+                exchanged(cargo, link.peer, Direction::Send)
+            {
+                // SAFETY: bind has checked the region; owned cells are not to be written in flight.
+                let now = unsafe { region.checksum() };
+                if before.next() != Some(&now) {
+                    let (cells, peer) = (region.describe(), link.peer);
+                    return Some(Finding {
+                        cause: Cause::Check(Fault::OwnedWritten),
+                        direction: Direction::Send,
+                        peer,
+                        report: format!(
+                            "owned {cells} of field {number} of domain {domain} (pattern {pattern} of the \
+                             bind), which go to domain {other} of rank {peer}, were written while the \
+                             exchange was in flight; write them before it begins or after its wait"
+                        ),
+                    });
+                }
+            }
+        }
+        None
+    }
+
+    /// A thread waits, until what is returned is dropped.
+    pub(crate) fn wait(&self, comm: &Communicator, epoch: u64) -> Waiting<'_> {
+        self.order.wait(comm, epoch)
+    }
+
+    /// What the progress thread does for the checks; `begun` is the last exchange begun.
+    pub(crate) fn serve(&self, comm: &Communicator, begun: u64) -> Option<Finding> {
+        self.order.attend(comm, begun).unwrap_or_else(|error| {
+            tracing::warn!("rank {}: the order of exchanges is not compared: {error}", comm.rank());
+            None
+        })
+    }
+
+    /// What is known to keep exchange `epoch` from ever being over.
+    pub(crate) fn verdict(&self, comm: &Communicator, epoch: u64) -> Option<Finding> {
+        self.order.verdict(comm, epoch)
+    }
+
+    /// When the progress thread is to come although nothing has changed.
+    pub(crate) fn due(&self) -> Option<Duration> {
+        self.order.due()
+    }
+
+    /// Throws away what messages still wait in the inbox.
+    pub(crate) fn forget(&self, comm: &Communicator) {
+        comm.link().inbox().forget(self.operation);
+    }
+}
+
+/// The two ends of each copy between domains of this rank.
+fn within(cargo: &Cargo) -> impl Iterator<Item = (Exchanged<'_>, Exchanged<'_>)> {
+    let local = &cargo.set().local;
+    local.patterns.iter().zip(&local.counts).enumerate().flat_map(move |(at, (pattern, &count))| {
+        let transfers = &pattern.plan().local;
+        let pairs = (0..count).flat_map(move |number| transfers.iter().map(move |t| (number, t)));
+        pairs.filter_map(move |(number, transfer)| {
+            let end = |domain, other, cells| {
+                let (index, field) = local.at(Place { pattern: pattern.id(), number, domain })?;
+                let region = Region { cells, layout: &field.cells, base: cargo.bases()[index] };
+                Some(Exchanged { region, pattern: at, number, domain, other })
+            };
+            let source = end(transfer.from, transfer.to, &transfer.source)?;
+            Some((source, end(transfer.to, transfer.from, &transfer.target)?))
+        })
+    })
+}
+
+fn checksums<'a>(regions: impl Iterator<Item = Exchanged<'a>>) -> Vec<u64> {
+    // SAFETY: bind has checked the regions; owned cells are not to be written in flight, halo cells are looked
+    // at once their exchange is through.
+    regions.map(|exchanged| unsafe { exchanged.region.checksum() }).collect()
+}
+
+/// Whether halo cells that rank `peer` has filled are what it sent.
+fn compare<'a>(
+    sums: &[u64],
+    peer: usize,
+    epoch: u64,
+    regions: impl Iterator<Item = Exchanged<'a>>,
+) -> Option<Finding> {
+    for (at, Exchanged { region, pattern, number, domain, other }) in regions.enumerate() {
+        // SAFETY: bind has checked the region, and nobody writes it any more.
+        let (found, (poisoned, first)) = unsafe { (region.checksum(), region.poisoned(epoch)) };
+        if sums.get(at) == Some(&found) {
+            continue;
+        }
+        let (cells, all) = (region.describe(), region.cells.count());
+        let of = format!("field {number} of domain {domain} (pattern {pattern} of the bind)");
+        let from = format!("domain {other} of rank {peer}");
+        let (fault, report) = match first {
+            Some(first) => (
+                Fault::NotWritten,
+                format!(
+                    "{poisoned} of the {all} halo {cells} of {of} were not written from {from}; the first is \
+                     {first:?}"
+                ),
+            ),
+            None => (
+                Fault::Changed,
+                format!(
+                    "halo {cells} of {of} are not what {from} held when its exchange began: bytes have changed \
+                     under way, or its owned cells were written meanwhile"
+                ),
+            ),
+        };
+        return Some(Finding { cause: Cause::Check(fault), direction: Direction::Receive, peer, report });
+    }
+    None
+}
+
+/// What a sender says of an exchange.
+#[derive(Debug, PartialEq, Eq)]
+struct Manifest {
+    /// Which set of fields it exchanges.
+    set: usize,
+    /// A checksum of every region that it sends.
+    sums: Vec<u64>,
+}
+
+impl Manifest {
+    fn write(&self) -> Vec<u8> {
+        let mut w = Writer::new();
+        w.size(self.set);
+        w.u64s(&self.sums);
+        w.finish()
+    }
+
+    fn read(message: &[u8]) -> Result<Self, WireError> {
+        let mut reader = Reader::new(message);
+        let manifest = Self { set: reader.size()?, sums: reader.u64s()? };
+        reader.finish()?;
+        Ok(manifest)
+    }
+}
+
+/// The receiving side of a link, until its exchange is proven. Under the link's claim.
+pub(crate) struct Proof {
+    operation: u64,
+    /// The last epoch whose bytes are there.
+    moved: AtomicU64,
+    /// The sender's manifest of the exchange in flight, once it has come.
+    manifest: Mutex<Option<Manifest>>,
+    /// What was found.
+    report: OnceLock<String>,
+    /// What a test does to the halo once it is filled.
+    #[cfg(test)]
+    sabotage: Mutex<Option<tests::Sabotage>>,
+}
+
+/// Where a proof stands.
+pub(crate) enum Judgement {
+    /// The manifest has not come.
+    Waits,
+    Proven,
+    Wrong(Cause),
+}
+
+impl Proof {
+    pub(crate) fn new(operation: u64) -> Self {
+        Self {
+            operation,
+            moved: AtomicU64::new(0),
+            manifest: Mutex::default(),
+            report: OnceLock::new(),
+            #[cfg(test)]
+            sabotage: Mutex::default(),
+        }
+    }
+
+    /// Whether the bytes of `epoch` are there.
+    pub(crate) fn has_moved(&self, epoch: u64) -> bool {
+        self.moved.load(Ordering::Relaxed) >= epoch
+    }
+
+    /// The bytes of `epoch` are there.
+    pub(crate) fn moved(&self, epoch: u64) {
+        self.moved.store(epoch, Ordering::Relaxed);
+    }
+
+    /// What was found, for the failure.
+    pub(crate) fn report(&self) -> Option<&String> {
+        self.report.get()
+    }
+
+    /// What is wrong with the sender's manifest, as far as that is known: another set of fields.
+    pub(crate) fn read(&self, comm: &Communicator, peer: usize, epoch: u64, cargo: &Cargo) -> Option<Cause> {
+        let mut manifest = lock(&self.manifest);
+        if manifest.is_none() {
+            let tag = Tag { operation: self.operation, round: epoch };
+            let message = comm.link().inbox().take(tag, Some(peer))?;
+            match Manifest::read(&message.payload) {
+                Ok(theirs) => *manifest = Some(theirs),
+                Err(_) => return Some(Cause::Malformed),
+            }
+        }
+        let theirs =
+            manifest.as_ref().map(|manifest| manifest.set).filter(|&theirs| theirs != cargo.set().number)?;
+        let (rank, ours) = (comm.rank(), cargo.set().number);
+        self.report.get_or_init(|| {
+            format!(
+                "rank {peer} exchanges set {theirs} of the fields, rank {rank} set {ours}; all ranks must \
+                 choose the same"
+            )
+        });
+        Some(Cause::Check(Fault::OtherSet))
+    }
+
+    /// The bytes of `epoch` are there: whether they are what was sent.
+    pub(crate) fn judge(&self, comm: &Communicator, peer: usize, epoch: u64, cargo: &Cargo) -> Judgement {
+        if let Some(cause) = self.read(comm, peer, epoch, cargo) {
+            return Judgement::Wrong(cause);
+        }
+        let Some(manifest) = lock(&self.manifest).take() else { return Judgement::Waits };
+        #[cfg(test)]
+        if let Some(sabotage) = lock(&self.sabotage).take() {
+            exchanged(cargo, peer, Direction::Receive).take(1).for_each(|it| sabotage(&it.region, epoch));
+        }
+        match compare(&manifest.sums, peer, epoch, exchanged(cargo, peer, Direction::Receive)) {
+            None => Judgement::Proven,
+            Some(finding) => {
+                self.report.get_or_init(|| finding.report);
+                Judgement::Wrong(finding.cause)
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing that runs under these locks leaves the data half-changed.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

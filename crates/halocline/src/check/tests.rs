@@ -1,0 +1,326 @@
+//! Each report provoked, and none where nothing is wrong.
+
+use super::cells::{Region, poison};
+use super::order::Board;
+use super::*;
+use crate::{
+    Array, BindOptions, Decomposed, Error, Failure, Halo, HaloExchange, LinkChoice, Pattern, RegularGrid,
+    UnstructuredDomain,
+};
+use halocline_plan::ElementType;
+use std::sync::Arc;
+
+/// What is done to a halo that was filled, before it is compared: its region and the epoch.
+pub(super) type Sabotage = fn(&Region<'_>, u64);
+
+const WAYS: [LinkChoice; 4] = [LinkChoice::Push, LinkChoice::Pull, LinkChoice::Mailbox, LinkChoice::Message];
+
+fn checked(link: LinkChoice, name: &str) -> BindOptions {
+    BindOptions { link, name: Some(name.to_owned()), checked: Some(true), ..BindOptions::default() }
+}
+
+/// Runs the same as each of so many ranks.
+fn on_ranks<T: Send>(size: usize, work: impl Fn(&Communicator) -> T + Sync) -> Vec<T> {
+    std::thread::scope(|scope| {
+        let work = &work;
+        let ranks: Vec<_> =
+            Communicator::threads(size).into_iter().map(|comm| scope.spawn(move || work(&comm))).collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap_or_else(|e| std::panic::resume_unwind(e))).collect()
+    })
+}
+
+/// Two cells of a ring on each rank, one halo cell at each side.
+struct Ring {
+    array: Array<f64>,
+    halo: HaloExchange,
+}
+
+impl Ring {
+    fn pattern(comm: &Communicator) -> Pattern {
+        let grid = RegularGrid::new([2 * comm.size()]).periodic([true]);
+        grid.decompose(comm.size()).unwrap().pattern(comm, Halo::uniform(1)).unwrap()
+    }
+
+    fn new(comm: &Communicator, options: &BindOptions) -> Self {
+        let array = Array::zeros(comm, &[4]).unwrap();
+        let halo = HaloExchange::bind_with(comm, &[(&Self::pattern(comm), &array)], options).unwrap();
+        array.write().unwrap().copy_from_slice(&[-1.0, 1.5, 2.5, -1.0]);
+        Self { array, halo }
+    }
+
+    fn step(&self) -> Result<(), Error> {
+        self.halo.exchange()?.wait()
+    }
+
+    /// Exchanges until the object fails.
+    fn until_failure(&self) -> Arc<Failure> {
+        loop {
+            match self.step() {
+                Ok(()) => {}
+                Err(Error::Failed(failure)) => return failure,
+                Err(other) => panic!("{other}"),
+            }
+        }
+    }
+
+    fn sabotage(&self, sabotage: Sabotage) {
+        let proofs = self.halo.bound().links.iter().filter_map(|link| link.proof.as_ref());
+        *lock(&proofs.last().expect("it receives").sabotage) = Some(sabotage);
+    }
+
+    /// The memory, also in flight.
+    fn cell(&self, at: usize) -> *mut f64 {
+        self.array.base().as_ptr().cast::<f64>().wrapping_add(at)
+    }
+}
+
+/// What both ranks say of an exchange that rank 1 was made to find wrong.
+fn sabotaged(link: LinkChoice, sabotage: Sabotage) -> Vec<Arc<Failure>> {
+    on_ranks(2, |comm| {
+        let ring = Ring::new(comm, &checked(link, "t"));
+        (0..3).for_each(|_| ring.step().unwrap());
+        if comm.rank() == 1 {
+            ring.sabotage(sabotage);
+        }
+        ring.until_failure()
+    })
+}
+
+#[test]
+fn a_halo_cell_that_was_not_written_is_named() {
+    for link in WAYS {
+        let failures = sabotaged(link, |region, epoch| {
+            // SAFETY: the exchange has filled the region, and nobody else looks yet.
+            unsafe { region.poison(epoch) }
+        });
+        for failure in &failures {
+            assert_eq!((failure.cause, failure.culprit), (Cause::Check(Fault::NotWritten), 1), "{failure}");
+        }
+        let text = failures[1].to_string();
+        let found = "1 of the 1 halo cells [-1..0] of field 0 of domain 1 (pattern 0 of the bind) were not \
+                     written from domain 0 of rank 0; the first is [-1]";
+        assert!(text.contains("exchange 4 failed") && text.contains(found), "{link:?}: {text}");
+        let told = failures[0].to_string();
+        assert!(told.contains("rank 1 has found that halo cells were not written"), "{told}");
+    }
+}
+
+#[test]
+fn bytes_that_changed_under_way_are_named() {
+    for link in WAYS {
+        let failures = sabotaged(link, |region, _| {
+            // SAFETY: as above.
+            unsafe { *region.base.add(0) ^= 1 }
+        });
+        for failure in &failures {
+            assert_eq!((failure.cause, failure.culprit), (Cause::Check(Fault::Changed), 1), "{failure}");
+        }
+        let text = failures[1].to_string();
+        let found = "halo cells [-1..0] of field 0 of domain 1 (pattern 0 of the bind) are not what domain 0 \
+                     of rank 0 held";
+        assert!(text.contains(found), "{link:?}: {text}");
+    }
+}
+
+#[test]
+fn owned_cells_written_in_flight_are_named() {
+    for link in WAYS {
+        let ends = on_ranks(2, |comm| (comm.clone(), Ring::new(comm, &checked(link, "t"))));
+        let [(_, hasty), (_, late)] = &ends[..] else { unreachable!("two ranks") };
+        let pending = hasty.halo.exchange().unwrap();
+        // SAFETY: the memory is there. This is the user's error: the exchange may read the cell meanwhile; in
+        // this test it does not, since only this thread runs (and a link that waits for the other rank).
+        unsafe { hasty.cell(1).write_volatile(7.0) };
+        // Where the bytes were sent before, the other rank finds nothing.
+        let found = late.step().and_then(|()| late.step());
+        let failure = match pending.wait() {
+            Err(Error::Failed(failure)) => failure,
+            other => panic!("{link:?}: {other:?}"),
+        };
+        assert_eq!((failure.cause, failure.culprit), (Cause::Check(Fault::OwnedWritten), 0), "{failure}");
+        let text = failure.to_string();
+        let named = "owned cells [0..1] of field 0 of domain 0 (pattern 0 of the bind), which go to domain 1 of \
+                     rank 1, were written while the exchange was in flight";
+        assert!(text.contains(named), "{link:?}: {text}");
+        assert!(matches!(found, Err(Error::Failed(_))), "{link:?}: {found:?}");
+    }
+}
+
+#[test]
+fn values_that_look_like_poison_are_no_fault() {
+    for link in WAYS {
+        on_ranks(3, |comm| {
+            let ring = Ring::new(comm, &checked(link, "t"));
+            for epoch in 1..6 {
+                let value = poison(ElementType::F64, epoch);
+                let value = f64::from_le_bytes(value[..8].try_into().unwrap());
+                ring.array.write().unwrap().fill(value);
+                ring.step().unwrap();
+                assert!(ring.array.read().unwrap().iter().all(|cell| cell.to_bits() == value.to_bits()));
+            }
+        });
+    }
+}
+
+#[test]
+fn halo_cells_are_poisoned_in_flight() {
+    for link in WAYS {
+        let ends = on_ranks(2, |comm| (comm.clone(), Ring::new(comm, &checked(link, "t"))));
+        let [(_, here), (_, late)] = &ends[..] else { unreachable!("two ranks") };
+        for _ in 0..3 {
+            let pending = here.halo.exchange().unwrap();
+            for at in [0, 3] {
+                // SAFETY: the memory is there; the other rank has not begun, so that nobody writes it.
+                assert!(unsafe { here.cell(at).read_volatile() }.is_nan(), "{link:?}: cell {at}");
+            }
+            late.step().unwrap();
+            pending.wait().unwrap();
+            assert_eq!(here.array.read().unwrap()[..], [2.5, 1.5, 2.5, 1.5]);
+        }
+    }
+}
+
+#[test]
+fn different_sets_of_fields_are_named_on_both_ranks() {
+    for link in WAYS {
+        for lengths in [[4, 4], [4, 8]] {
+            let failures = on_ranks(2, |comm| {
+                let pattern = Ring::pattern(comm);
+                // The second set has more to send.
+                let small = Array::<f64>::zeros(comm, &[4]).unwrap();
+                let large = Array::<f64>::zeros(comm, &[4, lengths[1]]).unwrap();
+                let sets: [&[_]; 2] = [&[(&pattern, &*small)], &[(&pattern, &*large)]];
+                let halo = HaloExchange::bind_alternatives(comm, &sets, &checked(link, "t")).unwrap();
+                for set in [0, 1, 1, 0] {
+                    halo.exchange_set(set).unwrap().wait().unwrap();
+                }
+                let ended = halo.exchange_set(comm.rank()).unwrap().wait();
+                match ended.and_then(|()| halo.exchange()?.wait()) {
+                    Err(Error::Failed(failure)) => failure,
+                    other => panic!("{other:?}"),
+                }
+            });
+            assert!(failures.iter().all(|failure| failure.cause == Cause::Check(Fault::OtherSet)));
+            let reports: Vec<&String> =
+                failures.iter().filter_map(|failure| failure.report.as_ref()).collect();
+            assert!(!reports.is_empty());
+            for report in reports {
+                let (one, other) = ("rank 1 exchanges set 1", "rank 0 exchanges set 0");
+                assert!(report.contains(one) || report.contains(other), "{report}");
+            }
+        }
+    }
+}
+
+#[test]
+fn two_ranks_in_different_orders_are_named_on_both() {
+    for link in WAYS {
+        let failures = on_ranks(2, |comm| {
+            let rings = ["t", "u"].map(|name| Ring::new(comm, &checked(link, name)));
+            for _ in 0..3 {
+                rings.iter().for_each(|ring| ring.step().unwrap());
+            }
+            match rings[comm.rank()].step() {
+                Err(Error::Failed(failure)) => failure,
+                other => panic!("{other:?}"),
+            }
+        });
+        for failure in failures {
+            assert_eq!(failure.cause, Cause::Check(Fault::OtherOrder), "{failure}");
+            let text = failure.to_string();
+            for hop in [
+                "rank 0 waits in exchange 4 of \"t\" for rank 1",
+                "rank 1 waits in exchange 4 of \"u\" for rank 0",
+            ] {
+                assert!(text.contains(hop), "{link:?}: {text}");
+            }
+        }
+    }
+}
+
+/// An object that connects two ranks of three.
+fn pair(comm: &Communicator, ranks: [usize; 2], name: &str) -> (Array<f64>, HaloExchange) {
+    let id = |rank: usize| 100 + rank as u64;
+    let halo: Vec<u64> = match ranks.iter().position(|&rank| rank == comm.rank()) {
+        Some(at) => vec![id(ranks[1 - at])],
+        None => vec![],
+    };
+    let array = Array::zeros(comm, &[1 + halo.len()]).unwrap();
+    let domain = UnstructuredDomain::new(comm.rank() as u64, vec![id(comm.rank())], halo);
+    let pattern = Pattern::unstructured(comm, &[domain]).unwrap();
+    let options = checked(LinkChoice::Auto, name);
+    let halo = HaloExchange::bind_with(comm, &[(&pattern, &array)], &options).unwrap();
+    (array, halo)
+}
+
+#[test]
+fn a_cycle_of_three_ranks_is_named_on_all() {
+    let failures = on_ranks(3, |comm| {
+        let objects = [pair(comm, [0, 1], "a"), pair(comm, [1, 2], "b"), pair(comm, [2, 0], "c")];
+        // Each begins with an object that its neighbour comes to later.
+        match objects[comm.rank()].1.exchange().unwrap().wait() {
+            Err(Error::Failed(failure)) => failure,
+            other => panic!("{other:?}"),
+        }
+    });
+    for failure in failures {
+        assert_eq!(failure.cause, Cause::Check(Fault::OtherOrder), "{failure}");
+        let text = failure.to_string();
+        for (rank, name, next) in [(0, "a", 1), (1, "b", 2), (2, "c", 0)] {
+            let hop = format!("rank {rank} waits in exchange 1 of \"{name}\" for rank {next}");
+            assert!(text.contains(&hop), "{text}");
+        }
+    }
+}
+
+/// The waits of two ranks are suspected and asked about, but each has another thread that comes to the rest.
+#[test]
+fn threads_of_a_rank_may_wait_in_different_exchanges() {
+    let boards: Mutex<Vec<Arc<Board>>> = Mutex::default();
+    let suspects = || lock(&boards).iter().map(|board| board.suspects()).sum::<u64>();
+    on_ranks(2, |comm| {
+        lock(&boards).push(comm.part());
+        let rings = ["t", "u"].map(|name| Ring::new(comm, &checked(LinkChoice::Auto, name)));
+        let turn = |at: usize| rings[at].step().unwrap();
+        std::thread::scope(|scope| {
+            // From here on each object has a thread of its own.
+            let both = [0, 1].map(|at| scope.spawn(move || turn(at)));
+            both.into_iter().for_each(|thread| thread.join().unwrap());
+        });
+        std::thread::scope(|scope| {
+            scope.spawn(|| turn(comm.rank()));
+            // The other one comes once a first one was suspected.
+            scope.spawn(|| {
+                while suspects() == 0 {
+                    std::thread::yield_now();
+                }
+                turn(1 - comm.rank());
+            });
+        });
+    });
+    assert!(suspects() > 0);
+}
+
+#[test]
+fn ranks_that_differ_about_checking_are_refused() {
+    let ended = on_ranks(3, |comm| {
+        let array = Array::<f64>::zeros(comm, &[4]).unwrap();
+        let options = BindOptions { checked: Some(comm.rank() == 1), ..BindOptions::default() };
+        HaloExchange::bind_with(comm, &[(&Ring::pattern(comm), &array)], &options).map(drop)
+    });
+    let texts: Vec<String> = ended.into_iter().map(|ended| ended.unwrap_err().to_string()).collect();
+    let said = "rank 1 binds in checked mode, rank 0 binds without it; HALOCLINE_CHECK and the option must be \
+                the same on all ranks";
+    for (rank, text) in texts.iter().enumerate() {
+        assert!(text.ends_with(said), "rank {rank}: {text}");
+    }
+}
+
+#[test]
+fn the_variable_says_yes_or_no() {
+    for (value, expected) in [(None, false), (Some("0"), false), (Some("1"), true)] {
+        assert_eq!(asked(value.map(OsString::from)).unwrap(), expected);
+    }
+    let error = asked(Some(OsString::from("yes"))).unwrap_err().to_string();
+    assert_eq!(error, "HALOCLINE_CHECK is \"yes\", it should be 1 or 0");
+}
