@@ -1,6 +1,7 @@
 //! The cases, by topic.
 
 mod alternatives;
+mod checked;
 mod collectives;
 mod failures;
 mod fixture;
@@ -42,6 +43,7 @@ pub(crate) const BY_TOPIC: &[&[Case]] = &[
     threads::CASES,
     lifetimes::CASES,
     failures::CASES,
+    checked::CASES,
     refusals::CASES,
     refused_patterns::CASES,
 ];

@@ -274,7 +274,6 @@ impl Link {
                 }
             }
         }
-        self.done.store(epoch, Ordering::Release);
         Ok(Turn::Done)
     }
 
