@@ -7,6 +7,7 @@
 //! peer that is about to sleep rings the progress of those it waits for, once an epoch.
 
 use crate::host::Host;
+use crate::inbox::Tag;
 use crate::sync::{AtomicU32, Ordering, fence};
 use std::time::Duration;
 
@@ -48,6 +49,14 @@ impl Doorbell {
             self.ring(host);
         }
         if self.armed.load(Ordering::Relaxed) != 0 {
+            self.demand(host);
+        }
+    }
+
+    /// As [`Doorbell::changed`], for a message that was put into the rank's inbox.
+    pub(crate) fn delivered(&self, host: &dyn Host, tag: Tag) {
+        self.changed(host);
+        if tag.is_news() {
             self.demand(host);
         }
     }

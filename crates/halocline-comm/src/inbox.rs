@@ -16,6 +16,16 @@ pub struct Tag {
     pub round: u64,
 }
 
+impl Tag {
+    /// Messages of rounds from here on are news that the receiver's progress thread has to see although its
+    /// program may wait for nothing, or for something else.
+    pub const NEWS: u64 = u64::MAX - 7;
+
+    pub(crate) fn is_news(self) -> bool {
+        self.round >= Self::NEWS
+    }
+}
+
 /// Bytes from one rank to another, with memory that the receiver may use.
 #[derive(Debug)]
 pub struct Message {
@@ -41,7 +51,7 @@ pub struct Inbox {
 const OVER: usize = 64;
 
 impl Inbox {
-    /// Adds a message. The caller rings the rank's bell afterwards.
+    /// Adds a message. The caller rings the rank's bell afterwards: [`crate::Doorbell::delivered`].
     pub fn push(&self, message: Message) {
         let over = self.over.lock().unwrap_or_else(PoisonError::into_inner);
         if !over.contains(&message.tag.operation) {

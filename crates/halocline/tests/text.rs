@@ -144,7 +144,7 @@ fn errors_of_exchanges_that_fail() {
         (Cause::Fields(Difference::Element { field: 2 }), 1, epoch),
         (Cause::Fields(Difference::Extents { field: 0 }), 0, epoch),
     ] {
-        let failure = Failure { rank, epoch, peer, direction, way, cause, culprit };
+        let failure = Failure { rank, epoch, peer, direction, way, cause, culprit, report: None };
         writeln!(text, "{}", Error::Failed(Arc::new(failure))).expect("a string");
     }
     for error in [

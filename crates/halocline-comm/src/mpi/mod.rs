@@ -185,11 +185,12 @@ impl Shared {
         if !self.polled || self.fault.get().is_some() {
             return false;
         }
-        let mut arrived = false;
+        let (mut arrived, mut news) = (false, false);
         let polled = self.line.poll(&mut |source, arrival| {
             arrived = true;
             match arrival {
                 Arrival::Message(tag, payload) => {
+                    news |= tag.is_news();
                     self.inbox.push(Message { source, tag, payload, segments: Vec::new() });
                 }
                 Arrival::Farewell => self.depart(source),
@@ -198,6 +199,9 @@ impl Shared {
         // Rung here, with no lock held.
         if arrived {
             self.own_bell().changed(&*self.host);
+        }
+        if news {
+            self.own_bell().demand(&*self.host);
         }
         if let Err(error) = polled {
             self.break_down(error);
@@ -266,7 +270,7 @@ impl Transport for MpiTransport {
         }
         if to == shared.rank {
             shared.inbox.push(Message { source: to, tag, payload, segments: segments.to_vec() });
-            shared.own_bell().changed(&*shared.host);
+            shared.own_bell().delivered(&*shared.host, tag);
             return Ok(());
         }
         if to >= self.size() {

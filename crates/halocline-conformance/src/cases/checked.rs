@@ -49,7 +49,7 @@ fn orders(comm: &Communicator) -> Outcome {
             };
             ensure!(says, "{link:?}: it does not say so: {text}");
             is_sticky(&halos[0].1, &failed)?;
-            reclaimed(&halos[0].1, &halos[0].0.array)?;
+            reclaimed(comm, &halos[0].1, &halos[0].0.array)?;
         }
         // Nobody drops its objects before all have seen them fail.
         comm.barrier()?;

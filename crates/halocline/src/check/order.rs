@@ -24,9 +24,9 @@ use std::time::Duration;
 const GRACE: Duration = Duration::from_millis(200);
 
 /// Rounds of a check's messages that are no epochs. A probe, a verdict that goes around, and its execution.
-const PROBE: u64 = u64::MAX;
-const VERDICT: u64 = u64::MAX - 1;
-const EXECUTION: u64 = u64::MAX - 2;
+const PROBE: u64 = Tag::NEWS;
+const VERDICT: u64 = Tag::NEWS + 1;
+const EXECUTION: u64 = Tag::NEWS + 2;
 
 /// The threads of a rank that wait in checked exchanges.
 #[derive(Default)]

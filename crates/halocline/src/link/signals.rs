@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 /// Rounds of a message link that are no data: above all epochs.
 const ACKNOWLEDGED: u64 = 1 << 63;
-const NOTICE: u64 = u64::MAX;
+const NOTICE: u64 = Tag::NEWS;
 /// What a notice says: failed with this cause, or closed after this epoch.
 const FAILED: u8 = 1;
 const CLOSED: u8 = 2;
