@@ -50,7 +50,7 @@ pub use {
     inbox::{Inbox, Message, Tag},
     progress::Serve,
     segment::{SEGMENT_ALIGN, Segment},
-    transport::{PeerState, Transport},
+    transport::{PeerState, Room, Transport},
     wait::{Late, Patience, WARN_AFTER},
 };
 

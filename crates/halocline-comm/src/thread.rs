@@ -5,7 +5,7 @@ use crate::error::CommError;
 use crate::host::Host;
 use crate::inbox::{Inbox, Message, Tag};
 use crate::segment::Segment;
-use crate::transport::{PeerState, Transport};
+use crate::transport::{PeerState, Room, Transport};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -14,7 +14,7 @@ struct Hub {
     seats: Vec<Seat>,
     departures: AtomicU64,
     host: Arc<dyn Host>,
-    crowded: bool,
+    room: Room,
 }
 
 #[derive(Default)]
@@ -42,8 +42,8 @@ impl ThreadTransport {
     /// The ends of a new group of `size` ranks.
     pub(crate) fn group(size: usize, host: Arc<dyn Host>) -> Vec<Self> {
         let seats = (0..size).map(|_| Seat::default()).collect();
-        let crowded = size > std::thread::available_parallelism().map_or(1, usize::from);
-        let hub = Arc::new(Hub { seats, departures: AtomicU64::new(0), host, crowded });
+        let room = Room::of(size, std::thread::available_parallelism().map_or(1, usize::from));
+        let hub = Arc::new(Hub { seats, departures: AtomicU64::new(0), host, room });
         (0..size).map(|rank| Self { hub: Arc::clone(&hub), rank }).collect()
     }
 }
@@ -118,8 +118,8 @@ impl Transport for ThreadTransport {
         &*self.hub.host
     }
 
-    fn is_crowded(&self) -> bool {
-        self.hub.crowded
+    fn room(&self) -> Room {
+        self.hub.room
     }
 }
 

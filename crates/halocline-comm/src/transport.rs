@@ -22,6 +22,29 @@ pub enum PeerState {
     Dead,
 }
 
+/// How ranks share the cores that they may run on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Room {
+    /// Ranks outnumber cores.
+    Crowded,
+    /// A core for each rank.
+    Tight,
+    /// Cores are left over, of which this rank may use one: what it hands to another thread runs beside it.
+    Spare,
+}
+
+impl Room {
+    /// As seen by one of so many ranks, who together may run on so many cores.
+    pub(crate) fn of(ranks: usize, cores: usize) -> Self {
+        let own = || std::thread::available_parallelism().map_or(1, usize::from);
+        match ranks.cmp(&cores) {
+            std::cmp::Ordering::Greater => Self::Crowded,
+            std::cmp::Ordering::Less if own() > 1 => Self::Spare,
+            _ => Self::Tight,
+        }
+    }
+}
+
 /// One rank's end of a transport.
 pub trait Transport: Send + Sync {
     /// How users call it: `thread`, `shm`, `mpi`.
@@ -70,9 +93,13 @@ pub trait Transport: Send + Sync {
     /// Clock, park and wake.
     fn host(&self) -> &dyn Host;
 
-    /// Whether ranks outnumber the cores that they may run on: then spinning only keeps others from
-    /// running.
-    fn is_crowded(&self) -> bool;
+    /// How the ranks share cores.
+    fn room(&self) -> Room;
+
+    /// Whether spinning only keeps others from running.
+    fn is_crowded(&self) -> bool {
+        self.room() == Room::Crowded
+    }
 
     /// Whether messages arrive only while [`Transport::poll`] is called: then waits call it.
     fn is_polled(&self) -> bool {

@@ -1,7 +1,7 @@
 //! A transport that shows every message to somebody before it is sent: for faults of one's own making.
 
 use halocline::Communicator;
-use halocline::comm::{CommError, Doorbell, Host, Inbox, PeerState, Segment, Tag, Transport};
+use halocline::comm::{CommError, Doorbell, Host, Inbox, PeerState, Room, Segment, Tag, Transport};
 use std::sync::Arc;
 
 /// A message about to be sent.
@@ -90,8 +90,8 @@ impl<F: Fn(Outgoing<'_>) -> Result<(), CommError> + Send + Sync> Transport for T
         self.comm.link().host()
     }
 
-    fn is_crowded(&self) -> bool {
-        self.comm.link().is_crowded()
+    fn room(&self) -> Room {
+        self.comm.link().room()
     }
 
     fn is_polled(&self) -> bool {

@@ -2,7 +2,7 @@
 //!
 //! `docs/measurements.md` has the command that runs all of them in a release build, and what they print.
 
-use halocline::comm::{CommError, Doorbell, Host, Inbox, PeerState, Segment, Tag, Transport};
+use halocline::comm::{CommError, Doorbell, Host, Inbox, PeerState, Room, Segment, Tag, Transport};
 use halocline::{Communicator, Halo, Mesh, Partition, Pattern, RegularGrid, Shared, UnstructuredDomain};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -193,8 +193,8 @@ impl Transport for Counted {
         self.inner.link().host()
     }
 
-    fn is_crowded(&self) -> bool {
-        self.inner.link().is_crowded()
+    fn room(&self) -> Room {
+        self.inner.link().room()
     }
 }
 

@@ -12,11 +12,14 @@ use crate::overlap::Overlap;
 use crate::pattern::Pattern;
 use crate::set::{Flight, Set};
 use crate::trace::{self, Name};
-use halocline_comm::{Communicator, Patience, PeerState, Segment, Wakers};
+use halocline_comm::{Claim, Communicator, Patience, PeerState, Room, Segment, Wakers};
 use halocline_device::host;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
+
+/// Bytes whose copying takes longer than waking a thread that does it.
+const LARGE: usize = 1 << 18;
 
 /// The state that the handles of an object ([`crate::HaloExchange`], [`crate::Pending`]) and the progress
 /// thread share.
@@ -33,14 +36,17 @@ pub(crate) struct Bound {
     epoch: AtomicU64,
     /// The last exchange that is over.
     completed: AtomicU64,
-    /// What the exchange in flight still lacks: its links, and its beginner.
+    /// What the exchange in flight still lacks: its links, the copies within this rank, and its beginner.
     remaining: AtomicUsize,
+    within: Within,
     /// A thread is in `begin`.
     beginning: AtomicBool,
     /// The progress thread is woken at every change.
     armed: AtomicBool,
     /// Whether the user computes meanwhile: then progress is armed as soon as an exchange is begun.
     overlap: Overlap,
+    /// A core is left over for the progress thread.
+    has_spare_core: bool,
     /// The last epoch for which the peers' progress was demanded.
     demanded: AtomicU64,
     /// Looks of `is_ready` at the exchange in flight.
@@ -61,6 +67,20 @@ pub(crate) struct Bound {
     pub(crate) check: Option<Check>,
 }
 
+/// The copies between domains of this rank, which whoever comes first makes.
+#[derive(Default)]
+struct Within {
+    claim: Claim,
+    /// The last epoch whose copies are made.
+    done: AtomicU64,
+}
+
+impl Within {
+    fn is_done(&self, epoch: u64) -> bool {
+        self.done.load(Ordering::Acquire) >= epoch
+    }
+}
+
 impl Bound {
     /// `sets` are those of the object, one at least.
     pub(crate) fn new(
@@ -71,6 +91,7 @@ impl Bound {
         patience: Patience,
         sets: &[Arc<Set>],
     ) -> Self {
+        let has_spare_core = comm.link().room() == Room::Spare && comm.link().is_driven();
         Self {
             comm,
             name,
@@ -81,9 +102,11 @@ impl Bound {
             epoch: AtomicU64::new(0),
             completed: AtomicU64::new(0),
             remaining: AtomicUsize::new(0),
+            within: Within::default(),
             beginning: AtomicBool::new(false),
             armed: AtomicBool::new(false),
             overlap: Overlap::default(),
+            has_spare_core,
             demanded: AtomicU64::new(0),
             looks: AtomicU32::new(0),
             departures: AtomicU64::new(0),
@@ -102,6 +125,11 @@ impl Bound {
         self.check = Some(Check::new(&self.comm, operation, self.name.to_string(), &mut self.links));
     }
 
+    /// Whether the progress thread may have something to do.
+    pub(crate) fn wants_progress(&self) -> bool {
+        !self.links.is_empty() || self.has_spare_core
+    }
+
     /// The last exchange begun.
     pub(crate) fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Acquire)
@@ -117,7 +145,7 @@ impl Bound {
     }
 
     /// Begins an exchange of a set of this object: gives every leave first, then does what can be done at
-    /// once. `given` are the fields, where the set holds none.
+    /// once; or leaves it to the progress thread, which does it beside the user's own work. `given` are the fields, where the set holds none.
     pub(crate) fn begin(&self, set: &Arc<Set>, given: &[(&Pattern, &Field)]) -> Result<u64, Error> {
         let before = self.epoch();
         let in_flight = || Error::InFlight { epoch: self.epoch() };
@@ -151,7 +179,11 @@ impl Bound {
         let announced =
             self.check.as_ref().map_or(Ok(()), |check| check.begin(&self.comm, &self.links, epoch, cargo));
         self.looks.store(0, Ordering::Relaxed);
-        self.remaining.store(self.links.len() + 1, Ordering::Relaxed);
+        let within = usize::from(!set.within.is_empty());
+        if within == 0 {
+            self.within.done.store(epoch, Ordering::Relaxed);
+        }
+        self.remaining.store(self.links.len() + within + 1, Ordering::Relaxed);
         if self.patience.deadline.is_some() {
             *self.begun.lock().unwrap_or_else(PoisonError::into_inner) = self.comm.link().host().now();
         }
@@ -167,23 +199,26 @@ impl Bound {
         for link in &self.links {
             link.start(&self.comm, epoch, cargo);
         }
-        self.advance(epoch);
-        if !set.within.is_empty() {
-            trace::within(&self.comm, &self.name, epoch).in_scope(|| {
-                // SAFETY: bind has checked the operations; sources are owned cells and targets halo cells of
-                // fields of this rank, in memory that the cargo holds, left alone by the user until the wait.
-                unsafe { host::copy(&set.within, as_sources(cargo.bases()), cargo.bases()) }
-            });
-            if let Some(finding) =
-                self.check.as_ref().and_then(|check| check.within(&self.comm, epoch, cargo))
-            {
-                self.fail_by(finding);
-            }
+        let (bell, host) = (self.comm.link().own_bell(), self.comm.link().host());
+        let from = (self.has_spare_core && set.bytes >= LARGE).then(|| host.now());
+        let spent = |from: Duration| host.now().saturating_sub(from);
+        if let Some(from) = from
+            && self.overlap.is_usual()
+        {
+            self.arm();
+            self.tick(epoch);
+            bell.demand(host);
+            self.overlap.handed_on(spent(from));
+            return Ok(epoch);
         }
+        self.advance(epoch);
         self.tick(epoch);
         self.advance(epoch);
+        if let Some(from) = from {
+            self.overlap.did_alone(spent(from));
+        }
         let unfinished = self.outcome(epoch).is_none();
-        self.overlap.begun(self.comm.link().host(), unfinished);
+        self.overlap.begun(host, unfinished || from.is_some());
         if unfinished && (self.overlap.is_usual() || self.waits_for_messages(epoch)) {
             self.arm();
             // Whatever came before the peers could see that we are armed.
@@ -202,13 +237,42 @@ impl Bound {
         self.links.iter().any(|link| waits(link) && !link.is_done(epoch))
     }
 
-    /// A turn at every link that is not done.
+    /// A turn at every link that is not done, and at the copies within this rank.
     pub(crate) fn advance(&self, epoch: u64) {
         if self.completed.load(Ordering::Acquire) >= epoch {
             return;
         }
         for link in self.links.iter().filter(|link| !link.is_done(epoch)) {
             link.claim.turn(|| self.turn(link));
+        }
+        if !self.within.is_done(epoch) {
+            self.within.claim.turn(|| self.turn_within());
+        }
+    }
+
+    /// Makes the copies between domains of this rank, under their claim.
+    fn turn_within(&self) {
+        let epoch = self.epoch();
+        if self.within.is_done(epoch) {
+            return;
+        }
+        if self.failed.get().is_none() {
+            // SAFETY: the exchange is in flight as long as these copies are not done and this turn has not
+            // said so.
+            let cargo = unsafe { self.flight.get() };
+            trace::within(&self.comm, &self.name, epoch).in_scope(|| {
+                // SAFETY: bind has checked the operations; sources are owned cells and targets halo cells of
+                // fields of this rank, in memory that the cargo holds, left alone by the user until the wait.
+                unsafe { host::copy(&cargo.set().within, as_sources(cargo.bases()), cargo.bases()) }
+            });
+            let check = self.check.as_ref();
+            if let Some(finding) = check.and_then(|check| check.within(&self.comm, epoch, cargo)) {
+                self.fail_by(finding);
+            }
+        }
+        self.within.done.store(epoch, Ordering::Release);
+        if self.failed.get().is_none() {
+            self.tick(epoch);
         }
     }
 
@@ -298,6 +362,7 @@ impl Bound {
         if self.failed.set(Arc::new(failure)).is_ok() {
             // Links in the hands of other threads, and the one in ours, are told when they let go.
             self.links.iter().for_each(|link| link.claim.turn(|| self.turn(link)));
+            self.within.claim.turn(|| self.turn_within());
             self.disarm();
             self.comm.link().own_bell().changed(self.comm.link().host());
             self.wake(u64::MAX);

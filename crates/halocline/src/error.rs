@@ -342,7 +342,7 @@ impl fmt::Display for Failure {
                 None => write!(f, "rank {culprit} has found that {fault}")?,
             },
         }
-        if culprit != peer && culprit != rank {
+        if culprit != peer && report.is_none() {
             write!(f, ", so rank {peer} gave up")?;
         }
         f.write_str("; the halo is undefined and the object is of no more use")

@@ -2,7 +2,7 @@
 //! would otherwise wait until the user comes back.
 
 use halocline_comm::Host;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Waits in a row that found everything there; from the first number on the time between begin and wait
@@ -17,6 +17,14 @@ pub(crate) struct Overlap {
     waits: AtomicU32,
     /// When the exchange in flight was begun, in nanoseconds; 0 where that does not matter.
     begun: AtomicU64,
+    /// The exchange in flight was left to the progress thread.
+    handed_on: AtomicBool,
+    /// Nanoseconds that the last begin took which did itself what could be done at once.
+    alone: AtomicU64,
+    /// Nanoseconds that the begin took which has handed the exchange in flight on.
+    spent: AtomicU64,
+    /// Exchanges that are not handed on after one that it did not pay for: more each time in a row.
+    pause: AtomicU32,
 }
 
 impl Overlap {
@@ -27,10 +35,43 @@ impl Overlap {
         self.begun.store(if timed { host.now().as_nanos() as u64 } else { 0 }, Ordering::Relaxed);
     }
 
+    /// A begin has done itself what could be done at once, in that time.
+    pub(crate) fn did_alone(&self, took: Duration) {
+        self.alone.store(took.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    /// A begin has left it to the progress thread, in that time.
+    pub(crate) fn handed_on(&self, took: Duration) {
+        self.spent.store(took.as_nanos() as u64, Ordering::Relaxed);
+        self.handed_on.store(true, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn is_handed_on(&self) -> bool {
+        self.handed_on.load(Ordering::Relaxed)
+    }
+
+    /// The wait for what was handed on took that long. If that has spared the user no time, the next ones
+    /// are not: the progress thread's core is not free, or asleep, or too far away.
+    pub(crate) fn judge(&self, waited: Duration) {
+        let spent = self.spent.load(Ordering::Relaxed) + waited.as_nanos() as u64;
+        self.handed_on.store(false, Ordering::Relaxed);
+        if spent < self.alone.load(Ordering::Relaxed) {
+            self.pause.store(0, Ordering::Relaxed);
+        } else {
+            let pause = (2 * self.pause.load(Ordering::Relaxed)).clamp(1, USUAL_FROM);
+            self.pause.store(pause, Ordering::Relaxed);
+            self.waits.store(USUAL_FROM - pause, Ordering::Relaxed);
+        }
+    }
+
     /// A wait found everything there at its first look. A user who came back within the spin has not
     /// computed: it was luck, and no peer would have gained by a wake-up.
     #[inline]
     pub(crate) fn found_at_once(&self, host: &dyn Host, spin: Duration) {
+        if self.is_handed_on() {
+            return;
+        }
         let waits = self.waits.load(Ordering::Relaxed);
         if waits < TIMED_FROM {
             self.waits.store(waits + 1, Ordering::Relaxed);
@@ -47,7 +88,9 @@ impl Overlap {
     /// A wait had to wait.
     #[inline]
     pub(crate) fn waited(&self) {
-        self.waits.store(0, Ordering::Relaxed);
+        if !self.is_handed_on() {
+            self.waits.store(0, Ordering::Relaxed);
+        }
     }
 
     /// Whether the user computes while exchanges are in flight.
@@ -103,6 +146,31 @@ mod tests {
             exchange(&overlap, &clock, if turn % 7 == 0 { 3000 } else { 2 });
             assert!(!overlap.is_usual());
         }
+    }
+
+    /// An exchange as the bound object does it: handed on if that is usual. Says whether it was.
+    fn large(overlap: &Overlap, clock: &Clock, waited: u64) -> bool {
+        if overlap.is_usual() {
+            overlap.handed_on(Duration::from_micros(5));
+            overlap.judge(Duration::from_micros(waited));
+            return true;
+        }
+        overlap.did_alone(Duration::from_micros(100));
+        exchange(overlap, clock, 1000);
+        false
+    }
+
+    #[test]
+    fn what_is_handed_on_goes_on_to_be_as_long_as_it_spares_time() {
+        let (overlap, clock) = (Overlap::default(), Clock::default());
+        let handed: Vec<bool> = (0..40).map(|_| large(&overlap, &clock, 20)).collect();
+        assert_eq!(handed.iter().filter(|handed| **handed).count(), 40 - USUAL_FROM as usize);
+        // The thread that it goes to does not come any more: it is tried less and less.
+        let late: Vec<usize> = (0..40).filter(|_| large(&overlap, &clock, 100)).collect();
+        assert_eq!(late, [0, 2, 5, 10, 19, 28, 37]);
+        // It comes again.
+        let back: Vec<usize> = (0..12).filter(|_| large(&overlap, &clock, 20)).collect();
+        assert_eq!(back.len(), 6);
     }
 
     #[test]

@@ -26,6 +26,8 @@ pub(crate) struct Set {
     pub(crate) parts: Vec<Part>,
     /// Copies between domains of this rank, from field to field.
     pub(crate) within: Vec<CopyOp>,
+    /// Bytes that this rank copies in an exchange.
+    pub(crate) bytes: usize,
     /// Address of element (0, 0, …) of each field; none in the unbound form, whose sets hold no memory.
     pub(crate) bases: Vec<*mut u8>,
 }
@@ -38,7 +40,9 @@ impl Set {
         parts: Vec<Part>,
     ) -> Self {
         let (within, bases) = (bind::within(&local), local.bases());
-        Self { number, local, offered, parts, within, bases }
+        let copied = |part: &Part| if part.ops.is_empty() && part.loose.is_none() { 0 } else { part.bytes };
+        let bytes = parts.iter().map(copied).sum::<usize>() + within.iter().map(CopyOp::bytes).sum::<usize>();
+        Self { number, local, offered, parts, within, bytes, bases }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use halocline::{
     Array, BindOptions, Cause, Communicator, Decomposed, Difference, Direction, ElementType, Error, Failure,
-    Field, Halo, HaloExchange, Layout, LinkChoice, Pattern, PatternLinks, RegularGrid, Way,
+    Fault, Field, Halo, HaloExchange, Layout, LinkChoice, Pattern, PatternLinks, RegularGrid, Way,
 };
 use std::fmt::Write;
 use std::sync::Arc;
@@ -143,6 +143,8 @@ fn errors_of_exchanges_that_fail() {
         (Cause::Fields(Difference::Fields), 1, epoch),
         (Cause::Fields(Difference::Element { field: 2 }), 1, epoch),
         (Cause::Fields(Difference::Extents { field: 0 }), 0, epoch),
+        (Cause::Check(Fault::NotWritten), 1, epoch),
+        (Cause::Check(Fault::OtherOrder), 4, epoch),
     ] {
         let failure = Failure { rank, epoch, peer, direction, way, cause, culprit, report: None };
         writeln!(text, "{}", Error::Failed(Arc::new(failure))).expect("a string");

@@ -29,7 +29,7 @@ use crate::host::Host;
 use crate::inbox::{Inbox, Message, Tag};
 use crate::segment::Segment;
 use crate::shm::ShmTransport;
-use crate::transport::{PeerState, Transport};
+use crate::transport::{PeerState, Room, Transport};
 use line::{Access, Arrival, Line};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -105,7 +105,7 @@ pub(crate) fn join(
         gone: (0..size).map(|_| AtomicU8::new(PRESENT)).collect(),
         departures: AtomicU64::new(0),
         fault: OnceLock::new(),
-        crowded: node.crowded,
+        room: node.room,
         polled,
         level: about.level,
     });
@@ -155,7 +155,7 @@ struct Shared {
     departures: AtomicU64,
     /// Why MPI is of no use any more.
     fault: OnceLock<MpiError>,
-    crowded: bool,
+    room: Room,
     /// Whether some ranks are reached by MPI.
     polled: bool,
     level: ThreadLevel,
@@ -350,8 +350,8 @@ impl Transport for MpiTransport {
         &*self.shared.host
     }
 
-    fn is_crowded(&self) -> bool {
-        self.shared.crowded
+    fn room(&self) -> Room {
+        self.shared.room
     }
 
     fn is_polled(&self) -> bool {

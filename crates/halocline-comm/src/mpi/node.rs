@@ -12,6 +12,7 @@ use crate::error::CommError;
 use crate::host::Host;
 use crate::inbox::Inbox;
 use crate::shm::{JoinedJob, ShmTransport, handover};
+use crate::transport::Room;
 use rustix::fd::OwnedFd;
 use rustix::process::Pid;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ pub(super) struct Node {
     /// What they share, or why they share nothing.
     pub shm: Result<ShmTransport, String>,
     /// Whether they outnumber the cores that they may run on.
-    pub crowded: bool,
+    pub room: Room,
 }
 
 const CORE_WORDS: usize = 12;
@@ -103,7 +104,7 @@ pub(super) fn meet(
     let mut meeting = Meeting { wire, mine: Introduction::of(rank, wanted) };
     let mut all = meeting.round()?;
     let cores = |at: usize| all.iter().fold(0, |bits, one| bits | one.cores[at]).count_ones() as usize;
-    let crowded = all.len() > (0..CORE_WORDS).map(cores).sum();
+    let room = Room::of(all.len(), (0..CORE_WORDS).map(cores).sum());
     let groups = groups(&all, most);
     if let Some(at) = all.iter().position(|one| one.rank == rank)
         && groups.iter().any(|&group| group != groups[0])
@@ -114,7 +115,7 @@ pub(super) fn meet(
     let ranks: Vec<usize> = all.iter().map(|one| one.rank).collect();
     let slot = ranks.iter().position(|&known| known == rank).unwrap_or(0);
     if let Err(why) = obstacle(&all) {
-        return Ok(Node { ranks, shm: Err(why.to_owned()), crowded });
+        return Ok(Node { ranks, shm: Err(why.to_owned()), room });
     }
     let shm = match meeting.hand_over(slot, ranks.len())? {
         Ok((control, token)) => {
@@ -126,7 +127,7 @@ pub(super) fn meet(
             Err(why)
         }
     };
-    Ok(Node { ranks, shm, crowded })
+    Ok(Node { ranks, shm, room })
 }
 
 /// A number for each rank, the same for those that can share memory: at most `most` of one container.

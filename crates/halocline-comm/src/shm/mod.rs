@@ -21,7 +21,7 @@ use crate::error::CommError;
 use crate::host::Host;
 use crate::inbox::{Inbox, Message, Tag};
 use crate::segment::Segment;
-use crate::transport::{PeerState, Transport};
+use crate::transport::{PeerState, Room, Transport};
 use control::Control;
 use rustix::event::EventfdFlags;
 use rustix::fd::OwnedFd;
@@ -56,7 +56,7 @@ pub(crate) fn join(host: Arc<dyn Host>) -> Result<Option<Arc<dyn Transport>>, Co
 /// One process's end. Dropping it sends what is still queued and tells the others.
 pub(crate) struct ShmTransport {
     shared: Arc<Shared>,
-    crowded: bool,
+    room: Room,
     watch: Option<JoinHandle<()>>,
 }
 
@@ -127,8 +127,8 @@ impl ShmTransport {
             what: "start its thread",
             errno: rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::AGAIN),
         })?;
-        let crowded = shared.size > shared.control.cores();
-        Ok(Self { shared, crowded, watch: Some(watch) })
+        let room = Room::of(shared.size, shared.control.cores());
+        Ok(Self { shared, room, watch: Some(watch) })
     }
 }
 
@@ -355,8 +355,8 @@ impl Transport for ShmTransport {
         &*self.shared.host
     }
 
-    fn is_crowded(&self) -> bool {
-        self.crowded
+    fn room(&self) -> Room {
+        self.room
     }
 
     fn check(&self) -> Result<(), CommError> {

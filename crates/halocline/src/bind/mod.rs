@@ -76,7 +76,7 @@ pub(crate) fn bind(
         LinkChoice::Message => forced(Way::Message),
     };
     let (bound, sets) = build(comm, sets, preference, options)?;
-    if !bound.links.is_empty() {
+    if bound.wants_progress() {
         let weak = Arc::downgrade(&bound);
         comm.register(weak);
     }

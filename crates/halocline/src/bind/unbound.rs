@@ -71,7 +71,7 @@ pub(crate) fn links(
         bound.check(checks);
     }
     let bound = Arc::new(bound);
-    if !bound.links.is_empty() {
+    if bound.wants_progress() {
         let weak = Arc::downgrade(&bound);
         comm.register(weak);
     }
@@ -146,10 +146,10 @@ fn lay_out(patterns: &[&Pattern]) -> (Vec<(usize, Berth)>, usize) {
 /// What an exchange of these fields copies over links without fields. Local. The set holds no memory.
 pub(crate) fn set(links: &[Link], mut local: Local) -> Result<Set, Error> {
     let parts = links.iter().map(|link| part(link, &local)).collect::<Result<_, _>>()?;
-    let within = super::ops::within(&local);
     local.memories.clear();
     // Sets are told apart by their fields, which travel with the data.
-    Ok(Set { number: 0, local, offered: Arc::new(BTreeMap::new()), parts, within, bases: Vec::new() })
+    let set = Set::new(0, local, Arc::new(BTreeMap::new()), parts);
+    Ok(Set { bases: Vec::new(), ..set })
 }
 
 fn part(link: &Link, local: &Local) -> Result<Part, Error> {

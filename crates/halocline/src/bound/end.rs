@@ -18,7 +18,10 @@ impl Bound {
         // from here on.
         let begins = self.beginning.load(Ordering::SeqCst);
         let epoch = self.epoch();
-        if begins || !self.links.iter().all(|link| link.is_quiet(&self.comm, epoch)) {
+        if begins
+            || !self.within.is_done(epoch)
+            || !self.links.iter().all(|link| link.is_quiet(&self.comm, epoch))
+        {
             return false;
         }
         self.land(epoch);

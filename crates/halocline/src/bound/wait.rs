@@ -13,6 +13,18 @@ const LOOKS: u32 = 64;
 impl Bound {
     /// Waits until exchange `epoch` is over.
     pub(crate) fn wait(&self, epoch: u64) -> Result<(), Error> {
+        if !self.overlap.is_handed_on() {
+            return self.wait_for(epoch);
+        }
+        let host = self.comm.link().host();
+        let from = host.now();
+        let outcome = self.wait_for(epoch);
+        self.overlap.judge(host.now().saturating_sub(from));
+        outcome
+    }
+
+    #[inline]
+    fn wait_for(&self, epoch: u64) -> Result<(), Error> {
         if let Some(outcome) = self.outcome(epoch) {
             self.overlap.found_at_once(self.comm.link().host(), self.patience.spin);
             return outcome;
