@@ -338,6 +338,39 @@ proptest! {
     }
 }
 
+/// The numbers of one section of a mesh in Medit's format, line by line.
+fn section(text: &str, name: &str) -> Vec<Vec<f64>> {
+    let mut lines = text.lines().skip_while(|line| line.trim() != name).skip(1);
+    let count = lines.next().and_then(|line| line.trim().parse().ok()).expect("how many lines there are");
+    let numbers = |line: &str| line.split_whitespace().map(|word| word.parse().expect("a number")).collect();
+    lines.take(count).map(numbers).collect()
+}
+
+#[test]
+fn halos_of_a_cylinder_of_tetrahedra_are_those_of_brute_force() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/sfepy/cylinder.mesh");
+    let text = std::fs::read_to_string(path).expect("the mesh");
+    let points: Vec<[f64; 3]> =
+        section(&text, "Vertices").iter().map(|line| [line[0], line[1], line[2]]).collect();
+    let corners: Vec<[u32; 4]> = section(&text, "Tetrahedra")
+        .iter()
+        .map(|line| std::array::from_fn(|at| line[at] as u32 - 1))
+        .collect();
+    assert_eq!((points.len(), corners.len()), (354, 1348));
+    let centre = |corners: &[u32; 4]| {
+        std::array::from_fn(|axis| corners.iter().map(|&v| points[v as usize][axis]).sum::<f64>() / 4.0)
+    };
+    let centres: Vec<[f64; 3]> = corners.iter().map(centre).collect();
+    let mesh = Mesh::new(points.len(), 4, corners.concat()).and_then(Mesh::solid).expect("a mesh");
+    for parts in [1, 2, 3, 8] {
+        let partition = Partition::bisection(&centres, None, parts).expect("a partition");
+        let sets = Sets::of_tetrahedra(&mesh, partition.owners());
+        for (depth, shared) in (0..4).flat_map(|depth| ALL.map(|shared| (depth, shared))) {
+            check_all(&mesh, &sets, &partition, depth, shared);
+        }
+    }
+}
+
 /// A rectangle of `n` x `m` squares, each cut into two triangles.
 fn rectangle(n: usize, m: usize) -> Mesh {
     let vertex = |i: usize, j: usize| (i * (m + 1) + j) as u32;

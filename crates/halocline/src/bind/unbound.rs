@@ -144,12 +144,13 @@ fn lay_out(patterns: &[&Pattern]) -> (Vec<(usize, Berth)>, usize) {
 }
 
 /// What an exchange of these fields copies over links without fields. Local. The set holds no memory.
-pub(crate) fn set(links: &[Link], mut local: Local) -> Result<Set, Error> {
+pub(crate) fn set(links: &[Link], local: Local) -> Result<Set, Error> {
     let parts = links.iter().map(|link| part(link, &local)).collect::<Result<_, _>>()?;
-    local.memories.clear();
     // Sets are told apart by their fields, which travel with the data.
-    let set = Set::new(0, local, Arc::new(BTreeMap::new()), parts);
-    Ok(Set { bases: Vec::new(), ..set })
+    let mut set = Set::new(0, local, Arc::new(BTreeMap::new()), parts);
+    set.local.memories.clear();
+    set.bases.clear();
+    Ok(set)
 }
 
 fn part(link: &Link, local: &Local) -> Result<Part, Error> {
