@@ -7,7 +7,6 @@
 //! peer that is about to sleep rings the progress of those it waits for, once an epoch.
 
 use crate::host::Host;
-use crate::inbox::Tag;
 use crate::sync::{AtomicU32, Ordering, fence};
 use std::time::Duration;
 
@@ -53,10 +52,11 @@ impl Doorbell {
         }
     }
 
-    /// As [`Doorbell::changed`], for a message that was put into the rank's inbox.
-    pub(crate) fn delivered(&self, host: &dyn Host, tag: Tag) {
+    /// As [`Doorbell::changed`], for a message that was put into the rank's inbox; news demand progress.
+    #[cfg(not(loom))]
+    pub(crate) fn delivered(&self, host: &dyn Host, is_news: bool) {
         self.changed(host);
-        if tag.is_news() {
+        if is_news {
             self.demand(host);
         }
     }

@@ -51,7 +51,7 @@ pub struct Inbox {
 const OVER: usize = 64;
 
 impl Inbox {
-    /// Adds a message. The caller rings the rank's bell afterwards: [`crate::Doorbell::delivered`].
+    /// Adds a message. The caller rings the rank's bell afterwards, and demands progress for news.
     pub fn push(&self, message: Message) {
         let over = self.over.lock().unwrap_or_else(PoisonError::into_inner);
         if !over.contains(&message.tag.operation) {

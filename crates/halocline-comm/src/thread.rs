@@ -73,7 +73,7 @@ impl Transport for ThreadTransport {
         };
         if !seat.ended.load(Ordering::Acquire) {
             seat.inbox.push(Message { source: self.rank, tag, payload, segments: segments.to_vec() });
-            seat.bell.0.delivered(self.host(), tag);
+            seat.bell.0.delivered(self.host(), tag.is_news());
         }
         Ok(())
     }

@@ -32,6 +32,7 @@ impl Overlap {
     #[inline]
     pub(crate) fn begun(&self, host: &dyn Host, unfinished: bool) {
         let timed = unfinished && self.waits.load(Ordering::Relaxed) >= TIMED_FROM;
+        self.handed_on.store(false, Ordering::Relaxed);
         self.begun.store(if timed { host.now().as_nanos() as u64 } else { 0 }, Ordering::Relaxed);
     }
 

@@ -270,7 +270,7 @@ impl Transport for MpiTransport {
         }
         if to == shared.rank {
             shared.inbox.push(Message { source: to, tag, payload, segments: segments.to_vec() });
-            shared.own_bell().delivered(&*shared.host, tag);
+            shared.own_bell().delivered(&*shared.host, tag.is_news());
             return Ok(());
         }
         if to >= self.size() {

@@ -287,7 +287,7 @@ impl Transport for ShmTransport {
         if to == shared.rank {
             let source = shared.name_of(to);
             shared.inbox.push(Message { source, tag, payload, segments: segments.to_vec() });
-            shared.own_bell().delivered(&*shared.host, tag);
+            shared.own_bell().delivered(&*shared.host, tag.is_news());
             return Ok(());
         }
         if matches!(self.state(to), PeerState::Ended | PeerState::Dead) {

@@ -326,5 +326,5 @@ fn deliver(shared: &Shared, from: usize, frame: Frame, fds: Vec<OwnedFd>) {
     }
     let source = shared.name_of(from);
     shared.inbox.push(Message { source, tag: frame.tag, payload: frame.payload, segments });
-    shared.own_bell().delivered(&*shared.host, frame.tag);
+    shared.own_bell().delivered(&*shared.host, frame.tag.is_news());
 }
