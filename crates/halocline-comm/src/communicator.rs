@@ -190,6 +190,9 @@ impl Communicator {
         mix(self.shared.context ^ mix(serial))
     }
 
+    /// Bytes that a payload had better have room for beyond its own: then no transport needs to move it.
+    pub const ROOM: usize = crate::mpi::TRAILER;
+
     /// Hands over a message; never waits for the receiver.
     pub fn send(&self, to: usize, tag: Tag, payload: Vec<u8>) -> Result<(), CommError> {
         self.link().post(to, tag, payload, &[])

@@ -21,6 +21,7 @@ use crate::set::{Cargo, Part};
 use crate::trace;
 use halocline_comm::{Claim, CommError, Communicator, PeerState, Segment, Tag};
 use halocline_device::host;
+use halocline_plan::copy::CopyOp;
 use signals::Looked;
 use std::fmt;
 use std::ptr::NonNull;
@@ -302,9 +303,12 @@ impl Link {
 
     fn send(&self, comm: &Communicator, epoch: u64, (cargo, part): (&Cargo, &Part)) -> Result<(), CommError> {
         let Signals::Messages { operation, .. } = self.signals else { return Ok(()) };
-        let mut message = vec![0; part.bytes];
+        let mut message = Vec::with_capacity(part.bytes + Communicator::ROOM);
         trace::pack(comm, self, epoch, part.bytes)
             .in_scope(|| pack(cargo, part, message.as_mut_ptr(), false));
+        debug_assert_eq!(part.ops.iter().map(CopyOp::bytes).sum::<usize>(), part.bytes);
+        // SAFETY: there is room for so many bytes, and packing has written each of them.
+        unsafe { message.set_len(part.bytes) };
         let tag = Tag { operation, round: epoch };
         trace::send(comm, self, epoch, part.bytes).in_scope(|| comm.send(self.peer, tag, message))
     }

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::ffi::c_int;
 
 /// Operation, round and length of the whole payload.
-const TRAILER: usize = 24;
+pub(crate) const TRAILER: usize = 24;
 
 /// The most bytes of one MPI message: counts are C `int`s, and buffers should not be absurd.
 pub(super) const LONGEST: usize = 1 << 30;
@@ -38,17 +38,20 @@ impl Kind {
 }
 
 /// The MPI messages of a message, in order, none longer than `longest`.
-pub(super) fn split(tag: Tag, mut payload: Vec<u8>, longest: usize) -> Vec<(Kind, Vec<u8>)> {
+pub(super) fn split(tag: Tag, mut payload: Vec<u8>, longest: usize) -> impl Iterator<Item = (Kind, Vec<u8>)> {
     let mut trailer = [0; TRAILER];
     let words = [tag.operation, tag.round, payload.len() as u64];
     trailer.as_chunks_mut().0.iter_mut().zip(words).for_each(|(place, word)| *place = word.to_le_bytes());
-    if payload.len() + TRAILER <= longest {
-        payload.extend_from_slice(&trailer);
-        return vec![(Kind::Last, payload)];
-    }
-    let mut parts: Vec<_> = payload.chunks(longest).map(|part| (Kind::Part, part.to_vec())).collect();
-    parts.push((Kind::Last, trailer.to_vec()));
-    parts
+    let (parts, last) = match payload.len() + TRAILER <= longest {
+        true => {
+            payload.extend_from_slice(&trailer);
+            (Vec::new(), payload)
+        }
+        false => (payload, trailer.to_vec()),
+    };
+    let begins = (0..parts.len()).step_by(longest);
+    let part = move |begin| (Kind::Part, parts[begin..parts.len().min(begin + longest)].to_vec());
+    begins.map(part).chain([(Kind::Last, last)])
 }
 
 /// Messages that have come in part, by their senders.

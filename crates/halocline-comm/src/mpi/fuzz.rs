@@ -16,7 +16,7 @@ pub fn messages(mut bytes: &[u8]) {
             Some(Kind::Last) => {
                 if let Some((tag, payload)) = assembly.last(from, message.to_vec()) {
                     let mut again = Assembly::default();
-                    let parts = split(tag, payload.clone(), usize::MAX);
+                    let parts: Vec<_> = split(tag, payload.clone(), usize::MAX).collect();
                     assert_eq!(parts.len(), 1);
                     let whole = parts.into_iter().find_map(|(_, part)| again.last(from, part));
                     assert_eq!(whole, Some((tag, payload)));
@@ -35,7 +35,7 @@ pub fn sent() -> Vec<Vec<u8>> {
         let bytes = |(kind, part): (Kind, Vec<u8>)| {
             [&[((kind.tag() + 1) << 1) as u8, part.len() as u8][..], &part].concat()
         };
-        parts.into_iter().map(bytes).collect::<Vec<_>>().concat()
+        parts.map(bytes).collect::<Vec<_>>().concat()
     };
     [usize::MAX, 30].map(sent).to_vec()
 }

@@ -21,6 +21,7 @@ mod runtime;
 
 pub use abi::AbiKind;
 pub use error::{MpiError, ThreadLevel, Unusable};
+pub(crate) use frame::TRAILER;
 pub use runtime::Trial;
 
 use crate::bell::Doorbell;
