@@ -92,6 +92,41 @@ pub enum DeviceError {
         /// How many were given.
         count: usize,
     },
+    /// CUDA's driver cannot be used: it is not there, too old, or finds no GPU.
+    #[error("CUDA cannot be used: {why}")]
+    NoCuda {
+        /// What was tried, and how it failed.
+        why: String,
+    },
+    /// Kernels cannot be compiled or loaded.
+    #[error("no kernels for the GPU: {why}")]
+    NoKernels {
+        /// What was tried, and how it failed: where NVRTC was looked for, or what it says.
+        why: String,
+    },
+    /// A stream of the right device that belongs to a context of its own, whose work cannot be ordered with ours.
+    #[error(
+        "stream {stream:#x} belongs to another context of device {device} than the primary one, which the CUDA runtime \
+         uses: give a stream of that"
+    )]
+    OtherContext {
+        /// The handle.
+        stream: usize,
+        /// Which device.
+        device: u32,
+    },
+    /// The driver has refused a call, and can be called again.
+    #[error("device {device}: {call}: {what}")]
+    Refused {
+        /// Which was called.
+        device: u32,
+        /// The driver's function.
+        call: &'static str,
+        /// What it returned.
+        code: i32,
+        /// What that means.
+        what: String,
+    },
     /// The device has failed, for good: every later call says the same.
     #[error("device {device} has failed: {what}")]
     Lost {

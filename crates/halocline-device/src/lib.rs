@@ -2,8 +2,9 @@
 //!
 //! Knows nothing of ranks: it is given addresses and [`halocline_plan::copy::CopyOp`]s. On host memory, [`host`] does
 //! them at once. A [`Device`] does them in the order of its streams; [`Driver`] is what a kind of device implements.
-//! [`sim`] is a device without hardware, which finds missing order.
+//! [`cuda`] is GPUs; [`sim`] is a device without hardware, which finds missing order.
 
+pub mod cuda;
 mod device;
 mod driver;
 mod element;

@@ -1,0 +1,415 @@
+//! What GPUs take for packing, copying and the calls of an exchange. `gpu/one` and `gpu/two` carry it to a machine with GPUs.
+
+#[allow(dead_code, reason = "the tests use all of it")]
+#[path = "../tests/arrays/mod.rs"]
+mod arrays;
+#[allow(dead_code, unused_imports, reason = "the tests use all of it")]
+#[path = "../tests/gpu/mod.rs"]
+mod gpu;
+#[allow(dead_code, reason = "the tests use all of it")]
+#[path = "../tests/suite/mod.rs"]
+mod suite;
+
+use gpu::{Raw, Rig};
+use halocline_device::{
+    CopyTable, Device, DeviceError, Memory, Priority, Stream, TablePart, TableSpec, ValueOp,
+};
+use halocline_plan::copy::{AxisLayout, CellLayout, CopyOp, End, copy_op};
+use halocline_plan::{AxisMap, BoxCells, Cells, ElementType, Transfer};
+use std::time::{Duration, Instant};
+use suite::Rig as _;
+
+type Result<T> = std::result::Result<T, DeviceError>;
+
+/// Arrays are as many that they do not stay in the GPU's cache from one round to the next.
+const SETS: usize = 8;
+const FIELDS: usize = 8;
+
+fn main() {
+    match Rig::new() {
+        Ok(rig) => {
+            println!("{}", rig.describe());
+            if let Err(why) = measure(&rig) {
+                println!("FAILED: {why}");
+                std::process::exit(1);
+            }
+        }
+        Err(why) => println!("SKIPPED, all measurements on GPUs: {why}"),
+    }
+}
+
+fn measure(rig: &Rig) -> Result<()> {
+    let mut report = Vec::new();
+    // Graphs are made by the driver's own functions, which want a context.
+    let raw = Raw::new();
+    let primary = raw.made("cuDevicePrimaryCtxRetain", 0, 0);
+    raw.call("cuCtxPushCurrent_v2", primary, 0, 0);
+    host_costs(rig, &mut report)?;
+    launches(rig, &mut report)?;
+    for (cells, halo) in [(128, 1), (128, 3), (256, 3)] {
+        structured(rig, cells, halo, &mut report)?;
+    }
+    unstructured(rig, &mut report)?;
+    if rig.gpus.len() == 2 {
+        peer(rig, &mut report)?;
+    }
+    println!("\n{:<74} {:>9} {:>9} {:>9}", "what", "us", "GB/s", "of copy");
+    for row in &report {
+        println!("{row}");
+    }
+    Ok(())
+}
+
+fn row(what: &str, time: f64, bytes: Option<usize>, copy: Option<f64>) -> String {
+    // A copy reads and writes each byte; both count.
+    let rate = bytes.map_or(String::new(), |bytes| format!("{:.0}", 2.0 * bytes as f64 / time / 1e3));
+    let share = copy.map_or(String::new(), |copy| format!("{:.2}", copy / time));
+    format!("{what:<74} {time:>9.2} {rate:>9} {share:>9}")
+}
+
+fn median(mut times: Vec<f64>) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times[times.len() / 2]
+}
+
+fn micros(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
+}
+
+/// Time of one of many calls in a row on a stream, device and launch together.
+fn steady(stream: &Stream, count: usize, call: impl Fn(usize) -> Result<()>) -> Result<f64> {
+    let round = || -> Result<f64> {
+        let begin = Instant::now();
+        (0..count).try_for_each(&call)?;
+        stream.synchronise()?;
+        Ok(micros(begin.elapsed()) / count as f64)
+    };
+    round()?;
+    Ok(median((0..7).map(|_| round()).collect::<Result<_>>()?))
+}
+
+/// Time that the host takes for one call while the GPU is busy with something else.
+fn host_cost(rig: &Rig, stream: &Stream, call: impl Fn() -> Result<()>) -> Result<f64> {
+    let mut times = Vec::new();
+    for _ in 0..30 {
+        rig.gpu(stream).delay(stream, 1_000_000)?;
+        let begin = Instant::now();
+        for _ in 0..10 {
+            call()?;
+        }
+        times.push(micros(begin.elapsed()) / 10.0);
+        stream.synchronise()?;
+    }
+    Ok(median(times))
+}
+
+fn host_costs(rig: &Rig, report: &mut Vec<String>) -> Result<()> {
+    let [device, _] = rig.devices();
+    let (user, inner) = (device.stream(Priority::Normal)?, device.stream(Priority::Highest)?);
+    let (begun, done) = (device.events().take()?, device.events().take()?);
+    let words = device.allocate(4096)?;
+    let zeros = device.allocate_pinned(4096)?;
+    // SAFETY: synchronised at once.
+    unsafe { inner.copy(words.at(0), zeros.at(0), 4096) }?;
+    inner.synchronise()?;
+    let fields = device.allocate(1 << 20)?;
+    let ops = [suite::line(0, 0, 4096)];
+    let raises = [words.at(2048)];
+    let table = one_table(device, &ops, &raises, fields.at(0), fields.at(8192))?;
+    let write = |word: usize| ValueOp::Write { address: words.at(8 * word), value: 1 };
+    let wait = |word: usize| ValueOp::Wait { address: words.at(8 * word), at_least: 0 };
+    let mut add = |what: &str, time: f64| report.push(row(&format!("host: {what}"), time, None, None));
+    add("launch of an empty kernel", host_cost(rig, &user, || rig.gpu(&user).empty(&user))?);
+    // SAFETY: everything lives, and streams are synchronised, until the end.
+    unsafe {
+        add("launch of a copy table", host_cost(rig, &user, || user.launch(&table, 1))?);
+        add("record", host_cost(rig, &user, || user.record(&begun))?);
+        add("wait_event", host_cost(rig, &user, || inner.wait(&begun))?);
+        add("place_of", host_cost(rig, &user, || device.place_of(fields.at(8)).map(drop))?);
+        for peers in [1, 2, 26] {
+            let writes: Vec<ValueOp> = (0..peers).map(write).collect();
+            let waits: Vec<ValueOp> = (0..peers).map(wait).collect();
+            add(&format!("values, {peers} writes"), host_cost(rig, &user, || user.values(&writes))?);
+            let exchange = || {
+                user.record(&begun)?;
+                inner.wait(&begun)?;
+                inner.values(&writes)?;
+                inner.values(&waits)?;
+                inner.launch(&table, 1)?;
+                inner.values(&waits)?;
+                inner.record(&done)?;
+                user.wait(&done)
+            };
+            add(
+                &format!("the calls of a scheduled exchange with {peers} peers"),
+                host_cost(rig, &user, exchange)?,
+            );
+            inner.synchronise()?;
+        }
+    }
+    Ok(())
+}
+
+fn launches(rig: &Rig, report: &mut Vec<String>) -> Result<()> {
+    let [device, _] = rig.devices();
+    let stream = device.stream(Priority::Highest)?;
+    let fields = device.allocate(1 << 20)?;
+    let word = device.allocate(64)?;
+    let ops = [suite::line(0, 0, 4096)];
+    let table = one_table(device, &ops, &[], fields.at(0), fields.at(8192))?;
+    let raising = one_table(device, &ops, &[word.at(0)], fields.at(0), fields.at(8192))?;
+    let mut add = |what: &str, time: f64| report.push(row(what, time, None, None));
+    add("empty kernel, one after the other", steady(&stream, 500, |_| rig.gpu(&stream).empty(&stream))?);
+    // SAFETY: everything lives until the streams are synchronised.
+    unsafe {
+        add("copy table of 4 KiB, one after the other", steady(&stream, 500, |_| stream.launch(&table, 1))?);
+        add("the same, raising a word of the device", steady(&stream, 500, |_| stream.launch(&raising, 1))?);
+        let graph =
+            Graph::capture(&stream, &[], |_| (0..20).try_for_each(|_| rig.gpu(&stream).empty(&stream)))?;
+        add("empty kernel in a graph of 20", steady(&stream, 50, |_| graph.launch(&stream))? / 20.0);
+        let graph = Graph::capture(&stream, &[], |_| (0..20).try_for_each(|_| stream.launch(&table, 1)))?;
+        add("copy table of 4 KiB in a graph of 20", steady(&stream, 50, |_| graph.launch(&stream))? / 20.0);
+        let both = [
+            ValueOp::Write { address: word.at(0), value: 1 },
+            ValueOp::Wait { address: word.at(0), at_least: 1 },
+        ];
+        add("write and wait of a word of the device", steady(&stream, 300, |_| stream.values(&both))?);
+    }
+    Ok(())
+}
+
+fn one_table(device: &Device, ops: &[CopyOp], raises: &[u64], source: u64, target: u64) -> Result<CopyTable> {
+    let parts = [TablePart { waits: &[], ops, raises }];
+    device.upload(&TableSpec { parts: &parts, sources: &[source], targets: &[target], guard: None })
+}
+
+/// A graph of launches.
+struct Graph {
+    raw: Raw,
+    exec: usize,
+}
+
+impl Graph {
+    /// Captures what is given to the streams: `others` begin with the first one, which waits for them at the end.
+    fn capture(stream: &Stream, others: &[Stream], give: impl Fn(usize) -> Result<()>) -> Result<Self> {
+        let raw = Raw::new();
+        let events = stream.device().events();
+        raw.call("cuStreamBeginCapture_v2", stream.raw().0, 2, 0);
+        let begun = events.take()?;
+        stream.record(&begun)?;
+        others.iter().try_for_each(|other| other.wait(&begun))?;
+        give(1 + others.len())?;
+        for other in others {
+            let done = events.take()?;
+            other.record(&done)?;
+            stream.wait(&done)?;
+        }
+        let mut graph = 0usize;
+        raw.call("cuStreamEndCapture", stream.raw().0, (&raw mut graph).expose_provenance(), 0);
+        let exec = raw.made("cuGraphInstantiateWithFlags", graph, 0);
+        raw.call("cuGraphDestroy", graph, 0, 0);
+        Ok(Self { raw, exec })
+    }
+
+    fn launch(&self, stream: &Stream) -> Result<()> {
+        self.raw.call("cuGraphLaunch", self.exec, stream.raw().0, 0);
+        Ok(())
+    }
+}
+
+/// The 26 regions that a domain of `cells`^3 sends, and where they go in it if it is periodic and alone.
+fn regions(cells: usize, halo: usize) -> Vec<Transfer> {
+    let side = |along: i64, source: bool| match (along, source) {
+        (-1, true) => (0, halo),
+        (1, true) => (cells as i64 - halo as i64, halo),
+        (-1, false) => (cells as i64, halo),
+        (1, false) => (-(halo as i64), halo),
+        _ => (0, cells),
+    };
+    let around = (0..27i64).map(|n| [n / 9 - 1, n / 3 % 3 - 1, n % 3 - 1]).filter(|way| *way != [0; 3]);
+    let cells_of = |way: [i64; 3], source: bool| {
+        let sides = way.map(|along| side(along, source));
+        Cells::Box(BoxCells { low: sides.map(|s| s.0).to_vec(), extent: sides.map(|s| s.1).to_vec() })
+    };
+    let transfer = |way| {
+        let (source, target) = (cells_of(way, true), cells_of(way, false));
+        Transfer { from: 0, to: 0, source, target, map: AxisMap::Identity }
+    };
+    around.map(transfer).collect()
+}
+
+fn structured(rig: &Rig, cells: usize, halo: usize, report: &mut Vec<String>) -> Result<()> {
+    let [device, _] = rig.devices();
+    let stream = device.stream(Priority::Highest)?;
+    let others: Vec<Stream> = (0..7).map(|_| device.stream(Priority::Highest)).collect::<Result<_>>()?;
+    let extent = cells + 2 * halo;
+    let strides = [extent * extent * 8, extent * 8, 8];
+    let axes = strides.map(|s| AxisLayout { stride: s as isize, origin: halo as i64, extent }).to_vec();
+    let layout = CellLayout { element: ElementType::F64, axes, extra: Vec::new() };
+    let array = (extent * extent * extent * 8).next_multiple_of(256);
+    let fields: Vec<Memory> = (0..SETS).map(|_| device.allocate(FIELDS * array)).collect::<Result<_>>()?;
+    let transfers = regions(cells, halo);
+    // Region by region, all fields of one after the other, as messages to 26 peers are.
+    let mut packs: Vec<Vec<CopyOp>> = Vec::new();
+    let mut bytes = 0;
+    for transfer in &transfers {
+        let mut ops = Vec::new();
+        for field in 0..FIELDS {
+            let mut op = copy_op(transfer, (End::Field(0), &layout), (End::Message(0, bytes), &layout));
+            op.source_offset += (field * array) as isize;
+            bytes += op.bytes();
+            ops.push(op);
+        }
+        packs.push(ops);
+    }
+    let direct: Vec<CopyOp> = transfers
+        .iter()
+        .flat_map(|transfer| (0..FIELDS).map(move |field| (transfer, field)))
+        .map(|(transfer, field)| {
+            let mut op = copy_op(transfer, (End::Field(0), &layout), (End::Field(0), &layout));
+            op.source_offset += (field * array) as isize;
+            op.target_offset += (field * array) as isize;
+            op
+        })
+        .collect();
+    let messages: Vec<Memory> = (0..SETS).map(|_| device.allocate(bytes)).collect::<Result<_>>()?;
+    let each = |make: &dyn Fn(usize) -> Result<CopyTable>| (0..SETS).map(make).collect::<Result<Vec<_>>>();
+    let all: Vec<CopyOp> = packs.concat();
+    let pack = each(&|set| one_table(device, &all, &[], fields[set].at(0), messages[set].at(0)))?;
+    let unpacks: Vec<CopyOp> = all
+        .iter()
+        .map(|op| {
+            // The same nest the other way round.
+            let mut op = op.clone();
+            std::mem::swap(&mut op.source_offset, &mut op.target_offset);
+            op.loops.iter_mut().for_each(|l| std::mem::swap(&mut l.source, &mut l.target));
+            op
+        })
+        .collect();
+    let unpack = each(&|set| one_table(device, &unpacks, &[], messages[set].at(0), fields[set].at(0)))?;
+    let whole = [suite::line(0, 0, bytes)];
+    let plain = each(&|set| one_table(device, &whole, &[], fields[set].at(0), messages[set].at(0)))?;
+    let direct = each(&|set| one_table(device, &direct, &[], fields[set].at(0), fields[set].at(0)))?;
+    let name = format!("{cells}^3, halo {halo}, {FIELDS} f64 fields: ");
+    for (sets, kind) in [(SETS, "from memory"), (1, "from cache")] {
+        // SAFETY: everything lives until the streams are synchronised.
+        unsafe {
+            let copy = steady(&stream, 64, |at| {
+                stream.copy(messages[at % sets].at(0), fields[at % sets].at(0), bytes)
+            })?;
+            let mut add = |what: &str, time: f64| {
+                report.push(row(&format!("{name}{what}, {kind}"), time, Some(bytes), Some(copy)));
+            };
+            add(&format!("device copy of the same {:.1} MB", bytes as f64 / 1e6), copy);
+            add("the same by a table", steady(&stream, 64, |at| stream.launch(&plain[at % sets], 1))?);
+            add("pack, one launch", steady(&stream, 64, |at| stream.launch(&pack[at % sets], 1))?);
+            let graph = Graph::capture(&stream, &[], |_| {
+                (0..16).try_for_each(|at| stream.launch(&pack[at % sets], 1))
+            })?;
+            add("pack, one launch, in a graph", steady(&stream, 8, |_| graph.launch(&stream))? / 16.0);
+            add("unpack, one launch", steady(&stream, 64, |at| stream.launch(&unpack[at % sets], 1))?);
+            add(
+                "periodic halo in place, one launch",
+                steady(&stream, 64, |at| stream.launch(&direct[at % sets], 1))?,
+            );
+            // Launches of a region each, of a region and field each: in a row, and eight at the same time.
+            let by_region: Vec<Vec<CopyTable>> = (0..sets)
+                .map(|set| {
+                    let table = |ops: &Vec<CopyOp>| {
+                        one_table(device, ops, &[], fields[set].at(0), messages[set].at(0))
+                    };
+                    packs.iter().map(table).collect()
+                })
+                .collect::<Result<_>>()?;
+            let by_field: Vec<Vec<CopyTable>> = (0..sets)
+                .map(|set| {
+                    let table = |op: &CopyOp| {
+                        one_table(
+                            device,
+                            std::slice::from_ref(op),
+                            &[],
+                            fields[set].at(0),
+                            messages[set].at(0),
+                        )
+                    };
+                    all.iter().map(table).collect()
+                })
+                .collect::<Result<_>>()?;
+            for (tables, what) in [(&by_region, "26 launches"), (&by_field, "208 launches")] {
+                for (others, how) in [(&others[..0], "in a row"), (&others[..], "8 at a time")] {
+                    let graphs: Vec<Graph> = tables
+                        .iter()
+                        .map(|tables| {
+                            Graph::capture(&stream, others, |streams| {
+                                tables.iter().enumerate().try_for_each(|(at, table)| match at % streams {
+                                    0 => stream.launch(table, 1),
+                                    other => others[other - 1].launch(table, 1),
+                                })
+                            })
+                        })
+                        .collect::<Result<_>>()?;
+                    let time = steady(&stream, 16, |at| graphs[at % sets].launch(&stream))?;
+                    add(&format!("pack, graph of {what} {how}"), time);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn unstructured(rig: &Rig, report: &mut Vec<String>) -> Result<()> {
+    let [device, _] = rig.devices();
+    let stream = device.stream(Priority::Highest)?;
+    for (count, levels) in [(200_000usize, 80usize), (2_000_000, 1)] {
+        let total = 4 * count;
+        let layout = CellLayout {
+            element: ElementType::F64,
+            axes: vec![AxisLayout { stride: 8 * levels as isize, origin: 0, extent: total }],
+            extra: if levels == 1 { Vec::new() } else { vec![(levels, 8)] },
+        };
+        // Scattered, in rising order, as the cells at an edge of a part are.
+        let from: Vec<u32> = (0..count as u32).map(|at| 4 * at + at % 3).collect();
+        let source = Cells::from_indices(from);
+        let target = Cells::from_indices(0..count as u32);
+        let transfer = Transfer { from: 0, to: 0, source, target, map: AxisMap::Identity };
+        let op = copy_op(&transfer, (End::Field(0), &layout), (End::Message(0, 0), &layout));
+        let bytes = op.bytes();
+        let (field, message) = (device.allocate(total * levels * 8)?, device.allocate(bytes)?);
+        let table = one_table(device, &[op], &[], field.at(0), message.at(0))?;
+        let name = format!("{count} of {total} listed cells x {levels} f64: ");
+        // SAFETY: everything lives until the streams are synchronised.
+        unsafe {
+            let copy = steady(&stream, 64, |_| stream.copy(message.at(0), field.at(0), bytes))?;
+            let pack = steady(&stream, 64, |_| stream.launch(&table, 1))?;
+            report.push(row(&format!("{name}device copy of the same bytes"), copy, Some(bytes), Some(copy)));
+            report.push(row(&format!("{name}pack, one launch"), pack, Some(bytes), Some(copy)));
+        }
+    }
+    Ok(())
+}
+
+/// One way over the link, and a round of words.
+fn peer(rig: &Rig, report: &mut Vec<String>) -> Result<()> {
+    let [here, there] = rig.devices();
+    let stream = here.stream(Priority::Highest)?;
+    for bytes in [64 << 10, 1 << 20, 64 << 20] {
+        let (near, far) = (here.allocate(bytes)?, there.allocate(bytes)?);
+        let push = one_table(here, &[suite::line(0, 0, bytes)], &[], near.at(0), far.at(0))?;
+        let pull = one_table(here, &[suite::line(0, 0, bytes)], &[], far.at(0), near.at(0))?;
+        // SAFETY: everything lives until the stream is synchronised.
+        let times = unsafe {
+            [
+                ("cuMemcpyAsync", steady(&stream, 64, |_| stream.copy(far.at(0), near.at(0), bytes))?),
+                ("pushed by a table", steady(&stream, 64, |_| stream.launch(&push, 1))?),
+                ("pulled by a table", steady(&stream, 64, |_| stream.launch(&pull, 1))?),
+            ]
+        };
+        for (what, time) in times {
+            let rate = format!("{:.0}", bytes as f64 / time / 1e3);
+            let share = format!("{:.2}", times[0].1 / time);
+            let name = format!("to the other GPU, {} KiB: {what}", bytes >> 10);
+            report.push(format!("{name:<74} {time:>9.2} {rate:>9} {share:>9}"));
+        }
+    }
+    Ok(())
+}

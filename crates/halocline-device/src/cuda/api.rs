@@ -1,0 +1,184 @@
+//! The functions of CUDA's driver that are used, found at run time in the driver's library.
+//!
+//! Handles are numbers here: nothing of what they point to is looked at. Results and enumerations are integers, so that
+//! a driver may know more values than we do.
+
+use crate::error::DeviceError;
+use libloading::os::unix::Library;
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::sync::OnceLock;
+
+/// `CUstreamBatchMemOpParams`, for a 64-bit word.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct WordOp {
+    pub(super) operation: c_uint,
+    unused: c_uint,
+    pub(super) address: u64,
+    pub(super) value: u64,
+    pub(super) flags: c_uint,
+    reserved: c_uint,
+    alias: u64,
+    rest: u64,
+}
+
+const _: () = assert!(size_of::<WordOp>() == 48);
+
+impl WordOp {
+    /// A write, after all that came before (`CU_STREAM_WRITE_VALUE_DEFAULT`).
+    pub(super) fn write(address: u64, value: u64) -> Self {
+        Self { operation: 5, address, value, ..Self::default() }
+    }
+
+    /// A wait for a value or more, cyclically (`CU_STREAM_WAIT_VALUE_GEQ`).
+    pub(super) fn wait(address: u64, value: u64) -> Self {
+        Self { operation: 4, address, value, ..Self::default() }
+    }
+}
+
+/// Results that are told from others.
+pub(super) mod code {
+    pub(in super::super) const SUCCESS: i32 = 0;
+    pub(in super::super) const OUT_OF_MEMORY: i32 = 2;
+    pub(in super::super) const DEINITIALIZED: i32 = 4;
+    pub(in super::super) const INVALID_VALUE: i32 = 1;
+    pub(in super::super) const PEER_ACCESS_UNSUPPORTED: i32 = 217;
+    pub(in super::super) const INVALID_HANDLE: i32 = 400;
+    pub(in super::super) const NOT_READY: i32 = 600;
+    pub(in super::super) const PEER_ACCESS_ALREADY_ENABLED: i32 = 704;
+
+    /// Whether a context is of no use any more after this: faults of work (700 to 721, without those that only refuse a
+    /// call), of memory and links, and what the driver does not know.
+    pub(in super::super) fn is_fatal(code: i32) -> bool {
+        matches!(code, 4 | 201 | 214 | 220 | 226 | 700 | 702 | 709 | 710 | 714..=719 | 721 | 999)
+    }
+}
+
+macro_rules! api {
+    ($($(#[$doc:meta])* $name:ident: $first:literal $(| $second:literal)? ($($argument:ty),*);)*) => {
+        /// The driver's functions. Each returns a `CUresult`.
+        pub(super) struct Api {
+            $($(#[$doc])* pub(super) $name: unsafe extern "C" fn($($argument),*) -> c_int,)*
+            /// Keeps the functions there.
+            _library: Library,
+        }
+
+        impl Api {
+            fn with(library: Library) -> Result<Self, String> {
+                $(
+                    // SAFETY: the function has this signature, as CUDA's headers declare it.
+                    let found = unsafe { library.get::<unsafe extern "C" fn($($argument),*) -> c_int>($first) };
+                    $(
+                        // SAFETY: as above.
+                        let found = found.or_else(|_| unsafe { library.get($second) });
+                    )?
+                    let $name = *found.map_err(|_| {
+                        let symbol = String::from_utf8_lossy(&$first[..$first.len() - 1]);
+                        format!("it has no {symbol}: the driver is older than CUDA 11.7")
+                    })?;
+                )*
+                Ok(Self { $($name,)* _library: library })
+            }
+        }
+    };
+}
+
+api! {
+    init: b"cuInit\0"(c_uint);
+    driver_version: b"cuDriverGetVersion\0"(*mut c_int);
+    error_name: b"cuGetErrorName\0"(c_int, *mut *const c_char);
+    error_string: b"cuGetErrorString\0"(c_int, *mut *const c_char);
+    device_count: b"cuDeviceGetCount\0"(*mut c_int);
+    device: b"cuDeviceGet\0"(*mut c_int, c_int);
+    device_name: b"cuDeviceGetName\0"(*mut c_char, c_int, c_int);
+    device_memory: b"cuDeviceTotalMem_v2\0"(*mut usize, c_int);
+    device_attribute: b"cuDeviceGetAttribute\0"(*mut c_int, c_int, c_int);
+    can_access_peer: b"cuDeviceCanAccessPeer\0"(*mut c_int, c_int, c_int);
+    /// Value, attribute, device, peer.
+    peer_attribute: b"cuDeviceGetP2PAttribute\0"(*mut c_int, c_int, c_int, c_int);
+    retain: b"cuDevicePrimaryCtxRetain\0"(*mut usize, c_int);
+    release: b"cuDevicePrimaryCtxRelease_v2\0" | b"cuDevicePrimaryCtxRelease\0"(c_int);
+    current: b"cuCtxGetCurrent\0"(*mut usize);
+    push: b"cuCtxPushCurrent_v2\0"(usize);
+    pop: b"cuCtxPopCurrent_v2\0"(*mut usize);
+    current_device: b"cuCtxGetDevice\0"(*mut c_int);
+    priorities: b"cuCtxGetStreamPriorityRange\0"(*mut c_int, *mut c_int);
+    enable_peer: b"cuCtxEnablePeerAccess\0"(usize, c_uint);
+    allocate: b"cuMemAlloc_v2\0"(*mut u64, usize);
+    free: b"cuMemFree_v2\0"(u64);
+    allocate_pinned: b"cuMemHostAlloc\0"(*mut *mut c_void, usize, c_uint);
+    free_pinned: b"cuMemFreeHost\0"(*mut c_void);
+    register: b"cuMemHostRegister_v2\0"(*mut c_void, usize, c_uint);
+    unregister: b"cuMemHostUnregister\0"(*mut c_void);
+    /// Count, attributes, where each is written, address.
+    pointer_attributes: b"cuPointerGetAttributes\0"(c_uint, *const c_int, *const *mut c_void, u64);
+    /// Target, source, bytes.
+    upload: b"cuMemcpyHtoD_v2\0"(u64, *const c_void, usize);
+    /// Target, source, bytes, stream.
+    copy: b"cuMemcpyAsync\0"(u64, u64, usize, usize);
+    create_stream: b"cuStreamCreateWithPriority\0"(*mut usize, c_uint, c_int);
+    destroy_stream: b"cuStreamDestroy_v2\0"(usize);
+    stream_context: b"cuStreamGetCtx\0"(usize, *mut usize);
+    query: b"cuStreamQuery\0"(usize);
+    synchronise: b"cuStreamSynchronize\0"(usize);
+    create_event: b"cuEventCreate\0"(*mut usize, c_uint);
+    destroy_event: b"cuEventDestroy_v2\0"(usize);
+    record: b"cuEventRecord\0"(usize, usize);
+    wait_event: b"cuStreamWaitEvent\0"(usize, usize, c_uint);
+    query_event: b"cuEventQuery\0"(usize);
+    /// Stream, count, operations, flags. The second version needs no permission of an administrator (CUDA 11.7).
+    words: b"cuStreamBatchMemOp_v2\0"(usize, c_uint, *mut WordOp, c_uint);
+    load_module: b"cuModuleLoadData\0"(*mut usize, *const c_void);
+    unload_module: b"cuModuleUnload\0"(usize);
+    function: b"cuModuleGetFunction\0"(*mut usize, usize, *const c_char);
+    /// Function, grid, block, bytes of shared memory, stream, arguments, extras.
+    launch: b"cuLaunchKernel\0"(
+        usize, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, usize, *const *mut c_void, *const *mut c_void
+    );
+}
+
+/// File names of the driver's library.
+const NAMES: [&str; 2] = ["libcuda.so.1", "libcuda.so"];
+
+/// The driver, initialised, once for the process. Blocks the first time, up to seconds.
+pub(super) fn api() -> Result<&'static Api, DeviceError> {
+    static API: OnceLock<Result<Api, String>> = OnceLock::new();
+    API.get_or_init(load).as_ref().map_err(|why| DeviceError::NoCuda { why: why.clone() })
+}
+
+fn load() -> Result<Api, String> {
+    let mut tried = Vec::new();
+    for name in NAMES {
+        // SAFETY: the driver's library may run what it wants when it is loaded; that is what a driver is for.
+        match unsafe { Library::open(Some(name), libloading::os::unix::RTLD_NOW) } {
+            Ok(library) => {
+                let api = Api::with(library).map_err(|why| format!("{name}: {why}"))?;
+                // SAFETY: no flags are defined.
+                let result = unsafe { (api.init)(0) };
+                return match result {
+                    code::SUCCESS => Ok(api),
+                    failed => Err(format!("{name}: cuInit: {}", api.text(failed))),
+                };
+            }
+            Err(why) => tried.push(super::one_line(&why.to_string())),
+        }
+    }
+    Err(format!("the driver's library cannot be loaded ({})", tried.join("; ")))
+}
+
+impl Api {
+    /// What a result means.
+    pub(super) fn text(&self, result: i32) -> String {
+        let get = |call: unsafe extern "C" fn(c_int, *mut *const c_char) -> c_int| {
+            let mut text = std::ptr::null();
+            // SAFETY: it writes the address of a constant string, or null.
+            unsafe { call(result, &mut text) };
+            // SAFETY: as it says.
+            (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+        };
+        match (get(self.error_name), get(self.error_string)) {
+            (Some(name), Some(text)) => format!("{text} ({name}, {result})"),
+            _ => format!("error {result} of CUDA"),
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Compiled kernels on disk, shared by all ranks and runs of a user.
+//!
+//! A file is named by a hash of its key (source, options, compiler, target) and holds the key itself, so that another
+//! key's file is never taken for it, and a checksum, so that a cut or changed one is not. Files are written aside and
+//! renamed: a reader sees a whole file or none, whoever writes at the same time. Nothing here fails: what cannot be read
+//! is compiled again, what cannot be kept is not kept.
+
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const MAGIC: &[u8; 16] = b"halocline kernel";
+
+/// The directory: `HALOCLINE_CACHE`, else `halocline` in `XDG_CACHE_HOME` or in `~/.cache`. None if no variable names one,
+/// or `HALOCLINE_CACHE` is empty.
+pub fn directory() -> Option<PathBuf> {
+    let absolute = |name: &str| {
+        let path = PathBuf::from(std::env::var_os(name)?);
+        path.is_absolute().then_some(path)
+    };
+    match std::env::var_os("HALOCLINE_CACHE") {
+        Some(chosen) if chosen.is_empty() => None,
+        Some(chosen) => Some(chosen.into()),
+        None => {
+            let home = || absolute("HOME").map(|home| home.join(".cache"));
+            absolute("XDG_CACHE_HOME").or_else(home).map(|cache| cache.join("halocline"))
+        }
+    }
+}
+
+pub(super) fn find(key: &str) -> Option<Vec<u8>> {
+    find_in(&directory()?, key)
+}
+
+pub(super) fn keep(key: &str, code: &[u8]) {
+    if let Some(directory) = directory() {
+        // Without it the next one compiles.
+        let _ = keep_in(&directory, key, code);
+    }
+}
+
+fn find_in(directory: &Path, key: &str) -> Option<Vec<u8>> {
+    let path = directory.join(file_name(key));
+    // Code that somebody else could have written is not run.
+    let owner = std::fs::metadata(&path).ok()?.uid();
+    if owner != rustix::process::geteuid().as_raw() && owner != 0 {
+        return None;
+    }
+    let file = std::fs::read(path).ok()?;
+    let (content, checksum) = file.split_last_chunk::<8>()?;
+    if hash(content).to_le_bytes() != *checksum {
+        return None;
+    }
+    let rest = content.strip_prefix(MAGIC)?;
+    let (length, rest) = rest.split_first_chunk::<8>()?;
+    let (known, code) = rest.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)?;
+    (known == key.as_bytes() && !code.is_empty()).then(|| code.to_vec())
+}
+
+fn keep_in(directory: &Path, key: &str, code: &[u8]) -> std::io::Result<()> {
+    static WRITTEN: AtomicU64 = AtomicU64::new(0);
+    std::fs::create_dir_all(directory)?;
+    let mut file = [MAGIC, &(key.len() as u64).to_le_bytes()[..], key.as_bytes(), code].concat();
+    file.extend_from_slice(&hash(&file).to_le_bytes());
+    let name = file_name(key);
+    // No other writer, of this process or machine, has this name: directories may be shared by machines.
+    let when =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_nanos();
+    let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
+    let aside = directory.join(format!(".{name}.{}.{when}.{number}", std::process::id()));
+    let written = std::fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(&aside)
+        .and_then(|mut aside| aside.write_all(&file));
+    let kept = written.and_then(|()| std::fs::rename(&aside, directory.join(name)));
+    if kept.is_err() {
+        let _ = std::fs::remove_file(&aside);
+    }
+    kept
+}
+
+fn file_name(key: &str) -> String {
+    format!("{:016x}.cubin", hash(key.as_bytes()))
+}
+
+/// FNV-1a (Fowler, Noll and Vo), 64 bits.
+fn hash(bytes: &[u8]) -> u64 {
+    bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("halocline-cache-{name}-{}", std::process::id()));
+            let _ = std::fs::remove_dir_all(&path);
+            Self(path)
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn what_was_kept_is_found_by_its_key_alone() {
+        let scratch = Scratch::new("found");
+        assert_eq!(find_in(&scratch.0, "a key"), None);
+        keep_in(&scratch.0, "a key", b"code").expect("a directory of our own");
+        assert_eq!(find_in(&scratch.0, "a key").as_deref(), Some(&b"code"[..]));
+        assert_eq!(find_in(&scratch.0, "another"), None);
+        // The same hash, were it so: the file of one key in the place of another.
+        let place = |key: &str| scratch.0.join(file_name(key));
+        std::fs::rename(place("a key"), place("another")).expect("there");
+        assert_eq!(find_in(&scratch.0, "another"), None);
+    }
+
+    #[test]
+    fn cut_and_changed_files_are_not_taken_and_are_replaced() {
+        let scratch = Scratch::new("cut");
+        keep_in(&scratch.0, "key", b"code").expect("a directory of our own");
+        let path = scratch.0.join(file_name("key"));
+        let whole = std::fs::read(&path).expect("there");
+        for len in 0..whole.len() {
+            std::fs::write(&path, &whole[..len]).expect("ours");
+            assert_eq!(find_in(&scratch.0, "key"), None, "{len} bytes");
+        }
+        for at in 0..whole.len() {
+            let mut changed = whole.clone();
+            changed[at] ^= 0x10;
+            std::fs::write(&path, changed).expect("ours");
+            assert_eq!(find_in(&scratch.0, "key"), None, "byte {at}");
+        }
+        keep_in(&scratch.0, "key", b"new code").expect("ours");
+        assert_eq!(find_in(&scratch.0, "key").as_deref(), Some(&b"new code"[..]));
+    }
+
+    #[test]
+    fn many_writers_and_readers_see_whole_files_and_leave_nothing() {
+        let scratch = Scratch::new("many");
+        let code = vec![7; 100_000];
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..20 {
+                        keep_in(&scratch.0, "key", &code).expect("ours");
+                        assert!(find_in(&scratch.0, "key").is_some_and(|found| found == code), "not whole");
+                    }
+                });
+            }
+        });
+        assert_eq!(std::fs::read_dir(&scratch.0).expect("there").count(), 1);
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_is_no_error_of_the_compiler() {
+        let scratch = Scratch::new("file");
+        std::fs::write(&scratch.0, "a file").expect("ours");
+        assert!(keep_in(&scratch.0, "key", b"code").is_err());
+        assert_eq!(find_in(&scratch.0, "key"), None);
+        std::fs::remove_file(&scratch.0).expect("ours");
+    }
+}

@@ -1,0 +1,636 @@
+//! A GPU's calls: each method of [`Driver`] by the function of CUDA's driver that it names.
+
+use super::api::{Api, WordOp, api, code};
+use super::module::{Function, Module};
+use super::table::{Argument, Cut, THREADS};
+use crate::driver::{
+    Address, Driver, MemorySpace, Place, Priority, RawEvent, RawStream, RawTable, TableSpec, ValueOp,
+};
+use crate::error::DeviceError;
+use std::collections::HashMap;
+use std::ffi::{c_int, c_uint, c_void};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// A GPU, by its primary context: the one that CUDA's runtime uses, and every library above it, so that their streams
+/// and memory can be used here. Nothing that is not ours is ever destroyed or changed, not even which context is current
+/// in a thread.
+pub struct CudaDriver {
+    api: &'static Api,
+    ordinal: u32,
+    device: c_int,
+    context: usize,
+    multiprocessors: u32,
+    highest_priority: c_int,
+    failure: OnceLock<DeviceError>,
+    /// Devices whose memory this one reaches, and that we keep.
+    peers: Mutex<Vec<Arc<Primary>>>,
+    kernels: OnceLock<Result<Kernels, DeviceError>>,
+    /// Before `_primary`, whose end may be that of the context.
+    _primary: Arc<Primary>,
+}
+
+/// A primary context that we have retained.
+struct Primary {
+    api: &'static Api,
+    ordinal: u32,
+    device: c_int,
+    context: usize,
+}
+
+/// The kernels of copy tables.
+struct Kernels {
+    copy: Function,
+    waiting: Function,
+    /// Keeps them there.
+    _module: Module,
+}
+
+/// An uploaded table.
+struct CudaTable {
+    device: u32,
+    /// Its memory on the device.
+    base: Address,
+    argument: Argument,
+    kernel: Function,
+    blocks: c_uint,
+    launches: AtomicUsize,
+}
+
+/// Which device each of our events belongs to; looked at when a call has refused one.
+static EVENTS: Mutex<Option<HashMap<usize, u32>>> = Mutex::new(None);
+
+fn events() -> MutexGuard<'static, Option<HashMap<usize, u32>>> {
+    EVENTS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Flags of the driver.
+const STREAM_NON_BLOCKING: c_uint = 1;
+const EVENT_DISABLE_TIMING: c_uint = 2;
+const HOST_PORTABLE_AND_MAPPED: c_uint = 1 | 2;
+
+/// Attributes of devices.
+const MULTIPROCESSOR_COUNT: c_int = 16;
+const CAPABILITY_MAJOR: c_int = 75;
+const CAPABILITY_MINOR: c_int = 76;
+
+/// Attributes of addresses.
+const MEMORY_TYPE: c_int = 2;
+const BUFFER_ID: c_int = 7;
+const DEVICE_ORDINAL: c_int = 9;
+const RANGE_START: c_int = 11;
+const RANGE_SIZE: c_int = 12;
+const MEMORY_HOST: c_uint = 1;
+const MEMORY_DEVICE: c_uint = 2;
+
+/// Operations on words in one call of the driver.
+const WORDS_AT_ONCE: usize = 64;
+/// Blocks on a multiprocessor of a launch that may wait: what else runs there, a peer's launch among it, finds room.
+const WAITING_BLOCKS: u32 = 2;
+
+impl Primary {
+    fn retain(api: &'static Api, ordinal: u32) -> Result<Arc<Self>, DeviceError> {
+        let refused = |call, result| refused(api, ordinal, call, result);
+        let (mut count, mut device, mut context) = (0, 0, 0);
+        // SAFETY: each writes a number.
+        check(unsafe { (api.device_count)(&mut count) }).map_err(|r| refused("cuDeviceGetCount", r))?;
+        if i64::from(ordinal) >= i64::from(count) {
+            return Err(DeviceError::NoDevice { device: ordinal, count: count.max(0) as u32 });
+        }
+        // SAFETY: as above.
+        check(unsafe { (api.device)(&mut device, ordinal as c_int) })
+            .map_err(|r| refused("cuDeviceGet", r))?;
+        // SAFETY: as above; released once, by the drop.
+        check(unsafe { (api.retain)(&mut context, device) })
+            .map_err(|r| refused("cuDevicePrimaryCtxRetain", r))?;
+        Ok(Arc::new(Self { api, ordinal, device, context }))
+    }
+}
+
+impl Drop for Primary {
+    fn drop(&mut self) {
+        // SAFETY: retained once. At the end of the process the driver may be gone, which it says.
+        unsafe { (self.api.release)(self.device) };
+    }
+}
+
+fn check(result: c_int) -> Result<(), c_int> {
+    if result == code::SUCCESS { Ok(()) } else { Err(result) }
+}
+
+fn refused(api: &Api, device: u32, call: &'static str, result: c_int) -> DeviceError {
+    DeviceError::Refused { device, call, code: result, what: api.text(result) }
+}
+
+/// While it lives, the device's context is the thread's current one.
+pub(super) struct Current(Option<&'static Api>);
+
+impl Drop for Current {
+    fn drop(&mut self) {
+        if let Some(api) = self.0 {
+            let mut ours = 0;
+            // SAFETY: pops what was pushed in this thread.
+            unsafe { (api.pop)(&mut ours) };
+        }
+    }
+}
+
+impl CudaDriver {
+    /// Opens a GPU. Blocks for a second or so the first time in a process, while CUDA makes the context.
+    pub fn open(ordinal: u32) -> Result<Self, DeviceError> {
+        let api = api()?;
+        let primary = Primary::retain(api, ordinal)?;
+        let (device, context) = (primary.device, primary.context);
+        let mut this = Self {
+            api,
+            ordinal,
+            device,
+            context,
+            multiprocessors: 0,
+            highest_priority: 0,
+            failure: OnceLock::new(),
+            peers: Mutex::default(),
+            kernels: OnceLock::new(),
+            _primary: primary,
+        };
+        this.multiprocessors = this.attribute(MULTIPROCESSOR_COUNT)?.max(1) as u32;
+        let (mut least, mut greatest) = (0, 0);
+        let current = this.enter()?;
+        // SAFETY: writes two numbers.
+        this.check("cuCtxGetStreamPriorityRange", unsafe { (api.priorities)(&mut least, &mut greatest) })?;
+        drop(current);
+        this.highest_priority = greatest;
+        Ok(this)
+    }
+
+    /// Its compute capability as one number: 90 for 9.0.
+    pub fn capability(&self) -> Result<u32, DeviceError> {
+        Ok((10 * self.attribute(CAPABILITY_MAJOR)? + self.attribute(CAPABILITY_MINOR)?) as u32)
+    }
+
+    /// Number of its multiprocessors.
+    pub fn multiprocessors(&self) -> u32 {
+        self.multiprocessors
+    }
+
+    pub(super) fn api(&self) -> &'static Api {
+        self.api
+    }
+
+    fn attribute(&self, attribute: c_int) -> Result<c_int, DeviceError> {
+        let mut value = 0;
+        // SAFETY: writes a number.
+        self.check("cuDeviceGetAttribute", unsafe {
+            (self.api.device_attribute)(&mut value, attribute, self.device)
+        })?;
+        Ok(value)
+    }
+
+    /// Begins a call: refused if the device has failed; its context is current for as long as what is returned lives.
+    pub(super) fn enter(&self) -> Result<Current, DeviceError> {
+        match self.failure.get() {
+            Some(failure) => Err(failure.clone()),
+            None => self.make_current(),
+        }
+    }
+
+    fn make_current(&self) -> Result<Current, DeviceError> {
+        let mut now = 0;
+        // SAFETY: writes a number.
+        self.check("cuCtxGetCurrent", unsafe { (self.api.current)(&mut now) })?;
+        if now == self.context {
+            return Ok(Current(None));
+        }
+        // SAFETY: the context is retained; popped by the drop.
+        self.check("cuCtxPushCurrent", unsafe { (self.api.push)(self.context) })?;
+        Ok(Current(Some(self.api)))
+    }
+
+    /// What a result says: nothing, a refusal, or that the device has failed, which is remembered.
+    pub(super) fn check(&self, call: &'static str, result: c_int) -> Result<(), DeviceError> {
+        match result {
+            code::SUCCESS => Ok(()),
+            fatal if code::is_fatal(fatal) => Err(self.fail(call, fatal)),
+            other => Err(refused(self.api, self.ordinal, call, other)),
+        }
+    }
+
+    fn fail(&self, call: &'static str, result: c_int) -> DeviceError {
+        let what = format!("{call}: {}", self.api.text(result));
+        self.failure.get_or_init(|| DeviceError::Lost { device: self.ordinal, what }).clone()
+    }
+
+    fn check_allocation(
+        &self,
+        call: &'static str,
+        result: c_int,
+        space: MemorySpace,
+        bytes: usize,
+    ) -> Result<(), DeviceError> {
+        match result {
+            code::OUT_OF_MEMORY => Err(DeviceError::OutOfMemory { space, bytes }),
+            other => self.check(call, other),
+        }
+    }
+
+    /// A call that returns nothing: its failure is the device's, unless that is known, or the process is ending.
+    fn last(&self, call: &'static str, make: impl FnOnce() -> c_int) {
+        let result = match self.make_current() {
+            Ok(_current) => make(),
+            Err(_) => return,
+        };
+        if result != code::SUCCESS && result != code::DEINITIALIZED {
+            self.fail(call, result);
+        }
+    }
+
+    /// A call about an event, of which it may be said that it is none of this device's.
+    fn check_event(&self, call: &'static str, result: c_int, event: RawEvent) -> Result<(), DeviceError> {
+        if matches!(result, code::INVALID_HANDLE | code::INVALID_VALUE) {
+            let known = events().as_ref().and_then(|events| events.get(&event.0).copied());
+            return match known {
+                None => Err(DeviceError::NoEvent { event: event.0 }),
+                Some(actual) if actual != self.ordinal => {
+                    let (handle, device) = (event.0, self.ordinal);
+                    Err(DeviceError::OtherDevice { what: "event", handle, actual, device })
+                }
+                Some(_) => self.check(call, result),
+            };
+        }
+        self.check(call, result)
+    }
+
+    /// Where an address lies; the context is current.
+    fn find(&self, address: Address) -> Result<Place, DeviceError> {
+        let nowhere = DeviceError::NotReachable { address, bytes: 1 };
+        let (mut kind, mut device, mut id): (c_uint, c_int, u64) = (0, 0, 0);
+        let (mut base, mut bytes): (u64, usize) = (0, 0);
+        let attributes = [MEMORY_TYPE, DEVICE_ORDINAL, BUFFER_ID, RANGE_START, RANGE_SIZE];
+        let values: [*mut c_void; 5] = [
+            (&raw mut kind).cast(),
+            (&raw mut device).cast(),
+            (&raw mut id).cast(),
+            (&raw mut base).cast(),
+            (&raw mut bytes).cast(),
+        ];
+        // SAFETY: each attribute is written to a value of its type. Any address may be asked for.
+        let result = unsafe {
+            (self.api.pointer_attributes)(
+                attributes.len() as c_uint,
+                attributes.as_ptr(),
+                values.as_ptr(),
+                address,
+            )
+        };
+        if result == code::INVALID_VALUE {
+            return Err(nowhere);
+        }
+        self.check("cuPointerGetAttributes", result)?;
+        let space = match kind {
+            MEMORY_HOST => MemorySpace::Host,
+            MEMORY_DEVICE if device >= 0 => MemorySpace::Device(device as u32),
+            _ => return Err(nowhere),
+        };
+        if base == 0 || bytes == 0 {
+            return Err(nowhere);
+        }
+        Ok(Place { space, id, base, bytes })
+    }
+
+    /// Where bytes lie, if they lie in one allocation.
+    fn find_range(&self, address: Address, bytes: usize) -> Result<Place, DeviceError> {
+        let found = self.find(address).map_err(|error| match error {
+            DeviceError::NotReachable { address, .. } => DeviceError::NotReachable { address, bytes },
+            other => other,
+        });
+        let place = found?;
+        let offset = (address - place.base) as usize;
+        if bytes > place.bytes - offset {
+            let (base, len) = (place.base, place.bytes);
+            return Err(DeviceError::OutOfBounds { address, bytes, base, len });
+        }
+        Ok(place)
+    }
+
+    /// Refuses bytes that this device cannot reach by itself.
+    fn reach(&self, address: Address, bytes: usize) -> Result<(), DeviceError> {
+        match self.find_range(address, bytes)?.space {
+            MemorySpace::Device(peer) if peer != self.ordinal && !self.has_peer(peer) => {
+                Err(DeviceError::NoPeerAccess { device: self.ordinal, peer })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn peers(&self) -> MutexGuard<'_, Vec<Arc<Primary>>> {
+        self.peers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn has_peer(&self, ordinal: u32) -> bool {
+        self.peers().iter().any(|peer| peer.ordinal == ordinal)
+    }
+
+    fn kernels(&self) -> Result<&Kernels, DeviceError> {
+        let load = || {
+            let compiler = super::Compiler::load()?;
+            let compiled = compiler.compile("copy.cu", super::COPY_KERNELS, &[], self.capability()?)?;
+            let module = Module::load(self, &compiled.code)?;
+            Ok(Kernels {
+                copy: module.function("halocline_copy")?,
+                waiting: module.function("halocline_copy_waiting")?,
+                _module: module,
+            })
+        };
+        self.kernels.get_or_init(load).as_ref().map_err(Clone::clone)
+    }
+
+    /// A context's device, for a context that is not this one.
+    fn stranger(&self, stream: RawStream, context: usize) -> DeviceError {
+        let (mut device, mut other) = (0, 0);
+        // SAFETY: the context is that of a stream that lives; popped at once.
+        let pushed = unsafe { (self.api.push)(context) };
+        if pushed != code::SUCCESS {
+            return DeviceError::NoStream { stream: stream.0 };
+        }
+        // SAFETY: each writes a number.
+        let found = unsafe { ((self.api.current_device)(&mut device), (self.api.pop)(&mut other)) };
+        match (found, u32::try_from(device)) {
+            ((code::SUCCESS, _), Ok(actual)) if actual != self.ordinal => {
+                let (handle, device) = (stream.0, self.ordinal);
+                DeviceError::OtherDevice { what: "stream", handle, actual, device }
+            }
+            ((code::SUCCESS, _), Ok(device)) => DeviceError::OtherContext { stream: stream.0, device },
+            _ => DeviceError::NoStream { stream: stream.0 },
+        }
+    }
+}
+
+impl Drop for CudaDriver {
+    fn drop(&mut self) {
+        // Kernels go while the context is there.
+        if let (Some(Ok(kernels)), Ok(_current)) = (self.kernels.take(), self.make_current()) {
+            drop(kernels);
+        }
+    }
+}
+
+impl Driver for CudaDriver {
+    fn ordinal(&self) -> u32 {
+        self.ordinal
+    }
+
+    fn name(&self) -> String {
+        super::name_of(self.api, self.device)
+    }
+
+    fn failure(&self) -> Option<DeviceError> {
+        self.failure.get().cloned()
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<Place, DeviceError> {
+        let _current = self.enter()?;
+        let mut base = 0;
+        // SAFETY: writes a number.
+        let result = unsafe { (self.api.allocate)(&mut base, bytes.max(1)) };
+        self.check_allocation("cuMemAlloc", result, MemorySpace::Device(self.ordinal), bytes)?;
+        self.find(base).map(|place| Place { bytes, ..place })
+    }
+
+    unsafe fn free(&self, base: Address) {
+        // SAFETY: the caller's promise.
+        self.last("cuMemFree", || unsafe { (self.api.free)(base) });
+    }
+
+    fn allocate_pinned(&self, bytes: usize) -> Result<Place, DeviceError> {
+        let _current = self.enter()?;
+        let mut base = std::ptr::null_mut();
+        // SAFETY: writes a pointer.
+        let result = unsafe { (self.api.allocate_pinned)(&mut base, bytes.max(1), HOST_PORTABLE_AND_MAPPED) };
+        self.check_allocation("cuMemHostAlloc", result, MemorySpace::Host, bytes)?;
+        // SAFETY: fresh memory of that size.
+        unsafe { base.cast::<u8>().write_bytes(0, bytes.max(1)) };
+        self.find(base.expose_provenance() as Address).map(|place| Place { bytes, ..place })
+    }
+
+    unsafe fn free_pinned(&self, base: Address) {
+        let base = std::ptr::with_exposed_provenance_mut(base as usize);
+        // SAFETY: the caller's promise.
+        self.last("cuMemFreeHost", || unsafe { (self.api.free_pinned)(base) });
+    }
+
+    unsafe fn register(&self, base: Address, bytes: usize) -> Result<Place, DeviceError> {
+        let _current = self.enter()?;
+        let pointer = std::ptr::with_exposed_provenance_mut(base as usize);
+        // SAFETY: the caller's promise.
+        let result = unsafe { (self.api.register)(pointer, bytes, HOST_PORTABLE_AND_MAPPED) };
+        self.check_allocation("cuMemHostRegister", result, MemorySpace::Host, bytes)?;
+        self.find(base)
+    }
+
+    unsafe fn unregister(&self, base: Address) {
+        let base = std::ptr::with_exposed_provenance_mut(base as usize);
+        // SAFETY: the caller's promise.
+        self.last("cuMemHostUnregister", || unsafe { (self.api.unregister)(base) });
+    }
+
+    fn place_of(&self, address: Address) -> Result<Place, DeviceError> {
+        let _current = self.enter()?;
+        self.find(address)
+    }
+
+    fn enable_peer(&self, peer: u32) -> Result<(), DeviceError> {
+        if peer == self.ordinal || self.has_peer(peer) {
+            return self.failure().map_or(Ok(()), Err);
+        }
+        let _current = self.enter()?;
+        let primary = Primary::retain(self.api, peer)?;
+        // SAFETY: the peer's context is retained.
+        match unsafe { (self.api.enable_peer)(primary.context, 0) } {
+            code::PEER_ACCESS_ALREADY_ENABLED => {}
+            code::PEER_ACCESS_UNSUPPORTED => {
+                return Err(DeviceError::NoPeerAccess { device: self.ordinal, peer });
+            }
+            result => self.check("cuCtxEnablePeerAccess", result)?,
+        }
+        self.peers().push(primary);
+        Ok(())
+    }
+
+    fn create_stream(&self, priority: Priority) -> Result<RawStream, DeviceError> {
+        let _current = self.enter()?;
+        let priority = match priority {
+            Priority::Normal => 0,
+            Priority::Highest => self.highest_priority,
+        };
+        let mut stream = 0;
+        // SAFETY: writes a handle.
+        let result = unsafe { (self.api.create_stream)(&mut stream, STREAM_NON_BLOCKING, priority) };
+        self.check("cuStreamCreateWithPriority", result)?;
+        Ok(RawStream(stream))
+    }
+
+    unsafe fn destroy_stream(&self, stream: RawStream) {
+        // SAFETY: the caller's promise.
+        self.last("cuStreamDestroy", || unsafe { (self.api.destroy_stream)(stream.0) });
+    }
+
+    unsafe fn check_stream(&self, stream: RawStream) -> Result<(), DeviceError> {
+        let _current = self.enter()?;
+        let mut context = 0;
+        // SAFETY: the caller's promise.
+        match unsafe { (self.api.stream_context)(stream.0, &mut context) } {
+            code::INVALID_HANDLE | code::INVALID_VALUE => Err(DeviceError::NoStream { stream: stream.0 }),
+            result => {
+                self.check("cuStreamGetCtx", result)?;
+                if context == self.context { Ok(()) } else { Err(self.stranger(stream, context)) }
+            }
+        }
+    }
+
+    fn query(&self, stream: RawStream) -> Result<bool, DeviceError> {
+        let _current = self.enter()?;
+        // SAFETY: a handle of a stream that lives: ours, or borrowed.
+        match unsafe { (self.api.query)(stream.0) } {
+            code::NOT_READY => Ok(false),
+            result => self.check("cuStreamQuery", result).map(|()| true),
+        }
+    }
+
+    fn synchronise(&self, stream: RawStream) -> Result<(), DeviceError> {
+        let _current = self.enter()?;
+        // SAFETY: as in `query`.
+        self.check("cuStreamSynchronize", unsafe { (self.api.synchronise)(stream.0) })
+    }
+
+    fn create_event(&self) -> Result<RawEvent, DeviceError> {
+        let _current = self.enter()?;
+        let mut event = 0;
+        // SAFETY: writes a handle.
+        self.check("cuEventCreate", unsafe { (self.api.create_event)(&mut event, EVENT_DISABLE_TIMING) })?;
+        events().get_or_insert_default().insert(event, self.ordinal);
+        Ok(RawEvent(event))
+    }
+
+    unsafe fn destroy_event(&self, event: RawEvent) {
+        if let Some(events) = events().as_mut() {
+            events.remove(&event.0);
+        }
+        // SAFETY: the caller's promise.
+        self.last("cuEventDestroy", || unsafe { (self.api.destroy_event)(event.0) });
+    }
+
+    fn record(&self, event: RawEvent, stream: RawStream) -> Result<(), DeviceError> {
+        let _current = self.enter()?;
+        // SAFETY: handles that live.
+        self.check_event("cuEventRecord", unsafe { (self.api.record)(event.0, stream.0) }, event)
+    }
+
+    fn wait_event(&self, stream: RawStream, event: RawEvent) -> Result<(), DeviceError> {
+        let _current = self.enter()?;
+        // SAFETY: handles that live.
+        self.check_event("cuStreamWaitEvent", unsafe { (self.api.wait_event)(stream.0, event.0, 0) }, event)
+    }
+
+    fn query_event(&self, event: RawEvent) -> Result<bool, DeviceError> {
+        let _current = self.enter()?;
+        // SAFETY: a handle that lives.
+        match unsafe { (self.api.query_event)(event.0) } {
+            code::NOT_READY => Ok(false),
+            result => self.check_event("cuEventQuery", result, event).map(|()| true),
+        }
+    }
+
+    unsafe fn values(&self, stream: RawStream, ops: &[ValueOp]) -> Result<(), DeviceError> {
+        let _current = self.enter()?;
+        // All or none.
+        for op in ops {
+            let (ValueOp::Write { address, .. } | ValueOp::Wait { address, .. }) = *op;
+            self.reach(address, 8)?;
+            if !address.is_multiple_of(8) {
+                return Err(DeviceError::Misaligned { address });
+            }
+        }
+        let mut words = [WordOp::default(); WORDS_AT_ONCE];
+        for ops in ops.chunks(WORDS_AT_ONCE) {
+            for (word, op) in words.iter_mut().zip(ops) {
+                *word = match *op {
+                    ValueOp::Write { address, value } => WordOp::write(address, value),
+                    ValueOp::Wait { address, at_least } => WordOp::wait(address, at_least),
+                };
+            }
+            // SAFETY: so many operations, on words that the device reaches.
+            let result = unsafe { (self.api.words)(stream.0, ops.len() as c_uint, words.as_mut_ptr(), 0) };
+            self.check("cuStreamBatchMemOp", result)?;
+        }
+        Ok(())
+    }
+
+    unsafe fn copy(
+        &self,
+        stream: RawStream,
+        target: Address,
+        source: Address,
+        bytes: usize,
+    ) -> Result<(), DeviceError> {
+        let _current = self.enter()?;
+        self.find_range(target, bytes)?;
+        self.find_range(source, bytes)?;
+        // SAFETY: both ranges are memory that devices know; the rest is the caller's promise.
+        self.check("cuMemcpyAsync", unsafe { (self.api.copy)(target, source, bytes, stream.0) })
+    }
+
+    fn upload(&self, spec: &TableSpec<'_>) -> Result<RawTable, DeviceError> {
+        let _current = self.enter()?;
+        let cut = Cut::new(spec, self.multiprocessors, |address, bytes| self.reach(address, bytes))?;
+        let kernels = self.kernels()?;
+        let (kernel, blocks) = match cut.waits() {
+            true => (kernels.waiting, cut.items().min(WAITING_BLOCKS * self.multiprocessors)),
+            false => (kernels.copy, cut.items()),
+        };
+        let (size, mut base) = (cut.size(), 0);
+        // SAFETY: writes a number.
+        let result = unsafe { (self.api.allocate)(&mut base, size.max(1)) };
+        self.check_allocation("cuMemAlloc", result, MemorySpace::Device(self.ordinal), size)?;
+        let (bytes, argument) = cut.lay_out(base);
+        assert!(bytes.len() <= size, "a table of {} bytes in {size}", bytes.len());
+        let table =
+            CudaTable { device: self.ordinal, base, argument, kernel, blocks, launches: AtomicUsize::new(0) };
+        if !bytes.is_empty() {
+            // SAFETY: there is room for so many bytes.
+            let copied = unsafe { (self.api.upload)(base, bytes.as_ptr().cast(), bytes.len()) };
+            if let Err(error) = self.check("cuMemcpyHtoD", copied) {
+                // SAFETY: allocated above, used by nothing.
+                unsafe { (self.api.free)(base) };
+                return Err(error);
+            }
+        }
+        Ok(RawTable(Box::into_raw(Box::new(table)).expose_provenance()))
+    }
+
+    unsafe fn drop_table(&self, table: RawTable) {
+        let table = std::ptr::with_exposed_provenance_mut::<CudaTable>(table.0);
+        // SAFETY: the caller's promise: it came from `upload`, and this is its end.
+        let table = unsafe { Box::from_raw(table) };
+        // SAFETY: allocated by `upload`; no launch that uses it is unfinished.
+        self.last("cuMemFree", || unsafe { (self.api.free)(table.base) });
+    }
+
+    unsafe fn launch(&self, stream: RawStream, table: RawTable, epoch: u64) -> Result<(), DeviceError> {
+        let _current = self.enter()?;
+        let handle = table.0;
+        // SAFETY: the caller's promise: it came from an `upload`, and was not dropped.
+        let table = unsafe { &*std::ptr::with_exposed_provenance::<CudaTable>(handle) };
+        if table.device != self.ordinal {
+            let (actual, device) = (table.device, self.ordinal);
+            return Err(DeviceError::OtherDevice { what: "copy table", handle, actual, device });
+        }
+        if table.blocks == 0 {
+            return Ok(());
+        }
+        let launch = table.launches.fetch_add(1, Ordering::Relaxed);
+        let (mut argument, mut epoch) = (table.argument.in_slot(launch), epoch);
+        let arguments: [*mut c_void; 2] = [(&raw mut argument).cast(), (&raw mut epoch).cast()];
+        // SAFETY: the kernel takes these two; all that they point to is there as long as the table.
+        unsafe { table.kernel.launch(self, stream, [table.blocks, 1, 1], [THREADS, 1, 1], &arguments) }
+    }
+}

@@ -1,0 +1,102 @@
+//! What CUDA has to offer here, for people.
+
+use super::api::{api, code};
+use super::name_of;
+use crate::error::DeviceError;
+use std::ffi::c_int;
+
+/// The driver and its GPUs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Inventory {
+    /// Newest CUDA that the driver supports: major, minor.
+    pub version: (i32, i32),
+    /// The GPUs, by ordinal.
+    pub gpus: Vec<Gpu>,
+    /// How each GPU reaches each other.
+    pub links: Vec<Link>,
+}
+
+/// One GPU.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gpu {
+    /// What its maker calls it.
+    pub name: String,
+    /// Bytes of its memory.
+    pub memory: u64,
+    /// Number of its multiprocessors.
+    pub multiprocessors: u32,
+    /// Compute capability: 90 for 9.0.
+    pub capability: u32,
+}
+
+/// How one GPU reaches another's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Link {
+    /// Ordinal of the one that accesses.
+    pub from: u32,
+    /// Ordinal of the one whose memory it is.
+    pub to: u32,
+    /// Whether it can, by itself.
+    pub access: bool,
+    /// Whether it can do atomic operations there, as over NVLink.
+    pub atomics: bool,
+}
+
+const MULTIPROCESSORS: c_int = 16;
+const MAJOR: c_int = 75;
+const MINOR: c_int = 76;
+const NATIVE_ATOMICS: c_int = 3;
+
+/// Looks at the GPUs, without opening them: makes no context. Blocks while the driver initialises, up to seconds.
+pub fn inventory() -> Result<Inventory, DeviceError> {
+    let api = api()?;
+    let check = |call: &str, result: c_int| match result {
+        code::SUCCESS => Ok(()),
+        other => Err(DeviceError::NoCuda { why: format!("{call}: {}", api.text(other)) }),
+    };
+    let (mut version, mut count) = (0, 0);
+    // SAFETY: each writes a number.
+    unsafe {
+        check("cuDriverGetVersion", (api.driver_version)(&mut version))?;
+        check("cuDeviceGetCount", (api.device_count)(&mut count))?;
+    }
+    let mut devices = Vec::new();
+    for ordinal in 0..count {
+        let mut device = 0;
+        // SAFETY: as above.
+        check("cuDeviceGet", unsafe { (api.device)(&mut device, ordinal) })?;
+        devices.push(device);
+    }
+    let attribute = |attribute, device| {
+        let mut value = 0;
+        // SAFETY: as above.
+        check("cuDeviceGetAttribute", unsafe { (api.device_attribute)(&mut value, attribute, device) })?;
+        Ok::<u32, DeviceError>(value.max(0) as u32)
+    };
+    let gpu = |&device: &c_int| {
+        let mut memory = 0;
+        // SAFETY: as above.
+        check("cuDeviceTotalMem", unsafe { (api.device_memory)(&mut memory, device) })?;
+        let capability = 10 * attribute(MAJOR, device)? + attribute(MINOR, device)?;
+        let multiprocessors = attribute(MULTIPROCESSORS, device)?;
+        Ok(Gpu { name: name_of(api, device), memory: memory as u64, multiprocessors, capability })
+    };
+    let gpus: Result<Vec<Gpu>, DeviceError> = devices.iter().map(gpu).collect();
+    let mut links = Vec::new();
+    for (from, &one) in devices.iter().enumerate() {
+        for (to, &other) in devices.iter().enumerate().filter(|(to, _)| *to != from) {
+            let (mut access, mut atomics) = (0, 0);
+            // SAFETY: as above.
+            unsafe {
+                check("cuDeviceCanAccessPeer", (api.can_access_peer)(&mut access, one, other))?;
+                check(
+                    "cuDeviceGetP2PAttribute",
+                    (api.peer_attribute)(&mut atomics, NATIVE_ATOMICS, one, other),
+                )?;
+            }
+            let (from, to) = (from as u32, to as u32);
+            links.push(Link { from, to, access: access != 0, atomics: atomics != 0 });
+        }
+    }
+    Ok(Inventory { version: (version / 1000, version % 1000 / 10), gpus: gpus?, links })
+}

@@ -1,0 +1,55 @@
+//! GPUs, by CUDA's driver, which is loaded at run time: this builds and runs where there is no CUDA, and says there why
+//! none can be used.
+//!
+//! [`device`] opens a GPU. Copy tables are executed by kernels (`copy.cu`) that NVRTC ([`Compiler`]) compiles for it when
+//! the first table is uploaded, and that are kept on disk ([`cache_directory`]).
+
+mod api;
+mod cache;
+mod driver;
+mod inventory;
+mod module;
+mod nvrtc;
+mod table;
+
+pub use cache::directory as cache_directory;
+pub use driver::CudaDriver;
+pub use inventory::{Gpu, Inventory, Link, inventory};
+pub use module::{Function, Module};
+pub use nvrtc::{Compiled, Compiler};
+
+use crate::device::Device;
+use crate::error::DeviceError;
+use std::ffi::c_char;
+use std::sync::Arc;
+
+/// The kernels of copy tables, as CUDA C++.
+pub const COPY_KERNELS: &str = include_str!("copy.cu");
+
+/// The GPU with an ordinal (as `CUDA_VISIBLE_DEVICES` leaves them, from 0). May block for a second, the first time.
+pub fn device(ordinal: u32) -> Result<Device, DeviceError> {
+    Ok(Device::new(Arc::new(CudaDriver::open(ordinal)?)))
+}
+
+/// The driver's functions, in what is `Debug`.
+#[derive(Clone, Copy)]
+struct ApiRef(&'static api::Api);
+
+impl std::fmt::Debug for ApiRef {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("CUDA's driver")
+    }
+}
+
+fn name_of(api: &api::Api, device: i32) -> String {
+    let mut name = [0 as c_char; 256];
+    // SAFETY: there is room for so many characters.
+    let result = unsafe { (api.device_name)(name.as_mut_ptr(), name.len() as i32 - 1, device) };
+    let bytes: Vec<u8> = name.iter().map(|&c| c.cast_unsigned()).take_while(|&byte| byte != 0).collect();
+    if result == 0 { String::from_utf8_lossy(&bytes).into_owned() } else { api.text(result) }
+}
+
+/// A message of the system's loader, which may have lines.
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}

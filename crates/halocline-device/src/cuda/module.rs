@@ -1,0 +1,77 @@
+//! Kernels: loaded, found by name, launched.
+
+use super::driver::CudaDriver;
+use crate::driver::{Driver, RawStream};
+use crate::error::DeviceError;
+use std::ffi::{CString, c_void};
+
+/// Kernels of one file, loaded on a device. Drop it when its launches are over, before the device.
+#[derive(Debug)]
+pub struct Module {
+    raw: usize,
+    api: super::ApiRef,
+    device: u32,
+}
+
+/// A kernel of a [`Module`], for as long as that is there.
+#[derive(Debug, Clone, Copy)]
+pub struct Function(usize);
+
+impl Module {
+    /// Loads a cubin, or PTX, on a device. Waits for the device.
+    pub fn load(driver: &CudaDriver, code: &[u8]) -> Result<Self, DeviceError> {
+        let _current = driver.enter()?;
+        // PTX must end with a zero; a cubin knows its length.
+        let code = [code, &[0]].concat();
+        let mut raw = 0;
+        // SAFETY: code for a GPU, as it came from the compiler.
+        let result = unsafe { (driver.api().load_module)(&mut raw, code.as_ptr().cast()) };
+        driver.check("cuModuleLoadData", result)?;
+        Ok(Self { raw, api: super::ApiRef(driver.api()), device: driver.ordinal() })
+    }
+
+    /// The kernel of a name.
+    pub fn function(&self, name: &str) -> Result<Function, DeviceError> {
+        let none =
+            |what: String| DeviceError::NoKernels { why: format!("device {}: {name}: {what}", self.device) };
+        let name = CString::new(name).map_err(|_| none("there is a zero byte in the name".to_owned()))?;
+        let mut function = 0;
+        // SAFETY: the module is loaded.
+        match unsafe { (self.api.0.function)(&mut function, self.raw, name.as_ptr()) } {
+            0 => Ok(Function(function)),
+            other => Err(none(self.api.0.text(other))),
+        }
+    }
+}
+
+impl Drop for Module {
+    fn drop(&mut self) {
+        // SAFETY: loaded once. If the context is gone, or the process ends, it says so.
+        unsafe { (self.api.0.unload_module)(self.raw) };
+    }
+}
+
+impl Function {
+    /// Gives a launch to a stream of the device (`cuLaunchKernel`): blocks, threads of a block, and the address of each
+    /// argument's value.
+    ///
+    /// # Safety
+    /// The module is there until the launch is over, the arguments are those of the kernel, and what it does is sound.
+    pub unsafe fn launch(
+        self,
+        driver: &CudaDriver,
+        stream: RawStream,
+        blocks: [u32; 3],
+        threads: [u32; 3],
+        arguments: &[*mut c_void],
+    ) -> Result<(), DeviceError> {
+        let _current = driver.enter()?;
+        let ([x, y, z], [tx, ty, tz]) = (blocks, threads);
+        // SAFETY: the caller's promise.
+        let result = unsafe {
+            let (arguments, none) = (arguments.as_ptr(), std::ptr::null());
+            (driver.api().launch)(self.0, x, y, z, tx, ty, tz, 0, stream.0, arguments, none)
+        };
+        driver.check("cuLaunchKernel", result)
+    }
+}

@@ -1,0 +1,256 @@
+//! Compiles kernels for the GPU at hand, with NVRTC, which is found and loaded at run time.
+
+use super::{cache, one_line};
+use crate::error::DeviceError;
+use libloading::os::unix::{Library, RTLD_NOW};
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::path::{Path, PathBuf};
+
+/// The variable that names the library to use.
+const CHOICE: &str = "HALOCLINE_NVRTC";
+/// File names of the library, newest first.
+const NAMES: [&str; 3] = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"];
+
+type Program = usize;
+
+/// NVRTC, loaded. It needs no GPU.
+#[derive(Debug)]
+pub struct Compiler {
+    functions: Functions,
+    path: PathBuf,
+    version: (i32, i32),
+    architectures: Vec<u32>,
+}
+
+/// What a kernel is compiled to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Compiled {
+    /// A cubin, or PTX that the driver compiles.
+    pub code: Vec<u8>,
+    /// For what: `sm_90`, or `compute_90` for PTX.
+    pub target: String,
+    /// Whether it was found in the cache.
+    pub cached: bool,
+}
+
+macro_rules! functions {
+    ($($name:ident: $symbol:literal($($argument:ty),*);)*) => {
+        #[derive(Debug)]
+        struct Functions {
+            $($name: unsafe extern "C" fn($($argument),*) -> c_int,)*
+            error_string: unsafe extern "C" fn(c_int) -> *const c_char,
+            _library: Library,
+        }
+
+        impl Functions {
+            fn with(library: Library) -> Result<Self, String> {
+                $(
+                    // SAFETY: the function has this signature, as NVRTC's header declares it.
+                    let found = unsafe { library.get::<unsafe extern "C" fn($($argument),*) -> c_int>($symbol) };
+                    let $name = *found.map_err(|why| one_line(&why.to_string()))?;
+                )*
+                type Text = unsafe extern "C" fn(c_int) -> *const c_char;
+                // SAFETY: as above.
+                let found = unsafe { library.get::<Text>(b"nvrtcGetErrorString\0") };
+                let error_string = *found.map_err(|why| one_line(&why.to_string()))?;
+                Ok(Self { $($name,)* error_string, _library: library })
+            }
+        }
+    };
+}
+
+functions! {
+    version: b"nvrtcVersion\0"(*mut c_int, *mut c_int);
+    architecture_count: b"nvrtcGetNumSupportedArchs\0"(*mut c_int);
+    architectures: b"nvrtcGetSupportedArchs\0"(*mut c_int);
+    create: b"nvrtcCreateProgram\0"(
+        *mut Program, *const c_char, *const c_char, c_int, *const *const c_char, *const *const c_char
+    );
+    destroy: b"nvrtcDestroyProgram\0"(*mut Program);
+    compile: b"nvrtcCompileProgram\0"(Program, c_int, *const *const c_char);
+    log_size: b"nvrtcGetProgramLogSize\0"(Program, *mut usize);
+    log: b"nvrtcGetProgramLog\0"(Program, *mut u8);
+    cubin_size: b"nvrtcGetCUBINSize\0"(Program, *mut usize);
+    cubin: b"nvrtcGetCUBIN\0"(Program, *mut u8);
+    ptx_size: b"nvrtcGetPTXSize\0"(Program, *mut usize);
+    ptx: b"nvrtcGetPTX\0"(Program, *mut u8);
+}
+
+impl Compiler {
+    /// Finds NVRTC: the file that `HALOCLINE_NVRTC` names, else what the system's loader finds, the toolkit, and the
+    /// packages of an active Python environment. The error says what was tried.
+    pub fn load() -> Result<Self, DeviceError> {
+        let mut tried = Vec::new();
+        for path in candidates() {
+            match Self::open(&path) {
+                Ok(compiler) => return Ok(compiler),
+                Err(why) => tried.push(format!("{}: {why}", path.display())),
+            }
+        }
+        let why = format!("NVRTC was not found ({}); name its file in {CHOICE}", tried.join("; "));
+        Err(DeviceError::NoKernels { why })
+    }
+
+    fn open(path: &Path) -> Result<Self, String> {
+        // SAFETY: as with every library, what it does when it is loaded is its own; this one has one name and purpose.
+        let library =
+            unsafe { Library::open(Some(path), RTLD_NOW) }.map_err(|why| one_line(&why.to_string()))?;
+        let functions = Functions::with(library)?;
+        let (mut major, mut minor, mut count) = (0, 0, 0);
+        // SAFETY: each writes what it is given room for.
+        let results = unsafe {
+            [(functions.version)(&mut major, &mut minor), (functions.architecture_count)(&mut count)]
+        };
+        functions.check(results[0])?;
+        functions.check(results[1])?;
+        let mut architectures = vec![0; count.max(0) as usize];
+        // SAFETY: there is room for so many.
+        functions.check(unsafe { (functions.architectures)(architectures.as_mut_ptr()) })?;
+        let architectures = architectures.into_iter().filter_map(|arch| u32::try_from(arch).ok()).collect();
+        Ok(Self { functions, path: path.to_owned(), version: (major, minor), architectures })
+    }
+
+    /// Where it was found: a path, or the name by which the system's loader knows it.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Major and minor version.
+    pub fn version(&self) -> (i32, i32) {
+        self.version
+    }
+
+    /// Compiles CUDA C++ for GPUs of a compute capability, written as one number (90 for 9.0), or takes what was compiled
+    /// before from the cache on disk. For a GPU that NVRTC does not know yet the result is PTX of the newest that it
+    /// knows. `name` stands in messages; the error has the compiler's.
+    pub fn compile(
+        &self,
+        name: &str,
+        source: &str,
+        options: &[&str],
+        capability: u32,
+    ) -> Result<Compiled, DeviceError> {
+        let failed = |why: String| DeviceError::NoKernels { why: format!("{name}: {why}") };
+        let target = self.target(capability).map_err(failed)?;
+        let architecture = format!("--gpu-architecture={target}");
+        let options: Vec<&str> = [&architecture[..], "--std=c++17"].iter().chain(options).copied().collect();
+        let (major, minor) = self.version;
+        let key = format!("nvrtc {major}.{minor}\n{}\n{source}", options.join("\n"));
+        if let Some(code) = cache::find(&key) {
+            return Ok(Compiled { code, target, cached: true });
+        }
+        let code = self.run(name, source, &options, target.starts_with("sm_")).map_err(failed)?;
+        cache::keep(&key, &code);
+        Ok(Compiled { code, target, cached: false })
+    }
+
+    fn target(&self, capability: u32) -> Result<String, String> {
+        if self.architectures.contains(&capability) {
+            return Ok(format!("sm_{capability}"));
+        }
+        let (major, minor) = self.version;
+        let older = self.architectures.iter().filter(|known| **known < capability).max();
+        let older = older.ok_or_else(|| {
+            format!("NVRTC {major}.{minor} has no target for compute capability {capability}")
+        })?;
+        Ok(format!("compute_{older}"))
+    }
+
+    fn run(&self, name: &str, source: &str, options: &[&str], cubin: bool) -> Result<Vec<u8>, String> {
+        let text = |text: &str| CString::new(text).map_err(|_| "there is a zero byte in it".to_owned());
+        let (name, source) = (text(name)?, text(source)?);
+        let options = options.iter().map(|option| text(option)).collect::<Result<Vec<_>, _>>()?;
+        let options: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
+        let f = &self.functions;
+        let mut program = Started { functions: f, program: 0 };
+        // SAFETY: all strings live through the calls; buffers have the sizes that were asked for just before.
+        unsafe {
+            let none = std::ptr::null();
+            f.check((f.create)(&mut program.program, source.as_ptr(), name.as_ptr(), 0, none, none))?;
+            let compiled = (f.compile)(program.program, options.len() as c_int, options.as_ptr());
+            if compiled != 0 {
+                let log = program.get(f.log_size, f.log).unwrap_or_default();
+                let log = String::from_utf8_lossy(&log).trim_end_matches(['\0', '\n']).to_owned();
+                return Err(format!("{}\n{log}", f.text(compiled)));
+            }
+            if cubin { program.get(f.cubin_size, f.cubin) } else { program.get(f.ptx_size, f.ptx) }
+        }
+    }
+}
+
+impl Functions {
+    fn check(&self, result: c_int) -> Result<(), String> {
+        if result == 0 { Ok(()) } else { Err(self.text(result)) }
+    }
+
+    fn text(&self, result: c_int) -> String {
+        // SAFETY: it returns a constant string, for any number.
+        let text = unsafe { (self.error_string)(result) };
+        if text.is_null() {
+            return format!("error {result} of NVRTC");
+        }
+        // SAFETY: as above.
+        unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+    }
+}
+
+/// A program of NVRTC.
+struct Started<'a> {
+    functions: &'a Functions,
+    program: Program,
+}
+
+impl Started<'_> {
+    /// # Safety
+    /// The two functions are one that tells a size and one that fills a buffer of that size.
+    unsafe fn get(
+        &self,
+        size: unsafe extern "C" fn(Program, *mut usize) -> c_int,
+        fill: unsafe extern "C" fn(Program, *mut u8) -> c_int,
+    ) -> Result<Vec<u8>, String> {
+        let mut bytes = 0;
+        // SAFETY: the caller's promise.
+        self.functions.check(unsafe { size(self.program, &mut bytes) })?;
+        let mut buffer = vec![0; bytes];
+        // SAFETY: the caller's promise.
+        self.functions.check(unsafe { fill(self.program, buffer.as_mut_ptr()) })?;
+        Ok(buffer)
+    }
+}
+
+impl Drop for Started<'_> {
+    fn drop(&mut self) {
+        if self.program != 0 {
+            // SAFETY: it was created, and this is its only holder.
+            unsafe { (self.functions.destroy)(&mut self.program) };
+        }
+    }
+}
+
+/// Where NVRTC may be, best first.
+fn candidates() -> Vec<PathBuf> {
+    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    if let Some(path) = variable(CHOICE) {
+        return vec![path];
+    }
+    let mut found: Vec<PathBuf> = NAMES.iter().map(PathBuf::from).collect();
+    let toolkits = [variable("CUDA_HOME"), variable("CUDA_PATH"), Some(PathBuf::from("/usr/local/cuda"))];
+    let libraries = toolkits.into_iter().flatten().map(|toolkit| toolkit.join("lib64"));
+    // The wheels `nvidia-cuda-nvrtc` (…/nvidia/cu13/lib) and `nvidia-cuda-nvrtc-cu12` (…/nvidia/cuda_nvrtc/lib).
+    let environments = [variable("VIRTUAL_ENV"), variable("CONDA_PREFIX")].into_iter().flatten();
+    let wheels = environments.flat_map(|environment| {
+        let pythons = entries(&environment.join("lib")).into_iter();
+        let packages = pythons.flat_map(|python| entries(&python.join("site-packages/nvidia")));
+        packages.map(|package| package.join("lib")).collect::<Vec<_>>()
+    });
+    for directory in libraries.chain(wheels) {
+        let files = NAMES.iter().map(|name| directory.join(name));
+        found.extend(files.filter(|file| file.exists()));
+    }
+    found
+}
+
+fn entries(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).collect()
+}

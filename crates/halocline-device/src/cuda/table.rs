@@ -1,0 +1,663 @@
+//! From a copy table as it is given to the one that the kernel reads: regions of units, items of about as many units each.
+//!
+//! A [`CopyOp`] is at most four loops around a block here. Operations with more loops become several; a block whose two
+//! ends have one alignment, but do not begin there, is split into a body of long units and its two ends; listed cells that
+//! are few long runs become plain loops. So the kernel has one shape to deal with.
+
+use crate::driver::{Address, Signal, TableSpec};
+use crate::error::DeviceError;
+use halocline_plan::copy::{CellRun, CopyOp};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Threads of a block, as in the kernel.
+pub(super) const THREADS: u32 = 256;
+/// Loops around a block, as in the kernel.
+const LOOPS: usize = 4;
+/// Units of a region are numbered below this.
+const UNITS: u128 = 1 << 31;
+/// Longest access in bytes.
+const WIDEST: u64 = 16;
+/// Blocks shorter than so many long units are not split: their ends would cost more than their body gains.
+const WORTH_SPLITTING: u64 = 8;
+/// Up to so many runs of listed cells become regions of their own.
+const FEW_RUNS: usize = 8;
+/// Units of an item: enough for every thread to have several accesses in flight, where there is so much to do.
+const ITEM: (u64, u64) = (THREADS as u64, 4096);
+/// Launches of one table that may run at the same time: each has counters of its own.
+pub(super) const SLOTS: usize = 16;
+
+#[repr(C, align(16))]
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Region {
+    source: u64,
+    target: u64,
+    source_step: [i64; LOOPS],
+    target_step: [i64; LOOPS],
+    count: [u32; LOOPS],
+    multiplier: [u32; LOOPS],
+    shift: [u8; LOOPS],
+    log_unit: u8,
+    loops: u8,
+    cell_loop: u8,
+    unused: u8,
+    /// Until the table is laid out, an index into its cells.
+    cells: u64,
+}
+
+#[repr(C, align(16))]
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Item {
+    region: u32,
+    first: u32,
+    units: u32,
+    part: u32,
+}
+
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Part {
+    item: u32,
+    items: u32,
+    wait: u32,
+    waits: u32,
+    raise: u32,
+    raises: u32,
+}
+
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wait {
+    word: u64,
+    lag: u64,
+}
+
+/// What a launch passes to the kernel by value.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Argument {
+    items: u64,
+    regions: u64,
+    parts: u64,
+    waits: u64,
+    raises: u64,
+    guard: u64,
+    done: u64,
+    tickets: u64,
+    left: u64,
+    part_count: u32,
+    item_count: u32,
+}
+
+/// A table that was cut, to be laid out in memory.
+#[derive(Debug, Default)]
+pub(super) struct Cut {
+    regions: Vec<Region>,
+    /// Of each region, how many it has.
+    units: Vec<u32>,
+    items: Vec<Item>,
+    parts: Vec<Part>,
+    waits: Vec<Wait>,
+    raises: Vec<u64>,
+    cells: Vec<[u32; 2]>,
+    guard: u64,
+}
+
+/// One loop of a nest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Loop {
+    count: u64,
+    source: i64,
+    target: i64,
+    /// For a loop over listed cells, where they begin among the table's.
+    cells: Option<usize>,
+}
+
+/// Loops, outermost first, around blocks.
+#[derive(Debug, Clone)]
+struct Nest {
+    source: u64,
+    target: u64,
+    loops: Vec<Loop>,
+    block: u64,
+}
+
+impl Cut {
+    /// Cuts a table for a device with so many multiprocessors. `reach` checks that the device reaches bytes.
+    pub(super) fn new(
+        spec: &TableSpec<'_>,
+        multiprocessors: u32,
+        mut reach: impl FnMut(Address, usize) -> Result<(), DeviceError>,
+    ) -> Result<Self, DeviceError> {
+        let mut cut = Self::default();
+        let mut reach_word = |address: Address| {
+            reach(address, 8)?;
+            if address.is_multiple_of(8) { Ok(address) } else { Err(DeviceError::Misaligned { address }) }
+        };
+        for part in spec.parts {
+            let (wait, raise) = (cut.waits.len() as u32, cut.raises.len() as u32);
+            for &Signal { address, lag } in part.waits {
+                cut.waits.push(Wait { word: reach_word(address)?, lag });
+            }
+            for &address in part.raises {
+                cut.raises.push(reach_word(address)?);
+            }
+            let (waits, raises) = (part.waits.len() as u32, part.raises.len() as u32);
+            cut.parts.push(Part { item: 0, items: 0, wait, waits, raise, raises });
+        }
+        if let Some(guard) = spec.guard {
+            cut.guard = reach_word(guard)?;
+        }
+        let mut listed = HashMap::new();
+        let mut regions = Vec::with_capacity(spec.parts.len());
+        for part in spec.parts {
+            let first = cut.regions.len();
+            for op in part.ops {
+                cut.add(op, spec, &mut listed, &mut reach)?;
+            }
+            regions.push(first..cut.regions.len());
+        }
+        let units: u64 = cut.units.iter().map(|&units| u64::from(units)).sum();
+        let per_item = units.div_ceil(8 * u64::from(multiprocessors)).clamp(ITEM.0, ITEM.1);
+        let per_item = per_item.next_multiple_of(if per_item > 1024 { 1024 } else { ITEM.0 }) as u32;
+        for (number, regions) in regions.into_iter().enumerate() {
+            cut.cut_part(number as u32, regions, per_item);
+        }
+        Ok(cut)
+    }
+
+    /// Whether any part waits.
+    pub(super) fn waits(&self) -> bool {
+        !self.waits.is_empty()
+    }
+
+    pub(super) fn items(&self) -> u32 {
+        self.items.len() as u32
+    }
+
+    fn cut_part(&mut self, number: u32, regions: std::ops::Range<usize>, per_item: u32) {
+        let begin = self.items.len();
+        for region in regions {
+            let units = self.units[region];
+            let firsts = (0..units).step_by(per_item as usize);
+            self.items.extend(firsts.map(|first| {
+                let units = per_item.min(units - first);
+                Item { region: region as u32, first, units, part: number }
+            }));
+        }
+        let part = &mut self.parts[number as usize];
+        if self.items.len() == begin && part.waits + part.raises > 0 {
+            // It still waits and raises.
+            self.items.push(Item { region: 0, first: 0, units: 0, part: number });
+        }
+        (part.item, part.items) = (begin as u32, (self.items.len() - begin) as u32);
+    }
+
+    fn add(
+        &mut self,
+        op: &CopyOp,
+        spec: &TableSpec<'_>,
+        listed: &mut HashMap<*const CellRun, usize>,
+        reach: &mut impl FnMut(Address, usize) -> Result<(), DeviceError>,
+    ) -> Result<(), DeviceError> {
+        let buffer = |side: &'static str, buffers: &[Address], index: usize| {
+            let none = DeviceError::NoBuffer { side, index, count: buffers.len() };
+            buffers.get(index).copied().ok_or(none)
+        };
+        let source = buffer("source", spec.sources, op.source)?;
+        let target = buffer("target", spec.targets, op.target)?;
+        if op.bytes() == 0 {
+            return Ok(());
+        }
+        let (reads, writes) = op.reach();
+        for (base, range) in [(source, reads), (target, writes)] {
+            reach(base.wrapping_add_signed(range.start as i64), (range.end - range.start) as usize)?;
+        }
+        let around = op.loops.iter().map(Loop::from);
+        let nest = Nest {
+            source: source.wrapping_add_signed(op.source_offset as i64),
+            target: target.wrapping_add_signed(op.target_offset as i64),
+            loops: Vec::new(),
+            block: op.block as u64,
+        };
+        let Some(cells) = &op.cells else {
+            self.add_nest(Nest { loops: around.collect(), ..nest });
+            return Ok(());
+        };
+        let inner = || cells.inner.iter().map(Loop::from);
+        let (from, to) = (cells.source_stride as i64, cells.target_stride as i64);
+        if cells.runs.len() <= FEW_RUNS {
+            for run in cells.runs.iter() {
+                let each = Loop { count: u64::from(run.len), source: from, target: to, cells: None };
+                self.add_nest(Nest {
+                    source: nest.source.wrapping_add_signed(i64::from(run.source) * from),
+                    target: nest.target.wrapping_add_signed(i64::from(run.target) * to),
+                    loops: around.clone().chain([each]).chain(inner()).collect(),
+                    block: nest.block,
+                });
+            }
+            return Ok(());
+        }
+        // Fields of one pattern have one list.
+        let begin = *listed.entry(Arc::as_ptr(&cells.runs).cast()).or_insert_with(|| {
+            let begin = self.cells.len();
+            let numbers = |run: &CellRun| {
+                let (source, target) = (run.source, run.target);
+                (0..run.len).map(move |cell| [source + cell, target + cell])
+            };
+            self.cells.extend(cells.runs.iter().flat_map(numbers));
+            begin
+        });
+        let count = cells.runs.iter().map(|run| u64::from(run.len)).sum();
+        let each = Loop { count, source: from, target: to, cells: Some(begin) };
+        self.add_nest(Nest { loops: around.chain([each]).chain(inner()).collect(), ..nest });
+        Ok(())
+    }
+
+    fn add_nest(&mut self, mut nest: Nest) {
+        nest.tidy();
+        if nest.block == 0 || nest.loops.iter().any(|l| l.count == 0) {
+            return;
+        }
+        if let Some(pieces) = nest.by_alignment() {
+            return pieces.into_iter().for_each(|piece| self.add_nest(piece));
+        }
+        if let Some(pieces) = nest.by_size() {
+            return pieces.into_iter().for_each(|piece| self.add_nest(piece));
+        }
+        self.units.push(nest.units() as u32);
+        self.regions.push(nest.region());
+    }
+
+    /// The bytes of the table in memory at `base`, the counters of all launches behind it, and what a launch passes.
+    pub(super) fn lay_out(mut self, base: Address) -> (Vec<u8>, Argument) {
+        let mut bytes = Vec::new();
+        let cells = base + put(&mut bytes, &self.cells);
+        for region in self.regions.iter_mut().filter(|region| region.cell_loop != 0) {
+            region.cells = cells + 8 * region.cells;
+        }
+        let argument = Argument {
+            regions: base + put(&mut bytes, &self.regions),
+            items: base + put(&mut bytes, &self.items),
+            parts: base + put(&mut bytes, &self.parts),
+            waits: base + put(&mut bytes, &self.waits),
+            raises: base + put(&mut bytes, &self.raises),
+            guard: self.guard,
+            done: base + put(&mut bytes, &vec![0u64; SLOTS * self.parts.len()]),
+            tickets: base + put(&mut bytes, &vec![0u32; SLOTS * self.parts.len()]),
+            left: base + put(&mut bytes, &[0u32; SLOTS]),
+            part_count: self.parts.len() as u32,
+            item_count: self.items.len() as u32,
+        };
+        (bytes, argument)
+    }
+
+    /// How long the bytes of [`Cut::lay_out`] can be.
+    pub(super) fn size(&self) -> usize {
+        let of = |count: usize, bytes: usize| (count * bytes).next_multiple_of(ALIGN);
+        of(self.cells.len(), 8)
+            + of(self.regions.len(), size_of::<Region>())
+            + of(self.items.len(), size_of::<Item>())
+            + of(self.parts.len(), size_of::<Part>())
+            + of(self.waits.len(), size_of::<Wait>())
+            + of(self.raises.len(), 8)
+            + of(SLOTS * self.parts.len(), 8)
+            + of(SLOTS * self.parts.len(), 4)
+            + of(SLOTS, 4)
+    }
+}
+
+impl Argument {
+    /// With the counters of a launch, by its number.
+    pub(super) fn in_slot(mut self, launch: usize) -> Self {
+        let (slot, parts) = ((launch % SLOTS) as u64, u64::from(self.part_count));
+        self.done += slot * parts * 8;
+        self.tickets += slot * parts * 4;
+        self.left += slot * 4;
+        self
+    }
+}
+
+const ALIGN: usize = 16;
+
+/// Appends values, aligned; returns where.
+fn put<T: Copy>(bytes: &mut Vec<u8>, values: &[T]) -> u64 {
+    let at = bytes.len();
+    let len = size_of_val(values);
+    bytes.resize((at + len).next_multiple_of(ALIGN), 0);
+    // SAFETY: the structures of a table consist of integers without padding (the sizes that the kernel asserts are the
+    // sums of their fields), so that all their bytes are initialised; there is room for `len` bytes.
+    unsafe { std::ptr::copy_nonoverlapping(values.as_ptr().cast::<u8>(), bytes.as_mut_ptr().add(at), len) };
+    at as u64
+}
+
+impl From<&halocline_plan::copy::Loop> for Loop {
+    fn from(of: &halocline_plan::copy::Loop) -> Self {
+        Self { count: of.count as u64, source: of.source as i64, target: of.target as i64, cells: None }
+    }
+}
+
+impl Nest {
+    /// No loops of one step; innermost loops that make a longer block are part of it.
+    fn tidy(&mut self) {
+        self.loops.retain(|l| l.count != 1 || l.cells.is_some());
+        while let Some(&Loop { count, source, target, cells: None }) = self.loops.last() {
+            if (source, target) != (self.block as i64, self.block as i64) {
+                break;
+            }
+            self.block *= count;
+            self.loops.pop();
+        }
+    }
+
+    /// The greatest power of two, up to the longest access, that divides where blocks begin, by all steps.
+    fn step_alignment(&self) -> u64 {
+        let steps = self.loops.iter().fold(0, |all, l| all | l.source as u64 | l.target as u64);
+        alignment(steps)
+    }
+
+    /// Longest access by which all blocks can be moved.
+    fn unit(&self) -> u64 {
+        self.step_alignment().min(alignment(self.source | self.target | self.block))
+    }
+
+    /// The blocks' bodies in longer units and their ends, if both ends of the copy have the same alignment.
+    fn by_alignment(&self) -> Option<Vec<Self>> {
+        let unit = self.step_alignment().min(alignment(self.source.wrapping_sub(self.target)));
+        if unit <= self.unit() || self.block < WORTH_SPLITTING * unit {
+            return None;
+        }
+        let head = self.source.wrapping_neg() % unit;
+        let body = (self.block - head) / unit * unit;
+        let piece = |begin: u64, block: u64| Nest {
+            source: self.source + begin,
+            target: self.target + begin,
+            loops: self.loops.clone(),
+            block,
+        };
+        let pieces = [(0, head), (head, body), (head + body, self.block - head - body)];
+        Some(
+            pieces
+                .into_iter()
+                .filter(|piece| piece.1 > 0)
+                .map(|(begin, block)| piece(begin, block))
+                .collect(),
+        )
+    }
+
+    /// The same in several nests, if there are too many loops or units for one.
+    fn by_size(&self) -> Option<Vec<Self>> {
+        if self.loops.len() > LOOPS {
+            let plain = self.loops.iter().enumerate().filter(|(_, l)| l.cells.is_none());
+            let (at, &Loop { count, source, target, .. }) = plain.min_by_key(|(_, l)| l.count)?;
+            let mut loops = self.loops.clone();
+            loops.remove(at);
+            let step = |step: u64| Nest {
+                source: self.source.wrapping_add_signed(step as i64 * source),
+                target: self.target.wrapping_add_signed(step as i64 * target),
+                loops: loops.clone(),
+                block: self.block,
+            };
+            return Some((0..count).map(step).collect());
+        }
+        if self.units() < UNITS {
+            return None;
+        }
+        let longest = self.loops.iter().enumerate().max_by_key(|(_, l)| l.count);
+        let (mut low, mut high) = (self.clone(), self.clone());
+        match longest {
+            Some((at, &l)) if l.count >= self.block / self.unit() => {
+                let half = l.count / 2;
+                (low.loops[at].count, high.loops[at].count) = (half, l.count - half);
+                match &mut high.loops[at].cells {
+                    Some(begin) => *begin += half as usize,
+                    None => {
+                        high.source = high.source.wrapping_add_signed(half as i64 * l.source);
+                        high.target = high.target.wrapping_add_signed(half as i64 * l.target);
+                    }
+                }
+            }
+            _ => {
+                let half = (self.block / 2).next_multiple_of(WIDEST);
+                (low.block, high.block) = (half, self.block - half);
+                (high.source, high.target) = (self.source + half, self.target + half);
+            }
+        }
+        Some(vec![low, high])
+    }
+
+    fn region(&self) -> Region {
+        let unit = self.unit();
+        let mut region = Region {
+            source: self.source,
+            target: self.target,
+            log_unit: unit.trailing_zeros() as u8,
+            loops: self.loops.len() as u8 + 1,
+            ..Region::default()
+        };
+        let mut divide_by = |at: usize, count: u64| {
+            // At most LOOPS counts are divided by; that of the outermost loop never is.
+            if at < LOOPS {
+                region.count[at] = count as u32;
+                (region.multiplier[at], region.shift[at]) = divisor(count as u32);
+            }
+        };
+        divide_by(0, self.block / unit);
+        for (at, l) in self.loops.iter().rev().enumerate() {
+            divide_by(at + 1, l.count);
+        }
+        for (at, l) in self.loops.iter().rev().enumerate() {
+            (region.source_step[at], region.target_step[at]) = (l.source, l.target);
+            if let Some(begin) = l.cells {
+                (region.cell_loop, region.cells) = (at as u8 + 1, begin as u64);
+            }
+        }
+        region
+    }
+
+    /// How many accesses move it.
+    fn units(&self) -> u128 {
+        let around: u128 = self.loops.iter().map(|l| u128::from(l.count)).product();
+        around * u128::from(self.block / self.unit())
+    }
+}
+
+/// The greatest power of two, up to the longest access, that divides a number.
+fn alignment(of: u64) -> u64 {
+    let of = of | WIDEST;
+    of & of.wrapping_neg()
+}
+
+/// Multiplier and shift of a division of numbers below 2^31 (Granlund and Montgomery 1994).
+fn divisor(by: u32) -> (u32, u8) {
+    let by = u64::from(by.max(1));
+    let shift = by.next_power_of_two().trailing_zeros();
+    (((((1u64 << shift) - by) << 32) / by + 1) as u32, shift as u8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::TablePart;
+    use halocline_plan::copy::{AxisLayout, CellLayout, End};
+    use halocline_plan::copy::{Indexed, copy_op};
+    use halocline_plan::{AxisMap, BoxCells, Cells, ElementType, Transfer};
+    use proptest::prelude::*;
+
+    fn divide(n: u32, multiplier: u32, shift: u8) -> u32 {
+        (((u64::from(multiplier) * u64::from(n)) >> 32) as u32 + n) >> shift
+    }
+
+    #[test]
+    fn division_by_multiplication_is_exact() {
+        let most = UNITS as u32 - 1;
+        for by in (1..5000).chain([65535, 65536, 1 << 30, (1 << 30) + 1, most - 1, most]) {
+            let (multiplier, shift) = divisor(by);
+            for n in [0, 1, by - 1, by, by.saturating_add(1), by.saturating_mul(7), 1_000_003, most] {
+                let n = n.min(most);
+                assert_eq!(divide(n, multiplier, shift), n / by, "{n} / {by}");
+            }
+        }
+    }
+
+    /// Addresses of a unit and its length, as the kernel finds them.
+    fn locate(region: &Region, unit: u32, cells: &[[u32; 2]]) -> (u64, u64, usize) {
+        let mut rest = divide(unit, region.multiplier[0], region.shift[0]);
+        let within = i64::from(unit - rest * region.count[0]) << region.log_unit;
+        let (mut source, mut target) = (within, within);
+        for at in 1..usize::from(region.loops) {
+            let mut step = rest;
+            if at + 1 < usize::from(region.loops) {
+                rest = divide(step, region.multiplier[at], region.shift[at]);
+                step -= rest * region.count[at];
+            }
+            let [from, to] = match usize::from(region.cell_loop) == at {
+                true => cells[region.cells as usize + step as usize],
+                false => [step, step],
+            };
+            source += i64::from(from) * region.source_step[at - 1];
+            target += i64::from(to) * region.target_step[at - 1];
+        }
+        let at = |base: u64, offset: i64| base.wrapping_add_signed(offset);
+        (at(region.source, source), at(region.target, target), 1 << region.log_unit)
+    }
+
+    /// All (source, target, length) of a table, item by item, by address of the target.
+    fn moved(cut: &Cut) -> Vec<(u64, u64, usize)> {
+        let mut all = Vec::new();
+        for item in &cut.items {
+            let region = &cut.regions[item.region as usize];
+            let units = item.first..item.first + item.units;
+            all.extend(units.map(|unit| locate(region, unit, &cut.cells)));
+        }
+        all
+    }
+
+    fn cut(ops: &[CopyOp], source: Address, target: Address) -> Cut {
+        let parts = [TablePart { ops, ..TablePart::default() }];
+        let spec = TableSpec { parts: &parts, sources: &[source], targets: &[target], guard: None };
+        Cut::new(&spec, 4, |_, _| Ok(())).expect("within bounds")
+    }
+
+    /// Bytes by their addresses at both ends.
+    fn bytes(moves: impl IntoIterator<Item = (u64, u64, usize)>) -> Vec<(u64, u64)> {
+        let each = |(s, t, len): (u64, u64, usize)| (0..len as u64).map(move |at| (t + at, s + at));
+        let mut all: Vec<_> = moves.into_iter().flat_map(each).collect();
+        all.sort_unstable();
+        all
+    }
+
+    /// A table moves what its operation says, each byte once, by aligned accesses.
+    fn check(op: &CopyOp, source: Address, target: Address) {
+        let cut = cut(std::slice::from_ref(op), source, target);
+        let moves = moved(&cut);
+        for &(s, t, len) in &moves {
+            assert!(s.is_multiple_of(len as u64) && t.is_multiple_of(len as u64), "{s:#x} {t:#x} by {len}");
+        }
+        let mut expected = Vec::new();
+        op.for_each_block(|s, t, len| {
+            expected.push((source.wrapping_add_signed(s as i64), target.wrapping_add_signed(t as i64), len));
+        });
+        assert!(bytes(moves) == bytes(expected), "{op:?} moves something else");
+    }
+
+    fn loops(most: usize) -> impl Strategy<Value = Vec<halocline_plan::copy::Loop>> {
+        let step = || prop_oneof![Just(8isize), Just(16), Just(24), Just(-40), Just(1008), 0..3000isize];
+        let one = (1usize..4, step(), step());
+        let make = |(count, source, target)| halocline_plan::copy::Loop { count, source, target };
+        proptest::collection::vec(one.prop_map(make), 0..most)
+    }
+
+    /// An operation as [`copy_op`] makes them, with any loops: these tests look at addresses alone.
+    fn op(loops: Vec<halocline_plan::copy::Loop>, cells: Option<Indexed>, block: usize) -> CopyOp {
+        let whole = || Cells::Box(BoxCells { low: vec![0], extent: vec![1] });
+        let transfer = Transfer { from: 0, to: 0, source: whole(), target: whole(), map: AxisMap::Identity };
+        let axes = vec![AxisLayout { stride: 1, origin: 0, extent: 1 }];
+        let layout = CellLayout { element: ElementType::U8, axes, extra: Vec::new() };
+        let mut op = copy_op(&transfer, (End::Field(0), &layout), (End::Field(0), &layout));
+        (op.loops, op.cells, op.block) = (loops, cells, block);
+        op
+    }
+
+    fn block() -> impl Strategy<Value = usize> {
+        prop_oneof![1usize..50, 500usize..700, Just(8), Just(24), Just(1024)]
+    }
+
+    proptest! {
+        #[test]
+        fn a_table_moves_what_its_operations_say(
+            loops in loops(6), block in block(), offsets in (0u64..64, 0u64..64)
+        ) {
+            check(&op(loops, None, block), (1 << 40) + offsets.0, (1 << 50) + offsets.1);
+        }
+
+        #[test]
+        fn a_table_moves_the_listed_cells(
+            outer in loops(2), inner in loops(3), block in block(), strides in (0usize..3, 0usize..3),
+            runs in proptest::collection::vec((0u32..100, 0u32..100, 1u32..5), 1..15),
+        ) {
+            let run = |(source, target, len)| CellRun { source, target, len };
+            let runs: Vec<CellRun> = runs.into_iter().map(run).collect();
+            let stride = |extra: usize| (block + 8 * extra) as isize;
+            let (source_stride, target_stride) = (stride(strides.0), stride(strides.1));
+            let cells = Indexed { runs: runs.into(), source_stride, target_stride, inner };
+            check(&op(outer, Some(cells), block), 1 << 40, 1 << 50);
+        }
+    }
+
+    #[test]
+    fn what_is_beyond_31_bits_is_cut() {
+        let far = halocline_plan::copy::Loop { count: 1 << 20, source: 1 << 16, target: 1 << 16 };
+        // 2^20 blocks of 32 KiB without alignment: 2^35 units.
+        let cut = cut(&[op(vec![far], None, 1 << 15)], (1 << 40) + 1, 1 << 50);
+        let units: u128 = cut.units.iter().map(|&units| u128::from(units)).sum();
+        assert_eq!(units, 1 << 35);
+        assert!(cut.units.iter().all(|&units| u128::from(units) < UNITS), "{:?}", cut.units);
+        let (last, item) = (cut.regions.len() as u32 - 1, cut.items.last().expect("there are items"));
+        let end = (1u64 << 36) - (1 << 15) - 1;
+        let (source, target, _) = locate(&cut.regions[last as usize], item.first + item.units - 1, &[]);
+        assert_eq!((item.region, source, target), (last, (1 << 40) + 1 + end, (1 << 50) + end));
+    }
+
+    #[test]
+    fn a_row_that_begins_askew_is_moved_by_long_units_all_the_same() {
+        let rows = halocline_plan::copy::Loop { count: 10, source: 1072, target: 1072 };
+        let cut = cut(&[op(vec![rows], None, 1024)], (1 << 40) + 24, (1 << 50) + 24);
+        // 8 bytes, 63 units of 16, 8 bytes.
+        assert_eq!(cut.units, [10, 630, 10]);
+        assert_eq!(cut.regions.iter().map(|r| r.log_unit).collect::<Vec<_>>(), [3, 4, 3]);
+    }
+
+    #[test]
+    fn a_part_without_copies_has_an_item_if_it_waits_or_raises() {
+        let waits = [Signal { address: 64, lag: 0 }];
+        let parts = [
+            TablePart::default(),
+            TablePart { waits: &waits, ..TablePart::default() },
+            TablePart { raises: &[128], ..TablePart::default() },
+        ];
+        let spec = TableSpec { parts: &parts, sources: &[], targets: &[], guard: None };
+        let cut = Cut::new(&spec, 4, |_, _| Ok(())).expect("fine");
+        assert_eq!(
+            cut.parts.iter().map(|part| (part.item, part.items)).collect::<Vec<_>>(),
+            [(0, 0), (0, 1), (1, 1)]
+        );
+        assert!(cut.waits() && cut.items() == 2);
+        let (size, (bytes, argument)) = (cut.size(), cut.lay_out(1 << 40));
+        assert_eq!(bytes.len(), size);
+        assert_eq!(argument.in_slot(SLOTS + 1).done, argument.done + 3 * 8);
+    }
+
+    #[test]
+    fn wrong_words_and_buffers_are_refused() {
+        let cut = |parts: &[TablePart<'_>], guard| {
+            Cut::new(&TableSpec { parts, sources: &[], targets: &[0], guard }, 4, |_, _| Ok(())).err()
+        };
+        let raises = TablePart { raises: &[12], ..TablePart::default() };
+        assert_eq!(cut(&[raises], None), Some(DeviceError::Misaligned { address: 12 }));
+        assert_eq!(cut(&[], Some(4)), Some(DeviceError::Misaligned { address: 4 }));
+        let ops = [op(Vec::new(), None, 8)];
+        let none = DeviceError::NoBuffer { side: "source", index: 0, count: 0 };
+        assert_eq!(cut(&[TablePart { ops: &ops, ..TablePart::default() }], None), Some(none));
+    }
+}

@@ -1,0 +1,54 @@
+//! The suite of all devices on GPUs, and what GPUs alone can show. A program of its own, which needs nothing but the
+//! driver and NVRTC where it runs: `gpu/one` and `gpu/two` carry it there. Arguments: parts of names of the tests to run.
+
+mod arrays;
+mod gpu;
+mod suite;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+use std::time::Instant;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
+    if let [only] = &arguments[..]
+        && let Some(code) = gpu::child(only)
+    {
+        return code;
+    }
+    let wanted =
+        |name: &str| arguments.is_empty() || arguments.iter().any(|part| name.contains(part.as_str()));
+    let rig = match gpu::Rig::new() {
+        Ok(rig) => rig,
+        Err(why) => {
+            println!("SKIPPED, all tests on GPUs: {why}");
+            return ExitCode::SUCCESS;
+        }
+    };
+    println!("{}", rig.describe());
+    let suite = suite::PROGRAMS.iter().map(|&(name, program)| (name, gpu::Test::Suite(program)));
+    let all = suite.chain(gpu::TESTS.iter().map(|&(name, test)| (name, gpu::Test::Gpu(test))));
+    let (mut passed, mut failed) = (0, 0);
+    for (name, test) in all.filter(|(name, _)| wanted(name)) {
+        let begin = Instant::now();
+        let outcome = catch_unwind(AssertUnwindSafe(|| test.run(&rig)));
+        let time = begin.elapsed();
+        match outcome {
+            Ok(Ok(())) => {
+                passed += 1;
+                println!("test {name} ... ok ({time:.1?})");
+            }
+            Ok(Err(why)) => {
+                failed += 1;
+                println!("test {name} ... FAILED: {why}");
+            }
+            Err(_) => {
+                failed += 1;
+                println!("test {name} ... FAILED: panicked");
+            }
+        }
+    }
+    let result = if failed == 0 { "ok" } else { "FAILED" };
+    println!("test result: {result}. {passed} passed; {failed} failed;");
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

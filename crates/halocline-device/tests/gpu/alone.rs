@@ -1,0 +1,290 @@
+//! What GPUs alone can show.
+
+use super::raw::Raw;
+use super::{Gpu, Rig};
+use crate::suite::{Outcome, Rig as _};
+use halocline_device::{
+    Address, DeviceError, MemorySpace, Priority, RawStream, Signal, TablePart, TableSpec, ValueOp,
+};
+use halocline_plan::ElementType;
+use halocline_plan::copy::{AxisLayout, CellLayout, CopyOp, End, copy_op};
+use halocline_plan::{AxisMap, BoxCells, Cells, Transfer};
+use std::process::{Command, ExitCode};
+
+type Program = fn(&Rig) -> Outcome;
+
+pub const TESTS: &[(&str, Program)] = &[
+    ("10,000 epochs of two ranks without the host waiting", many_epochs),
+    ("more than 2^31 bytes and 65,535 blocks", far),
+    ("more than 524,280 listed cells", many_cells),
+    ("a GPU full of another kernel still does what is waited for", full),
+    ("no memory is a refusal, and no harm", no_memory),
+    ("streams of other libraries are borrowed, those of other contexts refused", borrowed),
+    ("whichever context is current stays so", contexts),
+    ("a fault is said by every later call", fault),
+];
+
+/// Two ranks on one or two GPUs push and check, each by its own launches, far ahead of the GPU.
+fn many_epochs(rig: &Rig) -> Outcome {
+    const BYTES: usize = 64 << 10;
+    let devices = rig.devices();
+    let (mut fields, mut halos, mut words) = (Vec::new(), Vec::new(), Vec::new());
+    for device in devices {
+        fields.push(device.allocate(BYTES)?);
+        halos.push(device.allocate(BYTES)?);
+        let (word, zeros) = (device.allocate(256)?, device.allocate_pinned(256)?);
+        let stream = device.stream(Priority::Normal)?;
+        // SAFETY: synchronised at once.
+        unsafe { stream.copy(word.at(0), zeros.at(0), 256) }?;
+        stream.synchronise()?;
+        words.push(word);
+    }
+    rig.threads(&|rank| {
+        let (device, peer) = (&devices[rank], 1 - rank);
+        let stream = device.stream(Priority::Highest)?;
+        let ops = [crate::suite::line(0, 0, BYTES)];
+        // Ready at 0, arrived at 64 of the words of who waits.
+        let table = device.upload(&TableSpec {
+            parts: &[TablePart { waits: &[], ops: &ops, raises: &[words[peer].at(64)] }],
+            sources: &[fields[rank].at(0)],
+            targets: &[halos[peer].at(0)],
+            guard: None,
+        })?;
+        for epoch in 1..=10_000u64 {
+            rig.fill(&stream, &fields[rank], epoch << 32 | rank as u64)?;
+            // SAFETY: the streams are synchronised before the memory goes.
+            unsafe {
+                stream.values(&[
+                    ValueOp::Write { address: words[peer].at(0), value: epoch },
+                    ValueOp::Wait { address: words[rank].at(0), at_least: epoch },
+                ])?;
+                stream.launch(&table, epoch)?;
+                stream.values(&[ValueOp::Wait { address: words[rank].at(64), at_least: epoch }])?;
+            }
+            rig.check(&stream, &halos[rank], epoch << 32 | peer as u64)?;
+        }
+        stream.synchronise()
+    })
+}
+
+/// `count` blocks of a number of bytes, at distances in source and target.
+fn blocks(count: usize, block: usize, source: isize, target: isize) -> CopyOp {
+    let cells = || Cells::Box(BoxCells { low: vec![0, 0], extent: vec![count, block / 8] });
+    let transfer = Transfer { from: 0, to: 0, source: cells(), target: cells(), map: AxisMap::Identity };
+    let layout = |stride| CellLayout {
+        element: ElementType::U64,
+        axes: vec![
+            AxisLayout { stride, origin: 0, extent: count },
+            AxisLayout { stride: 8, origin: 0, extent: block / 8 },
+        ],
+        extra: Vec::new(),
+    };
+    copy_op(&transfer, (End::Field(0), &layout(source)), (End::Field(0), &layout(target)))
+}
+
+fn table<'a>(parts: &'a [TablePart<'a>], ends: &'a ([Address; 1], [Address; 1])) -> TableSpec<'a> {
+    TableSpec { parts, sources: &ends.0, targets: &ends.1, guard: None }
+}
+
+fn far(rig: &Rig) -> Outcome {
+    const BYTES: usize = 9 << 30;
+    let [device, _] = rig.devices();
+    let stream = device.stream(Priority::Normal)?;
+    let (near, far) = (device.allocate(BYTES)?, device.allocate(BYTES)?);
+    let ends = ([near.at(0)], [far.at(0)]);
+    let check = |op: CopyOp, value: u64| -> Outcome {
+        let ops = [op];
+        let parts = [TablePart { ops: &ops, ..TablePart::default() }];
+        let table = device.upload(&table(&parts, &ends))?;
+        rig.fill(&stream, &near, value)?;
+        // SAFETY: synchronised before the table goes.
+        unsafe { stream.launch(&table, 1) }?;
+        rig.check(&stream, &far, value)?;
+        stream.synchronise()
+    };
+    // One block; rows of 24 bytes; columns: the same bytes in another order.
+    check(crate::suite::line(0, 0, BYTES), 1)?;
+    check(blocks(BYTES / 24, 24, 24, 24), 2)?;
+    let rows = blocks(BYTES / 4096, 2048, 4096, 4096);
+    let mut halves = [rows.clone(), rows];
+    (halves[1].source_offset, halves[1].target_offset) = (2048, 2048);
+    let parts = [
+        TablePart { ops: &halves[..1], ..TablePart::default() },
+        TablePart { ops: &halves[1..], ..TablePart::default() },
+    ];
+    let table = device.upload(&table(&parts, &ends))?;
+    rig.fill(&stream, &near, 3)?;
+    // SAFETY: as above.
+    unsafe { stream.launch(&table, 1) }?;
+    rig.check(&stream, &far, 3)?;
+    stream.synchronise()
+}
+
+/// Cells in the order of a permutation and back: by lists of single cells of one and of nine words.
+fn many_cells(rig: &Rig) -> Outcome {
+    const CELLS: usize = 2_000_003;
+    let [device, _] = rig.devices();
+    let stream = device.stream(Priority::Normal)?;
+    for words in [1usize, 9] {
+        let bytes = CELLS * words * 8;
+        let (field, mixed, back) =
+            (device.allocate(bytes)?, device.allocate(bytes)?, device.allocate(bytes)?);
+        // A prime number of cells: multiples of a number are a permutation.
+        let order: Vec<u32> = (0..CELLS).map(|at| (at * 777_767 % CELLS) as u32).collect();
+        let layout = CellLayout {
+            element: ElementType::U64,
+            axes: vec![AxisLayout { stride: 8 * words as isize, origin: 0, extent: CELLS }],
+            extra: if words == 1 { Vec::new() } else { vec![(words, 8)] },
+        };
+        let cells = |order: Vec<u32>| Cells::from_indices(order);
+        let (straight, permuted) = (|| cells((0..CELLS as u32).collect()), || cells(order.clone()));
+        let transfer = |source, target| Transfer { from: 0, to: 0, source, target, map: AxisMap::Identity };
+        let op = |transfer: &Transfer| copy_op(transfer, (End::Field(0), &layout), (End::Field(0), &layout));
+        let ops = [[op(&transfer(straight(), permuted()))], [op(&transfer(permuted(), straight()))]];
+        let parts = ops.each_ref().map(|ops| [TablePart { ops, ..TablePart::default() }]);
+        let there = device.upload(&table(&parts[0], &([field.at(0)], [mixed.at(0)])))?;
+        let again = device.upload(&table(&parts[1], &([mixed.at(0)], [back.at(0)])))?;
+        rig.fill(&stream, &field, 5)?;
+        // SAFETY: synchronised before anything goes.
+        unsafe {
+            stream.launch(&there, 1)?;
+            stream.launch(&again, 1)?;
+        }
+        rig.check(&stream, &back, 5)?;
+        stream.synchronise()?;
+    }
+    Ok(())
+}
+
+/// The GPU is full of a long kernel, a launch waits in it, and a stream's operation releases that.
+fn full(rig: &Rig) -> Outcome {
+    let [device, _] = rig.devices();
+    let (user, inner) = (device.stream(Priority::Normal)?, device.stream(Priority::Highest)?);
+    let (field, halo) = (device.allocate(8 << 20)?, device.allocate(8 << 20)?);
+    let word = device.allocate_pinned(8)?;
+    let ops = [crate::suite::line(0, 0, 8 << 20)];
+    let waits = [Signal { address: word.at(0), lag: 0 }];
+    let parts = [TablePart { waits: &waits, ops: &ops, raises: &[] }];
+    let table = device.upload(&table(&parts, &([field.at(0)], [halo.at(0)])))?;
+    for epoch in 1..=5 {
+        rig.fill(&inner, &field, epoch)?;
+        rig.gpu(&user).delay_all(&user, 3_000_000)?;
+        // SAFETY: synchronised before anything goes.
+        unsafe {
+            inner.launch(&table, epoch)?;
+            user.values(&[ValueOp::Write { address: word.at(0), value: epoch }])?;
+        }
+        rig.check(&inner, &halo, epoch)?;
+        inner.synchronise()?;
+        user.synchronise()?;
+    }
+    Ok(())
+}
+
+fn no_memory(rig: &Rig) -> Outcome {
+    let [device, _] = rig.devices();
+    let space = MemorySpace::Device(0);
+    let refused = device.allocate(1 << 46).err();
+    assert_eq!(refused, Some(DeviceError::OutOfMemory { space, bytes: 1 << 46 }));
+    assert_eq!(device.failure(), None);
+    device.allocate(1 << 20).map(drop)
+}
+
+fn borrowed(rig: &Rig) -> Outcome {
+    let (raw, [device, _]) = (Raw::new(), rig.devices());
+    let primary = raw.made("cuDevicePrimaryCtxRetain", 0, 0);
+    raw.call("cuCtxPushCurrent_v2", primary, 0, 0);
+    let theirs = RawStream(raw.made("cuStreamCreate", 1, 0));
+    let (field, halo) = (device.allocate(1 << 20)?, device.allocate(1 << 20)?);
+    {
+        // SAFETY: it lives longer.
+        let stream = unsafe { device.borrow_stream(theirs) }?;
+        rig.fill(&stream, &field, 9)?;
+        // SAFETY: synchronised before anything goes.
+        unsafe { stream.copy(halo.at(0), field.at(0), 1 << 20) }?;
+        rig.check(&stream, &halo, 9)?;
+        stream.synchronise()?;
+    }
+    // It is still there.
+    raw.call("cuStreamSynchronize", theirs.0, 0, 0);
+    raw.call("cuStreamDestroy_v2", theirs.0, 0, 0);
+    raw.made("cuCtxPopCurrent_v2", 0, 0);
+    let context = raw.made("cuCtxCreate_v2", 0, 0);
+    let foreign = RawStream(raw.made("cuStreamCreate", 1, 0));
+    // SAFETY: it lives.
+    let refused = unsafe { device.borrow_stream(foreign) }.err();
+    assert_eq!(refused, Some(DeviceError::OtherContext { stream: foreign.0, device: 0 }));
+    raw.call("cuStreamDestroy_v2", foreign.0, 0, 0);
+    raw.call("cuCtxDestroy_v2", context, 0, 0);
+    raw.call("cuDevicePrimaryCtxRelease_v2", 0, 0, 0);
+    Ok(())
+}
+
+fn contexts(rig: &Rig) -> Outcome {
+    let (raw, [device, other]) = (Raw::new(), rig.devices());
+    let before = raw.made("cuCtxGetCurrent", 0, 0);
+    for device in [device, other] {
+        let stream = device.stream(Priority::Normal)?;
+        let memory = device.allocate(64)?;
+        rig.fill(&stream, &memory, 1)?;
+        stream.synchronise()?;
+        assert_eq!(raw.made("cuCtxGetCurrent", 0, 0), before);
+    }
+    Ok(())
+}
+
+const FAULT: &str = "child-fault";
+
+/// What a process does that is started for one test.
+pub fn child(what: &str) -> Option<ExitCode> {
+    (what == FAULT).then(|| match faulty() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            println!("{why}");
+            ExitCode::FAILURE
+        }
+    })
+}
+
+/// The context is lost, so it happens in a process of its own. Afterwards the GPU is as before.
+fn fault(rig: &Rig) -> Outcome {
+    let program = std::env::current_exe().expect("this test");
+    let output = Command::new(program).arg(FAULT).output().expect("it starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    no_memory(rig)
+}
+
+fn faulty() -> Outcome {
+    let gpu = Gpu::new(0)?;
+    let device = halocline_device::Device::new(gpu.driver.clone());
+    let stream = device.stream(Priority::Normal)?;
+    let (memory, pool) = (device.allocate(64)?, device.events());
+    let event = pool.take()?;
+    assert_eq!(device.failure(), None);
+    gpu.fault(&stream)?;
+    let lost = stream.synchronise().expect_err("it has failed");
+    assert!(
+        matches!(&lost, DeviceError::Lost { device: 0, what } if what.contains("ILLEGAL_ADDRESS")),
+        "{lost}"
+    );
+    assert_eq!(device.failure(), Some(lost.clone()));
+    let ends = ([memory.at(0)], [memory.at(32)]);
+    // SAFETY: all of these are refused.
+    let copied = unsafe { stream.copy(memory.at(0), memory.at(32), 8) };
+    let refusals = [
+        stream.record(&event),
+        stream.wait(&event),
+        stream.query().map(drop),
+        stream.synchronise(),
+        event.query().map(drop),
+        device.allocate(8).map(drop),
+        device.place_of(memory.at(0)).map(drop),
+        device.upload(&table(&[], &ends)).map(drop),
+        gpu.empty(&stream),
+        copied,
+    ];
+    for (number, refusal) in refusals.into_iter().enumerate() {
+        assert_eq!(refusal, Err(lost.clone()), "{number}");
+    }
+    Ok(())
+}

@@ -1,0 +1,36 @@
+//! Every kernel compiles for every architecture that is promised, which needs NVRTC but no GPU. `HALOCLINE_TEST_NVRTC` names
+//! the library, as `tools/test-all` does; otherwise what is found is used, and if there is none, that is said.
+
+use halocline_device::cuda::{COPY_KERNELS, Compiler};
+
+#[test]
+fn every_kernel_compiles_for_every_architecture() {
+    let chosen = std::env::var_os("HALOCLINE_TEST_NVRTC");
+    if let Some(path) = &chosen {
+        // SAFETY: the only test of this program.
+        unsafe { std::env::set_var("HALOCLINE_NVRTC", path) };
+    }
+    // SAFETY: as above. Nothing is taken from, or left in, a cache.
+    unsafe { std::env::set_var("HALOCLINE_CACHE", "") };
+    let compiler = match Compiler::load() {
+        Ok(compiler) => compiler,
+        Err(why) if chosen.is_none() => return println!("SKIPPED: {why}"),
+        Err(why) => panic!("{why}"),
+    };
+    println!("NVRTC {:?} at {}", compiler.version(), compiler.path().display());
+    let sources = [("copy.cu", COPY_KERNELS), ("kernels.cu", include_str!("gpu/kernels.cu"))];
+    for (name, source) in sources {
+        for capability in [80, 90, 100] {
+            let compiled =
+                compiler.compile(name, source, &[], capability).unwrap_or_else(|why| panic!("{why}"));
+            assert_eq!(compiled.target, format!("sm_{capability}"));
+            assert!(compiled.code.starts_with(b"\x7fELF"), "{name} for {capability} is no cubin");
+            println!("{name} for sm_{capability}: {} bytes", compiled.code.len());
+        }
+    }
+    // For a GPU of the future there is PTX.
+    let future = compiler.compile("copy.cu", COPY_KERNELS, &[], 9990).unwrap_or_else(|why| panic!("{why}"));
+    assert!(future.target.starts_with("compute_") && future.code.starts_with(b"//"), "{}", future.target);
+    let wrong = compiler.compile("wrong.cu", "__global__ void f() { g(); }", &[], 90);
+    assert!(wrong.is_err_and(|why| why.to_string().contains("wrong.cu(1)")), "the compiler's words are lost");
+}
