@@ -174,7 +174,8 @@ impl Redistribution {
         let mut sides = [Vec::new(), Vec::new()];
         for (checked, (side, domains)) in sides.iter_mut().zip([(Side::First, from), (Side::Second, to)]) {
             for domain in domains {
-                let domain = domain.check(rank, ranks)?;
+                let wrong = |error| RedistributeError::Domain { side, error: Box::new(error) };
+                let domain = domain.check(rank, ranks).map_err(wrong)?;
                 checked.push(CheckedDomain { id: side.number(domain.id)?, ..domain });
             }
         }
@@ -262,6 +263,14 @@ pub enum RedistributeError {
     DomainNumber {
         /// The number.
         domain: u64,
+    },
+    /// A domain that is wrong in itself.
+    #[error("on the {side} side: {error}")]
+    Domain {
+        /// The side that has it.
+        side: Side,
+        /// What is wrong with it.
+        error: Box<UnstructuredError>,
     },
     /// Two domains of one side with one number.
     #[error(

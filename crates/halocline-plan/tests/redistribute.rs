@@ -243,6 +243,10 @@ fn what_cannot_be_redistributed_is_refused() {
     let domain = UnstructuredDomain::new(1 << 63, vec![], vec![]);
     let number = RedistributeError::DomainNumber { domain: 1 << 63 };
     assert_eq!(Redistribution::new(0, 1, &[domain], &[]).map(drop), Err(number.into()));
+    let doubled = UnstructuredDomain::new(4, vec![7, 7], vec![]);
+    let error = UnstructuredError::OwnedTwice { domain: 4, id: 7, first: 0, second: 1 };
+    let error = RedistributeError::Domain { side: Side::Second, error: Box::new(error) };
+    assert_eq!(Redistribution::new(0, 1, &[], &[doubled]).map(drop), Err(error.into()));
     let twice = || vec![UnstructuredDomain::new(4, vec![], vec![]); 2];
     let error = RedistributeError::DomainTwice { side: Side::Second, domain: 4, rank: 0, other: 0 };
     assert_eq!(both_ways(&[vec![]], &[twice()]).map(drop), Err(vec![error.into()]));

@@ -1,6 +1,7 @@
 //! Everything that a call of this crate can say went wrong.
 
 use crate::link::{Direction, Way};
+use crate::pattern::DomainName;
 use halocline_comm::CommError;
 use halocline_plan::{
     ElementType, Layout, LayoutError, MeshError, PartitionError, PatternError, RedistributeError,
@@ -24,20 +25,20 @@ pub enum Error {
     #[error(transparent)]
     Layout(#[from] LayoutError),
     /// A field that does not fit what it is bound to.
-    #[error("field {field} of domain {domain} (pattern {pattern} of the bind): {error}")]
+    #[error("field {field} of {domain} (pattern {pattern} of the bind): {error}")]
     Field {
         /// Which pattern, counted in the order of the bind.
         pattern: usize,
         /// Which field of that domain, counted in the order of the bind.
         field: usize,
         /// The domain.
-        domain: u64,
+        domain: DomainName,
         /// What is wrong.
         error: LayoutError,
     },
     /// A field that does not fit the peer's.
     #[error(
-        "field {field} of pattern {pattern}: domain {domain} here and domain {peer_domain} of rank {peer} disagree: {error}"
+        "field {field} of pattern {pattern}: {domain} here and {peer_domain} of rank {peer} disagree: {error}"
     )]
     Peer {
         /// Which pattern, counted in the order of the bind.
@@ -45,13 +46,13 @@ pub enum Error {
         /// Which field, counted in the order of the bind.
         field: usize,
         /// The domain here.
-        domain: u64,
+        domain: DomainName,
         /// The other rank.
         peer: usize,
         /// Its domain.
-        peer_domain: u64,
+        peer_domain: DomainName,
         /// What is wrong.
-        error: LayoutError,
+        error: Box<LayoutError>,
     },
     /// One of several alternative sets of fields.
     #[error("set {set} of the alternatives: {error}")]

@@ -52,7 +52,7 @@ pub use field::{Array, Field, ReadGuard, WriteGuard};
 pub use future::Exchanging;
 pub use link::{Direction, Way};
 pub use options::{BindOptions, LinkChoice};
-pub use pattern::{Decomposed, Pattern};
+pub use pattern::{Decomposed, DomainName, Pattern};
 pub use redistribute::Redistribute;
 pub use unbound::PatternLinks;
 
@@ -61,7 +61,7 @@ pub use halocline_device::Element;
 pub use halocline_plan::{
     Decomposition, DomainShape, ElementType, Elements, Graph, Halo, Layout, LayoutError, Mesh, MeshDomains,
     MeshEdges, MeshError, MeshHalos, MeshPart, Neighbours, Partition, PartitionError, PatternError,
-    RedistributeError, RegularGrid, Shared, UnstructuredDomain, UnstructuredError,
+    RedistributeError, RegularGrid, Shared, Side, UnstructuredDomain, UnstructuredError,
 };
 
 /// The transports' own floor, for those who launch ranks or bring another transport.

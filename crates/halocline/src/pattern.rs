@@ -4,7 +4,8 @@ use crate::agree::agree;
 use crate::directory;
 use crate::error::Error;
 use halocline_comm::Communicator;
-use halocline_plan::{Decomposition, Halo, PatternError, UnstructuredDomain};
+use halocline_plan::{Decomposition, Halo, PatternError, Side, UnstructuredDomain};
+use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
@@ -14,8 +15,16 @@ use std::sync::Arc;
 pub struct Pattern {
     id: u64,
     plan: Arc<halocline_plan::Pattern>,
-    /// What a regular pattern was made of.
-    grid: Option<Arc<Grid>>,
+    kind: Kind,
+}
+
+/// What a pattern was made of, as far as that matters later on.
+#[derive(Debug, Clone)]
+enum Kind {
+    Regular(Arc<Grid>),
+    Unstructured,
+    /// Its domains are those of two sides ([`Side::number`]).
+    Redistribution,
 }
 
 #[derive(Debug)]
@@ -42,7 +51,7 @@ impl Pattern {
         });
         let same = same_everywhere(comm, (decomposition, around, filled), "decomposition or halo")?;
         let pattern = Self::agreed(comm, plan.and_then(|plan| same.map(|()| plan)))?;
-        Ok(Self { grid: Some(Arc::new(grid)), ..pattern })
+        Ok(Self { kind: Kind::Regular(Arc::new(grid)), ..pattern })
     }
 
     /// The pattern of domains given by global ids or owners. Collective. The owners of halo cells are
@@ -59,16 +68,22 @@ impl Pattern {
     /// narrowed one, too. A regular pattern takes any `to` that is no wider on any side
     /// ([`Halo::narrowed`]). An unstructured one takes [`Halo::uniform`] of a depth that all its domains
     /// have ([`UnstructuredDomain::with_levels`]), and costs one message from each rank to those that fill
-    /// its halos.
+    /// its halos. One of a redistribution is refused: it fills no halo.
     pub fn narrowed(&self, comm: &Communicator, to: &Halo) -> Result<Self, Error> {
-        if let Some(grid) = &self.grid {
+        if let Kind::Regular(grid) = &self.kind {
             let Grid { decomposition, around, filled } = &**grid;
             let narrowed = filled.narrowed(to, decomposition.extents().len()).map_err(Error::from);
             let grid = |filled| Grid { filled, around: around.clone(), decomposition: decomposition.clone() };
             return Self::of_grid(comm, grid(agree(comm, narrowed)?));
         }
         let same = same_everywhere(comm, to, "halo to narrow to")?;
-        let ends = same.and_then(|()| self.plan.depth_ends(to).map_err(Error::from));
+        let ends = same.and_then(|()| match self.kind {
+            Kind::Redistribution => Err(Error::Bind(
+                "a redistribution cannot be narrowed: it moves owned cells, all of them, and fills no halo"
+                    .to_owned(),
+            )),
+            _ => Ok(self.plan.depth_ends(to)?),
+        });
         let (ends, messages) = agree(comm, ends)?;
         let narrowed = self.plan.narrowed(&ends, &comm.sparse_exchange(messages)?);
         Self::agreed(comm, narrowed.map_err(Error::from))
@@ -79,14 +94,23 @@ impl Pattern {
     }
 
     /// The pattern of `plan` on all ranks, unless it is an error or fails its check on one of them.
-    pub(crate) fn agreed_after(
+    fn agreed_after(
         comm: &Communicator,
         plan: Result<halocline_plan::Pattern, Error>,
         check: fn(&halocline_plan::Pattern) -> Result<(), PatternError>,
     ) -> Result<Self, Error> {
         let id = comm.begin();
         let checked = plan.and_then(|plan| check(&plan).map(|()| plan).map_err(Error::from));
-        Ok(Self { id, plan: Arc::new(agree(comm, checked)?), grid: None })
+        Ok(Self { id, plan: Arc::new(agree(comm, checked)?), kind: Kind::Unstructured })
+    }
+
+    /// The pattern of a redistribution, unless its plan is an error, or fails its check, on one of the ranks.
+    pub(crate) fn of_redistribution(
+        comm: &Communicator,
+        plan: Result<halocline_plan::Pattern, Error>,
+    ) -> Result<Self, Error> {
+        let pattern = Self::agreed_after(comm, plan, halocline_plan::Pattern::check_redistribution)?;
+        Ok(Self { kind: Kind::Redistribution, ..pattern })
     }
 
     /// The pattern as pure data.
@@ -97,6 +121,34 @@ impl Pattern {
     /// A number that is the same on all ranks and no other pattern's.
     pub(crate) fn id(&self) -> u64 {
         self.id
+    }
+
+    /// What the user calls domain `number` of the pattern.
+    pub(crate) fn domain(&self, number: u64) -> DomainName {
+        let (side, number) = match self.kind {
+            Kind::Redistribution => {
+                let (side, number) = Side::of(number);
+                (Some(side), number)
+            }
+            Kind::Regular(_) | Kind::Unstructured => (None, number),
+        };
+        DomainName { number, side }
+    }
+}
+
+/// A domain as its user has numbered it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DomainName {
+    /// Its number.
+    pub number: u64,
+    /// In a redistribution: the side that has numbered it.
+    pub side: Option<Side>,
+}
+
+impl fmt::Display for DomainName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "domain {}", self.number)?;
+        self.side.map_or(Ok(()), |side| write!(f, " of the {side} side"))
     }
 }
 

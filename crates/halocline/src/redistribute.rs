@@ -8,7 +8,7 @@ use crate::field::Field;
 use crate::options::BindOptions;
 use crate::pattern::{Pattern, for_ranks_of, same_everywhere};
 use halocline_comm::Communicator;
-use halocline_plan::{Decomposition, Halo, Pattern as Plan, Redistribution, Side, UnstructuredDomain};
+use halocline_plan::{Decomposition, Halo, Redistribution, Side, UnstructuredDomain};
 
 /// How the cells get from one decomposition or partition of them, the first, to another, the second: what
 /// halo exchanges are to halos. Made collectively, once; bound to fields as a [`Pattern`] is.
@@ -48,8 +48,8 @@ impl Redistribute {
         let plan = for_ranks_of(comm, from.0)
             .and_then(|()| from.0.redistribution_of(comm.rank(), from.1, to.0, to.1).map_err(Error::from));
         let same = same_everywhere(comm, (from, to), "decomposition or halo")?;
-        let there = agreed(comm, plan.and_then(|plan| same.map(|()| plan)))?;
-        let back = agreed(comm, Ok(there.plan().reversed()))?;
+        let there = Pattern::of_redistribution(comm, plan.and_then(|plan| same.map(|()| plan)))?;
+        let back = Pattern::of_redistribution(comm, Ok(there.plan().reversed()))?;
         Ok(Self { there, back, from: Side::First })
     }
 
@@ -68,7 +68,8 @@ impl Redistribute {
         let sides = agree(comm, sides.map_err(Error::from))?;
         let way = |from| {
             let directory = sides.directory(from).map_err(Error::from);
-            agreed(comm, resolve(comm, directory, |error| sides.named(from, error).into()))
+            let plan = resolve(comm, directory, |error| sides.named(from, error).into());
+            Pattern::of_redistribution(comm, plan)
         };
         Ok(Self { there: way(Side::First)?, back: way(Side::Second)?, from: Side::First })
     }
@@ -89,7 +90,8 @@ impl Redistribute {
     /// As in [`HaloExchange::bind`], the n-th field given for a domain goes to the n-th field of each other
     /// domain, and where a rank has several domains on one side [`Field::on_domain`] says which one a
     /// field of that side belongs to. Each exchange of the returned object moves all cells: owned cells of
-    /// `from` are read, owned cells of `to` are written, all else is left alone.
+    /// `from` are read, owned cells of `to` are written, all else is left alone. Errors that count the fields
+    /// of the bind count those of `from` first, then those of `to`.
     pub fn bind(&self, comm: &Communicator, from: &[&Field], to: &[&Field]) -> Result<HaloExchange, Error> {
         self.bind_with(comm, from, to, &BindOptions::default())
     }
@@ -128,8 +130,4 @@ impl Redistribute {
             ))),
         }
     }
-}
-
-fn agreed(comm: &Communicator, plan: Result<Plan, Error>) -> Result<Pattern, Error> {
-    Pattern::agreed_after(comm, plan, Plan::check_redistribution)
 }

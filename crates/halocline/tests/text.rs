@@ -2,7 +2,8 @@
 
 use halocline::{
     Array, BindOptions, Cause, Communicator, Decomposed, Difference, Direction, ElementType, Error, Failure,
-    Fault, Field, Halo, HaloExchange, Layout, LinkChoice, Pattern, PatternLinks, RegularGrid, Way,
+    Fault, Field, Halo, HaloExchange, Layout, LinkChoice, Pattern, PatternLinks, Redistribute, RegularGrid,
+    UnstructuredDomain, Way,
 };
 use std::fmt::Write;
 use std::sync::Arc;
@@ -66,17 +67,20 @@ fn explanation_of_links_without_fields() {
 }
 
 /// A call that must fail.
-type Wrong = fn(&Communicator, &Pattern) -> Result<(), Error>;
+type Wrong = fn(&Communicator) -> Result<(), Error>;
+
+/// As [`Wrong`], with a pattern.
+type WrongWith = fn(&Communicator, &Pattern) -> Result<(), Error>;
 
 #[test]
 fn errors_of_what_was_given() {
-    let refused = |wrong: Wrong| {
+    let refused = |wrong: WrongWith| {
         on_rank_0(1, move |comm| {
             let pattern = plane(comm, 1)?;
             Ok(wrong(comm, &pattern).expect_err("it is wrong").to_string())
         })
     };
-    let cases: [Wrong; 9] = [
+    let cases: [WrongWith; 9] = [
         |comm, pattern| {
             let small = Array::<f64>::zeros(comm, &[8, 6])?;
             HaloExchange::bind(comm, &[(pattern, &small)]).map(drop)
@@ -123,6 +127,59 @@ fn errors_of_what_was_given() {
     let mut text = String::new();
     for wrong in cases {
         writeln!(text, "{}", refused(wrong)).expect("a string");
+    }
+    insta::assert_snapshot!(text);
+}
+
+/// Domain 10 + r on rank r with cell r, and domain 20 + r with cell r + 1 of as many.
+fn turn(comm: &Communicator) -> Result<Redistribute, Error> {
+    let (rank, size) = (comm.rank() as u64, comm.size() as u64);
+    let from = UnstructuredDomain::new(10 + rank, vec![rank], vec![]);
+    let to = UnstructuredDomain::new(20 + rank, vec![(rank + 1) % size], vec![]);
+    Redistribute::unstructured(comm, &[from], &[to])
+}
+
+/// Domains are called as their user has numbered them, and on which side.
+#[test]
+fn errors_of_redistributions() {
+    let cases: [(usize, Wrong); 8] = [
+        (2, |comm| {
+            let (wide, narrow) = (Array::<f64>::zeros(comm, &[1])?, Array::<f32>::zeros(comm, &[1])?);
+            turn(comm)?.bind(comm, &[&wide], &[&narrow]).map(drop)
+        }),
+        (1, |comm| {
+            let (wide, narrow) = (Array::<f64>::zeros(comm, &[1])?, Array::<f32>::zeros(comm, &[1])?);
+            turn(comm)?.back().bind(comm, &[&wide], &[&narrow]).map(drop)
+        }),
+        (1, |comm| {
+            let array = Array::<f64>::zeros(comm, &[1])?;
+            turn(comm)?.bind(comm, &[&array], &[&array, &array]).map(drop)
+        }),
+        (2, |comm| {
+            let (long, none) = (Array::<f64>::zeros(comm, &[1])?, Array::<f64>::zeros(comm, &[0])?);
+            turn(comm)?.bind(comm, &[&long], &[&none]).map(drop)
+        }),
+        (1, |comm| {
+            let array = Array::<f64>::zeros(comm, &[1])?;
+            turn(comm)?.bind(comm, &[&array], &[&array]).map(drop)
+        }),
+        (1, |comm| turn(comm)?.pattern().narrowed(comm, &Halo::uniform(0)).map(drop)),
+        (2, |comm| {
+            let domain = |cells: &[u64]| UnstructuredDomain::new(comm.rank() as u64, cells.to_vec(), vec![]);
+            let (twice, once) = ([5, 5].map(|cell| cell + comm.rank() as u64), [5 + comm.rank() as u64]);
+            Redistribute::unstructured(comm, &[domain(&twice)], &[domain(&once)]).map(drop)
+        }),
+        (2, |comm| {
+            let domain = |cells: &[u64]| UnstructuredDomain::new(comm.rank() as u64, cells.to_vec(), vec![]);
+            let mine = 5 + comm.rank() as u64;
+            let twice: &[u64] = if comm.rank() == 1 { &[mine, mine] } else { &[mine] };
+            Redistribute::unstructured(comm, &[domain(&[mine])], &[domain(twice)]).map(drop)
+        }),
+    ];
+    let mut text = String::new();
+    for (ranks, wrong) in cases {
+        let said = on_rank_0(ranks, |comm| Ok(wrong(comm).expect_err("it is wrong").to_string()));
+        writeln!(text, "{said}").expect("a string");
     }
     insta::assert_snapshot!(text);
 }

@@ -59,7 +59,7 @@ fn refused<T>(
 }
 
 fn is_peer(error: &Error) -> bool {
-    matches!(error, Error::Peer { error: LayoutError::CellMismatch { .. }, .. })
+    matches!(error, Error::Peer { error, .. } if matches!(**error, LayoutError::CellMismatch { .. }))
 }
 
 fn says<'a>(what: &'a [&'a str]) -> impl Fn(&Error) -> bool {

@@ -51,19 +51,21 @@ impl<'a> Facing<'a> {
             let Place { pattern, number, domain: our_domain } = ours.place;
             let place = Place { pattern, number, domain };
             let pattern = self.local.index_of(pattern);
+            let named = |domain| self.local.patterns[pattern].domain(domain);
             let theirs = self.theirs.fields.get(&place).ok_or_else(|| {
                 Error::Bind(format!(
-                    "rank {} binds no field {number} of domain {domain} (pattern {pattern} here)",
-                    self.peer
+                    "rank {} binds no field {number} of {} (pattern {pattern} here)",
+                    self.peer,
+                    named(domain)
                 ))
             })?;
             ours.cells.check_peer(&theirs.cells).map_err(|error| Error::Peer {
                 pattern,
                 field: number,
-                domain: our_domain,
+                domain: named(our_domain),
                 peer: self.peer,
-                peer_domain: domain,
-                error,
+                peer_domain: named(domain),
+                error: Box::new(error),
             })?;
             joints.push(Joint { index, ours, theirs, transfer });
         }

@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::field::{Field, Memory};
 use crate::link::Direction;
-use crate::pattern::Pattern;
+use crate::pattern::{DomainName, Pattern};
 use halocline_comm::{Communicator, Segment};
 use halocline_plan::copy::{CellLayout, End, copy_op};
 use halocline_plan::{Layout, Transfer};
@@ -91,13 +91,15 @@ impl Local {
         };
         let shape = plan.domain(domain).ok_or_else(|| {
             Error::Bind(format!(
-                "domain {domain} of pattern {at} is not on this rank; bind fields of its own"
+                "{} of pattern {at} is not on this rank; bind fields of its own",
+                pattern.domain(domain)
             ))
         })?;
         let id = pattern.id();
         let number = self.fields.iter().filter(|f| (f.place.pattern, f.place.domain) == (id, domain)).count();
         let place = Place { pattern: id, number, domain };
-        let wrong = |error| Error::Field { pattern: at, field: number, domain, error };
+        let wrong =
+            |error| Error::Field { pattern: at, field: number, domain: pattern.domain(domain), error };
         let cells = CellLayout::new(&field.layout, shape).map_err(wrong)?;
         for transfer in transfers(plan) {
             if transfer.from == domain {
@@ -223,6 +225,11 @@ impl Local {
         exchanged.map(|(_, field, transfer)| field.bytes_of(transfer)).sum()
     }
 
+    /// What the user calls the domain at a place.
+    pub(crate) fn name_of(&self, place: Place) -> DomainName {
+        self.patterns[self.index_of(place.pattern)].domain(place.domain)
+    }
+
     /// Where a pattern stands in the order of the bind.
     pub(crate) fn index_of(&self, id: u64) -> usize {
         self.patterns.iter().position(|pattern| pattern.id() == id).unwrap_or(self.patterns.len())
@@ -239,9 +246,10 @@ impl Local {
             let first = counts.first().map_or(0, |(_, count)| *count);
             if let Some((domain, count)) = counts.iter().find(|(_, count)| *count != first) {
                 return Err(Error::Bind(format!(
-                    "domain {domain} of pattern {at} binds {count} fields, domain {} binds {first}; every \
-                     domain of a pattern needs as many",
-                    counts[0].0
+                    "{} of pattern {at} binds {count} fields, {} binds {first}; every domain of a pattern \
+                     needs as many",
+                    pattern.domain(*domain),
+                    pattern.domain(counts[0].0)
                 )));
             }
             self.counts.push(first);
@@ -262,10 +270,10 @@ impl Local {
                 to.cells.check_peer(&from.cells).map_err(|error| Error::Peer {
                     pattern: at,
                     field: number,
-                    domain: transfer.to,
+                    domain: pattern.domain(transfer.to),
                     peer: rank,
-                    peer_domain: transfer.from,
-                    error,
+                    peer_domain: pattern.domain(transfer.from),
+                    error: Box::new(error),
                 })?;
             }
         }
@@ -292,17 +300,30 @@ impl Local {
             for (start, stop, written, index) in ranges {
                 let before = if written { end.max(written_end) } else { written_end };
                 if start < before.0 && before.1 != index {
-                    return Err(Error::Bind(format!(
-                        "fields {} and {index} of the bind share memory where a halo is received; every halo \
-                         cell must be received once, by one field",
-                        before.1
-                    )));
+                    return Err(self.shared([before.1, index]));
                 }
                 let last = if written { &mut written_end } else { &mut end };
                 *last = (*last).max((stop, index));
             }
         }
         Ok(())
+    }
+
+    /// Two fields in one memory.
+    fn shared(&self, [first, second]: [usize; 2]) -> Error {
+        let field = |index: usize| {
+            let place = self.fields[index].place;
+            format!("field {} of {}", place.number, self.name_of(place))
+        };
+        let what = match self.name_of(self.fields[first].place).side {
+            Some(_) => "where cells are received; each cell needs memory of its own",
+            None => "where a halo is received; every halo cell must be received once, by one field",
+        };
+        Error::Bind(format!(
+            "fields {first} and {second} of the bind ({} and {}) share memory {what}",
+            field(first),
+            field(second)
+        ))
     }
 
     /// The bytes that exchanges read from (or write to) a field, relative to its segment.

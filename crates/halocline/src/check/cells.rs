@@ -87,6 +87,19 @@ impl Region<'_> {
         });
     }
 
+    /// Changes one byte of its first cell.
+    ///
+    /// # Safety
+    /// As for [`Region::poison`]; there is a cell.
+    #[cfg(test)]
+    pub(super) unsafe fn spoil(&self) {
+        let mut first = None;
+        self.for_each_cell(|cell, _| first = first.or(Some(cell)));
+        let first = self.address(first.expect("a cell"), 0);
+        // SAFETY: the caller's promise.
+        unsafe { *first ^= 1 };
+    }
+
     /// How many cells hold nothing but the poison of `epoch`, and where the first of them is.
     ///
     /// # Safety

@@ -20,6 +20,7 @@ use crate::bind::Place;
 use crate::error::{Cause, Fault};
 use crate::link::{Direction, Link};
 use crate::options::BindOptions;
+use crate::pattern::DomainName;
 use crate::set::Cargo;
 use cells::Region;
 use halocline_comm::{CommError, Communicator, Tag};
@@ -80,9 +81,9 @@ struct Exchanged<'a> {
     region: Region<'a>,
     pattern: usize,
     number: usize,
-    domain: u64,
+    domain: DomainName,
     /// The domain at the other end.
-    other: u64,
+    other: DomainName,
 }
 
 /// What is exchanged with a peer, in the order that both ends count.
@@ -97,8 +98,8 @@ fn exchanged(cargo: &Cargo, peer: usize, direction: Direction) -> impl Iterator<
             region: Region { cells, layout: &field.cells, base: cargo.bases()[index] },
             pattern: local.index_of(field.place.pattern),
             number: field.place.number,
-            domain: field.place.domain,
-            other,
+            domain: local.name_of(field.place),
+            other: local.name_of(Place { domain: other, ..field.place }),
         }
     })
 }
@@ -171,8 +172,8 @@ impl Check {
                         direction: Direction::Send,
                         peer,
                         report: format!(
-                            "owned {cells} of field {number} of domain {domain} (pattern {pattern} of the \
-                             bind), which go to domain {other} of rank {peer}, were written while the \
+                            "owned {cells} of field {number} of {domain} (pattern {pattern} of the \
+                             bind), which go to {other} of rank {peer}, were written while the \
                              exchange was in flight; write them before it begins or after its wait"
                         ),
                     });
@@ -221,6 +222,7 @@ fn within(cargo: &Cargo) -> impl Iterator<Item = (Exchanged<'_>, Exchanged<'_>)>
             let end = |domain, other, cells| {
                 let (index, field) = local.at(Place { pattern: pattern.id(), number, domain })?;
                 let region = Region { cells, layout: &field.cells, base: cargo.bases()[index] };
+                let [domain, other] = [domain, other].map(|domain| pattern.domain(domain));
                 Some(Exchanged { region, pattern: at, number, domain, other })
             };
             let source = end(transfer.from, transfer.to, &transfer.source)?;
@@ -249,8 +251,8 @@ fn compare<'a>(
             continue;
         }
         let (cells, all) = (region.describe(), region.cells.count());
-        let of = format!("field {number} of domain {domain} (pattern {pattern} of the bind)");
-        let from = format!("domain {other} of rank {peer}");
+        let of = format!("field {number} of {domain} (pattern {pattern} of the bind)");
+        let from = format!("{other} of rank {peer}");
         let (fault, report) = match first {
             Some(first) => (
                 Fault::NotWritten,

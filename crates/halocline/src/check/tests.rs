@@ -3,9 +3,10 @@
 use super::cells::{Region, poison};
 use super::order::Board;
 use super::*;
+use crate::bound::Bound;
 use crate::{
-    Array, BindOptions, Decomposed, Error, Failure, Halo, HaloExchange, LinkChoice, Pattern, RegularGrid,
-    UnstructuredDomain,
+    Array, BindOptions, Decomposed, Error, Failure, Halo, HaloExchange, LinkChoice, Pattern, PatternLinks,
+    Redistribute, RegularGrid, UnstructuredDomain,
 };
 use halocline_plan::ElementType;
 use std::sync::Arc;
@@ -54,18 +55,11 @@ impl Ring {
 
     /// Exchanges until the object fails.
     fn until_failure(&self) -> Arc<Failure> {
-        loop {
-            match self.step() {
-                Ok(()) => {}
-                Err(Error::Failed(failure)) => return failure,
-                Err(other) => panic!("{other}"),
-            }
-        }
+        until_failure(|| self.step())
     }
 
     fn sabotage(&self, sabotage: Sabotage) {
-        let proofs = self.halo.bound().links.iter().filter_map(|link| link.proof.as_ref());
-        *lock(&proofs.last().expect("it receives").sabotage) = Some(sabotage);
+        sabotage_link(self.halo.bound(), sabotage);
     }
 
     /// The memory, also in flight.
@@ -73,6 +67,30 @@ impl Ring {
         self.array.base().as_ptr().cast::<f64>().wrapping_add(at)
     }
 }
+
+fn until_failure(step: impl Fn() -> Result<(), Error>) -> Arc<Failure> {
+    loop {
+        match step() {
+            Ok(()) => {}
+            Err(Error::Failed(failure)) => return failure,
+            Err(other) => panic!("{other}"),
+        }
+    }
+}
+
+/// Of the last link that receives.
+fn sabotage_link(bound: &Bound, sabotage: Sabotage) {
+    let proofs = bound.links.iter().filter_map(|link| link.proof.as_ref());
+    *lock(&proofs.last().expect("it receives").sabotage) = Some(sabotage);
+}
+
+/// What is done to a filled halo, what it is found to be, and what is said of its cells then.
+const WRONGS: [(Sabotage, Fault, &str); 2] = [
+    // SAFETY: the exchange has filled the region, and nobody else looks yet.
+    (|region, epoch| unsafe { region.poison(epoch) }, Fault::NotWritten, "were not written from"),
+    // SAFETY: as above; the region has a cell.
+    (|region, _| unsafe { region.spoil() }, Fault::Changed, "are not what"),
+];
 
 /// What both ranks say of an exchange that rank 1 was made to find wrong.
 fn sabotaged(link: LinkChoice, sabotage: Sabotage) -> Vec<Arc<Failure>> {
@@ -109,8 +127,8 @@ fn a_halo_cell_that_was_not_written_is_named() {
 fn bytes_that_changed_under_way_are_named() {
     for link in WAYS {
         let failures = sabotaged(link, |region, _| {
-            // SAFETY: as above.
-            unsafe { *region.base.add(0) ^= 1 }
+            // SAFETY: as above; the region has a cell.
+            unsafe { region.spoil() }
         });
         for failure in &failures {
             assert_eq!((failure.cause, failure.culprit), (Cause::Check(Fault::Changed), 1), "{failure}");
@@ -119,6 +137,56 @@ fn bytes_that_changed_under_way_are_named() {
         let found = "halo cells [-1..0] of field 0 of domain 1 (pattern 0 of the bind) are not what domain 0 \
                      of rank 0 held";
         assert!(text.contains(found), "{link:?}: {text}");
+    }
+}
+
+/// What is found of sabotage on rank 1, which that rank says of `cells`; rank 0 is told.
+fn is_named(failures: &[Arc<Failure>], fault: Fault, cells: &[&str]) {
+    for failure in failures {
+        assert_eq!((failure.cause, failure.culprit), (Cause::Check(fault), 1), "{failure}");
+    }
+    let told = format!("rank 1 has found that {fault}");
+    assert!(failures[0].to_string().contains(&told), "{}", failures[0]);
+    let text = failures[1].to_string();
+    for part in cells {
+        assert!(text.contains(part), "{part:?} is not in {text}");
+    }
+}
+
+#[test]
+fn domains_of_a_redistribution_are_called_as_their_user_does() {
+    for link in WAYS {
+        let bound = |comm: &Communicator| {
+            // What one rank has goes to the other.
+            let me = comm.rank() as u64;
+            let domain = |id: u64, cell: u64| [UnstructuredDomain::new(id + me, vec![cell], vec![])];
+            let (from, to) = (domain(10, me), domain(20, 1 - me));
+            let redistribute = Redistribute::unstructured(comm, &from, &to).unwrap();
+            let [from, to] = [(); 2].map(|()| Array::<f64>::zeros(comm, &[1]).unwrap());
+            let halo = redistribute.bind_with(comm, &[&from], &[&to], &checked(link, "t")).unwrap();
+            (from, halo)
+        };
+        for (sabotage, fault, said) in WRONGS {
+            let failures = on_ranks(2, |comm| {
+                let (_from, halo) = bound(comm);
+                if comm.rank() == 1 {
+                    sabotage_link(halo.bound(), sabotage);
+                }
+                until_failure(|| halo.exchange()?.wait())
+            });
+            let (to, from) = ("of domain 21 of the second side (", "domain 10 of the first side of rank 0");
+            is_named(&failures, fault, &[to, said, from]);
+        }
+        let ends = on_ranks(2, |comm| (comm.clone(), bound(comm)));
+        let [(_, (cells, hasty)), (_, (_, late))] = &ends[..] else { unreachable!("two ranks") };
+        let pending = hasty.exchange().unwrap();
+        // SAFETY: the user's error, as in `owned_cells_written_in_flight_are_named`.
+        unsafe { cells.base().as_ptr().cast::<f64>().write_volatile(7.0) };
+        let _ = late.exchange().and_then(|pending| pending.wait());
+        let text = pending.wait().unwrap_err().to_string();
+        let named = "field 0 of domain 10 of the first side (pattern 0 of the bind), which go to domain 21 of the \
+                     second side of rank 1, were written";
+        assert!(text.contains(named), "{link:?}: {text}");
     }
 }
 
