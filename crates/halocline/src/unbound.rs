@@ -87,7 +87,7 @@ impl PatternLinks {
         Ok(Pending { bound: Arc::clone(self.bound()), epoch })
     }
 
-    fn bound(&self) -> &Arc<Bound> {
+    pub(crate) fn bound(&self) -> &Arc<Bound> {
         &self.shared.0
     }
 

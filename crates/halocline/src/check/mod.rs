@@ -74,6 +74,9 @@ pub(crate) struct Check {
     order: Order,
     /// Checksums of all regions that are sent, as they were when the exchange began.
     sent: Mutex<Vec<u64>>,
+    /// What a test does to a halo that was filled from within the rank.
+    #[cfg(test)]
+    sabotage: Mutex<Option<tests::Sabotage>>,
 }
 
 /// A region with its names.
@@ -113,7 +116,13 @@ impl Check {
         let mut peers: Vec<usize> = links.iter().map(|link| link.peer).collect();
         peers.sort_unstable();
         peers.dedup();
-        Self { operation, order: Order::new(comm, operation, name, peers), sent: Mutex::default() }
+        Self {
+            operation,
+            order: Order::new(comm, operation, name, peers),
+            sent: Mutex::default(),
+            #[cfg(test)]
+            sabotage: Mutex::default(),
+        }
     }
 
     /// An exchange begins: nobody was given leave to write yet.
@@ -149,6 +158,10 @@ impl Check {
 
     /// The copies between domains of this rank are made.
     pub(crate) fn within(&self, comm: &Communicator, epoch: u64, cargo: &Cargo) -> Option<Finding> {
+        #[cfg(test)]
+        if let Some(sabotage) = lock(&self.sabotage).take() {
+            within(cargo).take(1).for_each(|(_, target)| sabotage(&target.region, epoch));
+        }
         within(cargo).find_map(|(source, target)| {
             let sums = checksums([source].into_iter());
             compare(&sums, comm.rank(), epoch, [target].into_iter())

@@ -5,8 +5,8 @@ use super::order::Board;
 use super::*;
 use crate::bound::Bound;
 use crate::{
-    Array, BindOptions, Decomposed, Error, Failure, Halo, HaloExchange, LinkChoice, Pattern, PatternLinks,
-    Redistribute, RegularGrid, UnstructuredDomain,
+    Array, BindOptions, Decomposed, Error, Failure, Field, Halo, HaloExchange, LinkChoice, Pattern,
+    PatternLinks, Redistribute, RegularGrid, UnstructuredDomain,
 };
 use halocline_plan::ElementType;
 use std::sync::Arc;
@@ -150,6 +150,86 @@ fn is_named(failures: &[Arc<Failure>], fault: Fault, cells: &[&str]) {
     let text = failures[1].to_string();
     for part in cells {
         assert!(text.contains(part), "{part:?} is not in {text}");
+    }
+}
+
+#[test]
+fn what_is_wrong_between_domains_of_a_rank_is_named() {
+    for link in WAYS {
+        for (sabotage, fault, said) in WRONGS {
+            let failures = on_ranks(2, |comm| {
+                // Two cells in each domain.
+                let grid = RegularGrid::new([8]).periodic([true]).domains_per_rank(2);
+                let pattern = grid.decompose(2).unwrap().pattern(comm, Halo::uniform(1)).unwrap();
+                let arrays = [(); 2].map(|()| Array::<f64>::zeros(comm, &[4]).unwrap());
+                let domains: Vec<u64> = pattern.plan().domains.iter().map(|(domain, _)| *domain).collect();
+                let fields = [0, 1].map(|at| arrays[at].on_domain(domains[at]));
+                let fields = fields.each_ref().map(|field| (&pattern, field));
+                let halo = HaloExchange::bind_with(comm, &fields, &checked(link, "t")).unwrap();
+                arrays.iter().for_each(|array| array.write().unwrap().fill(1.0));
+                (0..3).for_each(|_| halo.exchange().unwrap().wait().unwrap());
+                if comm.rank() == 1 {
+                    *lock(&halo.bound().check.as_ref().unwrap().sabotage) = Some(sabotage);
+                }
+                until_failure(|| halo.exchange()?.wait())
+            });
+            is_named(&failures, fault, &["exchange 4 failed within the rank: ", said, "of rank 1"]);
+        }
+    }
+}
+
+#[test]
+fn what_is_wrong_with_fields_given_to_an_exchange_is_named() {
+    for link in [LinkChoice::Auto, LinkChoice::Mailbox, LinkChoice::Message] {
+        for (sabotage, fault, said) in WRONGS {
+            let failures = on_ranks(2, |comm| {
+                let patterns = [Ring::pattern(comm), Ring::pattern(comm)];
+                let links = PatternLinks::new_with(comm, &patterns.each_ref(), &checked(link, "t")).unwrap();
+                let arrays = [4, 4, 4].map(|cells| Array::<f64>::zeros(comm, &[cells]).unwrap());
+                arrays.iter().for_each(|array| array.write().unwrap().fill(1.0));
+                let [one, other] = &patterns;
+                let step = |fields: &[(&Pattern, &Field)]| links.exchange(fields)?.wait();
+                // Other fields each time, of one pattern or both.
+                step(&[(one, &arrays[0])]).unwrap();
+                step(&[(other, &arrays[1]), (one, &arrays[0]), (one, &arrays[2])]).unwrap();
+                step(&[]).unwrap();
+                if comm.rank() == 1 {
+                    sabotage_link(links.bound(), sabotage);
+                }
+                until_failure(|| step(&[(other, &arrays[2]), (other, &arrays[1])]))
+            });
+            let of = "field 0 of domain 1 (pattern 0 of the bind)";
+            is_named(&failures, fault, &["exchange 4 failed", "halo cells [-1..0]", of, said, "of rank 0"]);
+        }
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_narrowed_halo_is_named() {
+    for link in WAYS {
+        for (sabotage, fault, said) in WRONGS {
+            let failures = on_ranks(2, |comm| {
+                let grid = RegularGrid::new([8]).periodic([true]);
+                let pattern = grid.decompose(2).unwrap().pattern(comm, Halo::uniform(2)).unwrap();
+                let array = Array::<f64>::zeros(comm, &[8]).unwrap();
+                let wide = HaloExchange::bind_with(comm, &[(&pattern, &array)], &checked(link, "t")).unwrap();
+                let narrow = wide.narrowed(&Halo::uniform(1)).unwrap();
+                let (rank, beyond) = (comm.rank() as f64, -5.0);
+                array.write().unwrap().copy_from_slice(&[beyond, -1.0, rank, 2.0, 3.0, rank, -1.0, beyond]);
+                narrow.exchange().unwrap().wait().unwrap();
+                // What is not exchanged is neither poisoned nor missed.
+                assert_eq!(array.read().unwrap()[..2], [beyond, 1.0 - rank]);
+                assert_eq!(array.read().unwrap()[6..], [1.0 - rank, beyond]);
+                wide.exchange().unwrap().wait().unwrap();
+                assert_eq!(array.read().unwrap()[..2], [3.0, 1.0 - rank]);
+                narrow.exchange().unwrap().wait().unwrap();
+                if comm.rank() == 1 {
+                    sabotage_link(wide.bound(), sabotage);
+                }
+                until_failure(|| narrow.exchange()?.wait())
+            });
+            is_named(&failures, fault, &["exchange 4 failed", "halo cells [-1..0]", said, "of rank 0"]);
+        }
     }
 }
 
