@@ -1,8 +1,9 @@
 //! `halocline info`: the machine as ranks see it, and which transports work on it.
 //!
 //! What the shm transport needs of the system is tried here, each part by itself, so that a sandbox or
-//! an old kernel is told by name. MPI libraries are looked for and tried, too.
+//! an old kernel is told by name. MPI libraries are looked for and tried, too, and GPUs.
 
+mod cuda;
 mod mpi;
 
 pub(crate) use mpi::try_out;
@@ -23,6 +24,7 @@ pub(crate) struct Info {
     memory: BTreeMap<String, u64>,
     shm: Vec<Check>,
     mpi: mpi::Libraries,
+    cuda: cuda::Cuda,
 }
 
 /// Caches of one level, kind and size.
@@ -54,6 +56,7 @@ impl Info {
             memory: memory(),
             shm: shm_checks(),
             mpi: mpi::gather(),
+            cuda: cuda::gather(),
         }
     }
 
@@ -82,6 +85,7 @@ impl Info {
                 "shm": {"works": self.shm_works(), "checks": checks},
                 "mpi": self.mpi.to_json(),
             },
+            "cuda": self.cuda.to_json(),
         })
     }
 
@@ -113,6 +117,9 @@ impl Info {
         for line in self.mpi.to_text() {
             row("", &format!("{lead}{line}"));
             lead = "        ";
+        }
+        for (number, line) in self.cuda.to_text().iter().enumerate() {
+            row(if number == 0 { "GPUs" } else { "" }, line);
         }
         text
     }

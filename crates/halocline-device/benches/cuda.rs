@@ -14,7 +14,7 @@ use gpu::{Raw, Rig};
 use halocline_device::{
     CopyTable, Device, DeviceError, Memory, Priority, Stream, TablePart, TableSpec, ValueOp,
 };
-use halocline_plan::copy::{AxisLayout, CellLayout, CopyOp, End, copy_op};
+use halocline_plan::copy::{AxisLayout, CellLayout, CopyOp, End, copy_op, copy_op_of_two};
 use halocline_plan::{AxisMap, BoxCells, Cells, ElementType, Transfer};
 use std::time::{Duration, Instant};
 use suite::Rig as _;
@@ -46,6 +46,7 @@ fn measure(rig: &Rig) -> Result<()> {
     raw.call("cuCtxPushCurrent_v2", primary, 0, 0);
     host_costs(rig, &mut report)?;
     launches(rig, &mut report)?;
+    waiting_streams(rig, &mut report)?;
     for (cells, halo) in [(128, 1), (128, 3), (256, 3)] {
         structured(rig, cells, halo, &mut report)?;
     }
@@ -178,6 +179,42 @@ fn launches(rig: &Rig, report: &mut Vec<String>) -> Result<()> {
     Ok(())
 }
 
+/// Streams share queues of the hardware: a wait in one may hold another. How many streams can wait until one more, which
+/// would end their waits, does not get on (`CUDA_DEVICE_MAX_CONNECTIONS` says how many queues there are, 8 if it is not set).
+fn waiting_streams(rig: &Rig, report: &mut Vec<String>) -> Result<()> {
+    let [device, _] = rig.devices();
+    let mut most = 0;
+    for count in [1usize, 2, 4, 7, 8, 12, 16, 24, 31, 32, 48, 64, 96, 127] {
+        let waiting: Vec<Stream> =
+            (0..count).map(|_| device.stream(Priority::Highest)).collect::<Result<_>>()?;
+        let last = device.stream(Priority::Highest)?;
+        let word = device.allocate_pinned(8)?;
+        // SAFETY: all streams are synchronised before the word goes.
+        unsafe {
+            for stream in &waiting {
+                stream.values(&[ValueOp::Wait { address: word.at(0), at_least: 1 }])?;
+                rig.gpu(stream).empty(stream)?;
+            }
+            rig.gpu(&last).empty(&last)?;
+            last.values(&[ValueOp::Write { address: word.at(0), value: 1 }])?;
+            let begin = Instant::now();
+            while word.load(0) == 0 && begin.elapsed() < Duration::from_millis(300) {
+                std::thread::yield_now();
+            }
+            let got_on = word.load(0) == 1;
+            word.store(0, 1);
+            waiting.iter().chain([&last]).try_for_each(Stream::synchronise)?;
+            if !got_on {
+                break;
+            }
+        }
+        most = count;
+    }
+    let connections = std::env::var("CUDA_DEVICE_MAX_CONNECTIONS").unwrap_or_else(|_| "not set".to_owned());
+    report.push(format!("streams that can wait beside one that gets on ({connections}): at least {most}"));
+    Ok(())
+}
+
 fn one_table(device: &Device, ops: &[CopyOp], raises: &[u64], source: u64, target: u64) -> Result<CopyTable> {
     let parts = [TablePart { waits: &[], ops, raises }];
     device.upload(&TableSpec { parts: &parts, sources: &[source], targets: &[target], guard: None })
@@ -262,16 +299,31 @@ fn structured(rig: &Rig, cells: usize, halo: usize, report: &mut Vec<String>) ->
         }
         packs.push(ops);
     }
-    let direct: Vec<CopyOp> = transfers
-        .iter()
-        .flat_map(|transfer| (0..FIELDS).map(move |field| (transfer, field)))
-        .map(|(transfer, field)| {
-            let mut op = copy_op(transfer, (End::Field(0), &layout), (End::Field(0), &layout));
+    // Opposite faces of short rows go together, as they do between any two domains that share both.
+    let mut direct = Vec::new();
+    for field in 0..FIELDS {
+        let mut add = |mut op: CopyOp| {
             op.source_offset += (field * array) as isize;
             op.target_offset += (field * array) as isize;
-            op
-        })
-        .collect();
+            direct.push(op);
+        };
+        let end = (End::Field(0), &layout);
+        for (number, transfer) in transfers.iter().enumerate() {
+            let way = if number < 13 { number } else { number + 1 };
+            let opposite = |way: usize| if way < 13 { way } else { way - 1 };
+            match way % 3 {
+                0 => match copy_op_of_two((transfer, &transfers[opposite(way + 2)]), end, end) {
+                    Some(both) => add(both),
+                    None => [transfer, &transfers[opposite(way + 2)]]
+                        .into_iter()
+                        .for_each(|t| add(copy_op(t, end, end))),
+                },
+                1 => add(copy_op(transfer, end, end)),
+                _ => {}
+            }
+        }
+    }
+    assert_eq!(direct.iter().map(CopyOp::bytes).sum::<usize>(), bytes);
     let messages: Vec<Memory> = (0..SETS).map(|_| device.allocate(bytes)).collect::<Result<_>>()?;
     let each = |make: &dyn Fn(usize) -> Result<CopyTable>| (0..SETS).map(make).collect::<Result<Vec<_>>>();
     let all: Vec<CopyOp> = packs.concat();

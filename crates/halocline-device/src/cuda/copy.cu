@@ -160,12 +160,16 @@ __device__ __forceinline__ void do_item(const Table &table, const Item item, u64
   __syncthreads();
   if (threadIdx.x != 0) return;
   fence_system();
-  const u64 mine = good ? 1 : 1 | 1ull << 32;
-  const u64 done = atomicAdd(table.done + item.part, mine) + mine;
-  if ((u32)done != part.items) return;
-  table.done[item.part] = 0;
-  fence_system();
-  if (done >> 32 == 0) {
+  bool all_good = good;
+  if (part.items != 1) {
+    const u64 mine = good ? 1 : 1 | 1ull << 32;
+    const u64 done = atomicAdd(table.done + item.part, mine) + mine;
+    if ((u32)done != part.items) return;
+    table.done[item.part] = 0;
+    fence_system();
+    all_good = done >> 32 == 0;
+  }
+  if (all_good) {
     for (u32 at = 0; at < part.raises; at++) store_word(table.raises[part.raise + at], epoch);
   }
 }

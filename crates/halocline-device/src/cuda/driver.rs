@@ -1,6 +1,7 @@
 //! A GPU's calls: each method of [`Driver`] by the function of CUDA's driver that it names.
 
 use super::api::{Api, WordOp, api, code};
+use super::context::{Current, Primary, refused};
 use super::module::{Function, Module};
 use super::table::{Argument, Cut, THREADS};
 use crate::driver::{
@@ -16,26 +17,16 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 /// and memory can be used here. Nothing that is not ours is ever destroyed or changed, not even which context is current
 /// in a thread.
 pub struct CudaDriver {
-    api: &'static Api,
-    ordinal: u32,
+    pub(super) api: &'static Api,
+    pub(super) ordinal: u32,
     device: c_int,
-    context: usize,
     multiprocessors: u32,
     highest_priority: c_int,
     failure: OnceLock<DeviceError>,
     /// Devices whose memory this one reaches, and that we keep.
     peers: Mutex<Vec<Arc<Primary>>>,
     kernels: OnceLock<Result<Kernels, DeviceError>>,
-    /// Before `_primary`, whose end may be that of the context.
-    _primary: Arc<Primary>,
-}
-
-/// A primary context that we have retained.
-struct Primary {
-    api: &'static Api,
-    ordinal: u32,
-    device: c_int,
-    context: usize,
+    primary: Arc<Primary>,
 }
 
 /// The kernels of copy tables.
@@ -74,84 +65,27 @@ const MULTIPROCESSOR_COUNT: c_int = 16;
 const CAPABILITY_MAJOR: c_int = 75;
 const CAPABILITY_MINOR: c_int = 76;
 
-/// Attributes of addresses.
-const MEMORY_TYPE: c_int = 2;
-const BUFFER_ID: c_int = 7;
-const DEVICE_ORDINAL: c_int = 9;
-const RANGE_START: c_int = 11;
-const RANGE_SIZE: c_int = 12;
-const MEMORY_HOST: c_uint = 1;
-const MEMORY_DEVICE: c_uint = 2;
-
 /// Operations on words in one call of the driver.
 const WORDS_AT_ONCE: usize = 64;
 /// Blocks on a multiprocessor of a launch that may wait: what else runs there, a peer's launch among it, finds room.
 const WAITING_BLOCKS: u32 = 2;
-
-impl Primary {
-    fn retain(api: &'static Api, ordinal: u32) -> Result<Arc<Self>, DeviceError> {
-        let refused = |call, result| refused(api, ordinal, call, result);
-        let (mut count, mut device, mut context) = (0, 0, 0);
-        // SAFETY: each writes a number.
-        check(unsafe { (api.device_count)(&mut count) }).map_err(|r| refused("cuDeviceGetCount", r))?;
-        if i64::from(ordinal) >= i64::from(count) {
-            return Err(DeviceError::NoDevice { device: ordinal, count: count.max(0) as u32 });
-        }
-        // SAFETY: as above.
-        check(unsafe { (api.device)(&mut device, ordinal as c_int) })
-            .map_err(|r| refused("cuDeviceGet", r))?;
-        // SAFETY: as above; released once, by the drop.
-        check(unsafe { (api.retain)(&mut context, device) })
-            .map_err(|r| refused("cuDevicePrimaryCtxRetain", r))?;
-        Ok(Arc::new(Self { api, ordinal, device, context }))
-    }
-}
-
-impl Drop for Primary {
-    fn drop(&mut self) {
-        // SAFETY: retained once. At the end of the process the driver may be gone, which it says.
-        unsafe { (self.api.release)(self.device) };
-    }
-}
-
-fn check(result: c_int) -> Result<(), c_int> {
-    if result == code::SUCCESS { Ok(()) } else { Err(result) }
-}
-
-fn refused(api: &Api, device: u32, call: &'static str, result: c_int) -> DeviceError {
-    DeviceError::Refused { device, call, code: result, what: api.text(result) }
-}
-
-/// While it lives, the device's context is the thread's current one.
-pub(super) struct Current(Option<&'static Api>);
-
-impl Drop for Current {
-    fn drop(&mut self) {
-        if let Some(api) = self.0 {
-            let mut ours = 0;
-            // SAFETY: pops what was pushed in this thread.
-            unsafe { (api.pop)(&mut ours) };
-        }
-    }
-}
 
 impl CudaDriver {
     /// Opens a GPU. Blocks for a second or so the first time in a process, while CUDA makes the context.
     pub fn open(ordinal: u32) -> Result<Self, DeviceError> {
         let api = api()?;
         let primary = Primary::retain(api, ordinal)?;
-        let (device, context) = (primary.device, primary.context);
+        let device = primary.device;
         let mut this = Self {
             api,
             ordinal,
             device,
-            context,
             multiprocessors: 0,
             highest_priority: 0,
             failure: OnceLock::new(),
             peers: Mutex::default(),
             kernels: OnceLock::new(),
-            _primary: primary,
+            primary,
         };
         this.multiprocessors = this.attribute(MULTIPROCESSOR_COUNT)?.max(1) as u32;
         let (mut least, mut greatest) = (0, 0);
@@ -173,8 +107,8 @@ impl CudaDriver {
         self.multiprocessors
     }
 
-    pub(super) fn api(&self) -> &'static Api {
-        self.api
+    pub(super) fn primary(&self) -> &Arc<Primary> {
+        &self.primary
     }
 
     fn attribute(&self, attribute: c_int) -> Result<c_int, DeviceError> {
@@ -195,15 +129,10 @@ impl CudaDriver {
     }
 
     fn make_current(&self) -> Result<Current, DeviceError> {
-        let mut now = 0;
-        // SAFETY: writes a number.
-        self.check("cuCtxGetCurrent", unsafe { (self.api.current)(&mut now) })?;
-        if now == self.context {
-            return Ok(Current(None));
-        }
-        // SAFETY: the context is retained; popped by the drop.
-        self.check("cuCtxPushCurrent", unsafe { (self.api.push)(self.context) })?;
-        Ok(Current(Some(self.api)))
+        self.primary.make_current().map_err(|result| match self.check("cuCtxPushCurrent", result) {
+            Err(error) => error,
+            Ok(()) => refused(self.api, self.ordinal, "cuCtxPushCurrent", result),
+        })
     }
 
     /// What a result says: nothing, a refusal, or that the device has failed, which is remembered.
@@ -260,73 +189,11 @@ impl CudaDriver {
         self.check(call, result)
     }
 
-    /// Where an address lies; the context is current.
-    fn find(&self, address: Address) -> Result<Place, DeviceError> {
-        let nowhere = DeviceError::NotReachable { address, bytes: 1 };
-        let (mut kind, mut device, mut id): (c_uint, c_int, u64) = (0, 0, 0);
-        let (mut base, mut bytes): (u64, usize) = (0, 0);
-        let attributes = [MEMORY_TYPE, DEVICE_ORDINAL, BUFFER_ID, RANGE_START, RANGE_SIZE];
-        let values: [*mut c_void; 5] = [
-            (&raw mut kind).cast(),
-            (&raw mut device).cast(),
-            (&raw mut id).cast(),
-            (&raw mut base).cast(),
-            (&raw mut bytes).cast(),
-        ];
-        // SAFETY: each attribute is written to a value of its type. Any address may be asked for.
-        let result = unsafe {
-            (self.api.pointer_attributes)(
-                attributes.len() as c_uint,
-                attributes.as_ptr(),
-                values.as_ptr(),
-                address,
-            )
-        };
-        if result == code::INVALID_VALUE {
-            return Err(nowhere);
-        }
-        self.check("cuPointerGetAttributes", result)?;
-        let space = match kind {
-            MEMORY_HOST => MemorySpace::Host,
-            MEMORY_DEVICE if device >= 0 => MemorySpace::Device(device as u32),
-            _ => return Err(nowhere),
-        };
-        if base == 0 || bytes == 0 {
-            return Err(nowhere);
-        }
-        Ok(Place { space, id, base, bytes })
-    }
-
-    /// Where bytes lie, if they lie in one allocation.
-    fn find_range(&self, address: Address, bytes: usize) -> Result<Place, DeviceError> {
-        let found = self.find(address).map_err(|error| match error {
-            DeviceError::NotReachable { address, .. } => DeviceError::NotReachable { address, bytes },
-            other => other,
-        });
-        let place = found?;
-        let offset = (address - place.base) as usize;
-        if bytes > place.bytes - offset {
-            let (base, len) = (place.base, place.bytes);
-            return Err(DeviceError::OutOfBounds { address, bytes, base, len });
-        }
-        Ok(place)
-    }
-
-    /// Refuses bytes that this device cannot reach by itself.
-    fn reach(&self, address: Address, bytes: usize) -> Result<(), DeviceError> {
-        match self.find_range(address, bytes)?.space {
-            MemorySpace::Device(peer) if peer != self.ordinal && !self.has_peer(peer) => {
-                Err(DeviceError::NoPeerAccess { device: self.ordinal, peer })
-            }
-            _ => Ok(()),
-        }
-    }
-
     fn peers(&self) -> MutexGuard<'_, Vec<Arc<Primary>>> {
         self.peers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn has_peer(&self, ordinal: u32) -> bool {
+    pub(super) fn has_peer(&self, ordinal: u32) -> bool {
         self.peers().iter().any(|peer| peer.ordinal == ordinal)
     }
 
@@ -361,15 +228,6 @@ impl CudaDriver {
             }
             ((code::SUCCESS, _), Ok(device)) => DeviceError::OtherContext { stream: stream.0, device },
             _ => DeviceError::NoStream { stream: stream.0 },
-        }
-    }
-}
-
-impl Drop for CudaDriver {
-    fn drop(&mut self) {
-        // Kernels go while the context is there.
-        if let (Some(Ok(kernels)), Ok(_current)) = (self.kernels.take(), self.make_current()) {
-            drop(kernels);
         }
     }
 }
@@ -482,7 +340,7 @@ impl Driver for CudaDriver {
             code::INVALID_HANDLE | code::INVALID_VALUE => Err(DeviceError::NoStream { stream: stream.0 }),
             result => {
                 self.check("cuStreamGetCtx", result)?;
-                if context == self.context { Ok(()) } else { Err(self.stranger(stream, context)) }
+                if context == self.primary.context { Ok(()) } else { Err(self.stranger(stream, context)) }
             }
         }
     }
@@ -545,10 +403,7 @@ impl Driver for CudaDriver {
         // All or none.
         for op in ops {
             let (ValueOp::Write { address, .. } | ValueOp::Wait { address, .. }) = *op;
-            self.reach(address, 8)?;
-            if !address.is_multiple_of(8) {
-                return Err(DeviceError::Misaligned { address });
-            }
+            self.reach_word(address)?;
         }
         let mut words = [WordOp::default(); WORDS_AT_ONCE];
         for ops in ops.chunks(WORDS_AT_ONCE) {

@@ -2,14 +2,20 @@
 //! none can be used.
 //!
 //! [`device`] opens a GPU. Copy tables are executed by kernels (`copy.cu`) that NVRTC ([`Compiler`]) compiles for it when
-//! the first table is uploaded, and that are kept on disk ([`cache_directory`]).
+//! the first table is uploaded, and that are kept on disk ([`cache_directory`]). `docs/cuda.md` says how it all works.
+//!
+//! Streams share queues of the hardware, 8 in a process unless `CUDA_DEVICE_MAX_CONNECTIONS` (up to 32) says otherwise
+//! when CUDA starts: a stream that waits, for a word or an event, holds all that came later to its queue, also of other
+//! streams.
 
 mod api;
 mod cache;
+mod context;
 mod driver;
 mod inventory;
 mod module;
 mod nvrtc;
+mod places;
 mod table;
 
 pub use cache::directory as cache_directory;
@@ -29,16 +35,6 @@ pub const COPY_KERNELS: &str = include_str!("copy.cu");
 /// The GPU with an ordinal (as `CUDA_VISIBLE_DEVICES` leaves them, from 0). May block for a second, the first time.
 pub fn device(ordinal: u32) -> Result<Device, DeviceError> {
     Ok(Device::new(Arc::new(CudaDriver::open(ordinal)?)))
-}
-
-/// The driver's functions, in what is `Debug`.
-#[derive(Clone, Copy)]
-struct ApiRef(&'static api::Api);
-
-impl std::fmt::Debug for ApiRef {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("CUDA's driver")
-    }
 }
 
 fn name_of(api: &api::Api, device: i32) -> String {

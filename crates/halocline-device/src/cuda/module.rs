@@ -1,16 +1,16 @@
 //! Kernels: loaded, found by name, launched.
 
+use super::context::Primary;
 use super::driver::CudaDriver;
-use crate::driver::{Driver, RawStream};
+use crate::driver::RawStream;
 use crate::error::DeviceError;
 use std::ffi::{CString, c_void};
+use std::sync::Arc;
 
-/// Kernels of one file, loaded on a device. Drop it when its launches are over, before the device.
-#[derive(Debug)]
+/// Kernels of one file, loaded on a device. Drop it when its launches are over.
 pub struct Module {
     raw: usize,
-    api: super::ApiRef,
-    device: u32,
+    primary: Arc<Primary>,
 }
 
 /// A kernel of a [`Module`], for as long as that is there.
@@ -25,29 +25,32 @@ impl Module {
         let code = [code, &[0]].concat();
         let mut raw = 0;
         // SAFETY: code for a GPU, as it came from the compiler.
-        let result = unsafe { (driver.api().load_module)(&mut raw, code.as_ptr().cast()) };
+        let result = unsafe { (driver.primary().api.load_module)(&mut raw, code.as_ptr().cast()) };
         driver.check("cuModuleLoadData", result)?;
-        Ok(Self { raw, api: super::ApiRef(driver.api()), device: driver.ordinal() })
+        Ok(Self { raw, primary: Arc::clone(driver.primary()) })
     }
 
     /// The kernel of a name.
     pub fn function(&self, name: &str) -> Result<Function, DeviceError> {
-        let none =
-            |what: String| DeviceError::NoKernels { why: format!("device {}: {name}: {what}", self.device) };
+        let none = |what: String| DeviceError::NoKernels {
+            why: format!("device {}: {name}: {what}", self.primary.ordinal),
+        };
         let name = CString::new(name).map_err(|_| none("there is a zero byte in the name".to_owned()))?;
         let mut function = 0;
         // SAFETY: the module is loaded.
-        match unsafe { (self.api.0.function)(&mut function, self.raw, name.as_ptr()) } {
+        match unsafe { (self.primary.api.function)(&mut function, self.raw, name.as_ptr()) } {
             0 => Ok(Function(function)),
-            other => Err(none(self.api.0.text(other))),
+            other => Err(none(self.primary.api.text(other))),
         }
     }
 }
 
 impl Drop for Module {
     fn drop(&mut self) {
-        // SAFETY: loaded once. If the context is gone, or the process ends, it says so.
-        unsafe { (self.api.0.unload_module)(self.raw) };
+        if let Ok(_current) = self.primary.make_current() {
+            // SAFETY: loaded once. If the device has failed, or the process ends, it says so.
+            unsafe { (self.primary.api.unload_module)(self.raw) };
+        }
     }
 }
 
@@ -70,7 +73,7 @@ impl Function {
         // SAFETY: the caller's promise.
         let result = unsafe {
             let (arguments, none) = (arguments.as_ptr(), std::ptr::null());
-            (driver.api().launch)(self.0, x, y, z, tx, ty, tz, 0, stream.0, arguments, none)
+            (driver.primary().api.launch)(self.0, x, y, z, tx, ty, tz, 0, stream.0, arguments, none)
         };
         driver.check("cuLaunchKernel", result)
     }

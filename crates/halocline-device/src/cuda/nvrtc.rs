@@ -84,6 +84,8 @@ impl Compiler {
         for path in candidates() {
             match Self::open(&path) {
                 Ok(compiler) => return Ok(compiler),
+                // The loader names the file in most of its messages.
+                Err(why) if why.starts_with(&*path.to_string_lossy()) => tried.push(why),
                 Err(why) => tried.push(format!("{}: {why}", path.display())),
             }
         }

@@ -1,0 +1,185 @@
+//! What a table that was cut moves, found as the kernel finds it.
+
+use super::*;
+use crate::driver::TablePart;
+use halocline_plan::copy::{AxisLayout, CellLayout, End};
+use halocline_plan::copy::{Indexed, copy_op};
+use halocline_plan::{AxisMap, BoxCells, Cells, ElementType, Transfer};
+use proptest::prelude::*;
+
+fn divide(n: u32, multiplier: u32, shift: u8) -> u32 {
+    (((u64::from(multiplier) * u64::from(n)) >> 32) as u32 + n) >> shift
+}
+
+#[test]
+fn division_by_multiplication_is_exact() {
+    let most = UNITS as u32 - 1;
+    for by in (1..5000).chain([65535, 65536, 1 << 30, (1 << 30) + 1, most - 1, most]) {
+        let (multiplier, shift) = divisor(by);
+        for n in [0, 1, by - 1, by, by.saturating_add(1), by.saturating_mul(7), 1_000_003, most] {
+            let n = n.min(most);
+            assert_eq!(divide(n, multiplier, shift), n / by, "{n} / {by}");
+        }
+    }
+}
+
+/// Addresses of a unit and its length, as the kernel finds them.
+fn locate(region: &Region, unit: u32, cells: &[[u32; 2]]) -> (u64, u64, usize) {
+    let mut rest = divide(unit, region.multiplier[0], region.shift[0]);
+    let within = i64::from(unit - rest * region.count[0]) << region.log_unit;
+    let (mut source, mut target) = (within, within);
+    for at in 1..usize::from(region.loops) {
+        let mut step = rest;
+        if at + 1 < usize::from(region.loops) {
+            rest = divide(step, region.multiplier[at], region.shift[at]);
+            step -= rest * region.count[at];
+        }
+        let [from, to] = match usize::from(region.cell_loop) == at {
+            true => cells[region.cells as usize + step as usize],
+            false => [step, step],
+        };
+        source += i64::from(from) * region.source_step[at - 1];
+        target += i64::from(to) * region.target_step[at - 1];
+    }
+    let at = |base: u64, offset: i64| base.wrapping_add_signed(offset);
+    (at(region.source, source), at(region.target, target), 1 << region.log_unit)
+}
+
+/// All (source, target, length) of a table, item by item, by address of the target.
+fn moved(cut: &Cut) -> Vec<(u64, u64, usize)> {
+    let mut all = Vec::new();
+    for item in &cut.items {
+        let region = &cut.regions[item.region as usize];
+        let units = item.first..item.first + item.units;
+        all.extend(units.map(|unit| locate(region, unit, &cut.cells)));
+    }
+    all
+}
+
+fn cut(ops: &[CopyOp], source: Address, target: Address) -> Cut {
+    let parts = [TablePart { ops, ..TablePart::default() }];
+    let spec = TableSpec { parts: &parts, sources: &[source], targets: &[target], guard: None };
+    Cut::new(&spec, 4, |_, _| Ok(())).expect("within bounds")
+}
+
+/// Bytes by their addresses at both ends.
+fn bytes(moves: impl IntoIterator<Item = (u64, u64, usize)>) -> Vec<(u64, u64)> {
+    let each = |(s, t, len): (u64, u64, usize)| (0..len as u64).map(move |at| (t + at, s + at));
+    let mut all: Vec<_> = moves.into_iter().flat_map(each).collect();
+    all.sort_unstable();
+    all
+}
+
+/// A table moves what its operation says, each byte once, by aligned accesses.
+fn check(op: &CopyOp, source: Address, target: Address) {
+    let cut = cut(std::slice::from_ref(op), source, target);
+    let moves = moved(&cut);
+    for &(s, t, len) in &moves {
+        assert!(s.is_multiple_of(len as u64) && t.is_multiple_of(len as u64), "{s:#x} {t:#x} by {len}");
+    }
+    let mut expected = Vec::new();
+    op.for_each_block(|s, t, len| {
+        expected.push((source.wrapping_add_signed(s as i64), target.wrapping_add_signed(t as i64), len));
+    });
+    assert!(bytes(moves) == bytes(expected), "{op:?} moves something else");
+}
+
+fn loops(most: usize) -> impl Strategy<Value = Vec<halocline_plan::copy::Loop>> {
+    let step = || prop_oneof![Just(8isize), Just(16), Just(24), Just(-40), Just(1008), 0..3000isize];
+    let one = (1usize..4, step(), step());
+    let make = |(count, source, target)| halocline_plan::copy::Loop { count, source, target };
+    proptest::collection::vec(one.prop_map(make), 0..most)
+}
+
+/// An operation as [`copy_op`] makes them, with any loops: these tests look at addresses alone.
+fn op(loops: Vec<halocline_plan::copy::Loop>, cells: Option<Indexed>, block: usize) -> CopyOp {
+    let whole = || Cells::Box(BoxCells { low: vec![0], extent: vec![1] });
+    let transfer = Transfer { from: 0, to: 0, source: whole(), target: whole(), map: AxisMap::Identity };
+    let axes = vec![AxisLayout { stride: 1, origin: 0, extent: 1 }];
+    let layout = CellLayout { element: ElementType::U8, axes, extra: Vec::new() };
+    let mut op = copy_op(&transfer, (End::Field(0), &layout), (End::Field(0), &layout));
+    (op.loops, op.cells, op.block) = (loops, cells, block);
+    op
+}
+
+fn block() -> impl Strategy<Value = usize> {
+    prop_oneof![1usize..50, 500usize..700, Just(8), Just(24), Just(1024)]
+}
+
+proptest! {
+    #[test]
+    fn a_table_moves_what_its_operations_say(
+        loops in loops(6), block in block(), offsets in (0u64..64, 0u64..64)
+    ) {
+        check(&op(loops, None, block), (1 << 40) + offsets.0, (1 << 50) + offsets.1);
+    }
+
+    #[test]
+    fn a_table_moves_the_listed_cells(
+        outer in loops(2), inner in loops(3), block in block(), strides in (0usize..3, 0usize..3),
+        runs in proptest::collection::vec((0u32..100, 0u32..100, 1u32..5), 1..15),
+    ) {
+        let run = |(source, target, len)| CellRun { source, target, len };
+        let runs: Vec<CellRun> = runs.into_iter().map(run).collect();
+        let stride = |extra: usize| (block + 8 * extra) as isize;
+        let (source_stride, target_stride) = (stride(strides.0), stride(strides.1));
+        let cells = Indexed { runs: runs.into(), source_stride, target_stride, inner };
+        check(&op(outer, Some(cells), block), 1 << 40, 1 << 50);
+    }
+}
+
+#[test]
+fn what_is_beyond_31_bits_is_cut() {
+    let far = halocline_plan::copy::Loop { count: 1 << 20, source: 1 << 16, target: 1 << 16 };
+    // 2^20 blocks of 32 KiB without alignment: 2^35 units.
+    let cut = cut(&[op(vec![far], None, 1 << 15)], (1 << 40) + 1, 1 << 50);
+    let units: u128 = cut.units.iter().map(|&units| u128::from(units)).sum();
+    assert_eq!(units, 1 << 35);
+    assert!(cut.units.iter().all(|&units| u128::from(units) < UNITS), "{:?}", cut.units);
+    let (last, item) = (cut.regions.len() as u32 - 1, cut.items.last().expect("there are items"));
+    let end = (1u64 << 36) - (1 << 15) - 1;
+    let (source, target, _) = locate(&cut.regions[last as usize], item.first + item.units - 1, &[]);
+    assert_eq!((item.region, source, target), (last, (1 << 40) + 1 + end, (1 << 50) + end));
+}
+
+#[test]
+fn a_row_that_begins_askew_is_moved_by_long_units_all_the_same() {
+    let rows = halocline_plan::copy::Loop { count: 10, source: 1072, target: 1072 };
+    let cut = cut(&[op(vec![rows], None, 1024)], (1 << 40) + 24, (1 << 50) + 24);
+    // 8 bytes, 63 units of 16, 8 bytes.
+    assert_eq!(cut.units, [10, 630, 10]);
+    assert_eq!(cut.regions.iter().map(|r| r.log_unit).collect::<Vec<_>>(), [3, 4, 3]);
+}
+
+#[test]
+fn a_part_without_copies_has_an_item_if_it_waits_or_raises() {
+    let waits = [Signal { address: 64, lag: 0 }];
+    let parts = [
+        TablePart::default(),
+        TablePart { waits: &waits, ..TablePart::default() },
+        TablePart { raises: &[128], ..TablePart::default() },
+    ];
+    let spec = TableSpec { parts: &parts, sources: &[], targets: &[], guard: None };
+    let cut = Cut::new(&spec, 4, |_, _| Ok(())).expect("fine");
+    assert_eq!(
+        cut.parts.iter().map(|part| (part.item, part.items)).collect::<Vec<_>>(),
+        [(0, 0), (0, 1), (1, 1)]
+    );
+    assert!(cut.waits() && cut.items() == 2);
+    let (size, (bytes, argument)) = (cut.size(), cut.lay_out(1 << 40));
+    assert_eq!(bytes.len(), size);
+    assert_eq!(argument.in_slot(SLOTS + 1).done, argument.done + 3 * 8);
+}
+
+#[test]
+fn wrong_words_and_buffers_are_refused() {
+    let cut = |parts: &[TablePart<'_>], guard| {
+        Cut::new(&TableSpec { parts, sources: &[], targets: &[0], guard }, 4, |_, _| Ok(())).err()
+    };
+    let raises = TablePart { raises: &[12], ..TablePart::default() };
+    assert_eq!(cut(&[raises], None), Some(DeviceError::Misaligned { address: 12 }));
+    assert_eq!(cut(&[], Some(4)), Some(DeviceError::Misaligned { address: 4 }));
+    let ops = [op(Vec::new(), None, 8)];
+    let none = DeviceError::NoBuffer { side: "source", index: 0, count: 0 };
+    assert_eq!(cut(&[TablePart { ops: &ops, ..TablePart::default() }], None), Some(none));
+}
