@@ -9,6 +9,7 @@
 mod cases;
 pub mod form;
 pub mod host;
+pub mod instant;
 pub mod launchers;
 pub mod numbers;
 pub mod processes;
@@ -22,6 +23,7 @@ pub mod tampered;
 pub mod trouble;
 pub mod victim;
 pub mod watchdog;
+pub mod yard;
 
 pub use run::run_all;
 pub use trouble::Trouble;

@@ -358,7 +358,7 @@ impl Bound {
         });
     }
 
-    fn end_by(&self, failure: Failure) {
+    pub(crate) fn end_by(&self, failure: Failure) {
         if self.failed.set(Arc::new(failure)).is_ok() {
             // Links in the hands of other threads, and the one in ours, are told when they let go.
             self.links.iter().for_each(|link| link.claim.turn(|| self.turn(link)));

@@ -3,6 +3,7 @@
 use crate::link::{Direction, Way};
 use crate::pattern::DomainName;
 use halocline_comm::CommError;
+use halocline_device::{Address, DeviceError, Place};
 use halocline_plan::{
     ElementType, Layout, LayoutError, MeshError, PartitionError, PatternError, RedistributeError,
     UnstructuredError,
@@ -18,6 +19,76 @@ pub enum Error {
     /// Between ranks.
     #[error(transparent)]
     Comm(#[from] CommError),
+    /// A device refuses, or has failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// A field beyond the memory that its base address lies in.
+    #[error(
+        "the {bytes} bytes of a field at {base:#x} on device {device} are not within its memory there: {place:?}"
+    )]
+    OutsideMemory {
+        /// The device given.
+        device: u32,
+        /// Address of element (0, 0, …).
+        base: Address,
+        /// Bytes from the lowest to the highest element.
+        bytes: usize,
+        /// The allocation that the address lies in.
+        place: Place,
+    },
+    /// A stream of a device on which the object has no field.
+    #[error(
+        "stream {stream} is of device {device}, the fields of the object lie on devices {devices:?}; give streams of \
+         those"
+    )]
+    StreamDevice {
+        /// Which stream, counted in the order given.
+        stream: usize,
+        /// Its device.
+        device: u32,
+        /// The devices of the object's fields on this rank.
+        devices: Vec<u32>,
+    },
+    /// The memory of a foreign field is not what it was at the bind.
+    #[error(
+        "the memory of device field {field} was freed, or has moved, since the bind; bind the field again"
+    )]
+    MemoryMoved {
+        /// Which field, counted among those in memory of devices in the order of the bind.
+        field: usize,
+    },
+    /// As many exchanges of the object are in flight as there may be.
+    #[error(
+        "{limit} exchanges of this object are in flight, from {oldest} on; wait for that before the next"
+    )]
+    TooManyInFlight {
+        /// How many there may be.
+        limit: u64,
+        /// The oldest.
+        oldest: u64,
+    },
+    /// A field in the memory of a device where that cannot be.
+    #[error("field {field} lies in memory of a device; {instead}")]
+    NotOnHost {
+        /// Which field, counted in the order given.
+        field: usize,
+        /// What can be done.
+        instead: &'static str,
+    },
+    /// A scheduled call that needs a thread in the background, which the transport does not allow.
+    #[error(
+        "scheduled exchanges by messages need a thread that carries them on, which this MPI does not allow: \
+         initialise it with MPI_THREAD_MULTIPLE, or use exchange and wait"
+    )]
+    NotDriven,
+    /// An array and elements for it that are more or fewer.
+    #[error("the array has {expected} elements, {found} are given")]
+    ArrayLength {
+        /// Elements of the array.
+        expected: usize,
+        /// Elements given.
+        found: usize,
+    },
     /// A grid, decomposition or set of domains that is no pattern.
     #[error(transparent)]
     Pattern(#[from] PatternError),
@@ -209,6 +280,8 @@ pub enum Cause {
     Fields(Difference),
     /// The culprit has found this in checked mode.
     Check(Fault),
+    /// A device of the culprit has failed, or refuses to go on.
+    Device,
 }
 
 /// What checked mode finds.
@@ -290,6 +363,7 @@ impl Cause {
             Self::Fields(Difference::Element { field }) => (5, 1, field),
             Self::Fields(Difference::Extents { field }) => (5, 2, field),
             Self::Check(fault) => (6, fault as u64, 0),
+            Self::Device => (7, 0, 0),
         };
         code << 56 | differs << (RANK + FIELD) | u64::from(field.min(last)) << RANK | culprit as u64
     }
@@ -305,6 +379,7 @@ impl Cause {
             (5, 1) => Self::Fields(Difference::Element { field }),
             (5, 2) => Self::Fields(Difference::Extents { field }),
             (6, fault) => Fault::ALL.get(fault as usize).map_or(Self::Malformed, |&fault| Self::Check(fault)),
+            (7, _) => Self::Device,
             _ => Self::Malformed,
         };
         (cause, (word & ((1 << RANK) - 1)) as usize)
@@ -338,6 +413,10 @@ impl fmt::Display for Failure {
                 f,
                 "the fields that rank {culprit} sends are not what their receiver awaits: {difference}"
             )?,
+            Cause::Device => match report {
+                Some(report) => f.write_str(report)?,
+                None => write!(f, "a device of rank {culprit} has failed")?,
+            },
             Cause::Check(fault) => match report {
                 Some(report) => f.write_str(report)?,
                 None => write!(f, "rank {culprit} has found that {fault}")?,

@@ -6,11 +6,13 @@ use crate::error::Error;
 use crate::explain;
 use crate::field::Field;
 use crate::future::Exchanging;
-use crate::link::{Direction, Way};
+use crate::link::{Direction, Link, Way};
 use crate::options::BindOptions;
 use crate::pattern::Pattern;
 use crate::set::Set;
+use crate::stream::Scheduled;
 use halocline_comm::Communicator;
+use halocline_device::Stream;
 use halocline_plan::Halo;
 use std::fmt;
 use std::sync::Arc;
@@ -20,17 +22,32 @@ use std::sync::Arc;
 /// In the steady state an exchange allocates nothing and, while the peers come within the spin, makes no
 /// system call. Dropping it at any time is fine: what is in flight is finished behind the scenes, the
 /// memory held until then.
+///
+/// # Fields in memory of devices
+///
+/// Exchanges of them take their place in the order of streams, and the host never waits for one
+/// ([`HaloExchange::schedule_exchange`], [`Pending::schedule_wait`]). Host and device fields may be bound together:
+/// the n-th host field of a domain is exchanged with the n-th host field of the others, the n-th device field with
+/// the n-th device field. In the scheduled calls host fields begin at once, and what waits blocks for them.
+///
+/// Ranks of one process use different streams, and ranks that share a device begin exchanges of their objects in
+/// one order.
 pub struct HaloExchange {
     bound: Arc<Bound>,
     sets: Vec<Arc<Set>>,
+    /// The device fields, if any rank has some.
+    scheduled: Option<Arc<Scheduled>>,
     shared: Arc<Shared>,
 }
 
-/// The object as its users hold it, by any number of handles.
-pub(crate) struct Shared(pub(crate) Arc<Bound>);
+/// The object as its users hold it, by any number of handles: its host fields, and its device fields.
+pub(crate) struct Shared(pub(crate) Arc<Bound>, pub(crate) Option<Arc<Scheduled>>);
 
 impl Drop for Shared {
     fn drop(&mut self) {
+        if let Some(scheduled) = &self.1 {
+            Arc::clone(scheduled).release();
+        }
         Arc::clone(&self.0).release();
     }
 }
@@ -47,9 +64,9 @@ pub struct LinkCounts {
 }
 
 impl LinkCounts {
-    pub(crate) fn of(bound: &Bound) -> Self {
+    pub(crate) fn of<'a>(links: impl Iterator<Item = &'a Link>) -> Self {
         let mut counts = Self::default();
-        for link in &bound.links {
+        for link in links {
             match link.way {
                 Way::Push | Way::Pull => counts.direct += 1,
                 Way::Mailbox { .. } => counts.mailbox += 1,
@@ -91,13 +108,15 @@ impl HaloExchange {
         sets: &[&[(&Pattern, &Field)]],
         options: &BindOptions,
     ) -> Result<Self, Error> {
-        let (bound, sets) = bind::bind(comm, sets, options)?;
-        Ok(Self { bound: Arc::clone(&bound), sets, shared: Arc::new(Shared(bound)) })
+        let ((bound, sets), scheduled) = bind::bind(comm, sets, options)?;
+        let shared = Arc::new(Shared(Arc::clone(&bound), scheduled.clone()));
+        Ok(Self { bound, sets, scheduled, shared })
     }
 
     /// A handle of other sets of the same object.
     fn with(&self, sets: Vec<Arc<Set>>) -> Self {
-        Self { bound: Arc::clone(&self.bound), sets, shared: Arc::clone(&self.shared) }
+        let (bound, shared) = (Arc::clone(&self.bound), Arc::clone(&self.shared));
+        Self { bound, sets, scheduled: self.scheduled.clone(), shared }
     }
 
     pub(crate) fn bound(&self) -> &Arc<Bound> {
@@ -122,8 +141,62 @@ impl HaloExchange {
     /// As [`HaloExchange::exchange`], of one of the sets that were bound together, counted from 0. All
     /// ranks choose the same. Fails with [`Error::NoSuchSet`], too.
     pub fn exchange_set(&self, index: usize) -> Result<Pending, Error> {
-        let epoch = self.bound().begin(self.set(index)?, &[])?;
-        Ok(Pending { bound: Arc::clone(self.bound()), epoch })
+        let set = self.set(index)?;
+        let epoch = match &self.scheduled {
+            None => self.bound().begin(set, &[])?,
+            Some(scheduled) => scheduled.begin_bound(set)?,
+        };
+        Ok(self.pending_of(epoch))
+    }
+
+    /// As [`HaloExchange::exchange`]; device fields are read and written only after all work that these streams were
+    /// given before.
+    pub fn exchange_on(&self, streams: &[&Stream]) -> Result<Pending, Error> {
+        self.exchange_set_on(0, streams)
+    }
+
+    /// As [`HaloExchange::exchange_on`], of one of the sets that were bound together.
+    pub fn exchange_set_on(&self, index: usize, streams: &[&Stream]) -> Result<Pending, Error> {
+        let set = self.set(index)?;
+        let epoch = match &self.scheduled {
+            None => self.bound().begin(set, &[])?,
+            Some(scheduled) => scheduled.begin(set, streams.iter().copied())?,
+        };
+        Ok(self.pending_of(epoch))
+    }
+
+    /// Begins an exchange after all work that the streams were given before: reads of owned cells and writes of
+    /// halo cells come later than that. So give all streams whose work writes owned cells or still reads the halo; each is
+    /// of a device that this rank has fields on. Never waits: not for a device, not for a peer, not for an earlier exchange
+    /// of this object, of which 64 may be in flight (without host fields; with them, one). Host fields begin at the
+    /// call.
+    ///
+    /// Besides the errors of [`HaloExchange::exchange`]: [`Error::StreamDevice`], [`Error::MemoryMoved`],
+    /// [`Error::TooManyInFlight`], [`Error::NotDriven`]. None of them counts as an exchange.
+    pub fn schedule_exchange(&self, streams: &[&Stream]) -> Result<Pending, Error> {
+        self.schedule_exchange_set(0, streams)
+    }
+
+    /// As [`HaloExchange::schedule_exchange`], of one of the sets that were bound together.
+    pub fn schedule_exchange_set(&self, index: usize, streams: &[&Stream]) -> Result<Pending, Error> {
+        if !self.bound.comm.link().is_driven() && self.ways().any(|(_, _, way)| way == Way::Message) {
+            return Err(Error::NotDriven);
+        }
+        self.exchange_set_on(index, streams)
+    }
+
+    /// All work that the stream is given from now on runs after the exchange begun last, if there is one. See
+    /// [`Pending::schedule_wait`].
+    pub fn schedule_wait(&self, stream: &Stream) -> Result<(), Error> {
+        self.pending().map_or(Ok(()), |pending| pending.schedule_wait(stream))
+    }
+
+    fn pending_of(&self, epoch: u64) -> Pending {
+        Pending { bound: Arc::clone(self.bound()), epoch, scheduled: self.scheduled.clone() }
+    }
+
+    fn epoch(&self) -> u64 {
+        self.scheduled.as_ref().map_or_else(|| self.bound().epoch(), |scheduled| scheduled.epoch())
     }
 
     /// A handle of one of the sets alone, counted from 0. It shares links and exchanges with this one: one
@@ -140,6 +213,12 @@ impl HaloExchange {
     /// Collective, on the communicator of the bind; all ranks have bound the same patterns. Blocks until all
     /// have come, not for an exchange in flight.
     pub fn narrowed(&self, to: &Halo) -> Result<Self, Error> {
+        if self.scheduled.is_some() {
+            return Err(Error::Bind(
+                "an object of device fields cannot be narrowed; bind the fields to a narrowed pattern"
+                    .to_owned(),
+            ));
+        }
         let sets = bind::narrowed(self.bound(), &self.sets, to)?;
         Ok(self.with(sets))
     }
@@ -158,40 +237,46 @@ impl HaloExchange {
 
     /// The exchange begun last, over or not; none before the first.
     pub fn pending(&self) -> Option<Pending> {
-        let epoch = self.bound().epoch();
-        (epoch > 0).then(|| Pending { bound: Arc::clone(self.bound()), epoch })
+        let epoch = self.epoch();
+        (epoch > 0).then(|| self.pending_of(epoch))
     }
 
     /// Waits for the exchange begun last, if there is one. Blocks.
     pub fn wait(&self) -> Result<(), Error> {
-        self.bound().wait(self.bound().epoch())
+        self.pending().map_or(Ok(()), |pending| pending.wait())
     }
 
     /// After a failure or deadline: true once no peer can touch the fields any more; their memory is the
     /// user's again then. Never blocks.
     pub fn reclaim(&self) -> bool {
-        self.bound().reclaim()
+        let host = self.bound().reclaim();
+        self.scheduled.as_ref().is_none_or(|scheduled| scheduled.reclaim()) && host
     }
 
-    /// The ways that this rank's links take.
+    /// The ways that this rank's links take; between two ranks, host and device fields have links of their own.
     pub fn links(&self) -> LinkCounts {
-        LinkCounts::of(self.bound())
+        LinkCounts::of(self.all_links())
     }
 
     /// The links of this rank: peer, direction, and the way that the bytes take.
     pub fn ways(&self) -> impl Iterator<Item = (usize, Direction, Way)> {
-        self.bound().links.iter().map(|link| (link.peer, link.direction, link.way))
+        self.all_links().map(|link| (link.peer, link.direction, link.way))
+    }
+
+    fn all_links(&self) -> impl Iterator<Item = &Link> {
+        let scheduled = self.scheduled.iter().flat_map(|scheduled| &scheduled.links);
+        self.bound().links.iter().chain(scheduled)
     }
 
     /// A table of this rank's links: peer, way, through what, bytes, regions, and why not a better way.
     pub fn explain(&self) -> String {
-        explain::explain(self.bound(), &self.sets)
+        explain::explain(self.bound(), &self.sets, self.scheduled.as_deref())
     }
 }
 
 impl fmt::Debug for HaloExchange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "HaloExchange(epoch {}, {:?})", self.bound().epoch(), self.links())
+        write!(f, "HaloExchange(epoch {}, {:?})", self.epoch(), self.links())
     }
 }
 
@@ -200,17 +285,51 @@ impl fmt::Debug for HaloExchange {
 pub struct Pending {
     pub(crate) bound: Arc<Bound>,
     pub(crate) epoch: u64,
+    /// The device fields, if the object has any.
+    pub(crate) scheduled: Option<Arc<Scheduled>>,
 }
 
 impl Pending {
     /// Blocks until the halo is filled and owned cells may be overwritten. Calling it again does nothing.
     pub fn wait(&self) -> Result<(), Error> {
-        self.bound.wait(self.epoch)
+        match &self.scheduled {
+            None => self.bound.wait(self.epoch),
+            Some(scheduled) => {
+                self.wait_for_host_fields(scheduled)?;
+                scheduled.wait(self.epoch)
+            }
+        }
+    }
+
+    /// All work that the stream is given from now on runs after the halo is filled and the owned cells may be
+    /// overwritten. Never waits for device fields; blocks for host fields. The stream is of a device that this rank
+    /// has device fields on, and may be another one than those of the exchange.
+    ///
+    /// After a failure it is an error. One that is noticed later lets the stream go on with an undefined halo:
+    /// [`Pending::wait`] tells.
+    pub fn schedule_wait(&self, stream: &Stream) -> Result<(), Error> {
+        match &self.scheduled {
+            None => self.bound.wait(self.epoch),
+            Some(scheduled) => {
+                self.wait_for_host_fields(scheduled)?;
+                scheduled.schedule_wait(self.epoch, stream)
+            }
+        }
+    }
+
+    fn wait_for_host_fields(&self, scheduled: &Scheduled) -> Result<(), Error> {
+        scheduled.host.as_ref().map_or(Ok(()), |host| host.wait(self.epoch))
     }
 
     /// Whether [`Pending::wait`] would return at once. Carries the exchange on, never blocks.
     pub fn is_ready(&self) -> Result<bool, Error> {
-        self.bound.is_ready(self.epoch)
+        match &self.scheduled {
+            None => self.bound.is_ready(self.epoch),
+            Some(scheduled) => {
+                let host = scheduled.host.as_ref().map_or(Ok(true), |host| host.is_ready(self.epoch))?;
+                Ok(scheduled.is_ready(self.epoch)? && host)
+            }
+        }
     }
 
     /// The number of this exchange.

@@ -3,19 +3,29 @@
 use crate::bound::Bound;
 use crate::link::{Direction, Link, Way};
 use crate::set::{Part, Set};
+use crate::stream::Scheduled;
 use halocline_plan::copy::CopyOp;
 use std::fmt::Write;
 use std::sync::Arc;
 
 /// For each set, one line for each link of this rank, and one for what stays within it.
-pub(crate) fn explain(bound: &Bound, sets: &[Arc<Set>]) -> String {
+pub(crate) fn explain(bound: &Bound, sets: &[Arc<Set>], scheduled: Option<&Scheduled>) -> String {
     let mut text = head(bound);
     for (at, set) in sets.iter().enumerate() {
         if sets.len() > 1 {
             // Writing to a string cannot fail.
             let _ = writeln!(text, "set {at}");
         }
-        text += &table(bound, set);
+        if scheduled.is_none_or(|scheduled| scheduled.host.is_some()) {
+            text += &table(bound.comm.transport(), &bound.links, set, through);
+        }
+        if let Some(scheduled) = scheduled {
+            let devices: Vec<String> =
+                scheduled.lanes.iter().map(|lane| lane.device.ordinal().to_string()).collect();
+            let _ = writeln!(text, "fields on devices {}", devices.join(", "));
+            let set = &scheduled.sets[set.number];
+            text += &table(bound.comm.transport(), &scheduled.links, set, through_devices);
+        }
     }
     text
 }
@@ -39,10 +49,9 @@ fn head(bound: &Bound) -> String {
     format!("rank {} of {}, transport {}\n", comm.rank(), comm.size(), comm.transport())
 }
 
-fn table(bound: &Bound, set: &Set) -> String {
-    let transport = bound.comm.transport();
+fn table(transport: &str, links: &[Link], set: &Set, through: fn(&Link, &str) -> String) -> String {
     let mut rows: Vec<Vec<String>> = Vec::new();
-    rows.extend(bound.links.iter().map(|link| row(link, &set.parts[link.part], transport)));
+    rows.extend(links.iter().map(|link| row(link, &set.parts[link.part], through(link, transport))));
     if !set.within.is_empty() {
         let (bytes, blocks) = extent(&set.within);
         let local = ["within this rank", "direct, copy", "own memory", &bytes.to_string(), &blocks, "-"];
@@ -64,13 +73,13 @@ fn align(header: &[&str], mut rows: Vec<Vec<String>>) -> String {
     lines.collect()
 }
 
-fn row(link: &Link, part: &Part, transport: &str) -> Vec<String> {
+fn row(link: &Link, part: &Part, through: String) -> Vec<String> {
     let copies = match (link.direction, link.way) {
         (Direction::Send, Way::Pull) | (Direction::Receive, Way::Push) => "none, the peer copies".to_owned(),
         _ => extent(&part.ops).1,
     };
     let why = link.why.clone().unwrap_or_else(|| "-".to_owned());
-    vec![name(link), link.way.to_string(), through(link, transport), part.bytes.to_string(), copies, why]
+    vec![name(link), link.way.to_string(), through, part.bytes.to_string(), copies, why]
 }
 
 fn name(link: &Link) -> String {
@@ -87,6 +96,15 @@ fn through(link: &Link, transport: &str) -> String {
         (Way::Mailbox { .. }, _) => "a buffer of the receiver in shared memory".to_owned(),
         (_, "thread") => "memory of this process".to_owned(),
         _ => "shared memory".to_owned(),
+    }
+}
+
+/// The same between devices.
+fn through_devices(link: &Link, transport: &str) -> String {
+    match link.way {
+        Way::Message => format!("staged through the host, messages of {transport}"),
+        Way::Mailbox { .. } => "staged through the host, a buffer of the receiver".to_owned(),
+        _ => "memory of the devices".to_owned(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use halocline_comm::{Communicator, Segment};
-use halocline_device::Element;
+use halocline_device::{Address, Device, Element, MemorySpace, Place};
 use halocline_plan::Layout;
 use std::any::Any;
 use std::fmt;
@@ -18,7 +18,18 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 /// for a writing one); the two exclude each other.
 pub(crate) struct Memory {
     pub(crate) segment: Arc<Segment>,
+    /// The device that it is memory of; then the addresses of the segment are the device's.
+    pub(crate) device: Option<OnDevice>,
     state: AtomicU64,
+}
+
+/// Memory of a device.
+pub(crate) struct OnDevice {
+    pub(crate) device: Device,
+    /// The allocation that it lies in.
+    pub(crate) place: Place,
+    /// It is not the library's own: it may go behind our back.
+    pub(crate) foreign: bool,
 }
 
 /// What keeps an exchange from beginning.
@@ -45,7 +56,21 @@ const GUARDS: u64 = FLIGHT - 1;
 
 impl Memory {
     pub(crate) fn new(segment: Arc<Segment>) -> Arc<Self> {
-        Arc::new(Self { segment, state: AtomicU64::new(0) })
+        Arc::new(Self { segment, device: None, state: AtomicU64::new(0) })
+    }
+
+    /// Memory of a device: `bytes` from `base`.
+    pub(crate) fn on_device(
+        device: OnDevice,
+        (base, bytes): (Address, usize),
+        keepalive: Arc<dyn Any + Send + Sync>,
+    ) -> Arc<Self> {
+        // An address of a device is never followed on the host. One that is 0 has no byte.
+        let base =
+            NonNull::new(std::ptr::without_provenance_mut(base as usize)).unwrap_or(NonNull::dangling());
+        // SAFETY: whoever reaches the segment's bytes does so by the device, whose memory it is.
+        let segment = unsafe { Segment::foreign(base, bytes, keepalive) };
+        Arc::new(Self { segment, device: Some(device), state: AtomicU64::new(0) })
     }
 
     /// Notes an exchange in flight. Not while a guard is held, and not twice: two objects would write
@@ -124,6 +149,39 @@ impl Field {
         Self { memory: Memory::new(segment), layout, offset: span.start.unsigned_abs(), domain: None }
     }
 
+    /// A field in memory of a device that the library does not own: an array of another library, say.
+    ///
+    /// Fails if `base` is no memory of `device`, or the layout goes beyond the allocation. The
+    /// memory must not move: that is noticed at the next exchange, as [`Error::MemoryMoved`].
+    ///
+    /// # Safety
+    /// `base` is the address of element (0, 0, …), and its memory stays valid while `keepalive` is held. Work on
+    /// owned and halo cells is ordered with the exchanges of the field by streams: see
+    /// [`crate::HaloExchange::schedule_exchange`].
+    pub unsafe fn from_device(
+        device: &Device,
+        base: Address,
+        layout: Layout,
+        keepalive: Arc<dyn Any + Send + Sync>,
+    ) -> Result<Self, Error> {
+        let place = device.place_of(base)?;
+        let span = layout.span();
+        let bytes = (span.end - span.start) as usize;
+        let first = base.wrapping_add_signed(span.start as i64);
+        let before = first.checked_sub(place.base).filter(|_| place.space == device.space());
+        if before.is_none_or(|before| before + bytes as u64 > place.bytes as u64) {
+            return Err(Error::OutsideMemory { device: device.ordinal(), base, bytes, place });
+        }
+        let home = OnDevice { device: device.clone(), place, foreign: true };
+        let memory = Memory::on_device(home, (first, bytes), keepalive);
+        Ok(Self { memory, layout, offset: span.start.unsigned_abs(), domain: None })
+    }
+
+    /// Where its memory lies.
+    pub fn space(&self) -> MemorySpace {
+        self.memory.device.as_ref().map_or(MemorySpace::Host, |home| home.device.space())
+    }
+
     /// Memory of the library's own for `layout`, zeroed, where as many peers as possible can reach it.
     /// Its lowest byte lies on a cache line; on which one of a page differs from field to field, so that
     /// the same cells of several fields do not compete for the same sets of the caches.
@@ -146,11 +204,13 @@ impl Field {
         &self.layout
     }
 
-    /// Address of element (0, 0, …). Valid as long as the field, a clone of it or a bound object lives.
+    /// Address of element (0, 0, …). Valid as long as the field, a clone of it or a bound object lives; for the
+    /// device alone, if it is memory of a device.
     /// Reading owned cells through it is fine at any time; for all else see [`Field::from_raw`].
     pub fn base(&self) -> NonNull<u8> {
+        let base = self.memory.segment.base().as_ptr().wrapping_add(self.offset);
         // SAFETY: `offset` lies within the segment (or at its end, if the field is empty).
-        unsafe { self.memory.segment.base().add(self.offset) }
+        unsafe { NonNull::new_unchecked(base) }
     }
 }
 

@@ -14,7 +14,7 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 /// One exchange in flight, as a future: made by [`crate::HaloExchange::exchange_async`] or from a [`Pending`].
@@ -63,7 +63,13 @@ impl Future for Exchanging {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { begun, vigil } = self.get_mut();
         match begun {
-            Ok(pending) => pending.bound.poll(pending.epoch, vigil, context.waker()),
+            Ok(Pending { bound, epoch, scheduled: None }) => bound.poll(*epoch, vigil, context.waker()),
+            Ok(Pending { bound, epoch, scheduled: Some(scheduled) }) => {
+                if scheduled.host.is_some() {
+                    ready!(bound.poll(*epoch, vigil, context.waker()))?;
+                }
+                scheduled.poll(*epoch, context.waker())
+            }
             Err(error) => Poll::Ready(Err(error.clone())),
         }
     }

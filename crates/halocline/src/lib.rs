@@ -29,6 +29,7 @@ mod agree;
 mod bind;
 mod bound;
 mod check;
+mod device_array;
 mod directory;
 mod error;
 mod exchange;
@@ -42,10 +43,12 @@ mod pack;
 mod pattern;
 mod redistribute;
 mod set;
+mod stream;
 mod trace;
 mod unbound;
 
 pub use agree::agree;
+pub use device_array::DeviceArray;
 pub use error::{Cause, Difference, Error, Failure, Fault};
 pub use exchange::{HaloExchange, LinkCounts, Pending};
 pub use field::{Array, Field, ReadGuard, WriteGuard};
@@ -54,10 +57,13 @@ pub use link::{Direction, Way};
 pub use options::{BindOptions, LinkChoice};
 pub use pattern::{Decomposed, DomainName, Pattern};
 pub use redistribute::Redistribute;
+#[cfg(feature = "cuts")]
+#[doc(hidden)]
+pub use stream::Cut;
 pub use unbound::PatternLinks;
 
 pub use halocline_comm::{CommError, Communicator, Reduce};
-pub use halocline_device::Element;
+pub use halocline_device::{Device, DeviceError, Element, Stream};
 pub use halocline_plan::{
     Decomposition, DomainShape, ElementType, Elements, Graph, Halo, Layout, LayoutError, Mesh, MeshDomains,
     MeshEdges, MeshError, MeshHalos, MeshPart, Neighbours, Partition, PartitionError, PatternError,
@@ -66,6 +72,8 @@ pub use halocline_plan::{
 
 /// The transports' own floor, for those who launch ranks or bring another transport.
 pub use halocline_comm as comm;
+/// Devices, their memory and their streams.
+pub use halocline_device as device;
 /// Plans as pure data.
 pub use halocline_plan as plan;
 

@@ -106,6 +106,8 @@ pub(crate) struct Link {
     told: AtomicBool,
     /// What the other side said last, where it says so by message.
     notice: OnceLock<(Cause, usize)>,
+    /// The last epoch of the other side, where it says by message that it is closed.
+    closed: OnceLock<u64>,
     /// How the other side went, once it is gone.
     gone: OnceLock<Cause>,
     /// In the unbound form, in the place of a mailbox.
@@ -153,6 +155,7 @@ impl Link {
             done: AtomicU64::new(0),
             told: AtomicBool::new(false),
             notice: OnceLock::new(),
+            closed: OnceLock::new(),
             gone: OnceLock::new(),
             parcels: None,
             proof: None,

@@ -1,5 +1,7 @@
 //! What a bind can be told.
 
+use halocline_device::Stream;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How links are to move their bytes.
@@ -41,4 +43,35 @@ pub struct BindOptions {
     /// sets or, waiting for each other, in different orders: a [`crate::Fault`], which fails the object.
     /// While an exchange is in flight halo cells hold poison, which is NaN for numbers with a fraction.
     pub checked: Option<bool>,
+    /// The streams whose work comes before an exchange of device fields, where [`crate::HaloExchange::exchange`] is
+    /// not told: those that write owned cells or read the halo. By default each device's default stream.
+    pub streams: Vec<Arc<Stream>>,
+    /// Scheduled exchanges run on the streams given to them, not beside them: less latency where nothing is to
+    /// overlap.
+    pub inline: bool,
+    /// For tests: an order that is left out.
+    #[cfg(feature = "cuts")]
+    #[doc(hidden)]
+    pub cut: Option<crate::stream::Cut>,
+    /// For tests: bytes of a chunk.
+    #[cfg(feature = "cuts")]
+    #[doc(hidden)]
+    pub chunk: Option<usize>,
+}
+
+impl BindOptions {
+    /// Bytes of staged messages that are worth a message of their own.
+    pub(crate) fn chunk(&self) -> usize {
+        #[cfg(feature = "cuts")]
+        return self.chunk.unwrap_or(crate::stream::CHUNK);
+        #[cfg(not(feature = "cuts"))]
+        crate::stream::CHUNK
+    }
+
+    pub(crate) fn cut(&self) -> Option<crate::stream::Cut> {
+        #[cfg(feature = "cuts")]
+        return self.cut;
+        #[cfg(not(feature = "cuts"))]
+        None
+    }
 }

@@ -66,7 +66,7 @@ impl PatternLinks {
     ) -> Result<Self, Error> {
         let bound = unbound::links(comm, patterns, options)?;
         let patterns = patterns.iter().map(|pattern| pattern.id()).collect();
-        Ok(Self { shared: Arc::new(Shared(bound)), patterns, known: Mutex::default() })
+        Ok(Self { shared: Arc::new(Shared(bound, None)), patterns, known: Mutex::default() })
     }
 
     /// Begins an exchange of fields, and returns once everything is started. All ranks give fields of the same
@@ -82,9 +82,12 @@ impl PatternLinks {
         if let Some(at) = fields.iter().position(|(pattern, _)| !self.patterns.contains(&pattern.id())) {
             return Err(Error::NoSuchPattern { field: at, patterns: self.patterns.len() });
         }
+        if let Some(field) = fields.iter().position(|(_, field)| field.memory.device.is_some()) {
+            return Err(Error::NotOnHost { field, instead: "bind it with HaloExchange" });
+        }
         let set = self.set_of(fields)?;
         let epoch = self.bound().begin(&set, fields)?;
-        Ok(Pending { bound: Arc::clone(self.bound()), epoch })
+        Ok(Pending { bound: Arc::clone(self.bound()), epoch, scheduled: None })
     }
 
     pub(crate) fn bound(&self) -> &Arc<Bound> {
@@ -121,7 +124,7 @@ impl PatternLinks {
 
     /// The ways that this rank's links take.
     pub fn links(&self) -> LinkCounts {
-        LinkCounts::of(self.bound())
+        LinkCounts::of(self.bound().links.iter())
     }
 
     /// The links of this rank: peer, direction, and the way that the bytes take.

@@ -18,6 +18,7 @@ mod redistribution;
 mod refusals;
 mod refused_patterns;
 mod regular;
+mod scheduled;
 mod threads;
 mod unbound;
 mod unstructured;
@@ -39,6 +40,7 @@ pub(crate) const BY_TOPIC: &[&[Case]] = &[
     alternatives::CASES,
     unbound::CASES,
     packing::CASES,
+    scheduled::CASES,
     futures::CASES,
     threads::CASES,
     lifetimes::CASES,

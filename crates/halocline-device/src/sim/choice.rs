@@ -39,6 +39,7 @@ enum Bias {
 /// nothing, so that a record of zeros is the plainest run.
 #[derive(Debug)]
 pub(super) struct Choices {
+    seed: u64,
     random: u64,
     salt: u64,
     bias: Bias,
@@ -71,6 +72,7 @@ impl Choices {
             _ => Bias::Latest,
         };
         Self {
+            seed,
             random,
             salt: mix(random),
             bias,
@@ -79,6 +81,10 @@ impl Choices {
             lowered: Vec::new(),
             since: Vec::new(),
         }
+    }
+
+    pub(super) fn seed(&self) -> u64 {
+        self.seed
     }
 
     pub(super) fn made(&self) -> &[u16] {
@@ -142,7 +148,9 @@ impl Choices {
             Bias::Sticky => plain,
             Bias::SlowStreams => among(self, &|task| matches!(task, Task::Thread(_)) && not_giving_way(task)),
             Bias::SlowHost => among(self, &|task| matches!(task, Task::Stream(_))),
-            Bias::Starve(whom) => among(self, &|task| !mix(task.key() ^ whom).is_multiple_of(3)),
+            Bias::Starve(whom) => {
+                among(self, &|task| !mix(task.key() ^ whom).is_multiple_of(3) && not_giving_way(task))
+            }
             Bias::Priorities => self.by_priority(tasks, giving_way),
             Bias::Latest => self.latest(tasks, giving_way),
         }

@@ -175,7 +175,8 @@ impl SimDriver {
         let queued = state.user_of(region).map(|user| (state.memories.region(region).bytes(&all), user));
         let used = queued.or_else(|| state.conflict(host, op, region, all, Touch::Write));
         // A run that was stopped leaves work behind.
-        if let Some((bytes, user)) = used.filter(|_| !state.stopped && state.check(self.device).is_ok()) {
+        let is_over = |user: usize| state.stopped || state.check(self.device).is_err() || state.is_lost(user);
+        if let Some((bytes, user)) = used.filter(|(_, user)| !is_over(*user)) {
             let (by, user) = (state.operation(op), state.operation(user));
             state.report(Report::FreedInUse { bytes, by, user });
         }
@@ -408,7 +409,7 @@ impl Driver for SimDriver {
         let Some(Call { mut state, .. }) = self.last_call() else { return };
         let table = state.tables.get_mut(table.0.wrapping_sub(1)).and_then(Option::take);
         let refused = match table {
-            Some(table) if Arc::strong_count(&table) > 1 && !state.stopped => {
+            Some(table) if Arc::strong_count(&table) > 1 && state.check(self.device).is_ok() => {
                 "a launch of it is unfinished, or nothing has waited for one"
             }
             Some(_) => return,

@@ -2,6 +2,7 @@
 
 use super::report::Report;
 use super::state::State;
+use super::timeline::Timeline;
 use super::{Options, World};
 use std::fmt;
 use std::ops::Range;
@@ -18,6 +19,8 @@ pub struct Run {
     pub steps: u64,
     /// Everything that happened, in words; only of runs that are shown.
     pub log: Vec<String>,
+    /// The same with its times.
+    pub timeline: Timeline,
     choices: Vec<u16>,
 }
 
@@ -37,6 +40,11 @@ pub struct Found {
 /// Runs a program once.
 pub fn run(seed: u64, options: &Options, program: impl FnOnce(&World)) -> Run {
     play(seed, options, None, false, program)
+}
+
+/// As [`run`], and notes everything that happens.
+pub fn record(seed: u64, options: &Options, program: impl FnOnce(&World)) -> Run {
+    play(seed, options, None, true, program)
 }
 
 /// Runs a program under each of the seeds until one fails.
@@ -89,6 +97,7 @@ fn play(
         trace: state.trace,
         steps: state.steps,
         log: state.log.take().unwrap_or_default(),
+        timeline: state.timeline(),
         choices: state.choices.made().to_vec(),
     }
 }

@@ -19,16 +19,20 @@ mod clock;
 mod driver;
 mod explore;
 mod kernel;
+mod live;
 mod memory;
 mod report;
 mod shadow;
 mod state;
 mod stream;
 mod threads;
+mod timeline;
 
-pub use explore::{Found, Run, explore, find, run};
+pub use explore::{Found, Run, explore, find, record, run};
 pub use kernel::{Kernel, KernelMemory};
+pub use live::Live;
 pub use report::{Bytes, Operation, Report};
+pub use timeline::{Arrow, Span, Timeline, Word};
 
 use crate::device::{Device, Stream};
 use crate::error::DeviceError;
@@ -91,6 +95,11 @@ impl World {
     pub fn fail(&self, device: &Device, what: &str) {
         let lost = &mut self.lock().devices[device.ordinal() as usize].lost;
         lost.get_or_insert_with(|| what.to_owned());
+    }
+
+    /// The seed of this run: for programs that follow from it, too.
+    pub fn seed(&self) -> u64 {
+        self.lock().choices.seed()
     }
 
     /// What was found so far.

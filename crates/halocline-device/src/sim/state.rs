@@ -7,6 +7,7 @@ use super::memory::{Memories, Spot};
 use super::report::{Operation, Report};
 use super::shadow::{Access, Touch};
 use super::stream::{Event, Record, Stream, Table};
+use super::timeline::{Recording, Span, Timeline, Word};
 use crate::error::DeviceError;
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,6 +24,8 @@ pub(super) struct State {
     /// A digest of all that happened, in order.
     pub(super) trace: u64,
     pub(super) log: Option<Vec<String>>,
+    /// Where there is a log.
+    recording: Option<Recording>,
     pub(super) threads: Vec<Thread>,
     /// Which thread holds the baton.
     pub(super) current: usize,
@@ -44,6 +47,8 @@ pub(super) struct State {
     pub(super) reports: Vec<Report>,
     /// Nothing more can be said about this run: everybody leaves.
     pub(super) stopped: bool,
+    /// The program goes its own way.
+    pub(super) live: bool,
 }
 
 #[derive(Default)]
@@ -94,6 +99,7 @@ impl State {
             steps: 0,
             trace: 0,
             log: log.then(Vec::new),
+            recording: log.then(Recording::default),
             threads: Vec::new(),
             current: 0,
             last: Task::Thread(0),
@@ -110,6 +116,7 @@ impl State {
             devices: (0..options.devices).map(|_| Device::default()).collect(),
             reports: Vec::new(),
             stopped: false,
+            live: false,
             options,
         };
         for device in 0..state.options.devices {
@@ -164,9 +171,41 @@ impl State {
     /// A new operation of somebody, for reports.
     pub(super) fn begin_op(&mut self, actor: Actor, what: &'static str) -> usize {
         self.ops.push((actor, what));
+        let now = self.now;
+        self.record(|recording| recording.begin(now));
         let number = self.ops.len() - 1;
         self.note(|state| format!("{} begins", state.operation(number)), number as u64);
         number
+    }
+
+    pub(super) fn record(&mut self, note: impl FnOnce(&mut Recording)) {
+        self.recording.as_mut().map(note);
+    }
+
+    /// An operation took a step.
+    pub(super) fn extend(&mut self, op: usize) {
+        let now = self.now;
+        self.record(|recording| recording.extend(op, now));
+    }
+
+    /// An operation wrote or read a word.
+    pub(super) fn note_word(&mut self, op: usize, spot: Spot, value: u64, writes: bool) {
+        if self.recording.is_some() {
+            let place = self.memories.region(spot.region).place;
+            let word = Word { space: place.space, memory: place.id, offset: spot.offset, value };
+            self.record(|recording| recording.word(op, spot, word, writes));
+        }
+    }
+
+    pub(super) fn timeline(&mut self) -> Timeline {
+        let Some(recording) = self.recording.take() else { return Timeline::default() };
+        let spans = recording.times.iter().enumerate().map(|(op, &(begin, end, word))| Span {
+            operation: self.operation(op),
+            begin,
+            end,
+            word,
+        });
+        Timeline { spans: spans.collect(), arrows: recording.arrows }
     }
 
     pub(super) fn operation(&self, op: usize) -> Operation {
@@ -229,9 +268,17 @@ impl State {
     /// Whether a thread can go on.
     fn can_run(&self, thread: usize) -> bool {
         match self.threads[thread].waits {
-            Waits::No => true,
             Waits::Left => false,
             _ if self.stopped => true,
+            waits => self.is_met(waits),
+        }
+    }
+
+    /// Whether there is nothing more to wait for.
+    pub(super) fn is_met(&self, waits: Waits) -> bool {
+        match waits {
+            Waits::No => true,
+            Waits::Left => false,
             Waits::Word(_, until) => until.is_some_and(|until| until <= self.now),
             Waits::Idle(stream) => self.streams[stream].is_idle() || self.lost(stream),
             Waits::Room(stream) => self.streams[stream].len() < self.options.depth || self.lost(stream),
@@ -245,7 +292,14 @@ impl State {
         }
     }
 
-    fn lost(&self, stream: usize) -> bool {
+    /// Whether an operation is one of a device that has failed: it touches nothing any more.
+    pub(super) fn is_lost(&self, op: usize) -> bool {
+        let (actor, _) = self.ops[op];
+        let of = |stream: &Stream| stream.actor == actor || stream.has_part(actor);
+        self.streams.iter().position(of).is_some_and(|stream| self.lost(stream))
+    }
+
+    pub(super) fn lost(&self, stream: usize) -> bool {
         self.devices[self.streams[stream].device as usize].lost.is_some()
     }
 

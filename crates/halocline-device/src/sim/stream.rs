@@ -82,6 +82,8 @@ pub(super) enum Op {
 pub(super) struct Running {
     actor: Actor,
     stage: Stage,
+    /// Its copying, once it has begun; else the launch.
+    op: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,6 +139,11 @@ impl Table {
 impl Stream {
     pub(super) fn new(device: u32, actor: Actor) -> Self {
         Self { device, actor, alive: true, queue: VecDeque::new(), parts: Vec::new() }
+    }
+
+    /// Whether an actor is a part of its copy tables.
+    pub(super) fn has_part(&self, actor: Actor) -> bool {
+        self.parts.contains(&actor)
     }
 
     pub(super) fn is_idle(&self) -> bool {
@@ -213,7 +220,8 @@ impl State {
 
     /// Whose unfinished work uses a memory: the first such operation.
     pub(super) fn user_of(&mut self, region: usize) -> Option<usize> {
-        let found = self.streams.iter().find_map(|stream| {
+        let working = (0..self.streams.len()).filter(|&stream| !self.lost(stream));
+        let found = working.map(|stream| &self.streams[stream]).find_map(|stream| {
             let queued = stream.queue.iter().find(|queued| queued.op.uses(region))?;
             Some((stream.actor, queued.op.what(), queued.begun))
         });
@@ -226,7 +234,10 @@ impl State {
         let Some(mut head) = self.streams[stream].queue.pop_front() else { return };
         let actor = self.streams[stream].actor;
         let done = match head.begun {
-            Some(number) => self.carry_on(actor, number, &mut head.op),
+            Some(number) => {
+                self.extend(number);
+                self.carry_on(actor, number, &mut head.op)
+            }
             None => {
                 self.join(actor, &head.seen);
                 self.tick(actor);
@@ -245,10 +256,12 @@ impl State {
         match op {
             Op::Record(record) => {
                 self.records[*record].done = Some(self.seen(actor).clone());
+                self.record(|recording| recording.records.push((*record, number)));
                 true
             }
             Op::Await(record) => {
                 self.join_record(actor, *record);
+                self.record(|recording| recording.awaited(*record, number));
                 true
             }
             Op::Write { word, value } => {
@@ -269,7 +282,7 @@ impl State {
                     let part = self.part_actor(stream, at);
                     self.join_actor(part, actor);
                     self.tick(part);
-                    parts.push(Running { actor: part, stage: Stage::Waiting });
+                    parts.push(Running { actor: part, stage: Stage::Waiting, op: number });
                 }
                 parts.is_empty()
             }
@@ -324,6 +337,7 @@ impl State {
                 let can = |at: &usize| self.can_advance(table, *epoch, *at, parts[*at].stage);
                 let ready: Vec<usize> = (0..parts.len()).filter(can).collect();
                 let at = ready[self.choices.number(ready.len())];
+                self.extend(parts[at].op);
                 self.advance(table, *epoch, at, &mut parts[at]);
                 let over = parts.iter().all(|part| part.stage == Stage::Done);
                 if over {
@@ -354,6 +368,7 @@ impl State {
         running.stage = match running.stage {
             Stage::Waiting => {
                 let op = self.begin_op(actor, "copies");
+                running.op = op;
                 for (word, _) in &part.waits {
                     self.read_word(actor, op, *word);
                 }
@@ -390,6 +405,7 @@ impl State {
     pub(super) fn write_word(&mut self, actor: Actor, op: usize, word: Spot, value: u64) {
         if self.touch(actor, op, word, 8, Touch::AtomicWrite) {
             self.memories.store(word, value);
+            self.note_word(op, word, value, true);
             let seen = self.seen(actor).clone();
             self.memories.region_mut(word.region).set_word(word.offset, &seen);
             self.tick(actor);
@@ -405,7 +421,9 @@ impl State {
         if let Some(seen) = self.memories.region(word.region).word(word.offset).cloned() {
             self.join(actor, &seen);
         }
-        Some(self.memories.load(word))
+        let value = self.memories.load(word);
+        self.note_word(op, word, value, false);
+        Some(value)
     }
 
     fn run_kernel(&mut self, number: usize, kernel: &mut Option<Kernel>) {

@@ -1,5 +1,6 @@
 //! The threads of a world: one baton passes between them, and whoever holds it lets streams go on.
 
+use super::live::HOST;
 use super::report::Report;
 use super::state::{Next, State, Waits};
 use super::{Guard, World, message};
@@ -129,6 +130,9 @@ impl World {
 
     /// The number of the calling thread; a report if it has none.
     pub(super) fn me(&self) -> Option<usize> {
+        if self.lock().live {
+            return Some(HOST);
+        }
         let seat = SEAT.get().filter(|(world, _)| *world == self.address());
         if seat.is_none() {
             let thread = std::thread::current();
@@ -144,6 +148,9 @@ impl World {
 
     /// Lets others go on before the calling thread does, until it may.
     pub(super) fn turn<'a>(&'a self, mut state: Guard<'a>, me: usize, giving_way: bool) -> Guard<'a> {
+        if state.live {
+            return self.pass(state);
+        }
         let mut giving_way = giving_way.then_some(me);
         loop {
             match state.next(giving_way) {
@@ -164,6 +171,9 @@ impl World {
 
     /// The calling thread waits for something.
     pub(super) fn wait<'a>(&'a self, mut state: Guard<'a>, me: usize, what: Waits) -> Guard<'a> {
+        if state.live {
+            return self.wait_live(state, what);
+        }
         state.threads[me].waits = what;
         self.turn(state, me, false)
     }

@@ -1,7 +1,9 @@
 //! Binding: everything that can be done once. Checks the fields, tells the peers about them, chooses
 //! a way for each link and lays out counters and mailboxes.
 
+mod device;
 mod facing;
+mod lanes;
 mod local;
 mod measure;
 mod meet;
@@ -25,9 +27,10 @@ use crate::link::{Direction, Link, SLOTS, Way};
 use crate::options::{BindOptions, LinkChoice};
 use crate::pattern::Pattern;
 use crate::set::{Part, Set};
+use crate::stream::Scheduled;
 use crate::trace::Name;
 use facing::Facing;
-use halocline_comm::{Communicator, Counter, Patience, Segment};
+use halocline_comm::{Communicator, Counter, Patience, Reduce, Segment};
 use halocline_device::host::MESSAGE_ALIGN;
 use halocline_plan::copy::CopyOp;
 use offer::{Berth, Offer};
@@ -46,12 +49,15 @@ struct Preference {
 /// A bound object and its sets.
 pub(crate) type Made = (Arc<Bound>, Vec<Arc<Set>>);
 
+/// A bound object and its sets, and its device fields, if any rank has some.
+pub(crate) type Whole = (Made, Option<Arc<Scheduled>>);
+
 /// Binds sets of fields, which share the links. Collective.
 pub(crate) fn bind(
     comm: &Communicator,
     given: &[&[(&Pattern, &Field)]],
     options: &BindOptions,
-) -> Result<Made, Error> {
+) -> Result<Whole, Error> {
     let _span =
         tracing::debug_span!("bind", rank = comm.rank(), name = options.name, sets = given.len()).entered();
     let checked = agree(comm, same_terms(comm, given.len(), options)?)?;
@@ -60,11 +66,24 @@ pub(crate) fn bind(
         1 => error,
         _ => Error::Set { set, error: Box::new(error) },
     };
-    let places = given.iter().enumerate().map(|(at, set)| Local::new(comm, set).map_err(|e| of_set(at, e)));
-    let sets: Vec<Local> = agree(comm, places.collect())?;
-    for (at, local) in sets.iter().enumerate() {
-        agree(comm, meet::meet(comm, local)?.map_err(|error| of_set(at, error)))?;
-    }
+    // Host and device fields are two objects below, which count, fail and end together.
+    let of_kind = |on_device: bool| -> Result<Vec<Local>, Error> {
+        let places = given.iter().enumerate().map(|(at, set)| {
+            let is_of_kind = |(_, field): &&(&Pattern, &Field)| field.memory.device.is_some() == on_device;
+            let fields: Vec<(&Pattern, &Field)> = set.iter().filter(is_of_kind).copied().collect();
+            Local::new(comm, &fields).map_err(|error| of_set(at, error))
+        });
+        let sets: Vec<Local> = agree(comm, places.collect())?;
+        for (at, local) in sets.iter().enumerate() {
+            agree(comm, meet::meet(comm, local)?.map_err(|error| of_set(at, error)))?;
+        }
+        Ok(sets)
+    };
+    let is_on_device = |(_, field): &(&Pattern, &Field)| field.memory.device.is_some();
+    let on_devices = given.iter().any(|set| set.iter().any(is_on_device));
+    let on_devices = comm.all_reduce(&[on_devices.into()], Reduce::Max)? != [0];
+    let sets = of_kind(false)?;
+    let on_devices = on_devices.then(|| of_kind(true)).transpose()?;
     let forced = |way| Preference { way, forced: true };
     let preference = match options.link {
         LinkChoice::Auto => {
@@ -80,7 +99,10 @@ pub(crate) fn bind(
         let weak = Arc::downgrade(&bound);
         comm.register(weak);
     }
-    Ok((bound, sets))
+    let has_host_fields = sets.iter().any(|set| !set.local.fields.is_empty());
+    let host = has_host_fields.then(|| Arc::clone(&bound));
+    let scheduled = on_devices.map(|sets| device::bind(comm, sets, options, host)).transpose()?;
+    Ok(((bound, sets), scheduled))
 }
 
 /// The copying between the fields of a set and a message from or to a peer.
@@ -129,15 +151,7 @@ fn build(
     let (berths, own_bytes) = lay_out(&sets);
     let shared = berths.iter().any(|(peer, _)| comm.link().bell(*peer).is_some());
     let own = agree(comm, shared.then(|| comm.allocate(own_bytes)).transpose().map_err(Error::from))?;
-    let sent = berths.iter().try_for_each(|(peer, berth)| {
-        let own = own.as_ref().filter(|_| comm.link().bell(*peer).is_some());
-        offer::send(comm, (*peer, offers), &sets, *berth, own)
-    });
-    // Nobody waits for an offer that could not be sent.
-    agree(comm, sent).inspect_err(|_| comm.link().inbox().forget(offers))?;
-    // All offers are taken, whatever is wrong with one: none is left behind in the inbox.
-    let received: Vec<_> = berths.iter().map(|(peer, _)| offer::receive(comm, (*peer, offers))).collect();
-    let received: Result<Vec<Offer>, Error> = received.into_iter().collect();
+    let received = swap_offers(comm, offers, &sets, &berths, own.as_ref())?;
     let made = received.and_then(|theirs| {
         connect(Meeting { comm, sets, berths, own: own.as_ref(), theirs, operation }, preference)
     });
@@ -151,6 +165,25 @@ fn build(
         bound.check(checks);
     }
     Ok((Arc::new(bound), sets))
+}
+
+/// Sends each peer this rank's offer, and takes theirs. An outer error is that of all ranks.
+fn swap_offers(
+    comm: &Communicator,
+    operation: u64,
+    sets: &[Local],
+    berths: &[(usize, Berth)],
+    own: Option<&Arc<Segment>>,
+) -> Result<Result<Vec<Offer>, Error>, Error> {
+    let sent = berths.iter().try_for_each(|(peer, berth)| {
+        let own = own.filter(|_| comm.link().bell(*peer).is_some());
+        offer::send(comm, (*peer, operation), sets, *berth, own)
+    });
+    // Nobody waits for an offer that could not be sent.
+    agree(comm, sent).inspect_err(|_| comm.link().inbox().forget(operation))?;
+    // All offers are taken, whatever is wrong with one: none is left behind in the inbox.
+    let received: Vec<_> = berths.iter().map(|(peer, _)| offer::receive(comm, (*peer, operation))).collect();
+    Ok(received.into_iter().collect())
 }
 
 /// Counters and mailboxes for every peer, and the bytes of the segment that holds them.

@@ -12,6 +12,9 @@ use halocline_device::host::MESSAGE_ALIGN;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+/// A way, why it is no better one, and the part of each set.
+type Chosen = (Way, Option<String>, Vec<Part>);
+
 /// This rank and a peer.
 pub(super) struct Pair<'a> {
     pub(super) comm: &'a Communicator,
@@ -50,6 +53,39 @@ impl<'a> Pair<'a> {
         Ok(links)
     }
 
+    /// The same, for fields in memory of devices: the link's signals do not count epochs, and its mailbox lies
+    /// elsewhere.
+    pub(super) fn scheduled(
+        &self,
+        direction: Direction,
+        joints: &[Vec<Joint<'a>>],
+        wish: Preference,
+    ) -> Result<(Link, Vec<Part>), Error> {
+        let (way, why, parts) = self.parts(direction, joints, wish)?;
+        let signals = match self.segments {
+            Some(_) => self.signals(direction, false)?.1,
+            None => Signals::Messages { operation: self.operation, mutual: false },
+        };
+        let theirs = self.segments.as_ref().map(|(_, theirs)| Arc::clone(theirs));
+        Ok((Link::new((self.peer, direction, way), self.operation, why, None, signals, theirs), parts))
+    }
+
+    /// The way of a link, why it is no better one, and the part of each set.
+    fn parts(
+        &self,
+        direction: Direction,
+        joints: &[Vec<Joint<'a>>],
+        wish: Preference,
+    ) -> Result<Chosen, Error> {
+        let peer = self.peer;
+        let (way, why) = self.way(direction, joints, wish).map_err(|why| {
+            Error::Bind(format!("the link with rank {peer} cannot be {}: {why}; choose auto", wish.way))
+        })?;
+        let part = |(set, joints): (&Facing<'a>, &Vec<Joint<'a>>)| set.part(direction, way, joints);
+        let parts = self.sets.iter().zip(joints).map(part).collect::<Result<_, _>>()?;
+        Ok((way, why, parts))
+    }
+
     fn link(
         &self,
         direction: Direction,
@@ -57,11 +93,7 @@ impl<'a> Pair<'a> {
         wish: Preference,
     ) -> Result<(Link, Vec<Part>), Error> {
         let peer = self.peer;
-        let (way, why) = self.way(direction, joints, wish).map_err(|why| {
-            Error::Bind(format!("the link with rank {peer} cannot be {}: {why}; choose auto", wish.way))
-        })?;
-        let part = |(set, joints): (&Facing<'a>, &Vec<Joint<'a>>)| set.part(direction, way, joints);
-        let parts = self.sets.iter().zip(joints).map(part).collect::<Result<_, _>>()?;
+        let (way, why, parts) = self.parts(direction, joints, wish)?;
         let (mailbox, signals) = match way {
             Way::Message => (None, Signals::Messages { operation: self.operation, mutual: false }),
             _ => self.signals(direction, matches!(way, Way::Mailbox { .. }))?,

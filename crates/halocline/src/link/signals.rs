@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 /// Rounds of a message link that are no data: above all epochs.
 const ACKNOWLEDGED: u64 = 1 << 63;
 const NOTICE: u64 = Tag::NEWS;
+const QUIET: u64 = Tag::NEWS + 3;
 /// What a notice says: failed with this cause, or closed after this epoch.
 const FAILED: u8 = 1;
 const CLOSED: u8 = 2;
@@ -122,7 +123,11 @@ impl Link {
                     Ok(word) => Cause::decode(u64::from_le_bytes(word)),
                     Err(_) => (Cause::Malformed, self.peer),
                 },
-                Some((&[CLOSED], _)) => (Cause::Dropped, self.peer),
+                Some((&[CLOSED], last)) => {
+                    let last = last.try_into().map_or(0, u64::from_le_bytes);
+                    self.closed.get_or_init(|| last);
+                    (Cause::Dropped, self.peer)
+                }
                 _ => (Cause::Malformed, self.peer),
             })
         };
@@ -174,13 +179,57 @@ impl Link {
                 theirs.close(last);
                 bell.changed(comm.link().host());
             }
-            Signals::Messages { operation, .. } => self.notify(comm, operation, vec![CLOSED]),
+            Signals::Messages { operation, .. } => {
+                self.notify(comm, operation, [&[CLOSED][..], &last.to_le_bytes()].concat());
+            }
         }
     }
 
     fn notify(&self, comm: &Communicator, operation: u64, notice: Vec<u8>) {
         if let Err(error) = comm.send(self.peer, Tag { operation, round: NOTICE }, notice) {
             tracing::warn!("rank {}: rank {} was not told: {error}", comm.rank(), self.peer);
+        }
+    }
+
+    /// Says that after a failure nothing of this side touches anything of the other's any more: of scheduled
+    /// exchanges, whose epochs are words of devices, which leaves the counter for this.
+    pub(crate) fn say_quiet(&self, comm: &Communicator) {
+        match self.signals {
+            Signals::Counters { .. } => self.raise_counter(comm, 1),
+            Signals::Messages { operation, .. } => {
+                // One that cannot be sent goes to a rank that is gone.
+                let _ = comm.send(self.peer, Tag { operation, round: QUIET }, Vec::new());
+            }
+        }
+    }
+
+    /// Whether the other side has said so.
+    pub(crate) fn is_quiet_there(&self, comm: &Communicator) -> bool {
+        match self.signals {
+            // SAFETY: as in `raise_counter`.
+            Signals::Counters { mine, .. } => unsafe { mine.as_ref() }.look(1) == Seen::Reached,
+            Signals::Messages { operation, .. } => {
+                let tag = Tag { operation, round: QUIET };
+                if comm.link().inbox().take(tag, Some(self.peer)).is_some() {
+                    self.done.store(1, Ordering::Release);
+                }
+                self.is_done(1)
+            }
+        }
+    }
+
+    /// The last epoch that the other side took part in, if it was dropped.
+    pub(crate) fn closed_there(&self, comm: &Communicator) -> Option<u64> {
+        match self.signals {
+            // SAFETY: as in `raise_counter`. No epoch is as high as this.
+            Signals::Counters { mine, .. } => match unsafe { mine.as_ref() }.look(u64::MAX) {
+                Seen::Closed(last) => Some(last),
+                _ => None,
+            },
+            Signals::Messages { operation, .. } => {
+                self.notice(comm, operation)?;
+                self.closed.get().copied()
+            }
         }
     }
 

@@ -1,0 +1,176 @@
+//! Scheduled exchanges of fields on simulated devices, beside a program whose ranks are whatever they are.
+
+use super::fixture::poll;
+use crate::scene::{by, choices};
+use crate::yard::{Yard, devices};
+use crate::{Case, Outcome, Trouble, ensure, fail};
+use halocline::device::Priority;
+use halocline::device::sim::{Live, Options, World};
+use halocline::{BindOptions, Cause, Communicator, Error, HaloExchange, LinkChoice, Pending, Stream, Way};
+use std::sync::OnceLock;
+
+pub(super) const CASES: &[Case] = &[
+    Case { name: "scheduled::every_way_on_one_stream", run: every_way_on_one_stream },
+    Case { name: "scheduled::several_in_flight_and_waits_on_the_host", run: several_in_flight },
+    Case { name: "scheduled::several_domains_and_devices", run: several_domains_and_devices },
+    Case { name: "scheduled::a_peer_that_drops_its_object", run: a_peer_that_drops_its_object },
+];
+
+/// The devices of this process, which ranks that are its threads share.
+fn world() -> Result<&'static World, Trouble> {
+    static WORLD: OnceLock<Option<Live>> = OnceLock::new();
+    let options = Options { devices: 2, depth: 1024, ordered_threads: true, ..Options::default() };
+    let live = WORLD.get_or_init(|| World::live(std::process::id().into(), &options).ok());
+    live.as_ref().map(Live::world).ok_or_else(|| Trouble::new("no thread for the simulated devices"))
+}
+
+fn nothing_was_found(world: &World) -> Outcome {
+    match world.reports().first() {
+        None => Ok(()),
+        Some(report) => fail!("{report}"),
+    }
+}
+
+/// What this transport can do; where nothing carries messages on, none is scheduled.
+fn ways(comm: &Communicator) -> Vec<LinkChoice> {
+    let mut ways = choices(comm).to_vec();
+    ways.retain(|&link| link != LinkChoice::Pull && (direct(comm) || link != LinkChoice::Push));
+    ways.dedup();
+    ways
+}
+
+/// Whether ranks reach each other's devices.
+fn direct(comm: &Communicator) -> bool {
+    comm.transport() == "thread"
+}
+
+/// Binds, or sees that it is refused because nothing would carry messages on.
+fn bind(
+    comm: &Communicator,
+    yard: &Yard,
+    sets: &[&[usize]],
+    options: &BindOptions,
+) -> Result<Option<HaloExchange>, Trouble> {
+    match yard.bind(comm, sets, options) {
+        Ok(halo) => {
+            let by_message = halo.ways().any(|(_, _, way)| way == Way::Message);
+            ensure!(!by_message || comm.link().is_driven(), "nothing carries these messages on");
+            Ok(Some(halo))
+        }
+        Err(Error::NotDriven) if !comm.link().is_driven() => Ok(None),
+        Err(Error::Elsewhere { message, .. }) if !comm.link().is_driven() && message.contains("MULTIPLE") => {
+            Ok(None)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn step(
+    world: &World,
+    yard: &Yard,
+    stream: &Stream,
+    halo: &HaloExchange,
+    step: u64,
+) -> Result<Pending, Trouble> {
+    yard.produce(world, &[0], stream, step)?;
+    let pending = halo.schedule_exchange(&[stream])?;
+    pending.schedule_wait(stream)?;
+    yard.consume(world, &[0], stream, step)?;
+    Ok(pending)
+}
+
+fn every_way_on_one_stream(comm: &Communicator) -> Outcome {
+    let world = world()?;
+    let device = &devices(world, 2)?[comm.rank() % 2];
+    let yard = Yard::new(comm, &[3 * comm.size(), 4], (1, 1, 1), |_| device)?;
+    for link in ways(comm) {
+        for inline in [false, true] {
+            let options = BindOptions { inline, chunk: Some(16), ..by(link) };
+            let Some(halo) = bind(comm, &yard, &[&[0]], &options)? else { continue };
+            let stream = device.stream(Priority::Normal)?;
+            let mut last = None;
+            for number in 1..=5 {
+                last = Some(step(world, &yard, &stream, &halo, number)?);
+            }
+            last.map_or(Ok(()), |pending| pending.wait())?;
+            stream.synchronise()?;
+            comm.barrier()?;
+        }
+    }
+    nothing_was_found(world)
+}
+
+fn several_in_flight(comm: &Communicator) -> Outcome {
+    let world = world()?;
+    let device = &devices(world, 2)?[0];
+    let yard = Yard::new(comm, &[4 * comm.size()], (1, 2, 2), |_| device)?;
+    for link in ways(comm) {
+        let Some(halo) = bind(comm, &yard, &[&[0], &[1]], &by(link))? else { continue };
+        let streams = [device.stream(Priority::Normal)?, device.stream(Priority::Normal)?];
+        for number in 1..=3 {
+            yard.produce(world, &[0, 1], &streams[0], number)?;
+            let first = halo.schedule_exchange_set(0, &[&streams[0]])?;
+            let second = halo.schedule_exchange_set(1, &[&streams[0]])?;
+            let third = halo.schedule_exchange_set(0, &[&streams[0]])?;
+            if number == 2 {
+                poll(comm, || second.is_ready())?;
+            }
+            third.wait()?;
+            ensure!(first.is_ready()? && second.is_ready()?, "exchanges before one that is over are not");
+            yard.consume(world, &[0, 1], &streams[1], number)?;
+            streams[1].synchronise()?;
+        }
+        comm.barrier()?;
+    }
+    nothing_was_found(world)
+}
+
+fn several_domains_and_devices(comm: &Communicator) -> Outcome {
+    let world = world()?;
+    let all = devices(world, 2)?;
+    let yard = Yard::new(comm, &[4 * comm.size(), 4], (2, 1, 1), |domain| &all[(domain + comm.rank()) % 2])?;
+    for link in ways(comm) {
+        let Some(halo) = bind(comm, &yard, &[&[0]], &by(link))? else { continue };
+        let stream = all[0].stream(Priority::Normal)?;
+        for number in 1..=3 {
+            let _ = step(world, &yard, &stream, &halo, number)?;
+        }
+        halo.wait()?;
+        stream.synchronise()?;
+        comm.barrier()?;
+    }
+    nothing_was_found(world)
+}
+
+fn a_peer_that_drops_its_object(comm: &Communicator) -> Outcome {
+    if comm.size() == 1 {
+        return Ok(());
+    }
+    let world = world()?;
+    let device = &devices(world, 2)?[0];
+    let yard = Yard::new(comm, &[3 * comm.size()], (1, 1, 1), |_| device)?;
+    for link in ways(comm) {
+        let Some(halo) = bind(comm, &yard, &[&[0]], &by(link))? else { continue };
+        let stream = device.stream(Priority::Normal)?;
+        step(world, &yard, &stream, &halo, 1)?.wait()?;
+        // A failure takes an exchange with it that is not over yet.
+        comm.barrier()?;
+        if comm.rank() == 0 {
+            drop(halo);
+        } else {
+            // All of them hear of it, some from those who did.
+            let failed = loop {
+                match halo.schedule_exchange(&[&stream]).and_then(|pending| pending.wait()) {
+                    Ok(()) => {}
+                    Err(Error::Failed(failure)) => break failure,
+                    Err(error) => return Err(error.into()),
+                }
+            };
+            ensure!(failed.cause == Cause::Dropped && failed.culprit == 0, "it failed by {failed}");
+            poll(comm, || Ok(halo.reclaim()))?;
+        }
+        stream.synchronise()?;
+        comm.barrier()?;
+    }
+    nothing_was_found(world)
+}

@@ -1,0 +1,245 @@
+//! A device that does everything at once, within the call, and never waits: what is left of the time of a call is the
+//! library's own. For benchmarks alone, as it keeps no order.
+
+use halocline::device::{
+    Address, Driver, MemorySpace, Place, Priority, RawEvent, RawStream, RawTable, TableSpec, ValueOp,
+};
+use halocline::plan::copy::CopyOp;
+use halocline::{Device, DeviceError};
+use std::alloc::Layout;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Such a device, and the number of calls that order work on it.
+#[derive(Default)]
+pub struct Instant {
+    state: Mutex<State>,
+    calls: AtomicU64,
+    handles: AtomicUsize,
+}
+
+#[derive(Default)]
+struct State {
+    places: Vec<Place>,
+    tables: Vec<Arc<Table>>,
+}
+
+/// An uploaded table: of each part what it copies (target, source, bytes) and raises.
+struct Table {
+    parts: Vec<(Vec<Block>, Vec<Address>)>,
+}
+
+type Block = (Address, Address, usize);
+
+const ALIGN: usize = 4096;
+
+impl Instant {
+    /// A device with the ordinal 0.
+    pub fn device() -> (Arc<Self>, Device) {
+        let driver = Arc::new(Self::default());
+        (Arc::clone(&driver), Device::new(driver))
+    }
+
+    /// Calls that gave work to streams, so far.
+    pub fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn call(&self) {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn make(&self, space: MemorySpace, bytes: usize) -> Result<Place, DeviceError> {
+        let refused = DeviceError::OutOfMemory { space, bytes };
+        let layout = Layout::from_size_align(bytes.max(1), ALIGN).map_err(|_| refused.clone())?;
+        // SAFETY: the layout has a size of at least 1.
+        let base = unsafe { std::alloc::alloc_zeroed(layout) };
+        if base.is_null() {
+            return Err(refused);
+        }
+        let mut state = self.lock();
+        let id = state.places.len() as u64 + 1;
+        state.places.push(Place { space, id, base: base.expose_provenance() as Address, bytes });
+        Ok(state.places[id as usize - 1])
+    }
+
+    fn remove(&self, base: Address) {
+        let mut state = self.lock();
+        if let Some(place) = state.places.iter_mut().find(|place| place.base == base && place.bytes > 0) {
+            let bytes = std::mem::take(&mut place.bytes);
+            let Ok(layout) = Layout::from_size_align(bytes.max(1), ALIGN) else { return };
+            // SAFETY: made with this layout in `make`, and freed once.
+            unsafe { std::alloc::dealloc(std::ptr::with_exposed_provenance_mut(base as usize), layout) };
+        }
+    }
+}
+
+/// # Safety
+/// Both ranges are valid.
+unsafe fn copy(target: Address, source: Address, bytes: usize) {
+    let (target, source) = (target as usize, source as usize);
+    // SAFETY: the caller's promise.
+    unsafe {
+        std::ptr::copy::<u8>(
+            std::ptr::with_exposed_provenance(source),
+            std::ptr::with_exposed_provenance_mut(target),
+            bytes,
+        );
+    }
+}
+
+/// # Safety
+/// A word that is valid.
+unsafe fn write(word: Address, value: u64) {
+    // SAFETY: the caller's promise.
+    unsafe { AtomicU64::from_ptr(std::ptr::with_exposed_provenance_mut(word as usize)) }
+        .store(value, Ordering::Release);
+}
+
+impl Driver for Instant {
+    fn ordinal(&self) -> u32 {
+        0
+    }
+
+    fn name(&self) -> String {
+        "instant".to_owned()
+    }
+
+    fn failure(&self) -> Option<DeviceError> {
+        None
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<Place, DeviceError> {
+        self.make(MemorySpace::Device(0), bytes)
+    }
+
+    unsafe fn free(&self, base: Address) {
+        self.remove(base);
+    }
+
+    fn allocate_pinned(&self, bytes: usize) -> Result<Place, DeviceError> {
+        self.make(MemorySpace::Host, bytes)
+    }
+
+    unsafe fn free_pinned(&self, base: Address) {
+        self.remove(base);
+    }
+
+    unsafe fn register(&self, base: Address, bytes: usize) -> Result<Place, DeviceError> {
+        let mut state = self.lock();
+        let place = Place { space: MemorySpace::Host, id: state.places.len() as u64 + 1, base, bytes };
+        state.places.push(place);
+        Ok(place)
+    }
+
+    unsafe fn unregister(&self, base: Address) {
+        self.lock().places.iter_mut().filter(|place| place.base == base).for_each(|place| place.bytes = 0);
+    }
+
+    fn place_of(&self, address: Address) -> Result<Place, DeviceError> {
+        let holds = |place: &&Place| (place.base..place.base + place.bytes as Address).contains(&address);
+        let found = self.lock().places.iter().find(holds).copied();
+        found.ok_or(DeviceError::NotReachable { address, bytes: 1 })
+    }
+
+    fn enable_peer(&self, _: u32) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn create_stream(&self, _: Priority) -> Result<RawStream, DeviceError> {
+        Ok(RawStream(self.handles.fetch_add(1, Ordering::Relaxed) + 1))
+    }
+
+    unsafe fn destroy_stream(&self, _: RawStream) {}
+
+    unsafe fn check_stream(&self, _: RawStream) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn query(&self, _: RawStream) -> Result<bool, DeviceError> {
+        Ok(true)
+    }
+
+    fn synchronise(&self, _: RawStream) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn create_event(&self) -> Result<RawEvent, DeviceError> {
+        Ok(RawEvent(self.handles.fetch_add(1, Ordering::Relaxed) + 1))
+    }
+
+    unsafe fn destroy_event(&self, _: RawEvent) {}
+
+    fn record(&self, _: RawEvent, _: RawStream) -> Result<(), DeviceError> {
+        self.call();
+        Ok(())
+    }
+
+    fn wait_event(&self, _: RawStream, _: RawEvent) -> Result<(), DeviceError> {
+        self.call();
+        Ok(())
+    }
+
+    fn query_event(&self, _: RawEvent) -> Result<bool, DeviceError> {
+        Ok(true)
+    }
+
+    unsafe fn values(&self, _: RawStream, ops: &[ValueOp]) -> Result<(), DeviceError> {
+        self.call();
+        for op in ops {
+            if let ValueOp::Write { address, value } = *op {
+                // SAFETY: the caller's promise.
+                unsafe { write(address, value) };
+            }
+        }
+        Ok(())
+    }
+
+    unsafe fn copy(
+        &self,
+        _: RawStream,
+        target: Address,
+        source: Address,
+        bytes: usize,
+    ) -> Result<(), DeviceError> {
+        self.call();
+        // SAFETY: the caller's promise.
+        unsafe { copy(target, source, bytes) };
+        Ok(())
+    }
+
+    fn upload(&self, table: &TableSpec<'_>) -> Result<RawTable, DeviceError> {
+        let blocks = |op: &CopyOp| {
+            let mut blocks = Vec::new();
+            op.for_each_block(|from, to, bytes| {
+                let source = table.sources[op.source].wrapping_add_signed(from as i64);
+                blocks.push((table.targets[op.target].wrapping_add_signed(to as i64), source, bytes));
+            });
+            blocks
+        };
+        let parts = table.parts.iter();
+        let parts = parts.map(|part| (part.ops.iter().flat_map(blocks).collect(), part.raises.to_vec()));
+        let table = Arc::new(Table { parts: parts.collect() });
+        let mut state = self.lock();
+        state.tables.push(table);
+        Ok(RawTable(state.tables.len() - 1))
+    }
+
+    unsafe fn drop_table(&self, _: RawTable) {}
+
+    unsafe fn launch(&self, _: RawStream, table: RawTable, epoch: u64) -> Result<(), DeviceError> {
+        self.call();
+        let table = Arc::clone(&self.lock().tables[table.0]);
+        for (blocks, raises) in &table.parts {
+            // SAFETY: the caller's promise.
+            blocks.iter().for_each(|&(target, source, bytes)| unsafe { copy(target, source, bytes) });
+            // SAFETY: the caller's promise.
+            raises.iter().for_each(|&word| unsafe { write(word, epoch) });
+        }
+        Ok(())
+    }
+}

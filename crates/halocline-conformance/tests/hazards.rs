@@ -1,0 +1,277 @@
+//! Scheduled exchanges, each with one piece of its order left out: right as they are under every seed, and caught
+//! within a few seeds without that piece. `tools/hazards` puts what this prints into `docs/sim.md`.
+
+use halocline::device::Priority;
+use halocline::device::sim::{Options, World, explore, run};
+use halocline::{BindOptions, Cause, Communicator, Cut, Error, LinkChoice, Stream};
+use halocline_conformance::simulated::{options, run_ranks};
+use halocline_conformance::yard::{Yard, devices};
+use halocline_conformance::{Outcome, ensure, fail};
+use std::time::Duration;
+
+/// Seeds under which the whole program passes, and within which the cut one fails.
+const SEEDS: u64 = 150;
+const ENOUGH: u64 = 1000;
+
+/// What differs between the programs.
+#[derive(Clone, Copy)]
+struct Setting {
+    cut: Option<Cut>,
+    link: LinkChoice,
+    /// Each rank has a device of its own.
+    apart: bool,
+}
+
+type Program = fn(&World, &Communicator, Setting) -> Outcome;
+
+fn limited() -> Options {
+    Options { steps: 60_000, ..options() }
+}
+
+/// The program passes as it is, with ranks on one device and on two, and fails without the piece of order.
+fn check(hazard: &str, cut: Cut, link: LinkChoice, program: Program) {
+    let play = |world: &World, setting: Setting| run_ranks(world, 2, |comm| program(world, comm, setting));
+    for apart in [false, true] {
+        explore(0..SEEDS, &limited(), |world| play(world, Setting { cut: None, link, apart }));
+    }
+    let cut =
+        |seed| run(seed, &limited(), |world| play(world, Setting { cut: Some(cut), link, apart: false }));
+    let found = (0..ENOUGH).map(|seed| (seed, cut(seed))).find(|(_, run)| !run.reports.is_empty());
+    let Some((seed, run)) = found else { panic!("{hazard}: {ENOUGH} seeds find nothing") };
+    println!("| {hazard} | {} | {} |", seed + 1, kind(&run.reports[0].to_string()));
+}
+
+/// The first words of a report.
+fn kind(report: &str) -> String {
+    let line = report.lines().next().unwrap_or_default();
+    line.split([':', ',']).next().unwrap_or_default().replace('|', "/")
+}
+
+fn bound(setting: Setting) -> BindOptions {
+    BindOptions { link: setting.link, cut: setting.cut, ..BindOptions::default() }
+}
+
+/// The stream of this rank, and a line of six cells with two fields.
+fn begin(
+    world: &World,
+    comm: &Communicator,
+    setting: Setting,
+) -> Result<(Stream, Yard), halocline_conformance::Trouble> {
+    let devices = devices(world, 2)?;
+    let device = &devices[if setting.apart { comm.rank() } else { 0 }];
+    let yard = Yard::new(comm, &[6], (1, 1, 2), |_| device)?;
+    Ok((device.stream(Priority::Normal)?, yard))
+}
+
+/// Producer, exchange, consumer on one stream, four times.
+fn steps(world: &World, comm: &Communicator, setting: Setting) -> Outcome {
+    let (stream, yard) = begin(world, comm, setting)?;
+    let halo = yard.bind(comm, &[&[0]], &bound(setting))?;
+    for step in 1..=4 {
+        yard.produce(world, &[0], &stream, step)?;
+        halo.schedule_exchange(&[&stream])?.schedule_wait(&stream)?;
+        yard.consume(world, &[0], &stream, step)?;
+    }
+    Ok(stream.synchronise()?)
+}
+
+#[test]
+fn packing_before_the_producer_is_done() {
+    check("packing before the producer is done", Cut::Producer, LinkChoice::Auto, steps);
+}
+
+#[test]
+fn unpacking_while_a_kernel_still_reads_the_halo() {
+    check("unpacking while a kernel still reads the halo", Cut::HaloRead, LinkChoice::Auto, steps);
+}
+
+#[test]
+fn the_halo_read_before_it_arrived() {
+    check("the halo read before it arrived", Cut::Arrived, LinkChoice::Auto, steps);
+}
+
+#[test]
+fn the_consumer_before_the_exchange() {
+    check("a consumer that does not wait for the exchange", Cut::Consumer, LinkChoice::Auto, steps);
+}
+
+#[test]
+fn a_later_exchange_overtaking() {
+    check("a later exchange overtaking", Cut::Overtaking, LinkChoice::Auto, steps);
+}
+
+#[test]
+fn stale_counter_values() {
+    check("stale counter values", Cut::Stale, LinkChoice::Auto, steps);
+}
+
+/// One rank sends, the other receives: nothing but the links' own order holds the sender back.
+fn one_way(world: &World, comm: &Communicator, setting: Setting) -> Outcome {
+    let devices = devices(world, 2)?;
+    let device = &devices[if setting.apart { comm.rank() } else { 0 }];
+    let yard = Yard::one_way(comm, 6, 1, device)?;
+    let stream = device.stream(Priority::Normal)?;
+    let halo = yard.bind(comm, &[&[0]], &bound(setting))?;
+    for step in 1..=5 {
+        yard.produce(world, &[0], &stream, step)?;
+        halo.schedule_exchange(&[&stream])?.schedule_wait(&stream)?;
+        yard.consume(world, &[0], &stream, step)?;
+    }
+    Ok(stream.synchronise()?)
+}
+
+#[test]
+fn a_slot_reused_too_early() {
+    check("a slot reused too early", Cut::Slot, LinkChoice::Mailbox, one_way);
+}
+
+#[test]
+fn a_staging_buffer_reused() {
+    check("staging buffer reused", Cut::Staging, LinkChoice::Message, one_way);
+}
+
+/// Owned cells are overwritten right after the wait; nobody looks at the halo before the last step.
+fn overwriting(world: &World, comm: &Communicator, setting: Setting) -> Outcome {
+    let (stream, yard) = begin(world, comm, setting)?;
+    let halo = yard.bind(comm, &[&[0]], &bound(setting))?;
+    for step in 1..=4 {
+        yard.produce(world, &[0], &stream, step)?;
+        halo.schedule_exchange(&[&stream])?.schedule_wait(&stream)?;
+    }
+    halo.wait()?;
+    yard.consume(world, &[0], &stream, 4)?;
+    Ok(stream.synchronise()?)
+}
+
+#[test]
+fn owned_cells_overwritten_before_they_were_sent() {
+    check("owned cells overwritten before they were sent", Cut::Sent, LinkChoice::Auto, overwriting);
+}
+
+/// Two exchanges of alternative sets in flight; the wait for the first comes after the second was begun.
+fn two_in_flight(world: &World, comm: &Communicator, setting: Setting) -> Outcome {
+    let (stream, yard) = begin(world, comm, setting)?;
+    let halo = yard.bind(comm, &[&[0], &[1]], &bound(setting))?;
+    for step in 1..=3 {
+        yard.produce(world, &[0, 1], &stream, step)?;
+        let first = halo.schedule_exchange_set(0, &[&stream])?;
+        let second = halo.schedule_exchange_set(1, &[&stream])?;
+        first.schedule_wait(&stream)?;
+        yard.consume(world, &[0], &stream, step)?;
+        second.schedule_wait(&stream)?;
+        yard.consume(world, &[1], &stream, step)?;
+    }
+    Ok(stream.synchronise()?)
+}
+
+#[test]
+fn an_event_reused_while_pending() {
+    check("an event reused while pending", Cut::Event, LinkChoice::Auto, two_in_flight);
+}
+
+/// Two objects, whose exchanges are begun one after the other and waited for together.
+fn two_objects(world: &World, comm: &Communicator, setting: Setting) -> Outcome {
+    let (stream, yard) = begin(world, comm, setting)?;
+    let objects = [yard.bind(comm, &[&[0]], &bound(setting))?, yard.bind(comm, &[&[1]], &bound(setting))?];
+    for step in 1..=3 {
+        yard.produce(world, &[0, 1], &stream, step)?;
+        for halo in &objects {
+            let _ = halo.schedule_exchange(&[&stream])?;
+        }
+        objects.iter().try_for_each(|halo| halo.schedule_wait(&stream))?;
+        yard.consume(world, &[0, 1], &stream, step)?;
+    }
+    Ok(stream.synchronise()?)
+}
+
+#[test]
+fn a_ready_not_raised_before_a_wait() {
+    check("a `ready` not raised before a wait (two objects)", Cut::ReadyFirst, LinkChoice::Auto, two_objects);
+}
+
+/// The object goes while its last exchange is in flight.
+fn dropped(world: &World, comm: &Communicator, setting: Setting) -> Outcome {
+    let (stream, yard) = begin(world, comm, setting)?;
+    let halo = yard.bind(comm, &[&[0]], &bound(setting))?;
+    yard.produce(world, &[0], &stream, 1)?;
+    let pending = halo.schedule_exchange(&[&stream])?;
+    pending.schedule_wait(&stream)?;
+    drop((pending, halo));
+    yard.consume(world, &[0], &stream, 1)?;
+    Ok(stream.synchronise()?)
+}
+
+#[test]
+fn drop_in_flight() {
+    check("drop in flight", Cut::Drop, LinkChoice::Auto, dropped);
+}
+
+/// One rank gives two exchanges to its streams, the other one alone, and late.
+fn alone(world: &World, comm: &Communicator, setting: Setting) -> Outcome {
+    let (stream, yard) = begin(world, comm, setting)?;
+    let deadline = Some(Duration::from_micros(if comm.rank() == 0 { 400 } else { 1_000_000 }));
+    let halo = yard.bind(comm, &[&[0]], &BindOptions { deadline, ..bound(setting) })?;
+    let count = if comm.rank() == 0 { 2 } else { 1 };
+    for _ in 0..count {
+        if comm.rank() == 1 {
+            (0..world.seed() % 400).for_each(|_| world.pause());
+        }
+        // It may have failed by then.
+        let Ok(pending) = halo.schedule_exchange(&[&stream]) else { break };
+        let _ = pending.schedule_wait(&stream);
+    }
+    match halo.wait() {
+        Err(Error::Failed(failure)) => {
+            // The other one may be through, and gone.
+            ensure!(matches!(failure.cause, Cause::Deadline(_) | Cause::Dropped), "it failed by {failure}");
+            ensure!(failure.culprit == 1, "the culprit is rank {}: {failure}", failure.culprit);
+        }
+        Ok(()) if comm.rank() == 1 => {}
+        other => fail!("instead of a deadline: {other:?}"),
+    }
+    while !halo.reclaim() {
+        comm.link().host().yield_now();
+    }
+    Ok(stream.synchronise()?)
+}
+
+#[test]
+fn poison_lost() {
+    check("poison lost", Cut::Poison, LinkChoice::Auto, alone);
+}
+
+/// The device of one rank fails in the midst of an exchange.
+fn lost(world: &World, comm: &Communicator, setting: Setting) -> Outcome {
+    let setting = Setting { apart: true, ..setting };
+    let (stream, yard) = begin(world, comm, setting)?;
+    let halo = yard.bind(comm, &[&[0]], &bound(setting))?;
+    let exchange = |step: u64| -> Result<(), Error> {
+        // A device that has failed refuses.
+        let _ = yard.produce(world, &[0], &stream, step);
+        halo.schedule_exchange(&[&stream])?.schedule_wait(&stream)
+    };
+    let exchanged = (1..=3).try_for_each(|step| {
+        if (comm.rank(), step) == (1, 2) {
+            world.fail(stream.device(), "it was unplugged");
+        }
+        exchange(step)
+    });
+    match exchanged.and_then(|()| halo.wait()) {
+        Err(Error::Failed(failure)) => {
+            ensure!(failure.cause == Cause::Device && failure.culprit == 1, "it failed by {failure}");
+        }
+        other => fail!("instead of a lost device: {other:?}"),
+    }
+    ensure!(halo.schedule_exchange(&[&stream]).is_err(), "a failed object begins an exchange");
+    let is_refused = |pending: halocline::Pending| pending.schedule_wait(&stream).is_err();
+    ensure!(comm.rank() == 1 || halo.pending().is_none_or(is_refused), "a failed object is waited for");
+    while !halo.reclaim() {
+        comm.link().host().yield_now();
+    }
+    if comm.rank() == 0 { Ok(stream.synchronise()?) } else { Ok(()) }
+}
+
+#[test]
+fn error_in_flight() {
+    check("error in flight", Cut::Told, LinkChoice::Auto, lost);
+}

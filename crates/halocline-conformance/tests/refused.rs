@@ -1,0 +1,217 @@
+//! Scheduled exchanges that are refused, and what is bound with fields of several kinds: on simulated devices.
+
+use halocline::device::sim::{Kernel, Options, World, explore};
+use halocline::device::{Memory, Priority, ValueOp};
+use halocline::{
+    Array, BindOptions, Communicator, Decomposed, DeviceArray, Error, Field, Halo, HaloExchange, Layout,
+    LinkChoice, Pattern, PatternLinks, RegularGrid,
+};
+use halocline_conformance::simulated::{options, run_ranks};
+use halocline_conformance::yard::{Yard, devices};
+use halocline_conformance::{Outcome, ensure, fail};
+use std::sync::Arc;
+
+const SEEDS: u64 = 20;
+
+fn under_seeds(ranks: usize, program: impl Fn(&World, &Communicator) -> Outcome + Sync) {
+    let options = Options { depth: 4096, steps: 200_000, ..options() };
+    explore(0..SEEDS, &options, |world| run_ranks(world, ranks, |comm| program(world, comm)));
+}
+
+#[test]
+fn a_stream_of_another_device() {
+    under_seeds(2, |world, comm| {
+        let devices = devices(world, 2)?;
+        let yard = Yard::new(comm, &[6], (1, 1, 1), |_| &devices[0])?;
+        let halo = yard.bind(comm, &[&[0]], &BindOptions::default())?;
+        let (own, other) = (devices[0].stream(Priority::Normal)?, devices[1].stream(Priority::Normal)?);
+        for step in 1..=2 {
+            yard.produce(world, &[0], &own, step)?;
+            match halo.schedule_exchange(&[&own, &other]) {
+                Err(Error::StreamDevice { stream: 1, device: 1, devices }) if devices == [0] => {}
+                other => fail!("instead of a refusal: {other:?}"),
+            }
+            let pending = halo.schedule_exchange(&[&own])?;
+            ensure!(pending.epoch() == step, "a refusal counted as an exchange");
+            match pending.schedule_wait(&other) {
+                Err(Error::StreamDevice { device: 1, .. }) => {}
+                other => fail!("instead of a refusal: {other:?}"),
+            }
+            pending.schedule_wait(&own)?;
+            yard.consume(world, &[0], &own, step)?;
+        }
+        let options = BindOptions { streams: vec![Arc::new(other)], ..BindOptions::default() };
+        ensure!(yard.bind(comm, &[&[0]], &options).is_err(), "a producer of another device is bound");
+        Ok(own.synchronise()?)
+    });
+}
+
+#[test]
+fn a_raw_stream_of_no_device_or_another_one() {
+    under_seeds(1, |world, _| {
+        let devices = devices(world, 2)?;
+        let other = devices[1].stream(Priority::Normal)?;
+        for raw in [other.raw(), halocline::device::RawStream(0xdead)] {
+            // SAFETY: the simulated device takes any number.
+            let refused = unsafe { devices[0].borrow_stream(raw) };
+            ensure!(refused.is_err(), "{raw:?} is borrowed");
+        }
+        Ok(())
+    });
+}
+
+/// A field in memory that it does not keep alive.
+fn foreign(memory: &Memory, device: &halocline::Device, extent: usize) -> Result<Field, Error> {
+    let layout = Layout::c_order(halocline::ElementType::U64, &[extent])?;
+    // SAFETY: the memory outlives the exchanges that are not refused.
+    unsafe { Field::from_device(device, memory.at(0), layout, Arc::new(())) }
+}
+
+#[test]
+fn a_field_whose_memory_moved() {
+    under_seeds(1, |world, comm| {
+        let device = &devices(world, 1)?[0];
+        let pattern = RegularGrid::new([4]).periodic([true]).decompose(1)?.pattern(comm, Halo::uniform(1))?;
+        let memory = device.allocate(48)?;
+        ensure!(
+            matches!(foreign(&memory, device, 7), Err(Error::OutsideMemory { bytes: 56, .. })),
+            "a field beyond its memory is made"
+        );
+        let halo = HaloExchange::bind(comm, &[(&pattern, &foreign(&memory, device, 6)?)])?;
+        let stream = device.stream(Priority::Normal)?;
+        world.launch(&stream, Kernel::new("produce").writes(memory.at(0), 48))?;
+        halo.schedule_exchange(&[&stream])?.wait()?;
+        stream.synchronise()?;
+        drop(memory);
+        for _ in 0..2 {
+            match halo.schedule_exchange(&[&stream]) {
+                Err(Error::MemoryMoved { field: 0 }) => {}
+                other => fail!("instead of moved memory: {other:?}"),
+            }
+        }
+        ensure!(halo.pending().is_some_and(|pending| pending.epoch() == 1), "a refusal counted");
+        Ok(())
+    });
+}
+
+#[test]
+fn sixty_five_exchanges_in_flight() {
+    under_seeds(2, |world, comm| {
+        let device = &devices(world, 1)?[0];
+        let yard = Yard::new(comm, &[6], (1, 1, 1), |_| device)?;
+        let halo = yard.bind(comm, &[&[0]], &BindOptions::default())?;
+        let (stream, gate) = (device.stream(Priority::Normal)?, device.allocate_pinned(8)?);
+        yard.produce(world, &[0], &stream, 1)?;
+        // SAFETY: the word lives until the stream is through.
+        unsafe { stream.values(&[ValueOp::Wait { address: gate.at(0), at_least: 1 }]) }?;
+        for epoch in 1..=64 {
+            let pending = halo.schedule_exchange(&[&stream])?;
+            ensure!(pending.epoch() == epoch && !pending.is_ready()?, "exchange {epoch} is over");
+        }
+        for _ in 0..2 {
+            match halo.schedule_exchange(&[&stream]) {
+                Err(Error::TooManyInFlight { limit: 64, oldest: 1 }) => {}
+                other => fail!("instead of too many in flight: {other:?}"),
+            }
+        }
+        // SAFETY: streams wait for it.
+        unsafe { gate.store(0, 1) };
+        halo.wait()?;
+        halo.schedule_exchange(&[&stream])?.schedule_wait(&stream)?;
+        yard.consume(world, &[0], &stream, 1)?;
+        Ok(stream.synchronise()?)
+    });
+}
+
+#[test]
+fn host_and_device_fields_in_one_object() {
+    under_seeds(2, |world, comm| {
+        let device = &devices(world, 1)?[0];
+        let yard = Yard::new(comm, &[6], (1, 1, 1), |_| device)?;
+        let on_host = Array::<u64>::zeros(comm, &[5])?;
+        let on_device = yard.pieces[0][0].field();
+        // In any order.
+        let fields: [(&Pattern, &Field); 2] = match comm.rank() {
+            0 => [(&yard.pattern, &on_host), (&yard.pattern, on_device)],
+            _ => [(&yard.pattern, on_device), (&yard.pattern, &on_host)],
+        };
+        let halo = HaloExchange::bind(comm, &fields)?;
+        let stream = device.stream(Priority::Normal)?;
+        let cell = |step: u64, id: u64| step * 100 + id % 6;
+        let first = 3 * comm.rank() as u64;
+        for step in 1..=3 {
+            (0..3).try_for_each(|at| -> Outcome {
+                on_host.write()?[at + 1] = cell(step, first + at as u64);
+                Ok(())
+            })?;
+            yard.produce(world, &[0], &stream, step)?;
+            let pending = halo.schedule_exchange(&[&stream])?;
+            // A second one while host fields are in flight is refused, or the first was over.
+            pending.schedule_wait(&stream)?;
+            yard.consume(world, &[0], &stream, step)?;
+            let halos = (on_host.read()?[0], on_host.read()?[4]);
+            ensure!(halos == (cell(step, first + 5), cell(step, first + 3)), "step {step}: {halos:?}");
+            if step == 2 {
+                pending.wait()?;
+                ensure!(pending.is_ready()?, "it was waited for");
+            }
+        }
+        let text = halo.explain();
+        ensure!(text.contains("fields on devices 0") && text.matches("from rank").count() == 2, "{text}");
+        Ok(stream.synchronise()?)
+    });
+}
+
+#[test]
+fn a_field_on_the_host_here_and_on_a_device_there() {
+    under_seeds(2, |world, comm| {
+        let device = &devices(world, 1)?[0];
+        let pattern = RegularGrid::new([6]).periodic([true]).decompose(2)?.pattern(comm, Halo::uniform(1))?;
+        let on_host = Array::<u64>::zeros(comm, &[5])?;
+        let on_device = DeviceArray::<u64>::zeros(device, &[5])?;
+        let field: &Field = if comm.rank() == 0 { &on_host } else { &on_device };
+        match HaloExchange::bind(comm, &[(&pattern, field)]) {
+            Err(Error::Bind(_) | Error::Elsewhere { .. }) => {}
+            other => fail!("instead of a refusal: {other:?}"),
+        }
+        let links = PatternLinks::new(comm, &[&pattern])?;
+        match links.exchange(&[(&pattern, &on_device)]) {
+            Err(Error::NotOnHost { field: 0, .. }) => Ok(()),
+            other => fail!("instead of a refusal: {other:?}"),
+        }
+    });
+}
+
+#[test]
+fn staging_is_not_silent() {
+    for (link, says) in [
+        (LinkChoice::Auto, "direct, push"),
+        (LinkChoice::Mailbox, "staged through the host, a buffer"),
+        (LinkChoice::Message, "staged through the host, messages"),
+    ] {
+        under_seeds(2, |world, comm| {
+            let device = &devices(world, 1)?[0];
+            let yard = Yard::new(comm, &[6], (1, 1, 1), |_| device)?;
+            let halo = yard.bind(comm, &[&[0]], &BindOptions { link, ..BindOptions::default() })?;
+            let text = halo.explain();
+            ensure!(text.matches(says).count() == 2, "{link:?}: {text}");
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn an_array_is_written_and_read_in_the_order_of_a_stream() {
+    under_seeds(1, |world, _| {
+        let device = &devices(world, 1)?[0];
+        let (one, two) = (device.stream(Priority::Normal)?, device.stream(Priority::Normal)?);
+        let array = DeviceArray::<u64>::zeros(device, &[3])?;
+        ensure!(array.read(&one)? == [0; 3], "it is not zeroed");
+        array.write(&one, &[1, 2, 3])?;
+        ensure!(array.read(&two)? == [1, 2, 3], "it does not keep what is written");
+        match array.write(&one, &[1]) {
+            Err(Error::ArrayLength { expected: 3, found: 1 }) => Ok(()),
+            other => fail!("instead of a wrong length: {other:?}"),
+        }
+    });
+}

@@ -1,0 +1,276 @@
+//! Binding the device fields of an object: which way each link takes, where its words lie, and what each device
+//! is given for every exchange.
+
+use super::facing::{Facing, Joint};
+use super::lanes::{self, Joined};
+use super::local::Local;
+use super::offer::{Berth, Offer};
+use super::pair::Pair;
+use super::{Preference, swap_offers};
+use crate::agree::agree;
+use crate::bound::Bound;
+use crate::error::Error;
+use crate::link::{Direction, Link, SLOTS, Way};
+use crate::options::{BindOptions, LinkChoice};
+use crate::set::{Part, Set};
+use crate::stream::{self, LINE, Scheduled, Staging};
+use halocline_comm::{Communicator, Counter, Patience, Segment, Tag};
+use halocline_device::host::MESSAGE_ALIGN;
+use halocline_device::{Address, Device};
+use halocline_plan::wire::{Reader, WireError, Writer};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Devices on which a rank can have fields of one object.
+pub(super) const LANES: usize = 8;
+
+/// Bytes in front of the slots of a mailbox: for each lane of the other side a word `ready`, then as many `arrived`.
+pub(super) const HEAD: usize = 2 * LANES * LINE;
+
+/// What a peer's devices do for the links with this rank.
+pub(super) struct FarLanes {
+    /// For each: its number, whether it sends to us, and the word `ready` that it waits for then.
+    pub(super) lanes: Vec<FarLane>,
+    /// The words `arrived` of direct links that its first lane waits for, one for each of our lanes.
+    pub(super) arrived: Address,
+    /// Their memory, held.
+    pub(super) words: Vec<Arc<Segment>>,
+}
+
+pub(super) struct FarLane {
+    pub(super) device: u32,
+    pub(super) sends: bool,
+    pub(super) ready: Address,
+}
+
+/// Binds sets of device fields. Collective; a rank may have none.
+pub(super) fn bind(
+    comm: &Communicator,
+    sets: Vec<Local>,
+    options: &BindOptions,
+    host: Option<Arc<Bound>>,
+) -> Result<Arc<Scheduled>, Error> {
+    let (offers, operation, words, staged) = (comm.begin(), comm.begin(), comm.begin(), comm.begin());
+    let devices = agree(comm, devices_of(&sets))?;
+    let (berths, own_bytes) = lay_out(&sets, options.link);
+    let shared = berths.iter().any(|(peer, _)| comm.link().bell(*peer).is_some());
+    let own = agree(comm, shared.then(|| comm.allocate(own_bytes)).transpose().map_err(Error::from))?;
+    let theirs = swap_offers(comm, offers, &sets, &berths, own.as_ref())?;
+    let linked = theirs.and_then(|theirs| link(comm, sets, berths, own, theirs, operation, options.link));
+    let linked = linked.and_then(|made| match made.links.iter().any(|link| link.way == Way::Message) {
+        true if !comm.link().is_driven() => Err(Error::NotDriven),
+        _ => Ok(made),
+    });
+    let mut made = agree(comm, linked)?;
+    // Words first: what a peer is told of must be there.
+    let opened = lanes::open(comm, &devices, &made, options);
+    let opened = agree(comm, opened)?;
+    let told = made.ends.iter().try_for_each(|end| tell(comm, words, end, &made, &opened));
+    agree(comm, told).inspect_err(|_| comm.link().inbox().forget(words))?;
+    let heard: Vec<_> = made.ends.iter().map(|end| hear(comm, words, end.peer)).collect();
+    let joined = heard.into_iter().collect::<Result<Vec<FarLanes>, Error>>().and_then(|far| {
+        made.far = far;
+        lanes::join(&opened, &made, options)
+    });
+    let Joined { lanes, stages, seats, producers, registered } = agree(comm, joined)?;
+    let held = made.far.into_iter().flat_map(|far| far.words);
+    let scheduled = Arc::new(Scheduled::new(stream::Parts {
+        comm: comm.behind_the_scenes(),
+        links: made.links,
+        sets: made.sets,
+        lanes,
+        staging: (!stages.is_empty()).then(|| Staging::new(staged, stages)),
+        seats,
+        producers,
+        host,
+        inline: options.inline,
+        patience: Patience { deadline: options.deadline, ..Patience::of(comm.link()) },
+        registered,
+        segments: made.keep.into_iter().chain(held).collect(),
+        cut: options.cut(),
+    }));
+    let weak = Arc::downgrade(&scheduled);
+    comm.register(weak);
+    Ok(scheduled)
+}
+
+/// What the ranks know of each other's fields.
+pub(super) struct Made {
+    pub(super) links: Vec<Link>,
+    pub(super) sets: Vec<Arc<Set>>,
+    pub(super) ends: Vec<End>,
+    pub(super) far: Vec<FarLanes>,
+    /// Memory that the words and mailboxes of peers lie in.
+    pub(super) keep: Vec<Arc<Segment>>,
+}
+
+/// This rank and a peer.
+pub(super) struct End {
+    pub(super) peer: usize,
+    pub(super) berths: (Berth, Berth),
+    pub(super) segments: Option<(Arc<Segment>, Arc<Segment>)>,
+    /// Its links, by their numbers.
+    pub(super) links: Vec<usize>,
+}
+
+impl End {
+    /// The number of the link of one direction.
+    pub(super) fn link(&self, made: &Made, direction: Direction) -> Option<usize> {
+        self.links.iter().copied().find(|&link| made.links[link].direction == direction)
+    }
+}
+
+/// The devices of the fields of this rank, ascending.
+fn devices_of(sets: &[Local]) -> Result<Vec<Device>, Error> {
+    let memories = sets.iter().flat_map(|local| &local.memories);
+    let homes = memories.filter_map(|(memory, _)| memory.device.as_ref());
+    let devices: BTreeMap<u32, &Device> = homes.map(|home| (home.device.ordinal(), &home.device)).collect();
+    match devices.len() {
+        count if count > LANES => Err(Error::Bind(format!(
+            "the device fields of this rank lie on {count} devices, they can lie on {LANES}; bind several objects"
+        ))),
+        _ => Ok(devices.into_values().cloned().collect()),
+    }
+}
+
+/// Counters and mailboxes for every peer, and the bytes of the segment that holds them.
+fn lay_out(sets: &[Local], choice: LinkChoice) -> (Vec<(usize, Berth)>, usize) {
+    let peers: BTreeSet<usize> = sets.iter().flat_map(Local::peers).collect();
+    let line = size_of::<Counter>();
+    let mut end = (2 * line * peers.len()).next_multiple_of(MESSAGE_ALIGN.max(LINE));
+    let has_mailbox = matches!(choice, LinkChoice::Auto | LinkChoice::Mailbox);
+    let mut berths = Vec::new();
+    for (at, &peer) in peers.iter().enumerate() {
+        let received = sets.iter().map(|set| set.bytes(peer, Direction::Receive)).max();
+        let capacity = received.filter(|_| has_mailbox).unwrap_or(0);
+        let (send_counter, receive_counter) = (2 * at * line, (2 * at + 1) * line);
+        berths.push((peer, Berth { send_counter, receive_counter, mailbox: end, capacity }));
+        if has_mailbox {
+            end += HEAD + SLOTS as usize * slot(capacity);
+        }
+    }
+    (berths, end)
+}
+
+/// Bytes from one slot to the next.
+pub(super) fn slot(capacity: usize) -> usize {
+    capacity.next_multiple_of(MESSAGE_ALIGN.max(LINE))
+}
+
+fn link(
+    comm: &Communicator,
+    sets: Vec<Local>,
+    berths: Vec<(usize, Berth)>,
+    own: Option<Arc<Segment>>,
+    theirs: Vec<Offer>,
+    operation: u64,
+    choice: LinkChoice,
+) -> Result<Made, Error> {
+    let mut made = Made {
+        links: Vec::new(),
+        sets: Vec::new(),
+        ends: Vec::new(),
+        far: Vec::new(),
+        keep: own.iter().cloned().collect(),
+    };
+    let mut offered: Vec<BTreeMap<usize, _>> = sets.iter().map(|_| BTreeMap::new()).collect();
+    for ((peer, berth), offer) in berths.into_iter().zip(theirs) {
+        if offer.sets.len() != sets.len() {
+            return Err(Error::Bind(format!("rank {peer} offers {} sets of fields", offer.sets.len())));
+        }
+        offered.iter_mut().zip(offer.sets).for_each(|(peers, set)| drop(peers.insert(peer, set)));
+        let segments = own.clone().zip(offer.own);
+        made.keep.extend(segments.iter().map(|(_, theirs)| Arc::clone(theirs)));
+        made.ends.push(End { peer, berths: (berth, offer.berth), segments, links: Vec::new() });
+    }
+    let mut parts: Vec<Vec<Part>> = sets.iter().map(|_| Vec::new()).collect();
+    for end in &mut made.ends {
+        let pairs = sets.iter().zip(&offered);
+        let facings: Vec<Facing<'_>> =
+            pairs.map(|(local, peers)| Facing { peer: end.peer, local, theirs: &peers[&end.peer] }).collect();
+        facings.iter().try_for_each(Facing::check_bytes)?;
+        let (peer, berths, segments) = (end.peer, end.berths, end.segments.clone());
+        let pair = Pair { comm, peer, berths, segments, operation, sets: facings };
+        for direction in [Direction::Receive, Direction::Send] {
+            let joints: Vec<Vec<Joint<'_>>> =
+                pair.sets.iter().map(|set| set.joints(direction)).collect::<Result<_, _>>()?;
+            if joints.iter().all(Vec::is_empty) {
+                continue;
+            }
+            let (mut link, of_sets) = pair.scheduled(direction, &joints, wish(choice))?;
+            link.part = made.links.len();
+            end.links.push(made.links.len());
+            made.links.push(link);
+            parts.iter_mut().zip(of_sets).for_each(|(parts, part)| parts.push(part));
+        }
+    }
+    let all = sets.into_iter().zip(offered).zip(parts).enumerate();
+    made.sets = all
+        .map(|(number, ((local, offered), parts))| {
+            Arc::new(Set::new(number, local, Arc::new(offered), parts))
+        })
+        .collect();
+    Ok(made)
+}
+
+/// Direct, unless something else is asked for or memory is out of reach.
+fn wish(choice: LinkChoice) -> Preference {
+    match choice {
+        LinkChoice::Auto => Preference { way: Way::Push, forced: false },
+        LinkChoice::Push | LinkChoice::Pull => Preference { way: Way::Push, forced: true },
+        LinkChoice::Mailbox => Preference { way: Way::Mailbox { streaming: false }, forced: true },
+        LinkChoice::Message => Preference { way: Way::Message, forced: true },
+    }
+}
+
+/// Tells a peer which lanes there are and where their words lie.
+fn tell(
+    comm: &Communicator,
+    operation: u64,
+    end: &End,
+    made: &Made,
+    opened: &lanes::Opened,
+) -> Result<(), Error> {
+    let mut w = Writer::new();
+    w.size(opened.lanes.len());
+    for (number, lane) in opened.lanes.iter().enumerate() {
+        w.u64(lane.device.ordinal().into());
+        w.u64(lanes::sends(made, end, number, &opened.devices).into());
+        w.u64(lane.ready(end, made));
+    }
+    w.u64(opened.lanes.first().map_or(0, |lane| lane.arrived(end, made)));
+    let segments: Vec<_> =
+        opened.segments().filter(|segment| comm.link().reach(end.peer, segment).is_ok()).collect();
+    Ok(comm.link().post(end.peer, Tag { operation, round: 0 }, w.finish(), &segments)?)
+}
+
+fn hear(comm: &Communicator, operation: u64, peer: usize) -> Result<FarLanes, Error> {
+    let message = comm.receive(Some(peer), Tag { operation, round: 0 }, "the lanes of a bind")?;
+    let read = || -> Result<FarLanes, WireError> {
+        let mut r = Reader::new(&message.payload);
+        let count = r.count(24)?;
+        let lane = |r: &mut Reader<'_>| {
+            let device = u32::try_from(r.u64()?).map_err(|_| WireError::Content("no such device"))?;
+            Ok(FarLane { device, sends: r.u64()? != 0, ready: r.u64()? })
+        };
+        let lanes: Vec<FarLane> = (0..count).map(|_| lane(&mut r)).collect::<Result<_, WireError>>()?;
+        let arrived = r.u64()?;
+        r.finish()?;
+        match lanes.len() {
+            ..=LANES => Ok(FarLanes { lanes, arrived, words: message.segments.clone() }),
+            _ => Err(WireError::Content("it has more devices than there can be")),
+        }
+    };
+    read().map_err(|error| Error::Bind(format!("rank {peer} sent malformed lanes: {error}")))
+}
+
+impl FarLanes {
+    /// Words lie in the memory that came with them.
+    pub(super) fn holds(&self, address: Address, words: usize) -> bool {
+        let bytes = ((words - 1) * LINE + 8) as Address;
+        self.words.iter().any(|segment| {
+            let base = segment.base().addr().get() as Address;
+            address >= base && address - base + bytes <= segment.len() as Address && address.is_multiple_of(8)
+        })
+    }
+}

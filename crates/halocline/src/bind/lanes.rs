@@ -1,0 +1,628 @@
+//! The lanes of an object: their words, and the copy tables and operations that each is given for an exchange.
+//!
+//! | link | `ready` | `arrived` |
+//! | --- | --- | --- |
+//! | direct | raised before anything waits, waited for by the table that pushes | raised by that table |
+//! | mailbox | raised by the table that unpacks, waited for two epochs later | raised by the table that packs |
+//! | message | see `stream/staging.rs` | |
+//!
+//! The first lane does all that is received: raises `ready`, waits for `arrived`, unpacks. Where no device takes part
+//! on both sides, a direct exchange is one table that also waits; where one does, streams wait: what spins on a
+//! device may keep the work that it waits for from running there.
+
+use super::device::{End, FarLane, HEAD, LANES, Made, slot};
+use crate::error::Error;
+use crate::link::{Direction, SLOTS, Way};
+use crate::options::BindOptions;
+use crate::set::{Part, Set};
+use crate::stream::{
+    BEGUN, Cue, Cut, LINE, Lane, OfDevice, Pool, SEEN, Script, Seat, Stage, Step, Tables, chunks,
+};
+use halocline_comm::{Communicator, Segment};
+use halocline_device::{
+    Address, CopyTable, Device, Memory, RawStream, Signal, Stream, TablePart, TableSpec, ValueOp,
+};
+use halocline_plan::copy::CopyOp;
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// The lanes of this rank, before it knows those of its peers.
+pub(super) struct Opened {
+    pub(super) devices: Vec<Device>,
+    pub(super) lanes: Vec<Open>,
+    /// This rank's mailboxes, as devices reach them.
+    registered: Option<Arc<Memory>>,
+}
+
+pub(super) struct Open {
+    pub(super) device: Device,
+    shared: Arc<OfDevice>,
+    stream: Arc<Stream>,
+    /// A guard, `ready` of each peer, and on the first lane `arrived` of each peer's lanes.
+    words: Arc<Memory>,
+}
+
+/// What comes of it.
+pub(super) struct Joined {
+    pub(super) lanes: Vec<Lane>,
+    pub(super) stages: Vec<Stage>,
+    pub(super) seats: Vec<Seat>,
+    pub(super) producers: Vec<Arc<Stream>>,
+    /// Mailboxes that the devices reach.
+    pub(super) registered: Vec<Arc<Memory>>,
+}
+
+/// The words and slots of a mailbox, within one side's memory.
+#[derive(Clone, Copy)]
+struct Area {
+    base: Address,
+    capacity: usize,
+}
+
+impl Area {
+    /// What the other side's lanes raise when slots are free.
+    fn ready(self, lane: usize) -> Address {
+        self.base + (lane * LINE) as Address
+    }
+
+    /// What they raise when a slot is full.
+    fn arrived(self, lane: usize) -> Address {
+        self.base + ((LANES + lane) * LINE) as Address
+    }
+
+    fn slot(self, parity: usize) -> Address {
+        self.base + (HEAD + parity * slot(self.capacity)) as Address
+    }
+}
+
+fn address(base: *mut u8) -> Address {
+    base.addr() as Address
+}
+
+fn position(end: &End, made: &Made) -> usize {
+    made.ends.iter().take_while(|other| other.peer != end.peer).count()
+}
+
+impl Open {
+    /// The word that this lane waits for before it pushes to a peer.
+    pub(super) fn ready(&self, end: &End, made: &Made) -> Address {
+        self.words.at((1 + position(end, made)) * LINE)
+    }
+
+    /// The first of the words that a peer's lanes raise, on the first lane.
+    pub(super) fn arrived(&self, end: &End, made: &Made) -> Address {
+        self.words.at((1 + made.ends.len() + position(end, made) * LANES) * LINE)
+    }
+
+    /// The words, for those who raise them to hold.
+    pub(super) fn segment(&self) -> Arc<Segment> {
+        held(&self.words)
+    }
+}
+
+impl Opened {
+    /// All memory that peers reach, for them to hold.
+    pub(super) fn segments(&self) -> impl Iterator<Item = Arc<Segment>> + '_ {
+        self.lanes.iter().map(Open::segment).chain(self.registered.iter().map(held))
+    }
+}
+
+fn held(memory: &Arc<Memory>) -> Arc<Segment> {
+    let base = std::ptr::without_provenance_mut(memory.at(0) as usize);
+    let base = NonNull::new(base).unwrap_or(NonNull::dangling());
+    // SAFETY: nobody follows the address on the host.
+    unsafe { Segment::foreign(base, memory.place().bytes, Arc::clone(memory) as _) }
+}
+
+/// Streams, events and words of this rank's devices.
+pub(super) fn open(
+    comm: &Communicator,
+    devices: &[Device],
+    made: &Made,
+    options: &BindOptions,
+) -> Result<Opened, Error> {
+    let pool = comm.part::<Pool>();
+    let object = pool.next();
+    let mut lanes = Vec::new();
+    for (number, device) in devices.iter().enumerate() {
+        let shared = pool.of(device)?;
+        let peers = made.ends.len();
+        let words = 1 + peers + if number == 0 { peers * LANES } else { 0 };
+        let memory = device.allocate(words * LINE)?;
+        let value = if options.cut() == Some(Cut::Stale) { 5 } else { 0 };
+        let zero = |word: usize| ValueOp::Write {
+            address: memory.at(word * LINE),
+            value: if word == 0 { 0 } else { value },
+        };
+        let zeros: Vec<ValueOp> = (0..words).map(zero).collect();
+        // SAFETY: nobody else knows the words; the stream is through before anybody does.
+        unsafe { shared.rescue.values(&zeros) }?;
+        shared.rescue.synchronise()?;
+        let stream = Arc::clone(shared.stream(object));
+        lanes.push(Open { device: device.clone(), shared, stream, words: Arc::new(memory) });
+    }
+    let has_mailbox = made.links.iter().any(|link| matches!(link.way, Way::Mailbox { .. }));
+    let own = made.ends.iter().find_map(|end| end.segments.as_ref()).map(|(own, _)| own);
+    let registered = match (devices.first(), own) {
+        (Some(device), Some(own)) if has_mailbox => Some(Arc::new(register(device, own)?)),
+        _ => None,
+    };
+    Ok(Opened { devices: devices.to_vec(), lanes, registered })
+}
+
+fn register(device: &Device, segment: &Arc<Segment>) -> Result<Memory, Error> {
+    let base = segment.base().as_ptr().expose_provenance() as Address;
+    // SAFETY: the object holds the segment longer than what is registered of it.
+    Ok(unsafe { device.register(base, segment.len()) }?)
+}
+
+/// Which lane reads the source of an operation: that of its device.
+fn lane_of(set: &Set, field: usize, devices: &[Device]) -> usize {
+    let memory = &set.local.memories[set.local.fields[field].memory].0;
+    let ordinal = memory.device.as_ref().map(|home| home.device.ordinal());
+    devices.iter().position(|device| Some(device.ordinal()) == ordinal).unwrap_or(0)
+}
+
+/// Whether a lane sends to a peer.
+pub(super) fn sends(made: &Made, end: &End, lane: usize, devices: &[Device]) -> bool {
+    let Some(link) = end.link(made, Direction::Send) else { return false };
+    if made.links[link].way == Way::Message {
+        return lane == 0;
+    }
+    let lanes = || {
+        made.sets
+            .iter()
+            .flat_map(move |set| set.parts[link].ops.iter().map(move |op| lane_of(set, op.source, devices)))
+    };
+    // Where there is nothing to copy the first lane still says so.
+    lanes().any(|of| of == lane) || (lane == 0 && lanes().next().is_none())
+}
+
+/// One part of a copy table in the making.
+#[derive(Default)]
+struct Draft {
+    waits: Vec<Signal>,
+    ops: Vec<CopyOp>,
+    raises: Vec<Address>,
+}
+
+impl Draft {
+    fn part(&self) -> TablePart<'_> {
+        TablePart { waits: &self.waits, ops: &self.ops, raises: &self.raises }
+    }
+}
+
+/// What two sides of a link do: all that the tables and operations of a lane are made of.
+struct Outgoing {
+    lane: usize,
+    link: usize,
+    way: Way,
+    /// Waited for, no further behind than `lag`.
+    ready: Address,
+    lag: u64,
+    /// Raised: the peer's (or, of a staged message, `packed` of each chunk), and this lane's own note of it.
+    arrived: Address,
+    seen: usize,
+    /// The peer's slots.
+    slots: Option<Area>,
+    /// Our own.
+    stage: Option<usize>,
+}
+
+struct Incoming {
+    link: usize,
+    way: Way,
+    /// Of each of the peer's lanes that send: raised, and waited for.
+    words: Vec<(Address, Address)>,
+    seen: usize,
+    /// Our slots.
+    slots: Option<Area>,
+    /// Those of a staged message.
+    stage: Option<usize>,
+}
+
+/// Tables and operations of all lanes.
+pub(super) fn join(opened: &Opened, made: &Made, options: &BindOptions) -> Result<Joined, Error> {
+    let registered = reach_all(opened, made)?;
+    let mut outgoing = Vec::new();
+    let mut incoming = Vec::new();
+    let mut seats: Vec<Seat> = Vec::new();
+    let mut seat = |link: usize, lane: usize| {
+        let word = SEEN + 8 * seats.iter().filter(|seat| seat.lane == lane).count();
+        seats.push(Seat { link, lane, word });
+        word
+    };
+    let mut stages: Vec<Stage> = Vec::new();
+    for (end, far) in made.ends.iter().zip(&made.far) {
+        if let Some(link) = end.link(made, Direction::Send) {
+            for lane in (0..opened.lanes.len()).filter(|&lane| sends(made, end, lane, &opened.devices)) {
+                stages.extend(stage(opened, made, (end.peer, link), options)?);
+                let staged = (stages.last(), stages.len());
+                outgoing.push(send(
+                    opened,
+                    made,
+                    (end, far),
+                    (link, lane),
+                    staged,
+                    options,
+                    seat(link, lane),
+                )?);
+            }
+        }
+        if let Some(link) = end.link(made, Direction::Receive)
+            && !opened.lanes.is_empty()
+        {
+            stages.extend(stage(opened, made, (end.peer, link), options)?);
+            incoming.push(receive(opened, made, (end, far), (link, stages.len()), seat(link, 0))?);
+        }
+    }
+    let all = outgoing.iter().map(|out| out.way).chain(incoming.iter().map(|into| into.way));
+    let is_direct = all.into_iter().all(|way| way == Way::Push);
+    let here = |far: &FarLane| opened.devices.iter().any(|device| device.ordinal() == far.device);
+    let is_apart = !made.far.iter().flat_map(|far| &far.lanes).any(here);
+    let mut lanes = Vec::new();
+    for (number, open) in opened.lanes.iter().enumerate() {
+        let count = seats.iter().filter(|seat| seat.lane == number).count();
+        let status = open.device.allocate_pinned(SEEN + 8 * count.max(1))?;
+        let making = Making {
+            opened,
+            made,
+            number,
+            outgoing: outgoing.iter().filter(|out| out.lane == number).collect(),
+            incoming: incoming.iter().filter(|_| number == 0).collect(),
+            stages: &stages,
+            chunk: options.chunk(),
+            status: &status,
+            in_tables: is_direct && is_apart,
+            cut: options.cut(),
+        };
+        let script = making.script()?;
+        let poisoned = making.poisoned();
+        let of = (open.device.clone(), Arc::clone(&open.shared), Arc::clone(&open.stream));
+        lanes.push(Lane::new(of, Arc::clone(&open.words), status, script, poisoned));
+    }
+    Ok(Joined { producers: producers(opened, options)?, lanes, stages, seats, registered })
+}
+
+/// Lets every device reach the words, fields and mailboxes that it reads or writes.
+fn reach_all(opened: &Opened, made: &Made) -> Result<Vec<Arc<Memory>>, Error> {
+    let mut registered: Vec<Arc<Memory>> = opened.registered.iter().cloned().collect();
+    for lane in &opened.lanes {
+        let own = opened.devices.iter().map(Device::ordinal);
+        let is_direct = |end: &End| end.links.iter().any(|&link| made.links[link].way == Way::Push);
+        let far = made.ends.iter().zip(&made.far).filter(|(end, _)| is_direct(end));
+        let far = far.flat_map(|(_, far)| far.lanes.iter().map(|lane| lane.device));
+        for peer in own.chain(far).filter(|&peer| peer != lane.device.ordinal()) {
+            lane.device.driver().enable_peer(peer)?;
+        }
+    }
+    let Some(device) = opened.devices.first() else { return Ok(registered) };
+    for end in &made.ends {
+        let is_mailbox = |&link: &usize| matches!(made.links[link].way, Way::Mailbox { .. });
+        let Some((_, theirs)) = end.segments.as_ref().filter(|_| end.links.iter().any(is_mailbox)) else {
+            continue;
+        };
+        // A rank of this process has registered its own.
+        if device.place_of(theirs.base().as_ptr().expose_provenance() as Address).is_err() {
+            registered.push(Arc::new(register(device, theirs)?));
+        }
+    }
+    Ok(registered)
+}
+
+/// The mailboxes of this rank and of a peer, for each other.
+fn areas(made: &Made, end: &End, link: usize) -> Result<Option<(Area, Area)>, Error> {
+    let Way::Mailbox { .. } = made.links[link].way else { return Ok(None) };
+    let broken = || Error::Bind(format!("rank {} offers a mailbox outside its memory", end.peer));
+    let (own, theirs) = end.segments.as_ref().ok_or_else(broken)?;
+    let area = |segment: &Arc<Segment>, berth: super::offer::Berth| {
+        let bytes = slot(berth.capacity).checked_mul(SLOTS as usize)?.checked_add(HEAD)?;
+        let end = berth.mailbox.checked_add(bytes).filter(|&end| end <= segment.len())?;
+        let base = address(segment.base().as_ptr()) + berth.mailbox as Address;
+        (end > 0 && berth.mailbox.is_multiple_of(LINE)).then_some(Area { base, capacity: berth.capacity })
+    };
+    let both = area(own, end.berths.0).zip(area(theirs, end.berths.1)).ok_or_else(broken)?;
+    let bytes = |set: &Arc<Set>| set.parts[link].bytes;
+    let room = if made.links[link].direction == Direction::Send { both.1 } else { both.0 };
+    if made.sets.iter().map(bytes).any(|bytes| bytes > room.capacity) {
+        return Err(broken());
+    }
+    Ok(Some(both))
+}
+
+/// The staging memory of a link by messages.
+fn stage(
+    opened: &Opened,
+    made: &Made,
+    (peer, link): (usize, usize),
+    options: &BindOptions,
+) -> Result<Option<Stage>, Error> {
+    if made.links[link].way != Way::Message {
+        return Ok(None);
+    }
+    let capacity = made.sets.iter().map(|set| set.parts[link].bytes).max().unwrap_or(0);
+    let memory = opened.devices[0].allocate_pinned(Stage::bytes(capacity))?;
+    let of_set = |set: &Arc<Set>| -> Vec<Range<usize>> {
+        split(&set.parts[link], options.chunk()).into_iter().map(|(bytes, _)| bytes).collect()
+    };
+    let chunks = made.sets.iter().map(of_set).collect();
+    let sends = made.links[link].direction == Direction::Send;
+    Ok(Some(Stage::new((link, peer, sends), memory, capacity, chunks)))
+}
+
+/// The chunks of a message: which bytes, and which operations.
+fn split(part: &Part, chunk: usize) -> Vec<(Range<usize>, Range<usize>)> {
+    chunks(&part.ops.iter().map(CopyOp::bytes).collect::<Vec<_>>(), chunk)
+}
+
+fn send(
+    opened: &Opened,
+    made: &Made,
+    (end, far): (&End, &super::device::FarLanes),
+    (link, lane): (usize, usize),
+    (stage, stages): (Option<&Stage>, usize),
+    options: &BindOptions,
+    seen: usize,
+) -> Result<Outgoing, Error> {
+    let way = made.links[link].way;
+    if let (Way::Message, Some(stage)) = (way, stage) {
+        let lag = if options.cut() == Some(Cut::Staging) { SLOTS + 1 } else { SLOTS };
+        let (ready, arrived, stage) = (stage.sent(), stage.raised(0), Some(stages - 1));
+        return Ok(Outgoing { lane, link, way, ready, lag, arrived, seen, slots: None, stage });
+    }
+    let out = match areas(made, end, link)? {
+        Some((own, theirs)) => {
+            let lag = if options.cut() == Some(Cut::Slot) { SLOTS + 1 } else { SLOTS };
+            let (ready, arrived) = (own.ready(lane), theirs.arrived(lane));
+            Outgoing { lane, link, way, ready, lag, arrived, seen, slots: Some(theirs), stage: None }
+        }
+        None => {
+            if !far.holds(far.arrived, LANES) {
+                return Err(Error::Bind(format!("rank {} offers words outside its memory", end.peer)));
+            }
+            let lag = u64::from(options.cut() == Some(Cut::Overtaking));
+            let ready = opened.lanes[lane].ready(end, made);
+            let arrived = far.arrived + (lane * LINE) as Address;
+            Outgoing { lane, link, way, ready, lag, arrived, seen, slots: None, stage: None }
+        }
+    };
+    Ok(out)
+}
+
+fn receive(
+    opened: &Opened,
+    made: &Made,
+    (end, far): (&End, &super::device::FarLanes),
+    (link, stages): (usize, usize),
+    seen: usize,
+) -> Result<Incoming, Error> {
+    let way = made.links[link].way;
+    if way == Way::Message {
+        return Ok(Incoming { link, way, words: Vec::new(), seen, slots: None, stage: Some(stages - 1) });
+    }
+    let senders = far.lanes.iter().enumerate().filter(|(_, lane)| lane.sends);
+    let (words, slots): (Vec<_>, _) = match areas(made, end, link)? {
+        Some((own, theirs)) => {
+            (senders.map(|(lane, _)| (theirs.ready(lane), own.arrived(lane))).collect(), Some(own))
+        }
+        None => {
+            let first = opened.lanes[0].arrived(end, made);
+            let word = |(lane, far_lane): (usize, &FarLane)| match far.holds(far_lane.ready, 1) {
+                true => Ok((far_lane.ready, first + (lane * LINE) as Address)),
+                false => Err(Error::Bind(format!("rank {} offers words outside its memory", end.peer))),
+            };
+            (senders.map(word).collect::<Result<_, _>>()?, None)
+        }
+    };
+    Ok(Incoming { link, way, words, seen, slots, stage: None })
+}
+
+/// One lane's tables and operations, in the making.
+struct Making<'a> {
+    opened: &'a Opened,
+    made: &'a Made,
+    number: usize,
+    outgoing: Vec<&'a Outgoing>,
+    incoming: Vec<&'a Incoming>,
+    stages: &'a [Stage],
+    chunk: usize,
+    status: &'a Memory,
+    /// Tables wait, not streams.
+    in_tables: bool,
+    cut: Option<Cut>,
+}
+
+impl Making<'_> {
+    fn is_cut(&self, cut: Cut) -> bool {
+        self.cut == Some(cut)
+    }
+
+    /// `ready` of direct links, which are raised at once.
+    fn raised(&self) -> impl Iterator<Item = Address> + '_ {
+        let direct = self.incoming.iter().filter(|into| into.way == Way::Push);
+        direct.flat_map(|into| into.words.iter().map(|(ready, _)| *ready))
+    }
+
+    fn script(&self) -> Result<Script, Error> {
+        let mut script = Script::default();
+        if !self.in_tables {
+            let raised: Vec<Address> = [self.status.at(BEGUN)].into_iter().chain(self.raised()).collect();
+            let raised = if self.is_cut(Cut::ReadyFirst) { &raised[..1] } else { &raised };
+            let waits = self.outgoing.iter().map(|out| Cue::Wait(out.ready, out.lag));
+            script.raised = raised.len();
+            script.before = raised.iter().map(|word| Cue::Write(*word)).chain(waits).collect();
+        }
+        for set in &self.made.sets {
+            script.tables.push(self.tables(set)?);
+        }
+        Ok(script)
+    }
+
+    fn tables(&self, set: &Set) -> Result<Tables, Error> {
+        let packs = self.outgoing.iter().any(|out| out.way != Way::Push);
+        let mut tables = Tables::default();
+        for parity in 0..if packs { SLOTS as usize } else { 1 } {
+            tables.out.extend(self.out(set, parity)?);
+        }
+        let chunks = self.incoming.iter().map(|into| self.unpacks(set, into).len());
+        let steps = if self.in_tables { 0 } else { chunks.max().unwrap_or(0).max(1) };
+        for number in 0..steps {
+            let mut step = Step { cues: self.arrivals(set, number), into: Vec::new() };
+            for parity in 0..SLOTS as usize {
+                step.into.extend(self.into(set, number, parity)?);
+            }
+            tables.steps.push(step);
+        }
+        Ok(tables)
+    }
+
+    /// What is unpacked of a link: operations, step by step.
+    fn unpacks(&self, set: &Set, into: &Incoming) -> Vec<Range<usize>> {
+        let part = &set.parts[into.link];
+        match into.way {
+            Way::Message => split(part, self.chunk).into_iter().map(|(_, ops)| ops).collect(),
+            _ => std::iter::once(0..part.ops.len()).collect(),
+        }
+    }
+
+    /// What a step of receiving waits for.
+    fn arrivals(&self, set: &Set, number: usize) -> Vec<Cue> {
+        let mut cues = Vec::new();
+        for into in &self.incoming {
+            let steps = self.unpacks(set, into).len().max(1);
+            let staged = into.stage.filter(|_| number < self.unpacks(set, into).len());
+            let staged = staged.map(|stage| self.stages[stage].raised(number));
+            let direct = into.words.iter().filter(|_| number == 0).map(|(_, arrived)| *arrived);
+            let waits = direct.chain(staged).filter(|_| !self.is_cut(Cut::Arrived));
+            cues.extend(waits.map(|word| Cue::Wait(word, 0)));
+            if number + 1 == steps {
+                cues.push(Cue::Write(self.status.at(into.seen)));
+            }
+        }
+        if number == 0 && self.is_cut(Cut::ReadyFirst) {
+            cues.extend(self.raised().map(Cue::Write));
+        }
+        cues
+    }
+
+    /// The table that pushes, packs, and copies within the rank.
+    fn out(&self, set: &Set, parity: usize) -> Result<Option<CopyTable>, Error> {
+        let bases: Vec<Address> = set.bases.iter().copied().map(address).collect();
+        let mut targets = bases.clone();
+        let mine = |op: &&CopyOp| lane_of(set, op.source, &self.opened.devices) == self.number;
+        let mut drafts = Vec::new();
+        for out in &self.outgoing {
+            let part: &Part = &set.parts[out.link];
+            let first = targets.len();
+            match (out.slots, out.stage) {
+                (Some(area), _) => targets.push(area.slot(parity)),
+                (None, Some(stage)) => targets.push(self.stages[stage].slot(parity)),
+                (None, None) => targets.extend(part.remote.iter().copied().map(address)),
+            }
+            let moved = |op: &CopyOp| {
+                let mut op = op.clone();
+                op.target += first;
+                op
+            };
+            if let Some(stage) = out.stage {
+                for (number, (_, ops)) in split(part, self.chunk).into_iter().enumerate() {
+                    let ops = part.ops[ops].iter().map(moved).collect();
+                    let raises = vec![self.stages[stage].raised(number)];
+                    drafts.push(Draft { waits: Vec::new(), ops, raises });
+                }
+                drafts.push(Draft { raises: vec![self.status.at(out.seen)], ..Draft::default() });
+                continue;
+            }
+            let mut draft =
+                Draft { ops: part.ops.iter().filter(mine).map(moved).collect(), ..Draft::default() };
+            if self.in_tables {
+                draft.waits.push(Signal { address: out.ready, lag: out.lag });
+            }
+            draft.raises = vec![out.arrived, self.status.at(out.seen)];
+            drafts.push(draft);
+        }
+        let within: Vec<CopyOp> = set.within.iter().filter(mine).cloned().collect();
+        if !within.is_empty() {
+            drafts.push(Draft { ops: within, ..Draft::default() });
+        }
+        if self.in_tables {
+            // What does not wait comes first.
+            let raises = [self.status.at(BEGUN)].into_iter().chain(self.raised()).collect();
+            drafts.insert(0, Draft { raises, ..Draft::default() });
+            for into in &self.incoming {
+                let waits = into.words.iter().map(|(_, arrived)| Signal { address: *arrived, lag: 0 });
+                let waits = waits.filter(|_| !self.is_cut(Cut::Arrived)).collect();
+                drafts.push(Draft { waits, ops: Vec::new(), raises: vec![self.status.at(into.seen)] });
+            }
+        }
+        self.upload(&drafts, &bases, &targets)
+    }
+
+    /// The table that unpacks what a step has waited for.
+    fn into(&self, set: &Set, number: usize, parity: usize) -> Result<Option<CopyTable>, Error> {
+        let targets: Vec<Address> = set.bases.iter().copied().map(address).collect();
+        let (mut sources, mut drafts) = (Vec::new(), Vec::new());
+        for into in &self.incoming {
+            let slot = match (into.slots, into.stage) {
+                (Some(area), _) => area.slot(parity),
+                (None, Some(stage)) => self.stages[stage].slot(parity),
+                (None, None) => continue,
+            };
+            let Some(ops) = self.unpacks(set, into).get(number).cloned() else { continue };
+            let source = sources.len();
+            sources.push(slot);
+            let moved = |op: &CopyOp| {
+                let mut op = op.clone();
+                op.source = source;
+                op
+            };
+            let ops = set.parts[into.link].ops[ops].iter().map(moved).collect();
+            let raises = into.words.iter().map(|(ready, _)| *ready).collect();
+            drafts.push(Draft { waits: Vec::new(), ops, raises });
+        }
+        self.upload(&drafts, &sources, &targets)
+    }
+
+    fn upload(
+        &self,
+        drafts: &[Draft],
+        sources: &[Address],
+        targets: &[Address],
+    ) -> Result<Option<CopyTable>, Error> {
+        if drafts.is_empty() {
+            return Ok(None);
+        }
+        let parts: Vec<TablePart<'_>> = drafts.iter().map(Draft::part).collect();
+        let guard = Some(self.opened.lanes[self.number].words.at(0));
+        let table = TableSpec { parts: &parts, sources, targets, guard };
+        Ok(Some(self.opened.lanes[self.number].device.upload(&table)?))
+    }
+
+    /// The guard, and all words that this lane waits for.
+    fn poisoned(&self) -> Vec<Address> {
+        let ready = self.outgoing.iter().map(|out| out.ready);
+        let arrived = self.incoming.iter().flat_map(|into| into.words.iter().map(|(_, arrived)| *arrived));
+        let staged = self.incoming.iter().filter_map(|into| into.stage);
+        let staged = staged.flat_map(|stage| self.stages[stage].awaited());
+        let guard = self.opened.lanes[self.number].words.at(0);
+        [guard].into_iter().chain(ready).chain(arrived).chain(staged).collect()
+    }
+}
+
+/// The streams that an exchange comes after where it is not told.
+fn producers(opened: &Opened, options: &BindOptions) -> Result<Vec<Arc<Stream>>, Error> {
+    if options.streams.is_empty() {
+        // SAFETY: 0 is the default stream, which lives as long as its device.
+        let default = |device: &Device| unsafe { device.borrow_stream(RawStream(0)) }.map(Arc::new);
+        return Ok(opened.devices.iter().map(default).collect::<Result<_, _>>()?);
+    }
+    for (at, stream) in options.streams.iter().enumerate() {
+        let device = stream.device().ordinal();
+        if !opened.devices.iter().any(|known| known.ordinal() == device) {
+            let devices = opened.devices.iter().map(Device::ordinal).collect();
+            return Err(Error::StreamDevice { stream: at, device, devices });
+        }
+    }
+    Ok(options.streams.clone())
+}

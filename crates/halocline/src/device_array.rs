@@ -1,0 +1,109 @@
+//! Arrays in the memory of a device.
+
+use crate::error::Error;
+use crate::field::{Field, Memory, OnDevice};
+use halocline_device::{Device, Element, Priority, Stream};
+use halocline_plan::Layout;
+use std::marker::PhantomData;
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// An array of the library's own in the memory of a device. A clone is the same array.
+///
+/// The host reaches its elements by copies alone, which take their place in the order of a stream. All work on it
+/// must be over when its last holder is dropped; a bound object that it is part of is one of them.
+#[derive(Debug, Clone)]
+pub struct DeviceArray<T> {
+    field: Field,
+    device: Device,
+    element: PhantomData<T>,
+}
+
+impl<T: Element> DeviceArray<T> {
+    /// A zeroed array in C order. Blocks until it is zeroed.
+    pub fn zeros(device: &Device, extents: &[usize]) -> Result<Self, Error> {
+        Self::with_layout(device, Layout::c_order(T::TYPE, extents)?)
+    }
+
+    /// A zeroed array of any layout whose elements are `T` and whose strides are whole elements. Blocks until it is
+    /// zeroed.
+    pub fn with_layout(device: &Device, layout: Layout) -> Result<Self, Error> {
+        let size = T::TYPE.size() as isize;
+        if layout.element() != T::TYPE || layout.strides().iter().any(|stride| stride % size != 0) {
+            return Err(Error::ArrayElement { wanted: T::TYPE, layout });
+        }
+        let span = layout.span();
+        let bytes = (span.end - span.start) as usize;
+        let memory = device.allocate(bytes.max(1))?;
+        let place = memory.place();
+        let home = OnDevice { device: device.clone(), place, foreign: false };
+        let memory = Memory::on_device(home, (place.base, bytes), Arc::new(memory));
+        let field = Field { memory, layout, offset: span.start.unsigned_abs(), domain: None };
+        let array = Self { field, device: device.clone(), element: PhantomData };
+        let stream = device.stream(Priority::Normal)?;
+        // SAFETY: all zeros are elements, by the promise of `Element`.
+        array.write(&stream, &vec![unsafe { std::mem::zeroed() }; array.len()])?;
+        Ok(array)
+    }
+
+    /// Number of elements, gaps of the layout included.
+    pub fn len(&self) -> usize {
+        self.field.memory.segment.len() / size_of::<T>()
+    }
+
+    /// True if it has no element.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Copies elements into it, lowest address first, after all work given to the stream before. Blocks until that
+    /// is done. Fails unless there are as many as [`DeviceArray::len`].
+    pub fn write(&self, stream: &Stream, elements: &[T]) -> Result<(), Error> {
+        if elements.len() != self.len() {
+            return Err(Error::ArrayLength { expected: self.len(), found: elements.len() });
+        }
+        if elements.is_empty() {
+            return Ok(());
+        }
+        let bytes = size_of_val(elements);
+        let staged = self.device.allocate_pinned(bytes)?;
+        // SAFETY: nobody else knows the pinned memory; elements are plain bytes without padding.
+        unsafe {
+            let elements = std::slice::from_raw_parts(elements.as_ptr().cast::<u8>(), bytes);
+            staged.bytes_mut(0..bytes).copy_from_slice(elements);
+            stream.copy(self.first(), staged.at(0), bytes)?;
+        }
+        Ok(stream.synchronise()?)
+    }
+
+    /// Its elements, lowest address first, as they are after all work given to the stream before. Blocks until that
+    /// is done.
+    pub fn read(&self, stream: &Stream) -> Result<Vec<T>, Error> {
+        let bytes = self.len() * size_of::<T>();
+        if bytes == 0 {
+            return Ok(Vec::new());
+        }
+        let staged = self.device.allocate_pinned(bytes)?;
+        // SAFETY: nobody else knows the pinned memory, which lives until the stream is through.
+        unsafe { stream.copy(staged.at(0), self.first(), bytes) }?;
+        stream.synchronise()?;
+        // SAFETY: nobody writes the pinned memory any more; what the device holds are elements, by the promise of
+        // `Element`; memory is aligned to far more than an element.
+        unsafe {
+            let staged = staged.bytes(0..bytes);
+            Ok(std::slice::from_raw_parts(staged.as_ptr().cast::<T>(), self.len()).to_vec())
+        }
+    }
+
+    fn first(&self) -> halocline_device::Address {
+        self.field.memory.segment.base().addr().get() as halocline_device::Address
+    }
+}
+
+impl<T> Deref for DeviceArray<T> {
+    type Target = Field;
+
+    fn deref(&self) -> &Field {
+        &self.field
+    }
+}

@@ -1,0 +1,213 @@
+//! What one device does of an exchange.
+
+use super::pool::OfDevice;
+use super::{Cut, POISON};
+use crate::error::Error;
+use halocline_device::{Address, CopyTable, Device, DeviceError, Event, Memory, Stream, ValueOp};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// Words that different sides write lie so far apart.
+pub(crate) const LINE: usize = 128;
+
+/// One device's part in the exchanges of an object, on one stream: raise `ready`, wait for that of the peers, copy
+/// and raise `arrived` (one copy table), wait for `arrived`, unpack, say that it is done.
+pub(crate) struct Lane {
+    pub(crate) device: Device,
+    pub(crate) shared: Arc<OfDevice>,
+    /// The internal stream.
+    pub(crate) stream: Arc<Stream>,
+    /// The words that this device waits for, and the guard of its tables.
+    #[expect(dead_code, reason = "held for the addresses in it")]
+    pub(crate) words: Arc<Memory>,
+    /// What the streams tell the host, in pinned memory.
+    pub(crate) status: Memory,
+    pub(crate) script: Script,
+    /// The guard, then all words that are waited for.
+    pub(crate) poisoned: Vec<Address>,
+    /// How often poison was written, by one thread at a time.
+    rescues: AtomicU64,
+    rescuing: Mutex<()>,
+}
+
+/// What a lane gives to its stream for each exchange.
+#[derive(Default)]
+pub(crate) struct Script {
+    /// Raised and waited for at first,
+    pub(crate) before: Vec<Cue>,
+    /// of which so many are raised.
+    pub(crate) raised: usize,
+    /// For each set, what comes then.
+    pub(crate) tables: Vec<Tables>,
+}
+
+/// The copy tables of a set on a lane: one of each kind, or one for each slot that what is packed goes to.
+#[derive(Default)]
+pub(crate) struct Tables {
+    /// Pushes and packs.
+    pub(crate) out: Vec<CopyTable>,
+    /// Waits for what comes, and unpacks.
+    pub(crate) steps: Vec<Step>,
+}
+
+/// Waits, then unpacks.
+#[derive(Default)]
+pub(crate) struct Step {
+    pub(crate) cues: Vec<Cue>,
+    pub(crate) into: Vec<CopyTable>,
+}
+
+impl Script {
+    /// The most operations on words that a stream is given at once.
+    pub(crate) fn longest(&self) -> usize {
+        let steps = self.tables.iter().flat_map(|tables| &tables.steps);
+        steps.map(|step| step.cues.len() + 1).chain([self.before.len(), 1]).max().unwrap_or(1)
+    }
+}
+
+/// An operation on a word, of an epoch.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Cue {
+    /// The word becomes the epoch.
+    Write(Address),
+    /// The word must be no more than so many epochs behind.
+    Wait(Address, u64),
+}
+
+/// Words of [`Lane::status`], by their offsets.
+pub(crate) const BEGUN: usize = 0;
+pub(crate) const DONE: usize = LINE;
+const RESCUED: usize = 2 * LINE;
+/// One for each link that the lane waits for.
+pub(crate) const SEEN: usize = 3 * LINE;
+
+impl Lane {
+    pub(crate) fn new(
+        (device, shared, stream): (Device, Arc<OfDevice>, Arc<Stream>),
+        words: Arc<Memory>,
+        status: Memory,
+        script: Script,
+        poisoned: Vec<Address>,
+    ) -> Self {
+        let (rescues, rescuing) = (AtomicU64::new(0), Mutex::new(()));
+        Self { device, shared, stream, words, status, script, poisoned, rescues, rescuing }
+    }
+
+    /// Gives a stream the exchange `epoch` of a set, after its earlier work. `done` is recorded behind it.
+    #[inline]
+    pub(crate) fn give(
+        &self,
+        stream: &Stream,
+        (set, epoch): (usize, u64),
+        scratch: &mut Vec<ValueOp>,
+        done: &Event,
+        cut: impl Fn(Cut) -> bool,
+    ) -> Result<(), DeviceError> {
+        let Script { before, tables, raised } = &self.script;
+        let Tables { out, steps } = &tables[set];
+        if cut(Cut::Sent) {
+            stream.record(done)?;
+        }
+        let before = if cut(Cut::HaloRead) { &before[*raised..] } else { before };
+        self.cue(stream, before, epoch, scratch)?;
+        let launch = |tables: &[CopyTable]| match tables.len() {
+            0 => Ok(()),
+            // SAFETY: the object holds the memory of the table until the stream is through; the words that were
+            // waited for, here or by the table, say that nobody else uses the cells concerned.
+            count => unsafe { stream.launch(&tables[(epoch % count as u64) as usize], epoch) },
+        };
+        launch(out)?;
+        scratch.clear();
+        for Step { cues, into } in steps {
+            scratch.extend(cues.iter().map(|cue| cue.of(epoch)));
+            if !into.is_empty() {
+                // SAFETY: as in `cue`.
+                unsafe { stream.values(scratch) }?;
+                scratch.clear();
+                launch(into)?;
+            }
+        }
+        scratch.push(Cue::Write(self.status.at(DONE)).of(epoch));
+        // SAFETY: as in `cue`.
+        unsafe { stream.values(scratch) }?;
+        if !cut(Cut::Sent) {
+            stream.record(done)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn cue(
+        &self,
+        stream: &Stream,
+        cues: &[Cue],
+        epoch: u64,
+        scratch: &mut Vec<ValueOp>,
+    ) -> Result<(), DeviceError> {
+        if cues.is_empty() {
+            return Ok(());
+        }
+        scratch.clear();
+        scratch.extend(cues.iter().map(|cue| cue.of(epoch)));
+        // SAFETY: words of this object and of its peers', which it holds until the stream is through.
+        unsafe { stream.values(scratch) }
+    }
+
+    /// The last epoch that its stream is through with. What it has done is visible then.
+    #[inline]
+    pub(crate) fn done(&self) -> u64 {
+        self.word(DONE)
+    }
+
+    /// A word that the stream has written.
+    pub(crate) fn word(&self, offset: usize) -> u64 {
+        // SAFETY: written by streams alone.
+        unsafe { self.status.load(offset) }
+    }
+
+    /// Says that the internal stream is through with an exchange that could not be given whole.
+    pub(crate) fn give_up(&self, epoch: u64) -> Result<(), DeviceError> {
+        self.cue(&self.stream, &[Cue::Write(self.status.at(DONE))], epoch, &mut Vec::new())
+    }
+
+    /// Lets all that waits here up to `epoch` go on: tables copy nothing from now on. Does nothing if it has, or while
+    /// the poison of the last call is not written yet.
+    pub(crate) fn poison(&self, epoch: u64) -> Result<(), Error> {
+        // Another thread is at it.
+        let Ok(_alone) = self.rescuing.try_lock() else { return Ok(()) };
+        // Looked at again: whoever holds the object last must not leave poison behind.
+        if !self.is_rescued() || self.is_drained(epoch) {
+            return Ok(());
+        }
+        let write = |(at, &address): (usize, &Address)| {
+            let value = if at == 0 { 1 } else { POISON };
+            ValueOp::Write { address, value }
+        };
+        let rescues = self.rescues.fetch_add(1, Ordering::AcqRel) + 1;
+        let rescued = ValueOp::Write { address: self.status.at(RESCUED), value: rescues };
+        let ops: Vec<ValueOp> = self.poisoned.iter().enumerate().map(write).chain([rescued]).collect();
+        // SAFETY: words of this object, which it holds until the stream is through.
+        Ok(unsafe { self.shared.rescue.values(&ops) }?)
+    }
+
+    /// Whether nothing of the exchanges up to `epoch` runs any more, nor any poison.
+    pub(crate) fn is_drained(&self, epoch: u64) -> bool {
+        if self.device.failure().is_some() {
+            return true;
+        }
+        self.done() >= epoch && self.is_rescued()
+    }
+
+    fn is_rescued(&self) -> bool {
+        self.word(RESCUED) >= self.rescues.load(Ordering::Acquire)
+    }
+}
+
+impl Cue {
+    #[inline]
+    fn of(self, epoch: u64) -> ValueOp {
+        match self {
+            Cue::Write(address) => ValueOp::Write { address, value: epoch },
+            Cue::Wait(address, lag) => ValueOp::Wait { address, at_least: epoch.saturating_sub(lag) },
+        }
+    }
+}

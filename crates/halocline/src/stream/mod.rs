@@ -1,0 +1,321 @@
+//! The scheduled exchange: the device fields of a bound object, in the order of streams. The host never waits.
+//!
+//! Each device of this rank has a [`Lane`]: an internal stream, tied to the user's streams by events alone. For
+//! every exchange it is given the same few operations, of which only the epoch changes. `ready` and `arrived` are
+//! words in the memory of the device that waits for them: epochs, raised by streams and tables of the other side.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `mod.rs` | an exchange begins |
+//! | `lane.rs` | what one device does of it |
+//! | `pool.rs` | streams and events that objects share |
+//! | `staging.rs` | links by messages, staged through pinned memory |
+//! | `wait.rs` | waiting for it, on the host and on a stream |
+//! | `watch.rs` | failure: who notices it, poison, the end of an object |
+
+mod cut;
+mod lane;
+mod pool;
+mod staging;
+mod wait;
+mod watch;
+
+pub use cut::Cut;
+pub(crate) use lane::{BEGUN, Cue, LINE, Lane, SEEN, Script, Step, Tables};
+pub(crate) use pool::{OfDevice, Pool};
+pub(crate) use staging::{CHUNK, Stage, Staging, chunks};
+
+use crate::bound::Bound;
+use crate::error::{Error, Failure};
+use crate::link::Link;
+use crate::set::Set;
+use halocline_comm::{Communicator, Patience, Segment};
+use halocline_device::{DeviceError, Event, Memory, RawStream, Stream, ValueOp};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, TryLockError};
+use std::time::Duration;
+
+/// Exchanges of one object that may be in flight.
+pub(crate) const IN_FLIGHT: u64 = 64;
+
+/// What a word becomes when all that waits for it shall go on, for good: above all epochs.
+pub(crate) const POISON: u64 = 1 << 62;
+
+/// The device fields of a bound object.
+pub(crate) struct Scheduled {
+    pub(crate) comm: Communicator,
+    /// One for each peer and direction. Their counters say that a side has failed, is quiet, or closed.
+    pub(crate) links: Vec<Link>,
+    pub(crate) sets: Vec<Arc<Set>>,
+    pub(crate) lanes: Vec<Lane>,
+    /// After the lanes, whose tables use its memory.
+    staging: Option<Staging>,
+    seats: Vec<Seat>,
+    /// Producer streams of [`crate::HaloExchange::exchange`].
+    producers: Vec<Arc<Stream>>,
+    /// The host fields of the same object, if this rank has any.
+    pub(crate) host: Option<Arc<Bound>>,
+    /// Everything on the users' streams.
+    inline: bool,
+    patience: Patience,
+    begin: Mutex<Begin>,
+    /// The last exchange given to the streams.
+    epoch: AtomicU64,
+    /// The last that is known to be over.
+    completed: AtomicU64,
+    failed: OnceLock<Arc<Failure>>,
+    /// After a failure: nothing of ours runs any more, and the peers know.
+    quiet: AtomicBool,
+    /// The progress thread looks after this object.
+    watched: AtomicBool,
+    lateness: Mutex<Lateness>,
+    /// After the lanes: mailboxes that devices reach, and the memory of all that peers have told of.
+    #[expect(dead_code, reason = "held for the addresses in it")]
+    registered: Vec<Arc<Memory>>,
+    #[expect(dead_code, reason = "held for the addresses in it")]
+    segments: Vec<Arc<Segment>>,
+    #[cfg(feature = "cuts")]
+    cut: Option<Cut>,
+}
+
+/// Where the waiting of a link shows: a word of a lane's status.
+pub(crate) struct Seat {
+    pub(crate) link: usize,
+    pub(crate) lane: usize,
+    pub(crate) word: usize,
+}
+
+/// What changes when an exchange begins. Whoever holds it gives work to the streams.
+struct Begin {
+    /// For each exchange in flight, what says on each lane that it is over; by its epoch.
+    flights: Vec<Vec<Option<Event>>>,
+    /// Events of exchanges up to this one were returned.
+    retired: u64,
+    /// The stream that each lane's last exchange was given to.
+    last: Vec<Option<RawStream>>,
+    scratch: Vec<ValueOp>,
+}
+
+/// Since when the streams wait.
+#[derive(Default)]
+struct Lateness {
+    /// The exchange that they have reached, and when that was seen.
+    epoch: u64,
+    since: Duration,
+    warn_at: Duration,
+}
+
+/// What bind makes of an object's device fields.
+pub(crate) struct Parts {
+    pub(crate) comm: Communicator,
+    pub(crate) links: Vec<Link>,
+    pub(crate) sets: Vec<Arc<Set>>,
+    pub(crate) lanes: Vec<Lane>,
+    pub(crate) staging: Option<Staging>,
+    pub(crate) seats: Vec<Seat>,
+    pub(crate) producers: Vec<Arc<Stream>>,
+    pub(crate) host: Option<Arc<Bound>>,
+    pub(crate) inline: bool,
+    pub(crate) patience: Patience,
+    pub(crate) registered: Vec<Arc<Memory>>,
+    pub(crate) segments: Vec<Arc<Segment>>,
+    pub(crate) cut: Option<Cut>,
+}
+
+impl Scheduled {
+    pub(crate) fn new(parts: Parts) -> Self {
+        let Parts { comm, links, sets, lanes, seats, producers, host, inline, patience, .. } = parts;
+        let longest = |lane: &Lane| lane.script.longest();
+        let begin = Begin {
+            flights: (0..IN_FLIGHT).map(|_| lanes.iter().map(|_| None).collect()).collect(),
+            retired: 0,
+            last: vec![None; lanes.len()],
+            scratch: Vec::with_capacity(lanes.iter().map(longest).max().unwrap_or(0)),
+        };
+        #[cfg(not(feature = "cuts"))]
+        let _ = parts.cut;
+        Self {
+            comm,
+            links,
+            sets,
+            lanes,
+            staging: parts.staging,
+            seats,
+            producers,
+            host,
+            inline,
+            patience,
+            begin: Mutex::new(begin),
+            epoch: AtomicU64::new(0),
+            completed: AtomicU64::new(0),
+            failed: OnceLock::new(),
+            quiet: AtomicBool::new(false),
+            watched: AtomicBool::new(false),
+            lateness: Mutex::default(),
+            registered: parts.registered,
+            segments: parts.segments,
+            #[cfg(feature = "cuts")]
+            cut: parts.cut,
+        }
+    }
+
+    /// Whether a test leaves this piece of order out.
+    #[inline]
+    fn is_cut(&self, cut: Cut) -> bool {
+        #[cfg(feature = "cuts")]
+        return self.cut == Some(cut);
+        #[cfg(not(feature = "cuts"))]
+        {
+            let _ = cut;
+            false
+        }
+    }
+
+    /// The last exchange begun.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Acquire)
+    }
+
+    /// As [`Scheduled::begin`], after the producer streams that were bound.
+    pub(crate) fn begin_bound(&self, set: &Arc<Set>) -> Result<u64, Error> {
+        self.begin(set, self.producers.iter().map(|stream| &**stream))
+    }
+
+    /// Begins an exchange of a set, of which the host fields are given, after all work that the streams were given before.
+    /// Waits neither for a device nor for anybody else, but for a thread that begins an exchange of this object.
+    pub(crate) fn begin<'a>(
+        &self,
+        host_set: &Arc<Set>,
+        streams: impl Iterator<Item = &'a Stream> + Clone,
+    ) -> Result<u64, Error> {
+        streams.clone().enumerate().try_for_each(|(at, stream)| self.check_stream(at, stream))?;
+        // Sets of host and device fields have the same numbers.
+        let set = host_set.number;
+        let mut begin = self.enter();
+        self.check_failure()?;
+        self.check_memories(set)?;
+        let epoch = self.epoch() + 1;
+        self.make_room(epoch)?;
+        if let Some(host) = &self.host {
+            host.begin(host_set, &[])?;
+        }
+        if let Some(staging) = &self.staging {
+            staging.begin(epoch, set);
+        }
+        // Before anything is given: whoever looks after the object from now on looks at this exchange, too.
+        self.epoch.store(epoch, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        if let Err(error) = self.check_failure() {
+            self.give_up(epoch);
+            return Err(error);
+        }
+        let given = self.give(&mut begin, (set, epoch), streams);
+        drop(begin);
+        given.map_err(|error| self.lose(error))?;
+        self.be_watched();
+        Ok(epoch)
+    }
+
+    /// Waits until nobody else begins an exchange here, or ties a stream to one: both are short.
+    fn enter(&self) -> MutexGuard<'_, Begin> {
+        loop {
+            match self.begin.try_lock() {
+                Ok(begin) => return begin,
+                // What a panic interrupts has not counted yet.
+                Err(TryLockError::Poisoned(begin)) => return begin.into_inner(),
+                Err(TryLockError::WouldBlock) => self.comm.link().host().yield_now(),
+            }
+        }
+    }
+
+    /// A stream of one of the object's devices.
+    fn check_stream(&self, at: usize, stream: &Stream) -> Result<(), Error> {
+        let device = stream.device().ordinal();
+        if self.lanes.is_empty() || self.lanes.iter().any(|lane| lane.device.ordinal() == device) {
+            return Ok(());
+        }
+        let devices = self.lanes.iter().map(|lane| lane.device.ordinal()).collect();
+        Err(Error::StreamDevice { stream: at, device, devices })
+    }
+
+    fn check_failure(&self) -> Result<(), Error> {
+        self.failed.get().map_or(Ok(()), |failure| Err(Error::Failed(Arc::clone(failure))))
+    }
+
+    /// Memory that is not our own still is what was bound.
+    fn check_memories(&self, set: usize) -> Result<(), Error> {
+        for (memory, field) in &self.sets[set].local.memories {
+            let Some(home) = memory.device.as_ref().filter(|home| home.foreign) else { continue };
+            if home.device.place_of(home.place.base).map(|place| place.id) != Ok(home.place.id) {
+                // A device that has failed says nothing about memory.
+                let lost = home.device.failure().map(Error::from);
+                return Err(lost.unwrap_or(Error::MemoryMoved { field: *field }));
+            }
+        }
+        Ok(())
+    }
+
+    fn make_room(&self, epoch: u64) -> Result<(), Error> {
+        let is_full = |completed: u64| epoch - 1 - completed >= IN_FLIGHT;
+        if is_full(self.completed.load(Ordering::Acquire)) && is_full(self.look()) {
+            let oldest = self.completed.load(Ordering::Acquire) + 1;
+            return Err(Error::TooManyInFlight { limit: IN_FLIGHT, oldest });
+        }
+        Ok(())
+    }
+
+    fn give<'a>(
+        &self,
+        begin: &mut Begin,
+        (set, epoch): (usize, u64),
+        streams: impl Iterator<Item = &'a Stream> + Clone,
+    ) -> Result<(), DeviceError> {
+        self.retire(begin);
+        let Begin { flights, last, scratch, .. } = begin;
+        let (before, at) = (((epoch - 1) % IN_FLIGHT) as usize, (epoch % IN_FLIGHT) as usize);
+        let chosen = |number: usize| -> &Stream {
+            let lane = &self.lanes[number];
+            let own = |stream: &&Stream| stream.device().ordinal() == lane.device.ordinal();
+            let users = if self.inline { streams.clone().find(own) } else { None };
+            users.unwrap_or(&lane.stream)
+        };
+        if self.is_cut(Cut::HaloRead) {
+            for (number, lane) in self.lanes.iter().enumerate() {
+                lane.cue(chosen(number), &lane.script.before[..lane.script.raised], epoch, scratch)?;
+            }
+        }
+        for stream in streams.clone().filter(|_| !self.is_cut(Cut::Producer)) {
+            let others = || (0..self.lanes.len()).map(chosen).filter(|lane| lane.raw() != stream.raw());
+            let of = self.lanes.iter().position(|lane| lane.device.ordinal() == stream.device().ordinal());
+            let (Some(lane), true) = (of, others().next().is_some()) else { continue };
+            let given = self.lanes[lane].shared.events.take()?;
+            stream.record(&given)?;
+            others().try_for_each(|other| other.wait(&given))?;
+            if let Some(done) = flights[before][lane].as_ref().filter(|_| self.is_cut(Cut::Event)) {
+                stream.record(done)?;
+            }
+        }
+        for (number, lane) in self.lanes.iter().enumerate() {
+            let stream = chosen(number);
+            if last[number].replace(stream.raw()).is_some_and(|last| last != stream.raw())
+                && let Some(done) = &flights[before][number]
+            {
+                // The exchange before was given to another stream.
+                stream.wait(done)?;
+            }
+            let done = lane.shared.events.take()?;
+            lane.give(stream, (set, epoch), scratch, &done, |cut| self.is_cut(cut))?;
+            flights[at][number] = Some(done);
+        }
+        Ok(())
+    }
+
+    /// Returns the events of exchanges that are over.
+    fn retire(&self, begin: &mut Begin) {
+        let completed = self.completed.load(Ordering::Acquire);
+        while begin.retired < completed {
+            begin.retired += 1;
+            begin.flights[(begin.retired % IN_FLIGHT) as usize].iter_mut().for_each(|done| drop(done.take()));
+        }
+    }
+}

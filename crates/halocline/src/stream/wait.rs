@@ -1,0 +1,94 @@
+//! Waiting for a scheduled exchange: on the host, and on a stream.
+
+use super::{Cut, IN_FLIGHT, Scheduled};
+use crate::error::Error;
+use halocline_comm::Serve;
+use halocline_device::Stream;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+/// How long a thread sleeps between two looks, at first and at last: no device rings a bell.
+const NAP: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(1));
+
+impl Scheduled {
+    /// The last exchange that is over, as far as the streams say.
+    pub(super) fn look(&self) -> u64 {
+        let (known, epoch) = (self.completed.load(Ordering::Acquire), self.epoch());
+        if known == epoch {
+            return known;
+        }
+        let done = self.lanes.iter().map(|lane| lane.done()).min().unwrap_or(epoch).min(epoch);
+        // What ends after a failure ends for being released.
+        match self.failed.get() {
+            None => self.completed.fetch_max(done, Ordering::AcqRel).max(done),
+            Some(_) => known,
+        }
+    }
+
+    /// Whether exchange `epoch` is over, with its error if it never will be.
+    pub(crate) fn outcome(&self, epoch: u64) -> Option<Result<(), Error>> {
+        if self.completed.load(Ordering::Acquire) >= epoch || self.look() >= epoch {
+            return Some(Ok(()));
+        }
+        self.failed.get().map(|failure| Err(Error::Failed(Arc::clone(failure))))
+    }
+
+    /// Whether exchange `epoch` is over. Never blocks.
+    pub(crate) fn is_ready(&self, epoch: u64) -> Result<bool, Error> {
+        if self.outcome(epoch).is_none() {
+            self.serve();
+        }
+        self.outcome(epoch).map_or(Ok(false), |outcome| outcome.map(|()| true))
+    }
+
+    /// Waits on the host until exchange `epoch` is over.
+    pub(crate) fn wait(&self, epoch: u64) -> Result<(), Error> {
+        let link = self.comm.link();
+        let (host, start) = (link.host(), link.host().now());
+        let mut nap = NAP.0;
+        loop {
+            if let Some(outcome) = self.outcome(epoch) {
+                return outcome;
+            }
+            if host.now().saturating_sub(start) < self.patience.spin {
+                self.carry_on();
+                host.pause();
+                continue;
+            }
+            self.serve();
+            link.own_bell().sleep(host, Some(nap), || self.outcome(epoch).is_some());
+            nap = NAP.1.min(2 * nap);
+        }
+    }
+
+    /// One poll of a task that waits for exchange `epoch`. No device wakes tasks: it polls again and again.
+    pub(crate) fn poll(&self, epoch: u64, waker: &Waker) -> Poll<Result<(), Error>> {
+        if self.outcome(epoch).is_none() {
+            self.serve();
+        }
+        match self.outcome(epoch) {
+            Some(outcome) => Poll::Ready(outcome),
+            None => {
+                waker.wake_by_ref();
+                Poll::Pending
+            }
+        }
+    }
+
+    /// All that the stream is given later runs after exchange `epoch`. Never waits.
+    pub(crate) fn schedule_wait(&self, epoch: u64, stream: &Stream) -> Result<(), Error> {
+        self.check_stream(0, stream)?;
+        self.check_failure()?;
+        let begin = self.enter();
+        // What the host has seen to be over is before all that it gives to a stream from now on.
+        if self.completed.load(Ordering::Acquire) >= epoch || self.is_cut(Cut::Consumer) {
+            return Ok(());
+        }
+        let mut done = begin.flights[(epoch % IN_FLIGHT) as usize].iter().flatten();
+        let given = done.try_for_each(|done| stream.wait(done));
+        drop(begin);
+        given.map_err(|error| self.lose(error))
+    }
+}

@@ -1,0 +1,295 @@
+//! Failure of scheduled exchanges: who notices it, how what waits is released, and the end of an object.
+//!
+//! A stream that waits for a word cannot be told otherwise than by the word: poison, above all epochs, lets it go on,
+//! past copies that the guard has switched off. A peer that does not know yet may raise the word once more, to an
+//! epoch: so poison is written again and again, until all that was given to the streams is through.
+
+use super::{BEGUN, Cut, Lateness, Scheduled};
+use crate::error::{Cause, Error, Failure};
+use crate::link::{Direction, Link, Way};
+use halocline_comm::{PeerState, Serve, WARN_AFTER};
+use halocline_device::DeviceError;
+use std::sync::atomic::{Ordering, fence};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+/// How often the progress thread looks after an object in flight, and after one that has failed.
+const LOOK: Duration = Duration::from_millis(100);
+const DRAIN: Duration = Duration::from_millis(1);
+/// The same where it carries staged links on.
+const STAGED: Duration = Duration::from_micros(50);
+
+impl Scheduled {
+    /// Lets the progress thread look after this object, if it does not yet.
+    pub(super) fn be_watched(&self) {
+        if !self.watched.load(Ordering::SeqCst) && !self.watched.swap(true, Ordering::SeqCst) {
+            self.comm.link().own_bell().demand(self.comm.link().host());
+        }
+    }
+
+    /// A call to a device has failed, in the midst of an exchange: the object fails, with the error returned.
+    #[cold]
+    pub(super) fn lose(&self, error: DeviceError) -> Error {
+        self.lost(&error);
+        self.give_up(self.epoch());
+        self.failed.get().map_or(Error::Device(error), |failure| Error::Failed(Arc::clone(failure)))
+    }
+
+    /// Exchange `epoch` counts as begun, but is not given whole: streams that still work say that they are through.
+    pub(super) fn give_up(&self, epoch: u64) {
+        for lane in &self.lanes {
+            if let Err(error) = lane.give_up(epoch) {
+                tracing::debug!("rank {}: {error}", self.comm.rank());
+            }
+        }
+    }
+
+    fn lost(&self, error: &DeviceError) {
+        let rank = self.comm.rank();
+        self.end_by(Failure {
+            rank,
+            epoch: self.oldest(),
+            peer: rank,
+            direction: Direction::Send,
+            way: Way::Push,
+            cause: Cause::Device,
+            culprit: rank,
+            report: Some(error.to_string()),
+        });
+    }
+
+    /// The first exchange that is not over.
+    fn oldest(&self) -> u64 {
+        (self.completed.load(Ordering::Acquire) + 1).min(self.epoch())
+    }
+
+    pub(super) fn failure(&self) -> Option<&Arc<Failure>> {
+        self.failed.get()
+    }
+
+    pub(super) fn fail(&self, link: &Link, cause: Cause, culprit: usize) {
+        self.end_by(Failure {
+            rank: self.comm.rank(),
+            epoch: self.oldest(),
+            peer: link.peer,
+            direction: link.direction,
+            way: link.way,
+            cause,
+            culprit,
+            report: None,
+        });
+    }
+
+    fn end_by(&self, failure: Failure) {
+        let failure = Arc::new(failure);
+        if self.failed.set(Arc::clone(&failure)).is_err() {
+            return;
+        }
+        if !self.is_cut(Cut::Told) {
+            self.links.iter().for_each(|link| link.tell_failure(&self.comm, &failure));
+        }
+        if let Some(host) = &self.host {
+            host.end_by((*failure).clone());
+        }
+        self.write_poison(self.epoch());
+        let link = self.comm.link();
+        link.own_bell().changed(link.host());
+        // From now on the progress thread comes back until all is quiet.
+        link.own_bell().demand(link.host());
+    }
+
+    fn write_poison(&self, epoch: u64) {
+        for lane in &self.lanes {
+            if let Err(error) = lane.poison(epoch) {
+                // A device that has failed keeps nobody waiting.
+                tracing::debug!("rank {}: no poison: {error}", self.comm.rank());
+            }
+        }
+    }
+
+    /// After a failure: releases what waits, until nothing does; then tells the peers that all is quiet here.
+    fn drain(&self) {
+        if self.quiet.load(Ordering::Acquire) {
+            return;
+        }
+        // Who begins an exchange now sees the failure, or is seen here.
+        fence(Ordering::SeqCst);
+        let epoch = self.epoch();
+        if !self.lanes.iter().all(|lane| lane.is_drained(epoch)) {
+            if !self.is_cut(Cut::Poison) {
+                self.write_poison(epoch);
+            }
+        } else if !self.quiet.swap(true, Ordering::AcqRel) {
+            self.links.iter().for_each(|link| link.say_quiet(&self.comm));
+        }
+    }
+
+    fn is_behind(&self, link: usize, epoch: u64) -> bool {
+        let mut seats = self.seats.iter().filter(|seat| seat.link == link);
+        seats.any(|seat| self.lanes[seat.lane].word(seat.word) < epoch)
+    }
+
+    /// Fails the object if a rank that it still needs has gone.
+    fn look_after_peers(&self, epoch: u64) {
+        for (at, link) in self.links.iter().enumerate() {
+            if let Some(last) = link.closed_there(&self.comm) {
+                if last < epoch {
+                    return self.fail(link, Cause::Dropped, link.peer);
+                }
+                continue;
+            }
+            let cause = match self.comm.link().state(link.peer) {
+                PeerState::Present | PeerState::Left => continue,
+                PeerState::Ended => Cause::Dropped,
+                PeerState::Dead => Cause::Died,
+            };
+            // What it did before it went may have come meanwhile.
+            if self.look() < epoch && link.closed_there(&self.comm).is_none() && self.is_behind(at, epoch) {
+                return self.fail(link, cause, link.peer);
+            }
+        }
+    }
+
+    /// Fails the exchange that the streams wait for if it takes too long; warns if it takes long.
+    fn keep_time(&self, oldest: u64) {
+        if !self.lanes.iter().any(|lane| lane.word(BEGUN) >= oldest) {
+            return;
+        }
+        let now = self.comm.link().host().now();
+        let after = {
+            let mut late = self.lateness.lock().unwrap_or_else(PoisonError::into_inner);
+            if late.epoch != oldest {
+                *late = Lateness { epoch: oldest, since: now, warn_at: now + WARN_AFTER };
+            }
+            let after = now.saturating_sub(late.since);
+            let is_late = self.patience.deadline.is_some_and(|deadline| after >= deadline);
+            if !is_late && now < late.warn_at {
+                return;
+            }
+            late.warn_at = now + WARN_AFTER;
+            after
+        };
+        let missing: Vec<&Link> = (0..self.links.len())
+            .filter(|&at| self.is_behind(at, oldest))
+            .map(|at| &self.links[at])
+            .collect();
+        match missing.first() {
+            Some(link) if self.patience.deadline.is_some_and(|deadline| after >= deadline) => {
+                self.fail(link, Cause::Deadline(Some(after)), link.peer);
+            }
+            _ => {
+                let mut ranks: Vec<usize> = missing.iter().map(|link| link.peer).collect();
+                ranks.dedup();
+                tracing::warn!(
+                    "rank {}: the streams have waited {after:?} for ranks {ranks:?}, in exchange {oldest}",
+                    self.comm.rank()
+                );
+            }
+        }
+    }
+
+    /// After a failure: whether nothing of this rank or its peers touches the fields any more. Otherwise whether
+    /// nothing is in flight.
+    pub(crate) fn reclaim(&self) -> bool {
+        if self.failed.get().is_none() {
+            return self.is_idle();
+        }
+        self.drain();
+        let gone = |link: &Link| {
+            matches!(self.comm.link().state(link.peer), PeerState::Ended | PeerState::Dead)
+                || link.closed_there(&self.comm).is_some()
+        };
+        self.quiet.load(Ordering::Acquire)
+            && self.links.iter().all(|link| link.is_quiet_there(&self.comm) || gone(link))
+    }
+
+    /// Whether nothing is in flight: nothing given to streams, nothing that waits to be sent.
+    fn is_idle(&self) -> bool {
+        let epoch = self.epoch();
+        self.look() >= epoch && self.staging.as_ref().is_none_or(|staging| staging.is_sent(epoch))
+    }
+
+    /// The user has dropped the object.
+    pub(crate) fn release(self: Arc<Self>) {
+        if self.over() || self.is_cut(Cut::Drop) {
+            return;
+        }
+        let comm = self.comm.clone();
+        comm.bury(self);
+    }
+
+    fn over(&self) -> bool {
+        if !self.reclaim() {
+            return false;
+        }
+        if self.failed.get().is_none() {
+            let last = self.epoch();
+            self.links.iter().for_each(|link| link.close(&self.comm, last));
+        }
+        true
+    }
+}
+
+impl Drop for Scheduled {
+    fn drop(&mut self) {
+        if self.failed.get().is_some() && !self.quiet.swap(true, Ordering::AcqRel) {
+            // It failed while it went, with nothing in flight.
+            self.links.iter().for_each(|link| link.say_quiet(&self.comm));
+        }
+        self.links.iter().for_each(|link| link.forget(&self.comm));
+        if let Some(staging) = &self.staging {
+            staging.forget(&self.comm);
+        }
+    }
+}
+
+impl Serve for Scheduled {
+    fn serve(&self) {
+        if self.failed.get().is_some() {
+            return self.drain();
+        }
+        self.carry_on();
+        let (completed, epoch) = (self.look(), self.epoch());
+        if let Some(error) = self.lanes.iter().find_map(|lane| lane.device.failure()) {
+            return self.lost(&error);
+        }
+        if let Some(Err(Error::Failed(failure))) = self.host.as_ref().and_then(|host| host.outcome(u64::MAX))
+        {
+            return self.end_by((*failure).clone());
+        }
+        let told = self.links.iter().find_map(|link| Some((link, link.failed_there(&self.comm)?)));
+        match told {
+            Some((link, (cause, culprit))) => self.fail(link, cause, culprit),
+            None if completed < epoch => {
+                self.look_after_peers(epoch);
+                self.keep_time(completed + 1);
+            }
+            None => {}
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.over()
+    }
+
+    fn due(&self) -> Option<Duration> {
+        let now = self.comm.link().host().now();
+        if self.failed.get().is_some() {
+            return (!self.quiet.load(Ordering::Acquire)).then(|| now + DRAIN);
+        }
+        let epoch = self.epoch.load(Ordering::SeqCst);
+        if self.is_idle() {
+            self.watched.store(false, Ordering::SeqCst);
+            // Who begins an exchange from now on finds that nobody looks.
+            if self.epoch.load(Ordering::SeqCst) == epoch || self.watched.swap(true, Ordering::SeqCst) {
+                return None;
+            }
+        }
+        if self.staging.is_some() {
+            // Neither devices nor all transports ring a bell.
+            return Some(now + STAGED);
+        }
+        let often = self.patience.deadline.map_or(LOOK, |deadline| LOOK.min(deadline / 4));
+        Some(now + often.max(DRAIN))
+    }
+}
