@@ -40,12 +40,12 @@ fn suite(usual: &[usize], environment: &[(&str, &str)]) {
 
 #[test]
 fn ranks_that_share_memory() {
-    suite(&[2, 5], &[]);
+    suite(&[2, 5, 8], &[]);
 }
 
 #[test]
 fn ranks_that_share_none() {
-    suite(&[1, 3], &[("HALOCLINE_NODE_AWARE", "off")]);
+    suite(&[1, 3, 4], &[("HALOCLINE_NODE_AWARE", "off")]);
 }
 
 #[test]
