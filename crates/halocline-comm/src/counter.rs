@@ -13,11 +13,18 @@ pub struct Counter {
     poison: AtomicU64,
     /// The last epoch that the writer takes part in, plus 1; 0 while it goes on.
     closed: AtomicU64,
+    /// What the last two raises were about, by epoch.
+    about: [AtomicU64; 2],
 }
 
 impl Default for Counter {
     fn default() -> Self {
-        Self { value: AtomicU64::new(0), poison: AtomicU64::new(0), closed: AtomicU64::new(0) }
+        Self {
+            value: AtomicU64::new(0),
+            poison: AtomicU64::new(0),
+            closed: AtomicU64::new(0),
+            about: Default::default(),
+        }
     }
 }
 
@@ -39,6 +46,19 @@ impl Counter {
     #[inline]
     pub fn raise(&self, epoch: u64) {
         self.value.store(epoch, Ordering::Release);
+    }
+
+    /// The same, with a word about it. The waiting side must have seen the one of two epochs before.
+    #[inline]
+    pub fn raise_about(&self, epoch: u64, about: u64) {
+        self.about[(epoch & 1) as usize].store(about, Ordering::Relaxed);
+        self.raise(epoch);
+    }
+
+    /// What `epoch`, which was reached, is about.
+    #[inline]
+    pub fn about(&self, epoch: u64) -> u64 {
+        self.about[(epoch & 1) as usize].load(Ordering::Relaxed)
     }
 
     /// Whether `epoch` was reached.

@@ -4,10 +4,10 @@ mod end;
 mod wait;
 
 use crate::check::{Check, Finding};
-use crate::error::{Cause, Error, Failure};
+use crate::error::{Cause, Error, Failure, Fault};
 use crate::field::Field;
 use crate::future::Awaited;
-use crate::link::{Link, Turn, Way, as_sources};
+use crate::link::{Direction, Link, Turn, Way, as_sources};
 use crate::overlap::Overlap;
 use crate::pattern::Pattern;
 use crate::set::{Flight, Set};
@@ -44,7 +44,7 @@ pub(crate) struct Bound {
     /// The progress thread is woken at every change.
     armed: AtomicBool,
     /// Whether the user computes meanwhile: then progress is armed as soon as an exchange is begun.
-    overlap: Overlap,
+    pub(crate) overlap: Overlap,
     /// A core is left over for the progress thread.
     has_spare_core: bool,
     /// The last epoch for which the peers' progress was demanded.
@@ -61,6 +61,8 @@ pub(crate) struct Bound {
     /// Tasks that wait.
     pub(crate) wakers: Wakers,
     pub(crate) awaited: Awaited,
+    /// The last exchange that is over of which tasks were not told: they are woken under no claim.
+    pub(crate) over: AtomicU64,
     /// Sets made so far.
     pub(crate) sets: AtomicUsize,
     /// In checked mode.
@@ -73,6 +75,8 @@ struct Within {
     claim: Claim,
     /// The last epoch whose copies are made.
     done: AtomicU64,
+    /// Whoever is at it knows that the object has failed.
+    told: AtomicBool,
 }
 
 impl Within {
@@ -115,6 +119,7 @@ impl Bound {
             landed: AtomicU64::new(0),
             wakers: Wakers::default(),
             awaited: Awaited::default(),
+            over: AtomicU64::new(0),
             sets: AtomicUsize::new(sets.len()),
             check: None,
         }
@@ -122,7 +127,8 @@ impl Bound {
 
     /// From now on every exchange is checked, by messages of this operation.
     pub(crate) fn check(&mut self, operation: u64) {
-        self.check = Some(Check::new(&self.comm, operation, self.name.to_string(), &mut self.links));
+        self.check =
+            Some(Check::new(&self.comm, operation, self.name.to_string(), &mut self.links, &self.patience));
     }
 
     /// Whether the progress thread may have something to do.
@@ -170,6 +176,8 @@ impl Bound {
         }
         // A failure between two exchanges is sticky, too.
         self.outcome(u64::MAX).unwrap_or(Ok(()))?;
+        // Nobody looks at the exchange before in order to check it.
+        let gate = self.check.as_ref().map(Check::gate);
         // SAFETY: exchange `before` is over, and `beginning` admits this thread alone.
         unsafe { self.flight.load(set, given)? };
         // SAFETY: this thread begins the exchange, which lacks its `tick` below.
@@ -188,6 +196,7 @@ impl Bound {
             *self.begun.lock().unwrap_or_else(PoisonError::into_inner) = self.comm.link().host().now();
         }
         self.epoch.store(epoch, Ordering::SeqCst);
+        drop(gate);
         // After the epoch: whoever looks for departures from now on looks at its links.
         self.departures.store(0, Ordering::SeqCst);
         trace::flight(&self.comm, &self.name, epoch, false);
@@ -209,6 +218,11 @@ impl Bound {
             self.tick(epoch);
             bell.demand(host);
             self.overlap.handed_on(spent(from));
+            // A failure that came before disarmed what was not armed yet.
+            if self.failed.get().is_some() {
+                self.disarm();
+            }
+            self.wake();
             return Ok(epoch);
         }
         self.advance(epoch);
@@ -227,7 +241,36 @@ impl Bound {
                 self.disarm();
             }
         }
+        self.wake();
         Ok(epoch)
+    }
+
+    /// Whether exchange `epoch` is over, for the user, who may touch the fields as soon as it is: in checked mode,
+    /// whether he has waited for that.
+    pub(crate) fn proven(&self, epoch: u64) -> Option<Result<(), Error>> {
+        let outcome = self.outcome(epoch)?;
+        if let (Some(check), Ok(())) = (&self.check, &outcome) {
+            let mut proven = check.gate();
+            if self.epoch() == epoch && std::mem::replace(&mut *proven, epoch) != epoch {
+                // SAFETY: the exchange is over, and none begins as long as the gate is held.
+                let cargo = unsafe { self.flight.get() };
+                let finding = if cargo.is_given() { None } else { check.end(&self.comm, &self.links, cargo) };
+                drop(proven);
+                if let Some(finding) = finding {
+                    self.fail_by(finding);
+                    self.wake();
+                }
+            }
+            // It stays so for those who wait again.
+            let found = |failure: &&Arc<Failure>| {
+                (failure.epoch, failure.culprit) == (epoch, self.comm.rank())
+                    && failure.cause == Cause::Check(Fault::OwnedWritten)
+            };
+            if let Some(failure) = self.failed.get().filter(found) {
+                return Some(Err(Error::Failed(Arc::clone(failure))));
+            }
+        }
+        Some(outcome)
     }
 
     /// Whether a link waits for a message. Who is late cannot demand our progress there: it comes with
@@ -248,27 +291,29 @@ impl Bound {
         if !self.within.is_done(epoch) {
             self.within.claim.turn(|| self.turn_within());
         }
+        self.wake();
     }
 
     /// Makes the copies between domains of this rank, under their claim.
     fn turn_within(&self) {
         let epoch = self.epoch();
+        if self.failed.get().is_some() {
+            return self.within.told.store(true, Ordering::Release);
+        }
         if self.within.is_done(epoch) {
             return;
         }
-        if self.failed.get().is_none() {
-            // SAFETY: the exchange is in flight as long as these copies are not done and this turn has not
-            // said so.
-            let cargo = unsafe { self.flight.get() };
-            trace::within(&self.comm, &self.name, epoch).in_scope(|| {
-                // SAFETY: bind has checked the operations; sources are owned cells and targets halo cells of
-                // fields of this rank, in memory that the cargo holds, left alone by the user until the wait.
-                unsafe { host::copy(&cargo.set().within, as_sources(cargo.bases()), cargo.bases()) }
-            });
-            let check = self.check.as_ref();
-            if let Some(finding) = check.and_then(|check| check.within(&self.comm, epoch, cargo)) {
-                self.fail_by(finding);
-            }
+        // SAFETY: the exchange is in flight as long as these copies are not done and this turn has not
+        // said so.
+        let cargo = unsafe { self.flight.get() };
+        trace::within(&self.comm, &self.name, epoch).in_scope(|| {
+            // SAFETY: bind has checked the operations; sources are owned cells and targets halo cells of
+            // fields of this rank, in memory that the cargo holds, left alone by the user until the wait.
+            unsafe { host::copy(&cargo.set().within, as_sources(cargo.bases()), cargo.bases()) }
+        });
+        let check = self.check.as_ref();
+        if let Some(finding) = check.and_then(|check| check.within(&self.comm, epoch, cargo)) {
+            self.fail_by(finding);
         }
         self.within.done.store(epoch, Ordering::Release);
         if self.failed.get().is_none() {
@@ -298,7 +343,7 @@ impl Bound {
             }
             Ok(Turn::Lost(cause, culprit)) => {
                 // What a peer finds changed may have been written here.
-                match self.check.as_ref().and_then(|check| check.end(&self.links, cargo)) {
+                match self.check.as_ref().and_then(|check| check.end(&self.comm, &self.links, cargo)) {
                     Some(finding) => self.fail_by(finding),
                     None => self.fail(link, cause, culprit),
                 }
@@ -315,8 +360,12 @@ impl Bound {
         if self.remaining.fetch_sub(1, Ordering::AcqRel) == 1 {
             // SAFETY: exchange `epoch` is not over before it is said to be, below.
             let cargo = unsafe { self.flight.get() };
-            if let Some(finding) = self.check.as_ref().and_then(|check| check.end(&self.links, cargo)) {
+            let check = self.check.as_ref();
+            if let Some(finding) = check.and_then(|check| check.end(&self.comm, &self.links, cargo)) {
                 return self.fail_by(finding);
+            }
+            if self.failed.get().is_some() {
+                return;
             }
             self.disarm();
             self.land(epoch);
@@ -324,7 +373,7 @@ impl Bound {
             self.completed.store(epoch, Ordering::Release);
             // A thread of this rank may sleep for it, or a task.
             self.comm.link().own_bell().changed(self.comm.link().host());
-            self.wake(epoch);
+            self.over.fetch_max(epoch, Ordering::Release);
         }
     }
 
@@ -336,7 +385,7 @@ impl Bound {
         let (cause, culprit) = self.root(cause, culprit);
         let (rank, epoch) = (self.comm.rank(), self.epoch());
         let (peer, direction, way) = (link.peer, link.direction, link.way);
-        let report = link.proof.as_ref().and_then(|proof| proof.report()).cloned();
+        let report = link.report().cloned();
         self.end_by(Failure { rank, epoch, peer, direction, way, cause, culprit, report });
     }
 
@@ -344,8 +393,14 @@ impl Bound {
     fn fail_by(&self, finding: Finding) {
         let (rank, epoch) = (self.comm.rank(), self.epoch());
         let Finding { cause, direction, peer, report } = finding;
-        let of_peer = |link: &&Link| (link.peer, link.direction) == (peer, direction);
-        let way = self.links.iter().find(of_peer).map_or(Way::Pull, |link| link.way);
+        // What is said of a peer alone is said of the link on which it is waited for.
+        let mut of_peer = self.links.iter().filter(|link| link.peer == peer);
+        let link = match direction {
+            Some(direction) => of_peer.find(|link| link.direction == direction),
+            None => of_peer.find(|link| !link.is_done(epoch)),
+        };
+        let direction = link.map(|link| link.direction).or(direction).unwrap_or(Direction::Receive);
+        let way = link.map_or(Way::Pull, |link| link.way);
         self.end_by(Failure {
             rank,
             epoch,
@@ -365,7 +420,7 @@ impl Bound {
             self.within.claim.turn(|| self.turn_within());
             self.disarm();
             self.comm.link().own_bell().changed(self.comm.link().host());
-            self.wake(u64::MAX);
+            self.over.fetch_max(u64::MAX, Ordering::Release);
         }
     }
 

@@ -109,13 +109,13 @@ impl Bound {
     }
 
     fn poll_once(&self, epoch: u64, vigil: &mut Vigil, waker: &Waker) -> Poll<Result<(), Error>> {
-        if let Some(outcome) = self.outcome(epoch) {
+        if let Some(outcome) = self.proven(epoch) {
             return Poll::Ready(outcome);
         }
         let link = self.comm.link();
         link.poll();
         self.advance(epoch);
-        if let Some(outcome) = self.outcome(epoch) {
+        if let Some(outcome) = self.proven(epoch) {
             return Poll::Ready(outcome);
         }
         if self.waits_for_messages(epoch) {
@@ -133,7 +133,7 @@ impl Bound {
         self.advance(epoch);
         self.look_after_peers();
         self.keep_deadline(epoch);
-        if let Some(outcome) = self.outcome(epoch) {
+        if let Some(outcome) = self.proven(epoch) {
             return Poll::Ready(outcome);
         }
         if is_lively || !link.is_driven() {
@@ -164,12 +164,18 @@ impl Bound {
         }
     }
 
-    /// Wakes the tasks that wait for exchanges up to `epoch`, which are over. After [`halocline_comm::Doorbell::changed`].
+    /// Wakes the tasks that wait for exchanges that are over. Under no claim: a task may run where it is woken.
     #[inline]
-    pub(crate) fn wake(&self, epoch: u64) {
+    pub(crate) fn wake(&self) {
+        if self.over.load(Ordering::Relaxed) != 0 {
+            self.wake_until(self.over.swap(0, Ordering::Acquire));
+        }
+    }
+
+    fn wake_until(&self, epoch: u64) {
         while let Some(waker) = self.wakers.take(epoch) {
             self.comm.link().own_bell().disarm();
-            // An executor that panics here must not take a link's turn with it.
+            // An executor that panics here must not take the caller with it.
             if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
                 tracing::warn!("rank {}: a waker has panicked; its task may sleep on", self.comm.rank());
             }

@@ -8,6 +8,8 @@
 //! | pull | `arrived`: the owned cells were read | `ready`: they may be read |
 //! | mailbox | `ready` of two epochs before: the slot is free | `arrived`: the slot is full |
 //! | message | the same, as messages, where none come back | the message |
+//!
+//! What is raised says for which set of fields: no side touches memory that the other has not given leave for.
 
 mod parcel;
 mod signals;
@@ -16,7 +18,7 @@ pub(crate) use parcel::{Berthed, LABELS, Parcels, Record, describe, prefix};
 pub(crate) use signals::Signals;
 
 use crate::check::{Judgement, Proof};
-use crate::error::Cause;
+use crate::error::{Cause, Fault};
 use crate::set::{Cargo, Part};
 use crate::trace;
 use halocline_comm::{Claim, CommError, Communicator, PeerState, Segment, Tag};
@@ -114,6 +116,8 @@ pub(crate) struct Link {
     pub(crate) parcels: Option<Box<Parcels>>,
     /// In checked mode, of a link that receives.
     pub(crate) proof: Option<Proof>,
+    /// The other side was found to exchange another set.
+    clash: OnceLock<String>,
 }
 
 // SAFETY: the raw pointers are into segments that the link (`theirs`) and its bound object hold, and the
@@ -159,6 +163,7 @@ impl Link {
             gone: OnceLock::new(),
             parcels: None,
             proof: None,
+            clash: OnceLock::new(),
         }
     }
 
@@ -200,7 +205,7 @@ impl Link {
         if let ((Direction::Send, Way::Pull) | (Direction::Receive, Way::Push), Signals::Counters { .. }) =
             ((self.direction, self.way), &self.signals)
         {
-            self.raise_counter(comm, epoch);
+            self.raise_counter(comm, epoch, cargo.set().number);
         }
     }
 
@@ -213,11 +218,6 @@ impl Link {
         };
         Ok(match (&self.proof, moved) {
             (Some(proof), Turn::Done) => self.prove(proof, comm, epoch, cargo),
-            (Some(proof), Turn::Lost(Cause::Malformed, _)) => {
-                // A message of another set has another length.
-                let cause = proof.read(comm, self.peer, epoch, cargo).unwrap_or(Cause::Malformed);
-                self.lost_by(comm, cause)
-            }
             (None, Turn::Done) => self.finish(epoch),
             (_, unfinished) => unfinished,
         })
@@ -256,6 +256,13 @@ impl Link {
             Looked::Below => return Ok(Turn::Waits),
             Looked::Lost(cause, culprit) => return Ok(Turn::Lost(cause, culprit)),
         };
+        let set = cargo.set().number;
+        if awaited == epoch
+            && let Some(theirs) = self.set_there(epoch)
+            && theirs != set as u64
+        {
+            return Ok(self.clashes(comm, set, theirs));
+        }
         let part = cargo.part(self.part);
         if let Some(parcels) = &self.parcels {
             return self.serve_parcel(comm, epoch, message, (cargo, part), parcels);
@@ -273,30 +280,53 @@ impl Link {
                     // exchange's begin to the end of its wait.
                     unsafe { host::copy(&part.ops, as_sources(sources), targets) }
                 });
-                self.raise(comm, epoch)?;
+                self.raise(comm, epoch, set)?;
             }
             (Direction::Send, Way::Mailbox { streaming }) => {
                 trace::pack(comm, self, epoch, part.bytes)
                     .in_scope(|| pack(cargo, part, self.slot(epoch), streaming));
-                self.raise(comm, epoch)?;
+                self.raise(comm, epoch, set)?;
             }
             (Direction::Receive, Way::Mailbox { .. }) => {
                 trace::unpack(comm, self, epoch, part.bytes)
                     .in_scope(|| unpack(cargo, part, self.slot(epoch)));
-                self.raise(comm, epoch)?;
+                self.raise(comm, epoch, set)?;
             }
             (Direction::Send, Way::Message) => self.send(comm, epoch, (cargo, part))?,
-            (Direction::Receive, Way::Message) => match message {
-                Some(payload) if payload.len() == part.bytes => {
-                    trace::unpack(comm, self, epoch, part.bytes)
-                        .in_scope(|| unpack(cargo, part, payload.as_ptr()));
-                    self.raise(comm, epoch)?;
+            (Direction::Receive, Way::Message) => {
+                match message.as_deref().and_then(|message| message.split_last_chunk()) {
+                    Some((_, theirs)) if u64::from_le_bytes(*theirs) != set as u64 => {
+                        return Ok(self.clashes(comm, set, u64::from_le_bytes(*theirs)));
+                    }
+                    Some((payload, _)) if payload.len() == part.bytes => {
+                        trace::unpack(comm, self, epoch, part.bytes)
+                            .in_scope(|| unpack(cargo, part, payload.as_ptr()));
+                        self.raise(comm, epoch, set)?;
+                    }
+                    _ => return Ok(Turn::Lost(Cause::Malformed, self.peer)),
                 }
-                _ => return Ok(Turn::Lost(Cause::Malformed, self.peer)),
-            },
+            }
             (Direction::Send, Way::Pull) | (Direction::Receive, Way::Push) => {}
         }
         Ok(Turn::Done)
+    }
+
+    /// The other side exchanges another set.
+    #[cold]
+    fn clashes(&self, comm: &Communicator, ours: usize, theirs: u64) -> Turn {
+        let (rank, peer) = (comm.rank(), self.peer);
+        self.clash.get_or_init(|| {
+            format!(
+                "rank {peer} exchanges set {theirs} of the fields, rank {rank} set {ours}; all ranks must choose \
+                 the same"
+            )
+        });
+        Turn::Lost(Cause::Check(Fault::OtherSet), rank)
+    }
+
+    /// What was found of a failure, for people.
+    pub(crate) fn report(&self) -> Option<&String> {
+        self.clash.get().or_else(|| self.proof.as_ref().and_then(Proof::report))
     }
 
     fn slot(&self, epoch: u64) -> *mut u8 {
@@ -306,12 +336,14 @@ impl Link {
 
     fn send(&self, comm: &Communicator, epoch: u64, (cargo, part): (&Cargo, &Part)) -> Result<(), CommError> {
         let Signals::Messages { operation, .. } = self.signals else { return Ok(()) };
-        let mut message = Vec::with_capacity(part.bytes + Communicator::ROOM);
+        let set = (cargo.set().number as u64).to_le_bytes();
+        let mut message = Vec::with_capacity(part.bytes + set.len() + Communicator::ROOM);
         trace::pack(comm, self, epoch, part.bytes)
             .in_scope(|| pack(cargo, part, message.as_mut_ptr(), false));
         debug_assert_eq!(part.ops.iter().map(CopyOp::bytes).sum::<usize>(), part.bytes);
         // SAFETY: there is room for so many bytes, and packing has written each of them.
         unsafe { message.set_len(part.bytes) };
+        message.extend_from_slice(&set);
         let tag = Tag { operation, round: epoch };
         trace::send(comm, self, epoch, part.bytes).in_scope(|| comm.send(self.peer, tag, message))
     }

@@ -42,6 +42,11 @@ pub struct BindOptions {
     /// have changed on their way, owned cells that were written meanwhile, and ranks that exchange different
     /// sets or, waiting for each other, in different orders: a [`crate::Fault`], which fails the object.
     /// While an exchange is in flight halo cells hold poison, which is NaN for numbers with a fraction.
+    ///
+    /// Orders are compared where threads block in waits. An exchange is expected of the thread that began the last
+    /// one of its object, or has bound it: give each thread objects that it has used before, or bind them by it. Ranks
+    /// that have begun exchanges by several threads are only warned. Tasks and loops of
+    /// [`crate::Pending::is_ready`] are not known to wait.
     pub checked: Option<bool>,
     /// The streams whose work comes before an exchange of device fields, where [`crate::HaloExchange::exchange`] is
     /// not told: those that write owned cells or read the halo. By default each device's default stream.

@@ -104,6 +104,8 @@ impl Overlap {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Array, Communicator, Decomposed, Halo, HaloExchange, RegularGrid};
+    use halocline_comm::Room;
 
     const SPIN: Duration = Duration::from_micros(50);
 
@@ -182,5 +184,47 @@ mod tests {
             overlap.found_at_once(&clock, SPIN);
         }
         assert!(!overlap.is_usual());
+    }
+
+    /// Through the whole object: its halo is right whoever copies, and its memory comes back however it ends.
+    #[test]
+    fn large_exchanges_of_a_user_who_computes_are_handed_on() {
+        let comm = Communicator::single();
+        if comm.link().room() != Room::Spare {
+            eprintln!("skipped: there is one core, and none is left over for a progress thread");
+            return;
+        }
+        let grid = RegularGrid::new([64, 64, 64]).periodic([true; 3]);
+        let pattern = grid.decompose(1).unwrap().pattern(&comm, Halo::uniform(1)).unwrap();
+        let arrays = [0, 1].map(|_| Array::<u64>::zeros(&comm, &[66; 3]).unwrap());
+        let halo = HaloExchange::bind(&comm, &[(&pattern, &*arrays[0]), (&pattern, &*arrays[1])]).unwrap();
+        let mut handed_on = 0;
+        for step in 1..200_u64 {
+            arrays.iter().for_each(|array| array.write().unwrap().fill(step << 32));
+            // A corner, whose copy is the halo's opposite corner.
+            let corner = (66 + 1) * 66 + 1;
+            arrays.iter().for_each(|array| array.write().unwrap()[corner] = step);
+            let pending = halo.exchange().unwrap();
+            handed_on += u64::from(halo.bound().overlap.is_handed_on());
+            let begin = std::time::Instant::now();
+            while begin.elapsed() < Duration::from_micros(100) {
+                std::hint::spin_loop();
+            }
+            match step % 50 {
+                // In these cases the user comes back to it later, or never.
+                0 => drop(pending),
+                1 => while !pending.is_ready().unwrap() {},
+                _ => pending.wait().unwrap(),
+            }
+            while arrays.iter().any(|array| array.read().is_err()) {
+                std::thread::yield_now();
+            }
+            for array in &arrays {
+                assert_eq!(array.read().unwrap()[66 * 66 * 66 - 1], step);
+            }
+        }
+        assert!(handed_on > 0);
+        drop(halo);
+        arrays.iter().for_each(|array| array.write().unwrap().fill(0));
     }
 }

@@ -149,6 +149,11 @@ impl Cargo {
         &self.set
     }
 
+    /// Whether its memory was given to this exchange alone, and is gone after it.
+    pub(crate) fn is_given(&self) -> bool {
+        !self.given.is_empty()
+    }
+
     /// What goes over a link.
     #[inline]
     pub(crate) fn part(&self, link: usize) -> &Part {

@@ -3,6 +3,7 @@
 use super::Bound;
 use crate::check::Check;
 use crate::error::Cause;
+use crate::link::Link;
 use halocline_comm::Serve;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -19,7 +20,7 @@ impl Bound {
         let begins = self.beginning.load(Ordering::SeqCst);
         let epoch = self.epoch();
         if begins
-            || !self.within.is_done(epoch)
+            || !self.within.told.load(Ordering::Acquire)
             || !self.links.iter().all(|link| link.is_quiet(&self.comm, epoch))
         {
             return false;
@@ -57,6 +58,7 @@ impl Bound {
         if let (Some(link), Some(dead)) = (self.links.first(), self.dead()) {
             // The object is dropped because of it, most likely: say so.
             self.fail(link, Cause::Died, dead);
+            self.wake();
         } else {
             let last = self.completed.load(Ordering::Acquire);
             self.links.iter().for_each(|link| link.close(&self.comm, last));
@@ -90,12 +92,15 @@ impl Serve for Bound {
             self.fail_by(finding);
         }
         if self.failed.get().is_none() {
-            let failed = self.links.iter().find_map(|link| Some((link, link.failed_there(&self.comm)?)));
-            match failed {
+            // What is in flight may have all that it needs; where it has not, its links see that.
+            let is_idle = self.outcome(epoch).is_some();
+            let failed_there = |link| is_idle.then(|| Link::failed_there(link, &self.comm)).flatten();
+            match self.links.iter().find_map(|link| Some((link, failed_there(link)?))) {
                 Some((link, (cause, culprit))) => self.fail(link, cause, culprit),
                 None => self.look_after_peers(),
             }
         }
+        self.wake();
     }
 
     fn is_over(&self) -> bool {

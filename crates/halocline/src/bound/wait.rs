@@ -25,12 +25,12 @@ impl Bound {
 
     #[inline]
     fn wait_for(&self, epoch: u64) -> Result<(), Error> {
-        if let Some(outcome) = self.outcome(epoch) {
+        if let Some(outcome) = self.proven(epoch) {
             self.overlap.found_at_once(self.comm.link().host(), self.patience.spin);
             return outcome;
         }
         self.advance(epoch);
-        if let Some(outcome) = self.outcome(epoch) {
+        if let Some(outcome) = self.proven(epoch) {
             self.overlap.found_at_once(self.comm.link().host(), self.patience.spin);
             return outcome;
         }
@@ -39,7 +39,7 @@ impl Bound {
             self.comm.link().check()?;
         }
         // The progress thread compares the order of exchanges meanwhile.
-        let _waiting = self.check.as_ref().map(|check| check.wait(&self.comm, epoch));
+        let waiting = self.check.as_ref().map(|check| check.wait(&self.comm, epoch));
         if self.check.is_none() {
             self.disarm();
         }
@@ -49,9 +49,15 @@ impl Bound {
             || {
                 self.advance(epoch);
                 self.look_after_peers();
-                self.outcome(epoch)
+                self.proven(epoch)
             },
-            || self.demand(epoch),
+            || {
+                self.demand(epoch);
+                if let Some(waiting) = &waiting {
+                    let missing = self.links.iter().filter(|link| !link.is_done(epoch));
+                    waiting.is_for(missing.map(|link| link.peer));
+                }
+            },
             |late| self.late(epoch, late),
         )
     }
@@ -60,7 +66,7 @@ impl Bound {
     pub(crate) fn is_ready(&self, epoch: u64) -> Result<bool, Error> {
         self.comm.link().poll();
         self.advance(epoch);
-        let outcome = self.outcome(epoch);
+        let outcome = self.proven(epoch);
         if outcome.is_none() && self.looks.fetch_add(1, Ordering::Relaxed) >= LOOKS {
             self.demand(epoch);
             self.look_after_peers();
@@ -107,6 +113,7 @@ impl Bound {
             link.gone(cause);
             link.claim.turn(|| self.turn(link));
         }
+        self.wake();
     }
 
     pub(super) fn late(&self, epoch: u64, late: Late) -> Option<Result<(), Error>> {
@@ -125,6 +132,7 @@ impl Bound {
                 if let Some(link) = missing.first() {
                     self.fail(link, Cause::Deadline(Some(after)), link.peer);
                 }
+                self.wake();
                 self.outcome(epoch)
             }
         }

@@ -1,7 +1,7 @@
 //! Checked mode: each exchange proves that it did what it should, at any cost.
 //!
 //! When an exchange begins, halo cells are poisoned: before the peers may write them. Each sender sends, beside
-//! the data, a manifest: which set of fields it exchanges, and a checksum of every region that it sends. Once
+//! the data, a manifest: a checksum of every region that it sends. Once
 //! the data are there the receiver compares the checksums with those of its own halo cells ([`cells`]); where
 //! they differ, and poison is left, those cells were not written, otherwise bytes have changed under way. At
 //! the end the sender looks whether its owned cells are still as they were. [`order`] finds ranks that wait for
@@ -23,9 +23,9 @@ use crate::options::BindOptions;
 use crate::pattern::DomainName;
 use crate::set::Cargo;
 use cells::Region;
-use halocline_comm::{CommError, Communicator, Tag};
+use halocline_comm::{CommError, Communicator, Patience, Tag};
 use halocline_plan::wire::{Reader, WireError, Writer};
-use order::Order;
+use order::{GRACE, Order};
 use std::ffi::OsString;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -61,8 +61,8 @@ pub(crate) fn differs(rank: usize, checked: bool) -> String {
 #[derive(Debug)]
 pub(crate) struct Finding {
     pub(crate) cause: Cause,
-    /// The link: whether it sends or receives, and the rank at its other end.
-    pub(crate) direction: Direction,
+    /// The link: whether it sends or receives, if that is known, and the rank at its other end.
+    pub(crate) direction: Option<Direction>,
     pub(crate) peer: usize,
     /// What was found where, for people.
     pub(crate) report: String,
@@ -77,6 +77,8 @@ pub(crate) struct Check {
     /// What a test does to a halo that was filled from within the rank.
     #[cfg(test)]
     sabotage: Mutex<Option<tests::Sabotage>>,
+    /// The last exchange whose owned cells were compared when its user learned that it is over.
+    proven: Mutex<u64>,
 }
 
 /// A region with its names.
@@ -109,17 +111,22 @@ fn exchanged(cargo: &Cargo, peer: usize, direction: Direction) -> impl Iterator<
 
 impl Check {
     /// `operation`: of the messages, the same on all ranks.
-    pub(crate) fn new(comm: &Communicator, operation: u64, name: String, links: &mut [Link]) -> Self {
+    pub(crate) fn new(
+        comm: &Communicator,
+        operation: u64,
+        name: String,
+        links: &mut [Link],
+        patience: &Patience,
+    ) -> Self {
         for link in links.iter_mut().filter(|link| link.direction == Direction::Receive) {
             link.proof = Some(Proof::new(operation));
         }
-        let mut peers: Vec<usize> = links.iter().map(|link| link.peer).collect();
-        peers.sort_unstable();
-        peers.dedup();
+        let grace = patience.deadline.map_or(GRACE, |deadline| GRACE.min(deadline / 4));
         Self {
             operation,
-            order: Order::new(comm, operation, name, peers),
+            order: Order::new(comm, operation, name, grace),
             sent: Mutex::default(),
+            proven: Mutex::default(),
             #[cfg(test)]
             sabotage: Mutex::default(),
         }
@@ -145,15 +152,17 @@ impl Check {
             // SAFETY: as above; the copy comes later.
             unsafe { target.region.poison(epoch) };
         }
-        let mut sent = Vec::new();
+        let mut sent: Vec<u64> = Vec::new();
+        let mut manifests = Vec::new();
         for link in links.iter().filter(|link| link.direction == Direction::Send) {
             let sums = checksums(exchanged(cargo, link.peer, Direction::Send));
-            let tag = Tag { operation: self.operation, round: epoch };
-            comm.send(link.peer, tag, Manifest { set: cargo.set().number, sums: sums.clone() }.write())?;
-            sent.extend(sums);
+            sent.extend(&sums);
+            manifests.push((link.peer, Manifest { sums }.write()));
         }
+        sent.extend(checksums(within(cargo).map(|(source, _)| source)));
         *lock(&self.sent) = sent;
-        Ok(())
+        let tag = Tag { operation: self.operation, round: epoch };
+        manifests.into_iter().try_for_each(|(peer, manifest)| comm.send(peer, tag, manifest))
     }
 
     /// The copies between domains of this rank are made.
@@ -168,32 +177,34 @@ impl Check {
         })
     }
 
-    /// All links are through: whether the owned cells are what they were when the exchange began.
-    pub(crate) fn end(&self, links: &[Link], cargo: &Cargo) -> Option<Finding> {
+    /// Whether the owned cells that are sent are what they were when the exchange began.
+    pub(crate) fn end(&self, comm: &Communicator, links: &[Link], cargo: &Cargo) -> Option<Finding> {
         let sent = lock(&self.sent);
-        let mut before = sent.iter();
-        for link in links.iter().filter(|link| link.direction == Direction::Send) {
-            for Exchanged { region, pattern, number, domain, other } in
-                exchanged(cargo, link.peer, Direction::Send)
-            {
-                // SAFETY: bind has checked the region; owned cells are not to be written in flight.
-                let now = unsafe { region.checksum() };
-                if before.next() != Some(&now) {
-                    let (cells, peer) = (region.describe(), link.peer);
-                    return Some(Finding {
-                        cause: Cause::Check(Fault::OwnedWritten),
-                        direction: Direction::Send,
-                        peer,
-                        report: format!(
-                            "owned {cells} of field {number} of {domain} (pattern {pattern} of the \
-                             bind), which go to {other} of rank {peer}, were written while the \
-                             exchange was in flight; write them before it begins or after its wait"
-                        ),
-                    });
-                }
-            }
-        }
-        None
+        let sends = links.iter().filter(|link| link.direction == Direction::Send);
+        let there =
+            sends.flat_map(|link| exchanged(cargo, link.peer, Direction::Send).map(|it| (link.peer, it)));
+        let here = within(cargo).map(|(source, _)| (comm.rank(), source));
+        let mut changed = there.chain(here).zip(&*sent).filter(|((_, exchanged), before)| {
+            // SAFETY: bind has checked the region; owned cells are not to be written in flight.
+            unsafe { exchanged.region.checksum() != **before }
+        });
+        let ((peer, Exchanged { region, pattern, number, domain, other }), _) = changed.next()?;
+        Some(Finding {
+            cause: Cause::Check(Fault::OwnedWritten),
+            direction: Some(Direction::Send),
+            peer,
+            report: format!(
+                "owned {} of field {number} of {domain} (pattern {pattern} of the bind), which go to \
+                 {other} of rank {peer}, were written while the exchange was in flight; write them before it \
+                 begins or after its wait",
+                region.describe()
+            ),
+        })
+    }
+
+    /// Held by whoever begins an exchange or looks at one that is over.
+    pub(crate) fn gate(&self) -> MutexGuard<'_, u64> {
+        lock(&self.proven)
     }
 
     /// A thread waits, until what is returned is dropped.
@@ -282,7 +293,12 @@ fn compare<'a>(
                 ),
             ),
         };
-        return Some(Finding { cause: Cause::Check(fault), direction: Direction::Receive, peer, report });
+        return Some(Finding {
+            cause: Cause::Check(fault),
+            direction: Some(Direction::Receive),
+            peer,
+            report,
+        });
     }
     None
 }
@@ -290,8 +306,6 @@ fn compare<'a>(
 /// What a sender says of an exchange.
 #[derive(Debug, PartialEq, Eq)]
 struct Manifest {
-    /// Which set of fields it exchanges.
-    set: usize,
     /// A checksum of every region that it sends.
     sums: Vec<u64>,
 }
@@ -299,14 +313,13 @@ struct Manifest {
 impl Manifest {
     fn write(&self) -> Vec<u8> {
         let mut w = Writer::new();
-        w.size(self.set);
         w.u64s(&self.sums);
         w.finish()
     }
 
     fn read(message: &[u8]) -> Result<Self, WireError> {
         let mut reader = Reader::new(message);
-        let manifest = Self { set: reader.size()?, sums: reader.u64s()? };
+        let manifest = Self { sums: reader.u64s()? };
         reader.finish()?;
         Ok(manifest)
     }
@@ -317,8 +330,6 @@ pub(crate) struct Proof {
     operation: u64,
     /// The last epoch whose bytes are there.
     moved: AtomicU64,
-    /// The sender's manifest of the exchange in flight, once it has come.
-    manifest: Mutex<Option<Manifest>>,
     /// What was found.
     report: OnceLock<String>,
     /// What a test does to the halo once it is filled.
@@ -339,7 +350,6 @@ impl Proof {
         Self {
             operation,
             moved: AtomicU64::new(0),
-            manifest: Mutex::default(),
             report: OnceLock::new(),
             #[cfg(test)]
             sabotage: Mutex::default(),
@@ -361,35 +371,19 @@ impl Proof {
         self.report.get()
     }
 
-    /// What is wrong with the sender's manifest, as far as that is known: another set of fields.
-    pub(crate) fn read(&self, comm: &Communicator, peer: usize, epoch: u64, cargo: &Cargo) -> Option<Cause> {
-        let mut manifest = lock(&self.manifest);
-        if manifest.is_none() {
-            let tag = Tag { operation: self.operation, round: epoch };
-            let message = comm.link().inbox().take(tag, Some(peer))?;
-            match Manifest::read(&message.payload) {
-                Ok(theirs) => *manifest = Some(theirs),
-                Err(_) => return Some(Cause::Malformed),
-            }
-        }
-        let theirs =
-            manifest.as_ref().map(|manifest| manifest.set).filter(|&theirs| theirs != cargo.set().number)?;
-        let (rank, ours) = (comm.rank(), cargo.set().number);
-        self.report.get_or_init(|| {
-            format!(
-                "rank {peer} exchanges set {theirs} of the fields, rank {rank} set {ours}; all ranks must \
-                 choose the same"
-            )
-        });
-        Some(Cause::Check(Fault::OtherSet))
+    /// Takes the sender's manifest, if it has come.
+    fn read(&self, comm: &Communicator, peer: usize, epoch: u64) -> Option<Result<Manifest, WireError>> {
+        let tag = Tag { operation: self.operation, round: epoch };
+        Some(Manifest::read(&comm.link().inbox().take(tag, Some(peer))?.payload))
     }
 
     /// The bytes of `epoch` are there: whether they are what was sent.
     pub(crate) fn judge(&self, comm: &Communicator, peer: usize, epoch: u64, cargo: &Cargo) -> Judgement {
-        if let Some(cause) = self.read(comm, peer, epoch, cargo) {
-            return Judgement::Wrong(cause);
-        }
-        let Some(manifest) = lock(&self.manifest).take() else { return Judgement::Waits };
+        let manifest = match self.read(comm, peer, epoch) {
+            None => return Judgement::Waits,
+            Some(Ok(manifest)) => manifest,
+            Some(Err(_)) => return Judgement::Wrong(Cause::Malformed),
+        };
         #[cfg(test)]
         if let Some(sabotage) = lock(&self.sabotage).take() {
             exchanged(cargo, peer, Direction::Receive).take(1).for_each(|it| sabotage(&it.region, epoch));

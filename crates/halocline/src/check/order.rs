@@ -4,24 +4,26 @@
 //! Exchanges of different objects may be begun in any order, and often are. Only a rank whose thread sleeps in
 //! one exchange while another rank waits for that very thread to begin a different one can be at fault; if such
 //! waits form a cycle, none of them ever ends. A rank that has waited for a while sends a probe along its
-//! waits; who is asked for an exchange that it has not begun, because it waits itself, passes the probe on along
+//! waits (for the ranks of links that are not through); who is asked for an exchange that it has not begun, because it waits itself, passes the probe on along
 //! its own waits; a probe that comes back has found a cycle (Chandy, Misra, Haas 1983). A wait that was in a
 //! probe's way when it passed is still there when it comes back: it could only have ended after the next one.
+//!
+//! Which thread would begin an exchange is a guess: the one that began the last one of that object, or has bound
+//! it. Where exchanges of a rank were begun by several threads, it is none to fail objects for, and merely warned of.
 //!
 //! Then a verdict goes around the cycle, and only once all its ranks know it do they fail: none is left with the
 //! mere news that another one has gone.
 
 use super::Finding;
 use crate::error::{Cause, Fault};
-use crate::link::Direction;
 use halocline_comm::{CommError, Communicator, Tag};
 use halocline_plan::wire::{Reader, WireError, Writer};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 use std::time::Duration;
 
-/// How long a wait may take before it is suspected.
-const GRACE: Duration = Duration::from_millis(200);
+/// How long a wait may take before it is suspected, unless a deadline is nearer.
+pub(super) const GRACE: Duration = Duration::from_millis(200);
 
 /// Rounds of a check's messages that are no epochs. A probe, a verdict that goes around, and its execution.
 const PROBE: u64 = Tag::NEWS;
@@ -32,6 +34,8 @@ const EXECUTION: u64 = Tag::NEWS + 2;
 #[derive(Default)]
 pub(crate) struct Board {
     waits: Mutex<Vec<Wait>>,
+    /// Those that have bound objects or begun exchanges.
+    beginners: Mutex<Vec<ThreadId>>,
     /// How many were suspected.
     #[cfg(test)]
     suspects: std::sync::atomic::AtomicU64,
@@ -41,7 +45,7 @@ pub(crate) struct Board {
 struct Wait {
     thread: ThreadId,
     hop: Hop,
-    /// The ranks of the links of its object.
+    /// The ranks of the links of its object that are not through.
     peers: Vec<usize>,
     since: Duration,
     probed: bool,
@@ -59,6 +63,22 @@ struct Hop {
     name: String,
 }
 
+impl Board {
+    /// This thread begins exchanges.
+    fn begins(&self) -> ThreadId {
+        let (thread, mut beginners) = (std::thread::current().id(), lock(&self.beginners));
+        if !beginners.contains(&thread) {
+            beginners.push(thread);
+        }
+        thread
+    }
+
+    /// Whether it is known which thread begins the next exchange.
+    fn knows_beginner(&self) -> bool {
+        lock(&self.beginners).len() <= 1
+    }
+}
+
 #[cfg(test)]
 impl Board {
     /// How many waits have been suspected so far.
@@ -72,7 +92,7 @@ pub(super) struct Order {
     board: Arc<Board>,
     operation: u64,
     name: String,
-    peers: Vec<usize>,
+    grace: Duration,
     /// The thread that began the last exchange, or has bound the object: it is expected to begin the next.
     owner: Mutex<ThreadId>,
     /// The cycles that this object's exchange is known to be in: several ranks may have found one.
@@ -80,22 +100,23 @@ pub(super) struct Order {
 }
 
 impl Order {
-    pub(super) fn new(comm: &Communicator, operation: u64, name: String, peers: Vec<usize>) -> Self {
-        let owner = Mutex::new(std::thread::current().id());
-        Self { board: comm.part(), operation, name, peers, owner, verdicts: Mutex::default() }
+    pub(super) fn new(comm: &Communicator, operation: u64, name: String, grace: Duration) -> Self {
+        let board: Arc<Board> = comm.part();
+        let owner = Mutex::new(board.begins());
+        Self { board, operation, name, grace, owner, verdicts: Mutex::default() }
     }
 
     /// This thread begins an exchange.
     pub(super) fn begin(&self) {
-        *lock(&self.owner) = std::thread::current().id();
+        *lock(&self.owner) = self.board.begins();
     }
 
     /// This thread waits for exchange `epoch`, until what is returned is dropped.
     pub(super) fn wait(&self, comm: &Communicator, epoch: u64) -> Waiting<'_> {
         let hop = Hop { rank: comm.rank(), operation: self.operation, epoch, name: self.name.clone() };
         let (thread, since) = (std::thread::current().id(), comm.link().host().now());
-        let peers = self.peers.clone();
-        lock(&self.board.waits).push(Wait { thread, hop, peers, since, probed: false, passed: Vec::new() });
+        let (peers, probed, passed) = (Vec::new(), false, Vec::new());
+        lock(&self.board.waits).push(Wait { thread, hop, peers, since, probed, passed });
         // The progress thread learns when this wait is to be suspected.
         comm.link().own_bell().demand(comm.link().host());
         Waiting { board: &self.board }
@@ -105,7 +126,7 @@ impl Order {
     pub(super) fn due(&self) -> Option<Duration> {
         let waits = lock(&self.board.waits);
         let mine = waits.iter().filter(|wait| wait.hop.operation == self.operation && !wait.probed);
-        mine.map(|wait| wait.since + GRACE).min()
+        mine.map(|wait| wait.since + self.grace).min()
     }
 
     /// Suspects, passes probes on, finds cycles. `begun`: the object's last exchange begun. Says what ends that,
@@ -134,7 +155,7 @@ impl Order {
         let (path, at) = places.find(|(path, at)| path[*at].epoch == epoch)?;
         Some(Finding {
             cause: Cause::Check(Fault::OtherOrder),
-            direction: Direction::Receive,
+            direction: None,
             peer: path[(at + 1) % path.len()].rank,
             report: describe(path),
         })
@@ -168,7 +189,7 @@ impl Order {
         let now = comm.link().host().now();
         let mut suspects = Vec::new();
         for wait in lock(&self.board.waits).iter_mut() {
-            if wait.hop.operation == self.operation && !wait.probed && now >= wait.since + GRACE {
+            if wait.hop.operation == self.operation && !wait.probed && now >= wait.since + self.grace {
                 wait.probed = true;
                 suspects.push((wait.hop.clone(), wait.peers.clone()));
             }
@@ -183,11 +204,12 @@ impl Order {
 
     /// A probe says that its last hop waits for this rank to begin an exchange of this object.
     fn pass(&self, comm: &Communicator, begun: u64, mut path: Vec<Hop>) -> Result<(), CommError> {
-        let (Some(first), Some(last)) = (path.first().cloned(), path.last()) else { return Ok(()) };
+        let (Some(first), Some(last)) = (path.first().cloned(), path.last().cloned()) else { return Ok(()) };
         if begun >= last.epoch {
             return Ok(());
         }
         let owner = *lock(&self.owner);
+        let knows_beginner = self.board.knows_beginner();
         let (hop, peers) = {
             let mut waits = lock(&self.board.waits);
             // Who does not wait will begin it, or will ask himself.
@@ -201,6 +223,19 @@ impl Order {
             }
             (wait.hop.clone(), wait.peers.clone())
         };
+        if !knows_beginner {
+            tracing::warn!(
+                "rank {} waits in exchange {} of {}, while rank {} waits for it in exchange {} of {}; unless another \
+                 thread of this rank begins that, both wait for good",
+                hop.rank,
+                hop.epoch,
+                hop.name,
+                last.rank,
+                last.epoch,
+                last.name,
+            );
+            return Ok(());
+        }
         if hop == first {
             // This rank's first hop is of another object, which takes it up from here.
             let tag = Tag { operation: hop.operation, round: VERDICT };
@@ -221,6 +256,20 @@ impl Order {
 /// A thread's place on the board.
 pub(crate) struct Waiting<'a> {
     board: &'a Board,
+}
+
+impl Waiting<'_> {
+    /// These are the ranks of the links that are not through.
+    pub(crate) fn is_for(&self, peers: impl Iterator<Item = usize>) {
+        let thread = std::thread::current().id();
+        let mut waits = lock(&self.board.waits);
+        if let Some(wait) = waits.iter_mut().rfind(|wait| wait.thread == thread) {
+            wait.peers.clear();
+            wait.peers.extend(peers);
+            wait.peers.sort_unstable();
+            wait.peers.dedup();
+        }
+    }
 }
 
 impl Drop for Waiting<'_> {

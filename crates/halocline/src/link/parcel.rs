@@ -264,11 +264,11 @@ impl Link {
         match self.direction {
             Direction::Send => {
                 self.send_parcel(comm, epoch, (cargo, part), (parcels, loose))?;
-                self.raise_counter(comm, epoch);
+                self.raise_counter(comm, epoch, cargo.set().number);
             }
             Direction::Receive => {
                 match self.receive_parcel(comm, epoch, message, (cargo, part), (parcels, loose)) {
-                    Came::Unpacked => self.raise(comm, epoch)?,
+                    Came::Unpacked => self.raise(comm, epoch, cargo.set().number)?,
                     Came::NotYet => return Ok(Turn::Waits),
                     Came::Lost(cause, culprit) => return Ok(Turn::Lost(cause, culprit)),
                 }

@@ -3,7 +3,7 @@
 
 use super::{Direction, Link};
 use crate::error::{Cause, Failure};
-use halocline_comm::{Communicator, Counter, Doorbell, Seen, Tag};
+use halocline_comm::{CommError, Communicator, Counter, Doorbell, Seen, Tag};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
@@ -60,11 +60,11 @@ impl Link {
         matches!(self.signals, Signals::Messages { mutual: true, .. })
     }
 
-    /// Tells the other side that this side has done its part of `epoch`.
+    /// Tells the other side that this side has done its part of `epoch`, for this set.
     #[inline]
-    pub(super) fn raise(&self, comm: &Communicator, epoch: u64) -> Result<(), halocline_comm::CommError> {
+    pub(super) fn raise(&self, comm: &Communicator, epoch: u64, set: usize) -> Result<(), CommError> {
         match self.signals {
-            Signals::Counters { .. } => self.raise_counter(comm, epoch),
+            Signals::Counters { .. } => self.raise_counter(comm, epoch, set),
             Signals::Messages { mutual: true, .. } => {}
             Signals::Messages { operation, mutual: false } => {
                 let tag = Tag { operation, round: ACKNOWLEDGED | epoch };
@@ -75,11 +75,11 @@ impl Link {
     }
 
     #[inline]
-    pub(super) fn raise_counter(&self, comm: &Communicator, epoch: u64) {
+    pub(super) fn raise_counter(&self, comm: &Communicator, epoch: u64, set: usize) {
         if let Signals::Counters { theirs, bell, .. } = self.signals {
             // SAFETY: counters and bells live in segments that `keep` and the communicator hold.
             let (theirs, bell) = unsafe { (theirs.as_ref(), bell.as_ref()) };
-            theirs.raise(epoch);
+            theirs.raise_about(epoch, set as u64);
             bell.changed(comm.link().host());
         }
     }
@@ -97,6 +97,16 @@ impl Link {
                 }
             }
             Signals::Messages { operation, .. } => self.look_at_messages(comm, operation, epoch),
+        }
+    }
+
+    /// The set for which the other side has reached `epoch`, where counters tell.
+    #[inline]
+    pub(super) fn set_there(&self, epoch: u64) -> Option<u64> {
+        match self.signals {
+            // SAFETY: as in `raise_counter`.
+            Signals::Counters { mine, .. } => Some(unsafe { mine.as_ref() }.about(epoch)),
+            Signals::Messages { .. } => None,
         }
     }
 

@@ -1,0 +1,191 @@
+//! Checked mode as users see it: what they do while an exchange is in flight, and who waits for whom. And what
+//! holds without it, too: nobody touches fields that were not given to an exchange.
+
+use halocline::{
+    Array, BindOptions, Cause, Communicator, Decomposed, Error, Failure, Fault, Halo, HaloExchange,
+    LinkChoice, Pattern, RegularGrid, UnstructuredDomain,
+};
+use std::sync::{Arc, Barrier};
+use std::time::Duration;
+
+const WAYS: [LinkChoice; 4] = [LinkChoice::Push, LinkChoice::Pull, LinkChoice::Mailbox, LinkChoice::Message];
+
+/// Runs the same as each of so many ranks.
+fn on_ranks<T: Send>(size: usize, work: impl Fn(&Communicator) -> T + Sync) -> Vec<T> {
+    std::thread::scope(|scope| {
+        let work = &work;
+        let ranks: Vec<_> =
+            Communicator::threads(size).into_iter().map(|comm| scope.spawn(move || work(&comm))).collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap_or_else(|e| std::panic::resume_unwind(e))).collect()
+    })
+}
+
+/// Two cells of a ring on each rank, one halo cell at each side.
+fn ring(comm: &Communicator) -> Pattern {
+    let grid = RegularGrid::new([2 * comm.size()]).periodic([true]);
+    grid.decompose(comm.size()).unwrap().pattern(comm, Halo::uniform(1)).unwrap()
+}
+
+fn bound(comm: &Communicator, options: &BindOptions) -> (Array<f64>, HaloExchange) {
+    let array = Array::zeros(comm, &[4]).unwrap();
+    let halo = HaloExchange::bind_with(comm, &[(&ring(comm), &array)], options).unwrap();
+    (array, halo)
+}
+
+fn options(link: LinkChoice, name: &str) -> BindOptions {
+    BindOptions { link, name: Some(name.to_owned()), checked: Some(true), ..BindOptions::default() }
+}
+
+fn failure<T: std::fmt::Debug>(ended: Result<T, Error>) -> Arc<Failure> {
+    match ended {
+        Err(Error::Failed(failure)) => failure,
+        other => panic!("no failure: {other:?}"),
+    }
+}
+
+/// Writes a cell as a user does who does not care for guards.
+fn scribble(array: &Array<f64>, at: usize) {
+    // SAFETY: the memory is there; that an exchange may read it is the error that is looked for, and in these
+    // tests all copying is over.
+    unsafe { array.base().as_ptr().cast::<f64>().add(at).write_volatile(99.0) };
+}
+
+#[test]
+fn owned_cells_written_before_the_wait_are_named_although_all_bytes_have_gone() {
+    for link in WAYS {
+        let begun = Barrier::new(2);
+        let ended = on_ranks(2, |comm| {
+            let (array, halo) = bound(comm, &options(link, "t"));
+            let pending = halo.exchange().unwrap();
+            begun.wait();
+            // The progress thread finishes it meanwhile.
+            while comm.rank() == 0 && array.read().is_err() {
+                comm.link().own_bell().demand(comm.link().host());
+                std::thread::yield_now();
+            }
+            if comm.rank() == 0 {
+                scribble(&array, 1);
+            }
+            let ended = pending.wait();
+            // The other rank has not begun another exchange, and keeps its object until here.
+            begun.wait();
+            ended
+        });
+        let [found, other] = <[_; 2]>::try_from(ended).unwrap();
+        assert_eq!(failure(found).cause, Cause::Check(Fault::OwnedWritten), "{link:?}");
+        assert!(other.is_ok(), "{link:?}: {other:?}");
+    }
+}
+
+#[test]
+fn owned_cells_that_stay_within_a_rank_are_compared_too() {
+    let comm = Communicator::single();
+    let (array, halo) = bound(&comm, &options(LinkChoice::Auto, "t"));
+    halo.exchange().unwrap().wait().unwrap();
+    let pending = halo.exchange().unwrap();
+    scribble(&array, 1);
+    let found = failure(pending.wait());
+    assert_eq!(found.cause, Cause::Check(Fault::OwnedWritten));
+    let text = found.to_string();
+    assert!(text.contains("within the rank: owned cells [0..1] of field 0 of domain 0"), "{text}");
+    assert_eq!(*failure(pending.wait()), *found);
+    assert_eq!(*failure(halo.exchange()), *found);
+}
+
+/// An object in which each rank of the first receives from the one of the second.
+fn one_way(
+    comm: &Communicator,
+    pairs: &[(usize, usize)],
+    options: &BindOptions,
+) -> (Array<f64>, HaloExchange) {
+    let mine = pairs.iter().filter(|(to, _)| *to == comm.rank());
+    let halo: Vec<u64> = mine.map(|(_, from)| 100 + *from as u64).collect();
+    let array = Array::zeros(comm, &[1 + halo.len()]).unwrap();
+    let domain = UnstructuredDomain::new(comm.rank() as u64, vec![100 + comm.rank() as u64], halo);
+    let pattern = Pattern::unstructured(comm, &[domain]).unwrap();
+    let halo = HaloExchange::bind_with(comm, &[(&pattern, &array)], options).unwrap();
+    (array, halo)
+}
+
+/// Rank 0 has sent to rank 1 and waits for rank 2, which is late; rank 1 waits for rank 0 in another object.
+#[test]
+fn who_was_sent_to_is_not_waited_for() {
+    for link in [LinkChoice::Mailbox, LinkChoice::Message] {
+        let first = on_ranks(3, |comm| {
+            let both = one_way(comm, &[(1, 0), (0, 2)], &options(link, "both"));
+            let single = one_way(comm, &[(1, 0)], &options(link, "single"));
+            let mut order = [both.1, single.1];
+            match comm.rank() {
+                1 => order.reverse(),
+                // Longer than it takes to suspect a wait.
+                2 => while_others_are_suspected(comm),
+                _ => {}
+            }
+            order.map(|halo| halo.exchange()?.wait())
+        });
+        assert!(first.iter().flatten().all(Result::is_ok), "{link:?}: {first:?}");
+    }
+}
+
+/// Lets the time pass after which waits are suspected, three times over.
+fn while_others_are_suspected(comm: &Communicator) {
+    let host = comm.link().host();
+    let end = host.now() + Duration::from_millis(600);
+    while host.now() < end {
+        host.yield_now();
+    }
+}
+
+#[test]
+fn a_deadline_that_comes_first_does_not_hide_a_different_order() {
+    let failures = on_ranks(2, |comm| {
+        let soon = |name| BindOptions {
+            deadline: Some(Duration::from_millis(400)),
+            ..options(LinkChoice::Auto, name)
+        };
+        let objects = ["t", "u"].map(|name| bound(comm, &soon(name)));
+        failure(objects[comm.rank()].1.exchange().unwrap().wait())
+    });
+    // Where the machine is slow, one of them may miss the deadline before both know.
+    assert!(failures.iter().any(|failure| failure.cause == Cause::Check(Fault::OtherOrder)), "{failures:?}");
+    let told = failures.iter().filter(|failure| failure.cause == Cause::Check(Fault::OtherOrder));
+    for failure in told {
+        assert!(failure.to_string().contains("waits in exchange 1 of \"u\" for rank 0"), "{failure}");
+    }
+}
+
+/// Ranks that exchange different sets of fields fail before anybody touches a field of the other set.
+#[test]
+fn fields_of_another_set_are_never_touched() {
+    for (link, checked) in WAYS.into_iter().flat_map(|link| [false, true].map(|checked| (link, checked))) {
+        let failed = Barrier::new(2);
+        let ended = on_ranks(2, |comm| {
+            let pattern = ring(comm);
+            let arrays = [1.0, 10.0].map(|value| {
+                let array = Array::<f64>::zeros(comm, &[4]).unwrap();
+                array.write().unwrap().fill(value + comm.rank() as f64);
+                array
+            });
+            let sets: [&[_]; 2] = [&[(&pattern, &*arrays[0])], &[(&pattern, &*arrays[1])]];
+            let options = BindOptions { link, checked: Some(checked), ..BindOptions::default() };
+            let halo = HaloExchange::bind_alternatives(comm, &sets, &options).unwrap();
+            // Held all the time: this array is in no exchange of this rank.
+            let guard = arrays[1 - comm.rank()].read().unwrap();
+            let before = guard.to_vec();
+            let ended =
+                halo.exchange_set(comm.rank()).unwrap().wait().and_then(|()| halo.exchange_set(0)?.wait());
+            failed.wait();
+            assert_eq!(guard[..], before[..], "{link:?}");
+            failure(ended)
+        });
+        for failure in &ended {
+            assert_eq!(failure.cause, Cause::Check(Fault::OtherSet), "{link:?}: {failure}");
+        }
+        let text = ended.iter().map(|failure| failure.to_string()).collect::<String>();
+        let says = [
+            "rank 1 exchanges set 1 of the fields, rank 0 set 0",
+            "rank 0 exchanges set 0 of the fields, rank 1 set 1",
+        ];
+        assert!(says.iter().any(|says| text.contains(says)), "{link:?}: {text}");
+    }
+}
