@@ -205,7 +205,7 @@ impl Link {
     /// exchanges, whose epochs are words of devices, which leaves the counter for this.
     pub(crate) fn say_quiet(&self, comm: &Communicator) {
         match self.signals {
-            Signals::Counters { .. } => self.raise_counter(comm, 1),
+            Signals::Counters { .. } => self.raise_counter(comm, 1, 0),
             Signals::Messages { operation, .. } => {
                 // One that cannot be sent goes to a rank that is gone.
                 let _ = comm.send(self.peer, Tag { operation, round: QUIET }, Vec::new());
