@@ -126,3 +126,34 @@ fn a_file_that_cannot_be_written_is_said_before_anything_else() {
     }
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
 }
+
+/// What a run has found is worth more than its files.
+#[test]
+fn a_file_that_fails_at_its_end_leaves_the_result() {
+    let directory = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink("/dev/full", directory.path().join("full.png")).unwrap();
+    let traced = ("--trace /dev/full", "write the trace to /dev/full");
+    let plotted = ("--plot full.png", "draw full.png");
+    for (run_of, (failing, what), transports) in [
+        ("run ocean --steps 1 --no-plot", traced, &["shm", "thread"][..]),
+        ("run ocean --steps 1", plotted, &["thread"]),
+        ("run heat --grid 12x8x8 --steps 2 --rounds 1", traced, &["shm", "thread"]),
+        ("bench halo --grid 8x8x8 --iters 5 --rounds 1", traced, &["shm", "thread"]),
+        ("bench halo --grid 8x8x8 --iters 5 --rounds 1", plotted, &["shm"]),
+    ] {
+        for transport in transports {
+            let args = format!("{run_of} --ranks 2 --transport {transport} --json {failing}");
+            let output = run(directory.path(), &args);
+            let stderr = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(output.status.code(), Some(1), "{args}: {stderr}");
+            // The launcher says besides which rank it was.
+            let errors: Vec<&str> = stderr.lines().filter(|line| line.contains("error: ")).collect();
+            let expected = format!("halocline: error: cannot {what}");
+            assert!(errors.len() == 1 && errors[0].starts_with(&expected), "{args}: {stderr}");
+            let stdout = String::from_utf8(output.stdout).unwrap();
+            let last = stdout.lines().last().unwrap_or_default();
+            let report: Value = serde_json::from_str(last).unwrap_or_else(|e| panic!("{args}: {e}: {last}"));
+            assert!(report.is_object(), "{args}: {report}");
+        }
+    }
+}

@@ -98,7 +98,7 @@ fn run_rank(comm: &Communicator, args: &HaloArgs, json: bool) -> Result<u8, Benc
         deeds.push(Deed::Unbound(links, case.pairs()));
     }
     measure(comm, args, (&floor, &regions), &deeds, &mut rows)?;
-    trace.finish(comm)?;
+    let traced = trace.finish(comm)?;
 
     let received: usize =
         case.pattern.plan().peers.iter().flat_map(|p| &p.receives).map(|t| t.target.count()).sum();
@@ -118,9 +118,10 @@ fn run_rank(comm: &Communicator, args: &HaloArgs, json: bool) -> Result<u8, Benc
             rows,
         };
         report::print(&outcome, json).map_err(BenchError::Output)?;
+        // What the benchmark has found is out; now what became of its files.
         args.plot.iter().try_for_each(|path| plot::halo(path, &outcome))?;
+        traced?;
     }
-    comm.barrier()?;
     Ok(0)
 }
 

@@ -80,7 +80,7 @@ fn run_rank<T: Real>(comm: &Communicator, args: &HeatArgs, json: bool) -> Result
     let phases = heat.run(&halo, steps, overlap, |done| bar.inc(done as u64))?;
     let elapsed = start.elapsed().as_nanos() as u64;
     bar.finish();
-    trace.finish(comm)?;
+    let traced = trace.finish(comm)?;
 
     let slowest = comm.all_reduce(&[elapsed], Reduce::Max)?[0];
     let phases = slowest_phases(comm, &phases)?;
@@ -129,6 +129,8 @@ fn run_rank<T: Real>(comm: &Communicator, args: &HeatArgs, json: bool) -> Result
         verdict,
     };
     print(&report, json).map_err(HeatError::Output)?;
+    // What the run has found is out; now what became of its trace.
+    traced?;
     Ok(u8::from(!good))
 }
 

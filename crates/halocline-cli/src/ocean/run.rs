@@ -68,7 +68,7 @@ fn run_rank(comm: &Communicator, case: &Case, args: &OceanArgs, json: bool) -> R
     let owned = std::mem::take(&mut outcome.temperature);
     let costs = costs(comm, &outcome)?;
     let temperature = gather(comm, &partition, owned, case.layers())?;
-    trace.finish(comm)?;
+    let traced = trace.finish(comm)?;
     if comm.rank() != 0 {
         return Ok(0);
     }
@@ -89,10 +89,13 @@ fn run_rank(comm: &Communicator, case: &Case, args: &OceanArgs, json: bool) -> R
         exchange_share: costs.share,
         links: costs.links,
     };
-    if let Some(path) = plot_path(args) {
-        plot_surface(path, case, &partition, &temperature, &report)?;
-    }
-    print(&report, plot_path(args), json).map_err(OceanError::Output)?;
+    let plot = plot_path(args)
+        .map(|path| plot_surface(path, case, &partition, &temperature, &report).map(|()| path))
+        .transpose();
+    print(&report, *plot.as_ref().unwrap_or(&None), json).map_err(OceanError::Output)?;
+    // What the run has found is out; now what became of its files.
+    plot?;
+    traced?;
     Ok(u8::from(!verdict.is_good()))
 }
 

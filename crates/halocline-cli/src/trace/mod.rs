@@ -104,18 +104,19 @@ struct Running {
 }
 
 impl Trace {
-    /// Brings the events of all ranks together and writes the file. Collective.
-    pub(crate) fn finish(self, comm: &Communicator) -> Result<(), TraceError> {
-        let Some(Running { target, clock }) = self.running else { return Ok(()) };
+    /// Brings the events of all ranks together and writes the file. Collective. Whether it could be written,
+    /// which rank 0 knows, is the inner result: it is to be said once the run has said what it found.
+    pub(crate) fn finish(self, comm: &Communicator) -> Result<Result<(), TraceError>, TraceError> {
+        let Some(Running { target, clock }) = self.running else { return Ok(Ok(())) };
         let clock = clock.until(clock::measure(comm)?);
         let tag = Tag { operation: comm.begin(), round: 0 };
         let mine = write::events(comm.rank(), Recorder::get().take(comm.rank()), &clock);
-        let Some((path, mut target)) = target else { return Ok(comm.send(0, tag, mine)?) };
+        let Some((path, mut target)) = target else { return Ok(Ok(comm.send(0, tag, mine)?)) };
         let mut parts = vec![mine];
         for rank in 1..comm.size() {
             parts.push(comm.receive(Some(rank), tag, "the events of a trace")?.payload);
         }
-        target.write(&write::whole(&parts)).map_err(|source| TraceError::File { path, source })
+        Ok(target.write(&write::whole(&parts)).map_err(|source| TraceError::File { path, source }))
     }
 }
 
