@@ -12,7 +12,7 @@ mod suite;
 
 use gpu::{Raw, Rig};
 use halocline_device::{
-    CopyTable, Device, DeviceError, Memory, Priority, Stream, TablePart, TableSpec, ValueOp,
+    CopyTable, Device, DeviceError, Memory, Priority, Signal, Stream, TablePart, TableSpec, ValueOp,
 };
 use halocline_plan::copy::{AxisLayout, CellLayout, CopyOp, End, copy_op, copy_op_of_two};
 use halocline_plan::{AxisMap, BoxCells, Cells, ElementType, Transfer};
@@ -51,6 +51,7 @@ fn measure(rig: &Rig) -> Result<()> {
         structured(rig, cells, halo, &mut report)?;
     }
     unstructured(rig, &mut report)?;
+    exchanges(rig, &mut report)?;
     if rig.gpus.len() == 2 {
         peer(rig, &mut report)?;
     }
@@ -183,35 +184,128 @@ fn launches(rig: &Rig, report: &mut Vec<String>) -> Result<()> {
 /// would end their waits, does not get on (`CUDA_DEVICE_MAX_CONNECTIONS` says how many queues there are, 8 if it is not set).
 fn waiting_streams(rig: &Rig, report: &mut Vec<String>) -> Result<()> {
     let [device, _] = rig.devices();
-    let mut most = 0;
-    for count in [1usize, 2, 4, 7, 8, 12, 16, 24, 31, 32, 48, 64, 96, 127] {
-        let waiting: Vec<Stream> =
-            (0..count).map(|_| device.stream(Priority::Highest)).collect::<Result<_>>()?;
-        let last = device.stream(Priority::Highest)?;
-        let word = device.allocate_pinned(8)?;
-        // SAFETY: all streams are synchronised before the word goes.
-        unsafe {
-            for stream in &waiting {
-                stream.values(&[ValueOp::Wait { address: word.at(0), at_least: 1 }])?;
-                rig.gpu(stream).empty(stream)?;
+    let connections = std::env::var("CUDA_DEVICE_MAX_CONNECTIONS").unwrap_or_else(|_| "8".to_owned());
+    for how in ["for a word", "for an event", "in a copy table"] {
+        let mut most = 0;
+        for count in [1usize, 2, 4, 6, 7, 8, 12, 16, 24, 30, 31, 32, 48, 64, 96, 120] {
+            let streams = || (0..count).map(|_| device.stream(Priority::Highest)).collect::<Result<Vec<_>>>();
+            let (first, waiting) = (device.stream(Priority::Highest)?, streams()?);
+            let last = device.stream(Priority::Highest)?;
+            let (word, event) = (device.allocate_pinned(8)?, device.events().take()?);
+            let wait = [ValueOp::Wait { address: word.at(0), at_least: 1 }];
+            let waits = [Signal { address: word.at(0), lag: 0 }];
+            let parts = [TablePart { waits: &waits, ops: &[], raises: &[] }];
+            let spec = TableSpec { parts: &parts, sources: &[], targets: &[], guard: None };
+            let table = device.upload(&spec)?;
+            // SAFETY: all streams are synchronised before the word goes.
+            unsafe {
+                if how == "for an event" {
+                    first.values(&wait)?;
+                    first.record(&event)?;
+                }
+                for stream in &waiting {
+                    match how {
+                        "for a word" => stream.values(&wait)?,
+                        "for an event" => stream.wait(&event)?,
+                        _ => stream.launch(&table, 1)?,
+                    }
+                    rig.gpu(stream).empty(stream)?;
+                }
+                rig.gpu(&last).empty(&last)?;
+                last.values(&[ValueOp::Write { address: word.at(0), value: 1 }])?;
+                let begin = Instant::now();
+                while word.load(0) == 0 && begin.elapsed() < Duration::from_millis(300) {
+                    std::thread::yield_now();
+                }
+                let got_on = word.load(0) == 1;
+                word.store(0, 1);
+                waiting.iter().chain([&first, &last]).try_for_each(Stream::synchronise)?;
+                if !got_on {
+                    break;
+                }
             }
-            rig.gpu(&last).empty(&last)?;
-            last.values(&[ValueOp::Write { address: word.at(0), value: 1 }])?;
+            most = count;
+        }
+        report
+            .push(format!("of {connections} queues: beside {most} streams that wait {how} one more gets on"));
+    }
+    Ok(())
+}
+
+/// Two ranks, a thread each, exchange halos of all sides, each by one launch: along the slowest axis with each other, along
+/// the others with themselves. Each says that its halo may be written, waits for the other's word, writes, and waits for
+/// the other's data.
+fn exchange(rig: &Rig, (cells, halo, fields): (usize, usize, usize), in_kernel: bool) -> Result<f64> {
+    const EPOCHS: u64 = 300;
+    let devices = rig.devices();
+    let (layout, array) = layout(cells, halo);
+    let transfers = regions(cells, halo);
+    let memory = |bytes| devices.iter().map(|device| device.allocate(bytes)).collect::<Result<Vec<Memory>>>();
+    let (arrays, words) = (memory(fields * array)?, memory(256)?);
+    for (device, words) in devices.iter().zip(&words) {
+        let (stream, zeros) = (device.stream(Priority::Normal)?, device.allocate_pinned(256)?);
+        // SAFETY: synchronised at once.
+        unsafe { stream.copy(words.at(0), zeros.at(0), 256) }?;
+        stream.synchronise()?;
+    }
+    let (mut crossing, mut local) = (Vec::new(), Vec::new());
+    for (way, mut op) in in_place(&transfers, &layout, fields, array) {
+        op.target = usize::from(way[0] != 0);
+        if way[0] == 0 { &mut local } else { &mut crossing }.push(op);
+    }
+    let barrier = std::sync::Barrier::new(2);
+    let time = std::sync::Mutex::new(Vec::new());
+    rig.threads(&|rank| {
+        let (device, peer) = (&devices[rank], 1 - rank);
+        let stream = device.stream(Priority::Highest)?;
+        let ready = [Signal { address: words[rank].at(0), lag: 0 }];
+        let raises = [words[peer].at(64)];
+        let waits = if in_kernel { &ready[..] } else { &[] };
+        let table = device.upload(&TableSpec {
+            parts: &[
+                TablePart { waits, ops: &crossing, raises: &raises },
+                TablePart { waits: &[], ops: &local, raises: &[] },
+            ],
+            sources: &[arrays[rank].at(0)],
+            targets: &[arrays[rank].at(0), arrays[peer].at(0)],
+            guard: None,
+        })?;
+        for round in 0..8 {
+            barrier.wait();
             let begin = Instant::now();
-            while word.load(0) == 0 && begin.elapsed() < Duration::from_millis(300) {
-                std::thread::yield_now();
+            for epoch in round * EPOCHS + 1..=(round + 1) * EPOCHS {
+                let begun = [
+                    ValueOp::Write { address: words[peer].at(0), value: epoch },
+                    ValueOp::Wait { address: words[rank].at(0), at_least: epoch },
+                ];
+                // SAFETY: everything lives until the streams are synchronised.
+                unsafe {
+                    stream.values(if in_kernel { &begun[..1] } else { &begun })?;
+                    stream.launch(&table, epoch)?;
+                    stream.values(&[ValueOp::Wait { address: words[rank].at(64), at_least: epoch }])?;
+                }
             }
-            let got_on = word.load(0) == 1;
-            word.store(0, 1);
-            waiting.iter().chain([&last]).try_for_each(Stream::synchronise)?;
-            if !got_on {
-                break;
+            stream.synchronise()?;
+            barrier.wait();
+            if rank == 0 && round > 0 {
+                time.lock().expect("no panic").push(micros(begin.elapsed()) / EPOCHS as f64);
             }
         }
-        most = count;
+        Ok(())
+    })?;
+    Ok(median(time.into_inner().expect("no panic")))
+}
+
+fn exchanges(rig: &Rig, report: &mut Vec<String>) -> Result<()> {
+    let gpus = if rig.gpus.len() == 2 { "two GPUs" } else { "one GPU" };
+    for (cells, halo, fields) in [(128, 1, 1), (128, 1, 8), (128, 3, 8), (256, 3, 8)] {
+        for (in_kernel, how) in [(false, "by the stream"), (true, "by the kernel")] {
+            let time = exchange(rig, (cells, halo, fields), in_kernel)?;
+            let name =
+                format!("two ranks, {gpus}, {cells}^3, halo {halo}, {fields} fields: exchange, waits {how}");
+            report.push(row(&name, time, None, None));
+        }
     }
-    let connections = std::env::var("CUDA_DEVICE_MAX_CONNECTIONS").unwrap_or_else(|_| "not set".to_owned());
-    report.push(format!("streams that can wait beside one that gets on ({connections}): at least {most}"));
     Ok(())
 }
 
@@ -275,15 +369,52 @@ fn regions(cells: usize, halo: usize) -> Vec<Transfer> {
     around.map(transfer).collect()
 }
 
+/// The layout of a field with its halo, and the bytes from one field to the next.
+fn layout(cells: usize, halo: usize) -> (CellLayout, usize) {
+    let extent = cells + 2 * halo;
+    let strides = [extent * extent * 8, extent * 8, 8];
+    let axes = strides.map(|s| AxisLayout { stride: s as isize, origin: halo as i64, extent }).to_vec();
+    let array = (extent * extent * extent * 8).next_multiple_of(256);
+    (CellLayout { element: ElementType::F64, axes, extra: Vec::new() }, array)
+}
+
+/// Where a region lies along each axis.
+type Way = [i64; 3];
+
+/// From owned cells straight to halo cells. Opposite faces of short rows go together, as they do between any two domains
+/// that share both.
+fn in_place(transfers: &[Transfer], layout: &CellLayout, fields: usize, array: usize) -> Vec<(Way, CopyOp)> {
+    let end = (End::Field(0), layout);
+    // The one in the middle is the domain itself.
+    let at = |number: usize| &transfers[if number < 13 { number } else { number - 1 }];
+    let mut ops = Vec::new();
+    for number in (0..27).filter(|number| *number != 13) {
+        let way = [number / 9, number / 3 % 3, number % 3].map(|step| step as i64 - 1);
+        match way[2] {
+            -1 => match copy_op_of_two((at(number), at(number + 2)), end, end) {
+                Some(both) => ops.push((way, both)),
+                None => ops.extend([number, number + 2].map(|n| (way, copy_op(at(n), end, end)))),
+            },
+            0 => ops.push((way, copy_op(at(number), end, end))),
+            _ => {}
+        }
+    }
+    let of_field = |field: usize| {
+        ops.iter().map(move |(way, op)| {
+            let mut op = op.clone();
+            op.source_offset += (field * array) as isize;
+            op.target_offset += (field * array) as isize;
+            (*way, op)
+        })
+    };
+    (0..fields).flat_map(of_field).collect()
+}
+
 fn structured(rig: &Rig, cells: usize, halo: usize, report: &mut Vec<String>) -> Result<()> {
     let [device, _] = rig.devices();
     let stream = device.stream(Priority::Highest)?;
     let others: Vec<Stream> = (0..7).map(|_| device.stream(Priority::Highest)).collect::<Result<_>>()?;
-    let extent = cells + 2 * halo;
-    let strides = [extent * extent * 8, extent * 8, 8];
-    let axes = strides.map(|s| AxisLayout { stride: s as isize, origin: halo as i64, extent }).to_vec();
-    let layout = CellLayout { element: ElementType::F64, axes, extra: Vec::new() };
-    let array = (extent * extent * extent * 8).next_multiple_of(256);
+    let (layout, array) = layout(cells, halo);
     let fields: Vec<Memory> = (0..SETS).map(|_| device.allocate(FIELDS * array)).collect::<Result<_>>()?;
     let transfers = regions(cells, halo);
     // Region by region, all fields of one after the other, as messages to 26 peers are.
@@ -299,30 +430,8 @@ fn structured(rig: &Rig, cells: usize, halo: usize, report: &mut Vec<String>) ->
         }
         packs.push(ops);
     }
-    // Opposite faces of short rows go together, as they do between any two domains that share both.
-    let mut direct = Vec::new();
-    for field in 0..FIELDS {
-        let mut add = |mut op: CopyOp| {
-            op.source_offset += (field * array) as isize;
-            op.target_offset += (field * array) as isize;
-            direct.push(op);
-        };
-        let end = (End::Field(0), &layout);
-        for (number, transfer) in transfers.iter().enumerate() {
-            let way = if number < 13 { number } else { number + 1 };
-            let opposite = |way: usize| if way < 13 { way } else { way - 1 };
-            match way % 3 {
-                0 => match copy_op_of_two((transfer, &transfers[opposite(way + 2)]), end, end) {
-                    Some(both) => add(both),
-                    None => [transfer, &transfers[opposite(way + 2)]]
-                        .into_iter()
-                        .for_each(|t| add(copy_op(t, end, end))),
-                },
-                1 => add(copy_op(transfer, end, end)),
-                _ => {}
-            }
-        }
-    }
+    let direct: Vec<CopyOp> =
+        in_place(&transfers, &layout, FIELDS, array).into_iter().map(|(_, op)| op).collect();
     assert_eq!(direct.iter().map(CopyOp::bytes).sum::<usize>(), bytes);
     let messages: Vec<Memory> = (0..SETS).map(|_| device.allocate(bytes)).collect::<Result<_>>()?;
     let each = |make: &dyn Fn(usize) -> Result<CopyTable>| (0..SETS).map(make).collect::<Result<Vec<_>>>();

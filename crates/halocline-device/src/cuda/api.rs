@@ -112,8 +112,6 @@ api! {
     unregister: b"cuMemHostUnregister\0"(*mut c_void);
     /// Count, attributes, where each is written, address.
     pointer_attributes: b"cuPointerGetAttributes\0"(c_uint, *const c_int, *const *mut c_void, u64);
-    /// Target, source, bytes.
-    upload: b"cuMemcpyHtoD_v2\0"(u64, *const c_void, usize);
     /// Target, source, bytes, stream.
     copy: b"cuMemcpyAsync\0"(u64, u64, usize, usize);
     create_stream: b"cuStreamCreateWithPriority\0"(*mut usize, c_uint, c_int);

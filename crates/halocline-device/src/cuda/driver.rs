@@ -189,6 +189,19 @@ impl CudaDriver {
         self.check(call, result)
     }
 
+    /// Writes memory of the device, which is done when this returns. (After `cuMemcpyHtoD` it may not be: bytes of pageable
+    /// memory are staged, and streams that do not synchronise with the default stream may come before they arrive.)
+    fn fill(&self, base: Address, bytes: &[u8]) -> Result<(), DeviceError> {
+        let source = bytes.as_ptr().expose_provenance() as Address;
+        let stream = self.create_stream(Priority::Highest)?;
+        // SAFETY: there is room for so many bytes, and nothing else uses it.
+        let copied = unsafe { (self.api.copy)(base, source, bytes.len(), stream.0) };
+        let done = self.check("cuMemcpyAsync", copied).and_then(|()| self.synchronise(stream));
+        // SAFETY: created above.
+        unsafe { self.destroy_stream(stream) };
+        done
+    }
+
     fn peers(&self) -> MutexGuard<'_, Vec<Arc<Primary>>> {
         self.peers.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -450,14 +463,10 @@ impl Driver for CudaDriver {
         assert!(bytes.len() <= size, "a table of {} bytes in {size}", bytes.len());
         let table =
             CudaTable { device: self.ordinal, base, argument, kernel, blocks, launches: AtomicUsize::new(0) };
-        if !bytes.is_empty() {
-            // SAFETY: there is room for so many bytes.
-            let copied = unsafe { (self.api.upload)(base, bytes.as_ptr().cast(), bytes.len()) };
-            if let Err(error) = self.check("cuMemcpyHtoD", copied) {
-                // SAFETY: allocated above, used by nothing.
-                unsafe { (self.api.free)(base) };
-                return Err(error);
-            }
+        if let Err(error) = self.fill(base, &bytes) {
+            // SAFETY: allocated above; if the device has not failed, nothing uses it.
+            unsafe { (self.api.free)(base) };
+            return Err(error);
         }
         Ok(RawTable(Box::into_raw(Box::new(table)).expose_provenance()))
     }

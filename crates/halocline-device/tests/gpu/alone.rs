@@ -9,18 +9,22 @@ use halocline_device::{
 use halocline_plan::ElementType;
 use halocline_plan::copy::{AxisLayout, CellLayout, CopyOp, End, copy_op};
 use halocline_plan::{AxisMap, BoxCells, Cells, Transfer};
-use std::process::{Command, ExitCode};
+use std::io::{BufRead, BufReader};
+use std::process::{Command, ExitCode, Stdio};
 
 type Program = fn(&Rig) -> Outcome;
 
 pub const TESTS: &[(&str, Program)] = &[
     ("10,000 epochs of two ranks without the host waiting", many_epochs),
+    ("a table is whole when its upload returns", uploads),
     ("more than 2^31 bytes and 65,535 blocks", far),
     ("more than 524,280 listed cells", many_cells),
     ("a GPU full of another kernel still does what is waited for", full),
     ("no memory is a refusal, and no harm", no_memory),
     ("streams of other libraries are borrowed, those of other contexts refused", borrowed),
     ("whichever context is current stays so", contexts),
+    ("memory of pools is reached, and managed memory", pools),
+    ("a killed process leaves the GPU usable", killed),
     ("a fault is said by every later call", fault),
 ];
 
@@ -84,6 +88,37 @@ fn blocks(count: usize, block: usize, source: isize, target: isize) -> CopyOp {
 
 fn table<'a>(parts: &'a [TablePart<'a>], ends: &'a ([Address; 1], [Address; 1])) -> TableSpec<'a> {
     TableSpec { parts, sources: &ends.0, targets: &ends.1, guard: None }
+}
+
+/// Counters lie at the end of a table: what comes of it late undoes what a first launch has counted.
+fn uploads(rig: &Rig) -> Outcome {
+    const BYTES: usize = 64 << 20;
+    let [device, _] = rig.devices();
+    let stream = device.stream(Priority::Highest)?;
+    let (field, halo) = (device.allocate(BYTES)?, device.allocate(BYTES)?);
+    let raised = device.allocate_pinned(8)?;
+    for count in [1, 10, 100, 1000, 3000] {
+        let each = |at: usize| {
+            let mut op = crate::suite::line(0, 0, 8192);
+            (op.source_offset, op.target_offset) = (at as isize * 8192, at as isize * 8192);
+            op
+        };
+        let ops: Vec<CopyOp> = (0..count).map(each).collect();
+        let raises = [raised.at(0)];
+        let parts = [TablePart { waits: &[], ops: &ops, raises: &raises }];
+        for round in 0..40 {
+            let table = device.upload(&table(&parts, &([field.at(0)], [halo.at(0)])))?;
+            let epoch = 100 * count as u64 + round;
+            // SAFETY: synchronised before anything goes.
+            let raised = unsafe {
+                stream.launch(&table, epoch)?;
+                stream.synchronise()?;
+                raised.load(0)
+            };
+            assert_eq!(raised, epoch, "{count} operations, round {round}");
+        }
+    }
+    Ok(())
 }
 
 fn far(rig: &Rig) -> Outcome {
@@ -233,11 +268,99 @@ fn contexts(rig: &Rig) -> Outcome {
     Ok(())
 }
 
+/// Memory that other libraries allocate by other means than `cuMemAlloc`.
+fn pools(rig: &Rig) -> Outcome {
+    const BYTES: usize = 1 << 20;
+    let (raw, [device, _]) = (Raw::new(), rig.devices());
+    let stream = device.stream(Priority::Normal)?;
+    let primary = raw.made("cuDevicePrimaryCtxRetain", 0, 0);
+    raw.call("cuCtxPushCurrent_v2", primary, 0, 0);
+    let pooled = raw.made("cuMemAllocAsync", BYTES, stream.raw().0);
+    let managed = raw.made("cuMemAllocManaged", BYTES, 1);
+    let near = device.allocate(BYTES)?;
+    let ops = [crate::suite::line(0, 0, BYTES)];
+    let parts = [TablePart { ops: &ops, ..TablePart::default() }];
+    for (memory, value) in [(pooled, 1), (managed, 2)] {
+        let memory = memory as Address;
+        let place = device.place_of(memory + 8)?;
+        assert!(
+            place.base <= memory && place.base + place.bytes as u64 >= memory + BYTES as u64,
+            "{place:?}"
+        );
+        let there = device.upload(&table(&parts, &([near.at(0)], [memory])))?;
+        let back = device.upload(&table(&parts, &([memory], [near.at(0)])))?;
+        rig.fill(&stream, &near, value)?;
+        // SAFETY: synchronised before anything goes.
+        unsafe {
+            stream.launch(&there, 1)?;
+            rig.fill(&stream, &near, 0)?;
+            stream.launch(&back, 1)?;
+        }
+        rig.check(&stream, &near, value)?;
+        stream.synchronise()?;
+    }
+    let before = device.place_of(pooled as Address)?;
+    raw.call("cuMemFreeAsync", pooled, stream.raw().0, 0);
+    stream.synchronise()?;
+    let freed = device.place_of(pooled as Address);
+    assert!(matches!(freed, Err(DeviceError::NotReachable { .. })), "{freed:?}");
+    let again = raw.made("cuMemAllocAsync", BYTES, stream.raw().0);
+    assert_ne!(device.place_of(again as Address)?.id, before.id, "{again:#x} after {pooled:#x}");
+    raw.call("cuMemFreeAsync", again, stream.raw().0, 0);
+    raw.call("cuMemFree_v2", managed, 0, 0);
+    stream.synchronise()?;
+    raw.made("cuCtxPopCurrent_v2", 0, 0);
+    raw.call("cuDevicePrimaryCtxRelease_v2", 0, 0, 0);
+    Ok(())
+}
+
+const WAITING: &str = "child-waiting";
+
+/// A process is killed while a stream, a launch and an event of it wait for what never comes.
+fn killed(rig: &Rig) -> Outcome {
+    let program = std::env::current_exe().expect("this test");
+    let mut child = Command::new(program).arg(WAITING).stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut said = String::new();
+    let output = child.stdout.take().expect("it is piped");
+    BufReader::new(output).read_line(&mut said).expect("it says something");
+    assert_eq!(said, "waiting\n");
+    child.kill().expect("it lives");
+    child.wait().expect("it ends");
+    no_memory(rig)?;
+    full(rig)
+}
+
+/// Says that it waits, then waits for good.
+fn waiting() -> Outcome {
+    let gpu = Gpu::new(0)?;
+    let device = halocline_device::Device::new(gpu.driver.clone());
+    let (one, two) = (device.stream(Priority::Normal)?, device.stream(Priority::Highest)?);
+    let word = device.allocate_pinned(8)?;
+    let waits = [Signal { address: word.at(0), lag: 0 }];
+    let parts = [TablePart { waits: &waits, ops: &[], raises: &[] }];
+    let table = device.upload(&table(&parts, &([0], [0])))?;
+    let event = device.events().take()?;
+    // SAFETY: the process is killed before anything goes.
+    unsafe {
+        one.launch(&table, 1)?;
+        one.record(&event)?;
+        two.wait(&event)?;
+        two.values(&[ValueOp::Wait { address: word.at(0), at_least: 1 }])?;
+    }
+    println!("waiting");
+    two.synchronise()
+}
+
 const FAULT: &str = "child-fault";
 
 /// What a process does that is started for one test.
 pub fn child(what: &str) -> Option<ExitCode> {
-    (what == FAULT).then(|| match faulty() {
+    let outcome = match what {
+        FAULT => faulty(),
+        WAITING => waiting(),
+        _ => return None,
+    };
+    Some(match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             println!("{why}");
