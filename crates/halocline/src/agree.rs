@@ -14,14 +14,14 @@ use halocline_comm::{CommError, Communicator, Reduce};
 /// # let comm = Communicator::init()?;
 /// # let mesh = Mesh::new(4, 3, vec![0, 1, 2, 2, 1, 3])?;
 /// # let partition = Partition::given(vec![0, 0], comm.size())?;
-/// let halos = mesh.halos(&partition, comm.rank(), 1, Shared::Vertex); // too deep for some parts?
-/// let halos = agree(&comm, halos.map_err(Error::from))?;
+/// // A depth can be beyond the mesh for some parts only.
+/// let halos = agree(&comm, mesh.halos(&partition, comm.rank(), 1, Shared::Vertex))?;
 /// let triangles = Pattern::unstructured(&comm, &[halos.elements().clone()])?;
 /// let edges = Pattern::unstructured(&comm, &[halos.edges()?.domain().clone()])?;
 /// # Ok::<(), Error>(())
 /// ```
-pub fn agree<T>(comm: &Communicator, result: Result<T, Error>) -> Result<T, Error> {
-    match result {
+pub fn agree<T, E: Into<Error>>(comm: &Communicator, result: Result<T, E>) -> Result<T, Error> {
+    match result.map_err(E::into) {
         Ok(value) => match lowest_failure(comm, None)? {
             None => Ok(value),
             Some((rank, message)) => Err(Error::Elsewhere { rank, message }),

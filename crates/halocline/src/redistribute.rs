@@ -64,8 +64,7 @@ impl Redistribute {
         from: &[UnstructuredDomain],
         to: &[UnstructuredDomain],
     ) -> Result<Self, Error> {
-        let sides = Redistribution::new(comm.rank(), comm.size(), from, to);
-        let sides = agree(comm, sides.map_err(Error::from))?;
+        let sides = agree(comm, Redistribution::new(comm.rank(), comm.size(), from, to))?;
         let way = |from| {
             let directory = sides.directory(from).map_err(Error::from);
             let plan = resolve(comm, directory, |error| sides.named(from, error).into());

@@ -111,10 +111,7 @@ fn beyond(comm: &Communicator) -> Outcome {
     let mesh = Mesh::new(2 * comm.size() + 1, 2, (0..cells).flat_map(|cell| [cell, cell + 1]).collect())?;
     let partition = Partition::block(2 * comm.size(), comm.size())?;
     let farthest = |rank: usize| 2 * rank.max(comm.size() - 1 - rank);
-    let halos = |depth| {
-        let halos = mesh.halos(&partition, comm.rank(), depth, Shared::Vertex);
-        agree(comm, halos.map_err(Error::from))
-    };
+    let halos = |depth| agree(comm, mesh.halos(&partition, comm.rank(), depth, Shared::Vertex));
     let everywhere = (0..comm.size()).map(farthest).min().unwrap_or(0);
     every_way(comm, &[halos(everywhere)?])?;
     if comm.size() > 1 {
@@ -122,6 +119,15 @@ fn beyond(comm: &Communicator) -> Outcome {
         let text = error.to_string();
         ensure!(text.contains(&format!("ends at depth {everywhere}")), "{text}");
         ensure!((farthest(comm.rank()) > everywhere) == matches!(error, Error::Elsewhere { .. }), "{text}");
+        still_works(comm)?;
+    }
+    if comm.size() > 2 {
+        // Those without an element find nothing wrong with any depth.
+        let two = Partition::given((0..cells).map(|cell| usize::from(cell > 0)).collect(), comm.size())?;
+        let own = mesh.halos(&two, comm.rank(), cells as usize, Shared::Vertex);
+        ensure!(own.is_ok() == (comm.rank() > 1), "{own:?}");
+        let Err(error) = agree(comm, own) else { fail!("a depth beyond the mesh is accepted") };
+        ensure!((comm.rank() > 1) == matches!(error, Error::Elsewhere { rank: 0, .. }), "{error}");
         still_works(comm)?;
     }
     Ok(())

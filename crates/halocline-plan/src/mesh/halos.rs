@@ -17,6 +17,12 @@ impl Mesh {
     /// Each rank makes its own, without communication. What is where is told by [`MeshHalos`]. Takes time
     /// in proportion to the mesh for each step of the depth (and n log n once, unless vertices are shared).
     ///
+    /// **Not collective, and what is refused for one part may be fine for another:** a depth beyond the mesh
+    /// is found by the parts that are too near to its ends, and not by those that have no element. A rank
+    /// that returned its error while others went on to make the pattern, which is collective, would leave
+    /// them waiting. So end it together, `let halos = agree(&comm, mesh.halos(..))?`, with `agree` of the
+    /// crate `halocline`: it gives an error to all ranks, or to none.
+    ///
     /// Depth 0 gives elements without a halo. A part without a neighbour (it has all elements, or whole
     /// pieces of a mesh that does not hang together, or none) has an empty halo at any depth. Refused: a
     /// partition of something else, a depth at which there are no elements any more, one of more than

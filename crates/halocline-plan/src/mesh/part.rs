@@ -55,7 +55,8 @@ impl MeshPart {
     /// The domains of the part with halos `depth` elements deep, as [`Mesh::halos`] makes them of a whole
     /// mesh.
     ///
-    /// Refused, beside what is refused there: a depth that is larger than this was made for.
+    /// Refused, beside what is refused there: a depth that is larger than this was made for. As there, some
+    /// ranks may be refused and others not: end it with `agree`.
     pub fn halos(&self, depth: usize, shared: Shared) -> Result<MeshHalos<'_>, MeshError> {
         if depth > self.depth {
             return Err(MeshError::DepthBeyondPart { depth, holds: self.depth });

@@ -150,7 +150,7 @@ fn build(
     let (offers, operation, checks) = (comm.begin(), comm.begin(), comm.begin());
     let (berths, own_bytes) = lay_out(&sets);
     let shared = berths.iter().any(|(peer, _)| comm.link().bell(*peer).is_some());
-    let own = agree(comm, shared.then(|| comm.allocate(own_bytes)).transpose().map_err(Error::from))?;
+    let own = agree(comm, shared.then(|| comm.allocate(own_bytes)).transpose())?;
     let received = swap_offers(comm, offers, &sets, &berths, own.as_ref())?;
     let made = received.and_then(|theirs| {
         connect(Meeting { comm, sets, berths, own: own.as_ref(), theirs, operation }, preference)

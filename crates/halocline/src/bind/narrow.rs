@@ -46,7 +46,7 @@ pub(crate) fn narrowed(bound: &Bound, sets: &[Arc<Set>], to: &Halo) -> Result<Ve
             if link.holds(part.bytes) { Ok(part) } else { Err(wider(link.peer)) }
         });
         let parts = parts.collect::<Result<Vec<Part>, Error>>()?;
-        Ok(Arc::new(Set::new(first + at, local, Arc::new(offered), parts)))
+        Ok::<_, Error>(Arc::new(Set::new(first + at, local, Arc::new(offered), parts)))
     });
     agree(comm, made.collect())
 }

@@ -35,7 +35,7 @@ pub(crate) fn links(
     let (berths, own_bytes) = lay_out(patterns);
     let shared = |peer: usize| options.link != LinkChoice::Message && comm.link().bell(peer).is_some();
     let any = berths.iter().any(|(peer, _)| shared(*peer));
-    let own = agree(comm, any.then(|| comm.allocate(own_bytes)).transpose().map_err(Error::from))?;
+    let own = agree(comm, any.then(|| comm.allocate(own_bytes)).transpose())?;
     for (peer, berth) in &berths {
         offer::send(comm, (*peer, offers), &[], *berth, own.as_ref().filter(|_| shared(*peer)))?;
     }
