@@ -13,7 +13,7 @@ pub struct Counter {
     poison: AtomicU64,
     /// The last epoch that the writer takes part in, plus 1; 0 while it goes on.
     closed: AtomicU64,
-    /// What the last two raises were about, by epoch.
+    /// What raises are about, those of even epochs and those of odd ones.
     about: [AtomicU64; 2],
 }
 
@@ -48,11 +48,11 @@ impl Counter {
         self.value.store(epoch, Ordering::Release);
     }
 
-    /// The same, with a word about it. The waiting side must have seen the one of two epochs before.
-    #[inline]
-    pub fn raise_about(&self, epoch: u64, about: u64) {
+    /// Before a raise: a word about it, and about those of every other epoch from there on. The waiting side must
+    /// have seen the one of two epochs before. To be said only when it changes: whoever waits reads this cache line
+    /// all the time, and each write between two reads costs a round trip of it.
+    pub fn say(&self, epoch: u64, about: u64) {
         self.about[(epoch & 1) as usize].store(about, Ordering::Relaxed);
-        self.raise(epoch);
     }
 
     /// What `epoch`, which was reached, is about.

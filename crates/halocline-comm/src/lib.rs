@@ -6,6 +6,8 @@
 //! memory that peers can map, and the progress thread that serves what no call serves.
 
 mod bell;
+#[cfg(not(loom))]
+pub mod buffers;
 mod claim;
 mod counter;
 mod host;

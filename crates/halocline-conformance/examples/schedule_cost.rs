@@ -38,7 +38,10 @@ const SAMPLES: usize = 15;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("host time of schedule_exchange + schedule_wait, a device that does everything at once");
-    println!("| streams | ns an exchange, median of {SAMPLES} | driver calls | allocations of {} |", TIMES * SAMPLES as u64);
+    println!(
+        "| streams | ns an exchange, median of {SAMPLES} | driver calls | allocations of {} |",
+        TIMES * SAMPLES as u64
+    );
     println!("| --- | --- | --- | --- |");
     for inline in [false, true] {
         let (driver, device) = Instant::device();

@@ -23,6 +23,7 @@ const LARGE: usize = 1 << 18;
 
 /// The state that the handles of an object ([`crate::HaloExchange`], [`crate::Pending`]) and the progress
 /// thread share.
+#[repr(align(64))]
 pub(crate) struct Bound {
     pub(crate) comm: Communicator,
     pub(crate) name: Name,
@@ -373,7 +374,7 @@ impl Bound {
             self.completed.store(epoch, Ordering::Release);
             // A thread of this rank may sleep for it, or a task.
             self.comm.link().own_bell().changed(self.comm.link().host());
-            self.over.fetch_max(epoch, Ordering::Release);
+            self.to_wake(epoch);
         }
     }
 
@@ -420,7 +421,7 @@ impl Bound {
             self.within.claim.turn(|| self.turn_within());
             self.disarm();
             self.comm.link().own_bell().changed(self.comm.link().host());
-            self.over.fetch_max(u64::MAX, Ordering::Release);
+            self.to_wake(u64::MAX);
         }
     }
 

@@ -164,6 +164,14 @@ impl Bound {
         }
     }
 
+    /// Exchanges up to `epoch` are over. After [`halocline_comm::Doorbell::changed`]; [`Bound::wake`] comes later.
+    #[inline]
+    pub(crate) fn to_wake(&self, epoch: u64) {
+        if !self.wakers.is_empty() {
+            self.over.fetch_max(epoch, Ordering::Release);
+        }
+    }
+
     /// Wakes the tasks that wait for exchanges that are over. Under no claim: a task may run where it is woken.
     #[inline]
     pub(crate) fn wake(&self) {

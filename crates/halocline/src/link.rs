@@ -21,13 +21,13 @@ use crate::check::{Judgement, Proof};
 use crate::error::{Cause, Fault};
 use crate::set::{Cargo, Part};
 use crate::trace;
-use halocline_comm::{Claim, CommError, Communicator, PeerState, Segment, Tag};
+use halocline_comm::{Claim, CommError, Communicator, PeerState, Segment, Tag, buffers};
 use halocline_device::host;
 use halocline_plan::copy::CopyOp;
 use signals::Looked;
 use std::fmt;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Whether a link sends or receives.
@@ -86,6 +86,7 @@ impl Mailbox {
 }
 
 /// One side of a link: what lasts. What an exchange copies over it is a [`Part`] of the exchange's set.
+#[repr(align(64))]
 pub(crate) struct Link {
     pub(crate) peer: usize,
     pub(crate) direction: Direction,
@@ -106,6 +107,8 @@ pub(crate) struct Link {
     done: AtomicU64,
     /// The other side was told that this one has failed.
     told: AtomicBool,
+    /// The sets that the other side's counter says, for even and odd epochs.
+    said: [AtomicUsize; 2],
     /// What the other side said last, where it says so by message.
     notice: OnceLock<(Cause, usize)>,
     /// The last epoch of the other side, where it says by message that it is closed.
@@ -158,6 +161,7 @@ impl Link {
             claim: Claim::default(),
             done: AtomicU64::new(0),
             told: AtomicBool::new(false),
+            said: Default::default(),
             notice: OnceLock::new(),
             closed: OnceLock::new(),
             gone: OnceLock::new(),
@@ -305,6 +309,7 @@ impl Link {
                     }
                     _ => return Ok(Turn::Lost(Cause::Malformed, self.peer)),
                 }
+                message.into_iter().for_each(buffers::put);
             }
             (Direction::Send, Way::Pull) | (Direction::Receive, Way::Push) => {}
         }
@@ -337,7 +342,7 @@ impl Link {
     fn send(&self, comm: &Communicator, epoch: u64, (cargo, part): (&Cargo, &Part)) -> Result<(), CommError> {
         let Signals::Messages { operation, .. } = self.signals else { return Ok(()) };
         let set = (cargo.set().number as u64).to_le_bytes();
-        let mut message = Vec::with_capacity(part.bytes + set.len() + Communicator::ROOM);
+        let mut message = buffers::take(part.bytes + set.len() + Communicator::ROOM);
         trace::pack(comm, self, epoch, part.bytes)
             .in_scope(|| pack(cargo, part, message.as_mut_ptr(), false));
         debug_assert_eq!(part.ops.iter().map(CopyOp::bytes).sum::<usize>(), part.bytes);

@@ -4,6 +4,7 @@ use super::abi::Abi;
 use super::error::MpiError;
 use super::ffi::{Api, Matched};
 use super::frame::Kind;
+use crate::buffers;
 use std::collections::VecDeque;
 use std::ffi::c_int;
 
@@ -88,7 +89,7 @@ impl<A: Abi> Engine<A> {
         // SAFETY: by our caller; what is found is received just below.
         while let Some(mut matched) = unsafe { self.api.next(self.comm)? } {
             let Matched { source, tag, bytes, .. } = matched;
-            let mut room = Vec::with_capacity(bytes);
+            let mut room = buffers::take(bytes);
             // SAFETY: by our caller; the room is that large, and stays in `receives` until it is done.
             let request = unsafe { self.api.receive(&mut matched, room.as_mut_ptr())? };
             let kind = Kind::of(tag);
@@ -114,8 +115,9 @@ impl<A: Abi> Wire for Engine<A> {
         if let Some(send) = self.sends.last_mut()
             // SAFETY: by our caller; the request was begun just now.
             && unsafe { self.api.is_done(&mut send.request)? }
+            && let Some(send) = self.sends.pop()
         {
-            self.sends.pop();
+            buffers::put(send.bytes);
         }
         Ok(())
     }
@@ -125,7 +127,7 @@ impl<A: Abi> Wire for Engine<A> {
         while let Some(send) = self.sends.get_mut(at) {
             // SAFETY: by our caller; requests that are done are removed.
             match unsafe { self.api.is_done(&mut send.request)? } {
-                true => drop(self.sends.swap_remove(at)),
+                true => buffers::put(self.sends.swap_remove(at).bytes),
                 false => at += 1,
             }
         }

@@ -79,7 +79,12 @@ impl Link {
         if let Signals::Counters { theirs, bell, .. } = self.signals {
             // SAFETY: counters and bells live in segments that `keep` and the communicator hold.
             let (theirs, bell) = unsafe { (theirs.as_ref(), bell.as_ref()) };
-            theirs.raise_about(epoch, set as u64);
+            let said = &self.said[(epoch & 1) as usize];
+            if said.load(Ordering::Relaxed) != set {
+                said.store(set, Ordering::Relaxed);
+                theirs.say(epoch, set as u64);
+            }
+            theirs.raise(epoch);
             bell.changed(comm.link().host());
         }
     }
