@@ -157,6 +157,7 @@ fn funneled(mpi: &Mpi) -> Outcome {
         other => fail!("a collective call by another thread gives {other:?}"),
     }
     exchanged_elsewhere(&comm)?;
+    scheduled_nowhere(&comm)?;
     drop(comm);
     mpi.finalize()
 }
@@ -180,6 +181,23 @@ fn exchanged_elsewhere(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
+/// Scheduled exchanges by messages that no thread carries on: of device fields they are not bound, of host fields not
+/// begun, which is no exchange.
+fn scheduled_nowhere(comm: &Communicator) -> Outcome {
+    run_all(comm, "scheduled")?;
+    let pattern = Grid::new(comm.size(), &[2 * comm.size()], &[true], 1)?.pattern(comm)?;
+    let array = Array::<u64>::zeros(comm, &[4])?;
+    let halo = HaloExchange::bind_with(comm, &[(&pattern, &array)], &by(LinkChoice::Auto))?;
+    let by_message = halo.links().message > 0;
+    match halo.schedule_exchange(&[]) {
+        Ok(pending) if !by_message => pending.wait()?,
+        Err(Error::NotDriven) if by_message => halo.exchange()?.wait()?,
+        other => fail!("a scheduled exchange gives {other:?}"),
+    }
+    ensure!(halo.pending().is_some_and(|pending| pending.epoch() == 1), "a refusal counts as an exchange");
+    Ok(())
+}
+
 /// With MPI_THREAD_SERIALIZED every thread of the program may call, one at a time, and no thread of ours calls
 /// MPI beside it.
 fn serialized(mpi: &Mpi) -> Outcome {
@@ -190,6 +208,7 @@ fn serialized(mpi: &Mpi) -> Outcome {
         Ok(outcome) => outcome?,
         Err(_) => fail!("the other thread has panicked"),
     }
+    scheduled_nowhere(&comm)?;
     let threads = std::fs::read_dir("/proc/self/task")?.flatten();
     let names = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("comm")).ok());
     let polling: Vec<String> = names.filter(|name| name.trim() == "halocline-mpi").collect();
