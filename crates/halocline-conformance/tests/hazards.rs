@@ -275,3 +275,17 @@ fn lost(world: &World, comm: &Communicator, setting: Setting) -> Outcome {
 fn error_in_flight() {
     check("error in flight", Cut::Told, LinkChoice::Auto, lost);
 }
+
+#[test]
+fn failures_end_every_wait_by_every_way() {
+    for link in [LinkChoice::Auto, LinkChoice::Mailbox, LinkChoice::Message] {
+        for (program, seeds) in [(alone as Program, 0..200), (lost, 0..200), (dropped, 0..50)] {
+            for apart in [false, true] {
+                let setting = Setting { cut: None, link, apart };
+                explore(seeds.clone(), &limited(), |world| {
+                    run_ranks(world, 2, |comm| program(world, comm, setting));
+                });
+            }
+        }
+    }
+}
