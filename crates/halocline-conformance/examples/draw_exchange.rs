@@ -7,12 +7,11 @@ use halocline::device::sim::{Kernel, Options, Span, Timeline, Word, World, recor
 use halocline::device::{MemorySpace, Priority};
 use halocline_conformance::simulated::{options, run_ranks};
 use halocline_conformance::yard::{Yard, devices};
-use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
 /// Handles of simulated streams count from here.
 const STREAMS: usize = 0x10_0000;
-const STEP: usize = 34;
+const GAP: usize = 10;
 const LEFT: usize = 150;
 const TOP: usize = 64;
 const ROW: usize = 62;
@@ -57,8 +56,7 @@ fn name(word: &Word) -> Option<&'static str> {
     })
 }
 
-struct Drawn<'a> {
-    span: &'a Span,
+struct Drawn {
     number: usize,
     row: usize,
     label: String,
@@ -90,29 +88,32 @@ fn main() {
         let user = streams.iter().position(|user| user == stream);
         user.map(|rank| 2 * rank).or_else(|| internal(&timeline, &streams, stream).map(|rank| 2 * rank + 1))
     };
-    // From the first of the second updates on.
-    let updates: Vec<&Span> = timeline.spans.iter().filter(|span| span.operation.what == "produce").collect();
-    let from = updates.iter().skip(2).map(|span| span.begin).min().expect("each rank updates twice");
-    let drawn: Vec<Drawn<'_>> = timeline
+    // Of each rank, from its second update on.
+    let updates = |rank: usize| {
+        let spans = timeline.spans.iter().filter(move |span| span.operation.what == "produce");
+        spans.filter(|span| span.operation.who == streams[rank]).nth(1).map_or(u64::MAX, |span| span.begin)
+    };
+    let from = [updates(0), updates(1)];
+    let drawn: Vec<Drawn> = timeline
         .spans
         .iter()
         .enumerate()
-        .filter(|(_, span)| span.begin >= from)
         .filter_map(|(number, span)| {
+            let row = row_of(&span.operation.who).filter(|row| span.begin >= from[row / 2])?;
             let (label, class) = label(span)?;
-            Some(Drawn { span, number, row: row_of(&span.operation.who)?, label, class })
+            Some(Drawn { number, row, label, class })
         })
         .collect();
-    let times: BTreeSet<u64> = drawn.iter().flat_map(|d| [d.span.begin, d.span.end]).collect();
-    let times: Vec<u64> = times.into_iter().collect();
-    let at = |time: u64| times.partition_point(|&known| known < time);
-    // Boxes of one row never overlap, however short they were.
+    let find = |number: usize| drawn.iter().position(|d| d.number == number);
+    // In the order of the run: each after what comes before it in its row, and after what it waits for.
     let mut places: Vec<(usize, usize)> = Vec::new();
-    let mut ends = [0; 4];
+    let mut ends = [LEFT; 4];
     for d in &drawn {
-        let begin = (LEFT + STEP * at(d.span.begin)).max(ends[d.row]);
-        let width = (7 * d.label.chars().count() + 12).max(STEP * (at(d.span.end) - at(d.span.begin)));
-        ends[d.row] = begin + width + 4;
+        let awaited = timeline.arrows.iter().filter(|arrow| arrow.to == d.number);
+        let awaited = awaited.filter_map(|arrow| places.get(find(arrow.from)?)).map(|(x, width)| x + width);
+        let begin = awaited.max().unwrap_or(0).max(ends[d.row]) + GAP;
+        let width = 7 * d.label.chars().count() + 12;
+        ends[d.row] = begin + width;
         places.push((begin, width));
     }
     let width = ends.iter().max().copied().unwrap_or(0) + 20;
@@ -129,7 +130,7 @@ fn main() {
     println!("<rect width=\"100%\" height=\"100%\" fill=\"#fff\" stroke=\"none\"/>");
     println!("<text x=\"10\" y=\"24\" font-size=\"16\">One scheduled exchange between two ranks</text>");
     println!(
-        "<text x=\"10\" y=\"44\">the order of a simulated run; time goes to the right, each row is a stream</text>"
+        "<text x=\"10\" y=\"44\">the order of a simulated run; each row is a stream, what a box waits for lies to its left</text>"
     );
     for (row, text) in ["rank 0: the user’s", "rank 0: internal", "rank 1: the user’s", "rank 1: internal"]
         .iter()
@@ -148,13 +149,12 @@ fn main() {
         println!("<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>", x + width / 2, y + 19, d.label);
     }
     for arrow in &timeline.arrows {
-        let find = |number: usize| drawn.iter().position(|d| d.number == number);
         let (Some(from), Some(to)) = (find(arrow.from), find(arrow.to)) else { continue };
         let (a, b) = (drawn[from].row, drawn[to].row);
         if a == b {
             continue;
         }
-        let (x1, x2) = (places[from].0 + places[from].1 / 2, places[to].0 + places[to].1 / 2);
+        let (x1, x2) = (places[from].0 + places[from].1 - 6, places[to].0 + 8);
         let side = |row: usize, other: usize| TOP + row * ROW + if other > row { BOX } else { 0 };
         let class = if arrow.by_word { "byword" } else { "byevent" };
         let (y1, y2) = (side(a, b), side(b, a));

@@ -26,6 +26,8 @@ use std::time::Duration;
 /// Dropping it cancels the waiting, not the exchange: that goes on as if its [`Pending`] had been dropped, and
 /// [`crate::HaloExchange::pending`] gives that back.
 ///
+/// No device wakes a task: one that waits for fields in memory of devices polls again and again.
+///
 /// Over MPI that only one thread may call, a poll by another thread ends with the error that says so; the
 /// exchange goes on. There, and where MPI gives no thread in the background, an unfinished task polls again and
 /// again in place of sleeping: nothing else would carry the exchange on.

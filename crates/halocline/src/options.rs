@@ -4,7 +4,8 @@ use halocline_device::Stream;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How links are to move their bytes.
+/// How links are to move their bytes. Of fields in memory of devices, `Push` and `Pull` both mean that the sender's device
+/// writes into the receiver's halo; the others are staged through the host, and `Auto` is what memory allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LinkChoice {
     /// The fastest of the ways that the memory allows, measured when binding.
