@@ -11,17 +11,14 @@
 //! device may keep the work that it waits for from running there.
 
 use super::device::{End, FarLane, HEAD, LANES, Made, slot};
+use super::script::Making;
 use crate::error::Error;
 use crate::link::{Direction, SLOTS, Way};
 use crate::options::BindOptions;
 use crate::set::{Part, Set};
-use crate::stream::{
-    BEGUN, Cue, Cut, LINE, Lane, OfDevice, Pool, SEEN, Script, Seat, Stage, Step, Tables, chunks,
-};
+use crate::stream::{Cut, LINE, Lane, OfDevice, Pool, SEEN, Seat, Stage, chunks};
 use halocline_comm::{Communicator, Segment};
-use halocline_device::{
-    Address, CopyTable, Device, Memory, RawStream, Signal, Stream, TablePart, TableSpec, ValueOp,
-};
+use halocline_device::{Address, Device, Memory, RawStream, Stream, ValueOp};
 use halocline_plan::copy::CopyOp;
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -40,7 +37,7 @@ pub(super) struct Open {
     shared: Arc<OfDevice>,
     stream: Arc<Stream>,
     /// A guard, `ready` of each peer, and on the first lane `arrived` of each peer's lanes.
-    words: Arc<Memory>,
+    pub(super) words: Arc<Memory>,
 }
 
 /// What comes of it.
@@ -55,28 +52,28 @@ pub(super) struct Joined {
 
 /// The words and slots of a mailbox, within one side's memory.
 #[derive(Clone, Copy)]
-struct Area {
+pub(super) struct Area {
     base: Address,
     capacity: usize,
 }
 
 impl Area {
     /// What the other side's lanes raise when slots are free.
-    fn ready(self, lane: usize) -> Address {
+    pub(super) fn ready(self, lane: usize) -> Address {
         self.base + (lane * LINE) as Address
     }
 
     /// What they raise when a slot is full.
-    fn arrived(self, lane: usize) -> Address {
+    pub(super) fn arrived(self, lane: usize) -> Address {
         self.base + ((LANES + lane) * LINE) as Address
     }
 
-    fn slot(self, parity: usize) -> Address {
+    pub(super) fn slot(self, parity: usize) -> Address {
         self.base + (HEAD + parity * slot(self.capacity)) as Address
     }
 }
 
-fn address(base: *mut u8) -> Address {
+pub(super) fn address(base: *mut u8) -> Address {
     base.addr() as Address
 }
 
@@ -158,7 +155,7 @@ fn register(device: &Device, segment: &Arc<Segment>) -> Result<Memory, Error> {
 }
 
 /// Which lane reads the source of an operation: that of its device.
-fn lane_of(set: &Set, field: usize, devices: &[Device]) -> usize {
+pub(super) fn lane_of(set: &Set, field: usize, devices: &[Device]) -> usize {
     let memory = &set.local.memories[set.local.fields[field].memory].0;
     let ordinal = memory.device.as_ref().map(|home| home.device.ordinal());
     devices.iter().position(|device| Some(device.ordinal()) == ordinal).unwrap_or(0)
@@ -179,47 +176,33 @@ pub(super) fn sends(made: &Made, end: &End, lane: usize, devices: &[Device]) -> 
     lanes().any(|of| of == lane) || (lane == 0 && lanes().next().is_none())
 }
 
-/// One part of a copy table in the making.
-#[derive(Default)]
-struct Draft {
-    waits: Vec<Signal>,
-    ops: Vec<CopyOp>,
-    raises: Vec<Address>,
-}
-
-impl Draft {
-    fn part(&self) -> TablePart<'_> {
-        TablePart { waits: &self.waits, ops: &self.ops, raises: &self.raises }
-    }
-}
-
 /// What two sides of a link do: all that the tables and operations of a lane are made of.
-struct Outgoing {
-    lane: usize,
-    link: usize,
-    way: Way,
+pub(super) struct Outgoing {
+    pub(super) lane: usize,
+    pub(super) link: usize,
+    pub(super) way: Way,
     /// Waited for, no further behind than `lag`.
-    ready: Address,
-    lag: u64,
+    pub(super) ready: Address,
+    pub(super) lag: u64,
     /// Raised: the peer's (or, of a staged message, `packed` of each chunk), and this lane's own note of it.
-    arrived: Address,
-    seen: usize,
+    pub(super) arrived: Address,
+    pub(super) seen: usize,
     /// The peer's slots.
-    slots: Option<Area>,
+    pub(super) slots: Option<Area>,
     /// Our own.
-    stage: Option<usize>,
+    pub(super) stage: Option<usize>,
 }
 
-struct Incoming {
-    link: usize,
-    way: Way,
+pub(super) struct Incoming {
+    pub(super) link: usize,
+    pub(super) way: Way,
     /// Of each of the peer's lanes that send: raised, and waited for.
-    words: Vec<(Address, Address)>,
-    seen: usize,
+    pub(super) words: Vec<(Address, Address)>,
+    pub(super) seen: usize,
     /// Our slots.
-    slots: Option<Area>,
+    pub(super) slots: Option<Area>,
     /// Those of a staged message.
-    stage: Option<usize>,
+    pub(super) stage: Option<usize>,
 }
 
 /// Tables and operations of all lanes.
@@ -352,7 +335,7 @@ fn stage(
 }
 
 /// The chunks of a message: which bytes, and which operations.
-fn split(part: &Part, chunk: usize) -> Vec<(Range<usize>, Range<usize>)> {
+pub(super) fn split(part: &Part, chunk: usize) -> Vec<(Range<usize>, Range<usize>)> {
     chunks(&part.ops.iter().map(CopyOp::bytes).collect::<Vec<_>>(), chunk)
 }
 
@@ -416,198 +399,6 @@ fn receive(
         }
     };
     Ok(Incoming { link, way, words, seen, slots, stage: None })
-}
-
-/// One lane's tables and operations, in the making.
-struct Making<'a> {
-    opened: &'a Opened,
-    made: &'a Made,
-    number: usize,
-    outgoing: Vec<&'a Outgoing>,
-    incoming: Vec<&'a Incoming>,
-    stages: &'a [Stage],
-    chunk: usize,
-    status: &'a Memory,
-    /// Tables wait, not streams.
-    in_tables: bool,
-    cut: Option<Cut>,
-}
-
-impl Making<'_> {
-    fn is_cut(&self, cut: Cut) -> bool {
-        self.cut == Some(cut)
-    }
-
-    /// `ready` of direct links, which are raised at once.
-    fn raised(&self) -> impl Iterator<Item = Address> + '_ {
-        let direct = self.incoming.iter().filter(|into| into.way == Way::Push);
-        direct.flat_map(|into| into.words.iter().map(|(ready, _)| *ready))
-    }
-
-    fn script(&self) -> Result<Script, Error> {
-        let mut script = Script::default();
-        if !self.in_tables {
-            let raised: Vec<Address> = [self.status.at(BEGUN)].into_iter().chain(self.raised()).collect();
-            let raised = if self.is_cut(Cut::ReadyFirst) { &raised[..1] } else { &raised };
-            let waits = self.outgoing.iter().map(|out| Cue::Wait(out.ready, out.lag));
-            script.raised = raised.len();
-            script.before = raised.iter().map(|word| Cue::Write(*word)).chain(waits).collect();
-        }
-        for set in &self.made.sets {
-            script.tables.push(self.tables(set)?);
-        }
-        Ok(script)
-    }
-
-    fn tables(&self, set: &Set) -> Result<Tables, Error> {
-        let packs = self.outgoing.iter().any(|out| out.way != Way::Push);
-        let mut tables = Tables::default();
-        for parity in 0..if packs { SLOTS as usize } else { 1 } {
-            tables.out.extend(self.out(set, parity)?);
-        }
-        let chunks = self.incoming.iter().map(|into| self.unpacks(set, into).len());
-        let steps = if self.in_tables { 0 } else { chunks.max().unwrap_or(0).max(1) };
-        for number in 0..steps {
-            let mut step = Step { cues: self.arrivals(set, number), into: Vec::new() };
-            for parity in 0..SLOTS as usize {
-                step.into.extend(self.into(set, number, parity)?);
-            }
-            tables.steps.push(step);
-        }
-        Ok(tables)
-    }
-
-    /// What is unpacked of a link: operations, step by step.
-    fn unpacks(&self, set: &Set, into: &Incoming) -> Vec<Range<usize>> {
-        let part = &set.parts[into.link];
-        match into.way {
-            Way::Message => split(part, self.chunk).into_iter().map(|(_, ops)| ops).collect(),
-            _ => std::iter::once(0..part.ops.len()).collect(),
-        }
-    }
-
-    /// What a step of receiving waits for.
-    fn arrivals(&self, set: &Set, number: usize) -> Vec<Cue> {
-        let mut cues = Vec::new();
-        for into in &self.incoming {
-            let steps = self.unpacks(set, into).len().max(1);
-            let staged = into.stage.filter(|_| number < self.unpacks(set, into).len());
-            let staged = staged.map(|stage| self.stages[stage].raised(number));
-            let direct = into.words.iter().filter(|_| number == 0).map(|(_, arrived)| *arrived);
-            let waits = direct.chain(staged).filter(|_| !self.is_cut(Cut::Arrived));
-            cues.extend(waits.map(|word| Cue::Wait(word, 0)));
-            if number + 1 == steps {
-                cues.push(Cue::Write(self.status.at(into.seen)));
-            }
-        }
-        if number == 0 && self.is_cut(Cut::ReadyFirst) {
-            cues.extend(self.raised().map(Cue::Write));
-        }
-        cues
-    }
-
-    /// The table that pushes, packs, and copies within the rank.
-    fn out(&self, set: &Set, parity: usize) -> Result<Option<CopyTable>, Error> {
-        let bases: Vec<Address> = set.bases.iter().copied().map(address).collect();
-        let mut targets = bases.clone();
-        let mine = |op: &&CopyOp| lane_of(set, op.source, &self.opened.devices) == self.number;
-        let mut drafts = Vec::new();
-        for out in &self.outgoing {
-            let part: &Part = &set.parts[out.link];
-            let first = targets.len();
-            match (out.slots, out.stage) {
-                (Some(area), _) => targets.push(area.slot(parity)),
-                (None, Some(stage)) => targets.push(self.stages[stage].slot(parity)),
-                (None, None) => targets.extend(part.remote.iter().copied().map(address)),
-            }
-            let moved = |op: &CopyOp| {
-                let mut op = op.clone();
-                op.target += first;
-                op
-            };
-            if let Some(stage) = out.stage {
-                for (number, (_, ops)) in split(part, self.chunk).into_iter().enumerate() {
-                    let ops = part.ops[ops].iter().map(moved).collect();
-                    let raises = vec![self.stages[stage].raised(number)];
-                    drafts.push(Draft { waits: Vec::new(), ops, raises });
-                }
-                drafts.push(Draft { raises: vec![self.status.at(out.seen)], ..Draft::default() });
-                continue;
-            }
-            let mut draft =
-                Draft { ops: part.ops.iter().filter(mine).map(moved).collect(), ..Draft::default() };
-            if self.in_tables {
-                draft.waits.push(Signal { address: out.ready, lag: out.lag });
-            }
-            draft.raises = vec![out.arrived, self.status.at(out.seen)];
-            drafts.push(draft);
-        }
-        let within: Vec<CopyOp> = set.within.iter().filter(mine).cloned().collect();
-        if !within.is_empty() {
-            drafts.push(Draft { ops: within, ..Draft::default() });
-        }
-        if self.in_tables {
-            // What does not wait comes first.
-            let raises = [self.status.at(BEGUN)].into_iter().chain(self.raised()).collect();
-            drafts.insert(0, Draft { raises, ..Draft::default() });
-            for into in &self.incoming {
-                let waits = into.words.iter().map(|(_, arrived)| Signal { address: *arrived, lag: 0 });
-                let waits = waits.filter(|_| !self.is_cut(Cut::Arrived)).collect();
-                drafts.push(Draft { waits, ops: Vec::new(), raises: vec![self.status.at(into.seen)] });
-            }
-        }
-        self.upload(&drafts, &bases, &targets)
-    }
-
-    /// The table that unpacks what a step has waited for.
-    fn into(&self, set: &Set, number: usize, parity: usize) -> Result<Option<CopyTable>, Error> {
-        let targets: Vec<Address> = set.bases.iter().copied().map(address).collect();
-        let (mut sources, mut drafts) = (Vec::new(), Vec::new());
-        for into in &self.incoming {
-            let slot = match (into.slots, into.stage) {
-                (Some(area), _) => area.slot(parity),
-                (None, Some(stage)) => self.stages[stage].slot(parity),
-                (None, None) => continue,
-            };
-            let Some(ops) = self.unpacks(set, into).get(number).cloned() else { continue };
-            let source = sources.len();
-            sources.push(slot);
-            let moved = |op: &CopyOp| {
-                let mut op = op.clone();
-                op.source = source;
-                op
-            };
-            let ops = set.parts[into.link].ops[ops].iter().map(moved).collect();
-            let raises = into.words.iter().map(|(ready, _)| *ready).collect();
-            drafts.push(Draft { waits: Vec::new(), ops, raises });
-        }
-        self.upload(&drafts, &sources, &targets)
-    }
-
-    fn upload(
-        &self,
-        drafts: &[Draft],
-        sources: &[Address],
-        targets: &[Address],
-    ) -> Result<Option<CopyTable>, Error> {
-        if drafts.is_empty() {
-            return Ok(None);
-        }
-        let parts: Vec<TablePart<'_>> = drafts.iter().map(Draft::part).collect();
-        let guard = Some(self.opened.lanes[self.number].words.at(0));
-        let table = TableSpec { parts: &parts, sources, targets, guard };
-        Ok(Some(self.opened.lanes[self.number].device.upload(&table)?))
-    }
-
-    /// The guard, and all words that this lane waits for.
-    fn poisoned(&self) -> Vec<Address> {
-        let ready = self.outgoing.iter().map(|out| out.ready);
-        let arrived = self.incoming.iter().flat_map(|into| into.words.iter().map(|(_, arrived)| *arrived));
-        let staged = self.incoming.iter().filter_map(|into| into.stage);
-        let staged = staged.flat_map(|stage| self.stages[stage].awaited());
-        let guard = self.opened.lanes[self.number].words.at(0);
-        [guard].into_iter().chain(ready).chain(arrived).chain(staged).collect()
-    }
 }
 
 /// The streams that an exchange comes after where it is not told.

@@ -11,6 +11,7 @@ mod narrow;
 mod offer;
 mod ops;
 mod pair;
+mod script;
 pub(crate) mod unbound;
 
 pub(crate) use local::{Local, Place};
