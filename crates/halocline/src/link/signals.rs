@@ -158,7 +158,8 @@ impl Link {
                 _ => None,
             },
             Signals::Messages { operation, .. } => {
-                self.notice(comm, operation).filter(|(cause, _)| *cause != Cause::Dropped)
+                // One that was closed has not failed; one that has may have for somebody else's drop.
+                self.notice(comm, operation).filter(|_| self.closed.get().is_none())
             }
         }
     }
@@ -225,10 +226,12 @@ impl Link {
             Signals::Counters { mine, .. } => unsafe { mine.as_ref() }.look(1) == Seen::Reached,
             Signals::Messages { operation, .. } => {
                 let tag = Tag { operation, round: QUIET };
-                if comm.link().inbox().take(tag, Some(self.peer)).is_some() {
+                // One for each link between the two.
+                let said = self.is_done(1) || comm.link().inbox().take(tag, Some(self.peer)).is_some();
+                if said {
                     self.done.store(1, Ordering::Release);
                 }
-                self.is_done(1)
+                said
             }
         }
     }
