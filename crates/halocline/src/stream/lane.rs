@@ -202,6 +202,19 @@ impl Lane {
     }
 }
 
+impl Drop for Lane {
+    fn drop(&mut self) {
+        // Who wrote poison may hold the object last, after others have found it drained: its words stay until that is
+        // through. The stream waits for nothing, so neither does this for long.
+        if self.device.failure().is_none()
+            && !self.is_rescued()
+            && let Err(error) = self.shared.rescue.synchronise()
+        {
+            tracing::debug!("device {}: poison is not through: {error}", self.device.ordinal());
+        }
+    }
+}
+
 impl Cue {
     #[inline]
     fn of(self, epoch: u64) -> ValueOp {
