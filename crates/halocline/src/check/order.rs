@@ -34,8 +34,8 @@ const EXECUTION: u64 = Tag::NEWS + 2;
 #[derive(Default)]
 pub(crate) struct Board {
     waits: Mutex<Vec<Wait>>,
-    /// Those that have bound objects or begun exchanges.
-    beginners: Mutex<Vec<ThreadId>>,
+    /// Which have bound the objects that there are, or begun their exchanges; by the operation of the object's check.
+    beginners: Mutex<Vec<(u64, ThreadId)>>,
     /// How many were suspected.
     #[cfg(test)]
     suspects: std::sync::atomic::AtomicU64,
@@ -64,18 +64,19 @@ struct Hop {
 }
 
 impl Board {
-    /// This thread begins exchanges.
-    fn begins(&self) -> ThreadId {
+    /// This thread begins exchanges of an object.
+    fn begins(&self, operation: u64) -> ThreadId {
         let (thread, mut beginners) = (std::thread::current().id(), lock(&self.beginners));
-        if !beginners.contains(&thread) {
-            beginners.push(thread);
+        if !beginners.contains(&(operation, thread)) {
+            beginners.push((operation, thread));
         }
         thread
     }
 
     /// Whether it is known which thread begins the next exchange.
     fn knows_beginner(&self) -> bool {
-        lock(&self.beginners).len() <= 1
+        let beginners = lock(&self.beginners);
+        beginners.windows(2).all(|pair| pair[0].1 == pair[1].1)
     }
 }
 
@@ -102,13 +103,13 @@ pub(super) struct Order {
 impl Order {
     pub(super) fn new(comm: &Communicator, operation: u64, name: String, grace: Duration) -> Self {
         let board: Arc<Board> = comm.part();
-        let owner = Mutex::new(board.begins());
+        let owner = Mutex::new(board.begins(operation));
         Self { board, operation, name, grace, owner, verdicts: Mutex::default() }
     }
 
     /// This thread begins an exchange.
     pub(super) fn begin(&self) {
-        *lock(&self.owner) = self.board.begins();
+        *lock(&self.owner) = self.board.begins(self.operation);
     }
 
     /// This thread waits for exchange `epoch`, until what is returned is dropped.
@@ -250,6 +251,12 @@ impl Order {
         let Some(last) = path.last() else { return Ok(()) };
         let (tag, text) = (Tag { operation: last.operation, round: PROBE }, write(path));
         peers.iter().try_for_each(|&peer| comm.send(peer, tag, text.clone()))
+    }
+}
+
+impl Drop for Order {
+    fn drop(&mut self) {
+        lock(&self.board.beginners).retain(|(operation, _)| *operation != self.operation);
     }
 }
 
