@@ -23,7 +23,6 @@ const LARGE: usize = 1 << 18;
 
 /// The state that the handles of an object ([`crate::HaloExchange`], [`crate::Pending`]) and the progress
 /// thread share.
-#[repr(align(64))]
 pub(crate) struct Bound {
     pub(crate) comm: Communicator,
     pub(crate) name: Name,

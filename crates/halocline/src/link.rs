@@ -86,7 +86,6 @@ impl Mailbox {
 }
 
 /// One side of a link: what lasts. What an exchange copies over it is a [`Part`] of the exchange's set.
-#[repr(align(64))]
 pub(crate) struct Link {
     pub(crate) peer: usize,
     pub(crate) direction: Direction,
@@ -279,8 +278,8 @@ impl Link {
                 };
                 trace::copy(comm, self, epoch, part.bytes).in_scope(|| {
                     // SAFETY: bind has checked every operation against the memory at both ends, which the
-                    // cargo holds. The other side gave leave for this epoch and touches the cells concerned
-                    // no more until the raise below; our own side's user leaves them alone from the
+                    // cargo holds. The other side gave leave for this epoch and this set, and touches the cells
+                    // concerned no more until the raise below; our own side's user leaves them alone from the
                     // exchange's begin to the end of its wait.
                     unsafe { host::copy(&part.ops, as_sources(sources), targets) }
                 });

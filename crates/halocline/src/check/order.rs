@@ -4,7 +4,8 @@
 //! Exchanges of different objects may be begun in any order, and often are. Only a rank whose thread sleeps in
 //! one exchange while another rank waits for that very thread to begin a different one can be at fault; if such
 //! waits form a cycle, none of them ever ends. A rank that has waited for a while sends a probe along its
-//! waits (for the ranks of links that are not through); who is asked for an exchange that it has not begun, because it waits itself, passes the probe on along
+//! waits (for the ranks of links that are not through); who is asked for an exchange that it has not begun,
+//! because it waits itself, passes the probe on along
 //! its own waits; a probe that comes back has found a cycle (Chandy, Misra, Haas 1983). A wait that was in a
 //! probe's way when it passed is still there when it comes back: it could only have ended after the next one.
 //!
