@@ -4,9 +4,10 @@ use crate::numbers::mix;
 use crate::{Outcome, Trouble};
 use halocline::device::sim::{Kernel, World};
 use halocline::{
-    BindOptions, Communicator, Decomposed, Device, DeviceArray, DeviceError, DomainShape, Field, Halo,
-    HaloExchange, Pattern, RegularGrid, Stream,
+    BindOptions, Communicator, Decomposed, Device, DeviceArray, DeviceError, DomainShape, Error, Failure,
+    Field, Halo, HaloExchange, Pattern, RegularGrid, Stream,
 };
+use std::sync::Arc;
 
 /// One field of one domain, in memory of a device.
 pub struct Piece {
@@ -208,4 +209,15 @@ pub fn devices(world: &World, count: u32) -> Result<Vec<Device>, DeviceError> {
             .try_for_each(|peer| device.enable_peer(peer))?;
     }
     Ok(devices)
+}
+
+/// Schedules exchanges one after the other until the object fails, as it must.
+pub fn until_failure(halo: &HaloExchange, stream: &Stream) -> Result<Arc<Failure>, Trouble> {
+    loop {
+        match halo.schedule_exchange(&[stream]).and_then(|pending| pending.wait()) {
+            Ok(()) => {}
+            Err(Error::Failed(failure)) => return Ok(failure),
+            Err(error) => return Err(error.into()),
+        }
+    }
 }

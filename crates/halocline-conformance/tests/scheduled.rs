@@ -4,10 +4,10 @@
 
 use halocline::device::sim::{Options, World, explore};
 use halocline::device::{EventPool, Priority};
-use halocline::{BindOptions, Cause, Communicator, Error, HaloExchange, LinkChoice, Pending, Stream};
+use halocline::{BindOptions, Cause, Communicator, HaloExchange, LinkChoice, Pending, Stream};
 use halocline_conformance::numbers::Numbers;
 use halocline_conformance::simulated::{options, run_ranks};
-use halocline_conformance::yard::{Yard, devices};
+use halocline_conformance::yard::{Yard, devices, until_failure};
 use halocline_conformance::{Outcome, Trouble, ensure};
 
 /// What all ranks do alike.
@@ -237,13 +237,7 @@ fn dropped_by_one(world: &World, comm: &Communicator, link: LinkChoice) -> Outco
     if comm.rank() == 0 {
         drop(halo);
     } else {
-        let failed = loop {
-            match halo.schedule_exchange(&[&stream]).and_then(|pending| pending.wait()) {
-                Ok(()) => {}
-                Err(Error::Failed(failure)) => break failure,
-                Err(error) => return Err(error.into()),
-            }
-        };
+        let failed = until_failure(&halo, &stream)?;
         ensure!(failed.cause == Cause::Dropped && failed.culprit == 0, "it failed by {failed}");
         while !halo.reclaim() {
             comm.link().host().yield_now();

@@ -317,25 +317,6 @@ fn a_device_that_failed_says_so_from_then_on_and_nothing_hangs() {
 }
 
 #[test]
-fn events_come_back_to_their_pool() {
-    let run = once(|world| {
-        let (device, one, two) = pair(world)?;
-        let pool = device.events();
-        for _ in 0..10 {
-            let (a, b) = (pool.take()?, pool.take()?);
-            one.record(&a)?;
-            two.wait(&a)?;
-            two.record(&b)?;
-            one.wait(&b)?;
-        }
-        assert_eq!((pool.made(), pool.idle()), (2, 2));
-        one.synchronise()?;
-        two.synchronise()
-    });
-    assert!(run.reports.is_empty(), "{:?}", run.reports);
-}
-
-#[test]
 fn a_panic_of_the_program_is_a_failure_of_the_seed() {
     let found = find(0..10, &Options::default(), |world| {
         world.ranks(2, |rank| assert_eq!(rank, 0, "the wrong rank"));

@@ -2,7 +2,7 @@
 
 use super::fixture::poll;
 use crate::scene::{by, choices};
-use crate::yard::{Yard, devices};
+use crate::yard::{Yard, devices, until_failure};
 use crate::{Case, Outcome, Trouble, ensure, fail};
 use halocline::device::Priority;
 use halocline::device::sim::{Live, Options, World};
@@ -159,13 +159,7 @@ fn a_peer_that_drops_its_object(comm: &Communicator) -> Outcome {
             drop(halo);
         } else {
             // All of them hear of it, some from those who did.
-            let failed = loop {
-                match halo.schedule_exchange(&[&stream]).and_then(|pending| pending.wait()) {
-                    Ok(()) => {}
-                    Err(Error::Failed(failure)) => break failure,
-                    Err(error) => return Err(error.into()),
-                }
-            };
+            let failed = until_failure(&halo, &stream)?;
             ensure!(failed.cause == Cause::Dropped && failed.culprit == 0, "it failed by {failed}");
             poll(comm, || Ok(halo.reclaim()))?;
         }
