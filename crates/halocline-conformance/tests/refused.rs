@@ -3,11 +3,11 @@
 use halocline::device::sim::{Kernel, Options, World, explore};
 use halocline::device::{Memory, Priority, ValueOp};
 use halocline::{
-    Array, BindOptions, Communicator, Decomposed, DeviceArray, Error, Field, Halo, HaloExchange, Layout,
-    LinkChoice, Pattern, PatternLinks, RegularGrid,
+    Array, BindOptions, Cause, Communicator, Decomposed, Device, DeviceArray, Error, Fault, Field, Halo,
+    HaloExchange, Layout, LinkChoice, Pattern, PatternLinks, RegularGrid,
 };
 use halocline_conformance::simulated::{options, run_ranks};
-use halocline_conformance::yard::{Yard, devices};
+use halocline_conformance::yard::{Yard, devices, until_failure};
 use halocline_conformance::{Outcome, ensure, fail};
 use std::sync::Arc;
 
@@ -180,6 +180,48 @@ fn a_field_on_the_host_here_and_on_a_device_there() {
             other => fail!("instead of a refusal: {other:?}"),
         }
     });
+}
+
+/// From the third exchange on the ranks choose different sets.
+fn different_sets(
+    world: &World,
+    comm: &Communicator,
+    (device, yard): (&Device, &Yard),
+    link: LinkChoice,
+) -> Outcome {
+    let stream = device.stream(Priority::Normal)?;
+    let halo = yard.bind(comm, &[&[0], &[1]], &BindOptions { link, ..BindOptions::default() })?;
+    for step in 1..=2 {
+        yard.produce(world, &[0, 1], &stream, step)?;
+        for set in 0..2 {
+            halo.schedule_exchange_set(set, &[&stream])?.schedule_wait(&stream)?;
+        }
+        yard.consume(world, &[0, 1], &stream, step)?;
+    }
+    halo.wait()?;
+    let (given, kept) = (comm.rank() % 2, 1 - comm.rank() % 2);
+    let failure = until_failure(&halo.alternative(given)?, &stream)?;
+    ensure!(failure.cause == Cause::Check(Fault::OtherSet), "{failure}");
+    ensure!(failure.epoch >= 5, "{failure}");
+    // What was not given to the exchange is as it was.
+    yard.consume(world, &[kept], &stream, 2)?;
+    Ok(stream.synchronise()?)
+}
+
+#[test]
+fn ranks_that_exchange_different_sets() {
+    for link in [LinkChoice::Auto, LinkChoice::Mailbox, LinkChoice::Message] {
+        for (apart, one_way) in [(false, false), (true, false), (false, true), (true, true)] {
+            under_seeds(2, |world, comm| {
+                let device = &devices(world, 2)?[if apart { comm.rank() } else { 0 }];
+                let yard = match one_way {
+                    false => Yard::new(comm, &[6], (1, 1, 2), |_| device)?,
+                    true => Yard::one_way(comm, 6, 2, device)?,
+                };
+                different_sets(world, comm, (device, &yard), link)
+            });
+        }
+    }
 }
 
 #[test]

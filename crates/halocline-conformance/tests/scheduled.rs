@@ -4,11 +4,18 @@
 
 use halocline::device::sim::{Options, World, explore};
 use halocline::device::{EventPool, Priority};
-use halocline::{BindOptions, Cause, Communicator, HaloExchange, LinkChoice, Pending, Stream};
+use halocline::{
+    BindOptions, Cause, Communicator, Error, Exchanging, HaloExchange, LinkChoice, Pending, Stream,
+};
 use halocline_conformance::numbers::Numbers;
 use halocline_conformance::simulated::{options, run_ranks};
 use halocline_conformance::yard::{Yard, devices, until_failure};
 use halocline_conformance::{Outcome, Trouble, ensure};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
 /// What all ranks do alike.
 struct Scene {
@@ -225,6 +232,96 @@ fn scheduled_exchanges_keep_their_promises() {
 }
 
 /// One rank drops its object after a step; the others exchange until they fail.
+/// An executor of one task: its thread sleeps until the task is woken.
+struct Sleeper(World, AtomicU32);
+
+impl Wake for Sleeper {
+    fn wake(self: Arc<Self>) {
+        self.1.store(1, Ordering::SeqCst);
+        self.0.wake(&self.1);
+    }
+}
+
+/// Waits as a task; how often it was polled.
+fn block_on(world: &World, mut future: Exchanging) -> Result<u32, Error> {
+    let sleeper = Arc::new(Sleeper(world.clone(), AtomicU32::new(0)));
+    let waker = Waker::from(Arc::clone(&sleeper));
+    for polls in 1.. {
+        if let Poll::Ready(outcome) = Pin::new(&mut future).poll(&mut Context::from_waker(&waker)) {
+            return outcome.map(|()| polls);
+        }
+        while sleeper.1.swap(0, Ordering::SeqCst) == 0 {
+            world.park(&sleeper.1, 0, None);
+        }
+    }
+    Ok(0)
+}
+
+fn awaited_by_tasks(world: &World, comm: &Communicator, link: LinkChoice) -> Outcome {
+    let device = &devices(world, 2)?[comm.rank() % 2];
+    let yard = Yard::new(comm, &[2 * comm.size() + 1], (1, 1, 1), |_| device)?;
+    let stream = Arc::new(device.stream(Priority::Normal)?);
+    let options = BindOptions { link, streams: vec![Arc::clone(&stream)], ..BindOptions::default() };
+    let halo = yard.bind(comm, &[&[0]], &options)?;
+    for step in 1..=3 {
+        yard.produce(world, &[0], &stream, step)?;
+        // Polled once, then forgotten: nobody is woken for it.
+        let mut forgotten = halo.exchange_async();
+        let _ = Pin::new(&mut forgotten).poll(&mut Context::from_waker(Waker::noop()));
+        drop(forgotten);
+        let polls = block_on(world, halo.exchange_async())?;
+        ensure!(polls <= 2, "a task was polled {polls} times for one exchange");
+        yard.consume(world, &[0], &stream, step)?;
+    }
+    stream.synchronise()?;
+    comm.barrier()?;
+    if comm.rank() == 0 {
+        drop(halo);
+        return Ok(());
+    }
+    // The failure wakes them, too.
+    loop {
+        match block_on(world, halo.exchange_async()) {
+            Ok(_) => {}
+            Err(Error::Failed(failure)) if failure.cause == Cause::Dropped => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+#[test]
+fn tasks_sleep_until_their_exchange_is_over() {
+    for link in [LinkChoice::Auto, LinkChoice::Mailbox, LinkChoice::Message] {
+        explore(0..20, &limited(), |world| {
+            run_ranks(world, 3, |comm| awaited_by_tasks(world, comm, link));
+        });
+    }
+}
+
+/// The receiver begins nothing: the sender gets as far as there is room for what it sends, and no further.
+fn sent_to_nobody(world: &World, comm: &Communicator, link: LinkChoice) -> Outcome {
+    let device = &devices(world, 1)?[0];
+    let yard = Yard::one_way(comm, 6, 1, device)?;
+    let deadline = Some(Duration::from_secs(1));
+    let halo = yard.bind(comm, &[&[0]], &BindOptions { link, deadline, ..BindOptions::default() })?;
+    let stream = device.stream(Priority::Normal)?;
+    if comm.rank() == 0 {
+        yard.produce(world, &[0], &stream, 1)?;
+        let failed = until_failure(&halo, &stream)?;
+        ensure!(matches!(failed.cause, Cause::Deadline(_)) && failed.culprit == 1, "it failed by {failed}");
+        ensure!(failed.epoch <= 5, "it ran ahead: {failed}");
+    }
+    comm.barrier()?;
+    Ok(())
+}
+
+#[test]
+fn a_sender_does_not_run_ahead_of_its_receiver() {
+    for link in [LinkChoice::Auto, LinkChoice::Mailbox, LinkChoice::Message] {
+        explore(0..20, &limited(), |world| run_ranks(world, 2, |comm| sent_to_nobody(world, comm, link)));
+    }
+}
+
 fn dropped_by_one(world: &World, comm: &Communicator, link: LinkChoice) -> Outcome {
     let device = &devices(world, 1)?[0];
     let yard = Yard::new(comm, &[3 * comm.size()], (1, 1, 1), |_| device)?;

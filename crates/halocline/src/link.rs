@@ -15,7 +15,7 @@ mod parcel;
 mod signals;
 
 pub(crate) use parcel::{Berthed, LABELS, Parcels, Record, describe, prefix};
-pub(crate) use signals::Signals;
+pub(crate) use signals::{MOST_SETS, Signals};
 
 use crate::check::{Judgement, Proof};
 use crate::error::{Cause, Fault};
@@ -119,7 +119,7 @@ pub(crate) struct Link {
     /// In checked mode, of a link that receives.
     pub(crate) proof: Option<Proof>,
     /// The other side was found to exchange another set.
-    clash: OnceLock<String>,
+    clashes: OnceLock<String>,
 }
 
 // SAFETY: the raw pointers are into segments that the link (`theirs`) and its bound object hold, and the
@@ -166,7 +166,7 @@ impl Link {
             gone: OnceLock::new(),
             parcels: None,
             proof: None,
-            clash: OnceLock::new(),
+            clashes: OnceLock::new(),
         }
     }
 
@@ -264,7 +264,7 @@ impl Link {
             && let Some(theirs) = self.set_there(epoch)
             && theirs != set as u64
         {
-            return Ok(self.clashes(comm, set, theirs));
+            return Ok(Turn::Lost(self.clash(comm, set, theirs), comm.rank()));
         }
         let part = cargo.part(self.part);
         if let Some(parcels) = &self.parcels {
@@ -299,7 +299,8 @@ impl Link {
             (Direction::Receive, Way::Message) => {
                 match message.as_deref().and_then(|message| message.split_last_chunk()) {
                     Some((_, theirs)) if u64::from_le_bytes(*theirs) != set as u64 => {
-                        return Ok(self.clashes(comm, set, u64::from_le_bytes(*theirs)));
+                        let cause = self.clash(comm, set, u64::from_le_bytes(*theirs));
+                        return Ok(Turn::Lost(cause, comm.rank()));
                     }
                     Some((payload, _)) if payload.len() == part.bytes => {
                         trace::unpack(comm, self, epoch, part.bytes)
@@ -315,22 +316,22 @@ impl Link {
         Ok(Turn::Done)
     }
 
-    /// The other side exchanges another set.
+    /// The other side exchanges another set: found by this rank.
     #[cold]
-    fn clashes(&self, comm: &Communicator, ours: usize, theirs: u64) -> Turn {
+    pub(crate) fn clash(&self, comm: &Communicator, ours: usize, theirs: u64) -> Cause {
         let (rank, peer) = (comm.rank(), self.peer);
-        self.clash.get_or_init(|| {
+        self.clashes.get_or_init(|| {
             format!(
                 "rank {peer} exchanges set {theirs} of the fields, rank {rank} set {ours}; all ranks must choose \
                  the same"
             )
         });
-        Turn::Lost(Cause::Check(Fault::OtherSet), rank)
+        Cause::Check(Fault::OtherSet)
     }
 
     /// What was found of a failure, for people.
     pub(crate) fn report(&self) -> Option<&String> {
-        self.clash.get().or_else(|| self.proof.as_ref().and_then(Proof::report))
+        self.clashes.get().or_else(|| self.proof.as_ref().and_then(Proof::report))
     }
 
     fn slot(&self, epoch: u64) -> *mut u8 {

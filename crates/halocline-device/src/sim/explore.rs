@@ -52,6 +52,9 @@ pub fn find(seeds: Range<u64>, options: &Options, program: impl Fn(&World)) -> O
     let failing = |seed: &u64| !run(*seed, options, &program).reports.is_empty();
     let seed = seeds.clone().find(failing)?;
     let run = play(seed, options, None, true, &program);
+    // What follows may take minutes.
+    eprintln!("HALOCLINE_SEED={seed} fails; looking for the plainest run that fails so");
+    run.reports.iter().for_each(|report| eprintln!("  {report}"));
     let plainest = shrink(seed, options, &run, &program);
     Some(Found { seed, tried: seed - seeds.start + 1, run, plainest })
 }

@@ -10,7 +10,7 @@ use super::{Preference, swap_offers};
 use crate::agree::agree;
 use crate::bound::Bound;
 use crate::error::Error;
-use crate::link::{Direction, Link, SLOTS, Way};
+use crate::link::{Direction, Link, MOST_SETS, SLOTS, Way};
 use crate::options::{BindOptions, LinkChoice};
 use crate::set::{Part, Set};
 use crate::stream::{self, LINE, Scheduled, Staging};
@@ -24,12 +24,22 @@ use std::sync::Arc;
 /// Devices on which a rank can have fields of one object.
 pub(super) const LANES: usize = 8;
 
-/// Bytes in front of the slots of a mailbox: for each lane of the other side a word `ready`, then as many `arrived`.
-pub(super) const HEAD: usize = 2 * LANES * LINE;
+/// Bytes in front of the slots of a mailbox: for each lane of the other side a word `ready`, then a word `arrived` of
+/// each set for each of them.
+pub(super) fn head(sets: usize) -> usize {
+    LANES * (LINE + span(sets))
+}
+
+/// Bytes of the words, one of each set, that one side raises.
+pub(super) fn span(sets: usize) -> usize {
+    (WORD * sets).next_multiple_of(LINE)
+}
+
+pub(super) const WORD: usize = size_of::<u64>();
 
 /// What a peer's devices do for the links with this rank.
 pub(super) struct FarLanes {
-    /// For each: its number, whether it sends to us, and the word `ready` that it waits for then.
+    /// For each: its number, whether it sends to us, and the words `ready`, of each set, that it waits for then.
     pub(super) lanes: Vec<FarLane>,
     /// The words `arrived` of direct links that its first lane waits for, one for each of our lanes.
     pub(super) arrived: Address,
@@ -122,6 +132,12 @@ impl End {
 
 /// The devices of the fields of this rank, ascending.
 fn devices_of(sets: &[Local]) -> Result<Vec<Device>, Error> {
+    if sets.len() > MOST_SETS {
+        let sets = sets.len();
+        return Err(Error::Bind(format!(
+            "{sets} sets of device fields are bound together, {MOST_SETS} can be"
+        )));
+    }
     let memories = sets.iter().flat_map(|local| &local.memories);
     let homes = memories.filter_map(|(memory, _)| memory.device.as_ref());
     let devices: BTreeMap<u32, &Device> = homes.map(|home| (home.device.ordinal(), &home.device)).collect();
@@ -146,7 +162,7 @@ fn lay_out(sets: &[Local], choice: LinkChoice) -> (Vec<(usize, Berth)>, usize) {
         let (send_counter, receive_counter) = (2 * at * line, (2 * at + 1) * line);
         berths.push((peer, Berth { send_counter, receive_counter, mailbox: end, capacity }));
         if has_mailbox {
-            end += HEAD + SLOTS as usize * slot(capacity);
+            end += head(sets.len()) + SLOTS as usize * slot(capacity);
         }
     }
     (berths, end)
@@ -266,11 +282,13 @@ fn hear(comm: &Communicator, operation: u64, peer: usize) -> Result<FarLanes, Er
 
 impl FarLanes {
     /// Words lie in the memory that came with them.
-    pub(super) fn holds(&self, address: Address, words: usize) -> bool {
-        let bytes = ((words - 1) * LINE + 8) as Address;
+    pub(super) fn holds(&self, address: Address, bytes: usize) -> bool {
+        let bytes = bytes as Address;
         self.words.iter().any(|segment| {
             let base = segment.base().addr().get() as Address;
-            address >= base && address - base + bytes <= segment.len() as Address && address.is_multiple_of(8)
+            address >= base
+                && address - base + bytes <= segment.len() as Address
+                && address.is_multiple_of(WORD as Address)
         })
     }
 }

@@ -2,18 +2,21 @@
 //!
 //! | link | `ready` | `arrived` |
 //! | --- | --- | --- |
-//! | direct | raised before anything waits, waited for by the table that pushes | raised by that table |
-//! | mailbox | raised by the table that unpacks, waited for two epochs later | raised by the table that packs |
+//! | direct | one for each set: raised before anything waits, waited for by the table that pushes | raised by that table |
+//! | mailbox | raised by the table that unpacks, waited for two epochs later | one for each set: raised by the table that packs |
 //! | message | see `stream/staging.rs` | |
+//!
+//! Of words of which each set has its own, ranks that exchange different sets wait for ever, and nothing is copied that the
+//! other side has not given; the watch finds that (`stream/watch.rs`).
 //!
 //! The first lane does all that is received: raises `ready`, waits for `arrived`, unpacks. Where no device takes part
 //! on both sides, a direct exchange is one table that also waits; where one does, streams wait: what spins on a
 //! device may keep the work that it waits for from running there.
 
-use super::device::{End, FarLane, HEAD, LANES, Made, slot};
+use super::device::{End, FarLane, LANES, Made, WORD, head, slot, span};
 use super::script::Making;
 use crate::error::Error;
-use crate::link::{Direction, SLOTS, Way};
+use crate::link::{Direction, Link, SLOTS, Way};
 use crate::options::BindOptions;
 use crate::set::{Part, Set};
 use crate::stream::{Cut, LINE, Lane, OfDevice, Pool, SEEN, Seat, Stage, chunks};
@@ -36,7 +39,7 @@ pub(super) struct Open {
     pub(super) device: Device,
     shared: Arc<OfDevice>,
     stream: Arc<Stream>,
-    /// A guard, `ready` of each peer, and on the first lane `arrived` of each peer's lanes.
+    /// A guard, for each peer `ready` of each set, and on the first lane `arrived` of each peer's lanes.
     pub(super) words: Arc<Memory>,
 }
 
@@ -55,6 +58,7 @@ pub(super) struct Joined {
 pub(super) struct Area {
     base: Address,
     capacity: usize,
+    sets: usize,
 }
 
 impl Area {
@@ -63,13 +67,13 @@ impl Area {
         self.base + (lane * LINE) as Address
     }
 
-    /// What they raise when a slot is full.
+    /// What they raise when a slot is full: the first of as many words as there are sets.
     pub(super) fn arrived(self, lane: usize) -> Address {
-        self.base + ((LANES + lane) * LINE) as Address
+        self.base + (LANES * LINE + lane * span(self.sets)) as Address
     }
 
     pub(super) fn slot(self, parity: usize) -> Address {
-        self.base + (HEAD + parity * slot(self.capacity)) as Address
+        self.base + (head(self.sets) + parity * slot(self.capacity)) as Address
     }
 }
 
@@ -82,14 +86,15 @@ fn position(end: &End, made: &Made) -> usize {
 }
 
 impl Open {
-    /// The word that this lane waits for before it pushes to a peer.
+    /// The words, one of each set, that this lane waits for before it pushes to a peer.
     pub(super) fn ready(&self, end: &End, made: &Made) -> Address {
-        self.words.at((1 + position(end, made)) * LINE)
+        self.words.at(LINE + position(end, made) * span(made.sets.len()))
     }
 
     /// The first of the words that a peer's lanes raise, on the first lane.
     pub(super) fn arrived(&self, end: &End, made: &Made) -> Address {
-        self.words.at((1 + made.ends.len() + position(end, made) * LANES) * LINE)
+        let ready = made.ends.len() * span(made.sets.len());
+        self.words.at(LINE + ready + position(end, made) * LANES * LINE)
     }
 
     /// The words, for those who raise them to hold.
@@ -125,14 +130,15 @@ pub(super) fn open(
     for (number, device) in devices.iter().enumerate() {
         let shared = pool.of(device)?;
         let peers = made.ends.len();
-        let words = 1 + peers + if number == 0 { peers * LANES } else { 0 };
-        let memory = device.allocate(words * LINE)?;
+        let arrived = if number == 0 { peers * LANES * LINE } else { 0 };
+        let bytes = LINE + peers * span(made.sets.len()) + arrived;
+        let memory = device.allocate(bytes)?;
         let value = if options.cut() == Some(Cut::Stale) { 5 } else { 0 };
-        let zero = |word: usize| ValueOp::Write {
-            address: memory.at(word * LINE),
-            value: if word == 0 { 0 } else { value },
+        let zero = |offset: usize| ValueOp::Write {
+            address: memory.at(offset),
+            value: if offset == 0 { 0 } else { value },
         };
-        let zeros: Vec<ValueOp> = (0..words).map(zero).collect();
+        let zeros: Vec<ValueOp> = (0..bytes).step_by(WORD).map(zero).collect();
         // SAFETY: nobody else knows the words; the stream is through before anybody does.
         unsafe { shared.rescue.values(&zeros) }?;
         shared.rescue.synchronise()?;
@@ -176,16 +182,40 @@ pub(super) fn sends(made: &Made, end: &End, lane: usize, devices: &[Device]) -> 
     lanes().any(|of| of == lane) || (lane == 0 && lanes().next().is_none())
 }
 
+/// A word that one side raises and the other waits for.
+#[derive(Clone, Copy)]
+pub(super) enum Word {
+    /// The same for all sets.
+    One(Address),
+    /// The first of as many as there are sets.
+    Each(Address),
+}
+
+impl Word {
+    pub(super) fn of(self, set: usize) -> Address {
+        match self {
+            Self::One(address) => address,
+            Self::Each(first) => first + (WORD * set) as Address,
+        }
+    }
+
+    /// For all of so many sets.
+    pub(super) fn all(self, sets: usize) -> impl Iterator<Item = Address> {
+        let count = if let Self::One(_) = self { 1 } else { sets };
+        (0..count).map(move |set| self.of(set))
+    }
+}
+
 /// What two sides of a link do: all that the tables and operations of a lane are made of.
 pub(super) struct Outgoing {
     pub(super) lane: usize,
     pub(super) link: usize,
     pub(super) way: Way,
     /// Waited for, no further behind than `lag`.
-    pub(super) ready: Address,
+    pub(super) ready: Word,
     pub(super) lag: u64,
-    /// Raised: the peer's (or, of a staged message, `packed` of each chunk), and this lane's own note of it.
-    pub(super) arrived: Address,
+    /// Raised: the peer's (a staged message raises `packed` of each chunk), and this lane's own note of it.
+    pub(super) arrived: Word,
     pub(super) seen: usize,
     /// The peer's slots.
     pub(super) slots: Option<Area>,
@@ -197,7 +227,7 @@ pub(super) struct Incoming {
     pub(super) link: usize,
     pub(super) way: Way,
     /// Of each of the peer's lanes that send: raised, and waited for.
-    pub(super) words: Vec<(Address, Address)>,
+    pub(super) words: Vec<(Word, Word)>,
     pub(super) seen: usize,
     /// Our slots.
     pub(super) slots: Option<Area>,
@@ -260,10 +290,10 @@ pub(super) fn join(opened: &Opened, made: &Made, options: &BindOptions) -> Resul
             in_tables: is_direct && is_apart,
             cut: options.cut(),
         };
-        let script = making.script()?;
+        let scripts = making.scripts()?;
         let poisoned = making.poisoned();
         let of = (open.device.clone(), Arc::clone(&open.shared), Arc::clone(&open.stream));
-        lanes.push(Lane::new(of, Arc::clone(&open.words), status, script, poisoned));
+        lanes.push(Lane::new(of, Arc::clone(&open.words), status, scripts, poisoned));
     }
     Ok(Joined { producers: producers(opened, options)?, lanes, stages, seats, registered })
 }
@@ -300,10 +330,15 @@ fn areas(made: &Made, end: &End, link: usize) -> Result<Option<(Area, Area)>, Er
     let broken = || Error::Bind(format!("rank {} offers a mailbox outside its memory", end.peer));
     let (own, theirs) = end.segments.as_ref().ok_or_else(broken)?;
     let area = |segment: &Arc<Segment>, berth: super::offer::Berth| {
-        let bytes = slot(berth.capacity).checked_mul(SLOTS as usize)?.checked_add(HEAD)?;
+        let sets = made.sets.len();
+        let bytes = slot(berth.capacity).checked_mul(SLOTS as usize)?.checked_add(head(sets))?;
         let end = berth.mailbox.checked_add(bytes).filter(|&end| end <= segment.len())?;
         let base = address(segment.base().as_ptr()) + berth.mailbox as Address;
-        (end > 0 && berth.mailbox.is_multiple_of(LINE)).then_some(Area { base, capacity: berth.capacity })
+        (end > 0 && berth.mailbox.is_multiple_of(LINE)).then_some(Area {
+            base,
+            capacity: berth.capacity,
+            sets,
+        })
     };
     let both = area(own, end.berths.0).zip(area(theirs, end.berths.1)).ok_or_else(broken)?;
     let bytes = |set: &Arc<Set>| set.parts[link].bytes;
@@ -331,7 +366,12 @@ fn stage(
     };
     let chunks = made.sets.iter().map(of_set).collect();
     let sends = made.links[link].direction == Direction::Send;
-    Ok(Some(Stage::new((link, peer, sends), memory, capacity, chunks)))
+    let comes_back = |other: &Link| {
+        let answers = other.peer == peer && other.direction != made.links[link].direction;
+        answers && made.sets.iter().all(|set| set.parts[other.part].bytes > 0)
+    };
+    let acknowledged = !made.links.iter().any(comes_back);
+    Ok(Some(Stage::new((link, peer, sends, acknowledged), memory, capacity, chunks)))
 }
 
 /// The chunks of a message: which bytes, and which operations.
@@ -351,22 +391,23 @@ fn send(
     let way = made.links[link].way;
     if let (Way::Message, Some(stage)) = (way, stage) {
         let lag = if options.cut() == Some(Cut::Staging) { SLOTS + 1 } else { SLOTS };
-        let (ready, arrived, stage) = (stage.sent(), stage.raised(0), Some(stages - 1));
+        let (ready, arrived) = (Word::One(stage.sent()), Word::One(stage.raised(0)));
+        let stage = Some(stages - 1);
         return Ok(Outgoing { lane, link, way, ready, lag, arrived, seen, slots: None, stage });
     }
     let out = match areas(made, end, link)? {
         Some((own, theirs)) => {
             let lag = if options.cut() == Some(Cut::Slot) { SLOTS + 1 } else { SLOTS };
-            let (ready, arrived) = (own.ready(lane), theirs.arrived(lane));
+            let (ready, arrived) = (Word::One(own.ready(lane)), Word::Each(theirs.arrived(lane)));
             Outgoing { lane, link, way, ready, lag, arrived, seen, slots: Some(theirs), stage: None }
         }
         None => {
-            if !far.holds(far.arrived, LANES) {
+            if !far.holds(far.arrived, LANES * LINE) {
                 return Err(Error::Bind(format!("rank {} offers words outside its memory", end.peer)));
             }
             let lag = u64::from(options.cut() == Some(Cut::Overtaking));
-            let ready = opened.lanes[lane].ready(end, made);
-            let arrived = far.arrived + (lane * LINE) as Address;
+            let ready = Word::Each(opened.lanes[lane].ready(end, made));
+            let arrived = Word::One(far.arrived + (lane * LINE) as Address);
             Outgoing { lane, link, way, ready, lag, arrived, seen, slots: None, stage: None }
         }
     };
@@ -387,12 +428,14 @@ fn receive(
     let senders = far.lanes.iter().enumerate().filter(|(_, lane)| lane.sends);
     let (words, slots): (Vec<_>, _) = match areas(made, end, link)? {
         Some((own, theirs)) => {
-            (senders.map(|(lane, _)| (theirs.ready(lane), own.arrived(lane))).collect(), Some(own))
+            let word = |(lane, _)| (Word::One(theirs.ready(lane)), Word::Each(own.arrived(lane)));
+            (senders.map(word).collect(), Some(own))
         }
         None => {
             let first = opened.lanes[0].arrived(end, made);
-            let word = |(lane, far_lane): (usize, &FarLane)| match far.holds(far_lane.ready, 1) {
-                true => Ok((far_lane.ready, first + (lane * LINE) as Address)),
+            let bytes = WORD * made.sets.len();
+            let word = |(lane, far_lane): (usize, &FarLane)| match far.holds(far_lane.ready, bytes) {
+                true => Ok((Word::Each(far_lane.ready), Word::One(first + (lane * LINE) as Address))),
                 false => Err(Error::Bind(format!("rank {} offers words outside its memory", end.peer))),
             };
             (senders.map(word).collect::<Result<_, _>>()?, None)

@@ -1,11 +1,11 @@
-//! What one lane is given for every exchange: operations on words, and copy tables for each set.
+//! What one lane is given for an exchange of each set: operations on words, and copy tables.
 
 use super::device::Made;
 use super::lanes::{Incoming, Opened, Outgoing, address, lane_of, split};
 use crate::error::Error;
 use crate::link::{SLOTS, Way};
 use crate::set::{Part, Set};
-use crate::stream::{BEGUN, Cue, Cut, Script, Stage, Step, Tables};
+use crate::stream::{BEGUN, Cue, Cut, Script, Stage, Step};
 use halocline_device::{Address, CopyTable, Memory, Signal, TablePart, TableSpec};
 use halocline_plan::copy::CopyOp;
 use std::ops::Range;
@@ -45,31 +45,28 @@ impl Making<'_> {
     }
 
     /// `ready` of direct links, which are raised at once.
-    fn raised(&self) -> impl Iterator<Item = Address> + '_ {
+    fn raised(&self, set: usize) -> impl Iterator<Item = Address> + '_ {
         let direct = self.incoming.iter().filter(|into| into.way == Way::Push);
-        direct.flat_map(|into| into.words.iter().map(|(ready, _)| *ready))
+        direct.flat_map(move |into| into.words.iter().map(move |(ready, _)| ready.of(set)))
     }
 
-    pub(super) fn script(&self) -> Result<Script, Error> {
+    /// What the lane does for each set.
+    pub(super) fn scripts(&self) -> Result<Vec<Script>, Error> {
+        self.made.sets.iter().map(|set| self.script(set)).collect()
+    }
+
+    fn script(&self, set: &Set) -> Result<Script, Error> {
+        let packs = self.outgoing.iter().any(|out| out.way != Way::Push);
         let mut script = Script::default();
         if !self.in_tables {
-            let raised: Vec<Address> = [self.status.at(BEGUN)].into_iter().chain(self.raised()).collect();
-            let raised = if self.is_cut(Cut::ReadyFirst) { &raised[..1] } else { &raised };
-            let waits = self.outgoing.iter().map(|out| Cue::Wait(out.ready, out.lag));
-            script.raised = raised.len();
-            script.before = raised.iter().map(|word| Cue::Write(*word)).chain(waits).collect();
+            let raised = self.raised(set.number).filter(|_| !self.is_cut(Cut::ReadyFirst));
+            let waits = self.outgoing.iter().map(|out| Cue::Wait(out.ready.of(set.number), out.lag));
+            script.before = [self.status.at(BEGUN)].into_iter().chain(raised).map(Cue::Write).collect();
+            script.raised = script.before.len();
+            script.before.extend(waits);
         }
-        for set in &self.made.sets {
-            script.tables.push(self.tables(set)?);
-        }
-        Ok(script)
-    }
-
-    fn tables(&self, set: &Set) -> Result<Tables, Error> {
-        let packs = self.outgoing.iter().any(|out| out.way != Way::Push);
-        let mut tables = Tables::default();
         for parity in 0..if packs { SLOTS as usize } else { 1 } {
-            tables.out.extend(self.out(set, parity)?);
+            script.out.extend(self.out(set, parity)?);
         }
         let chunks = self.incoming.iter().map(|into| self.unpacks(set, into).len());
         let steps = if self.in_tables { 0 } else { chunks.max().unwrap_or(0).max(1) };
@@ -78,9 +75,9 @@ impl Making<'_> {
             for parity in 0..SLOTS as usize {
                 step.into.extend(self.into(set, number, parity)?);
             }
-            tables.steps.push(step);
+            script.steps.push(step);
         }
-        Ok(tables)
+        Ok(script)
     }
 
     /// What is unpacked of a link: operations, step by step.
@@ -99,7 +96,7 @@ impl Making<'_> {
             let steps = self.unpacks(set, into).len().max(1);
             let staged = into.stage.filter(|_| number < self.unpacks(set, into).len());
             let staged = staged.map(|stage| self.stages[stage].raised(number));
-            let direct = into.words.iter().filter(|_| number == 0).map(|(_, arrived)| *arrived);
+            let direct = into.words.iter().filter(|_| number == 0).map(|(_, arrived)| arrived.of(set.number));
             let waits = direct.chain(staged).filter(|_| !self.is_cut(Cut::Arrived));
             cues.extend(waits.map(|word| Cue::Wait(word, 0)));
             if number + 1 == steps {
@@ -107,7 +104,7 @@ impl Making<'_> {
             }
         }
         if number == 0 && self.is_cut(Cut::ReadyFirst) {
-            cues.extend(self.raised().map(Cue::Write));
+            cues.extend(self.raised(set.number).map(Cue::Write));
         }
         cues
     }
@@ -143,9 +140,9 @@ impl Making<'_> {
             let mut draft =
                 Draft { ops: part.ops.iter().filter(mine).map(moved).collect(), ..Draft::default() };
             if self.in_tables {
-                draft.waits.push(Signal { address: out.ready, lag: out.lag });
+                draft.waits.push(Signal { address: out.ready.of(set.number), lag: out.lag });
             }
-            draft.raises = vec![out.arrived, self.status.at(out.seen)];
+            draft.raises = vec![out.arrived.of(set.number), self.status.at(out.seen)];
             drafts.push(draft);
         }
         let within: Vec<CopyOp> = set.within.iter().filter(mine).cloned().collect();
@@ -154,10 +151,11 @@ impl Making<'_> {
         }
         if self.in_tables {
             // What does not wait comes first.
-            let raises = [self.status.at(BEGUN)].into_iter().chain(self.raised()).collect();
+            let raises = [self.status.at(BEGUN)].into_iter().chain(self.raised(set.number)).collect();
             drafts.insert(0, Draft { raises, ..Draft::default() });
             for into in &self.incoming {
-                let waits = into.words.iter().map(|(_, arrived)| Signal { address: *arrived, lag: 0 });
+                let awaited = into.words.iter().map(|(_, arrived)| arrived.of(set.number));
+                let waits = awaited.map(|address| Signal { address, lag: 0 });
                 let waits = waits.filter(|_| !self.is_cut(Cut::Arrived)).collect();
                 drafts.push(Draft { waits, ops: Vec::new(), raises: vec![self.status.at(into.seen)] });
             }
@@ -184,7 +182,7 @@ impl Making<'_> {
                 op
             };
             let ops = set.parts[into.link].ops[ops].iter().map(moved).collect();
-            let raises = into.words.iter().map(|(ready, _)| *ready).collect();
+            let raises = into.words.iter().map(|(ready, _)| ready.of(set.number)).collect();
             drafts.push(Draft { waits: Vec::new(), ops, raises });
         }
         self.upload(&drafts, &sources, &targets)
@@ -207,8 +205,10 @@ impl Making<'_> {
 
     /// The guard, and all words that this lane waits for.
     pub(super) fn poisoned(&self) -> Vec<Address> {
-        let ready = self.outgoing.iter().map(|out| out.ready);
-        let arrived = self.incoming.iter().flat_map(|into| into.words.iter().map(|(_, arrived)| *arrived));
+        let sets = self.made.sets.len();
+        let ready = self.outgoing.iter().flat_map(|out| out.ready.all(sets));
+        let arrived = self.incoming.iter().flat_map(|into| &into.words);
+        let arrived = arrived.flat_map(|(_, arrived)| arrived.all(sets));
         let staged = self.incoming.iter().filter_map(|into| into.stage);
         let staged = staged.flat_map(|stage| self.stages[stage].awaited());
         let guard = self.opened.lanes[self.number].words.at(0);

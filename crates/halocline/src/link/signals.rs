@@ -11,6 +11,13 @@ use std::sync::atomic::Ordering;
 const ACKNOWLEDGED: u64 = 1 << 63;
 const NOTICE: u64 = Tag::NEWS;
 const QUIET: u64 = Tag::NEWS + 3;
+/// Which of the two labels of a counter says what the devices of scheduled exchanges wait for, and the bits of a set in it.
+const AWAITED: u64 = 0;
+const SETS: u32 = 16;
+
+/// Sets of device fields that an object can have.
+pub(crate) const MOST_SETS: usize = 1 << SETS;
+
 /// What a notice says: failed with this cause, or closed after this epoch.
 const FAILED: u8 = 1;
 const CLOSED: u8 = 2;
@@ -217,6 +224,28 @@ impl Link {
                 let _ = comm.send(self.peer, Tag { operation, round: QUIET }, Vec::new());
             }
         }
+    }
+
+    /// Tells the other side, where counters can, what the devices of this one wait for: exchange `epoch`, of a set.
+    /// Of scheduled exchanges, as above.
+    pub(crate) fn say_awaited(&self, comm: &Communicator, epoch: u64, set: usize) {
+        if let Signals::Counters { theirs, bell, .. } = self.signals {
+            // SAFETY: as in `raise_counter`.
+            let (theirs, bell) = unsafe { (theirs.as_ref(), bell.as_ref()) };
+            let awaited = epoch << SETS | set as u64;
+            if self.said[AWAITED as usize].swap(awaited as usize, Ordering::Relaxed) != awaited as usize {
+                theirs.say(AWAITED, awaited);
+                bell.demand(comm.link().host());
+            }
+        }
+    }
+
+    /// What the other side has said so, if anything.
+    pub(crate) fn awaited_there(&self) -> Option<(u64, u64)> {
+        let Signals::Counters { mine, .. } = self.signals else { return None };
+        // SAFETY: as in `raise_counter`.
+        let said = unsafe { mine.as_ref() }.about(AWAITED);
+        (said != 0).then_some((said >> SETS, said & ((1 << SETS) - 1)))
     }
 
     /// Whether the other side has said so.

@@ -22,7 +22,8 @@ pub(crate) struct Lane {
     pub(crate) words: Arc<Memory>,
     /// What the streams tell the host, in pinned memory.
     pub(crate) status: Memory,
-    pub(crate) script: Script,
+    /// For each set.
+    pub(crate) scripts: Vec<Script>,
     /// The guard, then all words that are waited for.
     pub(crate) poisoned: Vec<Address>,
     /// How often poison was written, by one thread at a time.
@@ -30,20 +31,14 @@ pub(crate) struct Lane {
     rescuing: Mutex<()>,
 }
 
-/// What a lane gives to its stream for each exchange.
+/// What a lane gives to its stream for an exchange of one set. Of its copy tables there is one of each kind, or one for each
+/// slot that what is packed goes to.
 #[derive(Default)]
 pub(crate) struct Script {
     /// Raised and waited for at first,
     pub(crate) before: Vec<Cue>,
     /// of which so many are raised.
     pub(crate) raised: usize,
-    /// For each set, what comes then.
-    pub(crate) tables: Vec<Tables>,
-}
-
-/// The copy tables of a set on a lane: one of each kind, or one for each slot that what is packed goes to.
-#[derive(Default)]
-pub(crate) struct Tables {
     /// Pushes and packs.
     pub(crate) out: Vec<CopyTable>,
     /// Waits for what comes, and unpacks.
@@ -60,8 +55,8 @@ pub(crate) struct Step {
 impl Script {
     /// The most operations on words that a stream is given at once.
     pub(crate) fn longest(&self) -> usize {
-        let steps = self.tables.iter().flat_map(|tables| &tables.steps);
-        steps.map(|step| step.cues.len() + 1).chain([self.before.len(), 1]).max().unwrap_or(1)
+        let steps = self.steps.iter().map(|step| step.cues.len());
+        steps.sum::<usize>().max(self.before.len()) + 1
     }
 }
 
@@ -86,11 +81,11 @@ impl Lane {
         (device, shared, stream): (Device, Arc<OfDevice>, Arc<Stream>),
         words: Arc<Memory>,
         status: Memory,
-        script: Script,
+        scripts: Vec<Script>,
         poisoned: Vec<Address>,
     ) -> Self {
         let (rescues, rescuing) = (AtomicU64::new(0), Mutex::new(()));
-        Self { device, shared, stream, words, status, script, poisoned, rescues, rescuing }
+        Self { device, shared, stream, words, status, scripts, poisoned, rescues, rescuing }
     }
 
     /// Gives a stream the exchange `epoch` of a set, after its earlier work. `done` is recorded behind it.
@@ -103,8 +98,7 @@ impl Lane {
         done: &Event,
         cut: impl Fn(Cut) -> bool,
     ) -> Result<(), DeviceError> {
-        let Script { before, tables, raised } = &self.script;
-        let Tables { out, steps } = &tables[set];
+        let Script { before, raised, out, steps } = &self.scripts[set];
         if cut(Cut::Sent) {
             stream.record(done)?;
         }

@@ -21,7 +21,7 @@ mod wait;
 mod watch;
 
 pub use cut::Cut;
-pub(crate) use lane::{BEGUN, Cue, LINE, Lane, SEEN, Script, Step, Tables};
+pub(crate) use lane::{BEGUN, Cue, LINE, Lane, SEEN, Script, Step};
 pub(crate) use pool::{OfDevice, Pool};
 pub(crate) use staging::{CHUNK, Stage, Staging, chunks};
 
@@ -29,9 +29,9 @@ use crate::bound::Bound;
 use crate::error::{Error, Failure};
 use crate::link::Link;
 use crate::set::Set;
-use halocline_comm::{Communicator, Patience, Segment};
+use halocline_comm::{Communicator, Patience, Segment, Wakers};
 use halocline_device::{DeviceError, Event, Memory, RawStream, Stream, ValueOp};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, TryLockError};
 use std::time::Duration;
 
@@ -63,11 +63,16 @@ pub(crate) struct Scheduled {
     epoch: AtomicU64,
     /// The last that is known to be over.
     completed: AtomicU64,
+    /// Which set each is of, by its epoch: of those in flight, and of as many before them, which peers may still await.
+    chosen: Vec<AtomicUsize>,
     failed: OnceLock<Arc<Failure>>,
     /// After a failure: nothing of ours runs any more, and the peers know.
     quiet: AtomicBool,
     /// The progress thread looks after this object.
     watched: AtomicBool,
+    wakers: Wakers,
+    /// When the last task came to wait: host's clock, ns.
+    awaited: AtomicU64,
     lateness: Mutex<Lateness>,
     /// After the lanes: mailboxes that devices reach, and the memory of all that peers have told of.
     #[expect(dead_code, reason = "held for the addresses in it")]
@@ -125,12 +130,12 @@ pub(crate) struct Parts {
 impl Scheduled {
     pub(crate) fn new(parts: Parts) -> Self {
         let Parts { comm, links, sets, lanes, seats, producers, host, inline, patience, .. } = parts;
-        let longest = |lane: &Lane| lane.script.longest();
+        let longest = lanes.iter().flat_map(|lane| lane.scripts.iter().map(Script::longest));
         let begin = Begin {
             flights: (0..IN_FLIGHT).map(|_| lanes.iter().map(|_| None).collect()).collect(),
             retired: 0,
             last: vec![None; lanes.len()],
-            scratch: Vec::with_capacity(lanes.iter().map(longest).max().unwrap_or(0)),
+            scratch: Vec::with_capacity(longest.max().unwrap_or(0)),
         };
         #[cfg(not(feature = "cuts"))]
         let _ = parts.cut;
@@ -148,9 +153,12 @@ impl Scheduled {
             begin: Mutex::new(begin),
             epoch: AtomicU64::new(0),
             completed: AtomicU64::new(0),
+            chosen: (0..2 * IN_FLIGHT).map(|_| AtomicUsize::new(0)).collect(),
             failed: OnceLock::new(),
             quiet: AtomicBool::new(false),
             watched: AtomicBool::new(false),
+            wakers: Wakers::default(),
+            awaited: AtomicU64::new(0),
             lateness: Mutex::default(),
             registered: parts.registered,
             segments: parts.segments,
@@ -176,6 +184,11 @@ impl Scheduled {
         self.epoch.load(Ordering::Acquire)
     }
 
+    /// The set that an exchange is of; of one of the last.
+    fn set_of(&self, epoch: u64) -> usize {
+        self.chosen[(epoch % (2 * IN_FLIGHT)) as usize].load(Ordering::Acquire)
+    }
+
     /// As [`Scheduled::begin`], after the producer streams that were bound.
     pub(crate) fn begin_bound(&self, set: &Arc<Set>) -> Result<u64, Error> {
         self.begin(set, self.producers.iter().map(|stream| &**stream))
@@ -199,9 +212,7 @@ impl Scheduled {
         if let Some(host) = &self.host {
             host.begin(host_set, &[])?;
         }
-        if let Some(staging) = &self.staging {
-            staging.begin(epoch, set);
-        }
+        self.chosen[(epoch % (2 * IN_FLIGHT)) as usize].store(set, Ordering::Release);
         // Before anything is given: whoever looks after the object from now on looks at this exchange, too.
         self.epoch.store(epoch, Ordering::SeqCst);
         fence(Ordering::SeqCst);
@@ -281,7 +292,8 @@ impl Scheduled {
         };
         if self.is_cut(Cut::HaloRead) {
             for (number, lane) in self.lanes.iter().enumerate() {
-                lane.cue(chosen(number), &lane.script.before[..lane.script.raised], epoch, scratch)?;
+                let Script { before, raised, .. } = &lane.scripts[set];
+                lane.cue(chosen(number), &before[..*raised], epoch, scratch)?;
             }
         }
         for stream in streams.clone().filter(|_| !self.is_cut(Cut::Producer)) {

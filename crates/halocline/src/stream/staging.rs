@@ -6,14 +6,14 @@
 //! | who | waits for | then | then raises |
 //! | --- | --- | --- | --- |
 //! | sender's stream | `sent`, two epochs behind | packs into one of two slots | `packed` of each chunk |
-//! | sender's host | `packed` of a chunk | sends it | `sent`, after the last chunk |
+//! | sender's host | `packed` of a chunk | sends it | `sent`, after the last chunk (and, where no messages come back, an acknowledgement of two epochs before) |
 //! | receiver's host | the message; that its stream is done with the epoch before the last | copies into a slot | `staged` of the chunk |
 //! | receiver's stream | `staged` of a chunk | unpacks it | |
 
-use super::{IN_FLIGHT, LINE, Scheduled};
+use super::{LINE, Scheduled};
 use crate::error::Cause;
 use crate::link::SLOTS;
-use halocline_comm::{Claim, CommError, Tag};
+use halocline_comm::{Claim, CommError, Communicator, Tag, buffers};
 use halocline_device::{Address, Memory};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -24,13 +24,14 @@ pub(crate) const CHUNK: usize = 1 << 20;
 /// Chunks of one exchange over one link; the rest goes with the last.
 pub(crate) const CHUNKS: usize = 64;
 
+/// Rounds of messages that are no data: above all epochs.
+const ACKNOWLEDGED: u64 = 1 << 63;
+
 /// The staged links of an object, and how far the host is with each.
 pub(crate) struct Staging {
     /// The operation of its messages.
     pub(crate) operation: u64,
     pub(crate) stages: Vec<Stage>,
-    /// Which set each exchange in flight is of, by its epoch.
-    sets: Vec<AtomicUsize>,
     claim: Claim,
 }
 
@@ -39,6 +40,8 @@ pub(crate) struct Stage {
     pub(crate) link: usize,
     pub(crate) peer: usize,
     pub(crate) sends: bool,
+    /// No messages come back, so that the sender could run ahead: the receiver says what it has put in place.
+    pub(crate) acknowledged: bool,
     pub(crate) memory: Memory,
     /// Bytes of a slot.
     pub(crate) capacity: usize,
@@ -58,12 +61,13 @@ impl Stage {
     }
 
     pub(crate) fn new(
-        (link, peer, sends): (usize, usize, bool),
+        (link, peer, sends, acknowledged): (usize, usize, bool, bool),
         memory: Memory,
         capacity: usize,
         chunks: Vec<Vec<Range<usize>>>,
     ) -> Self {
-        Self { link, peer, sends, memory, capacity, chunks, at: (AtomicU64::new(1), AtomicUsize::new(0)) }
+        let at = (AtomicU64::new(1), AtomicUsize::new(0));
+        Self { link, peer, sends, acknowledged, memory, capacity, chunks, at }
     }
 
     /// `packed`, or `staged`, of a chunk.
@@ -97,21 +101,15 @@ impl Stage {
 
 impl Staging {
     pub(crate) fn new(operation: u64, stages: Vec<Stage>) -> Self {
-        let sets = (0..2 * IN_FLIGHT).map(|_| AtomicUsize::new(0)).collect();
-        Self { operation, stages, sets, claim: Claim::default() }
-    }
-
-    /// Exchange `epoch` is of this set. Before anybody can see that it was begun.
-    pub(super) fn begin(&self, epoch: u64, set: usize) {
-        self.sets[(epoch % (2 * IN_FLIGHT)) as usize].store(set, Ordering::Release);
-    }
-
-    fn set(&self, epoch: u64) -> usize {
-        self.sets[(epoch % (2 * IN_FLIGHT)) as usize].load(Ordering::Acquire)
+        Self { operation, stages, claim: Claim::default() }
     }
 
     fn tag(&self, epoch: u64, chunk: usize) -> Tag {
         Tag { operation: self.operation, round: epoch * CHUNKS as u64 + chunk as u64 }
+    }
+
+    fn acknowledgement(&self, epoch: u64) -> Tag {
+        Tag { operation: self.operation, round: ACKNOWLEDGED | epoch }
     }
 
     /// Whether all that was packed up to an exchange is sent.
@@ -120,7 +118,7 @@ impl Staging {
     }
 
     /// Throws away what messages still wait in the inbox.
-    pub(super) fn forget(&self, comm: &halocline_comm::Communicator) {
+    pub(super) fn forget(&self, comm: &Communicator) {
         if !self.stages.is_empty() {
             comm.link().inbox().forget(self.operation);
         }
@@ -139,7 +137,7 @@ impl Scheduled {
                 }
                 let carried = match stage.sends {
                     true => self.send_chunks(staging, stage),
-                    false => Ok(self.stage_chunks(staging, stage)),
+                    false => self.stage_chunks(staging, stage),
                 };
                 match carried {
                     Ok(None) => {}
@@ -160,17 +158,27 @@ impl Scheduled {
             if now > self.epoch() {
                 return Ok(None);
             }
-            if let Some(range) = stage.chunks[staging.set(now)].get(at) {
+            let set = self.set_of(now);
+            if let Some(range) = stage.chunks[set].get(at) {
                 // SAFETY: written by tables alone.
                 if unsafe { stage.memory.load(at * LINE) } < now {
                     return Ok(None);
                 }
                 let slot = stage.offset(now);
                 // SAFETY: the chunk is packed, and is packed again only once it is said to be sent, below.
-                let bytes = unsafe { stage.memory.bytes(slot + range.start..slot + range.end) }.to_vec();
-                self.comm.send(stage.peer, staging.tag(now, at), bytes)?;
+                let bytes = unsafe { stage.memory.bytes(slot + range.start..slot + range.end) };
+                let mut message = buffers::take(bytes.len() + size_of::<u64>() + Communicator::ROOM);
+                message.extend_from_slice(bytes);
+                message.extend_from_slice(&(set as u64).to_le_bytes());
+                self.comm.send(stage.peer, staging.tag(now, at), message)?;
                 chunk.store(at + 1, Ordering::Relaxed);
                 continue;
+            }
+            if stage.acknowledged && now > SLOTS {
+                let tag = staging.acknowledgement(now - SLOTS);
+                if self.comm.link().inbox().take(tag, Some(stage.peer)).is_none() {
+                    return Ok(None);
+                }
             }
             // SAFETY: streams read it.
             unsafe { stage.memory.store(SENT, now) };
@@ -179,32 +187,40 @@ impl Scheduled {
         }
     }
 
-    fn stage_chunks(&self, staging: &Staging, stage: &Stage) -> Option<Cause> {
+    fn stage_chunks(&self, staging: &Staging, stage: &Stage) -> Result<Option<Cause>, CommError> {
         let (epoch, chunk) = &stage.at;
         loop {
             let (now, at) = (epoch.load(Ordering::Relaxed), chunk.load(Ordering::Relaxed));
             // All is unpacked on the first lane.
             if now > self.epoch() || self.lanes[0].done() + SLOTS < now {
-                return None;
+                return Ok(None);
             }
-            let Some(range) = stage.chunks[staging.set(now)].get(at) else {
+            let set = self.set_of(now);
+            let Some(range) = stage.chunks[set].get(at) else {
+                if stage.acknowledged {
+                    self.comm.send(stage.peer, staging.acknowledgement(now), Vec::new())?;
+                }
                 chunk.store(0, Ordering::Relaxed);
                 epoch.store(now + 1, Ordering::Relaxed);
                 continue;
             };
-            let message = self.comm.link().inbox().take(staging.tag(now, at), Some(stage.peer))?;
-            if message.payload.len() != range.len() {
-                return Some(Cause::Malformed);
-            }
+            let tag = staging.tag(now, at);
+            let Some(message) = self.comm.link().inbox().take(tag, Some(stage.peer)) else { return Ok(None) };
+            let payload = match message.payload.split_last_chunk() {
+                Some((_, theirs)) if u64::from_le_bytes(*theirs) != set as u64 => {
+                    let theirs = u64::from_le_bytes(*theirs);
+                    return Ok(Some(self.links[stage.link].clash(&self.comm, set, theirs)));
+                }
+                Some((payload, _)) if payload.len() == range.len() => payload,
+                _ => return Ok(Some(Cause::Malformed)),
+            };
             let slot = stage.offset(now);
             // SAFETY: the stream is through with what the slot held two epochs ago, and waits for the word below.
             unsafe {
-                stage
-                    .memory
-                    .bytes_mut(slot + range.start..slot + range.end)
-                    .copy_from_slice(&message.payload);
+                stage.memory.bytes_mut(slot + range.start..slot + range.end).copy_from_slice(payload);
                 stage.memory.store(at * LINE, now);
             }
+            buffers::put(message.payload);
             chunk.store(at + 1, Ordering::Relaxed);
         }
     }

@@ -2,7 +2,8 @@
 
 use super::{Cut, IN_FLIGHT, Scheduled};
 use crate::error::Error;
-use halocline_comm::Serve;
+use crate::future;
+use halocline_comm::{Serve, Ticket};
 use halocline_device::Stream;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -63,18 +64,65 @@ impl Scheduled {
         }
     }
 
-    /// One poll of a task that waits for exchange `epoch`. No device wakes tasks: it polls again and again.
-    pub(crate) fn poll(&self, epoch: u64, waker: &Waker) -> Poll<Result<(), Error>> {
+    /// One poll of a task that waits for exchange `epoch`. No device wakes tasks: the progress thread looks for them.
+    pub(crate) fn poll(
+        &self,
+        epoch: u64,
+        ticket: &mut Option<Ticket>,
+        waker: &Waker,
+    ) -> Poll<Result<(), Error>> {
         if self.outcome(epoch).is_none() {
             self.serve();
         }
+        let link = self.comm.link();
+        if self.outcome(epoch).is_none() {
+            match *ticket {
+                Some(ticket) => self.wakers.renew(ticket, waker),
+                None => {
+                    self.awaited.store(link.host().now().as_nanos() as u64, Ordering::Relaxed);
+                    *ticket = Some(self.wakers.enter(epoch, waker));
+                    link.own_bell().demand(link.host());
+                }
+            }
+        }
+        // Whatever was over before the task could be woken.
         match self.outcome(epoch) {
-            Some(outcome) => Poll::Ready(outcome),
+            Some(outcome) => {
+                self.leave(ticket);
+                Poll::Ready(outcome)
+            }
             None => {
-                waker.wake_by_ref();
+                if !link.is_driven() {
+                    waker.wake_by_ref();
+                }
                 Poll::Pending
             }
         }
+    }
+
+    /// A task waits no longer.
+    pub(crate) fn leave(&self, ticket: &mut Option<Ticket>) {
+        if let Some(ticket) = ticket.take() {
+            self.wakers.leave(ticket);
+        }
+    }
+
+    /// Wakes the tasks whose exchanges are over. Under no claim: a task may run where it is woken.
+    pub(super) fn wake(&self) {
+        if self.wakers.is_empty() {
+            return;
+        }
+        let over = if self.failure().is_some() { u64::MAX } else { self.look() };
+        while let Some(waker) = self.wakers.take(over) {
+            future::wake(&self.comm, waker);
+        }
+    }
+
+    /// When the next look is due, of tasks that wait.
+    pub(super) fn next_look(&self, now: Duration) -> Option<Duration> {
+        let since = Duration::from_nanos(self.awaited.load(Ordering::Relaxed));
+        let nap = (now.saturating_sub(since) / 4).clamp(NAP.0, NAP.1);
+        (!self.wakers.is_empty()).then(|| now + nap)
     }
 
     /// All that the stream is given later runs after exchange `epoch`. Never waits.

@@ -4,7 +4,7 @@
 //! past copies that the guard has switched off. A peer that does not know yet may raise the word once more, to an
 //! epoch: so poison is written again and again, until all that was given to the streams is through.
 
-use super::{BEGUN, Cut, Lateness, Scheduled};
+use super::{BEGUN, Cut, IN_FLIGHT, Lateness, Scheduled};
 use crate::error::{Cause, Error, Failure};
 use crate::link::{Direction, Link, Way};
 use halocline_comm::{PeerState, Serve, WARN_AFTER};
@@ -76,7 +76,7 @@ impl Scheduled {
             way: link.way,
             cause,
             culprit,
-            report: None,
+            report: link.report().cloned(),
         });
     }
 
@@ -124,6 +124,11 @@ impl Scheduled {
         }
     }
 
+    /// How often the progress thread looks after an object in flight.
+    fn often(&self) -> Duration {
+        self.patience.deadline.map_or(LOOK, |deadline| LOOK.min(deadline / 4)).max(DRAIN)
+    }
+
     fn is_behind(&self, link: usize, epoch: u64) -> bool {
         let mut seats = self.seats.iter().filter(|seat| seat.link == link);
         seats.any(|seat| self.lanes[seat.lane].word(seat.word) < epoch)
@@ -150,25 +155,44 @@ impl Scheduled {
         }
     }
 
-    /// Fails the exchange that the streams wait for if it takes too long; warns if it takes long.
+    /// Fails the object if a peer waits for an exchange that is one of another set here.
+    fn look_at_sets(&self, epoch: u64) {
+        let known = (epoch + 1).saturating_sub(2 * IN_FLIGHT)..=epoch;
+        for link in &self.links {
+            let Some((awaited, theirs)) = link.awaited_there() else { continue };
+            if known.contains(&awaited) && self.set_of(awaited) as u64 != theirs {
+                let cause = link.clash(&self.comm, self.set_of(awaited), theirs);
+                return self.fail(link, cause, self.comm.rank());
+            }
+        }
+    }
+
+    /// Fails the exchange that the streams wait for if it takes too long; warns if it takes long. Meanwhile tells the
+    /// peers what is awaited, where it may be something else than they do.
     fn keep_time(&self, oldest: u64) {
         if !self.lanes.iter().any(|lane| lane.word(BEGUN) >= oldest) {
             return;
         }
         let now = self.comm.link().host().now();
-        let after = {
+        let (after, is_due) = {
             let mut late = self.lateness.lock().unwrap_or_else(PoisonError::into_inner);
             if late.epoch != oldest {
                 *late = Lateness { epoch: oldest, since: now, warn_at: now + WARN_AFTER };
             }
             let after = now.saturating_sub(late.since);
-            let is_late = self.patience.deadline.is_some_and(|deadline| after >= deadline);
-            if !is_late && now < late.warn_at {
-                return;
+            let is_due =
+                self.patience.deadline.is_some_and(|deadline| after >= deadline) || now >= late.warn_at;
+            if is_due {
+                late.warn_at = now + WARN_AFTER;
             }
-            late.warn_at = now + WARN_AFTER;
-            after
+            (after, is_due)
         };
+        if self.sets.len() > 1 && after >= self.often() {
+            self.links.iter().for_each(|link| link.say_awaited(&self.comm, oldest, self.set_of(oldest)));
+        }
+        if !is_due {
+            return;
+        }
         let missing: Vec<&Link> = (0..self.links.len())
             .filter(|&at| self.is_behind(at, oldest))
             .map(|at| &self.links[at])
@@ -243,8 +267,8 @@ impl Drop for Scheduled {
     }
 }
 
-impl Serve for Scheduled {
-    fn serve(&self) {
+impl Scheduled {
+    fn look_after(&self) {
         if self.failed.get().is_some() {
             return self.drain();
         }
@@ -258,14 +282,23 @@ impl Serve for Scheduled {
             return self.end_by((*failure).clone());
         }
         let told = self.links.iter().find_map(|link| Some((link, link.failed_there(&self.comm)?)));
-        match told {
-            Some((link, (cause, culprit))) => self.fail(link, cause, culprit),
-            None if completed < epoch => {
-                self.look_after_peers(epoch);
-                self.keep_time(completed + 1);
-            }
-            None => {}
+        if let Some((link, (cause, culprit))) = told {
+            return self.fail(link, cause, culprit);
         }
+        if self.sets.len() > 1 {
+            self.look_at_sets(epoch);
+        }
+        if completed < epoch {
+            self.look_after_peers(epoch);
+            self.keep_time(completed + 1);
+        }
+    }
+}
+
+impl Serve for Scheduled {
+    fn serve(&self) {
+        self.look_after();
+        self.wake();
     }
 
     fn is_over(&self) -> bool {
@@ -278,18 +311,16 @@ impl Serve for Scheduled {
             return (!self.quiet.load(Ordering::Acquire)).then(|| now + DRAIN);
         }
         let epoch = self.epoch.load(Ordering::SeqCst);
-        if self.is_idle() {
+        // What a task waits for may be over since it was looked at: then the next look wakes it.
+        if self.wakers.is_empty() && self.is_idle() {
             self.watched.store(false, Ordering::SeqCst);
             // Who begins an exchange from now on finds that nobody looks.
             if self.epoch.load(Ordering::SeqCst) == epoch || self.watched.swap(true, Ordering::SeqCst) {
                 return None;
             }
         }
-        if self.staging.is_some() {
-            // Neither devices nor all transports ring a bell.
-            return Some(now + STAGED);
-        }
-        let often = self.patience.deadline.map_or(LOOK, |deadline| LOOK.min(deadline / 4));
-        Some(now + often.max(DRAIN))
+        // Neither devices nor all transports ring a bell.
+        let staged = self.staging.as_ref().map(|_| now + STAGED);
+        [staged, self.next_look(now), Some(now + self.often())].into_iter().flatten().min()
     }
 }
