@@ -3,6 +3,7 @@
 
 use crate::error::DeviceError;
 use halocline_plan::copy::CopyOp;
+use std::any::Any;
 use std::fmt;
 
 /// An address that devices understand: memory of a device, or pinned host memory, which has the same address
@@ -134,7 +135,7 @@ pub struct TablePart<'a> {
 /// destroy, in drops) report their failures there.
 ///
 /// Each method says which call of CUDA it is.
-pub trait Driver: Send + Sync {
+pub trait Driver: Any + Send + Sync {
     /// Which of the devices of its kind this is, from 0.
     fn ordinal(&self) -> u32;
 

@@ -2,7 +2,8 @@
 //! none can be used.
 //!
 //! [`device`] opens a GPU. Copy tables are executed by kernels (`copy.cu`) that NVRTC ([`Compiler`]) compiles for it when
-//! the first table is uploaded, and that are kept on disk ([`cache_directory`]). `docs/cuda.md` says how it all works.
+//! the first table is uploaded, and that are kept on disk ([`cache_directory`]); a [`Program`] is kernels of one's own.
+//! `docs/cuda.md` says how it all works.
 //!
 //! Streams share queues of the hardware, 8 in a process unless `CUDA_DEVICE_MAX_CONNECTIONS` (up to 32) says otherwise
 //! when CUDA starts: a stream that waits, for a word or an event, holds all that came later to its queue, also of other
@@ -14,15 +15,19 @@ mod context;
 mod driver;
 mod inventory;
 mod module;
+mod nccl;
 mod nvrtc;
 mod places;
+mod program;
 mod table;
 
 pub use cache::directory as cache_directory;
 pub use driver::CudaDriver;
 pub use inventory::{Gpu, Inventory, Link, inventory};
 pub use module::{Function, Module};
+pub use nccl::{Nccl, nccl};
 pub use nvrtc::{Compiled, Compiler};
+pub use program::{Kernel, Program};
 
 use crate::device::Device;
 use crate::error::DeviceError;

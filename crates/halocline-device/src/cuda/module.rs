@@ -55,6 +55,11 @@ impl Drop for Module {
 }
 
 impl Function {
+    /// For messages.
+    pub(super) fn handle(self) -> usize {
+        self.0
+    }
+
     /// Gives a launch to a stream of the device (`cuLaunchKernel`): blocks, threads of a block, and the address of each
     /// argument's value.
     ///

@@ -81,7 +81,7 @@ impl Compiler {
     /// packages of an active Python environment. The error says what was tried.
     pub fn load() -> Result<Self, DeviceError> {
         let mut tried = Vec::new();
-        for path in candidates() {
+        for path in candidates(Some(CHOICE), &NAMES) {
             match Self::open(&path) {
                 Ok(compiler) => return Ok(compiler),
                 // The loader names the file in most of its messages.
@@ -229,13 +229,14 @@ impl Drop for Started<'_> {
     }
 }
 
-/// Where NVRTC may be, best first.
-fn candidates() -> Vec<PathBuf> {
+/// Where a library of these names may be, best first: the file that a variable names, else what the system's loader finds, the
+/// toolkit, and wheels of an active Python environment.
+pub(super) fn candidates(choice: Option<&str>, names: &[&str]) -> Vec<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    if let Some(path) = variable(CHOICE) {
+    if let Some(path) = choice.and_then(variable) {
         return vec![path];
     }
-    let mut found: Vec<PathBuf> = NAMES.iter().map(PathBuf::from).collect();
+    let mut found: Vec<PathBuf> = names.iter().map(PathBuf::from).collect();
     let toolkits = [variable("CUDA_HOME"), variable("CUDA_PATH"), Some(PathBuf::from("/usr/local/cuda"))];
     let libraries = toolkits.into_iter().flatten().map(|toolkit| toolkit.join("lib64"));
     // The wheels `nvidia-cuda-nvrtc` (…/nvidia/cu13/lib) and `nvidia-cuda-nvrtc-cu12` (…/nvidia/cuda_nvrtc/lib).
@@ -246,7 +247,7 @@ fn candidates() -> Vec<PathBuf> {
         packages.map(|package| package.join("lib")).collect::<Vec<_>>()
     });
     for directory in libraries.chain(wheels) {
-        let files = NAMES.iter().map(|name| directory.join(name));
+        let files = names.iter().map(|name| directory.join(name));
         found.extend(files.filter(|file| file.exists()));
     }
     found

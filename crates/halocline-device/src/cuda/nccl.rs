@@ -1,0 +1,70 @@
+//! Whether NCCL is there, for people: nothing here needs it.
+
+use super::nvrtc::candidates;
+use super::one_line;
+use libloading::os::unix::{Library, RTLD_NOW};
+use std::ffi::c_int;
+use std::path::{Path, PathBuf};
+
+/// File names of the library.
+const NAMES: [&str; 2] = ["libnccl.so.2", "libnccl.so"];
+
+/// NCCL, as it was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Nccl {
+    /// Major, minor and patch.
+    pub version: (i32, i32, i32),
+    /// Where: a path, or the name by which the system's loader knows it.
+    pub path: PathBuf,
+}
+
+/// Looks for NCCL where NVRTC is looked for, too, and asks its version. The error says what was tried.
+pub fn nccl() -> Result<Nccl, String> {
+    let mut tried = Vec::new();
+    for path in candidates(None, &NAMES) {
+        match version(&path) {
+            Ok(version) => return Ok(Nccl { version, path }),
+            Err(why) if why.starts_with(&*path.to_string_lossy()) => tried.push(why),
+            Err(why) => tried.push(format!("{}: {why}", path.display())),
+        }
+    }
+    Err(format!("NCCL was not found ({})", tried.join("; ")))
+}
+
+fn version(path: &Path) -> Result<(i32, i32, i32), String> {
+    // SAFETY: as with every library, what it does when it is loaded is its own; this one has one name and purpose.
+    let library = unsafe { Library::open(Some(path), RTLD_NOW) }.map_err(|why| one_line(&why.to_string()))?;
+    // SAFETY: the function has this signature, as NCCL's header declares it.
+    let found = unsafe { library.get::<unsafe extern "C" fn(*mut c_int) -> c_int>(b"ncclGetVersion\0") };
+    let get = found.map_err(|why| one_line(&why.to_string()))?;
+    let mut code = 0;
+    // SAFETY: writes a number.
+    match unsafe { get(&mut code) } {
+        0 => Ok(parts(code)),
+        result => Err(format!("ncclGetVersion: error {result}")),
+    }
+}
+
+/// A version as NCCL codes it: since 2.9 with two digits for the minor one.
+fn parts(code: c_int) -> (i32, i32, i32) {
+    let major = if code < 10_000 { 1000 } else { 10_000 };
+    (code / major, code % major / 100, code % 100)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_coded_in_two_ways() {
+        assert_eq!(parts(2708), (2, 7, 8));
+        assert_eq!(parts(22_807), (2, 28, 7));
+    }
+
+    #[test]
+    fn what_is_not_there_is_told_with_what_was_tried() {
+        if let Err(why) = nccl() {
+            assert!(why.contains("libnccl.so.2"), "{why}");
+        }
+    }
+}

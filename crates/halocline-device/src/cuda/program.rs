@@ -1,0 +1,109 @@
+//! Kernels of a program's own: CUDA C++ that is compiled for a GPU when it is needed, and launched on its streams.
+
+use super::driver::CudaDriver;
+use super::module::{Function, Module};
+use super::nvrtc::Compiler;
+use crate::device::{Device, Stream};
+use crate::driver::Driver;
+use crate::error::DeviceError;
+use std::any::Any;
+use std::ffi::c_void;
+use std::fmt;
+use std::sync::Arc;
+
+/// The kernels of one file, loaded on a GPU. A clone is the same. Its launches must be over when the last of them and of their
+/// [`Kernel`]s is dropped.
+#[derive(Clone)]
+pub struct Program(Arc<Loaded>);
+
+struct Loaded {
+    name: String,
+    module: Module,
+    device: Device,
+}
+
+impl fmt::Debug for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Program({}, device {})", self.0.name, self.0.device.ordinal())
+    }
+}
+
+impl Program {
+    /// Compiles a file for a GPU with NVRTC, or takes what was compiled before from the cache on disk
+    /// ([`Compiler::compile`]), and loads it. `name` stands in messages; `options` are NVRTC's. Blocks for seconds, and
+    /// waits for the device.
+    ///
+    /// Fails with [`DeviceError::NoKernels`] if the device is no GPU, if NVRTC is not found, or if it refuses the file: the
+    /// error has what was tried, and what the compiler says.
+    pub fn compile(device: &Device, name: &str, source: &str, options: &[&str]) -> Result<Self, DeviceError> {
+        let driver = cuda(device, name)?;
+        let compiled = Compiler::load()?.compile(name, source, options, driver.capability()?)?;
+        let module = Module::load(driver, &compiled.code)?;
+        Ok(Self(Arc::new(Loaded { name: name.to_owned(), module, device: device.clone() })))
+    }
+
+    /// The kernel of a name: that of an `extern "C"` function. Fails with [`DeviceError::NoKernels`] if there is none.
+    pub fn kernel(&self, name: &str) -> Result<Kernel, DeviceError> {
+        Ok(Kernel { function: self.0.module.function(name)?, program: self.clone() })
+    }
+}
+
+/// A kernel of a [`Program`].
+#[derive(Debug, Clone)]
+pub struct Kernel {
+    function: Function,
+    program: Program,
+}
+
+impl Kernel {
+    /// Gives a launch to a stream of the same device: blocks along each axis, and threads of a block. The kernel takes one
+    /// argument by value, which is copied at the call. Never waits for the device, unless the stream is full
+    /// ([`Driver`]).
+    ///
+    /// # Safety
+    /// `A` is laid out as the kernel's argument. What the kernel does with it is sound, and all memory that it uses is
+    /// there until the stream has done it.
+    pub unsafe fn launch<A: Copy>(
+        &self,
+        stream: &Stream,
+        blocks: [u32; 3],
+        threads: [u32; 3],
+        argument: &A,
+    ) -> Result<(), DeviceError> {
+        let Loaded { name, device, .. } = &*self.program.0;
+        let (actual, given) = (device.ordinal(), stream.device().ordinal());
+        if actual != given {
+            let handle = self.function.handle();
+            return Err(DeviceError::OtherDevice { what: "kernel", handle, actual, device: given });
+        }
+        // The driver reads it and writes nothing.
+        let arguments: [*mut c_void; 1] = [std::ptr::from_ref(argument).cast_mut().cast()];
+        // SAFETY: the module is there as long as `self`, and whoever drops that promises that launches are over; the rest is
+        // the caller's promise.
+        unsafe { self.function.launch(cuda(device, name)?, stream.raw(), blocks, threads, &arguments) }
+    }
+}
+
+/// The GPU that a device is.
+fn cuda<'a>(device: &'a Device, program: &str) -> Result<&'a CudaDriver, DeviceError> {
+    let driver: &dyn Driver = device.driver();
+    (driver as &dyn Any).downcast_ref().ok_or_else(|| DeviceError::NoKernels {
+        why: format!("{program}: {} is no GPU; give a device of CUDA", driver.name()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim;
+
+    #[test]
+    fn a_device_that_is_no_gpu_compiles_nothing() {
+        sim::explore(0..1, &sim::Options::default(), |world| {
+            let device = world.device(0).expect("there is one");
+            let refused = Program::compile(&device, "empty.cu", "", &[]).expect_err("it is simulated");
+            let text = refused.to_string();
+            assert!(text.contains("empty.cu") && text.contains("no GPU"), "{text}");
+        });
+    }
+}
