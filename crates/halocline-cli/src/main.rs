@@ -2,6 +2,7 @@
 //! can do.
 
 mod bench;
+mod device;
 mod explain;
 mod heat;
 mod info;

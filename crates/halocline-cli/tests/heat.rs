@@ -107,3 +107,25 @@ fn what_cannot_be_run_is_refused_before_anything_starts() {
         assert!(output.stdout.is_empty() && stderr.contains(message), "{args}: {stderr}");
     }
 }
+
+#[test]
+fn without_a_gpu_that_is_said_with_what_was_tried_and_with_one_the_result_is_the_same() {
+    for transport in ["thread", "shm"] {
+        let args = format!(
+            "--device cuda --transport {transport} --grid 9x8x70 --ranks 2 --steps 5 --rounds 1 --json"
+        );
+        let output = run(&args);
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        if stderr.contains("`--device cuda` needs a GPU") {
+            assert_eq!(output.status.code(), Some(1), "{stderr}");
+            assert!(output.stdout.is_empty() && stderr.contains("leave `--device` out"), "{stderr}");
+            assert!(["libcuda.so.1", "NVRTC"].iter().any(|tried| stderr.contains(tried)), "{stderr}");
+            assert_eq!(stderr.lines().count(), 1, "said once: {stderr}");
+            continue;
+        }
+        assert!(output.status.success(), "{stderr}");
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!((&report["max_abs_diff"], &report["device"]), (&Value::from(0.0), &Value::from("cuda")));
+        assert!(report["measured"]["kernels_us"].as_f64().unwrap() > 0.0, "{report}");
+    }
+}

@@ -172,3 +172,22 @@ fn a_reader_that_is_gone_is_no_news() {
         assert_eq!(output.status.code(), Some(128 + 13), "{transport}");
     }
 }
+
+#[test]
+fn without_a_gpu_that_is_said_with_what_was_tried_and_with_one_the_result_is_the_same() {
+    let directory = tempfile::tempdir().unwrap();
+    for transport in ["thread", "shm"] {
+        let args = format!("--device cuda --transport {transport} --ranks 2 --steps 5 --no-plot --json");
+        let output = run(directory.path(), &args);
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        if stderr.contains("`--device cuda` needs a GPU") {
+            assert_eq!(output.status.code(), Some(1), "{stderr}");
+            assert!(output.stdout.is_empty() && stderr.contains("leave `--device` out"), "{stderr}");
+            assert_eq!(stderr.lines().count(), 1, "said once: {stderr}");
+            continue;
+        }
+        assert!(output.status.success(), "{stderr}");
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!((&report["max_abs_diff"], &report["device"]), (&Value::from(0.0), &Value::from("cuda")));
+    }
+}

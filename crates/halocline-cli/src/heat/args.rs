@@ -1,5 +1,6 @@
 //! What `halocline run heat` can be told.
 
+use crate::device::Kind;
 use crate::options::{Grid, Link, Periodic, Switch};
 use crate::ranks::RanksArgs;
 use crate::trace::TraceArgs;
@@ -33,6 +34,9 @@ pub(crate) struct HeatArgs {
     pub(super) dtype: Dtype,
     #[command(flatten)]
     pub(super) ranks: RanksArgs,
+    /// Where fields lie and who computes: the CPU, or GPUs, of which rank r takes number r modulo their count
+    #[arg(long, value_enum, default_value_t = Kind::Cpu)]
+    pub(super) device: Kind,
     /// Time steps
     #[arg(long, value_name = "S", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) steps: u32,

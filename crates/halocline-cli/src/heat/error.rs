@@ -1,5 +1,6 @@
 //! Why a run could not be made. (A run whose check fails is no such error: it ends with a report.)
 
+use crate::device::NoGpu;
 use crate::ranks::{RankError, RanksError, Shortage};
 use crate::trace::TraceError;
 use halocline::{CommError, PatternError};
@@ -39,6 +40,9 @@ pub(crate) enum HeatError {
     /// The ranks could not be brought up.
     #[error(transparent)]
     BringUp(#[from] RanksError),
+    /// There is no GPU to be used.
+    #[error(transparent)]
+    Device(#[from] NoGpu),
     /// An exchange failed.
     #[error(transparent)]
     Exchange(#[from] halocline::Error),

@@ -1,13 +1,13 @@
 //! What the parts of a step cost by themselves, beside the steps made of them.
 
 use super::error::HeatError;
+use super::levels::Levels;
 use super::simulation::Heat;
-use super::stencil::Real;
 use halocline::{Communicator, HaloExchange, LinkChoice, Reduce};
 use std::time::{Duration, Instant};
 
 /// Times of a round, that is, of an exchange and the steps that it serves: medians over the blocks of the
-/// slowest rank's median, us.
+/// slowest rank's median, us; where calls only queue work, of the slowest rank's mean over as many in a row until all are done.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Figures {
     /// Exchange and wait, nothing else.
@@ -18,14 +18,18 @@ pub(super) struct Figures {
     pub(super) rest: f64,
     /// A round that computes the interior while the exchange is in flight.
     pub(super) overlapped: f64,
-    /// Of that, from the begin of the exchange until the wait is over.
-    pub(super) in_flight: f64,
+    /// Of that, from the begin of the exchange until the wait is over; nobody sees it where calls only queue work.
+    pub(super) in_flight: Option<f64>,
     /// A round that does not.
     pub(super) in_turn: f64,
     /// Median over the blocks of `overlapped` to the larger of `exchange` and `interior` in the same block.
     pub(super) ratio: f64,
     /// The same for `in_flight`.
-    pub(super) ratio_in_flight: f64,
+    pub(super) ratio_in_flight: Option<f64>,
+    /// Where calls only queue work: interior and all other cells in a row, without an exchange.
+    pub(super) kernels: Option<f64>,
+    /// Median over the blocks of `overlapped` to `kernels`.
+    pub(super) ratio_to_kernels: Option<f64>,
 }
 
 /// How long a block of one figure takes, about, and its rounds at most.
@@ -36,10 +40,13 @@ const WARM: usize = 12;
 /// Rounds at the begin of each block that are not counted.
 const SETTLE: usize = 2;
 
+/// Figures of one block: see [`Figures`], in this order without the ratios.
+type Block = [f64; 7];
+
 /// Measures `rounds` blocks of each figure, in turn. Collective. The temperature goes on meanwhile.
-pub(super) fn measure<T: Real>(
+pub(super) fn measure<L: Levels>(
     comm: &Communicator,
-    heat: &mut Heat<T>,
+    heat: &mut Heat<L>,
     (halo, link): (&HaloExchange, LinkChoice),
     rounds: u32,
 ) -> Result<Option<Figures>, HeatError> {
@@ -49,6 +56,7 @@ pub(super) fn measure<T: Real>(
     for _ in 0..WARM {
         heat.round(halo, heat.width, true)?;
     }
+    heat.finish()?;
     let mean = comm.all_reduce(&[start.elapsed().as_nanos() as u64 / WARM as u64], Reduce::Max)?[0];
     let count = (BLOCK.as_nanos() as u64 / mean.max(1)).clamp(3, MOST) as usize;
 
@@ -60,62 +68,82 @@ pub(super) fn measure<T: Real>(
             blocks.push(block);
         }
     }
-    let median = |of: &dyn Fn(&[f64; 6]) -> f64| {
+    let median = |of: &dyn Fn(&Block) -> f64| {
         let mut values: Vec<f64> = blocks.iter().map(of).collect();
         values.sort_by(f64::total_cmp);
         values.get(values.len() / 2).copied().unwrap_or(0.0)
     };
-    let larger = |block: &[f64; 6]| block[0].max(block[1]).max(f64::MIN_POSITIVE);
+    let least = f64::MIN_POSITIVE;
+    let larger = |block: &Block| block[0].max(block[1]).max(least);
+    let (seen, queued) = (!L::QUEUES, L::QUEUES);
     Ok((rounds > 0).then(|| Figures {
         exchange: median(&|block| block[0]),
         interior: median(&|block| block[1]),
         rest: median(&|block| block[2]),
         overlapped: median(&|block| block[3]),
-        in_flight: median(&|block| block[4]),
+        in_flight: seen.then(|| median(&|block| block[4])),
         in_turn: median(&|block| block[5]),
         ratio: median(&|block| block[3] / larger(block)),
-        ratio_in_flight: median(&|block| block[4] / larger(block)),
+        ratio_in_flight: seen.then(|| median(&|block| block[4] / larger(block))),
+        kernels: queued.then(|| median(&|block| block[6])),
+        ratio_to_kernels: queued.then(|| median(&|block| block[3] / block[6].max(least))),
     }))
 }
 
 /// One block of each figure: the slowest rank's medians, us.
-fn block<T: Real>(
+fn block<L: Levels>(
     comm: &Communicator,
-    heat: &mut Heat<T>,
+    heat: &mut Heat<L>,
     (overlapping, blocking): (&HaloExchange, &HaloExchange),
     count: usize,
-) -> Result<[f64; 6], HeatError> {
+) -> Result<Block, HeatError> {
     let width = heat.width;
-    let exchange = timed(comm, count, || heat.exchange(blocking))?;
-    let interior = timed(comm, count, || heat.interior())?;
-    let rest = timed(comm, count, || heat.rest(width, true))?;
+    let exchange = timed(comm, heat, count, |heat| heat.exchange(blocking))?;
+    let interior = timed(comm, heat, count, |heat| heat.interior())?;
+    let rest = timed(comm, heat, count, |heat| heat.rest(width, true))?;
     let mut in_flight = Vec::with_capacity(SETTLE + count);
-    let overlapped = timed(comm, count, || {
+    let overlapped = timed(comm, heat, count, |heat| {
         in_flight.push(heat.round(overlapping, width, true)?.overlapped());
         Ok(())
     })?;
     let in_flight = median_ns(in_flight.split_off(SETTLE));
-    let in_turn = timed(comm, count, || heat.round(blocking, width, false).map(drop))?;
-    let slowest =
-        comm.all_reduce(&[exchange, interior, rest, overlapped, in_flight, in_turn], Reduce::Max)?;
+    let in_turn = timed(comm, heat, count, |heat| heat.round(blocking, width, false).map(drop))?;
+    let mut figures = vec![exchange, interior, rest, overlapped, in_flight, in_turn];
+    if L::QUEUES {
+        figures.push(timed(comm, heat, count, |heat| {
+            heat.interior()?;
+            heat.rest(width, true)
+        })?);
+    }
+    let slowest = comm.all_reduce(&figures, Reduce::Max)?;
     let micros = |at: usize| slowest.get(at).map_or(0.0, |&ns| ns as f64 / 1e3);
     Ok(std::array::from_fn(micros))
 }
 
-/// Median time of `count` calls, ns, after a few that are not counted.
-fn timed(
+/// Median time of `count` calls, ns, after a few that are not counted. Where calls only queue work: their mean time until all is
+/// done.
+fn timed<L: Levels>(
     comm: &Communicator,
+    heat: &mut Heat<L>,
     count: usize,
-    mut call: impl FnMut() -> Result<(), HeatError>,
+    mut call: impl FnMut(&mut Heat<L>) -> Result<(), HeatError>,
 ) -> Result<u64, HeatError> {
     comm.barrier()?;
     for _ in 0..SETTLE {
-        call()?;
+        call(heat)?;
+    }
+    if L::QUEUES {
+        heat.finish()?;
+        comm.barrier()?;
+        let start = Instant::now();
+        (0..count).try_for_each(|_| call(heat))?;
+        heat.finish()?;
+        return Ok(start.elapsed().as_nanos() as u64 / count as u64);
     }
     let mut times = Vec::with_capacity(count);
     for _ in 0..count {
         let start = Instant::now();
-        call()?;
+        call(heat)?;
         times.push(start.elapsed());
     }
     Ok(median_ns(times))

@@ -24,6 +24,10 @@ pub(super) struct Report {
     pub(super) element: usize,
     pub(super) ranks: usize,
     pub(super) transport: &'static str,
+    /// Where the fields lie: `cpu` or `cuda`.
+    pub(super) device: &'static str,
+    /// Which GPUs.
+    pub(super) gpu: Option<String>,
     /// CPUs that the ranks may use, all together.
     pub(super) cpus: usize,
     pub(super) steps: u32,
@@ -100,6 +104,9 @@ impl Report {
                 if self.has_free_cores() { "a free" } else { "NO free" }
             ),
         );
+        if let Some(gpu) = &self.gpu {
+            row("device", gpu.clone());
+        }
         row(
             "exchange",
             format!(
@@ -120,7 +127,8 @@ impl Report {
         row(
             "in it",
             format!(
-                "begin {begin:.1}, interior {interior:.1}, wait {wait:.1}, rest {rest:.1} us an exchange (medians of the slowest rank)"
+                "begin {begin:.1}, interior {interior:.1}, wait {wait:.1}, rest {rest:.1} us an exchange{} (medians of the slowest rank)",
+                if self.gpu.is_some() { ", of the host, which queues work" } else { "" }
             ),
         );
         match &self.figures {
@@ -136,13 +144,18 @@ impl Report {
                         f.rest
                     ),
                 );
-                row(
-                    "overlapped",
-                    format!(
-                        "{:.1} us an exchange and its steps = {:.2} of the larger; until the halo is filled {:.1} us = {:.2}; in turn {:.1} us",
-                        f.overlapped, f.ratio, f.in_flight, f.ratio_in_flight, f.in_turn
-                    ),
+                let mut text = format!(
+                    "{:.1} us an exchange and its steps = {:.2} of the larger",
+                    f.overlapped, f.ratio
                 );
+                // Writing to a string cannot fail.
+                if let Some((time, ratio)) = f.in_flight.zip(f.ratio_in_flight) {
+                    let _ = write!(text, "; until the halo is filled {time:.1} us = {ratio:.2}");
+                }
+                if let Some((time, ratio)) = f.kernels.zip(f.ratio_to_kernels) {
+                    let _ = write!(text, " = {ratio:.2} of the kernels alone, {time:.1} us");
+                }
+                row("overlapped", format!("{text}; in turn {:.1} us", f.in_turn));
             }
         }
         row("check", self.check());
@@ -167,6 +180,8 @@ impl Report {
             "dtype": self.dtype,
             "ranks": self.ranks,
             "transport": self.transport,
+            "device": self.device,
+            "gpu": self.gpu,
             "cpus": self.cpus,
             "free_cores": self.has_free_cores(),
             "steps": self.steps,
@@ -191,6 +206,8 @@ impl Report {
                 "in_turn_us": f.in_turn,
                 "ratio": f.ratio,
                 "ratio_in_flight": f.ratio_in_flight,
+                "kernels_us": f.kernels,
+                "ratio_to_kernels": f.ratio_to_kernels,
             })),
         })
     }
@@ -212,6 +229,8 @@ mod tests {
             element: 8,
             ranks: 2,
             transport: "thread",
+            device: "cpu",
+            gpu: None,
             cpus: 2,
             steps: 10,
             overlap: true,

@@ -1,17 +1,20 @@
 //! A run from its arguments to its report.
 
 use super::args::{Dtype, HeatArgs};
-use super::domain::Case;
+use super::device::{Kernels, OnDevice};
+use super::domain::{Case, Domain};
 use super::error::HeatError;
+use super::levels::{Host, Levels};
 use super::measure::measure;
 use super::report::Report;
 use super::simulation::{Heat, Phases};
 use super::stencil::Real;
 use super::verify::{Verdict, gather, verify};
+use crate::device::{Gpu, Kind};
 use crate::options::{self, Switch};
 use crate::ranks::Shortage;
 use crate::{info, progress, ranks};
-use halocline::{Communicator, HaloExchange, LinkCounts, Reduce, RegularGrid};
+use halocline::{Communicator, HaloExchange, LinkCounts, Reduce, RegularGrid, agree};
 use std::io::Write;
 use std::time::Instant;
 
@@ -24,14 +27,34 @@ pub(crate) fn run(args: &HeatArgs, json: bool) -> Result<u8, HeatError> {
         &args.ranks,
         |ranks| {
             fits(args, &case(args, ranks)?, ranks)?;
+            args.device.prepare()?;
             Ok(args.trace.check()?)
         },
         || Ok(()),
         |comm, ()| match args.dtype {
-            Dtype::F64 => run_rank::<f64>(comm, args, json),
-            Dtype::F32 => run_rank::<f32>(comm, args, json),
+            Dtype::F64 => run_on::<f64>(comm, args, json),
+            Dtype::F32 => run_on::<f32>(comm, args, json),
         },
     )
+}
+
+/// What one rank does, on the device that was asked for. Collective.
+fn run_on<T: Real>(comm: &Communicator, args: &HeatArgs, json: bool) -> Result<u8, HeatError> {
+    let case = case(args, comm.size())?;
+    let fields = 0..args.fields;
+    match args.device {
+        Kind::Cpu => {
+            run_rank(comm, args, &case, json, || Ok((Heat::<Host<T>>::new(comm, &case, fields)?, None)))
+        }
+        Kind::Cuda => run_rank(comm, args, &case, json, || {
+            let gpu = Gpu::open(comm)?;
+            let described = gpu.describe();
+            let levels = |domain: &Domain| {
+                Ok(agree(comm, OnDevice::<T, Kernels>::new(gpu, domain, fields, case.width))?)
+            };
+            Ok((Heat::on(comm, &case, levels)?, Some(described)))
+        }),
+    }
 }
 
 /// The case, checked.
@@ -53,6 +76,10 @@ fn case(args: &HeatArgs, ranks: usize) -> Result<Case, HeatError> {
 
 /// Refuses what the memory of this machine cannot hold.
 fn fits(args: &HeatArgs, case: &Case, ranks: usize) -> Result<(), HeatError> {
+    if args.device == Kind::Cuda {
+        // Memory of devices says for itself when it is used up.
+        return Ok(());
+    }
     // The first block is one of the largest.
     let cells: u128 = case.domain(0)?.extents.iter().map(|&n| n as u128).product();
     let each = cells * 2 * u128::from(args.fields) * args.dtype.size() as u128;
@@ -65,13 +92,18 @@ fn fits(args: &HeatArgs, case: &Case, ranks: usize) -> Result<(), HeatError> {
     }
 }
 
-/// What one rank does. Collective. Returns the exit code of the process.
-fn run_rank<T: Real>(comm: &Communicator, args: &HeatArgs, json: bool) -> Result<u8, HeatError> {
-    let case = case(args, comm.size())?;
+/// What one rank does. `make` gives the start, and describes the GPU. Collective. Returns the exit code of the process.
+fn run_rank<L: Levels>(
+    comm: &Communicator,
+    args: &HeatArgs,
+    case: &Case,
+    json: bool,
+    make: impl FnOnce() -> Result<(Heat<L>, Option<String>), HeatError>,
+) -> Result<u8, HeatError> {
     let trace = args.trace.begin(comm)?;
     let (steps, overlap) = (args.steps as usize, args.overlap == Switch::On);
     let bar = progress::bar(comm.rank(), args.steps, &info::plural(comm.size(), "rank"));
-    let mut heat = Heat::<T>::new(comm, &case, 0..args.fields)?;
+    let (mut heat, gpu) = make()?;
     let halo = heat.bind(comm, args.link.choice())?;
     comm.barrier()?;
     // What came before is no part of the time for the steps.
@@ -84,8 +116,8 @@ fn run_rank<T: Real>(comm: &Communicator, args: &HeatArgs, json: bool) -> Result
 
     let slowest = comm.all_reduce(&[elapsed], Reduce::Max)?[0];
     let phases = slowest_phases(comm, &phases)?;
-    let skipped = skipped(comm, args, &case)?;
-    let found = if skipped.is_none() { gather(comm, &case, &heat)? } else { Vec::new() };
+    let skipped = skipped(comm, args, case)?;
+    let found = if skipped.is_none() { gather(comm, case, &heat)? } else { Vec::new() };
     let figures = measure(comm, &mut heat, (&halo, args.link.choice()), args.rounds)?;
     let (bytes, received) = heat.bytes();
     let sums = comm.all_reduce(&[bytes, received], Reduce::Sum)?;
@@ -100,7 +132,7 @@ fn run_rank<T: Real>(comm: &Communicator, args: &HeatArgs, json: bool) -> Result
         Some(why) => Verdict::Skipped(why),
         None => {
             let bar = progress::bar(0, args.steps.saturating_mul(args.fields), "compare");
-            let verdict = verify(&case, steps, &found, |done| bar.inc(done as u64))?;
+            let verdict = verify(case, steps, &found, |done| bar.inc(done as u64))?;
             bar.finish();
             verdict
         }
@@ -117,6 +149,8 @@ fn run_rank<T: Real>(comm: &Communicator, args: &HeatArgs, json: bool) -> Result
         element: args.dtype.size(),
         ranks: comm.size(),
         transport: comm.transport(),
+        device: args.device.name(),
+        gpu,
         cpus,
         steps: args.steps,
         overlap,

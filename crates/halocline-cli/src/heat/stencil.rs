@@ -7,17 +7,24 @@ use std::ops::{Add, Mul, Range, Sub};
 pub(super) trait Real:
     Element + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + From<f32> + Into<f64>
 {
+    /// What they are called in names of kernels.
+    const NAME: &'static str;
+
     /// The nearest of these numbers.
     fn nearest(value: f64) -> Self;
 }
 
 impl Real for f64 {
+    const NAME: &'static str = "f64";
+
     fn nearest(value: f64) -> Self {
         value
     }
 }
 
 impl Real for f32 {
+    const NAME: &'static str = "f32";
+
     fn nearest(value: f64) -> Self {
         value as f32
     }
@@ -27,7 +34,7 @@ impl Real for f32 {
 const RATE: f32 = 0.125;
 
 /// The temperature of a cell after a step: `pairs` are its neighbours along x, y and z. The one place
-/// where it is computed, so that all sweeps round alike.
+/// where it is computed on a CPU, so that all sweeps round alike; `heat.cu` does the same operations in the same order.
 #[inline(always)]
 pub(super) fn step<T: Real>(cell: T, [x, y, z]: [[T; 2]; 3]) -> T {
     let around = ((x[0] + x[1]) + (y[0] + y[1])) + (z[0] + z[1]);

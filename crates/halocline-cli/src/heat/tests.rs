@@ -1,12 +1,16 @@
-//! Runs over thread ranks beside a computation that knows no ranks, halo or boxes.
+//! Runs over thread ranks, on the host and on simulated devices, beside a computation that knows no ranks, halo or boxes.
 
+use super::device::{OnDevice, Sweeper, addresses};
 use super::domain::{Case, start};
 use super::error::HeatError;
+use super::levels::Host;
 use super::simulation::Heat;
 use super::stencil::{Block, Real, step};
 use super::verify::{Verdict, gather, verify};
 use crate::ranks;
-use halocline::{LinkChoice, RegularGrid};
+use halocline::device::sim::{Kernel, Options, World};
+use halocline::device::{Address, Priority, Stream};
+use halocline::{DeviceError, LinkChoice, RegularGrid};
 
 fn case(extents: [usize; 3], periodic: [bool; 3], width: usize, ranks: usize) -> Case {
     let grid = RegularGrid::new(extents).periodic(periodic);
@@ -16,7 +20,7 @@ fn case(extents: [usize; 3], periodic: [bool; 3], width: usize, ranks: usize) ->
 /// All cells of each field after `steps`, as rank 0 gathers them.
 fn run<T: Real>(case: &Case, fields: u32, steps: usize, overlap: bool) -> Vec<Vec<T>> {
     let results = ranks::as_threads(case.decomposition.ranks(), |comm| -> Result<_, HeatError> {
-        let mut heat = Heat::<T>::new(comm, case, 0..fields)?;
+        let mut heat = Heat::<Host<T>>::new(comm, case, 0..fields)?;
         let halo = heat.bind(comm, LinkChoice::Auto)?;
         heat.run(&halo, steps, overlap, |_| {})?;
         gather(comm, case, &heat)
@@ -75,6 +79,79 @@ fn every_decomposition_halo_and_border_gives_the_plain_result_to_the_last_bit() 
                 assert!(bits(&found) == bits(&due), "{ranks} ranks, {periodic:?}, halo {width}, {overlap}");
             }
         }
+    }
+}
+
+/// The kernels of a simulated device, each of which declares the cells that it reads and writes.
+struct Simulated {
+    world: World,
+    levels: [Vec<Address>; 2],
+    extents: [usize; 3],
+}
+
+impl Sweeper for Simulated {
+    fn sweep(&self, stream: &Stream, now: usize, blocks: &[Block]) -> Result<(), DeviceError> {
+        let [_, ny, nz] = self.extents;
+        let cells: Vec<usize> = blocks
+            .iter()
+            .flat_map(|block| {
+                let Block { low, high } = *block;
+                let rows = (low[0]..high[0]).flat_map(move |x| (low[1]..high[1]).map(move |y| x * ny + y));
+                rows.flat_map(move |row| (low[2]..high[2]).map(move |z| row * nz + z))
+            })
+            .collect();
+        for (&from, &to) in self.levels[now].iter().zip(&self.levels[1 - now]) {
+            let at = |base: Address, cell: usize| base + 8 * cell as Address;
+            let reach = [1, nz, ny * nz];
+            let declare = |kernel: Kernel, &cell: &usize| {
+                let kernel = kernel.reads(at(from, cell), 8).writes(at(to, cell), 8);
+                let around = reach.iter().flat_map(|by| [cell - by, cell + by]);
+                around.fold(kernel, |kernel, cell| kernel.reads(at(from, cell), 8))
+            };
+            let (kernel, cells) = (cells.iter().fold(Kernel::new("sweep"), declare), cells.clone());
+            let body = kernel.body(move |memory| {
+                for &cell in &cells {
+                    let mut value = |cell: usize| f64::from_bits(memory.read(at(from, cell)));
+                    let mut pair = |by: usize| [value(cell - by), value(cell + by)];
+                    let pairs = [pair(reach[2]), pair(reach[1]), pair(reach[0])];
+                    let next = step(value(cell), pairs);
+                    memory.write(at(to, cell), next.to_bits());
+                }
+            });
+            self.world.launch(stream, body)?;
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn on_simulated_devices_the_result_is_the_same_and_nothing_lacks_order() {
+    for (seed, ranks, devices, link) in [
+        (1, 2, 2, LinkChoice::Auto),
+        (2, 3, 1, LinkChoice::Auto),
+        (3, 2, 2, LinkChoice::Message),
+        (4, 2, 1, LinkChoice::Mailbox),
+    ] {
+        let live = World::live(seed, &Options { devices, ..Options::default() }).unwrap();
+        let case = case([7, 6, 5], [true, seed % 2 == 0, false], 1 + ranks % 2, ranks);
+        let (steps, fields) = (5, 2);
+        let results = ranks::as_threads(ranks, |comm| -> Result<_, HeatError> {
+            let device = live.world().device(comm.rank() as u32 % devices).map_err(halocline::Error::from)?;
+            let stream = device.stream(Priority::Normal).map_err(halocline::Error::from)?;
+            let mut heat = Heat::on(comm, &case, |domain| {
+                let (world, extents) = (live.world().clone(), domain.extents);
+                let make =
+                    |_: &Stream, levels: &_| Ok(Simulated { world, levels: addresses(levels), extents });
+                Ok(OnDevice::<f64, _>::with(stream, domain, 0..fields, case.width, make)?)
+            })?;
+            let halo = heat.bind(comm, link)?;
+            heat.run(&halo, steps, true, |_| {})?;
+            gather(comm, &case, &heat)
+        });
+        let found = results.unwrap().swap_remove(0);
+        let due: Vec<Vec<f64>> = (0..fields).map(|field| plainly(&case, field, steps)).collect();
+        assert!(bits(&found) == bits(&due), "seed {seed}");
+        assert!(live.reports().is_empty(), "seed {seed}: {:?}", live.reports());
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::domain::Case;
 use super::error::HeatError;
+use super::levels::{Host, Levels};
 use super::simulation::Heat;
 use super::stencil::{Block, Real};
 use halocline::{Communicator, LinkChoice, PatternError, RegularGrid};
@@ -34,11 +35,11 @@ impl Verdict {
 const MESSAGE: usize = 3 << 20;
 
 /// All cells of each field in the grid's order, on rank 0; nothing elsewhere. Collective.
-pub(super) fn gather<T: Real>(
+pub(super) fn gather<L: Levels>(
     comm: &Communicator,
     case: &Case,
-    heat: &Heat<T>,
-) -> Result<Vec<Vec<T>>, HeatError> {
+    heat: &Heat<L>,
+) -> Result<Vec<Vec<L::Real>>, HeatError> {
     let [nx, ny, nz] = case.extents();
     let places: Vec<Place> = match comm.rank() {
         0 => (0..comm.size()).map(|rank| Place::new(case, rank)).collect::<Result<_, _>>()?,
@@ -61,13 +62,14 @@ pub(super) fn gather<T: Real>(
             continue;
         }
         // What does not come shows in the comparison.
-        let mut all = vec![T::nearest(f64::NAN); nx * ny * nz];
+        let mut all = vec![L::Real::nearest(f64::NAN); nx * ny * nz];
         for (row, values) in mine.chunks_exact(own).enumerate() {
             places[0].row(&mut all, [ny, nz], row).copy_from_slice(values);
         }
         for round in 0..rounds {
             for (rank, bytes) in comm.sparse_exchange(Vec::new())? {
-                let mut values = bytes.as_chunks().0.iter().map(|&raw| T::nearest(f64::from_le_bytes(raw)));
+                let mut values =
+                    bytes.as_chunks().0.iter().map(|&raw| L::Real::nearest(f64::from_le_bytes(raw)));
                 for row in (round * rows..places[rank].rows()).take(rows) {
                     let cells = places[rank].row(&mut all, [ny, nz], row);
                     cells.iter_mut().zip(&mut values).for_each(|(to, from)| *to = from);
@@ -107,7 +109,7 @@ impl Place {
     }
 }
 
-/// Runs all steps again on one rank, field by field: an exchange each step, nothing overlapped. `found`
+/// Runs all steps again on one rank of the host, field by field: an exchange each step, nothing overlapped. `found`
 /// are the fields of the run on several ranks.
 pub(super) fn verify<T: Real>(
     case: &Case,
@@ -120,7 +122,7 @@ pub(super) fn verify<T: Real>(
     let (mut max_abs_diff, mut different) = (0f64, 0);
     for (field, found) in (0..).zip(found) {
         let comm = Communicator::single();
-        let mut heat = Heat::<T>::new(&comm, &alone, field..field + 1)?;
+        let mut heat = Heat::<Host<T>>::new(&comm, &alone, field..field + 1)?;
         let halo = heat.bind(&comm, LinkChoice::Auto)?;
         heat.run(&halo, steps, false, &mut tick)?;
         let mut rows = found.chunks_exact(heat.domain.owned.extent(2));

@@ -1,6 +1,7 @@
 //! What `halocline run ocean` can be told.
 
 use super::mesh::MOST_REFINEMENTS;
+use crate::device::Kind;
 use crate::ranks::RanksArgs;
 use crate::trace::TraceArgs;
 use std::path::PathBuf;
@@ -15,6 +16,9 @@ use std::path::PathBuf;
 pub(crate) struct OceanArgs {
     #[command(flatten)]
     pub(super) ranks: RanksArgs,
+    /// Where fields lie and who computes: the CPU, or GPUs, of which rank r takes number r modulo their count
+    #[arg(long, value_enum, default_value_t = Kind::Cpu)]
+    pub(super) device: Kind,
     /// Time steps
     #[arg(long, value_name = "S", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) steps: u32,

@@ -1,6 +1,7 @@
 //! Why a run could not be made. (A run whose check fails is no such error: it ends with a report.)
 
 use super::input::{InputError, PARTS};
+use crate::device::NoGpu;
 use crate::plot::PlotError;
 use crate::ranks::{RankError, RanksError};
 use crate::trace::TraceError;
@@ -60,6 +61,9 @@ pub(crate) enum OceanError {
         /// Bytes for this mesh.
         expected: usize,
     },
+    /// There is no GPU to be used.
+    #[error(transparent)]
+    Device(#[from] NoGpu),
     /// The exchange failed.
     #[error(transparent)]
     Exchange(#[from] halocline::Error),

@@ -1,11 +1,12 @@
 //! `halocline run ocean`: a real ocean over several ranks.
 //!
 //! From the files ([`input`]) come the mesh ([`mesh`]) and the state on it ([`state`]), which are cut for
-//! the ranks ([`model`]); each rank makes its part of them ([`domain`]) and steps through time ([`simulation`], [`physics`]); rank 0 gathers
+//! the ranks ([`model`]); each rank makes its part of them ([`domain`]) and steps through time ([`simulation`], [`physics`]; on a GPU [`device`]); rank 0 gathers
 //! the result, repeats the run alone and compares ([`verify`]), draws ([`plot`]) and reports
 //! ([`report`]).
 
 mod args;
+mod device;
 mod domain;
 mod error;
 mod geometry;

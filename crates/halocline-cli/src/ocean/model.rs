@@ -5,6 +5,7 @@ use super::error::OceanError;
 use super::input::{Fesom, PARTS, Source};
 use super::state::Case;
 use halocline::{Array, BindOptions, Communicator, Field, HaloExchange, MeshDomains, Partition, Pattern};
+use std::ops::Deref;
 
 /// Mesh and state, cut for ranks.
 pub(crate) struct Model(pub(super) Case);
@@ -105,39 +106,49 @@ fn partition(case: &Case, partitioner: Partitioner, ranks: usize) -> Result<Part
 ///
 /// A step reads one temperature array and writes the other, and the next step goes back: both are bound
 /// together, beside the gradients.
-pub(crate) struct Exchanges {
+pub(crate) struct Exchanges<A> {
     /// The pattern of the nodes.
     pub(crate) nodes: Pattern,
     /// And of the triangles.
     pub(crate) triangles: Pattern,
     /// Temperature, a row of layers for each node.
-    pub(crate) temperatures: [Array<f64>; 2],
-    /// Its gradient towards east, a row of layers for each triangle.
-    pub(crate) east: Array<f64>,
-    /// And towards north.
-    pub(crate) north: Array<f64>,
+    pub(crate) temperatures: [A; 2],
+    /// Its gradient towards east and towards north, a row of layers for each triangle.
+    pub(crate) gradient: [A; 2],
     /// The exchange of both gradients.
     pub(crate) gradients: HaloExchange,
     /// The exchange of either temperature: set 0 or 1.
     pub(crate) temperature: HaloExchange,
 }
 
-impl Exchanges {
-    /// Makes patterns and fields, and binds them. Collective.
+impl Exchanges<Array<f64>> {
+    /// Makes patterns and fields of the host, and binds them. Collective.
     pub(crate) fn bind(
         comm: &Communicator,
         domains: &MeshDomains,
         layers: usize,
     ) -> Result<Self, OceanError> {
-        let nodes = Pattern::unstructured(comm, &[domains.vertices().clone()])?;
-        let triangles = Pattern::unstructured(comm, &[domains.elements().clone()])?;
         let on_nodes = || Array::zeros(comm, &[domains.vertices().cells().len(), layers]);
         let on_triangles = || Array::zeros(comm, &[domains.elements().cells().len(), layers]);
-        let temperatures: [Array<f64>; 2] = [on_nodes()?, on_nodes()?];
-        let (east, north) = (on_triangles()?, on_triangles()?);
-        let gradients = HaloExchange::bind(comm, &[(&triangles, &east), (&triangles, &north)])?;
-        let sets: [&[(&Pattern, &Field)]; 2] = [&[(&nodes, &temperatures[0])], &[(&nodes, &temperatures[1])]];
+        Self::with(comm, domains, [on_nodes()?, on_nodes()?], [on_triangles()?, on_triangles()?])
+    }
+}
+
+impl<A: Deref<Target = Field>> Exchanges<A> {
+    /// Makes patterns, and binds these fields. Collective.
+    pub(super) fn with(
+        comm: &Communicator,
+        domains: &MeshDomains,
+        temperatures: [A; 2],
+        gradient: [A; 2],
+    ) -> Result<Self, OceanError> {
+        let nodes = Pattern::unstructured(comm, &[domains.vertices().clone()])?;
+        let triangles = Pattern::unstructured(comm, &[domains.elements().clone()])?;
+        let gradients =
+            HaloExchange::bind(comm, &[(&triangles, &*gradient[0]), (&triangles, &*gradient[1])])?;
+        let sets: [&[(&Pattern, &Field)]; 2] =
+            [&[(&nodes, &*temperatures[0])], &[(&nodes, &*temperatures[1])]];
         let temperature = HaloExchange::bind_alternatives(comm, &sets, &BindOptions::default())?;
-        Ok(Self { nodes, triangles, temperatures, east, north, gradients, temperature })
+        Ok(Self { nodes, triangles, temperatures, gradient, gradients, temperature })
     }
 }

@@ -4,12 +4,12 @@
 //! and diffusion along the gradients in the triangles. What leaves a cell enters its neighbour with the
 //! same bits, so that the heat content changes by rounding only. A constant temperature stays constant
 //! to rounding, as inflow and outflow of every cell balance ([`super::rigid_lid`]). No flux goes through
-//! coasts, bottom and surface.
+//! coasts, bottom and surface. `ocean.cu` does the same operations in the same order on GPUs.
 
 use super::domain::Domain;
 
 /// Diffusivity across the layers, m^2/s.
-const VERTICAL_DIFFUSIVITY: f64 = 1e-5;
+pub(super) const VERTICAL_DIFFUSIVITY: f64 = 1e-5;
 /// Share of the longest stable step that is taken.
 const SAFETY: f64 = 0.8;
 

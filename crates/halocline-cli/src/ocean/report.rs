@@ -12,6 +12,10 @@ pub struct Report {
     pub ranks: usize,
     /// Name of the transport.
     pub transport: &'static str,
+    /// Where the fields lie: `cpu` or `cuda`.
+    pub device: &'static str,
+    /// Which GPUs.
+    pub gpu: Option<String>,
     /// Node cells above the bottom, over all layers.
     pub cells: usize,
     /// Triangles of one layer.
@@ -66,16 +70,21 @@ impl Report {
         let LinkCounts { direct, mailbox, message } = self.links;
         let mut text = format!("ocean: {}\n", self.headline());
         // Writing to a string cannot fail.
+        if let Some(gpu) = &self.gpu {
+            let _ = writeln!(text, "  device    {gpu}");
+        }
         let _ = writeln!(text, "  mesh      {} triangles, {} wet cells", self.triangles, self.cells);
+        // On a GPU the host waits for nothing, and knows only what its calls take.
+        let of_the_host = if self.gpu.is_some() { " of the host's" } else { "" };
         let _ = writeln!(
             text,
-            "  time      {:.3} s, {:.1} % of it in exchanges",
+            "  time      {:.3} s, {:.1} %{of_the_host} of it in exchanges",
             self.seconds,
             100.0 * self.exchange_share
         );
         let _ = writeln!(
             text,
-            "  exchange  {:.1} us a step (median), links: {direct} direct, {mailbox} mailbox, {message} message",
+            "  exchange  {:.1} us{of_the_host} a step (median), links: {direct} direct, {mailbox} mailbox, {message} message",
             self.exchange_us_median
         );
         let _ = writeln!(text, "  check     {}", self.verdict());
@@ -89,11 +98,12 @@ impl Report {
     pub fn to_json(&self) -> String {
         let LinkCounts { direct, mailbox, message } = self.links;
         format!(
-            "{{\"case\":\"ocean\",\"ranks\":{},\"transport\":\"{}\",\"cells\":{},\"steps\":{},\"max_abs_diff\":{},\
+            "{{\"case\":\"ocean\",\"ranks\":{},\"transport\":\"{}\",\"device\":\"{}\",\"cells\":{},\"steps\":{},\"max_abs_diff\":{},\
              \"conservation\":{},\"seconds\":{},\"exchange_us_median\":{},\"exchange_share\":{},\
              \"links\":{{\"direct\":{direct},\"mailbox\":{mailbox},\"message\":{message}}}}}",
             self.ranks,
             self.transport,
+            self.device,
             self.cells,
             self.steps,
             number(self.max_abs_diff),
@@ -130,6 +140,8 @@ mod tests {
         Report {
             ranks: 4,
             transport: "shm",
+            device: "cpu",
+            gpu: None,
             cells: 100,
             triangles: 20,
             steps: 200,
@@ -145,7 +157,7 @@ mod tests {
 
     #[test]
     fn the_json_line_is_as_documented() {
-        let expected = r#"{"case":"ocean","ranks":4,"transport":"shm","cells":100,"steps":200,"max_abs_diff":0.0,"conservation":1.5e-16,"seconds":1.25,"exchange_us_median":12.5,"exchange_share":0.125,"links":{"direct":6,"mailbox":1,"message":0}}"#;
+        let expected = r#"{"case":"ocean","ranks":4,"transport":"shm","device":"cpu","cells":100,"steps":200,"max_abs_diff":0.0,"conservation":1.5e-16,"seconds":1.25,"exchange_us_median":12.5,"exchange_share":0.125,"links":{"direct":6,"mailbox":1,"message":0}}"#;
         assert_eq!(report().to_json(), expected);
     }
 

@@ -1,6 +1,7 @@
 //! A run from its arguments to its report: who the ranks are, and what each of them does in turn.
 
 use super::args::OceanArgs;
+use super::device::{Fields, Kernels, simulate_on};
 use super::domain::Domain;
 use super::error::OceanError;
 use super::model;
@@ -10,9 +11,10 @@ use super::rigid_lid;
 use super::simulation::{Outcome, simulate};
 use super::state::Case;
 use super::verify::{gather, verify};
+use crate::device::{Gpu, Kind};
 use crate::info::plural;
 use crate::{progress, ranks};
-use halocline::{Communicator, LinkCounts, Partition, Reduce};
+use halocline::{Communicator, LinkCounts, Partition, Reduce, Stream};
 use std::io::Write;
 use std::path::Path;
 
@@ -34,6 +36,7 @@ pub(crate) fn run(args: &OceanArgs, json: bool) -> Result<u8, OceanError> {
 /// Arguments that no run can have, and a trace or plot that cannot be written.
 fn check(args: &OceanArgs, ranks: usize, nodes: usize) -> Result<(), OceanError> {
     model::check_ranks(&args.model, ranks, nodes)?;
+    args.device.prepare()?;
     args.trace.check()?;
     let Some(path) = plot_path(args) else { return Ok(()) };
     if path.extension().is_none_or(|extension| !extension.eq_ignore_ascii_case("png")) {
@@ -60,7 +63,17 @@ fn run_rank(comm: &Communicator, case: &Case, args: &OceanArgs, json: bool) -> R
     let domain = Domain::new(case, &domains, &potential);
     // What came before is no part of the time for the steps.
     bar.reset();
-    let mut outcome = simulate(comm, case, &domains, &domain, args.steps, || bar.inc(1))?;
+    let tick = || bar.inc(1);
+    let (mut outcome, gpu) = match args.device {
+        Kind::Cpu => (simulate(comm, case, &domains, &domain, args.steps, tick)?, None),
+        Kind::Cuda => {
+            let gpu = Gpu::open(comm)?;
+            let described = gpu.describe();
+            let place = (case, &domains, &domain);
+            let kernels = |stream: &Stream, fields: &Fields| Kernels::load(stream, &domain, fields);
+            (simulate_on(comm, place, args.steps, gpu.stream, kernels, tick)?, Some(described))
+        }
+    };
     bar.finish();
     drop(domain);
     drop(domains);
@@ -78,6 +91,8 @@ fn run_rank(comm: &Communicator, case: &Case, args: &OceanArgs, json: bool) -> R
     let report = Report {
         ranks: comm.size(),
         transport: comm.transport(),
+        device: args.device.name(),
+        gpu,
         cells: verdict.wet_cells,
         triangles: case.mesh.triangles().len(),
         steps: args.steps,

@@ -14,7 +14,7 @@ pub struct Outcome {
     /// Temperature at the owned nodes, a row of layers each, deg C.
     pub temperature: Vec<f64>,
     /// Time in each step's exchanges, from beginning to begin them until the halo was filled: waiting for
-    /// slower ranks is included.
+    /// slower ranks is included. On a GPU, where nothing waits, the time of the host's calls.
     pub exchanges: Vec<Duration>,
     /// Time of the whole loop.
     pub elapsed: Duration,
@@ -32,7 +32,7 @@ pub fn simulate(
     mut tick: impl FnMut(),
 ) -> Result<Outcome, OceanError> {
     let exchanges = Exchanges::bind(comm, domains, domain.layers)?;
-    let Exchanges { temperatures, east, north, gradients, temperature, .. } = &exchanges;
+    let Exchanges { temperatures, gradient: [east, north], gradients, temperature, .. } = &exchanges;
 
     let mut start = temperatures[0].write()?;
     for (&node, column) in domain.owned_nodes.iter().zip(start.chunks_exact_mut(domain.layers)) {
@@ -58,17 +58,21 @@ pub fn simulate(
 
     let last = temperatures[steps as usize % 2].read()?;
     let owned = last[..domain.owned_nodes.len() * domain.layers].to_vec();
-    let mut links = LinkCounts::default();
-    for counts in [gradients.links(), temperature.links()] {
-        links.direct += counts.direct;
-        links.mailbox += counts.mailbox;
-        links.message += counts.message;
-    }
+    let links = links(&[gradients, temperature]);
     Ok(Outcome { step, temperature: owned, exchanges, elapsed, links })
 }
 
+/// Links of this rank's bound exchanges, together.
+pub(super) fn links(exchanges: &[&HaloExchange]) -> LinkCounts {
+    exchanges.iter().map(|halo| halo.links()).fold(LinkCounts::default(), |sum, counts| LinkCounts {
+        direct: sum.direct + counts.direct,
+        mailbox: sum.mailbox + counts.mailbox,
+        message: sum.message + counts.message,
+    })
+}
+
 /// The least of the ranks' longest steps. Exact: positive floating-point numbers are ordered as their bits.
-fn common_step(comm: &Communicator, domain: &Domain) -> Result<f64, OceanError> {
+pub(super) fn common_step(comm: &Communicator, domain: &Domain) -> Result<f64, OceanError> {
     let least = comm.all_reduce(&[domain.longest_step().to_bits()], Reduce::Min)?;
     Ok(least.first().map_or(f64::INFINITY, |&bits| f64::from_bits(bits)))
 }

@@ -1,0 +1,42 @@
+//! The command's kernels compile for every architecture that is promised, which needs NVRTC but no GPU, and have no fused
+//! multiply-add, which would round otherwise than the host. `HALOCLINE_TEST_NVRTC` names the library, as `tools/test-all` does;
+//! otherwise what is found is used, and if there is none, that is said.
+
+use halocline_device::cuda::Compiler;
+
+#[test]
+fn every_kernel_compiles_for_every_architecture_and_rounds_as_the_host_does() {
+    let chosen = std::env::var_os("HALOCLINE_TEST_NVRTC");
+    if let Some(path) = &chosen {
+        // SAFETY: the only test of this program.
+        unsafe { std::env::set_var("HALOCLINE_NVRTC", path) };
+    }
+    // SAFETY: as above. Nothing is taken from, or left in, a cache.
+    unsafe { std::env::set_var("HALOCLINE_CACHE", "") };
+    let compiler = match Compiler::load() {
+        Ok(compiler) => compiler,
+        Err(why) if chosen.is_none() => return println!("SKIPPED: {why}"),
+        Err(why) => panic!("{why}"),
+    };
+    let sources = [
+        ("heat.cu", include_str!("../src/heat/heat.cu")),
+        ("ocean.cu", include_str!("../src/ocean/ocean.cu")),
+    ];
+    for (name, source) in sources {
+        let compile = |options: &[&str], capability| {
+            compiler.compile(name, source, options, capability).unwrap_or_else(|why| panic!("{why}"))
+        };
+        for capability in [80, 90, 100] {
+            let compiled = compile(&["--fmad=false"], capability);
+            assert_eq!(compiled.target, format!("sm_{capability}"));
+            assert!(compiled.code.starts_with(b"\x7fELF"), "{name} for {capability} is no cubin");
+        }
+        // For a GPU of the future there is PTX, which can be read.
+        let has_fused = |options: &[&str]| {
+            let code = compile(options, 9990).code;
+            String::from_utf8_lossy(&code).lines().any(|line| line.trim_start().starts_with("fma.rn"))
+        };
+        assert!(!has_fused(&["--fmad=false"]), "{name} has a fused multiply-add");
+        assert!(has_fused(&[]), "{name} has none anyway: this test finds nothing");
+    }
+}
