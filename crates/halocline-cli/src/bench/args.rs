@@ -1,5 +1,6 @@
 //! What `halocline bench` can be told.
 
+use crate::device::Kind;
 pub(super) use crate::options::{Dtype, Grid, Link, Order, name};
 pub(super) use crate::ranks::Transport;
 use crate::trace::TraceArgs;
@@ -31,6 +32,11 @@ impl Bench {
 /// time; where ranks share cores, of the time until the last is through. Each block is stamped with the
 /// round trip of a cache line between two cores (near: below 250 ns). Before, exchanges of changing data
 /// are verified, the whole halo.
+///
+/// With `--device cuda` fields lie in memory of GPUs and exchanges are scheduled on a stream: the figures are then means over
+/// the iterations, one after the other without the host waiting (`alone`: medians of single ones that the host waits for),
+/// and what is compared with is a device copy of as many bytes as the halo has. Beside it stand a copying pass of the same
+/// regions by one launch, and an empty kernel.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct HaloArgs {
     /// Owned cells of each rank; the whole is periodic
@@ -67,10 +73,13 @@ pub(crate) struct HaloArgs {
     /// has started (mpi); auto takes processes, under `mpirun` its own
     #[arg(long, value_enum, default_value_t = Transport::Auto)]
     pub(super) transport: Transport,
+    /// Where fields lie: in memory of the host, or of GPUs, of which rank r takes number r modulo their count
+    #[arg(long, value_enum, default_value_t = Kind::Cpu)]
+    pub(super) device: Kind,
     /// How links move their bytes; several, separated by commas, are measured in turn
     #[arg(long, value_enum, value_delimiter = ',', default_value = "auto")]
     pub(super) link: Vec<Link>,
-    /// The unbound form, too: fields given to each exchange, over links of the pattern
+    /// The unbound form, too: fields (of the host) given to each exchange, over links of the pattern
     #[arg(long)]
     pub(super) unbound: bool,
     /// Iterations of a block

@@ -1,5 +1,6 @@
 //! Why a benchmark could not be made.
 
+use crate::device::NoGpu;
 use crate::info::plural;
 use crate::plot::PlotError;
 use crate::ranks::{RankError, RanksError, Shortage};
@@ -30,6 +31,12 @@ pub(crate) enum BenchError {
     /// The trace could not be written.
     #[error(transparent)]
     Trace(#[from] TraceError),
+    /// There is no GPU to be used.
+    #[error(transparent)]
+    Device(#[from] NoGpu),
+    /// The unbound form of fields on GPUs.
+    #[error("`--unbound` measures fields of the host; leave it out, or `--device cuda`")]
+    Unbound,
     /// A number of ranks that makes no sense.
     #[error("{}; give {wanted}", plural(*given, "rank"))]
     Ranks {
@@ -84,7 +91,7 @@ impl BenchError {
     /// The exit code: 2 for wrong usage, else 1 (or the launcher's).
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
-            Self::Ranks { .. } | Self::Pattern(_) | Self::Layout(_) | Self::Short(_) => 2,
+            Self::Ranks { .. } | Self::Unbound | Self::Pattern(_) | Self::Layout(_) | Self::Short(_) => 2,
             Self::BringUp(error) => error.exit_code(),
             _ => 1,
         }

@@ -7,7 +7,8 @@ use super::floor::{Floor, Stamp};
 use super::regions::Regions;
 use super::report::halo as report;
 use super::stats::{median, micros, quantile};
-use super::{plot, ranks};
+use super::{device, plot, ranks};
+use crate::device::Kind;
 use halocline::{
     BindOptions, Communicator, Direction, Field, HaloExchange, Layout, Pattern, PatternLinks, Reduce, Way,
 };
@@ -17,7 +18,29 @@ use std::time::Instant;
 pub(super) fn run(args: &HaloArgs, json: bool) -> Result<u8, BenchError> {
     crate::plot::check(&args.plot)?;
     args.trace.check()?;
-    ranks::run(args.transport, args.ranks, |ranks| case::fits(args, ranks), |comm| run_rank(comm, args, json))
+    if args.device == Kind::Cuda && args.unbound {
+        return Err(BenchError::Unbound);
+    }
+    let check = |ranks| {
+        case::fits(args, ranks)?;
+        Ok(args.device.prepare()?)
+    };
+    // Beside a GPU the host has little to do, and where it has, its progress thread does it.
+    ranks::run(args.transport, args.ranks, args.device == Kind::Cpu, check, |comm| {
+        let trace = args.trace.begin(comm)?;
+        let outcome = match args.device {
+            Kind::Cpu => run_rank(comm, args)?,
+            Kind::Cuda => device::run_rank(comm, args)?,
+        };
+        let traced = trace.finish(comm)?;
+        if comm.rank() == 0 {
+            report::print(&outcome, json).map_err(BenchError::Output)?;
+            // What the benchmark has found is out; now what became of its files.
+            args.plot.iter().try_for_each(|path| plot::halo(path, &outcome))?;
+            traced?;
+        }
+        Ok(0)
+    })
 }
 
 /// Times of one block, all of the slowest rank in each iteration.
@@ -52,6 +75,10 @@ pub(super) struct Row {
 pub(super) struct Outcome {
     pub(super) title: String,
     pub(super) transport: &'static str,
+    /// Where the fields lie: `cpu` or `cuda`.
+    pub(super) device: &'static str,
+    /// Which GPUs.
+    pub(super) gpu: Option<String>,
     pub(super) memory: String,
     pub(super) ranks: usize,
     pub(super) crowded: bool,
@@ -62,7 +89,7 @@ pub(super) struct Outcome {
     pub(super) received: u64,
     /// First and second making of the pattern, us.
     pub(super) patterns: [f64; 2],
-    /// The copying pass first, then the empty exchange, then the links.
+    /// What all are compared with first: the copying pass, or the device copy. The links come last.
     pub(super) rows: Vec<Row>,
 }
 
@@ -73,8 +100,7 @@ enum Deed<'a> {
     Unbound(PatternLinks, Vec<(&'a Pattern, &'a Field)>),
 }
 
-fn run_rank(comm: &Communicator, args: &HaloArgs, json: bool) -> Result<u8, BenchError> {
-    let trace = args.trace.begin(comm)?;
+fn run_rank(comm: &Communicator, args: &HaloArgs) -> Result<Outcome, BenchError> {
     let floor = Floor::new(comm)?;
     let (_, cold) = timed(comm, || case::pattern(comm, args))?;
     let (_, warm) = timed(comm, || case::pattern(comm, args))?;
@@ -98,41 +124,35 @@ fn run_rank(comm: &Communicator, args: &HaloArgs, json: bool) -> Result<u8, Benc
         deeds.push(Deed::Unbound(links, case.pairs()));
     }
     measure(comm, args, (&floor, &regions), &deeds, &mut rows)?;
-    let traced = trace.finish(comm)?;
 
     let received: usize =
         case.pattern.plan().peers.iter().flat_map(|p| &p.receives).map(|t| t.target.count()).sum();
     let cell = case.fields.iter().map(|field| bytes_of_cell(field, &case)).sum::<usize>();
     let bytes = comm.all_reduce(&[regions.bytes as u64, (received * cell) as u64], Reduce::Max)?;
-    if comm.rank() == 0 {
-        let outcome = Outcome {
-            title: case::title(args),
-            transport: comm.transport(),
-            memory: args::name(&args.memory),
-            ranks: comm.size(),
-            crowded: floor.is_crowded(),
-            iterations: args.iters,
-            bytes: bytes[0],
-            received: bytes[1],
-            patterns: [cold, warm],
-            rows,
-        };
-        report::print(&outcome, json).map_err(BenchError::Output)?;
-        // What the benchmark has found is out; now what became of its files.
-        args.plot.iter().try_for_each(|path| plot::halo(path, &outcome))?;
-        traced?;
-    }
-    Ok(0)
+    Ok(Outcome {
+        title: case::title(args),
+        transport: comm.transport(),
+        device: args.device.name(),
+        gpu: None,
+        memory: args::name(&args.memory),
+        ranks: comm.size(),
+        crowded: floor.is_crowded(),
+        iterations: args.iters,
+        bytes: bytes[0],
+        received: bytes[1],
+        patterns: [cold, warm],
+        rows,
+    })
 }
 
-fn bytes_of_cell(field: &Field, case: &Case) -> usize {
+pub(super) fn bytes_of_cell(field: &Field, case: &Case) -> usize {
     let layout = field.layout();
     let axes = case.pattern.plan().domains[0].1.axes();
     layout.extents()[axes..].iter().product::<usize>() * layout.element().size()
 }
 
 /// Time of a collective call on the slowest rank, us.
-fn timed<T>(
+pub(super) fn timed<T>(
     comm: &Communicator,
     call: impl FnOnce() -> Result<T, BenchError>,
 ) -> Result<(T, f64), BenchError> {
@@ -169,7 +189,7 @@ fn unbound(comm: &Communicator, case: &Case) -> Result<(Row, PatternLinks), Benc
 }
 
 /// The different ways of links.
-fn ways(links: impl Iterator<Item = (usize, Direction, Way)>) -> String {
+pub(super) fn ways(links: impl Iterator<Item = (usize, Direction, Way)>) -> String {
     let mut ways: Vec<String> = links.map(|(_, _, way)| way.to_string()).collect();
     ways.sort_unstable();
     ways.dedup();

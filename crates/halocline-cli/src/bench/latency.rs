@@ -68,7 +68,7 @@ pub(super) fn run(args: &LatencyArgs, json: bool) -> Result<u8, BenchError> {
         comm.barrier()?;
         Ok(0)
     };
-    ranks::run(others, None, |_| Ok(()), work)
+    ranks::run(others, None, true, |_| Ok(()), work)
 }
 
 fn show(series: &[Series], args: &LatencyArgs, json: bool) -> Result<u8, BenchError> {

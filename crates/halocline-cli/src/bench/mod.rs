@@ -3,10 +3,11 @@
 //! [`ranks`] brings the ranks up, pinned; [`case`] makes pattern and fields and verifies an exchange of
 //! changing data; [`regions`] does to memory what a model does; [`floor`] has the two measures that all
 //! else is compared with: the round trip of a cache line and the barrier that starts all ranks at once.
-//! [`halo`] and [`latency`] measure, [`report`] and [`plot`] show.
+//! [`halo`] (for fields on GPUs [`device`]) and [`latency`] measure, [`report`] and [`plot`] show.
 
 mod args;
 mod case;
+mod device;
 mod error;
 mod floor;
 mod halo;

@@ -17,6 +17,8 @@ const PHASES: [(&str, RGBColor); 3] = [
     ("wait", RGBColor(236, 166, 84)),
     ("read the halo", RGBColor(118, 174, 126)),
 ];
+/// All of an exchange.
+const IN_A_ROW: [(&str, RGBColor); 1] = [("one after the other on a stream", PHASES[0].1)];
 const LINES: [RGBColor; 4] =
     [RGBColor(61, 107, 168), RGBColor(201, 90, 60), RGBColor(80, 145, 90), RGBColor(140, 95, 160)];
 
@@ -65,7 +67,9 @@ fn draw_halo<B: DrawingBackend>(area: &Area<B>, outcome: &Outcome) -> Drawn<B> {
     let top = (highest / step).ceil().max(1.0) * step;
     let y = |value: f64| BOTTOM - (value / top * f64::from(BOTTOM - TOP)).round() as i32;
 
-    let title = format!("Exchange and reading the halo: {}", outcome.title);
+    let of_device = outcome.gpu.is_some();
+    let what = if of_device { "Exchange on GPUs" } else { "Exchange and reading the halo" };
+    let title = format!("{what}: {}", outcome.title);
     text(area, &title, (LEFT, 32), 22.0, HPos::Left)?;
     let below = format!(
         "{} ranks ({}), {} memory, {} iterations a round; bars: medians; a dot each round (black: cores near, white: far)",
@@ -73,7 +77,8 @@ fn draw_halo<B: DrawingBackend>(area: &Area<B>, outcome: &Outcome) -> Drawn<B> {
     );
     text(area, &below, (LEFT, 62), 15.0, HPos::Left)?;
     let mut x = LEFT;
-    for (name, colour) in PHASES {
+    // Of exchanges in a row on a stream nobody sees phases.
+    for &(name, colour) in if of_device { &IN_A_ROW[..] } else { &PHASES } {
         area.draw(&Rectangle::new([(x, 82), (x + 14, 96)], colour.filled()))?;
         text(area, name, (x + 20, 89), 14.0, HPos::Left)?;
         x += 40 + 8 * name.len() as i32;
@@ -88,7 +93,10 @@ fn draw_halo<B: DrawingBackend>(area: &Area<B>, outcome: &Outcome) -> Drawn<B> {
     for (at, row) in (0..).zip(&rows) {
         let centre = LEFT + slot * at + slot / 2;
         let half = (slot / 4).min(60);
-        let phases = [row.median(|b| b.begin), row.median(|b| b.wait), row.median(|b| b.read)];
+        let phases = match of_device {
+            true => [row.median(|b| b.total), 0.0, 0.0],
+            false => [row.median(|b| b.begin), row.median(|b| b.wait), row.median(|b| b.read)],
+        };
         // Medians of parts need not add up to the median of the whole; the bar's height is the whole.
         let scale = row.median(|b| b.total) / phases.iter().sum::<f64>().max(f64::MIN_POSITIVE);
         let mut low = 0.0;
@@ -108,7 +116,7 @@ fn draw_halo<B: DrawingBackend>(area: &Area<B>, outcome: &Outcome) -> Drawn<B> {
         text(area, &row.name, (centre, BOTTOM + 20), 16.0, HPos::Center)?;
         text(area, &row.way, (centre, BOTTOM + 42), 13.0, HPos::Center)?;
         if !row.way.is_empty() {
-            let note = format!("{:.2} of the copying pass", row.ratio(rows[0]));
+            let note = format!("{:.2} of the {}", row.ratio(rows[0]), rows[0].name);
             text(area, &note, (centre, BOTTOM + 60), 13.0, HPos::Center)?;
         }
     }

@@ -8,11 +8,13 @@ use halocline::Communicator;
 use rustix::thread::CpuSet;
 
 /// Calls `work` as each of the ranks and returns the worst exit code. `asked`: the number of ranks, if
-/// one was asked for; 2 otherwise, or those of the job. `check` is given the number of ranks and finds what
+/// one was asked for; 2 otherwise, or those of the job. `pinned`: each has a core of its own, which it shares with its progress
+/// thread. `check` is given the number of ranks and finds what
 /// no benchmark can have, before any rank is started and before anything is allocated.
 pub(super) fn run(
     transport: Transport,
     asked: Option<usize>,
+    pinned: bool,
     check: impl Fn(usize) -> Result<(), BenchError>,
     work: impl Fn(&Communicator) -> Result<u8, BenchError> + Sync,
 ) -> Result<u8, BenchError> {
@@ -23,7 +25,10 @@ pub(super) fn run(
     match Way::of(transport)? {
         Way::Threads => {
             check(ranks)?;
-            let codes = as_threads(ranks, &launch::usable().unwrap_or_default(), work)?;
+            let codes = match pinned {
+                true => as_threads(ranks, &launch::usable().unwrap_or_default(), work)?,
+                false => ranks::as_threads(ranks, work)?,
+            };
             Ok(codes.into_iter().max().unwrap_or(0))
         }
         Way::Launch => {
@@ -34,7 +39,7 @@ pub(super) fn run(
             let comm = ranks::join(&RanksArgs { ranks: asked, transport, node_aware: None })?;
             check(comm.size())?;
             let cpus = cpus(&comm)?;
-            if comm.link().is_crowded() && !cpus.is_empty() {
+            if pinned && comm.link().is_crowded() && !cpus.is_empty() {
                 // The launcher lets such ranks float; here neighbours always share the same core.
                 let at = comm.rank() * cpus.len() / comm.size();
                 pin(cpus.get(at..=at));

@@ -15,7 +15,8 @@ pub(super) struct Regions {
     wide: bool,
     owned: Vec<(*mut u8, usize)>,
     halo: Vec<(*mut u8, usize)>,
-    ops: Vec<CopyOp>,
+    /// All copies into this rank's halo, from its own memory.
+    pub(super) ops: Vec<CopyOp>,
     bases: Vec<*mut u8>,
     sources: Vec<*const u8>,
     /// Bytes that this rank's halo takes up.

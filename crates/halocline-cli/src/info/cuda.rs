@@ -1,7 +1,7 @@
 //! GPUs, the links between them, and what is needed to use them.
 
 use super::binary_size;
-use halocline_device::cuda::{Compiler, Inventory, cache_directory, inventory};
+use halocline_device::cuda::{Compiler, Inventory, Nccl, cache_directory, inventory, nccl};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
@@ -12,15 +12,18 @@ pub(super) struct Cuda {
     /// Version of NVRTC, and where it was found.
     compiler: Result<((i32, i32), PathBuf), String>,
     cache: Option<PathBuf>,
+    /// Nothing here needs it.
+    nccl: Result<Nccl, String>,
 }
 
-/// Looks at the GPUs and for NVRTC, in this process. Blocks while the driver initialises.
+/// Looks at the GPUs and for NVRTC and NCCL, in this process. Blocks while the driver initialises.
 pub(super) fn gather() -> Cuda {
     let compiler = Compiler::load().map(|compiler| (compiler.version(), compiler.path().to_owned()));
     Cuda {
         inventory: inventory().map_err(|why| why.to_string()),
         compiler: compiler.map_err(|why| why.to_string()),
         cache: cache_directory(),
+        nccl: nccl(),
     }
 }
 
@@ -51,7 +54,13 @@ impl Cuda {
             }
             Err(why) => json!({"works": false, "error": why}),
         };
-        json!({"driver": driver, "gpus": gpus, "nvrtc": nvrtc, "cache": self.cache})
+        let nccl = match &self.nccl {
+            Ok(Nccl { version: (major, minor, patch), path }) => {
+                json!({"works": true, "version": format!("{major}.{minor}.{patch}"), "path": path})
+            }
+            Err(why) => json!({"works": false, "error": why}),
+        };
+        json!({"driver": driver, "gpus": gpus, "nvrtc": nvrtc, "cache": self.cache, "nccl": nccl})
     }
 
     pub(super) fn to_text(&self) -> Vec<String> {
@@ -91,6 +100,12 @@ impl Cuda {
             Some(directory) => lines.push(format!("compiled kernels are kept in {}", directory.display())),
             None => lines.push("compiled kernels are not kept: no directory is named".to_owned()),
         }
+        match &self.nccl {
+            Ok(Nccl { version: (major, minor, patch), path }) => {
+                lines.push(format!("NCCL {major}.{minor}.{patch} ({}), not needed", path.display()));
+            }
+            Err(why) => lines.push(format!("{why}, not needed")),
+        }
         lines
     }
 }
@@ -109,6 +124,7 @@ mod tests {
             inventory: Ok(Inventory { version: (13, 0), gpus: vec![gpu.clone(), gpu], links }),
             compiler: Err("no kernels for the GPU: nothing there".into()),
             cache: Some("/a/cache".into()),
+            nccl: Ok(Nccl { version: (2, 28, 9), path: "libnccl.so.2".into() }),
         };
         let text = cuda.to_text().join("\n");
         let expected = "0  A GPU, 3 GiB, 7 multiprocessors, compute capability 9.0\n\
@@ -117,11 +133,15 @@ mod tests {
             1 and 2 reach each other's memory, without atomic operations (as over PCIe)\n\
             driver for CUDA 13.0\n\
             no kernels for the GPU: nothing there\n\
-            compiled kernels are kept in /a/cache";
+            compiled kernels are kept in /a/cache\n\
+            NCCL 2.28.9 (libnccl.so.2), not needed";
         assert_eq!(text, expected);
         assert_eq!(cuda.to_json()["driver"]["links"][2]["to"], json!(2));
         cuda.inventory = Err("CUDA cannot be used: no driver".into());
         assert_eq!(cuda.to_text()[0], "none: CUDA cannot be used: no driver");
         assert_eq!(cuda.to_json()["driver"]["works"], json!(false));
+        cuda.nccl = Err("NCCL was not found (no such file)".into());
+        assert_eq!(cuda.to_text().last().unwrap(), "NCCL was not found (no such file), not needed");
+        assert_eq!(cuda.to_json()["nccl"]["works"], json!(false));
     }
 }

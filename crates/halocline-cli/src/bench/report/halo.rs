@@ -36,6 +36,8 @@ fn line(outcome: &Outcome, row: &Row) -> Value {
         "row": row.name,
         "way": row.way,
         "transport": outcome.transport,
+        "device": outcome.device,
+        "gpu": outcome.gpu,
         "memory": outcome.memory,
         "ranks": outcome.ranks,
         "crowded": outcome.crowded,
@@ -63,6 +65,9 @@ fn line(outcome: &Outcome, row: &Row) -> Value {
 }
 
 fn text(outcome: &Outcome) -> String {
+    if let Some(gpu) = &outcome.gpu {
+        return text_of_device(outcome, gpu);
+    }
     let copy = &outcome.rows[0];
     let stamps = |near| {
         let blocks = outcome.rows.iter().flat_map(|row| &row.blocks);
@@ -107,6 +112,54 @@ fn text(outcome: &Outcome) -> String {
     ];
     let mut rows = vec![header.map(str::to_owned).to_vec()];
     rows.extend(outcome.rows.iter().map(|row| cells(row, copy)));
+    text + &table(&rows)
+}
+
+fn text_of_device(outcome: &Outcome, gpu: &str) -> String {
+    let copy = &outcome.rows[0];
+    let text = format!(
+        "{}\n{} ranks ({}) on {gpu}, {} bytes of halo a rank, {} of them from others\n\
+         pattern made in {} us, again in {} us\n\n\
+         us, medians of {} rounds of {} in a row without the host waiting, slowest rank; alone: the host waits for each\n",
+        outcome.title,
+        outcome.ranks,
+        outcome.transport,
+        outcome.bytes,
+        outcome.received,
+        figure(outcome.patterns[0]),
+        figure(outcome.patterns[1]),
+        copy.blocks.len(),
+        outcome.iterations
+    );
+    let header = [
+        "",
+        "in a row",
+        "/ device copy",
+        "alone",
+        "p99",
+        "host begin",
+        "host wait",
+        "bind cold",
+        "warm",
+        "way",
+    ];
+    let mut rows = vec![header.map(str::to_owned).to_vec()];
+    rows.extend(outcome.rows.iter().map(|row| {
+        let median = |of: fn(&Block) -> f64| figure(row.median(of));
+        let bind = |at: usize| row.binds.map_or_else(|| "-".to_owned(), |binds| figure(binds[at]));
+        vec![
+            row.name.clone(),
+            median(|block| block.total),
+            figure(row.ratio(copy)),
+            median(|block| block.alone),
+            figure(row.p99()),
+            median(|block| block.begin),
+            median(|block| block.wait),
+            bind(0),
+            bind(1),
+            row.way.clone(),
+        ]
+    }));
     text + &table(&rows)
 }
 
