@@ -8,6 +8,7 @@ mod ocean;
 mod simulated;
 
 pub use bind::bind;
+pub use halocline_comm::mappings::fuzz::messages as mappings;
 pub use halocline_comm::mpi::fuzz::{introductions as mpi_introductions, messages as mpi_messages};
 pub use halocline_comm::shm::fuzz::{control as shm_control, frames as shm_frames};
 pub use mesh::mesh;
@@ -39,6 +40,7 @@ fn seeds_of(target: &str) -> Vec<Vec<u8>> {
         "mpi_messages" => halocline_comm::mpi::fuzz::sent(),
         "mpi_introductions" => halocline_comm::mpi::fuzz::introduced(),
         "bind" => bind::seeds(),
+        "mappings" => halocline_comm::mappings::fuzz::conversations(),
         other => panic!("there is no target {other}"),
     }
 }

@@ -55,6 +55,9 @@ struct Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
+        // What the parts say at their end still goes out.
+        let parts = std::mem::take(self.parts.get_mut().unwrap_or_else(PoisonError::into_inner));
+        drop(parts);
         self.progress.stop(&*self.transport);
     }
 }
@@ -302,6 +305,16 @@ impl Communicator {
         })
     }
 
+    /// This rank's end of the transport, for a part, which must not keep it.
+    pub(crate) fn transport_of_part(&self) -> Weak<dyn Transport> {
+        Arc::downgrade(&self.shared.node.transport)
+    }
+
+    /// When its calls fail.
+    pub(crate) fn deadline(&self) -> Option<Duration> {
+        self.deadline
+    }
+
     /// How long a wait looks at a counter before it sleeps.
     pub fn spin(&self) -> Duration {
         Patience::of(self.link()).spin
@@ -309,7 +322,7 @@ impl Communicator {
 }
 
 /// A bijection of 64 bits that spreads close numbers (the finaliser of splitmix64).
-fn mix(value: u64) -> u64 {
+pub(crate) fn mix(value: u64) -> u64 {
     let mut z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

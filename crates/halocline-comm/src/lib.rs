@@ -23,6 +23,8 @@ mod error;
 #[cfg(not(loom))]
 mod inbox;
 #[cfg(not(loom))]
+pub mod mappings;
+#[cfg(not(loom))]
 pub mod mpi;
 #[cfg(not(loom))]
 mod progress;
@@ -50,6 +52,7 @@ pub use {
     error::CommError,
     host::System,
     inbox::{Inbox, Message, Tag},
+    mappings::{MappingError, Mappings},
     progress::Serve,
     segment::{SEGMENT_ALIGN, Segment},
     transport::{PeerState, Room, Transport},

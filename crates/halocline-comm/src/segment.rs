@@ -1,9 +1,10 @@
 //! Memory that ranks share: allocated here, or another rank's mapped here.
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// A range of bytes that lives as long as somebody holds it, with an identity that is never reused.
 ///
@@ -23,6 +24,15 @@ enum Home {
     Foreign(#[allow(dead_code)] Arc<dyn Any + Send + Sync>),
     /// A memfd mapped here: allocated by this process (with the descriptor, to give away), or imported.
     Mapped(Option<rustix::fd::OwnedFd>),
+    /// No bytes: a descriptor that goes to another process as it is, for a driver to open.
+    Handle(rustix::fd::OwnedFd),
+}
+
+/// The segments that this process has allocated, by their addresses.
+static ALLOCATED: Mutex<BTreeMap<usize, Weak<Segment>>> = Mutex::new(BTreeMap::new());
+
+fn allocated() -> MutexGuard<'static, BTreeMap<usize, Weak<Segment>>> {
+    ALLOCATED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 // SAFETY: a segment is an address range with no thread affinity; access to its bytes goes through raw
@@ -46,7 +56,27 @@ impl Segment {
         let layout = std::alloc::Layout::from_size_align(len.max(1), SEGMENT_ALIGN).ok()?;
         // SAFETY: the layout has a size of at least 1.
         let base = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) })?;
-        Some(Arc::new(Self { id: fresh_id(), base, len, home: Home::Heap(layout) }))
+        Some(Self { id: fresh_id(), base, len, home: Home::Heap(layout) }.known())
+    }
+
+    /// A descriptor to be sent with a message as it is.
+    pub(crate) fn handle(id: Option<u64>, fd: rustix::fd::OwnedFd) -> Arc<Self> {
+        let id = id.unwrap_or_else(fresh_id);
+        Arc::new(Self { id, base: NonNull::dangling(), len: 0, home: Home::Handle(fd) })
+    }
+
+    /// The segment around an address that this process has allocated and that somebody holds.
+    pub(crate) fn around(address: usize) -> Option<Arc<Self>> {
+        // The last holder's drop takes the lock: let go of it first.
+        let nearest = allocated().range(..=address).next_back().map(|(_, segment)| Weak::clone(segment));
+        nearest?.upgrade().filter(|segment| address - segment.base.addr().get() < segment.len)
+    }
+
+    /// Lets [`Segment::around`] find it.
+    fn known(self) -> Arc<Self> {
+        let segment = Arc::new(self);
+        allocated().insert(segment.base.addr().get(), Arc::downgrade(&segment));
+        segment
     }
 
     /// Memory that somebody else owns.
@@ -98,7 +128,7 @@ mod mapped {
             rustix::fs::ftruncate(&fd, size as u64).map_err(fail("size a memfd"))?;
             rustix::fs::fcntl_add_seals(&fd, SEALS).map_err(fail("seal a memfd"))?;
             let base = map(fd.as_fd(), size).map_err(fail("map a memfd"))?;
-            Ok(Arc::new(Self { id: fresh_id(), base, len, home: Home::Mapped(Some(fd)) }))
+            Ok(Self { id: fresh_id(), base, len, home: Home::Mapped(Some(fd)) }.known())
         }
 
         /// Maps the memfd of another process, after checking that it is what was announced.
@@ -118,9 +148,18 @@ mod mapped {
         pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
             match &self.home {
                 Home::Mapped(fd) => fd.as_ref().map(AsFd::as_fd),
+                Home::Handle(fd) => Some(fd.as_fd()),
                 _ => None,
             }
         }
+
+        /// What a receiver is told of its length.
+        pub(crate) fn announced(&self) -> u64 {
+            if let Home::Handle(_) = self.home { Self::HANDLE } else { self.len as u64 }
+        }
+
+        /// The length that is announced for a [`Segment::handle`]; no memory is that long.
+        pub(crate) const HANDLE: u64 = u64::MAX;
     }
 
     fn map(fd: BorrowedFd<'_>, size: usize) -> rustix::io::Result<NonNull<u8>> {
@@ -140,10 +179,14 @@ mod mapped {
 
 impl Drop for Segment {
     fn drop(&mut self) {
+        if let Home::Heap(_) | Home::Mapped(Some(_)) = self.home {
+            // Before the addresses can belong to another one.
+            allocated().remove(&self.base.addr().get());
+        }
         match &self.home {
             // SAFETY: allocated in `heap` with this very layout, freed once.
             Home::Heap(layout) => unsafe { std::alloc::dealloc(self.base.as_ptr(), *layout) },
-            Home::Foreign(_) => {}
+            Home::Foreign(_) | Home::Handle(_) => {}
             Home::Mapped(_) => mapped::unmap(self.base, self.len),
         }
     }

@@ -11,6 +11,7 @@ mod element;
 mod error;
 mod event;
 pub mod host;
+pub mod remote;
 pub mod sim;
 mod streaming;
 

@@ -68,6 +68,12 @@ impl Writer {
         values.iter().for_each(|&value| self.u64(value));
     }
 
+    /// Appends the number of bytes, then the bytes.
+    pub fn bytes(&mut self, bytes: &[u8]) {
+        self.size(bytes.len());
+        self.0.extend_from_slice(bytes);
+    }
+
     /// The message.
     pub fn finish(self) -> Vec<u8> {
         self.0
@@ -126,6 +132,14 @@ impl<'a> Reader<'a> {
     /// Values written by [`Writer::u64s`].
     pub fn u64s(&mut self) -> Result<Vec<u64>, WireError> {
         (0..self.count(8)?).map(|_| self.u64()).collect()
+    }
+
+    /// Bytes written by [`Writer::bytes`].
+    pub fn bytes(&mut self) -> Result<&'a [u8], WireError> {
+        let count = self.count(1)?;
+        let (bytes, rest) = self.rest.split_at(count);
+        self.rest = rest;
+        Ok(bytes)
     }
 
     /// Checks that everything was read.

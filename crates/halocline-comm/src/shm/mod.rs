@@ -248,7 +248,10 @@ impl Shared {
             return Ok(known);
         }
         let len = usize::try_from(announced.len).unwrap_or(usize::MAX);
-        let segment = Segment::import(announced.id, len, fd)?;
+        let segment = match announced.len {
+            Segment::HANDLE => Segment::handle(Some(announced.id), fd),
+            _ => Segment::import(announced.id, len, fd)?,
+        };
         imports.retain(|_, known| known.strong_count() > 0);
         imports.insert(key, Arc::downgrade(&segment));
         Ok(segment)

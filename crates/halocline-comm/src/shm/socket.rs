@@ -92,7 +92,7 @@ impl Outgoing {
             return Err(CommError::System { what: "send that many segments at once", errno: Errno::TOOBIG });
         }
         let announced: Vec<_> =
-            segments.iter().map(|s| Announced { id: s.id(), len: s.len() as u64 }).collect();
+            segments.iter().map(|s| Announced { id: s.id(), len: s.announced() }).collect();
         let bytes = frame::encode(tag, &announced, payload);
         self.queue.push_back(Unsent { bytes, sent: 0, segments: segments.to_vec() });
         Ok(())

@@ -1,0 +1,204 @@
+//! A driver made of maps and counters, for tests: it gives addresses again soon after they were freed, refuses what CUDA
+//! refuses, fails when told to, and writes down whatever the mapping cache must never do.
+
+use halocline_device::Address;
+use halocline_device::remote::{Allocation, DeviceId, Export, Kind, Opened, Provider, Refusal};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// All processes and all memory.
+#[derive(Clone, Default)]
+pub(super) struct World(Arc<Mutex<Inner>>);
+
+#[derive(Default)]
+struct Inner {
+    memory: BTreeMap<u64, Memory>,
+    opened: BTreeMap<u64, Open>,
+    next: u64,
+    exports: usize,
+    opens: usize,
+    closes: usize,
+    wrongs: Vec<String>,
+}
+
+/// Physical memory: there until it is freed and nobody has it open.
+struct Memory {
+    process: usize,
+    allocation: Allocation,
+    is_freed: bool,
+}
+
+struct Open {
+    process: usize,
+    device: DeviceId,
+    id: u64,
+    address: Address,
+}
+
+/// Addresses of mappings are far from those of allocations.
+const MAPPED: Address = 1 << 40;
+
+impl World {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Memory of a process at an address, of which nothing else is allocated.
+    pub(super) fn allocate(&self, process: usize, device: DeviceId, base: Address, bytes: u64) -> Allocation {
+        let mut inner = self.lock();
+        inner.next += 1;
+        let allocation = Allocation { base, bytes, id: inner.next, device, kind: Kind::Legacy };
+        let here = inner.memory.values().filter(|memory| memory.process == process && !memory.is_freed);
+        assert!(
+            here.into_iter().all(|memory| !memory.allocation.overlaps(&allocation)),
+            "the test's own mistake"
+        );
+        inner.memory.insert(allocation.id, Memory { process, allocation, is_freed: false });
+        allocation
+    }
+
+    pub(super) fn free(&self, id: u64) {
+        let mut inner = self.lock();
+        if let Some(memory) = inner.memory.get_mut(&id) {
+            memory.is_freed = true;
+        }
+        inner.reclaim();
+    }
+
+    /// A process has died: the driver takes back all that it had.
+    pub(super) fn kill(&self, process: usize) {
+        let mut inner = self.lock();
+        let before = inner.opened.len();
+        inner.opened.retain(|_, open| open.process != process);
+        inner.closes += before - inner.opened.len();
+        inner.memory.values_mut().filter(|memory| memory.process == process).for_each(|m| m.is_freed = true);
+        inner.reclaim();
+    }
+
+    /// Which memory, and which byte of it, a process finds at an address.
+    pub(super) fn look(&self, process: usize, address: Address) -> Option<(u64, u64)> {
+        let inner = self.lock();
+        let here = inner.opened.values().filter(|open| open.process == process);
+        let opened = here.map(|open| (open.address, open.id));
+        let own = inner.memory.values().filter(|memory| memory.process == process && !memory.is_freed);
+        let own = own.map(|memory| (memory.allocation.base, memory.allocation.id));
+        opened.chain(own).find_map(|(base, id)| {
+            let bytes = inner.memory.get(&id)?.allocation.bytes;
+            (base..base + bytes).contains(&address).then(|| (id, address - base))
+        })
+    }
+}
+
+impl World {
+    /// Mappings that are open: those of memory of one process.
+    pub(super) fn open_of(&self, process: usize) -> usize {
+        let inner = self.lock();
+        inner.opened.values().filter(|open| inner.memory[&open.id].process == process).count()
+    }
+
+    /// Memory that was freed and is still there.
+    pub(super) fn held(&self) -> usize {
+        self.lock().memory.values().filter(|memory| memory.is_freed).count()
+    }
+
+    /// Calls so far that exported, opened and closed something.
+    pub(super) fn calls(&self) -> (usize, usize, usize) {
+        let inner = self.lock();
+        (inner.exports, inner.opens, inner.closes)
+    }
+
+    /// What must never happen, and has.
+    pub(super) fn wrongs(&self) -> Vec<String> {
+        self.lock().wrongs.clone()
+    }
+}
+
+impl Inner {
+    fn reclaim(&mut self) {
+        let opened: Vec<u64> = self.opened.values().map(|open| open.id).collect();
+        self.memory.retain(|id, memory| !memory.is_freed || opened.contains(id));
+    }
+}
+
+/// The driver of one device in one process.
+pub(super) struct Fake {
+    pub(super) world: World,
+    pub(super) process: usize,
+    pub(super) device: DeviceId,
+    /// What the next calls of `open` say.
+    pub(super) refusals: Mutex<Vec<Refusal>>,
+}
+
+impl Fake {
+    pub(super) fn new(world: &World, process: usize, device: DeviceId) -> Arc<Self> {
+        Arc::new(Self { world: world.clone(), process, device, refusals: Mutex::default() })
+    }
+}
+
+impl Provider for Fake {
+    fn device(&self) -> DeviceId {
+        self.device
+    }
+
+    fn find(&self, address: Address) -> Option<Allocation> {
+        let inner = self.world.lock();
+        let is_here = |memory: &&Memory| {
+            let allocation = memory.allocation;
+            let is_ours = memory.process == self.process && allocation.device == self.device;
+            is_ours && !memory.is_freed && (allocation.base..allocation.end()).contains(&address)
+        };
+        inner.memory.values().find(is_here).map(|memory| memory.allocation)
+    }
+
+    fn export(&self, allocation: &Allocation) -> Result<Export, Refusal> {
+        self.world.lock().exports += 1;
+        Ok(Export { handle: allocation.id.to_le_bytes().to_vec(), descriptor: None })
+    }
+
+    fn open(&self, allocation: &Allocation, export: Export) -> Result<Opened, Refusal> {
+        if let Some(refusal) = self.refusals.lock().unwrap_or_else(PoisonError::into_inner).pop() {
+            return Err(refusal);
+        }
+        let inner = &mut *self.world.lock();
+        let id = u64::from_le_bytes(export.handle.try_into().map_err(|_| Refusal::BadHandle)?);
+        let memory = inner.memory.get(&id).filter(|memory| !memory.is_freed).ok_or(Refusal::BadHandle)?;
+        if memory.allocation != *allocation {
+            return Err(Refusal::BadHandle);
+        }
+        if memory.process == self.process {
+            inner.wrongs.push(format!("process {} opens its own memory {id}", self.process));
+        }
+        for open in inner.opened.values().filter(|open| open.process == self.process) {
+            let other = &inner.memory[&open.id];
+            if (open.id, open.device) == (id, self.device) {
+                inner.wrongs.push(format!("process {} opens memory {id} twice", self.process));
+            }
+            if open.id != id && other.process == memory.process && other.allocation.overlaps(allocation) {
+                inner.wrongs.push(format!("memory {id} is offered while memory {} is open", open.id));
+                return Err(Refusal::AlreadyOpen);
+            }
+        }
+        inner.next += 1;
+        inner.opens += 1;
+        let (key, address) = (inner.next, MAPPED + (inner.next << 24));
+        inner.opened.insert(key, Open { process: self.process, device: self.device, id, address });
+        Ok(Opened { address, key })
+    }
+
+    unsafe fn close(&self, opened: Opened) -> Result<(), Refusal> {
+        let inner = &mut *self.world.lock();
+        match inner.opened.remove(&opened.key) {
+            Some(open) if (open.process, open.device) == (self.process, self.device) => inner.closes += 1,
+            Some(_) => inner.wrongs.push(format!("mapping {} is closed on another device", opened.key)),
+            None => inner.wrongs.push(format!("mapping {} is closed twice", opened.key)),
+        }
+        inner.reclaim();
+        Ok(())
+    }
+
+    fn adopt(&self, allocation: &Allocation) -> Result<(), Refusal> {
+        let inner = self.world.lock();
+        let known = inner.memory.get(&allocation.id).filter(|memory| memory.allocation == *allocation);
+        known.map(drop).ok_or(Refusal::BadHandle)
+    }
+}

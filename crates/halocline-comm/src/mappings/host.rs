@@ -1,0 +1,90 @@
+//! Host memory: what the library has allocated, as sealed memfds, which nobody can shrink under those who map them and
+//! which a kill leaves nothing of.
+
+use crate::error::CommError;
+use crate::segment::Segment;
+use halocline_device::Address;
+use halocline_device::remote::{Allocation, DeviceId, Export, Kind, Opened, Provider, Refusal};
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The host's provider.
+#[derive(Default)]
+pub(super) struct HostMemory {
+    opened: Mutex<Mappings>,
+}
+
+#[derive(Default)]
+struct Mappings {
+    segments: HashMap<u64, Arc<Segment>>,
+    last: u64,
+}
+
+impl HostMemory {
+    fn opened(&self) -> MutexGuard<'_, Mappings> {
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn address_of(segment: &Segment) -> Address {
+    segment.base().as_ptr().expose_provenance() as Address
+}
+
+/// The segment that an allocation is, if it still is.
+fn segment_of(allocation: &Allocation) -> Option<Arc<Segment>> {
+    let segment = Segment::around(usize::try_from(allocation.base).ok()?)?;
+    (of(&segment) == Some(*allocation)).then_some(segment)
+}
+
+fn of(segment: &Segment) -> Option<Allocation> {
+    let (base, bytes) = (address_of(segment), segment.len() as u64);
+    let (id, device, kind) = (segment.id(), DeviceId::HOST, Kind::Memfd);
+    (bytes > 0).then_some(Allocation { base, bytes, id, device, kind })
+}
+
+impl Provider for HostMemory {
+    fn device(&self) -> DeviceId {
+        DeviceId::HOST
+    }
+
+    fn find(&self, address: Address) -> Option<Allocation> {
+        of(&*Segment::around(usize::try_from(address).ok()?)?)
+    }
+
+    fn export(&self, allocation: &Allocation) -> Result<Export, Refusal> {
+        let segment = segment_of(allocation).ok_or(Refusal::BadHandle)?;
+        // Memory of ranks that are threads has none, and needs none.
+        let copy = segment.descriptor().map(|fd| fd.try_clone_to_owned()).transpose();
+        let descriptor = copy.map_err(|error| Refusal::Other(error.raw_os_error().unwrap_or(0)))?;
+        Ok(Export { handle: Vec::new(), descriptor })
+    }
+
+    fn open(&self, allocation: &Allocation, export: Export) -> Result<Opened, Refusal> {
+        let (Kind::Memfd, DeviceId::HOST) = (allocation.kind, allocation.device) else {
+            return Err(Refusal::NoPeerAccess);
+        };
+        let (Some(descriptor), Ok(len)) = (export.descriptor, usize::try_from(allocation.bytes)) else {
+            return Err(Refusal::BadHandle);
+        };
+        let segment = Segment::import(allocation.id, len, descriptor).map_err(|error| match error {
+            CommError::Memory { errno: Errno::NOMEM, .. } => Refusal::OutOfMemory,
+            _ => Refusal::BadHandle,
+        })?;
+        let address = address_of(&segment);
+        let mut opened = self.opened();
+        opened.last += 1;
+        let key = opened.last;
+        opened.segments.insert(key, segment);
+        Ok(Opened { address, key })
+    }
+
+    unsafe fn close(&self, opened: Opened) -> Result<(), Refusal> {
+        let segment = self.opened().segments.remove(&opened.key);
+        segment.map(drop).ok_or(Refusal::BadHandle)
+    }
+
+    fn adopt(&self, allocation: &Allocation) -> Result<(), Refusal> {
+        segment_of(allocation).map(drop).ok_or(Refusal::BadHandle)
+    }
+}

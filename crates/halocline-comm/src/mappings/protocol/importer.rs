@@ -1,0 +1,191 @@
+//! The importer's side: a table without policy of what is open here.
+
+use super::{Attached, Effect, Protocol, post};
+use crate::mappings::message::{Descriptor, Message, MessageError};
+use halocline_device::Address;
+use halocline_device::remote::{DeviceId, Refusal};
+
+/// Bytes of another rank that can be taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Arrival {
+    pub(crate) from: usize,
+    pub(crate) epoch: u64,
+    pub(crate) token: u64,
+    pub(crate) address: Address,
+    pub(crate) length: u64,
+}
+
+/// Memory of another rank, open here.
+pub(super) struct Import {
+    pub(super) owner: usize,
+    entry: u64,
+    device: DeviceId,
+    pub(super) bytes: u64,
+    address: Address,
+    holds: usize,
+    pub(super) life: Life,
+    /// Transfers that ended after the mapping was told to close.
+    ended: Vec<u64>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Life {
+    Opening,
+    Open,
+    /// Told to close; does once nothing holds it.
+    Ending,
+    Closing,
+}
+
+/// A mapping that cannot be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unusable {
+    NoMapping,
+    Beyond(u64),
+}
+
+impl Protocol {
+    pub(super) fn offered(
+        &mut self,
+        (owner, entry): (usize, u64),
+        device: DeviceId,
+        descriptor: Descriptor,
+        attached: Attached,
+    ) -> Result<(), MessageError> {
+        let known = |import: &Import| (import.owner, import.entry, import.device) == (owner, entry, device);
+        if self.imports.values().any(known) {
+            return Err(MessageError::Repeated { entry, device });
+        }
+        let token = self.fresh();
+        let (bytes, address, holds) = (descriptor.allocation.bytes, 0, 0);
+        let (life, ended) = (Life::Opening, Vec::new());
+        self.imports.insert(token, Import { owner, entry, device, bytes, address, holds, life, ended });
+        self.out.push_back(Effect::Open { token, device, descriptor, attached });
+        Ok(())
+    }
+
+    /// The driver has answered an [`Effect::Open`].
+    pub(crate) fn opened(&mut self, token: u64, outcome: Result<Address, Refusal>) {
+        let Some(import) = self.imports.get_mut(&token) else { return };
+        let (to, entry, device) = (import.owner, import.entry, import.device);
+        match outcome {
+            Ok(address) if import.life == Life::Opening => {
+                (import.address, import.life) = (address, Life::Open);
+                self.out.push_back(post(to, Message::Mapped { entry, device, token }));
+            }
+            Ok(_) => self.close_if_unused(token),
+            Err(why) => {
+                self.imports.remove(&token);
+                self.out.push_back(post(to, Message::MapFailed { entry, device, why }));
+            }
+        }
+    }
+
+    /// The driver has answered an [`Effect::Close`].
+    pub(crate) fn closed(&mut self, token: u64) {
+        let Some(import) = self.imports.remove(&token) else { return };
+        let unmapped = Message::Unmapped { entry: import.entry, device: import.device };
+        self.out.push_back(post(import.owner, unmapped));
+        let done = |epoch| post(import.owner, Message::Done { epoch, refused: None });
+        self.out.extend(import.ended.into_iter().map(done));
+    }
+
+    /// The address of bytes of a mapping, which is held until [`Protocol::let_go`].
+    pub(crate) fn resolve(
+        &mut self,
+        owner: usize,
+        token: u64,
+        offset: u64,
+        length: u64,
+    ) -> Result<Address, Unusable> {
+        let known = |import: &&mut Import| import.owner == owner && import.life == Life::Open;
+        let import = self.imports.get_mut(&token).filter(known).ok_or(Unusable::NoMapping)?;
+        if offset.checked_add(length).is_none_or(|end| end > import.bytes) {
+            return Err(Unusable::Beyond(import.bytes));
+        }
+        import.holds += 1;
+        Ok(import.address + offset)
+    }
+
+    /// Ends a hold.
+    pub(crate) fn let_go(&mut self, token: u64) {
+        if let Some(import) = self.imports.get_mut(&token) {
+            import.holds -= 1;
+            self.close_if_unused(token);
+        }
+    }
+
+    /// The bytes of an arrival were taken.
+    pub(crate) fn taken(&mut self, arrival: &Arrival) {
+        match self.imports.get_mut(&arrival.token) {
+            Some(import) if import.life != Life::Open => import.ended.push(arrival.epoch),
+            _ => {
+                self.out.push_back(post(arrival.from, Message::Done { epoch: arrival.epoch, refused: None }))
+            }
+        }
+        self.let_go(arrival.token);
+    }
+
+    pub(super) fn data(
+        &mut self,
+        (from, entry, token): (usize, u64, u64),
+        (offset, length): (u64, u64),
+        epoch: u64,
+        last: bool,
+    ) -> Result<(), MessageError> {
+        if self.imports.get(&token).is_none_or(|import| import.entry != entry) {
+            return Err(MessageError::NoMapping { token });
+        }
+        let resolved = self.resolve(from, token, offset, length);
+        if last && resolved != Err(Unusable::NoMapping) {
+            self.end(token);
+        }
+        match resolved {
+            Ok(address) => {
+                self.out.push_back(Effect::Arrived(Arrival { from, epoch, token, address, length }));
+                Ok(())
+            }
+            Err(Unusable::NoMapping) => Err(MessageError::NoMapping { token }),
+            Err(Unusable::Beyond(_)) => {
+                let refused = Some(Refusal::BadHandle);
+                self.out.push_back(post(from, Message::Done { epoch, refused }));
+                Ok(())
+            }
+        }
+    }
+
+    pub(super) fn told_to_close(&mut self, from: usize, token: u64) -> Result<(), MessageError> {
+        match self.imports.get(&token) {
+            Some(import) if import.owner != from || import.life == Life::Opening => {
+                return Err(MessageError::NoMapping { token });
+            }
+            // Unknown: this rank is at its end and has closed it by itself.
+            _ => self.end(token),
+        }
+        Ok(())
+    }
+
+    pub(super) fn end(&mut self, token: u64) {
+        if let Some(import) = self.imports.get_mut(&token) {
+            match import.life {
+                // Closed once it is open.
+                Life::Opening => import.life = Life::Ending,
+                Life::Open => {
+                    import.life = Life::Ending;
+                    self.close_if_unused(token);
+                }
+                Life::Ending | Life::Closing => {}
+            }
+        }
+    }
+
+    fn close_if_unused(&mut self, token: u64) {
+        if let Some(import) = self.imports.get_mut(&token)
+            && import.life == Life::Ending
+            && import.holds == 0
+        {
+            import.life = Life::Closing;
+            self.out.push_back(Effect::Close { token });
+        }
+    }
+}

@@ -1,0 +1,370 @@
+//! Drives the protocol of a rank over its transport: messages in and out, calls of providers, answers to those who wait.
+//!
+//! Whoever waits drives; the progress thread does when a message comes, since each is news. One thread at a time drives
+//! ([`Claim`]), with no lock held while it calls a driver or posts.
+
+use super::message::{Descriptor, Message, MessageError, ProcessId};
+use super::protocol::{Answer, Arrival, Effect, Limits, Protocol, Stats, Target, Want};
+use crate::claim::Claim;
+use crate::inbox::Tag;
+use crate::progress::Serve;
+use crate::segment::Segment;
+use crate::transport::{PeerState, Transport};
+use crate::wait::{Late, Patience};
+use halocline_device::Address;
+use halocline_device::remote::{Allocation, DeviceId, Export, Opened, Provider, Refusal};
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+/// All messages of the protocol, in one queue for each sender. The number is as good as any: operations are spread over
+/// 64 bits.
+pub(super) const TAG: Tag = Tag { operation: 0x6d61_7070_696e_6773, round: Tag::NEWS };
+
+/// How long the end of a rank waits for others to unmap its memory.
+pub(super) const SHUT_WITHIN: Duration = Duration::from_secs(2);
+
+/// How often memory that nothing uses is looked at, whether it was freed.
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
+
+/// The mappings of one rank.
+pub(super) struct Service {
+    transport: Weak<dyn Transport>,
+    process: ProcessId,
+    claim: Claim,
+    state: Mutex<State>,
+}
+
+struct State {
+    protocol: Protocol,
+    providers: Vec<Arc<dyn Provider>>,
+    /// What the driver has opened, by token. Memory of this process is not opened.
+    opened: HashMap<u64, (Arc<dyn Provider>, Opened)>,
+    /// Requests whose answers somebody waits for, and the answers that have come.
+    awaited: BTreeSet<u64>,
+    answers: HashMap<u64, Answer>,
+    arrivals: VecDeque<Arrival>,
+    /// Ranks that were told something.
+    met: BTreeSet<usize>,
+    departures: u64,
+    sweep_at: Duration,
+    /// Messages that no rank sends.
+    malformed: u64,
+}
+
+/// How a request has failed.
+pub(super) enum Failed {
+    /// The target cannot map it.
+    Refused(Refusal),
+    /// Memory that was freed is in use: its base, and by how many.
+    Stale(Address, usize),
+}
+
+impl Service {
+    pub(super) fn new(transport: Weak<dyn Transport>, process: ProcessId, limits: Limits) -> Self {
+        let state = State {
+            protocol: Protocol::new(process, limits),
+            providers: Vec::new(),
+            opened: HashMap::new(),
+            awaited: BTreeSet::new(),
+            answers: HashMap::new(),
+            arrivals: VecDeque::new(),
+            met: BTreeSet::new(),
+            departures: 0,
+            sweep_at: Duration::ZERO,
+            malformed: 0,
+        };
+        Self { transport, process, claim: Claim::default(), state: Mutex::new(state) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // What panics under it is a bug of ours, and half a change is never left: the protocol changes at once.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a provider, unless its device has one.
+    pub(super) fn attach(&self, provider: Arc<dyn Provider>) {
+        let mut state = self.lock();
+        if state.provider(provider.device()).is_none() {
+            state.providers.push(provider);
+        }
+    }
+
+    /// The allocation around an address, and who exports it.
+    pub(super) fn find(&self, address: Address) -> Option<(Allocation, Arc<dyn Provider>)> {
+        let providers = self.lock().providers.clone();
+        providers.into_iter().find_map(|provider| Some((provider.find(address)?, provider)))
+    }
+
+    /// Asks for an allocation to be mapped.
+    pub(super) fn request(
+        &self,
+        (allocation, provider): &(Allocation, Arc<dyn Provider>),
+        target: Target,
+        want: Want,
+        now: Duration,
+    ) -> Result<u64, Failed> {
+        let stale = |(base, pins)| Failed::Stale(base, pins);
+        let begin = |state: &mut State, id: u64| {
+            let request = state.protocol.request(id, target, want, now);
+            state.awaited.insert(request);
+            request
+        };
+        {
+            let mut state = self.lock();
+            if let Some(id) = state.protocol.lookup(allocation).map_err(stale)? {
+                return Ok(begin(&mut state, id));
+            }
+        }
+        // Others may have been freed, too; and what was is to be closed before something new lies there.
+        self.sweep();
+        let export = provider.export(allocation).map_err(|why| {
+            self.lock().protocol.staged();
+            Failed::Refused(why)
+        })?;
+        let attached = export.descriptor.map(|fd| Segment::handle(None, fd)).into_iter().collect();
+        let mut state = self.lock();
+        let known = state.protocol.lookup(allocation).map_err(stale)?;
+        let id = known.unwrap_or_else(|| state.protocol.insert(*allocation, export.handle, attached));
+        Ok(begin(&mut state, id))
+    }
+
+    /// The answer to a request, if it is there.
+    pub(super) fn answer(&self, request: u64) -> Option<Answer> {
+        let mut state = self.lock();
+        let answer = state.answers.remove(&request)?;
+        state.awaited.remove(&request);
+        Some(answer)
+    }
+
+    /// Nobody waits for the answer any more.
+    pub(super) fn forget(&self, request: u64, now: Duration) {
+        let mut state = self.lock();
+        state.awaited.remove(&request);
+        match state.answers.remove(&request) {
+            Some(Answer::Mapped { entry, .. }) => state.protocol.unpin(entry, now),
+            Some(_) => {}
+            None => drop(state.protocol.withdraw(request, now)),
+        }
+    }
+
+    /// The oldest bytes that have come from a rank.
+    pub(super) fn arrival(&self, from: Option<usize>) -> Option<Arrival> {
+        let mut state = self.lock();
+        let at = state.arrivals.iter().position(|arrival| from.is_none_or(|rank| rank == arrival.from))?;
+        state.arrivals.remove(at)
+    }
+
+    /// Changes something in the protocol, or looks at it.
+    pub(super) fn with<T>(&self, change: impl FnOnce(&mut Protocol) -> T) -> T {
+        change(&mut self.lock().protocol)
+    }
+
+    pub(super) fn stats(&self) -> Stats {
+        let state = self.lock();
+        Stats { malformed: state.malformed, ..state.protocol.stats() }
+    }
+
+    /// Gives up memory that was freed without a word.
+    fn sweep(&self) {
+        let mut state = self.lock();
+        let providers = state.providers.clone();
+        let is_there = |allocation: &Allocation| {
+            let provider = providers.iter().find(|provider| provider.device() == allocation.device);
+            provider.is_some_and(|provider| provider.find(allocation.base) == Some(*allocation))
+        };
+        state.protocol.sweep(is_there);
+    }
+
+    /// Does all that can be done now. Blocks for calls of the driver that open or close, for nothing else.
+    pub(super) fn drive(&self, transport: &dyn Transport) {
+        self.claim.turn(|| {
+            let mut has_changed = false;
+            loop {
+                let departed = self.departed(transport);
+                let mut is_busy = !departed.is_empty();
+                // All that a rank had sent is there before its departure shows.
+                while let Some(message) = transport.inbox().take(TAG, None) {
+                    self.receive(transport, message);
+                    is_busy = true;
+                }
+                departed.into_iter().for_each(|rank| self.with(|protocol| protocol.is_gone(rank)));
+                while let Some(effect) = self.with(|protocol| protocol.out.pop_front()) {
+                    self.carry_out(transport, effect);
+                    is_busy = true;
+                }
+                if !is_busy {
+                    break;
+                }
+                has_changed = true;
+            }
+            if has_changed {
+                transport.own_bell().changed(transport.host());
+            }
+        });
+    }
+
+    /// Ranks of whose memory and mappings nothing is left, if that has changed.
+    fn departed(&self, transport: &dyn Transport) -> Vec<usize> {
+        let now = transport.departures();
+        if std::mem::replace(&mut self.lock().departures, now) == now {
+            return Vec::new();
+        }
+        let is_over = |rank: &usize| matches!(transport.state(*rank), PeerState::Ended | PeerState::Dead);
+        (0..transport.size()).filter(is_over).collect()
+    }
+
+    fn receive(&self, transport: &dyn Transport, message: crate::inbox::Message) {
+        let from = message.source;
+        let mut state = self.lock();
+        let decoded = Message::decode(&message.payload);
+        let now = transport.host().now();
+        let taken = decoded.and_then(|decoded| state.protocol.receive(from, decoded, message.segments, now));
+        let Err(error) = taken else { return };
+        tracing::error!(
+            "rank {}: a message about mappings from rank {from} is refused: {error}",
+            transport.rank()
+        );
+        state.malformed += 1;
+        if let MessageError::Wire(_) = error {
+            // What it meant to say will not be heard: neither side waits for it.
+            state.protocol.is_gone(from);
+            state.protocol.out.push_back(Effect::Post {
+                to: from,
+                message: Message::Gone,
+                attached: Vec::new(),
+            });
+        }
+    }
+
+    fn carry_out(&self, transport: &dyn Transport, effect: Effect) {
+        match effect {
+            Effect::Post { to, message, attached } => {
+                self.lock().met.insert(to);
+                if let Err(error) = transport.post(to, TAG, message.encode(), &attached) {
+                    tracing::error!(
+                        "rank {}: rank {to} is told nothing of mappings: {error}",
+                        transport.rank()
+                    );
+                    self.with(|protocol| protocol.is_gone(to));
+                }
+            }
+            Effect::Open { token, device, descriptor, attached } => {
+                let provider = self.lock().provider(device);
+                let outcome = provider
+                    .ok_or(Refusal::NoDevice)
+                    .and_then(|provider| self.open(token, provider, &descriptor, &attached));
+                self.with(|protocol| protocol.opened(token, outcome));
+            }
+            Effect::Close { token } => {
+                let opened = self.lock().opened.remove(&token);
+                close(transport.rank(), opened);
+                self.with(|protocol| protocol.closed(token));
+            }
+            Effect::Answer { request, answer } => {
+                let mut state = self.lock();
+                if state.awaited.contains(&request) {
+                    state.answers.insert(request, answer);
+                } else if let Answer::Mapped { entry, .. } = answer {
+                    state.protocol.unpin(entry, transport.host().now());
+                }
+            }
+            Effect::Arrived(arrival) => self.lock().arrivals.push_back(arrival),
+        }
+    }
+
+    fn open(
+        &self,
+        token: u64,
+        provider: Arc<dyn Provider>,
+        descriptor: &Descriptor,
+        attached: &[Arc<Segment>],
+    ) -> Result<Address, Refusal> {
+        let Descriptor { process, allocation, handle } = descriptor;
+        if *process == self.process {
+            return provider.adopt(allocation).map(|()| allocation.base);
+        }
+        let copy =
+            attached.first().and_then(|segment| segment.descriptor()).map(|fd| fd.try_clone_to_owned());
+        let descriptor = copy.transpose().map_err(|_| Refusal::OutOfMemory)?;
+        let opened = provider.open(allocation, Export { handle: handle.clone(), descriptor })?;
+        let address = opened.address;
+        self.lock().opened.insert(token, (provider, opened));
+        Ok(address)
+    }
+}
+
+impl State {
+    fn provider(&self, device: DeviceId) -> Option<Arc<dyn Provider>> {
+        self.providers.iter().find(|provider| provider.device() == device).cloned()
+    }
+}
+
+fn close(rank: usize, opened: Option<(Arc<dyn Provider>, Opened)>) {
+    let Some((provider, opened)) = opened else { return };
+    // SAFETY: this provider has opened it. The protocol closes what nothing holds any more; who resolves a mapping holds it
+    // for as long as it is used.
+    if let Err(why) = unsafe { provider.close(opened) } {
+        tracing::error!("rank {rank}: a mapping cannot be closed: {why}");
+    }
+}
+
+impl Serve for Service {
+    fn serve(&self) {
+        let Some(transport) = self.transport.upgrade() else { return };
+        let now = transport.host().now();
+        if now >= self.lock().sweep_at {
+            self.lock().sweep_at = now + SWEEP_EVERY;
+            self.sweep();
+        }
+        self.drive(&*transport);
+    }
+
+    fn is_over(&self) -> bool {
+        true
+    }
+
+    fn due(&self) -> Option<Duration> {
+        let state = self.lock();
+        let stats = state.protocol.stats();
+        (stats.entries > stats.pinned).then_some(state.sweep_at)
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        if let Some(transport) = self.transport.upgrade() {
+            let transport = &*transport;
+            let arrivals = std::mem::take(&mut self.lock().arrivals);
+            arrivals.iter().for_each(|arrival| self.with(|protocol| protocol.let_go(arrival.token)));
+            self.with(Protocol::close);
+            let patience = Patience { deadline: Some(SHUT_WITHIN), ..Patience::of(transport) };
+            let is_over = || {
+                self.drive(transport);
+                self.with(|protocol| protocol.is_over()).then_some(())
+            };
+            let late = |late: Late| match late {
+                Late::Warn(_) => None,
+                Late::Deadline(after) => {
+                    let ranks = self.with(|protocol| protocol.holders(&protocol.entries()));
+                    tracing::warn!(
+                        "rank {}: ranks {ranks:?} have not unmapped its memory within {after:?}",
+                        transport.rank()
+                    );
+                    Some(())
+                }
+            };
+            patience.wait(transport, is_over, || {}, late);
+            let met = std::mem::take(&mut self.lock().met);
+            let gone =
+                met.into_iter().map(|to| Effect::Post { to, message: Message::Gone, attached: Vec::new() });
+            self.with(|protocol| protocol.out.extend(gone));
+            self.drive(transport);
+        }
+        let left: Vec<u64> = self.lock().opened.keys().copied().collect();
+        for token in left {
+            let opened = self.lock().opened.remove(&token);
+            close(0, opened);
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! The service over ranks that are threads and pretend to be processes, each with a fake device.
+
+use super::fake::{Fake, World};
+use super::*;
+use crate::communicator::mix;
+use crate::inbox::Tag;
+use std::thread::{scope, spawn};
+
+const PAGE: u64 = 4096;
+
+fn device(rank: usize) -> DeviceId {
+    DeviceId([rank as u8 + 1; 16])
+}
+
+fn at(rank: usize) -> Target {
+    Target { rank, device: device(rank) }
+}
+
+/// A rank with a device, in a process of its own.
+fn process(comm: &Communicator, world: &World) -> (Mappings, Arc<Fake>) {
+    let own = ProcessId { pid: 7, random: mix(comm.rank() as u64) };
+    let mappings = Mappings::in_process(comm, own, DEFAULT);
+    let fake = Fake::new(world, comm.rank(), device(comm.rank()));
+    mappings.attach(Arc::clone(&fake) as _);
+    (mappings, fake)
+}
+
+fn two(world: &World) -> [(Communicator, Mappings, Arc<Fake>); 2] {
+    let mut ranks = Communicator::threads(2).into_iter().map(|comm| {
+        let (mappings, fake) = process(&comm, world);
+        (comm, mappings, fake)
+    });
+    [ranks.next().unwrap(), ranks.next().unwrap()]
+}
+
+#[test]
+fn a_hit_makes_no_call_of_the_driver_and_sends_nothing() {
+    let world = World::default();
+    let [(_owner, mappings, _), (importer, theirs, _)] = two(&world);
+    let memory = world.allocate(0, device(0), PAGE, PAGE);
+    let first = mappings.map(at(1), PAGE + 100, 8).unwrap();
+    assert_eq!((first.offset(), first.bytes(), world.calls()), (100, 8, (1, 1, 0)));
+    let mapping = theirs.resolve(0, first.token(), first.offset(), 8).unwrap();
+    assert_eq!(world.look(1, mapping.address()), Some((memory.id, 100)));
+    // The importer's progress is at its end: nobody could answer.
+    theirs.service.with(|protocol| protocol.is_gone(0));
+    let again = mappings.map(at(1), PAGE, PAGE).unwrap();
+    assert_eq!((again.token(), world.calls(), mappings.stats().hits), (first.token(), (1, 1, 0), 1));
+    assert_eq!(importer.probe(None, Tag { operation: 1, round: 0 }), None);
+}
+
+#[test]
+fn what_is_sent_is_found_where_it_was_mapped() {
+    let world = World::default();
+    let [(_owner, mappings, _), (_importer, theirs, _)] = two(&world);
+    let memory = world.allocate(0, device(0), PAGE, PAGE);
+    for limit in [1024, 0] {
+        mappings.set_limits(Limits { entries: limit, ..DEFAULT });
+        for offset in 0..20 {
+            let transfer = mappings.send(at(1), PAGE + offset, 16).unwrap();
+            let arrived = theirs.receive(Some(0)).unwrap();
+            assert_eq!(world.look(1, arrived.address()), Some((memory.id, offset)));
+            assert_eq!((arrived.from(), arrived.length()), (0, 16));
+            drop(arrived);
+            transfer.wait().unwrap();
+            assert_eq!(world.open_of(0), limit.min(1));
+        }
+    }
+    assert_eq!(world.calls(), (21, 21, 21));
+    assert_eq!(world.wrongs(), [""; 0]);
+}
+
+#[test]
+fn release_waits_until_the_memory_is_really_free() {
+    let world = World::default();
+    let [(_owner, mappings, _), (_importer, theirs, _)] = two(&world);
+    let memory = world.allocate(0, device(0), PAGE, PAGE);
+    let pinned = mappings.map(at(1), PAGE, 8).unwrap();
+    let error = mappings.release(PAGE).unwrap_err();
+    assert!(matches!(error, MappingError::InUse { pins: 1, .. }), "{error}");
+    let mapping = theirs.resolve(0, pinned.token(), 0, 8).unwrap();
+    drop(pinned);
+    let impatient =
+        Mappings { comm: mappings.comm.with_deadline(Some(Duration::from_millis(20))), ..mappings.clone() };
+    let error = impatient.release(PAGE).unwrap_err();
+    assert!(matches!(&error, MappingError::StillMapped { ranks, .. } if ranks[..] == [1]), "{error}");
+    scope(|threads| {
+        threads.spawn(|| drop(mapping));
+        mappings.release(PAGE).unwrap();
+    });
+    world.free(memory.id);
+    assert_eq!((world.held(), world.open_of(0)), (0, 0));
+}
+
+#[test]
+fn refusals_say_what_was_refused_and_are_counted_as_staged() {
+    let world = World::default();
+    let [(_owner, mappings, _), (_importer, _theirs, fake)] = two(&world);
+    world.allocate(0, device(0), PAGE, PAGE);
+    fake.refusals.lock().unwrap().push(Refusal::NoPeerAccess);
+    for _ in 0..2 {
+        let error = mappings.map(at(1), PAGE + 1, 8).err().unwrap();
+        assert!(matches!(error, MappingError::Refused { why: Refusal::NoPeerAccess, .. }), "{error}");
+    }
+    let error = mappings.send(at(1), 77, 8).err().unwrap();
+    assert!(matches!(error, MappingError::Refused { why: Refusal::Private, .. }), "{error}");
+    assert_eq!(mappings.stats().staged, 3);
+    let error = mappings.map(at(1), 2 * PAGE - 4, 8).err().unwrap();
+    assert!(matches!(error, MappingError::OutOfBounds { bytes: 8, .. }), "{error}");
+    let error = mappings.map(at(2), PAGE, 8).err().unwrap();
+    assert!(matches!(error, MappingError::Comm(CommError::NoSuchRank { rank: 2, size: 2 })), "{error}");
+}
+
+#[test]
+fn reused_memory_that_is_pinned_is_told() {
+    let world = World::default();
+    let [(_owner, mappings, _), (_importer, theirs, _)] = two(&world);
+    let memory = world.allocate(0, device(0), PAGE, PAGE);
+    let pinned = mappings.map(at(1), PAGE, 8).unwrap();
+    world.free(memory.id);
+    let new = world.allocate(0, device(0), PAGE, 2 * PAGE);
+    let error = mappings.map(at(1), PAGE + 8, 8).err().unwrap();
+    assert!(matches!(error, MappingError::Stale { base: PAGE, pins: 1, .. }), "{error}");
+    drop(pinned);
+    let pinned = mappings.map(at(1), PAGE + 8, 8).unwrap();
+    let mapping = theirs.resolve(0, pinned.token(), 8, 8).unwrap();
+    assert_eq!(world.look(1, mapping.address()), Some((new.id, 8)));
+    assert_eq!(world.held(), 0);
+}
+
+#[test]
+fn a_rank_that_answers_nothing_ends_in_the_deadline_and_holds_nothing_up() {
+    let world = World::default();
+    let mut ranks = Communicator::threads(2);
+    let (silent, comm) = (ranks.pop().unwrap(), ranks.pop().unwrap());
+    let comm = comm.with_deadline(Some(Duration::from_millis(20)));
+    let (mappings, _) = process(&comm, &world);
+    world.allocate(0, device(0), PAGE, PAGE);
+    let error = mappings.map(at(1), PAGE, 8).err().unwrap();
+    assert!(matches!(error, MappingError::Comm(CommError::Deadline { waiting: 0, .. })), "{error}");
+    drop(silent);
+    let error = mappings.map(at(1), PAGE, 8).err().unwrap();
+    assert!(matches!(error, MappingError::Gone { rank: 1 }), "{error}");
+    mappings.release(PAGE).unwrap();
+}
+
+#[test]
+fn a_malformed_message_ends_dealings_with_its_sender_on_both_sides() {
+    let world = World::default();
+    let [(_owner, mappings, _), (importer, theirs, _)] = two(&world);
+    world.allocate(0, device(0), PAGE, PAGE);
+    let pinned = mappings.map(at(1), PAGE, 8).unwrap();
+    importer.send(0, service::TAG, vec![2, 0, 0, 0, 1]).unwrap();
+    mappings.drive();
+    assert_eq!(mappings.stats().malformed, 1);
+    let error = mappings.map(at(1), PAGE, 8).err().unwrap();
+    assert!(matches!(error, MappingError::Gone { rank: 1 }), "{error}");
+    theirs.drive();
+    assert_eq!(world.open_of(0), 0);
+    drop(pinned);
+}
+
+#[test]
+fn whoever_ends_first_nothing_stays_open() {
+    for first in [0, 1] {
+        let world = World::default();
+        let ranks = two(&world);
+        for rank in [0, 1] {
+            world.allocate(rank, device(rank), PAGE, PAGE);
+            drop(ranks[rank].1.map(at(1 - rank), PAGE, 8).unwrap());
+        }
+        assert_eq!((world.open_of(0), world.open_of(1)), (1, 1));
+        let [one, other] = ranks;
+        let (early, late) = if first == 0 { (one, other) } else { (other, one) };
+        let began = std::time::Instant::now();
+        drop(early);
+        drop(late);
+        assert_eq!((world.open_of(0), world.open_of(1)), (0, 0));
+        assert!(began.elapsed() < service::SHUT_WITHIN, "nobody waited for somebody who was gone");
+        let (_, opens, closes) = world.calls();
+        assert_eq!((opens, closes, world.wrongs()), (2, 2, Vec::new()));
+    }
+}
+
+#[test]
+fn ranks_that_map_from_several_threads_all_get_what_they_asked_for() {
+    let world = World::default();
+    const RANKS: usize = 3;
+    let rank = |comm: Communicator, world: World| {
+        let (mappings, _fake) = process(&comm, &world);
+        let me = comm.rank();
+        comm.barrier().unwrap();
+        mappings.set_limits(Limits { entries: 3, ..DEFAULT });
+        scope(|threads| {
+            for thread in 0..3u64 {
+                let (mappings, world) = (mappings.clone(), world.clone());
+                threads.spawn(move || {
+                    let base = (1 + 10 * thread) * PAGE;
+                    for round in 0..60 {
+                        // Freed in turn with a release, and without a word.
+                        let memory = world.allocate(me, device(me), base + round % 3 * 512, PAGE);
+                        let peers = (0..RANKS).filter(|peer| *peer != me);
+                        let requests: Vec<_> = peers
+                            .map(|peer| mappings.request(at(peer), memory.base + 8, 16).unwrap())
+                            .collect();
+                        let pinned: Vec<_> =
+                            requests.into_iter().map(|request| request.wait().unwrap()).collect();
+                        drop(pinned);
+                        if round % 2 == 0 {
+                            mappings.release(memory.base).unwrap();
+                        }
+                        world.free(memory.id);
+                    }
+                });
+            }
+        });
+        comm.barrier().unwrap();
+    };
+    let threads: Vec<_> = Communicator::threads(RANKS)
+        .into_iter()
+        .map(|comm| {
+            let world = world.clone();
+            spawn(move || rank(comm, world))
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    let (_, opens, closes) = world.calls();
+    assert_eq!((opens, world.wrongs(), world.held()), (closes, Vec::new(), 0));
+    assert!(opens >= 3 * 60 * 2 * 3);
+}
+
+#[test]
+fn limits_come_from_the_environment() {
+    let limits = |entries: Option<&str>, bytes: Option<&str>| {
+        limits_of(|variable| {
+            let value = if variable.ends_with("ENTRIES") { entries } else { bytes };
+            value.map(Into::into)
+        })
+    };
+    assert_eq!(limits(None, None).unwrap(), DEFAULT);
+    assert_eq!(limits(Some("0"), Some("4096")).unwrap(), Limits { entries: 0, bytes: 4096 });
+    for wrong in ["", "-1", "many", "1.5"] {
+        let error = limits(Some(wrong), None).unwrap_err();
+        assert!(
+            matches!(error, CommError::Variable { variable: "HALOCLINE_MAPPINGS_ENTRIES", .. }),
+            "{error}"
+        );
+    }
+}

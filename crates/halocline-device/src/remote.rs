@@ -1,0 +1,167 @@
+//! Memory of other processes: how a device exports an allocation, and opens and closes what another process has
+//! exported. Who may do so when is decided above, by the mapping cache.
+
+use crate::driver::Address;
+use rustix::fd::OwnedFd;
+use std::fmt;
+
+/// A device by its UUID, which is the same in every process; ordinals are not (`CUDA_VISIBLE_DEVICES`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DeviceId(pub [u8; 16]);
+
+impl DeviceId {
+    /// The host.
+    pub const HOST: Self = Self([0; 16]);
+}
+
+impl fmt::Display for DeviceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if *self == Self::HOST {
+            return f.write_str("the host");
+        }
+        f.write_str("GPU")?;
+        for (at, byte) in self.0.iter().enumerate() {
+            let dash = if matches!(at, 0 | 4 | 6 | 8 | 10) { "-" } else { "" };
+            write!(f, "{dash}{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+/// How an allocation gets into another process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// Host memory: a sealed memfd.
+    Memfd,
+    /// `cudaMalloc`: a legacy IPC handle of the base.
+    Legacy,
+    /// `cuMemCreate`: a file descriptor of the physical memory, which has to ask for that.
+    Vmm,
+    /// `cudaMallocAsync` from an exportable pool: a file descriptor of the pool, and data of the pointer.
+    Pool,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Kind::Memfd => "memfd",
+            Kind::Legacy => "legacy IPC handle",
+            Kind::Vmm => "VMM descriptor",
+            Kind::Pool => "memory pool",
+        })
+    }
+}
+
+/// One allocation that can be exported, or could.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Allocation {
+    /// Its first byte, in its process.
+    pub base: Address,
+    /// Its length in bytes; `base + bytes` does not overflow.
+    pub bytes: u64,
+    /// Its identity, never reused in its process (CUDA's buffer id).
+    pub id: u64,
+    /// Where it lies.
+    pub device: DeviceId,
+    /// How it is exported.
+    pub kind: Kind,
+}
+
+impl Allocation {
+    /// The address behind its last byte.
+    pub fn end(&self) -> Address {
+        self.base.saturating_add(self.bytes)
+    }
+
+    /// Whether the two share an address.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        self.base < other.end() && other.base < self.end()
+    }
+}
+
+/// What another process needs to open an allocation.
+#[derive(Debug, Default)]
+pub struct Export {
+    /// Bytes, as the driver gives them; at most [`Export::MOST`].
+    pub handle: Vec<u8>,
+    /// A descriptor that travels beside them.
+    pub descriptor: Option<OwnedFd>,
+}
+
+impl Export {
+    /// The longest handle.
+    pub const MOST: usize = 256;
+}
+
+/// A mapping that [`Provider::open`] has made.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Opened {
+    /// Where the allocation's first byte is in this process.
+    pub address: Address,
+    /// What the provider knows it by.
+    pub key: u64,
+}
+
+/// Why an allocation is not exported or opened. The bytes are staged then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// No provider can export it.
+    #[error("it belongs to its process alone; host memory can be mapped if the library has allocated it")]
+    Private,
+    /// It was allocated from the default memory pool.
+    #[error(
+        "it comes from the default memory pool, which cannot be exported; an exportable pool or cudaMalloc can"
+    )]
+    DefaultPool,
+    /// Its creator did not ask for a handle that can be passed on.
+    #[error("it was created without the handle type for POSIX file descriptors")]
+    NoHandleType,
+    /// Memory that overlaps it is open there.
+    #[error("memory that overlaps it is open there already")]
+    AlreadyOpen,
+    /// The process or the device that opens it has no room for it.
+    #[error("no memory or address space is left for it")]
+    OutOfMemory,
+    /// The device that opens it cannot reach the one where it lies.
+    #[error("the device has no access to the memory of the other")]
+    NoPeerAccess,
+    /// The device that should open it, or the one where it lies, is not visible there.
+    #[error("the device is not visible there")]
+    NoDevice,
+    /// The handle is of no allocation, or of another one than announced.
+    #[error("its handle is not of the memory that was announced")]
+    BadHandle,
+    /// Another answer of the driver or the system.
+    #[error("the driver or the system answered {0}")]
+    Other(i32),
+}
+
+/// What exports the memory of one device, or of the host, and opens for that device what other processes have exported.
+///
+/// Calls may take milliseconds and may wait for the device; they belong where objects are bound. They may come from any
+/// thread, also at once.
+pub trait Provider: Send + Sync {
+    /// The device.
+    fn device(&self) -> DeviceId;
+
+    /// The allocation around an address, if it is memory of this device. Cheap.
+    fn find(&self, address: Address) -> Option<Allocation>;
+
+    /// What others need to open an allocation of this device.
+    fn export(&self, allocation: &Allocation) -> Result<Export, Refusal>;
+
+    /// Maps an allocation of another process, as a whole, for this device. `allocation` and `export` are what that
+    /// process says, and are not to be trusted.
+    fn open(&self, allocation: &Allocation, export: Export) -> Result<Opened, Refusal>;
+
+    /// Takes back one [`Provider::open`]. Memory whose driver has been shut down is closed.
+    ///
+    /// # Safety
+    /// It was opened by this provider, and nothing uses it.
+    unsafe fn close(&self, opened: Opened) -> Result<(), Refusal>;
+
+    /// Lets this device reach an allocation of this very process, which is never opened. Refused if there is no such
+    /// allocation.
+    fn adopt(&self, allocation: &Allocation) -> Result<(), Refusal>;
+}
