@@ -5,6 +5,8 @@ use crate::numbers::Numbers;
 use crate::scene::{Cloud, Grid, Scene, Told, by, choices, pattern_of};
 use crate::trouble::Trouble;
 use crate::{ensure, fail};
+use halocline::comm::Segment;
+use halocline::comm::mappings::{DeviceId, Limits, MappingError, Mappings, Target, Transfer};
 use halocline::{
     Array, BindOptions, Cause, CommError, Communicator, Error, HaloExchange, LinkChoice, Pattern, Reduce,
 };
@@ -100,6 +102,7 @@ fn end_of(scenario: &str, seed: u64) -> Result<End, Trouble> {
         "aborts" => play.aborts()?,
         "mid" => play.mid()?,
         "free" => play.free()?,
+        "mappings" => play.mappings()?,
         "bind" => play.bind()?,
         "pattern" => play.pattern(),
         "starved" => play.starved()?,
@@ -251,6 +254,51 @@ impl Play {
             self.say_here();
             self.forever(&halo)
         }))
+    }
+
+    /// Ranks take each other's bytes from mapped memory without end; the victim dies anywhere. The others get all that
+    /// they had mapped of each other and of it unmapped.
+    fn mappings(&self) -> Result<Result<(), Error>, Trouble> {
+        let (comm, size) = (&self.comm, self.comm.size());
+        let mappings = Mappings::of(comm)?;
+        let mut numbers = Numbers::new(self.seed ^ 2);
+        mappings.set_limits(Limits { entries: numbers.below(3), ..mappings.limits() });
+        let others: Vec<usize> = (0..size).filter(|rank| *rank != comm.rank()).collect();
+        let mut memory = comm.allocate(5000)?;
+        let turn = |memory: &Segment| -> Result<(), MappingError> {
+            let address = memory.base().as_ptr().expose_provenance() as u64;
+            let target = |rank| Target { rank, device: DeviceId::HOST };
+            let sent: Vec<_> = others
+                .iter()
+                .map(|rank| mappings.send(target(*rank), address, 64))
+                .collect::<Result<_, _>>()?;
+            others.iter().try_for_each(|rank| mappings.receive(Some(*rank)).map(drop))?;
+            sent.into_iter().try_for_each(Transfer::wait)
+        };
+        if let Err(error) = self.together() {
+            return Ok(Err(error));
+        }
+        self.say_here();
+        let error = loop {
+            match turn(&memory) {
+                Ok(()) if numbers.one_in(3) => memory = comm.allocate(5000)?,
+                Ok(()) => {}
+                Err(error) => break error,
+            }
+        };
+        // A rank that is gone because another has died is not the one to name.
+        let error = match error {
+            MappingError::Comm(error) => Err(error),
+            _ => comm.barrier(),
+        };
+        let error = self.noted(error.map_err(Error::from));
+        // Transfers to those who have not taken them end when they end.
+        if let Err(MappingError::StillMapped { ranks, .. }) =
+            mappings.release(memory.base().as_ptr().addr() as u64)
+        {
+            ensure!(!ranks.contains(&self.victim), "a dead rank holds memory");
+        }
+        Ok(error)
     }
 
     /// All that a rank does, from its first breath, without end; the victim dies anywhere.

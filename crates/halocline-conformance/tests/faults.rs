@@ -82,6 +82,19 @@ fn a_rank_that_aborts_is_named() {
     }
 }
 
+/// Whoever has mapped its memory, or whose memory it has mapped, does not wait for it.
+#[test]
+fn a_rank_killed_while_its_memory_is_mapped_is_named() {
+    let seed = seed();
+    for seed in (0..6).map(|turn| seed.wrapping_add(turn)) {
+        let play = Play::start("mappings", seed, 2 + seed as usize % 3);
+        play.await_victim();
+        std::thread::sleep(Duration::from_micros(seed % 7919));
+        play.signal(Signal::KILL);
+        play.end("died");
+    }
+}
+
 /// Stops the victim, by itself or anywhere in an exchange, until all others have said that it is late.
 fn stop_for_a_while(scenario: &str, seed: u64) {
     // Where one is only late, whoever waits for those that wait for it is late, too, and may be blamed by those

@@ -219,10 +219,11 @@ impl Mappings {
     }
 
     /// Lets a rank take `bytes` bytes at `address`. Does not block. They must not be written until the [`Transfer`] is over.
+    /// Transfers arrive in any order: what is mapped already overtakes what is not.
     pub fn send(&self, target: Target, address: Address, bytes: u64) -> Result<Transfer, MappingError> {
         let want = |offset| Want::Data { offset, length: bytes };
         let (id, _) = self.begin(target, address, bytes, want)?;
-        Ok(Transfer { mappings: self.clone(), id: Some(id), of: (target, address, bytes) })
+        Ok(Transfer { mappings: self.clone(), epoch: id, id: Some(id), of: (target, address, bytes) })
     }
 
     /// Bytes that a rank, or any, has sent. Blocks until there are some.
@@ -475,11 +476,17 @@ impl Drop for Mapping {
 /// Bytes that another rank may take. Dropping it waits for nothing; the bytes stay in use until they were taken.
 pub struct Transfer {
     mappings: Mappings,
+    epoch: u64,
     id: Option<u64>,
     of: Of,
 }
 
 impl Transfer {
+    /// Its number, the same at both ends.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
     /// Blocks until the bytes were taken. With limits of 0 nothing of them is mapped any more then.
     pub fn wait(mut self) -> Result<(), MappingError> {
         let Some(id) = self.id else { return Ok(()) };
@@ -510,6 +517,11 @@ impl Arrived {
     /// Whose they are.
     pub fn from(&self) -> usize {
         self.arrival.from
+    }
+
+    /// The number of the transfer, the same at both ends.
+    pub fn epoch(&self) -> u64 {
+        self.arrival.epoch
     }
 
     /// The address of the first byte here.

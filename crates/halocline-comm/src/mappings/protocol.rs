@@ -71,11 +71,11 @@ pub struct Stats {
     pub evictions: u64,
     /// Requests that were refused: their bytes are staged.
     pub staged: u64,
-    /// Allocations of this rank that are exported now.
+    /// Allocations of this rank that are exported now, without those that are being unmapped.
     pub entries: usize,
     /// Those of them that are in use.
     pub pinned: usize,
-    /// Bytes of this rank that others have mapped now.
+    /// Bytes of this rank that others have mapped now, or still have.
     pub bytes_held: u64,
     /// Mappings of other ranks' memory that are open here now.
     pub mapped: usize,
@@ -273,7 +273,7 @@ impl Protocol {
         let held = |entry: &&Entry| entry.targets.values().any(|state| !matches!(state, State::Failed(_)));
         let open = |import: &&Import| import.life != Life::Opening;
         Stats {
-            entries: self.entries.len(),
+            entries: self.entries.values().filter(|entry| !entry.retiring).count(),
             pinned: self.entries.values().filter(|entry| entry.pins > 0).count(),
             bytes_held: self.entries.values().filter(held).map(|entry| entry.allocation.bytes).sum(),
             mapped: self.imports.values().filter(open).count(),

@@ -151,7 +151,7 @@ fn foreign_let_go(comm: &Communicator) -> Outcome {
 }
 
 /// Descriptors and mappings of this process.
-fn belongings() -> Result<(usize, usize), crate::Trouble> {
+pub(super) fn belongings() -> Result<(usize, usize), crate::Trouble> {
     let maps = std::fs::read_to_string("/proc/self/maps")?;
     Ok((std::fs::read_dir("/proc/self/fd")?.count(), maps.lines().count()))
 }

@@ -10,6 +10,7 @@ mod foreign;
 mod futures;
 mod layouts;
 mod lifetimes;
+mod mappings;
 mod meshes;
 mod messages;
 mod narrowed;
@@ -29,6 +30,7 @@ use crate::Case;
 pub(crate) const BY_TOPIC: &[&[Case]] = &[
     collectives::CASES,
     messages::CASES,
+    mappings::CASES,
     regular::CASES,
     unstructured::CASES,
     meshes::CASES,
