@@ -52,7 +52,17 @@ pub fn options() -> Options {
 /// Ranks as threads of a world. Collective calls, waits and progress all take place under its seed. Panics with what
 /// ranks say went wrong, which is then a report of the run.
 pub fn run_ranks(world: &World, count: usize, rank: impl Fn(&Communicator) -> Outcome + Sync) {
-    let ends = Communicator::threads_on(count, Arc::new(Baton(world.clone())));
+    run_ranks_on(world, count, |host| host, rank);
+}
+
+/// The same on a machine that is made of the world's.
+pub fn run_ranks_on(
+    world: &World,
+    count: usize,
+    machine: impl Fn(Arc<dyn Host>) -> Arc<dyn Host>,
+    rank: impl Fn(&Communicator) -> Outcome + Sync,
+) {
+    let ends = Communicator::threads_on(count, machine(Arc::new(Baton(world.clone()))));
     let ends: Vec<_> = ends.into_iter().map(|end| Mutex::new(Some(end))).collect();
     let ended = world.ranks(count, |number| {
         let end = ends[number].lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -72,6 +72,7 @@ pub(super) fn bind(
         _ => Ok(made),
     });
     let mut made = agree(comm, linked)?;
+    made.is_apart = are_apart(comm, &devices)?;
     // Words first: what a peer is told of must be there.
     let opened = lanes::open(comm, &devices, &made, options);
     let opened = agree(comm, opened)?;
@@ -112,6 +113,8 @@ pub(super) struct Made {
     pub(super) far: Vec<FarLanes>,
     /// Memory that the words and mailboxes of peers lie in.
     pub(super) keep: Vec<Arc<Segment>>,
+    /// No two ranks have fields on one device.
+    pub(super) is_apart: bool,
 }
 
 /// This rank and a peer.
@@ -147,6 +150,15 @@ fn devices_of(sets: &[Local]) -> Result<Vec<Device>, Error> {
         ))),
         _ => Ok(devices.into_values().cloned().collect()),
     }
+}
+
+/// Whether no two ranks have fields on one device. Collective. Devices of different processes are not told apart: those
+/// reach each other by ways to which this is nothing.
+fn are_apart(comm: &Communicator, devices: &[Device]) -> Result<bool, Error> {
+    let own: Vec<u8> = devices.iter().flat_map(|device| device.ordinal().to_le_bytes()).collect();
+    let all = comm.all_gather(&own)?;
+    let ordinals = || all.iter().flat_map(|of_rank| of_rank.chunks_exact(size_of::<u32>()));
+    Ok(ordinals().collect::<BTreeSet<_>>().len() == ordinals().count())
 }
 
 /// Counters and mailboxes for every peer, and the bytes of the segment that holds them.
@@ -188,6 +200,7 @@ fn link(
         ends: Vec::new(),
         far: Vec::new(),
         keep: own.iter().cloned().collect(),
+        is_apart: false,
     };
     let mut offered: Vec<BTreeMap<usize, _>> = sets.iter().map(|_| BTreeMap::new()).collect();
     for ((peer, berth), offer) in berths.into_iter().zip(theirs) {

@@ -9,9 +9,9 @@
 //! Of words of which each set has its own, ranks that exchange different sets wait for ever, and nothing is copied that the
 //! other side has not given; the watch finds that (`stream/watch.rs`).
 //!
-//! The first lane does all that is received: raises `ready`, waits for `arrived`, unpacks. Where no device takes part
-//! on both sides, a direct exchange is one table that also waits; where one does, streams wait: what spins on a
-//! device may keep the work that it waits for from running there.
+//! The first lane does all that is received: raises `ready`, waits for `arrived`, unpacks. Where no two ranks share a device,
+//! a direct exchange is one table that also waits; where two do, streams wait: what spins on a device may keep the work
+//! that it waits for, be it by way of others, from running there.
 
 use super::device::{End, FarLane, LANES, Made, WORD, head, slot, span};
 use super::script::Making;
@@ -39,7 +39,8 @@ pub(super) struct Open {
     pub(super) device: Device,
     shared: Arc<OfDevice>,
     stream: Arc<Stream>,
-    /// A guard, for each peer `ready` of each set, and on the first lane `arrived` of each peer's lanes.
+    /// A guard, for each peer `ready` of each set, on the first lane `arrived` of each peer's lanes; at the end what each
+    /// lane of this rank raises.
     pub(super) words: Arc<Memory>,
 }
 
@@ -97,6 +98,15 @@ impl Open {
         self.words.at(LINE + ready + position(end, made) * LANES * LINE)
     }
 
+    /// What another lane of this rank raises when its producers are done, and when it is done with an exchange.
+    pub(super) fn given(&self, lane: usize) -> Address {
+        self.words.at(self.words.place().bytes - (2 * lane + 2) * LINE)
+    }
+
+    pub(super) fn over(&self, lane: usize) -> Address {
+        self.words.at(self.words.place().bytes - (2 * lane + 1) * LINE)
+    }
+
     /// The words, for those who raise them to hold.
     pub(super) fn segment(&self) -> Arc<Segment> {
         held(&self.words)
@@ -131,7 +141,7 @@ pub(super) fn open(
         let shared = pool.of(device)?;
         let peers = made.ends.len();
         let arrived = if number == 0 { peers * LANES * LINE } else { 0 };
-        let bytes = LINE + peers * span(made.sets.len()) + arrived;
+        let bytes = LINE + peers * span(made.sets.len()) + arrived + 2 * LINE * devices.len();
         let memory = device.allocate(bytes)?;
         let value = if options.cut() == Some(Cut::Stale) { 5 } else { 0 };
         let zero = |offset: usize| ValueOp::Write {
@@ -272,8 +282,6 @@ pub(super) fn join(opened: &Opened, made: &Made, options: &BindOptions) -> Resul
     }
     let all = outgoing.iter().map(|out| out.way).chain(incoming.iter().map(|into| into.way));
     let is_direct = all.into_iter().all(|way| way == Way::Push);
-    let here = |far: &FarLane| opened.devices.iter().any(|device| device.ordinal() == far.device);
-    let is_apart = !made.far.iter().flat_map(|far| &far.lanes).any(here);
     let mut lanes = Vec::new();
     for (number, open) in opened.lanes.iter().enumerate() {
         let count = seats.iter().filter(|seat| seat.lane == number).count();
@@ -287,7 +295,7 @@ pub(super) fn join(opened: &Opened, made: &Made, options: &BindOptions) -> Resul
             stages: &stages,
             chunk: options.chunk(),
             status: &status,
-            in_tables: is_direct && is_apart,
+            in_tables: is_direct && made.is_apart,
             cut: options.cut(),
         };
         let scripts = making.scripts()?;

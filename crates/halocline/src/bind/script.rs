@@ -57,7 +57,8 @@ impl Making<'_> {
 
     fn script(&self, set: &Set) -> Result<Script, Error> {
         let packs = self.outgoing.iter().any(|out| out.way != Way::Push);
-        let mut script = Script::default();
+        let (given, over) = self.ties();
+        let mut script = Script { given, over, ..Script::default() };
         if !self.in_tables {
             let raised = self.raised(set.number).filter(|_| !self.is_cut(Cut::ReadyFirst));
             let waits = self.outgoing.iter().map(|out| Cue::Wait(out.ready.of(set.number), out.lag));
@@ -78,6 +79,18 @@ impl Making<'_> {
             script.steps.push(step);
         }
         Ok(script)
+    }
+
+    /// What ties the lanes of this rank to each other, at the begin and at the end: each raises a word of all others.
+    fn ties(&self) -> (Vec<Cue>, Vec<Cue>) {
+        let (lanes, own) = (&self.opened.lanes, &self.opened.lanes[self.number]);
+        let others = || (0..lanes.len()).filter(|&other| other != self.number);
+        let tie = |theirs: &dyn Fn(usize) -> Address, ours: &dyn Fn(usize) -> Address| {
+            let raised = others().map(|other| Cue::Write(theirs(other)));
+            raised.chain(others().map(|other| Cue::Wait(ours(other), 0))).collect()
+        };
+        let given = tie(&|other| lanes[other].given(self.number), &|other| own.given(other));
+        (given, tie(&|other| lanes[other].over(self.number), &|other| own.over(other)))
     }
 
     /// What is unpacked of a link: operations, step by step.
@@ -212,6 +225,11 @@ impl Making<'_> {
         let staged = self.incoming.iter().filter_map(|into| into.stage);
         let staged = staged.flat_map(|stage| self.stages[stage].awaited());
         let guard = self.opened.lanes[self.number].words.at(0);
-        [guard].into_iter().chain(ready).chain(arrived).chain(staged).collect()
+        let (given, over) = self.ties();
+        let ties = given.into_iter().chain(over).filter_map(|cue| match cue {
+            Cue::Wait(word, _) => Some(word),
+            Cue::Write(_) => None,
+        });
+        [guard].into_iter().chain(ready).chain(arrived).chain(staged).chain(ties).collect()
     }
 }

@@ -10,8 +10,9 @@ use std::sync::{Arc, Mutex};
 /// Words that different sides write lie so far apart.
 pub(crate) const LINE: usize = 128;
 
-/// One device's part in the exchanges of an object, on one stream: raise `ready`, wait for that of the peers, copy
-/// and raise `arrived` (one copy table), wait for `arrived`, unpack, say that it is done.
+/// One device's part in the exchanges of an object, on one stream: where there are other lanes, wait until their producers
+/// are done, too; raise `ready`, wait for that of the peers, copy
+/// and raise `arrived` (one copy table), wait for `arrived`, unpack; wait for the other lanes; say that it is done.
 pub(crate) struct Lane {
     pub(crate) device: Device,
     pub(crate) shared: Arc<OfDevice>,
@@ -35,6 +36,8 @@ pub(crate) struct Lane {
 /// slot that what is packed goes to.
 #[derive(Default)]
 pub(crate) struct Script {
+    /// Of the other lanes: the producers are done.
+    pub(crate) given: Vec<Cue>,
     /// Raised and waited for at first,
     pub(crate) before: Vec<Cue>,
     /// of which so many are raised.
@@ -43,6 +46,8 @@ pub(crate) struct Script {
     pub(crate) out: Vec<CopyTable>,
     /// Waits for what comes, and unpacks.
     pub(crate) steps: Vec<Step>,
+    /// Of the other lanes: they are done with this exchange.
+    pub(crate) over: Vec<Cue>,
 }
 
 /// Waits, then unpacks.
@@ -56,7 +61,7 @@ impl Script {
     /// The most operations on words that a stream is given at once.
     pub(crate) fn longest(&self) -> usize {
         let steps = self.steps.iter().map(|step| step.cues.len());
-        steps.sum::<usize>().max(self.before.len()) + 1
+        steps.sum::<usize>().max(self.given.len() + self.before.len()) + self.over.len() + 1
     }
 }
 
@@ -98,12 +103,17 @@ impl Lane {
         done: &Event,
         cut: impl Fn(Cut) -> bool,
     ) -> Result<(), DeviceError> {
-        let Script { before, raised, out, steps } = &self.scripts[set];
+        let Script { given, before, raised, out, steps, over } = &self.scripts[set];
         if cut(Cut::Sent) {
             stream.record(done)?;
         }
         let before = if cut(Cut::HaloRead) { &before[*raised..] } else { before };
-        self.cue(stream, before, epoch, scratch)?;
+        scratch.clear();
+        scratch.extend(given.iter().chain(before).map(|cue| cue.of(epoch)));
+        if !scratch.is_empty() {
+            // SAFETY: as in `cue`.
+            unsafe { stream.values(scratch) }?;
+        }
         let launch = |tables: &[CopyTable]| match tables.len() {
             0 => Ok(()),
             // SAFETY: the object holds the memory of the table until the stream is through; the words that were
@@ -121,6 +131,7 @@ impl Lane {
                 launch(into)?;
             }
         }
+        scratch.extend(over.iter().map(|cue| cue.of(epoch)));
         scratch.push(Cue::Write(self.status.at(DONE)).of(epoch));
         // SAFETY: as in `cue`.
         unsafe { stream.values(scratch) }?;
@@ -158,9 +169,14 @@ impl Lane {
         unsafe { self.status.load(offset) }
     }
 
-    /// Says that the internal stream is through with an exchange that could not be given whole.
-    pub(crate) fn give_up(&self, epoch: u64) -> Result<(), DeviceError> {
-        self.cue(&self.stream, &[Cue::Write(self.status.at(DONE))], epoch, &mut Vec::new())
+    /// Lets the stream of an exchange that could not be given whole say when it is through.
+    pub(crate) fn give_up(
+        &self,
+        stream: &Stream,
+        epoch: u64,
+        scratch: &mut Vec<ValueOp>,
+    ) -> Result<(), DeviceError> {
+        self.cue(stream, &[Cue::Write(self.status.at(DONE))], epoch, scratch)
     }
 
     /// Lets all that waits here up to `epoch` go on: tables copy nothing from now on. Does nothing if it has, or while

@@ -1,7 +1,7 @@
 //! The scheduled exchange: the device fields of a bound object, in the order of streams. The host never waits.
 //!
-//! Each device of this rank has a [`Lane`]: an internal stream, tied to the user's streams by events alone. For
-//! every exchange it is given the same few operations, of which only the epoch changes. `ready` and `arrived` are
+//! Each device of this rank has a [`Lane`]: an internal stream, tied to the user's streams of that device by events alone,
+//! and to the other lanes by words: nobody could release a wait for an event of a device that has failed. For every exchange it is given the same few operations, of which only the epoch changes. `ready` and `arrived` are
 //! words in the memory of the device that waits for them: epochs, raised by streams and tables of the other side.
 //!
 //! | file | what |
@@ -30,7 +30,7 @@ use crate::error::{Error, Failure};
 use crate::link::Link;
 use crate::set::Set;
 use halocline_comm::{Communicator, Patience, Segment, Wakers};
-use halocline_device::{DeviceError, Event, Memory, RawStream, Stream, ValueOp};
+use halocline_device::{DeviceError, Event, Memory, Stream, ValueOp};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, TryLockError};
 use std::time::Duration;
@@ -96,8 +96,8 @@ struct Begin {
     flights: Vec<Vec<Option<Event>>>,
     /// Events of exchanges up to this one were returned.
     retired: u64,
-    /// The stream that each lane's last exchange was given to.
-    last: Vec<Option<RawStream>>,
+    /// The last exchange was not given whole: the object is about to fail.
+    is_broken: bool,
     scratch: Vec<ValueOp>,
 }
 
@@ -134,7 +134,7 @@ impl Scheduled {
         let begin = Begin {
             flights: (0..IN_FLIGHT).map(|_| lanes.iter().map(|_| None).collect()).collect(),
             retired: 0,
-            last: vec![None; lanes.len()],
+            is_broken: false,
             scratch: Vec::with_capacity(longest.max().unwrap_or(0)),
         };
         #[cfg(not(feature = "cuts"))]
@@ -197,7 +197,7 @@ impl Scheduled {
     /// Begins an exchange of a set, of which the host fields are given, after all work that the streams were given before.
     /// Waits neither for a device nor for anybody else, but for a thread that begins an exchange of this object.
     pub(crate) fn begin<'a>(
-        &self,
+        &'a self,
         host_set: &Arc<Set>,
         streams: impl Iterator<Item = &'a Stream> + Clone,
     ) -> Result<u64, Error> {
@@ -216,13 +216,20 @@ impl Scheduled {
         // Before anything is given: whoever looks after the object from now on looks at this exchange, too.
         self.epoch.store(epoch, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        if let Err(error) = self.check_failure() {
-            self.give_up(epoch);
-            return Err(error);
+        let given = match self.check_failure() {
+            Ok(()) => self.give(&mut begin, (set, epoch), streams.clone()).map_err(Some),
+            Err(_) => Err(None),
+        };
+        if given.is_err() {
+            begin.is_broken = true;
+            self.give_up(&mut begin, epoch, streams);
         }
-        let given = self.give(&mut begin, (set, epoch), streams);
         drop(begin);
-        given.map_err(|error| self.lose(error))?;
+        match given {
+            Ok(()) => {}
+            Err(Some(error)) => return Err(self.lose(error)),
+            Err(None) => return self.check_failure().map(|()| epoch),
+        }
         self.be_watched();
         Ok(epoch)
     }
@@ -242,7 +249,7 @@ impl Scheduled {
     /// A stream of one of the object's devices.
     fn check_stream(&self, at: usize, stream: &Stream) -> Result<(), Error> {
         let device = stream.device().ordinal();
-        if self.lanes.is_empty() || self.lanes.iter().any(|lane| lane.device.ordinal() == device) {
+        if self.lanes.is_empty() || self.lane_of(stream).is_some() {
             return Ok(());
         }
         let devices = self.lanes.iter().map(|lane| lane.device.ordinal()).collect();
@@ -272,24 +279,25 @@ impl Scheduled {
             let oldest = self.completed.load(Ordering::Acquire) + 1;
             return Err(Error::TooManyInFlight { limit: IN_FLIGHT, oldest });
         }
+        // What the host carries on is behind by what is in flight at most, but where exchanges leave it nothing to do.
+        while self.staging.as_ref().is_some_and(|staging| staging.oldest() + 2 * IN_FLIGHT <= epoch) {
+            self.check_failure()?;
+            self.carry_on();
+            self.comm.link().host().yield_now();
+        }
         Ok(())
     }
 
     fn give<'a>(
-        &self,
+        &'a self,
         begin: &mut Begin,
         (set, epoch): (usize, u64),
         streams: impl Iterator<Item = &'a Stream> + Clone,
     ) -> Result<(), DeviceError> {
         self.retire(begin);
-        let Begin { flights, last, scratch, .. } = begin;
+        let Begin { flights, scratch, .. } = begin;
         let (before, at) = (((epoch - 1) % IN_FLIGHT) as usize, (epoch % IN_FLIGHT) as usize);
-        let chosen = |number: usize| -> &Stream {
-            let lane = &self.lanes[number];
-            let own = |stream: &&Stream| stream.device().ordinal() == lane.device.ordinal();
-            let users = if self.inline { streams.clone().find(own) } else { None };
-            users.unwrap_or(&lane.stream)
-        };
+        let chosen = |number| self.chosen(number, streams.clone());
         if self.is_cut(Cut::HaloRead) {
             for (number, lane) in self.lanes.iter().enumerate() {
                 let Script { before, raised, .. } = &lane.scripts[set];
@@ -297,29 +305,61 @@ impl Scheduled {
             }
         }
         for stream in streams.clone().filter(|_| !self.is_cut(Cut::Producer)) {
-            let others = || (0..self.lanes.len()).map(chosen).filter(|lane| lane.raw() != stream.raw());
-            let of = self.lanes.iter().position(|lane| lane.device.ordinal() == stream.device().ordinal());
-            let (Some(lane), true) = (of, others().next().is_some()) else { continue };
+            let Some(lane) = self.lane_of(stream).filter(|&lane| chosen(lane).raw() != stream.raw()) else {
+                continue;
+            };
             let given = self.lanes[lane].shared.events.take()?;
             stream.record(&given)?;
-            others().try_for_each(|other| other.wait(&given))?;
+            chosen(lane).wait(&given)?;
             if let Some(done) = flights[before][lane].as_ref().filter(|_| self.is_cut(Cut::Event)) {
                 stream.record(done)?;
             }
         }
         for (number, lane) in self.lanes.iter().enumerate() {
             let stream = chosen(number);
-            if last[number].replace(stream.raw()).is_some_and(|last| last != stream.raw())
-                && let Some(done) = &flights[before][number]
-            {
-                // The exchange before was given to another stream.
-                stream.wait(done)?;
-            }
+            self.follow(stream, flights[before][number].as_ref())?;
             let done = lane.shared.events.take()?;
             lane.give(stream, (set, epoch), scratch, &done, |cut| self.is_cut(cut))?;
             flights[at][number] = Some(done);
         }
         Ok(())
+    }
+
+    /// Exchange `epoch` counts as begun, but is not given whole: streams that still work say that they are through.
+    fn give_up<'a>(
+        &'a self,
+        begin: &mut Begin,
+        epoch: u64,
+        streams: impl Iterator<Item = &'a Stream> + Clone,
+    ) {
+        for (number, lane) in self.lanes.iter().enumerate() {
+            let before = begin.flights[((epoch - 1) % IN_FLIGHT) as usize][number].as_ref();
+            let stream = self.chosen(number, streams.clone());
+            let given =
+                self.follow(stream, before).and_then(|()| lane.give_up(stream, epoch, &mut begin.scratch));
+            if let Err(error) = given {
+                // The device has failed: it keeps nobody waiting.
+                tracing::debug!("rank {}: {error}", self.comm.rank());
+            }
+        }
+    }
+
+    /// The stream that a lane's part of an exchange is given to.
+    fn chosen<'a>(&'a self, lane: usize, mut streams: impl Iterator<Item = &'a Stream>) -> &'a Stream {
+        let of = |stream: &&Stream| self.lane_of(stream) == Some(lane);
+        let users = if self.inline { streams.find(of) } else { None };
+        users.unwrap_or(&self.lanes[lane].stream)
+    }
+
+    /// The lane of a stream's device.
+    fn lane_of(&self, stream: &Stream) -> Option<usize> {
+        self.lanes.iter().position(|lane| lane.device.ordinal() == stream.device().ordinal())
+    }
+
+    /// On a user's stream: after the exchange before, which may have been given to another one. Handles do not tell: they
+    /// are used again, and some mean another stream in each thread.
+    fn follow(&self, stream: &Stream, before: Option<&Event>) -> Result<(), DeviceError> {
+        before.filter(|_| self.inline).map_or(Ok(()), |done| stream.wait(done))
     }
 
     /// Returns the events of exchanges that are over.

@@ -112,9 +112,16 @@ impl Staging {
         Tag { operation: self.operation, round: ACKNOWLEDGED | epoch }
     }
 
-    /// Whether all that was packed up to an exchange is sent.
+    /// Whether all that was packed up to an exchange is sent, and all that the peers wait to hear of is said.
     pub(super) fn is_sent(&self, epoch: u64) -> bool {
-        self.stages.iter().all(|stage| !stage.sends || stage.at.0.load(Ordering::Acquire) > epoch)
+        let mut due = self.stages.iter().filter(|stage| stage.sends || stage.acknowledged);
+        due.all(|stage| stage.at.0.load(Ordering::Acquire) > epoch)
+    }
+
+    /// The first exchange that the host is not through with, on any link.
+    pub(super) fn oldest(&self) -> u64 {
+        let at = self.stages.iter().map(|stage| stage.at.0.load(Ordering::Acquire));
+        at.min().unwrap_or(u64::MAX / 2)
     }
 
     /// Throws away what messages still wait in the inbox.
@@ -201,7 +208,7 @@ impl Scheduled {
                     self.comm.send(stage.peer, staging.acknowledgement(now), Vec::new())?;
                 }
                 chunk.store(0, Ordering::Relaxed);
-                epoch.store(now + 1, Ordering::Relaxed);
+                epoch.store(now + 1, Ordering::Release);
                 continue;
             };
             let tag = staging.tag(now, at);

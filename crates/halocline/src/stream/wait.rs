@@ -129,14 +129,24 @@ impl Scheduled {
     pub(crate) fn schedule_wait(&self, epoch: u64, stream: &Stream) -> Result<(), Error> {
         self.check_stream(0, stream)?;
         self.check_failure()?;
+        let Some(lane) = self.lane_of(stream) else { return Ok(()) };
         let begin = self.enter();
         // What the host has seen to be over is before all that it gives to a stream from now on.
         if self.completed.load(Ordering::Acquire) >= epoch || self.is_cut(Cut::Consumer) {
             return Ok(());
         }
-        let mut done = begin.flights[(epoch % IN_FLIGHT) as usize].iter().flatten();
-        let given = done.try_for_each(|done| stream.wait(done));
+        let done = begin.flights[(epoch % IN_FLIGHT) as usize][lane].as_ref().filter(|_| !begin.is_broken);
+        let given = done.map(|done| stream.wait(done));
         drop(begin);
-        given.map_err(|error| self.lose(error))
+        match given {
+            Some(given) => given.map_err(|error| self.lose(error)),
+            None => {
+                // Another thread has failed to begin an exchange, and is about to say so.
+                while self.failed.get().is_none() {
+                    self.comm.link().host().yield_now();
+                }
+                self.check_failure()
+            }
+        }
     }
 }

@@ -31,17 +31,7 @@ impl Scheduled {
     #[cold]
     pub(super) fn lose(&self, error: DeviceError) -> Error {
         self.lost(&error);
-        self.give_up(self.epoch());
         self.failed.get().map_or(Error::Device(error), |failure| Error::Failed(Arc::clone(failure)))
-    }
-
-    /// Exchange `epoch` counts as begun, but is not given whole: streams that still work say that they are through.
-    pub(super) fn give_up(&self, epoch: u64) {
-        for lane in &self.lanes {
-            if let Err(error) = lane.give_up(epoch) {
-                tracing::debug!("rank {}: {error}", self.comm.rank());
-            }
-        }
     }
 
     fn lost(&self, error: &DeviceError) {
@@ -138,7 +128,8 @@ impl Scheduled {
     fn look_after_peers(&self, epoch: u64) {
         for (at, link) in self.links.iter().enumerate() {
             if let Some(last) = link.closed_there(&self.comm) {
-                if last < epoch {
+                // What it took part in comes to its end.
+                if last < epoch && self.look() >= last {
                     return self.fail(link, Cause::Dropped, link.peer);
                 }
                 continue;

@@ -1,0 +1,253 @@
+//! Scheduled exchanges of ranks with several devices, on streams of users, where devices fail and progress is late.
+
+use halocline::comm::Host;
+use halocline::device::sim::{Options, World, explore};
+use halocline::device::{Priority, RawStream};
+use halocline::{BindOptions, Cause, Communicator, Error, LinkChoice, Stream};
+use halocline_conformance::simulated::{options, run_ranks, run_ranks_on};
+use halocline_conformance::yard::{Yard, devices};
+use halocline_conformance::{Outcome, ensure, fail};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+fn limited(devices: u32) -> Options {
+    Options { devices, depth: 4096, steps: 200_000, ..options() }
+}
+
+/// The producers that are bound, which are the default streams of both devices if none is named.
+fn bound_producers(world: &World, comm: &Communicator, inline: bool, named: bool) -> Outcome {
+    let devices = devices(world, 2)?;
+    let yard = Yard::new(comm, &[4 * comm.size(), 3], (2, 1, 1), |domain| &devices[domain])?;
+    let stream = |device: &halocline::Device| match named {
+        true => device.stream(Priority::Normal),
+        // SAFETY: the default stream.
+        false => unsafe { device.borrow_stream(RawStream(0)) },
+    };
+    let streams: Vec<Arc<Stream>> =
+        devices.iter().map(|device| stream(device).map(Arc::new)).collect::<Result<_, _>>()?;
+    let bound = if named { streams.clone() } else { Vec::new() };
+    let halo = yard.bind(comm, &[&[0]], &BindOptions { inline, streams: bound, ..BindOptions::default() })?;
+    let of_stream = |at: usize| yard.pieces[0].iter().skip(at).step_by(2).zip([&streams[at]]);
+    for step in 1..=3 {
+        for (piece, stream) in (0..2).flat_map(of_stream) {
+            piece.produce(world, stream, step)?;
+        }
+        let pending = halo.exchange()?;
+        if step == 2 {
+            pending.wait()?;
+        } else {
+            streams.iter().try_for_each(|stream| pending.schedule_wait(stream))?;
+        }
+        for (piece, stream) in (0..2).flat_map(of_stream) {
+            piece.consume(world, stream, step)?;
+        }
+    }
+    Ok(streams.iter().try_for_each(|stream| stream.synchronise())?)
+}
+
+#[test]
+fn exchanges_come_after_the_producers_that_are_bound() {
+    for (inline, named) in [(false, false), (true, false), (false, true), (true, true)] {
+        // Ranks that share a stream wait behind each other.
+        for ranks in 1..=if named { 2 } else { 1 } {
+            explore(0..60, &limited(2), |world| {
+                run_ranks(world, ranks, |comm| bound_producers(world, comm, inline, named));
+            });
+        }
+    }
+}
+
+/// Exchange by exchange on another stream, which nothing but the exchanges orders.
+fn on_streams_in_turn(world: &World, comm: &Communicator, link: LinkChoice) -> Outcome {
+    let device = &devices(world, 2)?[comm.rank() % 2];
+    let yard = Yard::new(comm, &[2 * comm.size() + 1], (1, 1, 2), |_| device)?;
+    let halo =
+        yard.bind(comm, &[&[0], &[1]], &BindOptions { inline: true, link, ..BindOptions::default() })?;
+    let streams = [device.stream(Priority::Normal)?, device.stream(Priority::Normal)?];
+    for step in 1..=3 {
+        for (set, stream) in streams.iter().enumerate() {
+            yard.produce(world, &[set], stream, step)?;
+            halo.schedule_exchange_set(set, &[stream])?.schedule_wait(stream)?;
+            yard.consume(world, &[set], stream, step)?;
+        }
+    }
+    Ok(streams.iter().try_for_each(Stream::synchronise)?)
+}
+
+#[test]
+fn inline_exchanges_on_several_streams_follow_each_other() {
+    for link in [LinkChoice::Auto, LinkChoice::Mailbox, LinkChoice::Message] {
+        explore(0..60, &limited(2), |world| {
+            run_ranks(world, 2, |comm| on_streams_in_turn(world, comm, link));
+        });
+    }
+}
+
+/// One of two devices of rank 0 fails with exchanges in flight, and one more is begun.
+fn one_device_fails(world: &World, comm: &Communicator, inline: bool, link: LinkChoice) -> Outcome {
+    let devices = devices(world, 3)?;
+    let place = |domain| &devices[if comm.rank() == 0 { domain } else { 2 }];
+    let yard = Yard::new(comm, &[8], (2, 1, 1), place)?;
+    let halo = yard.bind(comm, &[&[0]], &BindOptions { inline, link, ..BindOptions::default() })?;
+    if comm.rank() == 0 {
+        let streams = [devices[0].stream(Priority::Normal)?, devices[1].stream(Priority::Normal)?];
+        let given = [&streams[0], &streams[1]];
+        let first = halo.schedule_exchange(&given)?;
+        let _ = halo.schedule_exchange(&given)?;
+        world.fail(&devices[1], "it was unplugged");
+        ensure!(halo.schedule_exchange(&given).is_err(), "an exchange is begun without its device");
+        match first.schedule_wait(&streams[0]) {
+            Err(Error::Failed(failure)) if failure.cause == Cause::Device => {}
+            other => fail!("instead of a failure: {other:?}"),
+        }
+        while !halo.reclaim() {
+            comm.link().host().yield_now();
+        }
+        drop(halo);
+        streams[0].synchronise()?;
+    }
+    comm.barrier()?;
+    Ok(())
+}
+
+#[test]
+fn one_of_several_devices_of_a_rank_fails() {
+    for link in [LinkChoice::Auto, LinkChoice::Mailbox, LinkChoice::Message] {
+        for inline in [false, true] {
+            explore(0..60, &limited(3), |world| {
+                run_ranks(world, 2, |comm| one_device_fails(world, comm, inline, link));
+            });
+        }
+    }
+}
+
+/// The peer fails the object while exchanges are begun, one after the other.
+fn fails_while_begun(world: &World, comm: &Communicator, inline: bool) -> Outcome {
+    let device = &devices(world, 1)?[0];
+    let yard = Yard::new(comm, &[6], (1, 1, 1), |_| device)?;
+    let deadline = (comm.rank() == 0).then(|| Duration::from_micros(300));
+    let halo = yard.bind(comm, &[&[0]], &BindOptions { inline, deadline, ..BindOptions::default() })?;
+    if comm.rank() == 0 {
+        let stream = device.stream(Priority::Normal)?;
+        loop {
+            match halo.schedule_exchange(&[&stream]) {
+                Ok(_) => {}
+                Err(Error::TooManyInFlight { .. }) => comm.link().host().yield_now(),
+                Err(Error::Failed(_)) => break,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        while !halo.reclaim() {
+            comm.link().host().yield_now();
+        }
+        drop(halo);
+        stream.synchronise()?;
+    }
+    comm.barrier()?;
+    Ok(())
+}
+
+#[test]
+fn a_failure_while_exchanges_are_begun() {
+    for inline in [false, true] {
+        explore(0..100, &limited(1), |world| {
+            run_ranks(world, 2, |comm| fails_while_begun(world, comm, inline));
+        });
+    }
+}
+
+/// A machine whose threads oversleep.
+struct Late(Arc<dyn Host>);
+
+impl Host for Late {
+    fn now(&self) -> Duration {
+        self.0.now()
+    }
+
+    fn park(&self, word: &AtomicU32, expected: u32, timeout: Option<Duration>) {
+        self.0.park(word, expected, timeout.map(|timeout| timeout + Duration::from_millis(20)));
+    }
+
+    fn wake(&self, word: &AtomicU32) {
+        self.0.wake(word);
+    }
+
+    fn yield_now(&self) {
+        self.0.yield_now();
+    }
+
+    fn pause(&self) {
+        self.0.pause();
+    }
+
+    fn spawn(&self, name: String, body: Box<dyn FnOnce() + Send>) -> std::io::Result<JoinHandle<()>> {
+        self.0.spawn(name, body)
+    }
+
+    fn join(&self, thread: JoinHandle<()>) -> std::thread::Result<()> {
+        self.0.join(thread)
+    }
+}
+
+/// Sets that leave a staged link nothing to do, more of them than the host remembers.
+fn nothing_to_stage(world: &World, comm: &Communicator) -> Outcome {
+    let device = &devices(world, 1)?[0];
+    let yard = Yard::one_way(comm, 6, 1, device)?;
+    let options = BindOptions { link: LinkChoice::Message, ..BindOptions::default() };
+    let halo = yard.bind(comm, &[&[0][..], &[][..]], &options)?;
+    let stream = device.stream(Priority::Normal)?;
+    for round in 1..=2u64 {
+        yard.produce(world, &[0], &stream, round)?;
+        halo.schedule_exchange_set(0, &[&stream])?.schedule_wait(&stream)?;
+        yard.consume(world, &[0], &stream, round)?;
+        stream.synchronise()?;
+        for _ in 0..140 {
+            loop {
+                match halo.schedule_exchange_set(1, &[&stream]) {
+                    Ok(pending) => break pending.schedule_wait(&stream)?,
+                    Err(Error::TooManyInFlight { .. }) => stream.synchronise()?,
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+    }
+    halo.wait()?;
+    Ok(stream.synchronise()?)
+}
+
+#[test]
+fn a_progress_thread_that_comes_late() {
+    let options = Options { steps: 2_000_000, depth: 100_000, ..limited(1) };
+    explore(0..6, &options, |world| {
+        run_ranks_on(world, 2, |host| Arc::new(Late(host)), |comm| nothing_to_stage(world, comm));
+    });
+}
+
+/// The peer drops its object after an exchange in which all took part; this rank has begun another.
+fn dropped_after_one(world: &World, comm: &Communicator) -> Outcome {
+    let device = &devices(world, 2)?[comm.rank()];
+    let yard = Yard::new(comm, &[6], (1, 1, 1), |_| device)?;
+    let halo = yard.bind(comm, &[&[0]], &BindOptions::default())?;
+    let stream = device.stream(Priority::Normal)?;
+    yard.produce(world, &[0], &stream, 1)?;
+    let first = halo.schedule_exchange(&[&stream])?;
+    if comm.rank() == 0 {
+        let second = halo.schedule_exchange(&[&stream])?;
+        first.wait()?;
+        match second.wait() {
+            Err(Error::Failed(failure)) if failure.cause == Cause::Dropped && failure.epoch == 2 => {}
+            other => fail!("instead of a failure of the second exchange: {other:?}"),
+        }
+    } else {
+        first.wait()?;
+        drop((first, halo));
+    }
+    Ok(stream.synchronise()?)
+}
+
+#[test]
+fn what_a_rank_took_part_in_before_it_went_is_whole() {
+    explore(0..100, &limited(2), |world| run_ranks(world, 2, |comm| dropped_after_one(world, comm)));
+}
