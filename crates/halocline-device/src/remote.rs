@@ -35,7 +35,7 @@ pub enum Kind {
     Memfd,
     /// `cudaMalloc`: a legacy IPC handle of the base.
     Legacy,
-    /// `cuMemCreate`: a file descriptor of the physical memory, which has to ask for that.
+    /// `cuMemCreate`: file descriptors of the physical memories that lie side by side, which have to ask for that.
     Vmm,
     /// `cudaMallocAsync` from an exportable pool: a file descriptor of the pool, and data of the pointer.
     Pool,
@@ -77,6 +77,13 @@ impl Allocation {
     pub fn overlaps(&self, other: &Self) -> bool {
         self.base < other.end() && other.base < self.end()
     }
+
+    /// Whether one of the two must have been freed, since they share an address and are not the same. Of virtual memory
+    /// any part may be exported.
+    pub fn conflicts(&self, other: &Self) -> bool {
+        let is_part = self.kind == Kind::Vmm && other.kind == Kind::Vmm;
+        self != other && self.overlaps(other) && !is_part
+    }
 }
 
 /// What another process needs to open an allocation.
@@ -84,13 +91,16 @@ impl Allocation {
 pub struct Export {
     /// Bytes, as the driver gives them; at most [`Export::MOST`].
     pub handle: Vec<u8>,
-    /// A descriptor that travels beside them.
-    pub descriptor: Option<OwnedFd>,
+    /// Descriptors that travel beside them; at most [`Export::MOST_DESCRIPTORS`].
+    pub descriptors: Vec<OwnedFd>,
 }
 
 impl Export {
     /// The longest handle.
-    pub const MOST: usize = 256;
+    pub const MOST: usize = 8 * Self::MOST_DESCRIPTORS;
+
+    /// The most descriptors.
+    pub const MOST_DESCRIPTORS: usize = 128;
 }
 
 /// A mapping that [`Provider::open`] has made.
@@ -117,6 +127,9 @@ pub enum Refusal {
     /// Its creator did not ask for a handle that can be passed on.
     #[error("it was created without the handle type for POSIX file descriptors")]
     NoHandleType,
+    /// It lies in too many physical memories.
+    #[error("it lies in more than {} physical memories", Export::MOST_DESCRIPTORS)]
+    TooManyPieces,
     /// Memory that overlaps it is open there.
     #[error("memory that overlaps it is open there already")]
     AlreadyOpen,
@@ -145,8 +158,9 @@ pub trait Provider: Send + Sync {
     /// The device.
     fn device(&self) -> DeviceId;
 
-    /// The allocation around an address, if it is memory of this device. Cheap.
-    fn find(&self, address: Address) -> Option<Allocation>;
+    /// The allocation around an address, if it is memory of this device; of virtual memory, the physical memories that
+    /// hold so many bytes from there. Cheap.
+    fn find(&self, address: Address, bytes: u64) -> Option<Allocation>;
 
     /// What others need to open an allocation of this device.
     fn export(&self, allocation: &Allocation) -> Result<Export, Refusal>;

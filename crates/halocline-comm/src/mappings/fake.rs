@@ -140,7 +140,7 @@ impl Provider for Fake {
         self.device
     }
 
-    fn find(&self, address: Address) -> Option<Allocation> {
+    fn find(&self, address: Address, _bytes: u64) -> Option<Allocation> {
         let inner = self.world.lock();
         let is_here = |memory: &&Memory| {
             let allocation = memory.allocation;
@@ -152,7 +152,7 @@ impl Provider for Fake {
 
     fn export(&self, allocation: &Allocation) -> Result<Export, Refusal> {
         self.world.lock().exports += 1;
-        Ok(Export { handle: allocation.id.to_le_bytes().to_vec(), descriptor: None })
+        Ok(Export { handle: allocation.id.to_le_bytes().to_vec(), descriptors: Vec::new() })
     }
 
     fn open(&self, allocation: &Allocation, export: Export) -> Result<Opened, Refusal> {

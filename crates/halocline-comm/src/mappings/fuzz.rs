@@ -1,7 +1,8 @@
 //! What `fuzz/` reaches of the private parser and protocol. Part of no ordinary build.
 
+use super::bounds::Limits;
 use super::message::{Message, ProcessId, samples};
-use super::protocol::{Effect, Limits, Protocol, Target, Want};
+use super::protocol::{Effect, Protocol, Target, Want};
 use halocline_device::remote::{Allocation, DeviceId, Kind, Refusal};
 use std::time::Duration;
 

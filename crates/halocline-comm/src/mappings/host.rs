@@ -48,23 +48,25 @@ impl Provider for HostMemory {
         DeviceId::HOST
     }
 
-    fn find(&self, address: Address) -> Option<Allocation> {
+    fn find(&self, address: Address, _bytes: u64) -> Option<Allocation> {
         of(&*Segment::around(usize::try_from(address).ok()?)?)
     }
 
     fn export(&self, allocation: &Allocation) -> Result<Export, Refusal> {
         let segment = segment_of(allocation).ok_or(Refusal::BadHandle)?;
         // Memory of ranks that are threads has none, and needs none.
-        let copy = segment.descriptor().map(|fd| fd.try_clone_to_owned()).transpose();
-        let descriptor = copy.map_err(|error| Refusal::Other(error.raw_os_error().unwrap_or(0)))?;
-        Ok(Export { handle: Vec::new(), descriptor })
+        let copies = segment.descriptor().into_iter().map(|fd| fd.try_clone_to_owned());
+        let copies: Result<_, _> = copies.collect();
+        let descriptors = copies.map_err(|error| Refusal::Other(error.raw_os_error().unwrap_or(0)))?;
+        Ok(Export { handle: Vec::new(), descriptors })
     }
 
-    fn open(&self, allocation: &Allocation, export: Export) -> Result<Opened, Refusal> {
+    fn open(&self, allocation: &Allocation, mut export: Export) -> Result<Opened, Refusal> {
         let (Kind::Memfd, DeviceId::HOST) = (allocation.kind, allocation.device) else {
             return Err(Refusal::NoPeerAccess);
         };
-        let (Some(descriptor), Ok(len)) = (export.descriptor, usize::try_from(allocation.bytes)) else {
+        let (Some(descriptor), Ok(len)) = (export.descriptors.pop(), usize::try_from(allocation.bytes))
+        else {
             return Err(Refusal::BadHandle);
         };
         let segment = Segment::import(allocation.id, len, descriptor).map_err(|error| match error {

@@ -167,10 +167,11 @@ impl Message {
 const KINDS: [Kind; 4] = [Kind::Memfd, Kind::Legacy, Kind::Vmm, Kind::Pool];
 
 /// Refusals by their numbers in messages; 0 is none, and the one behind them [`Refusal::Other`].
-const REFUSALS: [Refusal; 8] = [
+const REFUSALS: [Refusal; 9] = [
     Refusal::Private,
     Refusal::DefaultPool,
     Refusal::NoHandleType,
+    Refusal::TooManyPieces,
     Refusal::AlreadyOpen,
     Refusal::OutOfMemory,
     Refusal::NoPeerAccess,

@@ -33,10 +33,13 @@
 //! `docs/mappings.md` has the protocol. Limits: `HALOCLINE_MAPPINGS_ENTRIES` and `HALOCLINE_MAPPINGS_BYTES`, or
 //! [`Mappings::set_limits`].
 
+mod bounds;
+mod error;
 #[cfg(test)]
 mod fake;
 #[cfg(fuzzing)]
 pub mod fuzz;
+mod handles;
 mod host;
 mod message;
 mod protocol;
@@ -44,123 +47,27 @@ mod service;
 #[cfg(test)]
 mod tests;
 
+pub use bounds::{Limits, Stats};
+pub use error::MappingError;
 pub use halocline_device::remote::{Allocation, DeviceId, Kind, Provider, Refusal};
+pub use handles::{Arrived, Mapping, Pinned, Requested, Transfer};
 pub use message::MessageError;
-pub use protocol::{Limits, Stats, Target};
+pub use protocol::Target;
 
 use crate::communicator::Communicator;
 use crate::error::CommError;
 use crate::transport::PeerState;
 use crate::wait::{Late, Patience};
+use bounds::limits_of;
 use halocline_device::Address;
 use message::ProcessId;
-use protocol::{Answer, Arrival, Unusable, Want};
+use protocol::{Answer, Unusable, Want};
 use service::{Failed, Service};
-use std::ffi::OsString;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 /// How long a release waits for others to unmap, where the communicator has no deadline.
 const RELEASE_WITHIN: Duration = Duration::from_secs(10);
-
-/// What is kept by default.
-const DEFAULT: Limits = Limits { entries: 1024, bytes: u64::MAX };
-
-/// Why memory is not mapped, or not released.
-#[derive(Debug, Clone, thiserror::Error)]
-#[non_exhaustive]
-pub enum MappingError {
-    /// The memory cannot be exported, or the other side cannot open it. Its bytes are to be staged.
-    #[error("the {bytes} bytes at {address:#x} cannot be mapped by rank {} for {}: {why}", target.rank, target.device)]
-    Refused {
-        /// The first byte.
-        address: Address,
-        /// How many.
-        bytes: u64,
-        /// Who should have mapped it.
-        target: Target,
-        /// Why.
-        why: Refusal,
-    },
-    /// A range that goes beyond the allocation in which it begins.
-    #[error("the {bytes} bytes at {address:#x} go beyond their allocation, {} bytes from {:#x}", within.bytes, within.base)]
-    OutOfBounds {
-        /// The first byte.
-        address: Address,
-        /// How many.
-        bytes: u64,
-        /// The allocation.
-        within: Allocation,
-    },
-    /// Memory that was freed while it was in use: other memory lies there now.
-    #[error(
-        "the memory at {base:#x} was freed while {pins} bound exchanges or transfers use it, and {address:#x} is other \
-         memory; drop those first"
-    )]
-    Stale {
-        /// The address that was asked for.
-        address: Address,
-        /// Where the freed memory began.
-        base: Address,
-        /// By how many it is used.
-        pins: usize,
-    },
-    /// Memory that is in use cannot be released.
-    #[error("the memory at {address:#x} is used by {pins} bound exchanges or transfers; drop those first")]
-    InUse {
-        /// The address.
-        address: Address,
-        /// By how many.
-        pins: usize,
-    },
-    /// Others have not unmapped in time: the memory is not to be freed yet.
-    #[error("the memory at {address:#x} is still mapped by ranks {ranks:?} after {after:?}")]
-    StillMapped {
-        /// The address.
-        address: Address,
-        /// By whom.
-        ranks: Vec<usize>,
-        /// How long this rank has waited.
-        after: Duration,
-    },
-    /// The other rank is gone.
-    #[error("rank {rank} is gone, has left the communicator, or takes no part in mappings any more")]
-    Gone {
-        /// Which.
-        rank: usize,
-    },
-    /// The other rank is not of this node.
-    #[error(
-        "rank {rank} shares no memory with this one: it is of another node, or the transport has only messages"
-    )]
-    Apart {
-        /// Which.
-        rank: usize,
-    },
-    /// A token that means nothing here, or not from that rank.
-    #[error("{token:#x} is no mapping of memory of rank {rank}")]
-    NoMapping {
-        /// The token.
-        token: u64,
-        /// Whose memory it should be.
-        rank: usize,
-    },
-    /// Bytes beyond the end of a mapping.
-    #[error("{length} bytes from {offset} go beyond mapping {token:#x}, which has {bytes}")]
-    Beyond {
-        /// The token.
-        token: u64,
-        /// The first byte.
-        offset: u64,
-        /// How many.
-        length: u64,
-        /// How many the mapping has.
-        bytes: u64,
-    },
-    /// What the communicator says.
-    #[error(transparent)]
-    Comm(#[from] CommError),
-}
 
 /// The mappings of a rank: of its memory by others, and of theirs here. A clone is the same, and so is what another
 /// communicator of the same ranks gives.
@@ -316,7 +223,7 @@ impl Mappings {
             return Err(MappingError::Apart { rank });
         }
         let refused = |why| MappingError::Refused { address, bytes, target, why };
-        let Some(found) = self.service.find(address) else {
+        let Some(found) = self.service.find(address, bytes) else {
             self.service.with(|protocol| protocol.staged());
             return Err(refused(Refusal::Private));
         };
@@ -366,193 +273,4 @@ impl Mappings {
         };
         Patience { deadline, ..Patience::of(link) }.wait(link, poll, || {}, late)
     }
-}
-
-/// Who is to map which bytes.
-type Of = (Target, Address, u64);
-
-fn refused((target, address, bytes): Of, answer: Answer) -> MappingError {
-    match answer {
-        Answer::Refused(why) | Answer::Done(Some(why)) => {
-            MappingError::Refused { address, bytes, target, why }
-        }
-        _ => MappingError::Gone { rank: target.rank },
-    }
-}
-
-/// A [`Mappings::map`] under way. Dropping it withdraws it.
-pub struct Requested {
-    mappings: Mappings,
-    id: Option<u64>,
-    of: Of,
-    offset: u64,
-}
-
-impl Requested {
-    /// Blocks until the other rank has mapped it, or cannot.
-    pub fn wait(mut self) -> Result<Pinned, MappingError> {
-        let Some(id) = self.id else { return Err(MappingError::Gone { rank: self.of.0.rank }) };
-        match self.mappings.answer(id, self.of.0)? {
-            Answer::Mapped { entry, token } => {
-                self.id = None;
-                let (mappings, offset, bytes) = (self.mappings.clone(), self.offset, self.of.2);
-                Ok(Pinned { mappings, entry, token, offset, bytes })
-            }
-            other => Err(refused(self.of, other)),
-        }
-    }
-}
-
-impl Drop for Requested {
-    fn drop(&mut self) {
-        if let Some(id) = self.id.take() {
-            self.mappings.service.forget(id, self.mappings.now());
-            self.mappings.demand();
-        }
-    }
-}
-
-/// Memory of this rank that another one has mapped, and keeps mapped as long as this lives.
-pub struct Pinned {
-    mappings: Mappings,
-    entry: u64,
-    token: u64,
-    offset: u64,
-    bytes: u64,
-}
-
-impl Pinned {
-    /// What the other rank calls the mapping.
-    pub fn token(&self) -> u64 {
-        self.token
-    }
-
-    /// Where the bytes that were asked for begin in it.
-    pub fn offset(&self) -> u64 {
-        self.offset
-    }
-
-    /// How many they are.
-    pub fn bytes(&self) -> u64 {
-        self.bytes
-    }
-}
-
-impl Drop for Pinned {
-    fn drop(&mut self) {
-        let now = self.mappings.now();
-        self.mappings.service.with(|protocol| protocol.unpin(self.entry, now));
-        self.mappings.demand();
-    }
-}
-
-/// Memory of another rank, mapped here as long as this lives. What uses it on a device must be over when it is dropped.
-pub struct Mapping {
-    mappings: Mappings,
-    token: u64,
-    address: Address,
-    length: u64,
-}
-
-impl Mapping {
-    /// The address of its first byte here.
-    pub fn address(&self) -> Address {
-        self.address
-    }
-
-    /// How many bytes may be used.
-    pub fn length(&self) -> u64 {
-        self.length
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        self.mappings.service.with(|protocol| protocol.let_go(self.token));
-        self.mappings.demand();
-    }
-}
-
-/// Bytes that another rank may take. Dropping it waits for nothing; the bytes stay in use until they were taken.
-pub struct Transfer {
-    mappings: Mappings,
-    epoch: u64,
-    id: Option<u64>,
-    of: Of,
-}
-
-impl Transfer {
-    /// Its number, the same at both ends.
-    pub fn epoch(&self) -> u64 {
-        self.epoch
-    }
-
-    /// Blocks until the bytes were taken. With limits of 0 nothing of them is mapped any more then.
-    pub fn wait(mut self) -> Result<(), MappingError> {
-        let Some(id) = self.id else { return Ok(()) };
-        let answer = self.mappings.answer(id, self.of.0)?;
-        self.id = None;
-        match answer {
-            Answer::Done(None) => Ok(()),
-            other => Err(refused(self.of, other)),
-        }
-    }
-}
-
-impl Drop for Transfer {
-    fn drop(&mut self) {
-        if let Some(id) = self.id.take() {
-            self.mappings.service.forget(id, self.mappings.now());
-        }
-    }
-}
-
-/// Bytes of another rank, mapped here to be taken. Dropping it says that they were: what reads them must be over.
-pub struct Arrived {
-    mappings: Mappings,
-    arrival: Arrival,
-}
-
-impl Arrived {
-    /// Whose they are.
-    pub fn from(&self) -> usize {
-        self.arrival.from
-    }
-
-    /// The number of the transfer, the same at both ends.
-    pub fn epoch(&self) -> u64 {
-        self.arrival.epoch
-    }
-
-    /// The address of the first byte here.
-    pub fn address(&self) -> Address {
-        self.arrival.address
-    }
-
-    /// How many.
-    pub fn length(&self) -> u64 {
-        self.arrival.length
-    }
-}
-
-impl Drop for Arrived {
-    fn drop(&mut self) {
-        self.mappings.service.with(|protocol| protocol.taken(&self.arrival));
-        self.mappings.demand();
-    }
-}
-
-fn limits_of(lookup: impl Fn(&str) -> Option<OsString>) -> Result<Limits, CommError> {
-    let number = |variable: &'static str, default: u64| match lookup(variable) {
-        None => Ok(default),
-        Some(found) => match found.to_str().and_then(|text| text.parse().ok()) {
-            Some(number) => Ok(number),
-            None => {
-                Err(CommError::Variable { variable, found, expected: "a whole number, 0 to keep nothing" })
-            }
-        },
-    };
-    let entries = number("HALOCLINE_MAPPINGS_ENTRIES", DEFAULT.entries as u64)?;
-    let bytes = number("HALOCLINE_MAPPINGS_BYTES", DEFAULT.bytes)?;
-    Ok(Limits { entries: usize::try_from(entries).unwrap_or(usize::MAX), bytes })
 }

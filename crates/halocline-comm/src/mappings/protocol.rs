@@ -27,6 +27,7 @@ mod tests;
 
 pub(crate) use importer::{Arrival, Unusable};
 
+use super::bounds::{Limits, Stats};
 use super::message::{Descriptor, Message, MessageError, ProcessId};
 use crate::segment::Segment;
 use halocline_device::Address;
@@ -43,46 +44,6 @@ pub struct Target {
     pub rank: usize,
     /// Its device.
     pub device: DeviceId,
-}
-
-/// How much that nothing uses is kept mapped by others.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// Allocations. 0: each is unmapped when its transfer ends.
-    pub entries: usize,
-    /// Bytes of these allocations.
-    pub bytes: u64,
-}
-
-impl Limits {
-    fn hold(&self, entries: usize, bytes: u64) -> bool {
-        entries <= self.entries && bytes <= self.bytes
-    }
-}
-
-/// What the mappings of a rank have been doing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Stats {
-    /// Requests for memory of this rank that needed no offer of their own.
-    pub hits: u64,
-    /// Mappings of memory of this rank that other ranks have opened.
-    pub opens: u64,
-    /// Allocations given up because of the limits.
-    pub evictions: u64,
-    /// Requests that were refused: their bytes are staged.
-    pub staged: u64,
-    /// Allocations of this rank that are exported now, without those that are being unmapped.
-    pub entries: usize,
-    /// Those of them that are in use.
-    pub pinned: usize,
-    /// Bytes of this rank that others have mapped now, or still have.
-    pub bytes_held: u64,
-    /// Mappings of other ranks' memory that are open here now.
-    pub mapped: usize,
-    /// Their bytes.
-    pub bytes_mapped: u64,
-    /// Messages that were refused because no rank sends them.
-    pub malformed: u64,
 }
 
 /// What travels beside the bytes of a message.
@@ -288,8 +249,7 @@ impl Protocol {
     /// The entry of an allocation, if there is one. Entries that overlap it otherwise are of memory that was freed: they
     /// retire, unless one is in use; that one's base and its pins are the error.
     pub(crate) fn lookup(&mut self, allocation: &Allocation) -> Result<Option<u64>, (Address, usize)> {
-        let overlaps = |entry: &Entry| entry.allocation.overlaps(allocation);
-        let is_other = |entry: &Entry| overlaps(entry) && entry.allocation != *allocation;
+        let is_other = |entry: &Entry| entry.allocation.conflicts(allocation);
         if let Some(entry) = self.entries.values().find(|entry| is_other(entry) && entry.pins > 0) {
             return Err((entry.allocation.base, entry.pins));
         }
@@ -393,17 +353,25 @@ impl Protocol {
         self.entries.is_empty() && self.imports.is_empty()
     }
 
+    /// Whether something is kept that nothing uses.
+    pub(crate) fn has_unused(&self) -> bool {
+        self.entries.values().any(|entry| entry.pins == 0 && !entry.retiring)
+    }
+
     /// All entries there are.
     pub(crate) fn entries(&self) -> Vec<u64> {
         self.entries.keys().copied().collect()
     }
 
-    /// Gives up what was freed without a word, of all that nothing uses.
-    pub(crate) fn sweep(&mut self, is_there: impl Fn(&Allocation) -> bool) {
-        let freed = |entry: &Entry| entry.pins == 0 && !entry.retiring && !is_there(&entry.allocation);
-        let freed: Vec<u64> = self.entries.iter().filter(|(_, e)| freed(e)).map(|(id, _)| *id).collect();
-        freed.into_iter().for_each(|id| self.retire(id));
+    /// Gives up what was freed without a word. What is in use nevertheless is returned, and by how many.
+    pub(crate) fn sweep(&mut self, is_there: impl Fn(&Allocation) -> bool) -> Vec<(Allocation, usize)> {
+        let kept = self.entries.iter().filter(|(_, entry)| !entry.retiring);
+        let freed: Vec<u64> = kept.filter(|(_, e)| !is_there(&e.allocation)).map(|(id, _)| *id).collect();
+        let (used, unused): (Vec<u64>, Vec<u64>) =
+            freed.into_iter().partition(|id| self.entries[id].pins > 0);
+        unused.into_iter().for_each(|id| self.retire(id));
         self.settle();
+        used.iter().map(|id| (self.entries[id].allocation, self.entries[id].pins)).collect()
     }
 
     fn mapped(&mut self, id: u64, target: Target, token: u64) {

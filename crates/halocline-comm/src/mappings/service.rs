@@ -3,8 +3,9 @@
 //! Whoever waits drives; the progress thread does when a message comes, since each is news. One thread at a time drives
 //! ([`Claim`]), with no lock held while it calls a driver or posts.
 
+use super::bounds::{Limits, Stats};
 use super::message::{Descriptor, Message, MessageError, ProcessId};
-use super::protocol::{Answer, Arrival, Effect, Limits, Protocol, Stats, Target, Want};
+use super::protocol::{Answer, Arrival, Effect, Protocol, Target, Want};
 use crate::claim::Claim;
 use crate::inbox::Tag;
 use crate::progress::Serve;
@@ -91,9 +92,9 @@ impl Service {
     }
 
     /// The allocation around an address, and who exports it.
-    pub(super) fn find(&self, address: Address) -> Option<(Allocation, Arc<dyn Provider>)> {
+    pub(super) fn find(&self, address: Address, bytes: u64) -> Option<(Allocation, Arc<dyn Provider>)> {
         let providers = self.lock().providers.clone();
-        providers.into_iter().find_map(|provider| Some((provider.find(address)?, provider)))
+        providers.into_iter().find_map(|provider| Some((provider.find(address, bytes)?, provider)))
     }
 
     /// Asks for an allocation to be mapped.
@@ -117,12 +118,15 @@ impl Service {
             }
         }
         // Others may have been freed, too; and what was is to be closed before something new lies there.
-        self.sweep();
+        let freed = self.sweep();
+        if let Some((stale, pins)) = freed.into_iter().find(|(freed, _)| freed.overlaps(allocation)) {
+            return Err(Failed::Stale(stale.base, pins));
+        }
         let export = provider.export(allocation).map_err(|why| {
             self.lock().protocol.staged();
             Failed::Refused(why)
         })?;
-        let attached = export.descriptor.map(|fd| Segment::handle(None, fd)).into_iter().collect();
+        let attached = export.descriptors.into_iter().map(|fd| Segment::handle(None, fd)).collect();
         let mut state = self.lock();
         let known = state.protocol.lookup(allocation).map_err(stale)?;
         let id = known.unwrap_or_else(|| state.protocol.insert(*allocation, export.handle, attached));
@@ -165,15 +169,16 @@ impl Service {
         Stats { malformed: state.malformed, ..state.protocol.stats() }
     }
 
-    /// Gives up memory that was freed without a word.
-    fn sweep(&self) {
+    /// Gives up memory that was freed without a word. What is in use nevertheless, and by how many.
+    fn sweep(&self) -> Vec<(Allocation, usize)> {
         let mut state = self.lock();
         let providers = state.providers.clone();
         let is_there = |allocation: &Allocation| {
             let provider = providers.iter().find(|provider| provider.device() == allocation.device);
-            provider.is_some_and(|provider| provider.find(allocation.base) == Some(*allocation))
+            let found = provider.and_then(|provider| provider.find(allocation.base, allocation.bytes));
+            found == Some(*allocation)
         };
-        state.protocol.sweep(is_there);
+        state.protocol.sweep(is_there)
     }
 
     /// Does all that can be done now. Blocks for calls of the driver that open or close, for nothing else.
@@ -284,10 +289,10 @@ impl Service {
         if *process == self.process {
             return provider.adopt(allocation).map(|()| allocation.base);
         }
-        let copy =
-            attached.first().and_then(|segment| segment.descriptor()).map(|fd| fd.try_clone_to_owned());
-        let descriptor = copy.transpose().map_err(|_| Refusal::OutOfMemory)?;
-        let opened = provider.open(allocation, Export { handle: handle.clone(), descriptor })?;
+        let copies =
+            attached.iter().filter_map(|segment| segment.descriptor()).map(|fd| fd.try_clone_to_owned());
+        let descriptors = copies.collect::<Result<_, _>>().map_err(|_| Refusal::OutOfMemory)?;
+        let opened = provider.open(allocation, Export { handle: handle.clone(), descriptors })?;
         let address = opened.address;
         self.lock().opened.insert(token, (provider, opened));
         Ok(address)
@@ -313,8 +318,15 @@ impl Serve for Service {
     fn serve(&self) {
         let Some(transport) = self.transport.upgrade() else { return };
         let now = transport.host().now();
-        if now >= self.lock().sweep_at {
-            self.lock().sweep_at = now + SWEEP_EVERY;
+        let is_due = {
+            let mut state = self.lock();
+            let is_due = now >= state.sweep_at && state.protocol.has_unused();
+            if is_due {
+                state.sweep_at = now + SWEEP_EVERY;
+            }
+            is_due
+        };
+        if is_due {
             self.sweep();
         }
         self.drive(&*transport);
@@ -326,8 +338,7 @@ impl Serve for Service {
 
     fn due(&self) -> Option<Duration> {
         let state = self.lock();
-        let stats = state.protocol.stats();
-        (stats.entries > stats.pinned).then_some(state.sweep_at)
+        state.protocol.has_unused().then_some(state.sweep_at)
     }
 }
 

@@ -1,5 +1,6 @@
 //! The service over ranks that are threads and pretend to be processes, each with a fake device.
 
+use super::bounds::DEFAULT;
 use super::fake::{Fake, World};
 use super::*;
 use crate::communicator::mix;
@@ -90,6 +91,18 @@ fn release_waits_until_the_memory_is_really_free() {
     });
     world.free(memory.id);
     assert_eq!((world.held(), world.open_of(0)), (0, 0));
+}
+
+#[test]
+fn memory_freed_without_a_word_is_given_back_although_nobody_asks_for_anything() {
+    let world = World::default();
+    let [(owner, mappings, _), (_importer, _theirs, _)] = two(&world);
+    let memory = world.allocate(0, device(0), PAGE, PAGE);
+    drop(mappings.map(at(1), PAGE, 8).unwrap());
+    world.free(memory.id);
+    assert_eq!(world.held(), 1);
+    let given_back = || Ok((world.held() == 0).then_some(()));
+    owner.with_deadline(Some(Duration::from_secs(20))).wait_for(None, "the memory", given_back).unwrap();
 }
 
 #[test]

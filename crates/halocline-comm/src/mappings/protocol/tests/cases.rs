@@ -285,7 +285,7 @@ fn freed_memory_that_nobody_asks_for_again_is_noticed() {
     sim.world.free(freed.id);
     assert_eq!(sim.world.held(), 1);
     let driver = Arc::clone(&sim.ranks[0].drivers[0]);
-    sim.ranks[0].protocol.sweep(|allocation| driver.find(allocation.base) == Some(*allocation));
+    sim.ranks[0].protocol.sweep(|allocation| driver.find(allocation.base, 1) == Some(*allocation));
     sim.settle();
     assert_eq!((sim.world.held(), sim.world.open_of(0)), (0, 1));
 }

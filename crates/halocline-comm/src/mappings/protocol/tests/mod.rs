@@ -141,7 +141,7 @@ impl Sim {
                             .adopt(&descriptor.allocation)
                             .map(|()| descriptor.allocation.base);
                     }
-                    let export = Export { handle: descriptor.handle.clone(), descriptor: None };
+                    let export = Export { handle: descriptor.handle.clone(), descriptors: Vec::new() };
                     let opened = rank.drivers[at].open(&descriptor.allocation, export)?;
                     let address = opened.address;
                     rank.opened.insert(token, (at, opened));

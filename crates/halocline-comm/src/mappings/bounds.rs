@@ -1,0 +1,64 @@
+//! How much is kept, and what was done.
+
+use crate::error::CommError;
+use std::ffi::OsString;
+
+/// How much that nothing uses is kept mapped by others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Allocations. 0: each is unmapped when its transfer ends.
+    pub entries: usize,
+    /// Bytes of these allocations.
+    pub bytes: u64,
+}
+
+impl Limits {
+    /// Whether so much is not too much.
+    pub(super) fn hold(&self, entries: usize, bytes: u64) -> bool {
+        entries <= self.entries && bytes <= self.bytes
+    }
+}
+
+/// What the mappings of a rank have been doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Stats {
+    /// Requests for memory of this rank that needed no offer of their own.
+    pub hits: u64,
+    /// Mappings of memory of this rank that other ranks have opened.
+    pub opens: u64,
+    /// Allocations given up because of the limits.
+    pub evictions: u64,
+    /// Requests that were refused: their bytes are staged.
+    pub staged: u64,
+    /// Allocations of this rank that are exported now, without those that are being unmapped.
+    pub entries: usize,
+    /// Those of them that are in use.
+    pub pinned: usize,
+    /// Bytes of this rank that others have mapped now, or still have.
+    pub bytes_held: u64,
+    /// Mappings of other ranks' memory that are open here now.
+    pub mapped: usize,
+    /// Their bytes.
+    pub bytes_mapped: u64,
+    /// Messages that were refused because no rank sends them.
+    pub malformed: u64,
+}
+
+/// What is kept by default.
+pub(super) const DEFAULT: Limits = Limits { entries: 1024, bytes: u64::MAX };
+
+/// What the environment says.
+pub(super) fn limits_of(lookup: impl Fn(&str) -> Option<OsString>) -> Result<Limits, CommError> {
+    let number = |variable: &'static str, default: u64| match lookup(variable) {
+        None => Ok(default),
+        Some(found) => match found.to_str().and_then(|text| text.parse().ok()) {
+            Some(number) => Ok(number),
+            None => {
+                Err(CommError::Variable { variable, found, expected: "a whole number, 0 to keep nothing" })
+            }
+        },
+    };
+    let entries = number("HALOCLINE_MAPPINGS_ENTRIES", DEFAULT.entries as u64)?;
+    let bytes = number("HALOCLINE_MAPPINGS_BYTES", DEFAULT.bytes)?;
+    Ok(Limits { entries: usize::try_from(entries).unwrap_or(usize::MAX), bytes })
+}
