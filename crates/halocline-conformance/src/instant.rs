@@ -100,7 +100,12 @@ unsafe fn write(word: Address, value: u64) {
         .store(value, Ordering::Release);
 }
 
-impl Driver for Instant {
+// SAFETY: memory of the allocator.
+unsafe impl Driver for Instant {
+    fn machine(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
     fn ordinal(&self) -> u32 {
         0
     }

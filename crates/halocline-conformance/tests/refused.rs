@@ -3,8 +3,8 @@
 use halocline::device::sim::{Kernel, Options, World, explore};
 use halocline::device::{Memory, Priority, ValueOp};
 use halocline::{
-    Array, BindOptions, Cause, Communicator, Decomposed, Device, DeviceArray, Error, Fault, Field, Halo,
-    HaloExchange, Layout, LinkChoice, Pattern, PatternLinks, RegularGrid,
+    Array, BindOptions, Cause, Communicator, Decomposed, Device, DeviceArray, DeviceError, Error, Fault,
+    Field, Halo, HaloExchange, Layout, LinkChoice, Pattern, PatternLinks, RegularGrid,
 };
 use halocline_conformance::simulated::{options, run_ranks};
 use halocline_conformance::yard::{Yard, devices, until_failure};
@@ -44,6 +44,36 @@ fn a_stream_of_another_device() {
         ensure!(yard.bind(comm, &[&[0]], &options).is_err(), "a producer of another device is bound");
         Ok(own.synchronise()?)
     });
+}
+
+/// What is not of this world, and what is bound on both.
+fn of_two_worlds(one: &World, two: &World) -> Outcome {
+    let comm = Communicator::single();
+    let (mine, other) = (one.device(0)?, two.device(0)?);
+    let yard = Yard::new(&comm, &[6], (1, 1, 1), |_| &mine)?;
+    let halo = yard.bind(&comm, &[&[0]], &BindOptions::default())?;
+    let (own, stranger) = (mine.stream(Priority::Normal)?, other.stream(Priority::Normal)?);
+    match halo.schedule_exchange(&[&stranger]) {
+        Err(Error::StreamDevice { .. }) => {}
+        other => fail!("instead of a refusal: {other:?}"),
+    }
+    yard.produce(one, &[0], &own, 1)?;
+    halo.schedule_exchange(&[&own])?.schedule_wait(&own)?;
+    yard.consume(one, &[0], &own, 1)?;
+    own.synchronise()?;
+    let event = mine.events().take()?;
+    let refused = [stranger.wait(&event), stranger.record(&event), mine.enable_peer(&other)];
+    let is_refused = |refused| matches!(refused, Err(DeviceError::OtherMachine { .. }));
+    ensure!(refused.into_iter().all(is_refused), "a device takes what is of another machine");
+    Ok(())
+}
+
+#[test]
+fn devices_of_another_machine() {
+    let options = Options { devices: 1, depth: 1024, ordered_threads: true, ..Options::default() };
+    let worlds = [1, 2].map(|seed| World::live(seed, &options).expect("threads"));
+    of_two_worlds(worlds[0].world(), worlds[1].world()).unwrap_or_else(|trouble| panic!("{trouble}"));
+    assert!(worlds.iter().all(|live| live.reports().is_empty()));
 }
 
 #[test]

@@ -18,6 +18,14 @@ impl fmt::Debug for Device {
     }
 }
 
+impl PartialEq for Device {
+    fn eq(&self, other: &Self) -> bool {
+        self.id() == other.id()
+    }
+}
+
+impl Eq for Device {}
+
 impl Device {
     /// The device that a driver is.
     pub fn new(driver: Arc<dyn Driver>) -> Self {
@@ -29,7 +37,12 @@ impl Device {
         &*self.0
     }
 
-    /// Which of the devices of its kind this is, from 0.
+    /// What no other device of this process has: [`Driver::machine`], and the ordinal.
+    pub fn id(&self) -> (usize, u32) {
+        (self.0.machine(), self.0.ordinal())
+    }
+
+    /// Which of the devices of its machine this is, from 0.
     pub fn ordinal(&self) -> u32 {
         self.0.ordinal()
     }
@@ -73,7 +86,15 @@ impl Device {
 
     /// Lets this device reach the memory of another.
     pub fn enable_peer(&self, peer: &Device) -> Result<(), DeviceError> {
+        self.check_machine("device", &peer.0)?;
         self.0.enable_peer(peer.ordinal())
+    }
+
+    fn check_machine(&self, what: &'static str, other: &Arc<dyn Driver>) -> Result<(), DeviceError> {
+        match Arc::ptr_eq(&self.0, other) || self.0.machine() == other.machine() {
+            true => Ok(()),
+            false => Err(DeviceError::OtherMachine { what }),
+        }
     }
 
     /// A new stream.
@@ -228,12 +249,14 @@ impl Stream {
     /// `event` now means all that the stream was given before. It must be of the same device.
     #[inline]
     pub fn record(&self, event: &Event) -> Result<(), DeviceError> {
+        self.device.check_machine("event", event.driver())?;
         self.device.0.record(event.raw(), self.raw)
     }
 
     /// What the stream is given later runs after what `event`, of any device, means now.
     #[inline]
     pub fn wait(&self, event: &Event) -> Result<(), DeviceError> {
+        self.device.check_machine("event", event.driver())?;
         self.device.0.wait_event(self.raw, event.raw())
     }
 

@@ -135,7 +135,15 @@ pub struct TablePart<'a> {
 /// destroy, in drops) report their failures there.
 ///
 /// Each method says which call of CUDA it is.
-pub trait Driver: Any + Send + Sync {
+///
+/// # Safety
+/// Memory that a driver hands out is there until it is freed, as large as it says, and pinned memory is the host's to read and
+/// write at the same addresses: [`crate::Memory`] follows them.
+pub unsafe trait Driver: Any + Send + Sync {
+    /// Which machine the device is of, among all of this process: devices of one machine can have to do with each other, and
+    /// differ in their ordinals.
+    fn machine(&self) -> usize;
+
     /// Which of the devices of its kind this is, from 0.
     fn ordinal(&self) -> u32;
 

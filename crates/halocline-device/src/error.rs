@@ -32,6 +32,14 @@ pub enum DeviceError {
         /// Which was called.
         device: u32,
     },
+    /// A device, or something of one, given to a device of another machine: a simulated one to a GPU, say.
+    #[error(
+        "the {what} belongs to another machine than the device that it was given to; give one of the same"
+    )]
+    OtherMachine {
+        /// `device` or `event`.
+        what: &'static str,
+    },
     /// A raw handle that is no event of any device.
     #[error("{event:#x} is no event of any device")]
     NoEvent {

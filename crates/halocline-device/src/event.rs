@@ -96,6 +96,10 @@ impl Event {
         self.raw
     }
 
+    pub(crate) fn driver(&self) -> &Arc<dyn Driver> {
+        &self.pool.driver
+    }
+
     /// Whether all that it means is done. Never blocks.
     pub fn query(&self) -> Result<bool, DeviceError> {
         self.pool.driver.query_event(self.raw)

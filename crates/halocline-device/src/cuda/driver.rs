@@ -245,7 +245,13 @@ impl CudaDriver {
     }
 }
 
-impl Driver for CudaDriver {
+// SAFETY: CUDA's unified addressing.
+unsafe impl Driver for CudaDriver {
+    fn machine(&self) -> usize {
+        // There is one driver of CUDA in a process.
+        std::ptr::from_ref(self.api).addr()
+    }
+
     fn ordinal(&self) -> u32 {
         self.ordinal
     }

@@ -213,7 +213,12 @@ impl SimDriver {
     }
 }
 
-impl Driver for SimDriver {
+// SAFETY: memory is allocated as asked, and kept by the world until it is freed.
+unsafe impl Driver for SimDriver {
+    fn machine(&self) -> usize {
+        self.world.machine()
+    }
+
     fn ordinal(&self) -> u32 {
         self.device
     }

@@ -86,6 +86,10 @@ impl World {
         Ok(Device::new(Arc::new(driver::SimDriver::new(self.clone(), ordinal))))
     }
 
+    fn machine(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
+    }
+
     /// Gives a kernel to a stream of this world. Refused if the stream's device cannot reach what it declares.
     pub fn launch(&self, stream: &Stream, kernel: Kernel) -> Result<(), DeviceError> {
         driver::SimDriver::new(self.clone(), stream.device().ordinal()).launch_kernel(stream.raw(), kernel)

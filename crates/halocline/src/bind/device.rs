@@ -48,7 +48,8 @@ pub(super) struct FarLanes {
 }
 
 pub(super) struct FarLane {
-    pub(super) device: u32,
+    /// [`Device::id`], in the peer's process.
+    pub(super) device: (usize, u32),
     pub(super) sends: bool,
     pub(super) ready: Address,
 }
@@ -143,7 +144,8 @@ fn devices_of(sets: &[Local]) -> Result<Vec<Device>, Error> {
     }
     let memories = sets.iter().flat_map(|local| &local.memories);
     let homes = memories.filter_map(|(memory, _)| memory.device.as_ref());
-    let devices: BTreeMap<u32, &Device> = homes.map(|home| (home.device.ordinal(), &home.device)).collect();
+    let devices: BTreeMap<(usize, u32), &Device> =
+        homes.map(|home| (home.device.id(), &home.device)).collect();
     match devices.len() {
         count if count > LANES => Err(Error::Bind(format!(
             "the device fields of this rank lie on {count} devices, they can lie on {LANES}; bind several objects"
@@ -263,7 +265,9 @@ fn tell(
     let mut w = Writer::new();
     w.size(opened.lanes.len());
     for (number, lane) in opened.lanes.iter().enumerate() {
-        w.u64(lane.device.ordinal().into());
+        let (machine, ordinal) = lane.device.id();
+        w.size(machine);
+        w.u64(ordinal.into());
         w.u64(lanes::sends(made, end, number, &opened.devices).into());
         w.u64(lane.ready(end, made));
     }
@@ -277,9 +281,11 @@ fn hear(comm: &Communicator, operation: u64, peer: usize) -> Result<FarLanes, Er
     let message = comm.receive(Some(peer), Tag { operation, round: 0 }, "the lanes of a bind")?;
     let read = || -> Result<FarLanes, WireError> {
         let mut r = Reader::new(&message.payload);
-        let count = r.count(24)?;
+        let count = r.count(32)?;
         let lane = |r: &mut Reader<'_>| {
-            let device = u32::try_from(r.u64()?).map_err(|_| WireError::Content("no such device"))?;
+            let machine = r.size()?;
+            let device =
+                (machine, u32::try_from(r.u64()?).map_err(|_| WireError::Content("no such device"))?);
             Ok(FarLane { device, sends: r.u64()? != 0, ready: r.u64()? })
         };
         let lanes: Vec<FarLane> = (0..count).map(|_| lane(&mut r)).collect::<Result<_, WireError>>()?;

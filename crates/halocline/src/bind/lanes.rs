@@ -173,8 +173,8 @@ fn register(device: &Device, segment: &Arc<Segment>) -> Result<Memory, Error> {
 /// Which lane reads the source of an operation: that of its device.
 pub(super) fn lane_of(set: &Set, field: usize, devices: &[Device]) -> usize {
     let memory = &set.local.memories[set.local.fields[field].memory].0;
-    let ordinal = memory.device.as_ref().map(|home| home.device.ordinal());
-    devices.iter().position(|device| Some(device.ordinal()) == ordinal).unwrap_or(0)
+    let home = memory.device.as_ref().map(|home| &home.device);
+    devices.iter().position(|device| Some(device) == home).unwrap_or(0)
 }
 
 /// Whether a lane sends to a peer.
@@ -310,12 +310,26 @@ pub(super) fn join(opened: &Opened, made: &Made, options: &BindOptions) -> Resul
 fn reach_all(opened: &Opened, made: &Made) -> Result<Vec<Arc<Memory>>, Error> {
     let mut registered: Vec<Arc<Memory>> = opened.registered.iter().cloned().collect();
     for lane in &opened.lanes {
-        let own = opened.devices.iter().map(Device::ordinal);
+        let (machine, ordinal) = lane.device.id();
+        opened
+            .devices
+            .iter()
+            .filter(|own| **own != lane.device)
+            .try_for_each(|own| lane.device.enable_peer(own))?;
         let is_direct = |end: &End| end.links.iter().any(|&link| made.links[link].way == Way::Push);
         let far = made.ends.iter().zip(&made.far).filter(|(end, _)| is_direct(end));
-        let far = far.flat_map(|(_, far)| far.lanes.iter().map(|lane| lane.device));
-        for peer in own.chain(far).filter(|&peer| peer != lane.device.ordinal()) {
-            lane.device.driver().enable_peer(peer)?;
+        for (end, far) in far {
+            let others = far.lanes.iter().map(|far| far.device).filter(|&far| far != (machine, ordinal));
+            for (far_machine, peer) in others {
+                if far_machine != machine {
+                    return Err(Error::Bind(format!(
+                        "rank {} has fields on a device of another machine than device {ordinal} here (a simulated one or a \
+                         GPU); bind with `LinkChoice::Mailbox` or `Message`",
+                        end.peer
+                    )));
+                }
+                lane.device.driver().enable_peer(peer)?;
+            }
         }
     }
     let Some(device) = opened.devices.first() else { return Ok(registered) };
@@ -460,8 +474,8 @@ fn producers(opened: &Opened, options: &BindOptions) -> Result<Vec<Arc<Stream>>,
         return Ok(opened.devices.iter().map(default).collect::<Result<_, _>>()?);
     }
     for (at, stream) in options.streams.iter().enumerate() {
-        let device = stream.device().ordinal();
-        if !opened.devices.iter().any(|known| known.ordinal() == device) {
+        if !opened.devices.contains(stream.device()) {
+            let device = stream.device().ordinal();
             let devices = opened.devices.iter().map(Device::ordinal).collect();
             return Err(Error::StreamDevice { stream: at, device, devices });
         }

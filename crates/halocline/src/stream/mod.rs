@@ -353,7 +353,7 @@ impl Scheduled {
 
     /// The lane of a stream's device.
     fn lane_of(&self, stream: &Stream) -> Option<usize> {
-        self.lanes.iter().position(|lane| lane.device.ordinal() == stream.device().ordinal())
+        self.lanes.iter().position(|lane| lane.device == *stream.device())
     }
 
     /// On a user's stream: after the exchange before, which may have been given to another one. Handles do not tell: they
