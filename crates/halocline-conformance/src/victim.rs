@@ -7,8 +7,11 @@ use crate::trouble::Trouble;
 use crate::{ensure, fail};
 use halocline::comm::Segment;
 use halocline::comm::mappings::{DeviceId, Limits, MappingError, Mappings, Target, Transfer};
+use halocline::device::Priority;
+use halocline::device::sim::{Options, World};
 use halocline::{
-    Array, BindOptions, Cause, CommError, Communicator, Error, HaloExchange, LinkChoice, Pattern, Reduce,
+    Array, BindOptions, Cause, CommError, Communicator, DeviceArray, Error, HaloExchange, LinkChoice,
+    Pattern, Reduce,
 };
 use rustix::process::{Signal, getpid, kill_process};
 use rustix::time::ClockId;
@@ -102,6 +105,7 @@ fn end_of(scenario: &str, seed: u64) -> Result<End, Trouble> {
         "aborts" => play.aborts()?,
         "mid" => play.mid()?,
         "free" => play.free()?,
+        "scheduled" => play.scheduled()?,
         "mappings" => play.mappings()?,
         "bind" => play.bind()?,
         "pattern" => play.pattern(),
@@ -254,6 +258,37 @@ impl Play {
             self.say_here();
             self.forever(&halo)
         }))
+    }
+
+    /// Scheduled exchanges of a field on a device without end, some in flight at a time; the victim dies anywhere. What the
+    /// others have given to their streams comes to an end, and they have their memory back.
+    fn scheduled(&self) -> Result<Result<(), Error>, Trouble> {
+        let (comm, link) = (&self.comm, [LinkChoice::Mailbox, LinkChoice::Message][self.seed as usize % 2]);
+        let options = Options { ordered_threads: true, depth: 4096, ..Options::default() };
+        let live = World::live(self.seed ^ comm.rank() as u64, &options)?;
+        let device = live.world().device(0)?;
+        let pattern = Grid::new(comm.size(), &[2 * comm.size(), 40], &[true, true], 1)?.pattern(comm)?;
+        let (_, shape) = &pattern.plan().domains[0];
+        let array = DeviceArray::<f64>::zeros(&device, &shape.extents())?;
+        let bound = BindOptions { inline: self.seed.is_multiple_of(3), link, ..BindOptions::default() };
+        let halo = HaloExchange::bind_with(comm, &[(&pattern, &array)], &bound)?;
+        let stream = device.stream(Priority::Normal)?;
+        let turn = |number: usize| {
+            let pending = halo.schedule_exchange(&[&stream])?;
+            pending.schedule_wait(&stream)?;
+            if number.is_multiple_of(5) { pending.wait() } else { Ok(()) }
+        };
+        let failed = self.together().and_then(|()| {
+            self.say_here();
+            self.noted((0..).try_for_each(turn))
+        });
+        stream.synchronise()?;
+        while !halo.reclaim() {
+            std::thread::yield_now();
+        }
+        println!("{RECLAIMED}");
+        ensure!(live.reports().is_empty(), "{:?}", live.reports());
+        Ok(failed)
     }
 
     /// Ranks take each other's bytes from mapped memory without end; the victim dies anywhere. The others get all that

@@ -82,6 +82,22 @@ fn a_rank_that_aborts_is_named() {
     }
 }
 
+/// With exchanges given to streams, which wait for it.
+#[test]
+fn a_rank_killed_with_scheduled_exchanges_in_flight_is_named() {
+    let seed = seed();
+    for seed in (0..12).map(|turn| seed.wrapping_add(turn)) {
+        let play = Play::start("scheduled", seed, 2 + seed as usize / 2 % 3);
+        play.await_victim();
+        std::thread::sleep(Duration::from_micros(seed % 7919));
+        play.signal(Signal::KILL);
+        let (victim, about) = (play.victim, play.about.clone());
+        let ends = play.end("died");
+        let mut others = ends.iter().enumerate().filter(|(rank, _)| *rank != victim);
+        assert!(others.all(|(_, end)| end.output.contains(RECLAIMED)), "{about}: memory is not given back");
+    }
+}
+
 /// Whoever has mapped its memory, or whose memory it has mapped, does not wait for it.
 #[test]
 fn a_rank_killed_while_its_memory_is_mapped_is_named() {
