@@ -36,16 +36,40 @@ impl WordOp {
     }
 }
 
+/// `CUipcMemHandle`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct IpcHandle(pub(super) [u8; 64]);
+
+/// `CUmemAccessDesc`: that a device may read and write.
+#[repr(C)]
+pub(super) struct Access {
+    location_type: c_int,
+    location: c_int,
+    flags: c_int,
+}
+
+impl Access {
+    pub(super) fn of(ordinal: u32) -> Self {
+        Self { location_type: 1, location: ordinal as c_int, flags: 3 }
+    }
+}
+
 /// Results that are told from others.
 pub(super) mod code {
     pub(in super::super) const SUCCESS: i32 = 0;
     pub(in super::super) const OUT_OF_MEMORY: i32 = 2;
     pub(in super::super) const DEINITIALIZED: i32 = 4;
     pub(in super::super) const INVALID_VALUE: i32 = 1;
+    pub(in super::super) const NO_DEVICE: i32 = 100;
+    pub(in super::super) const INVALID_DEVICE: i32 = 101;
+    pub(in super::super) const MAP_FAILED: i32 = 205;
+    pub(in super::super) const ALREADY_MAPPED: i32 = 208;
     pub(in super::super) const PEER_ACCESS_UNSUPPORTED: i32 = 217;
     pub(in super::super) const INVALID_HANDLE: i32 = 400;
     pub(in super::super) const NOT_READY: i32 = 600;
     pub(in super::super) const PEER_ACCESS_ALREADY_ENABLED: i32 = 704;
+    pub(in super::super) const TOO_MANY_PEERS: i32 = 711;
 
     /// Whether a context is of no use any more after this: faults of work (700 to 721, without those that only refuse a
     /// call), of memory and links, and what the driver does not know.
@@ -133,6 +157,32 @@ api! {
     launch: b"cuLaunchKernel\0"(
         usize, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, usize, *const *mut c_void, *const *mut c_void
     );
+    device_uuid: b"cuDeviceGetUuid_v2\0" | b"cuDeviceGetUuid\0"(*mut [u8; 16], c_int);
+    ipc_handle: b"cuIpcGetMemHandle\0"(*mut IpcHandle, u64);
+    /// Address, handle, flags.
+    open_ipc: b"cuIpcOpenMemHandle_v2\0"(*mut u64, IpcHandle, c_uint);
+    close_ipc: b"cuIpcCloseMemHandle\0"(u64);
+    /// Handle of physical memory, address.
+    retain_memory: b"cuMemRetainAllocationHandle\0"(*mut u64, u64);
+    release_memory: b"cuMemRelease\0"(u64);
+    /// Handle of the system, handle, its type, flags.
+    export_memory: b"cuMemExportToShareableHandle\0"(*mut c_void, u64, c_int, u64);
+    import_memory: b"cuMemImportFromShareableHandle\0"(*mut u64, *mut c_void, c_int);
+    /// Address, bytes, alignment, wanted address, flags.
+    reserve: b"cuMemAddressReserve\0"(*mut u64, usize, usize, u64, u64);
+    free_addresses: b"cuMemAddressFree\0"(u64, usize);
+    /// Address, bytes, offset, handle, flags.
+    map: b"cuMemMap\0"(u64, usize, usize, u64, u64);
+    unmap: b"cuMemUnmap\0"(u64, usize);
+    /// Address, bytes, who may access it, how many.
+    set_access: b"cuMemSetAccess\0"(u64, usize, *const Access, usize);
+    /// Handle of the system, pool, its type, flags.
+    export_pool: b"cuMemPoolExportToShareableHandle\0"(*mut c_void, usize, c_int, u64);
+    import_pool: b"cuMemPoolImportFromShareableHandle\0"(*mut usize, *mut c_void, c_int, u64);
+    export_pointer: b"cuMemPoolExportPointer\0"(*mut c_void, u64);
+    import_pointer: b"cuMemPoolImportPointer\0"(*mut u64, usize, *mut c_void);
+    set_pool_access: b"cuMemPoolSetAccess\0"(usize, *const Access, usize);
+    destroy_pool: b"cuMemPoolDestroy\0"(usize);
 }
 
 /// File names of the driver's library.

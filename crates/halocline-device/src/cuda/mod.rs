@@ -19,6 +19,7 @@ mod nccl;
 mod nvrtc;
 mod places;
 mod program;
+mod remote;
 mod table;
 
 pub use cache::directory as cache_directory;
@@ -28,6 +29,7 @@ pub use module::{Function, Module};
 pub use nccl::{Nccl, nccl};
 pub use nvrtc::{Compiled, Compiler};
 pub use program::{Kernel, Program};
+pub use remote::provider;
 
 use crate::device::Device;
 use crate::error::DeviceError;

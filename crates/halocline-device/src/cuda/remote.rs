@@ -1,0 +1,441 @@
+//! Memory of a GPU for other processes, and theirs for this GPU: `cudaMalloc` by legacy handles, virtual memory
+//! (`cuMemCreate`) by a file descriptor for each physical memory, mapped side by side, and exportable memory pools by the
+//! pool's file descriptor, once, and data of the pointer. What an address is its attributes say.
+
+use super::api::{Access, Api, IpcHandle, code};
+use super::context::Current;
+use super::driver::CudaDriver;
+use crate::driver::{Address, Driver};
+use crate::error::DeviceError;
+use crate::remote::{Allocation, DeviceId, Export, Kind, Opened, Provider, Refusal};
+use rustix::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::collections::HashMap;
+use std::ffi::{c_int, c_uint, c_void};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// Attributes of addresses.
+const MEMORY_TYPE: c_int = 2;
+const BUFFER_ID: c_int = 7;
+const IS_MANAGED: c_int = 8;
+const DEVICE_ORDINAL: c_int = 9;
+const IS_LEGACY_CAPABLE: c_int = 10;
+const RANGE_START: c_int = 11;
+const RANGE_SIZE: c_int = 12;
+const ALLOWED_HANDLE_TYPES: c_int = 14;
+const POOL: c_int = 17;
+const MAPPING_SIZE: c_int = 18;
+const MAPPING_BASE: c_int = 19;
+const MEMORY_BLOCK_ID: c_int = 20;
+const MEMORY_DEVICE: c_uint = 2;
+
+/// Handles that are file descriptors.
+const POSIX: c_int = 1;
+/// Lets the driver enable peer access when a handle is opened.
+const LAZY_PEER_ACCESS: c_uint = 1;
+
+/// What a process and a pool of it are called in handles.
+type PoolName = [u8; 16];
+
+/// The provider of the GPU with an ordinal. May block for a second, the first time.
+pub fn provider(ordinal: u32) -> Result<Arc<dyn Provider>, DeviceError> {
+    let driver = CudaDriver::open(ordinal)?;
+    let id = driver.id_of(ordinal)?;
+    Ok(Arc::new(CudaMemory { driver, id, opened: Mutex::default() }))
+}
+
+struct CudaMemory {
+    driver: CudaDriver,
+    id: DeviceId,
+    opened: Mutex<Table>,
+}
+
+/// What is open.
+#[derive(Default)]
+struct Table {
+    last: u64,
+    mappings: HashMap<u64, Open>,
+    /// Pools of other processes, and how many of their pointers are open.
+    pools: HashMap<PoolName, (usize, usize)>,
+}
+
+enum Open {
+    Legacy(Address),
+    Vmm(Address, usize),
+    Pool(Address, PoolName),
+}
+
+/// One physical memory, where it is mapped.
+#[derive(Clone, Copy)]
+struct Piece {
+    base: Address,
+    bytes: u64,
+    id: u64,
+}
+
+impl CudaDriver {
+    fn id_of(&self, ordinal: u32) -> Result<DeviceId, DeviceError> {
+        let (mut device, mut uuid) = (0, [0; 16]);
+        // SAFETY: writes a number.
+        self.check("cuDeviceGet", unsafe { (self.api.device)(&mut device, ordinal as c_int) })?;
+        // SAFETY: writes 16 bytes.
+        self.check("cuDeviceGetUuid", unsafe { (self.api.device_uuid)(&mut uuid, device) })?;
+        Ok(DeviceId(uuid))
+    }
+}
+
+/// What a result means for a mapping.
+fn refusal(result: c_int) -> Refusal {
+    match result {
+        code::OUT_OF_MEMORY => Refusal::OutOfMemory,
+        code::ALREADY_MAPPED => Refusal::AlreadyOpen,
+        code::PEER_ACCESS_UNSUPPORTED | code::TOO_MANY_PEERS => Refusal::NoPeerAccess,
+        code::INVALID_DEVICE | code::NO_DEVICE => Refusal::NoDevice,
+        code::INVALID_VALUE | code::INVALID_HANDLE | code::MAP_FAILED => Refusal::BadHandle,
+        other => Refusal::Other(other),
+    }
+}
+
+fn check(result: c_int) -> Result<(), Refusal> {
+    if result == code::SUCCESS { Ok(()) } else { Err(refusal(result)) }
+}
+
+/// Closing after the driver was shut down is no failure: everything is closed.
+fn check_close(result: c_int) -> Result<(), Refusal> {
+    if result == code::DEINITIALIZED { Ok(()) } else { check(result) }
+}
+
+impl CudaMemory {
+    fn api(&self) -> &'static Api {
+        self.driver.api
+    }
+
+    /// The device's context is current while what is returned lives.
+    fn enter(&self) -> Result<Current, Refusal> {
+        self.driver.primary().make_current().map_err(refusal)
+    }
+
+    fn opened(&self) -> MutexGuard<'_, Table> {
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Attributes of an address, each a number of 64 bits (or less, in its low bytes).
+    fn ask<const N: usize>(&self, address: Address, attributes: [c_int; N]) -> Option<[u64; N]> {
+        let mut values = [0u64; N];
+        let places: [*mut c_void; N] = std::array::from_fn(|at| (&raw mut values[at]).cast());
+        // SAFETY: none of these attributes has more than 64 bits. Any address may be asked for.
+        let result = unsafe {
+            (self.api().pointer_attributes)(N as c_uint, attributes.as_ptr(), places.as_ptr(), address)
+        };
+        (result == code::SUCCESS).then_some(values)
+    }
+
+    /// The allocation around an address, and the ordinal of its device.
+    fn describe(&self, address: Address, bytes: u64) -> Option<(u32, Allocation)> {
+        let attributes = [
+            MEMORY_TYPE,
+            IS_MANAGED,
+            DEVICE_ORDINAL,
+            BUFFER_ID,
+            RANGE_START,
+            RANGE_SIZE,
+            POOL,
+            IS_LEGACY_CAPABLE,
+        ];
+        let [memory, managed, ordinal, id, base, length, pool, legacy] = self.ask(address, attributes)?;
+        let is_flag = |value: u64| value as u8 != 0;
+        if memory as c_uint != MEMORY_DEVICE || is_flag(managed) || base == 0 || length == 0 {
+            return None;
+        }
+        let ordinal = ordinal as u32;
+        let device =
+            if ordinal == self.driver.ordinal { self.id } else { self.driver.id_of(ordinal).ok()? };
+        let allocation = |kind| Allocation { base, bytes: length, id, device, kind };
+        if pool != 0 {
+            return Some((ordinal, allocation(Kind::Pool)));
+        }
+        if is_flag(legacy) {
+            return Some((ordinal, allocation(Kind::Legacy)));
+        }
+        let pieces = self.pieces(address, bytes);
+        let (first, last) = (pieces.first()?, pieces.last()?);
+        // Of one piece it is the piece's own.
+        let id = pieces[1..].iter().fold(first.id, |id, piece| id.rotate_left(7) ^ piece.id);
+        let (base, bytes) = (first.base, last.base + last.bytes - first.base);
+        Some((ordinal, Allocation { base, bytes, id, device, kind: Kind::Vmm }))
+    }
+
+    /// The physical memories that hold so many bytes, as far as they lie side by side; one more than can be exported at
+    /// most.
+    fn pieces(&self, address: Address, bytes: u64) -> Vec<Piece> {
+        let mut pieces: Vec<Piece> = Vec::new();
+        let (mut at, end) = (address, address.saturating_add(bytes.max(1)));
+        while at < end && pieces.len() <= Export::MOST_DESCRIPTORS {
+            let found = self.ask(at, [MAPPING_BASE, MAPPING_SIZE, MEMORY_BLOCK_ID]);
+            let Some([base, bytes, id]) = found.filter(|[base, bytes, _]| *base != 0 && *bytes != 0) else {
+                break;
+            };
+            pieces.push(Piece { base, bytes, id });
+            at = base + bytes;
+        }
+        pieces
+    }
+
+    fn export_legacy(&self, allocation: &Allocation) -> Result<Export, Refusal> {
+        let mut handle = IpcHandle([0; 64]);
+        // SAFETY: writes the handle.
+        check(unsafe { (self.api().ipc_handle)(&mut handle, allocation.base) })?;
+        Ok(Export { handle: handle.0.to_vec(), descriptors: Vec::new() })
+    }
+
+    fn export_vmm(&self, allocation: &Allocation) -> Result<Export, Refusal> {
+        let pieces = self.pieces(allocation.base, allocation.bytes);
+        if pieces.len() > Export::MOST_DESCRIPTORS {
+            return Err(Refusal::TooManyPieces);
+        }
+        let mut export = Export::default();
+        for piece in pieces {
+            let [types] = self.ask(piece.base, [ALLOWED_HANDLE_TYPES]).ok_or(Refusal::BadHandle)?;
+            if types & POSIX as u64 == 0 {
+                return Err(Refusal::NoHandleType);
+            }
+            let (mut memory, mut fd): (u64, c_int) = (0, -1);
+            // SAFETY: writes a handle, which holds the physical memory until it is released.
+            check(unsafe { (self.api().retain_memory)(&mut memory, piece.base) })?;
+            // SAFETY: writes a descriptor, which is ours then.
+            let exported = unsafe { (self.api().export_memory)((&raw mut fd).cast(), memory, POSIX, 0) };
+            // SAFETY: retained above.
+            unsafe { (self.api().release_memory)(memory) };
+            check(exported)?;
+            export.descriptors.push(own(fd)?);
+            export.handle.extend_from_slice(&piece.bytes.to_le_bytes());
+        }
+        Ok(export)
+    }
+
+    fn export_pool(&self, allocation: &Allocation) -> Result<Export, Refusal> {
+        let [pool] = self.ask(allocation.base, [POOL]).ok_or(Refusal::BadHandle)?;
+        let (mut fd, mut data): (c_int, _) = (-1, [0u8; 64]);
+        // SAFETY: writes a descriptor, which is ours then; the pool is that of memory that is there.
+        let exported = unsafe { (self.api().export_pool)((&raw mut fd).cast(), pool as usize, POSIX, 0) };
+        if exported != code::SUCCESS {
+            return Err(Refusal::DefaultPool);
+        }
+        let descriptors = vec![own(fd)?];
+        // SAFETY: writes the 64 bytes of `CUmemPoolPtrExportData`.
+        check(unsafe { (self.api().export_pointer)((&raw mut data).cast(), allocation.base) })?;
+        let handle = [&data[..], &random_number().to_le_bytes(), &pool.to_le_bytes()].concat();
+        Ok(Export { handle, descriptors })
+    }
+
+    fn open_vmm(&self, allocation: &Allocation, export: &Export) -> Result<Open, Refusal> {
+        let (words, rest) = export.handle.as_chunks::<8>();
+        let sizes: Vec<usize> = words.iter().map(|word| u64::from_le_bytes(*word) as usize).collect();
+        let total = sizes.iter().try_fold(0usize, |sum, size| sum.checked_add(*size));
+        let total = total.filter(|total| *total as u64 == allocation.bytes).ok_or(Refusal::BadHandle)?;
+        if sizes.len() != export.descriptors.len() || !rest.is_empty() {
+            return Err(Refusal::BadHandle);
+        }
+        let mut base = 0;
+        // SAFETY: reserves addresses that nobody uses.
+        check(unsafe { (self.api().reserve)(&mut base, total, 0, 0, 0) })?;
+        let mut at = 0;
+        let mapped = sizes.iter().zip(&export.descriptors).try_for_each(|(size, fd)| {
+            let mut memory = 0;
+            let os_handle = std::ptr::without_provenance_mut(fd.as_raw_fd() as usize);
+            // SAFETY: the driver looks itself at what the descriptor is; writes a handle.
+            check(unsafe { (self.api().import_memory)(&mut memory, os_handle, POSIX) })?;
+            // SAFETY: addresses that were reserved above.
+            let mapped = unsafe { (self.api().map)(base + at as u64, *size, 0, memory, 0) };
+            // SAFETY: imported above; the mapping keeps the memory.
+            unsafe { (self.api().release_memory)(memory) };
+            at += if mapped == code::SUCCESS { *size } else { 0 };
+            check(mapped)
+        });
+        let open = mapped.and_then(|()| {
+            let access = Access::of(self.driver.ordinal);
+            // SAFETY: mapped above.
+            check(unsafe { (self.api().set_access)(base, total, &access, 1) })
+        });
+        match open {
+            Ok(()) => Ok(Open::Vmm(base, total)),
+            Err(why) => {
+                // What could be mapped; that it cannot be unmapped would not help.
+                let _ = self.close_vmm(base, at, total);
+                Err(why)
+            }
+        }
+    }
+
+    fn close_vmm(&self, base: Address, mapped: usize, reserved: usize) -> Result<(), Refusal> {
+        let unmapped = if mapped == 0 {
+            Ok(())
+        } else {
+            // SAFETY: mapped by `open_vmm`, and nothing uses it.
+            check_close(unsafe { (self.api().unmap)(base, mapped) })
+        };
+        // SAFETY: reserved by `open_vmm`.
+        unmapped.and_then(|()| check_close(unsafe { (self.api().free_addresses)(base, reserved) }))
+    }
+
+    fn open_pool(&self, export: &Export) -> Result<Open, Refusal> {
+        let (data, name) = export.handle.split_first_chunk::<64>().ok_or(Refusal::BadHandle)?;
+        let name: PoolName = name.try_into().map_err(|_| Refusal::BadHandle)?;
+        let mut table = self.opened();
+        let pool = match table.pools.get(&name) {
+            Some((pool, _)) => *pool,
+            None => {
+                let pool = self.import_pool(export.descriptors.first().ok_or(Refusal::BadHandle)?)?;
+                table.pools.insert(name, (pool, 0));
+                pool
+            }
+        };
+        let (mut address, mut data) = (0, *data);
+        // SAFETY: writes an address; the 64 bytes are looked at by the driver.
+        let imported = unsafe { (self.api().import_pointer)(&mut address, pool, (&raw mut data).cast()) };
+        if imported == code::SUCCESS
+            && let Some((_, count)) = table.pools.get_mut(&name)
+        {
+            *count += 1;
+            return Ok(Open::Pool(address, name));
+        }
+        self.drop_pool(&mut table, name);
+        Err(refusal(imported))
+    }
+
+    fn import_pool(&self, fd: &OwnedFd) -> Result<usize, Refusal> {
+        let mut pool = 0;
+        let os_handle = std::ptr::without_provenance_mut(fd.as_raw_fd() as usize);
+        // SAFETY: the driver looks itself at what the descriptor is; writes a handle.
+        check(unsafe { (self.api().import_pool)(&mut pool, os_handle, POSIX, 0) })?;
+        let access = Access::of(self.driver.ordinal);
+        // SAFETY: a pool that was imported.
+        check(unsafe { (self.api().set_pool_access)(pool, &access, 1) }).inspect_err(|_| {
+            // SAFETY: as above, of no use to anybody.
+            unsafe { (self.api().destroy_pool)(pool) };
+        })?;
+        Ok(pool)
+    }
+
+    /// Gives a pool back if nothing of it is open.
+    fn drop_pool(&self, table: &mut Table, name: PoolName) {
+        if let Some((pool, 0)) = table.pools.get(&name).copied() {
+            table.pools.remove(&name);
+            // SAFETY: imported by `import_pool`; all its pointers were freed.
+            unsafe { (self.api().destroy_pool)(pool) };
+        }
+    }
+}
+
+/// A descriptor that the driver has made.
+fn own(fd: c_int) -> Result<OwnedFd, Refusal> {
+    if fd < 0 {
+        return Err(Refusal::BadHandle);
+    }
+    // SAFETY: the driver has opened it for us, and knows it no longer.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    // A program that is started by this one should not hold memory.
+    rustix::io::fcntl_setfd(&fd, rustix::io::FdFlags::CLOEXEC)
+        .map_err(|errno| Refusal::Other(errno.raw_os_error()))?;
+    Ok(fd)
+}
+
+/// Tells processes apart in the names of pools.
+fn random_number() -> u64 {
+    static NUMBER: OnceLock<u64> = OnceLock::new();
+    *NUMBER.get_or_init(|| RandomState::new().build_hasher().finish())
+}
+
+impl Provider for CudaMemory {
+    fn device(&self) -> DeviceId {
+        self.id
+    }
+
+    fn find(&self, address: Address, bytes: u64) -> Option<Allocation> {
+        let _current = self.enter().ok()?;
+        let (ordinal, allocation) = self.describe(address, bytes)?;
+        (ordinal == self.driver.ordinal).then_some(allocation)
+    }
+
+    fn export(&self, allocation: &Allocation) -> Result<Export, Refusal> {
+        let _current = self.enter()?;
+        match allocation.kind {
+            Kind::Legacy => self.export_legacy(allocation),
+            Kind::Vmm => self.export_vmm(allocation),
+            Kind::Pool => self.export_pool(allocation),
+            Kind::Memfd => Err(Refusal::BadHandle),
+        }
+    }
+
+    fn open(&self, allocation: &Allocation, export: Export) -> Result<Opened, Refusal> {
+        let _current = self.enter()?;
+        let open = match allocation.kind {
+            Kind::Legacy => {
+                let handle = IpcHandle(export.handle[..].try_into().map_err(|_| Refusal::BadHandle)?);
+                let mut address = 0;
+                // SAFETY: the driver looks itself at what the handle is; writes an address.
+                check(unsafe { (self.api().open_ipc)(&mut address, handle, LAZY_PEER_ACCESS) })?;
+                Open::Legacy(address)
+            }
+            Kind::Vmm => self.open_vmm(allocation, &export)?,
+            Kind::Pool => self.open_pool(&export)?,
+            Kind::Memfd => return Err(Refusal::NoPeerAccess),
+        };
+        let (Open::Legacy(address) | Open::Vmm(address, _) | Open::Pool(address, _)) = open;
+        let mut table = self.opened();
+        table.last += 1;
+        let key = table.last;
+        table.mappings.insert(key, open);
+        Ok(Opened { address, key })
+    }
+
+    unsafe fn close(&self, opened: Opened) -> Result<(), Refusal> {
+        let open = self.opened().mappings.remove(&opened.key).ok_or(Refusal::BadHandle)?;
+        let _current = match self.driver.primary().make_current() {
+            Err(code::DEINITIALIZED) => return Ok(()),
+            current => current.map_err(refusal)?,
+        };
+        match open {
+            // SAFETY: opened once for each time it is closed; the caller's promise.
+            Open::Legacy(address) => check_close(unsafe { (self.api().close_ipc)(address) }),
+            Open::Vmm(base, bytes) => self.close_vmm(base, bytes, bytes),
+            Open::Pool(address, name) => {
+                // SAFETY: imported by `open_pool`; the caller's promise.
+                let freed = check_close(unsafe { (self.api().free)(address) });
+                let mut table = self.opened();
+                if let Some((_, count)) = table.pools.get_mut(&name) {
+                    *count -= 1;
+                }
+                self.drop_pool(&mut table, name);
+                freed
+            }
+        }
+    }
+
+    fn adopt(&self, allocation: &Allocation) -> Result<(), Refusal> {
+        let _current = self.enter()?;
+        let found = self.describe(allocation.base, allocation.bytes);
+        let (ordinal, _) = found.filter(|(_, found)| found == allocation).ok_or(Refusal::BadHandle)?;
+        if ordinal == self.driver.ordinal {
+            return Ok(());
+        }
+        let access = Access::of(self.driver.ordinal);
+        match allocation.kind {
+            Kind::Vmm => {
+                // SAFETY: mapped memory of this process, as found above.
+                check(unsafe {
+                    (self.api().set_access)(allocation.base, allocation.bytes as usize, &access, 1)
+                })
+            }
+            Kind::Pool => {
+                let [pool] = self.ask(allocation.base, [POOL]).ok_or(Refusal::BadHandle)?;
+                // SAFETY: the pool of memory of this process, as found above.
+                check(unsafe { (self.api().set_pool_access)(pool as usize, &access, 1) })
+            }
+            _ => self.driver.enable_peer(ordinal).map_err(|error| match error {
+                DeviceError::Refused { code, .. } => refusal(code),
+                _ => Refusal::NoPeerAccess,
+            }),
+        }
+    }
+}
