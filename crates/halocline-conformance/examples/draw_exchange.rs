@@ -166,7 +166,7 @@ fn main() {
         "grey lines: events, which tie the internal stream to the user’s; red lines: counters, raised by one rank and waited for by the other",
         "ready = 2: “my halo may be overwritten for exchange 2”: only after the user’s earlier work, which may still read it",
         "arrived = 2: “the bytes of exchange 2 are in your halo”: raised by the copying itself; interior work runs beside all this",
-        "done = 2 is for the host, which asks, and never waits",
+        "schedule_wait gives the last “wait event”, schedule_exchange all the rest: neither waits; done = 2 is for is_ready() and wait()",
     ];
     for (at, line) in lines.iter().enumerate() {
         println!("<text x=\"10\" y=\"{}\">{line}</text>", TOP + 4 * ROW + 20 + 22 * at);

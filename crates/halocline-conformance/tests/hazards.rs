@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// Seeds under which the whole program passes, and within which the cut one fails.
 const SEEDS: u64 = 150;
-const ENOUGH: u64 = 1000;
+const ENOUGH: u64 = 3000;
 
 /// What differs between the programs.
 #[derive(Clone, Copy)]

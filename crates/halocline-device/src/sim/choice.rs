@@ -33,6 +33,8 @@ enum Bias {
     Priorities,
     /// Whoever became able to go on last.
     Latest,
+    /// Nearly always a stream of the highest priority, if one can go on, as GPUs do.
+    Urgent,
 }
 
 /// The choices of a run, and how they came about. A choice is recorded as its distance from the one that changes
@@ -49,6 +51,8 @@ pub(super) struct Choices {
     lowered: Vec<(u64, u64)>,
     /// Since when the tasks of the last choice can go on.
     since: Vec<(u64, u64)>,
+    /// Streams of the highest priority.
+    urgent: Vec<usize>,
 }
 
 /// A bijection of 64 bits that spreads close numbers (the finaliser of splitmix64).
@@ -63,7 +67,8 @@ impl Choices {
     pub(super) fn new(seed: u64, script: Option<Vec<u16>>) -> Self {
         let random = mix(seed);
         let bias = match seed % 8 {
-            0 | 1 => Bias::Uniform,
+            0 => Bias::Uniform,
+            1 => Bias::Urgent,
             2 => Bias::Sticky,
             3 => Bias::SlowStreams,
             4 => Bias::SlowHost,
@@ -80,6 +85,7 @@ impl Choices {
             made: Vec::new(),
             lowered: Vec::new(),
             since: Vec::new(),
+            urgent: Vec::new(),
         }
     }
 
@@ -89,6 +95,11 @@ impl Choices {
 
     pub(super) fn made(&self) -> &[u16] {
         &self.made
+    }
+
+    /// This stream has the highest priority.
+    pub(super) fn prefer(&mut self, stream: usize) {
+        self.urgent.push(stream);
     }
 
     fn next(&mut self) -> u64 {
@@ -153,6 +164,12 @@ impl Choices {
             }
             Bias::Priorities => self.by_priority(tasks, giving_way),
             Bias::Latest => self.latest(tasks, giving_way),
+            Bias::Urgent => {
+                let of_tasks =
+                    |task: &Task| matches!(task, Task::Stream(stream) if self.urgent.contains(stream));
+                let urgent: Vec<Task> = tasks.iter().copied().filter(of_tasks).collect();
+                among(self, &|task| urgent.contains(&task))
+            }
         }
     }
 

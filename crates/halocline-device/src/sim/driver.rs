@@ -274,9 +274,13 @@ unsafe impl Driver for SimDriver {
         Ok(())
     }
 
-    fn create_stream(&self, _: Priority) -> Result<RawStream, DeviceError> {
+    fn create_stream(&self, priority: Priority) -> Result<RawStream, DeviceError> {
         let mut call = self.call(false)?;
-        Ok(RawStream(STREAMS + call.state.add_stream(self.device)))
+        let stream = call.state.add_stream(self.device);
+        if priority == Priority::Highest {
+            call.state.choices.prefer(stream);
+        }
+        Ok(RawStream(STREAMS + stream))
     }
 
     unsafe fn destroy_stream(&self, stream: RawStream) {

@@ -305,8 +305,9 @@ impl FarLanes {
         let bytes = bytes as Address;
         self.words.iter().any(|segment| {
             let base = segment.base().addr().get() as Address;
+            let len = segment.len() as Address;
             address >= base
-                && address - base + bytes <= segment.len() as Address
+                && (address - base).checked_add(bytes).is_some_and(|end| end <= len)
                 && address.is_multiple_of(WORD as Address)
         })
     }

@@ -141,14 +141,17 @@ pub(super) fn open(
         let shared = pool.of(device)?;
         let peers = made.ends.len();
         let arrived = if number == 0 { peers * LANES * LINE } else { 0 };
-        let bytes = LINE + peers * span(made.sets.len()) + arrived + 2 * LINE * devices.len();
+        let (sets, ready) = (made.sets.len(), LINE + peers * span(made.sets.len()));
+        let bytes = ready + arrived + 2 * LINE * devices.len();
         let memory = device.allocate(bytes)?;
         let value = if options.cut() == Some(Cut::Stale) { 5 } else { 0 };
         let zero = |offset: usize| ValueOp::Write {
             address: memory.at(offset),
             value: if offset == 0 { 0 } else { value },
         };
-        let zeros: Vec<ValueOp> = (0..bytes).step_by(WORD).map(zero).collect();
+        let of_sets = |peer: usize| (0..sets).map(move |set| LINE + peer * span(sets) + set * WORD);
+        let words = [0].into_iter().chain((0..peers).flat_map(of_sets)).chain((ready..bytes).step_by(LINE));
+        let zeros: Vec<ValueOp> = words.map(zero).collect();
         // SAFETY: nobody else knows the words; the stream is through before anybody does.
         unsafe { shared.rescue.values(&zeros) }?;
         shared.rescue.synchronise()?;
