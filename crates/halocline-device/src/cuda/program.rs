@@ -71,10 +71,13 @@ impl Kernel {
         argument: &A,
     ) -> Result<(), DeviceError> {
         let Loaded { name, device, .. } = &*self.program.0;
-        let (actual, given) = (device.ordinal(), stream.device().ordinal());
-        if actual != given {
-            let handle = self.function.handle();
-            return Err(DeviceError::OtherDevice { what: "kernel", handle, actual, device: given });
+        let given = stream.device();
+        if device.driver().machine() != given.driver().machine() {
+            return Err(DeviceError::OtherMachine { what: "kernel" });
+        }
+        if device != given {
+            let (handle, actual, device) = (self.function.handle(), device.ordinal(), given.ordinal());
+            return Err(DeviceError::OtherDevice { what: "kernel", handle, actual, device });
         }
         // The driver reads it and writes nothing.
         let arguments: [*mut c_void; 1] = [std::ptr::from_ref(argument).cast_mut().cast()];

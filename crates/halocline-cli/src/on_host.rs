@@ -1,0 +1,66 @@
+//! For tests: kernels in CUDA C++ run by the CPU, one thread after the other, so that they are compared with the host's own code
+//! where there is no GPU. They may use no shared memory and no barrier.
+
+use libloading::os::unix::{Library, RTLD_NOW};
+use std::process::Command;
+
+/// The kernels of one file.
+pub(crate) struct Kernels(Library);
+
+/// What the compiler of GPUs knows and one of the host does not.
+const BEFORE: &str = "
+struct Index { unsigned x, y, z; };
+static thread_local Index blockIdx, threadIdx, gridDim, blockDim;
+#define __global__
+#define __device__
+#define __grid_constant__
+";
+
+impl Kernels {
+    /// Compiles a file whose kernels take one argument of a type; every operation is rounded by itself. None, which is said, if
+    /// there is no compiler.
+    pub(crate) fn compile(source: &str, argument: &str, names: &[&str]) -> Option<Self> {
+        let directory = tempfile::tempdir().expect("a directory for the test");
+        let [input, output] = ["kernels.cc", "kernels.so"].map(|name| directory.path().join(name));
+        let run = |name: &&str| {
+            format!(
+                "extern \"C\" void run_{name}(const Index *grid, const Index *block, const {argument} *argument) {{
+                   gridDim = *grid; blockDim = *block;
+                   Index &b = blockIdx, &t = threadIdx;
+                   for (b.z = 0; b.z < grid->z; ++b.z) for (b.y = 0; b.y < grid->y; ++b.y) for (b.x = 0; b.x < grid->x; ++b.x)
+                     for (t.z = 0; t.z < block->z; ++t.z) for (t.y = 0; t.y < block->y; ++t.y)
+                       for (t.x = 0; t.x < block->x; ++t.x) {name}(*argument);
+                 }}\n"
+            )
+        };
+        let text = format!("{BEFORE}{source}{}", names.iter().map(run).collect::<String>());
+        std::fs::write(&input, text).expect("our directory");
+        let mut compiler = Command::new("c++");
+        // Names of its own come before those of the C library, which has an `advance`, too.
+        compiler.args(["-std=c++17", "-O2", "-ffp-contract=off", "-shared", "-fPIC", "-Wl,-Bsymbolic", "-o"]);
+        let compiled = match compiler.arg(&output).arg(&input).output() {
+            Ok(compiled) => compiled,
+            Err(why) => {
+                println!("SKIPPED: there is no C++ compiler: {why}");
+                return None;
+            }
+        };
+        assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+        // SAFETY: it was made above, and does nothing when it is loaded.
+        Some(Self(unsafe { Library::open(Some(output), RTLD_NOW) }.expect("what was compiled is loaded")))
+    }
+
+    /// Runs one of the kernels.
+    ///
+    /// # Safety
+    /// `A` is laid out as the argument, and what the kernel does with it is sound.
+    pub(crate) unsafe fn launch<A>(&self, name: &str, grid: [u32; 3], threads: [u32; 3], argument: &A) {
+        type Run<A> = unsafe extern "C" fn(*const [u32; 3], *const [u32; 3], *const A);
+        // SAFETY: the function has this signature, as written above; the rest is the caller's promise.
+        unsafe {
+            let run =
+                self.0.get::<Run<A>>(format!("run_{name}\0").as_bytes()).expect("a kernel of that name");
+            run(&grid, &threads, argument);
+        }
+    }
+}
