@@ -22,9 +22,11 @@ pub(crate) enum Kind {
 )]
 pub(crate) struct NoGpu(#[from] DeviceError);
 
-/// How many queues of the hardware streams share, unless the environment says otherwise: as many as there can be, since a
-/// stream that waits holds up those that share a queue with it.
-const QUEUES: (&str, &str) = ("CUDA_DEVICE_MAX_CONNECTIONS", "32");
+/// What the environment says to CUDA, unless it says otherwise already. Streams share queues of the hardware, and one that waits
+/// holds up all in its queue: as many queues as there can be. Kernels are loaded when they are found, not when they are first
+/// launched: loading may wait for all streams, also for those that wait for what is launched next.
+const ENVIRONMENT: [(&str, &str); 2] =
+    [("CUDA_DEVICE_MAX_CONNECTIONS", "32"), ("CUDA_MODULE_LOADING", "EAGER")];
 
 impl Kind {
     /// Finds out whether there are such devices, without opening any. Call it where no other thread runs, before anything
@@ -33,9 +35,11 @@ impl Kind {
         if self == Self::Cpu {
             return Ok(());
         }
-        if std::env::var_os(QUEUES.0).is_none() {
-            // SAFETY: no other thread runs, by the caller's promise.
-            unsafe { std::env::set_var(QUEUES.0, QUEUES.1) };
+        for (name, value) in ENVIRONMENT {
+            if std::env::var_os(name).is_none() {
+                // SAFETY: no other thread runs, by the caller's promise.
+                unsafe { std::env::set_var(name, value) };
+            }
         }
         match cuda::inventory()?.gpus.len() {
             0 => Err(DeviceError::NoDevice { device: 0, count: 0 }.into()),
@@ -107,14 +111,18 @@ impl InFlight {
         Self { pending: VecDeque::with_capacity(most), most }
     }
 
-    /// Notes an exchange. Blocks until only so many are in flight.
-    pub(crate) fn add(&mut self, pending: Pending) -> Result<(), Error> {
-        if self.pending.len() == self.most
+    /// Notes an exchange.
+    pub(crate) fn add(&mut self, pending: Pending) {
+        self.pending.push_back(pending);
+    }
+
+    /// Blocks until another one may be given.
+    pub(crate) fn settle(&mut self) -> Result<(), Error> {
+        while self.pending.len() >= self.most
             && let Some(oldest) = self.pending.pop_front()
         {
             oldest.wait()?;
         }
-        self.pending.push_back(pending);
         Ok(())
     }
 

@@ -8,6 +8,8 @@ mod heat;
 mod info;
 mod launch;
 mod ocean;
+#[cfg(test)]
+mod on_host;
 mod options;
 mod plot;
 mod progress;

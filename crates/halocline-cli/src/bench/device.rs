@@ -176,7 +176,8 @@ impl Deed {
                 let begun = start.elapsed();
                 pending.schedule_wait(stream)?;
                 let waited = start.elapsed() - begun;
-                in_flight.add(pending)?;
+                in_flight.add(pending);
+                in_flight.settle()?;
                 return Ok([begun, waited].map(|time| time.as_nanos() as u64));
             }
         }

@@ -34,6 +34,14 @@ pub(crate) enum HeatError {
         /// What they need and what there is.
         shortage: Shortage,
     },
+    /// A field does not fit the memory of the host, through which it comes to a GPU.
+    #[error("a field of {cells} cells, on its way to the GPUs, takes {shortage}; use a smaller grid")]
+    Staging {
+        /// Cells of the grid.
+        cells: usize,
+        /// What it needs and what there is.
+        shortage: Shortage,
+    },
     /// The trace could not be written.
     #[error(transparent)]
     Trace(#[from] TraceError),
@@ -58,7 +66,8 @@ impl HeatError {
     /// The exit code: 2 for wrong usage, else 1 (or the launcher's).
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
-            Self::Axes { .. } | Self::Periodic(_) | Self::Pattern(_) | Self::Memory { .. } => 2,
+            Self::Axes { .. } | Self::Periodic(_) | Self::Pattern(_) => 2,
+            Self::Memory { .. } | Self::Staging { .. } => 2,
             Self::BringUp(error) => error.exit_code(),
             _ => 1,
         }

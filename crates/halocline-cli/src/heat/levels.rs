@@ -29,6 +29,9 @@ pub(super) trait Levels {
     /// Computes all cells of these boxes from level `now`.
     fn sweep(&self, domain: &Domain, now: usize, blocks: &[Block]) -> Result<(), HeatError>;
 
+    /// Blocks until more can be queued.
+    fn settle(&mut self) -> Result<(), HeatError>;
+
     /// Blocks until all that was begun is done.
     fn finish(&mut self) -> Result<(), HeatError>;
 
@@ -106,6 +109,10 @@ impl<T: Real> Levels for Host<T> {
                 sweep_thin(&from, &mut to, group[0], &depths);
             }
         }
+        Ok(())
+    }
+
+    fn settle(&mut self) -> Result<(), HeatError> {
         Ok(())
     }
 

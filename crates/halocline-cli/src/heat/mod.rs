@@ -2,7 +2,7 @@
 //!
 //! Each rank owns a block of the grid ([`domain`]) and steps through time ([`simulation`]) by sweeps of a
 //! 7-point stencil ([`stencil`]): the exchange begins, cells that need no halo are computed meanwhile,
-//! the rest after the wait, on the host ([`levels`]) or on a GPU ([`device`]). With a halo of W cells an exchange serves W steps. Afterwards the parts of a
+//! the rest after the wait, on the host ([`levels`]) or on a GPU ([`device`], [`kernels`]). With a halo of W cells an exchange serves W steps. Afterwards the parts of a
 //! step are timed alone ([`measure`]), and rank 0 gathers the result, repeats the run alone and compares
 //! ([`verify`]).
 
@@ -10,6 +10,7 @@ mod args;
 mod device;
 mod domain;
 mod error;
+mod kernels;
 mod levels;
 mod measure;
 mod report;

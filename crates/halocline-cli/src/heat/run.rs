@@ -1,9 +1,10 @@
 //! A run from its arguments to its report.
 
 use super::args::{Dtype, HeatArgs};
-use super::device::{Kernels, OnDevice};
+use super::device::OnDevice;
 use super::domain::{Case, Domain};
 use super::error::HeatError;
+use super::kernels::Kernels;
 use super::levels::{Host, Levels};
 use super::measure::measure;
 use super::report::Report;
@@ -76,18 +77,17 @@ fn case(args: &HeatArgs, ranks: usize) -> Result<Case, HeatError> {
 
 /// Refuses what the memory of this machine cannot hold.
 fn fits(args: &HeatArgs, case: &Case, ranks: usize) -> Result<(), HeatError> {
-    if args.device == Kind::Cuda {
-        // Memory of devices says for itself when it is used up.
-        return Ok(());
-    }
     // The first block is one of the largest.
-    let cells: u128 = case.domain(0)?.extents.iter().map(|&n| n as u128).product();
-    let each = cells * 2 * u128::from(args.fields) * args.dtype.size() as u128;
-    match Shortage::of(args.ranks.transport, ranks, each) {
-        None => Ok(()),
-        Some(shortage) => {
-            let (fields, cells) = (args.fields, case.extents().iter().product());
-            Err(HeatError::Memory { fields, cells, shortage })
+    let field =
+        case.domain(0)?.extents.iter().map(|&n| n as u128).product::<u128>() * args.dtype.size() as u128;
+    let cells = case.extents().iter().product();
+    let shortage = |each| Shortage::of(args.ranks.transport, ranks, each);
+    match args.device {
+        Kind::Cpu => shortage(field * 2 * u128::from(args.fields))
+            .map_or(Ok(()), |shortage| Err(HeatError::Memory { fields: args.fields, cells, shortage })),
+        // Computed, in zeros, and pinned. Memory of devices says for itself when it is used up.
+        Kind::Cuda => {
+            shortage(field * 3).map_or(Ok(()), |shortage| Err(HeatError::Staging { cells, shortage }))
         }
     }
 }

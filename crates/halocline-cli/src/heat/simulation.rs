@@ -90,13 +90,15 @@ impl<L: Levels> Heat<L> {
         let waited = start.elapsed();
         self.rest(steps, overlap)?;
         let rest = start.elapsed() - waited;
+        self.levels.settle()?;
         Ok(Phases { begin: begun, interior: computed - begun, wait: waited - computed, rest })
     }
 
     /// Exchanges the halos of the level that is now.
     pub(super) fn exchange(&mut self, halo: &HaloExchange) -> Result<(), HeatError> {
         let pending = self.levels.begin(halo, self.now)?;
-        self.levels.wait(pending)
+        self.levels.wait(pending)?;
+        self.levels.settle()
     }
 
     /// Computes the first step of those cells that need no halo.

@@ -3,11 +3,12 @@
 use super::device::{OnDevice, Sweeper, addresses};
 use super::domain::{Case, start};
 use super::error::HeatError;
+use super::kernels::{Launch, SOURCE};
 use super::levels::Host;
 use super::simulation::Heat;
-use super::stencil::{Block, Real, step};
+use super::stencil::{All, Block, Real, step, sweep};
 use super::verify::{Verdict, gather, verify};
-use crate::ranks;
+use crate::{on_host, ranks};
 use halocline::device::sim::{Kernel, Options, World};
 use halocline::device::{Address, Priority, Stream};
 use halocline::{DeviceError, LinkChoice, RegularGrid};
@@ -121,6 +122,53 @@ impl Sweeper for Simulated {
             self.world.launch(stream, body)?;
         }
         Ok(())
+    }
+}
+
+/// Sweeps of a level of fields by the host and by the kernels, as the CPU runs them.
+fn compare<T: Real>(kernels: &on_host::Kernels, extents: [usize; 3], blocks: &[Block], fields: usize) {
+    let count: usize = extents.iter().product();
+    let level = |seed: u32| -> Vec<Vec<T>> {
+        let value = |at, field| T::nearest(start([at as i64, 0, 0], field + seed));
+        (0..fields as u32).map(|field| (0..count).map(|at| value(at, field)).collect()).collect()
+    };
+    let (mut from, mut to) = (level(0), level(100));
+    let mut due = to.clone();
+    for (from, to) in from.iter().zip(&mut due) {
+        let from = All { cells: from, extents };
+        blocks.iter().for_each(|block| sweep(&from, to, extents, block));
+    }
+    let addresses = |arrays: &mut Vec<Vec<T>>| -> Vec<Address> {
+        arrays.iter_mut().map(|array| array.as_mut_ptr().expose_provenance() as Address).collect()
+    };
+    let tables = [addresses(&mut from), addresses(&mut to)];
+    let places = [0, 1].map(|level: usize| tables[level].as_ptr().expose_provenance() as Address);
+    let Launch { marches, grid, threads, sweep } = Launch::new(blocks, extents, fields, places);
+    let name = format!("{}_{}", if marches { "march" } else { "boxes" }, T::NAME);
+    // SAFETY: tables and arrays are there, and blocks lie within the arrays with a cell around them.
+    unsafe { kernels.launch(&name, grid, threads, &sweep) };
+    assert!(bits(&to) == bits(&due), "{name}, {blocks:?} of {extents:?}, {fields} fields");
+}
+
+#[test]
+fn the_kernels_do_what_the_host_does_to_the_last_bit() {
+    let names = ["march_f64", "march_f32", "boxes_f64", "boxes_f32"];
+    let Some(kernels) = on_host::Kernels::compile(SOURCE, "Sweep", &names) else { return };
+    for (extents, high, inner) in [
+        ([9, 8, 12], [8, 7, 11], Block { low: [2, 2, 2], high: [7, 6, 10] }),
+        ([9, 8, 12], [8, 7, 11], Block { low: [1, 2, 4], high: [8, 6, 10] }),
+        ([40, 7, 140], [39, 5, 139], Block { low: [3, 1, 3], high: [36, 4, 136] }),
+        ([20, 70, 9], [19, 69, 8], Block { low: [2, 2, 4], high: [18, 68, 4] }),
+    ] {
+        let whole = Block { low: [1; 3], high };
+        for fields in [1, 3] {
+            for blocks in [vec![whole], whole.without(&inner), vec![inner; usize::from(inner.cells() > 0)]] {
+                if !blocks.is_empty() {
+                    compare::<f64>(&kernels, extents, &blocks, fields);
+                    compare::<f32>(&kernels, extents, &blocks, fields);
+                }
+            }
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! `halocline run ocean`: a real ocean over several ranks.
 //!
 //! From the files ([`input`]) come the mesh ([`mesh`]) and the state on it ([`state`]), which are cut for
-//! the ranks ([`model`]); each rank makes its part of them ([`domain`]) and steps through time ([`simulation`], [`physics`]; on a GPU [`device`]); rank 0 gathers
+//! the ranks ([`model`]); each rank makes its part of them ([`domain`]) and steps through time ([`simulation`], [`physics`]; on a GPU [`device`], [`kernels`]); rank 0 gathers
 //! the result, repeats the run alone and compares ([`verify`]), draws ([`plot`]) and reports
 //! ([`report`]).
 
@@ -11,6 +11,7 @@ mod domain;
 mod error;
 mod geometry;
 mod input;
+mod kernels;
 mod mesh;
 mod model;
 mod physics;

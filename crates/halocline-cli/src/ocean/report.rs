@@ -75,16 +75,15 @@ impl Report {
         }
         let _ = writeln!(text, "  mesh      {} triangles, {} wet cells", self.triangles, self.cells);
         // On a GPU the host waits for nothing, and knows only what its calls take.
-        let of_the_host = if self.gpu.is_some() { " of the host's" } else { "" };
+        let (in_exchanges, exchange) = match self.gpu {
+            Some(_) => ("the host's, in calls of exchanges", "of the host a step (median, its calls)"),
+            None => ("in exchanges", "a step (median)"),
+        };
+        let (seconds, share) = (self.seconds, 100.0 * self.exchange_share);
+        let _ = writeln!(text, "  time      {seconds:.3} s, {share:.1} % of it {in_exchanges}");
         let _ = writeln!(
             text,
-            "  time      {:.3} s, {:.1} %{of_the_host} of it in exchanges",
-            self.seconds,
-            100.0 * self.exchange_share
-        );
-        let _ = writeln!(
-            text,
-            "  exchange  {:.1} us{of_the_host} a step (median), links: {direct} direct, {mailbox} mailbox, {message} message",
+            "  exchange  {:.1} us {exchange}, links: {direct} direct, {mailbox} mailbox, {message} message",
             self.exchange_us_median
         );
         let _ = writeln!(text, "  check     {}", self.verdict());

@@ -1,9 +1,10 @@
 //! A run from its arguments to its report: who the ranks are, and what each of them does in turn.
 
 use super::args::OceanArgs;
-use super::device::{Fields, Kernels, simulate_on};
+use super::device::{Fields, simulate_on};
 use super::domain::Domain;
 use super::error::OceanError;
+use super::kernels::Kernels;
 use super::model;
 use super::plot::{self, Picture};
 use super::report::Report;

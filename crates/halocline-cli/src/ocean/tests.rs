@@ -5,11 +5,12 @@ use super::domain::Domain;
 use super::error::OceanError;
 use super::geometry::{EARTH_RADIUS, Triangle, minus, spherical_area};
 use super::input::{Fesom, Source};
+use super::kernels::{SOURCE, Sea};
 use super::mesh::{Mesh, coarser};
 use super::rigid_lid::potential;
 use super::state::Case;
 use super::verify::{Verdict, gather as gather_ranks, verify};
-use crate::ranks;
+use crate::{on_host, ranks};
 use halocline::device::sim::{Kernel, KernelMemory, Options, World};
 use halocline::device::{Address, Priority, Stream};
 use halocline::{DeviceError, Error, MeshDomains, Partition};
@@ -377,6 +378,60 @@ impl Sweeper for Simulated {
             domain.advance(seconds, &arrays[0], (&arrays[1], &arrays[2]), &mut later);
             vec![later]
         })
+    }
+}
+
+#[test]
+fn the_kernels_do_what_the_host_does_to_the_last_bit() {
+    let Some(kernels) = on_host::Kernels::compile(SOURCE, "Sea", &["gradients", "advance"]) else { return };
+    let prepared = prepared(0);
+    let (case, layers) = (&prepared.case, prepared.case.layers());
+    for (domains, domain) in parts(prepared, &scattered(case.mesh.positions.len(), 3, 5)) {
+        let nodes = domains.vertices().cells();
+        let mut temperature = vec![0.0; nodes.len() * layers];
+        for (&node, column) in nodes.iter().zip(temperature.chunks_exact_mut(layers)) {
+            case.temperature(node as usize, column);
+        }
+        // Of other ranks' triangles the gradients have come by an exchange: here they are anything.
+        let cells = domain.triangles.len() * layers;
+        let anything = |seed: usize| (0..cells).map(|at| ((at * 37 + seed) % 101) as f64 * 1e-7).collect();
+        let mut due: [Vec<f64>; 2] = [anything(1), anything(2)];
+        let mut found = due.clone();
+        let mut later = vec![f64::NAN; temperature.len()];
+        let mut due_later = later.clone();
+        let [east, north] = &mut due;
+        domain.gradients(&temperature, east, north);
+        domain.advance(30_000.0, &temperature, (east, north), &mut due_later);
+
+        let mut kept: Vec<Vec<u64>> = Vec::new();
+        let place = |words: &[u64]| words.as_ptr().expose_provenance() as Address;
+        let put = |bytes: Vec<u8>| {
+            let word = |bytes: &[u8]| {
+                let mut word = [0; 8];
+                word[..bytes.len()].copy_from_slice(bytes);
+                u64::from_ne_bytes(word)
+            };
+            kept.push(bytes.chunks(8).map(word).collect());
+            Ok(place(&kept[kept.len() - 1]))
+        };
+        let array = |values: &mut Vec<f64>| values.as_mut_ptr().expose_provenance() as Address;
+        let [east, north] = &mut found;
+        let gradient = [array(east), array(north)];
+        let (sea, lists) = Sea::new(&domain, &Parts::new(&domain), gradient, put).unwrap();
+        let levels = [array(&mut temperature), array(&mut later)];
+        for (name, lists, seconds) in
+            [("gradients", lists.triangles, 0.0), ("advance", lists.nodes, 30_000.0)]
+        {
+            for items in lists {
+                let (sea, blocks, threads) = sea.sweep(items, levels, seconds);
+                // SAFETY: all arrays are there, as large as the domain says.
+                unsafe { kernels.launch(name, blocks, threads, &sea) };
+            }
+        }
+        let bits = |values: &[f64]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+        assert!(found.iter().zip(&due).all(|(found, due)| bits(found) == bits(due)), "gradients");
+        assert!(bits(&later) == bits(&due_later), "temperature");
+        assert!(later[..domain.owned_nodes.len() * layers].iter().all(|value| value.is_finite()));
     }
 }
 
