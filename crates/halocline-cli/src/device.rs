@@ -29,17 +29,19 @@ const ENVIRONMENT: [(&str, &str); 2] =
     [("CUDA_DEVICE_MAX_CONNECTIONS", "32"), ("CUDA_MODULE_LOADING", "EAGER")];
 
 impl Kind {
-    /// Finds out whether there are such devices, without opening any. Call it where no other thread runs, before anything
-    /// else uses them: it changes the environment.
-    pub(crate) fn prepare(self) -> Result<(), NoGpu> {
+    /// Tells CUDA what it is to read in the environment. Call it where no other thread runs, before ranks are brought up.
+    pub(crate) fn set_environment(self) {
+        let missing = ENVIRONMENT.iter().filter(|(name, _)| std::env::var_os(name).is_none());
+        for (name, value) in missing.filter(|_| self == Self::Cuda) {
+            // SAFETY: no other thread runs, by the caller's promise.
+            unsafe { std::env::set_var(name, value) };
+        }
+    }
+
+    /// Finds out whether there are such devices, without opening any.
+    pub(crate) fn find(self) -> Result<(), NoGpu> {
         if self == Self::Cpu {
             return Ok(());
-        }
-        for (name, value) in ENVIRONMENT {
-            if std::env::var_os(name).is_none() {
-                // SAFETY: no other thread runs, by the caller's promise.
-                unsafe { std::env::set_var(name, value) };
-            }
         }
         match cuda::inventory()?.gpus.len() {
             0 => Err(DeviceError::NoDevice { device: 0, count: 0 }.into()),

@@ -21,9 +21,10 @@ pub(super) fn run(args: &HaloArgs, json: bool) -> Result<u8, BenchError> {
     if args.device == Kind::Cuda && args.unbound {
         return Err(BenchError::Unbound);
     }
+    args.device.set_environment();
     let check = |ranks| {
         case::fits(args, ranks)?;
-        Ok(args.device.prepare()?)
+        Ok(args.device.find()?)
     };
     // Beside a GPU the host has little to do, and where it has, its progress thread does it.
     ranks::run(args.transport, args.ranks, args.device == Kind::Cpu, check, |comm| {

@@ -24,11 +24,12 @@ use std::time::Instant;
 ///
 /// Call it where no other thread runs ([`ranks::run`] wants that).
 pub(crate) fn run(args: &HeatArgs, json: bool) -> Result<u8, HeatError> {
+    args.device.set_environment();
     ranks::run(
         &args.ranks,
         |ranks| {
             fits(args, &case(args, ranks)?, ranks)?;
-            args.device.prepare()?;
+            args.device.find()?;
             Ok(args.trace.check()?)
         },
         || Ok(()),

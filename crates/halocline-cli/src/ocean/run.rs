@@ -24,6 +24,7 @@ use std::path::Path;
 ///
 /// Call it where no other thread runs ([`ranks::run`] wants that).
 pub(crate) fn run(args: &OceanArgs, json: bool) -> Result<u8, OceanError> {
+    args.device.set_environment();
     let fesom = model::read(&args.model)?;
     let nodes = fesom.nodes.len();
     ranks::run(
@@ -37,7 +38,7 @@ pub(crate) fn run(args: &OceanArgs, json: bool) -> Result<u8, OceanError> {
 /// Arguments that no run can have, and a trace or plot that cannot be written.
 fn check(args: &OceanArgs, ranks: usize, nodes: usize) -> Result<(), OceanError> {
     model::check_ranks(&args.model, ranks, nodes)?;
-    args.device.prepare()?;
+    args.device.find()?;
     args.trace.check()?;
     let Some(path) = plot_path(args) else { return Ok(()) };
     if path.extension().is_none_or(|extension| !extension.eq_ignore_ascii_case("png")) {
