@@ -21,10 +21,10 @@ impl Scheduled {
             return known;
         }
         let done = self.lanes.iter().map(|lane| lane.done()).min().unwrap_or(epoch).min(epoch);
-        // What ends after a failure ends for being released.
         match self.failed.get() {
             None => self.completed.fetch_max(done, Ordering::AcqRel).max(done),
-            Some(_) => known,
+            // What ends after a failure ends for being released; what had ended before may have been seen by now.
+            Some(_) => self.completed.load(Ordering::Acquire),
         }
     }
 
