@@ -21,11 +21,12 @@ const QUICKLY: Duration = Duration::from_secs(20);
 
 /// Where the victim dies: what it does, in words, and how long after it has said that it is there at most.
 /// The victim of `life` says nothing: it dies so long after its process has begun.
-const SCENES: [(&str, &str, Duration); 6] = [
+const SCENES: [(&str, &str, Duration); 7] = [
     ("life", "anywhere, from its start", Duration::from_millis(150)),
     ("pattern", "in collective calls", Duration::from_millis(10)),
     ("bind", "while binding", Duration::from_millis(60)),
     ("free", "while exchanging", Duration::from_millis(3)),
+    ("mappings", "while others have mapped its memory", Duration::from_millis(10)),
     ("mid", "in mid-exchange", Duration::ZERO),
     ("between", "between two exchanges", Duration::ZERO),
 ];
@@ -154,6 +155,8 @@ fn under_mpirun(program: &Path, mpi: &Mpi, turn: u64, seed: u64) -> Strike {
     // that are to survive share memory, and their victim has joined.
     let (scenes, nodes) = if lets_live { (&SCENES[1..], 1) } else { (&SCENES[..], 3) };
     let (scene, _, later) = scenes[numbers.below(scenes.len())];
+    // Who is reached by MPI alone maps nothing.
+    let nodes = if scene == "mappings" { 1 } else { nodes };
     let node =
         [("HALOCLINE_NODE_AWARE", "on"), ("HALOCLINE_NODE_AWARE", "off"), ("HALOCLINE_NODE_RANKS", "2")]
             [numbers.below(nodes)];

@@ -145,6 +145,9 @@ pub enum Refusal {
     /// The handle is of no allocation, or of another one than announced.
     #[error("its handle is not of the memory that was announced")]
     BadHandle,
+    /// The process that should open it ends.
+    #[error("the process that should open it is at its end")]
+    Ending,
     /// Another answer of the driver or the system.
     #[error("the driver or the system answered {0}")]
     Other(i32),

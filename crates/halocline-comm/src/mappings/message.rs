@@ -167,7 +167,7 @@ impl Message {
 const KINDS: [Kind; 4] = [Kind::Memfd, Kind::Legacy, Kind::Vmm, Kind::Pool];
 
 /// Refusals by their numbers in messages; 0 is none, and the one behind them [`Refusal::Other`].
-const REFUSALS: [Refusal; 9] = [
+const REFUSALS: [Refusal; 10] = [
     Refusal::Private,
     Refusal::DefaultPool,
     Refusal::NoHandleType,
@@ -177,6 +177,7 @@ const REFUSALS: [Refusal; 9] = [
     Refusal::NoPeerAccess,
     Refusal::NoDevice,
     Refusal::BadHandle,
+    Refusal::Ending,
 ];
 const OTHER: u32 = REFUSALS.len() as u32 + 1;
 

@@ -123,6 +123,7 @@ pub(crate) struct Protocol {
     transfers: BTreeMap<u64, (u64, Target)>,
     imports: BTreeMap<u64, Import>,
     gone: BTreeSet<usize>,
+    is_closed: bool,
     /// What is to be done.
     pub(crate) out: VecDeque<Effect>,
 }
@@ -143,6 +144,7 @@ impl Protocol {
             transfers: BTreeMap::new(),
             imports: BTreeMap::new(),
             gone: BTreeSet::new(),
+            is_closed: false,
             out: VecDeque::new(),
         }
     }
@@ -162,6 +164,12 @@ impl Protocol {
     ) -> Result<(), MessageError> {
         match message {
             _ if self.gone.contains(&from) => {}
+            Message::Offer { entry, device, .. } if self.is_closed => {
+                self.out.push_back(post(from, Message::MapFailed { entry, device, why: Refusal::Ending }));
+            }
+            Message::Data { epoch, .. } if self.is_closed => {
+                self.out.push_back(post(from, Message::Done { epoch, refused: Some(Refusal::Ending) }));
+            }
             Message::Mapped { entry, device, token } => {
                 self.mapped(entry, Target { rank: from, device }, token)
             }
@@ -211,8 +219,9 @@ impl Protocol {
         self.settle();
     }
 
-    /// The end: everything of this rank is unmapped, everything of others is closed.
+    /// The end: everything of this rank is unmapped, everything of others is closed, and nothing new begins.
     pub(crate) fn close(&mut self) {
+        self.is_closed = true;
         let all: Vec<u64> = self.entries.keys().copied().collect();
         for id in all {
             let waiting = self.entries.get_mut(&id).map(|entry| std::mem::take(&mut entry.waiting));

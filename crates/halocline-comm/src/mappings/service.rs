@@ -346,11 +346,13 @@ impl Drop for Service {
     fn drop(&mut self) {
         if let Some(transport) = self.transport.upgrade() {
             let transport = &*transport;
-            let arrivals = std::mem::take(&mut self.lock().arrivals);
-            arrivals.iter().for_each(|arrival| self.with(|protocol| protocol.let_go(arrival.token)));
             self.with(Protocol::close);
             let patience = Patience { deadline: Some(SHUT_WITHIN), ..Patience::of(transport) };
             let is_over = || {
+                self.drive(transport);
+                // Nobody will take them.
+                let arrivals = std::mem::take(&mut self.lock().arrivals);
+                arrivals.iter().for_each(|arrival| self.with(|protocol| protocol.let_go(arrival.token)));
                 self.drive(transport);
                 self.with(|protocol| protocol.is_over()).then_some(())
             };

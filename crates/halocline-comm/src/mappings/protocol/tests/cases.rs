@@ -457,6 +457,21 @@ fn ranks_end_in_any_order() {
 }
 
 #[test]
+fn a_rank_that_ends_begins_nothing_new() {
+    let mut sim = Sim::new(2, KEEP);
+    let (first, second) = (sim.allocate(0, PAGE, PAGE), sim.allocate(0, 4 * PAGE, PAGE));
+    sim.mapped(0, at(1), &first);
+    let requests = [sim.send(0, at(1), &first, 0), sim.send(0, at(1), &second, 0)];
+    while sim.carry_out(0) {}
+    sim.ranks[1].protocol.close();
+    sim.settle();
+    assert!(sim.ranks[1].protocol.is_over() && sim.ranks[1].arrivals.is_empty());
+    assert_eq!(sim.world.calls(), (2, 1, 1));
+    let answers = [Answer::Done(Some(Refusal::Ending)), Answer::Refused(Refusal::Ending)];
+    assert_eq!(requests.map(|request| sim.answer(0, request)), answers.map(Some));
+}
+
+#[test]
 fn forged_messages_change_nothing() {
     let mut sim = Sim::new(3, KEEP);
     let memory = sim.allocate(0, PAGE, PAGE);
