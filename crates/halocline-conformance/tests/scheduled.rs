@@ -224,14 +224,18 @@ fn scheduled_exchanges_keep_their_promises() {
         Err(_) => 300,
     };
     let start = std::time::Instant::now();
-    explore(0..seeds, &limited(), |world| {
-        let scene = Scene::new(world.seed());
-        run_ranks(world, scene.ranks, |comm| program(world, comm, &scene));
-    });
+    // One of a run's threads goes on at a time, so that each core takes its part of the seeds.
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
+    let part = |core: u64| {
+        explore(seeds * core / cores..seeds * (core + 1) / cores, &limited(), |world| {
+            let scene = Scene::new(world.seed());
+            run_ranks(world, scene.ranks, |comm| program(world, comm, &scene));
+        });
+    };
+    std::thread::scope(|scope| (0..cores).for_each(|core| drop(scope.spawn(move || part(core)))));
     println!("{seeds} seeds in {:?}", start.elapsed());
 }
 
-/// One rank drops its object after a step; the others exchange until they fail.
 /// An executor of one task: its thread sleeps until the task is woken.
 struct Sleeper(World, AtomicU32);
 
@@ -322,6 +326,7 @@ fn a_sender_does_not_run_ahead_of_its_receiver() {
     }
 }
 
+/// One rank drops its object after a step; the others exchange until they fail.
 fn dropped_by_one(world: &World, comm: &Communicator, link: LinkChoice) -> Outcome {
     let device = &devices(world, 1)?[0];
     let yard = Yard::new(comm, &[3 * comm.size()], (1, 1, 1), |_| device)?;
