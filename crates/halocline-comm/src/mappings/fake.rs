@@ -127,11 +127,19 @@ pub(super) struct Fake {
     pub(super) device: DeviceId,
     /// What the next calls of `open` say.
     pub(super) refusals: Mutex<Vec<Refusal>>,
+    /// What the next calls of `export` say.
+    pub(super) private: Mutex<Vec<Refusal>>,
 }
 
 impl Fake {
     pub(super) fn new(world: &World, process: usize, device: DeviceId) -> Arc<Self> {
-        Arc::new(Self { world: world.clone(), process, device, refusals: Mutex::default() })
+        Arc::new(Self {
+            world: world.clone(),
+            process,
+            device,
+            refusals: Mutex::default(),
+            private: Mutex::default(),
+        })
     }
 }
 
@@ -152,6 +160,9 @@ impl Provider for Fake {
 
     fn export(&self, allocation: &Allocation) -> Result<Export, Refusal> {
         self.world.lock().exports += 1;
+        if let Some(refusal) = self.private.lock().unwrap_or_else(PoisonError::into_inner).pop() {
+            return Err(refusal);
+        }
         Ok(Export { handle: allocation.id.to_le_bytes().to_vec(), descriptors: Vec::new() })
     }
 

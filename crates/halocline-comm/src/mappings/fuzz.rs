@@ -13,7 +13,7 @@ pub fn messages(bytes: &[u8]) {
     let now = Duration::ZERO;
     let mut protocol = Protocol::new(process, Limits { entries: 1, bytes: 1 << 20 });
     let allocation = Allocation { base: 4096, bytes: 4096, id: 1, device: DeviceId::HOST, kind: Kind::Memfd };
-    let entry = protocol.insert(allocation, vec![0; 8], Vec::new());
+    let entry = protocol.insert(allocation);
     let target = |rank| Target { rank, device: DeviceId::HOST };
     protocol.request(entry, target(0), Want::Map, now);
     protocol.request(entry, target(1), Want::Data { offset: 8, length: 8 }, now);
@@ -46,7 +46,7 @@ fn carry_out(protocol: &mut Protocol, opened: &mut u64) {
             }
             Effect::Close { token } => protocol.closed(token),
             Effect::Arrived(arrival) => protocol.taken(&arrival),
-            Effect::Post { .. } | Effect::Answer { .. } => {}
+            Effect::Post { .. } | Effect::Offer { .. } | Effect::Answer { .. } => {}
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::protocol::{Answer, Arrival, Target};
 use super::{MappingError, Mappings};
 use halocline_device::Address;
+use halocline_device::remote::Kind;
 
 /// Who is to map which bytes.
 pub(super) type Of = (Target, Address, u64);
@@ -88,9 +89,15 @@ pub struct Mapping {
     pub(super) token: u64,
     pub(super) address: Address,
     pub(super) length: u64,
+    pub(super) kind: Option<Kind>,
 }
 
 impl Mapping {
+    /// How it came here; `None` if it is memory of this very process.
+    pub fn kind(&self) -> Option<Kind> {
+        self.kind
+    }
+
     /// The address of its first byte here.
     pub fn address(&self) -> Address {
         self.address

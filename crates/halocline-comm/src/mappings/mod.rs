@@ -62,7 +62,7 @@ use bounds::limits_of;
 use halocline_device::Address;
 use message::ProcessId;
 use protocol::{Answer, Unusable, Want};
-use service::{Failed, Service};
+use service::Service;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -154,7 +154,10 @@ impl Mappings {
     ) -> Result<Mapping, MappingError> {
         // Its `MAPPED` may have been sent by another thread that drives just now: it is in the table then.
         match self.service.with(|protocol| protocol.resolve(owner, token, offset, length)) {
-            Ok(address) => Ok(Mapping { mappings: self.clone(), token, address, length }),
+            Ok(address) => {
+                let kind = self.service.kind(token);
+                Ok(Mapping { mappings: self.clone(), token, address, length, kind })
+            }
             Err(Unusable::NoMapping) => Err(MappingError::NoMapping { token, rank: owner }),
             Err(Unusable::Beyond(bytes)) => Err(MappingError::Beyond { token, offset, length, bytes }),
         }
@@ -222,21 +225,16 @@ impl Mappings {
         if self.comm.link().bell(rank).is_none() {
             return Err(MappingError::Apart { rank });
         }
-        let refused = |why| MappingError::Refused { address, bytes, target, why };
-        let Some(found) = self.service.find(address, bytes) else {
+        let Some(within) = self.service.find(address, bytes) else {
             self.service.with(|protocol| protocol.staged());
-            return Err(refused(Refusal::Private));
+            return Err(MappingError::Refused { address, bytes, target, why: Refusal::Private });
         };
-        let within = found.0;
         let offset = address - within.base;
         if bytes > within.bytes - offset {
             return Err(MappingError::OutOfBounds { address, bytes, within });
         }
-        let begun = self.service.request(&found, target, want(offset), self.now());
-        let id = begun.map_err(|failed| match failed {
-            Failed::Refused(why) => refused(why),
-            Failed::Stale(base, pins) => MappingError::Stale { address, base, pins },
-        })?;
+        let begun = self.service.request(&within, target, want(offset), self.now());
+        let id = begun.map_err(|(base, pins)| MappingError::Stale { address, base, pins })?;
         self.drive();
         Ok((id, offset))
     }

@@ -46,14 +46,16 @@ pub struct Target {
     pub device: DeviceId,
 }
 
-/// What travels beside the bytes of a message.
+/// What has come beside the bytes of a message.
 pub(crate) type Attached = Vec<Arc<Segment>>;
 
 /// What is to be done, in this order.
 #[derive(Debug)]
 pub(crate) enum Effect {
     /// Send a message.
-    Post { to: usize, message: Message, attached: Attached },
+    Post { to: usize, message: Message },
+    /// Export the allocation and offer it, or [`Protocol::failed`].
+    Offer { entry: u64, target: Target, allocation: Allocation },
     /// Call the driver, then [`Protocol::opened`].
     Open { token: u64, device: DeviceId, descriptor: Descriptor, attached: Attached },
     /// Call the driver, then [`Protocol::closed`].
@@ -97,8 +99,6 @@ enum State {
 
 struct Entry {
     allocation: Allocation,
-    handle: Vec<u8>,
-    attached: Attached,
     pins: usize,
     last_use: Duration,
     retiring: bool,
@@ -114,7 +114,6 @@ struct Request {
 }
 
 pub(crate) struct Protocol {
-    process: ProcessId,
     next: u64,
     limits: Limits,
     stats: Stats,
@@ -129,13 +128,12 @@ pub(crate) struct Protocol {
 }
 
 fn post(to: usize, message: Message) -> Effect {
-    Effect::Post { to, message, attached: Vec::new() }
+    Effect::Post { to, message }
 }
 
 impl Protocol {
     pub(crate) fn new(process: ProcessId, limits: Limits) -> Self {
         Self {
-            process,
             // Numbers of different processes do not meet, nor those of one with the same process id.
             next: process.random & !0xffff_ffff,
             limits,
@@ -269,12 +267,17 @@ impl Protocol {
         Ok(self.entries.iter().find(|(_, entry)| is_same(entry)).map(|(id, _)| *id))
     }
 
+    /// Whether there is an entry of an allocation.
+    pub(crate) fn knows(&self, allocation: &Allocation) -> bool {
+        self.entries.values().any(|entry| !entry.retiring && entry.allocation == *allocation)
+    }
+
     /// A new entry, after a [`Protocol::lookup`] that found none.
-    pub(crate) fn insert(&mut self, allocation: Allocation, handle: Vec<u8>, attached: Attached) -> u64 {
+    pub(crate) fn insert(&mut self, allocation: Allocation) -> u64 {
         let id = self.fresh();
         let (targets, waiting) = (BTreeMap::new(), Vec::new());
         let (pins, last_use, retiring) = (0, Duration::ZERO, false);
-        let entry = Entry { allocation, handle, attached, pins, last_use, retiring, targets, waiting };
+        let entry = Entry { allocation, pins, last_use, retiring, targets, waiting };
         self.entries.insert(id, entry);
         id
     }
@@ -421,7 +424,8 @@ impl Protocol {
         }
     }
 
-    fn failed(&mut self, id: u64, target: Target, why: Refusal) {
+    /// An entry could not be exported for a target, or not be opened by it.
+    pub(crate) fn failed(&mut self, id: u64, target: Target, why: Refusal) {
         let Some(entry) = self.entries.get_mut(&id) else { return };
         if entry.targets.get(&target) != Some(&State::Offered) {
             return;
@@ -501,10 +505,8 @@ impl Protocol {
         for (id, target) in ready {
             let Some(entry) = self.entries.get_mut(&id) else { continue };
             entry.targets.insert(target, State::Offered);
-            let (process, allocation, handle) = (self.process, entry.allocation, entry.handle.clone());
-            let descriptor = Descriptor { process, allocation, handle };
-            let message = Message::Offer { entry: id, device: target.device, descriptor };
-            self.out.push_back(Effect::Post { to: target.rank, message, attached: entry.attached.clone() });
+            let allocation = entry.allocation;
+            self.out.push_back(Effect::Offer { entry: id, target, allocation });
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::segment::Segment;
 use crate::transport::{PeerState, Transport};
 use crate::wait::{Late, Patience};
 use halocline_device::Address;
-use halocline_device::remote::{Allocation, DeviceId, Export, Opened, Provider, Refusal};
+use halocline_device::remote::{Allocation, DeviceId, Export, Kind, Opened, Provider, Refusal};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -40,7 +40,7 @@ struct State {
     protocol: Protocol,
     providers: Vec<Arc<dyn Provider>>,
     /// What the driver has opened, by token. Memory of this process is not opened.
-    opened: HashMap<u64, (Arc<dyn Provider>, Opened)>,
+    opened: HashMap<u64, Open>,
     /// Requests whose answers somebody waits for, and the answers that have come.
     awaited: BTreeSet<u64>,
     answers: HashMap<u64, Answer>,
@@ -53,12 +53,10 @@ struct State {
     malformed: u64,
 }
 
-/// How a request has failed.
-pub(super) enum Failed {
-    /// The target cannot map it.
-    Refused(Refusal),
-    /// Memory that was freed is in use: its base, and by how many.
-    Stale(Address, usize),
+struct Open {
+    provider: Arc<dyn Provider>,
+    kind: Kind,
+    opened: Opened,
 }
 
 impl Service {
@@ -91,46 +89,33 @@ impl Service {
         }
     }
 
-    /// The allocation around an address, and who exports it.
-    pub(super) fn find(&self, address: Address, bytes: u64) -> Option<(Allocation, Arc<dyn Provider>)> {
+    /// The allocation around an address.
+    pub(super) fn find(&self, address: Address, bytes: u64) -> Option<Allocation> {
         let providers = self.lock().providers.clone();
-        providers.into_iter().find_map(|provider| Some((provider.find(address, bytes)?, provider)))
+        providers.into_iter().find_map(|provider| provider.find(address, bytes))
     }
 
-    /// Asks for an allocation to be mapped.
+    /// Asks for an allocation to be mapped. Where memory that was freed is in use: its base, and by how many.
     pub(super) fn request(
         &self,
-        (allocation, provider): &(Allocation, Arc<dyn Provider>),
+        allocation: &Allocation,
         target: Target,
         want: Want,
         now: Duration,
-    ) -> Result<u64, Failed> {
-        let stale = |(base, pins)| Failed::Stale(base, pins);
-        let begin = |state: &mut State, id: u64| {
-            let request = state.protocol.request(id, target, want, now);
-            state.awaited.insert(request);
-            request
-        };
-        {
-            let mut state = self.lock();
-            if let Some(id) = state.protocol.lookup(allocation).map_err(stale)? {
-                return Ok(begin(&mut state, id));
+    ) -> Result<u64, (Address, usize)> {
+        if !self.with(|protocol| protocol.knows(allocation)) {
+            // Others may have been freed, too; and what was is to be closed before something new lies there.
+            let freed = self.sweep();
+            if let Some((stale, pins)) = freed.into_iter().find(|(freed, _)| freed.overlaps(allocation)) {
+                return Err((stale.base, pins));
             }
         }
-        // Others may have been freed, too; and what was is to be closed before something new lies there.
-        let freed = self.sweep();
-        if let Some((stale, pins)) = freed.into_iter().find(|(freed, _)| freed.overlaps(allocation)) {
-            return Err(Failed::Stale(stale.base, pins));
-        }
-        let export = provider.export(allocation).map_err(|why| {
-            self.lock().protocol.staged();
-            Failed::Refused(why)
-        })?;
-        let attached = export.descriptors.into_iter().map(|fd| Segment::handle(None, fd)).collect();
         let mut state = self.lock();
-        let known = state.protocol.lookup(allocation).map_err(stale)?;
-        let id = known.unwrap_or_else(|| state.protocol.insert(*allocation, export.handle, attached));
-        Ok(begin(&mut state, id))
+        let known = state.protocol.lookup(allocation)?;
+        let id = known.unwrap_or_else(|| state.protocol.insert(*allocation));
+        let request = state.protocol.request(id, target, want, now);
+        state.awaited.insert(request);
+        Ok(request)
     }
 
     /// The answer to a request, if it is there.
@@ -157,6 +142,11 @@ impl Service {
         let mut state = self.lock();
         let at = state.arrivals.iter().position(|arrival| from.is_none_or(|rank| rank == arrival.from))?;
         state.arrivals.remove(at)
+    }
+
+    /// How the driver has opened a mapping; `None` for memory of this process.
+    pub(super) fn kind(&self, token: u64) -> Option<Kind> {
+        self.lock().opened.get(&token).map(|open| open.kind)
     }
 
     /// Changes something in the protocol, or looks at it.
@@ -234,26 +224,23 @@ impl Service {
         if let MessageError::Wire(_) = error {
             // What it meant to say will not be heard: neither side waits for it.
             state.protocol.is_gone(from);
-            state.protocol.out.push_back(Effect::Post {
-                to: from,
-                message: Message::Gone,
-                attached: Vec::new(),
-            });
+            state.protocol.out.push_back(Effect::Post { to: from, message: Message::Gone });
         }
     }
 
     fn carry_out(&self, transport: &dyn Transport, effect: Effect) {
         match effect {
-            Effect::Post { to, message, attached } => {
-                self.lock().met.insert(to);
-                if let Err(error) = transport.post(to, TAG, message.encode(), &attached) {
-                    tracing::error!(
-                        "rank {}: rank {to} is told nothing of mappings: {error}",
-                        transport.rank()
-                    );
-                    self.with(|protocol| protocol.is_gone(to));
+            Effect::Post { to, message } => self.post(transport, to, &message, &[]),
+            Effect::Offer { entry, target, allocation } => match self.export(&allocation) {
+                Ok(Export { handle, descriptors }) => {
+                    let descriptor = Descriptor { process: self.process, allocation, handle };
+                    let message = Message::Offer { entry, device: target.device, descriptor };
+                    let attached: Vec<_> =
+                        descriptors.into_iter().map(|fd| Segment::handle(None, fd)).collect();
+                    self.post(transport, target.rank, &message, &attached);
                 }
-            }
+                Err(why) => self.with(|protocol| protocol.failed(entry, target, why)),
+            },
             Effect::Open { token, device, descriptor, attached } => {
                 let provider = self.lock().provider(device);
                 let outcome = provider
@@ -278,6 +265,25 @@ impl Service {
         }
     }
 
+    fn post(&self, transport: &dyn Transport, to: usize, message: &Message, attached: &[Arc<Segment>]) {
+        self.lock().met.insert(to);
+        if let Err(error) = transport.post(to, TAG, message.encode(), attached) {
+            tracing::error!("rank {}: rank {to} is told nothing of mappings: {error}", transport.rank());
+            self.with(|protocol| protocol.is_gone(to));
+        }
+    }
+
+    /// Nothing of it is kept: a descriptor would hold memory that is freed.
+    fn export(&self, allocation: &Allocation) -> Result<Export, Refusal> {
+        let provider = self.lock().provider(allocation.device).ok_or(Refusal::NoDevice)?;
+        let found = provider.find(allocation.base, allocation.bytes);
+        if found != Some(*allocation) {
+            // Freed since it was asked for: what lies there now is something else.
+            return Err(Refusal::BadHandle);
+        }
+        provider.export(allocation)
+    }
+
     fn open(
         &self,
         token: u64,
@@ -294,7 +300,7 @@ impl Service {
         let descriptors = copies.collect::<Result<_, _>>().map_err(|_| Refusal::OutOfMemory)?;
         let opened = provider.open(allocation, Export { handle: handle.clone(), descriptors })?;
         let address = opened.address;
-        self.lock().opened.insert(token, (provider, opened));
+        self.lock().opened.insert(token, Open { provider, kind: allocation.kind, opened });
         Ok(address)
     }
 }
@@ -305,8 +311,8 @@ impl State {
     }
 }
 
-fn close(rank: usize, opened: Option<(Arc<dyn Provider>, Opened)>) {
-    let Some((provider, opened)) = opened else { return };
+fn close(rank: usize, open: Option<Open>) {
+    let Some(Open { provider, opened, .. }) = open else { return };
     // SAFETY: this provider has opened it. The protocol closes what nothing holds any more; who resolves a mapping holds it
     // for as long as it is used.
     if let Err(why) = unsafe { provider.close(opened) } {
@@ -369,8 +375,7 @@ impl Drop for Service {
             };
             patience.wait(transport, is_over, || {}, late);
             let met = std::mem::take(&mut self.lock().met);
-            let gone =
-                met.into_iter().map(|to| Effect::Post { to, message: Message::Gone, attached: Vec::new() });
+            let gone = met.into_iter().map(|to| Effect::Post { to, message: Message::Gone });
             self.with(|protocol| protocol.out.extend(gone));
             self.drive(transport);
         }

@@ -43,6 +43,7 @@ fn a_hit_makes_no_call_of_the_driver_and_sends_nothing() {
     assert_eq!((first.offset(), first.bytes(), world.calls()), (100, 8, (1, 1, 0)));
     let mapping = theirs.resolve(0, first.token(), first.offset(), 8).unwrap();
     assert_eq!(world.look(1, mapping.address()), Some((memory.id, 100)));
+    assert_eq!(mapping.kind(), Some(Kind::Legacy));
     // The importer's progress is at its end: nobody could answer.
     theirs.service.with(|protocol| protocol.is_gone(0));
     let again = mappings.map(at(1), PAGE, PAGE).unwrap();
@@ -122,6 +123,19 @@ fn refusals_say_what_was_refused_and_are_counted_as_staged() {
     assert!(matches!(error, MappingError::OutOfBounds { bytes: 8, .. }), "{error}");
     let error = mappings.map(at(2), PAGE, 8).err().unwrap();
     assert!(matches!(error, MappingError::Comm(CommError::NoSuchRank { rank: 2, size: 2 })), "{error}");
+}
+
+#[test]
+fn memory_that_cannot_be_exported_is_asked_for_once() {
+    let world = World::default();
+    let [(_owner, mappings, fake), (_importer, _theirs, _)] = two(&world);
+    world.allocate(0, device(0), PAGE, PAGE);
+    fake.private.lock().unwrap().push(Refusal::DefaultPool);
+    for _ in 0..3 {
+        let error = mappings.map(at(1), PAGE, 8).err().unwrap();
+        assert!(matches!(error, MappingError::Refused { why: Refusal::DefaultPool, .. }), "{error}");
+    }
+    assert_eq!((world.calls(), mappings.stats().staged), ((1, 0, 0), 3));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use crate::numbers::Numbers;
 use crate::{Case, Outcome, ensure, fail};
 use halocline::Communicator;
 use halocline::comm::Segment;
-use halocline::comm::mappings::{DeviceId, Limits, MappingError, Mappings, Refusal, Target};
+use halocline::comm::mappings::{DeviceId, Kind, Limits, MappingError, Mappings, Refusal, Target};
 use std::sync::Arc;
 
 pub(crate) const CASES: &[Case] = &[
@@ -73,6 +73,9 @@ fn read_and_written(comm: &Communicator) -> Outcome {
         let mapping = mappings.resolve(peer, token, from, length)?;
         let expected = &content(peer, 1)[from as usize..(from + length) as usize];
         ensure!(bytes_at(mapping.address(), length) == expected, "other bytes of rank {peer}");
+        let is_own = comm.transport() == "thread";
+        let expected = (!is_own).then_some(Kind::Memfd);
+        ensure!(mapping.kind() == expected, "a mapping by {:?}", mapping.kind());
         let beyond = mappings.resolve(peer, token, BYTES as u64 - 4, 8).err();
         ensure!(matches!(beyond, Some(MappingError::Beyond { .. })), "beyond its end: {beyond:?}");
         held.push((peer, mapping));

@@ -83,10 +83,7 @@ impl Sim {
         let known = rank.protocol.lookup(allocation).map_err(|(_, pins)| pins)?;
         let id = match known {
             Some(id) => id,
-            None => {
-                let export = rank.drivers[0].export(allocation).map_err(|_| 0usize)?;
-                rank.protocol.insert(*allocation, export.handle, Vec::new())
-            }
+            None => rank.protocol.insert(*allocation),
         };
         let request = rank.protocol.request(id, target, want, self.now);
         if let Want::Data { offset, length } = want {
@@ -126,13 +123,21 @@ impl Sim {
         let rank = &mut ranks[number];
         let Some(effect) = rank.protocol.out.pop_front() else { return false };
         match effect {
-            Effect::Post { to, message, .. } => {
+            Effect::Post { to, message } => {
                 // As it travels.
                 let read = Message::decode(&message.encode()).expect("it is a message");
                 if !dead.contains(&to) {
                     wires.entry((number, to)).or_default().push_back(read);
                 }
             }
+            Effect::Offer { entry, target, allocation } => match rank.drivers[0].export(&allocation) {
+                Ok(Export { handle, .. }) => {
+                    let descriptor = Descriptor { process: rank.process, allocation, handle };
+                    let message = Message::Offer { entry, device: target.device, descriptor };
+                    rank.protocol.out.push_front(Effect::Post { to: target.rank, message });
+                }
+                Err(why) => rank.protocol.failed(entry, target, why),
+            },
             Effect::Open { token, device, descriptor, .. } => {
                 let at = rank.drivers.iter().position(|driver| driver.device == device);
                 let outcome = at.ok_or(Refusal::NoDevice).and_then(|at| {
