@@ -130,6 +130,9 @@ pub enum Refusal {
     /// It lies in too many physical memories.
     #[error("it lies in more than {} physical memories", Export::MOST_DESCRIPTORS)]
     TooManyPieces,
+    /// One allocation of a pool that is larger than drivers import safely.
+    #[error("it is larger than the 4 GiB that one allocation of a pool can have to be passed on safely")]
+    TooLarge,
     /// Memory that overlaps it is open there.
     #[error("memory that overlaps it is open there already")]
     AlreadyOpen,

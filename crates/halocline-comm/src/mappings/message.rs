@@ -167,11 +167,12 @@ impl Message {
 const KINDS: [Kind; 4] = [Kind::Memfd, Kind::Legacy, Kind::Vmm, Kind::Pool];
 
 /// Refusals by their numbers in messages; 0 is none, and the one behind them [`Refusal::Other`].
-const REFUSALS: [Refusal; 10] = [
+const REFUSALS: [Refusal; 11] = [
     Refusal::Private,
     Refusal::DefaultPool,
     Refusal::NoHandleType,
     Refusal::TooManyPieces,
+    Refusal::TooLarge,
     Refusal::AlreadyOpen,
     Refusal::OutOfMemory,
     Refusal::NoPeerAccess,
@@ -264,7 +265,9 @@ mod tests {
 
     #[test]
     fn what_is_read_is_what_was_written() {
-        for message in samples() {
+        let refusals = REFUSALS.into_iter().chain([Refusal::Other(7)]).map(Some);
+        let done = refusals.map(|refused| Message::Done { epoch: 1, refused });
+        for message in samples().into_iter().chain(done) {
             assert_eq!(Message::decode(&message.encode()), Ok(message));
         }
     }

@@ -34,6 +34,9 @@ const POSIX: c_int = 1;
 /// Lets the driver enable peer access when a handle is opened.
 const LAZY_PEER_ACCESS: c_uint = 1;
 
+/// The most bytes of one allocation of a pool: drivers of CUDA 13.0 were reported to crash where they import more than 5.1 GiB.
+const POOL_MOST: u64 = 4 << 30;
+
 /// What a process and a pool of it are called in handles.
 type PoolName = [u8; 16];
 
@@ -214,6 +217,9 @@ impl CudaMemory {
     }
 
     fn export_pool(&self, allocation: &Allocation) -> Result<Export, Refusal> {
+        if allocation.bytes > POOL_MOST {
+            return Err(Refusal::TooLarge);
+        }
         let [pool] = self.ask(allocation.base, [POOL]).ok_or(Refusal::BadHandle)?;
         let (mut fd, mut data): (c_int, _) = (-1, [0u8; 64]);
         // SAFETY: writes a descriptor, which is ours then; the pool is that of memory that is there.
@@ -222,6 +228,7 @@ impl CudaMemory {
             return Err(Refusal::DefaultPool);
         }
         let descriptors = vec![own(fd)?];
+        // Pointers are exported only after their pool.
         // SAFETY: writes the 64 bytes of `CUmemPoolPtrExportData`.
         check(unsafe { (self.api().export_pointer)((&raw mut data).cast(), allocation.base) })?;
         let handle = [&data[..], &random_number().to_le_bytes(), &pool.to_le_bytes()].concat();
@@ -278,7 +285,10 @@ impl CudaMemory {
         unmapped.and_then(|()| check_close(unsafe { (self.api().free_addresses)(base, reserved) }))
     }
 
-    fn open_pool(&self, export: &Export) -> Result<Open, Refusal> {
+    fn open_pool(&self, bytes: u64, export: &Export) -> Result<Open, Refusal> {
+        if bytes > POOL_MOST {
+            return Err(Refusal::TooLarge);
+        }
         let (data, name) = export.handle.split_first_chunk::<64>().ok_or(Refusal::BadHandle)?;
         let name: PoolName = name.try_into().map_err(|_| Refusal::BadHandle)?;
         let mut table = self.opened();
@@ -378,7 +388,7 @@ impl Provider for CudaMemory {
                 Open::Legacy(address)
             }
             Kind::Vmm => self.open_vmm(allocation, &export)?,
-            Kind::Pool => self.open_pool(&export)?,
+            Kind::Pool => self.open_pool(allocation.bytes, &export)?,
             Kind::Memfd => return Err(Refusal::NoPeerAccess),
         };
         let (Open::Legacy(address) | Open::Vmm(address, _) | Open::Pool(address, _)) = open;
