@@ -2,9 +2,11 @@
 //! needs. Whoever uses a device has the types of [`crate::Device`], which own what the driver hands out.
 
 use crate::error::DeviceError;
+use crate::remote::Provider;
 use halocline_plan::copy::CopyOp;
 use std::any::Any;
 use std::fmt;
+use std::sync::Arc;
 
 /// An address that devices understand: memory of a device, or pinned host memory, which has the same address
 /// on the host (unified addressing).
@@ -152,6 +154,11 @@ pub unsafe trait Driver: Any + Send + Sync {
 
     /// Why the device has failed, if it is known to have. Never blocks.
     fn failure(&self) -> Option<DeviceError>;
+
+    /// What lets other processes map this device's memory, and theirs this device; none if its memory stays in this process.
+    fn provider(&self) -> Result<Option<Arc<dyn Provider>>, DeviceError> {
+        Ok(None)
+    }
 
     /// Memory of the device, not initialised, aligned to 256 bytes (`cuMemAlloc`).
     fn allocate(&self, bytes: usize) -> Result<Place, DeviceError>;

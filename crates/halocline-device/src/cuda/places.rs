@@ -2,6 +2,7 @@
 
 use super::api::code;
 use super::driver::CudaDriver;
+use super::remote::has_opened;
 use crate::driver::{Address, MemorySpace, Place};
 use crate::error::DeviceError;
 use std::ffi::{c_int, c_uint, c_void};
@@ -90,7 +91,9 @@ impl CudaDriver {
 
     fn reach_space(&self, space: MemorySpace) -> Result<(), DeviceError> {
         match space {
-            MemorySpace::Device(peer) if peer != self.ordinal && !self.has_peer(peer) => {
+            MemorySpace::Device(peer)
+                if peer != self.ordinal && !has_opened(self.ordinal, peer) && !self.has_peer(peer) =>
+            {
                 Err(DeviceError::NoPeerAccess { device: self.ordinal, peer })
             }
             _ => Ok(()),

@@ -12,6 +12,7 @@ use rustix::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::collections::HashMap;
 use std::ffi::{c_int, c_uint, c_void};
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Attributes of addresses.
@@ -36,6 +37,21 @@ const LAZY_PEER_ACCESS: c_uint = 1;
 
 /// The most bytes of one allocation of a pool: drivers of CUDA 13.0 were reported to crash where they import more than 5.1 GiB.
 const POOL_MOST: u64 = 4 << 30;
+
+/// Of each device, as a bit each, the devices of whose memory it has opened some. More than these are not told apart.
+static OPENED: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
+
+fn note_opened(device: u32, peer: u32) {
+    if let Some(peers) = OPENED.get(device as usize) {
+        peers.fetch_or(1u64.checked_shl(peer).unwrap_or(0), Ordering::Relaxed);
+    }
+}
+
+/// Whether a device has opened memory of another process that lies on `peer`, which it reaches then without more ado.
+pub(super) fn has_opened(device: u32, peer: u32) -> bool {
+    let peers = OPENED.get(device as usize).map_or(0, |peers| peers.load(Ordering::Relaxed));
+    peers & 1u64.checked_shl(peer).unwrap_or(0) != 0
+}
 
 /// What a process and a pool of it are called in handles.
 type PoolName = [u8; 16];
@@ -392,6 +408,9 @@ impl Provider for CudaMemory {
             Kind::Memfd => return Err(Refusal::NoPeerAccess),
         };
         let (Open::Legacy(address) | Open::Vmm(address, _) | Open::Pool(address, _)) = open;
+        if let Some([ordinal]) = self.ask(address, [DEVICE_ORDINAL]) {
+            note_opened(self.driver.ordinal, ordinal as u32);
+        }
         let mut table = self.opened();
         table.last += 1;
         let key = table.last;

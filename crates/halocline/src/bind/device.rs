@@ -6,6 +6,7 @@ use super::lanes::{self, Joined};
 use super::local::Local;
 use super::offer::{Berth, Offer};
 use super::pair::Pair;
+use super::remote::{Company, Exports, Told};
 use super::{Preference, swap_offers};
 use crate::agree::agree;
 use crate::bound::Bound;
@@ -50,6 +51,8 @@ pub(super) struct FarLanes {
 pub(super) struct FarLane {
     /// [`Device::id`], in the peer's process.
     pub(super) device: (usize, u32),
+    /// In another process, whose words this one has mapped.
+    pub(super) is_mapped: bool,
     pub(super) sends: bool,
     pub(super) ready: Address,
 }
@@ -64,20 +67,37 @@ pub(super) fn bind(
     let (offers, operation, words, staged) = (comm.begin(), comm.begin(), comm.begin(), comm.begin());
     let devices = agree(comm, devices_of(&sets))?;
     let (berths, own_bytes) = lay_out(&sets, options.link);
+    let company = Company::gather(comm, &devices)?;
+    let mut exports = Exports::default();
+    if matches!(options.link, LinkChoice::Auto | LinkChoice::Push | LinkChoice::Pull) {
+        let written = |peer: usize| {
+            let of_set = move |set: &'_ &Local| set.bytes(peer, Direction::Receive) > 0;
+            let memories = sets.iter().filter(of_set).flat_map(|set| &set.memories);
+            memories.map(move |(memory, _)| (peer, &memory.segment))
+        };
+        exports.add(comm, &company, berths.iter().flat_map(|(peer, _)| written(*peer)));
+    }
     let shared = berths.iter().any(|(peer, _)| comm.link().bell(*peer).is_some());
     let own = agree(comm, shared.then(|| comm.allocate(own_bytes)).transpose().map_err(Error::from))?;
-    let theirs = swap_offers(comm, offers, &sets, &berths, own.as_ref())?;
-    let linked = theirs.and_then(|theirs| link(comm, sets, berths, own, theirs, operation, options.link));
+    let theirs = swap_offers(comm, offers, &sets, &berths, own.as_ref(), &exports)?;
+    let of = (operation, options.link);
+    let linked = theirs.and_then(|theirs| link(comm, sets, berths, own, theirs, of, &exports));
     let linked = linked.and_then(|made| match made.links.iter().any(|link| link.way == Way::Message) {
         true if !comm.link().is_driven() => Err(Error::NotDriven),
         _ => Ok(made),
     });
     let mut made = agree(comm, linked)?;
-    made.is_apart = are_apart(comm, &devices)?;
+    made.is_apart = company.is_apart();
     // Words first: what a peer is told of must be there.
     let opened = lanes::open(comm, &devices, &made, options);
     let opened = agree(comm, opened)?;
-    let told = made.ends.iter().try_for_each(|end| tell(comm, words, end, &made, &opened));
+    let is_direct = |end: &&End| end.links.iter().any(|&link| made.links[link].way == Way::Push);
+    let segments = opened.lanes.iter().map(lanes::Open::segment).collect::<Vec<_>>();
+    let direct = made.ends.iter().filter(is_direct);
+    let wanted = direct.flat_map(|end| segments.iter().map(|segment| (end.peer, segment)));
+    exports.add(comm, &company, wanted);
+    let tell = |end| tell(comm, words, end, &made, &opened, (&segments, &exports));
+    let told = made.ends.iter().try_for_each(tell);
     agree(comm, told).inspect_err(|_| comm.link().inbox().forget(words))?;
     let heard: Vec<_> = made.ends.iter().map(|end| hear(comm, words, end.peer)).collect();
     let joined = heard.into_iter().collect::<Result<Vec<FarLanes>, Error>>().and_then(|far| {
@@ -98,6 +118,7 @@ pub(super) fn bind(
         inline: options.inline,
         patience: Patience { deadline: options.deadline, ..Patience::of(comm.link()) },
         registered,
+        pinned: exports.pinned,
         segments: made.keep.into_iter().chain(held).collect(),
         cut: options.cut(),
     }));
@@ -154,15 +175,6 @@ fn devices_of(sets: &[Local]) -> Result<Vec<Device>, Error> {
     }
 }
 
-/// Whether no two ranks have fields on one device. Collective. Devices of different processes are not told apart: those
-/// reach each other by ways to which this is nothing.
-fn are_apart(comm: &Communicator, devices: &[Device]) -> Result<bool, Error> {
-    let own: Vec<u8> = devices.iter().flat_map(|device| device.ordinal().to_le_bytes()).collect();
-    let all = comm.all_gather(&own)?;
-    let ordinals = || all.iter().flat_map(|of_rank| of_rank.chunks_exact(size_of::<u32>()));
-    Ok(ordinals().collect::<BTreeSet<_>>().len() == ordinals().count())
-}
-
 /// Counters and mailboxes for every peer, and the bytes of the segment that holds them.
 fn lay_out(sets: &[Local], choice: LinkChoice) -> (Vec<(usize, Berth)>, usize) {
     let peers: BTreeSet<usize> = sets.iter().flat_map(Local::peers).collect();
@@ -193,8 +205,8 @@ fn link(
     berths: Vec<(usize, Berth)>,
     own: Option<Arc<Segment>>,
     theirs: Vec<Offer>,
-    operation: u64,
-    choice: LinkChoice,
+    (operation, choice): (u64, LinkChoice),
+    exports: &Exports,
 ) -> Result<Made, Error> {
     let mut made = Made {
         links: Vec::new(),
@@ -221,7 +233,7 @@ fn link(
             pairs.map(|(local, peers)| Facing { peer: end.peer, local, theirs: &peers[&end.peer] }).collect();
         facings.iter().try_for_each(Facing::check_bytes)?;
         let (peer, berths, segments) = (end.peer, end.berths, end.segments.clone());
-        let pair = Pair { comm, peer, berths, segments, operation, sets: facings };
+        let pair = Pair { comm, peer, berths, segments, operation, sets: facings, exports };
         for direction in [Direction::Receive, Direction::Send] {
             let joints: Vec<Vec<Joint<'_>>> =
                 pair.sets.iter().map(|set| set.joints(direction)).collect::<Result<_, _>>()?;
@@ -261,6 +273,7 @@ fn tell(
     end: &End,
     made: &Made,
     opened: &lanes::Opened,
+    (segments, exports): (&[Arc<Segment>], &Exports),
 ) -> Result<(), Error> {
     let mut w = Writer::new();
     w.size(opened.lanes.len());
@@ -270,6 +283,17 @@ fn tell(
         w.u64(ordinal.into());
         w.u64(lanes::sends(made, end, number, &opened.devices).into());
         w.u64(lane.ready(end, made));
+        match exports.of(end.peer, &segments[number]) {
+            None => w.u64(0),
+            Some(Ok(told)) => {
+                w.u64(1);
+                w.u64(lane.words.at(0));
+                told.write(&mut w);
+            }
+            Some(Err(why)) => {
+                return Err(Error::Bind(format!("rank {}: words of a device: {why}", end.peer)));
+            }
+        }
     }
     w.u64(opened.lanes.first().map_or(0, |lane| lane.arrived(end, made)));
     let segments: Vec<_> =
@@ -279,24 +303,44 @@ fn tell(
 
 fn hear(comm: &Communicator, operation: u64, peer: usize) -> Result<FarLanes, Error> {
     let message = comm.receive(Some(peer), Tag { operation, round: 0 }, "the lanes of a bind")?;
-    let read = || -> Result<FarLanes, WireError> {
-        let mut r = Reader::new(&message.payload);
-        let count = r.count(32)?;
-        let lane = |r: &mut Reader<'_>| {
-            let machine = r.size()?;
-            let device =
-                (machine, u32::try_from(r.u64()?).map_err(|_| WireError::Content("no such device"))?);
-            Ok(FarLane { device, sends: r.u64()? != 0, ready: r.u64()? })
-        };
-        let lanes: Vec<FarLane> = (0..count).map(|_| lane(&mut r)).collect::<Result<_, WireError>>()?;
-        let arrived = r.u64()?;
-        r.finish()?;
-        match lanes.len() {
-            ..=LANES => Ok(FarLanes { lanes, arrived, words: message.segments.clone() }),
-            _ => Err(WireError::Content("it has more devices than there can be")),
+    let malformed = |error| Error::Bind(format!("rank {peer} sent malformed lanes: {error}"));
+    let (mut far, mapped) = read_lanes(&message.payload).map_err(malformed)?;
+    far.words = message.segments.clone();
+    for (lane, (base, told)) in mapped {
+        let words = told.import(comm, peer).map_err(|error| Error::Bind(error.to_string()))?;
+        let here =
+            |address: Address| address.wrapping_sub(base).wrapping_add(words.base().addr().get() as Address);
+        if lane == 0 {
+            far.arrived = here(far.arrived);
         }
-    };
-    read().map_err(|error| Error::Bind(format!("rank {peer} sent malformed lanes: {error}")))
+        far.lanes[lane].ready = here(far.lanes[lane].ready);
+        far.lanes[lane].is_mapped = true;
+        far.words.push(words);
+    }
+    Ok(far)
+}
+
+/// The words of a lane that are mapped here: where they begin there, and what is told of them.
+type MappedWords = (usize, (Address, Told));
+
+fn read_lanes(payload: &[u8]) -> Result<(FarLanes, Vec<MappedWords>), WireError> {
+    let mut r = Reader::new(payload);
+    let count = r.count(40)?;
+    if count > LANES {
+        return Err(WireError::Content("it has more devices than there can be"));
+    }
+    let (mut lanes, mut mapped) = (Vec::new(), Vec::new());
+    for number in 0..count {
+        let machine = r.size()?;
+        let device = (machine, u32::try_from(r.u64()?).map_err(|_| WireError::Content("no such device"))?);
+        lanes.push(FarLane { device, is_mapped: false, sends: r.u64()? != 0, ready: r.u64()? });
+        if r.u64()? != 0 {
+            mapped.push((number, (r.u64()?, Told::read(&mut r)?)));
+        }
+    }
+    let arrived = r.u64()?;
+    r.finish()?;
+    Ok((FarLanes { lanes, arrived, words: Vec::new() }, mapped))
 }
 
 impl FarLanes {

@@ -322,7 +322,8 @@ fn reach_all(opened: &Opened, made: &Made) -> Result<Vec<Arc<Memory>>, Error> {
         let is_direct = |end: &End| end.links.iter().any(|&link| made.links[link].way == Way::Push);
         let far = made.ends.iter().zip(&made.far).filter(|(end, _)| is_direct(end));
         for (end, far) in far {
-            let others = far.lanes.iter().map(|far| far.device).filter(|&far| far != (machine, ordinal));
+            let here = far.lanes.iter().filter(|far| !far.is_mapped).map(|far| far.device);
+            let others = here.filter(|&far| far != (machine, ordinal));
             for (far_machine, peer) in others {
                 if far_machine != machine {
                     return Err(Error::Bind(format!(

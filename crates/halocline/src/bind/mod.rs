@@ -11,6 +11,7 @@ mod narrow;
 mod offer;
 mod ops;
 mod pair;
+mod remote;
 mod script;
 pub(crate) mod unbound;
 
@@ -36,6 +37,7 @@ use halocline_device::host::MESSAGE_ALIGN;
 use halocline_plan::copy::CopyOp;
 use offer::{Berth, Offer};
 use pair::Pair;
+use remote::Exports;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -152,7 +154,7 @@ fn build(
     let (berths, own_bytes) = lay_out(&sets);
     let shared = berths.iter().any(|(peer, _)| comm.link().bell(*peer).is_some());
     let own = agree(comm, shared.then(|| comm.allocate(own_bytes)).transpose())?;
-    let received = swap_offers(comm, offers, &sets, &berths, own.as_ref())?;
+    let received = swap_offers(comm, offers, &sets, &berths, own.as_ref(), &Exports::default())?;
     let made = received.and_then(|theirs| {
         connect(Meeting { comm, sets, berths, own: own.as_ref(), theirs, operation }, preference)
     });
@@ -175,10 +177,11 @@ fn swap_offers(
     sets: &[Local],
     berths: &[(usize, Berth)],
     own: Option<&Arc<Segment>>,
+    exports: &Exports,
 ) -> Result<Result<Vec<Offer>, Error>, Error> {
     let sent = berths.iter().try_for_each(|(peer, berth)| {
         let own = own.filter(|_| comm.link().bell(*peer).is_some());
-        offer::send(comm, (*peer, operation), sets, *berth, own)
+        offer::send(comm, (*peer, operation), sets, *berth, own, exports)
     });
     // Nobody waits for an offer that could not be sent.
     agree(comm, sent).inspect_err(|_| comm.link().inbox().forget(operation))?;
@@ -232,7 +235,8 @@ fn connect(meeting: Meeting<'_>, preference: Preference) -> Result<(Vec<Link>, V
     for (peer, berths, segments) in ends {
         let facings =
             sets.iter().zip(&offered).map(|(local, peers)| Facing { peer, local, theirs: &peers[&peer] });
-        let pair = Pair { comm, peer, berths, segments, operation, sets: facings.collect() };
+        let exports = &Exports::default();
+        let pair = Pair { comm, peer, berths, segments, operation, sets: facings.collect(), exports };
         for (mut link, of_sets) in pair.links(preference)? {
             link.part = links.len();
             links.push(link);

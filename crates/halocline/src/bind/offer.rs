@@ -2,6 +2,7 @@
 //! a received offer is checked before it is used.
 
 use super::local::{Local, Place};
+use super::remote::{Exports, Told};
 use crate::error::Error;
 use crate::link::Direction;
 use crate::pattern::Pattern;
@@ -65,28 +66,41 @@ pub(crate) struct FarField {
     pub(crate) memory: Result<(Arc<Segment>, usize), String>,
 }
 
-/// Sends this rank's offer to a peer. `own` is this rank's segment of counters and mailboxes.
+/// How a peer reaches a memory.
+enum Reached {
+    /// By the segment with this number, which comes with the offer.
+    Segment(u64),
+    /// It has mapped it.
+    Mapped(Told),
+}
+
+/// Sends this rank's offer to a peer. `own` is this rank's segment of counters and mailboxes; `exports`: what the peer has
+/// mapped.
 pub(crate) fn send(
     comm: &Communicator,
     (peer, operation): (usize, u64),
     sets: &[Local],
     berth: Berth,
     own: Option<&Arc<Segment>>,
+    exports: &Exports,
 ) -> Result<(), Error> {
     let mut segments: Vec<Arc<Segment>> = own.into_iter().cloned().collect();
     let mut body = Writer::new();
     for local in sets {
         // Sets share memory, often all of it: each goes once.
-        let memories: Vec<Result<u64, String>> = local
+        let memories: Vec<Result<Reached, String>> = local
             .memories
             .iter()
             .map(|(memory, _)| {
-                comm.link().reach(peer, &memory.segment)?;
+                exports.reach(comm, peer, &memory.segment)?;
+                if let Some(Ok(told)) = exports.of(peer, &memory.segment) {
+                    return Ok(Reached::Mapped(*told));
+                }
                 let known = segments.iter().position(|segment| segment.id() == memory.segment.id());
-                Ok(known.unwrap_or_else(|| {
+                Ok(Reached::Segment(known.unwrap_or_else(|| {
                     segments.push(Arc::clone(&memory.segment));
                     segments.len() - 1
-                }) as u64)
+                }) as u64))
             })
             .collect();
         write_set(&mut body, (peer, local), &memories);
@@ -108,7 +122,7 @@ pub(crate) fn send(
     Ok(())
 }
 
-fn write_set(w: &mut Writer, (peer, local): (usize, &Local), memories: &[Result<u64, String>]) {
+fn write_set(w: &mut Writer, (peer, local): (usize, &Local), memories: &[Result<Reached, String>]) {
     w.size(local.bytes(peer, Direction::Send));
     w.size(local.bytes(peer, Direction::Receive));
     w.size(local.fields.len());
@@ -118,9 +132,14 @@ fn write_set(w: &mut Writer, (peer, local): (usize, &Local), memories: &[Result<
         w.u64(field.place.domain);
         write_cells(w, &field.cells);
         match &memories[field.memory] {
-            Ok(segment) => {
+            Ok(Reached::Segment(segment)) => {
                 w.u64(1);
                 w.u64(*segment);
+                w.size(field.offset);
+            }
+            Ok(Reached::Mapped(told)) => {
+                w.u64(2);
+                told.write(w);
                 w.size(field.offset);
             }
             Err(why) => {
@@ -153,10 +172,21 @@ pub(crate) fn receive(comm: &Communicator, (peer, operation): (usize, u64)) -> R
             announced.saturating_sub(segments.len())
         )));
     }
-    read(&mut reader, &segments).map_err(malformed)
+    let mut told = Vec::new();
+    let mut offer = read(&mut reader, &segments, &mut told).map_err(malformed)?;
+    for (set, place, told, offset) in told {
+        let segment = told.import(comm, peer).map_err(|error| Error::Bind(error.to_string()))?;
+        if let Some(field) = offer.sets[set].fields.get_mut(&place) {
+            field.memory = Ok((segment, offset));
+        }
+    }
+    Ok(offer)
 }
 
-fn read(r: &mut Reader<'_>, segments: &[Arc<Segment>]) -> Result<Offer, WireError> {
+/// Memory of a field that is mapped here: set, field, what is told, offset of the field.
+type Mapped = (usize, Place, Told, usize);
+
+fn read(r: &mut Reader<'_>, segments: &[Arc<Segment>], told: &mut Vec<Mapped>) -> Result<Offer, WireError> {
     let own = match r.u64()? {
         0 => None,
         _ => Some(Arc::clone(segments.first().ok_or(WireError::Content("it has no segment of its own"))?)),
@@ -168,11 +198,15 @@ fn read(r: &mut Reader<'_>, segments: &[Arc<Segment>]) -> Result<Offer, WireErro
         capacity: r.size()?,
     };
     let count = r.count(24)?;
-    let sets = (0..count).map(|_| read_set(r, segments)).collect::<Result<_, _>>()?;
+    let sets = (0..count).map(|set| read_set(r, segments, (set, told))).collect::<Result<_, _>>()?;
     Ok(Offer { berth, own, sets })
 }
 
-fn read_set(r: &mut Reader<'_>, segments: &[Arc<Segment>]) -> Result<Offered, WireError> {
+fn read_set(
+    r: &mut Reader<'_>,
+    segments: &[Arc<Segment>],
+    (set, told): (usize, &mut Vec<Mapped>),
+) -> Result<Offered, WireError> {
     let (sends, receives) = (r.size()?, r.size()?);
     let mut fields = HashMap::new();
     for _ in 0..r.count(FIELD)? {
@@ -180,6 +214,10 @@ fn read_set(r: &mut Reader<'_>, segments: &[Arc<Segment>]) -> Result<Offered, Wi
         let cells = read_cells(r)?;
         let memory = match r.u64()? {
             0 => Err(r.u32s()?.into_iter().filter_map(char::from_u32).collect()),
+            2 => {
+                told.push((set, place, Told::read(r)?, r.size()?));
+                Err(String::new())
+            }
             _ => {
                 let segment = segments
                     .get(r.size()?)

@@ -4,6 +4,7 @@
 use super::Preference;
 use super::facing::{Facing, Joint};
 use super::offer::Berth;
+use super::remote::Exports;
 use crate::error::Error;
 use crate::link::{Berthed, Direction, LABELS, Link, Mailbox, Parcels, SLOTS, Signals, Way};
 use crate::set::Part;
@@ -27,6 +28,8 @@ pub(super) struct Pair<'a> {
     pub(super) operation: u64,
     /// The sets that the links carry.
     pub(super) sets: Vec<Facing<'a>>,
+    /// Memory of devices that the peer has mapped.
+    pub(super) exports: &'a Exports,
 }
 
 impl<'a> Pair<'a> {
@@ -113,7 +116,7 @@ impl<'a> Pair<'a> {
             || self.sets.iter().zip(joints).flat_map(|(set, joints)| joints.iter().map(move |j| (set, j)));
         let ours = || {
             let unreached = |(set, joint): (&Facing<'a>, &Joint<'a>)| {
-                self.comm.link().reach(self.peer, set.local.segment_of(joint.ours)).err()
+                self.exports.reach(self.comm, self.peer, set.local.segment_of(joint.ours)).err()
             };
             all().find_map(unreached)
         };

@@ -4,6 +4,7 @@ use super::local::{Bindable, Local, Place};
 use super::offer::{self, Berth};
 use super::ops::{Leg, over_link};
 use super::pair::Pair;
+use super::remote::Exports;
 use crate::agree::agree;
 use crate::bound::Bound;
 use crate::check;
@@ -37,7 +38,14 @@ pub(crate) fn links(
     let any = berths.iter().any(|(peer, _)| shared(*peer));
     let own = agree(comm, any.then(|| comm.allocate(own_bytes)).transpose())?;
     for (peer, berth) in &berths {
-        offer::send(comm, (*peer, offers), &[], *berth, own.as_ref().filter(|_| shared(*peer)))?;
+        offer::send(
+            comm,
+            (*peer, offers),
+            &[],
+            *berth,
+            own.as_ref().filter(|_| shared(*peer)),
+            &Exports::default(),
+        )?;
     }
     // All offers are taken, whatever is wrong with one.
     let received: Vec<_> = berths.iter().map(|(peer, _)| offer::receive(comm, (*peer, offers))).collect();
@@ -49,7 +57,8 @@ pub(crate) fn links(
             if segments.is_none() && options.link == LinkChoice::Mailbox {
                 return Err(Error::Bind(format!("rank {peer} shares no memory with this one; choose auto")));
             }
-            let pair = Pair { comm, peer, berths, segments, operation, sets: Vec::new() };
+            let exports = &Exports::default();
+            let pair = Pair { comm, peer, berths, segments, operation, sets: Vec::new(), exports };
             let any = |direction: &Direction| {
                 patterns.iter().any(|pattern| transfers(pattern, peer, *direction).next().is_some())
             };

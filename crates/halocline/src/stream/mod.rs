@@ -29,6 +29,7 @@ use crate::bound::Bound;
 use crate::error::{Error, Failure};
 use crate::link::Link;
 use crate::set::Set;
+use halocline_comm::mappings::Pinned;
 use halocline_comm::{Communicator, Patience, Segment, Wakers};
 use halocline_device::{DeviceError, Event, Memory, Stream, ValueOp};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
@@ -79,6 +80,9 @@ pub(crate) struct Scheduled {
     registered: Vec<Arc<Memory>>,
     #[expect(dead_code, reason = "held for the addresses in it")]
     segments: Vec<Arc<Segment>>,
+    /// Memory of this rank that peers have mapped.
+    #[expect(dead_code, reason = "held for the peers")]
+    pinned: Vec<Pinned>,
     #[cfg(feature = "cuts")]
     cut: Option<Cut>,
 }
@@ -124,6 +128,7 @@ pub(crate) struct Parts {
     pub(crate) patience: Patience,
     pub(crate) registered: Vec<Arc<Memory>>,
     pub(crate) segments: Vec<Arc<Segment>>,
+    pub(crate) pinned: Vec<Pinned>,
     pub(crate) cut: Option<Cut>,
 }
 
@@ -162,6 +167,7 @@ impl Scheduled {
             lateness: Mutex::default(),
             registered: parts.registered,
             segments: parts.segments,
+            pinned: parts.pinned,
             #[cfg(feature = "cuts")]
             cut: parts.cut,
         }

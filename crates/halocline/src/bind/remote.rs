@@ -1,0 +1,152 @@
+//! Memory of devices for ranks of other processes of the node: its owner has it mapped by whoever is to write it, pins that,
+//! and tells where, by a token and an offset, from which the other side gets an address ([`halocline_comm::mappings`]).
+
+use crate::agree::agree;
+use crate::error::Error;
+use halocline_comm::mappings::{DeviceId, MappingError, Mappings, Pinned, Requested, Target};
+use halocline_comm::{Communicator, Segment};
+use halocline_device::{Address, Device};
+use halocline_plan::wire::{Reader, WireError, Writer};
+use std::collections::{BTreeSet, HashMap};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// The devices of all ranks, by names that all processes understand.
+pub(super) struct Company {
+    of_ranks: Vec<Vec<DeviceId>>,
+    mappings: Option<Mappings>,
+}
+
+impl Company {
+    /// Collective. From here on this rank maps what others export.
+    pub(super) fn gather(comm: &Communicator, devices: &[Device]) -> Result<Self, Error> {
+        let providers = devices.iter().map(|device| device.driver().provider());
+        let providers: Result<Vec<_>, Error> =
+            providers.map(|provider| provider.map_err(Error::from)).collect();
+        let own = providers.and_then(|providers| {
+            let of_devices = providers.iter().flatten().next().map(|_| Mappings::of(comm)).transpose();
+            Ok((of_devices.map_err(|error| Error::Bind(error.to_string()))?, providers))
+        });
+        let (mappings, providers) = agree(comm, own)?;
+        let mut own = Vec::new();
+        for (device, provider) in devices.iter().zip(providers) {
+            own.extend(provider.as_ref().map_or_else(|| private(device), |provider| provider.device()).0);
+            mappings.iter().zip(provider).for_each(|(mappings, provider)| mappings.attach(provider));
+        }
+        let ids = |of_rank: &Vec<u8>| of_rank.as_chunks().0.iter().copied().map(DeviceId).collect();
+        Ok(Self { of_ranks: comm.all_gather(&own)?.iter().map(ids).collect(), mappings })
+    }
+
+    /// Whether no two ranks have fields on one device.
+    pub(super) fn is_apart(&self) -> bool {
+        let all = || self.of_ranks.iter().flatten();
+        all().collect::<BTreeSet<_>>().len() == all().count()
+    }
+
+    fn request(&self, (rank, peer): (usize, usize), segment: &Segment) -> Option<Result<Requested, String>> {
+        let mappings = self.mappings.as_ref()?;
+        let [device] = self.of_ranks[peer][..] else {
+            return Some(Err(format!("rank {peer} has its fields on several devices")));
+        };
+        if self.of_ranks[rank].len() > 1 {
+            return Some(Err(format!("rank {rank} has its fields on several devices")));
+        }
+        let requested = mappings.request(Target { rank: peer, device }, start(segment), segment.len() as u64);
+        Some(requested.map_err(|error| error.to_string()))
+    }
+}
+
+/// A name for a device whose memory stays in its process.
+fn private(device: &Device) -> DeviceId {
+    let (machine, ordinal) = device.id();
+    let mut id = [0; 16];
+    id[..8].copy_from_slice(&(machine as u64).to_le_bytes());
+    id[8..12].copy_from_slice(&std::process::id().to_le_bytes());
+    id[12..].copy_from_slice(&ordinal.to_le_bytes());
+    DeviceId(id)
+}
+
+fn start(segment: &Segment) -> Address {
+    segment.base().addr().get() as Address
+}
+
+/// What an importer is told of memory: its name for the mapping, and the bytes of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Told {
+    token: u64,
+    offset: u64,
+    bytes: u64,
+}
+
+impl Told {
+    pub(super) fn write(self, w: &mut Writer) {
+        [self.token, self.offset, self.bytes].into_iter().for_each(|number| w.u64(number));
+    }
+
+    pub(super) fn read(r: &mut Reader<'_>) -> Result<Self, WireError> {
+        Ok(Self { token: r.u64()?, offset: r.u64()?, bytes: r.u64()? })
+    }
+
+    /// The memory of rank `owner`, at its address here.
+    pub(super) fn import(self, comm: &Communicator, owner: usize) -> Result<Arc<Segment>, MappingError> {
+        let mapping = Mappings::of(comm)?.resolve(owner, self.token, self.offset, self.bytes)?;
+        let base = std::ptr::without_provenance_mut(mapping.address() as usize);
+        let base = NonNull::new(base).unwrap_or(NonNull::dangling());
+        // SAFETY: nobody follows the address on the host.
+        Ok(unsafe { Segment::foreign(base, self.bytes as usize, Arc::new(mapping)) })
+    }
+}
+
+/// Memory of this rank that others have mapped for an object.
+#[derive(Default)]
+pub(super) struct Exports {
+    told: HashMap<(usize, u64), Result<Told, String>>,
+    pub(super) pinned: Vec<Pinned>,
+}
+
+impl Exports {
+    /// Has memories mapped by peers that do not reach them otherwise. Blocks until they have.
+    pub(super) fn add<'a>(
+        &mut self,
+        comm: &Communicator,
+        company: &Company,
+        wanted: impl Iterator<Item = (usize, &'a Arc<Segment>)>,
+    ) {
+        let mut requests = HashMap::new();
+        for (peer, segment) in wanted {
+            let link = comm.link();
+            if link.bell(peer).is_none() || link.reach(peer, segment).is_ok() {
+                continue;
+            }
+            let at = (peer, segment.id());
+            if !requests.contains_key(&at)
+                && !self.told.contains_key(&at)
+                && let Some(requested) = company.request((comm.rank(), peer), segment)
+            {
+                requests.insert(at, requested);
+            }
+        }
+        for (at, requested) in requests {
+            let pinned = requested.and_then(|request| request.wait().map_err(|error| error.to_string()));
+            let told = pinned.map(|pinned| {
+                let told = Told { token: pinned.token(), offset: pinned.offset(), bytes: pinned.bytes() };
+                self.pinned.push(pinned);
+                told
+            });
+            self.told.insert(at, told);
+        }
+    }
+
+    /// What a peer is to be told of a memory, if it has mapped it, or why it has not.
+    pub(super) fn of(&self, peer: usize, segment: &Segment) -> Option<&Result<Told, String>> {
+        self.told.get(&(peer, segment.id()))
+    }
+
+    /// Whether a peer reaches a memory, or why it does not.
+    pub(super) fn reach(&self, comm: &Communicator, peer: usize, segment: &Segment) -> Result<(), String> {
+        comm.link().reach(peer, segment).or_else(|why| match self.of(peer, segment) {
+            Some(told) => told.clone().map(drop),
+            None => Err(why),
+        })
+    }
+}
