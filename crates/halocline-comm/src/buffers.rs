@@ -6,8 +6,8 @@ use std::sync::Mutex;
 /// From so many bytes on memory is kept; below, the allocator is as fast.
 const LEAST: usize = 1 << 12;
 /// How many buffers are kept, and how many bytes in all.
-const MOST: usize = 16;
-const BYTES: usize = 1 << 26;
+const MOST: usize = 32;
+const BYTES: usize = 1 << 28;
 
 static KEPT: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 

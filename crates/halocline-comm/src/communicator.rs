@@ -3,6 +3,7 @@
 use crate::error::CommError;
 use crate::host::{Host, System};
 use crate::inbox::{Message, Tag};
+use crate::lent::Lent;
 use crate::progress::{Progress, Serve};
 use crate::segment::Segment;
 use crate::thread::ThreadTransport;
@@ -199,6 +200,11 @@ impl Communicator {
     /// Hands over a message; never waits for the receiver.
     pub fn send(&self, to: usize, tag: Tag, payload: Vec<u8>) -> Result<(), CommError> {
         self.link().post(to, tag, payload, &[])
+    }
+
+    /// The same for bytes that are sent from where they lie.
+    pub fn send_lent(&self, to: usize, tag: Tag, payload: Lent) -> Result<(), CommError> {
+        self.link().post_lent(to, tag, payload)
     }
 
     /// Waits for a message of `tag`. `what` is said in errors and warnings. Fails when the sender is

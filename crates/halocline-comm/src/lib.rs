@@ -23,6 +23,8 @@ mod error;
 #[cfg(not(loom))]
 mod inbox;
 #[cfg(not(loom))]
+mod lent;
+#[cfg(not(loom))]
 pub mod mappings;
 #[cfg(not(loom))]
 pub mod mpi;
@@ -52,6 +54,7 @@ pub use {
     error::CommError,
     host::System,
     inbox::{Inbox, Message, Tag},
+    lent::Lent,
     mappings::{MappingError, Mappings},
     progress::Serve,
     segment::{SEGMENT_ALIGN, Segment},

@@ -5,6 +5,7 @@ use crate::bell::Doorbell;
 use crate::error::CommError;
 use crate::host::Host;
 use crate::inbox::{Inbox, Tag};
+use crate::lent::Lent;
 use crate::segment::Segment;
 use std::sync::Arc;
 
@@ -64,6 +65,11 @@ pub trait Transport: Send + Sync {
     fn post(&self, to: usize, tag: Tag, payload: Vec<u8>, segments: &[Arc<Segment>])
     -> Result<(), CommError>;
 
+    /// As [`Transport::post`], of bytes that may stay where they are until they are sent.
+    fn post_lent(&self, to: usize, tag: Tag, payload: Lent) -> Result<(), CommError> {
+        self.post(to, tag, payload.copied(), &[])
+    }
+
     /// What has arrived.
     fn inbox(&self) -> &Inbox;
 
@@ -108,6 +114,11 @@ pub trait Transport: Send + Sync {
 
     /// Takes in what has arrived. Never blocks.
     fn poll(&self) {}
+
+    /// Whether messages are on their way that get on only while [`Transport::poll`] is called.
+    fn is_carrying(&self) -> bool {
+        false
+    }
 
     /// Whether messages arrive also while no call of the program polls.
     fn is_driven(&self) -> bool {

@@ -6,7 +6,7 @@ use halocline::BindOptions;
 use halocline::device::sim::{Kernel, Options, Span, Timeline, Word, World, record};
 use halocline::device::{MemorySpace, Priority};
 use halocline_conformance::simulated::{options, run_ranks};
-use halocline_conformance::yard::{Yard, devices};
+use halocline_conformance::yard::{Kernels, Yard, devices};
 use std::sync::{Mutex, PoisonError};
 
 /// Handles of simulated streams count from here.
@@ -32,7 +32,7 @@ fn play(seed: u64) -> (Timeline, [String; 2]) {
             for step in 1..=2 {
                 yard.produce(world, &[0], &stream, step)?;
                 let pending = halo.schedule_exchange(&[&stream])?;
-                yard.pieces[0][0].read_owned(world, &stream)?;
+                world.read_owned(&yard.pieces[0][0], &stream)?;
                 pending.schedule_wait(&stream)?;
                 yard.consume(world, &[0], &stream, step)?;
                 world.launch(&stream, Kernel::new("-"))?;

@@ -1,62 +1,21 @@
-//! Scheduled exchanges of two ranks, threads of this process, on one GPU or two: checked cell by cell, then timed.
-//! `gpu/one` and `gpu/two` carry it to a machine with GPUs.
+//! Scheduled exchanges of two ranks, on one GPU or two: checked cell by cell, then timed. `gpu/one` and `gpu/two` carry it to
+//! a machine with GPUs.
+//!
+//! Without arguments the ranks are threads of this process; with `ranks`, they are whatever has started it (`mpirun`). With
+//! `staged`, only what goes through the host is measured.
 
-use halocline::device::cuda::{Compiler, CudaDriver, Function, Module};
-use halocline::device::{Device, Driver, Priority, Stream};
+use halocline::device::{Memory, Priority};
 use halocline::{
-    BindOptions, Communicator, Decomposed, DeviceArray, DomainShape, Field, Halo, HaloExchange, Pattern,
-    RegularGrid,
+    BindOptions, Communicator, Decomposed, DeviceArray, DomainShape, Field, Halo, HaloExchange, LinkChoice,
+    Pattern, RegularGrid, Stream,
 };
-use std::ffi::c_void;
-use std::sync::{Arc, Barrier};
+use halocline_conformance::gpus::Gpu;
 use std::time::Instant;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 /// Exchanges in a row without the host waiting; 64 may be in flight.
 const IN_FLIGHT: u32 = 60;
-
-const KERNELS: &str = r#"
-extern "C" __global__ void busy(unsigned long long nanoseconds) {
-  unsigned long long begin, now;
-  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(begin));
-  do asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
-  while (now - begin < nanoseconds);
-}
-extern "C" __global__ void empty() {}
-"#;
-
-/// A GPU with the kernels of this program.
-struct Gpu {
-    driver: Arc<CudaDriver>,
-    device: Device,
-    busy: Function,
-    empty: Function,
-    _module: Module,
-}
-
-impl Gpu {
-    fn new(ordinal: u32) -> std::result::Result<Self, halocline::DeviceError> {
-        let driver = Arc::new(CudaDriver::open(ordinal)?);
-        let compiled = Compiler::load()?.compile("busy.cu", KERNELS, &[], driver.capability()?)?;
-        let module = Module::load(&driver, &compiled.code)?;
-        let device = Device::new(Arc::clone(&driver) as Arc<dyn Driver>);
-        let (busy, empty) = (module.function("busy")?, module.function("empty")?);
-        Ok(Self { driver, device, busy, empty, _module: module })
-    }
-
-    /// Keeps a stream busy for a time.
-    fn busy(&self, stream: &Stream, mut nanoseconds: u64) -> Result<()> {
-        let arguments: [*mut c_void; 1] = [(&raw mut nanoseconds).cast()];
-        // SAFETY: the kernel takes one number.
-        Ok(unsafe { self.busy.launch(&self.driver, stream.raw(), [1; 3], [1; 3], &arguments) }?)
-    }
-
-    fn empty(&self, stream: &Stream) -> Result<()> {
-        // SAFETY: the kernel takes nothing.
-        Ok(unsafe { self.empty.launch(&self.driver, stream.raw(), [1; 3], [1; 3], &[]) }?)
-    }
-}
 
 fn main() -> Result<()> {
     let first = match Gpu::new(0) {
@@ -69,158 +28,298 @@ fn main() -> Result<()> {
     let second = Gpu::new(1).ok();
     let gpus = [&first, second.as_ref().unwrap_or(&first)];
     if second.is_some() {
-        gpus[0].device.enable_peer(&gpus[1].device)?;
-        gpus[1].device.enable_peer(&gpus[0].device)?;
+        gpus[0].device().enable_peer(gpus[1].device())?;
+        gpus[1].device().enable_peer(gpus[0].device())?;
     }
     let how_many = if second.is_some() { "two GPUs" } else { "one GPU" };
-    let stream = first.device.stream(Priority::Normal)?;
-    let empty = |count: u32| -> Result<f64> {
-        let begin = Instant::now();
-        (0..count).try_for_each(|_| first.empty(&stream))?;
-        stream.synchronise()?;
-        Ok(begin.elapsed().as_secs_f64() * 1e6 / f64::from(count))
-    };
-    empty(100)?;
-    println!("{} ({how_many}), empty kernel {:.2} us", first.driver.name(), empty(1000)?);
-    println!(
-        "host: of the first, second and third schedule_exchange, then the schedule_waits, behind a kernel of 1 ms"
-    );
-    println!("{:<44} {:>9}  {:<30} {:<30}", "case", "us", "host us, exchange", "host us, wait");
-    for inline in [false, true] {
-        for (cells, halo, fields) in [(128, 1, 1), (128, 1, 8), (128, 3, 8)] {
-            let row = case(gpus, inline, (cells, halo, fields))?;
-            let name =
-                format!("{cells}^3, halo {halo}, {fields} fields{}", if inline { ", inline" } else { "" });
-            println!("{name:<44} {row}");
-        }
+    if std::env::args().any(|argument| argument == "ranks") {
+        let comm = Communicator::init()?;
+        return all(&comm, gpus, how_many);
     }
-    Ok(())
+    std::thread::scope(|scope| {
+        let ranks: Vec<_> = Communicator::threads(2)
+            .into_iter()
+            .map(|comm| scope.spawn(move || all(&comm, gpus, how_many)))
+            .collect();
+        ranks.into_iter().try_for_each(|rank| rank.join().expect("no panic"))
+    })
 }
 
-fn case(gpus: [&Gpu; 2], inline: bool, size: (usize, usize, usize)) -> Result<String> {
-    let barrier = Barrier::new(2);
-    let ends = Communicator::threads(2);
-    let rows = std::thread::scope(|scope| {
-        let start = |comm: Communicator| {
-            let (gpu, barrier) = (gpus[comm.rank()], &barrier);
-            scope.spawn(move || {
-                let outcome = rank(&comm, gpu, barrier, inline, size);
-                if let Err(why) = &outcome {
-                    // The other one would wait at the barrier.
-                    println!("rank {}: {why}", comm.rank());
-                    std::process::exit(1);
-                }
-                outcome
-            })
-        };
-        let ranks: Vec<_> = ends.into_iter().map(start).collect();
-        ranks.into_iter().map(|rank| rank.join().expect("no panic")).collect::<Result<Vec<String>>>()
-    })?;
-    Ok(rows.into_iter().next().unwrap_or_default())
+fn all(comm: &Communicator, gpus: [&Gpu; 2], how_many: &str) -> Result<()> {
+    let gpu = gpus[comm.rank() % 2];
+    let say = |line: String| {
+        if comm.rank() == 0 {
+            println!("{line}");
+        }
+    };
+    if std::env::args().any(|argument| argument == "staged") {
+        return staged(comm, gpu, say);
+    }
+    let empty = time_of(gpu, 1000, |stream| Ok(gpu.empty(stream)?))?;
+    comm.barrier()?;
+    say(format!("\n{} ranks by {}, {how_many}, empty kernel {empty:.2} us", comm.size(), comm.transport()));
+    say("host: of the first, second and third schedule_exchange, then the schedule_waits, behind a kernel of 1 ms".into());
+    say(format!(
+        "{:<44} {:>9} {:>7}  {:<24} {:<20}",
+        "case", "us", "empties", "host us, exchange", "host us, wait"
+    ));
+    for inline in [false, true] {
+        for (cells, width, fields) in [(128, 1, 1), (128, 1, 8), (128, 3, 8)] {
+            let yard = Yard::new(comm, gpu, [2 * cells, cells, cells], true, width, fields)?;
+            let halo = yard.bind(comm, inline, LinkChoice::Auto)?;
+            yard.check(comm, gpu, &halo)?;
+            if comm.rank() == 0 && !inline && width == 1 && fields == 1 {
+                say(halo.explain());
+            }
+            let steady = yard.steady(comm, gpu, &halo)?;
+            let hosts = yard.host_times(comm, gpu, &halo)?;
+            let name =
+                format!("{cells}^3, halo {width}, {fields} fields{}", if inline { ", inline" } else { "" });
+            say(format!("{name:<44} {steady:>9.1} {:>7.1}  {hosts}", steady / empty));
+        }
+    }
+    for size in [(128, 1, 8), (128, 3, 8), (256, 3, 8)] {
+        overlap(comm, gpu, size, say)?;
+    }
+    staged(comm, gpu, say)
+}
+
+/// The time of one of many kernels, one behind the other, in microseconds.
+fn time_of(gpu: &Gpu, count: u32, kernel: impl Fn(&Stream) -> Result<()>) -> Result<f64> {
+    let stream = gpu.device().stream(Priority::Normal)?;
+    let mut times = Vec::new();
+    for _ in 0..7 {
+        let begin = Instant::now();
+        (0..count).try_for_each(|_| kernel(&stream))?;
+        stream.synchronise()?;
+        times.push(begin.elapsed().as_secs_f64() * 1e6 / f64::from(count));
+    }
+    Ok(median(&mut times))
+}
+
+fn median(times: &mut [f64]) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times[times.len() / 2]
 }
 
 /// What a cell of a field holds in a step.
 fn value(step: usize, field: usize, cell: [i64; 3], extents: [usize; 3]) -> f64 {
     let id =
         (0..3).fold(0, |id, axis| id * extents[axis] + cell[axis].rem_euclid(extents[axis] as i64) as usize);
-    ((step * 8 + field) * (1 << 23) + id) as f64
+    ((step * 8 + field) * (1 << 25) + id) as f64
 }
 
-/// Coordinates of all cells of an array, and whether each is owned.
-fn cells(shape: &DomainShape) -> Result<Vec<([i64; 3], bool)>> {
-    let DomainShape::Regular { first, owned, halo } = shape else { return Err("no regular domain".into()) };
-    let extents = shape.extents();
-    let all = (0..extents.iter().product::<usize>()).map(|number| {
-        let at = [number / (extents[1] * extents[2]), number / extents[2] % extents[1], number % extents[2]];
-        let within: [i64; 3] = std::array::from_fn(|axis| at[axis] as i64 - halo[axis].0 as i64);
-        let is_owned = (0..3).all(|axis| (0..owned[axis] as i64).contains(&within[axis]));
-        (std::array::from_fn(|axis| first[axis] + within[axis]), is_owned)
-    });
-    Ok(all.collect())
+/// Fields of one rank on a grid of three axes.
+struct Yard {
+    extents: [usize; 3],
+    pattern: Pattern,
+    arrays: Vec<DeviceArray<f64>>,
+    /// Of each cell of an array: coordinates, whether it is owned, whether it lies in the grid.
+    cells: Vec<([i64; 3], bool, bool)>,
+    stream: Stream,
 }
 
-fn rank(
-    comm: &Communicator,
-    gpu: &Gpu,
-    barrier: &Barrier,
-    inline: bool,
-    (n, width, fields): (usize, usize, usize),
-) -> Result<String> {
-    let extents = [2 * n, n, n];
-    let grid = RegularGrid::new(extents).periodic([true; 3]);
-    let pattern = grid.decompose(2)?.pattern(comm, Halo::uniform(width))?;
-    let (_, shape) = &pattern.plan().domains[0];
-    let arrays: Vec<DeviceArray<f64>> = (0..fields)
-        .map(|_| DeviceArray::zeros(&gpu.device, &shape.extents()))
-        .collect::<std::result::Result<_, _>>()?;
-    let bound: Vec<(&Pattern, &Field)> = arrays.iter().map(|array| (&pattern, &**array)).collect();
-    let halo = HaloExchange::bind_with(comm, &bound, &BindOptions { inline, ..BindOptions::default() })?;
-    let stream = gpu.device.stream(Priority::Normal)?;
-    let cells = cells(shape)?;
-    for step in 1..=3 {
-        for (field, array) in arrays.iter().enumerate() {
-            let owned = |&(cell, is_owned): &([i64; 3], bool)| {
-                if is_owned { value(step, field, cell, extents) } else { -1.0 }
-            };
-            array.write(&stream, &cells.iter().map(owned).collect::<Vec<_>>())?;
+impl Yard {
+    fn new(
+        comm: &Communicator,
+        gpu: &Gpu,
+        extents: [usize; 3],
+        periodic: bool,
+        width: usize,
+        fields: usize,
+    ) -> Result<Self> {
+        let grid = RegularGrid::new(extents).periodic([periodic; 3]);
+        // Cut across the slowest axis.
+        let slab = |rank: usize| {
+            let (first, end) = (extents[0] * rank / comm.size(), extents[0] * (rank + 1) / comm.size());
+            (rank, vec![first, 0, 0], vec![end - first, extents[1], extents[2]])
+        };
+        let slabs = (0..comm.size()).map(slab).collect();
+        let pattern = grid.decompose_boxes(slabs, comm.size())?.pattern(comm, Halo::uniform(width))?;
+        let (_, shape) = &pattern.plan().domains[0];
+        let DomainShape::Regular { first, owned, halo } = shape else {
+            return Err("no regular domain".into());
+        };
+        let all = shape.extents();
+        let cells = (0..all.iter().product::<usize>())
+            .map(|number| {
+                let at = [number / (all[1] * all[2]), number / all[2] % all[1], number % all[2]];
+                let within: [i64; 3] = std::array::from_fn(|axis| at[axis] as i64 - halo[axis].0 as i64);
+                let is_owned = (0..3).all(|axis| (0..owned[axis] as i64).contains(&within[axis]));
+                let cell: [i64; 3] = std::array::from_fn(|axis| first[axis] + within[axis]);
+                let inside = (0..3).all(|axis| (0..extents[axis] as i64).contains(&cell[axis]));
+                (cell, is_owned, periodic || inside)
+            })
+            .collect();
+        let arrays = (0..fields).map(|_| DeviceArray::zeros(gpu.device(), &all));
+        let arrays = arrays.collect::<std::result::Result<_, _>>()?;
+        let stream = gpu.device().stream(Priority::Normal)?;
+        Ok(Self { extents, arrays, cells, stream, pattern })
+    }
+
+    fn bind(&self, comm: &Communicator, inline: bool, link: LinkChoice) -> Result<HaloExchange> {
+        let bound: Vec<(&Pattern, &Field)> =
+            self.arrays.iter().map(|array| (&self.pattern, &**array)).collect();
+        Ok(HaloExchange::bind_with(comm, &bound, &BindOptions { inline, link, ..BindOptions::default() })?)
+    }
+
+    /// Three steps, of which every cell is compared.
+    fn check(&self, comm: &Communicator, gpu: &Gpu, halo: &HaloExchange) -> Result<()> {
+        let stream = &self.stream;
+        for step in 1..=3 {
+            for (field, array) in self.arrays.iter().enumerate() {
+                let owned = |&(cell, is_owned, _): &([i64; 3], bool, bool)| {
+                    if is_owned { value(step, field, cell, self.extents) } else { -1.0 }
+                };
+                array.write(stream, &self.cells.iter().map(owned).collect::<Vec<_>>())?;
+            }
+            comm.barrier()?;
+            gpu.delay(stream, 300_000)?;
+            halo.schedule_exchange(&[stream])?.schedule_wait(stream)?;
+            for (field, array) in self.arrays.iter().enumerate() {
+                let found = array.read(stream)?;
+                let expected = |&(cell, _, is_there): &([i64; 3], bool, bool)| {
+                    if is_there { value(step, field, cell, self.extents) } else { -1.0 }
+                };
+                let wrong =
+                    self.cells.iter().zip(&found).filter(|(cell, found)| **found != expected(cell)).count();
+                if wrong > 0 {
+                    let count = found.len();
+                    return Err(
+                        format!("step {step}, field {field}: {wrong} of {count} cells are wrong").into()
+                    );
+                }
+            }
+            // Nobody writes what the other may still push from.
+            stream.synchronise()?;
+            comm.barrier()?;
         }
-        barrier.wait();
-        gpu.busy(&stream, 300_000)?;
-        halo.schedule_exchange(&[&stream])?.schedule_wait(&stream)?;
-        for (field, array) in arrays.iter().enumerate() {
-            let found = array.read(&stream)?;
-            let wrong = cells
-                .iter()
-                .zip(&found)
-                .filter(|((cell, _), found)| **found != value(step, field, *cell, extents));
-            let wrong = wrong.count();
-            if wrong > 0 {
-                return Err(format!(
-                    "step {step}, field {field}: {wrong} of {} cells are wrong",
-                    found.len()
-                )
-                .into());
+        Ok(())
+    }
+
+    /// The time of an exchange of many in a row, in microseconds.
+    fn steady(&self, comm: &Communicator, gpu: &Gpu, halo: &HaloExchange) -> Result<f64> {
+        self.steps(comm, gpu, Some(halo), IN_FLIGHT, |_| Ok(()))
+    }
+
+    /// The time of a step of many in a row: the exchange, if there is one, beside interior work.
+    fn steps(
+        &self,
+        comm: &Communicator,
+        _gpu: &Gpu,
+        halo: Option<&HaloExchange>,
+        count: u32,
+        interior: impl Fn(&Stream) -> Result<()>,
+    ) -> Result<f64> {
+        let mut times = Vec::new();
+        for _ in 0..15 {
+            comm.barrier()?;
+            let begin = Instant::now();
+            for _ in 0..count {
+                let pending = halo.map(|halo| halo.schedule_exchange(&[&self.stream])).transpose()?;
+                interior(&self.stream)?;
+                pending.map_or(Ok(()), |pending| pending.schedule_wait(&self.stream))?;
+            }
+            self.stream.synchronise()?;
+            times.push(begin.elapsed().as_secs_f64() * 1e6 / f64::from(count));
+        }
+        comm.barrier()?;
+        Ok(median(&mut times))
+    }
+
+    /// Times of the host behind a kernel of 1 ms, in microseconds: medians, and in brackets the ninth tenths.
+    fn host_times(&self, comm: &Communicator, gpu: &Gpu, halo: &HaloExchange) -> Result<String> {
+        let (mut exchanges, mut waits) = ([const { Vec::new() }; 3], [const { Vec::new() }; 3]);
+        for _ in 0..30 {
+            self.stream.synchronise()?;
+            comm.barrier()?;
+            gpu.delay(&self.stream, 1_000_000)?;
+            for at in 0..3 {
+                let begin = Instant::now();
+                let pending = halo.schedule_exchange(&[&self.stream])?;
+                exchanges[at].push(begin.elapsed().as_secs_f64() * 1e6);
+                let begin = Instant::now();
+                pending.schedule_wait(&self.stream)?;
+                waits[at].push(begin.elapsed().as_secs_f64() * 1e6);
             }
         }
-        // Nobody writes what the other may still push from.
-        stream.synchronise()?;
-        barrier.wait();
+        self.stream.synchronise()?;
+        comm.barrier()?;
+        let list = |times: &mut [Vec<f64>; 3]| {
+            let each = times
+                .iter_mut()
+                .map(|times| format!("{:.1} ({:.1})", median(times), times[times.len() * 9 / 10]));
+            each.collect::<Vec<_>>().join(", ")
+        };
+        Ok(format!("{:<40} {}", list(&mut exchanges), list(&mut waits)))
     }
-    let mut steady = Vec::new();
-    for _ in 0..15 {
-        barrier.wait();
-        let begin = Instant::now();
-        for _ in 0..IN_FLIGHT {
-            halo.schedule_exchange(&[&stream])?.schedule_wait(&stream)?;
-        }
-        stream.synchronise()?;
-        steady.push(begin.elapsed().as_secs_f64() * 1e6 / f64::from(IN_FLIGHT));
-    }
-    let (mut exchanges, mut waits) = ([const { Vec::new() }; 3], [const { Vec::new() }; 3]);
-    for _ in 0..30 {
-        stream.synchronise()?;
-        barrier.wait();
-        gpu.busy(&stream, 1_000_000)?;
-        for at in 0..3 {
+}
+
+/// An exchange beside an interior kernel of many short blocks, bound by memory, of about 2.5 times its time.
+fn overlap(
+    comm: &Communicator,
+    gpu: &Gpu,
+    (cells, width, fields): (usize, usize, usize),
+    say: impl Fn(String) + Copy,
+) -> Result<()> {
+    let yard = Yard::new(comm, gpu, [2 * cells, cells, cells], true, width, fields)?;
+    let halo = yard.bind(comm, false, LinkChoice::Auto)?;
+    let exchange = yard.steady(comm, gpu, &halo)?;
+    let memory = |bytes: usize| gpu.device().allocate(bytes);
+    let probe: [Memory; 2] = [memory(256 << 20)?, memory(256 << 20)?];
+    let whole = time_of(gpu, 20, |stream| Ok(gpu.triad(stream, &probe[0], &probe[1])?))?;
+    // All ranks take the same.
+    let wanted = comm.all_reduce(&[(exchange * 2500.0) as u64], halocline::Reduce::Max)?[0] as f64 / 1000.0;
+    let bytes = ((256 << 20) as f64 * (wanted / whole).min(1.0)) as usize & !0xffff;
+    let (x, y) = (memory(bytes)?, memory(bytes)?);
+    let interior = |stream: &Stream| Ok(gpu.triad(stream, &x, &y)?);
+    let alone = yard.steps(comm, gpu, None, IN_FLIGHT, interior)?;
+    let both = yard.steps(comm, gpu, Some(&halo), IN_FLIGHT, interior)?;
+    say(format!(
+        "overlap, {cells}^3, halo {width}, {fields} fields: exchange {exchange:.1} us, interior alone {alone:.1}, step {both:.1}: {:.2} of the \
+         interior",
+        both / alone
+    ));
+    Ok(())
+}
+
+/// Messages of 64 MB both ways through the host, and the copies that they consist of.
+fn staged(comm: &Communicator, gpu: &Gpu, say: impl Fn(String) + Copy) -> Result<()> {
+    const BYTES: usize = 64 << 20;
+    let (host, device) = (gpu.device().allocate_pinned(BYTES)?, gpu.device().allocate(BYTES)?);
+    let stream = gpu.device().stream(Priority::Normal)?;
+    let copy = |target: u64, source: u64| -> Result<f64> {
+        comm.barrier()?;
+        let mut times = Vec::new();
+        for _ in 0..7 {
             let begin = Instant::now();
-            let pending = halo.schedule_exchange(&[&stream])?;
-            exchanges[at].push(begin.elapsed().as_secs_f64() * 1e6);
-            let begin = Instant::now();
-            pending.schedule_wait(&stream)?;
-            waits[at].push(begin.elapsed().as_secs_f64() * 1e6);
+            // SAFETY: both live, and nobody else uses them.
+            unsafe { stream.copy(target, source, BYTES) }?;
+            stream.synchronise()?;
+            times.push(begin.elapsed().as_secs_f64());
         }
-    }
-    stream.synchronise()?;
-    barrier.wait();
-    if comm.rank() == 0 && n == 128 && width == 1 && fields == 1 {
-        println!("{}", halo.explain());
-    }
-    let median = |times: &mut Vec<f64>| {
-        times.sort_by(f64::total_cmp);
-        times[times.len() / 2]
+        Ok(BYTES as f64 / median(&mut times) / 1e9)
     };
-    let list = |times: &mut [Vec<f64>; 3]| {
-        times.iter_mut().map(|times| format!("{:.1}", median(times))).collect::<Vec<_>>().join(", ")
-    };
-    Ok(format!("{:>9.1}  {:<30} {:<30}", median(&mut steady), list(&mut exchanges), list(&mut waits)))
+    let (down, up) = (copy(host.at(0), device.at(0))?, copy(device.at(0), host.at(0))?);
+    say(format!(
+        "PCIe copy of 64 MB alone, all ranks at once: {down:.1} GB/s to the host, {up:.1} GB/s from it"
+    ));
+    // Closed in all directions: one face of 8 x 1024 x 1024 doubles each way.
+    let yard = Yard::new(comm, gpu, [32, 1024, 1024], false, 8, 1)?;
+    for link in [LinkChoice::Message, LinkChoice::Mailbox] {
+        if link == LinkChoice::Mailbox && comm.link().bell(1 - comm.rank()).is_none() {
+            continue;
+        }
+        let halo = yard.bind(comm, false, link)?;
+        yard.check(comm, gpu, &halo)?;
+        let one = yard.steps(comm, gpu, Some(&halo), 1, |_| Ok(()))?;
+        let row = yard.steps(comm, gpu, Some(&halo), 8, |_| Ok(()))?;
+        let rate = |time: f64| BYTES as f64 / time / 1e3;
+        say(format!(
+            "64 MB both ways by {link:?}: {one:.0} us ({:.1} GB/s a direction), 8 in a row {row:.0} us each ({:.1} GB/s)",
+            rate(one),
+            rate(row)
+        ));
+    }
+    Ok(())
 }

@@ -8,11 +8,13 @@
 
 mod cases;
 pub mod form;
+pub mod gpus;
 pub mod host;
 pub mod instant;
 pub mod launchers;
 pub mod numbers;
 pub mod processes;
+pub mod programs;
 mod run;
 pub mod scene;
 pub mod simulated;
@@ -25,7 +27,7 @@ pub mod victim;
 pub mod watchdog;
 pub mod yard;
 
-pub use run::run_all;
+pub use run::{run_all, run_cases};
 pub use trouble::Trouble;
 
 use halocline::Communicator;
@@ -47,4 +49,9 @@ pub struct Case {
 pub fn cases() -> &'static [Case] {
     static ALL: OnceLock<Vec<Case>> = OnceLock::new();
     ALL.get_or_init(|| cases::BY_TOPIC.concat())
+}
+
+/// The cases of fields in memory of devices, on those of a rig.
+pub fn device_cases<R: yard::Rig>() -> Vec<Case> {
+    cases::on_devices::<R>()
 }

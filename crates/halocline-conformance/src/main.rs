@@ -1,10 +1,10 @@
 //! One rank of a job of the suite: `tests/shm.rs` and its like start it, a user need not.
 //!
 //! `halocline-conformance suite [FILTER]` runs the cases; `victim SCENARIO SEED` is killed or sees others
-//! being killed; `storm shm|mpi KILLS [SEED]` kills them; `host SCENARIO LIBRARY` is a program with an MPI of its own; `steady` counts the system calls of exchanges.
+//! being killed; `storm shm|mpi KILLS [SEED]` kills them; `host SCENARIO LIBRARY` is a program with an MPI of its own; `steady` counts the system calls of exchanges; `gpus` is the suite on GPUs.
 
 use halocline::Communicator;
-use halocline_conformance::{host, run_all, steady, storm, victim};
+use halocline_conformance::{gpus, host, run_all, steady, storm, victim};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -17,10 +17,11 @@ fn main() -> ExitCode {
         ["victim", scenario, seed] => victim::main(scenario, seed),
         ["storm", transport @ ("shm" | "mpi"), kills] => storm::main(transport, kills, None),
         ["storm", transport @ ("shm" | "mpi"), kills, seed] => storm::main(transport, kills, Some(seed)),
+        ["gpus", ref rest @ ..] => gpus::program::main(rest),
         ["steady", transport] => steady::main(transport),
         _ => {
             eprintln!(
-                "usage: halocline-conformance suite [FILTER] | victim SCENARIO SEED | storm shm|mpi KILLS [SEED] | host SCENARIO LIBRARY | steady thread|shm"
+                "usage: halocline-conformance suite [FILTER] | victim SCENARIO SEED | storm shm|mpi KILLS [SEED] | host SCENARIO LIBRARY | steady thread|shm | gpus ..."
             );
             ExitCode::from(2)
         }

@@ -3,16 +3,21 @@
 use crate::watchdog::{LIMIT, Watchdog};
 use crate::{Case, Outcome, Trouble};
 use halocline::{Communicator, Reduce};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-/// Runs all cases whose name contains `filter`, each on a duplicate of the communicator. Collective.
-/// Stops at the first failure, on every rank; a hang takes the process down. With `HALOCLINE_TIMES` set,
-/// rank 0 says how long each case took.
+/// [`run_cases`] of all cases that any machine can show.
 pub fn run_all(comm: &Communicator, filter: &str) -> Outcome {
-    let watchdog = Watchdog::new(LIMIT);
+    run_cases(comm, crate::cases(), filter, LIMIT)
+}
+
+/// Runs the cases whose name contains `filter`, each on a duplicate of the communicator. Collective.
+/// Stops at the first failure, on every rank; what takes longer than `limit` takes the process down. With `HALOCLINE_TIMES` set,
+/// rank 0 says how long each case took.
+pub fn run_cases(comm: &Communicator, cases: &[Case], filter: &str, limit: Duration) -> Outcome {
+    let watchdog = Watchdog::new(limit);
     let place = format!("rank {} of {} ({})", comm.rank(), comm.size(), comm.transport());
     let say_times = comm.rank() == 0 && std::env::var_os("HALOCLINE_TIMES").is_some();
-    for case in crate::cases().iter().filter(|case| case.name.contains(filter)) {
+    for case in cases.iter().filter(|case| case.name.contains(filter)) {
         let start = Instant::now();
         watchdog.begin(format!("{place} in {}", case.name));
         run(comm, case).map_err(|trouble| Trouble::new(format!("{place} in {}: {trouble}", case.name)))?;

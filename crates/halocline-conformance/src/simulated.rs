@@ -1,12 +1,13 @@
 //! Ranks under the scheduler of a simulated world: one baton passes between rank code, progress threads and streams,
 //! so that a seed replays exactly.
 
-use crate::{Outcome, Trouble};
-use halocline::Communicator;
+use crate::yard::{self, Kernels, Piece, Rig};
+use crate::{Outcome, Trouble, fail};
 use halocline::comm::Host;
-use halocline_device::sim::{Options, World};
+use halocline::{Communicator, Device, DeviceError, Stream};
+use halocline_device::sim::{Live, Options, World};
 use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -73,4 +74,55 @@ pub fn run_ranks_on(
     let troubles: Vec<String> =
         ended.into_iter().flatten().filter_map(Result::err).map(|trouble| trouble.to_string()).collect();
     assert!(troubles.is_empty(), "{}", troubles.join("; "));
+}
+
+/// Simulated devices beside a program whose ranks are whatever they are; those that are threads of it share them.
+pub struct Simulation {
+    live: Live,
+    devices: Vec<Device>,
+}
+
+impl Kernels for Simulation {
+    fn produce(&self, piece: &Piece, stream: &Stream, step: u64) -> Result<(), DeviceError> {
+        self.live.world().produce(piece, stream, step)
+    }
+
+    fn read_owned(&self, piece: &Piece, stream: &Stream) -> Result<(), DeviceError> {
+        self.live.world().read_owned(piece, stream)
+    }
+
+    fn consume(&self, piece: &Piece, stream: &Stream, step: u64) -> Result<(), DeviceError> {
+        self.live.world().consume(piece, stream, step)
+    }
+}
+
+impl Rig for Simulation {
+    const SEEDS: u64 = 4;
+
+    fn get() -> Result<&'static Self, Trouble> {
+        static THIS: OnceLock<Option<Simulation>> = OnceLock::new();
+        let options = Options { devices: 2, depth: 1024, ordered_threads: true, ..Options::default() };
+        let make = || {
+            let live = World::live(std::process::id().into(), &options).ok()?;
+            let devices = yard::devices(live.world(), 2).ok()?;
+            Some(Self { live, devices })
+        };
+        THIS.get_or_init(make).as_ref().ok_or_else(|| Trouble::new("no thread for the simulated devices"))
+    }
+
+    fn devices(&self) -> &[Device] {
+        &self.devices
+    }
+
+    fn check(&self) -> Outcome {
+        match self.live.world().reports().first() {
+            None => Ok(()),
+            Some(report) => fail!("{report}"),
+        }
+    }
+
+    fn delay(&self, _: &Stream) -> Result<(), DeviceError> {
+        // The scheduler lets any work take its time.
+        Ok(())
+    }
 }

@@ -8,8 +8,9 @@
 use crate::form::{Form, Kind};
 use crate::numbers::mix;
 use crate::{Outcome, Trouble, ensure};
-use halocline::{Communicator, ElementType, Field};
-use std::cell::UnsafeCell;
+use halocline::device::{Address, Memory, Priority};
+use halocline::{Communicator, Device, DeviceError, ElementType, Field, Layout, Stream};
+use std::cell::{RefCell, UnsafeCell};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -28,12 +29,14 @@ pub enum Role {
 pub type Place = (Vec<usize>, u64, Role);
 
 /// Where the memory of a field comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub enum Home {
     /// The library's own: other ranks may reach it.
     Own,
     /// The user's: other processes cannot reach it.
     Foreign,
+    /// The user's, in memory of a device.
+    Device(&'static Device),
 }
 
 /// Foreign memory that a field keeps alive.
@@ -47,6 +50,8 @@ unsafe impl Sync for Foreign {}
 /// One field of one domain under test.
 pub struct Subject {
     field: Field,
+    /// How the host reaches memory of a device.
+    staged: Option<Staged>,
     element: ElementType,
     /// Tells fields with the same cells apart.
     number: u64,
@@ -72,9 +77,13 @@ impl Subject {
         let layout = &shaped.layout;
         let span = layout.span();
         let bytes = (span.end - span.start) as usize;
-        let field = match home {
-            Home::Own => Field::allocate(comm, layout.clone())?,
-            Home::Foreign => foreign(bytes, &shaped.layout),
+        let (field, staged) = match home {
+            Home::Own => (Field::allocate(comm, layout.clone())?, None),
+            Home::Foreign => (foreign(bytes, layout), None),
+            Home::Device(device) => {
+                let (field, staged) = on_device(device, bytes, layout, number)?;
+                (field, Some(staged))
+            }
         };
         let stride = |dim: usize| layout.strides()[dim];
         let at = |index: &[usize]| {
@@ -88,6 +97,7 @@ impl Subject {
         }
         Ok(Self {
             field: field.on_domain(domain),
+            staged,
             element: kind.element,
             number,
             cells: places.into_iter().map(|(index, id, role)| (at(&index), id, role)).collect(),
@@ -122,9 +132,14 @@ impl Subject {
         let mut image = std::mem::take(&mut self.image);
         self.write(&mut image, Role::Owned);
         self.image = image;
-        // SAFETY: the memory has as many bytes as the image from its lowest on, the field holds it, and
-        // no exchange is in flight (promised by the caller, and `wait` has returned in all callers).
-        unsafe { std::ptr::copy_nonoverlapping(self.image.as_ptr(), self.low(), self.image.len()) };
+        match &self.staged {
+            Some(staged) => staged.write(&self.image).expect("the device takes a copy"),
+            // SAFETY: the memory has as many bytes as the image from its lowest on, the field holds it, and
+            // no exchange is in flight (promised by the caller, and `wait` has returned in all callers).
+            None => unsafe {
+                std::ptr::copy_nonoverlapping(self.image.as_ptr(), self.low(), self.image.len());
+            },
+        }
     }
 
     /// Compares all of the memory with what it must be once the exchange of the step is over.
@@ -139,7 +154,7 @@ impl Subject {
         self.compare(&self.image)
     }
 
-    /// Compares only what an exchange that may be in flight must leave alone.
+    /// Compares only what an exchange that may be in flight must leave alone, in memory of the host.
     pub fn check_owned(&self) -> Outcome {
         for &(cell, id, role) in &self.cells {
             for &element in &self.elements {
@@ -154,8 +169,12 @@ impl Subject {
     }
 
     fn compare(&self, expected: &[u8]) -> Outcome {
-        // SAFETY: as in `fill`.
-        let found = unsafe { std::slice::from_raw_parts(self.low(), expected.len()) };
+        let copied = self.staged.as_ref().map(Staged::read).transpose()?;
+        let found = match &copied {
+            Some(copied) => &copied[..],
+            // SAFETY: as in `fill`.
+            None => unsafe { std::slice::from_raw_parts(self.low(), expected.len()) },
+        };
         match found.iter().zip(expected).position(|(a, b)| a != b) {
             None => Ok(()),
             Some(byte) => Err(Trouble::new(format!(
@@ -213,7 +232,79 @@ pub fn oracle(id: u64, field: u64, element: u64, step: u64) -> [u8; 16] {
     bytes
 }
 
-fn foreign(bytes: usize, layout: &halocline::Layout) -> Field {
+thread_local! {
+    /// A stream for copies of this thread on each device: streams share queues, so that one of each field would wait for
+    /// other ranks.
+    static STREAMS: RefCell<Vec<Arc<Stream>>> = const { RefCell::new(Vec::new()) };
+}
+
+fn stream_of(device: &Device) -> Result<Arc<Stream>, DeviceError> {
+    STREAMS.with_borrow_mut(|streams| {
+        let known = streams.iter().find(|stream| stream.device().ordinal() == device.ordinal()).cloned();
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let made = Arc::new(device.stream(Priority::Normal)?);
+        streams.push(Arc::clone(&made));
+        Ok(made)
+    })
+}
+
+/// Memory of a device by way of pinned memory.
+struct Staged {
+    stream: Arc<Stream>,
+    pinned: Memory,
+    first: Address,
+    bytes: usize,
+}
+
+impl Staged {
+    fn write(&self, bytes: &[u8]) -> Result<(), DeviceError> {
+        // SAFETY: nobody else knows the pinned memory, whose copies are over; no exchange is in flight.
+        unsafe {
+            self.pinned.bytes_mut(0..self.bytes).copy_from_slice(bytes);
+            self.copy(self.first, self.pinned.at(0))
+        }
+    }
+
+    fn read(&self) -> Result<Vec<u8>, DeviceError> {
+        // SAFETY: as in `write`.
+        unsafe {
+            self.copy(self.pinned.at(0), self.first)?;
+            Ok(self.pinned.bytes(0..self.bytes).to_vec())
+        }
+    }
+
+    /// # Safety
+    /// Nobody else uses the bytes.
+    unsafe fn copy(&self, target: Address, source: Address) -> Result<(), DeviceError> {
+        if self.bytes > 0 {
+            // SAFETY: the caller's promise; the memory is there, and the copy is over when this returns.
+            unsafe { self.stream.copy(target, source, self.bytes) }?;
+        }
+        self.stream.synchronise()
+    }
+}
+
+/// A field in memory of a device that begins at any multiple of 8 bytes.
+fn on_device(
+    device: &Device,
+    bytes: usize,
+    layout: &Layout,
+    number: u64,
+) -> Result<(Field, Staged), Trouble> {
+    let lead = 8 * (number % 5);
+    let memory = Arc::new(device.allocate(lead as usize + bytes.max(1))?);
+    let first = memory.at(0) + lead;
+    let base = first.wrapping_add_signed(-(layout.span().start as i64));
+    // SAFETY: the memory has room for the layout around its base, and is kept; exchanges of the suite begin and end
+    // between its own copies.
+    let field = unsafe { Field::from_device(device, base, layout.clone(), memory) }?;
+    let (stream, pinned) = (stream_of(device)?, device.allocate_pinned(bytes.max(1))?);
+    Ok((field, Staged { stream, pinned, first, bytes }))
+}
+
+fn foreign(bytes: usize, layout: &Layout) -> Field {
     let memory = Arc::new(Foreign((0..bytes).map(|_| UnsafeCell::new(0)).collect()));
     let low = memory.0.as_ptr().cast_mut().cast::<u8>();
     let base = low.wrapping_offset(-layout.span().start);

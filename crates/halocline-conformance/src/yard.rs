@@ -1,4 +1,6 @@
-//! Fields in memory of simulated devices, and the kernels that fill and check them.
+//! Fields in memory of devices, and the kernels that fill and check them.
+//!
+//! A kind of device is a [`Rig`]: its devices, and [`Kernels`] for the fields of a [`Yard`].
 
 use crate::numbers::mix;
 use crate::{Outcome, Trouble};
@@ -9,6 +11,36 @@ use halocline::{
 };
 use std::sync::Arc;
 
+/// What a kind of device does with the fields of a [`Yard`]: work that streams are given.
+pub trait Kernels {
+    /// Writes the owned cells of a step.
+    fn produce(&self, piece: &Piece, stream: &Stream, step: u64) -> Result<(), DeviceError>;
+
+    /// Reads the owned cells, as interior work does while an exchange is in flight.
+    fn read_owned(&self, piece: &Piece, stream: &Stream) -> Result<(), DeviceError>;
+
+    /// Reads all cells; one that is not what its owner wrote is found by [`Rig::check`], or is a report of the world.
+    fn consume(&self, piece: &Piece, stream: &Stream, step: u64) -> Result<(), DeviceError>;
+}
+
+/// The devices of this process, on which cases run whatever its ranks are.
+pub trait Rig: Kernels + Sized + Sync + 'static {
+    /// How many random cases of a kind are worth their time here.
+    const SEEDS: u64;
+
+    /// The one of this process.
+    fn get() -> Result<&'static Self, Trouble>;
+
+    /// One device or more, with access to each other's memory.
+    fn devices(&self) -> &[Device];
+
+    /// Fails if a kernel that is over has found anything wrong.
+    fn check(&self) -> Outcome;
+
+    /// Takes away from a stream as much time as a case is to be tried with.
+    fn delay(&self, stream: &Stream) -> Result<(), DeviceError>;
+}
+
 /// One field of one domain, in memory of a device.
 pub struct Piece {
     array: DeviceArray<u64>,
@@ -18,7 +50,35 @@ pub struct Piece {
     rows: Vec<(u64, usize)>,
     /// All cells that are owned or filled: address, global number, whether owned.
     cells: Vec<(u64, u64, bool)>,
+    shape: Shape,
 }
+
+/// Where the cells of an array lie, and which of the global grid they are, for kernels of GPUs to find out by themselves.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Shape {
+    /// Address of the first cell.
+    pub base: u64,
+    /// Number of axes; those behind them are of one cell.
+    pub axes: u64,
+    /// Of the array.
+    pub extents: [u64; AXES],
+    /// Cells of the halo before the owned ones.
+    pub low: [u64; AXES],
+    /// Number of owned cells.
+    pub owned: [u64; AXES],
+    /// The first owned cell in the global grid.
+    pub first: [i64; AXES],
+    /// Of the global grid.
+    pub global: [i64; AXES],
+    /// 1 where the grid is periodic, in all directions.
+    pub periodic: u64,
+    /// The field.
+    pub number: u64,
+}
+
+/// Axes that a [`Shape`] has room for.
+pub const AXES: usize = 3;
 
 /// What a cell holds after a step.
 fn value(step: u64, field: u64, cell: u64) -> u64 {
@@ -61,8 +121,25 @@ impl Piece {
                 _ => {}
             }
         }
+        if dims.len() > AXES {
+            return Err(Trouble::new(format!("{} axes, there is room for {AXES}", dims.len())));
+        }
+        let mut geometry =
+            Shape { base, axes: dims.len() as u64, periodic: periodic.into(), number, ..Shape::default() };
+        for axis in 0..dims.len() {
+            geometry.extents[axis] = dims[axis] as u64;
+            geometry.low[axis] = halo[axis].0 as u64;
+            geometry.owned[axis] = owned[axis] as u64;
+            geometry.first[axis] = first[axis];
+            geometry.global[axis] = extents[axis] as i64;
+        }
         let field = array.on_domain(domain);
-        Ok(Self { array, field, number, rows, cells })
+        Ok(Self { array, field, number, rows, cells, shape: geometry })
+    }
+
+    /// Where its cells lie.
+    pub fn shape(&self) -> &Shape {
+        &self.shape
     }
 
     /// To be bound.
@@ -74,15 +151,16 @@ impl Piece {
     pub fn array(&self) -> &DeviceArray<u64> {
         &self.array
     }
+}
 
-    /// Gives a stream a kernel that writes the owned cells of a step.
-    pub fn produce(&self, world: &World, stream: &Stream, step: u64) -> Result<(), DeviceError> {
+impl Kernels for World {
+    fn produce(&self, piece: &Piece, stream: &Stream, step: u64) -> Result<(), DeviceError> {
         let kernel = |kernel: Kernel, &(address, bytes): &(u64, usize)| kernel.writes(address, bytes);
-        let kernel = self.rows.iter().fold(Kernel::new("produce"), kernel);
-        let number = self.number;
+        let kernel = piece.rows.iter().fold(Kernel::new("produce"), kernel);
+        let number = piece.number;
         let owned: Vec<(u64, u64)> =
-            self.cells.iter().filter(|(.., owned)| *owned).map(|&(address, id, _)| (address, id)).collect();
-        world.launch(
+            piece.cells.iter().filter(|(.., owned)| *owned).map(|&(address, id, _)| (address, id)).collect();
+        self.launch(
             stream,
             kernel.body(move |memory| {
                 owned.iter().for_each(|&(address, id)| memory.write(address, value(step, number, id)));
@@ -90,18 +168,16 @@ impl Piece {
         )
     }
 
-    /// Gives a stream a kernel that reads the owned cells, as interior work does while an exchange is in flight.
-    pub fn read_owned(&self, world: &World, stream: &Stream) -> Result<(), DeviceError> {
+    fn read_owned(&self, piece: &Piece, stream: &Stream) -> Result<(), DeviceError> {
         let kernel = |kernel: Kernel, &(address, bytes): &(u64, usize)| kernel.reads(address, bytes);
-        world.launch(stream, self.rows.iter().fold(Kernel::new("interior"), kernel))
+        self.launch(stream, piece.rows.iter().fold(Kernel::new("interior"), kernel))
     }
 
-    /// Gives a stream a kernel that reads all cells and finds a report if one is not what its owner wrote.
-    pub fn consume(&self, world: &World, stream: &Stream, step: u64) -> Result<(), DeviceError> {
-        let (first, last) = (self.cells[0].0, self.cells[self.cells.len() - 1].0);
+    fn consume(&self, piece: &Piece, stream: &Stream, step: u64) -> Result<(), DeviceError> {
+        let (first, last) = (piece.cells[0].0, piece.cells[piece.cells.len() - 1].0);
         let kernel = Kernel::new("consume").reads(first, (last - first) as usize + 8);
-        let (cells, number) = (self.cells.clone(), self.number);
-        world.launch(
+        let (cells, number) = (piece.cells.clone(), piece.number);
+        self.launch(
             stream,
             kernel.body(move |memory| {
                 for &(address, id, is_owned) in &cells {
@@ -186,16 +262,19 @@ impl Yard {
         HaloExchange::bind_alternatives(comm, &sets, options)
     }
 
-    /// [`Piece::produce`] of all pieces of some fields.
-    pub fn produce(&self, world: &World, fields: &[usize], stream: &Stream, step: u64) -> Outcome {
-        let pieces = fields.iter().flat_map(|&number| &self.pieces[number]);
-        Ok(pieces.into_iter().try_for_each(|piece| piece.produce(world, stream, step))?)
+    /// All pieces of some fields.
+    pub fn pieces(&self, fields: &[usize]) -> impl Iterator<Item = &Piece> {
+        fields.iter().flat_map(|&number| &self.pieces[number])
     }
 
-    /// [`Piece::consume`] of all pieces of some fields.
-    pub fn consume(&self, world: &World, fields: &[usize], stream: &Stream, step: u64) -> Outcome {
-        let pieces = fields.iter().flat_map(|&number| &self.pieces[number]);
-        Ok(pieces.into_iter().try_for_each(|piece| piece.consume(world, stream, step))?)
+    /// [`Kernels::produce`] of all pieces of some fields.
+    pub fn produce(&self, on: &impl Kernels, fields: &[usize], stream: &Stream, step: u64) -> Outcome {
+        Ok(self.pieces(fields).try_for_each(|piece| on.produce(piece, stream, step))?)
+    }
+
+    /// [`Kernels::consume`] of all pieces of some fields.
+    pub fn consume(&self, on: &impl Kernels, fields: &[usize], stream: &Stream, step: u64) -> Outcome {
+        Ok(self.pieces(fields).try_for_each(|piece| on.consume(piece, stream, step))?)
     }
 }
 

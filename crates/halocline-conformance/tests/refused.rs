@@ -113,11 +113,17 @@ fn a_field_whose_memory_moved() {
         halo.schedule_exchange(&[&stream])?.wait()?;
         stream.synchronise()?;
         drop(memory);
-        for _ in 0..2 {
-            match halo.schedule_exchange(&[&stream]) {
-                Err(Error::MemoryMoved { field: 0 }) => {}
-                other => fail!("instead of moved memory: {other:?}"),
+        match halo.schedule_exchange(&[&stream]) {
+            Err(Error::MemoryMoved { field: 0 }) => {}
+            other => fail!("instead of moved memory: {other:?}"),
+        }
+        // No peer may write there any more: the object has failed.
+        match halo.schedule_exchange(&[&stream]) {
+            Err(Error::Failed(failure)) => {
+                let told = failure.to_string().contains("field 0");
+                ensure!(failure.cause == Cause::Device && told, "it failed by {failure}");
             }
+            other => fail!("instead of a failure: {other:?}"),
         }
         ensure!(halo.pending().is_some_and(|pending| pending.epoch() == 1), "a refusal counted");
         Ok(())

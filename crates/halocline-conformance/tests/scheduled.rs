@@ -2,215 +2,18 @@
 //! interleavings of calls, each under a schedule of its own. `HALOCLINE_SEED` runs one seed alone,
 //! `HALOCLINE_SEEDS` says how many are run instead of a few hundred.
 
+use halocline::device::Priority;
 use halocline::device::sim::{Options, World, explore};
-use halocline::device::{EventPool, Priority};
-use halocline::{
-    BindOptions, Cause, Communicator, Error, Exchanging, HaloExchange, LinkChoice, Pending, Stream,
-};
-use halocline_conformance::numbers::Numbers;
+use halocline::{BindOptions, Cause, Communicator, Error, Exchanging, LinkChoice};
+use halocline_conformance::programs::Program;
 use halocline_conformance::simulated::{options, run_ranks};
 use halocline_conformance::yard::{Yard, devices, until_failure};
-use halocline_conformance::{Outcome, Trouble, ensure};
+use halocline_conformance::{Outcome, ensure};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
-
-/// What all ranks do alike.
-struct Scene {
-    ranks: usize,
-    devices: usize,
-    extents: Vec<usize>,
-    /// Of each rank.
-    domains: usize,
-    width: usize,
-    /// Sets of fields of each object.
-    objects: Vec<Vec<Vec<usize>>>,
-    link: LinkChoice,
-    inline: bool,
-    /// Bytes of a chunk of a staged message.
-    chunk: usize,
-    steps: u64,
-}
-
-impl Scene {
-    fn new(seed: u64) -> Self {
-        let mut numbers = Numbers::new(seed);
-        let ranks = 1 + numbers.below(3);
-        let (domains, width) = (1 + numbers.below(2), 1 + numbers.below(2));
-        let extents = match numbers.below(2) {
-            0 => vec![ranks * domains * 2 + 1 + numbers.below(3)],
-            _ => vec![2 * ranks * domains, 2 + numbers.below(3)],
-        };
-        let objects = match numbers.below(4) {
-            0 => vec![vec![vec![0, 1]]],
-            1 => vec![vec![vec![0], vec![1]]],
-            2 => vec![vec![vec![0]], vec![vec![1]]],
-            _ => vec![vec![vec![0]]],
-        };
-        let links = [LinkChoice::Auto, LinkChoice::Auto, LinkChoice::Mailbox, LinkChoice::Message];
-        Self {
-            ranks,
-            devices: 1 + numbers.below(3),
-            extents,
-            domains,
-            width,
-            objects,
-            link: links[numbers.below(links.len())],
-            inline: numbers.one_in(3),
-            chunk: [8, 24, 1 << 20][numbers.below(3)],
-            steps: 2 + numbers.below(3) as u64,
-        }
-    }
-}
-
-/// A user's streams on the devices of its fields, and what ties them.
-struct Streams {
-    streams: Vec<Stream>,
-    events: Vec<EventPool>,
-    /// Streams with work that the next step must come after.
-    touched: Vec<usize>,
-}
-
-impl Streams {
-    /// A stream that comes after all work of the step before.
-    fn next(&self, numbers: &mut Numbers) -> Result<usize, Trouble> {
-        let chosen = numbers.below(self.streams.len());
-        for &other in self.touched.iter().filter(|&&other| other != chosen) {
-            self.tie(other, chosen)?;
-        }
-        Ok(chosen)
-    }
-
-    fn tie(&self, first: usize, then: usize) -> Outcome {
-        let event = self.events[first].take()?;
-        self.streams[first].record(&event)?;
-        Ok(self.streams[then].wait(&event)?)
-    }
-
-    fn touch(&mut self, stream: usize) {
-        if !self.touched.contains(&stream) {
-            self.touched.push(stream);
-        }
-    }
-}
-
-/// Steps of all objects in turn, with whatever is allowed between.
-fn program(world: &World, comm: &Communicator, scene: &Scene) -> Outcome {
-    let mut common = Numbers::new(world.seed() ^ 0xc0);
-    let mut own = Numbers::new(world.seed() ^ (comm.rank() as u64 + 1) << 32);
-    let all = devices(world, scene.devices as u32)?;
-    let places: Vec<usize> = (0..scene.domains).map(|_| own.below(all.len())).collect();
-    let shape = (scene.domains, scene.width, 2);
-    let yard = Yard::new(comm, &scene.extents, shape, |domain| &all[places[domain]])?;
-    let mut streams = Streams { streams: Vec::new(), events: Vec::new(), touched: Vec::new() };
-    for _ in 0..1 + own.below(3) {
-        let device = &all[places[own.below(places.len())]];
-        streams.streams.push(device.stream(Priority::Normal)?);
-        streams.events.push(device.events());
-    }
-    let (link, inline, chunk) = (scene.link, scene.inline, Some(scene.chunk));
-    let options = BindOptions { link, inline, chunk, ..BindOptions::default() };
-    let mut objects: Vec<HaloExchange> = Vec::new();
-    for sets in &scene.objects {
-        let sets: Vec<&[usize]> = sets.iter().map(Vec::as_slice).collect();
-        objects.push(yard.bind(comm, &sets, &options)?);
-    }
-    for step in 1..=scene.steps {
-        for (halo, sets) in objects.iter().zip(&scene.objects) {
-            let set = common.below(sets.len());
-            exchange(
-                world,
-                (comm, &yard, halo),
-                (set, &sets[set]),
-                step,
-                &mut streams,
-                (&mut common, &mut own),
-            )?;
-        }
-    }
-    if own.one_in(2) {
-        objects.clear();
-    }
-    streams.streams.iter().try_for_each(Stream::synchronise)?;
-    Ok(())
-}
-
-fn exchange(
-    world: &World,
-    (comm, yard, halo): (&Communicator, &Yard, &HaloExchange),
-    (set, fields): (usize, &[usize]),
-    step: u64,
-    streams: &mut Streams,
-    (common, own): (&mut Numbers, &mut Numbers),
-) -> Outcome {
-    // Producers: one stream, or two that share the fields' domains.
-    let first = streams.next(own)?;
-    let second = if own.one_in(3) { streams.next(own)? } else { first };
-    for (at, piece) in fields.iter().flat_map(|&field| &yard.pieces[field]).enumerate() {
-        piece.produce(world, &streams.streams[if at % 2 == 0 { first } else { second }], step)?;
-    }
-    let given = [&streams.streams[first], &streams.streams[second]];
-    let given = if first == second { &given[..1] } else { &given[..] };
-    // Once more, with the same data, or more often.
-    let times = if common.one_in(4) { 2 + common.below(3) } else { 1 };
-    let mut pendings: Vec<Pending> = Vec::new();
-    for _ in 0..times {
-        pendings.push(match own.below(3) {
-            0 => halo.exchange_set_on(set, given)?,
-            _ => halo.schedule_exchange_set(set, given)?,
-        });
-    }
-    if own.one_in(3) {
-        pendings[own.below(times)].is_ready()?;
-    }
-    streams.touched.clear();
-    streams.touch(first);
-    streams.touch(second);
-    if first == second && own.one_in(2) {
-        // Beside the exchange, unless that runs on this very stream.
-        let mut pieces = fields.iter().flat_map(|&field| &yard.pieces[field]);
-        pieces.try_for_each(|piece| piece.read_owned(world, &streams.streams[first]))?;
-    }
-    let last = own.below(streams.streams.len());
-    // It reads what those have written, besides the halo.
-    for producer in [first, second] {
-        if producer != last {
-            streams.tie(producer, last)?;
-        }
-    }
-    let stream = &streams.streams[last];
-    match own.below(5) {
-        0 => {
-            // Waiting for one means waiting for all before it.
-            pendings[times - 1].wait()?;
-            pendings[0].wait()?;
-        }
-        1 => {
-            pendings.clear();
-            halo.schedule_wait(stream)?;
-        }
-        2 => {
-            pendings.iter().try_for_each(|pending| pending.schedule_wait(stream))?;
-            if own.one_in(2) {
-                pendings[0].wait()?;
-            }
-        }
-        3 => {
-            while !pendings[times - 1].is_ready()? {
-                comm.link().host().yield_now();
-            }
-        }
-        _ => {
-            pendings[times - 1].schedule_wait(stream)?;
-            pendings.into_iter().for_each(std::mem::forget);
-        }
-    }
-    yard.consume(world, fields, &streams.streams[last], step)?;
-    streams.touch(last);
-    Ok(())
-}
 
 fn limited() -> Options {
     Options { devices: 3, steps: 200_000, ..options() }
@@ -228,8 +31,8 @@ fn scheduled_exchanges_keep_their_promises() {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
     let part = |core: u64| {
         explore(seeds * core / cores..seeds * (core + 1) / cores, &limited(), |world| {
-            let scene = Scene::new(world.seed());
-            run_ranks(world, scene.ranks, |comm| program(world, comm, &scene));
+            let program = Program::new(world.seed(), None);
+            run_ranks(world, program.ranks, |comm| program.run(world, &devices(world, 3)?, comm));
         });
     };
     std::thread::scope(|scope| (0..cores).for_each(|core| drop(scope.spawn(move || part(core)))));

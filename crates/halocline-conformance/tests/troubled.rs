@@ -5,7 +5,7 @@ use halocline::device::sim::{Options, World, explore};
 use halocline::device::{Priority, RawStream};
 use halocline::{BindOptions, Cause, Communicator, Error, LinkChoice, Stream};
 use halocline_conformance::simulated::{options, run_ranks, run_ranks_on};
-use halocline_conformance::yard::{Yard, devices};
+use halocline_conformance::yard::{Kernels, Yard, devices};
 use halocline_conformance::{Outcome, ensure, fail};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -32,7 +32,7 @@ fn bound_producers(world: &World, comm: &Communicator, inline: bool, named: bool
     let of_stream = |at: usize| yard.pieces[0].iter().skip(at).step_by(2).zip([&streams[at]]);
     for step in 1..=3 {
         for (piece, stream) in (0..2).flat_map(of_stream) {
-            piece.produce(world, stream, step)?;
+            world.produce(piece, stream, step)?;
         }
         let pending = halo.exchange()?;
         if step == 2 {
@@ -41,7 +41,7 @@ fn bound_producers(world: &World, comm: &Communicator, inline: bool, named: bool
             streams.iter().try_for_each(|stream| pending.schedule_wait(stream))?;
         }
         for (piece, stream) in (0..2).flat_map(of_stream) {
-            piece.consume(world, stream, step)?;
+            world.consume(piece, stream, step)?;
         }
     }
     Ok(streams.iter().try_for_each(|stream| stream.synchronise())?)

@@ -4,6 +4,8 @@
 use crate::driver::{Address, Driver, MemorySpace, Place, Priority, RawStream, RawTable, TableSpec, ValueOp};
 use crate::error::DeviceError;
 use crate::event::{Event, EventPool};
+use crate::reaper;
+use std::any::Any;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -57,26 +59,69 @@ impl Device {
         self.0.failure()
     }
 
+    /// How many streams can wait without holding others: see [`Driver::queues`].
+    pub fn queues(&self) -> u32 {
+        self.0.queues()
+    }
+
     /// Memory of the device, not initialised, aligned to 256 bytes.
     pub fn allocate(&self, bytes: usize) -> Result<Memory, DeviceError> {
-        let place = self.0.allocate(bytes)?;
-        Ok(Memory { device: self.clone(), place, kind: Kind::Device })
+        let place = self.once_freed(|| self.0.allocate(bytes))?;
+        Ok(self.memory(place, Kind::Device))
+    }
+
+    fn memory(&self, place: Place, kind: Kind) -> Memory {
+        Memory { device: self.clone(), place, kind, held: None }
+    }
+
+    /// An allocation, made again if there was no room for it before what was dropped is freed.
+    fn once_freed<T>(&self, allocate: impl Fn() -> Result<T, DeviceError>) -> Result<T, DeviceError> {
+        match allocate() {
+            Err(DeviceError::OutOfMemory { .. }) if self.0.frees_wait() => {
+                reaper::catch_up();
+                allocate()
+            }
+            other => other,
+        }
+    }
+
+    /// Says that streams of this device may wait for what other threads have yet to do, where that matters.
+    pub fn let_wait(&self) -> Option<reaper::Waiting> {
+        self.0.frees_wait().then(reaper::Waiting::begin)
+    }
+
+    /// Frees something now, or behind the scenes where that would wait for the device.
+    fn free(&self, free: impl FnOnce(&dyn Driver) + Send + 'static) {
+        match self.0.frees_wait() {
+            false => free(&*self.0),
+            true => {
+                let driver = Arc::clone(&self.0);
+                reaper::give(move || free(&*driver));
+            }
+        }
     }
 
     /// Zeroed pinned memory of the host, which all devices reach.
     pub fn allocate_pinned(&self, bytes: usize) -> Result<Memory, DeviceError> {
-        let place = self.0.allocate_pinned(bytes)?;
-        Ok(Memory { device: self.clone(), place, kind: Kind::Pinned })
+        let place = self.once_freed(|| self.0.allocate_pinned(bytes))?;
+        Ok(self.memory(place, Kind::Pinned))
     }
 
-    /// Lets all devices reach memory of the host that is there.
+    /// Lets all devices reach memory of the host that is there, and that `owner` keeps there.
     ///
     /// # Safety
-    /// It stays valid as long as what is returned.
-    pub unsafe fn register(&self, base: Address, bytes: usize) -> Result<Memory, DeviceError> {
+    /// It stays valid as long as `owner` is held.
+    pub unsafe fn register(
+        &self,
+        base: Address,
+        bytes: usize,
+        owner: Arc<dyn Any + Send + Sync>,
+    ) -> Result<Memory, DeviceError> {
         // SAFETY: the caller's promise.
         let place = unsafe { self.0.register(base, bytes) }?;
-        Ok(Memory { device: self.clone(), place, kind: Kind::Registered })
+        let mut memory = self.memory(place, Kind::Registered);
+        memory.held = Some(owner);
+        Ok(memory)
     }
 
     /// Which allocation an address lies in.
@@ -120,17 +165,20 @@ impl Device {
 
     /// Makes a copy table ready to be launched.
     pub fn upload(&self, table: &TableSpec<'_>) -> Result<CopyTable, DeviceError> {
-        let raw = self.0.upload(table)?;
+        let raw = self.once_freed(|| self.0.upload(table))?;
         Ok(CopyTable { device: self.clone(), raw })
     }
 }
 
-/// Memory that devices can reach, freed when dropped: work that uses it must be over then.
+/// Memory that devices can reach, freed when dropped: work that uses it must be over then. Dropping it waits for nothing:
+/// where freeing would wait for the device, it is freed behind the scenes.
 #[derive(Debug)]
 pub struct Memory {
     device: Device,
     place: Place,
     kind: Kind,
+    /// Who keeps registered memory there.
+    held: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -214,16 +262,19 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        let (driver, base) = (&self.device.0, self.place.base);
-        // SAFETY: the driver gave it, by the call that matches; that nothing uses it any more is the promise of
-        // whoever gave work to a stream.
-        unsafe {
-            match self.kind {
-                Kind::Device => driver.free(base),
-                Kind::Pinned => driver.free_pinned(base),
-                Kind::Registered => driver.unregister(base),
+        let (base, kind, held) = (self.place.base, self.kind, self.held.take());
+        self.device.free(move |driver| {
+            // SAFETY: the driver gave it, by the call that matches; that nothing uses it any more is the promise of
+            // whoever gave work to a stream.
+            unsafe {
+                match kind {
+                    Kind::Device => driver.free(base),
+                    Kind::Pinned => driver.free_pinned(base),
+                    Kind::Registered => driver.unregister(base),
+                }
             }
-        }
+            drop(held);
+        });
     }
 }
 
@@ -290,6 +341,15 @@ impl Stream {
         unsafe { self.device.0.launch(self.raw, table.raw, epoch) }
     }
 
+    /// What a word is at some moment from now on. The stream waits for nothing: the call waits for its work.
+    ///
+    /// # Safety
+    /// As for [`Driver::peek`].
+    pub unsafe fn peek(&self, word: Address) -> Result<u64, DeviceError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.device.0.peek(self.raw, word) }
+    }
+
     /// Whether all that it was given is done.
     pub fn query(&self) -> Result<bool, DeviceError> {
         self.device.0.query(self.raw)
@@ -319,7 +379,8 @@ pub struct CopyTable {
 
 impl Drop for CopyTable {
     fn drop(&mut self) {
+        let raw = self.raw;
         // SAFETY: the driver gave it, this is its only holder, and whoever launched it has promised the rest.
-        unsafe { self.device.0.drop_table(self.raw) };
+        self.device.free(move |driver| unsafe { driver.drop_table(raw) });
     }
 }

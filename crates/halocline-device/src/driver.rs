@@ -160,6 +160,18 @@ pub unsafe trait Driver: Any + Send + Sync {
         Ok(None)
     }
 
+    /// Queues that the streams of this process share, each in the order in which work is given: a stream that waits holds
+    /// what comes later to its queue.
+    fn queues(&self) -> u32 {
+        u32::MAX
+    }
+
+    /// Whether the calls that free memory and tables wait for all that the device was given: then they are made behind the
+    /// scenes, while no stream waits for anybody ([`crate::Waiting`]).
+    fn frees_wait(&self) -> bool {
+        false
+    }
+
     /// Memory of the device, not initialised, aligned to 256 bytes (`cuMemAlloc`).
     fn allocate(&self, bytes: usize) -> Result<Place, DeviceError>;
 
@@ -296,6 +308,18 @@ pub unsafe trait Driver: Any + Send + Sync {
     unsafe fn store(&self, word: Address, value: u64) {
         // SAFETY: the caller's promise.
         unsafe { word_at(word) }.store(value, std::sync::atomic::Ordering::Release);
+    }
+
+    /// What a word is at some moment from now on, wherever this device reaches it: for reports and for those who look
+    /// seldom (`cuMemcpyAsync`). By a stream of this device, for whose work the call waits.
+    ///
+    /// # Safety
+    /// `word` lies in memory that is valid, at a multiple of 8 bytes, and is written by nothing but atomic operations,
+    /// streams and copy tables.
+    unsafe fn peek(&self, stream: RawStream, word: Address) -> Result<u64, DeviceError> {
+        let _ = stream;
+        // SAFETY: the caller's promise; devices of this kind have their memory where the host reaches it.
+        Ok(unsafe { self.load(word) })
     }
 
     /// The host is about to read, or to write, bytes of pinned memory. Only a device that checks cares.

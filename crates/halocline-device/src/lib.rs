@@ -11,6 +11,7 @@ mod element;
 mod error;
 mod event;
 pub mod host;
+mod reaper;
 pub mod remote;
 pub mod sim;
 mod streaming;
@@ -23,3 +24,4 @@ pub use driver::{
 pub use element::Element;
 pub use error::DeviceError;
 pub use event::{Event, EventPool};
+pub use reaper::Waiting;

@@ -18,7 +18,11 @@ fn every_kernel_compiles_for_every_architecture() {
         Err(why) => panic!("{why}"),
     };
     println!("NVRTC {:?} at {}", compiler.version(), compiler.path().display());
-    let sources = [("copy.cu", COPY_KERNELS), ("kernels.cu", include_str!("gpu/kernels.cu"))];
+    let sources = [
+        ("copy.cu", COPY_KERNELS),
+        ("kernels.cu", include_str!("gpu/kernels.cu")),
+        ("gpus.cu", include_str!("../../halocline-conformance/src/gpus/kernels.cu")),
+    ];
     for (name, source) in sources {
         for capability in [80, 90, 100] {
             let compiled =

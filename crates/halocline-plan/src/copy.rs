@@ -5,6 +5,8 @@
 //! merged to the fewest and longest blocks; a direct copy, a pack and an unpack are the same nest with
 //! other strides.
 
+mod section;
+
 use crate::{Cells, DomainShape, ElementType, Layout, LayoutError, Run, Transfer};
 use std::ops::Range;
 use std::sync::Arc;

@@ -57,6 +57,19 @@ pub enum Error {
         /// Which field, counted among those in memory of devices in the order of the bind.
         field: usize,
     },
+    /// More ranks of this process share a device than it has queues for: their streams would wait behind each other for good.
+    #[error(
+        "{ranks} ranks of this process share device {device}, whose streams have {queues} queues, and each needs 3; start CUDA \
+         with CUDA_DEVICE_MAX_CONNECTIONS=32, or let fewer ranks share it"
+    )]
+    TooFewQueues {
+        /// Which device.
+        device: u32,
+        /// Its queues.
+        queues: u32,
+        /// The ranks that have fields on it.
+        ranks: usize,
+    },
     /// As many exchanges of the object are in flight as there may be.
     #[error(
         "{limit} exchanges of this object are in flight, from {oldest} on; wait for that before the next"

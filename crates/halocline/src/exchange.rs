@@ -172,8 +172,9 @@ impl HaloExchange {
     /// call. Only the device's own queue sets a bound: CUDA takes about 1,000 operations a stream, of which an exchange has
     /// four or five, and two more for each chunk (1 MiB) of a staged message; a call that finds it full waits for room.
     ///
-    /// Besides the errors of [`HaloExchange::exchange`]: [`Error::StreamDevice`], [`Error::MemoryMoved`],
-    /// [`Error::TooManyInFlight`], [`Error::NotDriven`]. None of them counts as an exchange.
+    /// Besides the errors of [`HaloExchange::exchange`]: [`Error::StreamDevice`], [`Error::TooManyInFlight`],
+    /// [`Error::NotDriven`], which leave the object as it was, and [`Error::MemoryMoved`], with which it has failed, as its
+    /// peers are told. None of them counts as an exchange.
     pub fn schedule_exchange(&self, streams: &[&Stream]) -> Result<Pending, Error> {
         self.schedule_exchange_set(0, streams)
     }

@@ -5,6 +5,7 @@ use super::error::MpiError;
 use super::ffi::{Api, Matched};
 use super::frame::Kind;
 use crate::buffers;
+use crate::lent::Payload;
 use std::collections::VecDeque;
 use std::ffi::c_int;
 
@@ -21,7 +22,7 @@ pub(super) trait Wire: Send {
     ///
     /// # Safety
     /// MPI may be called by this thread now. `to` is a rank of the communicator.
-    unsafe fn send(&mut self, to: usize, kind: Kind, bytes: Vec<u8>) -> Result<(), MpiError>;
+    unsafe fn send(&mut self, to: usize, kind: Kind, bytes: Payload) -> Result<(), MpiError>;
 
     /// Lets MPI get on, and gives what has arrived, in order from each sender. Never waits.
     ///
@@ -31,6 +32,9 @@ pub(super) trait Wire: Send {
 
     /// Whether everything that was handed over has left the buffers here.
     fn is_drained(&self) -> bool;
+
+    /// Whether nothing is on its way, as far as is known here.
+    fn is_idle(&self) -> bool;
 
     /// The introductions of all ranks on this node, in the order of ranks. Collective over them, blocks.
     ///
@@ -58,20 +62,22 @@ pub(super) struct Engine<A: Abi> {
     comm: A::Handle,
     /// The ranks of this node: their communicator and how many they are.
     node: (A::Handle, usize),
-    sends: Vec<Transfer<A::Handle>>,
+    sends: Vec<Sent<A::Handle>>,
     receives: VecDeque<Receive<A::Handle>>,
 }
 
-/// Bytes that MPI reads or writes until its request is done.
-struct Transfer<H> {
+/// Bytes that MPI reads until its request is done.
+struct Sent<H> {
     request: H,
-    bytes: Vec<u8>,
+    bytes: Payload,
 }
 
+/// Bytes that MPI writes until its request is done.
 struct Receive<H> {
     source: usize,
     kind: Kind,
-    transfer: Transfer<H>,
+    request: H,
+    bytes: Vec<u8>,
     done: bool,
 }
 
@@ -97,9 +103,8 @@ impl<A: Abi> Engine<A> {
             let known = kind.ok_or(malformed);
             // SAFETY: nobody looks at the bytes before the request is done, and then all are written.
             unsafe { room.set_len(bytes) };
-            let (transfer, kind) =
-                (Transfer { request, bytes: room }, *known.as_ref().unwrap_or(&Kind::Part));
-            self.receives.push_back(Receive { source, kind, transfer, done: false });
+            let kind = *known.as_ref().unwrap_or(&Kind::Part);
+            self.receives.push_back(Receive { source, kind, request, bytes: room, done: false });
             known?;
         }
         Ok(())
@@ -107,17 +112,17 @@ impl<A: Abi> Engine<A> {
 }
 
 impl<A: Abi> Wire for Engine<A> {
-    unsafe fn send(&mut self, to: usize, kind: Kind, bytes: Vec<u8>) -> Result<(), MpiError> {
+    unsafe fn send(&mut self, to: usize, kind: Kind, bytes: Payload) -> Result<(), MpiError> {
         // SAFETY: by our caller; the bytes stay where they are, in `sends`, until the request is done.
-        let request = unsafe { self.api.send(self.comm, to, kind.tag(), &bytes)? };
-        self.sends.push(Transfer { request, bytes });
+        let request = unsafe { self.api.send(self.comm, to, kind.tag(), bytes.bytes())? };
+        self.sends.push(Sent { request, bytes });
         // Short messages are done at once. Where MPI fails to say so, the bytes stay.
         if let Some(send) = self.sends.last_mut()
             // SAFETY: by our caller; the request was begun just now.
             && unsafe { self.api.is_done(&mut send.request)? }
             && let Some(send) = self.sends.pop()
         {
-            buffers::put(send.bytes);
+            send.bytes.give_back();
         }
         Ok(())
     }
@@ -127,7 +132,7 @@ impl<A: Abi> Wire for Engine<A> {
         while let Some(send) = self.sends.get_mut(at) {
             // SAFETY: by our caller; requests that are done are removed.
             match unsafe { self.api.is_done(&mut send.request)? } {
-                true => buffers::put(self.sends.swap_remove(at).bytes),
+                true => self.sends.swap_remove(at).bytes.give_back(),
                 false => at += 1,
             }
         }
@@ -135,7 +140,7 @@ impl<A: Abi> Wire for Engine<A> {
         unsafe { self.match_arrived()? };
         for receive in self.receives.iter_mut().filter(|receive| !receive.done) {
             // SAFETY: by our caller; the request was not done before.
-            receive.done = unsafe { self.api.is_done(&mut receive.transfer.request)? };
+            receive.done = unsafe { self.api.is_done(&mut receive.request)? };
         }
         // A long message holds up those of its sender that overtook it, and nobody else's.
         let mut held = Vec::new();
@@ -145,7 +150,7 @@ impl<A: Abi> Wire for Engine<A> {
                 held.push(receive.source);
                 at += 1;
             } else if let Some(receive) = self.receives.remove(at) {
-                arrive(receive.source, receive.kind, receive.transfer.bytes);
+                arrive(receive.source, receive.kind, receive.bytes);
             }
         }
         Ok(())
@@ -153,6 +158,10 @@ impl<A: Abi> Wire for Engine<A> {
 
     fn is_drained(&self) -> bool {
         self.sends.is_empty()
+    }
+
+    fn is_idle(&self) -> bool {
+        self.sends.is_empty() && self.receives.is_empty()
     }
 
     unsafe fn introduce(&mut self, mine: &[u8; INTRODUCTION]) -> Result<Vec<[u8; INTRODUCTION]>, MpiError> {
@@ -182,6 +191,6 @@ impl<A: Abi> Drop for Engine<A> {
     fn drop(&mut self) {
         // MPI may still write to, or read from, what is under way: that memory is never used again.
         self.sends.drain(..).for_each(|send| std::mem::forget(send.bytes));
-        self.receives.drain(..).for_each(|receive| std::mem::forget(receive.transfer.bytes));
+        self.receives.drain(..).for_each(|receive| std::mem::forget(receive.bytes));
     }
 }

@@ -37,11 +37,17 @@ impl Kind {
     }
 }
 
+/// What ends a message of so many bytes.
+pub(super) fn trailer(tag: Tag, len: usize) -> [u8; TRAILER] {
+    let mut trailer = [0; TRAILER];
+    let words = [tag.operation, tag.round, len as u64];
+    trailer.as_chunks_mut().0.iter_mut().zip(words).for_each(|(place, word)| *place = word.to_le_bytes());
+    trailer
+}
+
 /// The MPI messages of a message, in order, none longer than `longest`.
 pub(super) fn split(tag: Tag, mut payload: Vec<u8>, longest: usize) -> impl Iterator<Item = (Kind, Vec<u8>)> {
-    let mut trailer = [0; TRAILER];
-    let words = [tag.operation, tag.round, payload.len() as u64];
-    trailer.as_chunks_mut().0.iter_mut().zip(words).for_each(|(place, word)| *place = word.to_le_bytes());
+    let trailer = trailer(tag, payload.len());
     let (parts, last) = match payload.len() + TRAILER <= longest {
         true => {
             payload.extend_from_slice(&trailer);

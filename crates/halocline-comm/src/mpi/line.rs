@@ -3,11 +3,12 @@
 
 use super::engine::{INTRODUCTION, Wire};
 use super::error::{MpiError, ThreadLevel};
-use super::frame::{Assembly, Kind, LONGEST, split};
+use super::frame::{Assembly, Kind, LONGEST, TRAILER, split, trailer};
 use super::runtime::About;
 use crate::inbox::Tag;
+use crate::lent::Payload;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
@@ -66,8 +67,10 @@ pub(super) struct Line {
     /// Threads that have something to send and want the lock: those that merely poll, again and again, let
     /// them go first.
     posting: AtomicU32,
+    /// Messages were on their way when MPI was called last.
+    carrying: AtomicBool,
     /// What threads that may not call MPI have to send, for the next one that may.
-    outbox: Mutex<VecDeque<(usize, Tag, Vec<u8>)>>,
+    outbox: Mutex<VecDeque<(usize, Tag, Payload)>>,
     /// Ranks that we talk to by MPI.
     peers: Vec<usize>,
 }
@@ -107,6 +110,7 @@ impl Line {
             calls: (about.level == ThreadLevel::Serialized).then_some(&CALLS),
             state: Mutex::new(state),
             posting: AtomicU32::new(0),
+            carrying: AtomicBool::new(false),
             outbox: Mutex::default(),
             peers,
         });
@@ -120,7 +124,7 @@ impl Line {
     }
 
     /// Hands over a message, or keeps it for a thread that may call MPI. Never waits for the receiver.
-    pub(super) fn post(&self, to: usize, tag: Tag, payload: Vec<u8>) -> Result<(), MpiError> {
+    pub(super) fn post(&self, to: usize, tag: Tag, payload: Payload) -> Result<(), MpiError> {
         if !self.access.is_mine() {
             lock(&self.outbox).push_back((to, tag, payload));
             return Ok(());
@@ -133,6 +137,7 @@ impl Line {
             // SAFETY: the gate is passed: `is_mine`, both locks, and not broken.
             unsafe { self.flush_outbox(&mut state).and_then(|()| state.send(to, tag, payload)) }
         });
+        self.carrying.store(!state.wire.is_idle(), Ordering::Relaxed);
         state.note(sent)
     }
 
@@ -150,7 +155,13 @@ impl Line {
             // SAFETY: as in `post`.
             unsafe { self.flush_outbox(&mut state).and_then(|()| state.advance(arrive)) }
         });
+        self.carrying.store(!state.wire.is_idle(), Ordering::Relaxed);
         state.note(polled)
+    }
+
+    /// Whether messages are on their way, as far as the last call of MPI has seen.
+    pub(super) fn is_carrying(&self) -> bool {
+        self.carrying.load(Ordering::Relaxed)
     }
 
     /// Says farewell, gets through what was sent, within limits, and leaves the rest to [`sweep`].
@@ -244,10 +255,20 @@ impl State {
 
     /// # Safety
     /// The gate is passed.
-    unsafe fn send(&mut self, to: usize, tag: Tag, payload: Vec<u8>) -> Result<(), MpiError> {
+    unsafe fn send(&mut self, to: usize, tag: Tag, payload: Payload) -> Result<(), MpiError> {
+        let payload = match payload {
+            Payload::Lent(lent) if lent.bytes().len() + TRAILER <= LONGEST => {
+                let trailer = trailer(tag, lent.bytes().len());
+                let whole = Payload::Lent(lent.extended(trailer));
+                // SAFETY: by our caller.
+                return unsafe { self.wire.send(to, Kind::Last, whole) };
+            }
+            Payload::Lent(lent) => lent.copied(),
+            Payload::Owned(bytes) => bytes,
+        };
         for (kind, part) in split(tag, payload, LONGEST) {
             // SAFETY: by our caller.
-            unsafe { self.wire.send(to, kind, part)? };
+            unsafe { self.wire.send(to, kind, Payload::Owned(part))? };
         }
         Ok(())
     }
@@ -259,7 +280,7 @@ impl State {
             self.farewell = Farewell::Said;
             for &peer in peers {
                 // SAFETY: by our caller.
-                unsafe { self.wire.send(peer, Kind::Farewell, Vec::new())? };
+                unsafe { self.wire.send(peer, Kind::Farewell, Payload::Owned(Vec::new()))? };
             }
         }
         Ok(())

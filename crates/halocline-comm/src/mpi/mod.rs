@@ -28,6 +28,7 @@ use crate::bell::Doorbell;
 use crate::error::CommError;
 use crate::host::Host;
 use crate::inbox::{Inbox, Message, Tag};
+use crate::lent::{Lent, Payload};
 use crate::segment::Segment;
 use crate::shm::ShmTransport;
 use crate::transport::{PeerState, Room, Transport};
@@ -245,6 +246,26 @@ impl Shared {
     }
 }
 
+impl MpiTransport {
+    /// Hands over a message to a rank that MPI reaches.
+    fn send(&self, to: usize, tag: Tag, payload: Payload) -> Result<(), CommError> {
+        let shared = &*self.shared;
+        if to >= self.size() {
+            return Err(CommError::NoSuchRank { rank: to, size: self.size() });
+        }
+        if let Some(error) = shared.fault.get() {
+            return Err(error.clone().into());
+        }
+        if self.state(to) != PeerState::Present {
+            return Ok(());
+        }
+        shared.line.post(to, tag, payload).map_err(|error| {
+            shared.break_down(error.clone());
+            error.into()
+        })
+    }
+}
+
 impl Transport for MpiTransport {
     fn name(&self) -> &'static str {
         "mpi"
@@ -274,22 +295,18 @@ impl Transport for MpiTransport {
             shared.own_bell().delivered(&*shared.host, tag.is_news());
             return Ok(());
         }
-        if to >= self.size() {
-            return Err(CommError::NoSuchRank { rank: to, size: self.size() });
-        }
-        if !segments.is_empty() {
+        if !segments.is_empty() && to < self.size() {
             return Err(CommError::OutOfReach { rank: to, why: shared.apart.clone() });
         }
-        if let Some(error) = shared.fault.get() {
-            return Err(error.clone().into());
+        self.send(to, tag, Payload::Owned(payload))
+    }
+
+    fn post_lent(&self, to: usize, tag: Tag, payload: Lent) -> Result<(), CommError> {
+        // MPI sends it from where it lies; all else is as for any message.
+        if self.shared.on_node(to).is_some() || to == self.shared.rank {
+            return self.post(to, tag, payload.copied(), &[]);
         }
-        if self.state(to) != PeerState::Present {
-            return Ok(());
-        }
-        shared.line.post(to, tag, payload).map_err(|error| {
-            shared.break_down(error.clone());
-            error.into()
-        })
+        self.send(to, tag, Payload::Lent(payload))
     }
 
     fn inbox(&self) -> &Inbox {
@@ -361,6 +378,10 @@ impl Transport for MpiTransport {
 
     fn poll(&self) {
         self.shared.poll();
+    }
+
+    fn is_carrying(&self) -> bool {
+        self.shared.polled && self.shared.line.is_carrying()
     }
 
     fn is_driven(&self) -> bool {

@@ -3,6 +3,7 @@
 mod alternatives;
 mod checked;
 mod collectives;
+mod devices;
 mod failures;
 mod fixture;
 mod flight;
@@ -24,7 +25,11 @@ mod threads;
 mod unbound;
 mod unstructured;
 
+pub(crate) use scheduled::{device_of, ways as scheduled_ways};
+
 use crate::Case;
+use crate::simulated::Simulation;
+use crate::yard::Rig;
 
 /// The cases of each topic, simple things first.
 pub(crate) const BY_TOPIC: &[&[Case]] = &[
@@ -42,7 +47,8 @@ pub(crate) const BY_TOPIC: &[&[Case]] = &[
     alternatives::CASES,
     unbound::CASES,
     packing::CASES,
-    scheduled::CASES,
+    &scheduled::cases::<Simulation>(),
+    &devices::cases::<Simulation>(),
     futures::CASES,
     threads::CASES,
     lifetimes::CASES,
@@ -51,3 +57,8 @@ pub(crate) const BY_TOPIC: &[&[Case]] = &[
     refusals::CASES,
     refused_patterns::CASES,
 ];
+
+/// The cases of fields in memory of devices.
+pub(crate) fn on_devices<R: Rig>() -> Vec<Case> {
+    [&scheduled::cases::<R>()[..], &devices::cases::<R>()].concat()
+}

@@ -1,38 +1,30 @@
-//! Scheduled exchanges of fields on simulated devices, beside a program whose ranks are whatever they are.
+//! Scheduled exchanges of fields on the devices of a rig, beside a program whose ranks are whatever they are.
 
 use super::fixture::poll;
 use crate::scene::{by, choices};
-use crate::yard::{Yard, devices, until_failure};
-use crate::{Case, Outcome, Trouble, ensure, fail};
+use crate::yard::{Rig, Yard, until_failure};
+use crate::{Case, Outcome, Trouble, ensure};
 use halocline::device::Priority;
-use halocline::device::sim::{Live, Options, World};
-use halocline::{BindOptions, Cause, Communicator, Error, HaloExchange, LinkChoice, Pending, Stream, Way};
-use std::sync::OnceLock;
+use halocline::{
+    BindOptions, Cause, Communicator, Device, Error, HaloExchange, LinkChoice, Pending, Stream, Way,
+};
 
-pub(super) const CASES: &[Case] = &[
-    Case { name: "scheduled::every_way_on_one_stream", run: every_way_on_one_stream },
-    Case { name: "scheduled::several_in_flight_and_waits_on_the_host", run: several_in_flight },
-    Case { name: "scheduled::several_domains_and_devices", run: several_domains_and_devices },
-    Case { name: "scheduled::a_peer_that_drops_its_object", run: a_peer_that_drops_its_object },
-];
-
-/// The devices of this process, which ranks that are its threads share.
-fn world() -> Result<&'static World, Trouble> {
-    static WORLD: OnceLock<Option<Live>> = OnceLock::new();
-    let options = Options { devices: 2, depth: 1024, ordered_threads: true, ..Options::default() };
-    let live = WORLD.get_or_init(|| World::live(std::process::id().into(), &options).ok());
-    live.as_ref().map(Live::world).ok_or_else(|| Trouble::new("no thread for the simulated devices"))
+pub(super) const fn cases<R: Rig>() -> [Case; 4] {
+    [
+        Case { name: "scheduled::every_way_on_one_stream", run: every_way_on_one_stream::<R> },
+        Case { name: "scheduled::several_in_flight_and_waits_on_the_host", run: several_in_flight::<R> },
+        Case { name: "scheduled::several_domains_and_devices", run: several_domains_and_devices::<R> },
+        Case { name: "scheduled::a_peer_that_drops_its_object", run: a_peer_that_drops_its_object::<R> },
+    ]
 }
 
-fn nothing_was_found(world: &World) -> Outcome {
-    match world.reports().first() {
-        None => Ok(()),
-        Some(report) => fail!("{report}"),
-    }
+/// The device of a rank.
+pub(crate) fn device_of<R: Rig>(rig: &R, rank: usize) -> &Device {
+    &rig.devices()[rank % rig.devices().len()]
 }
 
 /// What this transport can do; where nothing carries messages on, none is scheduled.
-fn ways(comm: &Communicator) -> Vec<LinkChoice> {
+pub(crate) fn ways(comm: &Communicator) -> Vec<LinkChoice> {
     let mut ways = choices(comm).to_vec();
     ways.retain(|&link| link != LinkChoice::Pull && (direct(comm) || link != LinkChoice::Push));
     ways.dedup();
@@ -45,7 +37,7 @@ fn direct(comm: &Communicator) -> bool {
 }
 
 /// Binds, or sees that it is refused because nothing would carry messages on.
-fn bind(
+pub(super) fn bind(
     comm: &Communicator,
     yard: &Yard,
     sets: &[&[usize]],
@@ -65,23 +57,23 @@ fn bind(
     }
 }
 
-fn step(
-    world: &World,
+fn step<R: Rig>(
+    rig: &R,
     yard: &Yard,
     stream: &Stream,
     halo: &HaloExchange,
     step: u64,
 ) -> Result<Pending, Trouble> {
-    yard.produce(world, &[0], stream, step)?;
+    yard.produce(rig, &[0], stream, step)?;
     let pending = halo.schedule_exchange(&[stream])?;
     pending.schedule_wait(stream)?;
-    yard.consume(world, &[0], stream, step)?;
+    yard.consume(rig, &[0], stream, step)?;
     Ok(pending)
 }
 
-fn every_way_on_one_stream(comm: &Communicator) -> Outcome {
-    let world = world()?;
-    let device = &devices(world, 2)?[comm.rank() % 2];
+fn every_way_on_one_stream<R: Rig>(comm: &Communicator) -> Outcome {
+    let rig = R::get()?;
+    let device = device_of(rig, comm.rank());
     let yard = Yard::new(comm, &[3 * comm.size(), 4], (1, 1, 1), |_| device)?;
     for link in ways(comm) {
         for inline in [false, true] {
@@ -90,25 +82,25 @@ fn every_way_on_one_stream(comm: &Communicator) -> Outcome {
             let stream = device.stream(Priority::Normal)?;
             let mut last = None;
             for number in 1..=5 {
-                last = Some(step(world, &yard, &stream, &halo, number)?);
+                last = Some(step(rig, &yard, &stream, &halo, number)?);
             }
             last.map_or(Ok(()), |pending| pending.wait())?;
             stream.synchronise()?;
             comm.barrier()?;
         }
     }
-    nothing_was_found(world)
+    rig.check()
 }
 
-fn several_in_flight(comm: &Communicator) -> Outcome {
-    let world = world()?;
-    let device = &devices(world, 2)?[0];
+fn several_in_flight<R: Rig>(comm: &Communicator) -> Outcome {
+    let rig = R::get()?;
+    let device = device_of(rig, 0);
     let yard = Yard::new(comm, &[4 * comm.size()], (1, 2, 2), |_| device)?;
     for link in ways(comm) {
         let Some(halo) = bind(comm, &yard, &[&[0], &[1]], &by(link))? else { continue };
         let streams = [device.stream(Priority::Normal)?, device.stream(Priority::Normal)?];
         for number in 1..=3 {
-            yard.produce(world, &[0, 1], &streams[0], number)?;
+            yard.produce(rig, &[0, 1], &streams[0], number)?;
             let first = halo.schedule_exchange_set(0, &[&streams[0]])?;
             let second = halo.schedule_exchange_set(1, &[&streams[0]])?;
             let third = halo.schedule_exchange_set(0, &[&streams[0]])?;
@@ -117,42 +109,42 @@ fn several_in_flight(comm: &Communicator) -> Outcome {
             }
             third.wait()?;
             ensure!(first.is_ready()? && second.is_ready()?, "exchanges before one that is over are not");
-            yard.consume(world, &[0, 1], &streams[1], number)?;
+            yard.consume(rig, &[0, 1], &streams[1], number)?;
             streams[1].synchronise()?;
         }
         comm.barrier()?;
     }
-    nothing_was_found(world)
+    rig.check()
 }
 
-fn several_domains_and_devices(comm: &Communicator) -> Outcome {
-    let world = world()?;
-    let all = devices(world, 2)?;
-    let yard = Yard::new(comm, &[4 * comm.size(), 4], (2, 1, 1), |domain| &all[(domain + comm.rank()) % 2])?;
+fn several_domains_and_devices<R: Rig>(comm: &Communicator) -> Outcome {
+    let rig = R::get()?;
+    let place = |domain: usize| device_of(rig, domain + comm.rank());
+    let yard = Yard::new(comm, &[4 * comm.size(), 4], (2, 1, 1), place)?;
     for link in ways(comm) {
         let Some(halo) = bind(comm, &yard, &[&[0]], &by(link))? else { continue };
-        let stream = all[0].stream(Priority::Normal)?;
+        let stream = device_of(rig, 0).stream(Priority::Normal)?;
         for number in 1..=3 {
-            let _ = step(world, &yard, &stream, &halo, number)?;
+            let _ = step(rig, &yard, &stream, &halo, number)?;
         }
         halo.wait()?;
         stream.synchronise()?;
         comm.barrier()?;
     }
-    nothing_was_found(world)
+    rig.check()
 }
 
-fn a_peer_that_drops_its_object(comm: &Communicator) -> Outcome {
+fn a_peer_that_drops_its_object<R: Rig>(comm: &Communicator) -> Outcome {
     if comm.size() == 1 {
         return Ok(());
     }
-    let world = world()?;
-    let device = &devices(world, 2)?[0];
+    let rig = R::get()?;
+    let device = device_of(rig, 0);
     let yard = Yard::new(comm, &[3 * comm.size()], (1, 1, 1), |_| device)?;
     for link in ways(comm) {
         let Some(halo) = bind(comm, &yard, &[&[0]], &by(link))? else { continue };
         let stream = device.stream(Priority::Normal)?;
-        step(world, &yard, &stream, &halo, 1)?.wait()?;
+        step(rig, &yard, &stream, &halo, 1)?.wait()?;
         // A failure takes an exchange with it that is not over yet.
         comm.barrier()?;
         if comm.rank() == 0 {
@@ -166,5 +158,5 @@ fn a_peer_that_drops_its_object(comm: &Communicator) -> Outcome {
         stream.synchronise()?;
         comm.barrier()?;
     }
-    nothing_was_found(world)
+    rig.check()
 }

@@ -59,6 +59,7 @@ impl Access {
 pub(super) mod code {
     pub(in super::super) const SUCCESS: i32 = 0;
     pub(in super::super) const OUT_OF_MEMORY: i32 = 2;
+    pub(in super::super) const NOT_INITIALIZED: i32 = 3;
     pub(in super::super) const DEINITIALIZED: i32 = 4;
     pub(in super::super) const INVALID_VALUE: i32 = 1;
     pub(in super::super) const NO_DEVICE: i32 = 100;
@@ -83,6 +84,10 @@ macro_rules! api {
         /// The driver's functions. Each returns a `CUresult`.
         pub(super) struct Api {
             $($(#[$doc])* pub(super) $name: unsafe extern "C" fn($($argument),*) -> c_int,)*
+            /// `cuFuncLoad`, of CUDA 12.4 and later: a kernel.
+            pub(super) load_function: Option<unsafe extern "C" fn(usize) -> c_int>,
+            /// Queues that the streams of the process share.
+            pub(super) queues: u32,
             /// Keeps the functions there.
             _library: Library,
         }
@@ -101,7 +106,9 @@ macro_rules! api {
                         format!("it has no {symbol}: the driver is older than CUDA 11.7")
                     })?;
                 )*
-                Ok(Self { $($name,)* _library: library })
+                // SAFETY: as above.
+                let load_function = unsafe { library.get(b"cuFuncLoad\0") }.ok().map(|found| *found);
+                Ok(Self { $($name,)* load_function, queues: QUEUES, _library: library })
             }
         }
     };
@@ -200,7 +207,8 @@ fn load() -> Result<Api, String> {
         // SAFETY: the driver's library may run what it wants when it is loaded; that is what a driver is for.
         match unsafe { Library::open(Some(name), libloading::os::unix::RTLD_NOW) } {
             Ok(library) => {
-                let api = Api::with(library).map_err(|why| format!("{name}: {why}"))?;
+                let mut api = Api::with(library).map_err(|why| format!("{name}: {why}"))?;
+                api.queues = api.ask_for_queues();
                 // SAFETY: no flags are defined.
                 let result = unsafe { (api.init)(0) };
                 return match result {
@@ -214,7 +222,30 @@ fn load() -> Result<Api, String> {
     Err(format!("the driver's library cannot be loaded ({})", tried.join("; ")))
 }
 
+/// Queues that CUDA makes unless the environment asks for another number when it starts, and the most that there can be.
+const QUEUES: u32 = 8;
+const MOST_QUEUES: u32 = 32;
+const CONNECTIONS: &str = "CUDA_DEVICE_MAX_CONNECTIONS";
+
 impl Api {
+    /// Asks for all the queues that there can be, by the environment, unless that says another number, or CUDA has been
+    /// started by somebody else. Says how many there will be.
+    fn ask_for_queues(&self) -> u32 {
+        if let Some(asked) = std::env::var_os(CONNECTIONS) {
+            let asked = asked.to_str().and_then(|text| text.trim().parse().ok());
+            return asked.map_or(QUEUES, |asked: u32| asked.clamp(1, MOST_QUEUES));
+        }
+        let mut current = 0;
+        // SAFETY: writes a number; refused while CUDA has not been started.
+        if unsafe { (self.current)(&mut current) } != code::NOT_INITIALIZED {
+            return QUEUES;
+        }
+        // SAFETY: Rust's own accesses to the environment take turns. That nobody reads it from C at this very moment cannot be
+        // known here: documentation asks programs that start such threads before to set the variable themselves.
+        unsafe { std::env::set_var(CONNECTIONS, MOST_QUEUES.to_string()) };
+        MOST_QUEUES
+    }
+
     /// What a result means.
     pub(super) fn text(&self, result: i32) -> String {
         let get = |call: unsafe extern "C" fn(c_int, *mut *const c_char) -> c_int| {

@@ -269,6 +269,14 @@ unsafe impl Driver for CudaDriver {
         super::provider(self.ordinal).map(Some)
     }
 
+    fn queues(&self) -> u32 {
+        self.api.queues
+    }
+
+    fn frees_wait(&self) -> bool {
+        true
+    }
+
     fn allocate(&self, bytes: usize) -> Result<Place, DeviceError> {
         let _current = self.enter()?;
         let mut base = 0;
@@ -456,6 +464,19 @@ unsafe impl Driver for CudaDriver {
         self.find_range(source, bytes)?;
         // SAFETY: both ranges are memory that devices know; the rest is the caller's promise.
         self.check("cuMemcpyAsync", unsafe { (self.api.copy)(target, source, bytes, stream.0) })
+    }
+
+    unsafe fn peek(&self, stream: RawStream, word: Address) -> Result<u64, DeviceError> {
+        let current = self.enter()?;
+        self.reach_word(word)?;
+        let mut value = 0u64;
+        let target = (&raw mut value).expose_provenance() as Address;
+        // SAFETY: a word that the device reaches, and room for it until the stream is synchronised.
+        let copied = unsafe { (self.api.copy)(target, word, size_of::<u64>(), stream.0) };
+        self.check("cuMemcpyAsync", copied)?;
+        drop(current);
+        self.synchronise(stream)?;
+        Ok(value)
     }
 
     fn upload(&self, spec: &TableSpec<'_>) -> Result<RawTable, DeviceError> {

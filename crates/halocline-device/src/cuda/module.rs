@@ -30,7 +30,8 @@ impl Module {
         Ok(Self { raw, primary: Arc::clone(driver.primary()) })
     }
 
-    /// The kernel of a name.
+    /// The kernel of a name, ready to be launched. (CUDA would load it at its first launch otherwise, and wait then for all
+    /// that the device was given.)
     pub fn function(&self, name: &str) -> Result<Function, DeviceError> {
         let none = |what: String| DeviceError::NoKernels {
             why: format!("device {}: {name}: {what}", self.primary.ordinal),
@@ -39,6 +40,13 @@ impl Module {
         let mut function = 0;
         // SAFETY: the module is loaded.
         match unsafe { (self.primary.api.function)(&mut function, self.raw, name.as_ptr()) } {
+            0 => {}
+            other => return Err(none(self.primary.api.text(other))),
+        }
+        let Some(load) = self.primary.api.load_function else { return Ok(Function(function)) };
+        let _current = self.primary.make_current().map_err(|result| none(self.primary.api.text(result)))?;
+        // SAFETY: found just now.
+        match unsafe { load(function) } {
             0 => Ok(Function(function)),
             other => Err(none(self.primary.api.text(other))),
         }

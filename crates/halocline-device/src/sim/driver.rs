@@ -438,6 +438,17 @@ unsafe impl Driver for SimDriver {
         self.give(call, stream, Op::Launch { table, epoch, parts: Vec::new() }).map(drop)
     }
 
+    /// Nothing is ordered by it: what it says is of some moment.
+    unsafe fn peek(&self, stream: RawStream, word: Address) -> Result<u64, DeviceError> {
+        let Call { mut state, me } = self.call(true)?;
+        self.stream(&state, stream)?;
+        let spot = state.memories.find(word, 8)?;
+        let host = state.threads[me].actor;
+        let op = state.begin_op(host, "peek");
+        state.touch(host, op, spot, 8, Touch::AtomicRead);
+        Ok(state.memories.load(spot))
+    }
+
     unsafe fn load(&self, word: Address) -> u64 {
         if let Some(me) = self.world.me() {
             drop(self.world.turn(self.world.lock(), me, true));

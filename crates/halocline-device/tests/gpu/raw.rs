@@ -5,8 +5,13 @@ pub struct Raw(libloading::os::unix::Library);
 
 impl Raw {
     pub fn new() -> Self {
-        // SAFETY: the driver is loaded already.
-        Self(unsafe { libloading::os::unix::Library::new("libcuda.so.1") }.expect("the driver"))
+        Self::of(&["libcuda.so.1"]).expect("the driver")
+    }
+
+    /// The first of these libraries that is there.
+    pub fn of(names: &[&str]) -> Option<Self> {
+        // SAFETY: libraries of CUDA, of which the driver is loaded already.
+        names.iter().find_map(|name| unsafe { libloading::os::unix::Library::new(name) }.ok()).map(Self)
     }
 
     /// Calls a function of three arguments of the size of a word, or fewer.

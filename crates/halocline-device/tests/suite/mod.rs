@@ -517,7 +517,7 @@ fn registered(rig: &dyn Rig) -> Outcome {
     let base = buffer.as_mut_ptr().expose_provenance() as u64;
     {
         // SAFETY: it lives longer than what is returned.
-        let memory = unsafe { device.register(base, 8 * 4096) }?;
+        let memory = unsafe { device.register(base, 8 * 4096, std::sync::Arc::new(())) }?;
         assert_eq!((memory.at(0), memory.place().bytes), (base, 8 * 4096));
         let near = device.allocate(8 * 4096)?;
         rig.fill(&stream, &near, 3)?;

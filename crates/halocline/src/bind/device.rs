@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::link::{Direction, Link, MOST_SETS, SLOTS, Way};
 use crate::options::{BindOptions, LinkChoice};
 use crate::set::{Part, Set};
-use crate::stream::{self, LINE, Scheduled, Staging};
+use crate::stream::{self, LINE, Pool, Scheduled, Staging};
 use halocline_comm::{Communicator, Counter, Patience, Segment, Tag};
 use halocline_device::host::MESSAGE_ALIGN;
 use halocline_device::{Address, Device};
@@ -65,7 +65,8 @@ pub(super) fn bind(
     host: Option<Arc<Bound>>,
 ) -> Result<Arc<Scheduled>, Error> {
     let (offers, operation, words, staged) = (comm.begin(), comm.begin(), comm.begin(), comm.begin());
-    let devices = agree(comm, devices_of(&sets))?;
+    let devices = devices_of(&sets).inspect(|devices| comm.part::<Pool>().join(devices));
+    let devices = agree(comm, devices)?;
     let (berths, own_bytes) = lay_out(&sets, options.link);
     let company = Company::gather(comm, &devices)?;
     let mut exports = Exports::default();
@@ -87,7 +88,6 @@ pub(super) fn bind(
         _ => Ok(made),
     });
     let mut made = agree(comm, linked)?;
-    made.is_apart = company.is_apart();
     // Words first: what a peer is told of must be there.
     let opened = lanes::open(comm, &devices, &made, options);
     let opened = agree(comm, opened)?;
@@ -135,8 +135,6 @@ pub(super) struct Made {
     pub(super) far: Vec<FarLanes>,
     /// Memory that the words and mailboxes of peers lie in.
     pub(super) keep: Vec<Arc<Segment>>,
-    /// No two ranks have fields on one device.
-    pub(super) is_apart: bool,
 }
 
 /// This rank and a peer.
@@ -214,7 +212,6 @@ fn link(
         ends: Vec::new(),
         far: Vec::new(),
         keep: own.iter().cloned().collect(),
-        is_apart: false,
     };
     let mut offered: Vec<BTreeMap<usize, _>> = sets.iter().map(|_| BTreeMap::new()).collect();
     for ((peer, berth), offer) in berths.into_iter().zip(theirs) {

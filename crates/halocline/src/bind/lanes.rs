@@ -2,16 +2,15 @@
 //!
 //! | link | `ready` | `arrived` |
 //! | --- | --- | --- |
-//! | direct | one for each set: raised before anything waits, waited for by the table that pushes | raised by that table |
+//! | direct | one for each set: raised before anything waits, waited for before the table that pushes | raised by that table |
 //! | mailbox | raised by the table that unpacks, waited for two epochs later | one for each set: raised by the table that packs |
 //! | message | see `stream/staging.rs` | |
 //!
 //! Of words of which each set has its own, ranks that exchange different sets wait for ever, and nothing is copied that the
 //! other side has not given; the watch finds that (`stream/watch.rs`).
 //!
-//! The first lane does all that is received: raises `ready`, waits for `arrived`, unpacks. Where no two ranks share a device,
-//! a direct exchange is one table that also waits; where two do, streams wait: what spins on a device may keep the work
-//! that it waits for, be it by way of others, from running there.
+//! The first lane does all that is received: raises `ready`, waits for `arrived`, unpacks. Streams wait, never tables: what
+//! spins on a device takes room from the work beside it, and may keep the work that it waits for from running there.
 
 use super::device::{End, FarLane, LANES, Made, WORD, head, slot, span};
 use super::script::Making;
@@ -19,7 +18,7 @@ use crate::error::Error;
 use crate::link::{Direction, Link, SLOTS, Way};
 use crate::options::BindOptions;
 use crate::set::{Part, Set};
-use crate::stream::{Cut, LINE, Lane, OfDevice, Pool, SEEN, Seat, Stage, chunks};
+use crate::stream::{Cut, LINE, Lane, OfDevice, Pool, STATUS, Seat, Stage, Waits, chunks};
 use halocline_comm::{Communicator, Segment};
 use halocline_device::{Address, Device, Memory, RawStream, Stream, ValueOp};
 use halocline_plan::copy::CopyOp;
@@ -155,7 +154,7 @@ pub(super) fn open(
         // SAFETY: nobody else knows the words; the stream is through before anybody does.
         unsafe { shared.rescue.values(&zeros) }?;
         shared.rescue.synchronise()?;
-        let stream = Arc::clone(shared.stream(object));
+        let stream = shared.stream(object)?;
         lanes.push(Open { device: device.clone(), shared, stream, words: Arc::new(memory) });
     }
     let has_mailbox = made.links.iter().any(|link| matches!(link.way, Way::Mailbox { .. }));
@@ -169,8 +168,8 @@ pub(super) fn open(
 
 fn register(device: &Device, segment: &Arc<Segment>) -> Result<Memory, Error> {
     let base = segment.base().as_ptr().expose_provenance() as Address;
-    // SAFETY: the object holds the segment longer than what is registered of it.
-    Ok(unsafe { device.register(base, segment.len()) }?)
+    // SAFETY: the segment is held.
+    Ok(unsafe { device.register(base, segment.len(), Arc::clone(segment) as _) }?)
 }
 
 /// Which lane reads the source of an operation: that of its device.
@@ -212,6 +211,11 @@ impl Word {
         }
     }
 
+    /// That of each of so many sets.
+    fn each(self, sets: usize) -> Vec<Address> {
+        (0..sets).map(|set| self.of(set)).collect()
+    }
+
     /// For all of so many sets.
     pub(super) fn all(self, sets: usize) -> impl Iterator<Item = Address> {
         let count = if let Self::One(_) = self { 1 } else { sets };
@@ -227,9 +231,8 @@ pub(super) struct Outgoing {
     /// Waited for, no further behind than `lag`.
     pub(super) ready: Word,
     pub(super) lag: u64,
-    /// Raised: the peer's (a staged message raises `packed` of each chunk), and this lane's own note of it.
+    /// Raised: the peer's, or, of a staged message, `packed` of each chunk.
     pub(super) arrived: Word,
-    pub(super) seen: usize,
     /// The peer's slots.
     pub(super) slots: Option<Area>,
     /// Our own.
@@ -241,11 +244,34 @@ pub(super) struct Incoming {
     pub(super) way: Way,
     /// Of each of the peer's lanes that send: raised, and waited for.
     pub(super) words: Vec<(Word, Word)>,
-    pub(super) seen: usize,
     /// Our slots.
     pub(super) slots: Option<Area>,
     /// Those of a staged message.
     pub(super) stage: Option<usize>,
+}
+
+impl Outgoing {
+    /// Where it shows how far the peer is.
+    fn seat(&self, sets: usize) -> Seat {
+        let waits = match self.stage {
+            Some(stage) => Waits::Stage(stage),
+            None => Waits::Word { lane: self.lane, of_sets: self.ready.each(sets), lag: self.lag },
+        };
+        Seat { link: self.link, waits }
+    }
+}
+
+impl Incoming {
+    fn seats(&self, sets: usize) -> Vec<Seat> {
+        let seat = |waits| Seat { link: self.link, waits };
+        match self.stage {
+            Some(stage) => vec![seat(Waits::Stage(stage))],
+            None => {
+                let word = |arrived: &Word| Waits::Word { lane: 0, of_sets: arrived.each(sets), lag: 0 };
+                self.words.iter().map(|(_, arrived)| seat(word(arrived))).collect()
+            }
+        }
+    }
 }
 
 /// Tables and operations of all lanes.
@@ -253,42 +279,28 @@ pub(super) fn join(opened: &Opened, made: &Made, options: &BindOptions) -> Resul
     let registered = reach_all(opened, made)?;
     let mut outgoing = Vec::new();
     let mut incoming = Vec::new();
-    let mut seats: Vec<Seat> = Vec::new();
-    let mut seat = |link: usize, lane: usize| {
-        let word = SEEN + 8 * seats.iter().filter(|seat| seat.lane == lane).count();
-        seats.push(Seat { link, lane, word });
-        word
-    };
     let mut stages: Vec<Stage> = Vec::new();
     for (end, far) in made.ends.iter().zip(&made.far) {
         if let Some(link) = end.link(made, Direction::Send) {
             for lane in (0..opened.lanes.len()).filter(|&lane| sends(made, end, lane, &opened.devices)) {
                 stages.extend(stage(opened, made, (end.peer, link), options)?);
                 let staged = (stages.last(), stages.len());
-                outgoing.push(send(
-                    opened,
-                    made,
-                    (end, far),
-                    (link, lane),
-                    staged,
-                    options,
-                    seat(link, lane),
-                )?);
+                outgoing.push(send(opened, made, (end, far), (link, lane), staged, options)?);
             }
         }
         if let Some(link) = end.link(made, Direction::Receive)
             && !opened.lanes.is_empty()
         {
             stages.extend(stage(opened, made, (end.peer, link), options)?);
-            incoming.push(receive(opened, made, (end, far), (link, stages.len()), seat(link, 0))?);
+            incoming.push(receive(opened, made, (end, far), (link, stages.len()))?);
         }
     }
-    let all = outgoing.iter().map(|out| out.way).chain(incoming.iter().map(|into| into.way));
-    let is_direct = all.into_iter().all(|way| way == Way::Push);
+    let sets = made.sets.len();
+    let of_senders = outgoing.iter().map(|out| out.seat(sets));
+    let seats = of_senders.chain(incoming.iter().flat_map(|into| into.seats(sets))).collect();
     let mut lanes = Vec::new();
     for (number, open) in opened.lanes.iter().enumerate() {
-        let count = seats.iter().filter(|seat| seat.lane == number).count();
-        let status = open.device.allocate_pinned(SEEN + 8 * count.max(1))?;
+        let status = open.device.allocate_pinned(STATUS)?;
         let making = Making {
             opened,
             made,
@@ -298,7 +310,6 @@ pub(super) fn join(opened: &Opened, made: &Made, options: &BindOptions) -> Resul
             stages: &stages,
             chunk: options.chunk(),
             status: &status,
-            in_tables: is_direct && made.is_apart,
             cut: options.cut(),
         };
         let scripts = making.scripts()?;
@@ -400,9 +411,18 @@ fn stage(
     Ok(Some(Stage::new((link, peer, sends, acknowledged), memory, capacity, chunks)))
 }
 
-/// The chunks of a message: which bytes, and which operations.
-pub(super) fn split(part: &Part, chunk: usize) -> Vec<(Range<usize>, Range<usize>)> {
-    chunks(&part.ops.iter().map(CopyOp::bytes).collect::<Vec<_>>(), chunk)
+/// The chunks of a message: which bytes, and what moves them.
+pub(super) fn split(part: &Part, chunk: usize) -> Vec<(Range<usize>, Vec<CopyOp>)> {
+    let mut chunks: Vec<_> = chunks(part.bytes, chunk).into_iter().map(|bytes| (bytes, Vec::new())).collect();
+    let mut begin = 0;
+    for op in &part.ops {
+        let end = begin + op.bytes();
+        for (bytes, ops) in chunks.iter_mut().filter(|(bytes, _)| bytes.start < end && bytes.end > begin) {
+            ops.extend(op.section(bytes.start.max(begin) - begin..bytes.end.min(end) - begin));
+        }
+        begin = end;
+    }
+    chunks
 }
 
 fn send(
@@ -412,20 +432,19 @@ fn send(
     (link, lane): (usize, usize),
     (stage, stages): (Option<&Stage>, usize),
     options: &BindOptions,
-    seen: usize,
 ) -> Result<Outgoing, Error> {
     let way = made.links[link].way;
     if let (Way::Message, Some(stage)) = (way, stage) {
         let lag = if options.cut() == Some(Cut::Staging) { SLOTS + 1 } else { SLOTS };
         let (ready, arrived) = (Word::One(stage.sent()), Word::One(stage.raised(0)));
         let stage = Some(stages - 1);
-        return Ok(Outgoing { lane, link, way, ready, lag, arrived, seen, slots: None, stage });
+        return Ok(Outgoing { lane, link, way, ready, lag, arrived, slots: None, stage });
     }
     let out = match areas(made, end, link)? {
         Some((own, theirs)) => {
             let lag = if options.cut() == Some(Cut::Slot) { SLOTS + 1 } else { SLOTS };
             let (ready, arrived) = (Word::One(own.ready(lane)), Word::Each(theirs.arrived(lane)));
-            Outgoing { lane, link, way, ready, lag, arrived, seen, slots: Some(theirs), stage: None }
+            Outgoing { lane, link, way, ready, lag, arrived, slots: Some(theirs), stage: None }
         }
         None => {
             if !far.holds(far.arrived, LANES * LINE) {
@@ -434,7 +453,7 @@ fn send(
             let lag = u64::from(options.cut() == Some(Cut::Overtaking));
             let ready = Word::Each(opened.lanes[lane].ready(end, made));
             let arrived = Word::One(far.arrived + (lane * LINE) as Address);
-            Outgoing { lane, link, way, ready, lag, arrived, seen, slots: None, stage: None }
+            Outgoing { lane, link, way, ready, lag, arrived, slots: None, stage: None }
         }
     };
     Ok(out)
@@ -445,11 +464,10 @@ fn receive(
     made: &Made,
     (end, far): (&End, &super::device::FarLanes),
     (link, stages): (usize, usize),
-    seen: usize,
 ) -> Result<Incoming, Error> {
     let way = made.links[link].way;
     if way == Way::Message {
-        return Ok(Incoming { link, way, words: Vec::new(), seen, slots: None, stage: Some(stages - 1) });
+        return Ok(Incoming { link, way, words: Vec::new(), slots: None, stage: Some(stages - 1) });
     }
     let senders = far.lanes.iter().enumerate().filter(|(_, lane)| lane.sends);
     let (words, slots): (Vec<_>, _) = match areas(made, end, link)? {
@@ -467,7 +485,7 @@ fn receive(
             (senders.map(word).collect::<Result<_, _>>()?, None)
         }
     };
-    Ok(Incoming { link, way, words, seen, slots, stage: None })
+    Ok(Incoming { link, way, words, slots, stage: None })
 }
 
 /// The streams that an exchange comes after where it is not told.

@@ -7,7 +7,7 @@ use halocline_comm::mappings::{DeviceId, MappingError, Mappings, Pinned, Request
 use halocline_comm::{Communicator, Segment};
 use halocline_device::{Address, Device};
 use halocline_plan::wire::{Reader, WireError, Writer};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -35,12 +35,6 @@ impl Company {
         }
         let ids = |of_rank: &Vec<u8>| of_rank.as_chunks().0.iter().copied().map(DeviceId).collect();
         Ok(Self { of_ranks: comm.all_gather(&own)?.iter().map(ids).collect(), mappings })
-    }
-
-    /// Whether no two ranks have fields on one device.
-    pub(super) fn is_apart(&self) -> bool {
-        let all = || self.of_ranks.iter().flatten();
-        all().collect::<BTreeSet<_>>().len() == all().count()
     }
 
     fn request(&self, (rank, peer): (usize, usize), segment: &Segment) -> Option<Result<Requested, String>> {

@@ -8,7 +8,6 @@ use crate::set::{Part, Set};
 use crate::stream::{BEGUN, Cue, Cut, Script, Stage, Step};
 use halocline_device::{Address, CopyTable, Memory, Signal, TablePart, TableSpec};
 use halocline_plan::copy::CopyOp;
-use std::ops::Range;
 
 /// One part of a copy table in the making.
 #[derive(Default)]
@@ -34,8 +33,6 @@ pub(super) struct Making<'a> {
     pub(super) stages: &'a [Stage],
     pub(super) chunk: usize,
     pub(super) status: &'a Memory,
-    /// Tables wait, not streams.
-    pub(super) in_tables: bool,
     pub(super) cut: Option<Cut>,
 }
 
@@ -58,20 +55,20 @@ impl Making<'_> {
     fn script(&self, set: &Set) -> Result<Script, Error> {
         let packs = self.outgoing.iter().any(|out| out.way != Way::Push);
         let (given, over) = self.ties();
-        let mut script = Script { given, over, ..Script::default() };
-        if !self.in_tables {
-            let raised = self.raised(set.number).filter(|_| !self.is_cut(Cut::ReadyFirst));
-            let waits = self.outgoing.iter().map(|out| Cue::Wait(out.ready.of(set.number), out.lag));
-            script.before = [self.status.at(BEGUN)].into_iter().chain(raised).map(Cue::Write).collect();
-            script.raised = script.before.len();
-            script.before.extend(waits);
+        let mut raised: Vec<Address> =
+            self.raised(set.number).filter(|_| !self.is_cut(Cut::ReadyFirst)).collect();
+        if raised.is_empty() {
+            raised.push(self.status.at(BEGUN));
         }
+        let begun = raised[0];
+        let mut script = Script { given, over, begun, raised: raised.len(), ..Script::default() };
+        let waits = self.outgoing.iter().map(|out| Cue::Wait(out.ready.of(set.number), out.lag));
+        script.before = raised.into_iter().map(Cue::Write).chain(waits).collect();
         for parity in 0..if packs { SLOTS as usize } else { 1 } {
             script.out.extend(self.out(set, parity)?);
         }
         let chunks = self.incoming.iter().map(|into| self.unpacks(set, into).len());
-        let steps = if self.in_tables { 0 } else { chunks.max().unwrap_or(0).max(1) };
-        for number in 0..steps {
+        for number in 0..chunks.max().unwrap_or(0).max(1) {
             let mut step = Step { cues: self.arrivals(set, number), into: Vec::new() };
             for parity in 0..SLOTS as usize {
                 step.into.extend(self.into(set, number, parity)?);
@@ -94,11 +91,11 @@ impl Making<'_> {
     }
 
     /// What is unpacked of a link: operations, step by step.
-    fn unpacks(&self, set: &Set, into: &Incoming) -> Vec<Range<usize>> {
+    fn unpacks(&self, set: &Set, into: &Incoming) -> Vec<Vec<CopyOp>> {
         let part = &set.parts[into.link];
         match into.way {
             Way::Message => split(part, self.chunk).into_iter().map(|(_, ops)| ops).collect(),
-            _ => std::iter::once(0..part.ops.len()).collect(),
+            _ => vec![part.ops.clone()],
         }
     }
 
@@ -106,15 +103,11 @@ impl Making<'_> {
     fn arrivals(&self, set: &Set, number: usize) -> Vec<Cue> {
         let mut cues = Vec::new();
         for into in &self.incoming {
-            let steps = self.unpacks(set, into).len().max(1);
             let staged = into.stage.filter(|_| number < self.unpacks(set, into).len());
             let staged = staged.map(|stage| self.stages[stage].raised(number));
             let direct = into.words.iter().filter(|_| number == 0).map(|(_, arrived)| arrived.of(set.number));
             let waits = direct.chain(staged).filter(|_| !self.is_cut(Cut::Arrived));
             cues.extend(waits.map(|word| Cue::Wait(word, 0)));
-            if number + 1 == steps {
-                cues.push(Cue::Write(self.status.at(into.seen)));
-            }
         }
         if number == 0 && self.is_cut(Cut::ReadyFirst) {
             cues.extend(self.raised(set.number).map(Cue::Write));
@@ -130,48 +123,35 @@ impl Making<'_> {
         let mut drafts = Vec::new();
         for out in &self.outgoing {
             let part: &Part = &set.parts[out.link];
-            let first = targets.len();
-            match (out.slots, out.stage) {
-                (Some(area), _) => targets.push(area.slot(parity)),
-                (None, Some(stage)) => targets.push(self.stages[stage].slot(parity)),
-                (None, None) => targets.extend(part.remote.iter().copied().map(address)),
-            }
-            let moved = |op: &CopyOp| {
+            let moved = |op: &CopyOp, first: usize| {
                 let mut op = op.clone();
                 op.target += first;
                 op
             };
             if let Some(stage) = out.stage {
                 for (number, (_, ops)) in split(part, self.chunk).into_iter().enumerate() {
-                    let ops = part.ops[ops].iter().map(moved).collect();
+                    let ops = ops.iter().map(|op| moved(op, targets.len())).collect();
+                    targets.push(self.stages[stage].slot(parity, number));
                     let raises = vec![self.stages[stage].raised(number)];
                     drafts.push(Draft { waits: Vec::new(), ops, raises });
                 }
-                drafts.push(Draft { raises: vec![self.status.at(out.seen)], ..Draft::default() });
                 continue;
             }
-            let mut draft =
-                Draft { ops: part.ops.iter().filter(mine).map(moved).collect(), ..Draft::default() };
-            if self.in_tables {
-                draft.waits.push(Signal { address: out.ready.of(set.number), lag: out.lag });
+            let first = targets.len();
+            match out.slots {
+                Some(area) => targets.push(area.slot(parity)),
+                None => targets.extend(part.remote.iter().copied().map(address)),
             }
-            draft.raises = vec![out.arrived.of(set.number), self.status.at(out.seen)];
+            let mut draft = Draft {
+                ops: part.ops.iter().filter(mine).map(|op| moved(op, first)).collect(),
+                ..Draft::default()
+            };
+            draft.raises = vec![out.arrived.of(set.number)];
             drafts.push(draft);
         }
         let within: Vec<CopyOp> = set.within.iter().filter(mine).cloned().collect();
         if !within.is_empty() {
             drafts.push(Draft { ops: within, ..Draft::default() });
-        }
-        if self.in_tables {
-            // What does not wait comes first.
-            let raises = [self.status.at(BEGUN)].into_iter().chain(self.raised(set.number)).collect();
-            drafts.insert(0, Draft { raises, ..Draft::default() });
-            for into in &self.incoming {
-                let awaited = into.words.iter().map(|(_, arrived)| arrived.of(set.number));
-                let waits = awaited.map(|address| Signal { address, lag: 0 });
-                let waits = waits.filter(|_| !self.is_cut(Cut::Arrived)).collect();
-                drafts.push(Draft { waits, ops: Vec::new(), raises: vec![self.status.at(into.seen)] });
-            }
         }
         self.upload(&drafts, &bases, &targets)
     }
@@ -183,10 +163,10 @@ impl Making<'_> {
         for into in &self.incoming {
             let slot = match (into.slots, into.stage) {
                 (Some(area), _) => area.slot(parity),
-                (None, Some(stage)) => self.stages[stage].slot(parity),
+                (None, Some(stage)) => self.stages[stage].slot(parity, number),
                 (None, None) => continue,
             };
-            let Some(ops) = self.unpacks(set, into).get(number).cloned() else { continue };
+            let Some(ops) = self.unpacks(set, into).into_iter().nth(number) else { continue };
             let source = sources.len();
             sources.push(slot);
             let moved = |op: &CopyOp| {
@@ -194,7 +174,7 @@ impl Making<'_> {
                 op.source = source;
                 op
             };
-            let ops = set.parts[into.link].ops[ops].iter().map(moved).collect();
+            let ops = ops.iter().map(moved).collect();
             let raises = into.words.iter().map(|(ready, _)| ready.of(set.number)).collect();
             drafts.push(Draft { waits: Vec::new(), ops, raises });
         }

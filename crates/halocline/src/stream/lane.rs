@@ -38,6 +38,8 @@ pub(crate) struct Lane {
 pub(crate) struct Script {
     /// Of the other lanes: the producers are done.
     pub(crate) given: Vec<Cue>,
+    /// The word that is raised first.
+    pub(crate) begun: Address,
     /// Raised and waited for at first,
     pub(crate) before: Vec<Cue>,
     /// of which so many are raised.
@@ -78,8 +80,8 @@ pub(crate) enum Cue {
 pub(crate) const BEGUN: usize = 0;
 pub(crate) const DONE: usize = LINE;
 const RESCUED: usize = 2 * LINE;
-/// One for each link that the lane waits for.
-pub(crate) const SEEN: usize = 3 * LINE;
+/// Bytes of them.
+pub(crate) const STATUS: usize = 3 * LINE;
 
 impl Lane {
     pub(crate) fn new(
@@ -103,7 +105,7 @@ impl Lane {
         done: &Event,
         cut: impl Fn(Cut) -> bool,
     ) -> Result<(), DeviceError> {
-        let Script { given, before, raised, out, steps, over } = &self.scripts[set];
+        let Script { given, before, raised, out, steps, over, .. } = &self.scripts[set];
         if cut(Cut::Sent) {
             stream.record(done)?;
         }
@@ -155,6 +157,17 @@ impl Lane {
         scratch.extend(cues.iter().map(|cue| cue.of(epoch)));
         // SAFETY: words of this object and of its peers', which it holds until the stream is through.
         unsafe { stream.values(scratch) }
+    }
+
+    /// Whether its stream has reached an exchange of a set, as far as can be known.
+    pub(crate) fn has_begun(&self, (set, epoch): (usize, u64)) -> bool {
+        self.peek(self.scripts[set].begun).is_some_and(|begun| begun >= epoch)
+    }
+
+    /// What a word is that this device reaches, unless the device has failed.
+    pub(crate) fn peek(&self, word: Address) -> Option<u64> {
+        // SAFETY: a word of this object or of its peers', which it holds.
+        unsafe { self.shared.rescue.peek(word) }.ok()
     }
 
     /// The last epoch that its stream is through with. What it has done is visible then.

@@ -21,7 +21,7 @@ mod wait;
 mod watch;
 
 pub use cut::Cut;
-pub(crate) use lane::{BEGUN, Cue, LINE, Lane, SEEN, Script, Step};
+pub(crate) use lane::{BEGUN, Cue, LINE, Lane, STATUS, Script, Step};
 pub(crate) use pool::{OfDevice, Pool};
 pub(crate) use staging::{CHUNK, Stage, Staging, chunks};
 
@@ -31,9 +31,9 @@ use crate::link::Link;
 use crate::set::Set;
 use halocline_comm::mappings::Pinned;
 use halocline_comm::{Communicator, Patience, Segment, Wakers};
-use halocline_device::{DeviceError, Event, Memory, Stream, ValueOp};
+use halocline_device::{Address, DeviceError, Event, Memory, Stream, ValueOp, Waiting};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::Duration;
 
 /// Exchanges of one object that may be in flight.
@@ -75,6 +75,10 @@ pub(crate) struct Scheduled {
     /// When the last task came to wait: host's clock, ns.
     awaited: AtomicU64,
     lateness: Mutex<Lateness>,
+    /// While anything is in flight, nothing that devices use is freed.
+    waiting: Mutex<Option<Waiting>>,
+    /// The exchange that was not over when the devices were asked whether they have failed, and when that was.
+    asked: Mutex<(u64, Duration)>,
     /// After the lanes: mailboxes that devices reach, and the memory of all that peers have told of.
     #[expect(dead_code, reason = "held for the addresses in it")]
     registered: Vec<Arc<Memory>>,
@@ -87,11 +91,18 @@ pub(crate) struct Scheduled {
     cut: Option<Cut>,
 }
 
-/// Where the waiting of a link shows: a word of a lane's status.
+/// Where it shows how far the peer of a link is.
 pub(crate) struct Seat {
     pub(crate) link: usize,
-    pub(crate) lane: usize,
-    pub(crate) word: usize,
+    pub(crate) waits: Waits,
+}
+
+/// What a link waits for.
+pub(crate) enum Waits {
+    /// A lane: for a word, that of the set, so many epochs behind.
+    Word { lane: usize, of_sets: Vec<Address>, lag: u64 },
+    /// The host, with a staged message.
+    Stage(usize),
 }
 
 /// What changes when an exchange begins. Whoever holds it gives work to the streams.
@@ -108,8 +119,10 @@ struct Begin {
 /// Since when the streams wait.
 #[derive(Default)]
 struct Lateness {
-    /// The exchange that they have reached, and when that was seen.
+    /// The exchange that is awaited, whether they have reached it, and since when that is known; before that, when it was
+    /// looked at.
     epoch: u64,
+    has_begun: bool,
     since: Duration,
     warn_at: Duration,
 }
@@ -165,6 +178,8 @@ impl Scheduled {
             wakers: Wakers::default(),
             awaited: AtomicU64::new(0),
             lateness: Mutex::default(),
+            waiting: Mutex::default(),
+            asked: Mutex::default(),
             registered: parts.registered,
             segments: parts.segments,
             pinned: parts.pinned,
@@ -212,15 +227,21 @@ impl Scheduled {
         let set = host_set.number;
         let mut begin = self.enter();
         self.check_failure()?;
-        self.check_memories(set)?;
+        self.check_memories(set).inspect_err(|error| self.end_by_device(error.to_string()))?;
         let epoch = self.epoch() + 1;
         self.make_room(epoch)?;
         if let Some(host) = &self.host {
             host.begin(host_set, &[])?;
         }
         self.chosen[(epoch % (2 * IN_FLIGHT)) as usize].store(set, Ordering::Release);
-        // Before anything is given: whoever looks after the object from now on looks at this exchange, too.
-        self.epoch.store(epoch, Ordering::SeqCst);
+        {
+            let mut waiting = self.waiting();
+            if waiting.is_none() {
+                *waiting = self.lanes.iter().find_map(|lane| lane.device.let_wait());
+            }
+            // Before anything is given: whoever looks after the object from now on looks at this exchange, too.
+            self.epoch.store(epoch, Ordering::SeqCst);
+        }
         fence(Ordering::SeqCst);
         let given = match self.check_failure() {
             Ok(()) => self.give(&mut begin, (set, epoch), streams.clone()).map_err(Some),
@@ -238,6 +259,18 @@ impl Scheduled {
         }
         self.be_watched();
         Ok(epoch)
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Option<Waiting>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nothing is in flight any more, unless somebody has begun an exchange meanwhile.
+    fn let_free(&self) {
+        let mut waiting = self.waiting();
+        if self.completed.load(Ordering::Acquire) >= self.epoch() || self.quiet.load(Ordering::Acquire) {
+            *waiting = None;
+        }
     }
 
     /// Waits until nobody else begins an exchange here, or ties a stream to one: both are short.

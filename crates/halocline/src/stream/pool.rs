@@ -1,11 +1,19 @@
 //! What all objects of a rank share on a device: internal streams and events.
+//!
+//! Streams share the queues of the hardware ([`Device::queues`]), and one that waits holds whatever comes later to its
+//! queue. Ranks that are threads of one process wait for each other's streams: so each that shares a
+//! device has one, and is refused where there are too few queues.
 
 use crate::error::Error;
 use halocline_device::{Device, EventPool, Priority, Stream};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// Internal streams of a rank on a device, besides the one that writes poison.
+/// Internal streams of a rank on a device at most, besides the one that writes poison.
 const STREAMS: usize = 4;
+
+/// The least that a rank needs: a stream of its own, that which writes poison, one of the user's.
+const LEAST: usize = 3;
 
 /// One for each rank.
 #[derive(Default)]
@@ -15,53 +23,108 @@ pub(crate) struct Pool(Mutex<Shared>);
 struct Shared {
     /// Objects bound so far: the same on all ranks that bind together.
     objects: usize,
-    devices: Vec<(u32, Arc<OfDevice>)>,
+    devices: BTreeMap<u32, OnceLock<Arc<OfDevice>>>,
 }
+
+/// How many ranks of this process use each device.
+static RANKS: Mutex<BTreeMap<u32, usize>> = Mutex::new(BTreeMap::new());
 
 /// The same for one device.
 pub(crate) struct OfDevice {
-    pub(crate) streams: Vec<Arc<Stream>>,
+    device: Device,
+    streams: Vec<OnceLock<Arc<Stream>>>,
     /// Writes poison, past the streams that wait.
     pub(crate) rescue: Arc<Stream>,
     pub(crate) events: EventPool,
 }
 
-impl Pool {
-    fn lock(&self) -> MutexGuard<'_, Shared> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
+impl Pool {
     /// The number of a new object. Objects share streams by it, on all ranks the same ones: who shares a stream is
     /// in one order everywhere.
     pub(crate) fn next(&self) -> usize {
-        let mut shared = self.lock();
+        let mut shared = lock(&self.0);
         shared.objects += 1;
         shared.objects - 1
     }
 
+    /// This rank uses these devices from now on. Before any rank that binds with it asks for streams.
+    pub(crate) fn join(&self, devices: &[Device]) {
+        let mut shared = lock(&self.0);
+        for device in devices {
+            shared.devices.entry(device.ordinal()).or_insert_with(|| {
+                *lock(&RANKS).entry(device.ordinal()).or_default() += 1;
+                OnceLock::new()
+            });
+        }
+    }
+
     pub(crate) fn of(&self, device: &Device) -> Result<Arc<OfDevice>, Error> {
-        let known = |shared: &Shared| {
-            let found = shared.devices.iter().find(|(ordinal, _)| *ordinal == device.ordinal());
-            found.map(|(_, found)| Arc::clone(found))
-        };
+        let ordinal = device.ordinal();
+        let known = |shared: &Shared| shared.devices.get(&ordinal).and_then(OnceLock::get).cloned();
         // Not made under the lock: calls of a device may wait.
-        if let Some(found) = known(&self.lock()) {
+        if let Some(found) = known(&lock(&self.0)) {
             return Ok(found);
         }
-        let stream = || device.stream(Priority::Highest).map(Arc::new);
-        let streams = (0..STREAMS).map(|_| stream()).collect::<Result<_, _>>()?;
-        let made = Arc::new(OfDevice { streams, rescue: stream()?, events: device.events() });
-        let mut shared = self.lock();
-        Ok(known(&shared).unwrap_or_else(|| {
-            shared.devices.push((device.ordinal(), Arc::clone(&made)));
-            made
-        }))
+        let (queues, ranks) = (device.queues(), lock(&RANKS).get(&ordinal).copied().unwrap_or(1));
+        let count = share(queues, ranks).ok_or(Error::TooFewQueues { device: ordinal, queues, ranks })?;
+        let made = Arc::new(OfDevice {
+            device: device.clone(),
+            streams: (0..count).map(|_| OnceLock::new()).collect(),
+            rescue: Arc::new(device.stream(Priority::Highest)?),
+            events: device.events(),
+        });
+        let mut shared = lock(&self.0);
+        let place = shared.devices.entry(ordinal).or_default();
+        Ok(Arc::clone(place.get_or_init(|| made)))
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        for ordinal in lock(&self.0).devices.keys() {
+            if let Some(ranks) = lock(&RANKS).get_mut(ordinal) {
+                *ranks -= 1;
+            }
+        }
+    }
+}
+
+/// How many internal streams a rank may have: as many as half of the queues, but one alone where it shares the device.
+fn share(queues: u32, ranks: usize) -> Option<usize> {
+    let queues = queues as usize;
+    match ranks {
+        0 | 1 => Some((queues / 2).saturating_sub(1).clamp(1, STREAMS)),
+        _ => (LEAST * ranks <= queues).then_some(1),
     }
 }
 
 impl OfDevice {
     /// The stream of an object.
-    pub(crate) fn stream(&self, object: usize) -> &Arc<Stream> {
-        &self.streams[object % STREAMS]
+    pub(crate) fn stream(&self, object: usize) -> Result<Arc<Stream>, Error> {
+        let place = &self.streams[object % self.streams.len()];
+        if let Some(stream) = place.get() {
+            return Ok(Arc::clone(stream));
+        }
+        let made = Arc::new(self.device.stream(Priority::Highest)?);
+        Ok(Arc::clone(place.get_or_init(|| made)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_that_share_a_device_have_no_more_streams_than_its_queues() {
+        assert_eq!([1, 4, 8, 32, u32::MAX].map(|queues| share(queues, 1)), [1, 1, 3, 4, 4].map(Some));
+        for ranks in 2..=12 {
+            assert_eq!(share(u32::MAX, ranks), Some(1));
+            assert_eq!(share((LEAST * ranks) as u32, ranks), Some(1));
+            assert_eq!(share((LEAST * ranks) as u32 - 1, ranks), None);
+        }
     }
 }

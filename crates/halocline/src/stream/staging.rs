@@ -13,16 +13,33 @@
 use super::{LINE, Scheduled};
 use crate::error::Cause;
 use crate::link::SLOTS;
-use halocline_comm::{Claim, CommError, Communicator, Tag, buffers};
+use halocline_comm::{Claim, CommError, Communicator, Lent, Tag, buffers};
 use halocline_device::{Address, Memory};
 use std::ops::Range;
+use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
-/// Bytes that are worth a message of their own.
-pub(crate) const CHUNK: usize = 1 << 20;
+/// Bytes that are worth a message of their own: sending them takes longer than all else about a message.
+pub(crate) const CHUNK: usize = 4 << 20;
 
-/// Chunks of one exchange over one link; the rest goes with the last.
-pub(crate) const CHUNKS: usize = 64;
+/// Chunks of one exchange over one link. Each is a launch at both ends; while one is sent, the next is packed and the last
+/// unpacked.
+pub(crate) const CHUNKS: usize = 8;
+
+/// How long after the last message the next is looked for without pause.
+const BUSY: Duration = Duration::from_micros(200);
+
+/// Chunks begin at multiples of so many bytes, but for short ones.
+const ALIGN: usize = 4096;
+
+/// What is sent behind a chunk: the number of its set.
+const NOTE: usize = size_of::<u64>();
+
+/// Bytes from the end of a chunk to the next: room for that, and for what a transport adds.
+const GAP: usize = LINE;
+const _: () = assert!(GAP >= NOTE + Communicator::ROOM);
 
 /// Rounds of messages that are no data: above all epochs.
 const ACKNOWLEDGED: u64 = 1 << 63;
@@ -33,6 +50,8 @@ pub(crate) struct Staging {
     pub(crate) operation: u64,
     pub(crate) stages: Vec<Stage>,
     claim: Claim,
+    /// When a message was last sent or put in place, in nanoseconds of the host's clock.
+    moved: AtomicU64,
 }
 
 /// One side of a staged link: [`CHUNKS`] words that are raised chunk by chunk, a word `sent`, two slots; pinned.
@@ -42,22 +61,30 @@ pub(crate) struct Stage {
     pub(crate) sends: bool,
     /// No messages come back, so that the sender could run ahead: the receiver says what it has put in place.
     pub(crate) acknowledged: bool,
-    pub(crate) memory: Memory,
+    pub(crate) memory: Arc<Memory>,
     /// Bytes of a slot.
     pub(crate) capacity: usize,
     /// For each set, the chunks of its message.
     pub(crate) chunks: Vec<Vec<Range<usize>>>,
     /// The exchange that the host is at, and the chunk of it. Under the claim.
     at: (AtomicU64, AtomicUsize),
+    /// The last exchange whose slot may be packed again, all of it being sent, and the chunks of each slot that are not.
+    sent: AtomicU64,
+    lent: [Arc<AtomicUsize>; SLOTS as usize],
 }
 
 /// Where `sent` lies.
 const SENT: usize = CHUNKS * LINE;
 const SLOT: usize = SENT + LINE;
 
+/// Bytes of a slot, with the gaps.
+fn slot(capacity: usize) -> usize {
+    (capacity + CHUNKS * GAP).next_multiple_of(LINE)
+}
+
 impl Stage {
     pub(crate) fn bytes(capacity: usize) -> usize {
-        SLOT + SLOTS as usize * capacity.next_multiple_of(LINE)
+        SLOT + SLOTS as usize * slot(capacity)
     }
 
     pub(crate) fn new(
@@ -67,7 +94,8 @@ impl Stage {
         chunks: Vec<Vec<Range<usize>>>,
     ) -> Self {
         let at = (AtomicU64::new(1), AtomicUsize::new(0));
-        Self { link, peer, sends, acknowledged, memory, capacity, chunks, at }
+        let (memory, sent, lent) = (Arc::new(memory), AtomicU64::new(0), Default::default());
+        Self { link, peer, sends, acknowledged, memory, capacity, chunks, at, sent, lent }
     }
 
     /// `packed`, or `staged`, of a chunk.
@@ -79,12 +107,40 @@ impl Stage {
         self.memory.at(SENT)
     }
 
-    pub(crate) fn slot(&self, parity: usize) -> Address {
-        self.memory.at(self.offset(parity as u64))
+    /// Where the message lies of which a chunk is.
+    pub(crate) fn slot(&self, parity: usize, chunk: usize) -> Address {
+        self.memory.at(self.offset(parity as u64, chunk))
     }
 
-    fn offset(&self, epoch: u64) -> usize {
-        SLOT + (epoch % SLOTS) as usize * self.capacity.next_multiple_of(LINE)
+    fn offset(&self, epoch: u64, chunk: usize) -> usize {
+        SLOT + (epoch % SLOTS) as usize * slot(self.capacity) + chunk * GAP
+    }
+
+    /// A chunk that is packed, to be sent, and behind it what it is of.
+    fn lend(&self, (set, epoch): (usize, u64), chunk: usize, bytes: &Range<usize>) -> Lent {
+        let begin = self.offset(epoch, chunk) + bytes.start;
+        // SAFETY: the chunk is packed, and is packed again only once `sent` says so, which is not before it is given back.
+        let packed = unsafe { self.memory.bytes(begin..begin + bytes.len()) };
+        let first: *mut u8 = std::ptr::with_exposed_provenance_mut(packed.as_ptr().expose_provenance());
+        let out = &self.lent[(epoch % SLOTS) as usize];
+        // SAFETY: as above, and there is a gap behind each chunk, which nobody else uses.
+        unsafe {
+            first.add(bytes.len()).cast::<[u8; NOTE]>().write_unaligned((set as u64).to_le_bytes());
+            Lent::new(NonNull::new_unchecked(first), bytes.len() + NOTE, out, Arc::clone(&self.memory) as _)
+        }
+    }
+
+    /// Says of an exchange that was handed over, one after the other, that it is sent.
+    fn say_sent(&self) -> bool {
+        let next = self.sent.load(Ordering::Relaxed) + 1;
+        let handed_over = next < self.at.0.load(Ordering::Relaxed);
+        if !handed_over || self.lent[(next % SLOTS) as usize].load(Ordering::Acquire) > 0 {
+            return false;
+        }
+        // SAFETY: streams read it.
+        unsafe { self.memory.store(SENT, next) };
+        self.sent.store(next, Ordering::Release);
+        true
     }
 
     /// The words that streams wait for on this side.
@@ -101,7 +157,7 @@ impl Stage {
 
 impl Staging {
     pub(crate) fn new(operation: u64, stages: Vec<Stage>) -> Self {
-        Self { operation, stages, claim: Claim::default() }
+        Self { operation, stages, claim: Claim::default(), moved: AtomicU64::new(0) }
     }
 
     fn tag(&self, epoch: u64, chunk: usize) -> Tag {
@@ -114,8 +170,26 @@ impl Staging {
 
     /// Whether all that was packed up to an exchange is sent, and all that the peers wait to hear of is said.
     pub(super) fn is_sent(&self, epoch: u64) -> bool {
-        let mut due = self.stages.iter().filter(|stage| stage.sends || stage.acknowledged);
-        due.all(|stage| stage.at.0.load(Ordering::Acquire) > epoch)
+        self.stages.iter().all(|stage| match stage.sends {
+            true => stage.sent.load(Ordering::Acquire) >= epoch,
+            false => !stage.acknowledged || stage.at.0.load(Ordering::Acquire) > epoch,
+        })
+    }
+
+    fn moved(&self, of: &Scheduled) {
+        let now = of.comm.link().host().now();
+        self.moved.store(now.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    /// Whether there is more to be expected at once: messages follow each other, and who naps between them is late for
+    /// each.
+    pub(super) fn is_busy(&self, now: Duration) -> bool {
+        now.saturating_sub(Duration::from_nanos(self.moved.load(Ordering::Relaxed))) < BUSY
+    }
+
+    /// Whether the host has not sent, or put in place, all of a link's message of an exchange.
+    pub(super) fn is_behind(&self, stage: usize, epoch: u64) -> bool {
+        self.stages[stage].at.0.load(Ordering::Acquire) <= epoch
     }
 
     /// The first exchange that the host is not through with, on any link.
@@ -161,6 +235,9 @@ impl Scheduled {
     fn send_chunks(&self, staging: &Staging, stage: &Stage) -> Result<Option<Cause>, CommError> {
         let (epoch, chunk) = &stage.at;
         loop {
+            while stage.say_sent() {
+                staging.moved(self);
+            }
             let (now, at) = (epoch.load(Ordering::Relaxed), chunk.load(Ordering::Relaxed));
             if now > self.epoch() {
                 return Ok(None);
@@ -171,13 +248,9 @@ impl Scheduled {
                 if unsafe { stage.memory.load(at * LINE) } < now {
                     return Ok(None);
                 }
-                let slot = stage.offset(now);
-                // SAFETY: the chunk is packed, and is packed again only once it is said to be sent, below.
-                let bytes = unsafe { stage.memory.bytes(slot + range.start..slot + range.end) };
-                let mut message = buffers::take(bytes.len() + size_of::<u64>() + Communicator::ROOM);
-                message.extend_from_slice(bytes);
-                message.extend_from_slice(&(set as u64).to_le_bytes());
-                self.comm.send(stage.peer, staging.tag(now, at), message)?;
+                let lent = stage.lend((set, now), at, range);
+                self.comm.send_lent(stage.peer, staging.tag(now, at), lent)?;
+                staging.moved(self);
                 chunk.store(at + 1, Ordering::Relaxed);
                 continue;
             }
@@ -187,8 +260,6 @@ impl Scheduled {
                     return Ok(None);
                 }
             }
-            // SAFETY: streams read it.
-            unsafe { stage.memory.store(SENT, now) };
             chunk.store(0, Ordering::Relaxed);
             epoch.store(now + 1, Ordering::Release);
         }
@@ -221,7 +292,8 @@ impl Scheduled {
                 Some((payload, _)) if payload.len() == range.len() => payload,
                 _ => return Ok(Some(Cause::Malformed)),
             };
-            let slot = stage.offset(now);
+            staging.moved(self);
+            let slot = stage.offset(now, at);
             // SAFETY: the stream is through with what the slot held two epochs ago, and waits for the word below.
             unsafe {
                 stage.memory.bytes_mut(slot + range.start..slot + range.end).copy_from_slice(payload);
@@ -233,21 +305,11 @@ impl Scheduled {
     }
 }
 
-/// The chunks of a message of such pieces, in order: each at least so many bytes, but the last. With each, which
-/// pieces it has.
-pub(crate) fn chunks(pieces: &[usize], least: usize) -> Vec<(Range<usize>, Range<usize>)> {
-    let mut chunks: Vec<(Range<usize>, Range<usize>)> = Vec::new();
-    let total: usize = pieces.iter().sum();
-    let size = least.max(total.div_ceil(CHUNKS));
-    let (mut begin, mut first, mut end) = (0, 0, 0);
-    for (number, bytes) in pieces.iter().enumerate() {
-        end += bytes;
-        if end - begin >= size || number + 1 == pieces.len() {
-            chunks.push((begin..end, first..number + 1));
-            (begin, first) = (end, number + 1);
-        }
-    }
-    chunks
+/// The chunks of a message, in order: about as long as each other, none shorter than `least` but the last.
+pub(crate) fn chunks(bytes: usize, least: usize) -> Vec<Range<usize>> {
+    let size = least.max(bytes.div_ceil(CHUNKS)).max(1);
+    let size = if size < ALIGN { size } else { size.next_multiple_of(ALIGN) };
+    (0..bytes).step_by(size).map(|begin| begin..bytes.min(begin + size)).collect()
 }
 
 #[cfg(test)]
@@ -256,18 +318,18 @@ mod tests {
 
     #[test]
     fn chunks_cover_a_message_in_order_and_are_not_too_many() {
-        assert!(chunks(&[], CHUNK).is_empty());
-        assert_eq!(chunks(&[8, 8], CHUNK), [(0..16, 0..2)]);
-        for pieces in [vec![CHUNK; 3], vec![CHUNK / 2; 7], vec![3 * CHUNK, 1, 1], vec![CHUNK; 500]] {
-            let (total, made) = (pieces.iter().sum(), chunks(&pieces, CHUNK));
+        assert!(chunks(0, CHUNK).is_empty());
+        assert_eq!(chunks(16, CHUNK), std::iter::once(0..16).collect::<Vec<_>>());
+        for (bytes, least) in
+            [(CHUNK, CHUNK), (3 * CHUNK + 1, CHUNK), (500 * CHUNK + 7, CHUNK), (100, 8), (7, 0)]
+        {
+            let (made, mut byte) = (chunks(bytes, least), 0);
             assert!(made.len() <= CHUNKS, "{} chunks", made.len());
-            let (mut byte, mut piece) = (0, 0);
-            for (bytes, of) in &made {
-                assert_eq!((bytes.start, of.start), (byte, piece));
-                assert_eq!(bytes.len(), pieces[of.clone()].iter().sum::<usize>());
-                (byte, piece) = (bytes.end, of.end);
+            for chunk in &made {
+                assert!(chunk.start == byte && chunk.end > byte);
+                byte = chunk.end;
             }
-            assert_eq!((byte, piece), (total, pieces.len()));
+            assert_eq!(byte, bytes);
         }
     }
 }

@@ -22,7 +22,13 @@ impl Scheduled {
         }
         let done = self.lanes.iter().map(|lane| lane.done()).min().unwrap_or(epoch).min(epoch);
         match self.failed.get() {
-            None => self.completed.fetch_max(done, Ordering::AcqRel).max(done),
+            None => {
+                let completed = self.completed.fetch_max(done, Ordering::AcqRel).max(done);
+                if completed == epoch {
+                    self.let_free();
+                }
+                completed
+            }
             // What ends after a failure ends for being released; what had ended before may have been seen by now.
             Some(_) => self.completed.load(Ordering::Acquire),
         }

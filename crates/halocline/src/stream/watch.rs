@@ -4,7 +4,7 @@
 //! past copies that the guard has switched off. A peer that does not know yet may raise the word once more, to an
 //! epoch: so poison is written again and again, until all that was given to the streams is through.
 
-use super::{BEGUN, Cut, IN_FLIGHT, Lateness, Scheduled};
+use super::{Cut, IN_FLIGHT, Lateness, Scheduled, Seat, Waits};
 use crate::error::{Cause, Error, Failure};
 use crate::link::{Direction, Link, Way};
 use halocline_comm::{PeerState, Serve, WARN_AFTER};
@@ -35,6 +35,11 @@ impl Scheduled {
     }
 
     fn lost(&self, error: &DeviceError) {
+        self.end_by_device(error.to_string());
+    }
+
+    /// A device of this rank, or its memory, is not what was bound any more.
+    pub(super) fn end_by_device(&self, report: String) {
         let rank = self.comm.rank();
         self.end_by(Failure {
             rank,
@@ -44,7 +49,7 @@ impl Scheduled {
             way: Way::Push,
             cause: Cause::Device,
             culprit: rank,
-            report: Some(error.to_string()),
+            report: Some(report),
         });
     }
 
@@ -111,6 +116,7 @@ impl Scheduled {
             }
         } else if !self.quiet.swap(true, Ordering::AcqRel) {
             self.links.iter().for_each(|link| link.say_quiet(&self.comm));
+            self.let_free();
         }
     }
 
@@ -119,9 +125,34 @@ impl Scheduled {
         self.patience.deadline.map_or(LOOK, |deadline| LOOK.min(deadline / 4)).max(DRAIN)
     }
 
+    /// Why a device has failed that nobody has called since. Asks now and then while the same exchange is not over.
+    fn ask_devices(&self, oldest: u64) -> Option<DeviceError> {
+        let now = self.comm.link().host().now();
+        {
+            let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+            if asked.0 != oldest {
+                *asked = (oldest, now);
+            }
+            if now.saturating_sub(asked.1) < LOOK {
+                return None;
+            }
+            asked.1 = now;
+        }
+        self.lanes.iter().find_map(|lane| lane.shared.rescue.query().err())
+    }
+
     fn is_behind(&self, link: usize, epoch: u64) -> bool {
-        let mut seats = self.seats.iter().filter(|seat| seat.link == link);
-        seats.any(|seat| self.lanes[seat.lane].word(seat.word) < epoch)
+        let is_behind = |seat: &Seat| match &seat.waits {
+            // A device that says nothing any more is found out otherwise.
+            Waits::Word { lane, of_sets, lag } => {
+                let word = self.lanes[*lane].peek(of_sets[self.set_of(epoch)]);
+                word.is_some_and(|word| word < epoch.saturating_sub(*lag))
+            }
+            Waits::Stage(stage) => {
+                self.staging.as_ref().is_some_and(|staging| staging.is_behind(*stage, epoch))
+            }
+        };
+        self.seats.iter().filter(|seat| seat.link == link).any(is_behind)
     }
 
     /// Fails the object if a rank that it still needs has gone.
@@ -161,14 +192,26 @@ impl Scheduled {
     /// Fails the exchange that the streams wait for if it takes too long; warns if it takes long. Meanwhile tells the
     /// peers what is awaited, where it may be something else than they do.
     fn keep_time(&self, oldest: u64) {
-        if !self.lanes.iter().any(|lane| lane.word(BEGUN) >= oldest) {
-            return;
-        }
         let now = self.comm.link().host().now();
         let (after, is_due) = {
             let mut late = self.lateness.lock().unwrap_or_else(PoisonError::into_inner);
             if late.epoch != oldest {
-                *late = Lateness { epoch: oldest, since: now, warn_at: now + WARN_AFTER };
+                *late = Lateness { epoch: oldest, has_begun: false, since: now, warn_at: now + WARN_AFTER };
+            }
+            if !late.has_begun {
+                // Asking costs calls to the devices: where nobody counts the time, not before it may be late.
+                if self.patience.deadline.is_none() && now.saturating_sub(late.since) < LOOK {
+                    return;
+                }
+                // Not under the lock: the calls may wait.
+                drop(late);
+                let has_begun = self.lanes.iter().any(|lane| lane.has_begun((self.set_of(oldest), oldest)));
+                let mut late = self.lateness.lock().unwrap_or_else(PoisonError::into_inner);
+                if late.epoch == oldest && !late.has_begun {
+                    let warn_at = now + WARN_AFTER;
+                    *late = Lateness { epoch: oldest, has_begun, since: now, warn_at };
+                }
+                return;
             }
             let after = now.saturating_sub(late.since);
             let is_due =
@@ -280,6 +323,9 @@ impl Scheduled {
             self.look_at_sets(epoch);
         }
         if completed < epoch {
+            if let Some(error) = self.ask_devices(completed + 1) {
+                return self.lost(&error);
+            }
             self.look_after_peers(epoch);
             self.keep_time(completed + 1);
         }
@@ -311,7 +357,11 @@ impl Serve for Scheduled {
             }
         }
         // Neither devices nor all transports ring a bell.
-        let staged = self.staging.as_ref().map(|_| now + STAGED);
+        let staged = self.staging.as_ref().map(|staging| {
+            let link = self.comm.link();
+            let at_once = (staging.is_busy(now) || link.is_carrying()) && !link.is_crowded();
+            if at_once { now } else { now + STAGED }
+        });
         [staged, self.next_look(now), Some(now + self.often())].into_iter().flatten().min()
     }
 }

@@ -1,0 +1,102 @@
+//! Payloads that are sent from where they lie.
+
+use std::any::Any;
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Bytes that are sent without being copied first, where the transport can, and room behind them for what a transport adds
+/// ([`crate::Communicator::ROOM`]). They are the sender's again once all that was lent with the same count is dropped.
+pub struct Lent {
+    first: NonNull<u8>,
+    len: usize,
+    out: Arc<AtomicUsize>,
+    /// Keeps the bytes there.
+    _owner: Arc<dyn Any + Send + Sync>,
+}
+
+// SAFETY: whoever holds it has the bytes for itself, by the promise of `Lent::new`.
+unsafe impl Send for Lent {}
+
+impl fmt::Debug for Lent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Lent({} bytes)", self.len)
+    }
+}
+
+impl Lent {
+    /// Lends `len` bytes. `out` counts what is lent and not dropped yet.
+    ///
+    /// # Safety
+    /// The bytes, and as many behind them as [`crate::Communicator::ROOM`] says, are valid as long as `owner` is held, and
+    /// nobody accesses them before this is dropped.
+    pub unsafe fn new(
+        first: NonNull<u8>,
+        len: usize,
+        out: &Arc<AtomicUsize>,
+        owner: Arc<dyn Any + Send + Sync>,
+    ) -> Self {
+        out.fetch_add(1, Ordering::Relaxed);
+        Self { first, len, out: Arc::clone(out), _owner: owner }
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: nobody else accesses them, by the promise of `Lent::new`.
+        unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.len) }
+    }
+
+    /// Writes a trailer behind the bytes, which then is of them.
+    pub(crate) fn extended(mut self, trailer: [u8; crate::Communicator::ROOM]) -> Self {
+        // SAFETY: there is room, and nobody else accesses it, by the promise of `Lent::new`.
+        unsafe {
+            self.first
+                .as_ptr()
+                .add(self.len)
+                .cast::<[u8; crate::Communicator::ROOM]>()
+                .write_unaligned(trailer)
+        };
+        self.len += trailer.len();
+        self
+    }
+
+    /// A copy with room for a trailer.
+    pub(crate) fn copied(&self) -> Vec<u8> {
+        let mut copy = crate::buffers::take(self.len + crate::Communicator::ROOM);
+        copy.extend_from_slice(self.bytes());
+        copy
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        self.out.fetch_sub(1, Ordering::Release);
+    }
+}
+
+/// What a message is made of.
+#[derive(Debug)]
+pub(crate) enum Payload {
+    /// Bytes of its own.
+    Owned(Vec<u8>),
+    /// Bytes that stay where they are.
+    Lent(Lent),
+}
+
+impl Payload {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Owned(bytes) => bytes,
+            Self::Lent(lent) => lent.bytes(),
+        }
+    }
+
+    /// It was sent.
+    pub(crate) fn give_back(self) {
+        match self {
+            Self::Owned(bytes) => crate::buffers::put(bytes),
+            Self::Lent(lent) => drop(lent),
+        }
+    }
+}

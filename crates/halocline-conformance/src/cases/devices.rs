@@ -1,0 +1,168 @@
+//! Fields of any pattern, type and layout in memory of devices, against the oracle.
+
+use super::scheduled::{device_of, ways};
+use crate::form::{Form, Kind};
+use crate::numbers::Numbers;
+use crate::programs::Program;
+use crate::scene::{Cloud, Grid, Scene, Told, by, pattern_of, subjects_of};
+use crate::subject::Home;
+use crate::yard::Rig;
+use crate::{Case, Outcome, Trouble};
+use halocline::device::Priority;
+use halocline::{
+    BindOptions, Communicator, ElementType, Error, HaloExchange, LinkChoice, Pattern, RegularGrid,
+};
+
+pub(super) const fn cases<R: Rig>() -> [Case; 3] {
+    [
+        Case { name: "devices::elements_of_one_to_sixteen_bytes_in_one_bind", run: element_sizes::<R> },
+        Case { name: "devices::random_patterns_types_and_layouts", run: random_fields::<R> },
+        Case { name: "devices::random_programs", run: random_programs::<R> },
+    ]
+}
+
+/// Binds, unless nothing would carry messages on.
+fn bind(comm: &Communicator, scene: &Scene, link: LinkChoice) -> Result<Option<HaloExchange>, Trouble> {
+    match scene.bind(comm, &BindOptions { chunk: Some(4096), ..by(link) }) {
+        Err(Error::NotDriven | Error::Elsewhere { .. }) if !comm.link().is_driven() => Ok(None),
+        bound => Ok(Some(bound?)),
+    }
+}
+
+/// Steps that wait on the host and steps in the order of a stream, in turn.
+fn steps<R: Rig>(rig: &R, comm: &Communicator, scene: &mut Scene, halo: &HaloExchange) -> Outcome {
+    scene.steps(halo, 1)?;
+    let stream = device_of(rig, comm.rank()).stream(Priority::Normal)?;
+    for _ in 0..2 {
+        scene.next();
+        rig.delay(&stream)?;
+        halo.schedule_exchange(&[&stream])?.schedule_wait(&stream)?;
+        rig.delay(&stream)?;
+        stream.synchronise()?;
+        scene.check()?;
+        // Nobody fills what the other may still push from.
+        comm.barrier()?;
+    }
+    Ok(())
+}
+
+fn element_sizes<R: Rig>(comm: &Communicator) -> Outcome {
+    let rig = R::get()?;
+    let home = Home::Device(device_of(rig, comm.rank()));
+    let grid = Grid::new(comm.size(), &[2 * comm.size() + 1, 5], &[true, false], 2)?;
+    let pattern = grid.pattern(comm)?;
+    let mut scene = Scene::default();
+    for size in 1..=16u8 {
+        let kind = Kind::with_extra(ElementType::Opaque(size), &[1 + usize::from(size) % 3]);
+        let form = |domain: u64| Form::all()[(domain as usize + usize::from(size)) % 6].clone();
+        scene.add(&pattern, grid.subjects(comm, &pattern, size.into(), (&kind, home), form)?);
+    }
+    for link in ways(comm) {
+        if let Some(halo) = bind(comm, &scene, link)? {
+            steps(rig, comm, &mut scene, &halo)?;
+        }
+    }
+    Ok(())
+}
+
+/// A list of numbers below a limit.
+fn list(numbers: &mut Numbers, most: usize, limit: usize) -> Vec<u8> {
+    let count = numbers.below(most + 1);
+    (0..count).map(|_| numbers.below(limit) as u8).collect()
+}
+
+fn form(numbers: &mut Numbers) -> Form {
+    Form {
+        order: list(numbers, 6, 6),
+        memory: list(numbers, 6, 6),
+        pads: list(numbers, 5, 9),
+        reversed: list(numbers, 5, 2).into_iter().map(|reversed| reversed == 1).collect(),
+        slack: list(numbers, 3, 9).into_iter().map(|both| (both / 3, both % 3)).collect(),
+    }
+}
+
+fn kind(numbers: &mut Numbers) -> Kind {
+    let named = [ElementType::F64, ElementType::F32, ElementType::Bool, ElementType::Bf16, ElementType::C128];
+    let element = match numbers.below(2) {
+        0 => named[numbers.below(named.len())],
+        _ => ElementType::Opaque(1 + numbers.below(16) as u8),
+    };
+    let extra: Vec<usize> = (0..numbers.below(3)).map(|_| 1 + numbers.below(3)).collect();
+    Kind { element, extra }
+}
+
+/// A group of fields of one pattern, and which of them lie in memory of the host.
+fn group<R: Rig>(rig: &'static R, comm: &Communicator, numbers: &mut Numbers, scene: &mut Scene) -> Outcome {
+    let ranks = comm.size();
+    let fields: Vec<(Kind, Home, Vec<Form>)> = (0..1 + numbers.below(3))
+        .map(|_| {
+            let on_host = numbers.one_in(5);
+            let home = if on_host { Home::Own } else { Home::Device(device_of(rig, comm.rank())) };
+            (kind(numbers), home, (0..3).map(|_| form(numbers)).collect())
+        })
+        .collect();
+    let form_of = |forms: &[Form], domain: u64| forms[domain as usize % forms.len()].clone();
+    let mut add = |pattern: &Pattern, subjects| scene.add(pattern, subjects);
+    if numbers.one_in(3) {
+        let cloud = Cloud {
+            seed: numbers.draw(),
+            cells: 5 + numbers.below(40 * ranks),
+            domains_per_rank: 1 + numbers.below(2),
+            halo: numbers.below(40),
+            told: [Told::OwnedThenHalo, Told::ByIndices, Told::ByOwners][numbers.below(3)],
+            coherence: numbers.below(95),
+        };
+        let pieces = cloud.pieces(comm.rank(), ranks);
+        let pattern = pattern_of(comm, &pieces)?;
+        for (number, (kind, home, forms)) in (0..).zip(&fields) {
+            let form = |domain| form_of(forms, domain);
+            add(&pattern, subjects_of(comm, &pieces, number, (kind, *home), form)?);
+        }
+        return Ok(());
+    }
+    let axes = 1 + numbers.below(4);
+    let extents: Vec<usize> = (0..axes).map(|_| 2 + numbers.below([60, 14, 8, 4][axes - 1])).collect();
+    let periodic: Vec<bool> = (0..axes).map(|_| numbers.one_in(2)).collect();
+    let widths: Vec<(usize, usize)> = (0..axes).map(|_| (numbers.below(3), numbers.below(3))).collect();
+    let grid = RegularGrid::new(extents).periodic(periodic.clone()).domains_per_rank(1 + numbers.below(2));
+    // One that cannot be cut for so many ranks is none.
+    let Ok(decomposition) = grid.decompose(ranks) else { return Ok(()) };
+    let grid = Grid::cut(decomposition, &periodic, &widths);
+    let pattern = grid.pattern(comm)?;
+    for (number, (kind, home, forms)) in (0..).zip(&fields) {
+        let form = |domain| form_of(forms, domain);
+        add(&pattern, grid.subjects(comm, &pattern, number, (kind, *home), form)?);
+    }
+    Ok(())
+}
+
+fn random_fields<R: Rig>(comm: &Communicator) -> Outcome {
+    let rig = R::get()?;
+    for seed in 0..R::SEEDS {
+        let mut numbers = Numbers::new(seed);
+        let mut scene = Scene::default();
+        for _ in 0..1 + numbers.below(2) {
+            group(rig, comm, &mut numbers, &mut scene)?;
+        }
+        let ways = ways(comm);
+        let link = ways[numbers.below(ways.len())];
+        let Some(halo) = bind(comm, &scene, link)? else { continue };
+        let ended = steps(rig, comm, &mut scene, &halo);
+        ended.map_err(|trouble| Trouble::new(format!("seed {seed}, {link:?}: {trouble}")))?;
+    }
+    Ok(())
+}
+
+fn random_programs<R: Rig>(comm: &Communicator) -> Outcome {
+    let rig = R::get()?;
+    for seed in 0..R::SEEDS {
+        if comm.rank() == 0 && std::env::var_os("HALOCLINE_SEEDS_SAID").is_some() {
+            println!("seed {seed}");
+        }
+        let ended = Program::new(seed, Some(comm.size())).run(rig, rig.devices(), comm);
+        let ended = ended.and_then(|()| rig.check());
+        ended.map_err(|trouble| Trouble::new(format!("seed {seed}: {trouble}")))?;
+        comm.barrier()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,89 @@
+//! The suite on a machine with GPUs, whose scripts (`gpu/one`, `gpu/two`) start it:
+//!
+//! | arguments | what |
+//! | --- | --- |
+//! | `gpus threads COUNT [FILTER]` | ranks that are threads |
+//! | `gpus job COUNT [FILTER]` | ranks that are processes, over `shm` |
+//! | `gpus rank [FILTER]` | one rank of whatever has started it: `mpirun`, say |
+//! | `gpus probe` | which calls of the driver wait for streams that wait |
+//! | `gpus ends` | ranks that are killed, or whose GPU fails, with work in flight |
+
+use super::{Gpus, cases, probe, victim};
+use crate::processes::Ranks;
+use crate::{Case, Outcome, Trouble, ensure, run_cases};
+use halocline::Communicator;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// How long a case may take.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// Runs what the arguments say.
+pub fn main(arguments: &[&str]) -> ExitCode {
+    if let Err(why) = Gpus::made() {
+        println!("SKIPPED, {}: {why}", arguments.join(" "));
+        return ExitCode::SUCCESS;
+    }
+    let start = Instant::now();
+    let ended = match *arguments {
+        ["threads", count] => threads(count, ""),
+        ["threads", count, filter] => threads(count, filter),
+        ["job", count] => job(count, ""),
+        ["job", count, filter] => job(count, filter),
+        ["rank"] => rank(""),
+        ["rank", filter] => rank(filter),
+        ["ends"] => victim::SCENARIOS.iter().try_for_each(|scenario| victim::watch(scenario)),
+        ["probe"] => probe::main(),
+        ["victim", scenario] => victim::rank(scenario),
+        _ => Err(Trouble::new("there is no such program: see gpus/program.rs")),
+    };
+    match ended {
+        Ok(()) => {
+            if !matches!(arguments, ["victim", ..]) {
+                println!("suite on GPUs, {} ... ok ({:.1?})", arguments.join(" "), start.elapsed());
+            }
+            ExitCode::SUCCESS
+        }
+        Err(trouble) => {
+            println!("suite on GPUs, {} ... FAILED: {trouble}", arguments.join(" "));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn all() -> Vec<Case> {
+    [crate::device_cases::<Gpus>(), cases::CASES.to_vec()].concat()
+}
+
+fn count_of(text: &str) -> Result<usize, Trouble> {
+    text.parse().map_err(|_| Trouble::new(format!("{text:?} is no number of ranks")))
+}
+
+fn threads(count: &str, filter: &str) -> Outcome {
+    let rank = |comm: Communicator| run_cases(&comm, &all(), filter, LIMIT);
+    std::thread::scope(|scope| {
+        let ranks: Vec<_> = Communicator::threads(count_of(count)?)
+            .into_iter()
+            .map(|comm| scope.spawn(|| rank(comm)))
+            .collect();
+        ranks
+            .into_iter()
+            .try_for_each(|rank| rank.join().unwrap_or_else(|_| Err(Trouble::new("a rank has panicked"))))
+    })
+}
+
+fn job(count: &str, filter: &str) -> Outcome {
+    let count = count_of(count)?;
+    let mut ranks = Ranks::start(std::env::current_exe()?, count, &["gpus", "rank", filter]);
+    // Each rank watches its cases by itself; this is for what is beside them.
+    let in_time = ranks.await_end(0..count, Duration::from_secs(240));
+    let ends = ranks.end();
+    let said: String = ends.iter().map(|end| end.output.as_str()).collect();
+    ensure!(in_time && ends.iter().all(|end| end.status.success()), "in time: {in_time}\n{said}");
+    print!("{said}");
+    Ok(())
+}
+
+fn rank(filter: &str) -> Outcome {
+    run_cases(&Communicator::init()?, &all(), filter, LIMIT)
+}

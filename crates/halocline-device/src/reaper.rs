@@ -1,0 +1,116 @@
+//! Freeing what devices use, where that waits for the device: behind the scenes, and only while no stream waits for anybody.
+//!
+//! CUDA frees memory once all that the device was given is done, and holds the calls of other threads meanwhile. Were
+//! one of these a rank of the process that a stream waits for, both would wait for good. So who lets streams wait for others
+//! says so ([`Waiting`]); what is dropped meanwhile is freed later, by a thread of its own.
+
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+type Job = Box<dyn FnOnce() + Send>;
+
+#[derive(Default)]
+struct State {
+    jobs: Vec<Job>,
+    /// Streams of so many objects may wait for other threads.
+    waiting: usize,
+    /// The thread is at it.
+    is_freeing: bool,
+}
+
+static STATE: Mutex<State> = Mutex::new(State { jobs: Vec::new(), waiting: 0, is_freeing: false });
+static CHANGED: Condvar = Condvar::new();
+
+/// How long an allocation that finds no room waits for what is to be freed.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+fn lock() -> MutexGuard<'static, State> {
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// While it lives, streams may wait for what other threads of this process have yet to do: nothing is freed.
+#[derive(Debug)]
+pub struct Waiting(());
+
+impl Waiting {
+    /// Waits while something is being freed, which waits for work that was given to devices before.
+    pub fn begin() -> Self {
+        let mut state = lock();
+        while state.is_freeing {
+            state = CHANGED.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.waiting += 1;
+        Self(())
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let mut state = lock();
+        state.waiting -= 1;
+        if state.waiting == 0 && !state.jobs.is_empty() {
+            CHANGED.notify_all();
+        }
+    }
+}
+
+/// Frees something behind the scenes, in the order of these calls; at once where there can be no thread.
+pub(crate) fn give(free: impl FnOnce() + Send + 'static) {
+    static IS_THERE: OnceLock<bool> = OnceLock::new();
+    let start = || std::thread::Builder::new().name("halocline-free".into()).spawn(run).is_ok();
+    if !IS_THERE.get_or_init(start) {
+        return free();
+    }
+    let mut state = lock();
+    state.jobs.push(Box::new(free));
+    if state.waiting == 0 {
+        CHANGED.notify_all();
+    }
+}
+
+fn run() {
+    let mut state = lock();
+    loop {
+        while state.jobs.is_empty() || state.waiting > 0 {
+            state = CHANGED.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        let jobs = std::mem::take(&mut state.jobs);
+        state.is_freeing = true;
+        drop(state);
+        jobs.into_iter().for_each(|job| job());
+        state = lock();
+        state.is_freeing = false;
+        CHANGED.notify_all();
+    }
+}
+
+/// Waits for a while until all that was given before is freed.
+pub(crate) fn catch_up() {
+    let state = lock();
+    let is_behind = |state: &mut State| state.is_freeing || !state.jobs.is_empty();
+    // Whether it was in time shows when memory is asked for again.
+    drop(CHANGED.wait_timeout_while(state, PATIENCE, is_behind));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn nothing_is_freed_while_streams_wait_for_others() {
+        let (freed, seen) = channel();
+        let (one, two) = (Waiting::begin(), Waiting::begin());
+        for number in 0..3 {
+            let freed = freed.clone();
+            give(move || freed.send(number).expect("somebody listens"));
+        }
+        drop(one);
+        assert!(seen.recv_timeout(Duration::from_millis(20)).is_err(), "freed while a stream waits");
+        drop(two);
+        let order: Vec<i32> = seen.iter().take(3).collect();
+        assert_eq!(order, [0, 1, 2]);
+        catch_up();
+        drop(Waiting::begin());
+    }
+}
