@@ -65,7 +65,13 @@ fn of_two_worlds(one: &World, two: &World) -> Outcome {
     let refused = [stranger.wait(&event), stranger.record(&event), mine.enable_peer(&other)];
     let is_refused = |refused| matches!(refused, Err(DeviceError::OtherMachine { .. }));
     ensure!(refused.into_iter().all(is_refused), "a device takes what is of another machine");
-    Ok(())
+    // One of the same communicator on the other's devices.
+    let yard = Yard::new(&comm, &[6], (1, 1, 1), |_| &other)?;
+    let halo = yard.bind(&comm, &[&[0]], &BindOptions::default())?;
+    yard.produce(two, &[0], &stranger, 1)?;
+    halo.schedule_exchange(&[&stranger])?.schedule_wait(&stranger)?;
+    yard.consume(two, &[0], &stranger, 1)?;
+    Ok(stranger.synchronise()?)
 }
 
 #[test]
@@ -242,6 +248,35 @@ fn different_sets(
     // What was not given to the exchange is as it was.
     yard.consume(world, &[kept], &stream, 2)?;
     Ok(stream.synchronise()?)
+}
+
+/// The sender exchanges set 1, then set 0, the receiver set 0 twice.
+fn swapped_sets(world: &World, comm: &Communicator, link: LinkChoice) -> Outcome {
+    let device = &devices(world, 1)?[0];
+    let yard = Yard::one_way(comm, 6, 2, device)?;
+    let stream = device.stream(Priority::Normal)?;
+    let halo = yard.bind(comm, &[&[0], &[1]], &BindOptions { link, ..BindOptions::default() })?;
+    yard.produce(world, &[0, 1], &stream, 1)?;
+    let begin = |set: usize| match halo.schedule_exchange_set(set, &[&stream]) {
+        Ok(pending) => Ok(Some(pending)),
+        Err(Error::Failed(_)) => Ok(None),
+        Err(error) => Err(error),
+    };
+    let begun = [begin(1 - comm.rank())?, begin(0)?];
+    if comm.rank() == 1 {
+        let ended = begun.map(|pending| pending.map(|pending| pending.wait()));
+        ensure!(!matches!(ended[0], Some(Ok(()))), "what came for another set is taken");
+        ensure!(!matches!(ended[1], Some(Ok(()))), "an exchange is over before the one that it follows");
+    }
+    comm.barrier()?;
+    Ok(())
+}
+
+#[test]
+fn a_sender_that_is_ahead_with_another_set() {
+    for link in [LinkChoice::Auto, LinkChoice::Mailbox, LinkChoice::Message] {
+        under_seeds(2, |world, comm| swapped_sets(world, comm, link));
+    }
 }
 
 #[test]

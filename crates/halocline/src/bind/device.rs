@@ -25,15 +25,16 @@ use std::sync::Arc;
 /// Devices on which a rank can have fields of one object.
 pub(super) const LANES: usize = 8;
 
-/// Bytes in front of the slots of a mailbox: for each lane of the other side a word `ready`, then a word `arrived` of
-/// each set for each of them.
+/// Bytes in front of the slots of a mailbox: for each lane of the other side a word `ready`, then for each of them a word
+/// `arrived` of each set and slot. (The next raise of one finds its slot unpacked: what one epoch of a set has raised is not
+/// taken for an earlier epoch.)
 pub(super) fn head(sets: usize) -> usize {
-    LANES * (LINE + span(sets))
+    LANES * (LINE + span(SLOTS as usize * sets))
 }
 
-/// Bytes of the words, one of each set, that one side raises.
-pub(super) fn span(sets: usize) -> usize {
-    (WORD * sets).next_multiple_of(LINE)
+/// Bytes of so many words that one side raises.
+pub(super) fn span(words: usize) -> usize {
+    (WORD * words).next_multiple_of(LINE)
 }
 
 pub(super) const WORD: usize = size_of::<u64>();
@@ -80,7 +81,7 @@ pub(super) fn bind(
     }
     let shared = berths.iter().any(|(peer, _)| comm.link().bell(*peer).is_some());
     let own = agree(comm, shared.then(|| comm.allocate(own_bytes)).transpose().map_err(Error::from))?;
-    let theirs = swap_offers(comm, offers, &sets, &berths, own.as_ref(), &exports)?;
+    let theirs = swap_offers(comm, offers, &sets, &berths, own.as_ref(), (true, &exports))?;
     let of = (operation, options.link);
     let linked = theirs.and_then(|theirs| link(comm, sets, berths, own, theirs, of, &exports));
     let linked = linked.and_then(|made| match made.links.iter().any(|link| link.way == Way::Message) {
@@ -230,7 +231,7 @@ fn link(
             pairs.map(|(local, peers)| Facing { peer: end.peer, local, theirs: &peers[&end.peer] }).collect();
         facings.iter().try_for_each(Facing::check_bytes)?;
         let (peer, berths, segments) = (end.peer, end.berths, end.segments.clone());
-        let pair = Pair { comm, peer, berths, segments, operation, sets: facings, exports };
+        let pair = Pair { comm, peer, berths, segments, operation, sets: facings, exports, of_devices: true };
         for direction in [Direction::Receive, Direction::Send] {
             let joints: Vec<Vec<Joint<'_>>> =
                 pair.sets.iter().map(|set| set.joints(direction)).collect::<Result<_, _>>()?;
@@ -288,7 +289,10 @@ fn tell(
                 told.write(&mut w);
             }
             Some(Err(why)) => {
-                return Err(Error::Bind(format!("rank {}: words of a device: {why}", end.peer)));
+                let peer = end.peer;
+                return Err(Error::Bind(format!(
+                    "rank {peer} cannot map the words of a device: {why}; bind with `LinkChoice::Mailbox`"
+                )));
             }
         }
     }

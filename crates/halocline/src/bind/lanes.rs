@@ -3,7 +3,7 @@
 //! | link | `ready` | `arrived` |
 //! | --- | --- | --- |
 //! | direct | one for each set: raised before anything waits, waited for before the table that pushes | raised by that table |
-//! | mailbox | raised by the table that unpacks, waited for two epochs later | one for each set: raised by the table that packs |
+//! | mailbox | raised by the table that unpacks, waited for two epochs later | one for each set and slot: raised by the table that packs |
 //! | message | see `stream/staging.rs` | |
 //!
 //! Of words of which each set has its own, ranks that exchange different sets wait for ever, and nothing is copied that the
@@ -18,10 +18,11 @@ use crate::error::Error;
 use crate::link::{Direction, Link, SLOTS, Way};
 use crate::options::BindOptions;
 use crate::set::{Part, Set};
-use crate::stream::{Cut, LINE, Lane, OfDevice, Pool, STATUS, Seat, Stage, Waits, chunks};
+use crate::stream::{Cue, Cut, LINE, Lane, OfDevice, Pool, STATUS, Seat, Stage, Waits, chunks};
 use halocline_comm::{Communicator, Segment};
 use halocline_device::{Address, Device, Memory, RawStream, Stream, ValueOp};
 use halocline_plan::copy::CopyOp;
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -67,9 +68,9 @@ impl Area {
         self.base + (lane * LINE) as Address
     }
 
-    /// What they raise when a slot is full: the first of as many words as there are sets.
+    /// What they raise when a slot is full: the first of the words of all sets and slots.
     pub(super) fn arrived(self, lane: usize) -> Address {
-        self.base + (LANES * LINE + lane * span(self.sets)) as Address
+        self.base + (LANES * LINE + lane * span(SLOTS as usize * self.sets)) as Address
     }
 
     pub(super) fn slot(self, parity: usize) -> Address {
@@ -201,25 +202,33 @@ pub(super) enum Word {
     One(Address),
     /// The first of as many as there are sets.
     Each(Address),
+    /// The first of as many as there are sets and slots.
+    Slots(Address),
 }
 
 impl Word {
-    pub(super) fn of(self, set: usize) -> Address {
+    /// Of a set, in epochs of a parity.
+    pub(super) fn of(self, set: usize, parity: usize) -> Address {
         match self {
             Self::One(address) => address,
             Self::Each(first) => first + (WORD * set) as Address,
+            Self::Slots(first) => first + (WORD * (SLOTS as usize * set + parity)) as Address,
         }
     }
 
-    /// That of each of so many sets.
-    fn each(self, sets: usize) -> Vec<Address> {
-        (0..sets).map(|set| self.of(set)).collect()
+    /// A wait for it, in exchanges of a set.
+    pub(super) fn wait(self, set: usize, lag: u64) -> Cue {
+        Cue::Wait([self.of(set, 0), self.of(set, 1)], lag)
+    }
+
+    /// That of each of so many sets, in even epochs and in odd ones.
+    fn each(self, sets: usize) -> Vec<[Address; SLOTS as usize]> {
+        (0..sets).map(|set| [self.of(set, 0), self.of(set, 1)]).collect()
     }
 
     /// For all of so many sets.
-    pub(super) fn all(self, sets: usize) -> impl Iterator<Item = Address> {
-        let count = if let Self::One(_) = self { 1 } else { sets };
-        (0..count).map(move |set| self.of(set))
+    pub(super) fn all(self, sets: usize) -> BTreeSet<Address> {
+        self.each(sets).into_iter().flatten().collect()
     }
 }
 
@@ -443,7 +452,7 @@ fn send(
     let out = match areas(made, end, link)? {
         Some((own, theirs)) => {
             let lag = if options.cut() == Some(Cut::Slot) { SLOTS + 1 } else { SLOTS };
-            let (ready, arrived) = (Word::One(own.ready(lane)), Word::Each(theirs.arrived(lane)));
+            let (ready, arrived) = (Word::One(own.ready(lane)), Word::Slots(theirs.arrived(lane)));
             Outgoing { lane, link, way, ready, lag, arrived, slots: Some(theirs), stage: None }
         }
         None => {
@@ -472,7 +481,7 @@ fn receive(
     let senders = far.lanes.iter().enumerate().filter(|(_, lane)| lane.sends);
     let (words, slots): (Vec<_>, _) = match areas(made, end, link)? {
         Some((own, theirs)) => {
-            let word = |(lane, _)| (Word::One(theirs.ready(lane)), Word::Each(own.arrived(lane)));
+            let word = |(lane, _)| (Word::One(theirs.ready(lane)), Word::Slots(own.arrived(lane)));
             (senders.map(word).collect(), Some(own))
         }
         None => {

@@ -154,7 +154,7 @@ fn build(
     let (berths, own_bytes) = lay_out(&sets);
     let shared = berths.iter().any(|(peer, _)| comm.link().bell(*peer).is_some());
     let own = agree(comm, shared.then(|| comm.allocate(own_bytes)).transpose())?;
-    let received = swap_offers(comm, offers, &sets, &berths, own.as_ref(), &Exports::default())?;
+    let received = swap_offers(comm, offers, &sets, &berths, own.as_ref(), (false, &Exports::default()))?;
     let made = received.and_then(|theirs| {
         connect(Meeting { comm, sets, berths, own: own.as_ref(), theirs, operation }, preference)
     });
@@ -177,7 +177,7 @@ fn swap_offers(
     sets: &[Local],
     berths: &[(usize, Berth)],
     own: Option<&Arc<Segment>>,
-    exports: &Exports,
+    (of_devices, exports): (bool, &Exports),
 ) -> Result<Result<Vec<Offer>, Error>, Error> {
     let sent = berths.iter().try_for_each(|(peer, berth)| {
         let own = own.filter(|_| comm.link().bell(*peer).is_some());
@@ -186,7 +186,8 @@ fn swap_offers(
     // Nobody waits for an offer that could not be sent.
     agree(comm, sent).inspect_err(|_| comm.link().inbox().forget(operation))?;
     // All offers are taken, whatever is wrong with one: none is left behind in the inbox.
-    let received: Vec<_> = berths.iter().map(|(peer, _)| offer::receive(comm, (*peer, operation))).collect();
+    let received: Vec<_> =
+        berths.iter().map(|(peer, _)| offer::receive(comm, (*peer, operation), of_devices)).collect();
     Ok(received.into_iter().collect())
 }
 
@@ -236,7 +237,16 @@ fn connect(meeting: Meeting<'_>, preference: Preference) -> Result<(Vec<Link>, V
         let facings =
             sets.iter().zip(&offered).map(|(local, peers)| Facing { peer, local, theirs: &peers[&peer] });
         let exports = &Exports::default();
-        let pair = Pair { comm, peer, berths, segments, operation, sets: facings.collect(), exports };
+        let pair = Pair {
+            comm,
+            peer,
+            berths,
+            segments,
+            operation,
+            sets: facings.collect(),
+            exports,
+            of_devices: false,
+        };
         for (mut link, of_sets) in pair.links(preference)? {
             link.part = links.len();
             links.push(link);

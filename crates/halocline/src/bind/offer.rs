@@ -150,8 +150,12 @@ fn write_set(w: &mut Writer, (peer, local): (usize, &Local), memories: &[Result<
     }
 }
 
-/// Waits for a peer's offer.
-pub(crate) fn receive(comm: &Communicator, (peer, operation): (usize, u64)) -> Result<Offer, Error> {
+/// Waits for a peer's offer, of fields on devices or on the host.
+pub(crate) fn receive(
+    comm: &Communicator,
+    (peer, operation): (usize, u64),
+    of_devices: bool,
+) -> Result<Offer, Error> {
     const WHAT: &str = "the offer of a bind";
     let first = comm.receive(Some(peer), Tag { operation, round: 0 }, WHAT)?;
     let malformed = |error: WireError| Error::Bind(format!("rank {peer} sent a malformed offer: {error}"));
@@ -174,6 +178,9 @@ pub(crate) fn receive(comm: &Communicator, (peer, operation): (usize, u64)) -> R
     }
     let mut told = Vec::new();
     let mut offer = read(&mut reader, &segments, &mut told).map_err(malformed)?;
+    if !of_devices && !told.is_empty() {
+        return Err(malformed(WireError::Content("it has memory of a device for a field on the host")));
+    }
     for (set, place, told, offset) in told {
         let segment = told.import(comm, peer).map_err(|error| Error::Bind(error.to_string()))?;
         if let Some(field) = offer.sets[set].fields.get_mut(&place) {

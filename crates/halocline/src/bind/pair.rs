@@ -30,6 +30,8 @@ pub(super) struct Pair<'a> {
     pub(super) sets: Vec<Facing<'a>>,
     /// Memory of devices that the peer has mapped.
     pub(super) exports: &'a Exports,
+    /// The fields lie in memory of devices.
+    pub(super) of_devices: bool,
 }
 
 impl<'a> Pair<'a> {
@@ -146,7 +148,9 @@ impl<'a> Pair<'a> {
         }
         let streaming = matches!(wish.way, Way::Mailbox { streaming: true });
         let others = [Way::Push, Way::Pull, Way::Mailbox { streaming }, Way::Message];
-        let next = others.into_iter().find(|&way| obstacle(way).is_none());
+        // Devices do not pull.
+        let mut others = others.into_iter().filter(|&way| way != Way::Pull || !self.of_devices);
+        let next = others.find(|&way| obstacle(way).is_none());
         Ok((next.unwrap_or(Way::Message), Some(why)))
     }
 

@@ -3,7 +3,7 @@
 
 use crate::agree::agree;
 use crate::error::Error;
-use halocline_comm::mappings::{DeviceId, MappingError, Mappings, Pinned, Requested, Target};
+use halocline_comm::mappings::{DeviceId, Kind, MappingError, Mappings, Pinned, Requested, Target};
 use halocline_comm::{Communicator, Segment};
 use halocline_device::{Address, Device};
 use halocline_plan::wire::{Reader, WireError, Writer};
@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// The devices of all ranks, by names that all processes understand.
+/// The devices of all ranks that can map memory of others, by names that all processes understand.
 pub(super) struct Company {
     of_ranks: Vec<Vec<DeviceId>>,
     mappings: Option<Mappings>,
@@ -21,17 +21,17 @@ impl Company {
     /// Collective. From here on this rank maps what others export.
     pub(super) fn gather(comm: &Communicator, devices: &[Device]) -> Result<Self, Error> {
         let providers = devices.iter().map(|device| device.driver().provider());
-        let providers: Result<Vec<_>, Error> =
+        // One whose memory stays here keeps all here: a link has one way for all fields.
+        let providers: Result<Option<Vec<_>>, Error> =
             providers.map(|provider| provider.map_err(Error::from)).collect();
-        let own = providers.and_then(|providers| {
-            let of_devices = providers.iter().flatten().next().map(|_| Mappings::of(comm)).transpose();
-            Ok((of_devices.map_err(|error| Error::Bind(error.to_string()))?, providers))
+        let own = providers.map(Option::unwrap_or_default).and_then(|providers| {
+            let mappings = (!providers.is_empty()).then(|| Mappings::of(comm)).transpose();
+            Ok((mappings.map_err(|error| Error::Bind(error.to_string()))?, providers))
         });
         let (mappings, providers) = agree(comm, own)?;
-        let mut own = Vec::new();
-        for (device, provider) in devices.iter().zip(providers) {
-            own.extend(provider.as_ref().map_or_else(|| private(device), |provider| provider.device()).0);
-            mappings.iter().zip(provider).for_each(|(mappings, provider)| mappings.attach(provider));
+        let own: Vec<u8> = providers.iter().flat_map(|provider| provider.device().0).collect();
+        if let Some(mappings) = &mappings {
+            providers.iter().for_each(|provider| mappings.attach(Arc::clone(provider)));
         }
         let ids = |of_rank: &Vec<u8>| of_rank.as_chunks().0.iter().copied().map(DeviceId).collect();
         Ok(Self { of_ranks: comm.all_gather(&own)?.iter().map(ids).collect(), mappings })
@@ -39,8 +39,10 @@ impl Company {
 
     fn request(&self, (rank, peer): (usize, usize), segment: &Segment) -> Option<Result<Requested, String>> {
         let mappings = self.mappings.as_ref()?;
-        let [device] = self.of_ranks[peer][..] else {
-            return Some(Err(format!("rank {peer} has its fields on several devices")));
+        let device = match self.of_ranks[peer][..] {
+            [device] => device,
+            [] => return Some(Err(format!("rank {peer} has no device that can map memory of others"))),
+            _ => return Some(Err(format!("rank {peer} has its fields on several devices"))),
         };
         if self.of_ranks[rank].len() > 1 {
             return Some(Err(format!("rank {rank} has its fields on several devices")));
@@ -48,16 +50,6 @@ impl Company {
         let requested = mappings.request(Target { rank: peer, device }, start(segment), segment.len() as u64);
         Some(requested.map_err(|error| error.to_string()))
     }
-}
-
-/// A name for a device whose memory stays in its process.
-fn private(device: &Device) -> DeviceId {
-    let (machine, ordinal) = device.id();
-    let mut id = [0; 16];
-    id[..8].copy_from_slice(&(machine as u64).to_le_bytes());
-    id[8..12].copy_from_slice(&std::process::id().to_le_bytes());
-    id[12..].copy_from_slice(&ordinal.to_le_bytes());
-    DeviceId(id)
 }
 
 fn start(segment: &Segment) -> Address {
@@ -84,6 +76,9 @@ impl Told {
     /// The memory of rank `owner`, at its address here.
     pub(super) fn import(self, comm: &Communicator, owner: usize) -> Result<Arc<Segment>, MappingError> {
         let mapping = Mappings::of(comm)?.resolve(owner, self.token, self.offset, self.bytes)?;
+        if mapping.kind() == Some(Kind::Memfd) {
+            return Err(MappingError::NoMapping { token: self.token, rank: owner });
+        }
         let base = std::ptr::without_provenance_mut(mapping.address() as usize);
         let base = NonNull::new(base).unwrap_or(NonNull::dangling());
         // SAFETY: nobody follows the address on the host.

@@ -1,7 +1,7 @@
 //! What one lane is given for an exchange of each set: operations on words, and copy tables.
 
 use super::device::Made;
-use super::lanes::{Incoming, Opened, Outgoing, address, lane_of, split};
+use super::lanes::{Incoming, Opened, Outgoing, Word, address, lane_of, split};
 use crate::error::Error;
 use crate::link::{SLOTS, Way};
 use crate::set::{Part, Set};
@@ -44,7 +44,7 @@ impl Making<'_> {
     /// `ready` of direct links, which are raised at once.
     fn raised(&self, set: usize) -> impl Iterator<Item = Address> + '_ {
         let direct = self.incoming.iter().filter(|into| into.way == Way::Push);
-        direct.flat_map(move |into| into.words.iter().map(move |(ready, _)| ready.of(set)))
+        direct.flat_map(move |into| into.words.iter().map(move |(ready, _)| ready.of(set, 0)))
     }
 
     /// What the lane does for each set.
@@ -62,7 +62,7 @@ impl Making<'_> {
         }
         let begun = raised[0];
         let mut script = Script { given, over, begun, raised: raised.len(), ..Script::default() };
-        let waits = self.outgoing.iter().map(|out| Cue::Wait(out.ready.of(set.number), out.lag));
+        let waits = self.outgoing.iter().map(|out| out.ready.wait(set.number, out.lag));
         script.before = raised.into_iter().map(Cue::Write).chain(waits).collect();
         for parity in 0..if packs { SLOTS as usize } else { 1 } {
             script.out.extend(self.out(set, parity)?);
@@ -84,7 +84,7 @@ impl Making<'_> {
         let others = || (0..lanes.len()).filter(|&other| other != self.number);
         let tie = |theirs: &dyn Fn(usize) -> Address, ours: &dyn Fn(usize) -> Address| {
             let raised = others().map(|other| Cue::Write(theirs(other)));
-            raised.chain(others().map(|other| Cue::Wait(ours(other), 0))).collect()
+            raised.chain(others().map(|other| Word::One(ours(other)).wait(0, 0))).collect()
         };
         let given = tie(&|other| lanes[other].given(self.number), &|other| own.given(other));
         (given, tie(&|other| lanes[other].over(self.number), &|other| own.over(other)))
@@ -104,10 +104,10 @@ impl Making<'_> {
         let mut cues = Vec::new();
         for into in &self.incoming {
             let staged = into.stage.filter(|_| number < self.unpacks(set, into).len());
-            let staged = staged.map(|stage| self.stages[stage].raised(number));
-            let direct = into.words.iter().filter(|_| number == 0).map(|(_, arrived)| arrived.of(set.number));
+            let staged = staged.map(|stage| Word::One(self.stages[stage].raised(number)));
+            let direct = into.words.iter().filter(|_| number == 0).map(|(_, arrived)| *arrived);
             let waits = direct.chain(staged).filter(|_| !self.is_cut(Cut::Arrived));
-            cues.extend(waits.map(|word| Cue::Wait(word, 0)));
+            cues.extend(waits.map(|word| word.wait(set.number, 0)));
         }
         if number == 0 && self.is_cut(Cut::ReadyFirst) {
             cues.extend(self.raised(set.number).map(Cue::Write));
@@ -146,7 +146,7 @@ impl Making<'_> {
                 ops: part.ops.iter().filter(mine).map(|op| moved(op, first)).collect(),
                 ..Draft::default()
             };
-            draft.raises = vec![out.arrived.of(set.number)];
+            draft.raises = vec![out.arrived.of(set.number, parity)];
             drafts.push(draft);
         }
         let within: Vec<CopyOp> = set.within.iter().filter(mine).cloned().collect();
@@ -175,7 +175,7 @@ impl Making<'_> {
                 op
             };
             let ops = ops.iter().map(moved).collect();
-            let raises = into.words.iter().map(|(ready, _)| ready.of(set.number)).collect();
+            let raises = into.words.iter().map(|(ready, _)| ready.of(set.number, 0)).collect();
             drafts.push(Draft { waits: Vec::new(), ops, raises });
         }
         self.upload(&drafts, &sources, &targets)
@@ -207,7 +207,7 @@ impl Making<'_> {
         let guard = self.opened.lanes[self.number].words.at(0);
         let (given, over) = self.ties();
         let ties = given.into_iter().chain(over).filter_map(|cue| match cue {
-            Cue::Wait(word, _) => Some(word),
+            Cue::Wait([word, _], _) => Some(word),
             Cue::Write(_) => None,
         });
         [guard].into_iter().chain(ready).chain(arrived).chain(staged).chain(ties).collect()

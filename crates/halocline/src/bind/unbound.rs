@@ -48,7 +48,8 @@ pub(crate) fn links(
         )?;
     }
     // All offers are taken, whatever is wrong with one.
-    let received: Vec<_> = berths.iter().map(|(peer, _)| offer::receive(comm, (*peer, offers))).collect();
+    let received: Vec<_> =
+        berths.iter().map(|(peer, _)| offer::receive(comm, (*peer, offers), false)).collect();
     let made = received.into_iter().collect::<Result<Vec<_>, Error>>().and_then(|theirs| {
         let mut links = Vec::new();
         for ((peer, berth), offer) in berths.iter().zip(theirs) {
@@ -58,7 +59,16 @@ pub(crate) fn links(
                 return Err(Error::Bind(format!("rank {peer} shares no memory with this one; choose auto")));
             }
             let exports = &Exports::default();
-            let pair = Pair { comm, peer, berths, segments, operation, sets: Vec::new(), exports };
+            let pair = Pair {
+                comm,
+                peer,
+                berths,
+                segments,
+                operation,
+                sets: Vec::new(),
+                exports,
+                of_devices: false,
+            };
             let any = |direction: &Direction| {
                 patterns.iter().any(|pattern| transfers(pattern, peer, *direction).next().is_some())
             };

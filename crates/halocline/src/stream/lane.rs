@@ -3,6 +3,7 @@
 use super::pool::OfDevice;
 use super::{Cut, POISON};
 use crate::error::Error;
+use crate::link::SLOTS;
 use halocline_device::{Address, CopyTable, Device, DeviceError, Event, Memory, Stream, ValueOp};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -72,8 +73,8 @@ impl Script {
 pub(crate) enum Cue {
     /// The word becomes the epoch.
     Write(Address),
-    /// The word must be no more than so many epochs behind.
-    Wait(Address, u64),
+    /// The word, that of even epochs or that of odd ones, must be no more than so many epochs behind.
+    Wait([Address; SLOTS as usize], u64),
 }
 
 /// Words of [`Lane::status`], by their offsets.
@@ -243,7 +244,10 @@ impl Cue {
     fn of(self, epoch: u64) -> ValueOp {
         match self {
             Cue::Write(address) => ValueOp::Write { address, value: epoch },
-            Cue::Wait(address, lag) => ValueOp::Wait { address, at_least: epoch.saturating_sub(lag) },
+            Cue::Wait(of_parity, lag) => {
+                let address = of_parity[(epoch % SLOTS) as usize];
+                ValueOp::Wait { address, at_least: epoch.saturating_sub(lag) }
+            }
         }
     }
 }

@@ -27,7 +27,7 @@ pub(crate) use staging::{CHUNK, Stage, Staging, chunks};
 
 use crate::bound::Bound;
 use crate::error::{Error, Failure};
-use crate::link::Link;
+use crate::link::{Link, SLOTS};
 use crate::set::Set;
 use halocline_comm::mappings::Pinned;
 use halocline_comm::{Communicator, Patience, Segment, Wakers};
@@ -44,6 +44,8 @@ pub(crate) const POISON: u64 = 1 << 62;
 
 /// The device fields of a bound object.
 pub(crate) struct Scheduled {
+    /// Memory of this rank that peers have mapped. Before what it is of.
+    pinned: Vec<Pinned>,
     pub(crate) comm: Communicator,
     /// One for each peer and direction. Their counters say that a side has failed, is quiet, or closed.
     pub(crate) links: Vec<Link>,
@@ -71,6 +73,8 @@ pub(crate) struct Scheduled {
     quiet: AtomicBool,
     /// The progress thread looks after this object.
     watched: AtomicBool,
+    /// The user has dropped it, and the peers were told.
+    closed: AtomicBool,
     wakers: Wakers,
     /// When the last task came to wait: host's clock, ns.
     awaited: AtomicU64,
@@ -84,9 +88,6 @@ pub(crate) struct Scheduled {
     registered: Vec<Arc<Memory>>,
     #[expect(dead_code, reason = "held for the addresses in it")]
     segments: Vec<Arc<Segment>>,
-    /// Memory of this rank that peers have mapped.
-    #[expect(dead_code, reason = "held for the peers")]
-    pinned: Vec<Pinned>,
     #[cfg(feature = "cuts")]
     cut: Option<Cut>,
 }
@@ -99,8 +100,8 @@ pub(crate) struct Seat {
 
 /// What a link waits for.
 pub(crate) enum Waits {
-    /// A lane: for a word, that of the set, so many epochs behind.
-    Word { lane: usize, of_sets: Vec<Address>, lag: u64 },
+    /// A lane: for a word, that of the set and of even epochs or odd ones, so many epochs behind.
+    Word { lane: usize, of_sets: Vec<[Address; SLOTS as usize]>, lag: u64 },
     /// The host, with a staged message.
     Stage(usize),
 }
@@ -158,6 +159,7 @@ impl Scheduled {
         #[cfg(not(feature = "cuts"))]
         let _ = parts.cut;
         Self {
+            pinned: parts.pinned,
             comm,
             links,
             sets,
@@ -175,6 +177,7 @@ impl Scheduled {
             failed: OnceLock::new(),
             quiet: AtomicBool::new(false),
             watched: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
             wakers: Wakers::default(),
             awaited: AtomicU64::new(0),
             lateness: Mutex::default(),
@@ -182,7 +185,6 @@ impl Scheduled {
             asked: Mutex::default(),
             registered: parts.registered,
             segments: parts.segments,
-            pinned: parts.pinned,
             #[cfg(feature = "cuts")]
             cut: parts.cut,
         }
@@ -243,6 +245,9 @@ impl Scheduled {
             self.epoch.store(epoch, Ordering::SeqCst);
         }
         fence(Ordering::SeqCst);
+        // Objects share streams: on all lanes in one order, or each waits behind the other.
+        let pool = self.comm.part::<Pool>();
+        let order = (self.lanes.len() > 1).then(|| pool.enter(&self.comm));
         let given = match self.check_failure() {
             Ok(()) => self.give(&mut begin, (set, epoch), streams.clone()).map_err(Some),
             Err(_) => Err(None),
@@ -251,6 +256,7 @@ impl Scheduled {
             begin.is_broken = true;
             self.give_up(&mut begin, epoch, streams);
         }
+        drop(order);
         drop(begin);
         match given {
             Ok(()) => {}
@@ -376,8 +382,14 @@ impl Scheduled {
             let stream = self.chosen(number, streams.clone());
             let given =
                 self.follow(stream, before).and_then(|()| lane.give_up(stream, epoch, &mut begin.scratch));
+            let given = given.or_else(|error| {
+                // The user's stream takes nothing any more: what was given before is what is left.
+                tracing::debug!("rank {}: {error}", self.comm.rank());
+                before.map_or(Ok(()), |before| lane.stream.wait(before))?;
+                lane.give_up(&lane.stream, epoch, &mut begin.scratch)
+            });
             if let Err(error) = given {
-                // The device has failed: it keeps nobody waiting.
+                // A device that has failed keeps nobody waiting.
                 tracing::debug!("rank {}: {error}", self.comm.rank());
             }
         }

@@ -5,9 +5,10 @@
 //! device has one, and is refused where there are too few queues.
 
 use crate::error::Error;
+use halocline_comm::Communicator;
 use halocline_device::{Device, EventPool, Priority, Stream};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
 /// Internal streams of a rank on a device at most, besides the one that writes poison.
 const STREAMS: usize = 4;
@@ -17,17 +18,17 @@ const LEAST: usize = 3;
 
 /// One for each rank.
 #[derive(Default)]
-pub(crate) struct Pool(Mutex<Shared>);
+pub(crate) struct Pool(Mutex<Shared>, Mutex<()>);
 
 #[derive(Default)]
 struct Shared {
     /// Objects bound so far: the same on all ranks that bind together.
     objects: usize,
-    devices: BTreeMap<u32, OnceLock<Arc<OfDevice>>>,
+    devices: BTreeMap<(usize, u32), OnceLock<Arc<OfDevice>>>,
 }
 
 /// How many ranks of this process use each device.
-static RANKS: Mutex<BTreeMap<u32, usize>> = Mutex::new(BTreeMap::new());
+static RANKS: Mutex<BTreeMap<(usize, u32), usize>> = Mutex::new(BTreeMap::new());
 
 /// The same for one device.
 pub(crate) struct OfDevice {
@@ -51,26 +52,38 @@ impl Pool {
         shared.objects - 1
     }
 
+    /// While it is held nobody else gives an exchange to several lanes.
+    pub(crate) fn enter(&self, comm: &Communicator) -> MutexGuard<'_, ()> {
+        loop {
+            match self.1.try_lock() {
+                Ok(order) => return order,
+                Err(TryLockError::Poisoned(order)) => return order.into_inner(),
+                Err(TryLockError::WouldBlock) => comm.link().host().yield_now(),
+            }
+        }
+    }
+
     /// This rank uses these devices from now on. Before any rank that binds with it asks for streams.
     pub(crate) fn join(&self, devices: &[Device]) {
         let mut shared = lock(&self.0);
         for device in devices {
-            shared.devices.entry(device.ordinal()).or_insert_with(|| {
-                *lock(&RANKS).entry(device.ordinal()).or_default() += 1;
+            shared.devices.entry(device.id()).or_insert_with(|| {
+                *lock(&RANKS).entry(device.id()).or_default() += 1;
                 OnceLock::new()
             });
         }
     }
 
     pub(crate) fn of(&self, device: &Device) -> Result<Arc<OfDevice>, Error> {
-        let ordinal = device.ordinal();
-        let known = |shared: &Shared| shared.devices.get(&ordinal).and_then(OnceLock::get).cloned();
+        let id = device.id();
+        let known = |shared: &Shared| shared.devices.get(&id).and_then(OnceLock::get).cloned();
         // Not made under the lock: calls of a device may wait.
         if let Some(found) = known(&lock(&self.0)) {
             return Ok(found);
         }
-        let (queues, ranks) = (device.queues(), lock(&RANKS).get(&ordinal).copied().unwrap_or(1));
-        let count = share(queues, ranks).ok_or(Error::TooFewQueues { device: ordinal, queues, ranks })?;
+        let (queues, ranks) = (device.queues(), lock(&RANKS).get(&id).copied().unwrap_or(1));
+        let count =
+            share(queues, ranks).ok_or(Error::TooFewQueues { device: device.ordinal(), queues, ranks })?;
         let made = Arc::new(OfDevice {
             device: device.clone(),
             streams: (0..count).map(|_| OnceLock::new()).collect(),
@@ -78,15 +91,15 @@ impl Pool {
             events: device.events(),
         });
         let mut shared = lock(&self.0);
-        let place = shared.devices.entry(ordinal).or_default();
+        let place = shared.devices.entry(id).or_default();
         Ok(Arc::clone(place.get_or_init(|| made)))
     }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        for ordinal in lock(&self.0).devices.keys() {
-            if let Some(ranks) = lock(&RANKS).get_mut(ordinal) {
+        for id in lock(&self.0).devices.keys() {
+            if let Some(ranks) = lock(&RANKS).get_mut(id) {
                 *ranks -= 1;
             }
         }

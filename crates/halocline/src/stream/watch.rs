@@ -6,7 +6,7 @@
 
 use super::{Cut, IN_FLIGHT, Lateness, Scheduled, Seat, Waits};
 use crate::error::{Cause, Error, Failure};
-use crate::link::{Direction, Link, Way};
+use crate::link::{Direction, Link, SLOTS, Way};
 use halocline_comm::{PeerState, Serve, WARN_AFTER};
 use halocline_device::DeviceError;
 use std::sync::atomic::{Ordering, fence};
@@ -145,7 +145,7 @@ impl Scheduled {
         let is_behind = |seat: &Seat| match &seat.waits {
             // A device that says nothing any more is found out otherwise.
             Waits::Word { lane, of_sets, lag } => {
-                let word = self.lanes[*lane].peek(of_sets[self.set_of(epoch)]);
+                let word = self.lanes[*lane].peek(of_sets[self.set_of(epoch)][(epoch % SLOTS) as usize]);
                 word.is_some_and(|word| word < epoch.saturating_sub(*lag))
             }
             Waits::Stage(stage) => {
@@ -179,11 +179,13 @@ impl Scheduled {
 
     /// Fails the object if a peer waits for an exchange that is one of another set here.
     fn look_at_sets(&self, epoch: u64) {
-        let known = (epoch + 1).saturating_sub(2 * IN_FLIGHT)..=epoch;
         for link in &self.links {
             let Some((awaited, theirs)) = link.awaited_there() else { continue };
-            if known.contains(&awaited) && self.set_of(awaited) as u64 != theirs {
-                let cause = link.clash(&self.comm, self.set_of(awaited), theirs);
+            let ours = self.set_of(awaited);
+            // Looked at afterwards: an exchange begun meanwhile may have taken its place.
+            let is_known = awaited <= epoch && self.epoch() + 1 < awaited + 2 * IN_FLIGHT;
+            if is_known && ours as u64 != theirs {
+                let cause = link.clash(&self.comm, ours, theirs);
                 return self.fail(link, cause, self.comm.rank());
             }
         }
@@ -253,12 +255,11 @@ impl Scheduled {
             return self.is_idle();
         }
         self.drain();
-        let gone = |link: &Link| {
-            matches!(self.comm.link().state(link.peer), PeerState::Ended | PeerState::Dead)
-                || link.closed_there(&self.comm).is_some()
-        };
+        // Who saw the failure late may have told its streams so since.
+        let epoch = self.epoch();
         self.quiet.load(Ordering::Acquire)
-            && self.links.iter().all(|link| link.is_quiet_there(&self.comm) || gone(link))
+            && self.lanes.iter().all(|lane| lane.is_drained(epoch))
+            && self.links.iter().all(|link| self.leaves_alone(link))
     }
 
     /// Whether nothing is in flight: nothing given to streams, nothing that waits to be sent.
@@ -280,11 +281,24 @@ impl Scheduled {
         if !self.reclaim() {
             return false;
         }
-        if self.failed.get().is_none() {
+        if self.failed.get().is_none() && !self.closed.swap(true, Ordering::AcqRel) {
             let last = self.epoch();
             self.links.iter().for_each(|link| link.close(&self.comm, last));
         }
-        true
+        self.is_left_alone()
+    }
+
+    /// Whether no peer that has mapped memory of this rank touches it any more: they may have begun one more exchange,
+    /// which raises words there.
+    fn is_left_alone(&self) -> bool {
+        self.pinned.is_empty() || self.links.iter().all(|link| self.leaves_alone(link))
+    }
+
+    /// Whether the other side of a link touches nothing of this rank's any more.
+    fn leaves_alone(&self, link: &Link) -> bool {
+        link.is_quiet_there(&self.comm)
+            || matches!(self.comm.link().state(link.peer), PeerState::Ended | PeerState::Dead)
+            || link.closed_there(&self.comm).is_some()
     }
 }
 
@@ -346,6 +360,9 @@ impl Serve for Scheduled {
         let now = self.comm.link().host().now();
         if self.failed.get().is_some() {
             return (!self.quiet.load(Ordering::Acquire)).then(|| now + DRAIN);
+        }
+        if self.closed.load(Ordering::Acquire) && !self.is_left_alone() {
+            return Some(now + LOOK);
         }
         let epoch = self.epoch.load(Ordering::SeqCst);
         // What a task waits for may be over since it was looked at: then the next look wakes it.
