@@ -137,7 +137,7 @@ impl Mappings {
     pub fn receive(&self, from: Option<usize>) -> Result<Arrived, MappingError> {
         let what = "bytes to take from mapped memory";
         let arrival = self.comm.wait_for(from, what, || {
-            self.drive();
+            self.drive_all();
             Ok(self.service.arrival(from))
         })?;
         Ok(Arrived { mappings: self.clone(), arrival })
@@ -201,6 +201,13 @@ impl Mappings {
         self.service.drive(self.comm.link());
     }
 
+    /// The same, until nothing that had come is still in the hands of another thread.
+    fn drive_all(&self) {
+        while !self.service.drive(self.comm.link()) {
+            self.comm.link().host().yield_now();
+        }
+    }
+
     fn now(&self) -> Duration {
         self.comm.link().host().now()
     }
@@ -245,7 +252,7 @@ impl Mappings {
         link.check()?;
         let poll = || {
             let has_left = link.state(target.rank) != PeerState::Present;
-            self.drive();
+            self.drive_all();
             let gone = || has_left.then_some(Err(MappingError::Gone { rank: target.rank }));
             self.service.answer(id).map(Ok).or_else(gone)
         };

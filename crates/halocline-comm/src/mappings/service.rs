@@ -171,9 +171,12 @@ impl Service {
         state.protocol.sweep(is_there)
     }
 
-    /// Does all that can be done now. Blocks for calls of the driver that open or close, for nothing else.
-    pub(super) fn drive(&self, transport: &dyn Transport) {
+    /// Does all that can be done now, or leaves it to a thread that is at it: then false. Blocks for calls of the driver that
+    /// open or close, for nothing else.
+    pub(super) fn drive(&self, transport: &dyn Transport) -> bool {
+        let mut is_done = false;
         self.claim.turn(|| {
+            is_done = true;
             let mut has_changed = false;
             loop {
                 let departed = self.departed(transport);
@@ -197,6 +200,7 @@ impl Service {
                 transport.own_bell().changed(transport.host());
             }
         });
+        is_done
     }
 
     /// Ranks of whose memory and mappings nothing is left, if that has changed.
