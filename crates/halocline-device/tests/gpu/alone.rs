@@ -1,5 +1,6 @@
 //! What GPUs alone can show.
 
+use super::mappings;
 use super::raw::Raw;
 use super::{Gpu, Rig};
 use crate::suite::{Outcome, Rig as _};
@@ -24,6 +25,13 @@ pub const TESTS: &[(&str, Program)] = &[
     ("streams of other libraries are borrowed, those of other contexts refused", borrowed),
     ("whichever context is current stays so", contexts),
     ("memory of pools is reached, and managed memory", pools),
+    ("memory of cudaMalloc is mapped by another process", mappings::legacy),
+    ("virtual memory is mapped by another process, side by side", mappings::virtual_memory),
+    (
+        "memory of an exportable pool is mapped by another process, that of the default one refused",
+        mappings::pools,
+    ),
+    ("handles of nothing are refused", mappings::forged),
     ("a killed process leaves the GPU usable", killed),
     ("a fault is said by every later call", fault),
 ];
@@ -358,6 +366,7 @@ pub fn child(what: &str) -> Option<ExitCode> {
     let outcome = match what {
         FAULT => faulty(),
         WAITING => waiting(),
+        mappings::IMPORTER => mappings::importer(),
         _ => return None,
     };
     Some(match outcome {

@@ -1,6 +1,7 @@
 //! GPUs as a rig of the suite, and tests for GPUs alone.
 
 mod alone;
+mod mappings;
 mod raw;
 
 pub use alone::{TESTS, child};
@@ -73,6 +74,10 @@ impl Gpu {
             arguments.iter_mut().map(|value| (&raw mut *value).cast()).collect();
         // SAFETY: the kernels take words; memory is there until the stream has done it, as the tests see to.
         unsafe { kernel.launch(&self.driver, stream, [blocks, 1, 1], [256, 1, 1], &arguments) }
+    }
+
+    pub fn ordinal(&self) -> u32 {
+        self.driver.ordinal()
     }
 
     pub fn empty(&self, stream: &Stream) -> Outcome {

@@ -24,6 +24,25 @@ impl Raw {
         assert_eq!(result, 0, "{name}");
     }
 
+    /// Calls a function of five arguments of the size of a word, or fewer.
+    #[allow(dead_code, reason = "of the tests")]
+    pub fn call_with(&self, name: &str, [a, b, c, d, e]: [usize; 5]) {
+        // SAFETY: as above.
+        let result = unsafe {
+            let function =
+                self.0.get::<unsafe extern "C" fn(usize, usize, usize, usize, usize) -> i32>(name.as_bytes());
+            function.expect("it is there")(a, b, c, d, e)
+        };
+        assert_eq!(result, 0, "{name}");
+    }
+
+    #[allow(dead_code, reason = "of the tests")]
+    pub fn made_of(&self, name: &str, [b, c, d, e]: [usize; 4]) -> usize {
+        let mut made = 0usize;
+        self.call_with(name, [(&raw mut made).expose_provenance(), b, c, d, e]);
+        made
+    }
+
     pub fn made(&self, name: &str, b: usize, c: usize) -> usize {
         let mut made = 0usize;
         self.call(name, (&raw mut made).expose_provenance(), b, c);

@@ -1,0 +1,259 @@
+//! Memory of one process, opened by another: every kind, and what must be refused.
+
+use super::raw::Raw;
+use super::{Gpu, Rig};
+use crate::suite::{Outcome, Rig as _};
+use halocline_device::remote::{Allocation, DeviceId, Export, Kind, Opened, Provider, Refusal};
+use halocline_device::{Address, Device, Priority, Stream, cuda};
+use rustix::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+/// What the process is called that opens memory.
+pub const IMPORTER: &str = "child-importer";
+
+const BYTES: usize = 2 << 20;
+
+/// `CUmemAllocationProp` of memory of a device.
+#[repr(C)]
+struct MemoryProperties {
+    kind: i32,
+    handle_types: i32,
+    location_type: i32,
+    location: i32,
+    windows: usize,
+    flags: u64,
+}
+
+/// `CUmemPoolProps` of a pool of a device.
+#[repr(C)]
+struct PoolProperties {
+    kind: i32,
+    handle_types: i32,
+    location_type: i32,
+    location: i32,
+    windows: usize,
+    rest: [u64; 8],
+}
+
+const PINNED: i32 = 1;
+const DEVICE: i32 = 1;
+const POSIX: i32 = 1;
+
+fn address_of<T>(value: &T) -> usize {
+    std::ptr::from_ref(value).expose_provenance()
+}
+
+/// The context of the first device is current.
+struct Scope<'a>(&'a Raw);
+
+impl<'a> Scope<'a> {
+    fn new(raw: &'a Raw) -> Self {
+        let primary = raw.made("cuDevicePrimaryCtxRetain", 0, 0);
+        raw.call("cuCtxPushCurrent_v2", primary, 0, 0);
+        Self(raw)
+    }
+}
+
+impl Drop for Scope<'_> {
+    fn drop(&mut self) {
+        self.0.made("cuCtxPopCurrent_v2", 0, 0);
+    }
+}
+
+/// Bytes of the GPU that are free.
+fn free(raw: &Raw) -> usize {
+    let mut total = 0usize;
+    raw.made("cuMemGetInfo_v2", (&raw mut total).expose_provenance(), 0)
+}
+
+/// Fills memory with a value, or looks whether it is filled with it, through pinned memory.
+fn write(device: &Device, stream: &Stream, address: Address, bytes: usize, value: u8) -> Outcome {
+    let pinned = device.allocate_pinned(bytes)?;
+    // SAFETY: nothing else uses it; synchronised before it goes.
+    unsafe {
+        pinned.bytes_mut(0..bytes).fill(value);
+        stream.copy(address, pinned.at(0), bytes)?;
+    }
+    stream.synchronise()
+}
+
+fn expect(device: &Device, stream: &Stream, address: Address, bytes: usize, value: u8) -> Outcome {
+    let pinned = device.allocate_pinned(bytes)?;
+    // SAFETY: as above.
+    unsafe { stream.copy(pinned.at(0), address, bytes) }?;
+    stream.synchronise()?;
+    // SAFETY: the copy is over.
+    let wrong = unsafe { pinned.bytes(0..bytes) }.iter().filter(|byte| **byte != value).count();
+    assert_eq!(wrong, 0, "bytes at {address:#x} that are not {value}");
+    Ok(())
+}
+
+/// Another process opens the memory, finds 7 in it, writes 9, and closes it.
+fn open_elsewhere(allocation: &Allocation, export: &Export) {
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let inherit = |flags| {
+        for fd in &export.descriptors {
+            rustix::io::fcntl_setfd(fd, flags).expect("a descriptor");
+        }
+    };
+    inherit(rustix::io::FdFlags::empty());
+    let program = std::env::current_exe().expect("this test");
+    let mut child = Command::new(program).arg(IMPORTER).stdin(Stdio::piped()).spawn().expect("it starts");
+    inherit(rustix::io::FdFlags::CLOEXEC);
+    let fds: Vec<String> = export.descriptors.iter().map(|fd| fd.as_raw_fd().to_string()).collect();
+    let Allocation { base, bytes, id, device, kind } = allocation;
+    let (device, handle, fds) = (hex(&device.0), hex(&export.handle), fds.join(","));
+    let line = format!("{} {base} {bytes} {id} {device} {handle} [{fds}]\n", *kind as u32);
+    child.stdin.take().expect("piped").write_all(line.as_bytes()).expect("it listens");
+    assert!(child.wait().expect("it ends").success(), "{kind}: the importer failed");
+}
+
+/// What the other process does.
+pub fn importer() -> Outcome {
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).expect("a line");
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let bytes = |hex: &str| -> Vec<u8> {
+        (0..hex.len() / 2).map(|at| u8::from_str_radix(&hex[2 * at..2 * at + 2], 16).expect("hex")).collect()
+    };
+    let number = |at: usize| words[at].parse::<u64>().expect("a number");
+    let kinds = [Kind::Legacy, Kind::Vmm, Kind::Pool];
+    let kind = kinds.into_iter().find(|kind| *kind as u64 == number(0)).expect("a kind");
+    let device = DeviceId(bytes(words[4]).try_into().expect("16 bytes"));
+    let allocation = Allocation { base: number(1), bytes: number(2), id: number(3), device, kind };
+    let fds = words[6].trim_matches(['[', ']']).split(',').filter(|fd| !fd.is_empty());
+    // SAFETY: inherited, and nobody else's here.
+    let own = |fd: &str| unsafe { OwnedFd::from_raw_fd(fd.parse().expect("a number")) };
+    let export = Export { handle: bytes(words[5]), descriptors: fds.map(own).collect() };
+    // On another GPU, if there is one.
+    let gpu = Gpu::new(1).or_else(|_| Gpu::new(0))?;
+    let provider = cuda::provider(gpu.ordinal())?;
+    let opened = provider.open(&allocation, export).expect("it opens");
+    let Opened { address, .. } = opened;
+    let device = Device::new(gpu.driver.clone());
+    let stream = device.stream(Priority::Normal)?;
+    expect(&device, &stream, address, allocation.bytes as usize, 7)?;
+    write(&device, &stream, address, allocation.bytes as usize, 9)?;
+    // SAFETY: the streams are through.
+    unsafe { provider.close(opened) }.expect("it closes");
+    let closed = device.place_of(address);
+    assert!(closed.is_err(), "still there: {closed:?}");
+    Ok(())
+}
+
+/// Exports memory of one kind, lets another process change it, and looks.
+fn round(rig: &Rig, provider: &Arc<dyn Provider>, address: Address, bytes: usize, kind: Kind) -> Outcome {
+    let [device, _] = rig.devices();
+    let stream = device.stream(Priority::Normal)?;
+    let allocation = provider.find(address + 100, bytes as u64 - 100).expect("memory of the device");
+    assert_eq!((allocation.base, allocation.kind, allocation.device), (address, kind, provider.device()));
+    assert!(allocation.bytes >= bytes as u64, "{allocation:?}");
+    let export = provider.export(&allocation).expect("it can be exported");
+    write(device, &stream, address, allocation.bytes as usize, 7)?;
+    open_elsewhere(&allocation, &export);
+    expect(device, &stream, address, allocation.bytes as usize, 9)
+}
+
+pub fn legacy(rig: &Rig) -> Outcome {
+    let (raw, [device, _]) = (Raw::new(), rig.devices());
+    let _scope = Scope::new(&raw);
+    let provider = cuda::provider(0)?;
+    let some_rounds = || {
+        (0..5).try_for_each(|_| {
+            let memory = device.allocate(BYTES)?;
+            round(rig, &provider, memory.at(0), BYTES, Kind::Legacy)
+        })
+    };
+    // The driver has taken what it needs for itself after the first ones.
+    some_rounds()?;
+    let before = free(&raw);
+    some_rounds()?;
+    assert_eq!(free(&raw), before, "memory of this GPU is still held");
+    // Two of one block.
+    let (one, two) = (device.allocate(4096)?, device.allocate(4096)?);
+    round(rig, &provider, one.at(0), 4096, Kind::Legacy)?;
+    let stream = device.stream(Priority::Normal)?;
+    write(device, &stream, two.at(0), 4096, 3)?;
+    round(rig, &provider, one.at(0), 4096, Kind::Legacy)?;
+    expect(device, &stream, two.at(0), 4096, 3)?;
+    round(rig, &provider, two.at(0), 4096, Kind::Legacy)
+}
+
+pub fn virtual_memory(rig: &Rig) -> Outcome {
+    let raw = Raw::new();
+    let _scope = Scope::new(&raw);
+    let provider = cuda::provider(0)?;
+    // Three physical memories side by side, then one that cannot be passed on.
+    let base = raw.made_of("cuMemAddressReserve", [4 * BYTES, 0, 0, 0]) as Address;
+    let access = [DEVICE, 0, 3];
+    for piece in 0..4 {
+        let handle_types = if piece < 3 { POSIX } else { 0 };
+        let (kind, location_type, location, windows, flags) = (PINNED, DEVICE, 0, 0, 0);
+        let properties = MemoryProperties { kind, handle_types, location_type, location, windows, flags };
+        let memory = raw.made_of("cuMemCreate", [BYTES, address_of(&properties), 0, 0]);
+        let at = base as usize + piece * BYTES;
+        raw.call_with("cuMemMap", [at, BYTES, 0, memory, 0]);
+        raw.call_with("cuMemSetAccess", [at, BYTES, address_of(&access), 1, 0]);
+        raw.call("cuMemRelease", memory, 0, 0);
+    }
+    round(rig, &provider, base, BYTES, Kind::Vmm)?;
+    round(rig, &provider, base, 3 * BYTES, Kind::Vmm)?;
+    let (one, three) = (provider.find(base, 8), provider.find(base, 3 * BYTES as u64));
+    assert!(one != three && one.is_some_and(|one| !one.conflicts(&three.expect("memory"))));
+    let last = provider.find(base + 3 * BYTES as u64, 8).expect("memory");
+    assert_eq!(provider.export(&last).err(), Some(Refusal::NoHandleType));
+    raw.call("cuMemUnmap", base as usize, 4 * BYTES, 0);
+    assert_eq!(provider.find(base, 8), None);
+    raw.call("cuMemAddressFree", base as usize, 4 * BYTES, 0);
+    Ok(())
+}
+
+pub fn pools(rig: &Rig) -> Outcome {
+    let (raw, [device, _]) = (Raw::new(), rig.devices());
+    let _scope = Scope::new(&raw);
+    let provider = cuda::provider(0)?;
+    let stream = device.stream(Priority::Normal)?;
+    let default = raw.made("cuMemAllocAsync", BYTES, stream.raw().0);
+    stream.synchronise()?;
+    let found = provider.find(default as Address, 8).expect("memory of the device");
+    assert_eq!((found.kind, provider.export(&found).err()), (Kind::Pool, Some(Refusal::DefaultPool)));
+    raw.call("cuMemFreeAsync", default, stream.raw().0, 0);
+    let (kind, handle_types, location_type, location, windows, rest) = (PINNED, POSIX, DEVICE, 0, 0, [0; 8]);
+    let properties = PoolProperties { kind, handle_types, location_type, location, windows, rest };
+    let pool = raw.made("cuMemPoolCreate", address_of(&properties), 0);
+    for _ in 0..3 {
+        let memory = raw.made_of("cuMemAllocFromPoolAsync", [BYTES, pool, stream.raw().0, 0]);
+        stream.synchronise()?;
+        round(rig, &provider, memory as Address, BYTES, Kind::Pool)?;
+        raw.call("cuMemFreeAsync", memory, stream.raw().0, 0);
+        stream.synchronise()?;
+        assert_eq!(provider.find(memory as Address, 8), None);
+    }
+    raw.call("cuMemPoolDestroy", pool, 0, 0);
+    Ok(())
+}
+
+/// Handles that are cut, of nothing, or of something else.
+pub fn forged(rig: &Rig) -> Outcome {
+    let [device, _] = rig.devices();
+    let provider = cuda::provider(0)?;
+    let memory = device.allocate(BYTES)?;
+    let allocation = provider.find(memory.at(0), 8).expect("memory of the device");
+    for kind in [Kind::Legacy, Kind::Vmm, Kind::Pool] {
+        for length in [0, 3, 8, 64, 80] {
+            let file = std::fs::File::open("/dev/null").expect("a file");
+            let export = Export { handle: vec![1; length], descriptors: vec![file.into()] };
+            let opened = provider.open(&Allocation { kind, ..allocation }, export);
+            assert!(opened.is_err(), "{kind}, {length} bytes: {opened:?}");
+        }
+    }
+    assert_eq!(provider.adopt(&allocation), Ok(()));
+    let other = Allocation { id: allocation.id + 1, ..allocation };
+    assert_eq!(provider.adopt(&other), Err(Refusal::BadHandle));
+    assert_eq!(device.failure(), None);
+    let stream = device.stream(Priority::Normal)?;
+    write(device, &stream, memory.at(0), BYTES, 1)?;
+    expect(device, &stream, memory.at(0), BYTES, 1)
+}
