@@ -16,7 +16,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 fn limited() -> Options {
-    Options { devices: 3, steps: 200_000, ..options() }
+    Options { devices: 3, steps: 2_000_000, ..options() }
 }
 
 #[test]
