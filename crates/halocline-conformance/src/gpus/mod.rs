@@ -1,4 +1,4 @@
-//! GPUs as a [`Rig`]: the cases of device fields, and what GPUs alone can show ([`cases`]), run by [`program`] on a machine
+//! GPUs as a [`Rig`]: the cases of device fields, and what GPUs alone can show (`cases.rs`), run by `program.rs` on a machine
 //! that has them.
 
 mod cases;
