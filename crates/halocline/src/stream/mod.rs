@@ -245,6 +245,8 @@ impl Scheduled {
             self.epoch.store(epoch, Ordering::SeqCst);
         }
         fence(Ordering::SeqCst);
+        // Already now: a queue that is full holds this thread until the host has carried on what streams wait for.
+        self.be_watched();
         // Objects share streams: on all lanes in one order, or each waits behind the other.
         let pool = self.comm.part::<Pool>();
         let order = (self.lanes.len() > 1).then(|| pool.enter(&self.comm));
@@ -263,7 +265,6 @@ impl Scheduled {
             Err(Some(error)) => return Err(self.lose(error)),
             Err(None) => return self.check_failure().map(|()| epoch),
         }
-        self.be_watched();
         Ok(epoch)
     }
 
