@@ -268,8 +268,8 @@ fn swapped_sets(world: &World, comm: &Communicator, link: LinkChoice) -> Outcome
         ensure!(!matches!(ended[0], Some(Ok(()))), "what came for another set is taken");
         ensure!(!matches!(ended[1], Some(Ok(()))), "an exchange is over before the one that it follows");
     }
-    comm.barrier()?;
-    Ok(())
+    stream.synchronise()?;
+    Ok(comm.barrier()?)
 }
 
 #[test]
