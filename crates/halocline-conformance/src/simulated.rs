@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// A world as the machine that ranks wait on.
+/// A world as the machine that ranks wait on, and how long its threads oversleep.
 #[derive(Debug)]
-struct Baton(World);
+struct Baton(World, Duration);
 
 impl Host for Baton {
     fn now(&self) -> Duration {
@@ -21,7 +21,7 @@ impl Host for Baton {
     }
 
     fn park(&self, word: &AtomicU32, expected: u32, timeout: Option<Duration>) {
-        self.0.park(word, expected, timeout);
+        self.0.park(word, expected, timeout.map(|timeout| timeout + self.1));
     }
 
     fn wake(&self, word: &AtomicU32) {
@@ -53,17 +53,17 @@ pub fn options() -> Options {
 /// Ranks as threads of a world. Collective calls, waits and progress all take place under its seed. Panics with what
 /// ranks say went wrong, which is then a report of the run.
 pub fn run_ranks(world: &World, count: usize, rank: impl Fn(&Communicator) -> Outcome + Sync) {
-    run_ranks_on(world, count, |host| host, rank);
+    run_ranks_late(world, count, Duration::ZERO, rank);
 }
 
-/// The same on a machine that is made of the world's.
-pub fn run_ranks_on(
+/// The same on a machine whose threads oversleep.
+pub fn run_ranks_late(
     world: &World,
     count: usize,
-    machine: impl Fn(Arc<dyn Host>) -> Arc<dyn Host>,
+    late: Duration,
     rank: impl Fn(&Communicator) -> Outcome + Sync,
 ) {
-    let ends = Communicator::threads_on(count, machine(Arc::new(Baton(world.clone()))));
+    let ends = Communicator::threads_on(count, Arc::new(Baton(world.clone(), late)));
     let ends: Vec<_> = ends.into_iter().map(|end| Mutex::new(Some(end))).collect();
     let ended = world.ranks(count, |number| {
         let end = ends[number].lock().unwrap_or_else(PoisonError::into_inner).take();

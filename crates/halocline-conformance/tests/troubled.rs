@@ -1,15 +1,12 @@
 //! Scheduled exchanges of ranks with several devices, on streams of users, where devices fail and progress is late.
 
-use halocline::comm::Host;
 use halocline::device::sim::{Options, World, explore};
 use halocline::device::{Priority, RawStream};
 use halocline::{BindOptions, Cause, Communicator, Error, LinkChoice, Stream};
-use halocline_conformance::simulated::{options, run_ranks, run_ranks_on};
+use halocline_conformance::simulated::{options, run_ranks, run_ranks_late};
 use halocline_conformance::yard::{Kernels, Yard, devices};
 use halocline_conformance::{Outcome, ensure, fail};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 fn limited(devices: u32) -> Options {
@@ -158,39 +155,6 @@ fn a_failure_while_exchanges_are_begun() {
     }
 }
 
-/// A machine whose threads oversleep.
-struct Late(Arc<dyn Host>);
-
-impl Host for Late {
-    fn now(&self) -> Duration {
-        self.0.now()
-    }
-
-    fn park(&self, word: &AtomicU32, expected: u32, timeout: Option<Duration>) {
-        self.0.park(word, expected, timeout.map(|timeout| timeout + Duration::from_millis(20)));
-    }
-
-    fn wake(&self, word: &AtomicU32) {
-        self.0.wake(word);
-    }
-
-    fn yield_now(&self) {
-        self.0.yield_now();
-    }
-
-    fn pause(&self) {
-        self.0.pause();
-    }
-
-    fn spawn(&self, name: String, body: Box<dyn FnOnce() + Send>) -> std::io::Result<JoinHandle<()>> {
-        self.0.spawn(name, body)
-    }
-
-    fn join(&self, thread: JoinHandle<()>) -> std::thread::Result<()> {
-        self.0.join(thread)
-    }
-}
-
 /// Sets that leave a staged link nothing to do, more of them than the host remembers.
 fn nothing_to_stage(world: &World, comm: &Communicator) -> Outcome {
     let device = &devices(world, 1)?[0];
@@ -221,7 +185,7 @@ fn nothing_to_stage(world: &World, comm: &Communicator) -> Outcome {
 fn a_progress_thread_that_comes_late() {
     let options = Options { steps: 2_000_000, depth: 100_000, ..limited(1) };
     explore(0..6, &options, |world| {
-        run_ranks_on(world, 2, |host| Arc::new(Late(host)), |comm| nothing_to_stage(world, comm));
+        run_ranks_late(world, 2, Duration::from_millis(20), |comm| nothing_to_stage(world, comm));
     });
 }
 

@@ -38,7 +38,7 @@ const LAZY_PEER_ACCESS: c_uint = 1;
 /// The most bytes of one allocation of a pool: drivers of CUDA 13.0 were reported to crash where they import more than 5.1 GiB.
 const POOL_MOST: u64 = 4 << 30;
 
-/// Of each device, as a bit each, the devices of whose memory it has opened some. More than these are not told apart.
+/// Of each of the first 64 devices, as a bit each, those of whose memory it has opened some, now or before.
 static OPENED: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
 
 fn note_opened(device: u32, peer: u32) {
@@ -47,7 +47,8 @@ fn note_opened(device: u32, peer: u32) {
     }
 }
 
-/// Whether a device has opened memory of another process that lies on `peer`, which it reaches then without more ado.
+/// Whether a device has opened memory of another process that lies on `peer`. It reaches that memory; of what else lies
+/// there this says nothing.
 pub(super) fn has_opened(device: u32, peer: u32) -> bool {
     let peers = OPENED.get(device as usize).map_or(0, |peers| peers.load(Ordering::Relaxed));
     peers & 1u64.checked_shl(peer).unwrap_or(0) != 0
