@@ -1,0 +1,590 @@
+"""Halo exchange of distributed arrays: bind once, exchange many times.
+
+Words: a *rank* is a member of a communicator; a *domain* is a piece of the grid, of which a rank may own several;
+*owned* cells belong to the domain, *halo* cells are copies of cells owned elsewhere; a *pattern* says which cells go
+where, and no fields appear in it.
+
+Arrays are taken as they are, with any strides and without a copy: objects with ``__cuda_array_interface__``,
+``__array_interface__`` (NumPy), DLPack (PyTorch, CuPy, ...) or the buffer protocol. They must be writable, in the byte
+order of the machine, and are kept alive as long as an exchange may touch them.
+
+Calls marked *collective* are made by all ranks in the same order. An argument that one rank refuses there is an error
+on all ranks. Calls that can wait release the GIL, and Ctrl-C interrupts the wait: ``KeyboardInterrupt``. An exchange that
+was being waited for then goes on, as if its handle had been dropped; a collective call is left unfinished.
+"""
+
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Literal, Protocol, TypeVar, overload
+
+from typing_extensions import Buffer, TypeAlias
+
+import numpy
+import numpy.typing
+
+T = TypeVar("T")
+
+__version__: str
+
+# --- errors ------------------------------------------------------------------------------------------------------
+
+class HaloError(Exception):
+    """The root of all errors of this package. The text says what was wrong, where, and what would be right."""
+
+class HaloValueError(HaloError, ValueError):
+    """An argument with an impossible value: a grid, pattern, shape, field or option that does not fit."""
+
+class HaloTypeError(HaloError, TypeError):
+    """An argument of a kind that cannot be taken: no array, a wrong element type or byte order."""
+
+class RefusedElsewhereError(HaloError):
+    """Another rank refused its arguments in a collective call."""
+
+class InFlightError(HaloError):
+    """An exchange of the same object or of the same memory is in flight: wait for it first."""
+
+class CommunicatorError(HaloError):
+    """Ranks cannot reach each other: one has died or left, a transport or its environment is wrong."""
+
+class CommunicatorTimeoutError(CommunicatorError, TimeoutError):
+    """The communicator's deadline has passed in a collective call."""
+
+class ClosedError(CommunicatorError):
+    """The communicator was closed."""
+
+class ForkedError(CommunicatorError):
+    """The object belongs to the parent process: nothing of it can be used in a forked child."""
+
+class MpiError(CommunicatorError):
+    """MPI is missing, has failed, was finalised, or does not allow the call from this thread."""
+
+class ExchangeFailedError(HaloError):
+    """A bound object has failed, at all ranks that it connects; it is of no more use."""
+
+    rank: int
+    """This rank."""
+    epoch: int
+    """The exchange that failed."""
+    peer: int
+    """The other rank of the link where that was noticed."""
+    culprit: int
+    """The rank that it happened to, or that found it."""
+
+class ExchangeTimeoutError(ExchangeFailedError, TimeoutError):
+    """A rank did not come within a deadline."""
+
+class DeviceError(HaloError):
+    """A device refuses, or has failed."""
+
+# --- communicators -----------------------------------------------------------------------------------------------
+
+class Communicator:
+    """A group of ranks.
+
+    ``Communicator(comm)`` takes a communicator of mpi4py (of the MPI library that the process has loaded), or an
+    ``MPI_Comm`` as a number. Collective over its ranks; it is duplicated, so that messages never meet the program's.
+    ``node_aware``: whether ranks of a node share memory (by default what ``HALOCLINE_NODE_AWARE`` says).
+    """
+
+    def __new__(
+        cls, comm: object, *, node_aware: bool | None = None, deadline: float | None = None
+    ) -> Communicator: ...
+    @property
+    def rank(self) -> int:
+        """This rank, from 0."""
+    @property
+    def size(self) -> int:
+        """The number of ranks."""
+    @property
+    def transport(self) -> str:
+        """``thread``, ``shm`` or ``mpi``."""
+    def duplicate(self) -> Communicator:
+        """The same ranks, whose collective calls never meet those of this one. Collective; does not communicate."""
+    def with_deadline(self, seconds: float | None) -> Communicator:
+        """The same, whose collective calls fail when one takes longer."""
+    def barrier(self) -> None:
+        """Returns once all ranks have called it. Collective."""
+    def broadcast(self, root: int, data: bytes) -> bytes:
+        """Gives the root's bytes to every rank. Collective."""
+    def all_gather(self, data: bytes) -> list[bytes]:
+        """Gives the bytes of every rank to every rank, in the order of ranks. Collective."""
+    def all_reduce(self, values: Sequence[int], op: Literal["sum", "min", "max"] = "sum") -> list[int]:
+        """Combines unsigned 64-bit values of all ranks, element by element. Collective."""
+    def mappings(self) -> dict[str, int]:
+        """Counts of memory of this rank that others have mapped, and of theirs that it has."""
+    def close(self) -> None:
+        """Leaves the group. What is in flight goes on; later calls raise ``ClosedError``."""
+    def __enter__(self) -> Communicator: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+def init(transport: Literal["auto", "thread", "shm", "mpi"] = "auto", *, deadline: float | None = None) -> Communicator:
+    """The communicator of this process: ``shm`` under ``halocline launch``, ``mpi`` under an MPI launcher, else one rank.
+
+    Called again, it gives the same one. Blocks until all ranks of the job have called it.
+    """
+
+def run_threads(n: int, fn: Callable[[Communicator], T]) -> list[T]:
+    """Calls ``fn(comm)`` in ``n`` threads, each a rank of one group, and returns what they return, in the order of ranks.
+
+    If one raises, the others find that it has left, and the first error is raised here.
+    """
+
+# --- grids and patterns ------------------------------------------------------------------------------------------
+
+HaloLike: TypeAlias = int | Sequence[int] | Sequence[tuple[int, int]]
+"""The width of a halo: one number, one for each axis, or (low, high) for each axis."""
+
+Neighbours: TypeAlias = Literal["faces", "edges", "all"]
+"""Which halo cells are filled: outside along one axis, along one or two, or all, corners too."""
+
+class RegularGrid:
+    """A regular grid of 1 to 4 axes, the last one running fastest in the numbering of domains."""
+
+    def __new__(
+        cls, shape: Sequence[int], *, periodic: Sequence[bool] | None = None, domains_per_rank: int = 1
+    ) -> RegularGrid: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def periodic(self) -> tuple[bool, ...]: ...
+    def decompose(self, comm: Communicator | int) -> Decomposition:
+        """Blocks, one a domain, that cut through the fewest faces. With a number of ranks in place of a communicator,
+        ``pattern`` needs one. Local, the same on all ranks."""
+    def decompose_into(self, blocks: Sequence[int], comm: Communicator | int) -> Decomposition:
+        """That many blocks along each axis."""
+    def decompose_at(self, cuts: Sequence[Sequence[int]], comm: Communicator | int) -> Decomposition:
+        """Explicit cuts: for each axis the positions, ascending, at which a new block starts."""
+    def decompose_boxes(
+        self, boxes: Sequence[tuple[int, Sequence[int], Sequence[int]]], comm: Communicator | int
+    ) -> Decomposition:
+        """Any boxes ``(rank, first cell, cells along each axis)``; box i is domain i, all ranks give all boxes. Ranks may
+        own any number of them."""
+
+class Decomposition:
+    """A regular grid cut into domains, each owned by one rank."""
+
+    @property
+    def ranks(self) -> int: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def domains(self) -> int: ...
+    @property
+    def blocks_per_axis(self) -> tuple[int, ...] | None: ...
+    def staggered(self, axes: Sequence[bool]) -> Decomposition:
+        """That of the points that are staggered along the axes that are true: those between the cells."""
+    def pattern(
+        self, halo: HaloLike, *, neighbours: Neighbours = "all", comm: Communicator | None = None
+    ) -> Pattern:
+        """Who sends what to fill halos of that width. Collective: all ranks give the same."""
+
+class Domain:
+    """A domain of this rank."""
+
+    @property
+    def id(self) -> int:
+        """Its global number."""
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extents of the smallest array that holds owned and halo cells (along the axes of the pattern)."""
+    @property
+    def first(self) -> tuple[int, ...] | None:
+        """Of a regular grid: the first owned cell in the global grid."""
+    @property
+    def owned(self) -> tuple[int, ...]:
+        """Owned cells: along each axis, or their number."""
+    @property
+    def halo(self) -> tuple[tuple[int, int], ...] | None:
+        """Of a regular grid: the width at the low and the high side of each axis."""
+    @property
+    def interior(self) -> tuple[slice, ...]:
+        """Index of the owned cells in an array of ``shape``; of an unstructured domain only if owned cells come first."""
+
+class Pattern:
+    """Which cells the domains of this rank exchange with which others. No fields in it."""
+
+    @staticmethod
+    def unstructured(comm: Communicator, domains: Sequence[UnstructuredDomain]) -> Pattern:
+        """The pattern of domains given by global ids or owners; a rank gives its own, any number of them. Collective."""
+    @property
+    def domains(self) -> list[Domain]:
+        """The domains of this rank, ascending by their ids."""
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the one domain of this rank; an error where it has none or several."""
+    @property
+    def peers(self) -> list[tuple[int, int, int]]:
+        """For each rank that this one exchanges with: the rank, cells sent to it, cells received from it."""
+    def narrowed(self, halo: HaloLike, *, neighbours: Neighbours = "all") -> Pattern:
+        """The pattern that fills only what belongs to the narrower halo, of the same arrays. Collective."""
+
+class UnstructuredDomain:
+    """A piece of an unstructured grid: the global ids of its cells in local order, and which are halo.
+
+    ``id`` is the number of the domain: no other domain of any rank may have it. Ids are integers from 0 below 2**64, in
+    any sequence or one-dimensional integer array. What is wrong is found when the pattern is made, on all ranks.
+    """
+
+    def __new__(cls, id: int, owned: IdsLike, halo: IdsLike) -> UnstructuredDomain:
+        """All ``owned`` cells first in local order, then all ``halo`` cells."""
+    @staticmethod
+    def from_indices(id: int, cells: IdsLike, halo: IdsLike) -> UnstructuredDomain:
+        """``cells`` in local order; those at the local indices ``halo`` are halo."""
+    @staticmethod
+    def from_owners(id: int, comm: Communicator, cells: IdsLike, owners: IdsLike) -> UnstructuredDomain:
+        """``cells`` in local order with the rank that owns each; those of other ranks are halo."""
+    def with_levels(self, ends: Sequence[int]) -> UnstructuredDomain:
+        """``ends[d]`` is the end, in local order, of the cells that a halo of depth d has, so that it can be narrowed."""
+    @property
+    def id(self) -> int: ...
+    @property
+    def cells(self) -> numpy.typing.NDArray[numpy.uint64]: ...
+
+IdsLike: TypeAlias = Sequence[int] | numpy.typing.NDArray[Any]
+
+class Graph:
+    """Which cells are neighbours, in compressed rows: those of cell c are ``neighbours[offsets[c]:offsets[c + 1]]``."""
+
+    def __new__(cls, offsets: IdsLike, neighbours: IdsLike) -> Graph: ...
+    def __len__(self) -> int: ...
+
+class Partition:
+    """The owning rank of each cell."""
+
+    def __new__(cls, owners: IdsLike, ranks: int) -> Partition: ...
+    @staticmethod
+    def block(cells: int, ranks: int) -> Partition:
+        """Consecutive blocks, whose sizes differ by at most one."""
+    @staticmethod
+    def metis(graph: Graph, ranks: int) -> Partition:
+        """METIS' multilevel k-way partition; the same graph gives the same partition on every rank."""
+    @property
+    def ranks(self) -> int: ...
+    @property
+    def owners(self) -> numpy.typing.NDArray[numpy.uint64]: ...
+    @property
+    def counts(self) -> list[int]: ...
+
+class Mesh:
+    """A whole mesh, the same on every rank: the vertices that each element connects.
+
+    ``connectivity`` has a row for each element (two dimensions), or is flat, with ``offsets`` of each element's entries.
+    ``solid``: elements are solids in VTK's order, not polygons.
+    """
+
+    def __new__(
+        cls, vertices: int, connectivity: IdsLike, *, offsets: IdsLike | None = None, solid: bool = False
+    ) -> Mesh: ...
+    @property
+    def vertices(self) -> int: ...
+    @property
+    def elements(self) -> int: ...
+    def vertex_graph(self) -> Graph: ...
+    def element_graph(self, common: int) -> Graph: ...
+    def domains_by_vertex(self, partition: Partition, rank: int) -> MeshDomains:
+        """Where the partition gives each vertex to a rank; an element belongs to its lowest rank."""
+    def domains_by_element(self, partition: Partition, rank: int) -> MeshDomains:
+        """Where the partition gives each element to a rank; a vertex belongs to its lowest rank."""
+    def halos(
+        self, partition: Partition, part: int, depth: int, *, shared: Literal["vertex", "edge", "facet"] = "vertex"
+    ) -> MeshHalos:
+        """The domains of a part of a partition of the elements, with halos so many elements deep."""
+
+class MeshDomains:
+    """The domains of one rank for fields on vertices and on elements; owned ones come first in local order."""
+
+    @property
+    def vertices(self) -> UnstructuredDomain: ...
+    @property
+    def elements(self) -> UnstructuredDomain: ...
+    @property
+    def owned_vertices(self) -> int: ...
+    @property
+    def owned_elements(self) -> int: ...
+    @property
+    def connectivity(self) -> numpy.typing.NDArray[numpy.uint64]:
+        """The local vertices of the local elements, one element after the other."""
+
+class MeshHalos(MeshDomains):
+    """As ``MeshDomains``, with edges."""
+
+    @property
+    def edges(self) -> UnstructuredDomain: ...
+    @property
+    def owned_edges(self) -> int: ...
+    @property
+    def edge_vertices(self) -> numpy.typing.NDArray[numpy.uint64]:
+        """The local vertices at the two ends of each local edge: shape (edges, 2)."""
+
+# --- arrays ------------------------------------------------------------------------------------------------------
+
+class _HasCudaArrayInterface(Protocol):
+    @property
+    def __cuda_array_interface__(self) -> Mapping[str, Any]: ...
+
+class _HasArrayInterface(Protocol):
+    @property
+    def __array_interface__(self) -> dict[str, Any]: ...
+
+class _HasDLPack(Protocol):
+    def __dlpack__(self, *args: Any, **kwargs: Any) -> Any: ...
+    def __dlpack_device__(self) -> tuple[Any, Any]: ...
+
+ArrayLike: TypeAlias = _HasCudaArrayInterface | _HasArrayInterface | _HasDLPack | Buffer
+
+class Field:
+    """An array with what is to be said of it beside its memory.
+
+    ``domain``: the id of the domain that it belongs to, needed where a rank owns several. ``axes``: its dimensions that
+    are the pattern's axes, by default the first ones. ``origin``: the index, along the pattern's axes, of the first owned
+    cell; by default the halo width.
+    """
+
+    def __new__(
+        cls,
+        array: ArrayLike,
+        *,
+        domain: int | None = None,
+        axes: Sequence[int] | None = None,
+        origin: Sequence[int] | None = None,
+    ) -> Field: ...
+    @property
+    def array(self) -> Any:
+        """The array object."""
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """In bytes."""
+    @property
+    def element(self) -> str:
+        """The element type, as ``float64``."""
+    @property
+    def domain(self) -> int | None: ...
+    @property
+    def device(self) -> int | None:
+        """The ordinal of the GPU; none for host memory."""
+
+FieldLike: TypeAlias = Field | ArrayLike
+Bindings: TypeAlias = Sequence[tuple[Pattern, FieldLike]]
+
+def empty(
+    shape: int | Sequence[int],
+    dtype: numpy.typing.DTypeLike = "float64",
+    comm: Communicator | None = None,
+    device: None = None,
+    *,
+    order: Literal["C", "F"] = "C",
+) -> numpy.typing.NDArray[Any]:
+    """A NumPy array in memory that as many peers as possible can reach directly. ``comm``: by default ``init()``'s."""
+
+def zeros(
+    shape: int | Sequence[int],
+    dtype: numpy.typing.DTypeLike = "float64",
+    comm: Communicator | None = None,
+    device: None = None,
+    *,
+    order: Literal["C", "F"] = "C",
+) -> numpy.typing.NDArray[Any]:
+    """As ``empty``, zeroed."""
+
+# --- streams -----------------------------------------------------------------------------------------------------
+
+class Stream:
+    """A stream given by its handle (a ``cudaStream_t`` or ``CUstream`` as a number; 0 is the null stream)."""
+
+    def __new__(cls, handle: int) -> Stream: ...
+    @property
+    def ptr(self) -> int: ...
+
+class _HasCudaStream(Protocol):
+    def __cuda_stream__(self) -> tuple[int, int]: ...
+
+class _HasPtr(Protocol):
+    @property
+    def ptr(self) -> int: ...
+
+class _HasCudaStreamHandle(Protocol):
+    @property
+    def cuda_stream(self) -> int: ...
+
+StreamLike: TypeAlias = Stream | _HasCudaStream | _HasPtr | _HasCudaStreamHandle | None
+"""``None`` is the null stream."""
+
+# --- exchanges ---------------------------------------------------------------------------------------------------
+
+LinkChoice: TypeAlias = Literal["auto", "push", "pull", "mailbox", "message"]
+
+class HaloExchange:
+    """Fields whose halos are exchanged together, bound once and exchanged many times. Collective; all ranks bind fields
+    of the same patterns in the same order.
+
+    The n-th field given for a domain of a pattern is exchanged with the n-th field of every other domain of it.
+
+    ``link``: how bytes move (the same on all ranks). ``deadline``: seconds that a wait may take before the object fails.
+    ``checked``: every exchange proves that it did what it should, at a price; by default what ``HALOCLINE_CHECK`` says.
+    ``streams``: those whose work comes before an ``exchange`` of device fields, by default the null stream.
+    ``inline``: scheduled exchanges run on the streams given to them, not beside them.
+    """
+
+    def __new__(
+        cls,
+        comm: Communicator,
+        fields: Bindings,
+        *,
+        link: LinkChoice = "auto",
+        deadline: float | None = None,
+        name: str | None = None,
+        checked: bool | None = None,
+        streams: Sequence[StreamLike] = (),
+        inline: bool = False,
+    ) -> HaloExchange: ...
+    @staticmethod
+    def alternatives(
+        comm: Communicator,
+        sets: Sequence[Bindings],
+        *,
+        link: LinkChoice = "auto",
+        deadline: float | None = None,
+        name: str | None = None,
+        checked: bool | None = None,
+        streams: Sequence[StreamLike] = (),
+        inline: bool = False,
+    ) -> HaloExchange:
+        """Binds several sets of fields at once, of which an exchange takes one (``set=``): time levels that swap. Collective."""
+    @overload
+    def exchange(
+        self, *, wait: Literal[True] = True, set: int = 0, streams: Sequence[StreamLike] | None = None
+    ) -> None: ...
+    @overload
+    def exchange(
+        self, *, wait: Literal[False], set: int = 0, streams: Sequence[StreamLike] | None = None
+    ) -> Pending:
+        """Exchanges, and waits until halos are filled and owned cells may be overwritten; or only begins it.
+
+        Host fields are read and written from the call until the wait has returned. Device fields: after all work given
+        before to ``streams`` (by default those of the bind).
+        """
+    def exchange_async(self, *, set: int = 0, streams: Sequence[StreamLike] | None = None) -> Pending:
+        """``await`` what it returns. The exchange begins at the call. Cancelling the task leaves it running."""
+    def schedule_exchange(self, stream: StreamLike | Sequence[StreamLike] = None, *, set: int = 0) -> Pending:
+        """Begins an exchange after all work that the stream was given before; never waits. Host fields begin at once."""
+    def schedule_wait(self, stream: StreamLike = None) -> None:
+        """As ``Pending.schedule_wait``, for the exchange begun last."""
+    def wait(self) -> None:
+        """Waits for the exchange begun last, if there is one."""
+    @property
+    def pending(self) -> Pending | None:
+        """The exchange begun last, over or not."""
+    @property
+    def sets(self) -> int: ...
+    def alternative(self, set: int) -> HaloExchange:
+        """A handle of one of the sets alone, which shares links and exchanges with this one."""
+    def narrowed(self, halo: HaloLike, *, neighbours: Neighbours = "all") -> HaloExchange:
+        """The same fields, of whose halos an exchange fills only the narrower part; shares the links. Collective."""
+    def reclaim(self) -> bool:
+        """After a failure: true once no peer can touch the fields any more."""
+    @property
+    def links(self) -> dict[str, int]:
+        """How many links of this rank are ``direct``, ``mailbox`` and ``message``."""
+    @property
+    def ways(self) -> list[tuple[int, Literal["send", "receive"], str]]:
+        """The links of this rank: peer, direction, way."""
+    def explain(self) -> str:
+        """A table of this rank's links: peer, way, through what, bytes, regions, and why not a better way."""
+    def message_bytes(self, peer: int, direction: Literal["send", "receive"]) -> int:
+        """Bytes of the buffers of ``pack`` (send) and ``unpack`` (receive)."""
+    def pack(self, peer: int, message: ArrayLike) -> None:
+        """Packs what ``peer`` needs into a contiguous buffer, for those who send by themselves."""
+    def unpack(self, peer: int, message: ArrayLike) -> None:
+        """Unpacks what ``peer`` has packed with the same object."""
+
+class Pending(Awaitable[None]):
+    """One exchange in flight. Dropping it leaves the exchange running. ``await`` works in any asyncio loop."""
+
+    def wait(self) -> None:
+        """Blocks until the halo is filled and owned cells may be overwritten. Calling it again does nothing."""
+    def schedule_wait(self, stream: StreamLike = None) -> None:
+        """All work that the stream is given from now on runs after the exchange. Blocks for host fields only."""
+    def is_ready(self) -> bool:
+        """Whether ``wait`` would return at once. Never blocks."""
+    @property
+    def epoch(self) -> int: ...
+    def __await__(self) -> Generator[Any, None, None]: ...
+
+class PatternLinks:
+    """The unbound form: links of patterns, made once, collectively, and fields given to each exchange.
+
+    Options as for ``HaloExchange``; ``link`` is ``auto``, ``mailbox`` or ``message``. Host fields only.
+    """
+
+    def __new__(
+        cls,
+        comm: Communicator,
+        patterns: Sequence[Pattern],
+        *,
+        link: Literal["auto", "mailbox", "message"] = "auto",
+        deadline: float | None = None,
+        name: str | None = None,
+        checked: bool | None = None,
+    ) -> PatternLinks: ...
+    @overload
+    def exchange(self, fields: Bindings, *, wait: Literal[True] = True) -> None: ...
+    @overload
+    def exchange(self, fields: Bindings, *, wait: Literal[False]) -> Pending:
+        """All ranks give fields of the same patterns, as many, of the same element types and extra dimensions. Describing
+        new fields is local. The fields are kept alive until the exchange is over."""
+    def exchange_async(self, fields: Bindings) -> Pending: ...
+    def schedule_exchange(self, fields: Bindings, stream: StreamLike = None) -> Pending:
+        """As ``exchange(wait=False)``: host fields begin at once."""
+    def wait(self) -> None: ...
+    def reclaim(self) -> bool: ...
+    @property
+    def links(self) -> dict[str, int]: ...
+    @property
+    def ways(self) -> list[tuple[int, Literal["send", "receive"], str]]: ...
+    def explain(self) -> str: ...
+
+class Redistribute:
+    """How owned cells get from one decomposition or partition of them to another."""
+
+    @staticmethod
+    def regular(
+        comm: Communicator,
+        source: tuple[Decomposition, HaloLike],
+        target: tuple[Decomposition, HaloLike],
+    ) -> Redistribute:
+        """Between two decompositions of one grid, each with the halo that its arrays have. Collective."""
+    @staticmethod
+    def unstructured(
+        comm: Communicator, source: Sequence[UnstructuredDomain], target: Sequence[UnstructuredDomain]
+    ) -> Redistribute:
+        """Between two sets of domains, of which each rank gives its own. Collective."""
+    def back(self) -> Redistribute:
+        """The way back."""
+    def bind(
+        self,
+        comm: Communicator,
+        source: Sequence[FieldLike],
+        target: Sequence[FieldLike],
+        *,
+        link: LinkChoice = "auto",
+        deadline: float | None = None,
+        name: str | None = None,
+        checked: bool | None = None,
+    ) -> HaloExchange:
+        """Binds fields: ``source`` on the domains that cells leave, ``target`` on those where they go. Collective."""
+
+# --- traces ------------------------------------------------------------------------------------------------------
+
+class trace:
+    """``with hc.trace("trace.json", comm):`` writes down what every rank does when, for Perfetto. Collective at both ends;
+    rank 0 writes the file."""
+
+    def __init__(self, path: str, comm: Communicator) -> None: ...
+    def __enter__(self) -> trace: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
