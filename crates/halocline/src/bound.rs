@@ -286,12 +286,18 @@ impl Bound {
             return;
         }
         for link in self.links.iter().filter(|link| !link.is_done(epoch)) {
-            link.claim.turn(|| self.turn(link));
+            self.claimed(&link.claim, || self.turn(link));
         }
         if !self.within.is_done(epoch) {
-            self.within.claim.turn(|| self.turn_within());
+            self.claimed(&self.within.claim, || self.turn_within());
         }
         self.wake();
+    }
+
+    /// Takes a turn at a link, or leaves it to whoever is at it.
+    fn claimed(&self, claim: &Claim, turn: impl FnMut()) {
+        let link = self.comm.link();
+        claim.turn(|| link.own_bell().demand(link.host()), turn);
     }
 
     /// Makes the copies between domains of this rank, under their claim.
@@ -416,8 +422,8 @@ impl Bound {
     pub(crate) fn end_by(&self, failure: Failure) {
         if self.failed.set(Arc::new(failure)).is_ok() {
             // Links in the hands of other threads, and the one in ours, are told when they let go.
-            self.links.iter().for_each(|link| link.claim.turn(|| self.turn(link)));
-            self.within.claim.turn(|| self.turn_within());
+            self.links.iter().for_each(|link| self.claimed(&link.claim, || self.turn(link)));
+            self.claimed(&self.within.claim, || self.turn_within());
             self.disarm();
             self.comm.link().own_bell().changed(self.comm.link().host());
             self.to_wake(u64::MAX);

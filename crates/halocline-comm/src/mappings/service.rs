@@ -175,7 +175,8 @@ impl Service {
     /// open or close, for nothing else.
     pub(super) fn drive(&self, transport: &dyn Transport) -> bool {
         let mut is_done = false;
-        self.claim.turn(|| {
+        let owes = || transport.own_bell().demand(transport.host());
+        self.claim.turn(owes, || {
             is_done = true;
             let mut has_changed = false;
             loop {

@@ -111,7 +111,7 @@ impl Bound {
             };
             // Whether the link still needs it is for a turn to say: another thread may be at one.
             link.gone(cause);
-            link.claim.turn(|| self.turn(link));
+            self.claimed(&link.claim, || self.turn(link));
         }
         self.wake();
     }

@@ -210,8 +210,10 @@ impl Scheduled {
     /// Sends what is packed, puts in place what has come. Never waits; one thread at a time.
     pub(super) fn carry_on(&self) {
         let Some(staging) = self.staging.as_ref() else { return };
-        self.comm.link().poll();
-        staging.claim.turn(|| {
+        let link = self.comm.link();
+        link.poll();
+        let owes = || link.own_bell().demand(link.host());
+        staging.claim.turn(owes, || {
             for stage in &staging.stages {
                 if self.failure().is_some() {
                     return;
