@@ -387,8 +387,10 @@ impl State {
     fn waiting(&self) -> Vec<String> {
         let threads = self.threads.iter().filter_map(|thread| {
             let what = match thread.waits {
-                Waits::No | Waits::Left => return None,
-                Waits::Word(..) => "is parked".to_owned(),
+                Waits::Left => return None,
+                Waits::No => "goes on".to_owned(),
+                Waits::Word(_, None) => "is parked".to_owned(),
+                Waits::Word(_, Some(until)) => format!("is parked for {} ns", until.saturating_sub(self.now)),
                 Waits::Idle(stream) => format!("waits for {}", self.name_of(stream)),
                 Waits::Room(stream) => format!("waits for room in {}", self.name_of(stream)),
                 Waits::End(other) => format!("waits for the end of thread {}", self.threads[other].name),
