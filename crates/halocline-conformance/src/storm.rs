@@ -79,6 +79,8 @@ struct Strike {
     finalized: usize,
     /// Files and sockets of ours, and processes, that are left.
     left: Vec<String>,
+    /// Files that the MPI library has left.
+    swept: usize,
     wrongs: Vec<String>,
     output: String,
 }
@@ -148,6 +150,7 @@ fn over_shm(program: &Path, seed: u64) -> Strike {
 /// Kills one of three ranks under an MPI launcher. Every other time the launcher lets the others live.
 fn under_mpirun(program: &Path, mpi: &Mpi, turn: u64, seed: u64) -> Strike {
     const RANKS: usize = 3;
+    let before = shared_files();
     let mut numbers = Numbers::new(seed ^ 2);
     let lets_live = numbers.one_in(2);
     let mpi = Mpi { lets_live, ..mpi.clone() };
@@ -209,6 +212,7 @@ fn under_mpirun(program: &Path, mpi: &Mpi, turn: u64, seed: u64) -> Strike {
     let open = std::fs::read_to_string("/proc/net/unix").expect("a list of sockets");
     let sockets = said.iter().filter_map(|line| Some(line.split_once(SOCKET)?.1));
     strike.left.extend(sockets.filter(|name| open.contains(*name)).map(|name| format!("socket {name}")));
+    strike.swept = sweep(&before);
     strike.ended = (RANKS - 1).saturating_sub(strike.errors.len());
     match status {
         None => {
@@ -309,6 +313,25 @@ pub fn left_of(token: &str) -> Vec<String> {
     left
 }
 
+/// Removes the files of MPICH that are new in shared memory and that no process has mapped; how many. It leaves one behind
+/// for each job whose ranks are killed, and has no memory for the next job once they fill what a container has of it.
+fn sweep(before: &BTreeSet<String>) -> usize {
+    let new: Vec<String> =
+        shared_files().difference(before).filter(|name| name.starts_with("mpich_shm_")).cloned().collect();
+    if new.is_empty() {
+        return 0;
+    }
+    // A process that is just gone has mapped nothing.
+    let maps =
+        entries("/proc").into_iter().filter_map(|process| std::fs::read_to_string(process.join("maps")).ok());
+    let maps: String = maps.collect();
+    // Whoever else removes one does as well.
+    let removed = |name: &&String| {
+        !maps.contains(*name) && std::fs::remove_file(Path::new("/dev/shm").join(name)).is_ok()
+    };
+    new.iter().filter(removed).count()
+}
+
 /// The files in shared memory.
 fn shared_files() -> BTreeSet<String> {
     entries("/dev/shm")
@@ -372,7 +395,8 @@ impl Tally {
                 sum(|strike| strike.left.len()) + ours.len(),
             ),
             ("other wrongs", self.strikes.iter().filter(|strike| !strike.wrongs.is_empty()).count()),
-            ("files in /dev/shm that are new, but not ours", theirs.len()),
+            ("files that MPICH left in /dev/shm, removed", sum(|strike| strike.swept)),
+            ("other files in /dev/shm that are new, but not ours", theirs.len()),
         ];
         text.push('\n');
         text.extend(figures.iter().map(|(what, count)| format!("{what}: {count}\n")));
@@ -380,6 +404,9 @@ impl Tally {
             self.strikes.iter().flat_map(|strike| &strike.left).map(|left| format!("left: {left}\n")),
         );
         text.extend(theirs.iter().map(|name| format!("not ours: {name}\n")));
+        // Once more, without what was said, where it is seen.
+        let wrongs = self.strikes.iter().flat_map(|strike| &strike.wrongs);
+        text.extend(wrongs.map(|wrong| format!("WRONG: {wrong}\n")));
         text
     }
 }
