@@ -80,15 +80,22 @@ impl Communicator {
     /// As [`Communicator::init`], by the name of the transport: `auto`, `thread` (one rank alone), `shm` or
     /// `mpi`.
     pub fn init_by_name(name: &str) -> Result<Self, CommError> {
+        Self::init_on(name, Arc::new(System))
+    }
+
+    /// As [`Communicator::init_by_name`], with the waits under the control of `host`.
+    pub fn init_on(name: &str, host: Arc<dyn Host>) -> Result<Self, CommError> {
+        let single = |host| Self::threads_on(1, host).swap_remove(0);
+        let mpi = |host| crate::mpi::join(None, None, host).map(Self::over);
         match name {
-            "thread" => Ok(Self::single()),
-            "auto" | "shm" => match crate::shm::join(Arc::new(System))? {
+            "thread" => Ok(single(host)),
+            "auto" | "shm" => match crate::shm::join(Arc::clone(&host))? {
                 Some(transport) => Ok(Self::over(transport)),
                 None if name == "shm" => Err(CommError::NotLaunched),
-                None if crate::mpi::launched().is_some() => Self::init_mpi(None),
-                None => Ok(Self::single()),
+                None if crate::mpi::launched().is_some() => mpi(host),
+                None => Ok(single(host)),
             },
-            "mpi" => Self::init_mpi(None),
+            "mpi" => mpi(host),
             other => Err(CommError::NoSuchTransport(other.to_owned())),
         }
     }
@@ -112,7 +119,20 @@ impl Communicator {
     /// `handle` is an intra-communicator of the MPI library that the process has loaded, and MPI is not
     /// finalised during the call.
     pub unsafe fn from_mpi(handle: usize, node_aware: Option<bool>) -> Result<Self, CommError> {
-        Ok(Self::over(crate::mpi::join(Some(handle), node_aware, Arc::new(System))?))
+        // SAFETY: the caller's promise.
+        unsafe { Self::from_mpi_on(handle, node_aware, Arc::new(System)) }
+    }
+
+    /// As [`Communicator::from_mpi`], with the waits under the control of `host`.
+    ///
+    /// # Safety
+    /// As for [`Communicator::from_mpi`].
+    pub unsafe fn from_mpi_on(
+        handle: usize,
+        node_aware: Option<bool>,
+        host: Arc<dyn Host>,
+    ) -> Result<Self, CommError> {
+        Ok(Self::over(crate::mpi::join(Some(handle), node_aware, host)?))
     }
 
     /// `size` ranks that are threads of this process: move each into its thread.
@@ -127,8 +147,7 @@ impl Communicator {
 
     /// One rank alone.
     pub fn single() -> Self {
-        let mut ends = ThreadTransport::group(1, Arc::new(System));
-        Self::over(Arc::new(ends.swap_remove(0)))
+        Self::threads(1).swap_remove(0)
     }
 
     /// The communicator of this rank over its end of any transport.
@@ -257,6 +276,9 @@ impl Communicator {
                 }
                 Late::Deadline(after) => {
                     Some(Err(CommError::Deadline { waiting: self.rank(), after, what: what.to_owned() }))
+                }
+                Late::Interrupted => {
+                    Some(Err(CommError::Interrupted { waiting: self.rank(), what: what.to_owned() }))
                 }
             },
         )

@@ -44,6 +44,14 @@ pub enum CommError {
         /// What it waited for, and from whom.
         what: String,
     },
+    /// The host wants the thread back.
+    #[error("the wait of rank {waiting} for {what} was interrupted; what it waited for goes on without it")]
+    Interrupted {
+        /// The rank that waited.
+        waiting: usize,
+        /// What it waited for.
+        what: String,
+    },
     /// The operating system refused memory.
     #[error("cannot {what} of {bytes} bytes: {errno}")]
     Memory {

@@ -32,6 +32,16 @@ pub trait Host: Send + Sync {
         std::thread::Builder::new().name(name).spawn(body)
     }
 
+    /// How long a wait goes on before it asks [`Host::is_interrupted`], and again after that. None: it never asks.
+    fn asks_after(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Whether what this thread waits for is to be given up, with [`crate::CommError::Interrupted`].
+    fn is_interrupted(&self) -> bool {
+        false
+    }
+
     /// Waits for the end of a thread that [`Host::spawn`] started.
     fn join(&self, thread: JoinHandle<()>) -> std::thread::Result<()> {
         thread.join()

@@ -22,6 +22,8 @@ pub enum Late {
     Warn(Duration),
     /// The deadline has passed.
     Deadline(Duration),
+    /// The host says that the wait is to be given up.
+    Interrupted,
 }
 
 /// Looks at the counters between two looks at the clock.
@@ -71,6 +73,8 @@ impl Patience {
         };
         let start = host.now();
         let (mut warn_at, mut nap) = (WARN_AFTER, NAP.0);
+        let asks_after = host.asks_after().unwrap_or(Duration::MAX);
+        let mut ask_at = asks_after;
         loop {
             let mut waited = host.now().saturating_sub(start);
             while waited < self.spin {
@@ -94,6 +98,14 @@ impl Patience {
                     return end;
                 }
             }
+            if waited >= ask_at {
+                ask_at = waited + asks_after;
+                if host.is_interrupted()
+                    && let Some(end) = late(Late::Interrupted)
+                {
+                    return end;
+                }
+            }
             if gives_way && waited < YIELD {
                 host.yield_now();
                 if let Some(found) = look() {
@@ -102,7 +114,7 @@ impl Patience {
                 continue;
             }
             before_sleep();
-            let until = self.deadline.map_or(warn_at, |deadline| deadline.min(warn_at));
+            let until = self.deadline.map_or(warn_at, |deadline| deadline.min(warn_at)).min(ask_at);
             let mut longest = until.saturating_sub(waited);
             if polled {
                 longest = longest.min(nap);

@@ -282,7 +282,9 @@ impl fmt::Debug for HaloExchange {
     }
 }
 
-/// One exchange in flight. Dropping or forgetting it leaves the exchange running. Tasks `.await` it.
+/// One exchange in flight. Dropping or forgetting it leaves the exchange running. Tasks `.await` it. A clone is the same
+/// exchange.
+#[derive(Clone)]
 #[must_use = "the halo is filled only after `wait`"]
 pub struct Pending {
     pub(crate) bound: Arc<Bound>,

@@ -7,10 +7,10 @@ use halocline_plan::Layout;
 use std::any::Any;
 use std::fmt;
 use std::marker::PhantomData;
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 
 /// Memory that fields lie in, and its borrow state.
 ///
@@ -30,6 +30,12 @@ pub(crate) struct OnDevice {
     pub(crate) place: Place,
     /// It is not the library's own: it may go behind our back.
     pub(crate) foreign: bool,
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Memory({:?})", self.segment)
+    }
 }
 
 /// What keeps an exchange from beginning.
@@ -112,6 +118,18 @@ pub struct Field {
     pub(crate) domain: Option<u64>,
 }
 
+/// A field that keeps no memory.
+#[derive(Debug, Clone)]
+pub struct WeakField(Weak<Memory>, Layout, usize);
+
+impl WeakField {
+    /// The field, unless nobody holds its memory any more.
+    pub fn upgrade(&self) -> Option<Field> {
+        let Self(memory, layout, offset) = self;
+        Some(Field { memory: memory.upgrade()?, layout: layout.clone(), offset: *offset, domain: None })
+    }
+}
+
 /// Fields of fewer bytes begin where their segment does: they share no cache set with themselves.
 const SPREAD: usize = 1 << 14;
 
@@ -175,6 +193,40 @@ impl Field {
         let home = OnDevice { device: device.clone(), place, foreign: true };
         let memory = Memory::on_device(home, (first, bytes), keepalive);
         Ok(Self { memory, layout, offset: span.start.unsigned_abs(), domain: None })
+    }
+
+    /// Another field in the memory of this one, with element (0, 0, …) at `base`: a part of it, or all of it seen
+    /// otherwise. An exchange of either is one of both, and what they share is known to be the same.
+    ///
+    /// Fails if the layout leaves the memory.
+    pub fn view(&self, base: NonNull<u8>, layout: Layout) -> Result<Self, Error> {
+        let segment = &self.memory.segment;
+        let (first, bytes) = (segment.base().addr().get(), segment.len());
+        let span = layout.span();
+        let offset = base.addr().get().checked_sub(first);
+        let low = base.addr().get().wrapping_add_signed(span.start).checked_sub(first);
+        match (offset, low) {
+            (Some(offset), Some(low))
+                if low.checked_add(span.len()).is_some_and(|end| end <= bytes) && offset <= bytes =>
+            {
+                Ok(Self { memory: Arc::clone(&self.memory), layout, offset, domain: None })
+            }
+            _ => Err(Error::Bind(format!(
+                "the {} bytes of a view are not within the {bytes} bytes of its field's memory",
+                span.len()
+            ))),
+        }
+    }
+
+    /// The addresses of the memory that it lies in, of which other fields may have parts, too.
+    pub fn memory(&self) -> Range<usize> {
+        let first = self.memory.segment.base().addr().get();
+        first..first + self.memory.segment.len()
+    }
+
+    /// Its memory, without keeping it: for those who want to find again what is there still.
+    pub fn downgrade(&self) -> WeakField {
+        WeakField(Arc::downgrade(&self.memory), self.layout.clone(), self.offset)
     }
 
     /// Where its memory lies.
@@ -325,7 +377,31 @@ impl<T: Element> Drop for WriteGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use halocline_plan::ElementType;
     use std::collections::HashSet;
+
+    #[test]
+    fn a_view_lies_in_the_memory_of_its_field_and_keeps_it() -> Result<(), Error> {
+        let comm = Communicator::single();
+        let whole = Array::<f64>::zeros(&comm, &[4, 6])?;
+        whole.write()?.copy_from_slice(&(0..24).map(f64::from).collect::<Vec<_>>());
+        // The last three columns, from right to left.
+        let layout = Layout::strided(ElementType::F64, &[4, 3], &[48, -8])?;
+        let at = |element: usize| whole.base().map_addr(|a| a.saturating_add(8 * element));
+        let part = whole.view(at(5), layout.clone())?;
+        assert_eq!(part.memory(), whole.memory());
+        for (base, wrong) in
+            [(at(1), &layout), (at(6), &layout), (at(0), &Layout::c_order(ElementType::F64, &[25])?)]
+        {
+            assert!(matches!(whole.view(base, wrong.clone()), Err(Error::Bind(_))), "{base:?}");
+        }
+        let weak = whole.downgrade();
+        drop(whole);
+        assert!(weak.upgrade().is_some(), "a view holds the memory");
+        drop(part);
+        assert!(weak.upgrade().is_none());
+        Ok(())
+    }
 
     #[test]
     fn fields_of_one_shape_begin_on_different_cache_lines_of_a_page() -> Result<(), Error> {

@@ -51,7 +51,7 @@ pub use agree::agree;
 pub use device_array::DeviceArray;
 pub use error::{Cause, Difference, Error, Failure, Fault};
 pub use exchange::{HaloExchange, LinkCounts, Pending};
-pub use field::{Array, Field, ReadGuard, WriteGuard};
+pub use field::{Array, Field, ReadGuard, WeakField, WriteGuard};
 pub use future::Exchanging;
 pub use link::{Direction, Way};
 pub use options::{BindOptions, LinkChoice};

@@ -275,6 +275,10 @@ impl Mappings {
                 None
             }
             Late::Deadline(after) => Some(Err(too_late(after))),
+            Late::Interrupted => {
+                let what = "the mapping of memory".to_owned();
+                Some(Err(CommError::Interrupted { waiting: link.rank(), what }.into()))
+            }
         };
         Patience { deadline, ..Patience::of(link) }.wait(link, poll, || {}, late)
     }

@@ -368,7 +368,7 @@ impl Drop for Service {
                 self.with(|protocol| protocol.is_over()).then_some(())
             };
             let late = |late: Late| match late {
-                Late::Warn(_) => None,
+                Late::Warn(_) | Late::Interrupted => None,
                 Late::Deadline(after) => {
                     let ranks = self.with(|protocol| protocol.holders(&protocol.entries()));
                     tracing::warn!(

@@ -155,7 +155,12 @@ impl Shared {
             if waited >= JOIN_WITHIN {
                 return Err(CommError::NotJoined { rank: self.name_of(rank), after: waited });
             }
-            let left = JOIN_WITHIN.saturating_sub(waited);
+            let asks_after = self.host.asks_after().unwrap_or(JOIN_WITHIN);
+            if waited >= asks_after && self.host.is_interrupted() {
+                let (waiting, what) = (self.name_of(self.rank), "the ranks of its job".to_owned());
+                return Err(CommError::Interrupted { waiting, what });
+            }
+            let left = JOIN_WITHIN.saturating_sub(waited).min(asks_after);
             self.own_bell()
                 .sleep(&*self.host, Some(left), || missing().is_none() || self.control.absent().is_some());
         }

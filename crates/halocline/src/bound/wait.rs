@@ -3,7 +3,7 @@
 use super::Bound;
 use crate::error::{Cause, Error};
 use crate::trace;
-use halocline_comm::{Late, PeerState};
+use halocline_comm::{CommError, Late, PeerState};
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
@@ -116,6 +116,11 @@ impl Bound {
         self.wake();
     }
 
+    /// The error of a wait that was given up; the exchange goes on.
+    fn interrupted(&self, epoch: u64) -> Error {
+        CommError::Interrupted { waiting: self.comm.rank(), what: format!("exchange {epoch}") }.into()
+    }
+
     pub(super) fn late(&self, epoch: u64, late: Late) -> Option<Result<(), Error>> {
         let missing: Vec<_> = self.links.iter().filter(|link| !link.is_done(epoch)).collect();
         match late {
@@ -135,6 +140,7 @@ impl Bound {
                 self.wake();
                 self.outcome(epoch)
             }
+            Late::Interrupted => Some(Err(self.interrupted(epoch))),
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::{Cut, IN_FLIGHT, Scheduled};
 use crate::error::Error;
 use crate::future;
-use halocline_comm::{Serve, Ticket};
+use halocline_comm::{CommError, Serve, Ticket};
 use halocline_device::Stream;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -55,9 +55,18 @@ impl Scheduled {
         let link = self.comm.link();
         let (host, start) = (link.host(), link.host().now());
         let mut nap = NAP.0;
+        let asks_after = host.asks_after().unwrap_or(Duration::MAX);
+        let mut ask_at = start.saturating_add(asks_after);
         loop {
             if let Some(outcome) = self.outcome(epoch) {
                 return outcome;
+            }
+            if host.now() >= ask_at {
+                ask_at = host.now() + asks_after;
+                if host.is_interrupted() {
+                    let (waiting, what) = (link.rank(), format!("exchange {epoch}"));
+                    return Err(CommError::Interrupted { waiting, what }.into());
+                }
             }
             if host.now().saturating_sub(start) < self.patience.spin {
                 self.carry_on();

@@ -1,0 +1,31 @@
+"""Arrays in memory that ranks share."""
+
+from . import _core
+from ._errors import HaloTypeError, HaloValueError
+
+
+def zeros(shape, dtype="float64", comm=None, device=None, *, order="C"):
+    import math
+
+    import numpy
+
+    if order not in ("C", "F"):
+        raise HaloValueError(f"there is no order {order!r}; choose C or F")
+    dtype = numpy.dtype(dtype)
+    if dtype.hasobject or not 1 <= dtype.itemsize <= 16:
+        raise HaloTypeError(f"elements of {dtype} cannot be exchanged; plain ones of 1 to 16 bytes can")
+    shape = (shape,) if isinstance(shape, int) else tuple(shape)
+    if any(n < 0 for n in shape):
+        raise HaloValueError(f"an array of shape {shape} cannot be")
+    memory = _core.Memory(_core.init() if comm is None else comm, math.prod(shape) * dtype.itemsize, device)
+    if device is None:
+        raw = numpy.asarray(memory)
+    else:
+        import cupy
+
+        raw = cupy.asarray(memory)
+    return raw.view(dtype).reshape(shape, order=order)
+
+
+def empty(shape, dtype="float64", comm=None, device=None, *, order="C"):
+    return zeros(shape, dtype, comm, device, order=order)

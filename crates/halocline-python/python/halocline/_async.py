@@ -1,0 +1,30 @@
+"""Waiting for an exchange in a task of asyncio."""
+
+import asyncio
+
+
+async def finished(waiting):
+    """Ends once the exchange of a ``Waiting`` is over. Cancelled, it leaves the exchange running."""
+    if waiting.poll():
+        return
+    loop = asyncio.get_running_loop()
+    descriptor = waiting.fileno()
+    awakened = None
+
+    def wake():
+        if not awakened.done():
+            awakened.set_result(None)
+
+    try:
+        while True:
+            awakened = loop.create_future()
+            # Readable until the next poll: so the loop may look at it only while somebody waits.
+            if waiting.poll():
+                return
+            loop.add_reader(descriptor, wake)
+            try:
+                await awakened
+            finally:
+                loop.remove_reader(descriptor)
+    finally:
+        waiting.leave()

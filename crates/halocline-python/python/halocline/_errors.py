@@ -1,0 +1,64 @@
+"""The exceptions of the package."""
+
+
+class HaloError(Exception):
+    """The root of all errors of this package. The text says what was wrong, where, and what would be right."""
+
+
+class HaloValueError(HaloError, ValueError):
+    """An argument with an impossible value: a grid, pattern, shape, field or option that does not fit."""
+
+
+class HaloTypeError(HaloError, TypeError):
+    """An argument of a kind that cannot be taken: no array, a wrong element type or byte order."""
+
+
+class RefusedElsewhereError(HaloError):
+    """Another rank refused its arguments in a collective call."""
+
+
+class InFlightError(HaloError):
+    """An exchange of the same object or of the same memory is in flight: wait for it first."""
+
+
+class CommunicatorError(HaloError):
+    """Ranks cannot reach each other: one has died or left, a transport or its environment is wrong."""
+
+
+class CommunicatorTimeoutError(CommunicatorError, TimeoutError):
+    """The communicator's deadline has passed in a collective call."""
+
+
+class ClosedError(CommunicatorError):
+    """The communicator was closed."""
+
+
+class ForkedError(CommunicatorError):
+    """The object belongs to the parent process: nothing of it can be used in a forked child."""
+
+
+class MpiError(CommunicatorError):
+    """MPI is missing, has failed, was finalised, or does not allow the call from this thread."""
+
+
+class ExchangeFailedError(HaloError):
+    """A bound object has failed, at all ranks that it connects; it is of no more use."""
+
+    rank: int
+    epoch: int
+    peer: int
+    culprit: int
+
+
+class ExchangeTimeoutError(ExchangeFailedError, TimeoutError):
+    """A rank did not come within a deadline."""
+
+
+class DeviceError(HaloError):
+    """A device refuses, or has failed."""
+
+
+for _class in list(globals().values()):
+    if isinstance(_class, type) and issubclass(_class, HaloError):
+        _class.__module__ = "halocline"
+del _class

@@ -1,0 +1,41 @@
+"""Ranks that are threads."""
+
+import threading
+
+from ._core import ThreadGroup
+
+
+def run_threads(n, fn):
+    group = ThreadGroup(n)
+    ranks = group.ranks
+    results = [None] * n
+    errors = []
+
+    def run(rank):
+        comm = ranks[rank]
+        try:
+            results[rank] = fn(comm)
+        except BaseException as error:  # raised again where the threads were started
+            errors.append(error)
+            # The others find that it has left, and do not wait for it.
+            comm.close()
+
+    threads = [threading.Thread(target=run, args=(rank,), name=f"rank {rank}") for rank in range(n)]
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    except BaseException:
+        # Ctrl-C, most likely: no rank waits any longer.
+        group.interrupt()
+        for thread in threads:
+            if thread.ident is not None:
+                thread.join()
+        raise
+    finally:
+        ranks.clear()
+    if errors:
+        # The first is the one that the others follow from.
+        raise errors[0]
+    return results

@@ -1,0 +1,91 @@
+//! The buffer protocol. It is part of the stable interface of Python from 3.11 on alone, but has been the same since 3.0; so
+//! it is declared here.
+
+use super::{Described, element};
+use crate::error;
+use pyo3::exceptions::{PyBufferError, PyTypeError};
+use pyo3::ffi::PyObject;
+use pyo3::prelude::*;
+use std::ffi::{CStr, c_char, c_int, c_void};
+
+#[repr(C)]
+struct View {
+    buf: *mut c_void,
+    obj: *mut PyObject,
+    len: isize,
+    itemsize: isize,
+    readonly: c_int,
+    ndim: c_int,
+    format: *const c_char,
+    shape: *const isize,
+    strides: *const isize,
+    suboffsets: *const isize,
+    internal: *mut c_void,
+}
+
+unsafe extern "C" {
+    fn PyObject_GetBuffer(exporter: *mut PyObject, view: *mut View, flags: c_int) -> c_int;
+    fn PyBuffer_Release(view: *mut View);
+}
+
+const FORMAT: c_int = 0x4;
+const STRIDES: c_int = 0x18;
+
+/// A buffer that is held: as long as that, its owner keeps it where it is.
+#[pyclass(frozen, module = "halocline")]
+struct Export(Box<View>);
+
+// SAFETY: the view is a description that nobody changes; it is released by whoever drops the object, with the GIL.
+unsafe impl Send for Export {}
+// SAFETY: as above.
+unsafe impl Sync for Export {}
+
+impl Drop for Export {
+    fn drop(&mut self) {
+        // SAFETY: filled by PyObject_GetBuffer, released once; objects of Python are dropped by attached threads.
+        unsafe { PyBuffer_Release(&mut *self.0) };
+    }
+}
+
+/// What a buffer says of itself; none for what has no buffer.
+pub(super) fn describe(array: &Bound<'_, PyAny>) -> PyResult<Option<Described>> {
+    let py = array.py();
+    // SAFETY: plain numbers and pointers, for which zeros are values.
+    let mut view = Box::new(unsafe { std::mem::zeroed::<View>() });
+    // SAFETY: attached; the view lives where it is until it is released.
+    let code = unsafe { PyObject_GetBuffer(array.as_ptr(), &mut *view, STRIDES | FORMAT) };
+    if code != 0 {
+        let error = PyErr::fetch(py);
+        return match error.is_instance_of::<PyTypeError>(py) {
+            true => Ok(None),
+            false if error.is_instance_of::<PyBufferError>(py) => {
+                Err(error::kind(format!("the buffer cannot be had: {error}")))
+            }
+            false => Err(error),
+        };
+    }
+    let export = Export(view);
+    let view = &*export.0;
+    let dimensions = view.ndim.max(0) as usize;
+    let list = |first: *const isize| match dimensions {
+        0 => Vec::new(),
+        // SAFETY: asked for with strides, a buffer has as many entries as dimensions.
+        _ => unsafe { std::slice::from_raw_parts(first, dimensions) }.to_vec(),
+    };
+    let format = match view.format.is_null() {
+        true => "B".into(),
+        // SAFETY: a string that lives as long as the view.
+        false => unsafe { CStr::from_ptr(view.format) }.to_string_lossy(),
+    };
+    let element = element::of_format(&format, view.itemsize.max(0) as usize)?;
+    let described = Described {
+        base: view.buf.addr(),
+        element,
+        extents: list(view.shape).into_iter().map(|n| n.max(0) as usize).collect(),
+        strides: Some(list(view.strides)),
+        is_writable: view.readonly == 0,
+        device: None,
+        owner: None,
+    };
+    Ok(Some(Described { owner: Some(Py::new(py, export)?.into_any()), ..described }))
+}

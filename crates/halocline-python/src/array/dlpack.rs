@@ -1,0 +1,131 @@
+//! DLPack, with and without a version. What it hands out is a capsule, which is held, not consumed: its own end frees what it
+//! stands for.
+
+use super::{Described, element};
+use crate::error;
+use pyo3::ffi::c_str;
+use pyo3::prelude::*;
+use pyo3::types::{PyCapsule, PyDict};
+use std::ffi::c_void;
+
+#[repr(C)]
+struct Tensor {
+    data: *mut c_void,
+    device_type: i32,
+    device_id: i32,
+    ndim: i32,
+    code: u8,
+    bits: u8,
+    lanes: u16,
+    shape: *const i64,
+    strides: *const i64,
+    byte_offset: u64,
+}
+
+/// `DLManagedTensorVersioned`, up to the tensor.
+#[repr(C)]
+struct Versioned {
+    major: u32,
+    minor: u32,
+    context: *mut c_void,
+    deleter: *mut c_void,
+    flags: u64,
+    tensor: Tensor,
+}
+
+const READ_ONLY: u64 = 1;
+const COPIED: u64 = 2;
+const CPU: i32 = 1;
+const CUDA: i32 = 2;
+const CUDA_HOST: i32 = 3;
+const CUDA_MANAGED: i32 = 13;
+
+pub(super) fn describe(array: &Bound<'_, PyAny>) -> PyResult<Described> {
+    let py = array.py();
+    let (device, _): (i32, i64) = array.call_method0("__dlpack_device__")?.extract()?;
+    let arguments = PyDict::new(py);
+    arguments.set_item("max_version", (1, 0))?;
+    if device == CUDA || device == CUDA_MANAGED {
+        // Streams are the exchange's business: no wait of the producer for one.
+        arguments.set_item("stream", -1)?;
+    }
+    let capsule = match array.call_method("__dlpack__", (), Some(&arguments)) {
+        Err(error) if error.is_instance_of::<pyo3::exceptions::PyTypeError>(py) => {
+            // Older than versions.
+            arguments.del_item("max_version")?;
+            array.call_method("__dlpack__", (), Some(&arguments))?
+        }
+        other => other?,
+    };
+    let capsule = capsule.cast_into::<PyCapsule>().map_err(|_| error::kind("__dlpack__ gives no capsule"))?;
+    let versioned = c_str!("dltensor_versioned");
+    let (tensor, flags) = if capsule.is_valid_checked(Some(versioned)) {
+        let managed = capsule.pointer_checked(Some(versioned))?.cast::<Versioned>();
+        // SAFETY: a capsule of this name holds such a struct, by the protocol, as long as it lives. The fields up to the
+        // version are the same in all versions.
+        unsafe {
+            if managed.as_ref().major != 1 {
+                return Err(error::kind(format!(
+                    "DLPack of version {} is not known",
+                    managed.as_ref().major
+                )));
+            }
+            (&managed.as_ref().tensor, managed.as_ref().flags)
+        }
+    } else {
+        let pointer = capsule.pointer_checked(Some(c_str!("dltensor")))?.cast::<Tensor>();
+        // SAFETY: as above; the tensor comes first in the struct without a version.
+        (unsafe { pointer.as_ref() }, 0)
+    };
+    if flags & COPIED != 0 {
+        return Err(error::kind(
+            "the array can be had by DLPack as a copy only, which an exchange would not change",
+        ));
+    }
+    let size = match (tensor.bits, tensor.lanes) {
+        (bits, 1) if bits % 8 == 0 => usize::from(bits / 8),
+        (bits, lanes) => {
+            return Err(error::kind(format!(
+                "DLPack elements of {bits} bits in {lanes} lanes are not supported"
+            )));
+        }
+    };
+    let as_given = || format!("DLPack code {} of {} bits", tensor.code, tensor.bits);
+    let element = match (tensor.code, size) {
+        (0, _) => element::of('i', size, &as_given())?,
+        (1, _) => element::of('u', size, &as_given())?,
+        (2, _) => element::of('f', size, &as_given())?,
+        (4, 2) => halocline::ElementType::Bf16,
+        (5, _) => element::of('c', size, &as_given())?,
+        (6, _) => element::of('b', size, &as_given())?,
+        _ => return Err(error::kind(format!("{} is no type of elements that can be exchanged", as_given()))),
+    };
+    let dimensions = usize::try_from(tensor.ndim).unwrap_or(0);
+    let list = |first: *const i64| match dimensions {
+        0 => Vec::new(),
+        // SAFETY: by the protocol there are as many entries as dimensions.
+        _ => unsafe { std::slice::from_raw_parts(first, dimensions) }.to_vec(),
+    };
+    let extents = list(tensor.shape).into_iter().map(|n| usize::try_from(n).unwrap_or(0)).collect();
+    let in_bytes = |stride: i64| stride as isize * size as isize;
+    let strides =
+        (!tensor.strides.is_null()).then(|| list(tensor.strides).into_iter().map(in_bytes).collect());
+    let device = match tensor.device_type {
+        CPU | CUDA_HOST => None,
+        CUDA | CUDA_MANAGED => Some(u32::try_from(tensor.device_id).unwrap_or(0)),
+        other => {
+            return Err(error::kind(format!(
+                "memory of DLPack's device type {other} is not supported; the host's and CUDA's is"
+            )));
+        }
+    };
+    Ok(Described {
+        base: tensor.data.addr().wrapping_add(tensor.byte_offset as usize),
+        element,
+        extents,
+        strides,
+        is_writable: flags & READ_ONLY == 0,
+        device,
+        owner: Some(capsule.into_any().unbind()),
+    })
+}

@@ -1,0 +1,60 @@
+//! `__array_interface__` and `__cuda_array_interface__`, both version 3.
+
+use super::{Described, element};
+use crate::error;
+use halocline::device::{Address, cuda};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+pub(super) fn host(interface: &Bound<'_, PyAny>) -> PyResult<Described> {
+    let described = common(interface)?;
+    if described.owner.is_some() {
+        return Err(error::kind("an array interface without an address (data: a buffer) is not supported"));
+    }
+    Ok(described)
+}
+
+/// The stream that it may name is that of its producer; who exchanges says which streams count.
+pub(super) fn cuda(interface: &Bound<'_, PyAny>) -> PyResult<Described> {
+    let mut described = common(interface)?;
+    described.device = Some(device_of(described.base)?);
+    Ok(described)
+}
+
+/// Which GPU an address belongs to.
+fn device_of(base: usize) -> PyResult<u32> {
+    let of = |error| error::of(halocline::Error::from(error));
+    let place = cuda::device(0).and_then(|device| device.place_of(base as Address)).map_err(of)?;
+    match place.space {
+        halocline::device::MemorySpace::Device(ordinal) => Ok(ordinal),
+        other => Err(error::kind(format!(
+            "__cuda_array_interface__ tells of memory that is {other:?}, not a GPU's"
+        ))),
+    }
+}
+
+fn common(interface: &Bound<'_, PyAny>) -> PyResult<Described> {
+    let interface = interface.cast::<PyDict>().map_err(|_| error::kind("an array interface is a dict"))?;
+    let item = |name: &str| -> PyResult<Option<Bound<'_, PyAny>>> {
+        Ok(interface.get_item(name)?.filter(|value| !value.is_none()))
+    };
+    let wanted = |name: &'static str| -> PyResult<Bound<'_, PyAny>> {
+        item(name)?.ok_or_else(|| error::kind(format!("the array interface has no {name:?}")))
+    };
+    if item("mask")?.is_some() {
+        return Err(error::kind("an array with a mask is two arrays; exchange them as two fields"));
+    }
+    let extents: Vec<usize> = wanted("shape")?.extract()?;
+    let strides: Option<Vec<isize>> = item("strides")?.map(|strides| strides.extract()).transpose()?;
+    let typestr: String = wanted("typestr")?.extract()?;
+    let element = element::of_typestr(&typestr)?;
+    let data = item("data")?;
+    let (base, is_read_only, owner) = match data.as_ref().map(|data| data.extract::<(usize, bool)>()) {
+        Some(Ok((base, is_read_only))) => (base, is_read_only, None),
+        _ => (0, false, data.map(Bound::unbind)),
+    };
+    if owner.is_none() && item("data")?.is_none() {
+        return Err(error::kind("the array interface has no \"data\""));
+    }
+    Ok(Described { base, element, extents, strides, is_writable: !is_read_only, device: None, owner })
+}

@@ -1,0 +1,154 @@
+//! Which memory an array lies in. Arrays that are views of one memory are known to be so, so that what they share is exchanged
+//! by one exchange at a time, and seen where it would be written twice.
+
+use crate::comm::PyCommunicator;
+use crate::error;
+use crate::owned::Owned;
+use halocline::device::cuda;
+use halocline::{DeviceArray, ElementType, Field, Layout, WeakField};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::sync::{Mutex, PoisonError};
+
+/// Memory of the library's own, zeroed, as bytes: the base of NumPy and CuPy arrays.
+#[pyclass(frozen, module = "halocline", name = "Memory")]
+pub(crate) struct PyMemory {
+    field: Owned<Field>,
+    bytes: usize,
+    device: Option<u32>,
+}
+
+#[pymethods]
+impl PyMemory {
+    #[new]
+    fn new(py: Python<'_>, comm: &PyCommunicator, bytes: usize, device: Option<u32>) -> PyResult<Self> {
+        let comm = comm.get()?;
+        let layout = Layout::c_order(ElementType::U8, &[bytes.max(1)]).map_err(error::of)?;
+        let field = py.detach(|| match device {
+            None => Field::allocate(&comm, layout),
+            Some(ordinal) => {
+                DeviceArray::<u8>::with_layout(&cuda::device(ordinal)?, layout).map(|array| (*array).clone())
+            }
+        });
+        let field = field.map_err(error::of)?;
+        note(device, &field);
+        Ok(Self { field: Owned::new(field), bytes, device })
+    }
+
+    /// What makes `numpy.asarray` a view of it.
+    #[getter]
+    fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        match self.device {
+            None => self.interface(py),
+            Some(_) => {
+                Err(pyo3::exceptions::PyAttributeError::new_err("memory of a GPU is no memory of the host"))
+            }
+        }
+    }
+
+    #[getter]
+    fn __cuda_array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        match self.device {
+            Some(_) => self.interface(py),
+            None => {
+                Err(pyo3::exceptions::PyAttributeError::new_err("memory of the host is no memory of a GPU"))
+            }
+        }
+    }
+}
+
+impl PyMemory {
+    fn interface<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let interface = PyDict::new(py);
+        interface.set_item("version", 3)?;
+        interface.set_item("shape", (self.bytes,))?;
+        interface.set_item("typestr", "|u1")?;
+        interface.set_item("data", (self.field.get()?.base().addr().get(), false))?;
+        Ok(interface)
+    }
+}
+
+/// The addresses of an array.
+pub(super) fn span(base: NonNull<u8>, layout: &Layout) -> Range<usize> {
+    let span = layout.span();
+    let at = |offset| base.addr().get().wrapping_add_signed(offset);
+    at(span.start)..at(span.end)
+}
+
+/// The array whose memory a NumPy array has a part of, and all addresses of that.
+pub(super) fn whole(
+    array: &Bound<'_, PyAny>,
+    base: NonNull<u8>,
+    layout: &Layout,
+) -> PyResult<(Py<PyAny>, Range<usize>)> {
+    /// How deep views of views are looked into.
+    const DEEPEST: usize = 64;
+    let own = span(base, layout);
+    let mut owner = array.clone();
+    for _ in 0..DEEPEST {
+        match owner.getattr_opt("base")? {
+            Some(next) if next.getattr_opt("__array_interface__")?.is_some() => owner = next,
+            _ => break,
+        }
+    }
+    if owner.is(array) {
+        return Ok((owner.unbind(), own));
+    }
+    let described = super::describe(&owner);
+    let all = described.and_then(|described| Ok((described.base, described.layout()?)));
+    if let Ok((base, layout)) = all
+        && let Some(base) = NonNull::new(std::ptr::without_provenance_mut(base))
+    {
+        let all = span(base, &layout);
+        if all.start <= own.start && own.end <= all.end {
+            return Ok((owner.unbind(), all));
+        }
+    }
+    // It lies elsewhere than its base, or the base is no array of plain elements.
+    Ok((array.clone().unbind(), own))
+}
+
+/// Memory that fields are in, by device and lowest address.
+static KNOWN: Mutex<BTreeMap<(Option<u32>, usize), WeakField>> = Mutex::new(BTreeMap::new());
+
+/// From now on the memory of this field is known.
+fn note(device: Option<u32>, whole: &Field) {
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    // What is gone is forgotten now and then.
+    if known.len().is_power_of_two() {
+        known.retain(|_, field| field.upgrade().is_some());
+    }
+    known.insert((device, whole.memory().start), whole.downgrade());
+}
+
+/// The field in memory that is known, or else in memory that `make` makes known: a field of all addresses of `span`.
+pub(super) fn known_or(
+    device: Option<u32>,
+    span: Range<usize>,
+    base: NonNull<u8>,
+    layout: Layout,
+    make: impl FnOnce(NonNull<u8>, Layout) -> PyResult<Field>,
+) -> PyResult<Field> {
+    let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let nearest = known.range(..=(device, span.start)).next_back().filter(|((of, _), _)| *of == device);
+    let nearest = nearest.map(|(_, known)| known.clone());
+    drop(known);
+    if let Some(field) = nearest.and_then(|known| known.upgrade())
+        && field.memory().end >= span.end
+        && field.memory().start <= span.start
+        && !span.is_empty()
+        && let Ok(view) = field.view(base, layout.clone())
+    {
+        return Ok(view);
+    }
+    if span.is_empty() {
+        return make(base, layout);
+    }
+    let bytes = Layout::c_order(ElementType::U8, &[span.len()]).map_err(error::of)?;
+    let whole = make(base.map_addr(|_| std::num::NonZero::new(span.start).unwrap_or(base.addr())), bytes)?;
+    note(device, &whole);
+    whole.view(base, layout).map_err(error::of)
+}

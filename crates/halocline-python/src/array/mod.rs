@@ -1,0 +1,208 @@
+//! Arrays of other libraries as fields: where they lie, what their elements are, who keeps them alive. No copy.
+
+mod buffer;
+mod dlpack;
+mod element;
+mod interface;
+mod memory;
+
+pub(crate) use memory::PyMemory;
+
+use crate::error;
+use crate::owned::Keep;
+use halocline::device::cuda;
+use halocline::{ElementType, Field, Layout};
+use pyo3::prelude::*;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// An array as its owner describes it.
+pub(crate) struct Described {
+    /// Address of element (0, 0, …).
+    pub(crate) base: usize,
+    pub(crate) element: ElementType,
+    pub(crate) extents: Vec<usize>,
+    /// In bytes; none: C order.
+    pub(crate) strides: Option<Vec<isize>>,
+    pub(crate) is_writable: bool,
+    /// The ordinal of the GPU; none: memory of the host.
+    pub(crate) device: Option<u32>,
+    /// What keeps the memory there, besides the array object.
+    pub(crate) owner: Option<Py<PyAny>>,
+}
+
+impl Described {
+    pub(crate) fn layout(&self) -> PyResult<Layout> {
+        let layout = match &self.strides {
+            None => Layout::c_order(self.element, &self.extents),
+            Some(strides) => Layout::strided(self.element, &self.extents, strides),
+        };
+        layout.map_err(error::of)
+    }
+}
+
+const ACCEPTED: &str = "an object with __cuda_array_interface__, __array_interface__ (NumPy), __dlpack__ (PyTorch, CuPy) or \
+                        the buffer protocol";
+
+/// What an array object says of itself.
+pub(crate) fn describe(array: &Bound<'_, PyAny>) -> PyResult<Described> {
+    let class = array.get_type();
+    let module = class.module()?.to_string();
+    let is_of = |library: &str| module == library || module.starts_with(&format!("{library}."));
+    if is_of("jax") || is_of("jaxlib") {
+        return Err(error::kind(
+            "arrays of JAX cannot be changed in place; exchange a NumPy, CuPy or PyTorch array and give it to JAX \
+             (jax.dlpack), or copy it with numpy.array(...)",
+        ));
+    }
+    if is_of("numpy.ma") {
+        return Err(error::kind(
+            "a masked array is two arrays; exchange its .data, and its .mask as a field of its own",
+        ));
+    }
+    if let Some(interface) = array.getattr_opt("__cuda_array_interface__")? {
+        return interface::cuda(&interface);
+    }
+    if let Some(interface) = array.getattr_opt("__array_interface__")? {
+        return interface::host(&interface);
+    }
+    if array.hasattr("__dlpack__")? {
+        return dlpack::describe(array);
+    }
+    match buffer::describe(array)? {
+        Some(described) => Ok(described),
+        None => {
+            Err(error::kind(format!("{} is no array: {ACCEPTED} is wanted", class.fully_qualified_name()?)))
+        }
+    }
+}
+
+/// An array, and what is to be said of it beside its memory.
+#[pyclass(frozen, module = "halocline", name = "Field")]
+pub(crate) struct PyField {
+    field: crate::owned::Owned<Field>,
+    #[pyo3(get)]
+    array: Py<PyAny>,
+    device: Option<u32>,
+    domain: Option<u64>,
+}
+
+#[pymethods]
+impl PyField {
+    #[new]
+    #[pyo3(signature = (array, *, domain = None, axes = None, origin = None))]
+    fn new(
+        array: &Bound<'_, PyAny>,
+        domain: Option<u64>,
+        axes: Option<Vec<usize>>,
+        origin: Option<Vec<usize>>,
+    ) -> PyResult<Self> {
+        let described = describe(array)?;
+        let mut layout = described.layout()?;
+        if let Some(axes) = axes {
+            layout = layout.with_axes(&axes).map_err(error::of)?;
+        }
+        if let Some(origin) = origin {
+            layout = layout.with_origin(&origin);
+        }
+        let device = described.device;
+        let field = field(array, described, layout)?;
+        let field = domain.map_or_else(|| field.clone(), |id| field.on_domain(id));
+        Ok(Self { field: crate::owned::Owned::new(field), array: array.clone().unbind(), device, domain })
+    }
+
+    #[getter]
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, pyo3::types::PyTuple>> {
+        pyo3::types::PyTuple::new(py, self.field.get()?.layout().extents())
+    }
+
+    #[getter]
+    fn strides<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, pyo3::types::PyTuple>> {
+        pyo3::types::PyTuple::new(py, self.field.get()?.layout().strides())
+    }
+
+    #[getter]
+    fn element(&self) -> PyResult<String> {
+        Ok(self.field.get()?.layout().element().to_string())
+    }
+
+    #[getter]
+    fn domain(&self) -> Option<u64> {
+        self.domain
+    }
+
+    #[getter]
+    fn device(&self) -> Option<u32> {
+        self.device
+    }
+
+    fn __repr__(&self) -> PyResult<String> {
+        Ok(format!("{:?}", self.field.get()?))
+    }
+}
+
+/// A field of an array, or of a `Field`.
+pub(crate) fn field_of(given: &Bound<'_, PyAny>) -> PyResult<Field> {
+    if let Ok(field) = given.cast::<PyField>() {
+        return field.get().field.get().cloned();
+    }
+    let described = describe(given)?;
+    let layout = described.layout()?;
+    field(given, described, layout)
+}
+
+/// The field of an array that is described. It holds the array object.
+fn field(array: &Bound<'_, PyAny>, described: Described, layout: Layout) -> PyResult<Field> {
+    if !described.is_writable {
+        return Err(error::value("the array is read-only; an exchange writes its halo"));
+    }
+    let base = NonNull::new(std::ptr::without_provenance_mut::<u8>(described.base));
+    let base = match base {
+        Some(base) => base,
+        None if layout.is_empty() => NonNull::dangling(),
+        None => return Err(error::value("the array says that it lies at address 0")),
+    };
+    let (owner, span) = match (&described.device, described.owner) {
+        (None, None) => memory::whole(array, base, &layout)?,
+        (_, owner) => (owner.unwrap_or_else(|| array.clone().unbind()), memory::span(base, &layout)),
+    };
+    memory::known_or(described.device, span, base, layout, |base, layout| {
+        // Both, where they differ: the array object is what its user knows, the owner is whose memory it is.
+        let keep: Arc<dyn std::any::Any + Send + Sync> =
+            Arc::new((Keep::new(owner), Keep::new(array.clone().unbind())));
+        match described.device {
+            // SAFETY: the owner says that its memory is there as long as it, and it is held; who reads and writes when is the
+            // program's part, which the documentation of the package tells.
+            None => Ok(unsafe { Field::from_raw(base, layout, keep) }),
+            Some(ordinal) => {
+                let device =
+                    cuda::device(ordinal).map_err(|device| error::of(halocline::Error::from(device)))?;
+                let address = base.addr().get() as halocline::device::Address;
+                // SAFETY: as above, of memory of the device, ordered by streams.
+                unsafe { Field::from_device(&device, address, layout, keep) }.map_err(error::of)
+            }
+        }
+    })
+}
+
+/// Contiguous bytes of an array of the host, for as long as what is returned is held.
+pub(crate) fn bytes_of(
+    array: &Bound<'_, PyAny>,
+    to_write: bool,
+) -> PyResult<(NonNull<u8>, usize, Described)> {
+    let described = describe(array)?;
+    let layout = described.layout()?;
+    let contiguous = Layout::c_order(described.element, &described.extents).map_err(error::of)?;
+    if described.device.is_some()
+        || layout.span() != contiguous.span()
+        || described.strides.as_ref().is_some_and(|s| s.iter().any(|s| *s < 0))
+    {
+        return Err(error::value("a contiguous array in memory of the host is wanted"));
+    }
+    if to_write && !described.is_writable {
+        return Err(error::value("the array is read-only"));
+    }
+    let base =
+        NonNull::new(std::ptr::without_provenance_mut::<u8>(described.base)).unwrap_or(NonNull::dangling());
+    Ok((base, layout.span().len(), described))
+}

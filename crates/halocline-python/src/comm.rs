@@ -1,0 +1,303 @@
+//! Communicators: found, of mpi4py, of threads.
+
+use crate::error;
+use crate::host::PythonHost;
+use crate::owned::{Owned, bury};
+use halocline::comm::mappings::Mappings;
+use halocline::{Communicator, Reduce};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::time::Duration;
+
+/// What can be closed.
+type Open = Owned<RwLock<Option<Communicator>>>;
+
+/// A group of ranks.
+#[pyclass(frozen, module = "halocline", name = "Communicator", weakref)]
+pub(crate) struct PyCommunicator {
+    open: Arc<Open>,
+    rank: usize,
+    size: usize,
+    transport: &'static str,
+    /// The same for all that come of one group.
+    group: u64,
+}
+
+/// All of this process, for its end.
+static ALL: Mutex<Vec<Weak<Open>>> = Mutex::new(Vec::new());
+
+impl PyCommunicator {
+    fn new(py: Python<'_>, comm: Communicator, group: Option<u64>) -> PyResult<Self> {
+        static GROUPS: AtomicU64 = AtomicU64::new(0);
+        close_at_exit(py)?;
+        let group = group.unwrap_or_else(|| GROUPS.fetch_add(1, Ordering::Relaxed));
+        let (rank, size, transport) = (comm.rank(), comm.size(), comm.transport());
+        let open = Arc::new(Owned::new(RwLock::new(Some(comm))));
+        let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|open| open.strong_count() > 0);
+        all.push(Arc::downgrade(&open));
+        Ok(Self { open, rank, size, transport, group })
+    }
+
+    /// The communicator itself, unless it was closed.
+    pub(crate) fn get(&self) -> PyResult<Communicator> {
+        let open = self.open.get()?.read().unwrap_or_else(PoisonError::into_inner);
+        open.clone().ok_or_else(error::closed)
+    }
+
+    pub(crate) fn group(&self) -> u64 {
+        self.group
+    }
+
+    /// Calls something that may wait.
+    fn wait<T: Send>(
+        &self,
+        py: Python<'_>,
+        call: impl FnOnce(&Communicator) -> Result<T, halocline::CommError> + Send,
+    ) -> PyResult<T> {
+        let comm = self.get()?;
+        py.detach(|| call(&comm)).map_err(error::of)
+    }
+}
+
+fn close_all(py: Python<'_>) {
+    let all = std::mem::take(&mut *ALL.lock().unwrap_or_else(PoisonError::into_inner));
+    for open in all.iter().filter_map(Weak::upgrade) {
+        close(py, &open);
+    }
+}
+
+fn close(py: Python<'_>, open: &Open) {
+    // In a forked child there is nothing to close.
+    if let Ok(open) = open.get() {
+        py.detach(|| drop(open.write().unwrap_or_else(PoisonError::into_inner).take()));
+        bury(py);
+    }
+}
+
+/// Leaves all groups when the interpreter ends: objects that it never drops would leave peers waiting.
+fn close_at_exit(py: Python<'_>) -> PyResult<()> {
+    static ONCE: pyo3::sync::PyOnceLock<()> = pyo3::sync::PyOnceLock::new();
+    ONCE.get_or_try_init(py, || {
+        let at_exit = pyo3::types::PyCFunction::new_closure(py, None, None, |args, _| close_all(args.py()))?;
+        py.import("atexit")?.call_method1("register", (at_exit,))?;
+        Ok(())
+    })
+    .copied()
+}
+
+pub(crate) fn seconds(seconds: Option<f64>) -> PyResult<Option<Duration>> {
+    let duration = |seconds| {
+        Duration::try_from_secs_f64(seconds)
+            .map_err(|_| error::value(format!("a deadline is a number of seconds, from 0, not {seconds}")))
+    };
+    seconds.map(duration).transpose()
+}
+
+/// The number of an `MPI_Comm`.
+fn mpi_handle(comm: &Bound<'_, PyAny>) -> PyResult<usize> {
+    if let Ok(number) = comm.extract::<usize>() {
+        return Ok(number);
+    }
+    let handle = match comm.getattr_opt("handle")? {
+        Some(handle) => Some(handle),
+        // mpi4py before 4.0.
+        None if comm.get_type().module()?.to_string().starts_with("mpi4py") => {
+            Some(comm.py().import("mpi4py.MPI")?.getattr("_handleof")?.call1((comm,))?)
+        }
+        None => None,
+    };
+    // MPICH's handles are C ints, which may be negative.
+    let number = handle.as_ref().map(|handle| handle.extract::<i128>());
+    match number {
+        Some(Ok(number)) => Ok(number as usize),
+        _ => Err(error::kind(format!(
+            "a communicator of mpi4py or the number of an MPI_Comm is wanted, not {}",
+            comm.get_type().name()?
+        ))),
+    }
+}
+
+#[pymethods]
+impl PyCommunicator {
+    #[new]
+    #[pyo3(signature = (comm, *, node_aware = None, deadline = None))]
+    fn from_mpi(
+        py: Python<'_>,
+        comm: &Bound<'_, PyAny>,
+        node_aware: Option<bool>,
+        deadline: Option<f64>,
+    ) -> PyResult<Self> {
+        let (handle, deadline) = (mpi_handle(comm)?, seconds(deadline)?);
+        let host = Arc::new(PythonHost::default());
+        // SAFETY: an object of mpi4py holds a communicator of the library that it has loaded; whoever gives a number
+        // says so. MPI is finalised at the end of the interpreter, whose main thread is at this call, or by a thread
+        // that breaks MPI's own rules.
+        let joined = py.detach(|| unsafe { Communicator::from_mpi_on(handle, node_aware, host) });
+        Self::new(py, joined.map_err(error::of)?.with_deadline(deadline), None)
+    }
+
+    #[getter]
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    #[getter]
+    fn size(&self) -> usize {
+        self.size
+    }
+
+    #[getter]
+    fn transport(&self) -> &'static str {
+        self.transport
+    }
+
+    fn duplicate(&self, py: Python<'_>) -> PyResult<Self> {
+        let comm = self.get()?.duplicate().map_err(error::of)?;
+        Self::new(py, comm, Some(self.group))
+    }
+
+    fn with_deadline(&self, py: Python<'_>, seconds: Option<f64>) -> PyResult<Self> {
+        let comm = self.get()?.with_deadline(self::seconds(seconds)?);
+        Self::new(py, comm, Some(self.group))
+    }
+
+    fn barrier(&self, py: Python<'_>) -> PyResult<()> {
+        self.wait(py, Communicator::barrier)
+    }
+
+    fn broadcast<'py>(&self, py: Python<'py>, root: usize, data: Vec<u8>) -> PyResult<Bound<'py, PyBytes>> {
+        self.wait(py, |comm| comm.broadcast(root, data)).map(|data| PyBytes::new(py, &data))
+    }
+
+    fn all_gather<'py>(&self, py: Python<'py>, data: Vec<u8>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+        let all = self.wait(py, |comm| comm.all_gather(&data))?;
+        Ok(all.iter().map(|data| PyBytes::new(py, data)).collect())
+    }
+
+    #[pyo3(signature = (values, op = "sum"))]
+    fn all_reduce(&self, py: Python<'_>, values: Vec<u64>, op: &str) -> PyResult<Vec<u64>> {
+        let op = match op {
+            "sum" => Reduce::Sum,
+            "min" => Reduce::Min,
+            "max" => Reduce::Max,
+            other => {
+                return Err(error::value(format!("there is no operation {other:?}; choose sum, min or max")));
+            }
+        };
+        self.wait(py, |comm| comm.all_reduce(&values, op))
+    }
+
+    fn mappings<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let comm = self.get()?;
+        let mappings = Mappings::of(&comm).map_err(|error| error::value(error.to_string()))?;
+        let stats = mappings.stats();
+        let counts = PyDict::new(py);
+        for (name, count) in [
+            ("hits", stats.hits),
+            ("opens", stats.opens),
+            ("evictions", stats.evictions),
+            ("staged", stats.staged),
+            ("entries", stats.entries as u64),
+            ("pinned", stats.pinned as u64),
+            ("bytes_held", stats.bytes_held),
+            ("mapped", stats.mapped as u64),
+            ("bytes_mapped", stats.bytes_mapped),
+            ("malformed", stats.malformed),
+        ] {
+            counts.set_item(name, count)?;
+        }
+        Ok(counts)
+    }
+
+    fn close(&self, py: Python<'_>) {
+        close(py, &self.open);
+    }
+
+    fn __enter__(this: Py<Self>) -> Py<Self> {
+        this
+    }
+
+    #[pyo3(signature = (*_of))]
+    fn __exit__(&self, py: Python<'_>, _of: &Bound<'_, pyo3::types::PyTuple>) {
+        self.close(py);
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Communicator({}, rank {} of {})", self.transport, self.rank, self.size)
+    }
+}
+
+/// The communicator of this process.
+#[pyfunction]
+#[pyo3(signature = (transport = "auto", *, deadline = None))]
+pub(crate) fn init(py: Python<'_>, transport: &str, deadline: Option<f64>) -> PyResult<Py<PyCommunicator>> {
+    static FOUND: Mutex<Option<(String, Py<PyCommunicator>)>> = Mutex::new(None);
+    let deadline = seconds(deadline)?;
+    let found = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = found.as_ref().map(|(name, comm)| (name.clone(), comm.clone_ref(py)));
+    drop(found);
+    let comm = match known {
+        Some((name, comm))
+            if name == transport || transport == comm.get().transport || transport == "auto" =>
+        {
+            comm
+        }
+        Some((_, comm)) => {
+            return Err(error::value(format!(
+                "this process has the transport {} already, {transport:?} is asked for",
+                comm.get().transport
+            )));
+        }
+        None => {
+            let name = transport.to_owned();
+            let host = Arc::new(PythonHost::default());
+            let joined = py.detach(|| Communicator::init_on(&name, host)).map_err(error::of)?;
+            let comm = Py::new(py, PyCommunicator::new(py, joined, None)?)?;
+            let known = (name, comm.clone_ref(py));
+            *FOUND.lock().unwrap_or_else(PoisonError::into_inner) = Some(known);
+            comm
+        }
+    };
+    match deadline {
+        None => Ok(comm),
+        Some(_) => {
+            let with_deadline = comm.get().get()?.with_deadline(deadline);
+            Py::new(py, PyCommunicator::new(py, with_deadline, Some(comm.get().group))?)
+        }
+    }
+}
+
+/// Ranks that are threads.
+#[pyclass(frozen, module = "halocline")]
+pub(crate) struct ThreadGroup {
+    host: Arc<PythonHost>,
+    #[pyo3(get)]
+    ranks: Vec<Py<PyCommunicator>>,
+}
+
+#[pymethods]
+impl ThreadGroup {
+    #[new]
+    fn new(py: Python<'_>, size: usize) -> PyResult<Self> {
+        if size == 0 {
+            return Err(error::value("0 threads are no group; at least one is needed"));
+        }
+        let host = Arc::new(PythonHost::default());
+        let mut group = None;
+        let mut ranks = Vec::new();
+        for comm in Communicator::threads_on(size, Arc::clone(&host) as _) {
+            let rank = PyCommunicator::new(py, comm, group)?;
+            group = Some(rank.group);
+            ranks.push(Py::new(py, rank)?);
+        }
+        Ok(Self { host, ranks })
+    }
+
+    /// Ends the waits of all ranks.
+    fn interrupt(&self) {
+        self.host.interrupted.store(true, Ordering::Relaxed);
+    }
+}

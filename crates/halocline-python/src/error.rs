@@ -1,0 +1,87 @@
+//! Errors as Python's exceptions. The classes are Python's own, in `halocline/_errors.py`.
+
+use crate::host;
+use halocline::comm::CommError;
+use halocline::{Cause, Error, Failure};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyModule;
+
+/// An instance of an exception of ours.
+fn instance<'py>(py: Python<'py>, class: &str, message: &str) -> PyResult<Bound<'py, PyAny>> {
+    static ERRORS: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
+    let errors = ERRORS.get_or_try_init(py, || Ok::<_, PyErr>(py.import("halocline._errors")?.unbind()))?;
+    errors.bind(py).getattr(class)?.call1((message,))
+}
+
+fn of_class(class: &str, message: &str) -> PyErr {
+    Python::attach(|py| instance(py, class, message).map_or_else(|error| error, PyErr::from_value))
+}
+
+pub(crate) fn value(message: impl AsRef<str>) -> PyErr {
+    of_class("HaloValueError", message.as_ref())
+}
+
+pub(crate) fn kind(message: impl AsRef<str>) -> PyErr {
+    of_class("HaloTypeError", message.as_ref())
+}
+
+pub(crate) fn forked() -> PyErr {
+    of_class(
+        "ForkedError",
+        "this object belongs to the parent process; a forked child makes its own communicator, or is started afresh \
+         (multiprocessing's start method \"spawn\")",
+    )
+}
+
+pub(crate) fn closed() -> PyErr {
+    of_class("ClosedError", "the communicator was closed")
+}
+
+/// The exception for an error of the library.
+pub(crate) fn of(error: impl Into<Error>) -> PyErr {
+    let error = error.into();
+    let class = match &error {
+        Error::Comm(CommError::Interrupted { .. }) => return host::interruption(),
+        Error::Failed(failure) => return failed(failure),
+        Error::Comm(error) => of_comm(error),
+        Error::Device(_) | Error::MemoryMoved { .. } | Error::TooFewQueues { .. } => "DeviceError",
+        Error::Elsewhere { .. } => "RefusedElsewhereError",
+        Error::ArrayInFlight
+        | Error::ArrayBorrowed
+        | Error::InFlight { .. }
+        | Error::Borrowed { .. }
+        | Error::Shared { .. }
+        | Error::TooManyInFlight { .. } => "InFlightError",
+        Error::NotDriven => "MpiError",
+        _ => "HaloValueError",
+    };
+    of_class(class, &error.to_string())
+}
+
+fn of_comm(error: &CommError) -> &'static str {
+    match error {
+        CommError::Deadline { .. } => "CommunicatorTimeoutError",
+        CommError::Mpi(_) => "MpiError",
+        CommError::NoSuchRank { .. } | CommError::NoSuchTransport(_) => "HaloValueError",
+        _ => "CommunicatorError",
+    }
+}
+
+fn failed(failure: &Failure) -> PyErr {
+    Python::attach(|py| {
+        let class = match failure.cause {
+            Cause::Deadline(_) => "ExchangeTimeoutError",
+            _ => "ExchangeFailedError",
+        };
+        let made = || {
+            let error = instance(py, class, &failure.to_string())?;
+            error.setattr("rank", failure.rank)?;
+            error.setattr("epoch", failure.epoch)?;
+            error.setattr("peer", failure.peer)?;
+            error.setattr("culprit", failure.culprit)?;
+            Ok(PyErr::from_value(error))
+        };
+        made().unwrap_or_else(|error| error)
+    })
+}

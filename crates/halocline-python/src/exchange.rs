@@ -1,0 +1,351 @@
+//! Bound exchanges, and one exchange in flight.
+
+use crate::array::{bytes_of, field_of};
+use crate::comm::PyCommunicator;
+use crate::error;
+use crate::grid::{PyPattern, collective, halo_of};
+use crate::options::{counts, direction, options, ways};
+use crate::owned::{Owned, bury};
+use crate::stream::{Streams, handles};
+use crate::task::Waiting;
+use halocline::device::{MemorySpace, cuda};
+use halocline::{BindOptions, Device, Field, HaloExchange, Pattern, Pending, Stream};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use std::sync::Arc;
+
+/// Fields whose halos are exchanged together.
+#[pyclass(frozen, module = "halocline", name = "HaloExchange", weakref)]
+pub(crate) struct PyHaloExchange {
+    halo: Owned<HaloExchange>,
+    streams: Arc<Streams>,
+}
+
+/// One (pattern, array) of a bind.
+pub(crate) type Binding<'py> = (Py<PyPattern>, Bound<'py, PyAny>);
+
+/// The fields of a bind, with whatever is wrong with one of them said of it.
+pub(crate) fn fields_of(comm: &PyCommunicator, bindings: &[Binding<'_>]) -> PyResult<Vec<(Pattern, Field)>> {
+    let field = |(at, (pattern, array)): (usize, &Binding<'_>)| {
+        let pattern = pattern.get();
+        let made = pattern.check(comm).and_then(|()| field_of(array));
+        Ok((pattern.pattern.clone(), made.map_err(|error| numbered(array.py(), at, error))?))
+    };
+    bindings.iter().enumerate().map(field).collect()
+}
+
+/// An error of ours, with the number of the field.
+pub(crate) fn numbered(py: Python<'_>, at: usize, error: PyErr) -> PyErr {
+    let value = error.value(py);
+    let is_ours = error.get_type(py).module().is_ok_and(|module| module.to_string().starts_with("halocline"));
+    if is_ours && let Ok(renamed) = value.get_type().call1((format!("field {at}: {value}"),)) {
+        return PyErr::from_value(renamed);
+    }
+    error
+}
+
+/// The devices of fields, each once.
+fn devices_of<'a>(fields: impl Iterator<Item = &'a Field>) -> PyResult<Vec<Device>> {
+    let mut ordinals: Vec<u32> = Vec::new();
+    for field in fields {
+        if let MemorySpace::Device(ordinal) = field.space()
+            && !ordinals.contains(&ordinal)
+        {
+            ordinals.push(ordinal);
+        }
+    }
+    let open = |ordinal| cuda::device(ordinal).map_err(|device| error::of(halocline::Error::from(device)));
+    ordinals.into_iter().map(open).collect()
+}
+
+type Sets = Vec<Vec<(Pattern, Field)>>;
+
+/// What a bind needs of this rank.
+fn prepared(
+    comm: &PyCommunicator,
+    sets: &Bound<'_, PyAny>,
+    options: PyResult<BindOptions>,
+    streams: Option<&Bound<'_, PyAny>>,
+    inline: bool,
+) -> PyResult<(Sets, BindOptions, Arc<Streams>)> {
+    let wrong = |_| error::kind("a bind is given a sequence of (pattern, array) pairs");
+    let sets: Vec<Vec<Binding<'_>>> = sets.extract().map_err(wrong)?;
+    let fields: Sets = sets.iter().map(|set| fields_of(comm, set)).collect::<PyResult<_>>()?;
+    let devices = devices_of(fields.iter().flatten().map(|(_, field)| field))?;
+    let known = Arc::new(Streams::of(devices));
+    let given = streams.map_or(Ok(Vec::new()), handles)?;
+    let options = BindOptions { streams: known.get(&given)?, inline, ..options? };
+    Ok((fields, options, known))
+}
+
+fn bound(
+    py: Python<'_>,
+    comm: &Py<PyCommunicator>,
+    prepared: PyResult<(Sets, BindOptions, Arc<Streams>)>,
+) -> PyResult<PyHaloExchange> {
+    let bound = collective(py, comm, prepared, |comm, (sets, options, streams)| {
+        let sets: Vec<Vec<(&Pattern, &Field)>> =
+            sets.iter().map(|set| set.iter().map(|(pattern, field)| (pattern, field)).collect()).collect();
+        let sets: Vec<&[(&Pattern, &Field)]> = sets.iter().map(Vec::as_slice).collect();
+        Ok((HaloExchange::bind_alternatives(comm, &sets, &options)?, streams))
+    });
+    bury(py);
+    let (halo, streams) = bound?;
+    Ok(PyHaloExchange { halo: Owned::new(halo), streams })
+}
+
+impl PyHaloExchange {
+    pub(crate) fn of(halo: HaloExchange, streams: Arc<Streams>) -> Self {
+        Self { halo: Owned::new(halo), streams }
+    }
+
+    /// Streams, where some are given.
+    fn given(&self, streams: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Vec<Arc<Stream>>>> {
+        streams.map(|streams| self.streams.get(&handles(streams)?)).transpose()
+    }
+
+    fn pending(&self, pending: Pending) -> PyPending {
+        PyPending { pending: Owned::new(pending), streams: Arc::clone(&self.streams) }
+    }
+}
+
+#[pymethods]
+impl PyHaloExchange {
+    #[new]
+    #[pyo3(signature = (comm, fields, *, link = "auto", deadline = None, name = None, checked = None, streams = None, inline = false))]
+    #[expect(clippy::too_many_arguments, reason = "by keyword")]
+    fn new(
+        py: Python<'_>,
+        comm: Py<PyCommunicator>,
+        fields: &Bound<'_, PyAny>,
+        link: &str,
+        deadline: Option<f64>,
+        name: Option<String>,
+        checked: Option<bool>,
+        streams: Option<&Bound<'_, PyAny>>,
+        inline: bool,
+    ) -> PyResult<Self> {
+        let sets = pyo3::types::PyList::new(py, [fields])?;
+        let prepared = prepared(comm.get(), &sets, options(link, deadline, name, checked), streams, inline);
+        bound(py, &comm, prepared)
+    }
+
+    #[staticmethod]
+    #[pyo3(signature = (comm, sets, *, link = "auto", deadline = None, name = None, checked = None, streams = None, inline = false))]
+    #[expect(clippy::too_many_arguments, reason = "by keyword")]
+    fn alternatives(
+        py: Python<'_>,
+        comm: Py<PyCommunicator>,
+        sets: &Bound<'_, PyAny>,
+        link: &str,
+        deadline: Option<f64>,
+        name: Option<String>,
+        checked: Option<bool>,
+        streams: Option<&Bound<'_, PyAny>>,
+        inline: bool,
+    ) -> PyResult<Self> {
+        let prepared = prepared(comm.get(), sets, options(link, deadline, name, checked), streams, inline);
+        bound(py, &comm, prepared)
+    }
+
+    #[pyo3(signature = (*, wait = true, set = 0, streams = None))]
+    fn exchange(
+        &self,
+        py: Python<'_>,
+        wait: bool,
+        set: usize,
+        streams: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Option<PyPending>> {
+        let halo = self.halo.get()?;
+        let streams = self.given(streams)?;
+        let pending = py.detach(|| {
+            let pending = match streams {
+                None => halo.exchange_set(set)?,
+                Some(streams) => {
+                    halo.exchange_set_on(set, &streams.iter().map(|s| &**s).collect::<Vec<_>>())?
+                }
+            };
+            match wait {
+                true => pending.wait().map(|()| None),
+                false => Ok(Some(pending)),
+            }
+        });
+        bury(py);
+        Ok(pending.map_err(error::of)?.map(|pending| self.pending(pending)))
+    }
+
+    #[pyo3(signature = (*, set = 0, streams = None))]
+    fn exchange_async(
+        &self,
+        py: Python<'_>,
+        set: usize,
+        streams: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Option<PyPending>> {
+        self.exchange(py, false, set, streams)
+    }
+
+    #[pyo3(signature = (stream = None, *, set = 0))]
+    fn schedule_exchange(
+        &self,
+        py: Python<'_>,
+        stream: Option<&Bound<'_, PyAny>>,
+        set: usize,
+    ) -> PyResult<PyPending> {
+        let halo = self.halo.get()?;
+        let streams = self.streams.get(&stream.map_or(Ok(vec![0]), handles)?)?;
+        let pending = py.detach(|| {
+            halo.schedule_exchange_set(set, &streams.iter().map(|stream| &**stream).collect::<Vec<_>>())
+        });
+        bury(py);
+        Ok(self.pending(pending.map_err(error::of)?))
+    }
+
+    #[pyo3(signature = (stream = None))]
+    fn schedule_wait(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        match self.halo.get()?.pending() {
+            Some(pending) => schedule_wait(py, &pending, &self.streams, stream),
+            None => Ok(()),
+        }
+    }
+
+    fn wait(&self, py: Python<'_>) -> PyResult<()> {
+        let halo = self.halo.get()?;
+        py.detach(|| halo.wait()).map_err(error::of)
+    }
+
+    #[getter(pending)]
+    fn last(&self) -> PyResult<Option<PyPending>> {
+        Ok(self.halo.get()?.pending().map(|pending| self.pending(pending)))
+    }
+
+    #[getter]
+    fn sets(&self) -> PyResult<usize> {
+        Ok(self.halo.get()?.sets())
+    }
+
+    fn alternative(&self, set: usize) -> PyResult<Self> {
+        Ok(Self::of(self.halo.get()?.alternative(set).map_err(error::of)?, Arc::clone(&self.streams)))
+    }
+
+    #[pyo3(signature = (halo, *, neighbours = "all"))]
+    fn narrowed(&self, py: Python<'_>, halo: &Bound<'_, PyAny>, neighbours: &str) -> PyResult<Self> {
+        let to = halo_of(halo, neighbours)?;
+        let halo = self.halo.get()?;
+        let narrowed = py.detach(|| halo.narrowed(&to)).map_err(error::of)?;
+        Ok(Self::of(narrowed, Arc::clone(&self.streams)))
+    }
+
+    fn reclaim(&self, py: Python<'_>) -> PyResult<bool> {
+        let halo = self.halo.get()?;
+        Ok(py.detach(|| halo.reclaim()))
+    }
+
+    #[getter]
+    fn links<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        counts(py, self.halo.get()?.links())
+    }
+
+    #[getter]
+    fn ways(&self) -> PyResult<Vec<(usize, &'static str, String)>> {
+        Ok(ways(self.halo.get()?.ways()))
+    }
+
+    fn explain(&self) -> PyResult<String> {
+        Ok(self.halo.get()?.explain())
+    }
+
+    fn message_bytes(&self, peer: usize, direction: &str) -> PyResult<usize> {
+        self.halo.get()?.message_bytes(peer, self::direction(direction)?).map_err(error::of)
+    }
+
+    fn pack(&self, py: Python<'_>, peer: usize, message: &Bound<'_, PyAny>) -> PyResult<()> {
+        let halo = self.halo.get()?;
+        let (base, len, _held) = bytes_of(message, true)?;
+        // SAFETY: so many bytes that may be written, by the word of their owner, who is held; other threads of the
+        // program leave a buffer alone that is being packed into, as with any call of Python that fills one.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(base.as_ptr(), len) };
+        py.detach(|| halo.pack(peer, bytes)).map_err(error::of)
+    }
+
+    fn unpack(&self, py: Python<'_>, peer: usize, message: &Bound<'_, PyAny>) -> PyResult<()> {
+        let halo = self.halo.get()?;
+        let (base, len, _held) = bytes_of(message, false)?;
+        // SAFETY: as above, of bytes that are read.
+        let bytes = unsafe { std::slice::from_raw_parts(base.as_ptr(), len) };
+        py.detach(|| halo.unpack(peer, bytes)).map_err(error::of)
+    }
+
+    fn __repr__(&self) -> PyResult<String> {
+        Ok(format!("{:?}", self.halo.get()?))
+    }
+}
+
+/// One exchange in flight.
+#[pyclass(frozen, module = "halocline", name = "Pending", weakref)]
+pub(crate) struct PyPending {
+    pending: Owned<Pending>,
+    streams: Arc<Streams>,
+}
+
+impl PyPending {
+    /// One of host fields.
+    pub(crate) fn of_host(pending: Pending) -> Self {
+        Self { pending: Owned::new(pending), streams: Arc::default() }
+    }
+}
+
+fn schedule_wait(
+    py: Python<'_>,
+    pending: &Pending,
+    streams: &Streams,
+    stream: Option<&Bound<'_, PyAny>>,
+) -> PyResult<()> {
+    let streams = streams.get(&stream.map_or(Ok(vec![0]), handles)?)?;
+    let waited = py.detach(|| match streams.is_empty() {
+        true => pending.wait(),
+        false => streams.iter().try_for_each(|stream| pending.schedule_wait(stream)),
+    });
+    bury(py);
+    waited.map_err(error::of)
+}
+
+#[pymethods]
+impl PyPending {
+    fn wait(&self, py: Python<'_>) -> PyResult<()> {
+        let pending = self.pending.get()?;
+        let waited = py.detach(|| pending.wait());
+        bury(py);
+        waited.map_err(error::of)
+    }
+
+    #[pyo3(signature = (stream = None))]
+    fn schedule_wait(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        schedule_wait(py, self.pending.get()?, &self.streams, stream)
+    }
+
+    fn is_ready(&self, py: Python<'_>) -> PyResult<bool> {
+        let pending = self.pending.get()?;
+        let ready = py.detach(|| pending.is_ready());
+        bury(py);
+        ready.map_err(error::of)
+    }
+
+    #[getter]
+    fn epoch(&self) -> PyResult<u64> {
+        Ok(self.pending.get()?.epoch())
+    }
+
+    /// For `await`: see `halocline/_async.py`.
+    fn __await__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let waiting = Waiting::new(self.pending.get()?.clone());
+        static FINISHED: pyo3::sync::PyOnceLock<Py<PyAny>> = pyo3::sync::PyOnceLock::new();
+        let finished = FINISHED.get_or_try_init(py, || {
+            Ok::<_, PyErr>(py.import("halocline._async")?.getattr("finished")?.unbind())
+        })?;
+        finished.bind(py).call1((Py::new(py, waiting)?,))?.call_method0("__await__")
+    }
+
+    fn __repr__(&self) -> PyResult<String> {
+        Ok(format!("{:?}", self.pending.get()?))
+    }
+}

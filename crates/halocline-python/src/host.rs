@@ -1,0 +1,62 @@
+//! Waits of threads of Python: Ctrl-C ends them.
+
+use halocline::comm::{Host, System};
+use pyo3::prelude::*;
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+/// How long a signal may go unnoticed.
+const ASKS_AFTER: Duration = Duration::from_millis(50);
+
+thread_local! {
+    /// What a signal handler of Python has raised during a wait of this thread.
+    static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
+    static IS_MAIN: bool = rustix::thread::gettid() == rustix::process::getpid();
+}
+
+/// The machine, whose waits ask for Python's signals.
+#[derive(Debug, Default)]
+pub(crate) struct PythonHost {
+    /// Somebody wants all threads of this group back.
+    pub(crate) interrupted: AtomicBool,
+}
+
+impl Host for PythonHost {
+    fn now(&self) -> Duration {
+        System.now()
+    }
+
+    fn park(&self, word: &AtomicU32, expected: u32, timeout: Option<Duration>) {
+        System.park(word, expected, timeout);
+    }
+
+    fn wake(&self, word: &AtomicU32) {
+        System.wake(word);
+    }
+
+    fn asks_after(&self) -> Option<Duration> {
+        Some(ASKS_AFTER)
+    }
+
+    fn is_interrupted(&self) -> bool {
+        if self.interrupted.load(Ordering::Relaxed) {
+            return true;
+        }
+        // Python handles signals in its main thread alone.
+        IS_MAIN.with(|is_main| *is_main)
+            && Python::attach(|py| match py.check_signals() {
+                Ok(()) => false,
+                Err(error) => {
+                    RAISED.with(|raised| *raised.borrow_mut() = Some(error));
+                    true
+                }
+            })
+    }
+}
+
+/// What ended a wait of this thread that was interrupted.
+pub(crate) fn interruption() -> PyErr {
+    let raised = RAISED.with(|raised| raised.borrow_mut().take());
+    raised.unwrap_or_else(|| pyo3::exceptions::PyKeyboardInterrupt::new_err("the ranks were interrupted"))
+}

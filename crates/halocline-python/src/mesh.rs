@@ -1,0 +1,202 @@
+//! Meshes, and the domains that a partition makes of them.
+
+use crate::error;
+use crate::unstructured::{PyGraph, PyPartition, PyUnstructuredDomain, indices, to_numpy, vertices};
+use halocline::{Mesh, Shared, UnstructuredDomain};
+use pyo3::prelude::*;
+
+/// A whole mesh.
+#[pyclass(frozen, module = "halocline", name = "Mesh")]
+pub(crate) struct PyMesh(Mesh);
+
+#[pymethods]
+impl PyMesh {
+    #[new]
+    #[pyo3(signature = (vertices, connectivity, *, offsets = None, solid = false))]
+    fn new(
+        vertices: usize,
+        connectivity: &Bound<'_, PyAny>,
+        offsets: Option<&Bound<'_, PyAny>>,
+        solid: bool,
+    ) -> PyResult<Self> {
+        let mesh = match offsets {
+            Some(offsets) => Mesh::mixed(vertices, indices(offsets)?, self::vertices(connectivity)?),
+            None => {
+                let (arity, entries) = rows(connectivity)?;
+                Mesh::new(vertices, arity, entries)
+            }
+        };
+        let solid = |mesh: Mesh| if solid { mesh.solid() } else { Ok(mesh) };
+        mesh.and_then(solid).map(Self).map_err(error::of)
+    }
+
+    #[getter]
+    fn vertices(&self) -> usize {
+        self.0.vertices()
+    }
+
+    #[getter]
+    fn elements(&self) -> usize {
+        self.0.elements().len()
+    }
+
+    fn vertex_graph(&self, py: Python<'_>) -> PyGraph {
+        PyGraph(py.detach(|| self.0.vertex_graph()))
+    }
+
+    fn element_graph(&self, py: Python<'_>, common: usize) -> PyGraph {
+        PyGraph(py.detach(|| self.0.element_graph(common)))
+    }
+
+    fn domains_by_vertex(
+        &self,
+        py: Python<'_>,
+        partition: &PyPartition,
+        rank: usize,
+    ) -> PyResult<PyMeshDomains> {
+        let made = py.detach(|| self.0.domains_by_vertex(&partition.0, rank)).map_err(error::of)?;
+        Ok(PyMeshDomains::of(&made))
+    }
+
+    fn domains_by_element(
+        &self,
+        py: Python<'_>,
+        partition: &PyPartition,
+        rank: usize,
+    ) -> PyResult<PyMeshDomains> {
+        let made = py.detach(|| self.0.domains_by_element(&partition.0, rank)).map_err(error::of)?;
+        Ok(PyMeshDomains::of(&made))
+    }
+
+    #[pyo3(signature = (partition, part, depth, *, shared = "vertex"))]
+    fn halos(
+        &self,
+        py: Python<'_>,
+        partition: &PyPartition,
+        part: usize,
+        depth: usize,
+        shared: &str,
+    ) -> PyResult<Py<PyMeshHalos>> {
+        let shared = match shared {
+            "vertex" => Shared::Vertex,
+            "edge" => Shared::Edge,
+            "facet" => Shared::Facet,
+            other => {
+                return Err(error::value(format!(
+                    "elements cannot share {other:?}; choose vertex, edge or facet"
+                )));
+            }
+        };
+        let (domains, edges) = py
+            .detach(|| {
+                let halos = self.0.halos(&partition.0, part, depth, shared)?;
+                let edges = halos.edges()?;
+                let domains = PyMeshDomains {
+                    vertices: halos.vertices().clone(),
+                    elements: halos.elements().clone(),
+                    owned_vertices: halos.owned_vertices(),
+                    owned_elements: halos.owned_elements(),
+                    connectivity: halos.local_elements().connectivity().to_vec(),
+                };
+                let edges = PyMeshHalos {
+                    edges: edges.domain().clone(),
+                    owned_edges: edges.owned(),
+                    ends: edges.vertices().iter().flatten().copied().collect(),
+                };
+                Ok::<_, halocline::MeshError>((domains, edges))
+            })
+            .map_err(error::of)?;
+        Py::new(py, PyClassInitializer::from(domains).add_subclass(edges))
+    }
+}
+
+/// Rows of as many vertices each: those of an array of two dimensions, or of a sequence of sequences.
+fn rows(connectivity: &Bound<'_, PyAny>) -> PyResult<(usize, Vec<u32>)> {
+    if let Some(shape) = connectivity.getattr_opt("shape")? {
+        return match shape.extract::<Vec<usize>>() {
+            Ok(shape) if shape.len() == 2 => Ok((shape[1], vertices(connectivity)?)),
+            _ => Err(error::value(
+                "connectivity is an array with a row for each element, or flat with offsets=",
+            )),
+        };
+    }
+    let rows: Vec<Vec<u32>> = connectivity.extract().map_err(|_| {
+        error::kind("connectivity is an array, or a sequence, with a row of vertices for each element")
+    })?;
+    let arity = rows.first().map_or(1, Vec::len);
+    if let Some(row) = rows.iter().position(|row| row.len() != arity) {
+        return Err(error::value(format!(
+            "element {row} has {} vertices, element 0 has {arity}; give connectivity flat, with offsets=",
+            rows[row].len()
+        )));
+    }
+    Ok((arity, rows.concat()))
+}
+
+/// The domains of one rank.
+#[pyclass(frozen, subclass, module = "halocline", name = "MeshDomains")]
+pub(crate) struct PyMeshDomains {
+    vertices: UnstructuredDomain,
+    elements: UnstructuredDomain,
+    #[pyo3(get)]
+    owned_vertices: usize,
+    #[pyo3(get)]
+    owned_elements: usize,
+    connectivity: Vec<u32>,
+}
+
+impl PyMeshDomains {
+    fn of(made: &halocline::MeshDomains) -> Self {
+        Self {
+            vertices: made.vertices().clone(),
+            elements: made.elements().clone(),
+            owned_vertices: made.owned_vertices(),
+            owned_elements: made.owned_elements(),
+            connectivity: made.local_elements().connectivity().to_vec(),
+        }
+    }
+}
+
+fn numbers<'py>(py: Python<'py>, numbers: &[u32]) -> PyResult<Bound<'py, PyAny>> {
+    to_numpy(py, numbers.iter().map(|&number| number.into()))
+}
+
+#[pymethods]
+impl PyMeshDomains {
+    #[getter]
+    fn vertices(&self) -> PyUnstructuredDomain {
+        PyUnstructuredDomain(self.vertices.clone())
+    }
+
+    #[getter]
+    fn elements(&self) -> PyUnstructuredDomain {
+        PyUnstructuredDomain(self.elements.clone())
+    }
+
+    #[getter]
+    fn connectivity<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        numbers(py, &self.connectivity)
+    }
+}
+
+/// The domains of one part, with edges.
+#[pyclass(frozen, extends = PyMeshDomains, module = "halocline", name = "MeshHalos")]
+pub(crate) struct PyMeshHalos {
+    edges: UnstructuredDomain,
+    #[pyo3(get)]
+    owned_edges: usize,
+    ends: Vec<u32>,
+}
+
+#[pymethods]
+impl PyMeshHalos {
+    #[getter]
+    fn edges(&self) -> PyUnstructuredDomain {
+        PyUnstructuredDomain(self.edges.clone())
+    }
+
+    #[getter]
+    fn edge_vertices<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        numbers(py, &self.ends)?.call_method1("reshape", (self.ends.len() / 2, 2))
+    }
+}

@@ -1,0 +1,60 @@
+//! What a bind is told.
+
+use crate::comm::seconds;
+use crate::error;
+use halocline::{BindOptions, LinkChoice};
+use pyo3::prelude::*;
+
+pub(crate) fn options(
+    link: &str,
+    deadline: Option<f64>,
+    name: Option<String>,
+    checked: Option<bool>,
+) -> PyResult<BindOptions> {
+    let link = match link {
+        "auto" => LinkChoice::Auto,
+        "push" => LinkChoice::Push,
+        "pull" => LinkChoice::Pull,
+        "mailbox" => LinkChoice::Mailbox,
+        "message" => LinkChoice::Message,
+        other => {
+            return Err(error::value(format!(
+                "there is no link {other:?}; choose auto, push, pull, mailbox or message"
+            )));
+        }
+    };
+    Ok(BindOptions { link, deadline: seconds(deadline)?, name, checked, ..BindOptions::default() })
+}
+
+/// Names of the two ways of a link.
+pub(crate) fn direction(name: &str) -> PyResult<halocline::Direction> {
+    match name {
+        "send" => Ok(halocline::Direction::Send),
+        "receive" => Ok(halocline::Direction::Receive),
+        other => Err(error::value(format!("there is no direction {other:?}; choose send or receive"))),
+    }
+}
+
+pub(crate) fn ways(
+    ways: impl Iterator<Item = (usize, halocline::Direction, halocline::Way)>,
+) -> Vec<(usize, &'static str, String)> {
+    let named = |(peer, direction, way): (usize, halocline::Direction, halocline::Way)| {
+        let direction = match direction {
+            halocline::Direction::Send => "send",
+            halocline::Direction::Receive => "receive",
+        };
+        (peer, direction, way.to_string())
+    };
+    ways.map(named).collect()
+}
+
+pub(crate) fn counts(
+    py: Python<'_>,
+    counts: halocline::LinkCounts,
+) -> PyResult<Bound<'_, pyo3::types::PyDict>> {
+    let dict = pyo3::types::PyDict::new(py);
+    dict.set_item("direct", counts.direct)?;
+    dict.set_item("mailbox", counts.mailbox)?;
+    dict.set_item("message", counts.message)?;
+    Ok(dict)
+}

@@ -1,0 +1,93 @@
+//! What outlives, or must not outlive, the objects of Python: values that belong to one process, array objects kept alive by
+//! threads without Python.
+
+use crate::error;
+use pyo3::prelude::*;
+use std::mem::ManuallyDrop;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Mutex, Once, PoisonError};
+
+/// How many forks lie between this process and the one that imported the package.
+static GENERATION: AtomicU32 = AtomicU32::new(0);
+
+/// A value of the process that made it. A forked child has none of the threads that work for it, and peers know the parent:
+/// there it can be neither used nor dropped.
+pub(crate) struct Owned<T: Send> {
+    value: ManuallyDrop<T>,
+    born: u32,
+}
+
+impl<T: Send> Owned<T> {
+    pub(crate) fn new(value: T) -> Self {
+        watch_forks();
+        Self { value: ManuallyDrop::new(value), born: GENERATION.load(Ordering::Relaxed) }
+    }
+
+    /// The value, unless this is a forked child.
+    #[inline]
+    pub(crate) fn get(&self) -> PyResult<&T> {
+        match self.born == GENERATION.load(Ordering::Relaxed) {
+            true => Ok(&self.value),
+            false => Err(error::forked()),
+        }
+    }
+}
+
+impl<T: Send> Drop for Owned<T> {
+    fn drop(&mut self) {
+        if self.born == GENERATION.load(Ordering::Relaxed) {
+            // SAFETY: dropped here, once.
+            let value = unsafe { ManuallyDrop::take(&mut self.value) };
+            Python::attach(|py| {
+                // A communicator waits for its threads.
+                py.detach(|| drop(value));
+                bury(py);
+            });
+        }
+    }
+}
+
+/// Counts forks from now on.
+fn watch_forks() {
+    static WATCH: Once = Once::new();
+    extern "C" fn in_child() {
+        GENERATION.fetch_add(1, Ordering::Relaxed);
+    }
+    WATCH.call_once(|| {
+        // SAFETY: the handler stays as long as the process (extension modules are not unloaded), and is one atomic
+        // operation. Out of memory it is not installed: then children go unnoticed, as without it.
+        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    });
+}
+
+/// An object of Python that is kept alive for memory of it. Whoever drops it last may be a thread without Python, or hold
+/// a lock: so it is only put aside, and let go of by the next call from Python.
+pub(crate) struct Keep(Option<Py<PyAny>>);
+
+impl Keep {
+    pub(crate) fn new(object: Py<PyAny>) -> Self {
+        Self(Some(object))
+    }
+}
+
+static ASIDE: Mutex<Vec<Py<PyAny>>> = Mutex::new(Vec::new());
+static ANY_ASIDE: AtomicBool = AtomicBool::new(false);
+
+impl Drop for Keep {
+    fn drop(&mut self) {
+        if let Some(object) = self.0.take() {
+            ASIDE.lock().unwrap_or_else(PoisonError::into_inner).push(object);
+            ANY_ASIDE.store(true, Ordering::Release);
+        }
+    }
+}
+
+/// Lets go of what was put aside.
+#[inline]
+pub(crate) fn bury(py: Python<'_>) {
+    if ANY_ASIDE.load(Ordering::Relaxed) && ANY_ASIDE.swap(false, Ordering::Acquire) {
+        let aside = std::mem::take(&mut *ASIDE.lock().unwrap_or_else(PoisonError::into_inner));
+        // Their ends may run any Python: with no lock held.
+        aside.into_iter().for_each(|object| drop(object.into_bound(py)));
+    }
+}

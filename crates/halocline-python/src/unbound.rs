@@ -1,0 +1,116 @@
+//! The unbound form: fields given to each exchange.
+
+use crate::comm::PyCommunicator;
+use crate::error;
+use crate::exchange::{Binding, PyPending, fields_of};
+use crate::grid::{PyPattern, collective};
+use crate::options::{counts, options, ways};
+use crate::owned::{Owned, bury};
+use crate::stream::handles;
+use halocline::{Field, Pattern, PatternLinks};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+/// Links of patterns.
+#[pyclass(frozen, module = "halocline", name = "PatternLinks", weakref)]
+pub(crate) struct PyPatternLinks {
+    links: Owned<PatternLinks>,
+    comm: Py<PyCommunicator>,
+}
+
+impl PyPatternLinks {
+    fn begin(&self, py: Python<'_>, fields: Vec<Binding<'_>>, wait: bool) -> PyResult<Option<PyPending>> {
+        let links = self.links.get()?;
+        let fields = fields_of(self.comm.get(), &fields)?;
+        let pending = py.detach(|| {
+            let given: Vec<(&Pattern, &Field)> =
+                fields.iter().map(|(pattern, field)| (pattern, field)).collect();
+            let pending = links.exchange(&given)?;
+            match wait {
+                true => pending.wait().map(|()| None),
+                false => Ok(Some(pending)),
+            }
+        });
+        drop(fields);
+        bury(py);
+        Ok(pending.map_err(error::of)?.map(PyPending::of_host))
+    }
+}
+
+#[pymethods]
+impl PyPatternLinks {
+    #[new]
+    #[pyo3(signature = (comm, patterns, *, link = "auto", deadline = None, name = None, checked = None))]
+    fn new(
+        py: Python<'_>,
+        comm: Py<PyCommunicator>,
+        patterns: Vec<Py<PyPattern>>,
+        link: &str,
+        deadline: Option<f64>,
+        name: Option<String>,
+        checked: Option<bool>,
+    ) -> PyResult<Self> {
+        let prepared = || {
+            patterns.iter().try_for_each(|pattern| pattern.get().check(comm.get()))?;
+            let patterns: Vec<Pattern> =
+                patterns.iter().map(|pattern| pattern.get().pattern.clone()).collect();
+            Ok((patterns, options(link, deadline, name, checked)?))
+        };
+        let links = collective(py, &comm, prepared(), |comm, (patterns, options)| {
+            PatternLinks::new_with(comm, &patterns.iter().collect::<Vec<_>>(), &options)
+        })?;
+        Ok(Self { links: Owned::new(links), comm })
+    }
+
+    #[pyo3(signature = (fields, *, wait = true))]
+    fn exchange(&self, py: Python<'_>, fields: Vec<Binding<'_>>, wait: bool) -> PyResult<Option<PyPending>> {
+        self.begin(py, fields, wait)
+    }
+
+    fn exchange_async(&self, py: Python<'_>, fields: Vec<Binding<'_>>) -> PyResult<Option<PyPending>> {
+        self.begin(py, fields, false)
+    }
+
+    #[pyo3(signature = (fields, stream = None))]
+    fn schedule_exchange(
+        &self,
+        py: Python<'_>,
+        fields: Vec<Binding<'_>>,
+        stream: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Option<PyPending>> {
+        stream.map_or(Ok(Vec::new()), handles)?;
+        self.begin(py, fields, false)
+    }
+
+    fn wait(&self, py: Python<'_>) -> PyResult<()> {
+        let links = self.links.get()?;
+        let waited = py.detach(|| links.wait());
+        bury(py);
+        waited.map_err(error::of)
+    }
+
+    fn reclaim(&self, py: Python<'_>) -> PyResult<bool> {
+        let links = self.links.get()?;
+        let reclaimed = py.detach(|| links.reclaim());
+        bury(py);
+        Ok(reclaimed)
+    }
+
+    #[getter]
+    fn links<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        counts(py, self.links.get()?.links())
+    }
+
+    #[getter]
+    fn ways(&self) -> PyResult<Vec<(usize, &'static str, String)>> {
+        Ok(ways(self.links.get()?.ways()))
+    }
+
+    fn explain(&self) -> PyResult<String> {
+        Ok(self.links.get()?.explain())
+    }
+
+    fn __repr__(&self) -> PyResult<String> {
+        Ok(format!("{:?}", self.links.get()?))
+    }
+}
