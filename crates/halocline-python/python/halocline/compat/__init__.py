@@ -1,0 +1,1 @@
+"""Interfaces of other packages, on top of this one."""

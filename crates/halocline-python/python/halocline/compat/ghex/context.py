@@ -1,0 +1,64 @@
+"""The ranks of patterns and exchanges."""
+
+from __future__ import annotations
+
+import json
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from halocline import RefusedElsewhereError
+
+from ._mpi import mpi_comm
+
+__all__ = ["context", "make_context"]
+
+
+class context:
+    """Ranks that make patterns together. Collective; all ranks of the communicator make one."""
+
+    def __init__(self, mpi_comm: mpi_comm, thread_safe: bool = False) -> None:
+        self._given = mpi_comm
+        self._comm = mpi_comm._join()
+        # Of all patterns: what may be in flight.
+        self._in_flight: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def rank(self) -> int:
+        """This rank."""
+        return self._comm.rank
+
+    def size(self) -> int:
+        """The number of ranks."""
+        return self._comm.size
+
+    def mpi_comm(self) -> mpi_comm:
+        """The communicator that it was made with."""
+        return self._given
+
+    def _gather(self, say: Callable[[], Any]) -> list[Any]:
+        """What every rank says. If that is an error on one, it is an error on all. Collective."""
+        said, refusal = None, None
+        try:
+            said = say()
+        except Exception as error:
+            refusal = error
+        line = json.dumps([said, None if refusal is None else str(refusal)])
+        everybody = [json.loads(line) for line in self._comm.all_gather(line.encode())]
+        if refusal is not None:
+            raise refusal
+        for rank, (_, refused) in enumerate(everybody):
+            if refused is not None:
+                raise RefusedElsewhereError(f"rank {rank} was given something impossible: {refused}")
+        return [said for said, _ in everybody]
+
+    def __repr__(self) -> str:
+        return f"<ghex.context: {self._given!r}, rank {self.rank()} of {self.size()}>"
+
+
+def make_context(comm: Any, thread_safe: bool = False) -> context:
+    """The context of a communicator of mpi4py (or of Halocline). Collective.
+
+    ``thread_safe``: several threads may always exchange, as long as what they begin with one pattern comes in the same order
+    on all ranks.
+    """
+    return context(mpi_comm(comm), thread_safe)

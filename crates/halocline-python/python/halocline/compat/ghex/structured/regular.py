@@ -1,0 +1,208 @@
+"""Regular grids of one to four dimensions, cut into boxes."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from halocline import Field, HaloTypeError, HaloValueError, RegularGrid
+
+from .._exchange import CommunicationObject, FieldDescriptor, Pattern, on_host
+from ..context import context
+from ..util import Architecture
+from .cartesian_sets import CartesianSet, ProductSet, UnitRange, union
+
+__all__ = [
+    "DomainDescriptor",
+    "HaloContainer",
+    "HaloGenerator",
+    "make_communication_object",
+    "make_field_descriptor",
+    "make_pattern",
+    "wrap_field",
+]
+
+GRIDS = {ndim: f"regular grid of {ndim} dimensions" for ndim in range(1, 5)}
+"""The kinds of grids, by their dimensions."""
+
+
+def _box(cells: CartesianSet, what: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """First cell and extents."""
+    if not isinstance(cells, ProductSet):
+        raise HaloTypeError(f"{what} is a ProductSet, not {cells!r}")
+    if cells.empty:
+        raise HaloValueError(f"{what} has no cells: {cells!r}")
+    if cells.ndim not in GRIDS:
+        raise HaloValueError(f"{what} has {cells.ndim} dimensions; 1 to {len(GRIDS)} are possible")
+    try:
+        return tuple(operator.index(arg.start) for arg in cells.args), tuple(map(operator.index, cells.shape))
+    except TypeError:
+        raise HaloValueError(f"{what} is infinite: {cells!r}") from None
+
+
+class DomainDescriptor:
+    """A domain: its number, which no other domain of any rank may have, and the box of cells that it owns."""
+
+    def __init__(self, id_: int, sub_domain_indices: CartesianSet) -> None:
+        self._id = operator.index(id_)
+        if self._id < 0:
+            raise HaloValueError(f"domain {id_}: the number of a domain is from 0")
+        self._first, self._extents = _box(sub_domain_indices, f"domain {id_}")
+
+    def domain_id(self) -> int:
+        """Its number."""
+        return self._id
+
+    def first(self) -> tuple[int, ...]:
+        """The first cell."""
+        return self._first
+
+    def last(self) -> tuple[int, ...]:
+        """The last cell, which is still in it."""
+        return tuple(first + extent - 1 for first, extent in zip(self._first, self._extents))
+
+
+@dataclass
+class HaloContainer:
+    """The halo of a domain: relative to its first cell, and as the cells of the grid that it copies."""
+
+    local: CartesianSet
+    global_: CartesianSet
+
+
+class HaloGenerator:
+    """How wide halos are, by a number for each dimension, or a pair (low, high); and which dimensions are periodic."""
+
+    def __init__(self, glob_domain_indices: ProductSet, halos: Any, periodicity: Any) -> None:
+        self._first, self._extents = _box(glob_domain_indices, "the grid")
+        widths = [halo if isinstance(halo, Sequence) else (halo, halo) for halo in halos]
+        self._periodic = [bool(periodic) for periodic in periodicity]
+        if not len(widths) == len(self._periodic) == len(self._extents):
+            raise HaloValueError(
+                f"{len(widths)} widths and {len(self._periodic)} periodicities for a grid of {len(self._extents)} "
+                "dimensions; give one of each for each dimension"
+            )
+        if any(len(pair) != 2 or min(map(operator.index, pair)) < 0 for pair in widths):
+            raise HaloValueError(f"halos {halos!r}: a width is a number from 0, or a pair (low, high) of such")
+        self._halos = [(operator.index(low), operator.index(high)) for low, high in widths]
+
+    def __call__(self, domain: DomainDescriptor) -> HaloContainer:
+        """The halo of a domain. Beyond a border that is not periodic it copies nothing, but is there."""
+        if len(domain._first) != len(self._extents):
+            raise HaloValueError(
+                f"a domain of {len(domain._first)} dimensions in a grid of {len(self._extents)} dimensions"
+            )
+        inner = ProductSet(*(UnitRange(0, extent) for extent in domain._extents))
+        local = inner.extend(*self._halos).without(inner)
+        pieces = [piece for box in local.elements() for piece in self._global(box.translate(*domain._first))]
+        return HaloContainer(local, union(local.empty_set(), *pieces))
+
+    def _global(self, box: ProductSet) -> Iterator[ProductSet]:
+        axes = [list(self._wrapped(axis, *interval)) for axis, interval in enumerate(box.as_tuple())]
+        return (ProductSet(*ranges) for ranges in itertools.product(*axes))
+
+    def _wrapped(self, axis: int, start: int, stop: int) -> Iterator[UnitRange]:
+        if not self._periodic[axis]:
+            yield UnitRange(start, stop)
+            return
+        first, extent = self._first[axis], self._extents[axis]
+        while start < stop:
+            inside = (start - first) % extent
+            length = min(stop - start, extent - inside)
+            yield UnitRange(first + inside, first + inside + length)
+            start += length
+
+
+def make_communication_object(ctx: context) -> CommunicationObject:
+    """What exchanges fields."""
+    return CommunicationObject(ctx)
+
+
+def make_field_descriptor(
+    domain_desc: DomainDescriptor,
+    field: Any,
+    offsets: Sequence[int],
+    extents: Sequence[int],
+    *,
+    arch: Architecture | None = Architecture.CPU,
+) -> FieldDescriptor:
+    """An array of any strides. ``offsets``: the index of the first owned cell. ``extents``: how much of the array belongs to
+    the domain and its halo, by default all of it."""
+    if not isinstance(domain_desc, DomainDescriptor):
+        raise HaloTypeError(f"{domain_desc!r} is no domain of a regular grid")
+    on_host(field, arch)
+    offsets, extents = tuple(offsets), tuple(extents)
+    core = Field(field, domain=domain_desc._id, origin=offsets)
+    shape = core.shape
+    if shape != extents or len(offsets) != len(shape) or len(shape) != len(domain_desc._extents):
+        _check(domain_desc, shape, offsets, extents)
+        if shape != extents:
+            core = Field(field[tuple(map(slice, extents))], domain=domain_desc._id, origin=offsets)
+    for offset, owned, extent in zip(offsets, domain_desc._extents, extents):
+        if offset + owned > extent:
+            raise HaloValueError(
+                f"domain {domain_desc._id} owns {domain_desc._extents} cells, which are not within an array of "
+                f"{extents} from {offsets}"
+            )
+    return FieldDescriptor(domain_desc._id, core, GRIDS[len(shape)], offsets)
+
+
+def _check(
+    domain: DomainDescriptor, shape: tuple[int, ...], offsets: tuple[int, ...], extents: tuple[int, ...]
+) -> None:
+    ndim = len(domain._extents)
+    if not len(shape) == len(offsets) == len(extents) == ndim:
+        raise HaloValueError(
+            f"an array of {len(shape)} dimensions, {len(offsets)} offsets and {len(extents)} extents for a domain of {ndim} "
+            "dimensions; give one for each dimension"
+        )
+    if any(extent > there for extent, there in zip(extents, shape)):
+        raise HaloValueError(f"an array of shape {shape} is smaller than the extents {extents}")
+
+
+def wrap_field(*args: Any) -> FieldDescriptor:
+    """As ``make_field_descriptor``."""
+    return make_field_descriptor(*args)
+
+
+def make_pattern(ctx: context, halo_gen: HaloGenerator, domain_range: list[DomainDescriptor]) -> Pattern:
+    """Who sends what to fill the halos of the domains of all ranks, of which each gives its own. Collective.
+
+    All ranks give the same halo generator. The domains cover the grid, each cell once.
+    """
+
+    def describe() -> Any:
+        for domain in domain_range:
+            if len(domain._first) != len(halo_gen._extents):
+                raise HaloValueError(
+                    f"domain {domain._id} has {len(domain._first)} dimensions, the grid has {len(halo_gen._extents)}"
+                )
+        grid = [halo_gen._first, halo_gen._extents, halo_gen._halos, halo_gen._periodic]
+        return grid, [(domain._id, domain._first, domain._extents) for domain in domain_range]
+
+    everybody = ctx._gather(describe)
+    for rank, (grid, _) in enumerate(everybody):
+        if grid != everybody[0][0]:
+            raise HaloValueError(f"the halo generators of rank 0 and rank {rank} differ: {everybody[0][0]} and {grid}")
+    owned = sorted((id_, rank, *box) for rank, (_, domains) in enumerate(everybody) for id_, *box in domains)
+    for (id_, rank, *_), (other, other_rank, *_) in zip(owned, owned[1:]):
+        if id_ == other:
+            raise HaloValueError(
+                f"domain {id_} exists on rank {rank} and on rank {other_rank}, or twice; numbers of domains are global"
+            )
+    return _pattern(ctx, halo_gen, owned)
+
+
+def _pattern(ctx: context, halo_gen: HaloGenerator, owned: list[Any]) -> Pattern:
+    # Domains are the core's boxes in the order of their ids, whose numbers are their ids if those are dense.
+    relative = [(rank, [at - by for at, by in zip(first, halo_gen._first)], extents) for _, rank, first, extents in owned]
+    for (id_, _, first, _), (_, at, _) in zip(owned, relative):
+        if min(at) < 0:
+            raise HaloValueError(f"domain {id_} begins at {first}, before the grid, which begins at {halo_gen._first}")
+    grid = RegularGrid(halo_gen._extents, periodic=halo_gen._periodic)
+    core = grid.decompose_boxes(relative, ctx._comm).pattern(halo_gen._halos)
+    numbers = {id_: (number,) for number, (id_, rank, *_) in enumerate(owned) if rank == ctx.rank()}
+    return Pattern(ctx, core, GRIDS[len(halo_gen._extents)], numbers)

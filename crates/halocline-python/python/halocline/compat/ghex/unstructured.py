@@ -1,0 +1,189 @@
+"""Grids given by the global ids of cells."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from halocline import Field, HaloTypeError, HaloValueError, UnstructuredDomain
+from halocline import Pattern as CorePattern
+
+from ._exchange import CommunicationObject, FieldDescriptor, Pattern, on_host
+from .context import context
+from .util import Architecture
+
+__all__ = [
+    "DomainDescriptor",
+    "HaloGenerator",
+    "make_communication_object",
+    "make_field_descriptor",
+    "make_pattern",
+    "wrap_field",
+]
+
+GRID = "unstructured grid"
+# Ids of the program's lie below, those that the cells of no other domain can have above.
+_PRIVATE = 1 << 62
+# So many bits number the cells of a rank, and its domains.
+_CELL_BITS = 40
+_DOMAIN_BITS = 32
+
+
+def _numbers(given: Any, what: str) -> npt.NDArray[np.int64]:
+    array = np.asarray(given)
+    if array.size == 0:
+        return np.empty(0, np.int64)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise HaloTypeError(
+            f"{what} are a list of whole numbers, not of shape {array.shape} and dtype {array.dtype}"
+        )
+    if array.min() < 0 or array.max() >= _PRIVATE:
+        raise HaloValueError(
+            f"{what} range from {array.min()} to {array.max()}; they count from 0 and are below 2**62"
+        )
+    return array.astype(np.int64)
+
+
+def _first_twice(numbers: npt.NDArray[np.int64]) -> int | None:
+    """A number that comes more than once."""
+    ordered = np.sort(numbers)
+    twice = ordered[1:][ordered[1:] == ordered[:-1]]
+    return int(twice[0]) if twice.size else None
+
+
+class DomainDescriptor:
+    """A domain: the global ids of its cells in local order, of which those at the local indices ``halo_indices`` are halo.
+
+    Its number is global: no other domain of any rank may have it. Owned ids come once; an id may be in the halo several times,
+    and there be a copy of a cell that the domain owns itself.
+    """
+
+    def __init__(self, index: int, indices: Any, halo_indices: Any) -> None:
+        self._id = operator.index(index)
+        if not 0 <= self._id < 1 << 31:
+            raise HaloValueError(f"domain {index}: the number of a domain is from 0 and below 2**31")
+        self._cells = _numbers(indices, f"the ids of domain {index}")
+        self._halo = _numbers(halo_indices, f"the halo indices of domain {index}")
+        if self._halo.size and self._halo.max() >= self._cells.size:
+            raise HaloValueError(
+                f"domain {index}: halo index {self._halo.max()}, but it has {self._cells.size} cells, from 0"
+            )
+        if (twice := _first_twice(self._halo)) is not None:
+            raise HaloValueError(f"domain {index}: halo index {twice} is given twice")
+        self._is_owned = np.ones(self._cells.size, bool)
+        self._is_owned[self._halo] = False
+        if (twice := _first_twice(self._cells[self._is_owned])) is not None:
+            raise HaloValueError(f"domain {index} owns id {twice} twice; an owned cell is in one place")
+
+    def domain_id(self) -> int:
+        """Its number."""
+        return self._id
+
+    def size(self) -> int:
+        """Cells, owned and halo."""
+        return self._cells.size
+
+    def inner_size(self) -> int:
+        """Owned cells."""
+        return self._cells.size - self._halo.size
+
+    def indices(self) -> list[int]:
+        """The global ids in local order."""
+        ids: list[int] = self._cells.tolist()
+        return ids
+
+
+class HaloGenerator:
+    """Which halo cells are filled: all, or those whose ids are given."""
+
+    def __init__(self, gids: Any = None) -> None:
+        self._ids = None if gids is None else _numbers(gids, "the ids of a halo")
+
+    @classmethod
+    def from_gids(cls, gids: Any) -> HaloGenerator:
+        """Those whose ids are given."""
+        return cls(gids)
+
+    def _filled(self, domain: DomainDescriptor) -> npt.NDArray[np.int64]:
+        """The local indices of the halo cells of a domain that are filled, ascending."""
+        halo = np.sort(domain._halo)
+        return halo if self._ids is None else halo[np.isin(domain._cells[halo], self._ids)]
+
+
+def make_communication_object(ctx: context) -> CommunicationObject:
+    """What exchanges fields."""
+    return CommunicationObject(ctx)
+
+
+def make_field_descriptor(
+    domain_desc: DomainDescriptor, field: Any, *, arch: Architecture | None = None
+) -> FieldDescriptor:
+    """An array whose first dimension is the cells of the domain, of any strides."""
+    if not isinstance(domain_desc, DomainDescriptor):
+        raise HaloTypeError(f"{domain_desc!r} is no domain of an unstructured grid")
+    on_host(field, arch)
+    core = Field(field, domain=domain_desc._id)
+    shape, cells = core.shape, domain_desc._cells.size
+    if not shape or shape[0] != cells:
+        raise HaloValueError(
+            f"an array of shape {shape} for domain {domain_desc._id}, which has {cells} cells; "
+            f"give one whose first dimension is {cells}, a slice of a larger one for example"
+        )
+    return FieldDescriptor(domain_desc._id, core, GRID)
+
+
+def wrap_field(*args: Any) -> FieldDescriptor:
+    """As ``make_field_descriptor``."""
+    return make_field_descriptor(*args)
+
+
+def make_pattern(ctx: context, halo_gen: HaloGenerator, domain_range: list[DomainDescriptor]) -> Pattern:
+    """Who sends what to fill the halos of the domains of all ranks, of which each gives its own. Collective.
+
+    Each halo cell that is filled must be owned by one domain.
+    """
+    made: list[UnstructuredDomain] = []
+    numbers: dict[int, tuple[int, ...]] = {}
+
+    def prepare() -> None:
+        private = _PRIVATE + (ctx.rank() << _CELL_BITS)
+        for domain in domain_range:
+            if domain._id in numbers:
+                raise HaloValueError(f"domain {domain._id} is given twice")
+            layers = _layers(domain, halo_gen._filled(domain), private)
+            private += len(layers) * domain.size()
+            numbers[domain._id] = tuple(domain._id + (layer << _DOMAIN_BITS) for layer in range(len(layers)))
+            for number, (cells, halo) in zip(numbers[domain._id], layers):
+                made.append(UnstructuredDomain.from_indices(number, cells, halo))
+
+    ctx._gather(prepare)
+    return Pattern(ctx, CorePattern.unstructured(ctx._comm, made), GRID, numbers)
+
+
+def _layers(
+    domain: DomainDescriptor, filled: npt.NDArray[np.int64], private: int
+) -> list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+    """The domain as domains, over the same array, none of which has an id twice: ids and halo indices of each.
+
+    Where one has nothing to do with a cell, that has an id that nobody else knows.
+    """
+    cells = domain._cells
+    ids = cells[filled]
+    # The how many-eth copy of its id a halo cell is; the owned cell counts.
+    order = np.argsort(ids, kind="stable")
+    _, first, counts = np.unique(ids[order], return_index=True, return_counts=True)
+    copy = np.empty(ids.size, np.int64)
+    copy[order] = np.arange(ids.size) - np.repeat(first, counts)
+    copy += np.isin(ids, cells[domain._is_owned])
+
+    layers = []
+    for layer in range(1 + int(copy.max(initial=0))):
+        mine = filled[copy == layer]
+        known = domain._is_owned.copy() if layer == 0 else np.zeros(cells.size, bool)
+        known[mine] = True
+        own = np.arange(cells.size, dtype=np.int64) + (private + layer * cells.size)
+        layers.append((np.where(known, cells, own), mine))
+    return layers
