@@ -13,6 +13,10 @@ from halocline import Pattern as CorePattern
 from .context import context
 from .util import Architecture
 
+Fields = list[tuple[CorePattern, Field]]
+Call = Callable[..., Pending]
+"""``PatternLinks.exchange``, or another that begins one."""
+
 IN_FLIGHT = 2
 """Exchanges of one pattern that may be in flight at once; one more waits for the first of them."""
 
@@ -69,7 +73,7 @@ class Pattern:
         self._lanes = [_Lane(PatternLinks(ctx._comm, [core])) for _ in range(IN_FLIGHT)]
         self._turn = 0
         self._lock = threading.Lock()
-        ctx._in_flight.add(self)
+        ctx._patterns.add(self)
 
     def __call__(self, field: FieldDescriptor) -> BufferInfo:
         """The field, to be exchanged with this pattern."""
@@ -86,28 +90,28 @@ class Pattern:
             return BufferInfo(self, ((self._core, field._field),))
         return BufferInfo(self, tuple((self._core, field._on(number)) for number in numbers))
 
-    def _begin(self, begin: Callable[[PatternLinks], Pending]) -> Pending:
+    def _begin(self, call: Call, fields: Fields, options: dict[str, Any]) -> Pending:
         # A turn is taken by what has begun only: what is refused here is not begun by the others.
         with self._lock:
             lane = self._lanes[self._turn]
             try:
-                pending = begin(lane.links)
+                pending = call(lane.links, fields, **options)
             except InFlightError:
-                pending = self._begin_later(lane, begin)
+                pending = self._begin_later(lane, call, fields, options)
             lane.begun = next(self._begins)
             self._turn = (self._turn + 1) % IN_FLIGHT
             return pending
 
-    def _begin_later(self, lane: _Lane, begin: Callable[[PatternLinks], Pending]) -> Pending:
+    def _begin_later(self, lane: _Lane, call: Call, fields: Fields, options: dict[str, Any]) -> Pending:
         """Begins once those are over that the lane or the memory is in flight with, the oldest first."""
-        lanes = [lane for pattern in list(self._context._in_flight) for lane in pattern._lanes if lane.begun]
-        for earlier in sorted(lanes, key=lambda lane: lane.begun):
+        lanes = [one for pattern in list(self._context._patterns) for one in pattern._lanes if one.begun]
+        for earlier in sorted(lanes, key=lambda one: one.begun):
             earlier.links.wait()
             try:
-                return begin(lane.links)
+                return call(lane.links, fields, **options)
             except InFlightError:
                 continue
-        return begin(lane.links)
+        return call(lane.links, fields, **options)
 
 
 class BufferInfo:
@@ -173,21 +177,20 @@ class CommunicationObject:
         return self._scheduled is not None and not self._scheduled.is_ready()
 
 
-def _begin(buffers: tuple[Any, ...], call: Callable[..., Pending], options: dict[str, Any]) -> CommunicationHandle:
+def _begin(buffers: tuple[Any, ...], call: Call, options: dict[str, Any]) -> CommunicationHandle:
     if len(buffers) == 1 and buffers[0].__class__ is not BufferInfo:
-        buffers = _listed(buffers[0])
+        buffers = buffers[0]
     # By pattern, in the order in which each comes first.
-    fields: dict[Pattern, list[tuple[CorePattern, Field]]] = {}
-    for buffer in buffers:
-        if buffer.__class__ is not BufferInfo:
-            raise HaloTypeError(f"{buffer!r} is nothing that a pattern was applied to: pattern(field) is wanted")
-        fields.setdefault(buffer._pattern, []).extend(buffer._fields)
-    begin = lambda pattern, those: pattern._begin(lambda links: call(links, those, **options))  # noqa: E731
-    return CommunicationHandle([begin(pattern, those) for pattern, those in fields.items()])
-
-
-def _listed(buffers: Any) -> tuple[Any, ...]:
+    groups: dict[Pattern, Fields] = {}
+    last = None
     try:
-        return tuple(buffers)
-    except TypeError:
-        raise HaloTypeError(f"{buffers!r} is nothing that a pattern was applied to, and no list of such") from None
+        for buffer in buffers:
+            if buffer._pattern is not last:
+                last = buffer._pattern
+                fields = groups.setdefault(last, [])
+            fields += buffer._fields
+    except (AttributeError, TypeError):
+        raise HaloTypeError(
+            f"{buffers!r}: what patterns were applied to is wanted, pattern(field), or a list of such"
+        ) from None
+    return CommunicationHandle([pattern._begin(call, fields, options) for pattern, fields in groups.items()])

@@ -20,8 +20,8 @@ class context:
     def __init__(self, mpi_comm: mpi_comm, thread_safe: bool = False) -> None:
         self._given = mpi_comm
         self._comm = mpi_comm._join()
-        # Of all patterns: what may be in flight.
-        self._in_flight: weakref.WeakSet[Any] = weakref.WeakSet()
+        # Those made with it, of which something may be in flight.
+        self._patterns: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def rank(self) -> int:
         """This rank."""

@@ -1,0 +1,67 @@
+"""Programs written for GHEX, each of which compares its fields with a NumPy oracle: over threads, over MPI, and under GHEX itself,
+with equal results."""
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+from conftest import PROGRAMS
+
+import halocline as hc
+from halocline.compat import ghex
+
+NAMES = ["sets", "structured", "streams", "unstructured"]
+
+
+@pytest.fixture
+def as_ghex(monkeypatch):
+    """``import ghex`` is ours, until the test is over."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "ghex" or name in (*NAMES, "common")]:
+        monkeypatch.delitem(sys.modules, name)
+    before = set(sys.modules)
+    ghex.install()
+    yield
+    for name in set(sys.modules) - before:
+        if name.partition(".")[0] == "ghex" or name in (*NAMES, "common"):
+            del sys.modules[name]
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4, 8])
+@pytest.mark.parametrize("name", NAMES)
+def test_over_threads(as_ghex, name, ranks):
+    program = importlib.import_module(name)
+    found = hc.run_threads(ranks, program.run)
+    assert len(found) == ranks and all(findings.fields for findings in found)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+@pytest.mark.parametrize("name", NAMES)
+def test_over_mpi_and_under_ghex_itself(mpi4py, mpi_python, ghex_python, name, ranks):
+    program = PROGRAMS / f"{name}.py"
+    ours = mpi_python(sys.executable, ranks, "-m", "halocline.compat.ghex", program)
+    theirs = mpi_python(ghex_python, ranks, program)
+    assert len(ours) == ranks
+    assert ours == theirs
+
+
+def test_the_package_is_ghex_for_those_who_import_it_so():
+    code = """
+import halocline.compat.ghex as ours
+ours.install()
+ours.install()
+import ghex, ghex.unstructured, ghex.structured.regular as regular
+from ghex.context import make_context
+from ghex.structured.cartesian_sets import UnitRange
+from ghex.util import Architecture
+assert ghex is ours and ghex.unstructured is ours.unstructured and regular is ours.structured.regular
+assert ghex.__version__ == "0.9.0" and ghex.__config__ == ghex.config() and Architecture.CPU.value == "cpu"
+ghex.print_config(ghex.config())
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_it_does_not_take_the_place_of_a_ghex_that_is_imported(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ghex", pytest)
+    with pytest.raises(hc.HaloError, match="already"):
+        ghex.install()
