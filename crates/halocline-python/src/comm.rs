@@ -2,22 +2,20 @@
 
 use crate::error;
 use crate::host::PythonHost;
-use crate::owned::{Owned, bury};
+use crate::owned::{Closable, Member};
 use halocline::comm::mappings::Mappings;
 use halocline::{Communicator, Reduce};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
-
-/// What can be closed.
-type Open = Owned<RwLock<Option<Communicator>>>;
 
 /// A group of ranks.
 #[pyclass(frozen, module = "halocline", name = "Communicator", weakref)]
 pub(crate) struct PyCommunicator {
-    open: Arc<Open>,
+    comm: Arc<Closable<Communicator>>,
+    member: Arc<Member>,
     rank: usize,
     size: usize,
     transport: &'static str,
@@ -25,26 +23,38 @@ pub(crate) struct PyCommunicator {
     group: u64,
 }
 
-/// All of this process, for its end.
-static ALL: Mutex<Vec<Weak<Open>>> = Mutex::new(Vec::new());
+/// The ranks that this process is, for its end.
+static ALL: Mutex<Vec<Weak<Member>>> = Mutex::new(Vec::new());
 
 impl PyCommunicator {
-    fn new(py: Python<'_>, comm: Communicator, group: Option<u64>) -> PyResult<Self> {
-        static GROUPS: AtomicU64 = AtomicU64::new(0);
+    /// The first of a group.
+    fn first(py: Python<'_>, comm: Communicator, group: u64) -> PyResult<Self> {
         close_at_exit(py)?;
-        let group = group.unwrap_or_else(|| GROUPS.fetch_add(1, Ordering::Relaxed));
-        let (rank, size, transport) = (comm.rank(), comm.size(), comm.transport());
-        let open = Arc::new(Owned::new(RwLock::new(Some(comm))));
+        let member = Arc::new(Member::default());
         let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|open| open.strong_count() > 0);
-        all.push(Arc::downgrade(&open));
-        Ok(Self { open, rank, size, transport, group })
+        all.retain(|member| member.strong_count() > 0);
+        all.push(Arc::downgrade(&member));
+        Ok(Self::of(comm, member, group))
+    }
+
+    fn of(comm: Communicator, member: Arc<Member>, group: u64) -> Self {
+        let (rank, size, transport) = (comm.rank(), comm.size(), comm.transport());
+        Self { comm: member.hold(comm), member, rank, size, transport, group }
+    }
+
+    /// Another one of the same rank.
+    fn beside(&self, comm: Communicator) -> Self {
+        Self::of(comm, Arc::clone(&self.member), self.group)
     }
 
     /// The communicator itself, unless it was closed.
-    pub(crate) fn get(&self) -> PyResult<Communicator> {
-        let open = self.open.get()?.read().unwrap_or_else(PoisonError::into_inner);
-        open.clone().ok_or_else(error::closed)
+    pub(crate) fn get(&self) -> PyResult<Arc<Communicator>> {
+        self.comm.get()
+    }
+
+    /// What ends with it.
+    pub(crate) fn member(&self) -> &Arc<Member> {
+        &self.member
     }
 
     pub(crate) fn group(&self) -> u64 {
@@ -62,19 +72,14 @@ impl PyCommunicator {
     }
 }
 
-fn close_all(py: Python<'_>) {
-    let all = std::mem::take(&mut *ALL.lock().unwrap_or_else(PoisonError::into_inner));
-    for open in all.iter().filter_map(Weak::upgrade) {
-        close(py, &open);
-    }
+fn new_group() -> u64 {
+    static GROUPS: AtomicU64 = AtomicU64::new(0);
+    GROUPS.fetch_add(1, Ordering::Relaxed)
 }
 
-fn close(py: Python<'_>, open: &Open) {
-    // In a forked child there is nothing to close.
-    if let Ok(open) = open.get() {
-        py.detach(|| drop(open.write().unwrap_or_else(PoisonError::into_inner).take()));
-        bury(py);
-    }
+fn close_all(py: Python<'_>) {
+    let all = std::mem::take(&mut *ALL.lock().unwrap_or_else(PoisonError::into_inner));
+    all.iter().filter_map(Weak::upgrade).for_each(|member| member.close(py));
 }
 
 /// Leaves all groups when the interpreter ends: objects that it never drops would leave peers waiting.
@@ -136,7 +141,7 @@ impl PyCommunicator {
         // says so. MPI is finalised at the end of the interpreter, whose main thread is at this call, or by a thread
         // that breaks MPI's own rules.
         let joined = py.detach(|| unsafe { Communicator::from_mpi_on(handle, node_aware, host) });
-        Self::new(py, joined.map_err(error::of)?.with_deadline(deadline), None)
+        Self::first(py, joined.map_err(error::of)?.with_deadline(deadline), new_group())
     }
 
     #[getter]
@@ -154,14 +159,12 @@ impl PyCommunicator {
         self.transport
     }
 
-    fn duplicate(&self, py: Python<'_>) -> PyResult<Self> {
-        let comm = self.get()?.duplicate().map_err(error::of)?;
-        Self::new(py, comm, Some(self.group))
+    fn duplicate(&self) -> PyResult<Self> {
+        Ok(self.beside(self.get()?.duplicate().map_err(error::of)?))
     }
 
-    fn with_deadline(&self, py: Python<'_>, seconds: Option<f64>) -> PyResult<Self> {
-        let comm = self.get()?.with_deadline(self::seconds(seconds)?);
-        Self::new(py, comm, Some(self.group))
+    fn with_deadline(&self, seconds: Option<f64>) -> PyResult<Self> {
+        Ok(self.beside(self.get()?.with_deadline(self::seconds(seconds)?)))
     }
 
     fn barrier(&self, py: Python<'_>) -> PyResult<()> {
@@ -213,7 +216,7 @@ impl PyCommunicator {
     }
 
     fn close(&self, py: Python<'_>) {
-        close(py, &self.open);
+        self.member.close(py);
     }
 
     fn __enter__(this: Py<Self>) -> Py<Self> {
@@ -255,7 +258,7 @@ pub(crate) fn init(py: Python<'_>, transport: &str, deadline: Option<f64>) -> Py
             let name = transport.to_owned();
             let host = Arc::new(PythonHost::default());
             let joined = py.detach(|| Communicator::init_on(&name, host)).map_err(error::of)?;
-            let comm = Py::new(py, PyCommunicator::new(py, joined, None)?)?;
+            let comm = Py::new(py, PyCommunicator::first(py, joined, new_group())?)?;
             let known = (name, comm.clone_ref(py));
             *FOUND.lock().unwrap_or_else(PoisonError::into_inner) = Some(known);
             comm
@@ -265,7 +268,7 @@ pub(crate) fn init(py: Python<'_>, transport: &str, deadline: Option<f64>) -> Py
         None => Ok(comm),
         Some(_) => {
             let with_deadline = comm.get().get()?.with_deadline(deadline);
-            Py::new(py, PyCommunicator::new(py, with_deadline, Some(comm.get().group))?)
+            Py::new(py, comm.get().beside(with_deadline))
         }
     }
 }
@@ -286,14 +289,10 @@ impl ThreadGroup {
             return Err(error::value("0 threads are no group; at least one is needed"));
         }
         let host = Arc::new(PythonHost::default());
-        let mut group = None;
-        let mut ranks = Vec::new();
-        for comm in Communicator::threads_on(size, Arc::clone(&host) as _) {
-            let rank = PyCommunicator::new(py, comm, group)?;
-            group = Some(rank.group);
-            ranks.push(Py::new(py, rank)?);
-        }
-        Ok(Self { host, ranks })
+        let group = new_group();
+        let ranks = Communicator::threads_on(size, Arc::clone(&host) as _);
+        let rank = |comm| Py::new(py, PyCommunicator::first(py, comm, group)?);
+        Ok(Self { host, ranks: ranks.into_iter().map(rank).collect::<PyResult<_>>()? })
     }
 
     /// Ends the waits of all ranks.

@@ -5,7 +5,7 @@ use crate::comm::PyCommunicator;
 use crate::error;
 use crate::grid::{PyPattern, collective, halo_of};
 use crate::options::{counts, direction, options, ways};
-use crate::owned::{Owned, bury};
+use crate::owned::{Closable, Member, Owned, bury};
 use crate::stream::{Streams, handles};
 use crate::task::Waiting;
 use halocline::device::{MemorySpace, cuda};
@@ -17,8 +17,9 @@ use std::sync::Arc;
 /// Fields whose halos are exchanged together.
 #[pyclass(frozen, module = "halocline", name = "HaloExchange", weakref)]
 pub(crate) struct PyHaloExchange {
-    halo: Owned<HaloExchange>,
+    halo: Arc<Closable<HaloExchange>>,
     streams: Arc<Streams>,
+    member: Arc<Member>,
 }
 
 /// One (pattern, array) of a bind.
@@ -91,12 +92,17 @@ fn bound(
     });
     bury(py);
     let (halo, streams) = bound?;
-    Ok(PyHaloExchange { halo: Owned::new(halo), streams })
+    Ok(PyHaloExchange::of(halo, streams, comm.get().member()))
 }
 
 impl PyHaloExchange {
-    pub(crate) fn of(halo: HaloExchange, streams: Arc<Streams>) -> Self {
-        Self { halo: Owned::new(halo), streams }
+    pub(crate) fn of(halo: HaloExchange, streams: Arc<Streams>, member: &Arc<Member>) -> Self {
+        Self { halo: member.hold(halo), streams, member: Arc::clone(member) }
+    }
+
+    /// A handle of other sets of the same object.
+    fn beside(&self, halo: HaloExchange) -> Self {
+        Self::of(halo, Arc::clone(&self.streams), &self.member)
     }
 
     /// Streams, where some are given.
@@ -224,7 +230,7 @@ impl PyHaloExchange {
     }
 
     fn alternative(&self, set: usize) -> PyResult<Self> {
-        Ok(Self::of(self.halo.get()?.alternative(set).map_err(error::of)?, Arc::clone(&self.streams)))
+        Ok(self.beside(self.halo.get()?.alternative(set).map_err(error::of)?))
     }
 
     #[pyo3(signature = (halo, *, neighbours = "all"))]
@@ -232,7 +238,7 @@ impl PyHaloExchange {
         let to = halo_of(halo, neighbours)?;
         let halo = self.halo.get()?;
         let narrowed = py.detach(|| halo.narrowed(&to)).map_err(error::of)?;
-        Ok(Self::of(narrowed, Arc::clone(&self.streams)))
+        Ok(self.beside(narrowed))
     }
 
     fn reclaim(&self, py: Python<'_>) -> PyResult<bool> {

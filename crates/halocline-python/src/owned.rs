@@ -5,7 +5,7 @@ use crate::error;
 use pyo3::prelude::*;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, Once, PoisonError};
+use std::sync::{Arc, Mutex, Once, PoisonError, RwLock, Weak};
 
 /// How many forks lie between this process and the one that imported the package.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
@@ -44,6 +44,56 @@ impl<T: Send> Drop for Owned<T> {
                 bury(py);
             });
         }
+    }
+}
+
+/// What ends for good when its rank leaves, though objects of Python may still name it.
+pub(crate) struct Closable<T: Send + Sync>(Owned<RwLock<Option<Arc<T>>>>);
+
+impl<T: Send + Sync> Closable<T> {
+    /// The value, unless it was closed, or this is a forked child.
+    #[inline]
+    pub(crate) fn get(&self) -> PyResult<Arc<T>> {
+        let value = self.0.get()?.read().unwrap_or_else(PoisonError::into_inner);
+        value.clone().ok_or_else(error::closed)
+    }
+}
+
+/// A [`Closable`] of any kind.
+trait Close: Send + Sync {
+    fn close(&self);
+}
+
+impl<T: Send + Sync> Close for Closable<T> {
+    fn close(&self) {
+        // In a forked child there is nothing to close.
+        if let Ok(value) = self.0.get() {
+            let value = value.write().unwrap_or_else(PoisonError::into_inner).take();
+            drop(value);
+        }
+    }
+}
+
+/// All that ends when a rank leaves.
+#[derive(Default)]
+pub(crate) struct Member(Mutex<Vec<Weak<dyn Close>>>);
+
+impl Member {
+    pub(crate) fn hold<T: Send + Sync + 'static>(&self, value: T) -> Arc<Closable<T>> {
+        let closable = Arc::new(Closable(Owned::new(RwLock::new(Some(Arc::new(value))))));
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len().is_power_of_two() {
+            all.retain(|one| one.strong_count() > 0);
+        }
+        all.push(Arc::downgrade(&closable) as Weak<dyn Close>);
+        closable
+    }
+
+    /// Ends all, what came last first.
+    pub(crate) fn close(&self, py: Python<'_>) {
+        let all = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        py.detach(|| all.iter().rev().filter_map(Weak::upgrade).for_each(|one| one.close()));
+        bury(py);
     }
 }
 

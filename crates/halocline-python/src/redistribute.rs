@@ -86,6 +86,6 @@ impl PyRedistribute {
             self.redistribute.bind_with(comm, from, to, &options)
         });
         bury(py);
-        Ok(PyHaloExchange::of(halo?, Default::default()))
+        Ok(PyHaloExchange::of(halo?, Default::default(), comm.get().member()))
     }
 }

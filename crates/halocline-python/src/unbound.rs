@@ -5,16 +5,17 @@ use crate::error;
 use crate::exchange::{Binding, PyPending, fields_of};
 use crate::grid::{PyPattern, collective};
 use crate::options::{counts, options, ways};
-use crate::owned::{Owned, bury};
+use crate::owned::{Closable, bury};
 use crate::stream::handles;
 use halocline::{Field, Pattern, PatternLinks};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use std::sync::Arc;
 
 /// Links of patterns.
 #[pyclass(frozen, module = "halocline", name = "PatternLinks", weakref)]
 pub(crate) struct PyPatternLinks {
-    links: Owned<PatternLinks>,
+    links: Arc<Closable<PatternLinks>>,
     comm: Py<PyCommunicator>,
 }
 
@@ -59,7 +60,7 @@ impl PyPatternLinks {
         let links = collective(py, &comm, prepared(), |comm, (patterns, options)| {
             PatternLinks::new_with(comm, &patterns.iter().collect::<Vec<_>>(), &options)
         })?;
-        Ok(Self { links: Owned::new(links), comm })
+        Ok(Self { links: comm.get().member().hold(links), comm })
     }
 
     #[pyo3(signature = (fields, *, wait = true))]

@@ -113,7 +113,8 @@ class Communicator:
     def mappings(self) -> dict[str, int]:
         """Counts of memory of this rank that others have mapped, and of theirs that it has."""
     def close(self) -> None:
-        """Leaves the group. What is in flight goes on; later calls raise ``ClosedError``."""
+        """Leaves the group, with all duplicates and all that was bound with them: later calls raise ``ClosedError``. What is in
+        flight goes on; peers that wait for more are told. Happens by itself when the interpreter ends."""
     def __enter__(self) -> Communicator: ...
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None

@@ -68,21 +68,29 @@ pub(super) fn describe(array: &Bound<'_, PyAny>) -> PyResult<Option<Described>> 
     let view = &*export.0;
     let dimensions = view.ndim.max(0) as usize;
     let list = |first: *const isize| match dimensions {
-        0 => Vec::new(),
-        // SAFETY: asked for with strides, a buffer has as many entries as dimensions.
-        _ => unsafe { std::slice::from_raw_parts(first, dimensions) }.to_vec(),
+        _ if first.is_null() => None,
+        0 => Some(Vec::new()),
+        // SAFETY: where it is not null, a buffer has as many entries as dimensions.
+        _ => Some(unsafe { std::slice::from_raw_parts(first, dimensions) }.to_vec()),
+    };
+    let itemsize = view.itemsize.max(0) as usize;
+    let extents = match list(view.shape) {
+        Some(shape) => shape.into_iter().map(|n| n.max(0) as usize).collect(),
+        None if dimensions == 0 => Vec::new(),
+        // One that says nothing of its shape is flat.
+        None => vec![(view.len.max(0) as usize).checked_div(itemsize).unwrap_or(0)],
     };
     let format = match view.format.is_null() {
         true => "B".into(),
         // SAFETY: a string that lives as long as the view.
         false => unsafe { CStr::from_ptr(view.format) }.to_string_lossy(),
     };
-    let element = element::of_format(&format, view.itemsize.max(0) as usize)?;
+    let element = element::of_format(&format, itemsize)?;
     let described = Described {
         base: view.buf.addr(),
         element,
-        extents: list(view.shape).into_iter().map(|n| n.max(0) as usize).collect(),
-        strides: Some(list(view.strides)),
+        extents,
+        strides: list(view.strides),
         is_writable: view.readonly == 0,
         device: None,
         owner: None,

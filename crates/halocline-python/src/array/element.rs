@@ -53,7 +53,12 @@ pub(super) fn of_typestr(typestr: &str) -> PyResult<ElementType> {
     let wrong = || error::kind(format!("{typestr:?} is no type string of the array interface"));
     let mut chars = typestr.chars();
     let (order, kind) = (chars.next().ok_or_else(wrong)?, chars.next().ok_or_else(wrong)?);
-    let size: usize = chars.as_str().parse().map_err(|_| wrong())?;
+    if kind == 'O' {
+        return of(kind, 0, typestr);
+    }
+    // Dates have their unit behind it, as `<M8[ns]`.
+    let digits = chars.as_str().split('[').next().unwrap_or_default();
+    let size: usize = digits.parse().map_err(|_| wrong())?;
     // Of characters, four bytes each.
     let size = if kind == 'U' { 4 * size } else { size };
     check_order(order, size, typestr)?;

@@ -1,0 +1,250 @@
+"""What is an array: every protocol, in place, and what is refused."""
+
+import array as array_module
+import ctypes
+import gc
+import mmap
+import sys
+import weakref
+
+import numpy as np
+import pytest
+
+import halocline as hc
+
+
+@pytest.fixture(scope="module")
+def alone():
+    comm = hc.run_threads(1, lambda comm: comm)[0]
+    pattern = hc.RegularGrid((6,), periodic=(True,)).decompose(comm).pattern(1)
+    return comm, pattern
+
+
+def exchanged(alone, array):
+    comm, pattern = alone
+    hc.HaloExchange(comm, [(pattern, array)]).exchange()
+
+
+DTYPES = "? i1 u1 i2 u2 i4 u4 i8 u8 f2 f4 f8 c8 c16 M8[ns] m8[s] S7 V16 f4,i2".split()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_dtypes(alone, dtype):
+    dtype = np.dtype(dtype)
+    raw = np.frombuffer(np.random.default_rng(1).integers(0, 2, 8 * dtype.itemsize, "u1").tobytes(), dtype).copy()
+    want = raw.copy()
+    want[0], want[-1] = want[-2], want[1]
+    exchanged(alone, raw)
+    assert raw.tobytes() == want.tobytes()
+    assert hc.Field(raw).element == {"bool": "bool", "float64": "float64"}.get(dtype.name, hc.Field(raw).element)
+
+
+def filled(length=8):
+    return [float(i) for i in range(length)]
+
+
+WANT = [6.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 1.0]
+
+
+class Interface:
+    """An array that has nothing but its interface."""
+
+    def __init__(self, array, **changed):
+        self.array = array
+        self.__array_interface__ = {**array.__array_interface__, **changed}
+
+
+class OldDLPack:
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, stream=None):
+        return self.array.__dlpack__()
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+class NewDLPack:
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **kwargs):
+        return self.array.__dlpack__(**kwargs)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+def owners():
+    yield "array.array", array_module.array("d", filled()), list
+    doubles = (ctypes.c_double * 8)(*filled())
+    yield "ctypes", doubles, list
+    raw = bytearray(np.array(filled()))
+    yield "memoryview", memoryview(raw).cast("d"), list
+    mapped = mmap.mmap(-1, 64)
+    mapped[:] = np.array(filled()).tobytes()
+    yield "mmap", memoryview(mapped).cast("d"), list
+    yield "interface", Interface(np.array(filled())), lambda a: a.array.tolist()
+    yield "dlpack", OldDLPack(np.array(filled())), lambda a: a.array.tolist()
+    yield "dlpack 1", NewDLPack(np.array(filled())), lambda a: a.array.tolist()
+    strided = np.zeros((8, 2))
+    strided[:, 1] = filled()
+    yield "dlpack strided", NewDLPack(strided[:, 1]), lambda a: a.array.tolist()
+
+
+@pytest.mark.parametrize("name, owner, values", list(owners()), ids=lambda x: x if isinstance(x, str) else "")
+def test_every_protocol_in_place(alone, name, owner, values):
+    exchanged(alone, owner)
+    assert values(owner) == WANT
+
+
+def test_torch(alone):
+    torch = pytest.importorskip("torch")
+    tensor = torch.arange(8, dtype=torch.float64)
+    exchanged(alone, tensor)
+    assert tensor.tolist() == WANT
+    bfloat = torch.arange(8, dtype=torch.bfloat16)
+    exchanged(alone, bfloat)
+    assert bfloat.tolist() == WANT and hc.Field(bfloat).element == "bfloat16"
+
+
+def test_what_is_refused(alone):
+    comm, pattern = alone
+    good = np.zeros(8)
+    read_only = good.copy()
+    read_only.flags.writeable = False
+    masked = np.ma.masked_array(good.copy(), mask=False)
+    twice = np.broadcast_to(good, (3, 8)).T
+
+    class Jax:
+        pass
+
+    Jax.__module__ = "jaxlib._jax"
+    cases = [
+        (hc.HaloValueError, "read-only", read_only),
+        (hc.HaloValueError, "read-only", bytes(8)),
+        (hc.HaloTypeError, "byte order", good.astype(">f8")),
+        (hc.HaloTypeError, "Python objects", np.zeros(8, object)),
+        (hc.HaloTypeError, "masked", masked),
+        (hc.HaloTypeError, "mask", Interface(good, mask=np.zeros(8, bool))),
+        (hc.HaloTypeError, "JAX", Jax()),
+        (hc.HaloTypeError, "no array", [1.0] * 8),
+        (hc.HaloTypeError, "no array", None),
+        (hc.HaloTypeError, "type string", Interface(good, typestr="?")),
+        (hc.HaloValueError, "address 0", Interface(good, data=(0, False))),
+        (hc.HaloValueError, "extent|extents|cells", np.zeros(7)),
+        (hc.HaloValueError, "axes|dimension", np.zeros(())),
+        (hc.HaloValueError, "16 bytes|complex256|elements", np.zeros(8, "V17")),
+        (hc.HaloValueError, "overlap|share|bytes", np.lib.stride_tricks.as_strided(good, (8,), (0,), writeable=True)),
+    ]
+    for error, text, array in cases:
+        with pytest.raises((hc.HaloValueError, hc.HaloTypeError), match=text) as caught:
+            hc.HaloExchange(comm, [(pattern, array)])
+        if "16 bytes" not in text:
+            assert type(caught.value) is error, (text, caught.value)
+    with pytest.raises((hc.HaloValueError), match="read-only|same bytes|stride"):
+        hc.HaloExchange(comm, [(pattern, twice)])
+    with pytest.raises(hc.HaloTypeError, match="pairs"):
+        hc.HaloExchange(comm, [good])
+    with pytest.raises(hc.HaloTypeError, match="pairs"):
+        hc.HaloExchange(comm, [(good, pattern)])
+
+
+def test_the_same_memory_twice(alone):
+    comm, pattern = alone
+    array = np.arange(16.0)
+    with pytest.raises(hc.HaloValueError, match="share memory"):
+        hc.HaloExchange(comm, [(pattern, array[:8]), (pattern, array[7:15])])
+    # Views of one memory that do not meet are fine, in one bind and in several.
+    hc.HaloExchange(comm, [(pattern, array[:8]), (pattern, array[:7:-1])]).exchange()
+    np.testing.assert_array_equal(array[:8], WANT)
+    hc.HaloExchange(comm, [(pattern, array[::2])]).exchange()
+
+
+def test_an_array_is_kept_and_let_go(alone):
+    comm, pattern = alone
+    array = np.arange(8.0)
+    view = array[:]
+    count, gone = sys.getrefcount(array), weakref.ref(array)
+    halo = hc.HaloExchange(comm, [(pattern, view)])
+    held = sys.getrefcount(array)
+    assert held > count
+    with pytest.raises(ValueError, match="resize"):
+        array.resize(100)
+    del view
+    halo.exchange()
+    np.testing.assert_array_equal(array, WANT)
+    del halo
+    assert sys.getrefcount(array) < held
+    del array
+    gc.collect()
+    assert gone() is None
+    grown = bytearray(np.array(filled()))
+    view = memoryview(grown).cast("d")
+    halo = hc.HaloExchange(comm, [(pattern, view)])
+    with pytest.raises(BufferError):
+        grown.append(1)
+    with pytest.raises(BufferError):
+        view.release()
+    del halo, view
+    grown.append(1)
+
+
+def test_temporaries_of_unbound_exchanges_are_kept(alone):
+    comm, pattern = alone
+    links = hc.PatternLinks(comm, [pattern])
+    held = []
+
+    class Array:
+        def __init__(self):
+            self.values = np.array(filled())
+            self.__array_interface__ = self.values.__array_interface__
+            held.append(weakref.ref(self))
+
+    pending = links.exchange([(pattern, Array())], wait=False)
+    pending.wait()
+    links.exchange([(pattern, Array())])
+    links.wait()
+    gc.collect()
+    assert [ref() for ref in held] == [None, None]
+
+
+def test_field(alone):
+    array = np.zeros((4, 8), "f4")
+    field = hc.Field(array[:, ::-1], domain=3, axes=[1], origin=[2])
+    assert field.shape == (4, 8) and field.strides == (32, -4) and field.element == "float32"
+    assert field.domain == 3 and field.device is None and field.array.base is array
+    for axes in ([0, 0], [2]):
+        with pytest.raises(hc.HaloValueError):
+            hc.Field(array, axes=axes)
+
+
+def test_10000_rounds_leak_nothing(alone):
+    import resource
+
+    comm, pattern = alone
+    array = np.arange(8.0)
+    halo = hc.HaloExchange(comm, [(pattern, array)])
+    links = hc.PatternLinks(comm, [pattern])
+
+    def rounds(n):
+        for _ in range(n):
+            halo.exchange()
+            halo.exchange(wait=False).wait()
+            links.exchange([(pattern, array)])
+            try:
+                halo.exchange(set=7)
+            except hc.HaloValueError:
+                pass
+            hc.HaloExchange(comm, [(pattern, array)])
+
+    rounds(500)
+    gc.collect()
+    count, resident = sys.getrefcount(array), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    objects = len(gc.get_objects())
+    rounds(10_000)
+    gc.collect()
+    assert sys.getrefcount(array) == count
+    assert len(gc.get_objects()) - objects < 100
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - resident < 4096  # KiB

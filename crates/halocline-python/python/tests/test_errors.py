@@ -1,0 +1,299 @@
+"""What goes wrong is a typed error that says what would be right; misuse by threads is refused, never wrong data."""
+
+import inspect
+import threading
+
+import numpy as np
+import pytest
+
+import halocline as hc
+
+
+def bound(comm, **options):
+    pattern = hc.RegularGrid((8, 8), periodic=(True, True)).decompose(comm).pattern(1)
+    array = np.zeros(pattern.shape)
+    return pattern, array, hc.HaloExchange(comm, [(pattern, array)], **options)
+
+
+def test_the_hierarchy():
+    errors = {n: c for n, c in vars(hc).items() if inspect.isclass(c) and issubclass(c, Exception)}
+    assert len(errors) == 13 and all(issubclass(c, hc.HaloError) for c in errors.values())
+    assert all(c.__module__ == "halocline" and c.__doc__ for c in errors.values())
+    assert issubclass(hc.HaloValueError, ValueError) and issubclass(hc.HaloTypeError, TypeError)
+    assert issubclass(hc.ExchangeTimeoutError, TimeoutError)
+    assert issubclass(hc.CommunicatorTimeoutError, TimeoutError)
+    from halocline import _errors
+
+    assert {n for n, c in vars(_errors).items() if inspect.isclass(c)} == set(errors)
+
+
+def test_grids_that_cannot_be():
+    comm = hc.init()
+    for make, text in [
+        (lambda: hc.RegularGrid((4, 4), periodic=(True,)), "flags"),
+        (lambda: hc.RegularGrid(()).decompose(comm), "axes"),
+        (lambda: hc.RegularGrid((0,)).decompose(comm), "axis"),
+        (lambda: hc.RegularGrid((4,)).decompose(9), "9"),
+        (lambda: hc.RegularGrid((4,)).decompose_into((2, 2), 4), "axes|axis"),
+        (lambda: hc.RegularGrid((4,)).decompose_at([[5]], 2), "5"),
+        (lambda: hc.RegularGrid((4,)).decompose_boxes([(0, (0,), (3,))], 1), "cell"),
+        (lambda: hc.RegularGrid((4,)).decompose(1).pattern(1), "comm="),
+        (lambda: hc.RegularGrid((4,)).decompose(comm).pattern(-1), "width"),
+        (lambda: hc.RegularGrid((4,)).decompose(comm).pattern([1, 1]), "axes|axis"),
+        (lambda: hc.RegularGrid((4,)).decompose(comm).pattern(1, neighbours="some"), "faces"),
+        (lambda: hc.RegularGrid((4,)).decompose(comm).pattern("1"), "halo"),
+    ]:
+        with pytest.raises(hc.HaloValueError, match=text):
+            make()
+    with pytest.raises(hc.HaloTypeError, match="Communicator"):
+        hc.RegularGrid((4,)).decompose("comm")
+
+
+def test_options_that_there_are_not():
+    comm = hc.init()
+    for option, text in [
+        ({"link": "fast"}, "mailbox"),
+        ({"deadline": -1.0}, "seconds"),
+        ({"deadline": float("nan")}, "seconds"),
+    ]:
+        with pytest.raises(hc.HaloValueError, match=text):
+            bound(comm, **option)
+    with pytest.raises(hc.HaloValueError, match="transport"):
+        hc.init("carrier pigeon")
+    with pytest.raises(hc.HaloValueError, match="at least one"):
+        hc.run_threads(0, print)
+    with pytest.raises(hc.HaloTypeError, match="mpi4py"):
+        hc.Communicator("world")
+
+
+def test_what_one_rank_refuses_is_an_error_on_all():
+    def run(comm):
+        pattern, array, _ = bound(comm)
+        wrong = np.zeros((2, 2)) if comm.rank == 1 else array
+        with pytest.raises(hc.HaloError) as caught:
+            hc.HaloExchange(comm, [(pattern, wrong)])
+        unreadable = [1, 2] if comm.rank == 2 else array
+        with pytest.raises(hc.HaloError) as second:
+            hc.HaloExchange(comm, [(pattern, unreadable)])
+        with pytest.raises(hc.HaloError) as third:
+            hc.RegularGrid((4, 4)).decompose(comm).pattern("x" if comm.rank == 0 else 1)
+        # Nothing is out of step.
+        hc.HaloExchange(comm, [(pattern, array)]).exchange()
+        return [type(error.value) for error in (caught, second, third)]
+
+    elsewhere, value, kind = hc.RefusedElsewhereError, hc.HaloValueError, hc.HaloTypeError
+    assert hc.run_threads(3, run) == [
+        [elsewhere, elsewhere, value],
+        [value, elsewhere, elsewhere],
+        [elsewhere, kind, elsewhere],
+    ]
+
+
+def test_two_communicators_mixed():
+    one, other = hc.run_threads(1, lambda c: c)[0], hc.run_threads(1, lambda c: c)[0]
+    pattern, array, _ = bound(one)
+    for make in (
+        lambda: hc.HaloExchange(other, [(pattern, array)]),
+        lambda: hc.PatternLinks(other, [pattern]),
+    ):
+        with pytest.raises(hc.HaloValueError, match="another communicator"):
+            make()
+    # A duplicate is the same ranks.
+    hc.HaloExchange(one.duplicate(), [(pattern, array)]).exchange()
+
+
+def test_in_flight():
+    def run(comm):
+        pattern, array, halo = bound(comm)
+        if comm.rank == 0:
+            pending = halo.exchange(wait=False)
+            assert not pending.is_ready()
+            with pytest.raises(hc.InFlightError, match="exchange 1"):
+                halo.exchange()
+            alone = hc.run_threads(1, lambda c: c)[0]
+            other = hc.RegularGrid((8, 8), periodic=(True, True)).decompose(alone).pattern(1)
+            # The same memory in another object.
+            view = np.zeros((10, 10))
+            halves = hc.HaloExchange(alone, [(other, view)])
+            assert halves.exchange(wait=False).is_ready()
+        comm.barrier()
+        if comm.rank == 1:
+            halo.exchange()
+        else:
+            pending.wait()
+            assert halo.pending.epoch == 1
+        comm.barrier()
+
+    hc.run_threads(2, run)
+
+
+def test_memory_in_flight_in_another_object():
+    def run(comm):
+        pattern, array, halo = bound(comm)
+        second = hc.HaloExchange(comm, [(pattern, array[:])])
+        if comm.rank == 0:
+            pending = halo.exchange(wait=False)
+            with pytest.raises(hc.InFlightError, match="another object"):
+                second.exchange()
+        comm.barrier()
+        if comm.rank == 1:
+            pending = halo.exchange(wait=False)
+        pending.wait()
+        second.exchange()
+
+    hc.run_threads(2, run)
+
+
+def test_a_deadline():
+    def run(comm):
+        pattern, array, halo = bound(comm, deadline=0.2)
+        if comm.rank == 0:
+            with pytest.raises(hc.ExchangeTimeoutError, match="rank 1") as caught:
+                halo.exchange()
+            error = caught.value
+            assert (error.rank, error.epoch, error.peer, error.culprit) == (0, 1, 1, 1)
+        comm.barrier()
+        with pytest.raises(hc.ExchangeFailedError):
+            halo.exchange()
+        while not halo.reclaim():
+            pass
+        comm.barrier()
+        if comm.rank == 0:
+            with pytest.raises(hc.CommunicatorTimeoutError):
+                comm.with_deadline(0.1).barrier()
+
+    hc.run_threads(2, run)
+
+
+def test_a_rank_that_raises():
+    def run(comm):
+        if comm.rank == 1:
+            raise KeyError("of rank 1")
+        comm.barrier()
+
+    with pytest.raises(KeyError, match="of rank 1"):
+        hc.run_threads(3, run)
+
+
+def test_a_closed_communicator():
+    comm = hc.run_threads(1, lambda c: c)[0]
+    pattern, array, halo = bound(comm)
+    with comm:
+        halo.exchange()
+    for use in (comm.barrier, comm.duplicate, lambda: bound(comm), lambda: hc.zeros(3, comm=comm)):
+        with pytest.raises(hc.ClosedError):
+            use()
+    assert comm.rank == 0 and comm.size == 1
+    comm.close()
+
+
+def test_checked_mode():
+    def run(comm):
+        pattern, array, halo = bound(comm, checked=True, name="checked")
+        array[...] = comm.rank
+        halo.exchange()
+        assert not np.isnan(array).any()
+        pending = halo.exchange(wait=False)
+        array[1:-1, 1:-1] = -5  # owned cells, while they are sent
+        with pytest.raises(hc.ExchangeFailedError, match="owned|wrote|written"):
+            pending.wait()
+            halo.exchange()
+
+    hc.run_threads(2, run)
+
+
+def test_collectives():
+    def run(comm):
+        assert comm.all_gather(bytes([comm.rank])) == [b"\0", b"\1", b"\2"]
+        assert comm.broadcast(1, b"x" * (comm.rank + 1)) == b"xx"
+        assert comm.all_reduce([comm.rank, 5]) == [3, 15]
+        assert comm.all_reduce([comm.rank], "max") == [2] and comm.all_reduce([comm.rank], "min") == [0]
+        with pytest.raises(hc.HaloValueError, match="sum"):
+            comm.all_reduce([1], "mean")
+        with pytest.raises(hc.HaloValueError, match="rank 7"):
+            comm.broadcast(7, b"")
+        assert comm.mappings()["mapped"] == 0
+        assert repr(comm) == f"Communicator(thread, rank {comm.rank} of 3)" and comm.transport == "thread"
+
+    hc.run_threads(3, run)
+
+
+def test_streams():
+    comm = hc.init()
+    _, _, halo = bound(comm)
+
+    class Cuda:
+        def __cuda_stream__(self):
+            return (0, 7)
+
+    class CuPy:
+        ptr = 7
+
+    class Torch:
+        cuda_stream = 7
+
+    class New:
+        def __cuda_stream__(self):
+            return (1, 7)
+
+    for stream in (None, Cuda(), CuPy(), Torch(), hc.Stream(7), [Cuda(), None]):
+        pending = halo.schedule_exchange(stream=stream)
+        pending.schedule_wait(stream)
+        assert pending.is_ready()
+        halo.schedule_wait(stream=stream)
+        halo.exchange(streams=[stream] if not isinstance(stream, list) else stream)
+    for wrong in (7, "7", object(), New()):
+        with pytest.raises(hc.HaloTypeError, match="__cuda_stream__"):
+            halo.schedule_exchange(stream=wrong)
+        with pytest.raises(hc.HaloTypeError, match="__cuda_stream__"):
+            halo.schedule_wait(wrong)
+    with pytest.raises(hc.HaloTypeError, match=r"None.*\.ptr \(CuPy\).*\.cuda_stream \(PyTorch\).*halocline\.Stream"):
+        halo.schedule_exchange(stream=3)
+    assert halo.exchange(wait=False).epoch == halo.pending.epoch
+
+
+def test_calls_from_several_threads_are_right_or_refused():
+    """Threads of one rank exchange the same object at once: one does, the others are told so; data is right."""
+
+    def run(comm):
+        pattern = hc.RegularGrid((64,), periodic=(True,)).decompose(comm).pattern(3)
+        (domain,) = pattern.domains
+        array = np.zeros(pattern.shape)
+        array[domain.interior] = np.arange(domain.first[0], domain.first[0] + domain.owned[0])
+        halo = hc.HaloExchange(comm, [(pattern, array)])
+        want = (np.arange(pattern.shape[0]) + domain.first[0] - 3) % 64
+        # As many exchanges on each rank, by whichever thread.
+        done, lock, refused, wrong = 0, threading.Lock(), 0, []
+
+        def work():
+            nonlocal done, refused
+            while True:
+                with lock:
+                    if done == 300:
+                        return
+                try:
+                    with lock:
+                        if done == 300:
+                            return
+                        pending = halo.exchange(wait=False)
+                        done += 1
+                except hc.InFlightError:
+                    refused += 1
+                    halo.wait()
+                    continue
+                except Exception as error:
+                    wrong.append(error)
+                    return
+                pending.wait()
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        halo.wait()
+        assert not wrong and halo.pending.epoch == 300
+        np.testing.assert_array_equal(array, want)
+        return refused
+
+    hc.run_threads(2, run)

@@ -1,0 +1,283 @@
+"""What belongs to the process: import, signals, forks, the end of the interpreter."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+PROLOGUE = """
+import numpy as np
+import halocline as hc
+
+def bound(comm):
+    pattern = hc.RegularGrid((64,), periodic=(True,)).decompose(comm).pattern(2)
+    array = hc.zeros(pattern.shape, comm=comm)
+    return hc.HaloExchange(comm, [(pattern, array)])
+"""
+
+
+def script(body):
+    return [sys.executable, "-X", "faulthandler", "-c", PROLOGUE + textwrap.dedent(body)]
+
+
+def run(body, timeout=60, **options):
+    return subprocess.run(script(body), capture_output=True, text=True, timeout=timeout, **options)
+
+
+def ends_well(body, says="", **options):
+    done = run(body, **options)
+    assert done.returncode == 0, (done.returncode, done.stdout, done.stderr)
+    assert done.stdout.strip() == says and not done.stderr, (done.stdout, done.stderr)
+
+
+def test_import_is_fast_and_does_nothing(tmp_path):
+    code = """
+        import os, sys, threading, time
+        before = set(os.listdir("/proc/self/fd"))
+        start = time.perf_counter()
+        import halocline
+        took = time.perf_counter() - start
+        assert "numpy" not in sys.modules and "asyncio" not in sys.modules and "mpi4py" not in sys.modules
+        assert threading.active_count() == 1 and len(os.listdir("/proc/self/task")) == 1
+        assert len(os.listdir("/proc/self/fd")) == len(before)
+        maps = open("/proc/self/maps").read()
+        assert "libmpi" not in maps and "libcuda" not in maps
+        print(took)
+    """
+    times = []
+    for _ in range(5):
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, cwd=tmp_path,
+            env={**os.environ, "HOME": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"},
+        )
+        assert done.returncode == 0, done.stderr
+        times.append(float(done.stdout))
+    assert min(times) < 0.05, times
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "waits",
+    [
+        "halo.exchange()",
+        "halo.exchange(wait=False).wait()",
+        "halo.schedule_exchange().schedule_wait()",
+        "comm.barrier()",
+        "hc.RegularGrid((64,)).decompose(comm).pattern(1)",
+        "asyncio.run(wait())",
+    ],
+)
+def test_ctrl_c_ends_a_wait(waits):
+    """Rank 0 is the main thread and waits for rank 1, which comes only after the interrupt; then all is well."""
+    body = f"""
+        import asyncio, threading, sys
+        from halocline._core import ThreadGroup
+        comm, other = ThreadGroup(2).ranks
+        go = threading.Event()
+        def peer():
+            halo = bound(other)
+            go.wait()
+            halo.exchange()
+            other.barrier()
+        thread = threading.Thread(target=peer)
+        thread.start()
+        halo = bound(comm)
+        async def wait():
+            await halo.exchange_async()
+        print("waiting", flush=True)
+        try:
+            {waits}
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+        go.set()
+        if not {waits!r}.startswith(("comm", "hc")):
+            # The exchange went on without its waiter.
+            halo.wait()
+            comm.barrier()
+        else:
+            comm.close()
+        thread.join()
+    """
+    process = subprocess.Popen(script(body), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "waiting\n"
+    time.sleep(0.3)
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    start = time.monotonic()
+    assert process.stdout.readline() == "interrupted\n"
+    assert time.monotonic() - start < 1.0
+    out, err = process.communicate(timeout=20)
+    if "barrier" in waits or "pattern" in waits:
+        # The other rank found that this one has left, in a thread of its own.
+        assert process.returncode == 0 and "CommunicatorError" in err or "ExchangeFailedError" in err, err
+    else:
+        assert process.returncode == 0 and not err, (process.returncode, err)
+
+
+def test_ctrl_c_ends_all_threads():
+    body = """
+        def run(comm):
+            # Rank 2 waits for what nobody does.
+            if comm.rank == 2:
+                bound(comm.duplicate())
+            else:
+                comm.barrier()
+        print("waiting", flush=True)
+        try:
+            hc.run_threads(3, run)
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+    """
+    process = subprocess.Popen(script(body), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "waiting\n"
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=20)
+    assert (out, process.returncode) == ("interrupted\n", 0), err
+
+
+def test_a_forked_child_is_told_and_harms_nobody():
+    ends_well(
+        """
+        import os, warnings
+        warnings.simplefilter("ignore")
+        from halocline._core import ThreadGroup
+        ranks = ThreadGroup(2).ranks
+        import threading
+        made = [None, None]
+        def make(rank):
+            made[rank] = bound(ranks[rank])
+        threads = [threading.Thread(target=make, args=(rank,)) for rank in range(2)]
+        [t.start() for t in threads]; [t.join() for t in threads]
+        pending = made[0].exchange(wait=False)
+        if os.fork() == 0:
+            for use in (
+                made[0].exchange, pending.wait, ranks[0].barrier, ranks[0].duplicate, lambda: bound(ranks[1]),
+                made[0].explain, lambda: hc.zeros(3, comm=ranks[0]),
+            ):
+                try:
+                    use()
+                except hc.ForkedError as error:
+                    assert "spawn" in str(error)
+                else:
+                    raise AssertionError(use)
+            # All of the parent's is dropped here, and the parent's ranks do not notice.
+            del pending
+            made.clear()
+            ranks.clear()
+            # What is made here works here.
+            hc.run_threads(2, lambda comm: bound(comm).exchange())
+            print("told", flush=True)
+            raise SystemExit(0)
+        _, status = os.wait()
+        assert status == 0, status
+        made[1].exchange()
+        pending.wait()
+        """,
+        says="told",
+    )
+
+
+EXITS = {
+    "with everything alive": "",
+    "in flight": "keep.append(halos[0].exchange(wait=False))",
+    "by sys.exit": "import sys; sys.exit(0)",
+    "by os._exit": "import os; os._exit(0)",
+    "in a cycle": "keep.append(keep)",
+    "with tasks asleep": """
+import asyncio
+loop = asyncio.new_event_loop()
+async def wait():
+    await halos[0].exchange_async()
+task = loop.create_task(wait())
+task._log_destroy_pending = False
+for _ in range(20):
+    loop.call_later(0.001, loop.stop)
+    loop.run_forever()
+keep += [loop, task]
+""",
+    "while a thread wakes tasks": """
+import asyncio, threading
+def again():
+    while True:
+        try:
+            halos[1].exchange()
+        except Exception:
+            return
+threading.Thread(target=again, daemon=True).start()
+async def wait():
+    for _ in range(300):
+        await halos[0].exchange_async()
+asyncio.run(wait())
+loop = asyncio.new_event_loop()
+async def forever():
+    while True:
+        await halos[0].exchange_async()
+task = loop.create_task(forever())
+task._log_destroy_pending = False
+for _ in range(20):
+    loop.call_later(0.001, loop.stop)
+    loop.run_forever()
+keep += [loop, task]
+""",
+    "with daemon threads in waits": """
+import threading
+def wait():
+    try:
+        halos[0].exchange()
+        halos[0].exchange()
+    except Exception:
+        pass
+threading.Thread(target=wait, daemon=True).start()
+""",
+}
+
+
+@pytest.mark.parametrize("how", EXITS)
+def test_the_interpreter_ends(how):
+    rounds = int(os.environ.get("HALOCLINE_TEST_EXITS", "8"))
+    body = (
+        """
+import threading
+from halocline._core import ThreadGroup
+ranks = ThreadGroup(2).ranks
+halos, keep = [None, None], []
+def make(rank):
+    halos[rank] = bound(ranks[rank])
+threads = [threading.Thread(target=make, args=(rank,)) for rank in range(2)]
+[t.start() for t in threads]; [t.join() for t in threads]
+"""
+        + EXITS[how]
+    )
+    for _ in range(rounds):
+        ends_well(body, timeout=30)
+
+
+def test_the_command(tmp_path):
+    command = [sys.executable, "-m", "halocline"]
+    version = subprocess.run([*command, "--version"], capture_output=True, text=True)
+    assert version.returncode == 0 and version.stdout.startswith("halocline 0.")
+    wrong = subprocess.run([*command, "no-such"], capture_output=True, text=True)
+    assert wrong.returncode == 2 and "no-such" in wrong.stderr
+    info = subprocess.run([*command, "info", "--json"], capture_output=True, text=True, timeout=60)
+    assert info.returncode == 0 and info.stdout.startswith("{"), info.stderr
+    heat = subprocess.run(
+        [*command, "run", "heat", "--ranks", "2", "--grid", "16x16x16", "--steps", "2", "--rounds", "1", "--json"],
+        capture_output=True, text=True, timeout=120,
+    )
+    assert heat.returncode == 0 and '"max_abs_diff":0.0' in heat.stdout, heat.stderr
+    program = "import halocline as hc; c = hc.init(); c.barrier(); print(c.transport, c.rank, c.size)"
+    launched = subprocess.run(
+        [*command, "launch", "-n", "3", "--no-prefix", "--", sys.executable, "-c", program],
+        capture_output=True, text=True, timeout=60,
+    )
+    assert launched.returncode == 0, launched.stderr
+    assert sorted(launched.stdout.split("\n")[:-1]) == [f"shm {rank} 3" for rank in range(3)]
+    piped = subprocess.run(
+        f"{sys.executable} -m halocline launch -n 1 -- sh -c 'exit 7'", shell=True, capture_output=True, timeout=60
+    )
+    assert piped.returncode == 7

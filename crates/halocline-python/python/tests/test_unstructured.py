@@ -1,0 +1,214 @@
+"""Unstructured domains, meshes, partitions, redistribution, the unbound form: against NumPy."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import halocline as hc
+
+
+def ring(comm, cells, per_rank=2):
+    """A ring of cells, each rank with several domains of consecutive cells and one halo cell at each end."""
+    domains = comm.size * per_rank
+    bounds = [cells * d // domains for d in range(domains + 1)]
+    for number in range(comm.rank * per_rank, (comm.rank + 1) * per_rank):
+        owned = list(range(bounds[number], bounds[number + 1]))
+        yield number, owned, [(owned[0] - 1) % cells, (owned[-1] + 1) % cells]
+
+
+def value(ids, levels=1):
+    ids = np.asarray(ids, "f8")
+    return ids if levels == 1 else ids[:, None] + np.arange(levels) / 16
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("ids", [list, np.array, lambda x: np.array(x, "i4")[::1], lambda x: np.repeat(x, 2)[::2]])
+def test_several_domains_of_a_rank(ranks, order, ids):
+    def run(comm):
+        pieces = list(ring(comm, 40))
+        pattern = hc.Pattern.unstructured(comm, [hc.UnstructuredDomain(n, ids(o), ids(h)) for n, o, h in pieces])
+        arrays = []
+        for _, owned, halo in pieces:
+            array = np.full((len(owned) + 2, 3), -1.0, order=order)
+            array[: len(owned)] = value(owned, 3)
+            arrays.append(array)
+        fields = [(pattern, hc.Field(a, domain=n)) for (n, _, _), a in zip(pieces, arrays)]
+        hc.HaloExchange(comm, fields).exchange()
+        check = [value(owned + halo, 3) for _, owned, halo in pieces]
+        for array, want in zip(arrays, check):
+            np.testing.assert_array_equal(array, want)
+            array[-2:] = -1
+        # The same, unbound; in the other memory order; twice, so that it is known the second time.
+        links = hc.PatternLinks(comm, [pattern])
+        for _ in range(2):
+            others = [np.array(a, order="C" if order == "F" else "F") for a in arrays]
+            fields = [(pattern, hc.Field(a, domain=n)) for (n, _, _), a in zip(pieces, others)]
+            pending = links.exchange(fields, wait=False)
+            pending.wait()
+            for array, want in zip(others, check):
+                np.testing.assert_array_equal(array, want)
+        pending = links.schedule_exchange(fields, stream=None)
+        pending.schedule_wait(None)
+        assert sum(links.links.values()) == len(links.ways)
+        assert "rank" in links.explain()
+
+    hc.run_threads(ranks, run)
+
+
+def test_indices_and_owners():
+    def run(comm):
+        # Local order is turned round: the halo comes first.
+        pieces = [(n, h + o) for n, o, h in ring(comm, 12, per_rank=1)]
+        ((number, cells),) = pieces
+        by_index = hc.UnstructuredDomain.from_indices(number, cells, np.array([0, 1]))
+        owners = [min(c * comm.size // 12, comm.size - 1) for c in cells]
+        by_owner = hc.UnstructuredDomain.from_owners(number, comm, cells, owners)
+        assert list(by_owner.cells) == cells and by_owner.id == number
+        for domain in (by_index, by_owner):
+            pattern = hc.Pattern.unstructured(comm, [domain])
+            array = value(cells).copy()
+            array[:2] = -1
+            hc.HaloExchange(comm, [(pattern, array)]).exchange()
+            np.testing.assert_array_equal(array, value(cells))
+
+    hc.run_threads(3, run)
+
+
+def test_what_is_wrong_is_an_error_on_all_ranks():
+    wrong = {
+        "nobody owns": lambda rank, o, h: (rank, o, [h[0], 99]),
+        "owned by two": lambda rank, o, h: (rank, o + [(o[0] + 6) % 12], h),
+        "halo twice": lambda rank, o, h: (rank, o, [h[0], h[0]]),
+        "one number": lambda rank, o, h: (0, o, h),
+    }
+    for name, change in wrong.items():
+
+        def run(comm):
+            ((number, owned, halo),) = ring(comm, 12, per_rank=1)
+            # Only rank 1 is wrong, or does it.
+            args = change(number, owned, halo) if comm.rank == 1 or name == "one number" else (number, owned, halo)
+            try:
+                hc.Pattern.unstructured(comm, [hc.UnstructuredDomain(*args)])
+            except hc.HaloError as error:
+                return str(error)
+            return None
+
+        messages = hc.run_threads(3, run)
+        assert all(messages), (name, messages)
+
+
+def test_ids_that_are_none():
+    with pytest.raises(hc.HaloValueError, match="-1"):
+        hc.UnstructuredDomain(0, [0, -1], [])
+    with pytest.raises(hc.HaloValueError, match="-3"):
+        hc.UnstructuredDomain(0, np.array([1, -3]), [])
+    with pytest.raises(hc.HaloTypeError):
+        hc.UnstructuredDomain(0, np.array([1.5]), [])
+    with pytest.raises(hc.HaloTypeError):
+        hc.UnstructuredDomain(0, ["a"], [])
+    assert list(hc.UnstructuredDomain(0, [2**63 + 5], []).cells) == [2**63 + 5]
+
+
+def triangles(nx, ny):
+    """A rectangle of nx x ny squares, each cut into two triangles."""
+    vertex = np.arange((nx + 1) * (ny + 1)).reshape(nx + 1, ny + 1)
+    a, b, c, d = vertex[:-1, :-1], vertex[1:, :-1], vertex[:-1, 1:], vertex[1:, 1:]
+    return vertex.size, np.stack([np.stack([a, b, c], -1), np.stack([d, c, b], -1)], 2).reshape(-1, 3)
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_meshes(depth):
+    vertices, connectivity = triangles(7, 5)
+    mesh = hc.Mesh(vertices, connectivity)
+    assert (mesh.vertices, mesh.elements) == (vertices, len(connectivity))
+    partition = hc.Partition.metis(mesh.element_graph(2), 3)
+    assert sum(partition.counts) == mesh.elements and partition.ranks == 3
+    assert set(partition.owners) == {0, 1, 2}
+
+    def run(comm):
+        halos = mesh.halos(partition, comm.rank, depth)
+        flat = hc.Mesh(vertices, connectivity.ravel(), offsets=np.arange(0, connectivity.size + 1, 3))
+        assert list(flat.halos(partition, comm.rank, depth).edges.cells) == list(halos.edges.cells)
+        kinds = [
+            (halos.elements, halos.owned_elements),
+            (halos.vertices, halos.owned_vertices),
+            (halos.edges, halos.owned_edges),
+        ]
+        bindings = []
+        for domain, owned in kinds:
+            array = value(domain.cells).copy()
+            array[owned:] = -1
+            bindings.append((hc.Pattern.unstructured(comm, [domain]), array))
+        hc.HaloExchange(comm, bindings).exchange()
+        for (_, array), (domain, _) in zip(bindings, kinds):
+            np.testing.assert_array_equal(array, value(domain.cells))
+        # Local numbers mean the same vertices as global ones.
+        local = halos.vertices.cells[halos.connectivity.reshape(-1, 3).astype(int)]
+        np.testing.assert_array_equal(local, connectivity[halos.elements.cells.astype(int)])
+        assert halos.edge_vertices.shape == (len(halos.edges.cells), 2)
+        by_vertex = mesh.domains_by_vertex(hc.Partition.block(vertices, comm.size), comm.rank)
+        assert by_vertex.owned_vertices + len(hc.Pattern.unstructured(comm, [by_vertex.vertices]).peers) > 0
+        mesh.domains_by_element(partition, comm.rank)
+
+    hc.run_threads(3, run)
+
+
+def test_mesh_refusals():
+    with pytest.raises(hc.HaloValueError, match="vertices"):
+        hc.Mesh(3, [[0, 1, 2], [1, 2]])
+    with pytest.raises(hc.HaloValueError):
+        hc.Mesh(3, [[0, 1, 7]])
+    with pytest.raises(hc.HaloValueError):
+        hc.Mesh(3, np.array([0, 1, 2]))
+    with pytest.raises(hc.HaloValueError, match="shar"):
+        hc.Mesh(3, [[0, 1, 2]]).halos(hc.Partition.block(1, 1), 0, 1, shared="point")
+    with pytest.raises(hc.HaloValueError):
+        hc.Partition([0, 3], 2)
+    assert len(hc.Graph([0, 1, 2], [1, 0])) == 2
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1, 4), st.integers(4, 30), st.randoms(use_true_random=False))
+def test_random_partitions(ranks, cells, random):
+    """Any owner of any cell, any halo: what arrives is what the owner has."""
+    owners = [random.randrange(ranks) for _ in range(cells)]
+    halos = [[c for c in range(cells) if owners[c] != r and random.random() < 0.4] for r in range(ranks)]
+    orders = [random.sample(range(cells), cells) for _ in range(ranks)]
+
+    def run(comm):
+        owned = [c for c in orders[comm.rank] if owners[c] == comm.rank]
+        halo = halos[comm.rank]
+        pattern = hc.Pattern.unstructured(comm, [hc.UnstructuredDomain(comm.rank, owned, halo)])
+        array = np.full(len(owned) + len(halo), -1.0)
+        array[: len(owned)] = value(owned)
+        hc.HaloExchange(comm, [(pattern, array)]).exchange()
+        np.testing.assert_array_equal(array, value(owned + halo))
+
+    hc.run_threads(ranks, run)
+
+
+def test_redistribution_there_and_back():
+    shape = (12, 10)
+
+    def run(comm):
+        grid = hc.RegularGrid(shape)
+        rows, columns = grid.decompose_into((comm.size, 1), comm), grid.decompose_into((1, comm.size), comm)
+        way = hc.Redistribute.regular(comm, (rows, 0), (columns, 1))
+        truth = np.arange(120.0).reshape(shape)
+        mine = truth[12 // comm.size * comm.rank :][: 12 // comm.size].copy()
+        target = np.full((14, 10 // comm.size + 2), -1.0)
+        way.bind(comm, [mine], [target]).exchange()
+        want = np.full_like(target, -1)
+        want[1:-1, 1:-1] = truth[:, 10 // comm.size * comm.rank :][:, : 10 // comm.size]
+        np.testing.assert_array_equal(target, want)
+        again = np.zeros_like(mine)
+        way.back().bind(comm, [target], [again]).exchange()
+        np.testing.assert_array_equal(again, mine)
+        ids = [list(range(12))[comm.rank :: comm.size], list(range(12))[12 // comm.size * comm.rank :][: 12 // comm.size]]
+        sides = [[hc.UnstructuredDomain(comm.rank, i, [])] for i in ids]
+        a, b = value(ids[0]).copy(), np.zeros(12 // comm.size)
+        hc.Redistribute.unstructured(comm, *sides).bind(comm, [a], [b]).exchange()
+        np.testing.assert_array_equal(b, value(ids[1]))
+
+    hc.run_threads(2, run)
