@@ -151,8 +151,7 @@ pub(crate) fn run<C: Sync, E: RankError>(
 
 /// Runs this program as that many ranks and returns the exit code.
 pub(crate) fn launch_self(ranks: usize) -> Result<u8, RanksError> {
-    let arguments: Vec<_> = std::env::args_os().skip(1).collect();
-    Ok(launch::run_self(ranks, &arguments)?)
+    Ok(launch::run_self(ranks, &crate::arguments())?)
 }
 
 /// How this process gets ranks.

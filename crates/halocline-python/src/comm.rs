@@ -1,5 +1,6 @@
 //! Communicators: found, of mpi4py, of threads.
 
+use crate::command::listen;
 use crate::error;
 use crate::host::PythonHost;
 use crate::owned::{Closable, Member};
@@ -87,6 +88,7 @@ fn close_at_exit(py: Python<'_>) -> PyResult<()> {
     static ONCE: pyo3::sync::PyOnceLock<()> = pyo3::sync::PyOnceLock::new();
     ONCE.get_or_try_init(py, || {
         let at_exit = pyo3::types::PyCFunction::new_closure(py, None, None, |args, _| close_all(args.py()))?;
+        listen()?;
         py.import("atexit")?.call_method1("register", (at_exit,))?;
         Ok(())
     })

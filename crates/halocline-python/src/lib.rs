@@ -3,6 +3,7 @@
 
 mod array;
 mod comm;
+mod command;
 mod error;
 mod exchange;
 mod grid;
@@ -22,6 +23,8 @@ use pyo3::prelude::*;
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_function(wrap_pyfunction!(comm::init, module)?)?;
+    module.add("_run_command", wrap_pyfunction!(command::run_command, module)?)?;
+    module.add_class::<command::PyTrace>()?;
     module.add_class::<comm::PyCommunicator>()?;
     module.add_class::<comm::ThreadGroup>()?;
     module.add_class::<grid::PyRegularGrid>()?;

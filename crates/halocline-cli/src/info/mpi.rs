@@ -4,6 +4,7 @@
 use halocline_comm::mpi::{self, MpiError, Trial};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -32,7 +33,7 @@ pub(super) struct Libraries {
 /// All libraries that a program might mean. Blocks until each was tried.
 pub(super) fn gather() -> Libraries {
     let mut libraries = Libraries { found: Vec::new(), absent: Vec::new() };
-    let Ok(program) = std::env::current_exe() else { return libraries };
+    let Ok(program) = crate::start_again() else { return libraries };
     let mut seen = BTreeSet::new();
     let chosen = std::env::var_os("HALOCLINE_MPI").map(PathBuf::from);
     let mut stubs = Vec::new();
@@ -145,9 +146,9 @@ impl Library {
 }
 
 /// Tries a library in a child process.
-fn attempt(program: &Path, library: &Path) -> Result<Value, String> {
-    let mut command = Command::new(program);
-    command.args(["info", "--try-mpi"]).arg(library);
+fn attempt(program: &[OsString], library: &Path) -> Result<Value, String> {
+    let mut command = Command::new(&program[0]);
+    command.args(&program[1..]).args(["info", "--try-mpi"]).arg(library);
     // The child is a rank alone, whoever has started this process.
     let launchers =
         ["PMI", "HYD", "PRTE", "OMPI_COMM_WORLD", "OMPI_UNIVERSE", "OMPI_MCA_orte", "OMPI_MCA_ess"];

@@ -74,15 +74,17 @@ pub(crate) fn run(args: &LaunchArgs, json: bool) -> Result<u8, LaunchError> {
     start(args.ranks, program.clone(), arguments, &rules, Gather::All, !args.no_bind)
 }
 
-/// Runs this very executable with `args` as `ranks` ranks and returns the exit code when all have left.
+/// Runs this very command with `args` as `ranks` ranks and returns the exit code when all have left.
 /// Rank 0 has this process's own input and output, so that what it draws on a terminal works; lines of
 /// the other ranks appear with the rank in front.
 ///
 /// Call it where no other thread runs: it blocks this thread's signals and reads them itself.
 pub(crate) fn run_self(ranks: usize, args: &[OsString]) -> Result<u8, LaunchError> {
-    let program = std::env::current_exe().map_err(LaunchError::Executable)?;
+    let mut command = crate::start_again().map_err(LaunchError::Executable)?;
+    command.extend_from_slice(args);
     let rules = Rules { style: Style::Prefix, grace: GRACE, timeout: None };
-    start(ranks, program.into_os_string(), args, &rules, Gather::AllButFirst, true)
+    let program = command.remove(0);
+    start(ranks, program, &command, &rules, Gather::AllButFirst, true)
 }
 
 fn start(

@@ -30,7 +30,7 @@ pub(crate) struct TraceArgs {
 
 /// The trace cannot be written.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum TraceError {
+pub enum TraceError {
     /// The file cannot be written.
     #[error("cannot write the trace to {}", path.display())]
     File {
@@ -69,13 +69,33 @@ impl TraceArgs {
         self.path.as_deref().map_or(Ok(()), |path| open(path).map(drop))
     }
 
-    /// From here on what this rank does is in the trace. Collective; an error on rank 0, which opens the
-    /// file, is one on all.
+    /// [`Trace::begin`], if a trace is asked for.
     pub(crate) fn begin(&self, comm: &Communicator) -> Result<Trace, TraceError> {
-        let Some(path) = &self.path else { return Ok(Trace { running: None }) };
+        self.path.as_deref().map_or(Ok(Trace { running: None }), |path| Trace::begin(comm, path))
+    }
+}
+
+/// A trace that is being made, or none.
+#[must_use = "a trace is written by `finish`"]
+pub struct Trace {
+    running: Option<Running>,
+}
+
+struct Running {
+    /// On rank 0.
+    target: Option<(PathBuf, Target)>,
+    /// How this rank's clock differs from that of rank 0 at the beginning.
+    clock: Reading,
+}
+
+impl Trace {
+    /// From here on what this rank does is in the trace. Collective; an error on rank 0, which opens the
+    /// file, is one on all. [`crate::listen`] was called, and [`want`].
+    pub fn begin(comm: &Communicator, path: &Path) -> Result<Self, TraceError> {
         // No other rank is at its check any more.
         comm.barrier()?;
-        let target = (comm.rank() == 0).then(|| open(path).map(|target| (path.clone(), target))).transpose();
+        let target =
+            (comm.rank() == 0).then(|| open(path).map(|target| (path.to_owned(), target))).transpose();
         let problem = target.as_ref().err().map(|error| match error {
             TraceError::File { source, .. } => format!("{error}: {source}"),
             other => other.to_string(),
@@ -88,25 +108,10 @@ impl TraceArgs {
         let clock = clock::measure(comm)?;
         Ok(Trace { running: Some(Running { target, clock }) })
     }
-}
 
-/// A trace that is being made, or none.
-#[must_use = "a trace is written by `finish`"]
-pub(crate) struct Trace {
-    running: Option<Running>,
-}
-
-struct Running {
-    /// On rank 0.
-    target: Option<(PathBuf, Target)>,
-    /// How this rank's clock differs from that of rank 0 at the beginning.
-    clock: Reading,
-}
-
-impl Trace {
     /// Brings the events of all ranks together and writes the file. Collective. Whether it could be written,
     /// which rank 0 knows, is the inner result: it is to be said once the run has said what it found.
-    pub(crate) fn finish(self, comm: &Communicator) -> Result<Result<(), TraceError>, TraceError> {
+    pub fn finish(self, comm: &Communicator) -> Result<Result<(), TraceError>, TraceError> {
         let Some(Running { target, clock }) = self.running else { return Ok(Ok(())) };
         let clock = clock.until(clock::measure(comm)?);
         let tag = Tag { operation: comm.begin(), round: 0 };
@@ -120,12 +125,22 @@ impl Trace {
     }
 }
 
-/// What writes down the library's spans and events, if a trace is wanted.
-pub(crate) fn layer<S>(wanted: bool) -> Option<impl Layer<S>>
+/// From now on what ranks of this process do is written down, in memory, until as many [`unwant`] have come.
+pub fn want() {
+    record::count(1);
+}
+
+/// One [`want`] less.
+pub fn unwant() {
+    record::count(-1);
+}
+
+/// What writes down the library's spans and events, as long as a trace is wanted. Otherwise each costs the look at one flag.
+pub(crate) fn layer<S>() -> impl Layer<S>
 where
     S: tracing::Subscriber + for<'a> LookupSpan<'a>,
 {
-    wanted.then(|| record::Scribe.with_filter(record::filter()))
+    record::Scribe.with_filter(record::Wanted)
 }
 
 #[cfg(test)]

@@ -4,13 +4,15 @@ use halocline_comm::{Host, System};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::atomic::{AtomicIsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use tracing::field::{Field, Visit};
+use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Level, Metadata, Subscriber};
+use tracing::subscriber::Interest;
+use tracing::{Event, Metadata, Subscriber};
 use tracing_subscriber::Layer;
-use tracing_subscriber::filter::Targets;
-use tracing_subscriber::layer::Context;
+use tracing_subscriber::layer::{Context, Filter};
 use tracing_subscriber::registry::LookupSpan;
 
 /// Most entries of a process; what comes later is counted only.
@@ -79,9 +81,40 @@ impl Recorder {
     }
 }
 
-/// What is written down: all that this program and its library say.
-pub(super) fn filter() -> Targets {
-    Targets::new().with_target("halocline", Level::TRACE)
+/// How many want a trace.
+static WANTED: AtomicIsize = AtomicIsize::new(0);
+
+/// More or fewer want one.
+pub(super) fn count(more: isize) {
+    let before = WANTED.fetch_add(more, Ordering::AcqRel);
+    if (before > 0) != (before + more > 0) {
+        // Each place that says something remembers whether anybody listens.
+        tracing::callsite::rebuild_interest_cache();
+    }
+}
+
+/// What is written down: all that this program and its library say, as long as somebody wants it.
+pub(super) struct Wanted;
+
+impl Wanted {
+    fn is_wanted(&self, metadata: &Metadata<'_>) -> bool {
+        WANTED.load(Ordering::Acquire) > 0 && metadata.target().starts_with("halocline")
+    }
+}
+
+impl<S> Filter<S> for Wanted {
+    fn enabled(&self, metadata: &Metadata<'_>, _: &Context<'_, S>) -> bool {
+        self.is_wanted(metadata)
+    }
+
+    fn callsite_enabled(&self, metadata: &'static Metadata<'static>) -> Interest {
+        if self.is_wanted(metadata) { Interest::always() } else { Interest::never() }
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        let is_wanted = WANTED.load(Ordering::Acquire) > 0;
+        Some(if is_wanted { LevelFilter::TRACE } else { LevelFilter::OFF })
+    }
 }
 
 /// The layer that writes down spans and events which name their rank.

@@ -20,6 +20,7 @@ from ._core import (
     UnstructuredDomain,
     __version__,
     init,
+    trace,
 )
 from ._arrays import empty, zeros
 from ._errors import (

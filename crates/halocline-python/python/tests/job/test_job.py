@@ -1,0 +1,146 @@
+"""What ranks of a job do together: run by every rank, alone, under ``halocline launch`` or an MPI launcher."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import halocline as hc
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from oracle import all_layouts, expected, start  # noqa: E402
+
+WANTED = os.environ.get("HALOCLINE_TEST_SIZE")
+
+
+def test_the_communicator(comm):
+    assert WANTED is None or comm.size == int(WANTED)
+    assert comm.all_gather(str(comm.rank).encode()) == [str(r).encode() for r in range(comm.size)]
+    assert comm.transport == os.environ.get("HALOCLINE_TEST_TRANSPORT", comm.transport)
+    if os.environ.get("HALOCLINE_TEST_COMM") == "mpi4py":
+        from mpi4py import MPI
+
+        assert (comm.rank, comm.size) == (MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size)
+        with pytest.raises(hc.HaloTypeError, match="mpi4py"):
+            hc.Communicator(MPI)
+    else:
+        assert hc.init() is comm
+
+
+@pytest.mark.parametrize("link", ["auto", "mailbox", "message"])
+@pytest.mark.parametrize("library", [False, True])
+def test_regular(comm, link, library):
+    shape, periodic = (13, 10), (True, False)
+    pattern = hc.RegularGrid(shape, periodic=periodic).decompose(comm).pattern([(1, 2), (2, 1)])
+    (domain,) = pattern.domains
+    arrays = list(all_layouts(start(domain, shape)))
+    if library:
+        arrays = [("library", hc.zeros(pattern.shape, comm=comm))]
+        arrays[0][1][...] = start(domain, shape)
+    if link == "mailbox" and any(way == "message" for _, _, way in ways_of(comm, pattern)):
+        pytest.skip("ranks that share no memory have no mailboxes")
+    halo = hc.HaloExchange(comm, [(pattern, array) for _, array in arrays], link=link)
+    for turn in range(3):
+        for _, array in arrays:
+            array[...] = start(domain, shape)
+        [halo.exchange, halo.exchange(wait=False).wait if turn == 1 else halo.exchange, halo.exchange][turn]()
+        for name, array in arrays:
+            np.testing.assert_array_equal(array, expected(domain, shape, periodic), err_msg=name)
+        comm.barrier()
+
+
+def ways_of(comm, pattern):
+    links = hc.PatternLinks(comm, [pattern])
+    ways = sorted(set(way for _, _, way in links.ways))
+    everywhere = comm.all_gather(",".join(ways).encode())
+    return [(0, "send", way) for ways in everywhere for way in ways.decode().split(",")]
+
+
+def test_unstructured_and_unbound(comm):
+    cells = 8 * comm.size
+    owned = np.arange(8 * comm.rank, 8 * comm.rank + 8)
+    halo = np.array([(owned[0] - 1) % cells, (owned[-1] + 1) % cells])
+    if comm.size == 1:
+        halo = halo[:0]
+    pattern = hc.Pattern.unstructured(comm, [hc.UnstructuredDomain(comm.rank, owned, halo)])
+    ids = np.concatenate([owned, halo])
+    links = hc.PatternLinks(comm, [pattern])
+    for levels in (1, 5, 3, 5):
+        want = ids[:, None] + np.arange(levels) / 8
+        fields = []
+        for order in "CF":
+            array = np.array(want, order=order)
+            array[8:] = -1
+            fields.append((pattern, array))
+        pending = links.schedule_exchange(fields)
+        pending.schedule_wait()
+        for _, array in fields:
+            np.testing.assert_array_equal(array, want)
+
+
+def test_tasks(comm):
+    pattern = hc.RegularGrid((24,), periodic=(True,)).decompose(comm).pattern(1)
+    (domain,) = pattern.domains
+    array = start(domain, (24,))
+    halo = hc.HaloExchange(comm, [(pattern, array)])
+
+    async def main():
+        for _ in range(100):
+            array[[0, -1]] = -1
+            await halo.exchange_async()
+            np.testing.assert_array_equal(array, expected(domain, (24,), (True,)))
+
+    asyncio.run(main())
+
+
+def test_what_one_rank_refuses(comm):
+    pattern = hc.RegularGrid((16,), periodic=(True,)).decompose(comm).pattern(1)
+    array = np.zeros(3) if comm.rank == comm.size - 1 else np.zeros(pattern.shape)
+    with pytest.raises(hc.HaloError) as caught:
+        hc.HaloExchange(comm, [(pattern, array)])
+    mine = comm.rank == comm.size - 1
+    assert isinstance(caught.value, hc.HaloValueError if mine else hc.RefusedElsewhereError)
+
+
+def test_redistribution(comm):
+    n = comm.size
+    grid = hc.RegularGrid((2 * n, 3 * n))
+    rows, columns = grid.decompose_into((n, 1), comm), grid.decompose_into((1, n), comm)
+    truth = np.arange(6.0 * n * n).reshape(2 * n, 3 * n)
+    mine, target = truth[2 * comm.rank :][:2].copy(), np.zeros((2 * n, 3))
+    hc.Redistribute.regular(comm, (rows, 0), (columns, 0)).bind(comm, [mine], [target]).exchange()
+    np.testing.assert_array_equal(target, truth[:, 3 * comm.rank :][:, :3])
+
+
+def test_a_trace(comm, tmp_path_factory):
+    import json
+
+    folder = comm.broadcast(0, str(tmp_path_factory.mktemp("trace")).encode()).decode()
+    path = folder + "/trace.json"
+    pattern = hc.RegularGrid((24,), periodic=(True,)).decompose(comm).pattern(1)
+    halo = hc.HaloExchange(comm, [(pattern, np.zeros(pattern.shape))])
+    with hc.trace(path, comm):
+        halo.exchange()
+    comm.barrier()
+    events = json.loads(Path(path).read_text())["traceEvents"]
+    exchanges = [e["pid"] for e in events if e["name"] == "exchange"]
+    assert sorted(exchanges) == list(range(comm.size))
+
+
+def test_many_rounds_with_overlap(comm):
+    pattern = hc.RegularGrid((32, 32), periodic=(True, True)).decompose(comm).pattern(1)
+    (domain,) = pattern.domains
+    a = hc.zeros((*pattern.shape, 4), comm=comm)
+    halo = hc.HaloExchange(comm, [(pattern, a)])
+    inside = domain.interior
+    for step in range(200):
+        a[inside] = (comm.rank + 1) * 1000 + step
+        pending = halo.exchange(wait=False)
+        np.sin(a[inside])
+        pending.wait()
+        fractions = a % 1000
+        assert (fractions == step).all(), step
+        comm.barrier()
