@@ -78,8 +78,8 @@ class Contender:
 class Peer(Contender):
     """A script of this folder, one process a rank under mpirun."""
 
-    def __init__(self, name: str, script: str, modules: str, how: str) -> None:
-        self.name, self.script, self.modules, self.how = name, script, modules, how
+    def __init__(self, name: str, script: str, modules: str, how: str, ours: bool = False) -> None:
+        self.name, self.script, self.modules, self.how, self.ours = name, script, modules, how, ours
         self.python = ""
 
     def look(self, setting: Setting) -> None:
@@ -132,11 +132,13 @@ class Halocline(Contender):
 
 
 INSTALL = "bench/peers/run --install"
+WHEEL = "maturin build --release in crates/halocline-python, then pip install the wheel into the peers' environment"
 OURS = Halocline("halocline", ["--memory", "shared"])
 CONTENDERS: list[Contender] = [
     OURS,
     Halocline("halocline-own", ["--memory", "foreign"]),
     Halocline("halocline-mpi", ["--transport", "mpi", "--link", "message"], over_mpi=True),
+    Peer("halocline-ghex", "peer_compat.py", "halocline.compat.ghex", WHEEL, ours=True),
     Peer("GHEX", "peer_ghex.py", "ghex", f"{INSTALL}   (pip install --no-binary ghex ghex==0.9.0)"),
     Peer("numpy+mpi4py", "peer_numpy.py", "mpi4py.MPI", f"{INSTALL}   (apt-get install python3-numpy python3-mpi4py)"),
     Peer("PetscSF", "peer_petsc.py", "petsc4py.PETSc", f"{INSTALL}   (apt-get install python3-petsc4py)"),

@@ -336,6 +336,10 @@ impl PyPending {
         ready.map_err(error::of)
     }
 
+    fn progress(&self, py: Python<'_>) -> PyResult<()> {
+        self.is_ready(py).map(drop)
+    }
+
     #[getter]
     fn epoch(&self) -> PyResult<u64> {
         Ok(self.pending.get()?.epoch())

@@ -511,6 +511,8 @@ class Pending(Awaitable[None]):
         """All work that the stream is given from now on runs after the exchange. Blocks for host fields only."""
     def is_ready(self) -> bool:
         """Whether ``wait`` would return at once. Never blocks."""
+    def progress(self) -> None:
+        """Carries the exchange on as far as it goes now. Never blocks. (It also gets on by itself.)"""
     @property
     def epoch(self) -> int: ...
     def __await__(self) -> Generator[Any, None, None]: ...

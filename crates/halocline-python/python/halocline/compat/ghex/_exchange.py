@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
 
 from halocline import Field, HaloTypeError, HaloValueError, InFlightError, PatternLinks, Pending
 from halocline import Pattern as CorePattern
@@ -14,8 +15,9 @@ from .context import context
 from .util import Architecture
 
 Fields = list[tuple[CorePattern, Field]]
-Call = Callable[..., Pending]
-"""``PatternLinks.exchange``, or another that begins one."""
+
+# All that have begun, to know which was earlier.
+_COUNT = itertools.count(1)
 
 IN_FLIGHT = 2
 """Exchanges of one pattern that may be in flight at once; one more waits for the first of them."""
@@ -49,10 +51,12 @@ def on_host(field: Any, arch: Architecture | None) -> None:
 class _Lane:
     """Links of a pattern for one exchange in flight."""
 
-    __slots__ = ("begun", "links")
+    __slots__ = ("after", "begin", "begun", "schedule", "wait")
 
     def __init__(self, links: PatternLinks) -> None:
-        self.links = links
+        self.begin, self.schedule = functools.partial(links.exchange, wait=False), links.schedule_exchange
+        self.wait = links.wait
+        self.after = self
         self.begun = 0
 
 
@@ -64,14 +68,16 @@ class Pattern:
 
     domain_id_type = "int"
 
-    _begins = itertools.count(1)
-
     def __init__(self, ctx: context, core: CorePattern, grid: str, numbers: dict[int, tuple[int, ...]]) -> None:
         """``numbers``: for the id of a domain of this rank, its numbers in the core's pattern."""
         self.grid_type = grid
         self._core, self._numbers, self._context = core, numbers, ctx
+        # Of the domains here: those that are one of the core's, of the same number.
+        self._plain = frozenset(domain for domain, those in numbers.items() if those == (domain,))
         self._lanes = [_Lane(PatternLinks(ctx._comm, [core])) for _ in range(IN_FLIGHT)]
-        self._turn = 0
+        for lane, after in zip(self._lanes, self._lanes[1:] + self._lanes[:1]):
+            lane.after = after
+        self._lane = self._lanes[0]
         self._lock = threading.Lock()
         ctx._patterns.add(self)
 
@@ -81,37 +87,37 @@ class Pattern:
             raise HaloTypeError(f"{field!r} is no field descriptor: see make_field_descriptor")
         if field._grid is not self.grid_type:
             raise HaloTypeError(f"a field of a {field._grid} and a pattern of a {self.grid_type} do not go together")
-        domain = field._domain
-        numbers = self._numbers.get(domain)
-        if numbers is None:
-            here = sorted(self._numbers)
-            raise HaloValueError(f"domain {domain} is not one of those of the pattern on this rank, which are {here}")
-        if numbers == (domain,):
+        if field._domain in self._plain:
             return BufferInfo(self, ((self._core, field._field),))
+        numbers = self._numbers.get(field._domain)
+        if numbers is None:
+            raise HaloValueError(
+                f"domain {field._domain} is not one of those of the pattern on this rank, which are {sorted(self._numbers)}"
+            )
         return BufferInfo(self, tuple((self._core, field._on(number)) for number in numbers))
 
-    def _begin(self, call: Call, fields: Fields, options: dict[str, Any]) -> Pending:
+    def _begin(self, fields: Fields, *stream: Any) -> Pending:
         # A turn is taken by what has begun only: what is refused here is not begun by the others.
         with self._lock:
-            lane = self._lanes[self._turn]
+            lane = self._lane
             try:
-                pending = call(lane.links, fields, **options)
+                pending = lane.schedule(fields, *stream) if stream else lane.begin(fields)
             except InFlightError:
-                pending = self._begin_later(lane, call, fields, options)
-            lane.begun = next(self._begins)
-            self._turn = (self._turn + 1) % IN_FLIGHT
+                pending = self._begin_later(lane, fields)
+            lane.begun = next(_COUNT)
+            self._lane = lane.after
             return pending
 
-    def _begin_later(self, lane: _Lane, call: Call, fields: Fields, options: dict[str, Any]) -> Pending:
+    def _begin_later(self, lane: _Lane, fields: Fields) -> Pending:
         """Begins once those are over that the lane or the memory is in flight with, the oldest first."""
         lanes = [one for pattern in list(self._context._patterns) for one in pattern._lanes if one.begun]
         for earlier in sorted(lanes, key=lambda one: one.begun):
-            earlier.links.wait()
+            earlier.wait()
             try:
-                return call(lane.links, fields, **options)
+                return lane.begin(fields)
             except InFlightError:
                 continue
-        return call(lane.links, fields, **options)
+        return lane.begin(fields)
 
 
 class BufferInfo:
@@ -123,29 +129,42 @@ class BufferInfo:
         self._pattern, self._fields = pattern, fields
 
 
-class CommunicationHandle:
+class CommunicationHandle(Protocol):
     """One exchange. Dropping it leaves the exchange running, with all that it needs."""
-
-    __slots__ = ("_pendings",)
-
-    def __init__(self, pendings: Sequence[Pending]) -> None:
-        self._pendings = pendings
 
     def wait(self) -> None:
         """Blocks until the halos are filled and the owned cells may be overwritten. Calling it again does nothing."""
+
+    def is_ready(self) -> bool:
+        """Whether ``wait`` would return at once. Never blocks."""
+
+    def progress(self) -> None:
+        """Carries the exchange on as far as it goes now. Never blocks. (It also gets on by itself.)"""
+
+    def schedule_wait(self, stream: Any) -> None:
+        """All work that the stream is given from now on runs after the exchange: blocks, since fields lie on the host."""
+
+
+class _Several:
+    """One exchange of fields of several patterns, or of none."""
+
+    __slots__ = ("_pendings",)
+
+    def __init__(self, pendings: Sequence[CommunicationHandle]) -> None:
+        self._pendings = pendings
+
+    def wait(self) -> None:
         for pending in self._pendings:
             pending.wait()
 
     def is_ready(self) -> bool:
-        """Whether ``wait`` would return at once. Never blocks."""
         return all([pending.is_ready() for pending in self._pendings])
 
     def progress(self) -> None:
-        """Carries the exchange on as far as it goes now. Never blocks. (It also gets on by itself.)"""
-        self.is_ready()
+        for pending in self._pendings:
+            pending.progress()
 
     def schedule_wait(self, stream: Any) -> None:
-        """All work that the stream is given from now on runs after the exchange: blocks, since fields lie on the host."""
         for pending in self._pendings:
             pending.schedule_wait(stream)
 
@@ -164,12 +183,12 @@ class CommunicationObject:
 
     def exchange(self, *buffers: BufferInfo | Iterable[BufferInfo]) -> CommunicationHandle:
         """Begins an exchange of fields that patterns were applied to: a list of them, or each as an argument."""
-        return _begin(buffers, PatternLinks.exchange, {"wait": False})
+        return _begin(buffers)
 
     def schedule_exchange(self, stream: Any, *buffers: BufferInfo | Iterable[BufferInfo]) -> CommunicationHandle:
         """As ``exchange``: fields of the host have no stream, and begin at once. The stream is ``None``, or has
         ``__cuda_stream__`` or ``ptr``."""
-        self._scheduled = _begin(buffers, PatternLinks.schedule_exchange, {"stream": stream})
+        self._scheduled = _begin(buffers, stream)
         return self._scheduled
 
     def has_scheduled_exchange(self) -> bool:
@@ -177,20 +196,26 @@ class CommunicationObject:
         return self._scheduled is not None and not self._scheduled.is_ready()
 
 
-def _begin(buffers: tuple[Any, ...], call: Call, options: dict[str, Any]) -> CommunicationHandle:
+def _begin(buffers: Any, *stream: Any) -> CommunicationHandle:
     if len(buffers) == 1 and buffers[0].__class__ is not BufferInfo:
         buffers = buffers[0]
-    # By pattern, in the order in which each comes first.
-    groups: dict[Pattern, Fields] = {}
-    last = None
+    pattern: Pattern | None = None
+    fields: Fields = []
+    # Those of other patterns than the first one.
+    others: list[BufferInfo] = []
     try:
         for buffer in buffers:
-            if buffer._pattern is not last:
-                last = buffer._pattern
-                fields = groups.setdefault(last, [])
-            fields += buffer._fields
+            if buffer._pattern is pattern:
+                fields += buffer._fields
+            elif pattern is None:
+                pattern, fields = buffer._pattern, [*buffer._fields]
+            else:
+                others.append(buffer)
     except (AttributeError, TypeError):
         raise HaloTypeError(
             f"{buffers!r}: what patterns were applied to is wanted, pattern(field), or a list of such"
         ) from None
-    return CommunicationHandle([pattern._begin(call, fields, options) for pattern, fields in groups.items()])
+    if pattern is None:
+        return _Several([])
+    pending = pattern._begin(fields, *stream)
+    return pending if not others else _Several([pending, _begin(others, *stream)])
