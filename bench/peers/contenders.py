@@ -95,12 +95,17 @@ class Peer(Contender):
             raise Missing("apt-get install openmpi-bin")
 
     def block(self, setting: Setting, case: Case) -> Block:
-        cpus = ",".join(map(str, setting.cpus))
-        rank = [self.python, str(HERE / self.script), case.name, str(setting.folder / "harness.so"), cpus]
-        lines, others = _run([_mpirun(), "-n", str(RANKS), "--bind-to", "none", *rank], setting.cpus)
+        arguments = [case.name, str(setting.folder / "harness.so")]
+        lines, others = run_peer(self.python, self.script, arguments, setting.cpus)
         answer = _only(lines, lambda line: line.get("case") == case.name)
         us, stamp = answer["median_ns"] / 1e3, answer["ping_before_ns"]
         return Block(us=us, stamp_ns=stamp, others=others, version=answer["version"])
+
+
+def run_peer(python: str, script: str, arguments: list[str], cpus: list[int]) -> tuple[list[dict], float]:
+    """Runs a script of this folder, one process a rank; as `_run`. Its last argument is the CPUs."""
+    rank = [python, str(HERE / script), *arguments, ",".join(map(str, cpus))]
+    return _run([_mpirun(), "-n", str(RANKS), "--bind-to", "none", *rank], cpus)
 
 
 class Halocline(Contender):

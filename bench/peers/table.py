@@ -106,12 +106,12 @@ def render(outcomes: list[Outcome], contenders: list[Contender]) -> str:
     for one in outcomes:
         row = [one.case.title, one.cores, str(one.rounds(one.cores)), *(_figure(one.us(name)) for name in names)]
         rows.append(row + ([_figure(one.copy_us()), one.way(OURS.name)] if has_ours else []))
-    text = _markdown(rows)
+    text = markdown(rows)
     pairs = list(outcomes[0].ratios(contenders)) if outcomes else []
     if pairs:
         rows = [["ratio", *(f"{a} / {b}" for a, b in pairs)]]
         rows += [[one.case.title, *(_figure(one.ratios(contenders)[pair]) for pair in pairs)] for one in outcomes]
-        text += "\n" + _markdown(rows)
+        text += "\n" + markdown(rows)
     return text
 
 
@@ -121,7 +121,8 @@ def _figure(value: float | None) -> str:
     return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:,.0f}"
 
 
-def _markdown(rows: list[list[str]]) -> str:
+def markdown(rows: list[list[str]]) -> str:
+    """A table, whose first row is the head."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths)) + " |" for row in rows]
     lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")

@@ -61,7 +61,10 @@ def views(extents):
     yield "every second element", doubled[every]
     yield "backwards", np.zeros(extents)[back]
     yield "every second element, backwards", doubled[every][back]
-    yield "a part of a larger array", np.zeros([extent + 3 for extent in extents])[tuple(slice(2, 2 + e) for e in extents)]
+    yield (
+        "a part of a larger array",
+        np.zeros([extent + 3 for extent in extents])[tuple(slice(2, 2 + e) for e in extents)],
+    )
     yield "transposed", np.zeros(extents[::-1]).T
     yield "an element of a record", np.zeros(extents, dtype=[("a", "f4"), ("b", "f8")])["b"]
 
@@ -433,7 +436,12 @@ def test_other_bad_arguments_are_refused():
         with pytest.raises(hc.HaloError, match=text):
             regular.DomainDescriptor(0, box)
     whole = ProductSet(UnitRange(0, 4), UnitRange(0, 4))
-    for halos, periodic in [((1,), (True, True)), ((1, 1), (True,)), ((1, -1), (True, True)), ((1, (1, 2, 3)), (True, True))]:
+    for halos, periodic in [
+        ((1,), (True, True)),
+        ((1, 1), (True,)),
+        ((1, -1), (True, True)),
+        ((1, (1, 2, 3)), (True, True)),
+    ]:
         with pytest.raises(hc.HaloValueError):
             regular.HaloGenerator(whole, halos, periodic)
     with pytest.raises(NotImplementedError, match="expose_cpp_ptr"):

@@ -71,7 +71,12 @@ def test_unions_are_of_their_kinds():
 
 
 def test_index_spaces():
-    space = IndexSpace({"definition": ProductSet(UnitRange(0, 4), UnitRange(0, 4)), "edge": ProductSet(UnitRange(4, 5), UnitRange(0, 4))})
+    space = IndexSpace(
+        {
+            "definition": ProductSet(UnitRange(0, 4), UnitRange(0, 4)),
+            "edge": ProductSet(UnitRange(4, 5), UnitRange(0, 4)),
+        }
+    )
     assert space.shape == (5, 4) and space.bounds.size == space.covering.size == 20 and space.ndim == 2
     mask = ProductSet(UnitRange(0, 2), UnitRange(0, 2), UnitRange(0, 1))
     kept = space.intersect(mask).prune()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from halocline import Field, HaloTypeError, HaloValueError, InFlightError, PatternLinks, Pending
@@ -14,7 +14,7 @@ from halocline import Pattern as CorePattern
 from .context import context
 from .util import Architecture
 
-Fields = list[tuple[CorePattern, Field]]
+Fields = Sequence[tuple[CorePattern, Field]]
 
 # All that have begun, to know which was earlier.
 _COUNT = itertools.count(1)
@@ -54,7 +54,9 @@ class _Lane:
     __slots__ = ("after", "begin", "begun", "schedule", "wait")
 
     def __init__(self, links: PatternLinks) -> None:
-        self.begin, self.schedule = functools.partial(links.exchange, wait=False), links.schedule_exchange
+        exchange: Any = links.exchange
+        self.begin: Callable[[Fields], Pending] = functools.partial(exchange, wait=False)
+        self.schedule = links.schedule_exchange
         self.wait = links.wait
         self.after = self
         self.begun = 0
@@ -197,19 +199,21 @@ class CommunicationObject:
 
 
 def _begin(buffers: Any, *stream: Any) -> CommunicationHandle:
-    if len(buffers) == 1 and buffers[0].__class__ is not BufferInfo:
-        buffers = buffers[0]
-    pattern: Pattern | None = None
-    fields: Fields = []
-    # Those of other patterns than the first one.
-    others: list[BufferInfo] = []
+    if len(buffers) == 1:
+        first = buffers[0]
+        if first.__class__ is BufferInfo:
+            pending: Pending = first._pattern._begin(first._fields, *stream)
+            return pending
+        buffers = first
     try:
+        pattern, fields, others = None, [], []
         for buffer in buffers:
             if buffer._pattern is pattern:
                 fields += buffer._fields
             elif pattern is None:
                 pattern, fields = buffer._pattern, [*buffer._fields]
             else:
+                # Those of other patterns than the first one are exchanged beside.
                 others.append(buffer)
     except (AttributeError, TypeError):
         raise HaloTypeError(

@@ -20,7 +20,7 @@ class mpi_comm:
         if len(comm) > 1:
             raise HaloTypeError(f"one communicator is wanted, not {len(comm)}")
         given = comm[0] if comm else _mpi().COMM_WORLD
-        self._comm = given._comm if isinstance(given, mpi_comm) else given
+        self._comm: Any = given._comm if isinstance(given, mpi_comm) else given
 
     def _join(self) -> Communicator:
         """Ranks of their own messages. Collective."""

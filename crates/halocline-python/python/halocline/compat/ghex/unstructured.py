@@ -37,13 +37,9 @@ def _numbers(given: Any, what: str) -> npt.NDArray[np.int64]:
     if array.size == 0:
         return np.empty(0, np.int64)
     if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise HaloTypeError(
-            f"{what} are a list of whole numbers, not of shape {array.shape} and dtype {array.dtype}"
-        )
+        raise HaloTypeError(f"{what} are a list of whole numbers, not of shape {array.shape} and dtype {array.dtype}")
     if array.min() < 0 or array.max() >= _PRIVATE:
-        raise HaloValueError(
-            f"{what} range from {array.min()} to {array.max()}; they count from 0 and are below 2**62"
-        )
+        raise HaloValueError(f"{what} range from {array.min()} to {array.max()}; they count from 0 and are below 2**62")
     return array.astype(np.int64)
 
 

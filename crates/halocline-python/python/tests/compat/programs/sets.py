@@ -36,7 +36,9 @@ def run(comm: Any) -> Findings:
         assert one.issubset(other) == (these <= others)
         assert (one == other) == (these == others)
         assert (union(one, other) == union(other, one)) is True
-    for boxes in itertools.product([ProductSet(*two) for two in itertools.product(ranges()[:4], ranges()[2:5])], repeat=2):
+    for boxes in itertools.product(
+        [ProductSet(*two) for two in itertools.product(ranges()[:4], ranges()[2:5])], repeat=2
+    ):
         one, other = boxes
         these, others = set(one), set(other)
         products = [

@@ -128,8 +128,7 @@ class Set:
         if len(by) != self._axes:
             raise HaloValueError(f"{len(by)} widths for a set of {self._axes} dimensions; give one for each")
         widths = [width if isinstance(width, tuple) else (width, width) for width in by]
-        grow = lambda box: tuple((a - low, b + high) for (a, b), (low, high) in zip(box, widths))  # noqa: E731
-        return self._made(grow(box) for box in self._boxes)
+        return self._made(tuple((a - low, b + high) for (a, b), (low, high) in zip(box, widths)) for box in self._boxes)
 
     def _contains(self, point: tuple[Any, ...]) -> bool:
         if len(point) != self._axes:

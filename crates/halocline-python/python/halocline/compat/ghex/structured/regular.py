@@ -198,11 +198,15 @@ def make_pattern(ctx: context, halo_gen: HaloGenerator, domain_range: list[Domai
 
 def _pattern(ctx: context, halo_gen: HaloGenerator, owned: list[Any]) -> Pattern:
     # Domains are the core's boxes in the order of their ids, whose numbers are their ids if those are dense.
-    relative = [(rank, [at - by for at, by in zip(first, halo_gen._first)], extents) for _, rank, first, extents in owned]
+    relative = [
+        (rank, [at - by for at, by in zip(first, halo_gen._first)], extents) for _, rank, first, extents in owned
+    ]
     for (id_, _, first, _), (_, at, _) in zip(owned, relative):
         if min(at) < 0:
             raise HaloValueError(f"domain {id_} begins at {first}, before the grid, which begins at {halo_gen._first}")
     grid = RegularGrid(halo_gen._extents, periodic=halo_gen._periodic)
     core = grid.decompose_boxes(relative, ctx._comm).pattern(halo_gen._halos)
-    numbers = {id_: (number,) for number, (id_, rank, *_) in enumerate(owned) if rank == ctx.rank()}
+    numbers: dict[int, tuple[int, ...]] = {
+        id_: (number,) for number, (id_, rank, *_) in enumerate(owned) if rank == ctx.rank()
+    }
     return Pattern(ctx, core, GRIDS[len(halo_gen._extents)], numbers)

@@ -1,0 +1,245 @@
+"""icon4py's exchange protocol. icon4py itself is not needed.
+
+To use it there, register it for the kind of process properties that the program has::
+
+    from icon4py.model.common.decomposition import definitions, mpi_decomposition
+    from halocline.compat import icon4py as halocline_icon4py
+
+    @definitions.create_exchange.register(mpi_decomposition.MPICommProcessProperties)
+    def create(props, decomp_info):
+        return halocline_icon4py.create_exchange(decomp_info, props.comm)
+
+Fields lie on the host: an exchange begins at the call, whatever the stream, and ``finish`` and ``exchange`` return once it is
+over. Of a field, the first cells are exchanged, as many as the grid has locally: arrays may be longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from halocline import HaloTypeError, HaloValueError
+
+from .ghex import unstructured
+from .ghex.context import make_context
+
+__all__ = [
+    "BLOCK",
+    "DEFAULT_STREAM",
+    "Block",
+    "DefaultStream",
+    "Exchange",
+    "ExchangeResult",
+    "ExchangeRuntime",
+    "SingleNodeExchange",
+    "create_exchange",
+]
+
+
+@dataclass(frozen=True)
+class DefaultStream:
+    """The null stream."""
+
+    ptr: int = 0
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self.ptr
+
+
+class Block:
+    """In the place of a stream: complete on the host. There is one, ``BLOCK``."""
+
+    _only: Block | None = None
+
+    def __new__(cls) -> Block:
+        if cls._only is None:
+            cls._only = super().__new__(cls)
+        return cls._only
+
+    def __repr__(self) -> str:
+        return "BLOCK"
+
+
+DEFAULT_STREAM = DefaultStream()
+BLOCK = Block()
+
+
+@runtime_checkable
+class ExchangeResult(Protocol):
+    """One exchange in flight."""
+
+    def finish(self, stream: Any = DEFAULT_STREAM) -> None:
+        """Work that the stream is given later runs after the exchange. Blocks for host fields, and for ``BLOCK``."""
+
+    def is_ready(self) -> bool:
+        """Whether the exchange is over. Never blocks."""
+
+
+@runtime_checkable
+class ExchangeRuntime(Protocol):
+    """What exchanges the halos of fields on the cells, edges or vertices of a grid."""
+
+    def start(self, dim: Any, *fields: Any, stream: Any = DEFAULT_STREAM) -> ExchangeResult:
+        """Begins an exchange, after the work that the stream was given before."""
+
+    def exchange(self, dim: Any, *fields: Any, stream: Any = DEFAULT_STREAM) -> None:
+        """``start``, and ``finish`` on the same stream."""
+
+    def __call__(self, *fields: Any, dim: Any, full_exchange: bool = True, stream: Any = DEFAULT_STREAM) -> Any:
+        """The old form: ``exchange``, or ``start`` if it is not to be full."""
+
+    def get_size(self) -> int:
+        """The number of ranks."""
+
+    def my_rank(self) -> int:
+        """This rank."""
+
+
+class _Runtime:
+    """The forms of an exchange that follow from ``start``."""
+
+    def start(self, dim: Any, *fields: Any, stream: Any = DEFAULT_STREAM) -> ExchangeResult:
+        raise NotImplementedError
+
+    def exchange(self, dim: Any, *fields: Any, stream: Any = DEFAULT_STREAM) -> None:
+        """Fills the halos of fields, and returns once they are filled."""
+        self.start(dim, *fields, stream=stream).finish(stream)
+
+    def __call__(
+        self, *fields: Any, dim: Any, full_exchange: bool = True, stream: Any = DEFAULT_STREAM
+    ) -> ExchangeResult | None:
+        """The old form: ``exchange``, or ``start`` if it is not to be full."""
+        if not full_exchange:
+            return self.start(dim, *fields, stream=stream)
+        self.exchange(dim, *fields, stream=stream)
+        return None
+
+
+class _Nothing:
+    """An exchange of one rank, whose halos have nothing to copy."""
+
+    def finish(self, stream: Any = DEFAULT_STREAM) -> None:
+        pass
+
+    def is_ready(self) -> bool:
+        return True
+
+
+class SingleNodeExchange(_Runtime):
+    """That of one rank: nothing is exchanged."""
+
+    def start(self, dim: Any, *fields: Any, stream: Any = DEFAULT_STREAM) -> ExchangeResult:
+        """Does nothing: there are no halos."""
+        return _Nothing()
+
+    def get_size(self) -> int:
+        """1"""
+        return 1
+
+    def my_rank(self) -> int:
+        """0"""
+        return 0
+
+    def __str__(self) -> str:
+        return "SingleNodeExchange(rank = 0 / 1)"
+
+
+class _Result:
+    __slots__ = ("_handle",)
+
+    def __init__(self, handle: Any) -> None:
+        self._handle = handle
+
+    def finish(self, stream: Any = DEFAULT_STREAM) -> None:
+        """Returns once the halos are filled and the owned cells may be overwritten."""
+        if stream is BLOCK:
+            self._handle.wait()
+        else:
+            self._handle.schedule_wait(stream)
+
+    def is_ready(self) -> bool:
+        """Whether ``finish`` would return at once. Never blocks."""
+        ready: bool = self._handle.is_ready()
+        return ready
+
+
+class Exchange(_Runtime):
+    """That of several ranks. Several exchanges may be in flight. Made by ``create_exchange``."""
+
+    def __init__(self, decomposition_info: Any, comm: Any, dims: Iterable[Any]) -> None:
+        self._context = make_context(comm)
+        self._communication = unstructured.make_communication_object(self._context)
+        dims = list(dims)
+        if len({str(names) for names in self._context._gather(lambda: [str(dim) for dim in dims])}) > 1:
+            raise HaloValueError(f"ranks differ in the dimensions or their order, which are {dims} here")
+        self._domains: dict[Any, unstructured.DomainDescriptor] = {}
+        self._patterns: dict[Any, Any] = {}
+        for dim in dims:
+            cells = _on_host(decomposition_info.global_index(dim))
+            halo = np.flatnonzero(~_on_host(decomposition_info.owner_mask(dim)).astype(bool))
+            domain = unstructured.DomainDescriptor(self.my_rank(), cells, halo)
+            self._domains[dim] = domain
+            self._patterns[dim] = unstructured.make_pattern(self._context, unstructured.HaloGenerator(), [domain])
+
+    def get_size(self) -> int:
+        """The number of ranks."""
+        return self._context.size()
+
+    def my_rank(self) -> int:
+        """This rank."""
+        return self._context.rank()
+
+    def start(self, dim: Any, *fields: Any, stream: Any = DEFAULT_STREAM) -> ExchangeResult:
+        """Begins to fill the halos of fields on a dimension, all with one message to each neighbour. All ranks begin theirs in
+        the same order. Fields are arrays, or have one as ``ndarray``; their first axis is the dimension."""
+        domain, pattern = self._domains.get(dim), self._patterns.get(dim)
+        if domain is None or pattern is None:
+            raise HaloValueError(f"there are no halos on {dim!r}; those known are on {list(self._domains)}")
+        buffers = [pattern(self._describe(domain, dim, at, field)) for at, field in enumerate(fields)]
+        if stream is BLOCK:
+            handle = self._communication.exchange(buffers)
+            handle.wait()
+            return _Result(handle)
+        return _Result(self._communication.schedule_exchange(stream, buffers))
+
+    def _describe(self, domain: unstructured.DomainDescriptor, dim: Any, at: int, field: Any) -> Any:
+        array, cells = getattr(field, "ndarray", field), domain.size()
+        shape = getattr(array, "shape", None)
+        if not shape:
+            raise HaloTypeError(f"field {at} is no array of one or more axes: {field!r}")
+        if shape[0] < cells:
+            raise HaloValueError(
+                f"field {at} has {shape[0]} cells along its first axis, of shape {shape}; the grid has {cells} on {dim!r} here"
+            )
+        return unstructured.make_field_descriptor(domain, array if shape[0] == cells else array[:cells])
+
+    def __str__(self) -> str:
+        return f"Exchange(rank = {self.my_rank()} / {self.get_size()})"
+
+
+def _on_host(array: Any) -> Any:
+    """An array of NumPy, also of one of CuPy."""
+    return array.get() if hasattr(array, "get") else np.asarray(array)
+
+
+def create_exchange(
+    decomposition_info: Any, comm: Any = None, dims: Iterable[Any] | None = None
+) -> Exchange | SingleNodeExchange:
+    """The exchange for a decomposition: with ``global_index(dim)`` and ``owner_mask(dim)`` of the cells of this rank, as
+    icon4py's ``DecompositionInfo`` has them. Collective.
+
+    ``comm``: a communicator of mpi4py or Halocline; without one, or with one rank, nothing is exchanged. ``dims``: those that
+    have halos, by default all that the decomposition knows.
+    """
+    size = 1 if comm is None else comm.size
+    if size == 1:
+        return SingleNodeExchange()
+    if dims is None:
+        # Those given to it by `with_dimension`.
+        dims = getattr(decomposition_info, "_global_index", None)
+        if dims is None:
+            raise HaloTypeError(f"{decomposition_info!r} does not say which dimensions it has; give dims=[...]")
+    return Exchange(decomposition_info, comm, dims)

@@ -1,0 +1,162 @@
+"""icon4py's exchange protocol, on a ring of cells and the edges between them, without icon4py."""
+
+import numpy as np
+import pytest
+
+import halocline as hc
+from halocline.compat import icon4py
+from halocline.compat.icon4py import BLOCK, DEFAULT_STREAM, ExchangeResult, ExchangeRuntime
+
+CELL, EDGE = "Cell", "Edge"
+OWNED = 6
+
+
+class DecompositionInfo:
+    """As icon4py's: global indices and owner masks."""
+
+    def __init__(self, rank, size):
+        count = OWNED * size
+        first = rank * OWNED
+        # A halo cell on either side; of the edge between two ranks the higher one is the owner.
+        cells = np.arange(first - 1, first + OWNED + 1) % count
+        edges = np.arange(first, first + OWNED + 1) % count
+        owner = lambda edge: max(edge // OWNED, (edge - 1) % count // OWNED)
+        self._global_index = {CELL: cells, EDGE: edges}
+        self._owner_mask = {CELL: cells // OWNED == rank, EDGE: np.array([owner(edge) == rank for edge in edges])}
+
+    def global_index(self, dim):
+        return self._global_index[dim]
+
+    def owner_mask(self, dim):
+        return self._owner_mask[dim]
+
+
+class Field:
+    """As GT4Py's."""
+
+    def __init__(self, ndarray):
+        self.ndarray = ndarray
+
+
+class Case:
+    def __init__(self, comm, dim):
+        self.info = DecompositionInfo(comm.rank, comm.size)
+        self.ids, self.owned = self.info.global_index(dim), self.info.owner_mask(dim)
+
+    def field(self, by=0, levels=(), padding=0, order="C"):
+        array = np.full((len(self.ids) + padding, *levels), -1.0, order=order)
+        array[: len(self.ids)][self.owned] = self.expected(by, levels)[self.owned]
+        return array
+
+    def expected(self, by=0, levels=()):
+        return (
+            self.ids.reshape((-1,) + (1,) * len(levels))
+            + by
+            + 1000 * np.arange(np.prod(levels, dtype=int)).reshape(levels)
+        )
+
+    def check(self, array, by=0, levels=()):
+        np.testing.assert_array_equal(array[: len(self.ids)], self.expected(by, levels))
+        assert (array[len(self.ids) :] == -1).all()
+
+
+class CudaStream:
+    def __cuda_stream__(self):
+        return (0, 0)
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+@pytest.mark.parametrize("dim", [CELL, EDGE])
+def test_halos_of_padded_arrays_with_levels_are_filled_in_every_form(ranks, dim):
+    def rank(comm):
+        case = Case(comm, dim)
+        runtime = icon4py.create_exchange(case.info, comm)
+        assert isinstance(runtime, ExchangeRuntime)
+        assert (runtime.my_rank(), runtime.get_size()) == (comm.rank, comm.size)
+        assert str(runtime) == f"Exchange(rank = {comm.rank} / {comm.size})"
+        for levels in [(), (3,), (1,)]:
+            for padding, order in [(0, "C"), (5, "C"), (5, "F")]:
+                for stream in [DEFAULT_STREAM, BLOCK, None, CudaStream()]:
+                    arrays = [case.field(by, levels, padding, order) for by in range(2)]
+                    fields = [arrays[0], Field(arrays[1])]
+                    runtime.exchange(dim, *fields, stream=stream)
+                    for by, array in enumerate(arrays):
+                        case.check(array, by, levels)
+                    again = case.field(7, levels, padding, order)
+                    result = runtime.start(dim, again, stream=stream)
+                    assert isinstance(result, ExchangeResult)
+                    result.finish(stream)
+                    assert result.is_ready()
+                    case.check(again, 7, levels)
+        array = case.field()
+        assert runtime(array, dim=dim) is None
+        case.check(array)
+        array = case.field(1)
+        runtime(Field(array), dim=dim, full_exchange=False).finish()
+        case.check(array, 1)
+
+    hc.run_threads(ranks, rank)
+
+
+def test_several_exchanges_are_in_flight_on_several_dimensions():
+    def rank(comm):
+        cells, edges = Case(comm, CELL), Case(comm, EDGE)
+        runtime = icon4py.create_exchange(cells.info, comm, [CELL, EDGE])
+        begun = []
+        for by in range(5):
+            for case, dim in [(cells, CELL), (edges, EDGE)]:
+                array = case.field(by)
+                begun.append((runtime.start(dim, array), case, array, by))
+        for result, *_ in begun[::-1]:
+            result.finish()
+        for _, case, array, by in begun:
+            case.check(array, by)
+
+    hc.run_threads(2, rank)
+
+
+def test_one_rank_exchanges_nothing():
+    info = DecompositionInfo(0, 1)
+    for runtime in [
+        icon4py.create_exchange(info),
+        *hc.run_threads(1, lambda comm: icon4py.create_exchange(info, comm)),
+    ]:
+        assert isinstance(runtime, ExchangeRuntime)
+        array = np.arange(8.0)
+        runtime.exchange(CELL, array)
+        assert runtime(array, dim=CELL) is None
+        result = runtime.start(CELL, array, stream=BLOCK)
+        result.finish()
+        assert result.is_ready() and (array == np.arange(8)).all()
+        assert (runtime.get_size(), runtime.my_rank()) == (1, 0)
+
+
+def test_bad_arguments_are_refused():
+    def rank(comm):
+        case = Case(comm, CELL)
+        runtime = icon4py.create_exchange(case.info, comm)
+        with pytest.raises(hc.HaloValueError, match="'Vertex'"):
+            runtime.start("Vertex", case.field())
+        with pytest.raises(hc.HaloValueError, match="field 1 has 5 cells .* the grid has 8"):
+            runtime.start(CELL, case.field(), np.zeros(5))
+        with pytest.raises(hc.HaloTypeError, match="field 0 is no array"):
+            runtime.start(CELL, 3)
+        with pytest.raises(TypeError, match="stream"):
+            runtime.start(CELL, case.field(), stream="stream")
+        # None of that has begun anything.
+        array = case.field()
+        runtime.exchange(CELL, array)
+        case.check(array)
+        with pytest.raises(hc.HaloValueError, match="differ"):
+            icon4py.create_exchange(case.info, comm, [CELL, EDGE][:: 1 if comm.rank else -1])
+
+    hc.run_threads(2, rank)
+    with pytest.raises(hc.HaloTypeError, match="dims="):
+        hc.run_threads(2, lambda comm: icon4py.create_exchange(object(), comm))
+
+
+def test_the_constants():
+    assert DEFAULT_STREAM.ptr == 0 and DEFAULT_STREAM.__cuda_stream__() == (0, 0)
+    with pytest.raises(AttributeError):
+        DEFAULT_STREAM.ptr = 1
+    assert icon4py.Block() is BLOCK and repr(BLOCK) == "BLOCK"
