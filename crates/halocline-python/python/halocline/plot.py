@@ -1,0 +1,225 @@
+"""Pictures of patterns, partitions and measurements, with matplotlib (``pip install 'halocline[plot]'``), as its figures.
+
+figure = halocline.plot.pattern(pattern, comm)
+if comm.rank == 0:
+    figure.savefig("pattern.png")
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import Communicator, HaloValueError, Partition, Pattern
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["domains", "message_sizes", "partition", "pattern", "scaling"]
+
+Results = str | os.PathLike[str] | Iterable[Mapping[str, Any]]
+"""A file of what ``halocline bench --json`` prints, one object a line; or the objects."""
+
+# Numbers are written into the fields of a heat map of at most so many ranks.
+_FEW = 16
+_MARKS = "os^Dvxp*"
+
+
+def pattern(pattern: Pattern, comm: Communicator) -> Figure:
+    """How many cells each rank sends to each other, as a heat map. Collective; every rank gets the figure."""
+    import numpy as np
+
+    lines = comm.all_gather(json.dumps([(peer, sent) for peer, sent, _ in pattern.peers]).encode())
+    sent = np.full((comm.size, comm.size), np.nan)
+    for rank, line in enumerate(lines):
+        for peer, cells in json.loads(line):
+            if cells:
+                sent[rank, peer] = cells
+    figure, axes = _figure(f"Cells that {comm.size} ranks send to each other")
+    image = axes.imshow(sent, cmap="viridis_r", vmin=0, aspect="equal", interpolation="nearest")
+    axes.set_xlabel("to rank")
+    axes.set_ylabel("from rank")
+    _whole_numbers(axes)
+    figure.colorbar(image, ax=axes, label="cells")
+    if comm.size <= _FEW:
+        middle = np.nanmax(sent, initial=0) / 2
+        for rank, peer in np.argwhere(~np.isnan(sent)):
+            dark = sent[rank, peer] > middle
+            axes.text(
+                peer, rank, f"{sent[rank, peer]:,.0f}", ha="center", va="center", color="white" if dark else "black"
+            )
+    return figure
+
+
+def domains(pattern: Pattern, comm: Communicator, *, axes: tuple[int, int] | None = None) -> Figure:
+    """The domains of a regular grid, each in the colour of its rank. Collective; every rank gets the figure.
+
+    ``axes``: the two that are drawn, (across, up), by default the last two; of the others, the first layer of cells. A grid of
+    one axis is drawn as a row.
+    """
+    mine = [(domain.id, domain.first, domain.owned) for domain in pattern.domains]
+    everybody = [json.loads(line) for line in comm.all_gather(json.dumps(mine).encode())]
+    boxes = [(rank, *box) for rank, those in enumerate(everybody) for box in those]
+    if not boxes or any(first is None for _, _, first, _ in boxes):
+        raise HaloValueError("only domains of a regular grid have places; draw others with partition()")
+    ndim = len(boxes[0][2])
+    across, up = axes or ((ndim - 1, ndim - 2) if ndim > 1 else (0, 0))
+    if not {across, up} <= set(range(ndim)) or (ndim > 1 and across == up):
+        raise HaloValueError(f"axes {axes} of a grid of {ndim} axes; give two different ones, from 0")
+    figure, drawn = _figure(f"{len(boxes)} domains of {comm.size} ranks")
+    from matplotlib.patches import Rectangle
+
+    for rank, number, first, owned in boxes:
+        if any(first[axis] for axis in range(ndim) if axis not in (across, up)):
+            continue
+        height = (first[up], owned[up]) if ndim > 1 else (0, 1)
+        corner, width = (first[across], height[0]), owned[across]
+        drawn.add_patch(Rectangle(corner, width, height[1], facecolor=_colour(rank), edgecolor="white"))
+        label = f"rank {rank}" if len(boxes) == comm.size else f"{number}\nrank {rank}"
+        drawn.text(corner[0] + width / 2, height[0] + height[1] / 2, label, ha="center", va="center", fontsize="small")
+    drawn.autoscale_view()
+    drawn.set_aspect("equal" if ndim > 1 else "auto")
+    drawn.set_xlabel(f"axis {across}")
+    if ndim > 1:
+        drawn.set_ylabel(f"axis {up}")
+        drawn.invert_yaxis()
+    else:
+        drawn.set_yticks([])
+    return figure
+
+
+def partition(points: Any, owners: Partition | Any, *, connectivity: Any = None) -> Figure:
+    """A mesh in the colours of the ranks that own its cells.
+
+    ``points``: their places, shape (n, 2). ``owners``: the rank of each. With ``connectivity`` (a row of vertices for each
+    polygon), points are the vertices, and owners those of the polygons.
+    """
+    import numpy as np
+
+    places = np.asarray(points)
+    ranks = np.asarray(owners.owners if isinstance(owners, Partition) else owners)
+    if places.ndim != 2 or places.shape[1] != 2:
+        raise HaloValueError(f"places of shape {places.shape}; (n, 2) is wanted, two coordinates for each point")
+    polygons = None if connectivity is None else np.asarray(connectivity)
+    coloured = len(places) if polygons is None else len(polygons)
+    if ranks.shape != (coloured,):
+        what = "points" if polygons is None else "polygons"
+        raise HaloValueError(f"owners of shape {ranks.shape} for {coloured} {what}; give one for each")
+    if polygons is not None and polygons.size and not 0 <= polygons.min() <= polygons.max() < len(places):
+        raise HaloValueError(
+            f"vertices {polygons.min()} to {polygons.max()} in the connectivity, but {len(places)} points, from 0"
+        )
+    figure, axes = _figure(f"{coloured:,} cells of {len(np.unique(ranks))} ranks")
+    colours = {int(rank): _colour(int(rank)) for rank in np.unique(ranks)}
+    if polygons is None:
+        size = min(40.0, 60_000 / max(1, coloured))
+        axes.scatter(places[:, 0], places[:, 1], c=[colours[int(rank)] for rank in ranks], s=size, linewidths=0)
+    else:
+        from matplotlib.collections import PolyCollection
+
+        facecolors = [colours[int(rank)] for rank in ranks]
+        axes.add_collection(PolyCollection(places[polygons], facecolors=facecolors, edgecolors="white", linewidths=0.2))
+        axes.autoscale_view()
+    axes.set_aspect("equal")
+    if len(colours) <= _FEW:
+        from matplotlib.patches import Patch
+
+        handles = [Patch(color=colour, label=f"rank {rank}") for rank, colour in colours.items()]
+        axes.legend(handles=handles, loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
+    return figure
+
+
+def message_sizes(results: Results) -> Figure:
+    """Times over message sizes, of ``halocline bench latency --json``."""
+    series: dict[str, list[tuple[float, float]]] = {}
+    for row in _rows(results, "latency"):
+        for what, name in [("exchange_us", "exchange"), ("message_round_trip_us", "message, there and back")]:
+            if row.get(what) is not None:
+                series.setdefault(f"{name}, {row['transport']}", []).append((row["bytes"], row[what]))
+    figure, axes = _figure("Two ranks: time over size")
+    _lines(axes, series)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_xlabel("bytes from each rank to the other")
+    axes.set_ylabel("microseconds")
+    return figure
+
+
+def scaling(results: Results) -> Figure:
+    """Times over the number of ranks, of ``halocline bench halo --json`` run with several. Each rank has as much in all runs, so
+    that level lines are ideal."""
+    series: dict[str, list[tuple[float, float]]] = {}
+    rows = list(_rows(results, "halo"))
+    cases = {row["case"] for row in rows}
+    for row in rows:
+        name = row["row"] if len(cases) == 1 else f"{row['case']}: {row['row']}"
+        series.setdefault(f"{name} ({row['transport']})", []).append((row["ranks"], row["us"]))
+    figure, axes = _figure(
+        f"Exchange and reading of the halo: {cases.pop()}" if len(cases) == 1 else "Exchange and reading of the halo"
+    )
+    _lines(axes, series)
+    axes.set_yscale("log")
+    axes.set_xlabel("ranks")
+    axes.set_ylabel("microseconds")
+    axes.set_xticks(sorted({row["ranks"] for row in rows}))
+    return figure
+
+
+def _figure(title: str) -> tuple[Figure, Axes]:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as missing:
+        raise ImportError(
+            f"halocline.plot draws with matplotlib, which cannot be imported ({missing}): pip install 'halocline[plot]'"
+        ) from missing
+    figure = Figure(figsize=(8, 6), dpi=120, layout="constrained")
+    axes = figure.subplots()
+    axes.set_title(title)
+    return figure, axes
+
+
+def _colour(rank: int) -> Any:
+    """The same for a rank in every picture: ten light ones, ten dark ones, then again."""
+    from matplotlib import colormaps
+
+    return colormaps["tab20"](2 * (rank % 10) + (rank // 10 + 1) % 2)
+
+
+def _whole_numbers(axes: Axes) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(integer=True))
+
+
+def _lines(axes: Axes, series: Mapping[str, list[tuple[float, float]]]) -> None:
+    for at, (name, points) in enumerate(series.items()):
+        axes.plot(*zip(*sorted(points)), marker=_MARKS[at % len(_MARKS)], label=name)
+    axes.grid(True, which="major", alpha=0.3)
+    axes.legend(frameon=False, fontsize="small")
+
+
+def _rows(results: Results, bench: str) -> Iterable[Mapping[str, Any]]:
+    """The rows of one benchmark; an error if there are none."""
+    rows = [row for row in _read(results) if row.get("bench") == bench]
+    if not rows:
+        raise HaloValueError(f"there are no results of `halocline bench {bench} --json` among what was given")
+    return rows
+
+
+def _read(results: Results) -> Iterable[Mapping[str, Any]]:
+    if not isinstance(results, (str, os.PathLike)):
+        return results
+    rows = []
+    for number, line in enumerate(Path(results).read_text().splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            rows.append(json.loads(line))
+        except ValueError as error:
+            raise HaloValueError(f"{os.fspath(results)}, line {number} is no JSON object: {error}") from None
+    return rows

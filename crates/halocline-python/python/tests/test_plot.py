@@ -1,0 +1,127 @@
+"""Pictures: what is drawn is what there is, and bad input is refused. Without matplotlib they say so."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import halocline as hc
+from halocline import plot
+
+
+@pytest.fixture
+def matplotlib():
+    return pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install 'halocline[plot]'")
+
+
+def on_rank_0(ranks, draw):
+    return hc.run_threads(ranks, draw)[0]
+
+
+def test_importing_it_does_not_import_matplotlib():
+    code = "import sys, halocline.plot; sys.exit('matplotlib' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_without_matplotlib_it_says_how_to_get_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(ImportError, match=r"pip install 'halocline\[plot\]'"):
+        plot.partition([[0, 0]], [0])
+
+
+def test_a_pattern_is_a_heat_map_of_what_is_sent(matplotlib, tmp_path):
+    def draw(comm):
+        pattern = hc.RegularGrid((8, 6)).decompose_into((3, 1), comm).pattern(1)
+        return plot.pattern(pattern, comm)
+
+    figure = on_rank_0(3, draw)
+    (image,) = figure.axes[0].images
+    sent = np.ma.filled(image.get_array().astype(float), 0)
+    np.testing.assert_array_equal(sent, [[0, 6, 0], [6, 0, 6], [0, 6, 0]])
+    assert [text.get_text() for text in figure.axes[0].texts] == ["6"] * 4
+    figure.savefig(tmp_path / "pattern.png")
+    assert (tmp_path / "pattern.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_domains_are_rectangles_where_they_lie(matplotlib):
+    def draw(comm):
+        pattern = hc.RegularGrid((8, 6, 2)).decompose_into((2, 1, 1), comm).pattern(1)
+        return plot.domains(pattern, comm, axes=(1, 0))
+
+    figure = on_rank_0(2, draw)
+    boxes = [(*patch.get_xy(), patch.get_width(), patch.get_height()) for patch in figure.axes[0].patches]
+    assert boxes == [(0, 0, 6, 4), (0, 4, 6, 4)]
+    assert len({patch.get_facecolor() for patch in figure.axes[0].patches}) == 2
+
+    row = on_rank_0(3, lambda comm: plot.domains(hc.RegularGrid((9,)).decompose(comm).pattern(1), comm))
+    assert [patch.get_x() for patch in row.axes[0].patches] == [0, 3, 6]
+
+
+def test_only_two_axes_and_places_can_be_drawn(matplotlib):
+    def draw(comm):
+        pattern = hc.RegularGrid((8, 6)).decompose(comm).pattern(1)
+        with pytest.raises(hc.HaloValueError, match="axes"):
+            plot.domains(pattern, comm, axes=(0, 2))
+        ids = hc.UnstructuredDomain(comm.rank, [comm.rank], [])
+        with pytest.raises(hc.HaloValueError, match="partition"):
+            plot.domains(hc.Pattern.unstructured(comm, [ids]), comm)
+
+    hc.run_threads(2, draw)
+
+
+def test_a_partition_is_drawn_by_points_or_polygons(matplotlib):
+    points = np.array([[0, 0], [1, 0], [0, 1], [1, 1]])
+    figure = plot.partition(points, hc.Partition([0, 0, 1, 2], 3))
+    (scatter,) = figure.axes[0].collections
+    np.testing.assert_array_equal(scatter.get_offsets(), points)
+    assert len(np.unique(scatter.get_facecolors(), axis=0)) == 3
+    figure = plot.partition(points, [0, 1], connectivity=[[0, 1, 2], [1, 3, 2]])
+    assert len(figure.axes[0].collections[0].get_paths()) == 2
+    assert [text.get_text() for text in figure.axes[0].get_legend().get_texts()] == ["rank 0", "rank 1"]
+    for places, owners, connectivity, text in [
+        ([[0, 0, 0]], [0], None, "two coordinates"),
+        (points, [0], None, "for 4 points"),
+        (points, [0], [[0, 1, 2], [1, 3, 2]], "for 2 polygons"),
+        (points, [0], [[0, 1, 4]], "vertices 0 to 4"),
+    ]:
+        with pytest.raises(hc.HaloValueError, match=text):
+            plot.partition(places, owners, connectivity=connectivity)
+
+
+def test_results_of_the_benchmark_become_lines(matplotlib, tmp_path):
+    sizes = [
+        {
+            "bench": "latency",
+            "bytes": 8 << at,
+            "transport": "shm",
+            "exchange_us": at + 1.0,
+            "message_round_trip_us": None,
+        }
+        for at in range(3)
+    ]
+    file = tmp_path / "latency.jsonl"
+    file.write_text("\n".join(map(json.dumps, reversed(sizes))) + "\n\n")
+    for results in [file, str(file), sizes]:
+        (line,) = plot.message_sizes(results).axes[0].lines
+        assert line.get_label() == "exchange, shm"
+        assert line.get_xydata().tolist() == [[8, 1], [16, 2], [32, 3]]
+
+    runs = [
+        {"bench": "halo", "case": "a", "row": row, "ranks": ranks, "transport": "thread", "us": 10.0 * ranks}
+        for ranks in (4, 1, 2)
+        for row in ("auto", "copying pass")
+    ]
+    lines = plot.scaling(runs).axes[0].lines
+    assert [line.get_label() for line in lines] == ["auto (thread)", "copying pass (thread)"]
+    assert lines[0].get_xydata().tolist() == [[1, 10], [2, 20], [4, 40]]
+
+
+def test_files_that_are_no_results_are_refused(tmp_path):
+    file = tmp_path / "wrong.jsonl"
+    file.write_text('{"bench": "halo"}\nnonsense\n')
+    with pytest.raises(hc.HaloValueError, match="line 2"):
+        plot.scaling(file)
+    with pytest.raises(hc.HaloValueError, match="bench latency --json"):
+        plot.message_sizes([])
