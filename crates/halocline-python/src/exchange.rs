@@ -359,3 +359,15 @@ impl PyPending {
         Ok(format!("{:?}", self.pending.get()?))
     }
 }
+
+/// Seconds that an exchange takes, begun and waited for by Rust: what the benchmarks compare with.
+#[pyfunction(name = "_time_exchanges")]
+pub(crate) fn time_exchanges(py: Python<'_>, halo: &PyHaloExchange, rounds: u32) -> PyResult<f64> {
+    let halo = halo.halo.get()?;
+    let outcome = py.detach(|| {
+        let start = std::time::Instant::now();
+        (0..rounds).try_for_each(|_| halo.exchange()?.wait())?;
+        Ok::<_, halocline::Error>(start.elapsed().as_secs_f64() / f64::from(rounds.max(1)))
+    });
+    outcome.map_err(error::of)
+}

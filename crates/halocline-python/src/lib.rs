@@ -24,6 +24,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_function(wrap_pyfunction!(comm::init, module)?)?;
     module.add("_run_command", wrap_pyfunction!(command::run_command, module)?)?;
+    module.add("_time_exchanges", wrap_pyfunction!(exchange::time_exchanges, module)?)?;
     module.add_class::<command::PyTrace>()?;
     module.add_class::<comm::PyCommunicator>()?;
     module.add_class::<comm::ThreadGroup>()?;

@@ -13,16 +13,17 @@ on all ranks. Calls that can wait release the GIL, and Ctrl-C interrupts the wai
 was being waited for then goes on, as if its handle had been dropped; a collective call is left unfinished.
 """
 
+import os
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Literal, Protocol, TypeVar, overload
+from typing import Any, Literal, Protocol, TypeVar, final, overload
 
-from typing_extensions import Buffer, TypeAlias
+from typing_extensions import Buffer, TypeAlias, disjoint_base
 
 import numpy
 import numpy.typing
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 __version__: str
 
@@ -78,6 +79,7 @@ class DeviceError(HaloError):
 
 # --- communicators -----------------------------------------------------------------------------------------------
 
+@final
 class Communicator:
     """A group of ranks.
 
@@ -126,7 +128,7 @@ def init(transport: Literal["auto", "thread", "shm", "mpi"] = "auto", *, deadlin
     Called again, it gives the same one. Blocks until all ranks of the job have called it.
     """
 
-def run_threads(n: int, fn: Callable[[Communicator], T]) -> list[T]:
+def run_threads(n: int, fn: Callable[[Communicator], _T]) -> list[_T]:
     """Calls ``fn(comm)`` in ``n`` threads, each a rank of one group, and returns what they return, in the order of ranks.
 
     If one raises, the others find that it has left, and the first error is raised here.
@@ -134,12 +136,13 @@ def run_threads(n: int, fn: Callable[[Communicator], T]) -> list[T]:
 
 # --- grids and patterns ------------------------------------------------------------------------------------------
 
-HaloLike: TypeAlias = int | Sequence[int] | Sequence[tuple[int, int]]
+_HaloLike: TypeAlias = int | Sequence[int] | Sequence[tuple[int, int]]
 """The width of a halo: one number, one for each axis, or (low, high) for each axis."""
 
-Neighbours: TypeAlias = Literal["faces", "edges", "all"]
+_Neighbours: TypeAlias = Literal["faces", "edges", "all"]
 """Which halo cells are filled: outside along one axis, along one or two, or all, corners too."""
 
+@final
 class RegularGrid:
     """A regular grid of 1 to 4 axes, the last one running fastest in the numbering of domains."""
 
@@ -163,6 +166,7 @@ class RegularGrid:
         """Any boxes ``(rank, first cell, cells along each axis)``; box i is domain i, all ranks give all boxes. Ranks may
         own any number of them."""
 
+@final
 class Decomposition:
     """A regular grid cut into domains, each owned by one rank."""
 
@@ -177,10 +181,11 @@ class Decomposition:
     def staggered(self, axes: Sequence[bool]) -> Decomposition:
         """That of the points that are staggered along the axes that are true: those between the cells."""
     def pattern(
-        self, halo: HaloLike, *, neighbours: Neighbours = "all", comm: Communicator | None = None
+        self, halo: _HaloLike, *, neighbours: _Neighbours = "all", comm: Communicator | None = None
     ) -> Pattern:
         """Who sends what to fill halos of that width. Collective: all ranks give the same."""
 
+@final
 class Domain:
     """A domain of this rank."""
 
@@ -203,6 +208,7 @@ class Domain:
     def interior(self) -> tuple[slice, ...]:
         """Index of the owned cells in an array of ``shape``; of an unstructured domain only if owned cells come first."""
 
+@final
 class Pattern:
     """Which cells the domains of this rank exchange with which others. No fields in it."""
 
@@ -218,9 +224,10 @@ class Pattern:
     @property
     def peers(self) -> list[tuple[int, int, int]]:
         """For each rank that this one exchanges with: the rank, cells sent to it, cells received from it."""
-    def narrowed(self, halo: HaloLike, *, neighbours: Neighbours = "all") -> Pattern:
+    def narrowed(self, halo: _HaloLike, *, neighbours: _Neighbours = "all") -> Pattern:
         """The pattern that fills only what belongs to the narrower halo, of the same arrays. Collective."""
 
+@final
 class UnstructuredDomain:
     """A piece of an unstructured grid: the global ids of its cells in local order, and which are halo.
 
@@ -228,13 +235,13 @@ class UnstructuredDomain:
     any sequence or one-dimensional integer array. What is wrong is found when the pattern is made, on all ranks.
     """
 
-    def __new__(cls, id: int, owned: IdsLike, halo: IdsLike) -> UnstructuredDomain:
+    def __new__(cls, id: int, owned: _IdsLike, halo: _IdsLike) -> UnstructuredDomain:
         """All ``owned`` cells first in local order, then all ``halo`` cells."""
     @staticmethod
-    def from_indices(id: int, cells: IdsLike, halo: IdsLike) -> UnstructuredDomain:
+    def from_indices(id: int, cells: _IdsLike, halo: _IdsLike) -> UnstructuredDomain:
         """``cells`` in local order; those at the local indices ``halo`` are halo."""
     @staticmethod
-    def from_owners(id: int, comm: Communicator, cells: IdsLike, owners: IdsLike) -> UnstructuredDomain:
+    def from_owners(id: int, comm: Communicator, cells: _IdsLike, owners: _IdsLike) -> UnstructuredDomain:
         """``cells`` in local order with the rank that owns each; those of other ranks are halo."""
     def with_levels(self, ends: Sequence[int]) -> UnstructuredDomain:
         """``ends[d]`` is the end, in local order, of the cells that a halo of depth d has, so that it can be narrowed."""
@@ -243,18 +250,20 @@ class UnstructuredDomain:
     @property
     def cells(self) -> numpy.typing.NDArray[numpy.uint64]: ...
 
-IdsLike: TypeAlias = Sequence[int] | numpy.typing.NDArray[Any]
+_IdsLike: TypeAlias = Sequence[int] | numpy.typing.NDArray[Any]
 
+@final
 class Graph:
     """Which cells are neighbours, in compressed rows: those of cell c are ``neighbours[offsets[c]:offsets[c + 1]]``."""
 
-    def __new__(cls, offsets: IdsLike, neighbours: IdsLike) -> Graph: ...
+    def __new__(cls, offsets: _IdsLike, neighbours: _IdsLike) -> Graph: ...
     def __len__(self) -> int: ...
 
+@final
 class Partition:
     """The owning rank of each cell."""
 
-    def __new__(cls, owners: IdsLike, ranks: int) -> Partition: ...
+    def __new__(cls, owners: _IdsLike, ranks: int) -> Partition: ...
     @staticmethod
     def block(cells: int, ranks: int) -> Partition:
         """Consecutive blocks, whose sizes differ by at most one."""
@@ -268,6 +277,7 @@ class Partition:
     @property
     def counts(self) -> list[int]: ...
 
+@final
 class Mesh:
     """A whole mesh, the same on every rank: the vertices that each element connects.
 
@@ -276,7 +286,7 @@ class Mesh:
     """
 
     def __new__(
-        cls, vertices: int, connectivity: IdsLike, *, offsets: IdsLike | None = None, solid: bool = False
+        cls, vertices: int, connectivity: _IdsLike, *, offsets: _IdsLike | None = None, solid: bool = False
     ) -> Mesh: ...
     @property
     def vertices(self) -> int: ...
@@ -293,6 +303,7 @@ class Mesh:
     ) -> MeshHalos:
         """The domains of a part of a partition of the elements, with halos so many elements deep."""
 
+@disjoint_base
 class MeshDomains:
     """The domains of one rank for fields on vertices and on elements; owned ones come first in local order."""
 
@@ -308,6 +319,7 @@ class MeshDomains:
     def connectivity(self) -> numpy.typing.NDArray[numpy.uint64]:
         """The local vertices of the local elements, one element after the other."""
 
+@final
 class MeshHalos(MeshDomains):
     """As ``MeshDomains``, with edges."""
 
@@ -333,8 +345,9 @@ class _HasDLPack(Protocol):
     def __dlpack__(self, *args: Any, **kwargs: Any) -> Any: ...
     def __dlpack_device__(self) -> tuple[Any, Any]: ...
 
-ArrayLike: TypeAlias = _HasCudaArrayInterface | _HasArrayInterface | _HasDLPack | Buffer
+_ArrayLike: TypeAlias = _HasCudaArrayInterface | _HasArrayInterface | _HasDLPack | Buffer
 
+@final
 class Field:
     """An array with what is to be said of it beside its memory.
 
@@ -345,7 +358,7 @@ class Field:
 
     def __new__(
         cls,
-        array: ArrayLike,
+        array: _ArrayLike,
         *,
         domain: int | None = None,
         axes: Sequence[int] | None = None,
@@ -368,8 +381,8 @@ class Field:
     def device(self) -> int | None:
         """The ordinal of the GPU; none for host memory."""
 
-FieldLike: TypeAlias = Field | ArrayLike
-Bindings: TypeAlias = Sequence[tuple[Pattern, FieldLike]]
+_FieldLike: TypeAlias = Field | _ArrayLike
+_Bindings: TypeAlias = Sequence[tuple[Pattern, _FieldLike]]
 
 def empty(
     shape: int | Sequence[int],
@@ -393,12 +406,14 @@ def zeros(
 
 # --- streams -----------------------------------------------------------------------------------------------------
 
+@final
 class Stream:
     """A stream given by its handle (a ``cudaStream_t`` or ``CUstream`` as a number; 0 is the null stream)."""
 
     def __new__(cls, handle: int) -> Stream: ...
     @property
     def ptr(self) -> int: ...
+    def __cuda_stream__(self) -> tuple[int, int]: ...
 
 class _HasCudaStream(Protocol):
     def __cuda_stream__(self) -> tuple[int, int]: ...
@@ -406,18 +421,20 @@ class _HasCudaStream(Protocol):
 class _HasPtr(Protocol):
     @property
     def ptr(self) -> int: ...
+    def __cuda_stream__(self) -> tuple[int, int]: ...
 
 class _HasCudaStreamHandle(Protocol):
     @property
     def cuda_stream(self) -> int: ...
 
-StreamLike: TypeAlias = Stream | _HasCudaStream | _HasPtr | _HasCudaStreamHandle | None
+_StreamLike: TypeAlias = Stream | _HasCudaStream | _HasPtr | _HasCudaStreamHandle | None
 """``None`` is the null stream."""
 
 # --- exchanges ---------------------------------------------------------------------------------------------------
 
-LinkChoice: TypeAlias = Literal["auto", "push", "pull", "mailbox", "message"]
+_LinkChoice: TypeAlias = Literal["auto", "push", "pull", "mailbox", "message"]
 
+@final
 class HaloExchange:
     """Fields whose halos are exchanged together, bound once and exchanged many times. Collective; all ranks bind fields
     of the same patterns in the same order.
@@ -433,46 +450,46 @@ class HaloExchange:
     def __new__(
         cls,
         comm: Communicator,
-        fields: Bindings,
+        fields: _Bindings,
         *,
-        link: LinkChoice = "auto",
+        link: _LinkChoice = "auto",
         deadline: float | None = None,
         name: str | None = None,
         checked: bool | None = None,
-        streams: Sequence[StreamLike] = (),
+        streams: Sequence[_StreamLike] | None = None,
         inline: bool = False,
     ) -> HaloExchange: ...
     @staticmethod
     def alternatives(
         comm: Communicator,
-        sets: Sequence[Bindings],
+        sets: Sequence[_Bindings],
         *,
-        link: LinkChoice = "auto",
+        link: _LinkChoice = "auto",
         deadline: float | None = None,
         name: str | None = None,
         checked: bool | None = None,
-        streams: Sequence[StreamLike] = (),
+        streams: Sequence[_StreamLike] | None = None,
         inline: bool = False,
     ) -> HaloExchange:
         """Binds several sets of fields at once, of which an exchange takes one (``set=``): time levels that swap. Collective."""
     @overload
     def exchange(
-        self, *, wait: Literal[True] = True, set: int = 0, streams: Sequence[StreamLike] | None = None
+        self, *, wait: Literal[True] = True, set: int = 0, streams: Sequence[_StreamLike] | None = None
     ) -> None: ...
     @overload
     def exchange(
-        self, *, wait: Literal[False], set: int = 0, streams: Sequence[StreamLike] | None = None
+        self, *, wait: Literal[False], set: int = 0, streams: Sequence[_StreamLike] | None = None
     ) -> Pending:
         """Exchanges, and waits until halos are filled and owned cells may be overwritten; or only begins it.
 
         Host fields are read and written from the call until the wait has returned. Device fields: after all work given
         before to ``streams`` (by default those of the bind).
         """
-    def exchange_async(self, *, set: int = 0, streams: Sequence[StreamLike] | None = None) -> Pending:
+    def exchange_async(self, *, set: int = 0, streams: Sequence[_StreamLike] | None = None) -> Pending:
         """``await`` what it returns. The exchange begins at the call. Cancelling the task leaves it running."""
-    def schedule_exchange(self, stream: StreamLike | Sequence[StreamLike] = None, *, set: int = 0) -> Pending:
+    def schedule_exchange(self, stream: _StreamLike | Sequence[_StreamLike] = None, *, set: int = 0) -> Pending:
         """Begins an exchange after all work that the stream was given before; never waits. Host fields begin at once."""
-    def schedule_wait(self, stream: StreamLike = None) -> None:
+    def schedule_wait(self, stream: _StreamLike = None) -> None:
         """As ``Pending.schedule_wait``, for the exchange begun last."""
     def wait(self) -> None:
         """Waits for the exchange begun last, if there is one."""
@@ -483,7 +500,7 @@ class HaloExchange:
     def sets(self) -> int: ...
     def alternative(self, set: int) -> HaloExchange:
         """A handle of one of the sets alone, which shares links and exchanges with this one."""
-    def narrowed(self, halo: HaloLike, *, neighbours: Neighbours = "all") -> HaloExchange:
+    def narrowed(self, halo: _HaloLike, *, neighbours: _Neighbours = "all") -> HaloExchange:
         """The same fields, of whose halos an exchange fills only the narrower part; shares the links. Collective."""
     def reclaim(self) -> bool:
         """After a failure: true once no peer can touch the fields any more."""
@@ -497,17 +514,18 @@ class HaloExchange:
         """A table of this rank's links: peer, way, through what, bytes, regions, and why not a better way."""
     def message_bytes(self, peer: int, direction: Literal["send", "receive"]) -> int:
         """Bytes of the buffers of ``pack`` (send) and ``unpack`` (receive)."""
-    def pack(self, peer: int, message: ArrayLike) -> None:
+    def pack(self, peer: int, message: _ArrayLike) -> None:
         """Packs what ``peer`` needs into a contiguous buffer, for those who send by themselves."""
-    def unpack(self, peer: int, message: ArrayLike) -> None:
+    def unpack(self, peer: int, message: _ArrayLike) -> None:
         """Unpacks what ``peer`` has packed with the same object."""
 
+@final
 class Pending(Awaitable[None]):
     """One exchange in flight. Dropping it leaves the exchange running. ``await`` works in any asyncio loop."""
 
     def wait(self) -> None:
         """Blocks until the halo is filled and owned cells may be overwritten. Calling it again does nothing."""
-    def schedule_wait(self, stream: StreamLike = None) -> None:
+    def schedule_wait(self, stream: _StreamLike = None) -> None:
         """All work that the stream is given from now on runs after the exchange. Blocks for host fields only."""
     def is_ready(self) -> bool:
         """Whether ``wait`` would return at once. Never blocks."""
@@ -517,6 +535,7 @@ class Pending(Awaitable[None]):
     def epoch(self) -> int: ...
     def __await__(self) -> Generator[Any, None, None]: ...
 
+@final
 class PatternLinks:
     """The unbound form: links of patterns, made once, collectively, and fields given to each exchange.
 
@@ -534,13 +553,13 @@ class PatternLinks:
         checked: bool | None = None,
     ) -> PatternLinks: ...
     @overload
-    def exchange(self, fields: Bindings, *, wait: Literal[True] = True) -> None: ...
+    def exchange(self, fields: _Bindings, *, wait: Literal[True] = True) -> None: ...
     @overload
-    def exchange(self, fields: Bindings, *, wait: Literal[False]) -> Pending:
+    def exchange(self, fields: _Bindings, *, wait: Literal[False]) -> Pending:
         """All ranks give fields of the same patterns, as many, of the same element types and extra dimensions. Describing
         new fields is local. The fields are kept alive until the exchange is over."""
-    def exchange_async(self, fields: Bindings) -> Pending: ...
-    def schedule_exchange(self, fields: Bindings, stream: StreamLike = None) -> Pending:
+    def exchange_async(self, fields: _Bindings) -> Pending: ...
+    def schedule_exchange(self, fields: _Bindings, stream: _StreamLike = None) -> Pending:
         """As ``exchange(wait=False)``: host fields begin at once."""
     def wait(self) -> None: ...
     def reclaim(self) -> bool: ...
@@ -550,14 +569,15 @@ class PatternLinks:
     def ways(self) -> list[tuple[int, Literal["send", "receive"], str]]: ...
     def explain(self) -> str: ...
 
+@final
 class Redistribute:
     """How owned cells get from one decomposition or partition of them to another."""
 
     @staticmethod
     def regular(
         comm: Communicator,
-        source: tuple[Decomposition, HaloLike],
-        target: tuple[Decomposition, HaloLike],
+        source: tuple[Decomposition, _HaloLike],
+        target: tuple[Decomposition, _HaloLike],
     ) -> Redistribute:
         """Between two decompositions of one grid, each with the halo that its arrays have. Collective."""
     @staticmethod
@@ -570,10 +590,10 @@ class Redistribute:
     def bind(
         self,
         comm: Communicator,
-        source: Sequence[FieldLike],
-        target: Sequence[FieldLike],
+        source: Sequence[_FieldLike],
+        target: Sequence[_FieldLike],
         *,
-        link: LinkChoice = "auto",
+        link: _LinkChoice = "auto",
         deadline: float | None = None,
         name: str | None = None,
         checked: bool | None = None,
@@ -582,11 +602,12 @@ class Redistribute:
 
 # --- traces ------------------------------------------------------------------------------------------------------
 
+@final
 class trace:
     """``with hc.trace("trace.json", comm):`` writes down what every rank does when, for Perfetto. Collective at both ends;
     rank 0 writes the file."""
 
-    def __init__(self, path: str, comm: Communicator) -> None: ...
+    def __new__(cls, path: str | os.PathLike[str], comm: Communicator) -> trace: ...
     def __enter__(self) -> trace: ...
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
