@@ -188,6 +188,42 @@ def test_random_partitions(ranks, cells, random):
     hc.run_threads(ranks, run)
 
 
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_random_unbound_fields(data):
+    """Fields of any memory order, element type and extra dimensions, given to each exchange; the order differs by rank."""
+    ranks = data.draw(st.integers(1, 3))
+    shape = tuple(data.draw(st.lists(st.integers(3, 6), min_size=2, max_size=2)))
+    steps = data.draw(
+        st.lists(
+            st.lists(st.tuples(st.sampled_from(["f4", "f8", "i2", "?"]), st.integers(0, 3)), min_size=1, max_size=3),
+            min_size=1,
+            max_size=4,
+        )
+    )
+    orders = data.draw(st.lists(st.sampled_from("CF"), min_size=12, max_size=12))
+
+    def run(comm):
+        from oracle import expected, start
+
+        pattern = hc.RegularGrid(shape, periodic=(True, False)).decompose_into((comm.size, 1), comm).pattern(1)
+        (domain,) = pattern.domains
+        links = hc.PatternLinks(comm, [pattern])
+        for step, kinds in enumerate(steps):
+            fields, wants = [], []
+            for at, (dtype, levels) in enumerate(kinds):
+                full = lambda a: np.repeat(a[..., None], levels, -1) if levels else a  # noqa: E731
+                order = orders[(4 * comm.rank + step + at) % len(orders)]
+                fields.append((pattern, np.array(full(start(domain, shape)).astype(dtype), order=order)))
+                wants.append(full(expected(domain, shape, (True, False))).astype(dtype))
+            pending = links.exchange(fields, wait=False)
+            pending.wait()
+            for (_, array), want in zip(fields, wants):
+                np.testing.assert_array_equal(array, want)
+
+    hc.run_threads(min(ranks, shape[0]), run)
+
+
 def test_redistribution_there_and_back():
     shape = (12, 10)
 

@@ -12,6 +12,7 @@ use crate::error;
 use crate::owned::Keep;
 use halocline::device::cuda;
 use halocline::{ElementType, Field, Layout};
+use pyo3::intern;
 use pyo3::prelude::*;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -46,9 +47,12 @@ const ACCEPTED: &str = "an object with __cuda_array_interface__, __array_interfa
 
 /// What an array object says of itself.
 pub(crate) fn describe(array: &Bound<'_, PyAny>) -> PyResult<Described> {
-    let class = array.get_type();
-    let module = class.module()?.to_string();
-    let is_of = |library: &str| module == library || module.starts_with(&format!("{library}."));
+    let (py, class) = (array.py(), array.get_type());
+    let module = class.module()?;
+    let module = module.to_cow()?;
+    let is_of = |library: &str| {
+        module.strip_prefix(library).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    };
     if is_of("jax") || is_of("jaxlib") {
         return Err(error::kind(
             "arrays of JAX cannot be changed in place; exchange a NumPy, CuPy or PyTorch array and give it to JAX \
@@ -60,11 +64,11 @@ pub(crate) fn describe(array: &Bound<'_, PyAny>) -> PyResult<Described> {
             "a masked array is two arrays; exchange its .data, and its .mask as a field of its own",
         ));
     }
-    if let Some(interface) = array.getattr_opt("__cuda_array_interface__")? {
-        return interface::cuda(&interface);
-    }
-    if let Some(interface) = array.getattr_opt("__array_interface__")? {
+    if let Some(interface) = array.getattr_opt(intern!(py, "__array_interface__"))? {
         return interface::host(&interface);
+    }
+    if let Some(interface) = array.getattr_opt(intern!(py, "__cuda_array_interface__"))? {
+        return interface::cuda(&interface);
     }
     if array.hasattr("__dlpack__")? {
         return dlpack::describe(array);

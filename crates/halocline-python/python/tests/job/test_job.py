@@ -144,3 +144,28 @@ def test_many_rounds_with_overlap(comm):
         fractions = a % 1000
         assert (fractions == step).all(), step
         comm.barrier()
+
+
+def test_parts_of_a_job(comm):
+    """Communicators of mpi4py that are not the world's, side by side."""
+    if os.environ.get("HALOCLINE_TEST_COMM") != "mpi4py":
+        pytest.skip("without mpi4py there is one communicator")
+    from mpi4py import MPI
+
+    world = MPI.COMM_WORLD
+    part = world.Split(world.rank % 2, -world.rank)
+    mine, again = hc.Communicator(part), hc.Communicator(world.Dup())
+    assert (mine.rank, mine.size) == (part.rank, part.size) and again.size == comm.size
+    for one in (mine, again):
+        pattern = hc.RegularGrid((24,), periodic=(True,)).decompose(one).pattern(1)
+        (domain,) = pattern.domains
+        array = start(domain, (24,))
+        hc.HaloExchange(one, [(pattern, array)]).exchange()
+        np.testing.assert_array_equal(array, expected(domain, (24,), (True,)))
+    with pytest.raises(hc.HaloValueError, match="another communicator"):
+        pattern = hc.RegularGrid((24,)).decompose(mine).pattern(1)
+        hc.HaloExchange(again, [(pattern, np.zeros(pattern.shape))])
+    mine.close()
+    again.close()
+    part.Free()
+
