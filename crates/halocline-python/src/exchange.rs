@@ -12,6 +12,7 @@ use halocline::device::{MemorySpace, cuda};
 use halocline::{BindOptions, Device, Field, HaloExchange, Pattern, Pending, Stream};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// Fields whose halos are exchanged together.
@@ -26,11 +27,14 @@ pub(crate) struct PyHaloExchange {
 pub(crate) type Binding<'py> = (Py<PyPattern>, Bound<'py, PyAny>);
 
 /// The fields of a bind, with whatever is wrong with one of them said of it.
-pub(crate) fn fields_of(comm: &PyCommunicator, bindings: &[Binding<'_>]) -> PyResult<Vec<(Pattern, Field)>> {
-    let field = |(at, (pattern, array)): (usize, &Binding<'_>)| {
+pub(crate) fn fields_of<'a>(
+    comm: &PyCommunicator,
+    bindings: &'a [Binding<'_>],
+) -> PyResult<Vec<(&'a Pattern, Cow<'a, Field>)>> {
+    let field = |(at, (pattern, array)): (usize, &'a Binding<'_>)| {
         let pattern = pattern.get();
         let made = pattern.check(comm).and_then(|()| field_of(array));
-        Ok((pattern.pattern.clone(), made.map_err(|error| numbered(array.py(), at, error))?))
+        Ok((&pattern.pattern, made.map_err(|error| numbered(array.py(), at, error))?))
     };
     bindings.iter().enumerate().map(field).collect()
 }
@@ -71,7 +75,11 @@ fn prepared(
 ) -> PyResult<(Sets, BindOptions, Arc<Streams>)> {
     let wrong = |_| error::kind("a bind is given a sequence of (pattern, array) pairs");
     let sets: Vec<Vec<Binding<'_>>> = sets.extract().map_err(wrong)?;
-    let fields: Sets = sets.iter().map(|set| fields_of(comm, set)).collect::<PyResult<_>>()?;
+    let held = |set: &Vec<Binding<'_>>| {
+        let fields = fields_of(comm, set)?.into_iter();
+        Ok(fields.map(|(pattern, field)| (pattern.clone(), field.into_owned())).collect())
+    };
+    let fields: Sets = sets.iter().map(held).collect::<PyResult<_>>()?;
     let devices = devices_of(fields.iter().flatten().map(|(_, field)| field))?;
     let known = Arc::new(Streams::of(devices));
     let given = streams.map_or(Ok(Vec::new()), handles)?;

@@ -10,6 +10,7 @@ use crate::owned::bury;
 use crate::unstructured::PyUnstructuredDomain;
 use halocline::{Field, Redistribute};
 use pyo3::prelude::*;
+use std::borrow::Cow;
 
 /// How cells get from the one to the other.
 #[pyclass(frozen, module = "halocline", name = "Redistribute")]
@@ -75,7 +76,9 @@ impl PyRedistribute {
                 .iter()
                 .chain(&target)
                 .enumerate()
-                .map(|(at, array)| field_of(array).map_err(|error| numbered(py, at, error)))
+                .map(|(at, array)| {
+                    field_of(array).map(Cow::into_owned).map_err(|error| numbered(py, at, error))
+                })
                 .collect::<PyResult<_>>()?;
             Ok((fields, options(link, deadline, name, checked)?))
         };

@@ -22,17 +22,17 @@ pub(crate) struct PyPatternLinks {
 impl PyPatternLinks {
     fn begin(&self, py: Python<'_>, fields: Vec<Binding<'_>>, wait: bool) -> PyResult<Option<PyPending>> {
         let links = self.links.get()?;
-        let fields = fields_of(self.comm.get(), &fields)?;
+        let made = fields_of(self.comm.get(), &fields)?;
+        let given: Vec<(&Pattern, &Field)> =
+            made.iter().map(|(pattern, field)| (*pattern, field.as_ref())).collect();
         let pending = py.detach(|| {
-            let given: Vec<(&Pattern, &Field)> =
-                fields.iter().map(|(pattern, field)| (pattern, field)).collect();
             let pending = links.exchange(&given)?;
             match wait {
                 true => pending.wait().map(|()| None),
                 false => Ok(Some(pending)),
             }
         });
-        drop(fields);
+        drop(made);
         bury(py);
         Ok(pending.map_err(error::of)?.map(PyPending::of_host))
     }

@@ -14,6 +14,7 @@ use halocline::device::cuda;
 use halocline::{ElementType, Field, Layout};
 use pyo3::intern;
 use pyo3::prelude::*;
+use std::borrow::Cow;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -146,13 +147,13 @@ impl PyField {
 }
 
 /// A field of an array, or of a `Field`.
-pub(crate) fn field_of(given: &Bound<'_, PyAny>) -> PyResult<Field> {
+pub(crate) fn field_of<'a>(given: &'a Bound<'_, PyAny>) -> PyResult<Cow<'a, Field>> {
     if let Ok(field) = given.cast::<PyField>() {
-        return field.get().field.get().cloned();
+        return field.get().field.get().map(Cow::Borrowed);
     }
     let described = describe(given)?;
     let layout = described.layout()?;
-    field(given, described, layout)
+    field(given, described, layout).map(Cow::Owned)
 }
 
 /// The field of an array that is described. It holds the array object.
