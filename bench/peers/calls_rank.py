@@ -22,7 +22,7 @@ from ghex.structured import regular
 from ghex.structured.cartesian_sets import ProductSet, UnitRange
 from mpi4py import MPI
 
-BLOCKS, CALLS = 9, 1000
+BLOCKS, CALLS = 101, 200
 CELLS = 4
 
 

@@ -98,12 +98,12 @@ class Pattern:
             )
         return BufferInfo(self, tuple((self._core, field._on(number)) for number in numbers))
 
-    def _begin(self, fields: Fields, *stream: Any) -> Pending:
+    def _begin(self, fields: Fields, streams: tuple[Any, ...] = ()) -> Pending:
         # A turn is taken by what has begun only: what is refused here is not begun by the others.
         with self._lock:
             lane = self._lane
             try:
-                pending = lane.schedule(fields, *stream) if stream else lane.begin(fields)
+                pending = lane.schedule(fields, *streams) if streams else lane.begin(fields)
             except InFlightError:
                 pending = self._begin_later(lane, fields)
             lane.begun = next(_COUNT)
@@ -190,7 +190,7 @@ class CommunicationObject:
     def schedule_exchange(self, stream: Any, *buffers: BufferInfo | Iterable[BufferInfo]) -> CommunicationHandle:
         """As ``exchange``: fields of the host have no stream, and begin at once. The stream is ``None``, or has
         ``__cuda_stream__`` or ``ptr``."""
-        self._scheduled = _begin(buffers, stream)
+        self._scheduled = _begin(buffers, (stream,))
         return self._scheduled
 
     def has_scheduled_exchange(self) -> bool:
@@ -198,11 +198,11 @@ class CommunicationObject:
         return self._scheduled is not None and not self._scheduled.is_ready()
 
 
-def _begin(buffers: Any, *stream: Any) -> CommunicationHandle:
+def _begin(buffers: Any, streams: tuple[Any, ...] = ()) -> CommunicationHandle:
     if len(buffers) == 1:
         first = buffers[0]
         if first.__class__ is BufferInfo:
-            pending: Pending = first._pattern._begin(first._fields, *stream)
+            pending: Pending = first._pattern._begin(first._fields, streams)
             return pending
         buffers = first
     try:
@@ -221,5 +221,5 @@ def _begin(buffers: Any, *stream: Any) -> CommunicationHandle:
         ) from None
     if pattern is None:
         return _Several([])
-    pending = pattern._begin(fields, *stream)
-    return pending if not others else _Several([pending, _begin(others, *stream)])
+    pending = pattern._begin(fields, streams)
+    return pending if not others else _Several([pending, _begin(others, streams)])
