@@ -137,13 +137,12 @@ class Halocline(Contender):
 
 
 INSTALL = "bench/peers/run --install"
-WHEEL = "maturin build --release in crates/halocline-python, then pip install the wheel into the peers' environment"
 OURS = Halocline("halocline", ["--memory", "shared"])
 CONTENDERS: list[Contender] = [
     OURS,
     Halocline("halocline-own", ["--memory", "foreign"]),
     Halocline("halocline-mpi", ["--transport", "mpi", "--link", "message"], over_mpi=True),
-    Peer("halocline-ghex", "peer_compat.py", "halocline.compat.ghex", WHEEL, ours=True),
+    Peer("halocline-ghex", "peer_compat.py", "halocline.compat.ghex", f"{INSTALL}   (or --wheel)", ours=True),
     Peer("GHEX", "peer_ghex.py", "ghex", f"{INSTALL}   (pip install --no-binary ghex ghex==0.9.0)"),
     Peer("numpy+mpi4py", "peer_numpy.py", "mpi4py.MPI", f"{INSTALL}   (apt-get install python3-numpy python3-mpi4py)"),
     Peer("PetscSF", "peer_petsc.py", "petsc4py.PETSc", f"{INSTALL}   (apt-get install python3-petsc4py)"),

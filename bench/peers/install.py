@@ -1,4 +1,4 @@
-"""Installs the peers: packages from Debian, and GHEX from PyPI into a virtual environment."""
+"""Installs the peers: packages from Debian, GHEX from PyPI into a virtual environment, and Halocline's Python package beside it."""
 
 from __future__ import annotations
 
@@ -27,6 +27,18 @@ def install(folder: Path) -> None:
     # The system's Python, since Debian's packages are made for it.
     _call([PYTHON, "-m", "venv", "--system-site-packages", str(venv)])
     _call([str(venv / "bin" / "pip"), "install", *GHEX])
+    install_halocline(folder)
+
+
+def install_halocline(folder: Path) -> None:
+    """The Python package as it is here."""
+    bin, wheels = folder / "venv" / "bin", folder / "wheels"
+    shutil.rmtree(wheels, ignore_errors=True)
+    _call([str(bin / "pip"), "install", "--quiet", "maturin>=1.9,<2"])
+    crate = Path(__file__).resolve().parent.parent.parent / "crates" / "halocline-python" / "Cargo.toml"
+    wanted = ["--release", "--auditwheel", "skip", "--interpreter", str(bin / "python"), "--out", str(wheels)]
+    _call([str(bin / "maturin"), "build", "--manifest-path", str(crate), *wanted])
+    _call([str(bin / "pip"), "install", "--force-reinstall", "--no-deps", *map(str, wheels.glob("*.whl"))])
 
 
 def _call(command: list[str]) -> None:

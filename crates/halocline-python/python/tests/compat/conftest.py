@@ -42,6 +42,7 @@ def mpi_python():
             "OMPI_ALLOW_RUN_AS_ROOT": "1",
             "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
             "OMPI_MCA_rmaps_base_oversubscribe": "1",
+            "OMPI_MCA_mpi_yield_when_idle": "1",
         }
         ended = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
         assert ended.returncode == 0, ended.stdout + ended.stderr

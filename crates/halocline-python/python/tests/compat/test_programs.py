@@ -35,7 +35,7 @@ def test_over_threads(as_ghex, name, ranks):
     assert len(found) == ranks and all(findings.fields for findings in found)
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 4])
+@pytest.mark.parametrize("ranks", [1, 2, 4, 8])
 @pytest.mark.parametrize("name", NAMES)
 def test_over_mpi_and_under_ghex_itself(mpi4py, mpi_python, ghex_python, name, ranks):
     program = PROGRAMS / f"{name}.py"
