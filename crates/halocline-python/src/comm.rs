@@ -29,13 +29,12 @@ static ALL: Mutex<Vec<Weak<Member>>> = Mutex::new(Vec::new());
 
 impl PyCommunicator {
     /// The first of a group.
-    fn first(py: Python<'_>, comm: Communicator, group: u64) -> PyResult<Self> {
-        close_at_exit(py)?;
+    fn first(comm: Communicator, group: u64) -> Self {
         let member = Arc::new(Member::default());
         let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|member| member.strong_count() > 0);
         all.push(Arc::downgrade(&member));
-        Ok(Self::of(comm, member, group))
+        Self::of(comm, member, group)
     }
 
     fn of(comm: Communicator, member: Arc<Member>, group: u64) -> Self {
@@ -83,8 +82,9 @@ fn close_all(py: Python<'_>) {
     all.iter().filter_map(Weak::upgrade).for_each(|member| member.close(py));
 }
 
-/// Leaves all groups when the interpreter ends: objects that it never drops would leave peers waiting.
-fn close_at_exit(py: Python<'_>) -> PyResult<()> {
+/// What comes before the first communicator: a listener for warnings; and all groups are left when the interpreter ends,
+/// for objects that it never drops would leave peers waiting.
+fn prepare(py: Python<'_>) -> PyResult<()> {
     static ONCE: pyo3::sync::PyOnceLock<()> = pyo3::sync::PyOnceLock::new();
     ONCE.get_or_try_init(py, || {
         let at_exit = pyo3::types::PyCFunction::new_closure(py, None, None, |args, _| close_all(args.py()))?;
@@ -137,13 +137,14 @@ impl PyCommunicator {
         node_aware: Option<bool>,
         deadline: Option<f64>,
     ) -> PyResult<Self> {
+        prepare(py)?;
         let (handle, deadline) = (mpi_handle(comm)?, seconds(deadline)?);
         let host = Arc::new(PythonHost::default());
         // SAFETY: an object of mpi4py holds a communicator of the library that it has loaded; whoever gives a number
         // says so. MPI is finalised at the end of the interpreter, whose main thread is at this call, or by a thread
         // that breaks MPI's own rules.
         let joined = py.detach(|| unsafe { Communicator::from_mpi_on(handle, node_aware, host) });
-        Self::first(py, joined.map_err(error::of)?.with_deadline(deadline), new_group())
+        Ok(Self::first(joined.map_err(error::of)?.with_deadline(deadline), new_group()))
     }
 
     #[getter]
@@ -257,10 +258,11 @@ pub(crate) fn init(py: Python<'_>, transport: &str, deadline: Option<f64>) -> Py
             )));
         }
         None => {
+            prepare(py)?;
             let name = transport.to_owned();
             let host = Arc::new(PythonHost::default());
             let joined = py.detach(|| Communicator::init_on(&name, host)).map_err(error::of)?;
-            let comm = Py::new(py, PyCommunicator::first(py, joined, new_group())?)?;
+            let comm = Py::new(py, PyCommunicator::first(joined, new_group()))?;
             let known = (name, comm.clone_ref(py));
             *FOUND.lock().unwrap_or_else(PoisonError::into_inner) = Some(known);
             comm
@@ -290,10 +292,11 @@ impl ThreadGroup {
         if size == 0 {
             return Err(error::value("0 threads are no group; at least one is needed"));
         }
+        prepare(py)?;
         let host = Arc::new(PythonHost::default());
         let group = new_group();
         let ranks = Communicator::threads_on(size, Arc::clone(&host) as _);
-        let rank = |comm| Py::new(py, PyCommunicator::first(py, comm, group)?);
+        let rank = |comm| Py::new(py, PyCommunicator::first(comm, group));
         Ok(Self { host, ranks: ranks.into_iter().map(rank).collect::<PyResult<_>>()? })
     }
 

@@ -384,6 +384,7 @@ class Field:
 _FieldLike: TypeAlias = Field | _ArrayLike
 _Bindings: TypeAlias = Sequence[tuple[Pattern, _FieldLike]]
 
+@overload
 def empty(
     shape: int | Sequence[int],
     dtype: numpy.typing.DTypeLike = "float64",
@@ -391,9 +392,20 @@ def empty(
     device: None = None,
     *,
     order: Literal["C", "F"] = "C",
-) -> numpy.typing.NDArray[Any]:
-    """A NumPy array in memory that as many peers as possible can reach directly. ``comm``: by default ``init()``'s."""
+) -> numpy.typing.NDArray[Any]: ...
+@overload
+def empty(
+    shape: int | Sequence[int],
+    dtype: numpy.typing.DTypeLike,
+    comm: Communicator | None,
+    device: int,
+    *,
+    order: Literal["C", "F"] = "C",
+) -> Any:
+    """A NumPy array in memory that as many peers as possible can reach directly; on a device (the ordinal of a GPU) a CuPy
+    array, in memory that other ranks can map. ``comm``: by default ``init()``'s."""
 
+@overload
 def zeros(
     shape: int | Sequence[int],
     dtype: numpy.typing.DTypeLike = "float64",
@@ -401,7 +413,16 @@ def zeros(
     device: None = None,
     *,
     order: Literal["C", "F"] = "C",
-) -> numpy.typing.NDArray[Any]:
+) -> numpy.typing.NDArray[Any]: ...
+@overload
+def zeros(
+    shape: int | Sequence[int],
+    dtype: numpy.typing.DTypeLike,
+    comm: Communicator | None,
+    device: int,
+    *,
+    order: Literal["C", "F"] = "C",
+) -> Any:
     """As ``empty``, zeroed."""
 
 # --- streams -----------------------------------------------------------------------------------------------------

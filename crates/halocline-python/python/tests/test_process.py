@@ -281,3 +281,25 @@ def test_the_command(tmp_path):
         f"{sys.executable} -m halocline launch -n 1 -- sh -c 'exit 7'", shell=True, capture_output=True, timeout=60
     )
     assert piped.returncode == 7
+
+
+def test_what_the_environment_says(tmp_path):
+    wrong = run("hc.init()", env={**os.environ, "HALOCLINE_LOG": "loud and=clear"})
+    assert wrong.returncode == 1 and "HaloValueError" in wrong.stderr and "HALOCLINE_LOG" in wrong.stderr
+    told = run("bound(hc.init()).exchange()", env={**os.environ, "HALOCLINE_LOG": "halocline=trace"})
+    assert told.returncode == 0 and "exchange" in told.stderr, told.stderr
+    checked = run(
+        """
+        comm = hc.init()
+        pattern = hc.RegularGrid((8,), periodic=(True,)).decompose(comm).pattern(1)
+        array = np.zeros(pattern.shape)
+        pending = hc.HaloExchange(comm, [(pattern, array)]).exchange(wait=False)
+        array[1:-1] = 5
+        try:
+            pending.wait()
+        except hc.ExchangeFailedError as error:
+            print("found")
+        """,
+        env={**os.environ, "HALOCLINE_CHECK": "1"},
+    )
+    assert checked.stdout == "found\n", (checked.stdout, checked.stderr)
