@@ -35,6 +35,12 @@ def test_over_threads(as_ghex, name, ranks):
     assert len(found) == ranks and all(findings.fields for findings in found)
 
 
+def test_more_domains_than_ghex_gets_right(as_ghex, monkeypatch):
+    program = importlib.import_module("unstructured")
+    monkeypatch.setattr(program, "MOST", 24)
+    assert len(hc.run_threads(8, program.run)) == 8
+
+
 @pytest.mark.parametrize("ranks", [1, 2, 4, 8])
 @pytest.mark.parametrize("name", NAMES)
 def test_over_mpi_and_under_ghex_itself(mpi4py, mpi_python, ghex_python, name, ranks):
