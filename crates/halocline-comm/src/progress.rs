@@ -158,6 +158,10 @@ fn run(shared: &Shared, transport: &dyn Transport) {
             drop((freed, over));
         }
         let timeout = due.map(|due| due.saturating_sub(transport.host().now()));
-        bell.await_demand(transport.host(), seen, timeout);
+        match timeout {
+            // To be parked for no time takes longer than what is awaited.
+            Some(Duration::ZERO) => transport.host().yield_now(),
+            _ => bell.await_demand(transport.host(), seen, timeout),
+        }
     }
 }

@@ -1,0 +1,41 @@
+//! What the host's part of a staged exchange between two ranks over MPI reaches, one exchange at a time: messages both ways,
+//! packed by a device that does everything at once, until all is sent. Peer: the same by MPI alone, `gpu/bandwidth.py`.
+//!
+//! `HALOCLINE_NODE_AWARE=off mpirun -n 2 staging_speed`
+
+use halocline::device::Priority;
+use halocline::{
+    BindOptions, Communicator, Decomposed, DeviceArray, Halo, HaloExchange, LinkChoice, RegularGrid,
+};
+use halocline_conformance::instant::Instant;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let comm = Communicator::init()?;
+    for mega in [0.25, 1.0, 2.0, 6.5, 16.0, 64.0] {
+        let cells = (mega * 1048576.0 / 8.0) as usize;
+        let (_driver, device) = Instant::device();
+        let grid = RegularGrid::new([2 * cells]);
+        let pattern = grid.decompose(2)?.pattern(&comm, Halo::uniform(cells))?;
+        let (_, shape) = &pattern.plan().domains[0];
+        let array = DeviceArray::<u64>::zeros(&device, &shape.extents())?;
+        let options = BindOptions { link: LinkChoice::Message, ..BindOptions::default() };
+        let halo = HaloExchange::bind_with(&comm, &[(&pattern, &array)], &options)?;
+        let stream = device.stream(Priority::Normal)?;
+        let times = (2000.0 / mega) as usize;
+        comm.barrier()?;
+        let start = std::time::Instant::now();
+        for _ in 0..times {
+            halo.schedule_exchange(&[&stream])?.wait()?;
+            while !halo.reclaim() {
+                std::thread::sleep(std::time::Duration::from_micros(50));
+            }
+        }
+        let us = start.elapsed().as_micros() as f64 / times as f64;
+        if comm.rank() == 0 {
+            println!("{mega:6.2} MiB: {us:9.1} us, {:.2} GB/s a direction", mega * 1.048576e6 / us / 1e3);
+        }
+        drop(halo);
+        comm.barrier()?;
+    }
+    Ok(())
+}
