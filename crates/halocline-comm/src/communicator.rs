@@ -226,6 +226,18 @@ impl Communicator {
         self.link().post_lent(to, tag, payload)
     }
 
+    /// A message of `tag` from a rank, as long as `place`, is to lie there, if the transport can do that: then it comes
+    /// without bytes, as one that has [landed](Message::landed). Any other message comes as ever. Nobody else may use the
+    /// place until it is dropped.
+    pub fn land(&self, from: usize, tag: Tag, place: Lent) {
+        self.link().land(from, tag, place);
+    }
+
+    /// Gives back the places that wait for such messages. One that a message is being written to is dropped when that has come.
+    pub fn take_back(&self, which: impl Fn(Tag) -> bool) {
+        self.link().take_back(&which);
+    }
+
     /// Waits for a message of `tag`. `what` is said in errors and warnings. Fails when the sender is
     /// gone, and when any rank has died: what this rank waits for would lack that rank's part.
     pub fn receive(&self, from: Option<usize>, tag: Tag, what: &str) -> Result<Message, CommError> {

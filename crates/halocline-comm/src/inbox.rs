@@ -8,7 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What a message belongs to: an operation, and a round within it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Tag {
     /// The operation: a collective call or a bound object. Never reused.
     pub operation: u64,
@@ -27,7 +27,7 @@ impl Tag {
 }
 
 /// Bytes from one rank to another, with memory that the receiver may use.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Message {
     /// The sender.
     pub source: usize,
@@ -37,6 +37,8 @@ pub struct Message {
     pub payload: Vec<u8>,
     /// Memory of the sender, mapped for the receiver.
     pub segments: Vec<Arc<Segment>>,
+    /// It lies in the place that was given for it, and has no payload here.
+    pub landed: bool,
 }
 
 /// The arrived messages of one rank, by tag, in order of arrival from each sender.

@@ -1,4 +1,4 @@
-//! Payloads that are sent from where they lie.
+//! Payloads that are sent from where they lie, and places where awaited ones shall lie.
 
 use std::any::Any;
 use std::fmt;
@@ -6,8 +6,9 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes that are sent without being copied first, where the transport can, and room behind them for what a transport adds
-/// ([`crate::Communicator::ROOM`]). They are the sender's again once all that was lent with the same count is dropped.
+/// Bytes that are sent without being copied first, or that an awaited message is written to, where the transport can; and room
+/// behind them for what a transport adds ([`crate::Communicator::ROOM`]). They are the owner's again once all that was lent
+/// with the same count is dropped.
 pub struct Lent {
     first: NonNull<u8>,
     len: usize,
@@ -45,6 +46,16 @@ impl Lent {
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: nobody else accesses them, by the promise of `Lent::new`.
         unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.len) }
+    }
+
+    pub(crate) fn first(&self) -> NonNull<u8> {
+        self.first
+    }
+
+    /// The bytes, and the room behind them, once both were written.
+    pub(crate) fn parts(&self) -> (&[u8], &[u8; crate::Communicator::ROOM]) {
+        // SAFETY: there is room, and nobody else accesses it, by the promise of `Lent::new`.
+        (self.bytes(), unsafe { self.first.add(self.len).cast().as_ref() })
     }
 
     /// Writes a trailer behind the bytes, which then is of them.

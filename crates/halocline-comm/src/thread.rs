@@ -72,7 +72,13 @@ impl Transport for ThreadTransport {
             return Err(CommError::NoSuchRank { rank: to, size: self.size() });
         };
         if !seat.ended.load(Ordering::Acquire) {
-            seat.inbox.push(Message { source: self.rank, tag, payload, segments: segments.to_vec() });
+            seat.inbox.push(Message {
+                source: self.rank,
+                tag,
+                payload,
+                segments: segments.to_vec(),
+                landed: false,
+            });
             seat.bell.0.delivered(self.host(), tag.is_news());
         }
         Ok(())

@@ -70,6 +70,18 @@ pub trait Transport: Send + Sync {
         self.post(to, tag, payload.copied(), &[])
     }
 
+    /// A message of `tag` from a rank, as long as `place`, is to lie there, where the transport can; it then comes without
+    /// bytes ([`crate::Message::landed`]). Nobody else uses the place until it is dropped: when the message has come, when it
+    /// is taken back, or at once.
+    fn land(&self, from: usize, tag: Tag, place: Lent) {
+        let _ = (from, tag, place);
+    }
+
+    /// Gives back the places that wait for such messages, but for one that a message is being written to.
+    fn take_back(&self, which: &dyn Fn(Tag) -> bool) {
+        let _ = which;
+    }
+
     /// What has arrived.
     fn inbox(&self) -> &Inbox;
 

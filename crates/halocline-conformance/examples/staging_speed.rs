@@ -1,7 +1,7 @@
 //! What the host's part of a staged exchange between two ranks over MPI reaches, one exchange at a time: messages both ways,
 //! packed by a device that does everything at once, until all is sent. Peer: the same by MPI alone, `gpu/bandwidth.py`.
 //!
-//! `HALOCLINE_NODE_AWARE=off mpirun -n 2 staging_speed`
+//! `HALOCLINE_NODE_AWARE=off mpirun -n 2 staging_speed [MIB...]`
 
 use halocline::device::Priority;
 use halocline::{
@@ -11,7 +11,11 @@ use halocline_conformance::instant::Instant;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let comm = Communicator::init()?;
-    for mega in [0.25, 1.0, 2.0, 6.5, 16.0, 64.0] {
+    let mut sizes = std::env::args().skip(1).map(|size| size.parse()).collect::<Result<Vec<f64>, _>>()?;
+    if sizes.is_empty() {
+        sizes = vec![0.25, 1.0, 2.0, 6.5, 16.0, 64.0];
+    }
+    for mega in sizes {
         let cells = (mega * 1048576.0 / 8.0) as usize;
         let (_driver, device) = Instant::device();
         let grid = RegularGrid::new([2 * cells]);

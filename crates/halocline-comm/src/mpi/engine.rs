@@ -4,13 +4,23 @@ use super::abi::Abi;
 use super::error::MpiError;
 use super::ffi::{Api, Matched};
 use super::frame::Kind;
+use super::landing::{Landing, Landings};
 use crate::buffers;
+use crate::inbox::Tag;
 use crate::lent::Payload;
 use std::collections::VecDeque;
 use std::ffi::c_int;
 
 /// Bytes by which a rank introduces itself to those on its node.
 pub(super) const INTRODUCTION: usize = 160;
+
+/// What an MPI message brings.
+#[derive(Debug)]
+pub(super) enum Came {
+    Bytes(Vec<u8>),
+    /// An awaited message lies in its place.
+    Landed(Tag),
+}
 
 /// An MPI communicator of our own, whatever the interface. One thread at a time uses it.
 ///
@@ -24,11 +34,15 @@ pub(super) trait Wire: Send {
     /// MPI may be called by this thread now. `to` is a rank of the communicator.
     unsafe fn send(&mut self, to: usize, kind: Kind, bytes: Payload) -> Result<(), MpiError>;
 
-    /// Lets MPI get on, and gives what has arrived, in order from each sender. Never waits.
+    /// Lets MPI get on, and gives what has arrived, in order from each sender; in `landings` what is awaited. Never waits.
     ///
     /// # Safety
     /// MPI may be called by this thread now.
-    unsafe fn advance(&mut self, arrive: &mut dyn FnMut(usize, Kind, Vec<u8>)) -> Result<(), MpiError>;
+    unsafe fn advance(
+        &mut self,
+        landings: &Landings,
+        arrive: &mut dyn FnMut(usize, Kind, Came),
+    ) -> Result<(), MpiError>;
 
     /// Whether everything that was handed over has left the buffers here.
     fn is_drained(&self) -> bool;
@@ -77,8 +91,14 @@ struct Receive<H> {
     source: usize,
     kind: Kind,
     request: H,
-    bytes: Vec<u8>,
+    into: Into,
     done: bool,
+}
+
+/// Where MPI writes a message.
+enum Into {
+    Bytes(Vec<u8>),
+    Landing(Landing),
 }
 
 impl<A: Abi> Engine<A> {
@@ -91,20 +111,27 @@ impl<A: Abi> Engine<A> {
     ///
     /// # Safety
     /// As for [`Wire::advance`].
-    unsafe fn match_arrived(&mut self) -> Result<(), MpiError> {
+    unsafe fn match_arrived(&mut self, landings: &Landings) -> Result<(), MpiError> {
         // SAFETY: by our caller; what is found is received just below.
         while let Some(mut matched) = unsafe { self.api.next(self.comm)? } {
             let Matched { source, tag, bytes, .. } = matched;
-            let mut room = buffers::take(bytes);
-            // SAFETY: by our caller; the room is that large, and stays in `receives` until it is done.
-            let request = unsafe { self.api.receive(&mut matched, room.as_mut_ptr())? };
             let kind = Kind::of(tag);
+            let landing = if kind == Some(Kind::Last) { landings.take(source, bytes) } else { None };
+            let mut into = landing.map_or_else(|| Into::Bytes(buffers::take(bytes)), Into::Landing);
+            let first = match &mut into {
+                Into::Bytes(room) => room.as_mut_ptr(),
+                Into::Landing(landing) => landing.first(),
+            };
+            // SAFETY: by our caller; there is that much room, and it stays in `receives` until it is done.
+            let request = unsafe { self.api.receive(&mut matched, first)? };
             let malformed = MpiError::Malformed { from: source, what: "a message with an unknown tag" };
             let known = kind.ok_or(malformed);
-            // SAFETY: nobody looks at the bytes before the request is done, and then all are written.
-            unsafe { room.set_len(bytes) };
+            if let Into::Bytes(room) = &mut into {
+                // SAFETY: nobody looks at the bytes before the request is done, and then all are written.
+                unsafe { room.set_len(bytes) };
+            }
             let kind = *known.as_ref().unwrap_or(&Kind::Part);
-            self.receives.push_back(Receive { source, kind, request, bytes: room, done: false });
+            self.receives.push_back(Receive { source, kind, request, into, done: false });
             known?;
         }
         Ok(())
@@ -127,7 +154,11 @@ impl<A: Abi> Wire for Engine<A> {
         Ok(())
     }
 
-    unsafe fn advance(&mut self, arrive: &mut dyn FnMut(usize, Kind, Vec<u8>)) -> Result<(), MpiError> {
+    unsafe fn advance(
+        &mut self,
+        landings: &Landings,
+        arrive: &mut dyn FnMut(usize, Kind, Came),
+    ) -> Result<(), MpiError> {
         let mut at = 0;
         while let Some(send) = self.sends.get_mut(at) {
             // SAFETY: by our caller; requests that are done are removed.
@@ -137,7 +168,7 @@ impl<A: Abi> Wire for Engine<A> {
             }
         }
         // SAFETY: by our caller.
-        unsafe { self.match_arrived()? };
+        unsafe { self.match_arrived(landings)? };
         for receive in self.receives.iter_mut().filter(|receive| !receive.done) {
             // SAFETY: by our caller; the request was not done before.
             receive.done = unsafe { self.api.is_done(&mut receive.request)? };
@@ -150,7 +181,11 @@ impl<A: Abi> Wire for Engine<A> {
                 held.push(receive.source);
                 at += 1;
             } else if let Some(receive) = self.receives.remove(at) {
-                arrive(receive.source, receive.kind, receive.bytes);
+                let came = match receive.into {
+                    Into::Bytes(bytes) => Came::Bytes(bytes),
+                    Into::Landing(landing) => landing.settle(landings).map_or_else(Came::Bytes, Came::Landed),
+                };
+                arrive(receive.source, receive.kind, came);
             }
         }
         Ok(())
@@ -191,6 +226,6 @@ impl<A: Abi> Drop for Engine<A> {
     fn drop(&mut self) {
         // MPI may still write to, or read from, what is under way: that memory is never used again.
         self.sends.drain(..).for_each(|send| std::mem::forget(send.bytes));
-        self.receives.drain(..).for_each(|receive| std::mem::forget(receive.bytes));
+        self.receives.drain(..).for_each(|receive| std::mem::forget(receive.into));
     }
 }

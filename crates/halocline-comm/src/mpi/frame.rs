@@ -45,6 +45,12 @@ pub(super) fn trailer(tag: Tag, len: usize) -> [u8; TRAILER] {
     trailer
 }
 
+/// What a trailer says: of which message it is, and of how many bytes.
+pub(super) fn read(trailer: &[u8; TRAILER]) -> (Tag, u64) {
+    let word = |at: usize| trailer.as_chunks().0.get(at).map_or(0, |bytes| u64::from_le_bytes(*bytes));
+    (Tag { operation: word(0), round: word(1) }, word(2))
+}
+
 /// The MPI messages of a message, in order, none longer than `longest`.
 pub(super) fn split(tag: Tag, mut payload: Vec<u8>, longest: usize) -> impl Iterator<Item = (Kind, Vec<u8>)> {
     let trailer = trailer(tag, payload.len());
@@ -84,9 +90,8 @@ impl Assembly {
                 payload
             }
         };
-        let word = |at: usize| trailer.as_chunks().0.get(at).map_or(0, |bytes| u64::from_le_bytes(*bytes));
-        let is_whole = word(2) == payload.len() as u64;
-        is_whole.then_some((Tag { operation: word(0), round: word(1) }, payload))
+        let (tag, len) = read(&trailer);
+        (len == payload.len() as u64).then_some((tag, payload))
     }
 }
 

@@ -1,9 +1,10 @@
 //! The one way to MPI: a communicator of our own behind a gate that admits those who may call MPI, one at
 //! a time, as long as MPI is up.
 
-use super::engine::{INTRODUCTION, Wire};
+use super::engine::{Came, INTRODUCTION, Wire};
 use super::error::{MpiError, ThreadLevel};
 use super::frame::{Assembly, Kind, LONGEST, TRAILER, split, trailer};
+use super::landing::Landings;
 use super::runtime::About;
 use crate::inbox::Tag;
 use crate::lent::Payload;
@@ -54,6 +55,8 @@ impl Access {
 pub(super) enum Arrival {
     /// A message.
     Message(Tag, Vec<u8>),
+    /// A message that was awaited lies in its place.
+    Landed(Tag),
     /// It sends nothing any more.
     Farewell,
 }
@@ -71,6 +74,8 @@ pub(super) struct Line {
     carrying: AtomicBool,
     /// What threads that may not call MPI have to send, for the next one that may.
     outbox: Mutex<VecDeque<(usize, Tag, Payload)>>,
+    /// Where awaited messages shall lie.
+    landings: Landings,
     /// Ranks that we talk to by MPI.
     peers: Vec<usize>,
 }
@@ -112,6 +117,7 @@ impl Line {
             posting: AtomicU32::new(0),
             carrying: AtomicBool::new(false),
             outbox: Mutex::default(),
+            landings: Landings::default(),
             peers,
         });
         lock(&LINES).push(Arc::clone(&line));
@@ -153,10 +159,15 @@ impl Line {
         let Some(mut state) = try_lock(&self.state) else { return Ok(()) };
         let polled = state.check().and_then(|()| {
             // SAFETY: as in `post`.
-            unsafe { self.flush_outbox(&mut state).and_then(|()| state.advance(arrive)) }
+            unsafe { self.flush_outbox(&mut state).and_then(|()| state.advance(&self.landings, arrive)) }
         });
         self.carrying.store(!state.wire.is_idle(), Ordering::Relaxed);
         state.note(polled)
+    }
+
+    /// Where awaited messages shall lie.
+    pub(super) fn landings(&self) -> &Landings {
+        &self.landings
     }
 
     /// Whether messages are on their way, as far as the last call of MPI has seen.
@@ -194,7 +205,7 @@ impl Line {
         let tidied = unsafe {
             self.flush_outbox(&mut state)
                 .and_then(|()| state.say_farewell(&self.peers))
-                .and_then(|()| state.advance(&mut |_, _| ()))
+                .and_then(|()| state.advance(&self.landings, &mut |_, _| ()))
         };
         state.note(tidied).is_err() || state.wire.is_drained()
     }
@@ -288,22 +299,27 @@ impl State {
 
     /// # Safety
     /// The gate is passed.
-    unsafe fn advance(&mut self, arrive: &mut dyn FnMut(usize, Arrival)) -> Result<(), MpiError> {
+    unsafe fn advance(
+        &mut self,
+        landings: &Landings,
+        arrive: &mut dyn FnMut(usize, Arrival),
+    ) -> Result<(), MpiError> {
         let Self { wire, assembly, gone, .. } = self;
         let mut malformed = None;
-        let mut take = |from: usize, kind: Kind, bytes: Vec<u8>| match kind {
-            Kind::Part => assembly.part(from, bytes),
-            Kind::Last => match assembly.last(from, bytes) {
+        let mut take = |from: usize, kind: Kind, came: Came| match (kind, came) {
+            (_, Came::Landed(tag)) => arrive(from, Arrival::Landed(tag)),
+            (Kind::Part, Came::Bytes(bytes)) => assembly.part(from, bytes),
+            (Kind::Last, Came::Bytes(bytes)) => match assembly.last(from, bytes) {
                 Some((tag, payload)) => arrive(from, Arrival::Message(tag, payload)),
                 None => malformed = Some(MpiError::Malformed { from, what: "a message without its end" }),
             },
-            Kind::Farewell => {
+            (Kind::Farewell, Came::Bytes(_)) => {
                 *gone += 1;
                 arrive(from, Arrival::Farewell);
             }
         };
         // SAFETY: by our caller.
-        unsafe { wire.advance(&mut take)? };
+        unsafe { wire.advance(landings, &mut take)? };
         malformed.map_or(Ok(()), Err)
     }
 }

@@ -12,6 +12,7 @@ mod ffi;
 mod frame;
 #[cfg(fuzzing)]
 pub mod fuzz;
+mod landing;
 mod launcher;
 mod library;
 mod line;
@@ -193,7 +194,10 @@ impl Shared {
             match arrival {
                 Arrival::Message(tag, payload) => {
                     news |= tag.is_news();
-                    self.inbox.push(Message { source, tag, payload, segments: Vec::new() });
+                    self.inbox.push(Message { source, tag, payload, ..Message::default() });
+                }
+                Arrival::Landed(tag) => {
+                    self.inbox.push(Message { source, tag, landed: true, ..Message::default() });
                 }
                 Arrival::Farewell => self.depart(source),
             }
@@ -291,7 +295,8 @@ impl Transport for MpiTransport {
             return shm.post(slot, tag, payload, segments);
         }
         if to == shared.rank {
-            shared.inbox.push(Message { source: to, tag, payload, segments: segments.to_vec() });
+            let segments = segments.to_vec();
+            shared.inbox.push(Message { source: to, tag, payload, segments, landed: false });
             shared.own_bell().delivered(&*shared.host, tag.is_news());
             return Ok(());
         }
@@ -307,6 +312,16 @@ impl Transport for MpiTransport {
             return self.post(to, tag, payload.copied(), &[]);
         }
         self.send(to, tag, Payload::Lent(payload))
+    }
+
+    fn land(&self, from: usize, tag: Tag, place: Lent) {
+        if self.shared.on_node(from).is_none() && from != self.shared.rank {
+            self.shared.line.landings().add(from, tag, place);
+        }
+    }
+
+    fn take_back(&self, which: &dyn Fn(Tag) -> bool) {
+        self.shared.line.landings().remove(which);
     }
 
     fn inbox(&self) -> &Inbox {

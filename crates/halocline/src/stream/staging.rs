@@ -7,7 +7,8 @@
 //! | --- | --- | --- | --- |
 //! | sender's stream | `sent`, two epochs behind | packs into one of two slots | `packed` of each chunk |
 //! | sender's host | `packed` of a chunk | sends it | `sent`, after the last chunk (and, where no messages come back, an acknowledgement of two epochs before) |
-//! | receiver's host | the message; that its stream is done with the epoch before the last | copies into a slot | `staged` of the chunk |
+//! | receiver's host | that its stream is done with the epoch before the last | gives the slot for the message to lie there | |
+//! | receiver's host | the message | copies it into the slot, if it does not lie there | `staged` of the chunk |
 //! | receiver's stream | `staged` of a chunk | unpacks it | |
 
 use super::{LINE, Scheduled};
@@ -68,9 +69,11 @@ pub(crate) struct Stage {
     pub(crate) chunks: Vec<Vec<Range<usize>>>,
     /// The exchange that the host is at, and the chunk of it. Under the claim.
     at: (AtomicU64, AtomicUsize),
-    /// The last exchange whose slot may be packed again, all of it being sent, and the chunks of each slot that are not.
-    sent: AtomicU64,
-    lent: [Arc<AtomicUsize>; SLOTS as usize],
+    /// Of a sender: the last exchange whose slot may be packed again, all of it being sent. Of a receiver: the last whose
+    /// slot was given for what comes.
+    given: AtomicU64,
+    /// Whether the transport has a chunk, of each slot.
+    lent: [[Arc<AtomicUsize>; CHUNKS]; SLOTS as usize],
 }
 
 /// Where `sent` lies.
@@ -94,8 +97,8 @@ impl Stage {
         chunks: Vec<Vec<Range<usize>>>,
     ) -> Self {
         let at = (AtomicU64::new(1), AtomicUsize::new(0));
-        let (memory, sent, lent) = (Arc::new(memory), AtomicU64::new(0), Default::default());
-        Self { link, peer, sends, acknowledged, memory, capacity, chunks, at, sent, lent }
+        let (memory, given, lent) = (Arc::new(memory), AtomicU64::new(0), Default::default());
+        Self { link, peer, sends, acknowledged, memory, capacity, chunks, at, given, lent }
     }
 
     /// `packed`, or `staged`, of a chunk.
@@ -116,30 +119,42 @@ impl Stage {
         SLOT + (epoch % SLOTS) as usize * slot(self.capacity) + chunk * GAP
     }
 
-    /// A chunk that is packed, to be sent, and behind it what it is of.
-    fn lend(&self, (set, epoch): (usize, u64), chunk: usize, bytes: &Range<usize>) -> Lent {
+    /// Where a chunk lies.
+    fn place(&self, epoch: u64, chunk: usize, bytes: &Range<usize>) -> Range<usize> {
         let begin = self.offset(epoch, chunk) + bytes.start;
-        // SAFETY: the chunk is packed, and is packed again only once `sent` says so, which is not before it is given back.
-        let packed = unsafe { self.memory.bytes(begin..begin + bytes.len()) };
-        let first: *mut u8 = std::ptr::with_exposed_provenance_mut(packed.as_ptr().expose_provenance());
-        let out = &self.lent[(epoch % SLOTS) as usize];
-        // SAFETY: as above, and there is a gap behind each chunk, which nobody else uses.
-        unsafe {
-            first.add(bytes.len()).cast::<[u8; NOTE]>().write_unaligned((set as u64).to_le_bytes());
-            Lent::new(NonNull::new_unchecked(first), bytes.len() + NOTE, out, Arc::clone(&self.memory) as _)
-        }
+        begin..begin + bytes.len()
+    }
+
+    /// What says behind a chunk which set it is of.
+    fn note(&self, place: &Range<usize>) -> *mut [u8; NOTE] {
+        std::ptr::with_exposed_provenance_mut(self.memory.at(place.end) as usize)
+    }
+
+    fn is_lent(&self, epoch: u64, chunk: usize) -> bool {
+        self.lent[(epoch % SLOTS) as usize][chunk].load(Ordering::Acquire) > 0
+    }
+
+    /// A chunk for the transport, with its note.
+    ///
+    /// # Safety
+    /// Nobody uses it before it is given back: [`Stage::is_lent`].
+    unsafe fn lend(&self, epoch: u64, chunk: usize, place: Range<usize>) -> Lent {
+        let first: *mut u8 = std::ptr::with_exposed_provenance_mut(self.memory.at(place.start) as usize);
+        let (out, owner) = (&self.lent[(epoch % SLOTS) as usize][chunk], Arc::clone(&self.memory));
+        // SAFETY: by our caller; there is a gap behind each chunk, which nobody else uses.
+        unsafe { Lent::new(NonNull::new_unchecked(first), place.len() + NOTE, out, owner as _) }
     }
 
     /// Says of an exchange that was handed over, one after the other, that it is sent.
     fn say_sent(&self) -> bool {
-        let next = self.sent.load(Ordering::Relaxed) + 1;
+        let next = self.given.load(Ordering::Relaxed) + 1;
         let handed_over = next < self.at.0.load(Ordering::Relaxed);
-        if !handed_over || self.lent[(next % SLOTS) as usize].load(Ordering::Acquire) > 0 {
+        if !handed_over || (0..CHUNKS).any(|chunk| self.is_lent(next, chunk)) {
             return false;
         }
         // SAFETY: streams read it.
         unsafe { self.memory.store(SENT, next) };
-        self.sent.store(next, Ordering::Release);
+        self.given.store(next, Ordering::Release);
         true
     }
 
@@ -171,7 +186,7 @@ impl Staging {
     /// Whether all that was packed up to an exchange is sent, and all that the peers wait to hear of is said.
     pub(super) fn is_sent(&self, epoch: u64) -> bool {
         self.stages.iter().all(|stage| match stage.sends {
-            true => stage.sent.load(Ordering::Acquire) >= epoch,
+            true => stage.given.load(Ordering::Acquire) >= epoch,
             false => !stage.acknowledged || stage.at.0.load(Ordering::Acquire) > epoch,
         })
     }
@@ -198,9 +213,10 @@ impl Staging {
         at.min().unwrap_or(u64::MAX / 2)
     }
 
-    /// Throws away what messages still wait in the inbox.
+    /// Throws away what messages still wait in the inbox, and waits for no others.
     pub(super) fn forget(&self, comm: &Communicator) {
         if !self.stages.is_empty() {
+            comm.take_back(|tag| tag.operation == self.operation);
             comm.link().inbox().forget(self.operation);
         }
     }
@@ -250,7 +266,13 @@ impl Scheduled {
                 if unsafe { stage.memory.load(at * LINE) } < now {
                     return Ok(None);
                 }
-                let lent = stage.lend((set, now), at, range);
+                let place = stage.place(now, at, range);
+                // SAFETY: it is packed, and is packed again only once `sent` says so, which is not before it is given back.
+                let lent = unsafe {
+                    let _ = stage.memory.bytes(place.clone());
+                    stage.note(&place).write_unaligned((set as u64).to_le_bytes());
+                    stage.lend(now, at, place)
+                };
                 self.comm.send_lent(stage.peer, staging.tag(now, at), lent)?;
                 staging.moved(self);
                 chunk.store(at + 1, Ordering::Relaxed);
@@ -267,12 +289,34 @@ impl Scheduled {
         }
     }
 
+    /// Gives the slots that are free for what will come.
+    fn await_chunks(&self, staging: &Staging, stage: &Stage) {
+        loop {
+            let next = stage.given.load(Ordering::Relaxed) + 1;
+            // All is unpacked on the first lane, of what the host has put in place.
+            let free = self.lanes[0].done().min(stage.at.0.load(Ordering::Relaxed) - 1) + SLOTS;
+            if next > self.epoch() || next > free {
+                return;
+            }
+            for (at, range) in stage.chunks[self.set_of(next)].iter().enumerate() {
+                let tag = staging.tag(next, at);
+                if self.comm.link().inbox().probe(tag, Some(stage.peer)).is_none() {
+                    // SAFETY: the stream is through with what the slot held two epochs ago, and waits for `staged`, which is
+                    // not raised before the chunk is given back.
+                    let lent = unsafe { stage.lend(next, at, stage.place(next, at, range)) };
+                    self.comm.land(stage.peer, tag, lent);
+                }
+            }
+            stage.given.store(next, Ordering::Relaxed);
+        }
+    }
+
     fn stage_chunks(&self, staging: &Staging, stage: &Stage) -> Result<Option<Cause>, CommError> {
         let (epoch, chunk) = &stage.at;
         loop {
+            self.await_chunks(staging, stage);
             let (now, at) = (epoch.load(Ordering::Relaxed), chunk.load(Ordering::Relaxed));
-            // All is unpacked on the first lane.
-            if now > self.epoch() || self.lanes[0].done() + SLOTS < now {
+            if now > stage.given.load(Ordering::Relaxed) {
                 return Ok(None);
             }
             let set = self.set_of(now);
@@ -284,23 +328,35 @@ impl Scheduled {
                 epoch.store(now + 1, Ordering::Release);
                 continue;
             };
-            let tag = staging.tag(now, at);
-            let Some(message) = self.comm.link().inbox().take(tag, Some(stage.peer)) else { return Ok(None) };
-            let payload = match message.payload.split_last_chunk() {
-                Some((_, theirs)) if u64::from_le_bytes(*theirs) != set as u64 => {
-                    let theirs = u64::from_le_bytes(*theirs);
-                    return Ok(Some(self.links[stage.link].clash(&self.comm, set, theirs)));
-                }
-                Some((payload, _)) if payload.len() == range.len() => payload,
+            let (inbox, tag) = (self.comm.link().inbox(), staging.tag(now, at));
+            if inbox.probe(tag, Some(stage.peer)).is_none() {
+                return Ok(None);
+            }
+            self.comm.take_back(|other| other == tag);
+            // Otherwise another message is being written there, which is about to be copied away.
+            if stage.is_lent(now, at) {
+                return Ok(None);
+            }
+            let Some(message) = inbox.take(tag, Some(stage.peer)) else { return Ok(None) };
+            staging.moved(self);
+            let place = stage.place(now, at, range);
+            let (payload, theirs) = match message.payload.split_last_chunk() {
+                // SAFETY: behind a chunk that was given back, with all of its message.
+                None if message.landed => (None, unsafe { stage.note(&place).read_unaligned() }),
+                Some((payload, theirs)) if payload.len() == range.len() => (Some(payload), *theirs),
                 _ => return Ok(Some(Cause::Malformed)),
             };
-            staging.moved(self);
-            let slot = stage.offset(now, at);
-            // SAFETY: the stream is through with what the slot held two epochs ago, and waits for the word below.
-            unsafe {
-                stage.memory.bytes_mut(slot + range.start..slot + range.end).copy_from_slice(payload);
-                stage.memory.store(at * LINE, now);
+            let theirs = u64::from_le_bytes(theirs);
+            if theirs != set as u64 {
+                return Ok(Some(self.links[stage.link].clash(&self.comm, set, theirs)));
             }
+            // SAFETY: the chunk was given back, and the stream waits for the word below.
+            let bytes = unsafe { stage.memory.bytes_mut(place) };
+            if let Some(payload) = payload {
+                bytes.copy_from_slice(payload);
+            }
+            // SAFETY: streams read it.
+            unsafe { stage.memory.store(at * LINE, now) };
             buffers::put(message.payload);
             chunk.store(at + 1, Ordering::Relaxed);
         }
