@@ -152,15 +152,17 @@ impl<A: Abi> Mpi for Runtime<A> {
         if !self.about.ours || self.is_finalized() || FAILED.load(Ordering::Acquire) {
             return;
         }
-        // SAFETY: MPI is initialised, by us, and not finalised. This is the end of the process; threads
-        // that are still at it stop calling when the callback at the beginning of MPI_Finalize has run.
-        let outcome = unsafe {
-            match self.api.is_main_thread() {
-                // MPI wants it from the thread that initialised it, where it distinguishes them.
-                Ok(false) if self.about.only.is_some() => return,
-                _ => self.api.finalize(),
-            }
-        };
+        // SAFETY: MPI is initialised, by us, and not finalised.
+        let is_main = unsafe { self.api.is_main_thread() };
+        // MPI wants it from the thread that initialised it, where it distinguishes them.
+        if self.about.only.is_some() && is_main == Ok(false) {
+            return;
+        }
+        // Before MPI_Finalize begins, not in its callback: MPICH takes no locks from there on, nor gives back those that other
+        // threads have taken, and aborts.
+        line::close_all();
+        // SAFETY: as above; no thread of ours is in MPI any more, nor will be.
+        let outcome = unsafe { self.api.finalize() };
         if let Err(error) = outcome {
             tracing::warn!("{error}");
         }
