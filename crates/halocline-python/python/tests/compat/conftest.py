@@ -29,7 +29,7 @@ def python_with(*modules):
     return None
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def mpi_python():
     """Starts Python under MPI, and returns the lines of the ranks."""
     if LAUNCHER is None:
@@ -57,7 +57,7 @@ def mpi4py():
         pytest.skip("mpi4py is not installed")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def ghex_python():
     python = python_with("ghex", "mpi4py", "numpy")
     if python is None:
