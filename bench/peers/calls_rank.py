@@ -22,7 +22,7 @@ from ghex.structured import regular
 from ghex.structured.cartesian_sets import ProductSet, UnitRange
 from mpi4py import MPI
 
-BLOCKS, CALLS = 101, 200
+BLOCKS, CALLS = 50, 100
 CELLS = 4
 
 
@@ -55,7 +55,7 @@ def mesh(context):
 
 
 def ns(call: Callable[[], object]) -> float:
-    """The median over blocks of the time of a call, over the slower rank."""
+    """The time of a call in the quickest block, over the slower rank: other programs and the scheduler only add to it."""
     times = []
     for _ in range(BLOCKS):
         MPI.COMM_WORLD.Barrier()
@@ -63,7 +63,7 @@ def ns(call: Callable[[], object]) -> float:
         for _ in range(CALLS):
             call()
         times.append((time.perf_counter_ns() - start) / CALLS)
-    return MPI.COMM_WORLD.allreduce(float(np.median(times)), MPI.MAX)
+    return MPI.COMM_WORLD.allreduce(min(times), MPI.MAX)
 
 
 def main() -> None:
