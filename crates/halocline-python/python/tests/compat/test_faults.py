@@ -120,6 +120,34 @@ def test_what_is_dropped_before_the_wait_is_kept_alive():
     hc.run_threads(RANKS, rank)
 
 
+def test_an_exchange_waits_for_one_of_the_same_array_that_nobody_holds_any_more():
+    waits = threading.Event()
+
+    def waited(wait):
+        def told():
+            waits.set()
+            wait()
+
+        return told
+
+    def rank(comm):
+        # Each has a context of its own.
+        first, second = Line(comm), Line(comm)
+        array = first.new()
+        if comm.rank == 1:
+            assert waits.wait(20)
+        for lane in first.pattern._lanes:
+            lane.wait = waited(lane.wait)
+        first.communication.exchange([first.buffer(array)])
+        if comm.rank == 0:
+            first = None
+            gc.collect()
+        second.communication.exchange([second.buffer(array)]).wait()
+        second.check(array)
+
+    hc.run_threads(RANKS, rank)
+
+
 def test_an_array_that_only_the_exchange_knows_is_no_danger():
     def rank(comm):
         line = Line(comm)

@@ -51,13 +51,14 @@ def on_host(field: Any, arch: Architecture | None) -> None:
 class _Lane:
     """Links of a pattern for one exchange in flight."""
 
-    __slots__ = ("after", "begin", "begun", "schedule", "wait")
+    __slots__ = ("after", "begin", "begun", "is_over", "schedule", "wait")
 
     def __init__(self, links: PatternLinks) -> None:
         exchange: Any = links.exchange
         self.begin: Callable[[Fields], Pending] = functools.partial(exchange, wait=False)
         self.schedule = links.schedule_exchange
         self.wait = links.wait
+        self.is_over = links.reclaim
         self.after = self
         self.begun = 0
 
@@ -81,7 +82,13 @@ class Pattern:
             lane.after = after
         self._lane = self._lanes[0]
         self._lock = threading.Lock()
-        ctx._patterns.add(self)
+        ctx._begun.patterns.add(self)
+
+    def __del__(self) -> None:
+        lanes = [lane for lane in getattr(self, "_lanes", ()) if lane.begun]
+        if lanes:
+            begun = self._context._begun
+            begun.lanes = [lane for lane in begun.lanes + lanes if not lane.is_over()]
 
     def __call__(self, field: FieldDescriptor) -> BufferInfo:
         """The field, to be exchanged with this pattern."""
@@ -112,8 +119,9 @@ class Pattern:
 
     def _begin_later(self, lane: _Lane, fields: Fields) -> Pending:
         """Begins once those are over that the lane or the memory is in flight with, the oldest first."""
-        lanes = [one for pattern in list(self._context._patterns) for one in pattern._lanes if one.begun]
-        for earlier in sorted(lanes, key=lambda one: one.begun):
+        begun = self._context._begun
+        lanes = [one for pattern in list(begun.patterns) for one in pattern._lanes if one.begun]
+        for earlier in sorted(lanes + begun.lanes, key=lambda one: one.begun):
             earlier.wait()
             try:
                 return lane.begin(fields)

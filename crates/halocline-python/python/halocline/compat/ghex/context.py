@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -14,14 +15,32 @@ from ._mpi import mpi_comm
 __all__ = ["context", "make_context"]
 
 
+class _Begun:
+    """What a rank, which is a thread here, may have in flight, whatever it was made with."""
+
+    def __init__(self) -> None:
+        self.patterns: weakref.WeakSet[Any] = weakref.WeakSet()
+        # Of patterns that nobody holds any more.
+        self.lanes: list[Any] = []
+
+
+_OF_THREAD = threading.local()
+
+
+def _begun() -> _Begun:
+    if not hasattr(_OF_THREAD, "begun"):
+        _OF_THREAD.begun = _Begun()
+    found: _Begun = _OF_THREAD.begun
+    return found
+
+
 class context:
     """Ranks that make patterns together. Collective; all ranks of the communicator make one."""
 
     def __init__(self, mpi_comm: mpi_comm, thread_safe: bool = False) -> None:
         self._given = mpi_comm
         self._comm = mpi_comm._join()
-        # Those made with it, of which something may be in flight.
-        self._patterns: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._begun = _begun()
 
     def rank(self) -> int:
         """This rank."""
