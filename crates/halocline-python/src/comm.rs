@@ -2,6 +2,7 @@
 
 use crate::command::listen;
 use crate::error;
+use crate::given::Given;
 use crate::host::PythonHost;
 use crate::owned::{Closable, Member};
 use halocline::comm::mappings::Mappings;
@@ -103,10 +104,25 @@ pub(crate) fn seconds(seconds: Option<f64>) -> PyResult<Option<Duration>> {
     seconds.map(duration).transpose()
 }
 
+/// Whether it is one of two groups of mpi4py. Asks mpi4py alone: MPI may be over.
+fn is_intercommunicator(comm: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let modules = comm.py().import("sys")?.getattr("modules")?;
+    match modules.cast::<PyDict>()?.get_item("mpi4py.MPI")? {
+        Some(mpi) => comm.is_instance(&mpi.getattr("Intercomm")?),
+        None => Ok(false),
+    }
+}
+
 /// The number of an `MPI_Comm`.
 fn mpi_handle(comm: &Bound<'_, PyAny>) -> PyResult<usize> {
     if let Ok(number) = comm.extract::<usize>() {
         return Ok(number);
+    }
+    if is_intercommunicator(comm)? {
+        return Err(error::value(
+            "an intercommunicator joins two groups, which have no common ranks; give an intracommunicator, as \
+             comm.Merge() makes it of this one",
+        ));
     }
     let handle = match comm.getattr_opt("handle")? {
         Some(handle) => Some(handle),
@@ -174,18 +190,26 @@ impl PyCommunicator {
         self.wait(py, Communicator::barrier)
     }
 
-    fn broadcast<'py>(&self, py: Python<'py>, root: usize, data: Vec<u8>) -> PyResult<Bound<'py, PyBytes>> {
+    fn broadcast<'py>(
+        &self,
+        py: Python<'py>,
+        root: Given<usize>,
+        data: Given<Vec<u8>>,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let (root, data) = (root.get(py, "root")?, data.get(py, "data")?);
         self.wait(py, |comm| comm.broadcast(root, data)).map(|data| PyBytes::new(py, &data))
     }
 
-    fn all_gather<'py>(&self, py: Python<'py>, data: Vec<u8>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+    fn all_gather<'py>(&self, py: Python<'py>, data: Given<Vec<u8>>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+        let data = data.get(py, "data")?;
         let all = self.wait(py, |comm| comm.all_gather(&data))?;
         Ok(all.iter().map(|data| PyBytes::new(py, data)).collect())
     }
 
-    #[pyo3(signature = (values, op = "sum"))]
-    fn all_reduce(&self, py: Python<'_>, values: Vec<u64>, op: &str) -> PyResult<Vec<u64>> {
-        let op = match op {
+    #[pyo3(signature = (values, op = Given::of("sum")), text_signature = "($self, values, op='sum')")]
+    fn all_reduce(&self, py: Python<'_>, values: Given<Vec<u64>>, op: Given<String>) -> PyResult<Vec<u64>> {
+        let values = values.get(py, "values")?;
+        let op = match &*op.get(py, "op")? {
             "sum" => Reduce::Sum,
             "min" => Reduce::Min,
             "max" => Reduce::Max,

@@ -3,6 +3,7 @@
 use crate::array::{bytes_of, field_of};
 use crate::comm::PyCommunicator;
 use crate::error;
+use crate::given::Given;
 use crate::grid::{PyPattern, collective, halo_of};
 use crate::options::{counts, direction, options, ways};
 use crate::owned::{Closable, Member, Owned, bury};
@@ -71,8 +72,9 @@ fn prepared(
     sets: &Bound<'_, PyAny>,
     options: PyResult<BindOptions>,
     streams: Option<&Bound<'_, PyAny>>,
-    inline: bool,
+    inline: Given<bool>,
 ) -> PyResult<(Sets, BindOptions, Arc<Streams>)> {
+    let py = sets.py();
     let wrong = |_| error::kind("a bind is given a sequence of (pattern, array) pairs");
     let sets: Vec<Vec<Binding<'_>>> = sets.extract().map_err(wrong)?;
     let held = |set: &Vec<Binding<'_>>| {
@@ -83,7 +85,7 @@ fn prepared(
     let devices = devices_of(fields.iter().flatten().map(|(_, field)| field))?;
     let known = Arc::new(Streams::of(devices));
     let given = streams.map_or(Ok(Vec::new()), handles)?;
-    let options = BindOptions { streams: known.get(&given)?, inline, ..options? };
+    let options = BindOptions { streams: known.get(&given)?, inline: inline.get(py, "inline")?, ..options? };
     Ok((fields, options, known))
 }
 
@@ -126,39 +128,41 @@ impl PyHaloExchange {
 #[pymethods]
 impl PyHaloExchange {
     #[new]
-    #[pyo3(signature = (comm, fields, *, link = "auto", deadline = None, name = None, checked = None, streams = None, inline = false))]
+    #[pyo3(signature = (comm, fields, *, link = Given::of("auto"), deadline = None, name = None, checked = None, streams = None, inline = Given::of(false)), text_signature = "(comm, fields, *, link='auto', deadline=None, name=None, checked=None, streams=None, inline=False)")]
     #[expect(clippy::too_many_arguments, reason = "by keyword")]
     fn new(
         py: Python<'_>,
         comm: Py<PyCommunicator>,
         fields: &Bound<'_, PyAny>,
-        link: &str,
-        deadline: Option<f64>,
-        name: Option<String>,
-        checked: Option<bool>,
+        link: Given<String>,
+        deadline: Option<Given<f64>>,
+        name: Option<Given<String>>,
+        checked: Option<Given<bool>>,
         streams: Option<&Bound<'_, PyAny>>,
-        inline: bool,
+        inline: Given<bool>,
     ) -> PyResult<Self> {
         let sets = pyo3::types::PyList::new(py, [fields])?;
-        let prepared = prepared(comm.get(), &sets, options(link, deadline, name, checked), streams, inline);
+        let prepared =
+            prepared(comm.get(), &sets, options(py, link, deadline, name, checked), streams, inline);
         bound(py, &comm, prepared)
     }
 
     #[staticmethod]
-    #[pyo3(signature = (comm, sets, *, link = "auto", deadline = None, name = None, checked = None, streams = None, inline = false))]
+    #[pyo3(signature = (comm, sets, *, link = Given::of("auto"), deadline = None, name = None, checked = None, streams = None, inline = Given::of(false)), text_signature = "(comm, sets, *, link='auto', deadline=None, name=None, checked=None, streams=None, inline=False)")]
     #[expect(clippy::too_many_arguments, reason = "by keyword")]
     fn alternatives(
         py: Python<'_>,
         comm: Py<PyCommunicator>,
         sets: &Bound<'_, PyAny>,
-        link: &str,
-        deadline: Option<f64>,
-        name: Option<String>,
-        checked: Option<bool>,
+        link: Given<String>,
+        deadline: Option<Given<f64>>,
+        name: Option<Given<String>>,
+        checked: Option<Given<bool>>,
         streams: Option<&Bound<'_, PyAny>>,
-        inline: bool,
+        inline: Given<bool>,
     ) -> PyResult<Self> {
-        let prepared = prepared(comm.get(), sets, options(link, deadline, name, checked), streams, inline);
+        let prepared =
+            prepared(comm.get(), sets, options(py, link, deadline, name, checked), streams, inline);
         bound(py, &comm, prepared)
     }
 

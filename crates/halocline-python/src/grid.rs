@@ -2,6 +2,7 @@
 
 use crate::comm::PyCommunicator;
 use crate::error;
+use crate::given::Given;
 use halocline::plan::DomainShape;
 use halocline::{Decomposition, Halo, Neighbours, Pattern, RegularGrid, agree};
 use pyo3::prelude::*;
@@ -127,12 +128,12 @@ impl PyDecomposition {
         Ok(Self { decomposition, comm: self.comm.as_ref().map(|comm| comm.clone_ref(py)) })
     }
 
-    #[pyo3(signature = (halo, *, neighbours = "all", comm = None))]
+    #[pyo3(signature = (halo, *, neighbours = Given::of("all"), comm = None), text_signature = "($self, halo, *, neighbours='all', comm=None)")]
     fn pattern(
         &self,
         py: Python<'_>,
         halo: &Bound<'_, PyAny>,
-        neighbours: &str,
+        neighbours: Given<String>,
         comm: Option<Py<PyCommunicator>>,
     ) -> PyResult<PyPattern> {
         let Some(comm) = comm.or_else(|| self.comm.as_ref().map(|comm| comm.clone_ref(py))) else {
@@ -140,7 +141,7 @@ impl PyDecomposition {
                 "the grid was decomposed for a number of ranks; say which communicator they are: pattern(..., comm=comm)",
             ));
         };
-        let halo = halo_of(halo, neighbours);
+        let halo = neighbours.get(py, "neighbours").and_then(|neighbours| halo_of(halo, &neighbours));
         let pattern =
             collective(py, &comm, halo, |comm, halo| Pattern::regular(comm, &self.decomposition, &halo))?;
         Ok(PyPattern { pattern, comm })
@@ -223,11 +224,10 @@ impl PyPattern {
     fn unstructured(
         py: Python<'_>,
         comm: Py<PyCommunicator>,
-        domains: Vec<Py<crate::unstructured::PyUnstructuredDomain>>,
+        domains: Given<Vec<Py<crate::unstructured::PyUnstructuredDomain>>>,
     ) -> PyResult<Self> {
-        let domains: Vec<_> = domains.iter().map(|domain| domain.get().0.clone()).collect();
-        let pattern =
-            collective(py, &comm, Ok(domains), |comm, domains| Pattern::unstructured(comm, &domains))?;
+        let domains = domains.get(py, "domains").map(crate::unstructured::domains);
+        let pattern = collective(py, &comm, domains, |comm, domains| Pattern::unstructured(comm, &domains))?;
         Ok(Self { pattern, comm })
     }
 
@@ -256,9 +256,9 @@ impl PyPattern {
         peers.map(|peer| (peer.rank, cells(&peer.sends), cells(&peer.receives))).collect()
     }
 
-    #[pyo3(signature = (halo, *, neighbours = "all"))]
-    fn narrowed(&self, py: Python<'_>, halo: &Bound<'_, PyAny>, neighbours: &str) -> PyResult<Self> {
-        let halo = halo_of(halo, neighbours);
+    #[pyo3(signature = (halo, *, neighbours = Given::of("all")), text_signature = "($self, halo, *, neighbours='all')")]
+    fn narrowed(&self, py: Python<'_>, halo: &Bound<'_, PyAny>, neighbours: Given<String>) -> PyResult<Self> {
+        let halo = neighbours.get(py, "neighbours").and_then(|neighbours| halo_of(halo, &neighbours));
         let pattern = collective(py, &self.comm, halo, |comm, halo| self.pattern.narrowed(comm, &halo))?;
         Ok(Self { pattern, comm: self.comm.clone_ref(py) })
     }

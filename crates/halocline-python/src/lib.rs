@@ -6,6 +6,7 @@ mod comm;
 mod command;
 mod error;
 mod exchange;
+mod given;
 mod grid;
 mod host;
 mod mesh;

@@ -2,16 +2,18 @@
 
 use crate::comm::seconds;
 use crate::error;
+use crate::given::Given;
 use halocline::{BindOptions, LinkChoice};
 use pyo3::prelude::*;
 
 pub(crate) fn options(
-    link: &str,
-    deadline: Option<f64>,
-    name: Option<String>,
-    checked: Option<bool>,
+    py: Python<'_>,
+    link: Given<String>,
+    deadline: Option<Given<f64>>,
+    name: Option<Given<String>>,
+    checked: Option<Given<bool>>,
 ) -> PyResult<BindOptions> {
-    let link = match link {
+    let link = match &*link.get(py, "link")? {
         "auto" => LinkChoice::Auto,
         "push" => LinkChoice::Push,
         "pull" => LinkChoice::Pull,
@@ -23,7 +25,10 @@ pub(crate) fn options(
             )));
         }
     };
-    Ok(BindOptions { link, deadline: seconds(deadline)?, name, checked, ..BindOptions::default() })
+    let deadline = seconds(deadline.map(|deadline| deadline.get(py, "deadline")).transpose()?)?;
+    let name = name.map(|name| name.get(py, "name")).transpose()?;
+    let checked = checked.map(|checked| checked.get(py, "checked")).transpose()?;
+    Ok(BindOptions { link, deadline, name, checked, ..BindOptions::default() })
 }
 
 /// Names of the two ways of a link.

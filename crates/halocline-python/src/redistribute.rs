@@ -4,10 +4,11 @@ use crate::array::field_of;
 use crate::comm::PyCommunicator;
 use crate::error;
 use crate::exchange::{PyHaloExchange, numbered};
+use crate::given::Given;
 use crate::grid::{PyDecomposition, collective, halo_of};
 use crate::options::options;
 use crate::owned::bury;
-use crate::unstructured::PyUnstructuredDomain;
+use crate::unstructured::{PyUnstructuredDomain, domains};
 use halocline::{Field, Redistribute};
 use pyo3::prelude::*;
 use std::borrow::Cow;
@@ -24,11 +25,19 @@ type End<'py> = (Py<PyDecomposition>, Bound<'py, PyAny>);
 #[pymethods]
 impl PyRedistribute {
     #[staticmethod]
-    fn regular(py: Python<'_>, comm: Py<PyCommunicator>, source: End<'_>, target: End<'_>) -> PyResult<Self> {
-        let halos = halo_of(&source.1, "all").and_then(|from| Ok((from, halo_of(&target.1, "all")?)));
-        let (from, to) = (&source.0.get().decomposition, &target.0.get().decomposition);
-        let redistribute = collective(py, &comm, halos, |comm, halos| {
-            Redistribute::regular(comm, (from, &halos.0), (to, &halos.1))
+    fn regular(
+        py: Python<'_>,
+        comm: Py<PyCommunicator>,
+        source: Given<End<'_>>,
+        target: Given<End<'_>>,
+    ) -> PyResult<Self> {
+        let end = |end: Given<End<'_>>, name| {
+            let (decomposition, halo) = end.get(py, name)?;
+            Ok((decomposition.get().decomposition.clone(), halo_of(&halo, "all")?))
+        };
+        let prepared = end(source, "source").and_then(|source| Ok((source, end(target, "target")?)));
+        let redistribute = collective(py, &comm, prepared, |comm, (source, target)| {
+            Redistribute::regular(comm, (&source.0, &source.1), (&target.0, &target.1))
         })?;
         Ok(Self { redistribute, group: comm.get().group() })
     }
@@ -37,15 +46,13 @@ impl PyRedistribute {
     fn unstructured(
         py: Python<'_>,
         comm: Py<PyCommunicator>,
-        source: Vec<Py<PyUnstructuredDomain>>,
-        target: Vec<Py<PyUnstructuredDomain>>,
+        source: Given<Vec<Py<PyUnstructuredDomain>>>,
+        target: Given<Vec<Py<PyUnstructuredDomain>>>,
     ) -> PyResult<Self> {
-        let domains = |of: &[Py<PyUnstructuredDomain>]| {
-            of.iter().map(|domain| domain.get().0.clone()).collect::<Vec<_>>()
-        };
-        let given = Ok((domains(&source), domains(&target)));
-        let redistribute =
-            collective(py, &comm, given, |comm, (from, to)| Redistribute::unstructured(comm, &from, &to))?;
+        let prepared = || Ok((domains(source.get(py, "source")?), domains(target.get(py, "target")?)));
+        let redistribute = collective(py, &comm, prepared(), |comm, (from, to)| {
+            Redistribute::unstructured(comm, &from, &to)
+        })?;
         Ok(Self { redistribute, group: comm.get().group() })
     }
 
@@ -53,18 +60,18 @@ impl PyRedistribute {
         Self { redistribute: self.redistribute.back(), group: self.group }
     }
 
-    #[pyo3(signature = (comm, source, target, *, link = "auto", deadline = None, name = None, checked = None))]
+    #[pyo3(signature = (comm, source, target, *, link = Given::of("auto"), deadline = None, name = None, checked = None), text_signature = "($self, comm, source, target, *, link='auto', deadline=None, name=None, checked=None)")]
     #[expect(clippy::too_many_arguments, reason = "by keyword")]
     fn bind(
         &self,
         py: Python<'_>,
         comm: Py<PyCommunicator>,
-        source: Vec<Bound<'_, PyAny>>,
-        target: Vec<Bound<'_, PyAny>>,
-        link: &str,
-        deadline: Option<f64>,
-        name: Option<String>,
-        checked: Option<bool>,
+        source: Given<Vec<Bound<'_, PyAny>>>,
+        target: Given<Vec<Bound<'_, PyAny>>>,
+        link: Given<String>,
+        deadline: Option<Given<f64>>,
+        name: Option<Given<String>>,
+        checked: Option<Given<bool>>,
     ) -> PyResult<PyHaloExchange> {
         let prepared = || {
             if self.group != comm.get().group() {
@@ -72,6 +79,7 @@ impl PyRedistribute {
                     "the redistribution was made with another communicator; use that one",
                 ));
             }
+            let (source, target) = (source.get(py, "source")?, target.get(py, "target")?);
             let fields: Vec<Field> = source
                 .iter()
                 .chain(&target)
@@ -80,10 +88,9 @@ impl PyRedistribute {
                     field_of(array).map(Cow::into_owned).map_err(|error| numbered(py, at, error))
                 })
                 .collect::<PyResult<_>>()?;
-            Ok((fields, options(link, deadline, name, checked)?))
+            Ok((fields, source.len(), options(py, link, deadline, name, checked)?))
         };
-        let sources = source.len();
-        let halo = collective(py, &comm, prepared(), |comm, (fields, options)| {
+        let halo = collective(py, &comm, prepared(), |comm, (fields, sources, options)| {
             let fields: Vec<&Field> = fields.iter().collect();
             let (from, to) = fields.split_at(sources);
             self.redistribute.bind_with(comm, from, to, &options)

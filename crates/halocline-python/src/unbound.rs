@@ -3,6 +3,7 @@
 use crate::comm::PyCommunicator;
 use crate::error;
 use crate::exchange::{Binding, PyPending, fields_of};
+use crate::given::Given;
 use crate::grid::{PyPattern, collective};
 use crate::options::{counts, options, ways};
 use crate::owned::{Closable, bury};
@@ -41,21 +42,22 @@ impl PyPatternLinks {
 #[pymethods]
 impl PyPatternLinks {
     #[new]
-    #[pyo3(signature = (comm, patterns, *, link = "auto", deadline = None, name = None, checked = None))]
+    #[pyo3(signature = (comm, patterns, *, link = Given::of("auto"), deadline = None, name = None, checked = None), text_signature = "(comm, patterns, *, link='auto', deadline=None, name=None, checked=None)")]
     fn new(
         py: Python<'_>,
         comm: Py<PyCommunicator>,
-        patterns: Vec<Py<PyPattern>>,
-        link: &str,
-        deadline: Option<f64>,
-        name: Option<String>,
-        checked: Option<bool>,
+        patterns: Given<Vec<Py<PyPattern>>>,
+        link: Given<String>,
+        deadline: Option<Given<f64>>,
+        name: Option<Given<String>>,
+        checked: Option<Given<bool>>,
     ) -> PyResult<Self> {
         let prepared = || {
+            let patterns = patterns.get(py, "patterns")?;
             patterns.iter().try_for_each(|pattern| pattern.get().check(comm.get()))?;
             let patterns: Vec<Pattern> =
                 patterns.iter().map(|pattern| pattern.get().pattern.clone()).collect();
-            Ok((patterns, options(link, deadline, name, checked)?))
+            Ok((patterns, options(py, link, deadline, name, checked)?))
         };
         let links = collective(py, &comm, prepared(), |comm, (patterns, options)| {
             PatternLinks::new_with(comm, &patterns.iter().collect::<Vec<_>>(), &options)

@@ -136,6 +136,11 @@ impl PyUnstructuredDomain {
     }
 }
 
+/// Domains of the library, of those of Python.
+pub(crate) fn domains(given: Vec<Py<PyUnstructuredDomain>>) -> Vec<UnstructuredDomain> {
+    given.iter().map(|domain| domain.get().0.clone()).collect()
+}
+
 /// Which cells are neighbours.
 #[pyclass(frozen, module = "halocline", name = "Graph")]
 pub(crate) struct PyGraph(pub(crate) Graph);

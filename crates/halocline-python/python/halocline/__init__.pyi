@@ -9,7 +9,7 @@ Arrays are taken as they are, with any strides and without a copy: objects with 
 order of the machine, and are kept alive as long as an exchange may touch them.
 
 Calls marked *collective* are made by all ranks in the same order. An argument that one rank refuses there is an error
-on all ranks. Calls that can wait release the GIL, and Ctrl-C interrupts the wait: ``KeyboardInterrupt``. An exchange that
+on all ranks (but for the collective calls of a ``Communicator`` itself). Calls that can wait release the GIL, and Ctrl-C interrupts the wait: ``KeyboardInterrupt``. An exchange that
 was being waited for then goes on, as if its handle had been dropped; a collective call is left unfinished.
 """
 
@@ -84,8 +84,11 @@ class Communicator:
     """A group of ranks.
 
     ``Communicator(comm)`` takes a communicator of mpi4py (of the MPI library that the process has loaded), or an
-    ``MPI_Comm`` as a number. Collective over its ranks; it is duplicated, so that messages never meet the program's.
+    ``MPI_Comm`` as a number (an intracommunicator). Collective over its ranks; it is duplicated, so that messages never meet the program's.
     ``node_aware``: whether ranks of a node share memory (by default what ``HALOCLINE_NODE_AWARE`` says).
+
+    The collective calls of the communicator itself are one round of messages: arguments that a rank refuses there
+    are an error on that rank alone, and the others wait for it, as long as the deadline.
     """
 
     def __new__(

@@ -89,6 +89,58 @@ def test_what_one_rank_refuses_is_an_error_on_all():
     ]
 
 
+def wrong_types(comm, pattern):
+    """Collective calls with an argument that is none, by name: what each makes of a good or a wrong one."""
+    array = np.zeros(pattern.shape)
+    domain = hc.UnstructuredDomain(comm.rank, [comm.rank], [])
+    grid = hc.RegularGrid((8, 8)).decompose(comm)
+    whole = np.zeros(grid.pattern(0).shape)
+    moved = hc.Redistribute.regular(comm, (grid, 0), (grid, 0))
+    return {
+        "patterns": (lambda given: hc.PatternLinks(comm, given), [pattern], [None]),
+        "name": (lambda given: hc.HaloExchange(comm, [(pattern, array)], name=given), "name", 5),
+        "deadline": (lambda given: hc.HaloExchange(comm, [(pattern, array)], deadline=given), 9.0, "x"),
+        "link": (lambda given: hc.HaloExchange.alternatives(comm, [[(pattern, array)]], link=given), "auto", 3),
+        "inline": (lambda given: hc.HaloExchange(comm, [(pattern, array)], inline=given), False, "no"),
+        "checked": (lambda given: hc.PatternLinks(comm, [pattern], checked=given), False, "no"),
+        "domains": (lambda given: hc.Pattern.unstructured(comm, given), [domain], [3]),
+        "neighbours": (lambda given: grid.pattern(1, neighbours=given), "all", 3),
+        "target": (lambda given: hc.Redistribute.unstructured(comm, [domain], given), [domain], 3),
+        "source": (lambda given: moved.bind(comm, given, [whole.copy()]), [whole], 3),
+    }
+
+
+def test_an_argument_of_a_wrong_type_is_an_error_on_all_ranks():
+    def run(all_ranks):
+        comm = all_ranks.with_deadline(20.0)
+        pattern, _, halo = bound(comm)
+        for name, (call, good, wrong) in wrong_types(comm, pattern).items():
+            with pytest.raises(hc.HaloError) as caught:
+                call(wrong if comm.rank == 1 else good)
+            want = hc.HaloTypeError if comm.rank == 1 else hc.RefusedElsewhereError
+            assert type(caught.value) is want and f"{name}: " in str(caught.value), (name, caught.value)
+            call(good)
+        halo.exchange()
+
+    hc.run_threads(2, run)
+
+
+def test_arguments_of_collectives_of_the_communicator():
+    comm = hc.run_threads(1, lambda c: c)[0]
+    for call, error in [
+        (lambda: comm.all_reduce([-1]), hc.HaloValueError),
+        (lambda: comm.all_reduce([2**64]), hc.HaloValueError),
+        (lambda: comm.all_reduce(3), hc.HaloTypeError),
+        (lambda: comm.all_reduce([1], 3), hc.HaloTypeError),
+        (lambda: comm.broadcast(0, "x"), hc.HaloTypeError),
+        (lambda: comm.broadcast(-1, b"x"), hc.HaloValueError),
+        (lambda: comm.all_gather("x"), hc.HaloTypeError),
+    ]:
+        with pytest.raises(error):
+            call()
+    assert comm.all_reduce([1]) == [1]
+
+
 def test_two_communicators_mixed():
     one, other = hc.run_threads(1, lambda c: c)[0], hc.run_threads(1, lambda c: c)[0]
     pattern, array, _ = bound(one)

@@ -26,6 +26,13 @@ def test_the_communicator(comm):
         assert (comm.rank, comm.size) == (MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size)
         with pytest.raises(hc.HaloTypeError, match="mpi4py"):
             hc.Communicator(MPI)
+        if comm.size > 1:
+            half = MPI.COMM_WORLD.Split(comm.rank % 2)
+            both = half.Create_intercomm(0, MPI.COMM_WORLD, 1 - comm.rank % 2)
+            with pytest.raises(hc.HaloValueError, match="intercommunicator"):
+                hc.Communicator(both)
+            both.Free()
+            half.Free()
     else:
         assert hc.init() is comm
 
