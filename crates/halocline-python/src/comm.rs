@@ -4,12 +4,14 @@ use crate::command::listen;
 use crate::error;
 use crate::given::Given;
 use crate::host::PythonHost;
-use crate::owned::{Closable, Member};
+use crate::owned::{Closable, Member, Owned};
 use halocline::comm::mappings::Mappings;
 use halocline::{Communicator, Reduce};
 use pyo3::prelude::*;
+use pyo3::sync::MutexExt;
 use pyo3::types::{PyBytes, PyDict};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -78,7 +80,11 @@ fn new_group() -> u64 {
     GROUPS.fetch_add(1, Ordering::Relaxed)
 }
 
+/// Whether the interpreter ends.
+static ENDED: AtomicBool = AtomicBool::new(false);
+
 fn close_all(py: Python<'_>) {
+    ENDED.store(true, Ordering::Relaxed);
     let all = std::mem::take(&mut *ALL.lock().unwrap_or_else(PoisonError::into_inner));
     all.iter().filter_map(Weak::upgrade).for_each(|member| member.close(py));
 }
@@ -260,38 +266,58 @@ impl PyCommunicator {
     }
 }
 
+/// What `init` gives, and by which name it was asked for first.
+type Found = Arc<Mutex<Option<(String, Py<PyCommunicator>)>>>;
+
+/// That of this process, and whether the process is a forked child of a rank.
+fn found() -> (Found, bool) {
+    // Held for a moment by threads that are attached, so that no fork meets it locked.
+    static FOUND: Mutex<Option<(Owned<Found>, bool)>> = Mutex::new(None);
+    let mut known = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((found, is_child)) = &*known
+        && let Ok(found) = found.get()
+    {
+        return (Arc::clone(found), *is_child);
+    }
+    let (found, is_child) = (Found::default(), known.is_some());
+    *known = Some((Owned::new(Arc::clone(&found)), is_child));
+    (found, is_child)
+}
+
+/// Joins the job that this process is a rank of.
+fn join(py: Python<'_>, transport: &str, is_child: bool) -> PyResult<Py<PyCommunicator>> {
+    prepare(py)?;
+    let name = match (is_child, transport) {
+        (false, name) => name,
+        // The rank is its parent.
+        (true, "auto" | "thread") => "thread",
+        (true, _) => return Err(error::forked()),
+    };
+    let host = Arc::new(PythonHost::default());
+    let joined = py.detach(|| Communicator::init_on(name, host)).map_err(error::of)?;
+    Py::new(py, PyCommunicator::first(joined, new_group()))
+}
+
 /// The communicator of this process.
 #[pyfunction]
 #[pyo3(signature = (transport = "auto", *, deadline = None))]
 pub(crate) fn init(py: Python<'_>, transport: &str, deadline: Option<f64>) -> PyResult<Py<PyCommunicator>> {
-    static FOUND: Mutex<Option<(String, Py<PyCommunicator>)>> = Mutex::new(None);
+    thread_local!(static JOINS: Cell<bool> = const { Cell::new(false) });
     let deadline = seconds(deadline)?;
-    let found = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
-    let known = found.as_ref().map(|(name, comm)| (name.clone(), comm.clone_ref(py)));
+    if ENDED.load(Ordering::Relaxed) {
+        return Err(error::closed("the interpreter has left all groups"));
+    }
+    if JOINS.get() {
+        return Err(error::value("init is called by a signal handler while this thread joins in init"));
+    }
+    let (found, is_child) = found();
+    // Other threads wait here, without the GIL, while one joins.
+    JOINS.set(true);
+    let mut found = found.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner);
+    let comm = of_process(py, &mut found, transport, is_child);
     drop(found);
-    let comm = match known {
-        Some((name, comm))
-            if name == transport || transport == comm.get().transport || transport == "auto" =>
-        {
-            comm
-        }
-        Some((_, comm)) => {
-            return Err(error::value(format!(
-                "this process has the transport {} already, {transport:?} is asked for",
-                comm.get().transport
-            )));
-        }
-        None => {
-            prepare(py)?;
-            let name = transport.to_owned();
-            let host = Arc::new(PythonHost::default());
-            let joined = py.detach(|| Communicator::init_on(&name, host)).map_err(error::of)?;
-            let comm = Py::new(py, PyCommunicator::first(joined, new_group()))?;
-            let known = (name, comm.clone_ref(py));
-            *FOUND.lock().unwrap_or_else(PoisonError::into_inner) = Some(known);
-            comm
-        }
-    };
+    JOINS.set(false);
+    let comm = comm?;
     match deadline {
         None => Ok(comm),
         Some(_) => {
@@ -301,12 +327,44 @@ pub(crate) fn init(py: Python<'_>, transport: &str, deadline: Option<f64>) -> Py
     }
 }
 
+/// What is found already, unless it was closed and can be made again; or else what is found now.
+fn of_process(
+    py: Python<'_>,
+    found: &mut Option<(String, Py<PyCommunicator>)>,
+    transport: &str,
+    is_child: bool,
+) -> PyResult<Py<PyCommunicator>> {
+    if let Some((name, comm)) = found {
+        let had = comm.get();
+        if name != transport && transport != had.transport && transport != "auto" {
+            let had = had.transport;
+            return Err(error::value(format!(
+                "this process has the transport {had} already, {transport:?} is asked for"
+            )));
+        }
+        match had.get() {
+            Ok(_) => return Ok(comm.clone_ref(py)),
+            // A rank alone is made anew.
+            Err(_) if had.transport == "thread" => {}
+            Err(_) => {
+                return Err(error::closed("the communicator was closed; a process joins its job only once"));
+            }
+        }
+    }
+    let comm = join(py, transport, is_child)?;
+    *found = Some((transport.to_owned(), comm.clone_ref(py)));
+    Ok(comm)
+}
+
+/// Ranks of one group of threads, at most: far more than a process can have threads.
+const MOST_THREADS: usize = 1 << 16;
+
 /// Ranks that are threads.
 #[pyclass(frozen, module = "halocline")]
 pub(crate) struct ThreadGroup {
     host: Arc<PythonHost>,
-    #[pyo3(get)]
-    ranks: Vec<Py<PyCommunicator>>,
+    /// Until they are handed out.
+    ranks: Mutex<Vec<Py<PyCommunicator>>>,
 }
 
 #[pymethods]
@@ -316,12 +374,22 @@ impl ThreadGroup {
         if size == 0 {
             return Err(error::value("0 threads are no group; at least one is needed"));
         }
+        if size > MOST_THREADS {
+            return Err(error::value(format!("{size} threads are too many; {MOST_THREADS} can be ranks")));
+        }
         prepare(py)?;
         let host = Arc::new(PythonHost::default());
         let group = new_group();
         let ranks = Communicator::threads_on(size, Arc::clone(&host) as _);
         let rank = |comm| Py::new(py, PyCommunicator::first(comm, group));
-        Ok(Self { host, ranks: ranks.into_iter().map(rank).collect::<PyResult<_>>()? })
+        let ranks = ranks.into_iter().map(rank).collect::<PyResult<_>>()?;
+        Ok(Self { host, ranks: Mutex::new(ranks) })
+    }
+
+    /// The ranks, once: a rank that nobody has any more has left the group.
+    #[getter]
+    fn ranks(&self) -> Vec<Py<PyCommunicator>> {
+        std::mem::take(&mut *self.ranks.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Ends the waits of all ranks.

@@ -3,15 +3,25 @@
 use crate::host;
 use halocline::comm::CommError;
 use halocline::{Cause, Error, Failure};
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::PyModule;
+use pyo3::types::PyDict;
+
+/// The classes, by name. Taken at the import: when the interpreter ends, modules are emptied and cannot be imported.
+static CLASSES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
+
+pub(crate) fn import(py: Python<'_>) -> PyResult<()> {
+    let classes = || Ok::<_, PyErr>(py.import("halocline._errors")?.dict().copy()?.unbind());
+    CLASSES.get_or_try_init(py, classes).map(drop)
+}
 
 /// An instance of an exception of ours.
 fn instance<'py>(py: Python<'py>, class: &str, message: &str) -> PyResult<Bound<'py, PyAny>> {
-    static ERRORS: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
-    let errors = ERRORS.get_or_try_init(py, || Ok::<_, PyErr>(py.import("halocline._errors")?.unbind()))?;
-    errors.bind(py).getattr(class)?.call1((message,))
+    import(py)?;
+    let classes = CLASSES.get(py).into_iter();
+    let class = classes.filter_map(|classes| classes.bind(py).get_item(class).transpose()).next();
+    class.unwrap_or_else(|| Err(PyRuntimeError::new_err(message.to_owned())))?.call1((message,))
 }
 
 fn of_class(class: &str, message: &str) -> PyErr {
@@ -34,8 +44,8 @@ pub(crate) fn forked() -> PyErr {
     )
 }
 
-pub(crate) fn closed() -> PyErr {
-    of_class("ClosedError", "the communicator was closed")
+pub(crate) fn closed(why: &str) -> PyErr {
+    of_class("ClosedError", why)
 }
 
 /// The exception for an error of the library.

@@ -220,10 +220,8 @@ impl PyHaloExchange {
 
     #[pyo3(signature = (stream = None))]
     fn schedule_wait(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
-        match self.halo.get()?.pending() {
-            Some(pending) => schedule_wait(py, &pending, &self.streams, stream),
-            None => Ok(()),
-        }
+        let streams = self.streams.get(&stream.map_or(Ok(vec![0]), handles)?)?;
+        self.halo.get()?.pending().map_or(Ok(()), |pending| schedule_wait(py, &pending, &streams))
     }
 
     fn wait(&self, py: Python<'_>) -> PyResult<()> {
@@ -312,13 +310,7 @@ impl PyPending {
     }
 }
 
-fn schedule_wait(
-    py: Python<'_>,
-    pending: &Pending,
-    streams: &Streams,
-    stream: Option<&Bound<'_, PyAny>>,
-) -> PyResult<()> {
-    let streams = streams.get(&stream.map_or(Ok(vec![0]), handles)?)?;
+fn schedule_wait(py: Python<'_>, pending: &Pending, streams: &[Arc<Stream>]) -> PyResult<()> {
     let waited = py.detach(|| match streams.is_empty() {
         true => pending.wait(),
         false => streams.iter().try_for_each(|stream| pending.schedule_wait(stream)),
@@ -338,7 +330,8 @@ impl PyPending {
 
     #[pyo3(signature = (stream = None))]
     fn schedule_wait(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
-        schedule_wait(py, self.pending.get()?, &self.streams, stream)
+        let pending = self.pending.get()?;
+        schedule_wait(py, pending, &self.streams.get(&stream.map_or(Ok(vec![0]), handles)?)?)
     }
 
     fn is_ready(&self, py: Python<'_>) -> PyResult<bool> {

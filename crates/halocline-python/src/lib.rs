@@ -19,9 +19,25 @@ mod unbound;
 mod unstructured;
 
 use pyo3::prelude::*;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+/// Refuses all interpreters of the process but the first that imports: what is static here has objects of that one.
+fn check_interpreter() -> PyResult<()> {
+    static FIRST: AtomicI64 = AtomicI64::new(-1);
+    // SAFETY: this thread is attached to an interpreter.
+    let this = unsafe { pyo3::ffi::PyInterpreterState_GetID(pyo3::ffi::PyInterpreterState_Get()) };
+    match FIRST.compare_exchange(-1, this, Ordering::Relaxed, Ordering::Relaxed) {
+        Err(first) if first != this => Err(pyo3::exceptions::PyImportError::new_err(
+            "halocline was imported by another interpreter of this process, and serves one alone; start a process for this one",
+        )),
+        _ => Ok(()),
+    }
+}
 
 #[pymodule(gil_used = false)]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    check_interpreter()?;
+    error::import(module.py())?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_function(wrap_pyfunction!(comm::init, module)?)?;
     module.add("_run_command", wrap_pyfunction!(command::run_command, module)?)?;

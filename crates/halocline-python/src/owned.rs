@@ -55,7 +55,7 @@ impl<T: Send + Sync> Closable<T> {
     #[inline]
     pub(crate) fn get(&self) -> PyResult<Arc<T>> {
         let value = self.0.get()?.read().unwrap_or_else(PoisonError::into_inner);
-        value.clone().ok_or_else(error::closed)
+        value.clone().ok_or_else(|| error::closed("the communicator was closed"))
     }
 }
 

@@ -128,13 +128,16 @@ class Communicator:
 def init(transport: Literal["auto", "thread", "shm", "mpi"] = "auto", *, deadline: float | None = None) -> Communicator:
     """The communicator of this process: ``shm`` under ``halocline launch``, ``mpi`` under an MPI launcher, else one rank.
 
-    Called again, it gives the same one. Blocks until all ranks of the job have called it.
+    Called again, also by other threads, it gives the same one. Blocks until all ranks of the job have called it. After
+    ``close``: a new one where it was one rank alone, else ``ClosedError``, for a process joins its job only once. In a
+    forked child of a process that had one: one rank alone.
     """
 
 def run_threads(n: int, fn: Callable[[Communicator], _T]) -> list[_T]:
     """Calls ``fn(comm)`` in ``n`` threads, each a rank of one group, and returns what they return, in the order of ranks.
 
-    If one raises, the others find that it has left, and the first error is raised here.
+    If one raises, the others find that it has left, and the first error is raised here. One that returns has left, too,
+    unless something keeps its communicator, or a pattern made with it (what it returned, say); what it has in flight goes on.
     """
 
 # --- grids and patterns ------------------------------------------------------------------------------------------

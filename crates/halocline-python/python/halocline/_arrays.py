@@ -6,6 +6,7 @@ from ._errors import HaloTypeError, HaloValueError
 
 def zeros(shape, dtype="float64", comm=None, device=None, *, order="C"):
     import math
+    import operator
 
     import numpy
 
@@ -14,7 +15,10 @@ def zeros(shape, dtype="float64", comm=None, device=None, *, order="C"):
     dtype = numpy.dtype(dtype)
     if dtype.hasobject or not 1 <= dtype.itemsize <= 16:
         raise HaloTypeError(f"elements of {dtype} cannot be exchanged; plain ones of 1 to 16 bytes can")
-    shape = (shape,) if isinstance(shape, int) else tuple(shape)
+    try:
+        shape = tuple(map(operator.index, shape if numpy.iterable(shape) else (shape,)))
+    except TypeError:
+        raise HaloTypeError(f"a shape is a whole number, or one for each axis, not {shape!r}") from None
     if any(n < 0 for n in shape):
         raise HaloValueError(f"an array of shape {shape} cannot be")
     memory = _core.Memory(_core.init() if comm is None else comm, math.prod(shape) * dtype.itemsize, device)

@@ -12,7 +12,9 @@ def run_threads(n, fn):
     errors = []
 
     def run(rank):
-        comm = ranks[rank]
+        # Nobody has it but the function: it has left the group when it returns, if it gives out nothing of it. What is in
+        # flight then goes on.
+        comm, ranks[rank] = ranks[rank], None
         try:
             results[rank] = fn(comm)
         except BaseException as error:  # raised again where the threads were started

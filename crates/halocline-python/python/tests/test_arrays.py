@@ -248,3 +248,11 @@ def test_10000_rounds_leak_nothing(alone):
     assert sys.getrefcount(array) == count
     assert len(gc.get_objects()) - objects < 100
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - resident < 4096  # KiB
+
+
+def test_shapes_of_integers_of_numpy():
+    assert hc.zeros(np.int64(5)).shape == (5,)
+    assert hc.zeros((np.int32(2), 3)).shape == (2, 3)
+    for wrong in 2.5, (2, 2.5), None:
+        with pytest.raises(hc.HaloTypeError, match="shape"):
+            hc.zeros(wrong)

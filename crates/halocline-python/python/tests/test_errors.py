@@ -197,6 +197,8 @@ def test_memory_in_flight_in_another_object():
 
 
 def test_a_deadline():
+    over = threading.Event()
+
     def run(comm):
         pattern, array, halo = bound(comm, deadline=0.2)
         if comm.rank == 0:
@@ -213,6 +215,8 @@ def test_a_deadline():
         if comm.rank == 0:
             with pytest.raises(hc.CommunicatorTimeoutError):
                 comm.with_deadline(0.1).barrier()
+            over.set()
+        over.wait(60)
 
     hc.run_threads(2, run)
 
@@ -225,6 +229,31 @@ def test_a_rank_that_raises():
 
     with pytest.raises(KeyError, match="of rank 1"):
         hc.run_threads(3, run)
+
+
+def test_a_rank_that_returns():
+    """It has left: nobody waits for it. What it has in flight arrives."""
+
+    def run(comm):
+        pattern, array, halo = bound(comm)
+        array[...] = comm.rank
+        if comm.rank == 0:
+            halo.exchange(wait=False)
+            return "gone"
+        halo.exchange()
+        assert sorted(set(array.ravel())) == [0, 1]
+        with pytest.raises(hc.ExchangeFailedError, match="rank 0 dropped its end"):
+            halo.exchange()
+        with pytest.raises(hc.CommunicatorError, match="rank 0 has left"):
+            comm.with_deadline(20.0).barrier()
+        return "told"
+
+    assert hc.run_threads(2, run) == ["gone", "told"]
+
+
+def test_threads_beyond_number():
+    with pytest.raises(hc.HaloValueError, match="too many"):
+        hc.run_threads(2**62, print)
 
 
 def test_a_closed_communicator():
@@ -299,6 +328,8 @@ def test_streams():
             halo.schedule_exchange(stream=wrong)
         with pytest.raises(hc.HaloTypeError, match="__cuda_stream__"):
             halo.schedule_wait(wrong)
+        with pytest.raises(hc.HaloTypeError, match="__cuda_stream__"):
+            bound(comm)[2].schedule_wait(wrong)  # nothing is in flight
     with pytest.raises(hc.HaloTypeError, match=r"None.*\.ptr \(CuPy\).*\.cuda_stream \(PyTorch\).*halocline\.Stream"):
         halo.schedule_exchange(stream=3)
     assert halo.exchange(wait=False).epoch == halo.pending.epoch

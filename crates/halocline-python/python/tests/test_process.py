@@ -182,6 +182,174 @@ def test_a_forked_child_is_told_and_harms_nobody():
     )
 
 
+def test_init_after_close():
+    ends_well(
+        """
+        first = hc.init()
+        with first:
+            bound(first).exchange()
+        again = hc.init()
+        assert again is not first and hc.init() is again and again.size == 1
+        again.barrier()
+        bound(again).exchange()
+        hc.zeros(3)
+        try:
+            first.barrier()
+        except hc.ClosedError:
+            print("closed")
+        """,
+        says="closed",
+    )
+
+
+def test_a_rank_of_a_job_joins_once():
+    program = """
+        comm = hc.init()
+        comm.barrier()
+        comm.close()
+        try:
+            hc.init()
+        except hc.ClosedError as error:
+            print(error)
+    """
+    launch = [sys.executable, "-m", "halocline", "launch", "-n", "2", "--no-prefix", "--"]
+    done = subprocess.run([*launch, *script(program)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and done.stdout.count("joins its job only once") == 2, (done.stdout, done.stderr)
+
+
+@pytest.mark.parametrize("before", ["", "hc.init().close()", "threading.Thread(target=hc.init, daemon=True).start()"])
+def test_init_in_a_forked_child(before):
+    ends_well(
+        f"""
+        import os, threading, warnings
+        warnings.simplefilter("ignore")
+        parents = hc.init()
+        {before}
+        if os.fork() == 0:
+            comm = hc.init()
+            assert comm.size == 1 and comm is hc.init() and comm is not parents
+            bound(comm).exchange()
+            for transport in "shm", "mpi":
+                try:
+                    hc.init(transport)
+                except hc.HaloError:
+                    continue
+                raise AssertionError(transport)
+            if os.fork() == 0:
+                hc.init("thread").barrier()
+                raise SystemExit(0)
+            _, status = os.wait()
+            assert status == 0, status
+            print("made", flush=True)
+            raise SystemExit(0)
+        _, status = os.wait()
+        assert status == 0, status
+        hc.init().barrier()
+        """,
+        says="made",
+    )
+
+
+def test_a_forked_child_of_a_rank_is_alone():
+    program = """
+        import os
+        comm = hc.init()
+        if os.fork() == 0:
+            hc.init().barrier()
+            print("alone", hc.init().size, flush=True)
+            os._exit(0)
+        _, status = os.wait()
+        assert status == 0, status
+        comm.barrier()
+    """
+    launch = [sys.executable, "-m", "halocline", "launch", "-n", "2", "--no-prefix", "--"]
+    done = subprocess.run([*launch, *script(program)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and done.stdout == "alone 1\n" * 2, (done.stdout, done.stderr)
+
+
+def test_first_init_of_several_threads():
+    program = """
+        import threading
+        got, start = [], threading.Barrier(8)
+        def join():
+            start.wait()
+            got.append(hc.init())
+        threads = [threading.Thread(target=join) for _ in range(8)]
+        [t.start() for t in threads]; [t.join() for t in threads]
+        assert len(got) == 8 and all(comm is got[0] for comm in got), got
+        got[0].barrier()
+    """
+    for _ in range(5):
+        ends_well(program)
+    launch = [sys.executable, "-m", "halocline", "launch", "-n", "2", "--no-prefix", "--"]
+    done = subprocess.run([*launch, *script(program)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+def test_init_in_a_signal_handler_during_init(tmp_path):
+    os.mkfifo(tmp_path / "handled")
+    program = f"""
+        import os, signal
+        handled = {str(tmp_path / 'handled')!r}
+        def again(*_):
+            try:
+                hc.init()
+            except hc.HaloValueError as error:
+                print("told", flush=True)
+            open(handled, "w").close()
+        signal.signal(signal.SIGALRM, again)
+        if os.environ["HALOCLINE_RANK"] == "0":
+            signal.setitimer(signal.ITIMER_REAL, 0.5)
+        else:
+            open(handled).close()  # waits for the handler of rank 0
+        hc.init().barrier()
+    """
+    launch = [sys.executable, "-m", "halocline", "launch", "-n", "2", "--no-prefix", "--"]
+    done = subprocess.run([*launch, *script(program)], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "told\n"), (done.stdout, done.stderr)
+
+
+def test_another_interpreter_is_refused():
+    pytest.importorskip("_xxsubinterpreters", reason="this Python has no interface to its interpreters")
+    ends_well(
+        """
+        import _xxsubinterpreters as interpreters
+        other = interpreters.create()
+        interpreters.run_string(other, "try:\\n import halocline\\nexcept ImportError as error:\\n print(error, flush=True)")
+        interpreters.destroy(other)
+        bound(hc.init()).exchange()
+        """,
+        says="halocline was imported by another interpreter of this process, and serves one alone; start a process for this "
+        "one",
+    )
+
+
+def test_errors_at_shutdown_are_typed():
+    ends_well(
+        """
+        import atexit
+        def late():
+            for use in hc.init, lambda: hc.RegularGrid((0,)).decompose(1), comm.barrier:
+                try:
+                    use()
+                except hc.HaloError as error:
+                    print(type(error).__name__)
+        atexit.register(late)
+        comm = hc.init("thread")
+        class Last:
+            def __init__(self):
+                self.comm, self.of, self.print = comm, (hc.HaloError, hc.ClosedError), print
+            def __del__(self):
+                try:
+                    self.comm.barrier()
+                except self.of[0] as error:
+                    self.print(type(error) is self.of[1])
+        last = Last()
+        """,
+        says="ClosedError\nHaloValueError\nClosedError\nTrue",
+    )
+
+
 EXITS = {
     "with everything alive": "",
     "in flight": "keep.append(halos[0].exchange(wait=False))",
