@@ -13,7 +13,10 @@ impl Partition {
         check_ranks(cells, ranks)?;
         let (size, longer) = (cells / ranks, cells % ranks);
         let block = |rank| std::iter::repeat_n(rank, size + usize::from(rank < longer));
-        Ok(Self { owners: (0..ranks).flat_map(block).collect(), ranks })
+        let mut owners = Vec::new();
+        owners.try_reserve_exact(cells).map_err(|_| PartitionError::Memory { cells })?;
+        owners.extend((0..ranks).flat_map(block));
+        Ok(Self { owners, ranks })
     }
 
     /// The given rank for each cell. Ranks may be left without a cell.
@@ -180,6 +183,12 @@ pub enum PartitionError {
         /// Ranks asked for.
         ranks: usize,
         /// Cells there are.
+        cells: usize,
+    },
+    /// No memory for the owners.
+    #[error("there is no memory for the owners of {cells} cells")]
+    Memory {
+        /// Cells there are to be.
         cells: usize,
     },
     /// A given owner that is no rank.

@@ -1,5 +1,6 @@
 //! Communicators: found, of mpi4py, of threads.
 
+use crate::array::is_instance;
 use crate::command::listen;
 use crate::error;
 use crate::given::Given;
@@ -110,21 +111,13 @@ pub(crate) fn seconds(seconds: Option<f64>) -> PyResult<Option<Duration>> {
     seconds.map(duration).transpose()
 }
 
-/// Whether it is one of two groups of mpi4py. Asks mpi4py alone: MPI may be over.
-fn is_intercommunicator(comm: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let modules = comm.py().import("sys")?.getattr("modules")?;
-    match modules.cast::<PyDict>()?.get_item("mpi4py.MPI")? {
-        Some(mpi) => comm.is_instance(&mpi.getattr("Intercomm")?),
-        None => Ok(false),
-    }
-}
-
 /// The number of an `MPI_Comm`.
 fn mpi_handle(comm: &Bound<'_, PyAny>) -> PyResult<usize> {
     if let Ok(number) = comm.extract::<usize>() {
         return Ok(number);
     }
-    if is_intercommunicator(comm)? {
+    // By its class alone: MPI may be over.
+    if is_instance(comm, "mpi4py.MPI", "Intercomm")? {
         return Err(error::value(
             "an intercommunicator joins two groups, which have no common ranks; give an intracommunicator, as \
              comm.Merge() makes it of this one",

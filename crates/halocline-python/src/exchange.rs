@@ -1,11 +1,11 @@
 //! Bound exchanges, and one exchange in flight.
 
-use crate::array::{bytes_of, field_of};
+use crate::array::{Watches, bytes_of, field_of};
 use crate::comm::PyCommunicator;
 use crate::error;
 use crate::given::Given;
 use crate::grid::{PyPattern, collective, halo_of};
-use crate::options::{counts, direction, options, ways};
+use crate::options::{counts, direction, is_checked, options, ways};
 use crate::owned::{Closable, Member, Owned, bury};
 use crate::stream::{Streams, handles};
 use crate::task::Waiting;
@@ -21,6 +21,7 @@ use std::sync::Arc;
 pub(crate) struct PyHaloExchange {
     halo: Arc<Closable<HaloExchange>>,
     streams: Arc<Streams>,
+    watches: Watches,
     member: Arc<Member>,
 }
 
@@ -65,6 +66,7 @@ fn devices_of<'a>(fields: impl Iterator<Item = &'a Field>) -> PyResult<Vec<Devic
 }
 
 type Sets = Vec<Vec<(Pattern, Field)>>;
+type Prepared = (Sets, BindOptions, Arc<Streams>, Watches);
 
 /// What a bind needs of this rank.
 fn prepared(
@@ -73,7 +75,7 @@ fn prepared(
     options: PyResult<BindOptions>,
     streams: Option<&Bound<'_, PyAny>>,
     inline: Given<bool>,
-) -> PyResult<(Sets, BindOptions, Arc<Streams>)> {
+) -> PyResult<Prepared> {
     let py = sets.py();
     let wrong = |_| error::kind("a bind is given a sequence of (pattern, array) pairs");
     let sets: Vec<Vec<Binding<'_>>> = sets.extract().map_err(wrong)?;
@@ -86,33 +88,40 @@ fn prepared(
     let known = Arc::new(Streams::of(devices));
     let given = streams.map_or(Ok(Vec::new()), handles)?;
     let options = BindOptions { streams: known.get(&given)?, inline: inline.get(py, "inline")?, ..options? };
-    Ok((fields, options, known))
+    let mut watches = Watches::new(is_checked(&options));
+    sets.iter().try_for_each(|set| watches.push(set.iter().map(|(_, array)| array)))?;
+    Ok((fields, options, known, watches))
 }
 
 fn bound(
     py: Python<'_>,
     comm: &Py<PyCommunicator>,
-    prepared: PyResult<(Sets, BindOptions, Arc<Streams>)>,
+    prepared: PyResult<Prepared>,
 ) -> PyResult<PyHaloExchange> {
-    let bound = collective(py, comm, prepared, |comm, (sets, options, streams)| {
+    let bound = collective(py, comm, prepared, |comm, (sets, options, streams, watches)| {
         let sets: Vec<Vec<(&Pattern, &Field)>> =
             sets.iter().map(|set| set.iter().map(|(pattern, field)| (pattern, field)).collect()).collect();
         let sets: Vec<&[(&Pattern, &Field)]> = sets.iter().map(Vec::as_slice).collect();
-        Ok((HaloExchange::bind_alternatives(comm, &sets, &options)?, streams))
+        Ok((HaloExchange::bind_alternatives(comm, &sets, &options)?, streams, watches))
     });
     bury(py);
-    let (halo, streams) = bound?;
-    Ok(PyHaloExchange::of(halo, streams, comm.get().member()))
+    let (halo, streams, watches) = bound?;
+    Ok(PyHaloExchange::of(halo, streams, watches, comm.get().member()))
 }
 
 impl PyHaloExchange {
-    pub(crate) fn of(halo: HaloExchange, streams: Arc<Streams>, member: &Arc<Member>) -> Self {
-        Self { halo: member.hold(halo), streams, member: Arc::clone(member) }
+    pub(crate) fn of(
+        halo: HaloExchange,
+        streams: Arc<Streams>,
+        watches: Watches,
+        member: &Arc<Member>,
+    ) -> Self {
+        Self { halo: member.hold(halo), streams, watches, member: Arc::clone(member) }
     }
 
     /// A handle of other sets of the same object.
-    fn beside(&self, halo: HaloExchange) -> Self {
-        Self::of(halo, Arc::clone(&self.streams), &self.member)
+    fn beside(&self, halo: HaloExchange, watches: Watches) -> Self {
+        Self::of(halo, Arc::clone(&self.streams), watches, &self.member)
     }
 
     /// Streams, where some are given.
@@ -176,6 +185,7 @@ impl PyHaloExchange {
     ) -> PyResult<Option<PyPending>> {
         let halo = self.halo.get()?;
         let streams = self.given(streams)?;
+        self.watches.check(py, set)?;
         let pending = py.detach(|| {
             let pending = match streams {
                 None => halo.exchange_set(set)?,
@@ -211,6 +221,7 @@ impl PyHaloExchange {
     ) -> PyResult<PyPending> {
         let halo = self.halo.get()?;
         let streams = self.streams.get(&stream.map_or(Ok(vec![0]), handles)?)?;
+        self.watches.check(py, set)?;
         let pending = py.detach(|| {
             halo.schedule_exchange_set(set, &streams.iter().map(|stream| &**stream).collect::<Vec<_>>())
         });
@@ -240,7 +251,8 @@ impl PyHaloExchange {
     }
 
     fn alternative(&self, set: usize) -> PyResult<Self> {
-        Ok(self.beside(self.halo.get()?.alternative(set).map_err(error::of)?))
+        let halo = self.halo.get()?.alternative(set).map_err(error::of)?;
+        Ok(self.beside(halo, self.watches.alternative(set)))
     }
 
     #[pyo3(signature = (halo, *, neighbours = "all"))]
@@ -248,7 +260,7 @@ impl PyHaloExchange {
         let to = halo_of(halo, neighbours)?;
         let halo = self.halo.get()?;
         let narrowed = py.detach(|| halo.narrowed(&to)).map_err(error::of)?;
-        Ok(self.beside(narrowed))
+        Ok(self.beside(narrowed, self.watches.clone()))
     }
 
     fn reclaim(&self, py: Python<'_>) -> PyResult<bool> {

@@ -3,6 +3,7 @@
 
 use crate::error;
 use pyo3::prelude::*;
+use pyo3::types::PyWeakrefReference;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Once, PoisonError, RwLock, Weak};
@@ -112,11 +113,15 @@ fn watch_forks() {
 
 /// An object of Python that is kept alive for memory of it. Whoever drops it last may be a thread without Python, or hold
 /// a lock: so it is only put aside, and let go of by the next call from Python.
-pub(crate) struct Keep(Option<Py<PyAny>>);
+///
+/// It is also referred to weakly, where it lets itself be: NumPy does not resize an array, which frees its memory, while
+/// anything does that, not even with `refcheck=False`.
+pub(crate) struct Keep([Option<Py<PyAny>>; 2]);
 
 impl Keep {
-    pub(crate) fn new(object: Py<PyAny>) -> Self {
-        Self(Some(object))
+    pub(crate) fn new(object: &Bound<'_, PyAny>) -> Self {
+        let weak = PyWeakrefReference::new(object).ok().map(|weak| weak.into_any().unbind());
+        Self([weak, Some(object.clone().unbind())])
     }
 }
 
@@ -125,10 +130,9 @@ static ANY_ASIDE: AtomicBool = AtomicBool::new(false);
 
 impl Drop for Keep {
     fn drop(&mut self) {
-        if let Some(object) = self.0.take() {
-            ASIDE.lock().unwrap_or_else(PoisonError::into_inner).push(object);
-            ANY_ASIDE.store(true, Ordering::Release);
-        }
+        let objects = self.0.iter_mut().filter_map(Option::take);
+        ASIDE.lock().unwrap_or_else(PoisonError::into_inner).extend(objects);
+        ANY_ASIDE.store(true, Ordering::Release);
     }
 }
 

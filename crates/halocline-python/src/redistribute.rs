@@ -1,12 +1,12 @@
 //! From one distribution of the cells to another.
 
-use crate::array::field_of;
+use crate::array::{Watches, field_of};
 use crate::comm::PyCommunicator;
 use crate::error;
 use crate::exchange::{PyHaloExchange, numbered};
 use crate::given::Given;
 use crate::grid::{PyDecomposition, collective, halo_of};
-use crate::options::options;
+use crate::options::{is_checked, options};
 use crate::owned::bury;
 use crate::unstructured::{PyUnstructuredDomain, domains};
 use halocline::{Field, Redistribute};
@@ -88,14 +88,18 @@ impl PyRedistribute {
                     field_of(array).map(Cow::into_owned).map_err(|error| numbered(py, at, error))
                 })
                 .collect::<PyResult<_>>()?;
-            Ok((fields, source.len(), options(py, link, deadline, name, checked)?))
+            let options = options(py, link, deadline, name, checked)?;
+            let mut watches = Watches::new(is_checked(&options));
+            watches.push(source.iter().chain(&target))?;
+            Ok((fields, source.len(), options, watches))
         };
-        let halo = collective(py, &comm, prepared(), |comm, (fields, sources, options)| {
+        let halo = collective(py, &comm, prepared(), |comm, (fields, sources, options, watches)| {
             let fields: Vec<&Field> = fields.iter().collect();
             let (from, to) = fields.split_at(sources);
-            self.redistribute.bind_with(comm, from, to, &options)
+            Ok((self.redistribute.bind_with(comm, from, to, &options)?, watches))
         });
         bury(py);
-        Ok(PyHaloExchange::of(halo?, Default::default(), comm.get().member()))
+        let (halo, watches) = halo?;
+        Ok(PyHaloExchange::of(halo, Default::default(), watches, comm.get().member()))
     }
 }

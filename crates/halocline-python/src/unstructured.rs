@@ -7,10 +7,21 @@ use halocline::{ElementType, Graph, Partition, UnstructuredDomain};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+/// Room for so many numbers.
+fn room(count: usize) -> PyResult<Vec<u64>> {
+    let mut numbers = Vec::new();
+    let refused = |_| error::value(format!("{count} numbers are more than there is memory for"));
+    numbers.try_reserve_exact(count).map_err(refused)?;
+    Ok(numbers)
+}
+
 /// Whole numbers from 0, of a sequence or of an array of integers (of any strides), in C order.
 pub(crate) fn ids(given: &Bound<'_, PyAny>) -> PyResult<Vec<u64>> {
     let negative = |id: i64| error::value(format!("{id} is no id or index: they count from 0"));
     if !given.hasattr("__array_interface__")? {
+        if let Ok(count) = given.len() {
+            room(count)?;
+        }
         if let Ok(ids) = given.extract::<Vec<u64>>() {
             return Ok(ids);
         }
@@ -24,12 +35,20 @@ pub(crate) fn ids(given: &Bound<'_, PyAny>) -> PyResult<Vec<u64>> {
     let described = describe(given)?;
     let layout = described.layout();
     // One that repeats elements (a broadcast one) is no layout, and need not be one to be read.
-    let strides = match (&described.strides, &layout) {
-        (Some(strides), _) => strides.clone(),
+    let strides = match (&described.strides, layout) {
+        (Some(strides), _) if strides.len() == described.extents.len() => strides.clone(),
         (None, Ok(layout)) => layout.strides().to_vec(),
-        (None, Err(_)) => return Err(error::kind("an array of whole numbers is wanted")),
+        (Some(strides), _) => {
+            let (strides, axes) = (strides.len(), described.extents.len());
+            return Err(error::value(format!("the array has {axes} axes and {strides} strides")));
+        }
+        (None, Err(error)) => return Err(error),
     };
-    let mut ids = Vec::with_capacity(described.extents.iter().product());
+    let count = described.extents.iter().fold(1, |all: usize, &cells| all.saturating_mul(cells));
+    if count > 0 && described.base == 0 {
+        return Err(error::value("the array says that it lies at address 0"));
+    }
+    let mut ids = room(count)?;
     let mut put = |address: usize| {
         macro_rules! number {
             ($type:ty) => {
@@ -64,7 +83,7 @@ fn for_each(
 ) -> PyResult<()> {
     match (extents.split_first(), strides.split_first()) {
         (Some((&extent, extents)), Some((&stride, strides))) => (0..extent).try_for_each(|at| {
-            for_each(base.wrapping_add_signed(at as isize * stride), extents, strides, put)
+            for_each(base.wrapping_add_signed(stride.wrapping_mul(at as isize)), extents, strides, put)
         }),
         _ => put(base),
     }

@@ -256,3 +256,108 @@ def test_shapes_of_integers_of_numpy():
     for wrong in 2.5, (2, 2.5), None:
         with pytest.raises(hc.HaloTypeError, match="shape"):
             hc.zeros(wrong)
+
+
+class Told:
+    """An array as its interface says."""
+
+    def __init__(self, array, **told):
+        self.array = array
+        self.__array_interface__ = {**array.__array_interface__, "strides": None, **told}
+
+
+@pytest.mark.parametrize(
+    "told, error, text",
+    [
+        ({"shape": (8, -8)}, hc.HaloValueError, "shape"),
+        ({"shape": 8}, hc.HaloTypeError, "shape"),
+        ({"strides": (8, 8)}, hc.HaloValueError, "strides"),
+        ({"shape": (2**62,)}, hc.HaloValueError, "4611686018427387904|large|bytes"),
+        ({"data": (0, False)}, hc.HaloValueError, "address 0"),
+        ({"typestr": "<U4611686018427387905"}, hc.HaloTypeError, "U46"),
+        ({"typestr": "<i99999999999999999999"}, hc.HaloTypeError, "i99"),
+    ],
+)
+def test_an_interface_that_lies(told, error, text):
+    array = np.zeros(8, "i8")
+    for use in (hc.Field, lambda array: hc.UnstructuredDomain(0, array, [])):
+        with pytest.raises(error, match=text):
+            use(Told(array, **told))
+
+
+def test_sizes_beyond_memory():
+    for use in (
+        lambda: hc.UnstructuredDomain(0, np.broadcast_to(np.int64(0), (2**59,)), []),
+        lambda: hc.UnstructuredDomain(0, range(2**62), []),
+        lambda: hc.Partition.block(2**62, 2),
+        lambda: hc.zeros((2**40, 2**40)),
+    ):
+        with pytest.raises(hc.HaloValueError):
+            use()
+
+
+@pytest.mark.parametrize("form", ["array", "view", "field", "subclass"])
+def test_a_bound_array_is_not_resized(alone, form):
+    """Not even where NumPy is told not to look at references: its memory would be freed under the exchange."""
+    comm, pattern = alone
+    array = np.zeros(pattern.shape)
+    if form == "subclass":
+        array = np.ndarray.__new__(type("Ours", (np.ndarray,), {}), pattern.shape)
+    given = {"view": array[:], "field": hc.Field(array)}.get(form, array)
+    halo = hc.HaloExchange(comm, [(pattern, given)])
+    with pytest.raises(ValueError, match="resize"):
+        array.resize((1,), refcheck=False)
+    halo.exchange()
+    del given, halo
+    array.resize((1,), refcheck=False)
+    assert array.shape == (1,)
+
+
+def test_an_array_in_another_shape_is_the_same(alone):
+    comm, pattern = alone
+    array = np.arange(8.0)
+    halo = hc.HaloExchange(comm, [(pattern, array)])
+    array.shape = (2, 4)
+    halo.exchange()
+    assert array[0, 0] == 6 and array[1, 3] == 1
+
+
+def test_another_array_that_moves_is_found_in_checked_mode(alone):
+    comm, pattern = alone
+    one = Told(np.zeros(8))
+    halo = hc.HaloExchange(comm, [(pattern, one)], checked=True)
+    halo.exchange()
+    other = np.zeros(8)
+    one.__array_interface__ = other.__array_interface__
+    with pytest.raises(hc.HaloValueError, match="field 0: the array has 8 elements at"):
+        halo.exchange()
+
+
+def test_a_field_of_an_array_of_records(alone):
+    records = np.zeros(8, [("a", "f8"), ("b", "f8", 4)])
+    records["a"] = np.arange(8)
+    exchanged(alone, records["a"])
+    assert records["a"][0] == 6
+
+
+def test_memory_that_was_given_back_is_not_known(alone):
+    """An array where a resized one lay before is kept alive itself."""
+    comm, pattern = alone
+    memory = (ctypes.c_double * 8)()
+
+    class Lies(Told):
+        pass
+
+    gone = Lies(np.frombuffer(memory))
+    first = hc.HaloExchange(comm, [(pattern, gone)])
+    gone.__array_interface__ = np.zeros(8).__array_interface__
+    array = np.frombuffer(memory)
+    kept = weakref.ref(array)
+    second = hc.HaloExchange(comm, [(pattern, array)])
+    del array
+    gc.collect()
+    assert kept() is not None
+    second.exchange()
+    del second
+    hc.Field(np.zeros(1))
+    assert first

@@ -60,7 +60,7 @@ pub(super) fn of_typestr(typestr: &str) -> PyResult<ElementType> {
     let digits = chars.as_str().split('[').next().unwrap_or_default();
     let size: usize = digits.parse().map_err(|_| wrong())?;
     // Of characters, four bytes each.
-    let size = if kind == 'U' { 4 * size } else { size };
+    let size = if kind == 'U' { size.saturating_mul(4) } else { size };
     check_order(order, size, typestr)?;
     of(kind, size, typestr)
 }

@@ -2,6 +2,7 @@
 
 use super::{Described, element};
 use crate::error;
+use crate::given::Given;
 use halocline::device::{Address, cuda};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -34,6 +35,7 @@ fn device_of(base: usize) -> PyResult<u32> {
 }
 
 fn common(interface: &Bound<'_, PyAny>) -> PyResult<Described> {
+    let py = interface.py();
     let interface = interface.cast::<PyDict>().map_err(|_| error::kind("an array interface is a dict"))?;
     let item = |name: &str| -> PyResult<Option<Bound<'_, PyAny>>> {
         Ok(interface.get_item(name)?.filter(|value| !value.is_none()))
@@ -44,9 +46,10 @@ fn common(interface: &Bound<'_, PyAny>) -> PyResult<Described> {
     if item("mask")?.is_some() {
         return Err(error::kind("an array with a mask is two arrays; exchange them as two fields"));
     }
-    let extents: Vec<usize> = wanted("shape")?.extract()?;
-    let strides: Option<Vec<isize>> = item("strides")?.map(|strides| strides.extract()).transpose()?;
-    let typestr: String = wanted("typestr")?.extract()?;
+    let extents = wanted("shape")?.extract::<Given<Vec<usize>>>()?.get(py, "shape")?;
+    let strides = item("strides")?.map(|strides| strides.extract::<Given<Vec<isize>>>()?.get(py, "strides"));
+    let strides = strides.transpose()?;
+    let typestr = wanted("typestr")?.extract::<Given<String>>()?.get(py, "typestr")?;
     let element = element::of_typestr(&typestr)?;
     let data = item("data")?;
     let (base, is_read_only, owner) = match data.as_ref().map(|data| data.extract::<(usize, bool)>()) {

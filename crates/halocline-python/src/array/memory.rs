@@ -1,8 +1,10 @@
 //! Which memory an array lies in. Arrays that are views of one memory are known to be so, so that what they share is exchanged
 //! by one exchange at a time, and seen where it would be written twice.
 
+use super::watch::Watch;
 use crate::comm::PyCommunicator;
 use crate::error;
+use crate::given::Given;
 use crate::owned::Owned;
 use halocline::device::cuda;
 use halocline::{DeviceArray, ElementType, Field, Layout, WeakField};
@@ -11,7 +13,7 @@ use pyo3::types::PyDict;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::ptr::NonNull;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Memory of the library's own, zeroed, as bytes: the base of NumPy and CuPy arrays.
 #[pyclass(frozen, module = "halocline", name = "Memory")]
@@ -24,8 +26,13 @@ pub(crate) struct PyMemory {
 #[pymethods]
 impl PyMemory {
     #[new]
-    fn new(py: Python<'_>, comm: &PyCommunicator, bytes: usize, device: Option<u32>) -> PyResult<Self> {
-        let comm = comm.get()?;
+    fn new(
+        py: Python<'_>,
+        comm: &PyCommunicator,
+        bytes: Given<usize>,
+        device: Option<u32>,
+    ) -> PyResult<Self> {
+        let (comm, bytes) = (comm.get()?, bytes.get(py, "bytes")?);
         let layout = Layout::c_order(ElementType::U8, &[bytes.max(1)]).map_err(error::of)?;
         let field = py.detach(|| match device {
             None => Field::allocate(&comm, layout),
@@ -34,7 +41,7 @@ impl PyMemory {
             }
         });
         let field = field.map_err(error::of)?;
-        note(device, &field);
+        note(device, &field, None);
         Ok(Self { field: Owned::new(field), bytes, device })
     }
 
@@ -78,15 +85,10 @@ pub(super) fn span(base: NonNull<u8>, layout: &Layout) -> Range<usize> {
     at(span.start)..at(span.end)
 }
 
-/// The array whose memory a NumPy array has a part of, and all addresses of that.
-pub(super) fn whole(
-    array: &Bound<'_, PyAny>,
-    base: NonNull<u8>,
-    layout: &Layout,
-) -> PyResult<(Py<PyAny>, Range<usize>)> {
+/// The array that a NumPy array is a view of, itself if none.
+pub(super) fn root<'py>(array: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     /// How deep views of views are looked into.
     const DEEPEST: usize = 64;
-    let own = span(base, layout);
     let mut owner = array.clone();
     for _ in 0..DEEPEST {
         match owner.getattr_opt("base")? {
@@ -94,6 +96,17 @@ pub(super) fn whole(
             _ => break,
         }
     }
+    Ok(owner)
+}
+
+/// The array whose memory a NumPy array has a part of, and all addresses of that.
+pub(super) fn whole(
+    array: &Bound<'_, PyAny>,
+    base: NonNull<u8>,
+    layout: &Layout,
+) -> PyResult<(Py<PyAny>, Range<usize>)> {
+    let own = span(base, layout);
+    let owner = root(array)?;
     if owner.is(array) {
         return Ok((owner.unbind(), own));
     }
@@ -111,23 +124,27 @@ pub(super) fn whole(
     Ok((array.clone().unbind(), own))
 }
 
+/// A field of all of some memory, and the array that has it.
+type Known = (WeakField, Option<Arc<Watch>>);
+
 /// Memory that fields are in, by device and lowest address.
-static KNOWN: Mutex<BTreeMap<(Option<u32>, usize), WeakField>> = Mutex::new(BTreeMap::new());
+static KNOWN: Mutex<BTreeMap<(Option<u32>, usize), Known>> = Mutex::new(BTreeMap::new());
 
 /// From now on the memory of this field is known.
-fn note(device: Option<u32>, whole: &Field) {
+fn note(device: Option<u32>, whole: &Field, watch: Option<Arc<Watch>>) {
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     // What is gone is forgotten now and then.
     if known.len().is_power_of_two() {
-        known.retain(|_, field| field.upgrade().is_some());
+        known.retain(|_, (field, _)| field.upgrade().is_some());
     }
-    known.insert((device, whole.memory().start), whole.downgrade());
+    known.insert((device, whole.memory().start), (whole.downgrade(), watch));
 }
 
-/// The field in memory that is known, or else in memory that `make` makes known: a field of all addresses of `span`.
+/// The field in memory that is known, or else in memory that `make` makes known: a field of all addresses of the span, whose
+/// array is watched.
 pub(super) fn known_or(
-    device: Option<u32>,
-    span: Range<usize>,
+    py: Python<'_>,
+    (device, span, watch): (Option<u32>, Range<usize>, Option<Arc<Watch>>),
     base: NonNull<u8>,
     layout: Layout,
     make: impl FnOnce(NonNull<u8>, Layout) -> PyResult<Field>,
@@ -136,7 +153,14 @@ pub(super) fn known_or(
     let nearest = known.range(..=(device, span.start)).next_back().filter(|((of, _), _)| *of == device);
     let nearest = nearest.map(|(_, known)| known.clone());
     drop(known);
-    if let Some(field) = nearest.and_then(|known| known.upgrade())
+    // An array that has given its memory back since may be met again at the addresses of another.
+    let is_there = |watch: &Option<Arc<Watch>>| match watch {
+        Some(watch) => Ok::<_, PyErr>(watch.change(py)?.is_none()),
+        None => Ok(true),
+    };
+    if let Some((known, watch)) = nearest
+        && is_there(&watch)?
+        && let Some(field) = known.upgrade()
         && field.memory().end >= span.end
         && field.memory().start <= span.start
         && !span.is_empty()
@@ -149,6 +173,6 @@ pub(super) fn known_or(
     }
     let bytes = Layout::c_order(ElementType::U8, &[span.len()]).map_err(error::of)?;
     let whole = make(base.map_addr(|_| std::num::NonZero::new(span.start).unwrap_or(base.addr())), bytes)?;
-    note(device, &whole);
+    note(device, &whole, watch);
     whole.view(base, layout).map_err(error::of)
 }

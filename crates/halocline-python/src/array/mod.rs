@@ -5,8 +5,10 @@ mod dlpack;
 mod element;
 mod interface;
 mod memory;
+mod watch;
 
 pub(crate) use memory::PyMemory;
+pub(crate) use watch::Watches;
 
 use crate::error;
 use crate::owned::Keep;
@@ -14,9 +16,11 @@ use halocline::device::cuda;
 use halocline::{ElementType, Field, Layout};
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 use std::borrow::Cow;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use watch::Watch;
 
 /// An array as its owner describes it.
 pub(crate) struct Described {
@@ -46,21 +50,32 @@ impl Described {
 const ACCEPTED: &str = "an object with __cuda_array_interface__, __array_interface__ (NumPy), __dlpack__ (PyTorch, CuPy) or \
                         the buffer protocol";
 
+/// Whether the class of an object is in a module of a library.
+fn is_of(library: &str, object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let module = object.get_type().module()?;
+    let rest = module.to_cow()?.strip_prefix(library).map(|rest| rest.is_empty() || rest.starts_with('.'));
+    Ok(rest.unwrap_or(false))
+}
+
+/// Whether an object is of a class of a module, which may not have been imported.
+pub(crate) fn is_instance(object: &Bound<'_, PyAny>, module: &str, class: &str) -> PyResult<bool> {
+    let modules = object.py().import("sys")?.getattr("modules")?;
+    match modules.cast::<PyDict>()?.get_item(module)? {
+        Some(module) => object.is_instance(&module.getattr(class)?),
+        None => Ok(false),
+    }
+}
+
 /// What an array object says of itself.
 pub(crate) fn describe(array: &Bound<'_, PyAny>) -> PyResult<Described> {
     let (py, class) = (array.py(), array.get_type());
-    let module = class.module()?;
-    let module = module.to_cow()?;
-    let is_of = |library: &str| {
-        module.strip_prefix(library).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-    };
-    if is_of("jax") || is_of("jaxlib") {
+    if is_of("jax", array)? || is_of("jaxlib", array)? {
         return Err(error::kind(
             "arrays of JAX cannot be changed in place; exchange a NumPy, CuPy or PyTorch array and give it to JAX \
              (jax.dlpack), or copy it with numpy.array(...)",
         ));
     }
-    if is_of("numpy.ma") {
+    if is_of("numpy.ma", array)? {
         return Err(error::kind(
             "a masked array is two arrays; exchange its .data, and its .mask as a field of its own",
         ));
@@ -90,6 +105,7 @@ pub(crate) struct PyField {
     array: Py<PyAny>,
     device: Option<u32>,
     domain: Option<u64>,
+    watched: Vec<Arc<Watch>>,
 }
 
 #[pymethods]
@@ -113,7 +129,9 @@ impl PyField {
         let device = described.device;
         let field = field(array, described, layout)?;
         let field = domain.map_or_else(|| field.clone(), |id| field.on_domain(id));
-        Ok(Self { field: crate::owned::Owned::new(field), array: array.clone().unbind(), device, domain })
+        let watched = watched(array)?;
+        let (field, array) = (crate::owned::Owned::new(field), array.clone().unbind());
+        Ok(Self { field, array, device, domain, watched })
     }
 
     #[getter]
@@ -156,6 +174,16 @@ pub(crate) fn field_of<'a>(given: &'a Bound<'_, PyAny>) -> PyResult<Cow<'a, Fiel
     field(given, described, layout).map(Cow::Owned)
 }
 
+/// What tells whether the memory of an array, or of a `Field`, stays where it is: that of the array, and of the one it is a view of.
+fn watched(given: &Bound<'_, PyAny>) -> PyResult<Vec<Arc<Watch>>> {
+    if let Ok(field) = given.cast::<PyField>() {
+        return Ok(field.get().watched.clone());
+    }
+    let root = memory::root(given)?;
+    let view = if root.is(given) { None } else { Watch::of(given)? };
+    Ok(view.into_iter().chain(Watch::of(&root)?).collect())
+}
+
 /// The field of an array that is described. It holds the array object.
 fn field(array: &Bound<'_, PyAny>, described: Described, layout: Layout) -> PyResult<Field> {
     if !described.is_writable {
@@ -167,14 +195,23 @@ fn field(array: &Bound<'_, PyAny>, described: Described, layout: Layout) -> PyRe
         None if layout.is_empty() => NonNull::dangling(),
         None => return Err(error::value("the array says that it lies at address 0")),
     };
-    let (owner, span) = match (&described.device, described.owner) {
-        (None, None) => memory::whole(array, base, &layout)?,
-        (_, owner) => (owner.unwrap_or_else(|| array.clone().unbind()), memory::span(base, &layout)),
+    let (owner, span, watch) = match (&described.device, described.owner) {
+        (None, None) => {
+            let (owner, span) = memory::whole(array, base, &layout)?;
+            let all = owner.bind(array.py());
+            // Nothing of NumPy is referred to weakly for longer than it is held: it could not be resized.
+            let watch = match is_of("numpy", all)? || is_instance(all, "numpy", "ndarray")? {
+                true => None,
+                false => Watch::of(all)?,
+            };
+            (owner, span, watch)
+        }
+        (_, owner) => (owner.unwrap_or_else(|| array.clone().unbind()), memory::span(base, &layout), None),
     };
-    memory::known_or(described.device, span, base, layout, |base, layout| {
+    memory::known_or(array.py(), (described.device, span, watch), base, layout, |base, layout| {
         // Both, where they differ: the array object is what its user knows, the owner is whose memory it is.
         let keep: Arc<dyn std::any::Any + Send + Sync> =
-            Arc::new((Keep::new(owner), Keep::new(array.clone().unbind())));
+            Arc::new((Keep::new(owner.bind(array.py())), Keep::new(array)));
         match described.device {
             // SAFETY: the owner says that its memory is there as long as it, and it is held; who reads and writes when is the
             // program's part, which the documentation of the package tells.

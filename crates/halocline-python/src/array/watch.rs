@@ -1,0 +1,106 @@
+//! Arrays whose memory goes elsewhere while something is bound with them. NumPy's own are kept from it: see [`crate::owned::Keep`].
+
+use crate::error;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyWeakrefReference};
+use std::sync::Arc;
+
+/// Where an array lies, and how many elements it has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Place {
+    address: usize,
+    elements: usize,
+}
+
+impl Place {
+    /// As its `__array_interface__` says; none without one.
+    fn told(array: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
+        let Some(interface) = array.getattr_opt(intern!(array.py(), "__array_interface__"))? else {
+            return Ok(None);
+        };
+        // Of whatever elements: it may be the array of records that another one has a field of.
+        let Ok(interface) = interface.cast::<PyDict>() else { return Ok(None) };
+        let data = interface.get_item("data")?.map(|data| data.extract::<(usize, bool)>());
+        let shape = interface.get_item("shape")?.map(|shape| shape.extract::<Vec<usize>>());
+        match (data, shape) {
+            (Some(Ok((address, _))), Some(Ok(shape))) => {
+                Ok(Some(Self { address, elements: shape.into_iter().fold(1, usize::saturating_mul) }))
+            }
+            _ => Ok(None),
+        }
+    }
+}
+
+/// An array that is watched, without keeping it.
+pub(crate) struct Watch {
+    array: Py<PyWeakrefReference>,
+    place: Place,
+}
+
+impl Watch {
+    /// None if it cannot be known where the array lies, or it lets nobody refer to it weakly.
+    pub(super) fn of(array: &Bound<'_, PyAny>) -> PyResult<Option<Arc<Self>>> {
+        let Some(place) = Place::told(array)? else { return Ok(None) };
+        let Ok(weak) = PyWeakrefReference::new(array) else { return Ok(None) };
+        Ok(Some(Arc::new(Self { array: weak.unbind(), place })))
+    }
+
+    /// What has changed.
+    pub(super) fn change(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        let array = self.array.bind(py).upgrade();
+        let now = array.map_or(Ok(None), |array| Place::told(&array))?;
+        Ok(now.filter(|now| *now != self.place).map(|now| {
+            let Place { address, elements } = self.place;
+            format!(
+                "the array has {} elements at {:#x} now, and had {elements} at {address:#x} when it was bound; bind it \
+                 anew after a resize",
+                now.elements, now.address
+            )
+        }))
+    }
+}
+
+/// The arrays of the fields of each set of an object in checked mode; nothing without that.
+#[derive(Clone, Default)]
+pub(crate) struct Watches(Option<Vec<Set>>);
+
+/// With the number of the field.
+type Set = Vec<(usize, Arc<Watch>)>;
+
+impl Watches {
+    pub(crate) fn new(is_checked: bool) -> Self {
+        Self(is_checked.then(Vec::new))
+    }
+
+    /// One more set, of these arrays.
+    pub(crate) fn push<'a, 'py: 'a>(
+        &mut self,
+        fields: impl Iterator<Item = &'a Bound<'py, PyAny>>,
+    ) -> PyResult<()> {
+        let Some(sets) = &mut self.0 else { return Ok(()) };
+        let mut set = Set::new();
+        for (at, field) in fields.enumerate() {
+            set.extend(super::watched(field)?.into_iter().map(|watch| (at, watch)));
+        }
+        sets.push(set);
+        Ok(())
+    }
+
+    /// Those of one set alone.
+    pub(crate) fn alternative(&self, set: usize) -> Self {
+        Self(self.0.as_ref().map(|sets| sets.get(set).cloned().into_iter().collect()))
+    }
+
+    /// Refuses arrays that are no longer where they were bound.
+    #[inline]
+    pub(crate) fn check(&self, py: Python<'_>, set: usize) -> PyResult<()> {
+        let set = self.0.as_ref().and_then(|sets| sets.get(set));
+        for (at, watch) in set.into_iter().flatten() {
+            if let Some(change) = watch.change(py)? {
+                return Err(error::value(format!("field {at}: {change}")));
+            }
+        }
+        Ok(())
+    }
+}
