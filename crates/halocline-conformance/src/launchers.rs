@@ -2,8 +2,10 @@
 //!
 //! Launchers are `mpirun` in the path and those named in `HALOCLINE_TEST_MPIEXEC`, separated by colons.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, PoisonError};
 
 /// A launcher with a library that goes with it.
 #[derive(Debug, Clone)]
@@ -55,7 +57,8 @@ impl Mpi {
         format!("{} ({library})", if self.is_open_mpi { "Open MPI" } else { "MPICH" })
     }
 
-    /// Runs a program as so many ranks.
+    /// Runs a program as so many ranks; under MPICH one job at a time: eight ranks of it use 42 MB of shared memory, and a
+    /// container has 64 by default.
     pub fn run(
         &self,
         ranks: usize,
@@ -63,7 +66,12 @@ impl Mpi {
         program: &Path,
         arguments: &[&str],
     ) -> Output {
-        self.command(ranks, environment, program, arguments).output().expect("the launcher starts")
+        static ALONE: Mutex<()> = Mutex::new(());
+        let _alone = (!self.is_open_mpi).then(|| ALONE.lock().unwrap_or_else(PoisonError::into_inner));
+        let before = shared_files();
+        let output = self.command(ranks, environment, program, arguments).output();
+        sweep(&before);
+        output.expect("the launcher starts")
     }
 
     /// The command that runs a program as so many ranks.
@@ -98,6 +106,37 @@ impl Mpi {
         let library = self.library.clone().or(own.filter(|path| path.exists()));
         library.map_or_else(|| "libmpi.so.40".to_owned(), |path| path.display().to_string())
     }
+}
+
+/// Removes the files of MPICH that are new in shared memory and that no process has mapped; how many. It leaves one behind
+/// for each job whose ranks are killed, and has no memory for the next job once they fill what a container has of it.
+pub(crate) fn sweep(before: &BTreeSet<String>) -> usize {
+    let new: Vec<String> =
+        shared_files().difference(before).filter(|name| name.starts_with("mpich_shm_")).cloned().collect();
+    if new.is_empty() {
+        return 0;
+    }
+    // A process that is just gone has mapped nothing.
+    let maps =
+        entries("/proc").into_iter().filter_map(|process| std::fs::read_to_string(process.join("maps")).ok());
+    let maps: String = maps.collect();
+    // Whoever else removes one does as well.
+    let removed = |name: &&String| {
+        !maps.contains(*name) && std::fs::remove_file(Path::new("/dev/shm").join(name)).is_ok()
+    };
+    new.iter().filter(removed).count()
+}
+
+/// The files in shared memory.
+pub(crate) fn shared_files() -> BTreeSet<String> {
+    entries("/dev/shm")
+        .iter()
+        .filter_map(|file| Some(file.file_name()?.to_string_lossy().into_owned()))
+        .collect()
+}
+
+pub(crate) fn entries(folder: &str) -> Vec<PathBuf> {
+    std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
 }
 
 /// All that a program has said.

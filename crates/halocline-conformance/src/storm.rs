@@ -4,12 +4,12 @@
 //! `tools/kill-storm` runs it. What is drawn follows from a seed, which is printed.
 
 use crate::host::FINALIZED;
-use crate::launchers::Mpi;
+use crate::launchers::{Mpi, entries, shared_files, sweep};
 use crate::numbers::Numbers;
 use crate::processes::Ranks;
 use crate::victim::{HERE, NAMED, SOCKET, TROUBLE, now, victim_of};
 use rustix::process::{Pid, Signal, kill_process};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitCode, Stdio};
@@ -311,37 +311,6 @@ pub fn left_of(token: &str) -> Vec<String> {
         }
     }
     left
-}
-
-/// Removes the files of MPICH that are new in shared memory and that no process has mapped; how many. It leaves one behind
-/// for each job whose ranks are killed, and has no memory for the next job once they fill what a container has of it.
-fn sweep(before: &BTreeSet<String>) -> usize {
-    let new: Vec<String> =
-        shared_files().difference(before).filter(|name| name.starts_with("mpich_shm_")).cloned().collect();
-    if new.is_empty() {
-        return 0;
-    }
-    // A process that is just gone has mapped nothing.
-    let maps =
-        entries("/proc").into_iter().filter_map(|process| std::fs::read_to_string(process.join("maps")).ok());
-    let maps: String = maps.collect();
-    // Whoever else removes one does as well.
-    let removed = |name: &&String| {
-        !maps.contains(*name) && std::fs::remove_file(Path::new("/dev/shm").join(name)).is_ok()
-    };
-    new.iter().filter(removed).count()
-}
-
-/// The files in shared memory.
-fn shared_files() -> BTreeSet<String> {
-    entries("/dev/shm")
-        .iter()
-        .filter_map(|file| Some(file.file_name()?.to_string_lossy().into_owned()))
-        .collect()
-}
-
-fn entries(folder: &str) -> Vec<PathBuf> {
-    std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
 }
 
 /// All kills so far.
