@@ -4,7 +4,7 @@
 use crate::driver::{Address, Driver, MemorySpace, Place, Priority, RawStream, RawTable, TableSpec, ValueOp};
 use crate::error::DeviceError;
 use crate::event::{Event, EventPool};
-use crate::reaper;
+use crate::{reaper, remote};
 use std::any::Any;
 use std::fmt;
 use std::ops::Range;
@@ -171,7 +171,8 @@ impl Device {
 }
 
 /// Memory that devices can reach, freed when dropped: work that uses it must be over then. Dropping it waits for nothing:
-/// where freeing would wait for the device, it is freed behind the scenes.
+/// where freeing would wait for the device, it is freed behind the scenes, and what other processes have mapped is freed once
+/// they have unmapped it ([`remote::Exporter`]).
 #[derive(Debug)]
 pub struct Memory {
     device: Device,
@@ -263,7 +264,7 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         let (base, kind, held) = (self.place.base, self.kind, self.held.take());
-        self.device.free(move |driver| {
+        let free = move |driver: &dyn Driver| {
             // SAFETY: the driver gave it, by the call that matches; that nothing uses it any more is the promise of
             // whoever gave work to a stream.
             unsafe {
@@ -274,7 +275,17 @@ impl Drop for Memory {
                 }
             }
             drop(held);
-        });
+        };
+        match self.kind {
+            Kind::Device => {
+                let (device, later) = (self.device.clone(), self.device.0.frees_wait().then(reaper::later));
+                remote::free_once_unmapped(&*self.device.0, self.place, move || {
+                    device.free(free);
+                    drop(later);
+                });
+            }
+            Kind::Pinned | Kind::Registered => self.device.free(free),
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 //! needs. Whoever uses a device has the types of [`crate::Device`], which own what the driver hands out.
 
 use crate::error::DeviceError;
-use crate::remote::Provider;
+use crate::remote::{DeviceId, Provider};
 use halocline_plan::copy::CopyOp;
 use std::any::Any;
 use std::fmt;
@@ -154,6 +154,11 @@ pub unsafe trait Driver: Any + Send + Sync {
 
     /// Why the device has failed, if it is known to have. Never blocks.
     fn failure(&self) -> Option<DeviceError>;
+
+    /// What other processes know it by; none if its memory stays in this process.
+    fn uuid(&self) -> Option<DeviceId> {
+        None
+    }
 
     /// What lets other processes map this device's memory, and theirs this device; none if its memory stays in this process.
     fn provider(&self) -> Result<Option<Arc<dyn Provider>>, DeviceError> {

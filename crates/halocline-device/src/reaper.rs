@@ -16,9 +16,11 @@ struct State {
     waiting: usize,
     /// The thread is at it.
     is_freeing: bool,
+    /// So much is yet to be given.
+    later: usize,
 }
 
-static STATE: Mutex<State> = Mutex::new(State { jobs: Vec::new(), waiting: 0, is_freeing: false });
+static STATE: Mutex<State> = Mutex::new(State { jobs: Vec::new(), waiting: 0, is_freeing: false, later: 0 });
 static CHANGED: Condvar = Condvar::new();
 
 /// How long an allocation that finds no room waits for what is to be freed.
@@ -51,6 +53,23 @@ impl Drop for Waiting {
         if state.waiting == 0 && !state.jobs.is_empty() {
             CHANGED.notify_all();
         }
+    }
+}
+
+/// Something is to be freed that cannot be yet: who finds no memory waits for that, too.
+#[derive(Debug)]
+pub(crate) struct Later(());
+
+/// Says so, until what is returned is dropped.
+pub(crate) fn later() -> Later {
+    lock().later += 1;
+    Later(())
+}
+
+impl Drop for Later {
+    fn drop(&mut self) {
+        lock().later -= 1;
+        CHANGED.notify_all();
     }
 }
 
@@ -87,7 +106,7 @@ fn run() {
 /// Waits for a while until all that was given before is freed.
 pub(crate) fn catch_up() {
     let state = lock();
-    let is_behind = |state: &mut State| state.is_freeing || !state.jobs.is_empty();
+    let is_behind = |state: &mut State| state.is_freeing || !state.jobs.is_empty() || state.later > 0;
     // Whether it was in time shows when memory is asked for again.
     drop(CHANGED.wait_timeout_while(state, PATIENCE, is_behind));
 }

@@ -1,9 +1,11 @@
 //! Memory of other processes: how a device exports an allocation, and opens and closes what another process has
 //! exported. Who may do so when is decided above, by the mapping cache.
 
-use crate::driver::Address;
+use crate::driver::{Address, Driver, Place};
 use rustix::fd::OwnedFd;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// A device by its UUID, which is the same in every process; ordinals are not (`CUDA_VISIBLE_DEVICES`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -184,4 +186,67 @@ pub trait Provider: Send + Sync {
     /// Lets this device reach an allocation of this very process, which is never opened. Refused if there is no such
     /// allocation.
     fn adopt(&self, allocation: &Allocation) -> Result<(), Refusal>;
+}
+
+/// Memory of the library's own that nobody uses any more. It is freed when the last holder drops this.
+pub struct Freeing {
+    /// Where it lies.
+    pub device: DeviceId,
+    /// Its first byte.
+    pub base: Address,
+    /// Its identity ([`Allocation::id`]).
+    pub id: u64,
+    free: Option<Box<dyn FnOnce() + Send + Sync>>,
+}
+
+impl fmt::Debug for Freeing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Freeing({:#x} of {})", self.base, self.device)
+    }
+}
+
+impl Drop for Freeing {
+    fn drop(&mut self) {
+        if let Some(free) = self.free.take() {
+            free();
+        }
+    }
+}
+
+/// Whoever lets other processes map memory of this one, and is told before the library frees any.
+pub trait Exporter: Send + Sync {
+    /// Has others unmap the memory, and keeps `freeing` until they have. Does not block.
+    fn before_free(&self, freeing: &Arc<Freeing>);
+}
+
+static EXPORTERS: Mutex<Vec<Weak<dyn Exporter>>> = Mutex::new(Vec::new());
+static ANY: AtomicBool = AtomicBool::new(false);
+
+/// From now on an exporter is told of what is freed, as long as somebody holds it.
+pub fn tell(exporter: Weak<dyn Exporter>) {
+    let mut exporters = EXPORTERS.lock().unwrap_or_else(PoisonError::into_inner);
+    exporters.retain(|known| known.strong_count() > 0);
+    exporters.push(exporter);
+    ANY.store(true, Ordering::Release);
+}
+
+/// Calls `free` once nobody has mapped some memory of a device any more: at once, or later, from another thread.
+pub fn free_once_unmapped(driver: &dyn Driver, place: Place, free: impl FnOnce() + Send + Sync + 'static) {
+    match ANY.load(Ordering::Acquire).then(|| driver.uuid()).flatten() {
+        Some(device) => free_once_unmapped_by_all(device, place.base, place.id, free),
+        None => free(),
+    }
+}
+
+/// The same, of memory by its device, first byte and identity.
+pub fn free_once_unmapped_by_all(
+    device: DeviceId,
+    base: Address,
+    id: u64,
+    free: impl FnOnce() + Send + Sync + 'static,
+) {
+    let freeing = Arc::new(Freeing { device, base, id, free: Some(Box::new(free)) });
+    // Not under the lock: what an exporter does may free something else.
+    let exporters = EXPORTERS.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    exporters.iter().filter_map(Weak::upgrade).for_each(|exporter| exporter.before_free(&freeing));
 }

@@ -101,6 +101,16 @@ impl World {
         self.lock().memory.values().filter(|memory| memory.is_freed).count()
     }
 
+    /// Whether some memory was not freed yet.
+    pub(super) fn is_there(&self, id: u64) -> bool {
+        self.lock().memory.get(&id).is_some_and(|memory| !memory.is_freed)
+    }
+
+    /// Whether some memory was freed and is still there.
+    pub(super) fn is_held(&self, id: u64) -> bool {
+        self.lock().memory.get(&id).is_some_and(|memory| memory.is_freed)
+    }
+
     /// Calls so far that exported, opened and closed something.
     pub(super) fn calls(&self) -> (usize, usize, usize) {
         let inner = self.lock();

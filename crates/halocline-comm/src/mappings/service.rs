@@ -5,7 +5,7 @@
 
 use super::bounds::{Limits, Stats};
 use super::message::{Descriptor, Message, MessageError, ProcessId};
-use super::protocol::{Answer, Arrival, Effect, Protocol, Target, Want};
+use super::protocol::{Answer, Arrival, Effect, Parting, Protocol, Target, Want};
 use crate::claim::Claim;
 use crate::inbox::Tag;
 use crate::progress::Serve;
@@ -13,7 +13,9 @@ use crate::segment::Segment;
 use crate::transport::{PeerState, Transport};
 use crate::wait::{Late, Patience};
 use halocline_device::Address;
-use halocline_device::remote::{Allocation, DeviceId, Export, Kind, Opened, Provider, Refusal};
+use halocline_device::remote::{
+    Allocation, DeviceId, Export, Exporter, Freeing, Kind, Opened, Provider, Refusal,
+};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -24,6 +26,9 @@ pub(super) const TAG: Tag = Tag { operation: 0x6d61_7070_696e_6773, round: Tag::
 
 /// How long the end of a rank waits for others to unmap its memory.
 pub(super) const SHUT_WITHIN: Duration = Duration::from_secs(2);
+
+/// How long memory of the library's own, that is to be freed, waits for others to unmap it.
+pub(super) const FREE_WITHIN: Duration = Duration::from_secs(10);
 
 /// How often memory that nothing uses is looked at, whether it was freed.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
@@ -45,12 +50,22 @@ struct State {
     awaited: BTreeSet<u64>,
     answers: HashMap<u64, Answer>,
     arrivals: VecDeque<Arrival>,
+    /// What is freed once it is unmapped.
+    freeing: Vec<Doomed>,
     /// Ranks that were told something.
     met: BTreeSet<usize>,
     departures: u64,
     sweep_at: Duration,
     /// Messages that no rank sends.
     malformed: u64,
+}
+
+/// Memory that is to be freed.
+struct Doomed {
+    entries: Vec<u64>,
+    freeing: Arc<Freeing>,
+    /// When it is freed whoever has it mapped: known once nothing here uses it any more.
+    until: Option<Duration>,
 }
 
 struct Open {
@@ -68,6 +83,7 @@ impl Service {
             awaited: BTreeSet::new(),
             answers: HashMap::new(),
             arrivals: VecDeque::new(),
+            freeing: Vec::new(),
             met: BTreeSet::new(),
             departures: 0,
             sweep_at: Duration::ZERO,
@@ -197,11 +213,38 @@ impl Service {
                 }
                 has_changed = true;
             }
+            self.free(transport);
             if has_changed {
                 transport.own_bell().changed(transport.host());
             }
         });
         is_done
+    }
+
+    /// Frees what nobody has mapped any more, or has had mapped for too long: the driver keeps that until they close it.
+    fn free(&self, transport: &dyn Transport) {
+        let mut state = self.lock();
+        let State { freeing, protocol, .. } = &mut *state;
+        if freeing.is_empty() {
+            return;
+        }
+        let now = transport.host().now();
+        let is_due = |doomed: &mut Doomed| match protocol.parting(&doomed.entries) {
+            Parting::InUse => false,
+            Parting::Unmapping => now >= *doomed.until.get_or_insert(now + FREE_WITHIN),
+            Parting::Over => true,
+        };
+        let due: Vec<Doomed> = freeing.extract_if(.., |doomed| is_due(doomed)).collect();
+        let holders: Vec<Vec<usize>> = due.iter().map(|doomed| protocol.holders(&doomed.entries)).collect();
+        drop(state);
+        for (doomed, ranks) in due.iter().zip(holders).filter(|(_, ranks)| !ranks.is_empty()) {
+            tracing::warn!(
+                "rank {}: {:?}: ranks {ranks:?} have it mapped {FREE_WITHIN:?} after it was dropped; it is freed once they \
+                 close it",
+                transport.rank(),
+                doomed.freeing
+            );
+        }
     }
 
     /// Ranks of whose memory and mappings nothing is left, if that has changed.
@@ -349,7 +392,26 @@ impl Serve for Service {
 
     fn due(&self) -> Option<Duration> {
         let state = self.lock();
-        state.protocol.has_unused().then_some(state.sweep_at)
+        let sweep = state.protocol.has_unused().then_some(state.sweep_at);
+        state.freeing.iter().filter_map(|doomed| doomed.until).chain(sweep).min()
+    }
+}
+
+impl Exporter for Service {
+    fn before_free(&self, freeing: &Arc<Freeing>) {
+        let Some(transport) = self.transport.upgrade() else { return };
+        {
+            let mut state = self.lock();
+            let Freeing { device, base, id, .. } = **freeing;
+            let is_it = |of: &Allocation| (of.device, of.base, of.id) == (device, base, id);
+            let entries = state.protocol.give_up(is_it);
+            if entries.is_empty() || state.protocol.parting(&entries) == Parting::Over {
+                return;
+            }
+            state.freeing.push(Doomed { entries, freeing: Arc::clone(freeing), until: None });
+        }
+        // Whoever drops memory waits for nobody.
+        transport.own_bell().demand(transport.host());
     }
 }
 

@@ -5,6 +5,7 @@ use super::fake::{Fake, World};
 use super::*;
 use crate::communicator::mix;
 use crate::inbox::Tag;
+use halocline_device::remote;
 use std::thread::{scope, spawn};
 
 const PAGE: u64 = 4096;
@@ -92,6 +93,45 @@ fn release_waits_until_the_memory_is_really_free() {
     });
     world.free(memory.id);
     assert_eq!((world.held(), world.open_of(0)), (0, 0));
+}
+
+/// The library's own memory: dropped, and freed when nobody has it mapped any more, by whoever drives then.
+#[test]
+fn memory_of_the_library_is_freed_once_it_is_unmapped_and_nobody_waits_for_that() {
+    let world = World::default();
+    // Everybody in this process who exports is told of what is freed.
+    let own = DeviceId([99; 16]);
+    let [(owner, mappings, _), (_importer, theirs, _)] = two(&world);
+    mappings.attach(Fake::new(&world, 0, own) as _);
+    let drop_memory = |memory: Allocation| {
+        let world = world.clone();
+        remote::free_once_unmapped_by_all(own, memory.base, memory.id, move || world.free(memory.id));
+    };
+    let patient = |comm: &Communicator| comm.with_deadline(Some(Duration::from_secs(20)));
+    // Of what nobody has mapped, at once.
+    let memory = world.allocate(0, own, PAGE, PAGE);
+    drop_memory(memory);
+    assert!(!world.is_there(memory.id));
+    // Held at the other side, then used at this one.
+    let memory = world.allocate(0, own, PAGE, PAGE);
+    let pinned = mappings.map(at(1), PAGE, 8).unwrap();
+    let mapping = theirs.resolve(0, pinned.token(), 0, 8).unwrap();
+    drop_memory(memory);
+    drop(mapping);
+    theirs.drive();
+    assert!(world.is_there(memory.id), "freed while it is pinned");
+    drop(pinned);
+    let freed = || Ok((!world.is_there(memory.id)).then_some(()));
+    patient(&owner).wait_for(None, "the memory", freed).unwrap();
+    assert_eq!((world.held(), world.open_of(0), world.wrongs()), (0, 0, Vec::new()));
+    // At the end of a rank.
+    let memory = world.allocate(0, own, PAGE, PAGE);
+    let pinned = mappings.map(at(1), PAGE, 8).unwrap();
+    drop_memory(memory);
+    assert!(world.is_there(memory.id));
+    drop(pinned);
+    drop((mappings, owner));
+    assert_eq!((world.is_there(memory.id), world.held()), (false, 0));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::driver::{
     Address, Driver, MemorySpace, Place, Priority, RawEvent, RawStream, RawTable, TableSpec, ValueOp,
 };
 use crate::error::DeviceError;
-use crate::remote::Provider;
+use crate::remote::{DeviceId, Provider};
 use std::collections::HashMap;
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -263,6 +263,10 @@ unsafe impl Driver for CudaDriver {
 
     fn failure(&self) -> Option<DeviceError> {
         self.failure.get().cloned()
+    }
+
+    fn uuid(&self) -> Option<DeviceId> {
+        self.id_of(self.ordinal).ok()
     }
 
     fn provider(&self) -> Result<Option<Arc<dyn Provider>>, DeviceError> {

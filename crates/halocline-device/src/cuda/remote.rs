@@ -2,13 +2,15 @@
 //! (`cuMemCreate`) by a file descriptor for each physical memory, mapped side by side, and exportable memory pools by the
 //! pool's file descriptor, once, and data of the pointer. What an address is its attributes say.
 
+mod open;
+
 use super::api::{Access, Api, IpcHandle, code};
 use super::context::Current;
 use super::driver::CudaDriver;
 use crate::driver::{Address, Driver};
 use crate::error::DeviceError;
 use crate::remote::{Allocation, DeviceId, Export, Kind, Opened, Provider, Refusal};
-use rustix::fd::{AsRawFd, FromRawFd, OwnedFd};
+use rustix::fd::{FromRawFd, OwnedFd};
 use std::collections::HashMap;
 use std::ffi::{c_int, c_uint, c_void};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -94,7 +96,7 @@ struct Piece {
 }
 
 impl CudaDriver {
-    fn id_of(&self, ordinal: u32) -> Result<DeviceId, DeviceError> {
+    pub(super) fn id_of(&self, ordinal: u32) -> Result<DeviceId, DeviceError> {
         let (mut device, mut uuid) = (0, [0; 16]);
         // SAFETY: writes a number.
         self.check("cuDeviceGet", unsafe { (self.api.device)(&mut device, ordinal as c_int) })?;
@@ -251,107 +253,6 @@ impl CudaMemory {
         let handle = [&data[..], &random_number().to_le_bytes(), &pool.to_le_bytes()].concat();
         Ok(Export { handle, descriptors })
     }
-
-    fn open_vmm(&self, allocation: &Allocation, export: &Export) -> Result<Open, Refusal> {
-        let (words, rest) = export.handle.as_chunks::<8>();
-        let sizes: Vec<usize> = words.iter().map(|word| u64::from_le_bytes(*word) as usize).collect();
-        let total = sizes.iter().try_fold(0usize, |sum, size| sum.checked_add(*size));
-        let total = total.filter(|total| *total as u64 == allocation.bytes).ok_or(Refusal::BadHandle)?;
-        if sizes.len() != export.descriptors.len() || !rest.is_empty() {
-            return Err(Refusal::BadHandle);
-        }
-        let mut base = 0;
-        // SAFETY: reserves addresses that nobody uses.
-        check(unsafe { (self.api().reserve)(&mut base, total, 0, 0, 0) })?;
-        let mut at = 0;
-        let mapped = sizes.iter().zip(&export.descriptors).try_for_each(|(size, fd)| {
-            let mut memory = 0;
-            let os_handle = std::ptr::without_provenance_mut(fd.as_raw_fd() as usize);
-            // SAFETY: the driver looks itself at what the descriptor is; writes a handle.
-            check(unsafe { (self.api().import_memory)(&mut memory, os_handle, POSIX) })?;
-            // SAFETY: addresses that were reserved above.
-            let mapped = unsafe { (self.api().map)(base + at as u64, *size, 0, memory, 0) };
-            // SAFETY: imported above; the mapping keeps the memory.
-            unsafe { (self.api().release_memory)(memory) };
-            at += if mapped == code::SUCCESS { *size } else { 0 };
-            check(mapped)
-        });
-        let open = mapped.and_then(|()| {
-            let access = Access::of(self.driver.ordinal);
-            // SAFETY: mapped above.
-            check(unsafe { (self.api().set_access)(base, total, &access, 1) })
-        });
-        match open {
-            Ok(()) => Ok(Open::Vmm(base, total)),
-            Err(why) => {
-                // What could be mapped; that it cannot be unmapped would not help.
-                let _ = self.close_vmm(base, at, total);
-                Err(why)
-            }
-        }
-    }
-
-    fn close_vmm(&self, base: Address, mapped: usize, reserved: usize) -> Result<(), Refusal> {
-        let unmapped = if mapped == 0 {
-            Ok(())
-        } else {
-            // SAFETY: mapped by `open_vmm`, and nothing uses it.
-            check_close(unsafe { (self.api().unmap)(base, mapped) })
-        };
-        // SAFETY: reserved by `open_vmm`.
-        unmapped.and_then(|()| check_close(unsafe { (self.api().free_addresses)(base, reserved) }))
-    }
-
-    fn open_pool(&self, bytes: u64, export: &Export) -> Result<Open, Refusal> {
-        if bytes > POOL_MOST {
-            return Err(Refusal::TooLarge);
-        }
-        let (data, name) = export.handle.split_first_chunk::<64>().ok_or(Refusal::BadHandle)?;
-        let name: PoolName = name.try_into().map_err(|_| Refusal::BadHandle)?;
-        let mut table = self.opened();
-        let pool = match table.pools.get(&name) {
-            Some((pool, _)) => *pool,
-            None => {
-                let pool = self.import_pool(export.descriptors.first().ok_or(Refusal::BadHandle)?)?;
-                table.pools.insert(name, (pool, 0));
-                pool
-            }
-        };
-        let (mut address, mut data) = (0, *data);
-        // SAFETY: writes an address; the 64 bytes are looked at by the driver.
-        let imported = unsafe { (self.api().import_pointer)(&mut address, pool, (&raw mut data).cast()) };
-        if imported == code::SUCCESS
-            && let Some((_, count)) = table.pools.get_mut(&name)
-        {
-            *count += 1;
-            return Ok(Open::Pool(address, name));
-        }
-        self.drop_pool(&mut table, name);
-        Err(refusal(imported))
-    }
-
-    fn import_pool(&self, fd: &OwnedFd) -> Result<usize, Refusal> {
-        let mut pool = 0;
-        let os_handle = std::ptr::without_provenance_mut(fd.as_raw_fd() as usize);
-        // SAFETY: the driver looks itself at what the descriptor is; writes a handle.
-        check(unsafe { (self.api().import_pool)(&mut pool, os_handle, POSIX, 0) })?;
-        let access = Access::of(self.driver.ordinal);
-        // SAFETY: a pool that was imported.
-        check(unsafe { (self.api().set_pool_access)(pool, &access, 1) }).inspect_err(|_| {
-            // SAFETY: as above, of no use to anybody.
-            unsafe { (self.api().destroy_pool)(pool) };
-        })?;
-        Ok(pool)
-    }
-
-    /// Gives a pool back if nothing of it is open.
-    fn drop_pool(&self, table: &mut Table, name: PoolName) {
-        if let Some((pool, 0)) = table.pools.get(&name).copied() {
-            table.pools.remove(&name);
-            // SAFETY: imported by `import_pool`; all its pointers were freed.
-            unsafe { (self.api().destroy_pool)(pool) };
-        }
-    }
 }
 
 /// A descriptor that the driver has made.
@@ -409,6 +310,10 @@ impl Provider for CudaMemory {
             Kind::Memfd => return Err(Refusal::NoPeerAccess),
         };
         let (Open::Legacy(address) | Open::Vmm(address, _) | Open::Pool(address, _)) = open;
+        if !self.holds(&open, allocation.bytes) {
+            self.close_open(open)?;
+            return Err(Refusal::BadHandle);
+        }
         if let Some([ordinal]) = self.ask(address, [DEVICE_ORDINAL]) {
             note_opened(self.driver.ordinal, ordinal as u32);
         }
@@ -425,21 +330,7 @@ impl Provider for CudaMemory {
             Err(code::DEINITIALIZED) => return Ok(()),
             current => current.map_err(refusal)?,
         };
-        match open {
-            // SAFETY: opened once for each time it is closed; the caller's promise.
-            Open::Legacy(address) => check_close(unsafe { (self.api().close_ipc)(address) }),
-            Open::Vmm(base, bytes) => self.close_vmm(base, bytes, bytes),
-            Open::Pool(address, name) => {
-                // SAFETY: imported by `open_pool`; the caller's promise.
-                let freed = check_close(unsafe { (self.api().free)(address) });
-                let mut table = self.opened();
-                if let Some((_, count)) = table.pools.get_mut(&name) {
-                    *count -= 1;
-                }
-                self.drop_pool(&mut table, name);
-                freed
-            }
-        }
+        self.close_open(open)
     }
 
     fn adopt(&self, allocation: &Allocation) -> Result<(), Refusal> {

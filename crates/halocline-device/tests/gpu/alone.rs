@@ -32,6 +32,7 @@ pub const TESTS: &[(&str, Program)] = &[
         mappings::pools,
     ),
     ("handles of nothing are refused", mappings::forged),
+    ("lies about memory that is there are refused", mappings::lies),
     ("a killed process leaves the GPU usable", killed),
     ("a fault is said by every later call", fault),
 ];

@@ -1,5 +1,6 @@
 //! Memory of one process, opened by another: every kind, and what must be refused.
 
+use super::kinds::{Foreign, PIECE, Scope, Sort, free, map_piece};
 use super::raw::Raw;
 use super::{Gpu, Rig};
 use crate::suite::{Outcome, Rig as _};
@@ -13,60 +14,7 @@ use std::sync::Arc;
 /// What the process is called that opens memory.
 pub const IMPORTER: &str = "child-importer";
 
-const BYTES: usize = 2 << 20;
-
-/// `CUmemAllocationProp` of memory of a device.
-#[repr(C)]
-struct MemoryProperties {
-    kind: i32,
-    handle_types: i32,
-    location_type: i32,
-    location: i32,
-    windows: usize,
-    flags: u64,
-}
-
-/// `CUmemPoolProps` of a pool of a device.
-#[repr(C)]
-struct PoolProperties {
-    kind: i32,
-    handle_types: i32,
-    location_type: i32,
-    location: i32,
-    windows: usize,
-    rest: [u64; 8],
-}
-
-const PINNED: i32 = 1;
-const DEVICE: i32 = 1;
-const POSIX: i32 = 1;
-
-fn address_of<T>(value: &T) -> usize {
-    std::ptr::from_ref(value).expose_provenance()
-}
-
-/// The context of the first device is current.
-struct Scope<'a>(&'a Raw);
-
-impl<'a> Scope<'a> {
-    fn new(raw: &'a Raw) -> Self {
-        let primary = raw.made("cuDevicePrimaryCtxRetain", 0, 0);
-        raw.call("cuCtxPushCurrent_v2", primary, 0, 0);
-        Self(raw)
-    }
-}
-
-impl Drop for Scope<'_> {
-    fn drop(&mut self) {
-        self.0.made("cuCtxPopCurrent_v2", 0, 0);
-    }
-}
-
-/// Bytes of the GPU that are free.
-fn free(raw: &Raw) -> usize {
-    let mut total = 0usize;
-    raw.made("cuMemGetInfo_v2", (&raw mut total).expose_provenance(), 0)
-}
+const BYTES: usize = PIECE;
 
 /// Fills memory with a value, or looks whether it is filled with it, through pinned memory.
 fn write(device: &Device, stream: &Stream, address: Address, bytes: usize, value: u8) -> Outcome {
@@ -90,8 +38,17 @@ fn expect(device: &Device, stream: &Stream, address: Address, bytes: usize, valu
     Ok(())
 }
 
-/// Another process opens the memory, finds 7 in it, writes 9, and closes it.
-fn open_elsewhere(allocation: &Allocation, export: &Export) {
+/// What the other process is to see.
+#[derive(Clone, Copy, PartialEq)]
+enum Seen {
+    /// It finds 7 in the memory, writes 9, and closes it.
+    Memory,
+    /// The provider refuses it.
+    Nothing,
+}
+
+/// Another process opens what it is told.
+fn open_elsewhere(allocation: &Allocation, export: &Export, seen: Seen) {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let inherit = |flags| {
         for fd in &export.descriptors {
@@ -105,7 +62,7 @@ fn open_elsewhere(allocation: &Allocation, export: &Export) {
     let fds: Vec<String> = export.descriptors.iter().map(|fd| fd.as_raw_fd().to_string()).collect();
     let Allocation { base, bytes, id, device, kind } = allocation;
     let (device, handle, fds) = (hex(&device.0), hex(&export.handle), fds.join(","));
-    let line = format!("{} {base} {bytes} {id} {device} {handle} [{fds}]\n", *kind as u32);
+    let line = format!("{} {base} {bytes} {id} {device} [{handle}] [{fds}] {}\n", *kind as u32, seen as u32);
     child.stdin.take().expect("piped").write_all(line.as_bytes()).expect("it listens");
     assert!(child.wait().expect("it ends").success(), "{kind}: the importer failed");
 }
@@ -126,11 +83,20 @@ pub fn importer() -> Outcome {
     let fds = words[6].trim_matches(['[', ']']).split(',').filter(|fd| !fd.is_empty());
     // SAFETY: inherited, and nobody else's here.
     let own = |fd: &str| unsafe { OwnedFd::from_raw_fd(fd.parse().expect("a number")) };
-    let export = Export { handle: bytes(words[5]), descriptors: fds.map(own).collect() };
+    let export =
+        Export { handle: bytes(words[5].trim_matches(['[', ']'])), descriptors: fds.map(own).collect() };
     // On another GPU, if there is one.
     let gpu = Gpu::new(1).or_else(|_| Gpu::new(0))?;
     let provider = cuda::provider(gpu.ordinal())?;
-    let opened = provider.open(&allocation, export).expect("it opens");
+    let opened = provider.open(&allocation, export);
+    if number(7) == Seen::Nothing as u64 {
+        assert!(opened.is_err(), "{allocation:?}: {opened:?}");
+        let device = Device::new(gpu.driver.clone());
+        drop(device.allocate(BYTES)?);
+        assert_eq!(device.failure(), None);
+        return Ok(());
+    }
+    let opened = opened.expect("it opens");
     let Opened { address, .. } = opened;
     let device = Device::new(gpu.driver.clone());
     let stream = device.stream(Priority::Normal)?;
@@ -152,13 +118,13 @@ fn round(rig: &Rig, provider: &Arc<dyn Provider>, address: Address, bytes: usize
     assert!(allocation.bytes >= bytes as u64, "{allocation:?}");
     let export = provider.export(&allocation).expect("it can be exported");
     write(device, &stream, address, allocation.bytes as usize, 7)?;
-    open_elsewhere(&allocation, &export);
+    open_elsewhere(&allocation, &export, Seen::Memory);
     expect(device, &stream, address, allocation.bytes as usize, 9)
 }
 
 pub fn legacy(rig: &Rig) -> Outcome {
     let (raw, [device, _]) = (Raw::new(), rig.devices());
-    let _scope = Scope::new(&raw);
+    let _scope = Scope::new(&raw, 0);
     let provider = cuda::provider(0)?;
     let some_rounds = || {
         (0..5).try_for_each(|_| {
@@ -168,9 +134,9 @@ pub fn legacy(rig: &Rig) -> Outcome {
     };
     // The driver has taken what it needs for itself after the first ones.
     some_rounds()?;
-    let before = free(&raw);
+    let before = free(&raw, 0);
     some_rounds()?;
-    assert_eq!(free(&raw), before, "memory of this GPU is still held");
+    assert_eq!(free(&raw, 0), before, "memory of this GPU is still held");
     // Two of one block.
     let (one, two) = (device.allocate(4096)?, device.allocate(4096)?);
     round(rig, &provider, one.at(0), 4096, Kind::Legacy)?;
@@ -183,21 +149,11 @@ pub fn legacy(rig: &Rig) -> Outcome {
 
 pub fn virtual_memory(rig: &Rig) -> Outcome {
     let raw = Raw::new();
-    let _scope = Scope::new(&raw);
+    let _scope = Scope::new(&raw, 0);
     let provider = cuda::provider(0)?;
     // Three physical memories side by side, then one that cannot be passed on.
     let base = raw.made_of("cuMemAddressReserve", [4 * BYTES, 0, 0, 0]) as Address;
-    let access = [DEVICE, 0, 3];
-    for piece in 0..4 {
-        let handle_types = if piece < 3 { POSIX } else { 0 };
-        let (kind, location_type, location, windows, flags) = (PINNED, DEVICE, 0, 0, 0);
-        let properties = MemoryProperties { kind, handle_types, location_type, location, windows, flags };
-        let memory = raw.made_of("cuMemCreate", [BYTES, address_of(&properties), 0, 0]);
-        let at = base as usize + piece * BYTES;
-        raw.call_with("cuMemMap", [at, BYTES, 0, memory, 0]);
-        raw.call_with("cuMemSetAccess", [at, BYTES, address_of(&access), 1, 0]);
-        raw.call("cuMemRelease", memory, 0, 0);
-    }
+    (0..4).for_each(|piece| map_piece(&raw, 0, base as usize + piece * BYTES, piece < 3));
     round(rig, &provider, base, BYTES, Kind::Vmm)?;
     round(rig, &provider, base, 3 * BYTES, Kind::Vmm)?;
     let (one, three) = (provider.find(base, 8), provider.find(base, 3 * BYTES as u64));
@@ -211,27 +167,17 @@ pub fn virtual_memory(rig: &Rig) -> Outcome {
 }
 
 pub fn pools(rig: &Rig) -> Outcome {
-    let (raw, [device, _]) = (Raw::new(), rig.devices());
-    let _scope = Scope::new(&raw);
     let provider = cuda::provider(0)?;
-    let stream = device.stream(Priority::Normal)?;
-    let default = raw.made("cuMemAllocAsync", BYTES, stream.raw().0);
-    stream.synchronise()?;
-    let found = provider.find(default as Address, 8).expect("memory of the device");
+    let default = Foreign::new(0, Sort::DefaultPool, BYTES);
+    let found = provider.find(default.address as Address, 8).expect("memory of the device");
     assert_eq!((found.kind, provider.export(&found).err()), (Kind::Pool, Some(Refusal::DefaultPool)));
-    raw.call("cuMemFreeAsync", default, stream.raw().0, 0);
-    let (kind, handle_types, location_type, location, windows, rest) = (PINNED, POSIX, DEVICE, 0, 0, [0; 8]);
-    let properties = PoolProperties { kind, handle_types, location_type, location, windows, rest };
-    let pool = raw.made("cuMemPoolCreate", address_of(&properties), 0);
     for _ in 0..3 {
-        let memory = raw.made_of("cuMemAllocFromPoolAsync", [BYTES, pool, stream.raw().0, 0]);
-        stream.synchronise()?;
-        round(rig, &provider, memory as Address, BYTES, Kind::Pool)?;
-        raw.call("cuMemFreeAsync", memory, stream.raw().0, 0);
-        stream.synchronise()?;
-        assert_eq!(provider.find(memory as Address, 8), None);
+        let memory = Foreign::new(0, Sort::Pool, BYTES);
+        let address = memory.address as Address;
+        round(rig, &provider, address, BYTES, Kind::Pool)?;
+        drop(memory);
+        assert_eq!(provider.find(address, 8), None);
     }
-    raw.call("cuMemPoolDestroy", pool, 0, 0);
     Ok(())
 }
 
@@ -256,4 +202,33 @@ pub fn forged(rig: &Rig) -> Outcome {
     let stream = device.stream(Priority::Normal)?;
     write(device, &stream, memory.at(0), BYTES, 1)?;
     expect(device, &stream, memory.at(0), BYTES, 1)
+}
+
+/// What a process that lies says of memory that is there: longer than it is, of handles that are cut, or changed.
+pub fn lies(rig: &Rig) -> Outcome {
+    let provider = cuda::provider(0)?;
+    let sorts = [Sort::Plain, Sort::Virtual { passed_on: true }, Sort::Pool];
+    for sort in sorts {
+        let memory = Foreign::new(0, sort, BYTES);
+        let address = memory.address as Address;
+        let allocation = provider.find(address, BYTES as u64).expect("memory of the device");
+        let export = || provider.export(&allocation).expect("it can be exported");
+        for bytes in [allocation.bytes + 1, 2 * allocation.bytes, 1 << 34] {
+            open_elsewhere(&Allocation { bytes, ..allocation }, &export(), Seen::Nothing);
+        }
+        let mut cut = export();
+        cut.handle.pop();
+        open_elsewhere(&allocation, &cut, Seen::Nothing);
+        open_elsewhere(&allocation, &Export { handle: Vec::new(), ..export() }, Seen::Nothing);
+        if sort != Sort::Plain {
+            open_elsewhere(&allocation, &Export { descriptors: Vec::new(), ..export() }, Seen::Nothing);
+        }
+        if let Sort::Virtual { .. } = sort {
+            let longer = Export { handle: (allocation.bytes * 4).to_le_bytes().to_vec(), ..export() };
+            open_elsewhere(&Allocation { bytes: allocation.bytes * 4, ..allocation }, &longer, Seen::Nothing);
+        }
+        // The truth is still believed.
+        round(rig, &provider, address, allocation.bytes as usize, allocation.kind)?;
+    }
+    Ok(())
 }

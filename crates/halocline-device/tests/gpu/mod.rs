@@ -1,6 +1,7 @@
 //! GPUs as a rig of the suite, and tests for GPUs alone.
 
 mod alone;
+mod kinds;
 mod mappings;
 mod raw;
 

@@ -323,6 +323,21 @@ fn released_memory_is_really_free_once_nobody_holds_it() {
 }
 
 #[test]
+fn memory_that_is_given_up_while_it_is_used_retires_when_it_is_not() {
+    let mut sim = Sim::new(2, KEEP);
+    let memory = sim.allocate(0, PAGE, PAGE);
+    let (entry, _) = sim.mapped(0, at(1), &memory);
+    let given_up = sim.ranks[0].protocol.give_up(|other| *other == memory);
+    sim.settle();
+    assert_eq!((given_up.clone(), sim.world.open_of(0)), (vec![entry], 1));
+    assert_eq!(sim.ranks[0].protocol.parting(&given_up), Parting::InUse);
+    sim.unpin(0, entry);
+    assert_eq!(sim.ranks[0].protocol.parting(&given_up), Parting::Unmapping);
+    sim.settle();
+    assert_eq!((sim.ranks[0].protocol.parting(&given_up), sim.world.open_of(0)), (Parting::Over, 0));
+}
+
+#[test]
 fn a_mapping_is_not_closed_while_the_importer_uses_it() {
     let mut sim = Sim::new(2, KEEP);
     let memory = sim.allocate(0, PAGE, PAGE);

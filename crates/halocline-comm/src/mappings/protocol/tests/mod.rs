@@ -6,6 +6,7 @@ mod random;
 use super::*;
 use crate::communicator::mix;
 use crate::mappings::fake::{Fake, World};
+use halocline_device::Address;
 use halocline_device::remote::{Export, Opened, Provider};
 use std::collections::HashMap;
 

@@ -22,6 +22,8 @@ struct Play {
     dice: Dice,
     /// Memory that is there: its rank, and how many of our requests use it.
     memory: Vec<(usize, Allocation, usize)>,
+    /// Memory that is freed once nobody has it mapped any more: its rank and entries.
+    given_up: Vec<(usize, Allocation, Vec<u64>)>,
     /// Requests without an answer, and mappings in use: owner, memory, whether it is a transfer.
     requests: BTreeMap<u64, (usize, u64)>,
     pinned: Vec<(usize, u64, u64)>,
@@ -40,8 +42,8 @@ impl Play {
         let mut dice = Dice(mix(seed));
         let limits = keep([0, 1, 2, 1024][dice.below(4)]);
         let sim = Sim::new(RANKS, limits);
-        let (memory, requests, pinned, held) = Default::default();
-        Self { sim, dice, memory, requests, pinned, held, refused: 0 }
+        let (memory, given_up, requests, pinned, held) = Default::default();
+        Self { sim, dice, memory, given_up, requests, pinned, held, refused: 0 }
     }
 
     fn alive(&self) -> Vec<usize> {
@@ -66,6 +68,7 @@ impl Play {
             _ => self.refuse_later(),
         }
         self.gather();
+        self.free_given_up();
         self.sim.check();
     }
 
@@ -91,17 +94,26 @@ impl Play {
         let Some(rank) = self.dice.pick(&self.alive()) else { return };
         let base = (1 + self.dice.below(BASES)) as u64 * UNIT;
         let bytes = (1 + self.dice.below(3)) as u64 * UNIT;
-        let is_free = |(owner, other, _): &(usize, Allocation, usize)| {
-            *owner != rank || base >= other.end() || other.base >= base + bytes
+        let is_free = |owner: usize, other: &Allocation| {
+            owner != rank || base >= other.end() || other.base >= base + bytes
         };
-        if self.memory.iter().all(is_free) {
+        if self.memory.iter().all(|(owner, other, _)| is_free(*owner, other))
+            && self.given_up.iter().all(|(owner, other, _)| is_free(*owner, other))
+        {
             let allocation = self.sim.allocate(rank, base, bytes);
             self.memory.push((rank, allocation, 0));
         }
     }
 
-    /// Memory is freed when no request of ours uses it: with a release before, or without a word.
+    /// Memory is freed when no request of ours uses it: with a release before, or without a word; or, as the library's own
+    /// is, at any time, once nobody has it mapped any more.
     fn free(&mut self) {
+        if self.dice.below(3) == 0 && !self.memory.is_empty() {
+            let at = self.dice.below(self.memory.len());
+            let (rank, allocation, _) = self.memory.swap_remove(at);
+            let entries = self.sim.ranks[rank].protocol.give_up(|other| *other == allocation);
+            return self.given_up.push((rank, allocation, entries));
+        }
         let unused: Vec<_> = (0..self.memory.len()).filter(|at| self.memory[*at].2 == 0).collect();
         let Some(at) = self.dice.pick(&unused) else { return };
         let (rank, allocation, _) = self.memory[at];
@@ -115,6 +127,17 @@ impl Play {
         }
         self.memory.swap_remove(at);
         self.sim.world.free(allocation.id);
+    }
+
+    fn free_given_up(&mut self) {
+        let Self { given_up, sim, .. } = self;
+        let is_over = |(rank, _, entries): &(usize, Allocation, Vec<u64>)| {
+            sim.ranks[*rank].protocol.parting(entries) == Parting::Over
+        };
+        for (_, allocation, _) in given_up.extract_if(.., |memory| is_over(memory)) {
+            sim.world.free(allocation.id);
+            assert!(!sim.world.is_held(allocation.id), "freed while it was mapped");
+        }
     }
 
     fn request(&mut self) {
@@ -221,6 +244,7 @@ impl Play {
         }
         self.sim.kill(dead);
         self.memory.retain(|memory| memory.0 != dead);
+        self.given_up.retain(|memory| memory.0 != dead);
         self.requests.retain(|_, request| request.0 != dead);
         self.pinned.retain(|pinned| pinned.0 != dead);
         self.held.retain(|held| held.0 != dead);
@@ -272,6 +296,8 @@ fn play(seed: u64, kills: bool) -> (usize, usize) {
         play.unpin();
     }
     play.sim.settle();
+    play.free_given_up();
+    assert!(play.given_up.is_empty(), "not freed: {:?}", play.given_up);
     let mut order: Vec<usize> = (0..RANKS).collect();
     order.rotate_left(play.dice.below(RANKS));
     if play.dice.below(2) == 0 {
