@@ -1,8 +1,7 @@
 //! Scheduled exchanges of two ranks, on one GPU or two: checked cell by cell, then timed. `gpu/one` and `gpu/two` carry it to
 //! a machine with GPUs.
 //!
-//! Without arguments the ranks are threads of this process; with `ranks`, they are whatever has started it (`mpirun`). With
-//! `staged`, only what goes through the host is measured.
+//! Without arguments the ranks are threads of this process; with `ranks`, they are whatever has started it (`mpirun`).
 
 use halocline::device::{Memory, Priority};
 use halocline::{
@@ -52,9 +51,6 @@ fn all(comm: &Communicator, gpus: [&Gpu; 2], how_many: &str) -> Result<()> {
             println!("{line}");
         }
     };
-    if std::env::args().any(|argument| argument == "staged") {
-        return staged(comm, gpu, say);
-    }
     let empty = time_of(gpu, 1000, |stream| Ok(gpu.empty(stream)?))?;
     comm.barrier()?;
     say(format!("\n{} ranks by {}, {how_many}, empty kernel {empty:.2} us", comm.size(), comm.transport()));
@@ -81,7 +77,7 @@ fn all(comm: &Communicator, gpus: [&Gpu; 2], how_many: &str) -> Result<()> {
     for size in [(128, 1, 8), (128, 3, 8), (256, 3, 8)] {
         overlap(comm, gpu, size, say)?;
     }
-    staged(comm, gpu, say)
+    Ok(())
 }
 
 /// The time of one of many kernels, one behind the other, in microseconds.
@@ -280,46 +276,5 @@ fn overlap(
          interior",
         both / alone
     ));
-    Ok(())
-}
-
-/// Messages of 64 MB both ways through the host, and the copies that they consist of.
-fn staged(comm: &Communicator, gpu: &Gpu, say: impl Fn(String) + Copy) -> Result<()> {
-    const BYTES: usize = 64 << 20;
-    let (host, device) = (gpu.device().allocate_pinned(BYTES)?, gpu.device().allocate(BYTES)?);
-    let stream = gpu.device().stream(Priority::Normal)?;
-    let copy = |target: u64, source: u64| -> Result<f64> {
-        comm.barrier()?;
-        let mut times = Vec::new();
-        for _ in 0..7 {
-            let begin = Instant::now();
-            // SAFETY: both live, and nobody else uses them.
-            unsafe { stream.copy(target, source, BYTES) }?;
-            stream.synchronise()?;
-            times.push(begin.elapsed().as_secs_f64());
-        }
-        Ok(BYTES as f64 / median(&mut times) / 1e9)
-    };
-    let (down, up) = (copy(host.at(0), device.at(0))?, copy(device.at(0), host.at(0))?);
-    say(format!(
-        "PCIe copy of 64 MB alone, all ranks at once: {down:.1} GB/s to the host, {up:.1} GB/s from it"
-    ));
-    // Closed in all directions: one face of 8 x 1024 x 1024 doubles each way.
-    let yard = Yard::new(comm, gpu, [32, 1024, 1024], false, 8, 1)?;
-    for link in [LinkChoice::Message, LinkChoice::Mailbox] {
-        if link == LinkChoice::Mailbox && comm.link().bell(1 - comm.rank()).is_none() {
-            continue;
-        }
-        let halo = yard.bind(comm, false, link)?;
-        yard.check(comm, gpu, &halo)?;
-        let one = yard.steps(comm, gpu, Some(&halo), 1, |_| Ok(()))?;
-        let row = yard.steps(comm, gpu, Some(&halo), 8, |_| Ok(()))?;
-        let rate = |time: f64| BYTES as f64 / time / 1e3;
-        say(format!(
-            "64 MB both ways by {link:?}: {one:.0} us ({:.1} GB/s a direction), 8 in a row {row:.0} us each ({:.1} GB/s)",
-            rate(one),
-            rate(row)
-        ));
-    }
     Ok(())
 }

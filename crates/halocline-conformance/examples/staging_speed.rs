@@ -1,5 +1,5 @@
 //! What the host's part of a staged exchange between two ranks over MPI reaches, one exchange at a time: messages both ways,
-//! packed by a device that does everything at once, until all is sent. Peer: the same by MPI alone, `gpu/bandwidth.py`.
+//! packed by a device that does everything at once, until all is sent; beside the same by MPI alone. On GPUs: `gpu_staging`.
 //!
 //! `HALOCLINE_NODE_AWARE=off mpirun -n 2 staging_speed [MIB...]`
 
@@ -8,8 +8,9 @@ use halocline::{
     BindOptions, Communicator, Decomposed, DeviceArray, Halo, HaloExchange, LinkChoice, RegularGrid,
 };
 use halocline_conformance::instant::Instant;
+use halocline_conformance::raw_mpi;
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let comm = Communicator::init()?;
     let mut sizes = std::env::args().skip(1).map(|size| size.parse()).collect::<Result<Vec<f64>, _>>()?;
     if sizes.is_empty() {
@@ -34,9 +35,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 std::thread::sleep(std::time::Duration::from_micros(50));
             }
         }
+        let (out, mut into) = (vec![1; 8 * cells], vec![0; 8 * cells]);
         let us = start.elapsed().as_micros() as f64 / times as f64;
+        let alone = raw_mpi::both_ways(comm.rank(), &out, &mut into, 1, times.max(5))?.as_secs_f64() * 1e6;
         if comm.rank() == 0 {
-            println!("{mega:6.2} MiB: {us:9.1} us, {:.2} GB/s a direction", mega * 1.048576e6 / us / 1e3);
+            let rate = |us: f64| mega * 1.048576e6 / us / 1e3;
+            println!(
+                "{mega:6.2} MiB: {us:9.1} us, {:.2} GB/s a direction; MPI alone {:.2}",
+                rate(us),
+                rate(alone)
+            );
         }
         drop(halo);
         comm.barrier()?;

@@ -15,6 +15,7 @@ pub mod launchers;
 pub mod numbers;
 pub mod processes;
 pub mod programs;
+pub mod raw_mpi;
 mod run;
 pub mod scene;
 pub mod simulated;
