@@ -379,6 +379,8 @@ class Field:
     def strides(self) -> tuple[int, ...]:
         """In bytes."""
     @property
+    def _key(self) -> object: ...
+    @property
     def element(self) -> str:
         """The element type, as ``float64``."""
     @property

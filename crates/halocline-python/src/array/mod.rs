@@ -149,6 +149,14 @@ impl PyField {
         Ok(self.field.get()?.layout().element().to_string())
     }
 
+    /// The same for fields that are exchanged alike: for `halocline/compat/ghex/_bound.py`.
+    #[getter]
+    fn _key(&self) -> PyResult<(Option<u32>, Option<u64>, usize, String)> {
+        let field = self.field.get()?;
+        let layout = format!("{:?}", field.layout());
+        Ok((self.device, self.domain, field.base().addr().get(), layout))
+    }
+
     #[getter]
     fn domain(&self) -> Option<u64> {
         self.domain

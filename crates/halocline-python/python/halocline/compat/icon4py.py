@@ -9,8 +9,8 @@ To use it there, register it for the kind of process properties that the program
     def create(props, decomp_info):
         return halocline_icon4py.create_exchange(decomp_info, props.comm)
 
-Fields lie on the host: an exchange begins at the call, whatever the stream, and ``finish`` and ``exchange`` return once it is
-over. Of a field, the first cells are exchanged, as many as the grid has locally: arrays may be longer.
+Fields of the host are exchanged from the call on, whatever the stream, and ``finish`` and ``exchange`` return once that is
+over. Those of GPUs are exchanged in the order of the streams given, and the host waits for ``BLOCK`` only. Of a field, the first cells are exchanged, as many as the grid has locally: arrays may be longer.
 """
 
 from __future__ import annotations

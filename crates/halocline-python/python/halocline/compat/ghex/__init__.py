@@ -7,9 +7,12 @@
 * Arrays may have any strides (negative ones, too), size-1 axes, and any element type of Halocline.
 * An id that nobody owns, or that two own, and an array that is too small are errors; so is all else that cannot be right.
 * ``make_context`` also takes a ``halocline.Communicator``, so that programs run without MPI.
-* Fields lie on the host. The scheduled calls are there, and begin at once.
+* Fields of GPUs are bound when ranks first exchange them together, and stay bound, and alive, until 8 other sets of fields of
+  the pattern were. Before each exchange ranks agree on what they have bound: so each has a field for it, and its host waits
+  for those of the others.
+* The scheduled calls are there without a GPU, too: fields of the host begin at once.
 
-Not to be had: fields in the memory of GPUs, ``expose_cpp_ptr``.
+Not to be had: ``expose_cpp_ptr``.
 """
 
 from __future__ import annotations

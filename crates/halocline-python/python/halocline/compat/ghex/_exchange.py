@@ -11,10 +11,9 @@ from typing import Any, Protocol
 from halocline import Field, HaloTypeError, HaloValueError, InFlightError, PatternLinks, Pending
 from halocline import Pattern as CorePattern
 
+from ._bound import Bound, Fields
 from .context import context
 from .util import Architecture
-
-Fields = Sequence[tuple[CorePattern, Field]]
 
 # All that have begun, to know which was earlier.
 _COUNT = itertools.count(1)
@@ -35,17 +34,14 @@ class FieldDescriptor:
         return Field(self._field.array, domain=number, origin=self._origin)
 
 
-def on_host(field: Any, arch: Architecture | None) -> None:
-    """Refuses fields of GPUs."""
-    if arch is Architecture.GPU or (
-        hasattr(field, "__cuda_array_interface__") or hasattr(field, "__hip_array_interface__")
-    ):
-        raise HaloTypeError(
-            "a field in the memory of a GPU: the interface of GHEX takes fields of the host here; "
-            "bind those of GPUs once, with halocline.HaloExchange"
-        )
-    if arch is not None and arch is not Architecture.CPU:
+def placed(field: Field, arch: Architecture | None) -> None:
+    """Refuses fields that are not where they are said to be."""
+    if arch is not None and not isinstance(arch, Architecture):
         raise HaloTypeError(f"{arch!r} is no Architecture")
+    if arch is Architecture.GPU and field.device is None:
+        raise HaloTypeError("the field lies in the memory of the host, not of a GPU: arch is Architecture.CPU")
+    if arch is Architecture.CPU and field.device is not None:
+        raise HaloTypeError(f"the field lies in the memory of GPU {field.device}: arch is Architecture.GPU")
 
 
 class _Lane:
@@ -81,6 +77,7 @@ class Pattern:
         for lane, after in zip(self._lanes, self._lanes[1:] + self._lanes[:1]):
             lane.after = after
         self._lane = self._lanes[0]
+        self._bound = Bound(ctx._comm.duplicate(), ctx._begun.pendings)
         self._lock = threading.Lock()
         ctx._begun.patterns.add(self)
 
@@ -96,14 +93,15 @@ class Pattern:
             raise HaloTypeError(f"{field!r} is no field descriptor: see make_field_descriptor")
         if field._grid is not self.grid_type:
             raise HaloTypeError(f"a field of a {field._grid} and a pattern of a {self.grid_type} do not go together")
+        info = BufferInfo if field._field.device is None else DeviceBufferInfo
         if field._domain in self._plain:
-            return BufferInfo(self, ((self._core, field._field),))
+            return info(self, ((self._core, field._field),))
         numbers = self._numbers.get(field._domain)
         if numbers is None:
             raise HaloValueError(
                 f"domain {field._domain} is not one of those of the pattern on this rank, which are {sorted(self._numbers)}"
             )
-        return BufferInfo(self, tuple((self._core, field._on(number)) for number in numbers))
+        return info(self, tuple((self._core, field._on(number)) for number in numbers))
 
     def _begin(self, fields: Fields, streams: tuple[Any, ...] = ()) -> Pending:
         # A turn is taken by what has begun only: what is refused here is not begun by the others.
@@ -139,6 +137,12 @@ class BufferInfo:
         self._pattern, self._fields = pattern, fields
 
 
+class DeviceBufferInfo(BufferInfo):
+    """Of a field in the memory of a GPU."""
+
+    __slots__ = ()
+
+
 class CommunicationHandle(Protocol):
     """One exchange. Dropping it leaves the exchange running, with all that it needs."""
 
@@ -152,7 +156,7 @@ class CommunicationHandle(Protocol):
         """Carries the exchange on as far as it goes now. Never blocks. (It also gets on by itself.)"""
 
     def schedule_wait(self, stream: Any) -> None:
-        """All work that the stream is given from now on runs after the exchange: blocks, since fields lie on the host."""
+        """All work that the stream is given from now on runs after the exchange. Blocks for fields of the host only."""
 
 
 class _Several:
@@ -196,8 +200,8 @@ class CommunicationObject:
         return _begin(buffers)
 
     def schedule_exchange(self, stream: Any, *buffers: BufferInfo | Iterable[BufferInfo]) -> CommunicationHandle:
-        """As ``exchange``: fields of the host have no stream, and begin at once. The stream is ``None``, or has
-        ``__cuda_stream__`` or ``ptr``."""
+        """As ``exchange``, after the work that the stream was given before; fields of the host have no stream, and begin at once.
+        The stream is ``None``, or has ``__cuda_stream__`` or ``ptr``."""
         self._scheduled = _begin(buffers, (stream,))
         return self._scheduled
 
@@ -212,10 +216,11 @@ def _begin(buffers: Any, streams: tuple[Any, ...] = ()) -> CommunicationHandle:
         if first.__class__ is BufferInfo:
             pending: Pending = first._pattern._begin(first._fields, streams)
             return pending
-        buffers = first
+        buffers = buffers if first.__class__ is DeviceBufferInfo else first
     try:
-        pattern, fields, others = None, [], []
+        pattern, fields, others, on_device = None, [], [], False
         for buffer in buffers:
+            on_device |= buffer.__class__ is DeviceBufferInfo
             if buffer._pattern is pattern:
                 fields += buffer._fields
             elif pattern is None:
@@ -229,5 +234,5 @@ def _begin(buffers: Any, streams: tuple[Any, ...] = ()) -> CommunicationHandle:
         ) from None
     if pattern is None:
         return _Several([])
-    pending = pattern._begin(fields, streams)
+    pending = pattern._bound.begin(fields, streams) if on_device else pattern._begin(fields, streams)
     return pending if not others else _Several([pending, _begin(others, streams)])

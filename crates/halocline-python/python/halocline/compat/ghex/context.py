@@ -22,6 +22,8 @@ class _Begun:
         self.patterns: weakref.WeakSet[Any] = weakref.WeakSet()
         # Of patterns that nobody holds any more.
         self.lanes: list[Any] = []
+        # Of fields of GPUs.
+        self.pendings: list[Any] = []
 
 
 _OF_THREAD = threading.local()

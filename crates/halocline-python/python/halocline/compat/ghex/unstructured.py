@@ -11,7 +11,7 @@ import numpy.typing as npt
 from halocline import Field, HaloTypeError, HaloValueError, UnstructuredDomain
 from halocline import Pattern as CorePattern
 
-from ._exchange import CommunicationObject, FieldDescriptor, Pattern, on_host
+from ._exchange import CommunicationObject, FieldDescriptor, Pattern, placed
 from .context import context
 from .util import Architecture
 
@@ -120,8 +120,8 @@ def make_field_descriptor(
     """An array whose first dimension is the cells of the domain, of any strides."""
     if not isinstance(domain_desc, DomainDescriptor):
         raise HaloTypeError(f"{domain_desc!r} is no domain of an unstructured grid")
-    on_host(field, arch)
     core = Field(field, domain=domain_desc._id)
+    placed(core, arch)
     shape, cells = core.shape, domain_desc._cells.size
     if not shape or shape[0] != cells:
         raise HaloValueError(

@@ -10,7 +10,7 @@ from typing import Any
 
 from halocline import Field, HaloTypeError, HaloValueError, RegularGrid
 
-from .._exchange import CommunicationObject, FieldDescriptor, Pattern, on_host
+from .._exchange import CommunicationObject, FieldDescriptor, Pattern, placed
 from ..context import context
 from ..util import Architecture
 from .cartesian_sets import CartesianSet, ProductSet, UnitRange, union
@@ -133,9 +133,9 @@ def make_field_descriptor(
     the domain and its halo, by default all of it."""
     if not isinstance(domain_desc, DomainDescriptor):
         raise HaloTypeError(f"{domain_desc!r} is no domain of a regular grid")
-    on_host(field, arch)
     offsets, extents = tuple(offsets), tuple(extents)
     core = Field(field, domain=domain_desc._id, origin=offsets)
+    placed(core, arch)
     shape = core.shape
     if shape != extents or len(offsets) != len(shape) or len(shape) != len(domain_desc._extents):
         _check(domain_desc, shape, offsets, extents)

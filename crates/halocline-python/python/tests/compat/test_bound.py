@@ -1,0 +1,111 @@
+"""What the interface of GHEX does for fields of GPUs, by fields of the host: binding them when they first come together."""
+
+import numpy as np
+import pytest
+
+import halocline as hc
+from halocline.compat.ghex._bound import REMEMBERED, Bound
+
+
+class Case:
+    def __init__(self, comm):
+        self.comm = comm
+        self.pattern = hc.RegularGrid((4 * comm.size,), periodic=(True,)).decompose(comm).pattern(1)
+        self.begun = []
+        self.bound = Bound(comm.duplicate(), self.begun)
+
+    def array(self, by):
+        array = np.arange(4.0 * self.comm.rank - 1, 4 * self.comm.rank + 5) % (4 * self.comm.size) + by
+        array[[0, -1]] = -1
+        return array
+
+    def exchange(self, *arrays, streams=()):
+        fields = [(self.pattern, hc.Field(array, domain=self.comm.rank)) for array in arrays]
+        return self.bound.begin(fields, streams)
+
+    def check(self, array, by):
+        whole = 4 * self.comm.size
+        want = np.arange(4.0 * self.comm.rank - 1, 4 * self.comm.rank + 5) % whole + by
+        np.testing.assert_array_equal(array, want)
+
+
+def test_fields_are_bound_once_whatever_stands_for_them():
+    def rank(comm):
+        case = Case(comm)
+        arrays = [case.array(10), case.array(20)]
+        for count in range(5):
+            for array in arrays:
+                array[[0, -1]] = -1
+            case.exchange(*[array[:] for array in arrays], streams=(None,) if count % 2 else ()).wait()
+            case.check(arrays[0], 10)
+            case.check(arrays[1], 20)
+            comm.barrier()
+        assert case.bound._binds == 1
+
+    hc.run_threads(2, rank)
+
+
+def test_what_one_rank_has_forgotten_all_bind_again():
+    def rank(comm):
+        case = Case(comm)
+        arrays = [case.array(10 * number) for number in range(3)]
+        for turn in range(3):
+            if turn == 1 and comm.rank == 0:
+                case.bound._known.clear()
+            if turn == 2 and comm.rank == 1:
+                # It has another array where the other rank knows what it has.
+                arrays[1] = case.array(10)
+            for number, array in enumerate(arrays):
+                array[[0, -1]] = -1
+                case.exchange(array).wait()
+                case.check(array, 10 * number)
+                comm.barrier()
+        assert case.bound._binds == 3 + 3 + 1
+
+    hc.run_threads(2, rank)
+
+
+def test_so_many_are_remembered_and_no_more():
+    def rank(comm):
+        case = Case(comm)
+        for number in range(3 * REMEMBERED):
+            array = case.array(number)
+            case.exchange(array).wait()
+            case.check(array, number)
+        assert len(case.bound._known) == REMEMBERED and case.bound._binds == 3 * REMEMBERED
+        assert len(case.begun) <= 2
+
+    hc.run_threads(2, rank)
+
+
+def test_an_array_in_flight_with_others_is_waited_for():
+    def rank(comm):
+        case = Case(comm)
+        one, two = case.array(1), case.array(2)
+        for _ in range(10):
+            for array in (one, two):
+                array[[0, -1]] = -1
+            comm.barrier()
+            first = case.exchange(one)
+            second = case.exchange(one, two)
+            third = case.exchange(two)
+            for pending in (third, second, first):
+                pending.wait()
+            case.check(one, 1)
+            case.check(two, 2)
+            comm.barrier()
+
+    hc.run_threads(2, rank)
+
+
+def test_what_is_refused_is_refused_on_all_ranks():
+    def rank(comm):
+        case = Case(comm)
+        array = np.zeros(3) if comm.rank else case.array(0)
+        with pytest.raises(hc.HaloValueError if comm.rank else hc.RefusedElsewhereError):
+            case.exchange(array)
+        array = case.array(5)
+        case.exchange(array).wait()
+        case.check(array, 5)
+
+    hc.run_threads(2, rank)
