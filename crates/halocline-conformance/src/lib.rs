@@ -16,6 +16,7 @@ pub mod numbers;
 pub mod processes;
 pub mod programs;
 pub mod raw_mpi;
+pub mod ring;
 mod run;
 pub mod scene;
 pub mod simulated;

@@ -1,6 +1,7 @@
 //! Ranks under the scheduler of a simulated world: one baton passes between rank code, progress threads and streams,
 //! so that a seed replays exactly.
 
+use crate::ring::Given;
 use crate::yard::{self, Kernels, Piece, Rig};
 use crate::{Outcome, Trouble, fail};
 use halocline::comm::Host;
@@ -112,6 +113,11 @@ impl Rig for Simulation {
 
     fn devices(&self) -> &[Device] {
         &self.devices
+    }
+
+    fn given(&self, device: &Device, bytes: usize) -> Result<Vec<Given>, DeviceError> {
+        let memory = Arc::new(device.allocate(bytes)?);
+        Ok(vec![Given { name: "simulated memory", address: memory.at(0), owner: memory, kind: None }])
     }
 
     fn check(&self) -> Outcome {

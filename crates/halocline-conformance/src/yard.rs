@@ -3,6 +3,7 @@
 //! A kind of device is a [`Rig`]: its devices, and [`Kernels`] for the fields of a [`Yard`].
 
 use crate::numbers::mix;
+use crate::ring::Given;
 use crate::{Outcome, Trouble};
 use halocline::device::sim::{Kernel, World};
 use halocline::{
@@ -33,6 +34,14 @@ pub trait Rig: Kernels + Sized + Sync + 'static {
 
     /// One device or more, with access to each other's memory.
     fn devices(&self) -> &[Device];
+
+    /// Memory of a device, so many bytes of each kind that there is.
+    fn given(&self, device: &Device, bytes: usize) -> Result<Vec<Given>, DeviceError>;
+
+    /// Whether ranks reach memory of each other's devices only once they have mapped it.
+    fn is_apart(&self, comm: &Communicator) -> bool {
+        comm.transport() != "thread"
+    }
 
     /// Fails if a kernel that is over has found anything wrong.
     fn check(&self) -> Outcome;

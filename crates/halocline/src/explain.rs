@@ -104,7 +104,11 @@ fn through_devices(link: &Link, transport: &str) -> String {
     match link.way {
         Way::Message => format!("staged through the host, messages of {transport}"),
         Way::Mailbox { .. } => "staged through the host, a buffer of the receiver".to_owned(),
-        _ => "memory of the devices".to_owned(),
+        _ if link.mapped.is_empty() => "memory of the devices".to_owned(),
+        _ => {
+            let kinds: Vec<String> = link.mapped.iter().map(ToString::to_string).collect();
+            format!("memory of the devices, mapped by {}", kinds.join(", "))
+        }
     }
 }
 

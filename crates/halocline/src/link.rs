@@ -21,10 +21,12 @@ use crate::check::{Judgement, Proof};
 use crate::error::{Cause, Fault};
 use crate::set::{Cargo, Part};
 use crate::trace;
+use halocline_comm::mappings::Kind;
 use halocline_comm::{Claim, CommError, Communicator, PeerState, Segment, Tag, buffers};
 use halocline_device::host;
 use halocline_plan::copy::CopyOp;
 use signals::Looked;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -96,6 +98,8 @@ pub(crate) struct Link {
     pub(crate) part: usize,
     /// Why the link has no better way.
     pub(crate) why: Option<String>,
+    /// How one side has mapped the memory of the other's devices, where it has.
+    pub(crate) mapped: BTreeSet<Kind>,
     mailbox: Option<Mailbox>,
     signals: Signals,
     /// The peer's memory in which its counters and mailboxes lie.
@@ -154,6 +158,7 @@ impl Link {
             object,
             part: 0,
             why,
+            mapped: BTreeSet::new(),
             mailbox,
             signals,
             theirs,

@@ -23,6 +23,7 @@ pub struct Requested {
     pub(super) id: Option<u64>,
     pub(super) of: Of,
     pub(super) offset: u64,
+    pub(super) kind: Kind,
 }
 
 impl Requested {
@@ -33,7 +34,7 @@ impl Requested {
             Answer::Mapped { entry, token } => {
                 self.id = None;
                 let (mappings, offset, bytes) = (self.mappings.clone(), self.offset, self.of.2);
-                Ok(Pinned { mappings, entry, token, offset, bytes })
+                Ok(Pinned { mappings, entry, token, offset, bytes, kind: self.kind })
             }
             other => Err(refused(self.of, other)),
         }
@@ -56,9 +57,15 @@ pub struct Pinned {
     pub(super) token: u64,
     pub(super) offset: u64,
     pub(super) bytes: u64,
+    pub(super) kind: Kind,
 }
 
 impl Pinned {
+    /// How the memory gets into another process; into this one, by its address.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
     /// What the other rank calls the mapping.
     pub fn token(&self) -> u64 {
         self.token

@@ -121,16 +121,16 @@ impl Mappings {
 
     /// Begins a [`Mappings::map`], so that several can be under way.
     pub fn request(&self, target: Target, address: Address, bytes: u64) -> Result<Requested, MappingError> {
-        let (id, offset) = self.begin(target, address, bytes, |_| Want::Map)?;
+        let (id, offset, kind) = self.begin(target, address, bytes, |_| Want::Map)?;
         let of = (target, address, bytes);
-        Ok(Requested { mappings: self.clone(), id: Some(id), of, offset })
+        Ok(Requested { mappings: self.clone(), id: Some(id), of, offset, kind })
     }
 
     /// Lets a rank take `bytes` bytes at `address`. Does not block. They must not be written until the [`Transfer`] is over.
     /// Transfers arrive in any order: what is mapped already overtakes what is not.
     pub fn send(&self, target: Target, address: Address, bytes: u64) -> Result<Transfer, MappingError> {
         let want = |offset| Want::Data { offset, length: bytes };
-        let (id, _) = self.begin(target, address, bytes, want)?;
+        let (id, ..) = self.begin(target, address, bytes, want)?;
         Ok(Transfer { mappings: self.clone(), epoch: id, id: Some(id), of: (target, address, bytes) })
     }
 
@@ -218,14 +218,14 @@ impl Mappings {
         self.comm.link().own_bell().demand(self.comm.link().host());
     }
 
-    /// Makes a request; its number, and the offset of the bytes in their allocation.
+    /// Makes a request; its number, the offset of the bytes in their allocation, and the kind of that.
     fn begin(
         &self,
         target: Target,
         address: Address,
         bytes: u64,
         want: impl FnOnce(u64) -> Want,
-    ) -> Result<(u64, u64), MappingError> {
+    ) -> Result<(u64, u64, Kind), MappingError> {
         let (rank, size) = (target.rank, self.comm.size());
         if rank >= size {
             return Err(CommError::NoSuchRank { rank, size }.into());
@@ -244,7 +244,7 @@ impl Mappings {
         let begun = self.service.request(&within, target, want(offset), self.now());
         let id = begun.map_err(|(base, pins)| MappingError::Stale { address, base, pins })?;
         self.drive();
-        Ok((id, offset))
+        Ok((id, offset, within.kind))
     }
 
     /// Waits for the answer to a request.

@@ -11,6 +11,7 @@ mod foreign;
 mod futures;
 mod layouts;
 mod lifetimes;
+mod mapped;
 mod mappings;
 mod meshes;
 mod messages;
@@ -49,6 +50,7 @@ pub(crate) const BY_TOPIC: &[&[Case]] = &[
     packing::CASES,
     &scheduled::cases::<Simulation>(),
     &devices::cases::<Simulation>(),
+    &mapped::cases::<Simulation>(),
     futures::CASES,
     threads::CASES,
     lifetimes::CASES,
@@ -60,5 +62,5 @@ pub(crate) const BY_TOPIC: &[&[Case]] = &[
 
 /// The cases of fields in memory of devices.
 pub(crate) fn on_devices<R: Rig>() -> Vec<Case> {
-    [&scheduled::cases::<R>()[..], &devices::cases::<R>()].concat()
+    [&scheduled::cases::<R>()[..], &devices::cases::<R>(), &mapped::cases::<R>()].concat()
 }

@@ -2,12 +2,16 @@
 //! that has them.
 
 mod cases;
+#[path = "../../../halocline-device/tests/gpu/kinds.rs"]
+mod kinds;
+mod mapped;
 mod probe;
 pub mod program;
 #[path = "../../../halocline-device/tests/gpu/raw.rs"]
 mod raw;
 mod victim;
 
+use crate::ring::Given;
 use crate::yard::{Kernels, Piece, Rig, Shape};
 use crate::{Outcome, Trouble, fail};
 use halocline::device::cuda::{Compiler, CudaDriver, Function, Module};
@@ -199,6 +203,10 @@ impl Rig for Gpus {
 
     fn devices(&self) -> &[Device] {
         &self.devices
+    }
+
+    fn given(&self, device: &Device, bytes: usize) -> Result<Vec<Given>, DeviceError> {
+        Ok(mapped::of_every_kind(device.ordinal(), bytes))
     }
 
     fn check(&self) -> Outcome {

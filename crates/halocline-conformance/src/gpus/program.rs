@@ -6,9 +6,11 @@
 //! | `gpus job COUNT [FILTER]` | ranks that are processes, over `shm` |
 //! | `gpus rank [FILTER]` | one rank of whatever has started it: `mpirun`, say |
 //! | `gpus probe` | which calls of the driver wait for streams that wait |
+//! | `gpus rounds GPUS COUNT` | so many rounds of allocate, bind, exchange, free between two processes on one GPU or two |
+//! | `gpus mapping-costs GPUS` | what export, map, hit, eviction and release cost |
 //! | `gpus ends` | ranks that are killed, or whose GPU fails, with work in flight |
 
-use super::{Gpus, cases, probe, victim};
+use super::{Gpus, cases, mapped, probe, victim};
 use crate::processes::Ranks;
 use crate::{Case, Outcome, Trouble, ensure, run_cases};
 use halocline::Communicator;
@@ -34,12 +36,16 @@ pub fn main(arguments: &[&str]) -> ExitCode {
         ["rank", filter] => rank(filter),
         ["ends"] => victim::SCENARIOS.iter().try_for_each(|scenario| victim::watch(scenario)),
         ["probe"] => probe::main(),
+        ["rounds", gpus, count] => mapped::rounds(gpus, count),
+        ["round-rank", gpus, count] => mapped::round_rank(gpus, count),
+        ["mapping-costs", gpus] => mapped::costs(gpus),
+        ["cost-rank", gpus] => mapped::cost_rank(gpus),
         ["victim", scenario] => victim::rank(scenario),
         _ => Err(Trouble::new("there is no such program: see gpus/program.rs")),
     };
     match ended {
         Ok(()) => {
-            if !matches!(arguments, ["victim", ..]) {
+            if !matches!(arguments, ["victim" | "round-rank" | "cost-rank", ..]) {
                 println!("suite on GPUs, {} ... ok ({:.1?})", arguments.join(" "), start.elapsed());
             }
             ExitCode::SUCCESS

@@ -240,6 +240,14 @@ fn link(
             }
             let (mut link, of_sets) = pair.scheduled(direction, &joints, wish(choice))?;
             link.part = made.links.len();
+            link.mapped = match direction {
+                _ if link.way != Way::Push => BTreeSet::new(),
+                Direction::Receive => exports.kinds(peer),
+                Direction::Send => {
+                    let fields = pair.sets.iter().flat_map(|set| set.theirs.fields.values());
+                    fields.filter_map(|field| field.mapped).collect()
+                }
+            };
             end.links.push(made.links.len());
             made.links.push(link);
             parts.iter_mut().zip(of_sets).for_each(|(parts, part)| parts.push(part));
@@ -308,7 +316,7 @@ fn hear(comm: &Communicator, operation: u64, peer: usize) -> Result<FarLanes, Er
     let (mut far, mapped) = read_lanes(&message.payload).map_err(malformed)?;
     far.words = message.segments.clone();
     for (lane, (base, told)) in mapped {
-        let words = told.import(comm, peer).map_err(|error| Error::Bind(error.to_string()))?;
+        let (words, _) = told.import(comm, peer).map_err(|error| Error::Bind(error.to_string()))?;
         let here =
             |address: Address| address.wrapping_sub(base).wrapping_add(words.base().addr().get() as Address);
         if lane == 0 {

@@ -6,6 +6,7 @@ use super::remote::{Exports, Told};
 use crate::error::Error;
 use crate::link::Direction;
 use crate::pattern::Pattern;
+use halocline_comm::mappings::Kind;
 use halocline_comm::{Communicator, Segment, Tag};
 use halocline_plan::ElementType;
 use halocline_plan::copy::{AxisLayout, CellLayout};
@@ -64,6 +65,8 @@ pub(crate) struct FarField {
     pub(crate) cells: CellLayout,
     /// Its memory and the offset of element (0, 0, …), or why it is out of reach.
     pub(crate) memory: Result<(Arc<Segment>, usize), String>,
+    /// How it was mapped here, if it was.
+    pub(crate) mapped: Option<Kind>,
 }
 
 /// How a peer reaches a memory.
@@ -182,9 +185,9 @@ pub(crate) fn receive(
         return Err(malformed(WireError::Content("it has memory of a device for a field on the host")));
     }
     for (set, place, told, offset) in told {
-        let segment = told.import(comm, peer).map_err(|error| Error::Bind(error.to_string()))?;
+        let (segment, kind) = told.import(comm, peer).map_err(|error| Error::Bind(error.to_string()))?;
         if let Some(field) = offer.sets[set].fields.get_mut(&place) {
-            field.memory = Ok((segment, offset));
+            (field.memory, field.mapped) = (Ok((segment, offset)), kind);
         }
     }
     Ok(offer)
@@ -232,7 +235,7 @@ fn read_set(
                 Ok((Arc::clone(segment), r.size()?))
             }
         };
-        fields.insert(place, FarField { cells, memory });
+        fields.insert(place, FarField { cells, memory, mapped: None });
     }
     Ok(Offered { sends, receives, fields })
 }

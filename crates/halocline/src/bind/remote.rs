@@ -7,7 +7,7 @@ use halocline_comm::mappings::{DeviceId, Kind, MappingError, Mappings, Pinned, R
 use halocline_comm::{Communicator, Segment};
 use halocline_device::{Address, Device};
 use halocline_plan::wire::{Reader, WireError, Writer};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -73,16 +73,21 @@ impl Told {
         Ok(Self { token: r.u64()?, offset: r.u64()?, bytes: r.u64()? })
     }
 
-    /// The memory of rank `owner`, at its address here.
-    pub(super) fn import(self, comm: &Communicator, owner: usize) -> Result<Arc<Segment>, MappingError> {
+    /// The memory of rank `owner`, at its address here, and how it was mapped.
+    pub(super) fn import(
+        self,
+        comm: &Communicator,
+        owner: usize,
+    ) -> Result<(Arc<Segment>, Option<Kind>), MappingError> {
         let mapping = Mappings::of(comm)?.resolve(owner, self.token, self.offset, self.bytes)?;
-        if mapping.kind() == Some(Kind::Memfd) {
+        let kind = mapping.kind();
+        if kind == Some(Kind::Memfd) {
             return Err(MappingError::NoMapping { token: self.token, rank: owner });
         }
         let base = std::ptr::without_provenance_mut(mapping.address() as usize);
         let base = NonNull::new(base).unwrap_or(NonNull::dangling());
         // SAFETY: nobody follows the address on the host.
-        Ok(unsafe { Segment::foreign(base, self.bytes as usize, Arc::new(mapping)) })
+        Ok((unsafe { Segment::foreign(base, self.bytes as usize, Arc::new(mapping)) }, kind))
     }
 }
 
@@ -90,6 +95,8 @@ impl Told {
 #[derive(Default)]
 pub(super) struct Exports {
     told: HashMap<(usize, u64), Result<Told, String>>,
+    /// How peers have mapped something.
+    kinds: BTreeSet<(usize, Kind)>,
     pub(super) pinned: Vec<Pinned>,
 }
 
@@ -119,6 +126,7 @@ impl Exports {
             let pinned = requested.and_then(|request| request.wait().map_err(|error| error.to_string()));
             let told = pinned.map(|pinned| {
                 let told = Told { token: pinned.token(), offset: pinned.offset(), bytes: pinned.bytes() };
+                self.kinds.insert((at.0, pinned.kind()));
                 self.pinned.push(pinned);
                 told
             });
@@ -129,6 +137,11 @@ impl Exports {
     /// What a peer is to be told of a memory, if it has mapped it, or why it has not.
     pub(super) fn of(&self, peer: usize, segment: &Segment) -> Option<&Result<Told, String>> {
         self.told.get(&(peer, segment.id()))
+    }
+
+    /// How a peer has mapped memory of this rank.
+    pub(super) fn kinds(&self, peer: usize) -> BTreeSet<Kind> {
+        self.kinds.iter().filter(|(rank, _)| *rank == peer).map(|(_, kind)| *kind).collect()
     }
 
     /// Whether a peer reaches a memory, or why it does not.

@@ -1,0 +1,163 @@
+//! Memory of devices that ranks of other processes map, of whatever kind it is.
+
+use super::scheduled::device_of;
+use crate::ring::{Given, Ring};
+use crate::yard::Rig;
+use crate::{Case, Outcome, Trouble, ensure};
+use halocline::comm::mappings::{Limits, Mappings};
+use halocline::{BindOptions, Communicator, Direction, HaloExchange, Way};
+use std::sync::Arc;
+
+pub(super) const fn cases<R: Rig>() -> [Case; 4] {
+    [
+        Case { name: "mapped::every_kind_of_memory_on_either_side", run: every_kind::<R> },
+        Case { name: "mapped::what_is_bound_again_is_not_opened_again", run: bound_again::<R> },
+        Case { name: "mapped::limits_change_while_objects_come_and_go", run: limits::<R> },
+        Case { name: "mapped::memory_of_the_library_is_freed_where_it_was_mapped", run: freed::<R> },
+    ]
+}
+
+/// Whether the ranks of a communicator map memory of each other's devices.
+fn maps<R: Rig>(rig: &R, comm: &Communicator) -> bool {
+    let is_apart = (0..comm.size()).all(|rank| comm.link().bell(rank).is_some()) && rig.is_apart(comm);
+    comm.size() > 1 && is_apart
+}
+
+/// Each link is as good as the memory at its receiving end allows.
+fn check_ways(halo: &HaloExchange, own: &Given, theirs: &Given) -> Outcome {
+    for (peer, direction, way) in halo.ways() {
+        let written = if direction == Direction::Receive { own } else { theirs };
+        let is_right = match written.kind {
+            Some(_) => way == Way::Push,
+            None => matches!(way, Way::Mailbox { .. }),
+        };
+        ensure!(is_right, "{} of rank {peer}, {direction:?}: {way}\n{}", written.name, halo.explain());
+    }
+    let text = halo.explain();
+    for given in [own, theirs] {
+        let is_told = match given.kind {
+            Some(kind) => text.contains(&kind.to_string()),
+            None => ["cannot be mapped", "this process alone"].iter().any(|why| text.contains(why)),
+        };
+        ensure!(is_told, "nothing of {}:\n{text}", given.name);
+    }
+    Ok(())
+}
+
+fn every_kind<R: Rig>(comm: &Communicator) -> Outcome {
+    let rig = R::get()?;
+    let device = device_of(rig, comm.rank());
+    let kinds: Vec<bool> = rig.given(device, Ring::BYTES)?.iter().map(|given| given.kind.is_some()).collect();
+    let pairs = (0..kinds.len()).flat_map(|even| (0..kinds.len()).map(move |odd| (even, odd)));
+    for (even, odd) in pairs.filter(|&(even, odd)| even == odd || !kinds[even] || !kinds[odd]) {
+        let mut all = rig.given(device, Ring::BYTES)?;
+        let mut others = rig.given(device, Ring::BYTES)?;
+        let (own, theirs) = if comm.rank().is_multiple_of(2) { (even, odd) } else { (odd, even) };
+        let (own, theirs) = (all.swap_remove(own), others.swap_remove(theirs));
+        let of = |trouble| Trouble::new(format!("{} on even ranks: {trouble}", own.name));
+        let ring = Ring::new(comm, device, own.address, Arc::clone(&own.owner))?;
+        for inline in [false, true] {
+            let halo = ring.bind(comm, &BindOptions { inline, ..BindOptions::default() })?;
+            // In a ring of an odd number of ranks two even ones meet.
+            if maps(rig, comm) && comm.size().is_multiple_of(2) {
+                check_ways(&halo, &own, &theirs).map_err(of)?;
+            }
+            (1..=3).try_for_each(|step| ring.step(&halo, step)).map_err(of)?;
+            comm.barrier()?;
+        }
+        drop(ring);
+        comm.barrier()?;
+        if maps(rig, comm) {
+            // A pool has to be freed by its importers first.
+            let mappings = Mappings::of(comm)?;
+            let released = || Ok(mappings.release(own.address).ok());
+            comm.wait_for(None, "memory to be released", released).map_err(|why| of(why.into()))?;
+        }
+        drop((own, all, theirs, others));
+    }
+    rig.check()
+}
+
+fn bound_again<R: Rig>(comm: &Communicator) -> Outcome {
+    let rig = R::get()?;
+    let device = device_of(rig, comm.rank());
+    let memory = Arc::new(device.allocate(Ring::BYTES)?);
+    let ring = Ring::new(comm, device, memory.at(0), memory)?;
+    let mut opens = Vec::new();
+    for round in 0..4 {
+        let halo = ring.bind(comm, &BindOptions::default())?;
+        comm.barrier()?;
+        let bound = Mappings::of(comm)?.stats();
+        (1..=20).try_for_each(|step| ring.step(&halo, 100 * round + step))?;
+        let after = Mappings::of(comm)?.stats();
+        ensure!(
+            (bound.hits, bound.opens, bound.staged, bound.pinned)
+                == (after.hits, after.opens, after.staged, after.pinned),
+            "exchanges are not steady: {bound:?}, then {after:?}"
+        );
+        opens.push(after.opens);
+        comm.barrier()?;
+    }
+    // The field the first time, and words of each object.
+    let more: Vec<u64> = opens.windows(2).map(|two| two[1] - two[0]).collect();
+    ensure!(more.iter().all(|more| *more < opens[0].max(1)), "opened by each bind: {opens:?}");
+    rig.check()
+}
+
+fn limits<R: Rig>(comm: &Communicator) -> Outcome {
+    let rig = R::get()?;
+    let device = device_of(rig, comm.rank());
+    let mappings = Mappings::of(comm)?;
+    let usual = mappings.limits();
+    let ring = || -> Result<Ring, Trouble> {
+        let memory = Arc::new(device.allocate(Ring::BYTES)?);
+        Ring::new(comm, device, memory.at(0), memory)
+    };
+    let lasting = ring()?;
+    let halo = lasting.bind(comm, &BindOptions::default())?;
+    for (step, entries) in (1..).zip([1024, 1, 0, 8, 0, 2]) {
+        let passing = ring()?;
+        let other = passing.bind(comm, &BindOptions::default())?;
+        lasting.fill(step)?;
+        let pending = halo.schedule_exchange(&[lasting.stream()])?;
+        mappings.set_limits(Limits { entries, ..usual });
+        pending.schedule_wait(lasting.stream())?;
+        lasting.check(step)?;
+        passing.step(&other, step)?;
+        let stats = mappings.stats();
+        ensure!(stats.entries <= stats.pinned + entries, "{stats:?} with room for {entries}");
+        comm.barrier()?;
+    }
+    halo.wait()?;
+    comm.barrier()?;
+    drop(halo);
+    mappings.set_limits(Limits { entries: 0, ..usual });
+    let released = || Ok((mappings.stats().bytes_held == 0).then_some(()));
+    comm.wait_for(None, "memory to be unmapped", released)?;
+    mappings.set_limits(usual);
+    comm.barrier()?;
+    rig.check()
+}
+
+/// Arrays that are dropped with what was bound to them, again and again: nobody waits, nothing stays.
+fn freed<R: Rig>(comm: &Communicator) -> Outcome {
+    let rig = R::get()?;
+    let device = device_of(rig, comm.rank());
+    for round in 1..=5 {
+        let memory = Arc::new(device.allocate(Ring::BYTES)?);
+        let ring = Ring::new(comm, device, memory.at(0), memory)?;
+        let halo = ring.bind(comm, &BindOptions::default())?;
+        ring.step(&halo, round)?;
+        comm.barrier()?;
+    }
+    let mappings = Mappings::of(comm)?;
+    let released = || Ok((mappings.stats().mapped == 0 && mappings.stats().bytes_held == 0).then_some(()));
+    // What other cases have left goes when there is no room for it.
+    let usual = mappings.limits();
+    mappings.set_limits(Limits { entries: 0, ..usual });
+    comm.wait_for(None, "memory to be unmapped", released)?;
+    comm.barrier()?;
+    mappings.set_limits(usual);
+    comm.barrier()?;
+    rig.check()
+}
