@@ -30,6 +30,9 @@ pub(crate) struct OceanArgs {
     /// Draw nothing
     #[arg(long, conflicts_with = "plot")]
     pub(super) no_plot: bool,
+    /// Where to write the temperature after the last step: an array of NumPy, a row of layers for each node
+    #[arg(long, value_name = "FILE.npy")]
+    pub(super) save: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) trace: TraceArgs,
 }

@@ -47,6 +47,14 @@ pub(crate) enum OceanError {
     /// The plot could not be drawn.
     #[error(transparent)]
     Plot(#[from] PlotError),
+    /// The result could not be written.
+    #[error("cannot write the temperature to {}: {source}", path.display())]
+    Save {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
     /// The trace could not be written.
     #[error(transparent)]
     Trace(#[from] TraceError),

@@ -4,6 +4,7 @@ use super::args::OceanArgs;
 use super::device::{Fields, simulate_on};
 use super::domain::Domain;
 use super::error::OceanError;
+use super::input::head_of_doubles;
 use super::kernels::Kernels;
 use super::model;
 use super::plot::{self, Picture};
@@ -14,6 +15,7 @@ use super::state::Case;
 use super::verify::{gather, verify};
 use crate::device::{Gpu, Kind};
 use crate::info::plural;
+use crate::target::Target;
 use crate::{progress, ranks};
 use halocline::{Communicator, LinkCounts, Partition, Reduce, Stream};
 use std::io::Write;
@@ -40,6 +42,9 @@ fn check(args: &OceanArgs, ranks: usize, nodes: usize) -> Result<(), OceanError>
     model::check_ranks(&args.model, ranks, nodes)?;
     args.device.find()?;
     args.trace.check()?;
+    if let Some(path) = &args.save {
+        Target::open(path).map_err(|source| OceanError::Save { path: path.clone(), source })?;
+    }
     let Some(path) = plot_path(args) else { return Ok(()) };
     if path.extension().is_none_or(|extension| !extension.eq_ignore_ascii_case("png")) {
         return Err(OceanError::PlotKind { path: path.to_owned() });
@@ -111,6 +116,10 @@ fn run_rank(comm: &Communicator, case: &Case, args: &OceanArgs, json: bool) -> R
         .transpose();
     print(&report, *plot.as_ref().unwrap_or(&None), json).map_err(OceanError::Output)?;
     // What the run has found is out; now what became of its files.
+    if let Some(path) = &args.save {
+        save(path, &temperature, case.layers())
+            .map_err(|source| OceanError::Save { path: path.clone(), source })?;
+    }
     plot?;
     traced?;
     Ok(u8::from(!verdict.is_good()))
@@ -170,6 +179,13 @@ fn plot_surface(
         after_title: format!("Surface temperature after {}", report.span()),
     };
     Ok(plot::draw(path, &picture)?)
+}
+
+/// Writes rows of so many layers as an array of NumPy.
+fn save(path: &Path, temperature: &[f64], layers: usize) -> std::io::Result<()> {
+    let head = head_of_doubles(&[temperature.len() / layers, layers]);
+    let elements: Vec<u8> = temperature.iter().flat_map(|value| value.to_le_bytes()).collect();
+    Target::open(path)?.write(&[&head, &elements])
 }
 
 fn print(report: &Report, plot: Option<&Path>, json: bool) -> std::io::Result<()> {

@@ -8,6 +8,7 @@ mod npy;
 mod text;
 
 pub use fesom::{Fesom, PARTS};
+pub use npy::head_of_doubles;
 
 use std::borrow::Cow;
 use std::path::PathBuf;

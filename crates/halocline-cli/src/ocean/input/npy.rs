@@ -39,6 +39,19 @@ pub fn integers(
     data.iter().enumerate().map(value).collect()
 }
 
+/// What comes before the elements of a `float64` array of this shape in a file.
+pub fn head_of_doubles(shape: &[usize]) -> Vec<u8> {
+    /// At these multiples the elements begin.
+    const ALIGNMENT: usize = 64;
+    let said = format!("{{'descr': '<f8', 'fortran_order': False, 'shape': {}, }}", tuple(shape));
+    let before = MAGIC.len() + 4;
+    let length = (before + said.len() + 1).next_multiple_of(ALIGNMENT) - before;
+    let mut head = [MAGIC, &[1, 0], &(length as u16).to_le_bytes(), said.as_bytes()].concat();
+    head.resize(before + length - 1, b' ');
+    head.push(b'\n');
+    head
+}
+
 struct Npy<'a> {
     file: &'static str,
     bytes: &'a [u8],
@@ -116,6 +129,17 @@ fn tuple(shape: &[usize]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_head_says_what_follows_it_at_a_multiple_of_64_bytes() {
+        let bytes = head_of_doubles(&[3140, 47]);
+        assert_eq!(bytes.len() % 64, 0);
+        let (start, end) = Npy { file: "a.npy", bytes: &bytes }.header().unwrap();
+        assert_eq!(end, bytes.len());
+        let header = String::from_utf8_lossy(&bytes[start..end]).into_owned();
+        assert_eq!(entry(&header, "descr"), Some("'<f8'"));
+        assert_eq!(entry(&header, "shape"), Some("(3140, 47)"));
+    }
 
     fn file(dtype: &str, shape: &str, data: &[u8]) -> Vec<u8> {
         let header = format!("{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}, }}  \n");
