@@ -142,7 +142,17 @@ impl Communicator {
 
     /// As [`Communicator::threads`], with the waits under the control of `host`.
     pub fn threads_on(size: usize, host: Arc<dyn Host>) -> Vec<Self> {
-        ThreadTransport::group(size, host).into_iter().map(|end| Self::over(Arc::new(end))).collect()
+        Self::over_ends(ThreadTransport::group(size, host, None))
+    }
+
+    /// The same for ranks that pretend to be processes: they do not reach each other's segments that are private, but by
+    /// [`crate::mappings`].
+    pub fn threads_apart(size: usize, host: Arc<dyn Host>, is_private: fn(&Segment) -> bool) -> Vec<Self> {
+        Self::over_ends(ThreadTransport::group(size, host, Some(is_private)))
+    }
+
+    fn over_ends(ends: Vec<ThreadTransport>) -> Vec<Self> {
+        ends.into_iter().map(|end| Self::over(Arc::new(end))).collect()
     }
 
     /// One rank alone.

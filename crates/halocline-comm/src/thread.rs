@@ -15,7 +15,12 @@ struct Hub {
     departures: AtomicU64,
     host: Arc<dyn Host>,
     room: Room,
+    /// What other ranks do not reach, if they pretend to be processes.
+    private: Option<Private>,
 }
+
+/// Whether a segment is out of reach of other ranks.
+pub(crate) type Private = fn(&Segment) -> bool;
 
 #[derive(Default)]
 struct Seat {
@@ -40,10 +45,10 @@ pub(crate) struct ThreadTransport {
 
 impl ThreadTransport {
     /// The ends of a new group of `size` ranks.
-    pub(crate) fn group(size: usize, host: Arc<dyn Host>) -> Vec<Self> {
+    pub(crate) fn group(size: usize, host: Arc<dyn Host>, private: Option<Private>) -> Vec<Self> {
         let seats = (0..size).map(|_| Seat::default()).collect();
         let room = Room::of(size, std::thread::available_parallelism().map_or(1, usize::from));
-        let hub = Arc::new(Hub { seats, departures: AtomicU64::new(0), host, room });
+        let hub = Arc::new(Hub { seats, departures: AtomicU64::new(0), host, room, private });
         (0..size).map(|rank| Self { hub: Arc::clone(&hub), rank }).collect()
     }
 }
@@ -92,8 +97,17 @@ impl Transport for ThreadTransport {
         Segment::heap(bytes).ok_or(CommError::OutOfMemory(bytes))
     }
 
-    fn reach(&self, _peer: usize, _segment: &Segment) -> Result<(), String> {
-        Ok(())
+    fn reach(&self, _peer: usize, segment: &Segment) -> Result<(), String> {
+        match self.hub.private {
+            Some(is_private) if is_private(segment) => {
+                Err("its memory belongs to this process alone".to_owned())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn pretends(&self) -> Option<u32> {
+        self.hub.private.map(|_| self.rank as u32)
     }
 
     fn bell(&self, rank: usize) -> Option<&Doorbell> {

@@ -91,6 +91,11 @@ pub trait Transport: Send + Sync {
     /// Whether `peer` can read and write this segment of ours, or why not.
     fn reach(&self, peer: usize, segment: &Segment) -> Result<(), String>;
 
+    /// The number of the process that this rank pretends to be, if it is a thread that does.
+    fn pretends(&self) -> Option<u32> {
+        None
+    }
+
     /// The bell of a rank whose memory this rank shares, its own included; `None` for a rank that is
     /// reached by messages alone.
     fn bell(&self, rank: usize) -> Option<&Doorbell>;

@@ -64,6 +64,11 @@ impl Ring {
         HaloExchange::bind_with(comm, &[(&self.pattern, &self.field)], options)
     }
 
+    /// Its first byte.
+    pub fn address(&self) -> Address {
+        self.address
+    }
+
     /// The stream that its steps are given to.
     pub fn stream(&self) -> &Stream {
         &self.stream

@@ -4,7 +4,8 @@
 use crate::ring::Given;
 use crate::yard::{self, Kernels, Piece, Rig};
 use crate::{Outcome, Trouble, fail};
-use halocline::comm::Host;
+use halocline::comm::mappings::{Kind, Refusal};
+use halocline::comm::{Host, Segment};
 use halocline::{Communicator, Device, DeviceError, Stream};
 use halocline_device::sim::{Live, Options, World};
 use std::sync::atomic::AtomicU32;
@@ -64,7 +65,18 @@ pub fn run_ranks_late(
     late: Duration,
     rank: impl Fn(&Communicator) -> Outcome + Sync,
 ) {
-    let ends = Communicator::threads_on(count, Arc::new(Baton(world.clone(), late)));
+    run(world, Communicator::threads_on(count, Arc::new(Baton(world.clone(), late))), rank);
+}
+
+/// Ranks that pretend to be processes, for a world whose devices' memory can be mapped.
+pub fn run_ranks_apart(world: &World, count: usize, rank: impl Fn(&Communicator) -> Outcome + Sync) {
+    let is_private = |segment: &Segment| World::is_of_a_device(segment.base().addr().get() as u64);
+    let host = Arc::new(Baton(world.clone(), Duration::ZERO));
+    run(world, Communicator::threads_apart(count, host, is_private), rank);
+}
+
+fn run(world: &World, ends: Vec<Communicator>, rank: impl Fn(&Communicator) -> Outcome + Sync) {
+    let count = ends.len();
     let ends: Vec<_> = ends.into_iter().map(|end| Mutex::new(Some(end))).collect();
     let ended = world.ranks(count, |number| {
         let end = ends[number].lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -102,7 +114,8 @@ impl Rig for Simulation {
 
     fn get() -> Result<&'static Self, Trouble> {
         static THIS: OnceLock<Option<Simulation>> = OnceLock::new();
-        let options = Options { devices: 2, depth: 1024, ordered_threads: true, ..Options::default() };
+        let options =
+            Options { devices: 2, depth: 1024, ordered_threads: true, exports: true, ..Options::default() };
         let make = || {
             let live = World::live(std::process::id().into(), &options).ok()?;
             let devices = yard::devices(live.world(), 2).ok()?;
@@ -116,8 +129,15 @@ impl Rig for Simulation {
     }
 
     fn given(&self, device: &Device, bytes: usize) -> Result<Vec<Given>, DeviceError> {
-        let memory = Arc::new(device.allocate(bytes)?);
-        Ok(vec![Given { name: "simulated memory", address: memory.at(0), owner: memory, kind: None }])
+        let names = [("simulated memory", Some(Kind::Simulated)), ("private memory", None)];
+        let given = |(name, kind): (_, Option<Kind>)| {
+            let memory = Arc::new(device.allocate(bytes)?);
+            if kind.is_none() {
+                self.live.world().refuse_export(memory.at(0), Refusal::DefaultPool)?;
+            }
+            Ok(Given { name, address: memory.at(0), owner: memory, kind })
+        };
+        names.into_iter().map(given).collect()
     }
 
     fn check(&self) -> Outcome {

@@ -41,6 +41,8 @@ pub enum Kind {
     Vmm,
     /// `cudaMallocAsync` from an exportable pool: a file descriptor of the pool, and data of the pointer.
     Pool,
+    /// A simulated device's: a memfd, or another address in a world that plays several processes.
+    Simulated,
 }
 
 impl fmt::Display for Kind {
@@ -50,6 +52,7 @@ impl fmt::Display for Kind {
             Kind::Legacy => "legacy IPC handle",
             Kind::Vmm => "VMM descriptor",
             Kind::Pool => "memory pool",
+            Kind::Simulated => "memory of a simulated device",
         })
     }
 }

@@ -19,6 +19,11 @@ impl ProcessId {
         let random = *RANDOM.get_or_init(|| RandomState::new().build_hasher().finish());
         Self { pid: std::process::id(), random }
     }
+
+    /// That of a rank that is a thread and pretends to be a process.
+    pub(crate) fn pretended(number: u32) -> Self {
+        Self { pid: number, random: crate::communicator::mix(number.into()) }
+    }
 }
 
 /// What an owner says of an allocation when it offers it.
@@ -164,7 +169,7 @@ impl Message {
 }
 
 /// Kinds by their numbers in messages.
-const KINDS: [Kind; 4] = [Kind::Memfd, Kind::Legacy, Kind::Vmm, Kind::Pool];
+const KINDS: [Kind; 5] = [Kind::Memfd, Kind::Legacy, Kind::Vmm, Kind::Pool, Kind::Simulated];
 
 /// Refusals by their numbers in messages; 0 is none, and the one behind them [`Refusal::Other`].
 const REFUSALS: [Refusal; 11] = [

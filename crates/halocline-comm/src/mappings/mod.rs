@@ -85,7 +85,8 @@ impl Mappings {
     /// The mappings of this rank. Local; a rank maps nothing for others before it has called this. Waits take the
     /// communicator's deadline.
     pub fn of(comm: &Communicator) -> Result<Self, MappingError> {
-        Ok(Self::in_process(comm, ProcessId::own(), limits_of(|variable| std::env::var_os(variable))?))
+        let process = comm.link().pretends().map_or_else(ProcessId::own, ProcessId::pretended);
+        Ok(Self::in_process(comm, process, limits_of(|variable| std::env::var_os(variable))?))
     }
 
     fn in_process(comm: &Communicator, process: ProcessId, limits: Limits) -> Self {

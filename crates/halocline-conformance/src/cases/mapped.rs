@@ -4,9 +4,10 @@ use super::scheduled::device_of;
 use crate::ring::{Given, Ring};
 use crate::yard::Rig;
 use crate::{Case, Outcome, Trouble, ensure};
-use halocline::comm::mappings::{Limits, Mappings};
+use halocline::comm::mappings::{Limits, Mappings, Stats};
 use halocline::{BindOptions, Communicator, Direction, HaloExchange, Way};
 use std::sync::Arc;
+use std::time::Duration;
 
 pub(super) const fn cases<R: Rig>() -> [Case; 4] {
     [
@@ -104,11 +105,26 @@ fn bound_again<R: Rig>(comm: &Communicator) -> Outcome {
     rig.check()
 }
 
+/// Waits until others have unmapped all memory of this rank, but for what was in use before: other cases forget handles.
+fn nothing_more(comm: &Communicator, mappings: &Mappings, before: Stats) -> Outcome {
+    let usual = mappings.limits();
+    mappings.set_limits(Limits { entries: 0, ..usual });
+    let released = || {
+        let now = mappings.stats();
+        Ok((now.entries == now.pinned && now.pinned <= before.pinned).then_some(()))
+    };
+    let waited =
+        comm.with_deadline(Some(Duration::from_secs(10))).wait_for(None, "memory to be unmapped", released);
+    waited.map_err(|error| Trouble::new(format!("{error}: {:?}, before {before:?}", mappings.stats())))?;
+    mappings.set_limits(usual);
+    Ok(comm.barrier()?)
+}
+
 fn limits<R: Rig>(comm: &Communicator) -> Outcome {
     let rig = R::get()?;
     let device = device_of(rig, comm.rank());
     let mappings = Mappings::of(comm)?;
-    let usual = mappings.limits();
+    let (usual, before) = (mappings.limits(), mappings.stats());
     let ring = || -> Result<Ring, Trouble> {
         let memory = Arc::new(device.allocate(Ring::BYTES)?);
         Ring::new(comm, device, memory.at(0), memory)
@@ -131,11 +147,8 @@ fn limits<R: Rig>(comm: &Communicator) -> Outcome {
     halo.wait()?;
     comm.barrier()?;
     drop(halo);
-    mappings.set_limits(Limits { entries: 0, ..usual });
-    let released = || Ok((mappings.stats().bytes_held == 0).then_some(()));
-    comm.wait_for(None, "memory to be unmapped", released)?;
     mappings.set_limits(usual);
-    comm.barrier()?;
+    nothing_more(comm, &mappings, before)?;
     rig.check()
 }
 
@@ -143,6 +156,8 @@ fn limits<R: Rig>(comm: &Communicator) -> Outcome {
 fn freed<R: Rig>(comm: &Communicator) -> Outcome {
     let rig = R::get()?;
     let device = device_of(rig, comm.rank());
+    let mappings = Mappings::of(comm)?;
+    let before = mappings.stats();
     for round in 1..=5 {
         let memory = Arc::new(device.allocate(Ring::BYTES)?);
         let ring = Ring::new(comm, device, memory.at(0), memory)?;
@@ -150,14 +165,7 @@ fn freed<R: Rig>(comm: &Communicator) -> Outcome {
         ring.step(&halo, round)?;
         comm.barrier()?;
     }
-    let mappings = Mappings::of(comm)?;
-    let released = || Ok((mappings.stats().mapped == 0 && mappings.stats().bytes_held == 0).then_some(()));
     // What other cases have left goes when there is no room for it.
-    let usual = mappings.limits();
-    mappings.set_limits(Limits { entries: 0, ..usual });
-    comm.wait_for(None, "memory to be unmapped", released)?;
-    comm.barrier()?;
-    mappings.set_limits(usual);
-    comm.barrier()?;
+    nothing_more(comm, &mappings, before)?;
     rig.check()
 }

@@ -291,7 +291,7 @@ impl Provider for CudaMemory {
             Kind::Legacy => self.export_legacy(allocation),
             Kind::Vmm => self.export_vmm(allocation),
             Kind::Pool => self.export_pool(allocation),
-            Kind::Memfd => Err(Refusal::BadHandle),
+            Kind::Memfd | Kind::Simulated => Err(Refusal::BadHandle),
         }
     }
 
@@ -307,7 +307,7 @@ impl Provider for CudaMemory {
             }
             Kind::Vmm => self.open_vmm(allocation, &export)?,
             Kind::Pool => self.open_pool(allocation.bytes, &export)?,
-            Kind::Memfd => return Err(Refusal::NoPeerAccess),
+            Kind::Memfd | Kind::Simulated => return Err(Refusal::NoPeerAccess),
         };
         let (Open::Legacy(address) | Open::Vmm(address, _) | Open::Pool(address, _)) = open;
         if !self.holds(&open, allocation.bytes) {

@@ -2,6 +2,7 @@
 
 use super::kernel::Kernel;
 use super::memory::Spot;
+use super::remote::{Mapped, SimMemory};
 use super::report::Report;
 use super::shadow::Touch;
 use super::state::{State, Waits};
@@ -11,6 +12,7 @@ use crate::driver::{
     Address, Driver, MemorySpace, Place, Priority, RawEvent, RawStream, RawTable, TableSpec, ValueOp,
 };
 use crate::error::DeviceError;
+use crate::remote::{DeviceId, Provider};
 use std::sync::Arc;
 
 /// One device of a world.
@@ -24,8 +26,8 @@ const STREAMS: usize = 0x10_0000;
 const EVENTS: usize = 0x20_0000;
 
 /// A call: the world, and the thread that calls.
-struct Call<'a> {
-    state: Guard<'a>,
+pub(super) struct Call<'a> {
+    pub(super) state: Guard<'a>,
     me: usize,
 }
 
@@ -77,6 +79,11 @@ impl SimDriver {
     /// Where bytes lie that this device may reach by itself.
     fn reach(&self, state: &State, address: Address, bytes: usize) -> Result<Spot, DeviceError> {
         let spot = state.memories.find(address, bytes)?;
+        if let Some(via) = spot.via {
+            let Mapped { device: peer, .. } = *state.memories.mapped(via);
+            let device = self.device;
+            return if peer == device { Ok(spot) } else { Err(DeviceError::NoPeerAccess { device, peer }) };
+        }
         match state.memories.region(spot.region).place.space {
             MemorySpace::Device(peer)
                 if peer != self.device && !state.devices[self.device as usize].peers.contains(&peer) =>
@@ -158,12 +165,31 @@ impl SimDriver {
         let place = state.memories.add(space, bytes, given)?;
         let host = state.threads[me].actor;
         let op = state.begin_op(host, what);
-        let spot = Spot { region: place.id as usize - 1, offset: 0 };
+        let spot = Spot { region: place.id as usize - 1, offset: 0, via: None };
         state.touch(host, op, spot, bytes, Touch::Write);
         Ok(place)
     }
 
-    fn remove(&self, base: Address, what: &'static str) {
+    /// Begins a call that opens memory of another process.
+    pub(super) fn mapping_call(&self) -> Result<Call<'_>, DeviceError> {
+        self.call(false)
+    }
+
+    /// Closes a mapping of memory of this world.
+    pub(super) fn unmap(&self, index: usize) {
+        let Some(Call { mut state, me }) = self.last_call() else { return };
+        let host = state.threads[me].actor;
+        let op = state.begin_op(host, "close of a mapping");
+        if let Some(user) = state.user_of(&|spot| spot.via == Some(index)).filter(|_| !state.stopped) {
+            let Mapped { region, bytes, .. } = *state.memories.mapped(index);
+            let bytes = state.memories.region(region).bytes(&(0..bytes));
+            let (by, user) = (state.operation(op), state.operation(user));
+            state.report(Report::FreedInUse { bytes, by, user });
+        }
+        state.memories.unmap(index);
+    }
+
+    pub(super) fn remove(&self, base: Address, what: &'static str) {
         let Some(Call { mut state, me }) = self.last_call() else { return };
         let Some(region) = state.memories.based_at(base) else {
             let what = format!("no memory begins at {base:#x}");
@@ -172,7 +198,9 @@ impl SimDriver {
         let host = state.threads[me].actor;
         let op = state.begin_op(host, what);
         let all = 0..state.memories.region(region).place.bytes;
-        let queued = state.user_of(region).map(|user| (state.memories.region(region).bytes(&all), user));
+        let queued = state
+            .user_of(&|spot| spot.region == region)
+            .map(|user| (state.memories.region(region).bytes(&all), user));
         let used = queued.or_else(|| state.conflict(host, op, region, all, Touch::Write));
         // A run that was stopped leaves work behind.
         let is_over = |user: usize| state.stopped || state.check(self.device).is_err() || state.is_lost(user);
@@ -225,6 +253,15 @@ unsafe impl Driver for SimDriver {
 
     fn name(&self) -> String {
         "simulated".to_owned()
+    }
+
+    fn uuid(&self) -> Option<DeviceId> {
+        self.world.lock().options.exports.then(|| self.identity())
+    }
+
+    fn provider(&self) -> Result<Option<Arc<dyn Provider>>, DeviceError> {
+        let exports = self.world.lock().options.exports;
+        Ok(exports.then(|| Arc::new(SimMemory::new(self.world.clone(), self.device)) as _))
     }
 
     fn failure(&self) -> Option<DeviceError> {

@@ -31,6 +31,9 @@ impl World {
     pub fn live(seed: u64, options: &Options) -> std::io::Result<Live> {
         let mut state = State::new(seed, options.clone(), None, false);
         state.live = true;
+        if options.exports {
+            state.memories.share();
+        }
         state.add_thread("host".to_owned());
         let world = World(Arc::new(Mutex::new(state)));
         let stop = Arc::new(AtomicBool::new(false));

@@ -1,16 +1,19 @@
 //! The memories of a world: real bytes, at addresses that the host can use only where a real device's host could.
 
 use super::clock::Clock;
+use super::remote::Mapped;
 use super::shadow::Shadow;
 use crate::driver::{Address, MemorySpace, Place, word_at};
 use crate::error::DeviceError;
+use crate::remote::Refusal;
+use rustix::fd::OwnedFd;
 use std::alloc::Layout;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 /// Addresses of devices begin here: no address of a process has these bits, so that a host that dereferences one
 /// is killed by the machine.
-const DEVICES: Address = 1 << 56;
+pub(super) const DEVICES: Address = 1 << 56;
 /// Address space of one device.
 const DEVICE: Address = 1 << 44;
 const DEVICE_ALIGN: usize = 256;
@@ -21,6 +24,8 @@ const PAGE: usize = 4096;
 pub(super) struct Spot {
     pub(super) region: usize,
     pub(super) offset: usize,
+    /// By which mapping it is reached, if not by the address of its memory.
+    pub(super) via: Option<usize>,
 }
 
 /// One memory.
@@ -29,11 +34,26 @@ pub(super) struct Region {
     pub(super) place: Place,
     pub(super) alive: bool,
     pub(super) shadow: Shadow,
+    /// Why it cannot be exported, if so.
+    pub(super) private: Option<Refusal>,
     data: *mut u8,
-    /// How it was allocated; none for memory of the program.
-    layout: Option<Layout>,
+    home: Home,
     /// What the last writer of each word had seen.
     words: Vec<(usize, Clock)>,
+}
+
+/// Where the bytes of a memory come from.
+#[derive(Debug)]
+enum Home {
+    /// The program's.
+    Given,
+    Heap(Layout),
+    /// A memfd of this process, for others to map.
+    Shared(OwnedFd),
+    /// That of another process.
+    Imported,
+    /// Nowhere: it was freed.
+    Gone,
 }
 
 // SAFETY: plain bytes, accessed by whoever holds the baton.
@@ -45,9 +65,22 @@ pub(super) struct Memories {
     regions: Vec<Region>,
     /// Bytes of address space that each device has given.
     given: Vec<u64>,
+    /// Memory of this world that is mapped as if by another process, also what is closed.
+    mapped: Vec<Mapped>,
+    /// Memory of devices is such that other processes can map it.
+    shares: bool,
 }
 
 impl Region {
+    pub(super) fn is_imported(&self) -> bool {
+        matches!(self.home, Home::Imported)
+    }
+
+    /// What another process maps it by.
+    pub(super) fn descriptor(&self) -> Option<&OwnedFd> {
+        if let Home::Shared(fd) = &self.home { Some(fd) } else { None }
+    }
+
     pub(super) fn bytes(&self, range: &Range<usize>) -> super::report::Bytes {
         super::report::Bytes { space: self.place.space, id: self.place.id, range: range.clone() }
     }
@@ -67,11 +100,20 @@ impl Region {
 
 impl Memories {
     pub(super) fn new(devices: u32) -> Self {
-        Self { regions: Vec::new(), given: vec![0; devices as usize] }
+        Self { given: vec![0; devices as usize], ..Self::default() }
+    }
+
+    /// From now on other processes can map memory of devices.
+    pub(super) fn share(&mut self) {
+        self.shares = true;
     }
 
     pub(super) fn region(&self, index: usize) -> &Region {
         &self.regions[index]
+    }
+
+    pub(super) fn get(&self, index: usize) -> Option<&Region> {
+        self.regions.get(index)
     }
 
     pub(super) fn region_mut(&mut self, index: usize) -> &mut Region {
@@ -86,35 +128,75 @@ impl Memories {
         given: Option<Address>,
     ) -> Result<Place, DeviceError> {
         let refused = DeviceError::OutOfMemory { space, bytes };
-        let align = if space == MemorySpace::Host { PAGE } else { DEVICE_ALIGN };
-        let (data, layout) = match given {
-            Some(base) => (std::ptr::with_exposed_provenance_mut(base as usize), None),
+        let (data, home) = match given {
+            Some(base) => (std::ptr::with_exposed_provenance_mut(base as usize), Home::Given),
+            None if self.shares && space != MemorySpace::Host => {
+                let (fd, data) = shared::create(bytes).map_err(|_| refused)?;
+                (data, Home::Shared(fd))
+            }
             None => {
+                let align = if space == MemorySpace::Host { PAGE } else { DEVICE_ALIGN };
                 let layout = Layout::from_size_align(bytes.max(1), align).map_err(|_| refused.clone())?;
                 // SAFETY: the layout has a size of at least 1.
                 let data = unsafe { std::alloc::alloc_zeroed(layout) };
                 if data.is_null() {
                     return Err(refused);
                 }
-                (data, Some(layout))
+                (data, Home::Heap(layout))
             }
         };
+        if let MemorySpace::Device(_) = space {
+            // SAFETY: fresh bytes of that size. Not zero, as on a real device.
+            unsafe { data.write_bytes(0xa5, bytes) };
+        }
+        Ok(self.enter(space, bytes, data, home))
+    }
+
+    fn enter(&mut self, space: MemorySpace, bytes: usize, data: *mut u8, home: Home) -> Place {
         let base = match space {
             MemorySpace::Host => data.expose_provenance() as Address,
-            MemorySpace::Device(device) => {
-                // SAFETY: fresh bytes of that size. Not zero, as on a real device.
-                unsafe { data.write_bytes(0xa5, bytes) };
-                let given = &mut self.given[device as usize];
-                let base = DEVICES + u64::from(device) * DEVICE + *given;
-                // A gap, so that no range reaches from one memory into the next.
-                *given += (bytes.next_multiple_of(DEVICE_ALIGN) + DEVICE_ALIGN) as u64;
-                base
-            }
+            MemorySpace::Device(device) => self.give_address(device, bytes),
         };
         let place = Place { space, id: self.regions.len() as u64 + 1, base, bytes };
-        let shadow = Shadow::new(bytes);
-        self.regions.push(Region { place, alive: true, shadow, data, layout, words: Vec::new() });
-        Ok(place)
+        let (shadow, words) = (Shadow::new(bytes), Vec::new());
+        self.regions.push(Region { place, alive: true, shadow, private: None, data, home, words });
+        place
+    }
+
+    /// Addresses of a device that nothing else has.
+    fn give_address(&mut self, device: u32, bytes: usize) -> Address {
+        let given = &mut self.given[device as usize];
+        let base = DEVICES + u64::from(device) * DEVICE + *given;
+        // A gap, so that no range reaches from one memory into the next.
+        *given += (bytes.next_multiple_of(DEVICE_ALIGN) + DEVICE_ALIGN) as u64;
+        base
+    }
+
+    /// Memory of another process, as a device here sees it.
+    pub(super) fn import(&mut self, device: u32, bytes: usize, fd: OwnedFd) -> Result<Place, Refusal> {
+        let data = shared::open(bytes, &fd)?;
+        Ok(self.enter(MemorySpace::Device(device), bytes, data, Home::Imported))
+    }
+
+    /// One more address of a memory, for a device: the number of the mapping, and the address.
+    pub(super) fn map(&mut self, region: usize, device: u32) -> (usize, Address) {
+        let bytes = self.regions[region].place.bytes;
+        let base = self.give_address(device, bytes);
+        self.mapped.push(Mapped { base, bytes, region, device, is_open: true });
+        (self.mapped.len() - 1, base)
+    }
+
+    pub(super) fn mapped(&self, index: usize) -> &Mapped {
+        &self.mapped[index]
+    }
+
+    pub(super) fn unmap(&mut self, index: usize) {
+        self.mapped[index].is_open = false;
+    }
+
+    /// Whether there is memory, and the mapping by which it is reached.
+    pub(super) fn is_there(&self, spot: Spot) -> bool {
+        self.regions[spot.region].alive && spot.via.is_none_or(|via| self.mapped[via].is_open)
     }
 
     /// The memory that begins at an address.
@@ -134,15 +216,21 @@ impl Memories {
             let Place { base, bytes: len, .. } = region.place;
             region.alive && (base..base + len.max(1) as u64).contains(&address)
         };
-        let Some(region) = self.regions.iter().rposition(holds) else {
+        let own = || self.regions.iter().rposition(holds).map(|region| (region, None));
+        let maps = |mapped: &Mapped| {
+            mapped.is_open && (mapped.base..mapped.base + mapped.bytes as u64).contains(&address)
+        };
+        let mapped = || self.mapped.iter().rposition(maps).map(|via| (self.mapped[via].region, Some(via)));
+        let Some((region, via)) = own().or_else(mapped) else {
             return Err(DeviceError::NotReachable { address, bytes });
         };
-        let Place { base, bytes: len, .. } = self.regions[region].place;
+        let len = self.regions[region].place.bytes;
+        let base = via.map_or(self.regions[region].place.base, |via| self.mapped[via].base);
         let offset = (address - base) as usize;
         if bytes > len - offset {
             return Err(DeviceError::OutOfBounds { address, bytes, base, len });
         }
-        Ok(Spot { region, offset })
+        Ok(Spot { region, offset, via })
     }
 
     /// Whose address it is, were it memory: also one that was freed, or never given.
@@ -189,9 +277,11 @@ impl Memories {
 
 impl Region {
     fn release(&mut self) {
-        if let Some(layout) = self.layout.take() {
+        match std::mem::replace(&mut self.home, Home::Gone) {
             // SAFETY: allocated with this layout, once; `alive` is false, or the world is over.
-            unsafe { std::alloc::dealloc(self.data, layout) };
+            Home::Heap(layout) => unsafe { std::alloc::dealloc(self.data, layout) },
+            Home::Shared(_) | Home::Imported => shared::unmap(self.data, self.place.bytes),
+            Home::Given | Home::Gone => {}
         }
     }
 }
@@ -199,5 +289,55 @@ impl Region {
 impl Drop for Region {
     fn drop(&mut self) {
         self.release();
+    }
+}
+
+/// Memory of devices that processes share: memfds, of which a kill leaves nothing.
+mod shared {
+    use super::PAGE;
+    use crate::remote::Refusal;
+    use rustix::fd::OwnedFd;
+    use rustix::fs::{MemfdFlags, SealFlags};
+    use rustix::mm::{MapFlags, ProtFlags};
+
+    /// Nobody can cut off what others have mapped.
+    const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+
+    fn size(bytes: usize) -> Option<usize> {
+        bytes.max(1).checked_next_multiple_of(PAGE)
+    }
+
+    pub(super) fn create(bytes: usize) -> rustix::io::Result<(OwnedFd, *mut u8)> {
+        let size = size(bytes).ok_or(rustix::io::Errno::NOMEM)?;
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let fd = rustix::fs::memfd_create("halocline-simulated", flags)?;
+        rustix::fs::ftruncate(&fd, size as u64)?;
+        rustix::fs::fcntl_add_seals(&fd, SEALS)?;
+        let data = map(size, &fd)?;
+        Ok((fd, data))
+    }
+
+    /// Maps what another process says is so long.
+    pub(super) fn open(bytes: usize, fd: &OwnedFd) -> Result<*mut u8, Refusal> {
+        let size = size(bytes).ok_or(Refusal::BadHandle)?;
+        let sealed = rustix::fs::fcntl_get_seals(fd).is_ok_and(|seals| seals.contains(SEALS));
+        let is_so_long = rustix::fs::fstat(fd).is_ok_and(|stat| stat.st_size as u64 == size as u64);
+        if !sealed || !is_so_long {
+            return Err(Refusal::BadHandle);
+        }
+        map(size, fd).map_err(|_| Refusal::OutOfMemory)
+    }
+
+    fn map(size: usize, fd: &OwnedFd) -> rustix::io::Result<*mut u8> {
+        let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
+        // SAFETY: a fresh mapping at an address of the kernel's choice touches no existing memory.
+        Ok(unsafe { rustix::mm::mmap(std::ptr::null_mut(), size, prot, flags, fd, 0)? }.cast())
+    }
+
+    pub(super) fn unmap(data: *mut u8, bytes: usize) {
+        let size = size(bytes).unwrap_or(PAGE);
+        // SAFETY: mapped by `map` with this size, once, and the memory is freed, or the world is over.
+        let unmapped = unsafe { rustix::mm::munmap(data.cast(), size) };
+        debug_assert!(unmapped.is_ok());
     }
 }

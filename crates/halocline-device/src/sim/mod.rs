@@ -21,6 +21,7 @@ mod explore;
 mod kernel;
 mod live;
 mod memory;
+mod remote;
 mod report;
 mod shadow;
 mod state;
@@ -31,10 +32,12 @@ mod timeline;
 pub use explore::{Found, Run, explore, find, record, run};
 pub use kernel::{Kernel, KernelMemory};
 pub use live::Live;
+pub use remote::Calls;
 pub use report::{Bytes, Operation, Report};
 pub use timeline::{Arrow, Span, Timeline, Word};
 
 use crate::device::{Device, Stream};
+use crate::driver::Address;
 use crate::error::DeviceError;
 use state::State;
 use std::any::Any;
@@ -55,11 +58,13 @@ pub struct Options {
     /// between threads is not found. Otherwise threads are ordered by start and end, parking and waking, and
     /// words ([`crate::Memory::store`], [`crate::Memory::load`]).
     pub ordered_threads: bool,
+    /// Whether other processes, and ranks that pretend to be such, can map the devices' memory.
+    pub exports: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { devices: 2, depth: 64, steps: 1_000_000, ordered_threads: false }
+        Self { devices: 2, depth: 64, steps: 1_000_000, ordered_threads: false, exports: false }
     }
 }
 
@@ -84,6 +89,11 @@ impl World {
             return Err(DeviceError::NoDevice { device: ordinal, count });
         }
         Ok(Device::new(Arc::new(driver::SimDriver::new(self.clone(), ordinal))))
+    }
+
+    /// Whether an address could be one of a simulated device, of whatever world: no process has such addresses.
+    pub fn is_of_a_device(address: Address) -> bool {
+        address >= memory::DEVICES
     }
 
     fn machine(&self) -> usize {

@@ -4,11 +4,13 @@ use super::Options;
 use super::choice::{Choices, Task, mix};
 use super::clock::{Actor, Clock};
 use super::memory::{Memories, Spot};
+use super::remote::Calls;
 use super::report::{Operation, Report};
 use super::shadow::{Access, Touch};
 use super::stream::{Event, Record, Stream, Table};
 use super::timeline::{Recording, Span, Timeline, Word};
 use crate::error::DeviceError;
+use crate::remote::Refusal;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -43,6 +45,7 @@ pub(super) struct State {
     pub(super) records: Vec<Record>,
     pub(super) tables: Vec<Option<Arc<Table>>>,
     pub(super) memories: Memories,
+    pub(super) mapping_calls: Calls,
     pub(super) devices: Vec<Device>,
     pub(super) reports: Vec<Report>,
     /// Nothing more can be said about this run: everybody leaves.
@@ -55,6 +58,8 @@ pub(super) struct State {
 pub(super) struct Device {
     pub(super) lost: Option<String>,
     pub(super) peers: Vec<u32>,
+    /// What it says when it is to open memory of other processes, last first.
+    pub(super) refusals: Vec<Refusal>,
 }
 
 pub(super) struct Thread {
@@ -113,6 +118,7 @@ impl State {
             records: Vec::new(),
             tables: Vec::new(),
             memories: Memories::new(options.devices),
+            mapping_calls: Calls::default(),
             devices: (0..options.devices).map(|_| Device::default()).collect(),
             reports: Vec::new(),
             stopped: false,
@@ -232,7 +238,7 @@ impl State {
     /// Notes an access to bytes by an operation of an actor, and reports with whom it races.
     pub(super) fn touch(&mut self, actor: Actor, op: usize, spot: Spot, bytes: usize, touch: Touch) -> bool {
         let range = spot.offset..spot.offset + bytes;
-        if !self.memories.region(spot.region).alive {
+        if !self.memories.is_there(spot) {
             let bytes = self.memories.region(spot.region).bytes(&range);
             self.report(Report::UsedAfterFree { bytes, by: self.operation(op) });
             return false;

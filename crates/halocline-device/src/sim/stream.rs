@@ -109,29 +109,27 @@ impl Op {
         }
     }
 
-    /// Whether it accesses a memory.
-    fn uses(&self, region: usize) -> bool {
-        let block = |block: &Block| block.source.region == region || block.target.region == region;
+    /// Whether it accesses some memory.
+    fn uses(&self, is_it: &dyn Fn(&Spot) -> bool) -> bool {
         match self {
             Op::Record(_) | Op::Await(_) => false,
-            Op::Write { word, .. } | Op::Wait { word, .. } => word.region == region,
-            Op::Copy { block: copied, .. } => block(copied),
-            Op::Launch { table, .. } => table.uses(region),
+            Op::Write { word, .. } | Op::Wait { word, .. } => is_it(word),
+            Op::Copy { block, .. } => is_it(&block.source) || is_it(&block.target),
+            Op::Launch { table, .. } => table.uses(is_it),
             Op::Kernel(kernel) => {
                 let kernel = kernel.as_ref();
-                kernel.is_some_and(|kernel| kernel.spots.iter().any(|(spot, ..)| spot.region == region))
+                kernel.is_some_and(|kernel| kernel.spots.iter().any(|(spot, ..)| is_it(spot)))
             }
         }
     }
 }
 
 impl Table {
-    fn uses(&self, region: usize) -> bool {
-        let in_region = |spot: &Spot| spot.region == region;
-        self.guard.as_ref().is_some_and(in_region)
+    fn uses(&self, is_it: &dyn Fn(&Spot) -> bool) -> bool {
+        self.guard.as_ref().is_some_and(is_it)
             || self.parts.iter().any(|part| {
-                part.waits.iter().map(|(word, _)| word).chain(&part.raises).any(in_region)
-                    || part.blocks.iter().any(|b| in_region(&b.source) || in_region(&b.target))
+                part.waits.iter().map(|(word, _)| word).chain(&part.raises).any(is_it)
+                    || part.blocks.iter().any(|b| is_it(&b.source) || is_it(&b.target))
             })
     }
 }
@@ -183,7 +181,7 @@ impl State {
 
     /// An operation that waits in memory that was freed goes on, to report it.
     fn is_reached(&self, word: Spot, at_least: u64) -> bool {
-        !self.memories.region(word.region).alive || reached(self.memories.load(word), at_least)
+        !self.memories.is_there(word) || reached(self.memories.load(word), at_least)
     }
 
     fn can_advance(&self, table: &Table, epoch: u64, part: usize, stage: Stage) -> bool {
@@ -202,7 +200,7 @@ impl State {
         let head = self.streams[stream].queue.front()?;
         let word = |word: &Spot| {
             let region = self.memories.region(word.region);
-            let value = if region.alive { self.memories.load(*word) } else { 0 };
+            let value = if self.memories.is_there(*word) { self.memories.load(*word) } else { 0 };
             format!("the word at {} of memory {}, which is {value}", word.offset, region.place.id)
         };
         Some(match &head.op {
@@ -218,11 +216,11 @@ impl State {
         })
     }
 
-    /// Whose unfinished work uses a memory: the first such operation.
-    pub(super) fn user_of(&mut self, region: usize) -> Option<usize> {
+    /// Whose unfinished work uses some memory: the first such operation.
+    pub(super) fn user_of(&mut self, is_it: &dyn Fn(&Spot) -> bool) -> Option<usize> {
         let working = (0..self.streams.len()).filter(|&stream| !self.lost(stream));
         let found = working.map(|stream| &self.streams[stream]).find_map(|stream| {
-            let queued = stream.queue.iter().find(|queued| queued.op.uses(region))?;
+            let queued = stream.queue.iter().find(|queued| queued.op.uses(is_it))?;
             Some((stream.actor, queued.op.what(), queued.begun))
         });
         let (actor, what, begun) = found?;
@@ -323,7 +321,7 @@ impl State {
     fn carry_on(&mut self, actor: Actor, number: usize, op: &mut Op) -> bool {
         match op {
             Op::Copy { block, done } => {
-                let alive = |spot: Spot| self.memories.region(spot.region).alive;
+                let alive = |spot: Spot| self.memories.is_there(spot);
                 if !alive(block.source) || !alive(block.target) {
                     return true;
                 }
@@ -383,7 +381,7 @@ impl State {
             Stage::Copying(done) if done < part.blocks.len() => {
                 let count = self.piece(part.blocks.len() - done);
                 for block in &part.blocks[done..done + count] {
-                    let alive = |spot: Spot| self.memories.region(spot.region).alive;
+                    let alive = |spot: Spot| self.memories.is_there(spot);
                     if alive(block.source) && alive(block.target) {
                         self.memories.copy(block.target, block.source, block.bytes);
                     }
@@ -428,7 +426,7 @@ impl State {
 
     fn run_kernel(&mut self, number: usize, kernel: &mut Option<Kernel>) {
         let Some(kernel) = kernel.take() else { return };
-        if kernel.spots.iter().any(|(spot, ..)| !self.memories.region(spot.region).alive) {
+        if kernel.spots.iter().any(|(spot, ..)| !self.memories.is_there(*spot)) {
             return;
         }
         let by = self.operation(number);

@@ -1,0 +1,219 @@
+//! Links between devices of ranks that are processes, or pretend to be: memory is reached only once it is mapped. Simulated
+//! devices under schedules of their own; `HALOCLINE_SEED` runs one seed alone.
+
+use halocline::comm::mappings::{Limits, Mappings, Refusal};
+use halocline::device::sim::{Options, World, explore};
+use halocline::{BindOptions, Cause, Communicator, Device, Direction, Error, HaloExchange, Way};
+use halocline_conformance::programs::Program;
+use halocline_conformance::ring::Ring;
+use halocline_conformance::simulated::{options, run_ranks_apart};
+use halocline_conformance::yard::{devices, until_failure};
+use halocline_conformance::{Outcome, Trouble, ensure, fail};
+use std::sync::Arc;
+
+fn apart() -> Options {
+    Options { devices: 3, depth: 1024, steps: 2_000_000, exports: true, ..options() }
+}
+
+/// Ranks with a device each that does not reach the others'. What was opened is closed at the end.
+fn play(
+    seeds: std::ops::Range<u64>,
+    ranks: usize,
+    rank: impl Fn(&World, &Device, &Communicator) -> Outcome + Sync,
+) {
+    explore(seeds, &apart(), |world| {
+        run_ranks_apart(world, ranks, |comm| rank(world, &world.device(comm.rank() as u32)?, comm));
+        // What was dropped in flight is let go of behind the scenes.
+        let is_closed = || world.mapping_calls().opens == world.mapping_calls().closes;
+        (0..10_000).take_while(|_| !is_closed()).for_each(|_| world.pause());
+        assert!(is_closed(), "{:?}", world.mapping_calls());
+    });
+}
+
+/// A ring in memory of the library's own.
+fn ring(comm: &Communicator, device: &Device) -> Result<Ring, Trouble> {
+    let memory = Arc::new(device.allocate(Ring::BYTES)?);
+    Ring::new(comm, device, memory.at(0), memory)
+}
+
+/// The way of the link that writes to a rank.
+fn ways(halo: &HaloExchange, comm: &Communicator) -> Vec<(usize, Way)> {
+    let written = |(peer, direction, way)| match direction {
+        Direction::Receive => (comm.rank(), way),
+        Direction::Send => (peer, way),
+    };
+    halo.ways().map(written).collect()
+}
+
+#[test]
+fn a_bound_exchange_writes_into_the_other_process_and_maps_nothing_more() {
+    play(0..30, 2, |world, device, comm| {
+        let ring = ring(comm, device)?;
+        let halo =
+            ring.bind(comm, &BindOptions { inline: world.seed() % 2 == 0, ..BindOptions::default() })?;
+        ensure!(ways(&halo, comm).iter().all(|(_, way)| *way == Way::Push), "{}", halo.explain());
+        ensure!(halo.explain().contains("mapped by memory of a simulated device"), "{}", halo.explain());
+        comm.barrier()?;
+        let (calls, stats) = (world.mapping_calls(), Mappings::of(comm)?.stats());
+        comm.barrier()?;
+        (1..=5).try_for_each(|step| ring.step(&halo, step))?;
+        comm.barrier()?;
+        ensure!(world.mapping_calls() == calls, "{:?} after {calls:?}", world.mapping_calls());
+        ensure!(Mappings::of(comm)?.stats() == stats, "{:?} after {stats:?}", Mappings::of(comm)?.stats());
+        Ok(comm.barrier()?)
+    });
+}
+
+#[test]
+fn memory_that_cannot_be_exported_takes_a_mailbox_and_only_that() {
+    play(0..30, 3, |world, device, comm| {
+        let ring = ring(comm, device)?;
+        if comm.rank() == 1 {
+            world.refuse_export(ring.address(), Refusal::DefaultPool)?;
+        }
+        let halo = ring.bind(comm, &BindOptions::default())?;
+        for (written, way) in ways(&halo, comm) {
+            let expected = written != 1;
+            ensure!((way == Way::Push) == expected, "to rank {written}\n{}", halo.explain());
+        }
+        let is_told = halo.explain().contains("comes from the default memory pool");
+        ensure!(is_told || comm.size() > 3, "{}", halo.explain());
+        (1..=4).try_for_each(|step| ring.step(&halo, step))?;
+        Ok(comm.barrier()?)
+    });
+}
+
+#[test]
+fn what_the_other_side_cannot_open_takes_a_mailbox_whatever_the_reason() {
+    let all = [
+        Refusal::AlreadyOpen,
+        Refusal::OutOfMemory,
+        Refusal::NoPeerAccess,
+        Refusal::NoDevice,
+        Refusal::BadHandle,
+        Refusal::Other(999),
+    ];
+    for (at, why) in (0..).zip(all) {
+        play(6 * at..6 * at + 6, 2, |world, device, comm| {
+            let ring = ring(comm, device)?;
+            if comm.rank() == 1 {
+                world.refuse_opens(device, [why]);
+            }
+            comm.barrier()?;
+            for round in 0..2 {
+                let halo = ring.bind(comm, &BindOptions::default())?;
+                for (written, way) in ways(&halo, comm) {
+                    ensure!((way == Way::Push) == (written == 1), "to rank {written}\n{}", halo.explain());
+                }
+                ensure!(halo.explain().contains(&why.to_string()), "{why}:\n{}", halo.explain());
+                (1..=2).try_for_each(|step| ring.step(&halo, 10 * round + step))?;
+                comm.barrier()?;
+            }
+            // Remembered, not asked for again.
+            let staged = Mappings::of(comm)?.stats().staged;
+            ensure!(staged == if comm.rank() == 0 { 2 } else { 0 }, "{staged} requests were refused");
+            Ok(comm.barrier()?)
+        });
+    }
+}
+
+#[test]
+fn limits_change_while_exchanges_are_in_flight() {
+    play(0..20, 2, |_, device, comm| {
+        let mappings = Mappings::of(comm)?;
+        let usual = mappings.limits();
+        let lasting = ring(comm, device)?;
+        let halo = lasting.bind(comm, &BindOptions::default())?;
+        for (step, entries) in (1..).zip([1024, 1, 0, 8]) {
+            let passing = ring(comm, device)?;
+            let other = passing.bind(comm, &BindOptions::default())?;
+            lasting.fill(step)?;
+            let pending = halo.schedule_exchange(&[lasting.stream()])?;
+            mappings.set_limits(Limits { entries, ..usual });
+            pending.schedule_wait(lasting.stream())?;
+            lasting.check(step)?;
+            passing.step(&other, step)?;
+            let stats = mappings.stats();
+            ensure!(stats.entries <= stats.pinned + entries, "{stats:?} with room for {entries}");
+        }
+        halo.wait()?;
+        Ok(comm.barrier()?)
+    });
+}
+
+#[test]
+fn memory_is_freed_with_its_array_once_nobody_has_it_mapped() {
+    play(0..20, 2, |_, device, comm| {
+        for round in 1..=4 {
+            let ring = ring(comm, device)?;
+            let halo = ring.bind(comm, &BindOptions::default())?;
+            ring.step(&halo, round)?;
+        }
+        let mappings = Mappings::of(comm)?;
+        let given_back = || {
+            let stats = mappings.stats();
+            Ok((stats.bytes_held == 0 && stats.mapped == 0).then_some(()))
+        };
+        comm.wait_for(None, "memory to be unmapped", given_back)?;
+        Ok(comm.barrier()?)
+    });
+}
+
+#[test]
+fn all_fail_when_one_drops_its_object_and_memory_comes_back() {
+    play(0..60, 3, |_, device, comm| {
+        let ring = ring(comm, device)?;
+        let halo = ring.bind(comm, &BindOptions::default())?;
+        ring.step(&halo, 1)?;
+        comm.barrier()?;
+        if comm.rank() == 0 {
+            drop(halo);
+        } else {
+            let failed = until_failure(&halo, ring.stream())?;
+            ensure!(failed.cause == Cause::Dropped && failed.culprit == 0, "it failed by {failed}");
+            while !halo.reclaim() {
+                comm.link().host().yield_now();
+            }
+        }
+        Ok(ring.stream().synchronise()?)
+    });
+}
+
+#[test]
+fn memory_that_its_user_has_freed_is_noticed_and_nobody_writes_to_it() {
+    play(0..30, 2, |_, device, comm| {
+        // Somebody else's, kept by nobody.
+        let base = device.driver().allocate(Ring::BYTES)?.base;
+        let ring = Ring::new(comm, device, base, Arc::new(()))?;
+        let halo = ring.bind(comm, &BindOptions::default())?;
+        ring.step(&halo, 1)?;
+        comm.barrier()?;
+        if comm.rank() == 0 {
+            // SAFETY: nothing is in flight, or the simulation says so.
+            unsafe { device.driver().free(base) };
+        }
+        comm.barrier()?;
+        if comm.rank() == 0 {
+            match halo.schedule_exchange(&[ring.stream()]) {
+                Err(Error::MemoryMoved { field: 0 }) => {}
+                other => fail!("instead of moved memory: {other:?}"),
+            }
+        } else {
+            let failed = until_failure(&halo, ring.stream())?;
+            ensure!(failed.cause == Cause::Device && failed.culprit == 0, "it failed by {failed}");
+        }
+        ring.stream().synchronise()?;
+        while !halo.reclaim() {
+            comm.link().host().yield_now();
+        }
+        Ok(comm.barrier()?)
+    });
+}
+
+#[test]
+fn random_programs_of_ranks_that_are_processes() {
+    explore(0..80, &apart(), |world| {
+        let program = Program::new(world.seed(), None);
+        run_ranks_apart(world, program.ranks, |comm| program.run(world, &devices(world, 3)?, comm));
+    });
+}

@@ -1,0 +1,173 @@
+//! Memory of simulated devices for other processes, and theirs for these: within a world, where ranks pretend to be processes,
+//! another address of the same memory; between worlds of processes, a memfd.
+
+use super::World;
+use super::driver::SimDriver;
+use super::memory::{Memories, Spot};
+use super::state::State;
+use crate::driver::{Address, Driver, MemorySpace};
+use crate::remote::{Allocation, DeviceId, Export, Kind, Opened, Provider, Refusal};
+use crate::{Device, DeviceError};
+
+/// What has been done for other processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Calls {
+    /// Memory that was exported.
+    pub exports: u64,
+    /// Memory of others that was opened.
+    pub opens: u64,
+    /// Memory of others that was closed.
+    pub closes: u64,
+}
+
+/// Memory of this world, as another process has mapped it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Mapped {
+    pub(super) base: Address,
+    pub(super) bytes: usize,
+    pub(super) region: usize,
+    /// The device that reaches it.
+    pub(super) device: u32,
+    pub(super) is_open: bool,
+}
+
+impl World {
+    /// Memory that begins at an address cannot be exported, for this reason.
+    pub fn refuse_export(&self, base: Address, why: Refusal) -> Result<(), DeviceError> {
+        let mut state = self.lock();
+        let spot = state.memories.find(base, 1)?;
+        state.memories.region_mut(spot.region).private = Some(why);
+        Ok(())
+    }
+
+    /// What a device says the next times when it is to open memory of others, last first.
+    pub fn refuse_opens(&self, device: &Device, why: impl IntoIterator<Item = Refusal>) {
+        self.lock().devices[device.ordinal() as usize].refusals.extend(why);
+    }
+
+    /// Calls of providers so far.
+    pub fn mapping_calls(&self) -> Calls {
+        self.lock().mapping_calls
+    }
+}
+
+/// The provider of one device.
+pub(super) struct SimMemory {
+    driver: SimDriver,
+    world: World,
+    device: u32,
+}
+
+/// Memory that was opened, by a number: another address of this world's, or a memory of its own.
+fn key(index: usize, is_own: bool) -> u64 {
+    2 * index as u64 + u64::from(is_own)
+}
+
+fn id_of(machine: usize, device: u32) -> DeviceId {
+    let mut id = [0; 16];
+    id[..4].copy_from_slice(&(device + 1).to_be_bytes());
+    id[4..8].copy_from_slice(&std::process::id().to_be_bytes());
+    id[8..].copy_from_slice(&(machine as u64).to_be_bytes());
+    DeviceId(id)
+}
+
+impl SimDriver {
+    pub(super) fn identity(&self) -> DeviceId {
+        id_of(self.machine(), self.ordinal())
+    }
+}
+
+impl SimMemory {
+    pub(super) fn new(world: World, device: u32) -> Self {
+        Self { driver: SimDriver::new(world.clone(), device), world, device }
+    }
+
+    /// The memory that an allocation is, if it still is.
+    fn region(&self, state: &State, allocation: &Allocation) -> Result<usize, Refusal> {
+        let spot = state.memories.find(allocation.base, 1).map_err(|_| Refusal::BadHandle)?;
+        let found = self.describe(&state.memories, spot).ok_or(Refusal::BadHandle)?;
+        if found == *allocation { Ok(spot.region) } else { Err(Refusal::BadHandle) }
+    }
+
+    fn describe(&self, memories: &Memories, spot: Spot) -> Option<Allocation> {
+        let region = memories.region(spot.region);
+        let MemorySpace::Device(device) = region.place.space else { return None };
+        let is_own = spot.via.is_none() && !region.is_imported() && region.place.bytes > 0;
+        let (base, bytes, id) = (region.place.base, region.place.bytes as u64, region.place.id);
+        let device = id_of(self.driver.machine(), device);
+        is_own.then_some(Allocation { base, bytes, id, device, kind: Kind::Simulated })
+    }
+}
+
+impl Provider for SimMemory {
+    fn device(&self) -> DeviceId {
+        self.driver.identity()
+    }
+
+    /// Nobody else goes on: it is called under locks.
+    fn find(&self, address: Address, _bytes: u64) -> Option<Allocation> {
+        let state = self.world.lock();
+        let found = self.describe(&state.memories, state.memories.find(address, 1).ok()?)?;
+        (found.device == self.device()).then_some(found)
+    }
+
+    fn export(&self, allocation: &Allocation) -> Result<Export, Refusal> {
+        let mut state = self.world.lock();
+        let region = self.region(&state, allocation)?;
+        state.mapping_calls.exports += 1;
+        let (memory, handle) = (state.memories.region(region), (region as u64).to_le_bytes().to_vec());
+        if let Some(why) = memory.private {
+            return Err(why);
+        }
+        let copies = memory.descriptor().into_iter().map(|fd| fd.try_clone());
+        let descriptors = copies.collect::<Result<_, _>>().map_err(|_| Refusal::OutOfMemory)?;
+        Ok(Export { handle, descriptors })
+    }
+
+    fn open(&self, allocation: &Allocation, mut export: Export) -> Result<Opened, Refusal> {
+        let mut call = self.driver.mapping_call().map_err(|_| Refusal::NoDevice)?;
+        let state = &mut *call.state;
+        if let Some(why) = state.devices[self.device as usize].refusals.pop() {
+            return Err(why);
+        }
+        let region = u64::from_le_bytes(export.handle[..].try_into().map_err(|_| Refusal::BadHandle)?);
+        // Its process and world; memory of others is theirs to describe.
+        if allocation.device.0[4..] == self.device().0[4..] {
+            let region = region as usize;
+            let is_there = state.memories.get(region).is_some_and(|memory| memory.alive);
+            let found =
+                is_there.then(|| self.describe(&state.memories, Spot { region, offset: 0, via: None }));
+            if found.flatten() != Some(*allocation) {
+                return Err(Refusal::BadHandle);
+            }
+            let (index, address) = state.memories.map(region, self.device);
+            state.mapping_calls.opens += 1;
+            return Ok(Opened { address, key: key(index, false) });
+        }
+        let (Some(fd), Ok(bytes)) = (export.descriptors.pop(), usize::try_from(allocation.bytes)) else {
+            return Err(Refusal::BadHandle);
+        };
+        let place = state.memories.import(self.device, bytes, fd)?;
+        state.mapping_calls.opens += 1;
+        Ok(Opened { address: place.base, key: key(place.id as usize - 1, true) })
+    }
+
+    unsafe fn close(&self, opened: Opened) -> Result<(), Refusal> {
+        let index = (opened.key / 2) as usize;
+        self.world.lock().mapping_calls.closes += 1;
+        match opened.key % 2 {
+            0 => self.driver.unmap(index),
+            _ => self.driver.remove(opened.address, "close of a mapping"),
+        }
+        Ok(())
+    }
+
+    fn adopt(&self, allocation: &Allocation) -> Result<(), Refusal> {
+        let mut state = self.world.lock();
+        let region = self.region(&state, allocation)?;
+        if let MemorySpace::Device(peer) = state.memories.region(region).place.space {
+            state.devices[self.device as usize].peers.push(peer);
+        }
+        Ok(())
+    }
+}
