@@ -226,6 +226,9 @@ impl Communicator {
     /// Bytes that a payload had better have room for beyond its own: then no transport needs to move it.
     pub const ROOM: usize = crate::mpi::TRAILER;
 
+    /// The most bytes of a [`crate::Bulk`].
+    pub const LONGEST_BULK: usize = crate::mpi::LONGEST;
+
     /// Hands over a message; never waits for the receiver.
     pub fn send(&self, to: usize, tag: Tag, payload: Vec<u8>) -> Result<(), CommError> {
         self.link().post(to, tag, payload, &[])

@@ -69,6 +69,14 @@ impl Host for System {
         let _ = wait(word, Flags::empty(), expected, timeout.as_ref());
     }
 
+    fn spawn(&self, name: String, body: Box<dyn FnOnce() + Send>) -> std::io::Result<JoinHandle<()>> {
+        std::thread::Builder::new().name(name).spawn(|| {
+            // Its naps are shorter than what the kernel may add to them, 50 us. Where that is refused, it oversleeps.
+            let _ = rustix::thread::set_current_timer_slack(std::num::NonZero::new(1000));
+            body();
+        })
+    }
+
     fn wake(&self, word: &AtomicU32) {
         use rustix::thread::futex::{Flags, wake};
         // Fails only for an address that is no memory, which a reference excludes.

@@ -3,6 +3,7 @@
 //! Every transport takes messages off its wire at once and puts them here, so that an unexpected one
 //! never holds up those behind it.
 
+use crate::bulk::Bulk;
 use crate::segment::Segment;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -39,6 +40,8 @@ pub struct Message {
     pub segments: Vec<Arc<Segment>>,
     /// It lies in the place that was given for it, and has no payload here.
     pub landed: bool,
+    /// Bytes that it has announced.
+    pub bulk: Option<Bulk>,
 }
 
 /// The arrived messages of one rank, by tag, in order of arrival from each sender.
@@ -89,6 +92,12 @@ impl Inbox {
             over.push_front(operation);
         }
         self.lock().retain(|tag, _| tag.operation != operation);
+    }
+
+    /// Throws away all that waits.
+    pub(crate) fn clear(&self) {
+        // Dropped outside the lock, with the memory that it brings.
+        drop(std::mem::take(&mut *self.lock()));
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Tag, VecDeque<Message>>> {

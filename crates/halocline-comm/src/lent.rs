@@ -31,7 +31,8 @@ impl Lent {
     ///
     /// # Safety
     /// The bytes, and as many behind them as [`crate::Communicator::ROOM`] says, are valid as long as `owner` is held, and
-    /// nobody accesses them before this is dropped.
+    /// nobody accesses them before this is dropped. Those of a bulk need no room behind them, and are valid for whoever the
+    /// transport hands them to: they may be memory of a device.
     pub unsafe fn new(
         first: NonNull<u8>,
         len: usize,
@@ -46,6 +47,11 @@ impl Lent {
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: nobody else accesses them, by the promise of `Lent::new`.
         unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.len) }
+    }
+
+    /// How many they are.
+    pub(crate) fn len(&self) -> usize {
+        self.len
     }
 
     pub(crate) fn first(&self) -> NonNull<u8> {

@@ -8,6 +8,8 @@
 mod bell;
 #[cfg(not(loom))]
 pub mod buffers;
+#[cfg(not(loom))]
+mod bulk;
 mod claim;
 mod counter;
 mod host;
@@ -49,6 +51,7 @@ pub use wakers::{Ticket, Wakers};
 
 #[cfg(not(loom))]
 pub use {
+    bulk::{Bulk, Surround},
     collective::{Barrier, Reduce},
     communicator::Communicator,
     error::CommError,

@@ -4,7 +4,7 @@
 //! every registered object and sleeps again. It is also the graveyard: what was dropped in flight is held here until
 //! it is over.
 
-use crate::transport::Transport;
+use crate::transport::{Room, Transport};
 use std::cell::Cell;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::{JoinHandle, Thread};
@@ -159,7 +159,9 @@ fn run(shared: &Shared, transport: &dyn Transport) {
         }
         let timeout = due.map(|due| due.saturating_sub(transport.host().now()));
         match timeout {
-            // To be parked for no time takes longer than what is awaited.
+            // To be parked for no time takes longer than what is awaited; and who gives way where there is one core waits until
+            // another thread has had its share.
+            Some(Duration::ZERO) if transport.room() == Room::Tight => transport.host().pause(),
             Some(Duration::ZERO) => transport.host().yield_now(),
             _ => bell.await_demand(transport.host(), seen, timeout),
         }

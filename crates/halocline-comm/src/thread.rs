@@ -82,7 +82,7 @@ impl Transport for ThreadTransport {
                 tag,
                 payload,
                 segments: segments.to_vec(),
-                landed: false,
+                ..Message::default()
             });
             seat.bell.0.delivered(self.host(), tag.is_news());
         }

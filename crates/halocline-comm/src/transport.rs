@@ -2,6 +2,7 @@
 //! ranks that are gone. Nothing above asks a transport for its name.
 
 use crate::bell::Doorbell;
+use crate::bulk::Surround;
 use crate::error::CommError;
 use crate::host::Host;
 use crate::inbox::{Inbox, Tag};
@@ -80,6 +81,29 @@ pub trait Transport: Send + Sync {
     /// Gives back the places that wait for such messages, but for one that a message is being written to.
     fn take_back(&self, which: &dyn Fn(Tag) -> bool) {
         let _ = which;
+    }
+
+    /// Whether [`Transport::post_bulk`] takes memory of devices for a rank, as far as is known without having tried it, or why
+    /// not.
+    fn takes_devices(&self, peer: usize) -> Result<(), String> {
+        let _ = peer;
+        Err(format!("messages of {} lie in memory of the host", self.name()))
+    }
+
+    /// As [`Transport::post`], with bytes that follow once the receiver has said where they shall lie
+    /// ([`crate::Message::bulk`]): in memory of the host, or of devices.
+    ///
+    /// # Errors
+    /// [`CommError::OutOfReach`] where [`Transport::takes_devices`] says no, or the bytes are more than 1 GiB.
+    fn post_bulk(&self, to: usize, tag: Tag, payload: Vec<u8>, bulk: Lent) -> Result<(), CommError> {
+        let _ = (tag, payload, bulk);
+        let why = self.takes_devices(to).err().unwrap_or_default();
+        Err(CommError::OutOfReach { rank: to, why })
+    }
+
+    /// From now on what carries bulks is called within this.
+    fn surround(&self, surround: Arc<dyn Surround>) {
+        let _ = surround;
     }
 
     /// What has arrived.

@@ -52,7 +52,9 @@ fn all(comm: &Communicator, gpu: &Gpu, how_many: &str) -> Result<()> {
             println!("{line}");
         }
     };
-    say(format!("\nstaged, 2 ranks by {}, {how_many}", comm.transport()));
+    let cores = std::thread::available_parallelism()?;
+    let (transport, room) = (comm.transport(), comm.link().room());
+    say(format!("\nstaged, 2 ranks by {transport}, {how_many}, {cores} cores for this rank ({room:?})"));
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let is_asked = |what: &str| {
         let others = ["bandwidth", "hosts"].iter().any(|other| arguments.iter().any(|asked| asked == other));

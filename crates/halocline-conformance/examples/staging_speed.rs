@@ -1,7 +1,8 @@
 //! What the host's part of a staged exchange between two ranks over MPI reaches, one exchange at a time: messages both ways,
 //! packed by a device that does everything at once, until all is sent; beside the same by MPI alone. On GPUs: `gpu_staging`.
 //!
-//! `HALOCLINE_NODE_AWARE=off mpirun -n 2 staging_speed [MIB...]`
+//! `HALOCLINE_NODE_AWARE=off mpirun -n 2 staging_speed [busy] [MIB...]`; `busy`: this thread waits as one does that waits for a GPU,
+//! without sleeping and without carrying anything on.
 
 use halocline::device::Priority;
 use halocline::{
@@ -12,7 +13,16 @@ use halocline_conformance::raw_mpi;
 
 fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let comm = Communicator::init()?;
-    let mut sizes = std::env::args().skip(1).map(|size| size.parse()).collect::<Result<Vec<f64>, _>>()?;
+    let is_busy = std::env::args().any(|argument| argument == "busy");
+    if comm.rank() == 0 {
+        let cores = std::thread::available_parallelism()?;
+        println!("{:?}: {cores} cores for this rank", comm.link().room());
+    }
+    let mut sizes = std::env::args()
+        .skip(1)
+        .filter(|size| size != "busy")
+        .map(|size| size.parse())
+        .collect::<Result<Vec<f64>, _>>()?;
     if sizes.is_empty() {
         sizes = vec![0.25, 1.0, 2.0, 6.5, 16.0, 64.0];
     }
@@ -30,9 +40,15 @@ fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         comm.barrier()?;
         let start = std::time::Instant::now();
         for _ in 0..times {
-            halo.schedule_exchange(&[&stream])?.wait()?;
+            let pending = halo.schedule_exchange(&[&stream])?;
+            if !is_busy {
+                pending.wait()?;
+            }
             while !halo.reclaim() {
-                std::thread::sleep(std::time::Duration::from_micros(50));
+                match is_busy {
+                    true => std::hint::spin_loop(),
+                    false => std::thread::sleep(std::time::Duration::from_micros(50)),
+                }
             }
         }
         let (out, mut into) = (vec![1; 8 * cells], vec![0; 8 * cells]);

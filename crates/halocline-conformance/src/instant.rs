@@ -7,6 +7,7 @@ use halocline::device::{
 use halocline::plan::copy::CopyOp;
 use halocline::{Device, DeviceError};
 use std::alloc::Layout;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -16,6 +17,8 @@ pub struct Instant {
     state: Mutex<State>,
     calls: AtomicU64,
     handles: AtomicUsize,
+    /// What other libraries are handed for its memory, where that is something else.
+    decoy: Option<Box<[AtomicU64]>>,
 }
 
 #[derive(Default)]
@@ -38,6 +41,13 @@ impl Instant {
     pub fn device() -> (Arc<Self>, Device) {
         let driver = Arc::new(Self::default());
         (Arc::clone(&driver), Device::new(driver))
+    }
+
+    /// The same, of whose memory other libraries are handed other bytes, at most so many: as by an MPI that does not know what it
+    /// is given.
+    pub fn with_decoy(bytes: usize) -> Device {
+        let decoy = (0..bytes.div_ceil(8)).map(|_| AtomicU64::new(0)).collect();
+        Device::new(Arc::new(Self { decoy: Some(decoy), ..Self::default() }))
     }
 
     /// Calls that gave work to streams, so far.
@@ -215,6 +225,13 @@ unsafe impl Driver for Instant {
         // SAFETY: the caller's promise.
         unsafe { copy(target, source, bytes) };
         Ok(())
+    }
+
+    fn handed_over(&self, address: Address, bytes: usize, _: bool) -> Option<NonNull<u8>> {
+        match &self.decoy {
+            Some(decoy) => (bytes <= 8 * decoy.len()).then(|| NonNull::from(&**decoy).cast()),
+            None => NonNull::new(std::ptr::with_exposed_provenance_mut(address as usize)),
+        }
     }
 
     fn upload(&self, table: &TableSpec<'_>) -> Result<RawTable, DeviceError> {

@@ -53,6 +53,34 @@ fn pairs_that_share_memory() {
     suite(&[3], &[("HALOCLINE_NODE_RANKS", "2")]);
 }
 
+/// Simulated devices, which the library is told to take, as if MPI were aware of them: their memory is handed to it.
+#[test]
+fn messages_between_devices_without_the_memory_of_the_host() {
+    for mpi in Mpi::all() {
+        for cases in ["devices", "scheduled"] {
+            let environment = [("HALOCLINE_NODE_AWARE", "off"), ("HALOCLINE_MPI_DEVICE", "on")];
+            must(&mpi, 3, &environment, &["suite", cases]);
+        }
+        let environment = [("HALOCLINE_NODE_RANKS", "2"), ("HALOCLINE_MPI_DEVICE", "on")];
+        must(&mpi, 3, &environment, &["suite", "scheduled"]);
+    }
+}
+
+#[test]
+fn mpi_is_handed_no_memory_of_devices_where_that_is_not_wanted() {
+    for mpi in Mpi::all() {
+        for wish in ["auto", "off"] {
+            let environment = [("HALOCLINE_NODE_AWARE", "off"), ("HALOCLINE_MPI_DEVICE", wish)];
+            must(&mpi, 2, &environment, &["suite", "what_messages_lie_in_is_said"]);
+        }
+        let output =
+            mpi.run(2, &[("HALOCLINE_MPI_DEVICE", "perhaps")], Path::new(RANK), &["suite", "collectives"]);
+        let told = said(&output);
+        let expected = "HALOCLINE_MPI_DEVICE is \"perhaps\", it should be auto, on or off";
+        assert!(!output.status.success() && told.contains(expected), "{told}");
+    }
+}
+
 #[test]
 fn a_program_gives_its_own_communicator() {
     for mpi in Mpi::all() {

@@ -8,6 +8,7 @@ use crate::{reaper, remote};
 use std::any::Any;
 use std::fmt;
 use std::ops::Range;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 /// A device. A clone is the same device.
@@ -220,6 +221,17 @@ impl Memory {
         self.check_word(offset);
         // SAFETY: checked above, and the caller's promise.
         unsafe { self.device.0.store(self.at(offset), value) }
+    }
+
+    /// Where a library that takes memory of devices finds these bytes, which it is about to read, or to write; `None` where there
+    /// is no such library for devices of this kind ([`Driver::handed_over`]). Panics if they are not there.
+    pub fn handed_over(&self, range: Range<usize>, writes: bool) -> Option<NonNull<u8>> {
+        assert!(
+            range.start <= range.end && range.end <= self.place.bytes,
+            "no bytes {range:?} in {:?}",
+            self.place
+        );
+        self.device.0.handed_over(self.at(range.start), range.len(), writes)
     }
 
     fn check_word(&self, offset: usize) {

@@ -6,6 +6,7 @@ use crate::remote::{DeviceId, Provider};
 use halocline_plan::copy::CopyOp;
 use std::any::Any;
 use std::fmt;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 /// An address that devices understand: memory of a device, or pinned host memory, which has the same address
@@ -325,6 +326,17 @@ pub unsafe trait Driver: Any + Send + Sync {
         let _ = stream;
         // SAFETY: the caller's promise; devices of this kind have their memory where the host reaches it.
         Ok(unsafe { self.load(word) })
+    }
+
+    /// Where a library of this process that takes memory of devices finds bytes of this one's, which it is about to read, or to
+    /// write. `None` where there is no such library for devices of this kind.
+    fn handed_over(&self, _address: Address, _bytes: usize, _writes: bool) -> Option<NonNull<u8>> {
+        None
+    }
+
+    /// Does `work`, once, with this device as the thread's current one, as such libraries want it.
+    fn within(&self, work: &mut dyn FnMut()) {
+        work();
     }
 
     /// The host is about to read, or to write, bytes of pinned memory. Only a device that checks cares.

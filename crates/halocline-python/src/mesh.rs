@@ -1,7 +1,6 @@
 //! Meshes, and the domains that a partition makes of them.
 
 use crate::error;
-use crate::given::{List, Typed};
 use crate::unstructured::{PyGraph, PyPartition, PyUnstructuredDomain, indices, to_numpy, vertices};
 use halocline::{Mesh, Shared, UnstructuredDomain};
 use pyo3::prelude::*;
@@ -15,12 +14,11 @@ impl PyMesh {
     #[new]
     #[pyo3(signature = (vertices, connectivity, *, offsets = None, solid = false))]
     fn new(
-        vertices: Typed<usize>,
+        vertices: usize,
         connectivity: &Bound<'_, PyAny>,
         offsets: Option<&Bound<'_, PyAny>>,
         solid: bool,
     ) -> PyResult<Self> {
-        let Typed(vertices) = vertices;
         let mesh = match offsets {
             Some(offsets) => Mesh::mixed(vertices, indices(offsets)?, self::vertices(connectivity)?),
             None => {
@@ -46,8 +44,7 @@ impl PyMesh {
         PyGraph(py.detach(|| self.0.vertex_graph()))
     }
 
-    fn element_graph(&self, py: Python<'_>, common: Typed<usize>) -> PyGraph {
-        let Typed(common) = common;
+    fn element_graph(&self, py: Python<'_>, common: usize) -> PyGraph {
         PyGraph(py.detach(|| self.0.element_graph(common)))
     }
 
@@ -55,9 +52,8 @@ impl PyMesh {
         &self,
         py: Python<'_>,
         partition: &PyPartition,
-        rank: Typed<usize>,
+        rank: usize,
     ) -> PyResult<PyMeshDomains> {
-        let Typed(rank) = rank;
         let made = py.detach(|| self.0.domains_by_vertex(&partition.0, rank)).map_err(error::of)?;
         Ok(PyMeshDomains::of(&made))
     }
@@ -66,9 +62,8 @@ impl PyMesh {
         &self,
         py: Python<'_>,
         partition: &PyPartition,
-        rank: Typed<usize>,
+        rank: usize,
     ) -> PyResult<PyMeshDomains> {
-        let Typed(rank) = rank;
         let made = py.detach(|| self.0.domains_by_element(&partition.0, rank)).map_err(error::of)?;
         Ok(PyMeshDomains::of(&made))
     }
@@ -78,12 +73,10 @@ impl PyMesh {
         &self,
         py: Python<'_>,
         partition: &PyPartition,
-        part: Typed<usize>,
-        depth: Typed<usize>,
+        part: usize,
+        depth: usize,
         shared: &str,
     ) -> PyResult<Py<PyMeshHalos>> {
-        let Typed(part) = part;
-        let Typed(depth) = depth;
         let shared = match shared {
             "vertex" => Shared::Vertex,
             "edge" => Shared::Edge,
@@ -120,24 +113,24 @@ impl PyMesh {
 /// Rows of as many vertices each: those of an array of two dimensions, or of a sequence of sequences.
 fn rows(connectivity: &Bound<'_, PyAny>) -> PyResult<(usize, Vec<u32>)> {
     if let Some(shape) = connectivity.getattr_opt("shape")? {
-        return match shape.extract::<List<usize>>() {
-            Ok(List(shape)) if shape.len() == 2 => Ok((shape[1], vertices(connectivity)?)),
+        return match shape.extract::<Vec<usize>>() {
+            Ok(shape) if shape.len() == 2 => Ok((shape[1], vertices(connectivity)?)),
             _ => Err(error::value(
                 "connectivity is an array with a row for each element, or flat with offsets=",
             )),
         };
     }
-    let List(rows): List<List<u32>> = connectivity.extract().map_err(|_| {
+    let rows: Vec<Vec<u32>> = connectivity.extract().map_err(|_| {
         error::kind("connectivity is an array, or a sequence, with a row of vertices for each element")
     })?;
-    let arity = rows.first().map_or(1, |row| row.0.len());
-    if let Some(row) = rows.iter().position(|row| row.0.len() != arity) {
+    let arity = rows.first().map_or(1, Vec::len);
+    if let Some(row) = rows.iter().position(|row| row.len() != arity) {
         return Err(error::value(format!(
             "element {row} has {} vertices, element 0 has {arity}; give connectivity flat, with offsets=",
-            rows[row].0.len()
+            rows[row].len()
         )));
     }
-    Ok((arity, rows.into_iter().flat_map(|row| row.0).collect()))
+    Ok((arity, rows.concat()))
 }
 
 /// The domains of one rank.

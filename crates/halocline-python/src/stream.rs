@@ -1,7 +1,6 @@
 //! Streams of other libraries.
 
 use crate::error;
-use crate::given::Typed;
 use halocline::device::RawStream;
 use halocline::{Device, Stream};
 use pyo3::prelude::*;
@@ -17,8 +16,7 @@ pub(crate) struct PyStream {
 #[pymethods]
 impl PyStream {
     #[new]
-    fn new(handle: Typed<usize>) -> Self {
-        let Typed(handle) = handle;
+    fn new(handle: usize) -> Self {
         Self { ptr: handle }
     }
 

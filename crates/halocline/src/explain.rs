@@ -24,7 +24,11 @@ pub(crate) fn explain(bound: &Bound, sets: &[Arc<Set>], scheduled: Option<&Sched
                 scheduled.lanes.iter().map(|lane| lane.device.ordinal().to_string()).collect();
             let _ = writeln!(text, "fields on devices {}", devices.join(", "));
             let set = &scheduled.sets[set.number];
-            text += &table(bound.comm.transport(), &scheduled.links, set, through_devices);
+            let through = |link: &Link, transport: &str| match scheduled.is_far(link) {
+                true => format!("memory of the devices, messages of {transport}"),
+                false => through_devices(link, transport),
+            };
+            text += &table(bound.comm.transport(), &scheduled.links, set, through);
         }
     }
     text
@@ -49,7 +53,7 @@ fn head(bound: &Bound) -> String {
     format!("rank {} of {}, transport {}\n", comm.rank(), comm.size(), comm.transport())
 }
 
-fn table(transport: &str, links: &[Link], set: &Set, through: fn(&Link, &str) -> String) -> String {
+fn table(transport: &str, links: &[Link], set: &Set, through: impl Fn(&Link, &str) -> String) -> String {
     let mut rows: Vec<Vec<String>> = Vec::new();
     rows.extend(links.iter().map(|link| row(link, &set.parts[link.part], through(link, transport))));
     if !set.within.is_empty() {

@@ -6,8 +6,9 @@ use super::ffi::{Api, Matched};
 use super::frame::Kind;
 use super::landing::{Landing, Landings};
 use crate::buffers;
+use crate::bulk::Asked;
 use crate::inbox::Tag;
-use crate::lent::Payload;
+use crate::lent::{Lent, Payload};
 use std::collections::VecDeque;
 use std::ffi::c_int;
 
@@ -34,6 +35,18 @@ pub(super) trait Wire: Send {
     /// MPI may be called by this thread now. `to` is a rank of the communicator.
     unsafe fn send(&mut self, to: usize, kind: Kind, bytes: Payload) -> Result<(), MpiError>;
 
+    /// The same of bytes that may lie in memory of a device, on a communicator of their own, by a number.
+    ///
+    /// # Safety
+    /// As for [`Wire::send`], and MPI takes memory of that kind.
+    unsafe fn send_bulk(&mut self, to: usize, number: u32, bytes: Lent) -> Result<(), MpiError>;
+
+    /// Receives so many bytes of that kind into a place, or nowhere. They are under way. Never waits.
+    ///
+    /// # Safety
+    /// As for [`Wire::send_bulk`].
+    unsafe fn receive_bulk(&mut self, asked: Asked) -> Result<(), MpiError>;
+
     /// Lets MPI get on, and gives what has arrived, in order from each sender; in `landings` what is awaited. Never waits.
     ///
     /// # Safety
@@ -44,7 +57,7 @@ pub(super) trait Wire: Send {
         arrive: &mut dyn FnMut(usize, Kind, Came),
     ) -> Result<(), MpiError>;
 
-    /// Whether everything that was handed over has left the buffers here.
+    /// Whether everything that was handed over has left the buffers here, and all bulks that were asked for are here.
     fn is_drained(&self) -> bool;
 
     /// Whether nothing is on its way, as far as is known here.
@@ -74,13 +87,16 @@ pub(super) trait Wire: Send {
 pub(super) struct Engine<A: Abi> {
     api: &'static Api<A>,
     comm: A::Handle,
+    /// That of bulks.
+    bulk_comm: A::Handle,
     /// The ranks of this node: their communicator and how many they are.
     node: (A::Handle, usize),
     sends: Vec<Sent<A::Handle>>,
     receives: VecDeque<Receive<A::Handle>>,
+    bulks: Vec<Sent<A::Handle>>,
 }
 
-/// Bytes that MPI reads until its request is done.
+/// Bytes that MPI reads, or the place of a bulk that it writes, until its request is done.
 struct Sent<H> {
     request: H,
     bytes: Payload,
@@ -102,9 +118,13 @@ enum Into {
 }
 
 impl<A: Abi> Engine<A> {
-    /// Over a communicator that nobody else uses, and the one of its ranks on this node.
-    pub(super) fn new(api: &'static Api<A>, comm: A::Handle, node: (A::Handle, usize)) -> Self {
-        Self { api, comm, node, sends: Vec::new(), receives: VecDeque::new() }
+    /// Over two communicators that nobody else uses, for messages and for bulks, and the one of their ranks on this node.
+    pub(super) fn new(
+        api: &'static Api<A>,
+        (comm, bulk_comm): (A::Handle, A::Handle),
+        node: (A::Handle, usize),
+    ) -> Self {
+        Self { api, comm, bulk_comm, node, sends: Vec::new(), receives: VecDeque::new(), bulks: Vec::new() }
     }
 
     /// Begins to receive what has arrived.
@@ -140,8 +160,10 @@ impl<A: Abi> Engine<A> {
 
 impl<A: Abi> Wire for Engine<A> {
     unsafe fn send(&mut self, to: usize, kind: Kind, bytes: Payload) -> Result<(), MpiError> {
+        let all = bytes.bytes();
+        let all = (all.as_ptr(), all.len());
         // SAFETY: by our caller; the bytes stay where they are, in `sends`, until the request is done.
-        let request = unsafe { self.api.send(self.comm, to, kind.tag(), bytes.bytes())? };
+        let request = unsafe { self.api.send(self.comm, to, kind.tag(), all)? };
         self.sends.push(Sent { request, bytes });
         // Short messages are done at once. Where MPI fails to say so, the bytes stay.
         if let Some(send) = self.sends.last_mut()
@@ -154,17 +176,40 @@ impl<A: Abi> Wire for Engine<A> {
         Ok(())
     }
 
+    unsafe fn send_bulk(&mut self, to: usize, number: u32, bytes: Lent) -> Result<(), MpiError> {
+        let all = (bytes.first().as_ptr().cast_const(), bytes.len());
+        // SAFETY: by our caller; the bytes stay where they are, in `sends`, until the request is done.
+        let request = unsafe { self.api.send(self.bulk_comm, to, number as c_int, all)? };
+        self.sends.push(Sent { request, bytes: Payload::Lent(bytes) });
+        Ok(())
+    }
+
+    unsafe fn receive_bulk(&mut self, asked: Asked) -> Result<(), MpiError> {
+        let Asked { from, number, len, place } = asked;
+        let mut into = place.map_or_else(|| Payload::Owned(vec![0; len]), Payload::Lent);
+        let first = match &mut into {
+            Payload::Owned(bytes) => bytes.as_mut_ptr(),
+            Payload::Lent(place) => place.first().as_ptr(),
+        };
+        // SAFETY: by our caller; there is that much room, and it stays in `bulks` until the request is done.
+        let request = unsafe { self.api.receive_of(self.bulk_comm, (from, number as c_int), (first, len))? };
+        self.bulks.push(Sent { request, bytes: into });
+        Ok(())
+    }
+
     unsafe fn advance(
         &mut self,
         landings: &Landings,
         arrive: &mut dyn FnMut(usize, Kind, Came),
     ) -> Result<(), MpiError> {
-        let mut at = 0;
-        while let Some(send) = self.sends.get_mut(at) {
-            // SAFETY: by our caller; requests that are done are removed.
-            match unsafe { self.api.is_done(&mut send.request)? } {
-                true => self.sends.swap_remove(at).bytes.give_back(),
-                false => at += 1,
+        for under_way in [&mut self.sends, &mut self.bulks] {
+            let mut at = 0;
+            while let Some(one) = under_way.get_mut(at) {
+                // SAFETY: by our caller; requests that are done are removed.
+                match unsafe { self.api.is_done(&mut one.request)? } {
+                    true => under_way.swap_remove(at).bytes.give_back(),
+                    false => at += 1,
+                }
             }
         }
         // SAFETY: by our caller.
@@ -192,11 +237,11 @@ impl<A: Abi> Wire for Engine<A> {
     }
 
     fn is_drained(&self) -> bool {
-        self.sends.is_empty()
+        self.sends.is_empty() && self.bulks.is_empty()
     }
 
     fn is_idle(&self) -> bool {
-        self.sends.is_empty() && self.receives.is_empty()
+        self.is_drained() && self.receives.is_empty()
     }
 
     unsafe fn introduce(&mut self, mine: &[u8; INTRODUCTION]) -> Result<Vec<[u8; INTRODUCTION]>, MpiError> {
@@ -218,14 +263,14 @@ impl<A: Abi> Wire for Engine<A> {
     unsafe fn free(&mut self) -> Result<(), MpiError> {
         let (node, _) = self.node;
         // SAFETY: by our caller.
-        unsafe { self.api.free(node).and(self.api.free(self.comm)) }
+        unsafe { self.api.free(node).and(self.api.free(self.bulk_comm)).and(self.api.free(self.comm)) }
     }
 }
 
 impl<A: Abi> Drop for Engine<A> {
     fn drop(&mut self) {
         // MPI may still write to, or read from, what is under way: that memory is never used again.
-        self.sends.drain(..).for_each(|send| std::mem::forget(send.bytes));
+        self.sends.drain(..).chain(self.bulks.drain(..)).for_each(|one| std::mem::forget(one.bytes));
         self.receives.drain(..).for_each(|receive| std::mem::forget(receive.into));
     }
 }

@@ -59,6 +59,7 @@ functions! {
     comm_set_attr = "MPI_Comm_set_attr" (H, c_int, *mut c_void);
     allgather = "MPI_Allgather" (*const c_void, c_int, H, *mut c_void, c_int, H, H);
     isend = "MPI_Isend" (*const c_void, c_int, H, c_int, c_int, H, *mut H);
+    irecv = "MPI_Irecv" (*mut c_void, c_int, H, c_int, c_int, H, *mut H);
     improbe = "MPI_Improbe" (c_int, c_int, H, *mut c_int, *mut H, *mut Status);
     imrecv = "MPI_Imrecv" (*mut c_void, c_int, H, *mut H, *mut H);
     get_count = "MPI_Get_count" (*const Status, H, *mut c_int);
@@ -67,12 +68,30 @@ functions! {
     get_library_version = "MPI_Get_library_version" (*mut c_char, *mut c_int);
 }
 
+/// `MPI_Comm_get_info`, `MPI_Info_get_string` (of MPI 4) and `MPI_Info_free`.
+type Infos<H> = (
+    unsafe extern "C" fn(H, *mut H) -> c_int,
+    unsafe extern "C" fn(H, *const c_char, *mut c_int, *mut c_char, *mut c_int) -> c_int,
+    unsafe extern "C" fn(*mut H) -> c_int,
+);
+
+/// Functions that not every library has.
+fn infos<H: 'static>(library: &Library) -> Option<Infos<H>> {
+    // SAFETY: the signatures are those of the MPI standard, in every library whose handles are of type `H`.
+    unsafe {
+        let get = *library.get(b"MPI_Comm_get_info\0").ok()?;
+        let read = *library.get(b"MPI_Info_get_string\0").ok()?;
+        Some((get, read, *library.get(b"MPI_Info_free\0").ok()?))
+    }
+}
+
 /// At least `MPI_MAX_LIBRARY_VERSION_STRING` and `MPI_MAX_ERROR_STRING` of every library.
 const TEXT: usize = 8192;
 
 /// A library, ready to be called. Lives as long as the process: MPI libraries cannot be unloaded.
 pub(super) struct Api<A: Abi> {
     functions: Functions<A::Handle>,
+    infos: Option<Infos<A::Handle>>,
     pub(super) handles: Handles<A::Handle>,
 }
 
@@ -87,7 +106,8 @@ pub(super) struct Matched<H> {
 impl<A: Abi> Api<A> {
     /// Finds everything in a library of this interface.
     pub(super) fn of(library: &Library) -> Result<Self, Unusable> {
-        Ok(Self { functions: Functions::of(library)?, handles: A::handles(library)? })
+        let infos = infos(library);
+        Ok(Self { functions: Functions::of(library)?, infos, handles: A::handles(library)? })
     }
 
     /// What the library says of itself. Callable at any time.
@@ -252,22 +272,43 @@ impl<A: Abi> Api<A> {
     /// Begins to send.
     ///
     /// # Safety
-    /// MPI is up, `comm` a communicator of it that has rank `to`; the bytes stay as they are until the
-    /// request is done.
+    /// MPI is up, `comm` a communicator of it that has rank `to`; the bytes are there, for MPI, and stay as they are until
+    /// the request is done.
     pub(super) unsafe fn send(
         &self,
         comm: A::Handle,
         to: usize,
         tag: c_int,
-        bytes: &[u8],
+        (first, len): (*const u8, usize),
     ) -> Result<A::Handle, MpiError> {
         let mut request = self.handles.request_null;
-        let (data, count) = (bytes.as_ptr().cast(), bytes.len() as c_int);
+        let (data, count) = (first.cast(), len as c_int);
         // SAFETY: by our caller.
         let code = unsafe {
             (self.functions.isend)(data, count, self.handles.byte, to as c_int, tag, comm, &mut request)
         };
         self.check("MPI_Isend", code)?;
+        Ok(request)
+    }
+
+    /// Begins to receive a message of a rank and a tag, wherever it is.
+    ///
+    /// # Safety
+    /// MPI is up, `comm` a communicator of it that has rank `from`; as many bytes of `room` as it may have are there, for MPI,
+    /// and are left alone until the request is done.
+    pub(super) unsafe fn receive_of(
+        &self,
+        comm: A::Handle,
+        (from, tag): (usize, c_int),
+        (room, len): (*mut u8, usize),
+    ) -> Result<A::Handle, MpiError> {
+        let mut request = self.handles.request_null;
+        let (byte, count) = (self.handles.byte, len as c_int);
+        // SAFETY: by our caller.
+        let code = unsafe {
+            (self.functions.irecv)(room.cast(), count, byte, from as c_int, tag, comm, &mut request)
+        };
+        self.check("MPI_Irecv", code)?;
         Ok(request)
     }
 
@@ -322,6 +363,26 @@ impl<A: Abi> Api<A> {
         // SAFETY: by our caller.
         self.check("MPI_Test", unsafe { (self.functions.test)(request, &mut flag, &mut status) })?;
         Ok(flag != 0)
+    }
+
+    /// The kinds of memory that the library says it takes (MPI 4.1): what the info object of all ranks has of that name.
+    ///
+    /// # Safety
+    /// MPI is up.
+    pub(super) unsafe fn memory_kinds(&self) -> Option<String> {
+        let (get, read, free) = self.infos?;
+        let (mut info, mut text, mut len, mut found) =
+            (self.handles.info_null, [0u8; TEXT], TEXT as c_int, 0);
+        // SAFETY: by our caller; the buffer has the room that is said; the object is given back.
+        unsafe {
+            if get(self.handles.comm_world, &mut info) != 0 {
+                return None;
+            }
+            let key = c"mpi_memory_alloc_kinds".as_ptr();
+            let code = read(info, key, &mut len, text.as_mut_ptr().cast(), &mut found);
+            free(&mut info);
+            (code == 0 && found != 0).then(|| line(&text, len))
+        }
     }
 
     fn check(&self, call: &'static str, code: c_int) -> Result<(), MpiError> {

@@ -10,7 +10,7 @@ use std::ffi::c_int;
 pub(crate) const TRAILER: usize = 24;
 
 /// The most bytes of one MPI message: counts are C `int`s, and buffers should not be absurd.
-pub(super) const LONGEST: usize = 1 << 30;
+pub(crate) const LONGEST: usize = 1 << 30;
 
 /// What an MPI message is, by its tag. Messages of one rank to another keep their order whatever their tags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,10 +21,12 @@ pub(super) enum Kind {
     Part,
     /// The sender's last word: it gives up its communicator.
     Farewell,
+    /// The last part of a message that announces bytes, which wait on a communicator of their own.
+    Bulk,
 }
 
 impl Kind {
-    const ALL: [Self; 3] = [Self::Last, Self::Part, Self::Farewell];
+    const ALL: [Self; 4] = [Self::Last, Self::Part, Self::Farewell, Self::Bulk];
 
     /// Its tag: small enough for every library.
     pub(super) fn tag(self) -> c_int {
@@ -50,6 +52,31 @@ pub(super) fn read(trailer: &[u8; TRAILER]) -> (Tag, u64) {
     let word = |at: usize| trailer.as_chunks().0.get(at).map_or(0, |bytes| u64::from_le_bytes(*bytes));
     (Tag { operation: word(0), round: word(1) }, word(2))
 }
+
+/// Number and length of the bytes that a message announces.
+const ANNOUNCED: usize = size_of::<u32>() + size_of::<u64>();
+
+/// A payload, and what it announces: how many bytes, by which number they are to be asked for.
+pub(super) fn announce(mut payload: Vec<u8>, number: u32, len: usize) -> Vec<u8> {
+    payload.reserve(ANNOUNCED + TRAILER);
+    payload.extend_from_slice(&number.to_le_bytes());
+    payload.extend_from_slice(&(len as u64).to_le_bytes());
+    payload
+}
+
+/// Takes from a payload what it announces.
+pub(super) fn announced(payload: &mut Vec<u8>) -> Option<(u32, usize)> {
+    let (rest, len) = payload.split_last_chunk()?;
+    let (rest, number) = rest.split_last_chunk()?;
+    let (kept, number, len) = (rest.len(), u32::from_le_bytes(*number), u64::from_le_bytes(*len));
+    payload.truncate(kept);
+    let len = usize::try_from(len).ok().filter(|&len| len <= LONGEST)?;
+    (number < NUMBERS).then_some((number, len))
+}
+
+/// Bytes that wait at one rank for another are told apart by numbers below this one, used in turn: as many tags as every MPI
+/// has. An object has a few of them under way.
+pub(super) const NUMBERS: u32 = 1 << 15;
 
 /// The MPI messages of a message, in order, none longer than `longest`.
 pub(super) fn split(tag: Tag, mut payload: Vec<u8>, longest: usize) -> impl Iterator<Item = (Kind, Vec<u8>)> {
@@ -102,6 +129,20 @@ mod tests {
 
     proptest! {
         #[test]
+        fn what_is_announced_is_read_again_and_nothing_else(
+            payload in proptest::collection::vec(any::<u8>(), 0..60),
+            number in 0..NUMBERS,
+            len in 0..LONGEST,
+        ) {
+            let mut announcing = announce(payload.clone(), number, len);
+            prop_assert_eq!(announced(&mut announcing), Some((number, len)));
+            prop_assert_eq!(&announcing, &payload);
+            if let Some((number, len)) = announced(&mut announcing) {
+                prop_assert!(number < NUMBERS && len <= LONGEST);
+            }
+        }
+
+        #[test]
         fn messages_survive_any_split(
             messages in proptest::collection::vec(
                 (any::<u64>(), any::<u64>(), proptest::collection::vec(any::<u8>(), 0..200)), 0..6),
@@ -136,7 +177,7 @@ mod tests {
             if let Some((_, payload)) = assembly.last(0, last) {
                 prop_assert_eq!(payload.len() + TRAILER, whole);
             }
-            prop_assert!(Kind::of(3).is_none() && Kind::of(-1).is_none());
+            prop_assert!(Kind::of(4).is_none() && Kind::of(-1).is_none());
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What `fuzz/` reaches of the private parsers. Part of no ordinary build.
 
 use super::engine::INTRODUCTION;
-use super::frame::{Assembly, Kind, split};
+use super::frame::{Assembly, Kind, announce, announced, split};
 use super::node;
 use crate::inbox::Tag;
 
@@ -20,6 +20,15 @@ pub fn messages(mut bytes: &[u8]) {
                     assert_eq!(parts.len(), 1);
                     let whole = parts.into_iter().find_map(|(_, part)| again.last(from, part));
                     assert_eq!(whole, Some((tag, payload)));
+                }
+            }
+            Some(Kind::Bulk) => {
+                let whole = assembly.last(from, message.to_vec());
+                if let Some((_, mut payload)) = whole {
+                    let before = payload.clone();
+                    if let Some((number, len)) = announced(&mut payload) {
+                        assert_eq!(announce(payload, number, len), before);
+                    }
                 }
             }
             Some(Kind::Farewell) | None => {}

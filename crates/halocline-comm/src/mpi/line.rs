@@ -3,14 +3,15 @@
 
 use super::engine::{Came, INTRODUCTION, Wire};
 use super::error::{MpiError, ThreadLevel};
-use super::frame::{Assembly, Kind, LONGEST, TRAILER, split, trailer};
+use super::frame::{Assembly, Kind, LONGEST, NUMBERS, TRAILER, announce, announced, split, trailer};
 use super::landing::Landings;
 use super::runtime::About;
+use crate::bulk::{Bulk, Desk, Surround};
 use crate::inbox::Tag;
-use crate::lent::Payload;
-use std::collections::VecDeque;
+use crate::lent::{Lent, Payload};
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
@@ -53,8 +54,8 @@ impl Access {
 /// What comes from a rank.
 #[derive(Debug)]
 pub(super) enum Arrival {
-    /// A message.
-    Message(Tag, Vec<u8>),
+    /// A message, and the bytes that it announces.
+    Message(Tag, Vec<u8>, Option<Bulk>),
     /// A message that was awaited lies in its place.
     Landed(Tag),
     /// It sends nothing any more.
@@ -76,6 +77,10 @@ pub(super) struct Line {
     outbox: Mutex<VecDeque<(usize, Tag, Payload)>>,
     /// Where awaited messages shall lie.
     landings: Landings,
+    /// Bulks that were asked for, and not of MPI yet.
+    desk: Arc<Desk>,
+    /// What calls of MPI take place in, once bulks lie in memory of a device.
+    surround: OnceLock<Arc<dyn Surround>>,
     /// Ranks that we talk to by MPI.
     peers: Vec<usize>,
 }
@@ -83,6 +88,8 @@ pub(super) struct Line {
 struct State {
     wire: Box<dyn Wire>,
     assembly: Assembly,
+    /// Of each peer, the number of the next bulk.
+    numbers: HashMap<usize, u32>,
     /// Peers that have said farewell.
     gone: usize,
     /// The user has given up the communicator, or MPI comes to its end.
@@ -108,8 +115,14 @@ impl Line {
     /// The line over a wire, to these peers.
     pub(super) fn open(wire: Box<dyn Wire>, about: &About, peers: Vec<usize>) -> Arc<Self> {
         sweep();
-        let state =
-            State { wire, assembly: Assembly::default(), gone: 0, farewell: Farewell::NotYet, broken: None };
+        let state = State {
+            wire,
+            assembly: Assembly::default(),
+            numbers: HashMap::new(),
+            gone: 0,
+            farewell: Farewell::NotYet,
+            broken: None,
+        };
         let line = Arc::new(Self {
             access: Access::of(about),
             calls: (about.level == ThreadLevel::Serialized).then_some(&CALLS),
@@ -118,6 +131,8 @@ impl Line {
             carrying: AtomicBool::new(false),
             outbox: Mutex::default(),
             landings: Landings::default(),
+            desk: Arc::default(),
+            surround: OnceLock::new(),
             peers,
         });
         lock(&LINES).push(Arc::clone(&line));
@@ -139,12 +154,59 @@ impl Line {
         let _call = self.calls.map(lock);
         let mut state = lock(&self.state);
         self.posting.fetch_sub(1, Ordering::Relaxed);
-        let sent = state.check().and_then(|()| {
+        let sent = self.call(&mut state, |state| {
             // SAFETY: the gate is passed: `is_mine`, both locks, and not broken.
-            unsafe { self.flush_outbox(&mut state).and_then(|()| state.send(to, tag, payload)) }
+            unsafe { self.flush_outbox(state).and_then(|()| state.send(to, tag, payload)) }
         });
-        self.carrying.store(!state.wire.is_idle(), Ordering::Relaxed);
         state.note(sent)
+    }
+
+    /// Hands over a message and bytes that it announces, wherever they lie: memory that this MPI takes. Only where any thread
+    /// may call MPI. Never waits for the receiver.
+    pub(super) fn post_bulk(
+        &self,
+        to: usize,
+        tag: Tag,
+        payload: Vec<u8>,
+        bulk: Lent,
+    ) -> Result<(), MpiError> {
+        self.posting.fetch_add(1, Ordering::Relaxed);
+        let _call = self.calls.map(lock);
+        let mut state = lock(&self.state);
+        self.posting.fetch_sub(1, Ordering::Relaxed);
+        let sent = self.call(&mut state, |state| {
+            // SAFETY: as in `post`; the kind of memory is the caller's promise.
+            unsafe { self.flush_outbox(state).and_then(|()| state.send_bulk(to, tag, payload, bulk)) }
+        });
+        state.note(sent)
+    }
+
+    /// A turn at MPI, if the line is of use.
+    fn call(
+        &self,
+        state: &mut State,
+        work: impl FnOnce(&mut State) -> Result<(), MpiError>,
+    ) -> Result<(), MpiError> {
+        state.check()?;
+        let mut work = Some(work);
+        let mut outcome = Ok(());
+        let mut once = || {
+            if let Some(work) = work.take() {
+                outcome = work(state);
+            }
+        };
+        match self.surround.get() {
+            Some(surround) => surround.within(&mut once),
+            None => once(),
+        }
+        self.carrying.store(!state.wire.is_idle(), Ordering::Relaxed);
+        outcome
+    }
+
+    /// From now on calls of MPI take place within this; the first one given stays.
+    pub(super) fn surround(&self, surround: Arc<dyn Surround>) {
+        // Another object's is as good.
+        let _ = self.surround.set(surround);
     }
 
     /// Lets MPI get on and gives what has arrived. Does nothing where this thread may not call MPI or
@@ -157,11 +219,12 @@ impl Line {
             return Ok(());
         };
         let Some(mut state) = try_lock(&self.state) else { return Ok(()) };
-        let polled = state.check().and_then(|()| {
+        let polled = self.call(&mut state, |state| {
             // SAFETY: as in `post`.
-            unsafe { self.flush_outbox(&mut state).and_then(|()| state.advance(&self.landings, arrive)) }
+            unsafe {
+                self.flush_outbox(state).and_then(|()| state.advance(&self.landings, &self.desk, arrive))
+            }
         });
-        self.carrying.store(!state.wire.is_idle(), Ordering::Relaxed);
         state.note(polled)
     }
 
@@ -172,7 +235,7 @@ impl Line {
 
     /// Whether messages are on their way, as far as the last call of MPI has seen.
     pub(super) fn is_carrying(&self) -> bool {
-        self.carrying.load(Ordering::Relaxed)
+        self.carrying.load(Ordering::Relaxed) || !self.desk.is_empty()
     }
 
     /// Says farewell, gets through what was sent, within limits, and leaves the rest to [`sweep`].
@@ -201,13 +264,15 @@ impl Line {
         if state.farewell == Farewell::NotYet || state.check().is_err() {
             return true;
         }
-        // SAFETY: as in `post`.
-        let tidied = unsafe {
-            self.flush_outbox(&mut state)
-                .and_then(|()| state.say_farewell(&self.peers))
-                .and_then(|()| state.advance(&self.landings, &mut |_, _| ()))
-        };
-        state.note(tidied).is_err() || state.wire.is_drained()
+        let tidied = self.call(&mut state, |state| {
+            // SAFETY: as in `post`.
+            unsafe {
+                self.flush_outbox(state)
+                    .and_then(|()| state.say_farewell(&self.peers))
+                    .and_then(|()| state.advance(&self.landings, &self.desk, &mut |_, _| ()))
+            }
+        });
+        state.note(tidied).is_err() || (state.wire.is_drained() && self.desk.is_empty())
     }
 
     /// Whether this line is over at all ranks, or of no use; gives the communicator back.
@@ -221,8 +286,8 @@ impl Line {
         if state.broken.is_some() {
             return state.farewell != Farewell::NotYet;
         }
-        let over =
-            state.farewell == Farewell::Said && state.wire.is_drained() && state.gone == self.peers.len();
+        let drained = state.wire.is_drained() && self.desk.is_empty();
+        let over = state.farewell == Farewell::Said && drained && state.gone == self.peers.len();
         if over {
             // SAFETY: as in `post`. Farewells are last words: nothing is under way any more.
             if let Err(error) = unsafe { state.wire.free() } {
@@ -243,6 +308,10 @@ impl Line {
     /// # Safety
     /// The gate is passed.
     unsafe fn flush_outbox(&self, state: &mut State) -> Result<(), MpiError> {
+        while let Some(asked) = self.desk.next() {
+            // SAFETY: by our caller; what is announced is under way.
+            unsafe { state.wire.receive_bulk(asked)? };
+        }
         loop {
             let Some((to, tag, payload)) = lock(&self.outbox).pop_front() else { return Ok(()) };
             // SAFETY: by our caller.
@@ -285,6 +354,28 @@ impl State {
     }
 
     /// # Safety
+    /// The gate is passed; MPI takes the memory that the bulk lies in.
+    unsafe fn send_bulk(
+        &mut self,
+        to: usize,
+        tag: Tag,
+        payload: Vec<u8>,
+        bulk: Lent,
+    ) -> Result<(), MpiError> {
+        let number = self.numbers.entry(to).or_default();
+        let payload = announce(payload, *number, bulk.len());
+        // SAFETY: by our caller.
+        unsafe { self.wire.send_bulk(to, *number, bulk)? };
+        *number = (*number + 1) % NUMBERS;
+        for (kind, part) in split(tag, payload, LONGEST) {
+            let kind = if kind == Kind::Last { Kind::Bulk } else { kind };
+            // SAFETY: by our caller.
+            unsafe { self.wire.send(to, kind, Payload::Owned(part))? };
+        }
+        Ok(())
+    }
+
+    /// # Safety
     /// The gate is passed.
     unsafe fn say_farewell(&mut self, peers: &[usize]) -> Result<(), MpiError> {
         if self.farewell == Farewell::Due {
@@ -302,6 +393,7 @@ impl State {
     unsafe fn advance(
         &mut self,
         landings: &Landings,
+        desk: &Arc<Desk>,
         arrive: &mut dyn FnMut(usize, Arrival),
     ) -> Result<(), MpiError> {
         let Self { wire, assembly, gone, .. } = self;
@@ -310,9 +402,23 @@ impl State {
             (_, Came::Landed(tag)) => arrive(from, Arrival::Landed(tag)),
             (Kind::Part, Came::Bytes(bytes)) => assembly.part(from, bytes),
             (Kind::Last, Came::Bytes(bytes)) => match assembly.last(from, bytes) {
-                Some((tag, payload)) => arrive(from, Arrival::Message(tag, payload)),
+                Some((tag, payload)) => arrive(from, Arrival::Message(tag, payload, None)),
                 None => malformed = Some(MpiError::Malformed { from, what: "a message without its end" }),
             },
+            (Kind::Bulk, Came::Bytes(bytes)) => {
+                let whole = assembly.last(from, bytes);
+                let read =
+                    whole.and_then(|(tag, mut payload)| Some((announced(&mut payload)?, tag, payload)));
+                match read {
+                    Some(((number, len), tag, payload)) => {
+                        let bulk = Bulk::new((from, number), len, desk);
+                        arrive(from, Arrival::Message(tag, payload, Some(bulk)));
+                    }
+                    None => {
+                        malformed = Some(MpiError::Malformed { from, what: "an announcement of nothing" })
+                    }
+                }
+            }
             (Kind::Farewell, Came::Bytes(_)) => {
                 *gone += 1;
                 arrive(from, Arrival::Farewell);

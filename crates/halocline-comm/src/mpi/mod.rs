@@ -6,6 +6,7 @@
 //! ranks meet (`node`) and have all that the shm transport has; MPI carries the rest.
 
 mod abi;
+mod aware;
 mod engine;
 mod error;
 mod ffi;
@@ -21,11 +22,13 @@ mod pump;
 mod runtime;
 
 pub use abi::AbiKind;
+pub use aware::DEVICE;
 pub use error::{MpiError, ThreadLevel, Unusable};
-pub(crate) use frame::TRAILER;
+pub(crate) use frame::{LONGEST, TRAILER};
 pub use runtime::Trial;
 
 use crate::bell::Doorbell;
+use crate::bulk::Surround;
 use crate::error::CommError;
 use crate::host::Host;
 use crate::inbox::{Inbox, Message, Tag};
@@ -77,6 +80,7 @@ pub(crate) fn join(
     let mpi = runtime::get(program.is_some())?;
     let (mut wire, rank, size) = mpi.connect(program)?;
     let about = mpi.about();
+    let takes_devices = aware::decide(about.cuda)?;
     if let Some(started) = launcher::started().filter(|one| program.is_none() && size == 1 && one.ranks > 1) {
         return Err(started.mismatch(about.path.clone(), about.kind, "sees this one alone").into());
     }
@@ -111,6 +115,7 @@ pub(crate) fn join(
         room: node.room,
         polled,
         level: about.level,
+        takes_devices,
     });
     let pump = match polled && shared.line.access() == Access::Anyone {
         true => Some(pump::Pump::start(Arc::clone(&shared))?),
@@ -162,6 +167,8 @@ struct Shared {
     /// Whether some ranks are reached by MPI.
     polled: bool,
     level: ThreadLevel,
+    /// Whether MPI is handed memory of devices, or why not.
+    takes_devices: Result<(), String>,
 }
 
 /// A doorbell on cache lines of its own.
@@ -192,9 +199,9 @@ impl Shared {
         let polled = self.line.poll(&mut |source, arrival| {
             arrived = true;
             match arrival {
-                Arrival::Message(tag, payload) => {
+                Arrival::Message(tag, payload, bulk) => {
                     news |= tag.is_news();
-                    self.inbox.push(Message { source, tag, payload, ..Message::default() });
+                    self.inbox.push(Message { source, tag, payload, bulk, ..Message::default() });
                 }
                 Arrival::Landed(tag) => {
                     self.inbox.push(Message { source, tag, landed: true, ..Message::default() });
@@ -253,6 +260,14 @@ impl Shared {
 impl MpiTransport {
     /// Hands over a message to a rank that MPI reaches.
     fn send(&self, to: usize, tag: Tag, payload: Payload) -> Result<(), CommError> {
+        self.hand_over(to, |line| line.post(to, tag, payload))
+    }
+
+    fn hand_over(
+        &self,
+        to: usize,
+        post: impl FnOnce(&Line) -> Result<(), MpiError>,
+    ) -> Result<(), CommError> {
         let shared = &*self.shared;
         if to >= self.size() {
             return Err(CommError::NoSuchRank { rank: to, size: self.size() });
@@ -263,7 +278,7 @@ impl MpiTransport {
         if self.state(to) != PeerState::Present {
             return Ok(());
         }
-        shared.line.post(to, tag, payload).map_err(|error| {
+        post(&shared.line).map_err(|error| {
             shared.break_down(error.clone());
             error.into()
         })
@@ -296,7 +311,7 @@ impl Transport for MpiTransport {
         }
         if to == shared.rank {
             let segments = segments.to_vec();
-            shared.inbox.push(Message { source: to, tag, payload, segments, landed: false });
+            shared.inbox.push(Message { source: to, tag, payload, segments, ..Message::default() });
             shared.own_bell().delivered(&*shared.host, tag.is_news());
             return Ok(());
         }
@@ -322,6 +337,30 @@ impl Transport for MpiTransport {
 
     fn take_back(&self, which: &dyn Fn(Tag) -> bool) {
         self.shared.line.landings().remove(which);
+    }
+
+    fn takes_devices(&self, peer: usize) -> Result<(), String> {
+        if self.shared.on_node(peer).is_some() || peer == self.shared.rank {
+            return Err("messages within a node lie in memory of the host".to_owned());
+        }
+        if !self.is_driven() {
+            return Err(format!("no thread in the background may call MPI at {}", self.shared.level));
+        }
+        self.shared.takes_devices.clone()
+    }
+
+    fn post_bulk(&self, to: usize, tag: Tag, payload: Vec<u8>, bulk: Lent) -> Result<(), CommError> {
+        let longest = LONGEST;
+        let short = (bulk.len() <= longest)
+            .then_some(())
+            .ok_or_else(|| format!("a bulk has at most {longest} bytes"));
+        let taken = self.takes_devices(to).and(short);
+        taken.map_err(|why| CommError::OutOfReach { rank: to, why })?;
+        self.hand_over(to, |line| line.post_bulk(to, tag, payload, bulk))
+    }
+
+    fn surround(&self, surround: Arc<dyn Surround>) {
+        self.shared.line.surround(surround);
     }
 
     fn inbox(&self) -> &Inbox {
@@ -420,6 +459,8 @@ impl Drop for MpiTransport {
         if let Some(shm) = &self.shared.shm {
             self.shared.note_failure(shm);
         }
+        // What nobody has taken is thrown away: its sender keeps the bytes until then.
+        self.shared.inbox.clear();
         self.shared.line.close();
         if let Some(pump) = self.pump.take() {
             pump.stop();

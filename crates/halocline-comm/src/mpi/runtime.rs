@@ -2,6 +2,7 @@
 //! the end of the process, unless something has failed.
 
 use super::abi::{Abi, AbiKind, Mpich, OpenMpi, Standard};
+use super::aware;
 use super::engine::{Engine, Wire};
 use super::error::{MpiError, ThreadLevel};
 use super::ffi::Api;
@@ -40,6 +41,8 @@ pub(super) struct About {
     pub ours: bool,
     /// The thread that may call it, where only one may.
     pub only: Option<ThreadId>,
+    /// Whether it takes device pointers of CUDA, as it says.
+    pub cuda: Option<bool>,
 }
 
 struct Runtime<A: Abi> {
@@ -84,7 +87,7 @@ impl<A: Abi> Runtime<A> {
         let unusable = |why| MpiError::Chosen { path: path.clone(), why, chosen: "it was loaded" };
         let api = Api::<A>::of(&library).map_err(unusable)?;
         // MPI libraries cannot be unloaded: they have threads, hooks and signal handlers.
-        std::mem::forget(library);
+        let library = std::mem::ManuallyDrop::new(library);
         if api.is_finalized() {
             return Err(MpiError::Finalized);
         }
@@ -111,7 +114,9 @@ impl<A: Abi> Runtime<A> {
         let only = (level <= ThreadLevel::Funneled).then(|| std::thread::current().id());
         // SAFETY: as above; this thread may call it, by the two lines before.
         unsafe { api.at_finalize(at_finalize::<A>)? };
-        let about = About { path, kind, level, ours, only };
+        // SAFETY: as above; this thread may call it.
+        let cuda = unsafe { aware::says(&library, &api) };
+        let about = About { path, kind, level, ours, only, cuda };
         tracing::debug!(?about, version = api.version(), "MPI");
         let runtime: &'static Self = Box::leak(Box::new(Self { api, about }));
         if ours {
@@ -141,10 +146,11 @@ impl<A: Abi> Mpi for Runtime<A> {
         // thread may call it. The handle is one of the program's, by the promise of `from_mpi`.
         unsafe {
             let comm = api.duplicate(theirs)?;
+            let bulks = api.duplicate(theirs)?;
             let (rank, size) = api.place(comm)?;
             let node = api.split_by_node(comm)?;
             let (_, on_node) = api.place(node)?;
-            Ok((Box::new(Engine::new(api, comm, (node, on_node))), rank, size))
+            Ok((Box::new(Engine::new(api, (comm, bulks), (node, on_node))), rank, size))
         }
     }
 
@@ -217,13 +223,11 @@ pub(super) fn try_out(path: &std::path::Path) -> Result<Trial, MpiError> {
 }
 
 fn once<A: Abi>(api: &Api<A>, opened: &Opened) -> Result<Trial, MpiError> {
-    // SAFETY: where it exists, this extension of Open MPI and MPICH takes nothing and gives an int.
-    let cuda = unsafe { opened.library.get::<unsafe extern "C" fn() -> c_int>(b"MPIX_Query_cuda_support") };
     // SAFETY: this process has just opened the library; nobody else calls it.
     unsafe {
         api.init()?;
         let level = ThreadLevel::from_place(api.level()?);
-        let cuda = cuda.ok().map(|ask| ask() != 0);
+        let cuda = aware::says(&opened.library, api);
         api.finalize()?;
         let path = library::loaded()?.unwrap_or_else(|| opened.path.clone());
         Ok(Trial { path, kind: opened.kind, version: api.version(), level, cuda })

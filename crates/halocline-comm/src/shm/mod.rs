@@ -294,7 +294,13 @@ impl Transport for ShmTransport {
         }
         if to == shared.rank {
             let source = shared.name_of(to);
-            shared.inbox.push(Message { source, tag, payload, segments: segments.to_vec(), landed: false });
+            shared.inbox.push(Message {
+                source,
+                tag,
+                payload,
+                segments: segments.to_vec(),
+                ..Message::default()
+            });
             shared.own_bell().delivered(&*shared.host, tag.is_news());
             return Ok(());
         }

@@ -325,6 +325,12 @@ fn deliver(shared: &Shared, from: usize, frame: Frame, fds: Vec<OwnedFd>) {
         }
     }
     let source = shared.name_of(from);
-    shared.inbox.push(Message { source, tag: frame.tag, payload: frame.payload, segments, landed: false });
+    shared.inbox.push(Message {
+        source,
+        tag: frame.tag,
+        payload: frame.payload,
+        segments,
+        ..Message::default()
+    });
     shared.own_bell().delivered(&*shared.host, frame.tag.is_news());
 }

@@ -1,19 +1,26 @@
 //! Scheduled exchanges of fields on the devices of a rig, beside a program whose ranks are whatever they are.
 
 use super::fixture::poll;
+use crate::instant::Instant;
 use crate::scene::{by, choices};
 use crate::yard::{Rig, Yard, until_failure};
 use crate::{Case, Outcome, Trouble, ensure};
+use halocline::comm::mpi::DEVICE;
 use halocline::device::Priority;
 use halocline::{
     BindOptions, Cause, Communicator, Device, Error, HaloExchange, LinkChoice, Pending, Stream, Way,
 };
 
-pub(super) const fn cases<R: Rig>() -> [Case; 4] {
+pub(super) const fn cases<R: Rig>() -> [Case; 6] {
     [
         Case { name: "scheduled::every_way_on_one_stream", run: every_way_on_one_stream::<R> },
         Case { name: "scheduled::several_in_flight_and_waits_on_the_host", run: several_in_flight::<R> },
         Case { name: "scheduled::several_domains_and_devices", run: several_domains_and_devices::<R> },
+        Case { name: "scheduled::what_messages_lie_in_is_said", run: what_messages_lie_in_is_said::<R> },
+        Case {
+            name: "scheduled::memory_of_devices_that_comes_wrong_is_not_sent",
+            run: memory_that_comes_wrong,
+        },
         Case { name: "scheduled::a_peer_that_drops_its_object", run: a_peer_that_drops_its_object::<R> },
     ]
 }
@@ -132,6 +139,50 @@ fn several_domains_and_devices<R: Rig>(comm: &Communicator) -> Outcome {
         comm.barrier()?;
     }
     rig.check()
+}
+
+/// Memory of the host, unless MPI takes that of devices; and why.
+fn what_messages_lie_in_is_said<R: Rig>(comm: &Communicator) -> Outcome {
+    let rig = R::get()?;
+    let device = device_of(rig, comm.rank());
+    let yard = Yard::new(comm, &[3 * comm.size()], (1, 1, 1), |_| device)?;
+    let Some(halo) = bind(comm, &yard, &[&[0]], &by(LinkChoice::Message))? else { return Ok(()) };
+    let said = halo.explain();
+    let chosen = std::env::var(DEVICE).unwrap_or_default();
+    let is_apart = |&peer: &usize| comm.link().bell(peer).is_none();
+    let apart = (0..comm.size()).filter(|&peer| peer != comm.rank()).filter(is_apart).count();
+    let (far, staged) =
+        (said.contains("memory of the devices, messages"), said.contains("staged through the host"));
+    match (apart, chosen.as_str()) {
+        _ if comm.size() == 1 => ensure!(!far && !staged, "{said}"),
+        (0, _) => ensure!(staged && !far && said.contains("lie in memory of the host"), "{said}"),
+        (_, "on") => ensure!(far, "{said}"),
+        (_, "off") => ensure!(staged && !far && said.contains("HALOCLINE_MPI_DEVICE is off"), "{said}"),
+        // What it says of itself, and, where it says yes, what came of it.
+        _ => ensure!(far || (staged && said.contains("device")), "{said}"),
+    }
+    comm.barrier()?;
+    Ok(())
+}
+
+/// MPI that is handed memory and carries something else is found out when binding.
+fn memory_that_comes_wrong(comm: &Communicator) -> Outcome {
+    if comm.size() == 1 || !comm.link().is_driven() {
+        return Ok(());
+    }
+    let device = Instant::with_decoy(1 << 12);
+    let yard = Yard::new(comm, &[3 * comm.size()], (1, 1, 1), |_| &device)?;
+    let halo = yard.bind(comm, &[&[0]], &by(LinkChoice::Message))?;
+    let said = halo.explain();
+    let is_tried = std::env::var(DEVICE).is_ok_and(|chosen| chosen == "on")
+        && (0..comm.size()).all(|peer| peer == comm.rank() || comm.link().bell(peer).is_none());
+    ensure!(
+        said.contains("staged through the host") && !said.contains("memory of the devices, messages"),
+        "{said}"
+    );
+    ensure!(!is_tried || said.contains("came wrong from memory of the device"), "{said}");
+    comm.barrier()?;
+    Ok(())
 }
 
 fn a_peer_that_drops_its_object<R: Rig>(comm: &Communicator) -> Outcome {

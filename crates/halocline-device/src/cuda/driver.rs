@@ -11,6 +11,7 @@ use crate::error::DeviceError;
 use crate::remote::{DeviceId, Provider};
 use std::collections::HashMap;
 use std::ffi::{c_int, c_uint, c_void};
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -275,6 +276,16 @@ unsafe impl Driver for CudaDriver {
 
     fn queues(&self) -> u32 {
         self.api.queues
+    }
+
+    fn handed_over(&self, address: Address, _: usize, _: bool) -> Option<NonNull<u8>> {
+        NonNull::new(std::ptr::with_exposed_provenance_mut(address as usize))
+    }
+
+    fn within(&self, work: &mut dyn FnMut()) {
+        // Where the context cannot be made current, the library finds that out, too.
+        let _current = self.make_current();
+        work();
     }
 
     fn frees_wait(&self) -> bool {

@@ -13,6 +13,7 @@ use crate::driver::{
 };
 use crate::error::DeviceError;
 use crate::remote::{DeviceId, Provider};
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 /// One device of a world.
@@ -508,6 +509,17 @@ unsafe impl Driver for SimDriver {
             state.memories.store(spot, value);
             state.tick(host);
         }
+    }
+
+    fn handed_over(&self, address: Address, bytes: usize, writes: bool) -> Option<NonNull<u8>> {
+        let touch = if writes { Touch::Write } else { Touch::Read };
+        let mut call = self.last_call()?;
+        let Call { state, me } = &mut call;
+        let spot = state.memories.find(address, bytes).ok()?;
+        let host = state.threads[*me].actor;
+        let op = state.begin_op(host, "another library");
+        state.touch(host, op, spot, bytes, touch);
+        NonNull::new(state.memories.pointer(spot, bytes))
     }
 
     fn host_access(&self, address: Address, bytes: usize, writes: bool) {

@@ -239,7 +239,7 @@ impl Memories {
         (device < self.given.len() as u64).then_some(device as u32)
     }
 
-    fn pointer(&self, spot: Spot, bytes: usize) -> *mut u8 {
+    pub(super) fn pointer(&self, spot: Spot, bytes: usize) -> *mut u8 {
         let region = &self.regions[spot.region];
         assert!(region.alive && spot.offset + bytes <= region.place.bytes, "checked by the caller");
         region.data.wrapping_add(spot.offset)

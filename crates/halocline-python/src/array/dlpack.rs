@@ -3,7 +3,6 @@
 
 use super::{Described, element};
 use crate::error;
-use crate::given::Typed;
 use pyo3::ffi::c_str;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict};
@@ -43,7 +42,7 @@ const CUDA_MANAGED: i32 = 13;
 
 pub(super) fn describe(array: &Bound<'_, PyAny>) -> PyResult<Described> {
     let py = array.py();
-    let Typed((device, _)): Typed<(i32, i64)> = array.call_method0("__dlpack_device__")?.extract()?;
+    let (device, _): (i32, i64) = array.call_method0("__dlpack_device__")?.extract()?;
     let arguments = PyDict::new(py);
     arguments.set_item("max_version", (1, 0))?;
     if device == CUDA || device == CUDA_MANAGED {
@@ -74,14 +73,7 @@ pub(super) fn describe(array: &Bound<'_, PyAny>) -> PyResult<Described> {
             (&managed.as_ref().tensor, managed.as_ref().flags)
         }
     } else {
-        // One that somebody has consumed has another name.
-        let unversioned = c_str!("dltensor");
-        if !capsule.is_valid_checked(Some(unversioned)) {
-            return Err(error::kind(format!(
-                "__dlpack__ gives a capsule that is no tensor, or was consumed: {capsule}"
-            )));
-        }
-        let pointer = capsule.pointer_checked(Some(unversioned))?.cast::<Tensor>();
+        let pointer = capsule.pointer_checked(Some(c_str!("dltensor")))?.cast::<Tensor>();
         // SAFETY: as above; the tensor comes first in the struct without a version.
         (unsafe { pointer.as_ref() }, 0)
     };

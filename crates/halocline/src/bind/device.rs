@@ -1,6 +1,7 @@
 //! Binding the device fields of an object: which way each link takes, where its words lie, and what each device
 //! is given for every exchange.
 
+use super::aware;
 use super::facing::{Facing, Joint};
 use super::lanes::{self, Joined};
 use super::local::Local;
@@ -66,6 +67,7 @@ pub(super) fn bind(
     host: Option<Arc<Bound>>,
 ) -> Result<Arc<Scheduled>, Error> {
     let (offers, operation, words, staged) = (comm.begin(), comm.begin(), comm.begin(), comm.begin());
+    let proof = comm.begin();
     let devices = devices_of(&sets).inspect(|devices| comm.part::<Pool>().join(devices));
     let devices = agree(comm, devices)?;
     let (berths, own_bytes) = lay_out(&sets, options.link);
@@ -101,9 +103,11 @@ pub(super) fn bind(
     let told = made.ends.iter().try_for_each(tell);
     agree(comm, told).inspect_err(|_| comm.link().inbox().forget(words))?;
     let heard: Vec<_> = made.ends.iter().map(|end| hear(comm, words, end.peer)).collect();
+    let slots = aware::prove(comm, proof, &opened, &mut made, options);
+    let slots = agree(comm, slots)?;
     let joined = heard.into_iter().collect::<Result<Vec<FarLanes>, Error>>().and_then(|far| {
         made.far = far;
-        lanes::join(&opened, &made, options)
+        lanes::join(&opened, &made, &slots, options)
     });
     let Joined { lanes, stages, seats, producers, registered } = agree(comm, joined)?;
     let held = made.far.into_iter().flat_map(|far| far.words);

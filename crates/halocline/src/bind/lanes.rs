@@ -12,6 +12,7 @@
 //! The first lane does all that is received: raises `ready`, waits for `arrived`, unpacks. Streams wait, never tables: what
 //! spins on a device takes room from the work beside it, and may keep the work that it waits for from running there.
 
+use super::aware::Slots;
 use super::device::{End, FarLane, LANES, Made, WORD, head, slot, span};
 use super::script::Making;
 use crate::error::Error;
@@ -105,6 +106,11 @@ impl Open {
 
     pub(super) fn over(&self, lane: usize) -> Address {
         self.words.at(self.words.place().bytes - (2 * lane + 1) * LINE)
+    }
+
+    /// A stream that never waits.
+    pub(super) fn rescue(&self) -> &Stream {
+        &self.shared.rescue
     }
 
     /// The words, for those who raise them to hold.
@@ -284,7 +290,12 @@ impl Incoming {
 }
 
 /// Tables and operations of all lanes.
-pub(super) fn join(opened: &Opened, made: &Made, options: &BindOptions) -> Result<Joined, Error> {
+pub(super) fn join(
+    opened: &Opened,
+    made: &Made,
+    slots: &Slots,
+    options: &BindOptions,
+) -> Result<Joined, Error> {
     let registered = reach_all(opened, made)?;
     let mut outgoing = Vec::new();
     let mut incoming = Vec::new();
@@ -292,7 +303,7 @@ pub(super) fn join(opened: &Opened, made: &Made, options: &BindOptions) -> Resul
     for (end, far) in made.ends.iter().zip(&made.far) {
         if let Some(link) = end.link(made, Direction::Send) {
             for lane in (0..opened.lanes.len()).filter(|&lane| sends(made, end, lane, &opened.devices)) {
-                stages.extend(stage(opened, made, (end.peer, link), options)?);
+                stages.extend(stage(opened, made, slots, (end.peer, link), options)?);
                 let staged = (stages.last(), stages.len());
                 outgoing.push(send(opened, made, (end, far), (link, lane), staged, options)?);
             }
@@ -300,7 +311,7 @@ pub(super) fn join(opened: &Opened, made: &Made, options: &BindOptions) -> Resul
         if let Some(link) = end.link(made, Direction::Receive)
             && !opened.lanes.is_empty()
         {
-            stages.extend(stage(opened, made, (end.peer, link), options)?);
+            stages.extend(stage(opened, made, slots, (end.peer, link), options)?);
             incoming.push(receive(opened, made, (end, far), (link, stages.len()))?);
         }
     }
@@ -395,18 +406,26 @@ fn areas(made: &Made, end: &End, link: usize) -> Result<Option<(Area, Area)>, Er
     Ok(Some(both))
 }
 
+/// The most bytes that a link's message has.
+pub(super) fn capacity(made: &Made, link: usize) -> usize {
+    made.sets.iter().map(|set| set.parts[link].bytes).max().unwrap_or(0)
+}
+
 /// The staging memory of a link by messages.
 fn stage(
     opened: &Opened,
     made: &Made,
+    slots: &Slots,
     (peer, link): (usize, usize),
     options: &BindOptions,
 ) -> Result<Option<Stage>, Error> {
     if made.links[link].way != Way::Message {
         return Ok(None);
     }
-    let capacity = made.sets.iter().map(|set| set.parts[link].bytes).max().unwrap_or(0);
-    let memory = opened.devices[0].allocate_pinned(Stage::bytes(capacity))?;
+    let capacity = capacity(made, link);
+    let far = slots.get(&link).cloned();
+    let bytes = Stage::WORDS + if far.is_some() { 0 } else { Stage::slots(capacity) };
+    let memory = opened.devices[0].allocate_pinned(bytes)?;
     let of_set = |set: &Arc<Set>| -> Vec<Range<usize>> {
         split(&set.parts[link], options.chunk()).into_iter().map(|(bytes, _)| bytes).collect()
     };
@@ -417,7 +436,7 @@ fn stage(
         answers && made.sets.iter().all(|set| set.parts[other.part].bytes > 0)
     };
     let acknowledged = !made.links.iter().any(comes_back);
-    Ok(Some(Stage::new((link, peer, sends, acknowledged), memory, capacity, chunks)))
+    Ok(Some(Stage::new((link, peer, sends, acknowledged), (memory, far), capacity, chunks)))
 }
 
 /// The chunks of a message: which bytes, and what moves them.

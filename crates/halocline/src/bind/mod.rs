@@ -1,6 +1,7 @@
 //! Binding: everything that can be done once. Checks the fields, tells the peers about them, chooses
 //! a way for each link and lays out counters and mailboxes.
 
+mod aware;
 mod device;
 mod facing;
 mod lanes;

@@ -10,11 +10,15 @@
 //! | receiver's host | that its stream is done with the epoch before the last | gives the slot for the message to lie there | |
 //! | receiver's host | the message | copies it into the slot, if it does not lie there | `staged` of the chunk |
 //! | receiver's stream | `staged` of a chunk | unpacks it | |
+//!
+//! Where MPI was found to take memory of devices (`bind/aware.rs`), the slots lie there: what is packed is announced by a message
+//! and sent from where it lies, and what is announced is received in its slot.
 
+use super::watch::STAGED;
 use super::{LINE, Scheduled};
 use crate::error::Cause;
-use crate::link::SLOTS;
-use halocline_comm::{Claim, CommError, Communicator, Lent, Tag, buffers};
+use crate::link::{Link, SLOTS};
+use halocline_comm::{Claim, CommError, Communicator, Lent, Room, Tag, buffers};
 use halocline_device::{Address, Memory};
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -31,6 +35,12 @@ pub(crate) const CHUNKS: usize = 8;
 
 /// How long after the last message the next is looked for without pause.
 const BUSY: Duration = Duration::from_micros(200);
+
+/// Where the rank has one core, which a program's thread may hold, waiting for its GPU without sleeping: so long messages are
+/// carried on without pause, then so long the thread sleeps. Who sleeps gets the core as soon as it wakes; who gives way waits for
+/// milliseconds.
+const BURST: Duration = Duration::from_micros(100);
+const REST: Duration = Duration::from_micros(10);
 
 /// Chunks begin at multiples of so many bytes, but for short ones.
 const ALIGN: usize = 4096;
@@ -53,6 +63,8 @@ pub(crate) struct Staging {
     claim: Claim,
     /// When a message was last sent or put in place, in nanoseconds of the host's clock.
     moved: AtomicU64,
+    /// When the last rest was over.
+    rested: AtomicU64,
 }
 
 /// One side of a staged link: [`CHUNKS`] words that are raised chunk by chunk, a word `sent`, two slots; pinned.
@@ -63,6 +75,8 @@ pub(crate) struct Stage {
     /// No messages come back, so that the sender could run ahead: the receiver says what it has put in place.
     pub(crate) acknowledged: bool,
     pub(crate) memory: Arc<Memory>,
+    /// The slots, where MPI takes them from a device.
+    pub(crate) far: Option<Arc<Memory>>,
     /// Bytes of a slot.
     pub(crate) capacity: usize,
     /// For each set, the chunks of its message.
@@ -72,6 +86,8 @@ pub(crate) struct Stage {
     /// Of a sender: the last exchange whose slot may be packed again, all of it being sent. Of a receiver: the last whose
     /// slot was given for what comes.
     given: AtomicU64,
+    /// Of a receiver whose slots lie in memory of a device: the exchange and the chunk that is to be announced next.
+    asked: (AtomicU64, AtomicUsize),
     /// Whether the transport has a chunk, of each slot.
     lent: [[Arc<AtomicUsize>; CHUNKS]; SLOTS as usize],
 }
@@ -80,25 +96,35 @@ pub(crate) struct Stage {
 const SENT: usize = CHUNKS * LINE;
 const SLOT: usize = SENT + LINE;
 
+/// From the first slot to where a message lies of which a chunk is.
+pub(crate) fn offset(capacity: usize, epoch: u64, chunk: usize) -> usize {
+    (epoch % SLOTS) as usize * slot(capacity) + chunk * GAP
+}
+
 /// Bytes of a slot, with the gaps.
 fn slot(capacity: usize) -> usize {
     (capacity + CHUNKS * GAP).next_multiple_of(LINE)
 }
 
 impl Stage {
-    pub(crate) fn bytes(capacity: usize) -> usize {
-        SLOT + SLOTS as usize * slot(capacity)
+    /// Bytes of the words.
+    pub(crate) const WORDS: usize = SLOT;
+
+    /// Bytes of the slots.
+    pub(crate) fn slots(capacity: usize) -> usize {
+        SLOTS as usize * slot(capacity)
     }
 
     pub(crate) fn new(
         (link, peer, sends, acknowledged): (usize, usize, bool, bool),
-        memory: Memory,
+        (memory, far): (Memory, Option<Arc<Memory>>),
         capacity: usize,
         chunks: Vec<Vec<Range<usize>>>,
     ) -> Self {
-        let at = (AtomicU64::new(1), AtomicUsize::new(0));
+        let first = || (AtomicU64::new(1), AtomicUsize::new(0));
+        let (at, asked) = (first(), first());
         let (memory, given, lent) = (Arc::new(memory), AtomicU64::new(0), Default::default());
-        Self { link, peer, sends, acknowledged, memory, capacity, chunks, at, given, lent }
+        Self { link, peer, sends, acknowledged, memory, far, capacity, chunks, at, given, asked, lent }
     }
 
     /// `packed`, or `staged`, of a chunk.
@@ -112,11 +138,12 @@ impl Stage {
 
     /// Where the message lies of which a chunk is.
     pub(crate) fn slot(&self, parity: usize, chunk: usize) -> Address {
-        self.memory.at(self.offset(parity as u64, chunk))
+        self.far.as_ref().unwrap_or(&self.memory).at(self.offset(parity as u64, chunk))
     }
 
     fn offset(&self, epoch: u64, chunk: usize) -> usize {
-        SLOT + (epoch % SLOTS) as usize * slot(self.capacity) + chunk * GAP
+        let first = if self.far.is_some() { 0 } else { SLOT };
+        first + offset(self.capacity, epoch, chunk)
     }
 
     /// Where a chunk lies.
@@ -143,6 +170,14 @@ impl Stage {
         let (out, owner) = (&self.lent[(epoch % SLOTS) as usize][chunk], Arc::clone(&self.memory));
         // SAFETY: by our caller; there is a gap behind each chunk, which nobody else uses.
         unsafe { Lent::new(NonNull::new_unchecked(first), place.len() + NOTE, out, owner as _) }
+    }
+
+    /// A chunk in memory of the device for the transport; not where no library finds it.
+    fn lend_far(&self, far: &Arc<Memory>, epoch: u64, chunk: usize, place: Range<usize>) -> Option<Lent> {
+        let (out, owner) = (&self.lent[(epoch % SLOTS) as usize][chunk], Arc::clone(far));
+        let first = far.handed_over(place.clone(), !self.sends)?;
+        // SAFETY: memory of a device, for a bulk; nobody else uses it before it is given back: streams wait for words that say so.
+        Some(unsafe { Lent::new(first, place.len(), out, owner as _) })
     }
 
     /// Says of an exchange that was handed over, one after the other, that it is sent.
@@ -172,7 +207,13 @@ impl Stage {
 
 impl Staging {
     pub(crate) fn new(operation: u64, stages: Vec<Stage>) -> Self {
-        Self { operation, stages, claim: Claim::default(), moved: AtomicU64::new(0) }
+        Self {
+            operation,
+            stages,
+            claim: Claim::default(),
+            moved: AtomicU64::new(0),
+            rested: AtomicU64::new(0),
+        }
     }
 
     fn tag(&self, epoch: u64, chunk: usize) -> Tag {
@@ -202,6 +243,22 @@ impl Staging {
         now.saturating_sub(Duration::from_nanos(self.moved.load(Ordering::Relaxed))) < BUSY
     }
 
+    /// How long the progress thread rests before it looks again, while messages are on their way.
+    pub(super) fn pause(&self, now: Duration, room: Room) -> Duration {
+        match room {
+            Room::Spare => Duration::ZERO,
+            Room::Crowded => STAGED,
+            Room::Tight => {
+                let rested = Duration::from_nanos(self.rested.load(Ordering::Relaxed));
+                if now.saturating_sub(rested) < BURST {
+                    return Duration::ZERO;
+                }
+                self.rested.store((now + REST).as_nanos() as u64, Ordering::Relaxed);
+                REST
+            }
+        }
+    }
+
     /// Whether the host has not sent, or put in place, all of a link's message of an exchange.
     pub(super) fn is_behind(&self, stage: usize, epoch: u64) -> bool {
         self.stages[stage].at.0.load(Ordering::Acquire) <= epoch
@@ -223,6 +280,12 @@ impl Staging {
 }
 
 impl Scheduled {
+    /// Whether a link's messages go from device to device, the host's memory left out.
+    pub(crate) fn is_far(&self, link: &Link) -> bool {
+        let of = |stage: &Stage| stage.far.is_some() && std::ptr::eq(&raw const self.links[stage.link], link);
+        self.staging.as_ref().is_some_and(|staging| staging.stages.iter().any(of))
+    }
+
     /// Sends what is packed, puts in place what has come. Never waits; one thread at a time.
     pub(super) fn carry_on(&self) {
         let Some(staging) = self.staging.as_ref() else { return };
@@ -267,6 +330,16 @@ impl Scheduled {
                     return Ok(None);
                 }
                 let place = stage.place(now, at, range);
+                if let Some(far) = &stage.far {
+                    let Some(lent) = stage.lend_far(far, now, at, place) else {
+                        return Ok(Some(Cause::Malformed));
+                    };
+                    let note = (set as u64).to_le_bytes().to_vec();
+                    self.comm.link().post_bulk(stage.peer, staging.tag(now, at), note, lent)?;
+                    staging.moved(self);
+                    chunk.store(at + 1, Ordering::Relaxed);
+                    continue;
+                }
                 // SAFETY: it is packed, and is packed again only once `sent` says so, which is not before it is given back.
                 let lent = unsafe {
                     let _ = stage.memory.bytes(place.clone());
@@ -289,6 +362,41 @@ impl Scheduled {
         }
     }
 
+    /// Has the chunks that were announced received in their slots, in order, as those become free.
+    fn ask_for_chunks(&self, staging: &Staging, stage: &Stage, far: &Arc<Memory>) -> Result<(), Cause> {
+        let (epoch, chunk) = &stage.asked;
+        loop {
+            let (now, at) = (epoch.load(Ordering::Relaxed), chunk.load(Ordering::Relaxed));
+            if now > stage.given.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            let set = self.set_of(now);
+            let Some(range) = stage.chunks[set].get(at) else {
+                chunk.store(0, Ordering::Relaxed);
+                epoch.store(now + 1, Ordering::Relaxed);
+                continue;
+            };
+            let announced = self.comm.link().inbox().take(staging.tag(now, at), Some(stage.peer));
+            let Some(announced) = announced else { return Ok(()) };
+            let theirs = announced.payload.as_slice().try_into().map_err(|_| Cause::Malformed)?;
+            let theirs = u64::from_le_bytes(theirs);
+            if theirs != set as u64 {
+                return Err(self.links[stage.link].clash(&self.comm, set, theirs));
+            }
+            let bulk = announced.bulk.ok_or(Cause::Malformed)?;
+            let place = stage.lend_far(far, now, at, stage.place(now, at, range)).ok_or(Cause::Malformed)?;
+            bulk.land(place).map_err(|_| Cause::Malformed)?;
+            staging.moved(self);
+            chunk.store(at + 1, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a chunk lies in its slot, after it was asked for.
+    fn is_received(stage: &Stage, epoch: u64, chunk: usize) -> bool {
+        let (asked, next) = (stage.asked.0.load(Ordering::Relaxed), stage.asked.1.load(Ordering::Relaxed));
+        (asked, next) > (epoch, chunk) && !stage.is_lent(epoch, chunk)
+    }
+
     /// Gives the slots that are free for what will come.
     fn await_chunks(&self, staging: &Staging, stage: &Stage) {
         loop {
@@ -299,6 +407,9 @@ impl Scheduled {
                 return;
             }
             for (at, range) in stage.chunks[self.set_of(next)].iter().enumerate() {
+                if stage.far.is_some() {
+                    break;
+                }
                 let tag = staging.tag(next, at);
                 if self.comm.link().inbox().probe(tag, Some(stage.peer)).is_none() {
                     // SAFETY: the stream is through with what the slot held two epochs ago, and waits for `staged`, which is
@@ -315,6 +426,11 @@ impl Scheduled {
         let (epoch, chunk) = &stage.at;
         loop {
             self.await_chunks(staging, stage);
+            if let Some(far) = &stage.far
+                && let Err(cause) = self.ask_for_chunks(staging, stage, far)
+            {
+                return Ok(Some(cause));
+            }
             let (now, at) = (epoch.load(Ordering::Relaxed), chunk.load(Ordering::Relaxed));
             if now > stage.given.load(Ordering::Relaxed) {
                 return Ok(None);
@@ -328,6 +444,16 @@ impl Scheduled {
                 epoch.store(now + 1, Ordering::Release);
                 continue;
             };
+            if stage.far.is_some() {
+                if !Self::is_received(stage, now, at) {
+                    return Ok(None);
+                }
+                // SAFETY: streams read it.
+                unsafe { stage.memory.store(at * LINE, now) };
+                staging.moved(self);
+                chunk.store(at + 1, Ordering::Relaxed);
+                continue;
+            }
             let (inbox, tag) = (self.comm.link().inbox(), staging.tag(now, at));
             if inbox.probe(tag, Some(stage.peer)).is_none() {
                 return Ok(None);

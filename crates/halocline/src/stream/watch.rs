@@ -16,8 +16,8 @@ use std::time::Duration;
 /// How often the progress thread looks after an object in flight, and after one that has failed.
 const LOOK: Duration = Duration::from_millis(100);
 const DRAIN: Duration = Duration::from_millis(1);
-/// The same where it carries staged links on.
-const STAGED: Duration = Duration::from_micros(50);
+/// The same where it carries staged links on, and nothing is on its way.
+pub(super) const STAGED: Duration = Duration::from_micros(50);
 
 impl Scheduled {
     /// Lets the progress thread look after this object, if it does not yet.
@@ -376,8 +376,10 @@ impl Serve for Scheduled {
         // Neither devices nor all transports ring a bell.
         let staged = self.staging.as_ref().map(|staging| {
             let link = self.comm.link();
-            let at_once = (staging.is_busy(now) || link.is_carrying()) && !link.is_crowded();
-            if at_once { now } else { now + STAGED }
+            match staging.is_busy(now) || link.is_carrying() {
+                true => now + staging.pause(now, link.room()),
+                false => now + STAGED,
+            }
         });
         [staged, self.next_look(now), Some(now + self.often())].into_iter().flatten().min()
     }

@@ -1,0 +1,251 @@
+//! Whether messages go from device to device: where the transport says that it takes memory of devices, both sides have it
+//! carry bytes between the slots that a link would have, and believe it once these came whole. Otherwise the slots lie in pinned
+//! memory, and [`crate::HaloExchange::explain`] says why.
+
+use super::device::Made;
+use super::lanes::{Opened, capacity};
+use crate::error::Error;
+use crate::link::{Direction, SLOTS, Way};
+use crate::options::BindOptions;
+use crate::stream::{Stage, chunks, offset};
+use halocline_comm::{Communicator, Lent, Surround, Tag};
+use halocline_device::{Device, Memory};
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// For the links whose messages go from device to device, the memory of their slots.
+pub(super) type Slots = HashMap<usize, Arc<Memory>>;
+
+/// Rounds: what sender and receiver of a link say of themselves, what the receiver says of the bytes, and these.
+const SENDER: u64 = 0;
+const RECEIVER: u64 = 1;
+const VERDICT: u64 = 2;
+const BYTES: u64 = 16;
+
+/// What says yes: no reason against it.
+const YES: &str = "";
+
+/// A library that acts on the current device of a thread is called with this one.
+struct Within(Device);
+
+impl Surround for Within {
+    fn within(&self, work: &mut dyn FnMut()) {
+        self.0.driver().within(work);
+    }
+}
+
+/// A link that may be one.
+struct Candidate {
+    link: usize,
+    peer: usize,
+    sends: bool,
+    memory: Arc<Memory>,
+    /// Where the bytes lie that are tried: all of both slots.
+    places: Vec<Range<usize>>,
+    /// Places that the transport has.
+    out: Arc<AtomicUsize>,
+}
+
+/// Tries it for all links by messages. Both ranks of each take part; none waits for another one than those.
+pub(super) fn prove(
+    comm: &Communicator,
+    operation: u64,
+    opened: &Opened,
+    made: &mut Made,
+    options: &BindOptions,
+) -> Result<Slots, Error> {
+    let tag = |round| Tag { operation, round };
+    let (mut candidates, mut reasons) = (Vec::new(), Vec::new());
+    let ends = made.ends.iter().flat_map(|end| end.links.iter().map(|&link| (end.peer, link)));
+    let links: Vec<(usize, usize)> = ends.filter(|&(_, link)| made.links[link].way == Way::Message).collect();
+    let is_sent = |link: usize| made.links[link].direction == Direction::Send;
+    for &(peer, link) in &links {
+        let found = candidate(comm, opened, made, (peer, link), options);
+        let said = found.as_ref().map_or_else(String::as_str, |_| YES);
+        let round = if is_sent(link) { SENDER } else { RECEIVER };
+        comm.send(peer, tag(round), said.as_bytes().to_vec())?;
+        match found {
+            Ok(candidate) => candidates.push(candidate),
+            Err(why) => reasons.push((link, why)),
+        }
+    }
+    for &(peer, link) in &links {
+        let round = if is_sent(link) { RECEIVER } else { SENDER };
+        let said = comm.receive(Some(peer), tag(round), "memory of devices for messages")?.payload;
+        if said != YES.as_bytes() {
+            candidates.retain(|candidate| candidate.link != link);
+            reasons.push((link, format!("rank {peer}: {}", String::from_utf8_lossy(&said))));
+        }
+    }
+    if let Some(device) = opened.devices.first().filter(|_| !candidates.is_empty()) {
+        comm.link().surround(Arc::new(Within(device.clone())));
+    }
+    let mut found = Vec::new();
+    for candidate in candidates.iter().filter(|candidate| candidate.sends) {
+        candidate.send(comm, opened, tag)?;
+        found.push(Ok(()));
+    }
+    for candidate in candidates.iter().filter(|candidate| !candidate.sends) {
+        let verdict = candidate.receive(comm, opened, tag)?;
+        comm.send(candidate.peer, tag(VERDICT), verdict.clone().err().unwrap_or_default().into_bytes())?;
+        found.push(verdict);
+    }
+    let (senders, receivers): (Vec<_>, Vec<_>) = candidates.into_iter().partition(|one| one.sends);
+    let mut slots = Slots::new();
+    for (candidate, mut verdict) in senders.into_iter().chain(receivers).zip(found) {
+        if candidate.sends {
+            let said = comm.receive(Some(candidate.peer), tag(VERDICT), "a verdict on memory of devices")?;
+            if said.payload != YES.as_bytes() {
+                verdict = Err(format!("rank {}: {}", candidate.peer, String::from_utf8_lossy(&said.payload)));
+            }
+        }
+        // The transport is through with it, here, too.
+        let is_back = || Ok((candidate.out.load(Ordering::Acquire) == 0).then_some(()));
+        comm.wait_for(Some(candidate.peer), "memory of devices on its way", is_back)?;
+        match verdict {
+            Ok(()) => drop(slots.insert(candidate.link, candidate.memory)),
+            Err(why) => {
+                tracing::warn!("rank {}: link with rank {}: {why}", comm.rank(), candidate.peer);
+                reasons.push((candidate.link, why));
+            }
+        }
+    }
+    comm.link().inbox().forget(operation);
+    for (link, reason) in reasons {
+        let why = &mut made.links[link].why;
+        *why = Some(why.take().map_or_else(|| reason.clone(), |before| format!("{before}; {reason}")));
+    }
+    Ok(slots)
+}
+
+/// Memory for the slots of a link, or why there is none.
+fn candidate(
+    comm: &Communicator,
+    opened: &Opened,
+    made: &Made,
+    (peer, link): (usize, usize),
+    options: &BindOptions,
+) -> Result<Candidate, String> {
+    comm.link().takes_devices(peer)?;
+    let device = opened.devices.first().ok_or("this rank has no device")?;
+    let capacity = capacity(made, link);
+    let memory = device.allocate(Stage::slots(capacity)).map_err(|error| error.to_string())?;
+    memory.handed_over(0..0, false).ok_or("no MPI takes memory of this kind of device")?;
+    let place = |epoch: u64| {
+        let chunks = chunks(capacity, options.chunk()).into_iter().enumerate();
+        chunks.map(move |(at, bytes)| {
+            let begin = offset(capacity, epoch, at) + bytes.start;
+            begin..begin + bytes.len()
+        })
+    };
+    let places: Vec<Range<usize>> = (0..SLOTS).flat_map(place).collect();
+    if let Some(long) = places.iter().map(Range::len).find(|&bytes| bytes > Communicator::LONGEST_BULK) {
+        return Err(format!("a chunk of {long} bytes is too long"));
+    }
+    let (memory, out) = (Arc::new(memory), Arc::default());
+    let sends = made.links[link].direction == Direction::Send;
+    Ok(Candidate { link, peer, sends, memory, places, out })
+}
+
+impl Candidate {
+    /// Sends what the receiver expects, or, where that is not possible, something else.
+    fn send(&self, comm: &Communicator, opened: &Opened, tag: impl Fn(u64) -> Tag) -> Result<(), Error> {
+        for (at, place) in self.places.iter().enumerate() {
+            let wrote = self.write(opened, place, |byte| pattern(comm.rank(), self.peer, at, byte));
+            // Whatever lies there is sent, lest the other side waits: it finds it wrong.
+            if let Err(why) = wrote {
+                tracing::warn!("rank {}: {why}", comm.rank());
+            }
+            match self.lend(place, false) {
+                Some(lent) => comm.link().post_bulk(self.peer, tag(BYTES + at as u64), Vec::new(), lent)?,
+                None => comm.send(self.peer, tag(BYTES + at as u64), Vec::new())?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether what was sent comes whole, to where it shall lie.
+    fn receive(
+        &self,
+        comm: &Communicator,
+        opened: &Opened,
+        tag: impl Fn(u64) -> Tag,
+    ) -> Result<Result<(), String>, Error> {
+        let mut verdict = Ok(());
+        for (at, place) in self.places.iter().enumerate() {
+            let expected = |byte| pattern(self.peer, comm.rank(), at, byte);
+            let cleared = self.write(opened, place, |byte| !expected(byte));
+            let message = comm.receive(Some(self.peer), tag(BYTES + at as u64), "bytes of a device")?;
+            let landed =
+                message.bulk.zip(self.lend(place, true)).and_then(|(bulk, lent)| bulk.land(lent).ok());
+            let is_back = || Ok((self.out.load(Ordering::Acquire) == 0).then_some(()));
+            comm.wait_for(Some(self.peer), "bytes of a device", is_back)?;
+            if verdict.is_err() {
+                continue;
+            }
+            verdict = cleared.and_then(|()| match landed {
+                None => Err("memory of the device was not sent".to_owned()),
+                Some(()) => self.compare(opened, place, expected),
+            });
+        }
+        Ok(verdict)
+    }
+
+    fn lend(&self, place: &Range<usize>, writes: bool) -> Option<Lent> {
+        let first = self.memory.handed_over(place.clone(), writes)?;
+        // SAFETY: memory of a device, for a bulk, which is held; nobody uses it before it is given back.
+        Some(unsafe { Lent::new(first, place.len(), &self.out, Arc::clone(&self.memory) as _) })
+    }
+
+    fn write(
+        &self,
+        opened: &Opened,
+        place: &Range<usize>,
+        value: impl Fn(usize) -> u8,
+    ) -> Result<(), String> {
+        let copy = |device: &Device| {
+            let pinned = device.allocate_pinned(place.len())?;
+            // SAFETY: nobody else knows the memory.
+            let bytes = unsafe { pinned.bytes_mut(0..place.len()) };
+            bytes.iter_mut().enumerate().for_each(|(at, byte)| *byte = value(at));
+            let stream = opened.lanes[0].rescue();
+            // SAFETY: both are held until the stream is through, and used by nobody else.
+            unsafe { stream.copy(self.memory.at(place.start), pinned.at(0), place.len()) }?;
+            stream.synchronise()
+        };
+        copy(&opened.devices[0]).map_err(|error| error.to_string())
+    }
+
+    fn compare(
+        &self,
+        opened: &Opened,
+        place: &Range<usize>,
+        expected: impl Fn(usize) -> u8,
+    ) -> Result<(), String> {
+        let count = |device: &Device| {
+            let pinned = device.allocate_pinned(place.len())?;
+            let stream = opened.lanes[0].rescue();
+            // SAFETY: both are held until the stream is through, and used by nobody else.
+            unsafe { stream.copy(pinned.at(0), self.memory.at(place.start), place.len()) }?;
+            stream.synchronise()?;
+            // SAFETY: the stream is through.
+            let bytes = unsafe { pinned.bytes(0..place.len()) };
+            Ok(bytes.iter().enumerate().filter(|&(at, &byte)| byte != expected(at)).count())
+        };
+        match count(&opened.devices[0]) {
+            Ok(0) => Ok(()),
+            Ok(wrong) => {
+                Err(format!("{wrong} of {} bytes came wrong from memory of the device", place.len()))
+            }
+            Err(error) => Err(halocline_device::DeviceError::to_string(&error)),
+        }
+    }
+}
+
+/// What a byte is that one rank sends to another: another one at each place.
+fn pattern(from: usize, to: usize, at: usize, byte: usize) -> u8 {
+    let mixed = (byte ^ (from << 40) ^ (to << 48) ^ (at << 56)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> 56) as u8
+}
