@@ -3,7 +3,8 @@
 use crate::array::is_instance;
 use crate::command::listen;
 use crate::error;
-use crate::given::Given;
+use crate::given::{Bytes, Given, List, Typed};
+use crate::host;
 use crate::host::PythonHost;
 use crate::owned::{Closable, Member, Owned};
 use halocline::comm::mappings::Mappings;
@@ -63,6 +64,13 @@ impl PyCommunicator {
 
     pub(crate) fn group(&self) -> u64 {
         self.group
+    }
+
+    /// Sums of any size: of the halves of values, which no number of ranks makes more than 64 bits.
+    fn sum(&self, py: Python<'_>, values: &[u64]) -> PyResult<Vec<u128>> {
+        let halves: Vec<u64> = values.iter().flat_map(|value| [value & 0xffff_ffff, value >> 32]).collect();
+        let sums = self.wait(py, |comm| comm.all_reduce(&halves, Reduce::Sum))?;
+        Ok(sums.as_chunks().0.iter().map(|&[low, high]| u128::from(low) + (u128::from(high) << 32)).collect())
     }
 
     /// Calls something that may wait.
@@ -155,6 +163,7 @@ impl PyCommunicator {
         prepare(py)?;
         let (handle, deadline) = (mpi_handle(comm)?, seconds(deadline)?);
         let host = Arc::new(PythonHost::default());
+        host::waits_for_nobody();
         // SAFETY: an object of mpi4py holds a communicator of the library that it has loaded; whoever gives a number
         // says so. MPI is finalised at the end of the interpreter, whose main thread is at this call, or by a thread
         // that breaks MPI's own rules.
@@ -193,30 +202,30 @@ impl PyCommunicator {
         &self,
         py: Python<'py>,
         root: Given<usize>,
-        data: Given<Vec<u8>>,
+        data: Given<Bytes>,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let (root, data) = (root.get(py, "root")?, data.get(py, "data")?);
+        let (root, Bytes(data)) = (root.get(py, "root")?, data.get(py, "data")?);
         self.wait(py, |comm| comm.broadcast(root, data)).map(|data| PyBytes::new(py, &data))
     }
 
-    fn all_gather<'py>(&self, py: Python<'py>, data: Given<Vec<u8>>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
-        let data = data.get(py, "data")?;
+    fn all_gather<'py>(&self, py: Python<'py>, data: Given<Bytes>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+        let Bytes(data) = data.get(py, "data")?;
         let all = self.wait(py, |comm| comm.all_gather(&data))?;
         Ok(all.iter().map(|data| PyBytes::new(py, data)).collect())
     }
 
     #[pyo3(signature = (values, op = Given::of("sum")), text_signature = "($self, values, op='sum')")]
-    fn all_reduce(&self, py: Python<'_>, values: Given<Vec<u64>>, op: Given<String>) -> PyResult<Vec<u64>> {
-        let values = values.get(py, "values")?;
+    fn all_reduce(&self, py: Python<'_>, values: Given<List<u64>>, op: Given<String>) -> PyResult<Vec<u128>> {
+        let List(values) = values.get(py, "values")?;
         let op = match &*op.get(py, "op")? {
-            "sum" => Reduce::Sum,
+            "sum" => return self.sum(py, &values),
             "min" => Reduce::Min,
             "max" => Reduce::Max,
             other => {
                 return Err(error::value(format!("there is no operation {other:?}; choose sum, min or max")));
             }
         };
-        self.wait(py, |comm| comm.all_reduce(&values, op))
+        Ok(self.wait(py, |comm| comm.all_reduce(&values, op))?.into_iter().map(u128::from).collect())
     }
 
     fn mappings<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
@@ -287,6 +296,7 @@ fn join(py: Python<'_>, transport: &str, is_child: bool) -> PyResult<Py<PyCommun
         (true, _) => return Err(error::forked()),
     };
     let host = Arc::new(PythonHost::default());
+    host::waits_for_nobody();
     let joined = py.detach(|| Communicator::init_on(name, host)).map_err(error::of)?;
     Py::new(py, PyCommunicator::first(joined, new_group()))
 }
@@ -363,7 +373,8 @@ pub(crate) struct ThreadGroup {
 #[pymethods]
 impl ThreadGroup {
     #[new]
-    fn new(py: Python<'_>, size: usize) -> PyResult<Self> {
+    fn new(py: Python<'_>, size: Typed<usize>) -> PyResult<Self> {
+        let Typed(size) = size;
         if size == 0 {
             return Err(error::value("0 threads are no group; at least one is needed"));
         }

@@ -2,6 +2,8 @@
 
 use crate::comm::PyCommunicator;
 use crate::error;
+use crate::given::Given;
+use crate::grid::collective;
 use halocline_cli::trace::{self, Trace, TraceError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -28,7 +30,8 @@ pub(crate) fn listen() -> PyResult<()> {
 /// What every rank does when, from the beginning of a `with` to its end.
 #[pyclass(frozen, module = "halocline", name = "trace")]
 pub(crate) struct PyTrace {
-    path: PathBuf,
+    /// Or why it is none, which is an error on all ranks.
+    path: PyResult<PathBuf>,
     comm: Py<PyCommunicator>,
     running: Mutex<Option<Trace>>,
 }
@@ -52,18 +55,21 @@ impl PyTrace {
 #[pymethods]
 impl PyTrace {
     #[new]
-    fn new(path: PathBuf, comm: Py<PyCommunicator>) -> Self {
-        Self { path, comm, running: Mutex::default() }
+    fn new(py: Python<'_>, path: Given<PathBuf>, comm: Py<PyCommunicator>) -> Self {
+        Self { path: path.get(py, "path"), comm, running: Mutex::default() }
     }
 
     fn __enter__(this: Py<Self>, py: Python<'_>) -> PyResult<Py<Self>> {
         let trace = this.get();
+        let path = match &trace.path {
+            _ if trace.running().is_some() => Err(error::value("this trace has begun already")),
+            Ok(path) => Ok(path),
+            Err(refusal) => Err(refusal.clone_ref(py)),
+        };
+        let path = collective(py, &trace.comm, path, |_, path| Ok(path))?;
         let comm = trace.comm.get().get()?;
-        if trace.running().is_some() {
-            return Err(error::value("this trace has begun already"));
-        }
         trace::want();
-        let begun = py.detach(|| Trace::begin(&comm, &trace.path));
+        let begun = py.detach(|| Trace::begin(&comm, path));
         if begun.is_err() {
             trace::unwant();
         }

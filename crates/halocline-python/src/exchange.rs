@@ -3,14 +3,15 @@
 use crate::array::{Watches, bytes_of, field_of};
 use crate::comm::PyCommunicator;
 use crate::error;
-use crate::given::Given;
+use crate::given::{Given, List, Typed};
 use crate::grid::{PyPattern, collective, halo_of};
+use crate::host::{self, Left};
 use crate::options::{counts, direction, is_checked, options, ways};
 use crate::owned::{Closable, Member, Owned, bury};
 use crate::stream::{Streams, handles};
 use crate::task::Waiting;
 use halocline::device::{MemorySpace, cuda};
-use halocline::{BindOptions, Device, Field, HaloExchange, Pattern, Pending, Stream};
+use halocline::{BindOptions, Device, Error, Field, HaloExchange, Pattern, Pending, Stream};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::borrow::Cow;
@@ -77,8 +78,9 @@ fn prepared(
     inline: Given<bool>,
 ) -> PyResult<Prepared> {
     let py = sets.py();
-    let wrong = |_| error::kind("a bind is given a sequence of (pattern, array) pairs");
-    let sets: Vec<Vec<Binding<'_>>> = sets.extract().map_err(wrong)?;
+    let wrong = |_: PyErr| error::kind("a bind is given a sequence of (pattern, array) pairs");
+    let sets: List<List<Binding<'_>>> = sets.extract().map_err(wrong)?;
+    let sets: Vec<Vec<Binding<'_>>> = sets.0.into_iter().map(|set| set.0).collect();
     let held = |set: &Vec<Binding<'_>>| {
         let fields = fields_of(comm, set)?.into_iter();
         Ok(fields.map(|(pattern, field)| (pattern.clone(), field.into_owned())).collect())
@@ -130,7 +132,7 @@ impl PyHaloExchange {
     }
 
     fn pending(&self, pending: Pending) -> PyPending {
-        PyPending { pending: Owned::new(pending), streams: Arc::clone(&self.streams) }
+        PyPending { pending: Owned::new(pending), streams: Arc::clone(&self.streams), left: self.halo.left() }
     }
 }
 
@@ -175,14 +177,15 @@ impl PyHaloExchange {
         bound(py, &comm, prepared)
     }
 
-    #[pyo3(signature = (*, wait = true, set = 0, streams = None))]
+    #[pyo3(signature = (*, wait = true, set = Typed(0), streams = None), text_signature = "($self, *, wait=True, set=0, streams=None)")]
     fn exchange(
         &self,
         py: Python<'_>,
         wait: bool,
-        set: usize,
+        set: Typed<usize>,
         streams: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Option<PyPending>> {
+        let Typed(set) = set;
         let halo = self.halo.get()?;
         let streams = self.given(streams)?;
         self.watches.check(py, set)?;
@@ -202,23 +205,24 @@ impl PyHaloExchange {
         Ok(pending.map_err(error::of)?.map(|pending| self.pending(pending)))
     }
 
-    #[pyo3(signature = (*, set = 0, streams = None))]
+    #[pyo3(signature = (*, set = Typed(0), streams = None), text_signature = "($self, *, set=0, streams=None)")]
     fn exchange_async(
         &self,
         py: Python<'_>,
-        set: usize,
+        set: Typed<usize>,
         streams: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Option<PyPending>> {
         self.exchange(py, false, set, streams)
     }
 
-    #[pyo3(signature = (stream = None, *, set = 0))]
+    #[pyo3(signature = (stream = None, *, set = Typed(0)), text_signature = "($self, stream=None, *, set=0)")]
     fn schedule_exchange(
         &self,
         py: Python<'_>,
         stream: Option<&Bound<'_, PyAny>>,
-        set: usize,
+        set: Typed<usize>,
     ) -> PyResult<PyPending> {
+        let Typed(set) = set;
         let halo = self.halo.get()?;
         let streams = self.streams.get(&stream.map_or(Ok(vec![0]), handles)?)?;
         self.watches.check(py, set)?;
@@ -250,17 +254,20 @@ impl PyHaloExchange {
         Ok(self.halo.get()?.sets())
     }
 
-    fn alternative(&self, set: usize) -> PyResult<Self> {
+    fn alternative(&self, set: Typed<usize>) -> PyResult<Self> {
+        let Typed(set) = set;
         let halo = self.halo.get()?.alternative(set).map_err(error::of)?;
         Ok(self.beside(halo, self.watches.alternative(set)))
     }
 
-    #[pyo3(signature = (halo, *, neighbours = "all"))]
-    fn narrowed(&self, py: Python<'_>, halo: &Bound<'_, PyAny>, neighbours: &str) -> PyResult<Self> {
-        let to = halo_of(halo, neighbours)?;
+    #[pyo3(signature = (halo, *, neighbours = Given::of("all")), text_signature = "($self, halo, *, neighbours='all')")]
+    fn narrowed(&self, py: Python<'_>, halo: &Bound<'_, PyAny>, neighbours: Given<String>) -> PyResult<Self> {
+        let to = neighbours.get(py, "neighbours").and_then(|neighbours| halo_of(halo, &neighbours));
         let halo = self.halo.get()?;
-        let narrowed = py.detach(|| halo.narrowed(&to)).map_err(error::of)?;
-        Ok(self.beside(narrowed, self.watches.clone()))
+        let given = to.as_ref().map_err(|error| Error::Bind(error.value(py).to_string()));
+        let narrowed = py.detach(|| halo.narrowed_if(given));
+        to?;
+        Ok(self.beside(narrowed.map_err(error::of)?, self.watches.clone()))
     }
 
     fn reclaim(&self, py: Python<'_>) -> PyResult<bool> {
@@ -282,11 +289,13 @@ impl PyHaloExchange {
         Ok(self.halo.get()?.explain())
     }
 
-    fn message_bytes(&self, peer: usize, direction: &str) -> PyResult<usize> {
+    fn message_bytes(&self, peer: Typed<usize>, direction: &str) -> PyResult<usize> {
+        let Typed(peer) = peer;
         self.halo.get()?.message_bytes(peer, self::direction(direction)?).map_err(error::of)
     }
 
-    fn pack(&self, py: Python<'_>, peer: usize, message: &Bound<'_, PyAny>) -> PyResult<()> {
+    fn pack(&self, py: Python<'_>, peer: Typed<usize>, message: &Bound<'_, PyAny>) -> PyResult<()> {
+        let Typed(peer) = peer;
         let halo = self.halo.get()?;
         let (base, len, _held) = bytes_of(message, true)?;
         // SAFETY: so many bytes that may be written, by the word of their owner, who is held; other threads of the
@@ -295,7 +304,8 @@ impl PyHaloExchange {
         py.detach(|| halo.pack(peer, bytes)).map_err(error::of)
     }
 
-    fn unpack(&self, py: Python<'_>, peer: usize, message: &Bound<'_, PyAny>) -> PyResult<()> {
+    fn unpack(&self, py: Python<'_>, peer: Typed<usize>, message: &Bound<'_, PyAny>) -> PyResult<()> {
+        let Typed(peer) = peer;
         let halo = self.halo.get()?;
         let (base, len, _held) = bytes_of(message, false)?;
         // SAFETY: as above, of bytes that are read.
@@ -313,12 +323,19 @@ impl PyHaloExchange {
 pub(crate) struct PyPending {
     pending: Owned<Pending>,
     streams: Arc<Streams>,
+    left: Left,
 }
 
 impl PyPending {
     /// One of host fields.
-    pub(crate) fn of_host(pending: Pending) -> Self {
-        Self { pending: Owned::new(pending), streams: Arc::default() }
+    pub(crate) fn of_host(pending: Pending, left: Left) -> Self {
+        Self { pending: Owned::new(pending), streams: Arc::default(), left }
+    }
+
+    /// The exchange, to be waited for by this thread.
+    fn get(&self) -> PyResult<&Pending> {
+        host::waits_for(&self.left);
+        self.pending.get()
     }
 }
 
@@ -334,7 +351,7 @@ fn schedule_wait(py: Python<'_>, pending: &Pending, streams: &[Arc<Stream>]) -> 
 #[pymethods]
 impl PyPending {
     fn wait(&self, py: Python<'_>) -> PyResult<()> {
-        let pending = self.pending.get()?;
+        let pending = self.get()?;
         let waited = py.detach(|| pending.wait());
         bury(py);
         waited.map_err(error::of)
@@ -342,7 +359,7 @@ impl PyPending {
 
     #[pyo3(signature = (stream = None))]
     fn schedule_wait(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
-        let pending = self.pending.get()?;
+        let pending = self.get()?;
         schedule_wait(py, pending, &self.streams.get(&stream.map_or(Ok(vec![0]), handles)?)?)
     }
 

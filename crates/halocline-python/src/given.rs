@@ -1,8 +1,9 @@
-//! Arguments of collective calls. One that cannot be taken is noticed only once the call has begun: so it is an error on all ranks.
+//! Arguments. One of a collective call that cannot be taken is noticed only once the call has begun: so it is an error on all ranks.
 
 use crate::error;
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::{PyByteArray, PyBytes, PySequence, PyString};
 use std::convert::Infallible;
 
 /// An argument, or why it is none.
@@ -24,17 +25,77 @@ impl<T> Given<T> {
 
     /// The argument of that name.
     pub(crate) fn get(self, py: Python<'_>, name: &str) -> PyResult<T> {
-        self.0.map_err(|error| {
-            let told = format!("{name}: {}", error.value(py));
-            match () {
-                () if error.is_instance_of::<PyTypeError>(py) => error::kind(told),
-                () if error.is_instance_of::<PyOverflowError>(py)
-                    || error.is_instance_of::<PyValueError>(py) =>
-                {
-                    error::value(told)
-                }
-                () => error,
-            }
-        })
+        self.0.map_err(|error| typed(py, error, &format!("{name}: ")))
+    }
+}
+
+/// The error of ours that stands for one of Python, with a name before its text.
+fn typed(py: Python<'_>, error: PyErr, name: &str) -> PyErr {
+    let told = format!("{name}{}", error.value(py));
+    match () {
+        () if error.is_instance_of::<PyTypeError>(py) => error::kind(told),
+        () if error.is_instance_of::<PyOverflowError>(py) || error.is_instance_of::<PyValueError>(py) => {
+            error::value(told)
+        }
+        () => error,
+    }
+}
+
+/// An argument that is refused at once, by an error of ours.
+pub(crate) struct Typed<T>(pub(crate) T);
+
+impl<'a, 'py, T: FromPyObject<'a, 'py>> FromPyObject<'a, 'py> for Typed<T> {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        object.extract().map(Self).map_err(|error| typed(object.py(), error.into(), ""))
+    }
+}
+
+/// A sequence, whatever length it says it has: there may be no memory for so much. Refused by errors of ours.
+pub(crate) struct List<T>(pub(crate) Vec<T>);
+
+impl<'a, 'py, T: for<'b> FromPyObject<'b, 'py>> FromPyObject<'a, 'py> for List<T> {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        let py = object.py();
+        if object.is_instance_of::<PyString>() || !object.is_instance_of::<PySequence>() {
+            let class = object.get_type().fully_qualified_name()?;
+            return Err(error::kind(format!("a sequence is wanted, not {class}")));
+        }
+        let mut list = room(object.len().map_err(|error| typed(py, error, ""))?)?;
+        for item in object.try_iter()? {
+            list.push(item?.extract().map_err(|error: T::Error| typed(py, error.into(), ""))?);
+        }
+        Ok(Self(list))
+    }
+}
+
+/// Room for so many entries.
+pub(crate) fn room<T>(count: usize) -> PyResult<Vec<T>> {
+    /// More than any list has: some systems promise any memory.
+    const MOST: usize = 1 << 34;
+    let mut list = Vec::new();
+    match count <= MOST && list.try_reserve_exact(count).is_ok() {
+        true => Ok(list),
+        false => Err(error::value(format!("{count} entries are more than there is memory for"))),
+    }
+}
+
+/// The bytes of an object.
+pub(crate) struct Bytes(pub(crate) Vec<u8>);
+
+impl<'a, 'py> FromPyObject<'a, 'py> for Bytes {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        if let Ok(bytes) = object.cast::<PyBytes>() {
+            return Ok(Self(bytes.as_bytes().to_vec()));
+        }
+        if let Ok(bytes) = object.cast::<PyByteArray>() {
+            return Ok(Self(bytes.to_vec()));
+        }
+        object.extract::<List<u8>>().map(|list| Self(list.0))
     }
 }

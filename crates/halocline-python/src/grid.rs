@@ -2,7 +2,7 @@
 
 use crate::comm::PyCommunicator;
 use crate::error;
-use crate::given::Given;
+use crate::given::{Given, List, Typed};
 use halocline::plan::DomainShape;
 use halocline::{Decomposition, Halo, Neighbours, Pattern, RegularGrid, agree};
 use pyo3::prelude::*;
@@ -46,9 +46,15 @@ impl PyRegularGrid {
 #[pymethods]
 impl PyRegularGrid {
     #[new]
-    #[pyo3(signature = (shape, *, periodic = None, domains_per_rank = 1))]
-    fn new(shape: Vec<usize>, periodic: Option<Vec<bool>>, domains_per_rank: usize) -> PyResult<Self> {
-        let periodic = periodic.unwrap_or_else(|| vec![false; shape.len()]);
+    #[pyo3(signature = (shape, *, periodic = None, domains_per_rank = Typed(1)), text_signature = "(shape, *, periodic=None, domains_per_rank=1)")]
+    fn new(
+        shape: List<usize>,
+        periodic: Option<List<bool>>,
+        domains_per_rank: Typed<usize>,
+    ) -> PyResult<Self> {
+        let List(shape) = shape;
+        let Typed(domains_per_rank) = domains_per_rank;
+        let periodic = periodic.map_or_else(|| vec![false; shape.len()], |periodic| periodic.0);
         if periodic.len() != shape.len() {
             let (given, axes) = (periodic.len(), shape.len());
             return Err(error::value(format!(
@@ -73,19 +79,24 @@ impl PyRegularGrid {
         self.decomposed(comm, RegularGrid::decompose)
     }
 
-    fn decompose_into(&self, blocks: Vec<usize>, comm: &Bound<'_, PyAny>) -> PyResult<PyDecomposition> {
+    fn decompose_into(&self, blocks: List<usize>, comm: &Bound<'_, PyAny>) -> PyResult<PyDecomposition> {
+        let List(blocks) = blocks;
         self.decomposed(comm, |grid, ranks| grid.decompose_into(blocks, ranks))
     }
 
-    fn decompose_at(&self, cuts: Vec<Vec<usize>>, comm: &Bound<'_, PyAny>) -> PyResult<PyDecomposition> {
+    fn decompose_at(&self, cuts: List<List<usize>>, comm: &Bound<'_, PyAny>) -> PyResult<PyDecomposition> {
+        let List(cuts) = cuts;
+        let cuts: Vec<Vec<usize>> = cuts.into_iter().map(|cuts| cuts.0).collect();
         self.decomposed(comm, |grid, ranks| grid.decompose_at(cuts, ranks))
     }
 
     fn decompose_boxes(
         &self,
-        boxes: Vec<(usize, Vec<usize>, Vec<usize>)>,
+        boxes: List<(usize, List<usize>, List<usize>)>,
         comm: &Bound<'_, PyAny>,
     ) -> PyResult<PyDecomposition> {
+        let List(boxes) = boxes;
+        let boxes = boxes.into_iter().map(|(rank, first, cells)| (rank, first.0, cells.0)).collect();
         self.decomposed(comm, |grid, ranks| grid.decompose_boxes(boxes, ranks))
     }
 
@@ -123,7 +134,8 @@ impl PyDecomposition {
         self.decomposition.blocks_per_axis().map(|blocks| PyTuple::new(py, blocks)).transpose()
     }
 
-    fn staggered(&self, py: Python<'_>, axes: Vec<bool>) -> PyResult<Self> {
+    fn staggered(&self, py: Python<'_>, axes: List<bool>) -> PyResult<Self> {
+        let List(axes) = axes;
         let decomposition = self.decomposition.staggered(axes).map_err(error::of)?;
         Ok(Self { decomposition, comm: self.comm.as_ref().map(|comm| comm.clone_ref(py)) })
     }
@@ -168,10 +180,10 @@ pub(crate) fn halo_of(halo: &Bound<'_, PyAny>, neighbours: &str) -> PyResult<Hal
     let both = |width: usize| (width, width);
     let halo = if let Ok(width) = halo.extract::<usize>() {
         Halo::uniform(width)
-    } else if let Ok(widths) = halo.extract::<Vec<usize>>() {
-        Halo::per_axis(widths.into_iter().map(both).collect::<Vec<_>>())
-    } else if let Ok(widths) = halo.extract::<Vec<(usize, usize)>>() {
-        Halo::per_axis(widths)
+    } else if let Ok(widths) = halo.extract::<List<usize>>() {
+        Halo::per_axis(widths.0.into_iter().map(both).collect::<Vec<_>>())
+    } else if let Ok(widths) = halo.extract::<List<(usize, usize)>>() {
+        Halo::per_axis(widths.0)
     } else {
         return Err(error::value(format!(
             "a halo is a width (from 0), one for each axis, or a pair (low, high) for each axis, not {halo}"
@@ -224,9 +236,9 @@ impl PyPattern {
     fn unstructured(
         py: Python<'_>,
         comm: Py<PyCommunicator>,
-        domains: Given<Vec<Py<crate::unstructured::PyUnstructuredDomain>>>,
+        domains: Given<List<Py<crate::unstructured::PyUnstructuredDomain>>>,
     ) -> PyResult<Self> {
-        let domains = domains.get(py, "domains").map(crate::unstructured::domains);
+        let domains = domains.get(py, "domains").map(|domains| crate::unstructured::domains(domains.0));
         let pattern = collective(py, &comm, domains, |comm, domains| Pattern::unstructured(comm, &domains))?;
         Ok(Self { pattern, comm })
     }

@@ -1,8 +1,10 @@
 //! Waits of threads of Python: Ctrl-C ends them.
 
+use crate::error;
 use halocline::comm::{Host, System};
 use pyo3::prelude::*;
 use std::cell::RefCell;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -12,7 +14,32 @@ const ASKS_AFTER: Duration = Duration::from_millis(50);
 thread_local! {
     /// What a signal handler of Python has raised during a wait of this thread.
     static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
+    /// What this thread waits for, if it waits.
+    static WAITS_FOR: RefCell<Option<Left>> = const { RefCell::new(None) };
     static IS_MAIN: bool = rustix::thread::gettid() == rustix::process::getpid();
+}
+
+/// Whether a rank has left its group.
+pub(crate) type Left = Arc<AtomicBool>;
+
+/// What whoever uses something of a rank that has left is told.
+pub(crate) const CLOSED: &str = "the communicator was closed";
+
+/// From now on waits of this thread end when this rank leaves.
+#[inline]
+pub(crate) fn waits_for(left: &Left) {
+    WAITS_FOR.with_borrow_mut(|waits_for| match waits_for {
+        Some(known) if Arc::ptr_eq(known, left) => {}
+        other => *other = Some(Left::clone(left)),
+    });
+}
+
+pub(crate) fn waits_for_nobody() {
+    WAITS_FOR.set(None);
+}
+
+fn has_left() -> bool {
+    WAITS_FOR.with_borrow(|left| left.as_ref().is_some_and(|left| left.load(Ordering::Relaxed)))
 }
 
 /// The machine, whose waits ask for Python's signals.
@@ -40,7 +67,7 @@ impl Host for PythonHost {
     }
 
     fn is_interrupted(&self) -> bool {
-        if self.interrupted.load(Ordering::Relaxed) {
+        if self.interrupted.load(Ordering::Relaxed) || has_left() {
             return true;
         }
         // Python handles signals in its main thread alone.
@@ -58,5 +85,10 @@ impl Host for PythonHost {
 /// What ended a wait of this thread that was interrupted.
 pub(crate) fn interruption() -> PyErr {
     let raised = RAISED.with(|raised| raised.borrow_mut().take());
+    if raised.is_none() && has_left() {
+        // What this thread drops now waits for others.
+        waits_for_nobody();
+        return error::closed(CLOSED);
+    }
     raised.unwrap_or_else(|| pyo3::exceptions::PyKeyboardInterrupt::new_err("the ranks were interrupted"))
 }

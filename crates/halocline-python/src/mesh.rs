@@ -1,6 +1,7 @@
 //! Meshes, and the domains that a partition makes of them.
 
 use crate::error;
+use crate::given::{List, Typed};
 use crate::unstructured::{PyGraph, PyPartition, PyUnstructuredDomain, indices, to_numpy, vertices};
 use halocline::{Mesh, Shared, UnstructuredDomain};
 use pyo3::prelude::*;
@@ -14,11 +15,12 @@ impl PyMesh {
     #[new]
     #[pyo3(signature = (vertices, connectivity, *, offsets = None, solid = false))]
     fn new(
-        vertices: usize,
+        vertices: Typed<usize>,
         connectivity: &Bound<'_, PyAny>,
         offsets: Option<&Bound<'_, PyAny>>,
         solid: bool,
     ) -> PyResult<Self> {
+        let Typed(vertices) = vertices;
         let mesh = match offsets {
             Some(offsets) => Mesh::mixed(vertices, indices(offsets)?, self::vertices(connectivity)?),
             None => {
@@ -44,7 +46,8 @@ impl PyMesh {
         PyGraph(py.detach(|| self.0.vertex_graph()))
     }
 
-    fn element_graph(&self, py: Python<'_>, common: usize) -> PyGraph {
+    fn element_graph(&self, py: Python<'_>, common: Typed<usize>) -> PyGraph {
+        let Typed(common) = common;
         PyGraph(py.detach(|| self.0.element_graph(common)))
     }
 
@@ -52,8 +55,9 @@ impl PyMesh {
         &self,
         py: Python<'_>,
         partition: &PyPartition,
-        rank: usize,
+        rank: Typed<usize>,
     ) -> PyResult<PyMeshDomains> {
+        let Typed(rank) = rank;
         let made = py.detach(|| self.0.domains_by_vertex(&partition.0, rank)).map_err(error::of)?;
         Ok(PyMeshDomains::of(&made))
     }
@@ -62,8 +66,9 @@ impl PyMesh {
         &self,
         py: Python<'_>,
         partition: &PyPartition,
-        rank: usize,
+        rank: Typed<usize>,
     ) -> PyResult<PyMeshDomains> {
+        let Typed(rank) = rank;
         let made = py.detach(|| self.0.domains_by_element(&partition.0, rank)).map_err(error::of)?;
         Ok(PyMeshDomains::of(&made))
     }
@@ -73,10 +78,12 @@ impl PyMesh {
         &self,
         py: Python<'_>,
         partition: &PyPartition,
-        part: usize,
-        depth: usize,
+        part: Typed<usize>,
+        depth: Typed<usize>,
         shared: &str,
     ) -> PyResult<Py<PyMeshHalos>> {
+        let Typed(part) = part;
+        let Typed(depth) = depth;
         let shared = match shared {
             "vertex" => Shared::Vertex,
             "edge" => Shared::Edge,
@@ -113,24 +120,24 @@ impl PyMesh {
 /// Rows of as many vertices each: those of an array of two dimensions, or of a sequence of sequences.
 fn rows(connectivity: &Bound<'_, PyAny>) -> PyResult<(usize, Vec<u32>)> {
     if let Some(shape) = connectivity.getattr_opt("shape")? {
-        return match shape.extract::<Vec<usize>>() {
-            Ok(shape) if shape.len() == 2 => Ok((shape[1], vertices(connectivity)?)),
+        return match shape.extract::<List<usize>>() {
+            Ok(List(shape)) if shape.len() == 2 => Ok((shape[1], vertices(connectivity)?)),
             _ => Err(error::value(
                 "connectivity is an array with a row for each element, or flat with offsets=",
             )),
         };
     }
-    let rows: Vec<Vec<u32>> = connectivity.extract().map_err(|_| {
+    let List(rows): List<List<u32>> = connectivity.extract().map_err(|_| {
         error::kind("connectivity is an array, or a sequence, with a row of vertices for each element")
     })?;
-    let arity = rows.first().map_or(1, Vec::len);
-    if let Some(row) = rows.iter().position(|row| row.len() != arity) {
+    let arity = rows.first().map_or(1, |row| row.0.len());
+    if let Some(row) = rows.iter().position(|row| row.0.len() != arity) {
         return Err(error::value(format!(
             "element {row} has {} vertices, element 0 has {arity}; give connectivity flat, with offsets=",
-            rows[row].len()
+            rows[row].0.len()
         )));
     }
-    Ok((arity, rows.concat()))
+    Ok((arity, rows.into_iter().flat_map(|row| row.0).collect()))
 }
 
 /// The domains of one rank.

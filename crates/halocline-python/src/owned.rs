@@ -2,6 +2,7 @@
 //! threads without Python.
 
 use crate::error;
+use crate::host::{self, Left};
 use pyo3::prelude::*;
 use pyo3::types::PyWeakrefReference;
 use std::mem::ManuallyDrop;
@@ -49,14 +50,23 @@ impl<T: Send> Drop for Owned<T> {
 }
 
 /// What ends for good when its rank leaves, though objects of Python may still name it.
-pub(crate) struct Closable<T: Send + Sync>(Owned<RwLock<Option<Arc<T>>>>);
+pub(crate) struct Closable<T: Send + Sync> {
+    value: Owned<RwLock<Option<Arc<T>>>>,
+    left: Left,
+}
 
 impl<T: Send + Sync> Closable<T> {
-    /// The value, unless it was closed, or this is a forked child.
+    /// The value, unless it was closed, or this is a forked child. What this thread waits for next ends when it is closed.
     #[inline]
     pub(crate) fn get(&self) -> PyResult<Arc<T>> {
-        let value = self.0.get()?.read().unwrap_or_else(PoisonError::into_inner);
-        value.clone().ok_or_else(|| error::closed("the communicator was closed"))
+        host::waits_for(&self.left);
+        let value = self.value.get()?.read().unwrap_or_else(PoisonError::into_inner);
+        value.clone().ok_or_else(|| error::closed(host::CLOSED))
+    }
+
+    /// What tells that it was closed.
+    pub(crate) fn left(&self) -> Left {
+        Left::clone(&self.left)
     }
 }
 
@@ -68,7 +78,7 @@ trait Close: Send + Sync {
 impl<T: Send + Sync> Close for Closable<T> {
     fn close(&self) {
         // In a forked child there is nothing to close.
-        if let Ok(value) = self.0.get() {
+        if let Ok(value) = self.value.get() {
             let value = value.write().unwrap_or_else(PoisonError::into_inner).take();
             drop(value);
         }
@@ -77,12 +87,16 @@ impl<T: Send + Sync> Close for Closable<T> {
 
 /// All that ends when a rank leaves.
 #[derive(Default)]
-pub(crate) struct Member(Mutex<Vec<Weak<dyn Close>>>);
+pub(crate) struct Member {
+    all: Mutex<Vec<Weak<dyn Close>>>,
+    left: Left,
+}
 
 impl Member {
     pub(crate) fn hold<T: Send + Sync + 'static>(&self, value: T) -> Arc<Closable<T>> {
-        let closable = Arc::new(Closable(Owned::new(RwLock::new(Some(Arc::new(value))))));
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let value = Owned::new(RwLock::new(Some(Arc::new(value))));
+        let closable = Arc::new(Closable { value, left: Left::clone(&self.left) });
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         if all.len().is_power_of_two() {
             all.retain(|one| one.strong_count() > 0);
         }
@@ -90,9 +104,11 @@ impl Member {
         closable
     }
 
-    /// Ends all, what came last first.
+    /// Ends all, what came last first, and the waits of other threads for it.
     pub(crate) fn close(&self, py: Python<'_>) {
-        let all = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        self.left.store(true, Ordering::Relaxed);
+        host::waits_for_nobody();
+        let all = std::mem::take(&mut *self.all.lock().unwrap_or_else(PoisonError::into_inner));
         py.detach(|| all.iter().rev().filter_map(Weak::upgrade).for_each(|one| one.close()));
         bury(py);
     }

@@ -4,7 +4,7 @@ use crate::array::{Watches, field_of};
 use crate::comm::PyCommunicator;
 use crate::error;
 use crate::exchange::{PyHaloExchange, numbered};
-use crate::given::Given;
+use crate::given::{Given, List};
 use crate::grid::{PyDecomposition, collective, halo_of};
 use crate::options::{is_checked, options};
 use crate::owned::bury;
@@ -46,10 +46,10 @@ impl PyRedistribute {
     fn unstructured(
         py: Python<'_>,
         comm: Py<PyCommunicator>,
-        source: Given<Vec<Py<PyUnstructuredDomain>>>,
-        target: Given<Vec<Py<PyUnstructuredDomain>>>,
+        source: Given<List<Py<PyUnstructuredDomain>>>,
+        target: Given<List<Py<PyUnstructuredDomain>>>,
     ) -> PyResult<Self> {
-        let prepared = || Ok((domains(source.get(py, "source")?), domains(target.get(py, "target")?)));
+        let prepared = || Ok((domains(source.get(py, "source")?.0), domains(target.get(py, "target")?.0)));
         let redistribute = collective(py, &comm, prepared(), |comm, (from, to)| {
             Redistribute::unstructured(comm, &from, &to)
         })?;
@@ -66,8 +66,8 @@ impl PyRedistribute {
         &self,
         py: Python<'_>,
         comm: Py<PyCommunicator>,
-        source: Given<Vec<Bound<'_, PyAny>>>,
-        target: Given<Vec<Bound<'_, PyAny>>>,
+        source: Given<List<Bound<'_, PyAny>>>,
+        target: Given<List<Bound<'_, PyAny>>>,
         link: Given<String>,
         deadline: Option<Given<f64>>,
         name: Option<Given<String>>,
@@ -79,7 +79,7 @@ impl PyRedistribute {
                     "the redistribution was made with another communicator; use that one",
                 ));
             }
-            let (source, target) = (source.get(py, "source")?, target.get(py, "target")?);
+            let (List(source), List(target)) = (source.get(py, "source")?, target.get(py, "target")?);
             let fields: Vec<Field> = source
                 .iter()
                 .chain(&target)

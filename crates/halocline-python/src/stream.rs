@@ -1,6 +1,7 @@
 //! Streams of other libraries.
 
 use crate::error;
+use crate::given::Typed;
 use halocline::device::RawStream;
 use halocline::{Device, Stream};
 use pyo3::prelude::*;
@@ -16,7 +17,8 @@ pub(crate) struct PyStream {
 #[pymethods]
 impl PyStream {
     #[new]
-    fn new(handle: usize) -> Self {
+    fn new(handle: Typed<usize>) -> Self {
+        let Typed(handle) = handle;
         Self { ptr: handle }
     }
 

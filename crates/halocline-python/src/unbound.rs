@@ -3,7 +3,7 @@
 use crate::comm::PyCommunicator;
 use crate::error;
 use crate::exchange::{Binding, PyPending, fields_of};
-use crate::given::Given;
+use crate::given::{Given, List};
 use crate::grid::{PyPattern, collective};
 use crate::options::{counts, options, ways};
 use crate::owned::{Closable, bury};
@@ -35,7 +35,7 @@ impl PyPatternLinks {
         });
         drop(made);
         bury(py);
-        Ok(pending.map_err(error::of)?.map(PyPending::of_host))
+        Ok(pending.map_err(error::of)?.map(|pending| PyPending::of_host(pending, self.links.left())))
     }
 }
 
@@ -46,14 +46,14 @@ impl PyPatternLinks {
     fn new(
         py: Python<'_>,
         comm: Py<PyCommunicator>,
-        patterns: Given<Vec<Py<PyPattern>>>,
+        patterns: Given<List<Py<PyPattern>>>,
         link: Given<String>,
         deadline: Option<Given<f64>>,
         name: Option<Given<String>>,
         checked: Option<Given<bool>>,
     ) -> PyResult<Self> {
         let prepared = || {
-            let patterns = patterns.get(py, "patterns")?;
+            let List(patterns) = patterns.get(py, "patterns")?;
             patterns.iter().try_for_each(|pattern| pattern.get().check(comm.get()))?;
             let patterns: Vec<Pattern> =
                 patterns.iter().map(|pattern| pattern.get().pattern.clone()).collect();
@@ -66,11 +66,13 @@ impl PyPatternLinks {
     }
 
     #[pyo3(signature = (fields, *, wait = true))]
-    fn exchange(&self, py: Python<'_>, fields: Vec<Binding<'_>>, wait: bool) -> PyResult<Option<PyPending>> {
+    fn exchange(&self, py: Python<'_>, fields: List<Binding<'_>>, wait: bool) -> PyResult<Option<PyPending>> {
+        let List(fields) = fields;
         self.begin(py, fields, wait)
     }
 
-    fn exchange_async(&self, py: Python<'_>, fields: Vec<Binding<'_>>) -> PyResult<Option<PyPending>> {
+    fn exchange_async(&self, py: Python<'_>, fields: List<Binding<'_>>) -> PyResult<Option<PyPending>> {
+        let List(fields) = fields;
         self.begin(py, fields, false)
     }
 
@@ -78,9 +80,10 @@ impl PyPatternLinks {
     fn schedule_exchange(
         &self,
         py: Python<'_>,
-        fields: Vec<Binding<'_>>,
+        fields: List<Binding<'_>>,
         stream: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Option<PyPending>> {
+        let List(fields) = fields;
         stream.map_or(Ok(Vec::new()), handles)?;
         self.begin(py, fields, false)
     }

@@ -3,30 +3,23 @@
 use crate::array::describe;
 use crate::comm::PyCommunicator;
 use crate::error;
+use crate::given::{List, Typed, room};
 use halocline::{ElementType, Graph, Partition, UnstructuredDomain};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-
-/// Room for so many numbers.
-fn room(count: usize) -> PyResult<Vec<u64>> {
-    let mut numbers = Vec::new();
-    let refused = |_| error::value(format!("{count} numbers are more than there is memory for"));
-    numbers.try_reserve_exact(count).map_err(refused)?;
-    Ok(numbers)
-}
 
 /// Whole numbers from 0, of a sequence or of an array of integers (of any strides), in C order.
 pub(crate) fn ids(given: &Bound<'_, PyAny>) -> PyResult<Vec<u64>> {
     let negative = |id: i64| error::value(format!("{id} is no id or index: they count from 0"));
     if !given.hasattr("__array_interface__")? {
         if let Ok(count) = given.len() {
-            room(count)?;
+            room::<u64>(count)?;
         }
-        if let Ok(ids) = given.extract::<Vec<u64>>() {
+        if let Ok(List(ids)) = given.extract::<List<u64>>() {
             return Ok(ids);
         }
         if let Some(first) =
-            given.extract::<Vec<i64>>().ok().and_then(|ids| ids.into_iter().find(|&id| id < 0))
+            given.extract::<List<i64>>().ok().and_then(|ids| ids.0.into_iter().find(|&id| id < 0))
         {
             return Err(negative(first));
         }
@@ -116,27 +109,31 @@ pub(crate) struct PyUnstructuredDomain(pub(crate) UnstructuredDomain);
 #[pymethods]
 impl PyUnstructuredDomain {
     #[new]
-    fn new(id: u64, owned: &Bound<'_, PyAny>, halo: &Bound<'_, PyAny>) -> PyResult<Self> {
+    fn new(id: Typed<u64>, owned: &Bound<'_, PyAny>, halo: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let Typed(id) = id;
         Ok(Self(UnstructuredDomain::new(id, ids(owned)?, ids(halo)?)))
     }
 
     #[staticmethod]
-    fn from_indices(id: u64, cells: &Bound<'_, PyAny>, halo: &Bound<'_, PyAny>) -> PyResult<Self> {
+    fn from_indices(id: Typed<u64>, cells: &Bound<'_, PyAny>, halo: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let Typed(id) = id;
         Ok(Self(UnstructuredDomain::from_indices(id, ids(cells)?, &indices(halo)?)))
     }
 
     #[staticmethod]
     fn from_owners(
-        id: u64,
+        id: Typed<u64>,
         comm: &PyCommunicator,
         cells: &Bound<'_, PyAny>,
         owners: &Bound<'_, PyAny>,
     ) -> PyResult<Self> {
+        let Typed(id) = id;
         let rank = comm.get()?.rank();
         Ok(Self(UnstructuredDomain::from_owners(id, rank, ids(cells)?, indices(owners)?)))
     }
 
-    fn with_levels(&self, ends: Vec<usize>) -> Self {
+    fn with_levels(&self, ends: List<usize>) -> Self {
+        let List(ends) = ends;
         Self(self.0.clone().with_levels(ends))
     }
 
@@ -183,17 +180,21 @@ pub(crate) struct PyPartition(pub(crate) Partition);
 #[pymethods]
 impl PyPartition {
     #[new]
-    fn new(owners: &Bound<'_, PyAny>, ranks: usize) -> PyResult<Self> {
+    fn new(owners: &Bound<'_, PyAny>, ranks: Typed<usize>) -> PyResult<Self> {
+        let Typed(ranks) = ranks;
         Ok(Self(Partition::given(indices(owners)?, ranks).map_err(error::of)?))
     }
 
     #[staticmethod]
-    fn block(cells: usize, ranks: usize) -> PyResult<Self> {
+    fn block(cells: Typed<usize>, ranks: Typed<usize>) -> PyResult<Self> {
+        let Typed(cells) = cells;
+        let Typed(ranks) = ranks;
         Ok(Self(Partition::block(cells, ranks).map_err(error::of)?))
     }
 
     #[staticmethod]
-    fn metis(py: Python<'_>, graph: &PyGraph, ranks: usize) -> PyResult<Self> {
+    fn metis(py: Python<'_>, graph: &PyGraph, ranks: Typed<usize>) -> PyResult<Self> {
+        let Typed(ranks) = ranks;
         Ok(Self(py.detach(|| Partition::metis(&graph.0, ranks)).map_err(error::of)?))
     }
 

@@ -1,5 +1,6 @@
 //! The objects that users hold: a bound exchange, and one exchange in flight.
 
+use crate::agree::agree;
 use crate::bind;
 use crate::bound::Bound;
 use crate::error::Error;
@@ -215,12 +216,19 @@ impl HaloExchange {
     /// Collective, on the communicator of the bind; all ranks have bound the same patterns. Blocks until all
     /// have come, not for an exchange in flight.
     pub fn narrowed(&self, to: &Halo) -> Result<Self, Error> {
-        if self.scheduled.is_some() {
-            return Err(Error::Bind(
+        self.narrowed_if(Ok(to))
+    }
+
+    /// As [`HaloExchange::narrowed`], by ranks of which one may have no such halo: its error is one on all.
+    pub fn narrowed_if(&self, to: Result<&Halo, Error>) -> Result<Self, Error> {
+        let to = to.and_then(|to| match self.scheduled {
+            None => Ok(to),
+            Some(_) => Err(Error::Bind(
                 "an object of device fields cannot be narrowed; bind the fields to a narrowed pattern"
                     .to_owned(),
-            ));
-        }
+            )),
+        });
+        let to = agree(&self.bound().comm, to)?;
         let sets = bind::narrowed(self.bound(), &self.sets, to)?;
         Ok(self.with(sets))
     }

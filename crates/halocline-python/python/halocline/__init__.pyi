@@ -114,12 +114,12 @@ class Communicator:
     def all_gather(self, data: bytes) -> list[bytes]:
         """Gives the bytes of every rank to every rank, in the order of ranks. Collective."""
     def all_reduce(self, values: Sequence[int], op: Literal["sum", "min", "max"] = "sum") -> list[int]:
-        """Combines unsigned 64-bit values of all ranks, element by element. Collective."""
+        """Combines values from 0 below 2**64 of all ranks, element by element; sums may be larger. Collective."""
     def mappings(self) -> dict[str, int]:
         """Counts of memory of this rank that others have mapped, and of theirs that it has."""
     def close(self) -> None:
-        """Leaves the group, with all duplicates and all that was bound with them: later calls raise ``ClosedError``. What is in
-        flight goes on; peers that wait for more are told. Happens by itself when the interpreter ends."""
+        """Leaves the group, with all duplicates and all that was bound with them: later calls raise ``ClosedError``, and so do,
+        within 50 ms or so, waits of other threads. What is in flight goes on; peers that wait for more are told. Happens by itself when the interpreter ends."""
     def __enter__(self) -> Communicator: ...
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None

@@ -3,8 +3,11 @@
 from . import _core
 from ._errors import HaloTypeError, HaloValueError
 
+MOST_AXES = 64
+
 
 def zeros(shape, dtype="float64", comm=None, device=None, *, order="C"):
+    import itertools
     import math
     import operator
 
@@ -16,9 +19,13 @@ def zeros(shape, dtype="float64", comm=None, device=None, *, order="C"):
     if dtype.hasobject or not 1 <= dtype.itemsize <= 16:
         raise HaloTypeError(f"elements of {dtype} cannot be exchanged; plain ones of 1 to 16 bytes can")
     try:
-        shape = tuple(map(operator.index, shape if numpy.iterable(shape) else (shape,)))
+        # No more than shows that there are too many.
+        extents = itertools.islice(shape, MOST_AXES + 1) if numpy.iterable(shape) else (shape,)
+        shape = tuple(map(operator.index, extents))
     except TypeError:
         raise HaloTypeError(f"a shape is a whole number, or one for each axis, not {shape!r}") from None
+    if len(shape) > MOST_AXES:
+        raise HaloValueError(f"an array has {MOST_AXES} axes at most")
     if any(n < 0 for n in shape):
         raise HaloValueError(f"an array of shape {shape} cannot be")
     memory = _core.Memory(_core.init() if comm is None else comm, math.prod(shape) * dtype.itemsize, device)

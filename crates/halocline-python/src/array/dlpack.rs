@@ -3,6 +3,7 @@
 
 use super::{Described, element};
 use crate::error;
+use crate::given::Typed;
 use pyo3::ffi::c_str;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict};
@@ -42,7 +43,7 @@ const CUDA_MANAGED: i32 = 13;
 
 pub(super) fn describe(array: &Bound<'_, PyAny>) -> PyResult<Described> {
     let py = array.py();
-    let (device, _): (i32, i64) = array.call_method0("__dlpack_device__")?.extract()?;
+    let Typed((device, _)): Typed<(i32, i64)> = array.call_method0("__dlpack_device__")?.extract()?;
     let arguments = PyDict::new(py);
     arguments.set_item("max_version", (1, 0))?;
     if device == CUDA || device == CUDA_MANAGED {
@@ -73,7 +74,14 @@ pub(super) fn describe(array: &Bound<'_, PyAny>) -> PyResult<Described> {
             (&managed.as_ref().tensor, managed.as_ref().flags)
         }
     } else {
-        let pointer = capsule.pointer_checked(Some(c_str!("dltensor")))?.cast::<Tensor>();
+        // One that somebody has consumed has another name.
+        let unversioned = c_str!("dltensor");
+        if !capsule.is_valid_checked(Some(unversioned)) {
+            return Err(error::kind(format!(
+                "__dlpack__ gives a capsule that is no tensor, or was consumed: {capsule}"
+            )));
+        }
+        let pointer = capsule.pointer_checked(Some(unversioned))?.cast::<Tensor>();
         // SAFETY: as above; the tensor comes first in the struct without a version.
         (unsafe { pointer.as_ref() }, 0)
     };

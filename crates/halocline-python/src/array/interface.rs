@@ -2,7 +2,7 @@
 
 use super::{Described, element};
 use crate::error;
-use crate::given::Given;
+use crate::given::{Given, List};
 use halocline::device::{Address, cuda};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -46,8 +46,9 @@ fn common(interface: &Bound<'_, PyAny>) -> PyResult<Described> {
     if item("mask")?.is_some() {
         return Err(error::kind("an array with a mask is two arrays; exchange them as two fields"));
     }
-    let extents = wanted("shape")?.extract::<Given<Vec<usize>>>()?.get(py, "shape")?;
-    let strides = item("strides")?.map(|strides| strides.extract::<Given<Vec<isize>>>()?.get(py, "strides"));
+    let extents = wanted("shape")?.extract::<Given<List<usize>>>()?.get(py, "shape")?.0;
+    let strides = item("strides")?
+        .map(|strides| strides.extract::<Given<List<isize>>>()?.get(py, "strides").map(|list| list.0));
     let strides = strides.transpose()?;
     let typestr = wanted("typestr")?.extract::<Given<String>>()?.get(py, "typestr")?;
     let element = element::of_typestr(&typestr)?;

@@ -4,7 +4,7 @@
 use super::watch::Watch;
 use crate::comm::PyCommunicator;
 use crate::error;
-use crate::given::Given;
+use crate::given::{Given, Typed};
 use crate::owned::Owned;
 use halocline::device::cuda;
 use halocline::{DeviceArray, ElementType, Field, Layout, WeakField};
@@ -30,8 +30,9 @@ impl PyMemory {
         py: Python<'_>,
         comm: &PyCommunicator,
         bytes: Given<usize>,
-        device: Option<u32>,
+        device: Option<Typed<u32>>,
     ) -> PyResult<Self> {
+        let device = device.map(|device| device.0);
         let (comm, bytes) = (comm.get()?, bytes.get(py, "bytes")?);
         let layout = Layout::c_order(ElementType::U8, &[bytes.max(1)]).map_err(error::of)?;
         let field = py.detach(|| match device {

@@ -11,6 +11,7 @@ pub(crate) use memory::PyMemory;
 pub(crate) use watch::Watches;
 
 use crate::error;
+use crate::given::{List, Typed};
 use crate::owned::Keep;
 use halocline::device::cuda;
 use halocline::{ElementType, Field, Layout};
@@ -114,16 +115,17 @@ impl PyField {
     #[pyo3(signature = (array, *, domain = None, axes = None, origin = None))]
     fn new(
         array: &Bound<'_, PyAny>,
-        domain: Option<u64>,
-        axes: Option<Vec<usize>>,
-        origin: Option<Vec<usize>>,
+        domain: Option<Typed<u64>>,
+        axes: Option<List<usize>>,
+        origin: Option<List<usize>>,
     ) -> PyResult<Self> {
+        let domain = domain.map(|domain| domain.0);
         let described = describe(array)?;
         let mut layout = described.layout()?;
-        if let Some(axes) = axes {
+        if let Some(List(axes)) = axes {
             layout = layout.with_axes(&axes).map_err(error::of)?;
         }
-        if let Some(origin) = origin {
+        if let Some(List(origin)) = origin {
             layout = layout.with_origin(&origin);
         }
         let device = described.device;

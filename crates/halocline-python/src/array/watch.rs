@@ -1,6 +1,7 @@
 //! Arrays whose memory goes elsewhere while something is bound with them. NumPy's own are kept from it: see [`crate::owned::Keep`].
 
 use crate::error;
+use crate::given::List;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyWeakrefReference};
@@ -22,9 +23,9 @@ impl Place {
         // Of whatever elements: it may be the array of records that another one has a field of.
         let Ok(interface) = interface.cast::<PyDict>() else { return Ok(None) };
         let data = interface.get_item("data")?.map(|data| data.extract::<(usize, bool)>());
-        let shape = interface.get_item("shape")?.map(|shape| shape.extract::<Vec<usize>>());
+        let shape = interface.get_item("shape")?.map(|shape| shape.extract::<List<usize>>());
         match (data, shape) {
-            (Some(Ok((address, _))), Some(Ok(shape))) => {
+            (Some(Ok((address, _))), Some(Ok(List(shape)))) => {
                 Ok(Some(Self { address, elements: shape.into_iter().fold(1, usize::saturating_mul) }))
             }
             _ => Ok(None),

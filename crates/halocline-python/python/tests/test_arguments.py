@@ -1,0 +1,278 @@
+"""Arguments of impossible values and lengths, and what one rank alone is given wrong."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import halocline as hc
+
+NUMBERS = [2**70, -(2**70), -1, 2**63, 2**64 - 1, 2**64]
+COMM = hc.init()
+GRID = hc.RegularGrid((8, 8))
+CUT = GRID.decompose(COMM)
+PATTERN = CUT.pattern(1)
+MESH = hc.Mesh(3, [[0, 1, 2]])
+
+
+def array():
+    return np.zeros(PATTERN.shape)
+
+
+def bound(**options):
+    return hc.HaloExchange(COMM, [(PATTERN, array())], **options)
+
+
+def unstructured(*domain):
+    return hc.Pattern.unstructured(COMM, [hc.UnstructuredDomain(*domain)])
+
+
+# What takes a number that these are not.
+TAKE_NUMBERS = {
+    "RegularGrid": lambda n: hc.RegularGrid((n, 3)).decompose(COMM).pattern(1),
+    "domains_per_rank": lambda n: hc.RegularGrid((3, 4), domains_per_rank=n).decompose(COMM),
+    "decompose": lambda n: GRID.decompose(n),
+    "decompose_into": lambda n: GRID.decompose_into((n, 1), COMM),
+    "decompose_at": lambda n: GRID.decompose_at([[n], [0]], COMM),
+    "boxes, rank": lambda n: GRID.decompose_boxes([(n, (0, 0), (8, 8))], COMM),
+    "boxes, first": lambda n: GRID.decompose_boxes([(0, (n, 0), (8, 8))], COMM),
+    "boxes, cells": lambda n: GRID.decompose_boxes([(0, (0, 0), (n, 8))], COMM),
+    "halo": lambda n: CUT.pattern(n),
+    "halo of an axis": lambda n: CUT.pattern((n, 1)),
+    "halo of a side": lambda n: CUT.pattern(((n, 1), (1, 1))),
+    "narrowed": lambda n: PATTERN.narrowed(n),
+    "HaloExchange.narrowed": lambda n: bound().narrowed(n),
+    "halo id": lambda n: unstructured(0, [1], [n]),
+    "from_indices": lambda n: hc.Pattern.unstructured(COMM, [hc.UnstructuredDomain.from_indices(0, [0], [n])]),
+    "from_owners": lambda n: hc.Pattern.unstructured(COMM, [hc.UnstructuredDomain.from_owners(0, COMM, [0], [n])]),
+    "with_levels": lambda n: hc.Pattern.unstructured(COMM, [hc.UnstructuredDomain(0, [0], []).with_levels([n])]),
+    "Graph, offsets": lambda n: hc.Graph([0, n], [0]),
+    "Graph": lambda n: hc.Graph([0, 1], [n]),
+    "Partition": lambda n: hc.Partition([0, n], 1),
+    "block": lambda n: hc.Partition.block(n, 1),
+    "metis": lambda n: hc.Partition.metis(hc.Graph([0, 1, 2], [1, 0]), n),
+    "Mesh": lambda n: hc.Mesh(n, [[0, 1, 2]]),
+    "Mesh, connectivity": lambda n: hc.Mesh(3, [[0, 1, n]]),
+    "Mesh, offsets": lambda n: hc.Mesh(3, [0, 1, 2], offsets=[0, n]),
+    "domains_by_vertex": lambda n: MESH.domains_by_vertex(hc.Partition.block(3, 1), n),
+    "halos, part": lambda n: MESH.halos(hc.Partition.block(1, 1), n, 1),
+    "Field, domain": lambda n: hc.HaloExchange(COMM, [(PATTERN, hc.Field(array(), domain=n))]),
+    "Field, axes": lambda n: hc.Field(array(), axes=(0, n)),
+    "Field, origin": lambda n: hc.HaloExchange(COMM, [(PATTERN, hc.Field(array(), origin=(n, 0)))]),
+    "empty": lambda n: hc.empty((n,)),
+    "empty, device": lambda n: hc.empty(3, "float64", COMM, n),
+    "set": lambda n: bound().exchange(set=n),
+    "alternative": lambda n: bound().alternative(n),
+    "message_bytes": lambda n: bound().message_bytes(n, "send"),
+    "pack": lambda n: bound().pack(n, bytearray(8)),
+    "unpack": lambda n: bound().unpack(n, bytearray(8)),
+    "broadcast": lambda n: COMM.broadcast(n, b""),
+    "run_threads": lambda n: hc.run_threads(n, lambda comm: None),
+}
+
+
+@pytest.mark.parametrize("what", TAKE_NUMBERS)
+@pytest.mark.parametrize("number", NUMBERS)
+def test_impossible_numbers_are_typed_errors(what, number):
+    if number > 0 and what == "block" and number < 2**64:
+        pytest.skip("so many cells there may be, elsewhere")
+    with pytest.raises(hc.HaloError):
+        TAKE_NUMBERS[what](number)
+
+
+@pytest.mark.parametrize("number", [2**70, -1, -(2**70)])
+def test_numbers_that_are_no_numbers_of_64_bits_are_typed_errors(number):
+    for call in [
+        lambda: hc.Stream(number),
+        lambda: hc.UnstructuredDomain(number, [0], []),
+        lambda: unstructured(0, [number], []),
+        lambda: hc.Partition([0, 0], number),
+        lambda: hc.Partition.block(4, number),
+        lambda: MESH.element_graph(number),
+        lambda: MESH.halos(hc.Partition.block(1, 1), 0, number),
+        lambda: COMM.all_reduce([number]),
+        lambda: COMM.all_reduce([1], number),
+    ]:
+        with pytest.raises(hc.HaloError):
+            call()
+
+
+TAKE_SEQUENCES = {
+    "RegularGrid": lambda s: hc.RegularGrid(s),
+    "periodic": lambda s: hc.RegularGrid((8, 8), periodic=s),
+    "decompose_into": lambda s: GRID.decompose_into(s, COMM),
+    "decompose_at": lambda s: GRID.decompose_at(s, COMM),
+    "decompose_at, an axis": lambda s: GRID.decompose_at([s, [0]], COMM),
+    "boxes": lambda s: GRID.decompose_boxes(s, COMM),
+    "boxes, first": lambda s: GRID.decompose_boxes([(0, s, (8, 8))], COMM),
+    "staggered": lambda s: CUT.staggered(s),
+    "halo": lambda s: CUT.pattern(s),
+    "domains": lambda s: hc.Pattern.unstructured(COMM, s),
+    "owned": lambda s: unstructured(0, s, []),
+    "halo ids": lambda s: unstructured(0, [], s),
+    "with_levels": lambda s: hc.UnstructuredDomain(0, [0], []).with_levels(s),
+    "Graph": lambda s: hc.Graph(s, [0]),
+    "Partition": lambda s: hc.Partition(s, 1),
+    "Mesh": lambda s: hc.Mesh(3, s),
+    "Mesh, a row": lambda s: hc.Mesh(3, [s]),
+    "axes": lambda s: hc.Field(array(), axes=s),
+    "origin": lambda s: hc.Field(array(), origin=s),
+    "empty": lambda s: hc.empty(s),
+    "HaloExchange": lambda s: hc.HaloExchange(COMM, s),
+    "alternatives": lambda s: hc.HaloExchange.alternatives(COMM, s),
+    "PatternLinks": lambda s: hc.PatternLinks(COMM, s),
+    "unbound": lambda s: hc.PatternLinks(COMM, [PATTERN]).exchange(s),
+    "broadcast": lambda s: COMM.broadcast(0, s),
+    "all_gather": lambda s: COMM.all_gather(s),
+    "all_reduce": lambda s: COMM.all_reduce(s),
+    "Redistribute": lambda s: hc.Redistribute.unstructured(COMM, s, s),
+}
+
+
+@pytest.mark.parametrize("what", TAKE_SEQUENCES)
+def test_sequences_longer_than_any_memory_are_typed_errors(what):
+    """They ended the process: memory was taken for as many entries as they say they have."""
+    for sequence in (range(2**40), range(2**61), range(2**70)):
+        with pytest.raises(hc.HaloError):
+            TAKE_SEQUENCES[what](sequence)
+
+
+class Interface:
+    def __init__(self, **changes):
+        self.held = array()
+        self.__array_interface__ = {**self.held.__array_interface__, **changes}
+
+
+def test_interfaces_of_impossible_lengths_are_typed_errors():
+    for changes in ({"shape": range(2**40)}, {"strides": range(2**61)}, {"shape": (2**70,)}, {"shape": (-1, 2)}):
+        with pytest.raises(hc.HaloError):
+            hc.Field(Interface(**changes))
+
+
+class Capsule:
+    """DLPack by somebody else's capsule."""
+
+    def __init__(self, capsule, device=(1, 0)):
+        self.capsule, self.device = capsule, device
+
+    def __dlpack__(self, **_):
+        return self.capsule
+
+    def __dlpack_device__(self):
+        return self.device
+
+
+def test_bad_capsules_of_dlpack_are_typed_errors():
+    consumed = np.zeros(3).__dlpack__()
+    np.from_dlpack(Capsule(consumed))
+    import datetime  # noqa: F401
+
+    import _datetime
+
+    for capsule in (consumed, _datetime.datetime_CAPI, None, 7):
+        with pytest.raises(hc.HaloTypeError):
+            hc.Field(Capsule(capsule))
+    for device in (None, ("cpu", 0), (2**70, 0), 1):
+        with pytest.raises(hc.HaloError):
+            hc.Field(Capsule(np.zeros(3).__dlpack__(), device))
+
+
+def test_sums_are_pythons_whole_numbers():
+    most = 2**64 - 1
+    assert hc.run_threads(3, lambda comm: comm.all_reduce([most, comm.rank, 2**32])) == [[3 * most, 3, 3 * 2**32]] * 3
+    assert hc.run_threads(2, lambda comm: comm.all_reduce([most], "max")) == [[most]] * 2
+    assert hc.run_threads(2, lambda comm: comm.all_reduce([])) == [[], []]
+
+
+def narrow(comm):
+    pattern = hc.RegularGrid((12,), periodic=(True,)).decompose(comm).pattern(2)
+    return hc.HaloExchange(comm, [(pattern, np.zeros(pattern.shape))])
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda comm, bad: narrow(comm).narrowed("1" if bad else 1),
+        lambda comm, bad: narrow(comm).narrowed(1, neighbours=7 if bad else "all"),
+        lambda comm, bad: narrow(comm).narrowed(1, neighbours="none" if bad else "all"),
+        lambda comm, bad: hc.trace(7 if bad else "/tmp/never-written.json", comm).__enter__(),
+    ],
+)
+@pytest.mark.parametrize("bad", [0, 1])
+def test_a_bad_argument_of_one_rank_is_an_error_on_all(call, bad):
+    """The others waited for it."""
+
+    def rank(comm):
+        comm = comm.with_deadline(10)
+        is_bad = comm.rank == bad
+        with pytest.raises((hc.HaloValueError, hc.HaloTypeError) if is_bad else hc.RefusedElsewhereError):
+            call(comm, is_bad)
+        comm.barrier()
+
+    hc.run_threads(2, rank)
+
+
+@pytest.mark.parametrize("call", ["barrier", "wait", "pending", "bind"])
+def test_close_ends_the_waits_of_other_threads(call):
+    def rank(comm):
+        pattern = hc.RegularGrid((12,), periodic=(True,)).decompose(comm).pattern(2)
+        halo = hc.HaloExchange(comm, [(pattern, np.zeros(pattern.shape))])
+        comm.barrier()
+        if comm.rank == 1:
+            done.wait(20)
+            return None
+        caught, waits = [], threading.Event()
+
+        def wait():
+            pending = halo.exchange(wait=False) if call in ("wait", "pending") else None
+            waits.set()
+            try:
+                if call == "barrier":
+                    comm.barrier()
+                elif call == "wait":
+                    halo.wait()
+                elif call == "pending":
+                    pending.wait()
+                else:
+                    hc.HaloExchange(comm, [(pattern, np.zeros(pattern.shape))])
+            except hc.HaloError as error:
+                caught.append(error)
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        waits.wait()
+        began = time.monotonic()
+        comm.close()
+        thread.join(10)
+        took = time.monotonic() - began
+        alive = thread.is_alive()
+        done.set()
+        thread.join()
+        assert not alive and took < 5, took
+        assert len(caught) == 1 and isinstance(caught[0], hc.ClosedError), caught
+        return True
+
+    done = threading.Event()
+    try:
+        hc.run_threads(2, rank)
+    finally:
+        done.set()
+
+
+def test_what_was_closed_interrupts_nothing_else():
+    def rank(comm):
+        other = hc.run_threads(1, lambda alone: alone)[0]
+        other.duplicate()
+        other.close()
+        if comm.rank == 0:
+            # Longer than a wait goes on before it asks.
+            time.sleep(0.2)
+        comm.barrier()
+        with pytest.raises(hc.ClosedError):
+            other.barrier()
+        if comm.rank == 1:
+            time.sleep(0.2)
+        comm.barrier()
+
+    hc.run_threads(2, rank)
