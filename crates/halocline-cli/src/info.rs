@@ -4,8 +4,10 @@
 //! an old kernel is told by name. MPI libraries are looked for and tried, too, and GPUs.
 
 mod cuda;
+mod mappings;
 mod mpi;
 
+pub(crate) use mappings::run as mappings;
 pub(crate) use mpi::try_out;
 
 use crate::launch::{Cpu, format_list, parse_list, usable};

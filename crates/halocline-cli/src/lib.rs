@@ -55,6 +55,13 @@ enum Command {
     Plot(timeline::Plot),
     /// Show cores, caches, memory, and which transports work here and why others do not
     Info {
+        /// Let a few processes map memory of each other's devices and of the host, give it back, and tell kinds, ways, times,
+        /// hits, and what is free then
+        #[arg(long)]
+        mappings: bool,
+        /// With `--mappings`: number of processes [default: 2, or those of the job]
+        #[arg(long, value_name = "N", requires = "mappings")]
+        ranks: Option<usize>,
         /// Try one MPI library and say what it is; the command does so in processes of their own
         #[arg(long, value_name = "PATH", hide = true)]
         try_mpi: Option<std::path::PathBuf>,
@@ -140,11 +147,15 @@ pub fn run(args: impl IntoIterator<Item = OsString>, again: Option<Vec<OsString>
             Ok(code) => code,
             Err(error) => fail(&error, error.exit_code()),
         },
-        Command::Info { try_mpi: Some(library) } => {
+        Command::Info { mappings: true, ranks, .. } => match info::mappings(ranks, cli.json) {
+            Ok(code) => code,
+            Err(error) => fail(&error, error.exit_code()),
+        },
+        Command::Info { try_mpi: Some(library), .. } => {
             println!("{}", info::try_out(&library));
             0
         }
-        Command::Info { try_mpi: None } => match show_info(cli.json) {
+        Command::Info { try_mpi: None, .. } => match show_info(cli.json) {
             Ok(()) => 0,
             Err(error) => fail(&error, 1),
         },

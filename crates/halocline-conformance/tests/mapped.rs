@@ -52,7 +52,7 @@ fn a_bound_exchange_writes_into_the_other_process_and_maps_nothing_more() {
         let halo =
             ring.bind(comm, &BindOptions { inline: world.seed() % 2 == 0, ..BindOptions::default() })?;
         ensure!(ways(&halo, comm).iter().all(|(_, way)| *way == Way::Push), "{}", halo.explain());
-        ensure!(halo.explain().contains("mapped by memory of a simulated device"), "{}", halo.explain());
+        ensure!(halo.explain().contains("mapped by simulation"), "{}", halo.explain());
         comm.barrier()?;
         let (calls, stats) = (world.mapping_calls(), Mappings::of(comm)?.stats());
         comm.barrier()?;

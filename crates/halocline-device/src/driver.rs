@@ -187,6 +187,11 @@ pub unsafe trait Driver: Any + Send + Sync {
     /// `base` is such memory, and no work that uses it is unfinished.
     unsafe fn free(&self, base: Address);
 
+    /// Bytes of the device's memory that are free, whoever has the others; none if it does not say (`cuMemGetInfo`).
+    fn free_bytes(&self) -> Result<Option<usize>, DeviceError> {
+        Ok(None)
+    }
+
     /// Zeroed pinned memory of the host, for all devices, aligned to a page (`cuMemHostAlloc`, portable).
     fn allocate_pinned(&self, bytes: usize) -> Result<Place, DeviceError>;
 

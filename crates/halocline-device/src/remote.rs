@@ -52,7 +52,7 @@ impl fmt::Display for Kind {
             Kind::Legacy => "legacy IPC handle",
             Kind::Vmm => "VMM descriptor",
             Kind::Pool => "memory pool",
-            Kind::Simulated => "memory of a simulated device",
+            Kind::Simulated => "simulation",
         })
     }
 }

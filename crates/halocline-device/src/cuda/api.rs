@@ -137,6 +137,8 @@ api! {
     enable_peer: b"cuCtxEnablePeerAccess\0"(usize, c_uint);
     allocate: b"cuMemAlloc_v2\0"(*mut u64, usize);
     free: b"cuMemFree_v2\0"(u64);
+    /// Free, of how many.
+    memory_info: b"cuMemGetInfo_v2\0"(*mut usize, *mut usize);
     allocate_pinned: b"cuMemHostAlloc\0"(*mut *mut c_void, usize, c_uint);
     free_pinned: b"cuMemFreeHost\0"(*mut c_void);
     register: b"cuMemHostRegister_v2\0"(*mut c_void, usize, c_uint);

@@ -306,6 +306,14 @@ unsafe impl Driver for CudaDriver {
         self.last("cuMemFree", || unsafe { (self.api.free)(base) });
     }
 
+    fn free_bytes(&self) -> Result<Option<usize>, DeviceError> {
+        let _current = self.enter()?;
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: writes two numbers.
+        self.check("cuMemGetInfo", unsafe { (self.api.memory_info)(&mut free, &mut total) })?;
+        Ok(Some(free))
+    }
+
     fn allocate_pinned(&self, bytes: usize) -> Result<Place, DeviceError> {
         let _current = self.enter()?;
         let mut base = std::ptr::null_mut();
