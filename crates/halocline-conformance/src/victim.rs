@@ -11,7 +11,7 @@ use halocline::device::Priority;
 use halocline::device::sim::{Options, World};
 use halocline::{
     Array, BindOptions, Cause, CommError, Communicator, DeviceArray, Error, HaloExchange, LinkChoice,
-    Pattern, Reduce,
+    Pattern, Reduce, Way,
 };
 use rustix::process::{Signal, getpid, kill_process};
 use rustix::time::ClockId;
@@ -263,15 +263,19 @@ impl Play {
     /// Scheduled exchanges of a field on a device without end, some in flight at a time; the victim dies anywhere. What the
     /// others have given to their streams comes to an end, and they have their memory back.
     fn scheduled(&self) -> Result<Result<(), Error>, Trouble> {
-        let (comm, link) = (&self.comm, [LinkChoice::Mailbox, LinkChoice::Message][self.seed as usize % 2]);
-        let options = Options { ordered_threads: true, depth: 4096, ..Options::default() };
+        // Direct between processes that map each other's memory.
+        let ways = [LinkChoice::Auto, LinkChoice::Mailbox, LinkChoice::Message];
+        let (comm, link) = (&self.comm, ways[self.seed as usize % 3]);
+        let options = Options { ordered_threads: true, depth: 4096, exports: true, ..Options::default() };
         let live = World::live(self.seed ^ comm.rank() as u64, &options)?;
         let device = live.world().device(0)?;
         let pattern = Grid::new(comm.size(), &[2 * comm.size(), 40], &[true, true], 1)?.pattern(comm)?;
         let (_, shape) = &pattern.plan().domains[0];
         let array = DeviceArray::<f64>::zeros(&device, &shape.extents())?;
-        let bound = BindOptions { inline: self.seed.is_multiple_of(3), link, ..BindOptions::default() };
+        let bound = BindOptions { inline: (self.seed / 3).is_multiple_of(2), link, ..BindOptions::default() };
         let halo = HaloExchange::bind_with(comm, &[(&pattern, &array)], &bound)?;
+        let is_direct = halo.ways().all(|(_, _, way)| way == Way::Push);
+        ensure!(link != LinkChoice::Auto || is_direct || comm.transport() != "shm", "{}", halo.explain());
         let stream = device.stream(Priority::Normal)?;
         let turn = |number: usize| {
             let pending = halo.schedule_exchange(&[&stream])?;
@@ -287,6 +291,12 @@ impl Play {
             std::thread::yield_now();
         }
         println!("{RECLAIMED}");
+        drop((halo, array));
+        let (mappings, until) = (Mappings::of(comm)?, now() + Duration::from_secs(10));
+        while mappings.stats().mapped > 0 || mappings.stats().bytes_held > 0 {
+            ensure!(now() < until, "memory is still mapped: {:?}", mappings.stats());
+            std::thread::yield_now();
+        }
         ensure!(live.reports().is_empty(), "{:?}", live.reports());
         Ok(failed)
     }

@@ -40,6 +40,8 @@ pub struct Stats {
     pub mapped: usize,
     /// Their bytes.
     pub bytes_mapped: u64,
+    /// Messages about mappings that this rank has sent. While bound objects exchange there are none.
+    pub messages: u64,
     /// Messages that were refused because no rank sends them.
     pub malformed: u64,
 }

@@ -56,7 +56,8 @@ struct State {
     met: BTreeSet<usize>,
     departures: u64,
     sweep_at: Duration,
-    /// Messages that no rank sends.
+    /// Messages that were sent, and those that no rank sends.
+    messages: u64,
     malformed: u64,
 }
 
@@ -87,6 +88,7 @@ impl Service {
             met: BTreeSet::new(),
             departures: 0,
             sweep_at: Duration::ZERO,
+            messages: 0,
             malformed: 0,
         };
         Self { transport, process, claim: Claim::default(), state: Mutex::new(state) }
@@ -172,7 +174,7 @@ impl Service {
 
     pub(super) fn stats(&self) -> Stats {
         let state = self.lock();
-        Stats { malformed: state.malformed, ..state.protocol.stats() }
+        Stats { messages: state.messages, malformed: state.malformed, ..state.protocol.stats() }
     }
 
     /// Gives up memory that was freed without a word. What is in use nevertheless, and by how many.
@@ -314,7 +316,11 @@ impl Service {
     }
 
     fn post(&self, transport: &dyn Transport, to: usize, message: &Message, attached: &[Arc<Segment>]) {
-        self.lock().met.insert(to);
+        {
+            let mut state = self.lock();
+            state.met.insert(to);
+            state.messages += 1;
+        }
         if let Err(error) = transport.post(to, TAG, message.encode(), attached) {
             tracing::error!("rank {}: rank {to} is told nothing of mappings: {error}", transport.rank());
             self.with(|protocol| protocol.is_gone(to));

@@ -47,8 +47,10 @@ fn a_hit_makes_no_call_of_the_driver_and_sends_nothing() {
     assert_eq!(mapping.kind(), Some(Kind::Legacy));
     // The importer's progress is at its end: nobody could answer.
     theirs.service.with(|protocol| protocol.is_gone(0));
+    let sent = mappings.stats().messages;
     let again = mappings.map(at(1), PAGE, PAGE).unwrap();
     assert_eq!((again.token(), world.calls(), mappings.stats().hits), (first.token(), (1, 1, 0), 1));
+    assert_eq!((sent, mappings.stats().messages), (1, 1));
     assert_eq!(importer.probe(None, Tag { operation: 1, round: 0 }), None);
 }
 
@@ -166,16 +168,30 @@ fn refusals_say_what_was_refused_and_are_counted_as_staged() {
 }
 
 #[test]
-fn memory_that_cannot_be_exported_is_asked_for_once() {
-    let world = World::default();
-    let [(_owner, mappings, fake), (_importer, _theirs, _)] = two(&world);
-    world.allocate(0, device(0), PAGE, PAGE);
-    fake.private.lock().unwrap().push(Refusal::DefaultPool);
-    for _ in 0..3 {
-        let error = mappings.map(at(1), PAGE, 8).err().unwrap();
-        assert!(matches!(error, MappingError::Refused { why: Refusal::DefaultPool, .. }), "{error}");
+fn memory_that_cannot_be_exported_is_asked_for_once_whatever_the_reason() {
+    let all = [
+        Refusal::Private,
+        Refusal::DefaultPool,
+        Refusal::NoHandleType,
+        Refusal::TooManyPieces,
+        Refusal::TooLarge,
+        Refusal::OutOfMemory,
+        Refusal::Other(801),
+    ];
+    for refusal in all {
+        let world = World::default();
+        let [(_owner, mappings, fake), (_importer, _theirs, _)] = two(&world);
+        world.allocate(0, device(0), PAGE, PAGE);
+        fake.private.lock().unwrap().push(refusal);
+        let refused = |error: Option<MappingError>| {
+            assert!(matches!(error, Some(MappingError::Refused { why, .. }) if why == refusal), "{error:?}");
+        };
+        refused(mappings.map(at(1), PAGE, 8).err());
+        refused(mappings.send(at(1), PAGE, 8).unwrap().wait().err());
+        refused(mappings.map(at(1), PAGE + 100, 8).err());
+        let stats = mappings.stats();
+        assert_eq!((world.calls(), stats.staged, stats.messages), ((1, 0, 0), 3, 0));
     }
-    assert_eq!((world.calls(), mappings.stats().staged), ((1, 0, 0), 3));
 }
 
 #[test]

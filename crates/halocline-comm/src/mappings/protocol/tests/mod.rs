@@ -262,9 +262,11 @@ impl Sim {
         for rank in &self.ranks {
             let protocol = &rank.protocol;
             let is_offered = |entry: &Entry| entry.targets.values().any(|state| *state == State::Offered);
-            let kept =
-                protocol.entries.values().filter(|e| !e.retiring && e.pins == 0 && !is_offered(e)).count();
-            assert!(kept <= protocol.limits.entries, "{kept} unused of {:?}", protocol.limits);
+            let is_kept = |entry: &&Entry| !entry.retiring && entry.pins == 0 && !is_offered(entry);
+            let kept = || protocol.entries.values().filter(is_kept);
+            let bytes: u64 = kept().map(|entry| entry.allocation.bytes).sum();
+            let (count, limits) = (kept().count(), protocol.limits);
+            assert!(limits.hold(count, bytes), "{count} unused, of {bytes} bytes, with {limits:?}");
         }
     }
 

@@ -225,7 +225,9 @@ impl Play {
     }
 
     fn set_limits(&mut self) {
-        let limits = keep([0, 1, 2, 8, 1024][self.dice.below(5)]);
+        // At most two units, or as much as there is.
+        let bytes = if self.dice.below(4) == 0 { 2 * UNIT } else { u64::MAX };
+        let limits = Limits { bytes, ..keep([0, 1, 2, 8, 1024][self.dice.below(5)]) };
         let rank = self.dice.below(RANKS);
         self.sim.ranks[rank].protocol.set_limits(limits);
     }
