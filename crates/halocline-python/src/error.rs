@@ -36,6 +36,12 @@ pub(crate) fn kind(message: impl AsRef<str>) -> PyErr {
     of_class("HaloTypeError", message.as_ref())
 }
 
+/// Whether an error is of a class of ours.
+pub(crate) fn is(py: Python<'_>, error: &PyErr, class: &str) -> bool {
+    let class = CLASSES.get(py).and_then(|classes| classes.bind(py).get_item(class).ok().flatten());
+    class.is_some_and(|class| error.is_instance(py, &class))
+}
+
 pub(crate) fn forked() -> PyErr {
     of_class(
         "ForkedError",

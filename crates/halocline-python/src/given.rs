@@ -3,7 +3,7 @@
 use crate::error;
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyByteArray, PyBytes, PySequence, PyString};
+use pyo3::types::{PyByteArray, PyBytes, PyList, PySequence, PyString, PyTuple};
 use std::convert::Infallible;
 
 /// An argument, or why it is none.
@@ -60,7 +60,8 @@ impl<'a, 'py, T: for<'b> FromPyObject<'b, 'py>> FromPyObject<'a, 'py> for List<T
 
     fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
         let py = object.py();
-        if object.is_instance_of::<PyString>() || !object.is_instance_of::<PySequence>() {
+        let is_plain = object.is_exact_instance_of::<PyTuple>() || object.is_exact_instance_of::<PyList>();
+        if !is_plain && (object.is_instance_of::<PyString>() || !object.is_instance_of::<PySequence>()) {
             let class = object.get_type().fully_qualified_name()?;
             return Err(error::kind(format!("a sequence is wanted, not {class}")));
         }

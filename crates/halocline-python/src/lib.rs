@@ -6,6 +6,7 @@ mod comm;
 mod command;
 mod error;
 mod exchange;
+mod ghex;
 mod given;
 mod grid;
 mod host;
@@ -42,6 +43,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(comm::init, module)?)?;
     module.add("_run_command", wrap_pyfunction!(command::run_command, module)?)?;
     module.add("_time_exchanges", wrap_pyfunction!(exchange::time_exchanges, module)?)?;
+    module.add("_check_stream", wrap_pyfunction!(stream::check_stream, module)?)?;
     module.add_class::<command::PyTrace>()?;
     module.add_class::<comm::PyCommunicator>()?;
     module.add_class::<comm::ThreadGroup>()?;
@@ -57,6 +59,11 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<mesh::PyMeshHalos>()?;
     module.add_class::<array::PyField>()?;
     module.add_class::<array::PyMemory>()?;
+    module.add("_FieldDescriptor", module.py().get_type::<ghex::FieldDescriptor>())?;
+    module.add("_BufferInfo", module.py().get_type::<ghex::BufferInfo>())?;
+    module.add("_Lane", module.py().get_type::<ghex::Lane>())?;
+    module.add("_Exchanged", module.py().get_type::<ghex::Exchanged>())?;
+    module.add("_Exchanges", module.py().get_type::<ghex::Exchanges>())?;
     module.add_class::<stream::PyStream>()?;
     module.add_class::<exchange::PyHaloExchange>()?;
     module.add_class::<exchange::PyPending>()?;

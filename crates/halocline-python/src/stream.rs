@@ -64,6 +64,12 @@ fn handle(stream: &Bound<'_, PyAny>) -> PyResult<usize> {
     )))
 }
 
+/// Refuses what is no stream.
+#[pyfunction(name = "_check_stream")]
+pub(crate) fn check_stream(stream: &Bound<'_, PyAny>) -> PyResult<()> {
+    handle(stream).map(drop)
+}
+
 /// One stream or a sequence of them.
 pub(crate) fn handles(streams: &Bound<'_, PyAny>) -> PyResult<Vec<usize>> {
     if streams.is_instance_of::<pyo3::types::PyList>() || streams.is_instance_of::<pyo3::types::PyTuple>() {

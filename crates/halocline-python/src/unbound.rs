@@ -1,5 +1,6 @@
 //! The unbound form: fields given to each exchange.
 
+use crate::array::PyField;
 use crate::comm::PyCommunicator;
 use crate::error;
 use crate::exchange::{Binding, PyPending, fields_of};
@@ -21,6 +22,20 @@ pub(crate) struct PyPatternLinks {
 }
 
 impl PyPatternLinks {
+    /// Begins an exchange of fields of patterns of the same ranks.
+    pub(crate) fn begin_fields<'a>(
+        &self,
+        py: Python<'_>,
+        fields: impl Iterator<Item = (&'a PyPattern, &'a PyField)>,
+    ) -> PyResult<PyPending> {
+        let links = self.links.get()?;
+        let given = fields.map(|(pattern, field)| Ok((&pattern.pattern, field.field()?)));
+        let given: Vec<(&Pattern, &Field)> = given.collect::<PyResult<_>>()?;
+        let pending = py.detach(|| links.exchange(&given));
+        bury(py);
+        Ok(PyPending::of_host(pending.map_err(error::of)?, self.links.left()))
+    }
+
     fn begin(&self, py: Python<'_>, fields: Vec<Binding<'_>>, wait: bool) -> PyResult<Option<PyPending>> {
         let links = self.links.get()?;
         let made = fields_of(self.comm.get(), &fields)?;
@@ -88,14 +103,14 @@ impl PyPatternLinks {
         self.begin(py, fields, false)
     }
 
-    fn wait(&self, py: Python<'_>) -> PyResult<()> {
+    pub(crate) fn wait(&self, py: Python<'_>) -> PyResult<()> {
         let links = self.links.get()?;
         let waited = py.detach(|| links.wait());
         bury(py);
         waited.map_err(error::of)
     }
 
-    fn reclaim(&self, py: Python<'_>) -> PyResult<bool> {
+    pub(crate) fn reclaim(&self, py: Python<'_>) -> PyResult<bool> {
         let links = self.links.get()?;
         let reclaimed = py.detach(|| links.reclaim());
         bury(py);

@@ -51,11 +51,14 @@ impl Described {
 const ACCEPTED: &str = "an object with __cuda_array_interface__, __array_interface__ (NumPy), __dlpack__ (PyTorch, CuPy) or \
                         the buffer protocol";
 
-/// Whether the class of an object is in a module of a library.
-fn is_of(library: &str, object: &Bound<'_, PyAny>) -> PyResult<bool> {
+/// Which of these libraries the class of an object is in a module of, if one.
+fn library_of(object: &Bound<'_, PyAny>, libraries: &[&'static str]) -> PyResult<Option<&'static str>> {
     let module = object.get_type().module()?;
-    let rest = module.to_cow()?.strip_prefix(library).map(|rest| rest.is_empty() || rest.starts_with('.'));
-    Ok(rest.unwrap_or(false))
+    let module = module.to_cow()?;
+    let is_in = |library: &&&str| {
+        module.strip_prefix(**library).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    };
+    Ok(libraries.iter().find(is_in).copied())
 }
 
 /// Whether an object is of a class of a module, which may not have been imported.
@@ -70,16 +73,19 @@ pub(crate) fn is_instance(object: &Bound<'_, PyAny>, module: &str, class: &str) 
 /// What an array object says of itself.
 pub(crate) fn describe(array: &Bound<'_, PyAny>) -> PyResult<Described> {
     let (py, class) = (array.py(), array.get_type());
-    if is_of("jax", array)? || is_of("jaxlib", array)? {
-        return Err(error::kind(
-            "arrays of JAX cannot be changed in place; exchange a NumPy, CuPy or PyTorch array and give it to JAX \
-             (jax.dlpack), or copy it with numpy.array(...)",
-        ));
-    }
-    if is_of("numpy.ma", array)? {
-        return Err(error::kind(
-            "a masked array is two arrays; exchange its .data, and its .mask as a field of its own",
-        ));
+    match library_of(array, &["jax", "jaxlib", "numpy.ma"])? {
+        None => {}
+        Some("numpy.ma") => {
+            return Err(error::kind(
+                "a masked array is two arrays; exchange its .data, and its .mask as a field of its own",
+            ));
+        }
+        Some(_) => {
+            return Err(error::kind(
+                "arrays of JAX cannot be changed in place; exchange a NumPy, CuPy or PyTorch array and give it to JAX \
+                 (jax.dlpack), or copy it with numpy.array(...)",
+            ));
+        }
     }
     if let Some(interface) = array.getattr_opt(intern!(py, "__array_interface__"))? {
         return interface::host(&interface);
@@ -129,9 +135,9 @@ impl PyField {
             layout = layout.with_origin(&origin);
         }
         let device = described.device;
+        let watched = watched(array, Some(&described))?;
         let field = field(array, described, layout)?;
         let field = domain.map_or_else(|| field.clone(), |id| field.on_domain(id));
-        let watched = watched(array)?;
         let (field, array) = (crate::owned::Owned::new(field), array.clone().unbind());
         Ok(Self { field, array, device, domain, watched })
     }
@@ -174,6 +180,18 @@ impl PyField {
     }
 }
 
+impl PyField {
+    /// The field itself, unless this is a forked child.
+    #[inline]
+    pub(crate) fn field(&self) -> PyResult<&Field> {
+        self.field.get()
+    }
+
+    pub(crate) fn is_on_device(&self) -> bool {
+        self.device.is_some()
+    }
+}
+
 /// A field of an array, or of a `Field`.
 pub(crate) fn field_of<'a>(given: &'a Bound<'_, PyAny>) -> PyResult<Cow<'a, Field>> {
     if let Ok(field) = given.cast::<PyField>() {
@@ -185,13 +203,18 @@ pub(crate) fn field_of<'a>(given: &'a Bound<'_, PyAny>) -> PyResult<Cow<'a, Fiel
 }
 
 /// What tells whether the memory of an array, or of a `Field`, stays where it is: that of the array, and of the one it is a view of.
-fn watched(given: &Bound<'_, PyAny>) -> PyResult<Vec<Arc<Watch>>> {
+/// The array may have been described just now.
+fn watched(given: &Bound<'_, PyAny>, described: Option<&Described>) -> PyResult<Vec<Arc<Watch>>> {
     if let Ok(field) = given.cast::<PyField>() {
         return Ok(field.get().watched.clone());
     }
     let root = memory::root(given)?;
-    let view = if root.is(given) { None } else { Watch::of(given)? };
-    Ok(view.into_iter().chain(Watch::of(&root)?).collect())
+    let own = match described {
+        Some(described) => Watch::described(given, described),
+        None => Watch::of(given)?,
+    };
+    let whole = if root.is(given) { None } else { Watch::of(&root)? };
+    Ok(own.into_iter().chain(whole).collect())
 }
 
 /// The field of an array that is described. It holds the array object.
@@ -210,7 +233,8 @@ fn field(array: &Bound<'_, PyAny>, described: Described, layout: Layout) -> PyRe
             let (owner, span) = memory::whole(array, base, &layout)?;
             let all = owner.bind(array.py());
             // Nothing of NumPy is referred to weakly for longer than it is held: it could not be resized.
-            let watch = match is_of("numpy", all)? || is_instance(all, "numpy", "ndarray")? {
+            let watch = match library_of(all, &["numpy"])?.is_some() || is_instance(all, "numpy", "ndarray")?
+            {
                 true => None,
                 false => Watch::of(all)?,
             };

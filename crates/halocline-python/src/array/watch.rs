@@ -1,5 +1,6 @@
 //! Arrays whose memory goes elsewhere while something is bound with them. NumPy's own are kept from it: see [`crate::owned::Keep`].
 
+use super::Described;
 use crate::error;
 use crate::given::List;
 use pyo3::intern;
@@ -15,6 +16,13 @@ struct Place {
 }
 
 impl Place {
+    /// As an array was described, if that was by its `__array_interface__`.
+    fn described(array: &Described) -> Option<Self> {
+        let is_told = array.device.is_none() && array.owner.is_none();
+        let elements = array.extents.iter().copied().fold(1, usize::saturating_mul);
+        is_told.then_some(Self { address: array.base, elements })
+    }
+
     /// As its `__array_interface__` says; none without one.
     fn told(array: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
         let Some(interface) = array.getattr_opt(intern!(array.py(), "__array_interface__"))? else {
@@ -42,9 +50,17 @@ pub(crate) struct Watch {
 impl Watch {
     /// None if it cannot be known where the array lies, or it lets nobody refer to it weakly.
     pub(super) fn of(array: &Bound<'_, PyAny>) -> PyResult<Option<Arc<Self>>> {
-        let Some(place) = Place::told(array)? else { return Ok(None) };
-        let Ok(weak) = PyWeakrefReference::new(array) else { return Ok(None) };
-        Ok(Some(Arc::new(Self { array: weak.unbind(), place })))
+        Ok(Place::told(array)?.and_then(|place| Self::at(array, place)))
+    }
+
+    /// As [`Watch::of`], of an array that was just described.
+    pub(super) fn described(array: &Bound<'_, PyAny>, described: &Described) -> Option<Arc<Self>> {
+        Place::described(described).and_then(|place| Self::at(array, place))
+    }
+
+    fn at(array: &Bound<'_, PyAny>, place: Place) -> Option<Arc<Self>> {
+        let weak = PyWeakrefReference::new(array).ok()?;
+        Some(Arc::new(Self { array: weak.unbind(), place }))
     }
 
     /// What has changed.
@@ -82,7 +98,7 @@ impl Watches {
         let Some(sets) = &mut self.0 else { return Ok(()) };
         let mut set = Set::new();
         for (at, field) in fields.enumerate() {
-            set.extend(super::watched(field)?.into_iter().map(|watch| (at, watch)));
+            set.extend(super::watched(field, None)?.into_iter().map(|watch| (at, watch)));
         }
         sets.push(set);
         Ok(())

@@ -123,12 +123,12 @@ def test_what_is_dropped_before_the_wait_is_kept_alive():
 def test_an_exchange_waits_for_one_of_the_same_array_that_nobody_holds_any_more():
     waits = threading.Event()
 
-    def waited(wait):
-        def told():
+    def told(begin_later):
+        def begin(*of):
             waits.set()
-            wait()
+            return begin_later(*of)
 
-        return told
+        return begin
 
     def rank(comm):
         # Each has a context of its own.
@@ -136,8 +136,7 @@ def test_an_exchange_waits_for_one_of_the_same_array_that_nobody_holds_any_more(
         array = first.new()
         if comm.rank == 1:
             assert waits.wait(20)
-        for lane in first.pattern._lanes:
-            lane.wait = waited(lane.wait)
+        second.pattern._begin_later = told(second.pattern._begin_later)
         first.communication.exchange([first.buffer(array)])
         if comm.rank == 0:
             first = None
