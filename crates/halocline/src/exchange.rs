@@ -12,11 +12,13 @@ use crate::options::BindOptions;
 use crate::pattern::Pattern;
 use crate::set::Set;
 use crate::stream::Scheduled;
+use crate::trace;
 use halocline_comm::Communicator;
 use halocline_device::Stream;
 use halocline_plan::Halo;
 use std::fmt;
 use std::sync::Arc;
+use tracing::span::EnteredSpan;
 
 /// Fields whose halos are exchanged together, bound once and exchanged many times.
 ///
@@ -139,13 +141,21 @@ impl HaloExchange {
         self.exchange_set(0)
     }
 
+    /// In a trace: the call that gives the exchange to devices, which do it later.
+    fn begins(&self, scheduled: &Scheduled) -> EnteredSpan {
+        trace::exchange(&self.bound.comm, &self.bound.name, scheduled.epoch() + 1)
+    }
+
     /// As [`HaloExchange::exchange`], of one of the sets that were bound together, counted from 0. All
     /// ranks choose the same. Fails with [`Error::NoSuchSet`], too.
     pub fn exchange_set(&self, index: usize) -> Result<Pending, Error> {
         let set = self.set(index)?;
         let epoch = match &self.scheduled {
             None => self.bound().begin(set, &[])?,
-            Some(scheduled) => scheduled.begin_bound(set)?,
+            Some(scheduled) => {
+                let _span = self.begins(scheduled);
+                scheduled.begin_bound(set)?
+            }
         };
         Ok(self.pending_of(epoch))
     }
@@ -161,7 +171,10 @@ impl HaloExchange {
         let set = self.set(index)?;
         let epoch = match &self.scheduled {
             None => self.bound().begin(set, &[])?,
-            Some(scheduled) => scheduled.begin(set, streams.iter().copied())?,
+            Some(scheduled) => {
+                let _span = self.begins(scheduled);
+                scheduled.begin(set, streams.iter().copied())?
+            }
         };
         Ok(self.pending_of(epoch))
     }
@@ -307,6 +320,7 @@ impl Pending {
         match &self.scheduled {
             None => self.bound.wait(self.epoch),
             Some(scheduled) => {
+                let _span = trace::wait(&self.bound.comm, &self.bound.name, self.epoch);
                 self.wait_for_host_fields(scheduled)?;
                 scheduled.wait(self.epoch)
             }
@@ -323,6 +337,7 @@ impl Pending {
         match &self.scheduled {
             None => self.bound.wait(self.epoch),
             Some(scheduled) => {
+                let _span = trace::schedule_wait(&self.bound.comm, &self.bound.name, self.epoch);
                 self.wait_for_host_fields(scheduled)?;
                 scheduled.schedule_wait(self.epoch, stream)
             }

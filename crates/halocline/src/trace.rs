@@ -65,6 +65,16 @@ pub(crate) fn wait(comm: &Communicator, object: &Name, epoch: u64) -> EnteredSpa
     trace_span!("wait", rank = comm.rank(), name = %object, object = %Number(object.number), epoch).entered()
 }
 
+/// A stream is told to wait for an exchange.
+#[inline]
+pub(crate) fn schedule_wait(comm: &Communicator, object: &Name, epoch: u64) -> EnteredSpan {
+    trace_span!(
+        "schedule_wait",
+        rank = comm.rank(), name = %object, object = %Number(object.number), epoch
+    )
+    .entered()
+}
+
 /// Bytes go between domains of this rank.
 #[inline]
 pub(crate) fn within(comm: &Communicator, object: &Name, epoch: u64) -> Span {

@@ -368,7 +368,8 @@ def main() -> None:
         where = "the host" if device is None else "GPUs"
         print(f"{options.steps} steps by {comm.size} ranks on {where}, surface from {whole[:, 0].min():.2f} to {whole[:, 0].max():.2f}")
         if options.save is not None:
-            np.save(options.save, whole)
+            with open(options.save, "wb") as file:
+                np.save(file, whole)
 
 
 if __name__ == "__main__":

@@ -109,7 +109,8 @@ class OfCupy:
         return self.cupy.empty(shape)
 
     def host(self, array):
-        return self.cupy.asnumpy(array)
+        with array.device:
+            return self.cupy.asnumpy(array)
 
     def streams(self):
         """By name: what computes use, and what an exchange is given."""
@@ -126,7 +127,7 @@ class OfCupy:
             "None": (cuda.Stream.null, None),
             "cupy null": (cuda.Stream.null, cuda.Stream.null),
             "per thread": (cuda.Stream.ptds, cuda.Stream.ptds),
-            "external": (free, cuda.ExternalStream(free.ptr)),
+            "from_external": (free, cuda.Stream.from_external(hc.Stream(free.ptr))),
             "__cuda_stream__": (blocking, Speaking()),
             "hc.Stream": (own, hc.Stream(own.ptr)),
             "cupy": (free, free),
@@ -185,7 +186,7 @@ class OfNumba(OfCupy):
         handle = int(getattr(handle, "value", handle))
         self._held = stream
         return {
-            "hc.Stream of Numba": (self.cupy.cuda.ExternalStream(handle), hc.Stream(handle)),
+            "hc.Stream of Numba": (self.cupy.cuda.Stream.from_external(hc.Stream(handle)), hc.Stream(handle)),
             "Numba's default": (self.cupy.cuda.Stream.null, None),
         }
 
@@ -257,3 +258,4 @@ class OfTorch:
 
 ENGINES = {"numpy": OnHost, "cupy": OfCupy, "torch": OfTorch, "numba": OfNumba}
 IS_JOB = "HALOCLINE_TEST_SIZE" in os.environ
+SHARE_MEMORY = os.environ.get("HALOCLINE_NODE_AWARE") != "off"
