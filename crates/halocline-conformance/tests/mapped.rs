@@ -2,12 +2,13 @@
 //! devices under schedules of their own; `HALOCLINE_SEED` runs one seed alone.
 
 use halocline::comm::mappings::{Limits, Mappings, Refusal};
+use halocline::device::Priority;
 use halocline::device::sim::{Options, World, explore};
 use halocline::{BindOptions, Cause, Communicator, Device, Direction, Error, HaloExchange, Way};
 use halocline_conformance::programs::Program;
 use halocline_conformance::ring::Ring;
 use halocline_conformance::simulated::{options, run_ranks_apart};
-use halocline_conformance::yard::{devices, until_failure};
+use halocline_conformance::yard::{Yard, devices, until_failure};
 use halocline_conformance::{Outcome, Trouble, ensure, fail};
 use std::sync::Arc;
 
@@ -115,6 +116,35 @@ fn what_the_other_side_cannot_open_takes_a_mailbox_whatever_the_reason() {
             Ok(comm.barrier()?)
         });
     }
+}
+
+/// Who has its fields on several devices is written to directly; what it sends would need an address for each.
+#[test]
+fn a_rank_with_fields_on_several_devices_is_written_to_by_another_process() {
+    play(0..40, 2, |world, device, comm| {
+        let places: Vec<Device> = match comm.rank() {
+            0 => vec![device.clone(); 2],
+            _ => [1, 2].map(|ordinal| world.device(ordinal)).into_iter().collect::<Result<_, _>>()?,
+        };
+        places[0].enable_peer(&places[1])?;
+        places[1].enable_peer(&places[0])?;
+        let yard = Yard::new(comm, &[9, 4], (2, 1, 1), |domain| &places[domain])?;
+        let inline = world.seed().is_multiple_of(2);
+        let halo = yard.bind(comm, &[&[0]], &BindOptions { inline, ..BindOptions::default() })?;
+        for (written, way) in ways(&halo, comm) {
+            ensure!((way == Way::Push) == (written == 1), "to rank {written}\n{}", halo.explain());
+        }
+        ensure!(halo.explain().contains("from several devices"), "{}", halo.explain());
+        let stream = places[0].stream(Priority::Normal)?;
+        for step in 1..=4 {
+            yard.produce(world, &[0], &stream, step)?;
+            halo.schedule_exchange(&[&stream])?.schedule_wait(&stream)?;
+            yard.consume(world, &[0], &stream, step)?;
+        }
+        halo.wait()?;
+        stream.synchronise()?;
+        Ok(comm.barrier()?)
+    });
 }
 
 #[test]

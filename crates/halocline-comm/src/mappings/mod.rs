@@ -101,7 +101,6 @@ impl Mappings {
         let service = Arc::clone(service);
         if is_new {
             let weak: Weak<Service> = Arc::downgrade(&service);
-            halocline_device::remote::tell(weak.clone());
             comm.register(weak);
             // What came before there was anybody to serve it.
             service.drive(comm.link());

@@ -38,7 +38,16 @@ pub(super) struct Service {
     transport: Weak<dyn Transport>,
     process: ProcessId,
     claim: Claim,
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
+    /// Told of what is freed.
+    #[expect(dead_code, reason = "held, so that it is told")]
+    ear: Arc<Ear>,
+}
+
+/// What others may hold for a moment, whose own end waits for nobody.
+struct Ear {
+    transport: Weak<dyn Transport>,
+    state: Arc<Mutex<State>>,
 }
 
 struct State {
@@ -52,6 +61,8 @@ struct State {
     arrivals: VecDeque<Arrival>,
     /// What is freed once it is unmapped.
     freeing: Vec<Doomed>,
+    /// Nobody would free anything any more.
+    is_over: bool,
     /// Ranks that were told something.
     met: BTreeSet<usize>,
     departures: u64,
@@ -85,18 +96,22 @@ impl Service {
             answers: HashMap::new(),
             arrivals: VecDeque::new(),
             freeing: Vec::new(),
+            is_over: false,
             met: BTreeSet::new(),
             departures: 0,
             sweep_at: Duration::ZERO,
             messages: 0,
             malformed: 0,
         };
-        Self { transport, process, claim: Claim::default(), state: Mutex::new(state) }
+        let state = Arc::new(Mutex::new(state));
+        let ear = Arc::new(Ear { transport: Weak::clone(&transport), state: Arc::clone(&state) });
+        let weak: Weak<Ear> = Arc::downgrade(&ear);
+        halocline_device::remote::tell(weak);
+        Self { transport, process, claim: Claim::default(), state, ear }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // What panics under it is a bug of ours, and half a change is never left: the protocol changes at once.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Adds a provider, unless its device has one.
@@ -365,6 +380,11 @@ impl State {
     }
 }
 
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    // What panics under it is a bug of ours, and half a change is never left: the protocol changes at once.
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn close(rank: usize, open: Option<Open>) {
     let Some(Open { provider, opened, .. }) = open else { return };
     // SAFETY: this provider has opened it. The protocol closes what nothing holds any more; who resolves a mapping holds it
@@ -403,21 +423,22 @@ impl Serve for Service {
     }
 }
 
-impl Exporter for Service {
+impl Exporter for Ear {
     fn before_free(&self, freeing: &Arc<Freeing>) {
-        let Some(transport) = self.transport.upgrade() else { return };
         {
-            let mut state = self.lock();
+            let mut state = lock(&self.state);
             let Freeing { device, base, id, .. } = **freeing;
             let is_it = |of: &Allocation| (of.device, of.base, of.id) == (device, base, id);
             let entries = state.protocol.give_up(is_it);
-            if entries.is_empty() || state.protocol.parting(&entries) == Parting::Over {
+            if state.protocol.parting(&entries) == Parting::Over || state.is_over {
                 return;
             }
             state.freeing.push(Doomed { entries, freeing: Arc::clone(freeing), until: None });
         }
         // Whoever drops memory waits for nobody.
-        transport.own_bell().demand(transport.host());
+        if let Some(transport) = self.transport.upgrade() {
+            transport.own_bell().demand(transport.host());
+        }
     }
 }
 
@@ -457,5 +478,11 @@ impl Drop for Service {
             let opened = self.lock().opened.remove(&token);
             close(0, opened);
         }
+        let mut state = self.lock();
+        state.is_over = true;
+        let freeing = std::mem::take(&mut state.freeing);
+        // Freed in this thread, whoever else listens at this moment.
+        drop(state);
+        drop(freeing);
     }
 }

@@ -7,7 +7,7 @@ use super::lanes::{self, Joined};
 use super::local::Local;
 use super::offer::{Berth, Offer};
 use super::pair::Pair;
-use super::remote::{Company, Exports, Told};
+use super::remote::{By, Company, Exports, Told};
 use super::{Preference, swap_offers};
 use crate::agree::agree;
 use crate::bound::Bound;
@@ -79,7 +79,8 @@ pub(super) fn bind(
             let memories = sets.iter().filter(of_set).flat_map(|set| &set.memories);
             memories.map(move |(memory, _)| (peer, &memory.segment))
         };
-        exports.add(comm, &company, berths.iter().flat_map(|(peer, _)| written(*peer)));
+        let by = (&company, By::AllDevices);
+        exports.add(comm, by, berths.iter().flat_map(|(peer, _)| written(*peer)));
     }
     let shared = berths.iter().any(|(peer, _)| comm.link().bell(*peer).is_some());
     let own = agree(comm, shared.then(|| comm.allocate(own_bytes)).transpose().map_err(Error::from))?;
@@ -98,7 +99,7 @@ pub(super) fn bind(
     let segments = opened.lanes.iter().map(lanes::Open::segment).collect::<Vec<_>>();
     let direct = made.ends.iter().filter(is_direct);
     let wanted = direct.flat_map(|end| segments.iter().map(|segment| (end.peer, segment)));
-    exports.add(comm, &company, wanted);
+    exports.add(comm, (&company, By::FirstDevice), wanted);
     let tell = |end| tell(comm, words, end, &made, &opened, (&segments, &exports));
     let told = made.ends.iter().try_for_each(tell);
     agree(comm, told).inspect_err(|_| comm.link().inbox().forget(words))?;

@@ -7,7 +7,7 @@ use halocline_comm::mappings::{DeviceId, Kind, MappingError, Mappings, Pinned, R
 use halocline_comm::{Communicator, Segment};
 use halocline_device::{Address, Device};
 use halocline_plan::wire::{Reader, WireError, Writer};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -37,19 +37,26 @@ impl Company {
         Ok(Self { of_ranks: comm.all_gather(&own)?.iter().map(ids).collect(), mappings })
     }
 
-    fn request(&self, (rank, peer): (usize, usize), segment: &Segment) -> Option<Result<Requested, String>> {
+    fn request(&self, (peer, by): (usize, By), segment: &Segment) -> Option<Result<Requested, String>> {
         let mappings = self.mappings.as_ref()?;
-        let device = match self.of_ranks[peer][..] {
-            [device] => device,
-            [] => return Some(Err(format!("rank {peer} has no device that can map memory of others"))),
-            _ => return Some(Err(format!("rank {peer} has its fields on several devices"))),
+        let device = match (&self.of_ranks[peer][..], by) {
+            ([], _) => return Some(Err(format!("rank {peer} has no device that can map memory of others"))),
+            ([device], _) | ([device, ..], By::FirstDevice) => *device,
+            // Each would have an address of its own for it.
+            _ => return Some(Err(format!("rank {peer} would write to it from several devices"))),
         };
-        if self.of_ranks[rank].len() > 1 {
-            return Some(Err(format!("rank {rank} has its fields on several devices")));
-        }
         let requested = mappings.request(Target { rank: peer, device }, start(segment), segment.len() as u64);
         Some(requested.map_err(|error| error.to_string()))
     }
+}
+
+/// Which devices of a peer access memory that it maps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum By {
+    /// All that have fields: they send from where those lie.
+    AllDevices,
+    /// The first one, which does all that is received.
+    FirstDevice,
 }
 
 fn start(segment: &Segment) -> Address {
@@ -105,10 +112,11 @@ impl Exports {
     pub(super) fn add<'a>(
         &mut self,
         comm: &Communicator,
-        company: &Company,
+        (company, by): (&Company, By),
         wanted: impl Iterator<Item = (usize, &'a Arc<Segment>)>,
     ) {
-        let mut requests = HashMap::new();
+        // In their order, so that simulated runs replay.
+        let mut requests = BTreeMap::new();
         for (peer, segment) in wanted {
             let link = comm.link();
             if link.bell(peer).is_none() || link.reach(peer, segment).is_ok() {
@@ -117,7 +125,7 @@ impl Exports {
             let at = (peer, segment.id());
             if !requests.contains_key(&at)
                 && !self.told.contains_key(&at)
-                && let Some(requested) = company.request((comm.rank(), peer), segment)
+                && let Some(requested) = company.request((peer, by), segment)
             {
                 requests.insert(at, requested);
             }
