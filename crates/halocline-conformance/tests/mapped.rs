@@ -4,10 +4,10 @@
 use halocline::comm::mappings::{Limits, Mappings, Refusal};
 use halocline::device::Priority;
 use halocline::device::sim::{Options, World, explore};
-use halocline::{BindOptions, Cause, Communicator, Device, Direction, Error, HaloExchange, Way};
+use halocline::{BindOptions, Cause, Communicator, Device, Direction, Error, HaloExchange, LinkChoice, Way};
 use halocline_conformance::programs::Program;
 use halocline_conformance::ring::Ring;
-use halocline_conformance::simulated::{options, run_ranks_apart};
+use halocline_conformance::simulated::{options, run_ranks, run_ranks_apart};
 use halocline_conformance::yard::{Yard, devices, until_failure};
 use halocline_conformance::{Outcome, Trouble, ensure, fail};
 use std::sync::Arc;
@@ -116,6 +116,29 @@ fn what_the_other_side_cannot_open_takes_a_mailbox_whatever_the_reason() {
             Ok(comm.barrier()?)
         });
     }
+}
+
+/// Between ranks of one process: memory of pools is its device's alone, unless whoever made it says otherwise.
+#[test]
+fn memory_that_is_not_shared_with_the_peers_device_takes_a_mailbox() {
+    explore(0..30, &apart(), |world| {
+        run_ranks(world, 2, |comm| {
+            let all = devices(world, 2)?;
+            let ring = ring(comm, &all[comm.rank()])?;
+            if comm.rank() == 1 {
+                world.keep_from_peers(ring.address())?;
+            }
+            let halo = ring.bind(comm, &BindOptions::default())?;
+            for (written, way) in ways(&halo, comm) {
+                ensure!((way == Way::Push) == (written == 0), "to rank {written}\n{}", halo.explain());
+            }
+            ensure!(halo.explain().contains("has no access to the memory at"), "{}", halo.explain());
+            (1..=3).try_for_each(|step| ring.step(&halo, step))?;
+            let forced = ring.bind(comm, &BindOptions { link: LinkChoice::Push, ..BindOptions::default() });
+            ensure!(forced.is_err(), "memory that cannot be reached is written to");
+            Ok(comm.barrier()?)
+        });
+    });
 }
 
 /// Who has its fields on several devices is written to directly; what it sends would need an address for each.

@@ -220,6 +220,13 @@ pub unsafe trait Driver: Any + Send + Sync {
     /// Lets this device reach the memory of another (`cuCtxEnablePeerAccess`). Again does nothing.
     fn enable_peer(&self, peer: u32) -> Result<(), DeviceError>;
 
+    /// Whether a device of this machine reaches some memory of this one, once it has access to this device
+    /// ([`Driver::enable_peer`]): that covers what [`Driver::allocate`] gives, while pools and virtual memory say for themselves
+    /// who reaches them (`cuMemPoolGetAccess`, `cuMemGetAccess`).
+    fn lets(&self, _address: Address, _bytes: usize, _peer: u32) -> bool {
+        true
+    }
+
     /// A new stream, which does not synchronise with the default stream (`cuStreamCreateWithPriority`).
     fn create_stream(&self, priority: Priority) -> Result<RawStream, DeviceError>;
 

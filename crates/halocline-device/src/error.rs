@@ -90,6 +90,19 @@ pub enum DeviceError {
         /// Whose memory it is.
         peer: u32,
     },
+    /// Memory of a peer that its owner has not shared: of a pool, or virtual.
+    #[error(
+        "device {device} has no access to the memory at {address:#x} of device {peer}: it is of a pool or virtual, which whoever made \
+         it shares (cuMemPoolSetAccess, cuMemSetAccess); share it, use cudaMalloc, or stage through the host"
+    )]
+    NotShared {
+        /// Which was called.
+        device: u32,
+        /// Whose memory it is.
+        peer: u32,
+        /// The address.
+        address: u64,
+    },
     /// A copy operation names a buffer that was not given.
     #[error("a copy operation names {side} {index}, of {count} given")]
     NoBuffer {

@@ -26,7 +26,7 @@ pub(crate) struct Memory {
 /// Memory of a device.
 pub(crate) struct OnDevice {
     pub(crate) device: Device,
-    /// The allocation that it lies in.
+    /// The allocation that it lies in, by the identity that its first byte has.
     pub(crate) place: Place,
     /// It is not the library's own: it may go behind our back.
     pub(crate) foreign: bool,
@@ -190,7 +190,9 @@ impl Field {
         if before.is_none_or(|before| before + bytes as u64 > place.bytes as u64) {
             return Err(Error::OutsideMemory { device: device.ordinal(), base, bytes, place });
         }
-        let home = OnDevice { device: device.clone(), place, foreign: true };
+        // Virtual memory has an identity for each physical one that lies in it.
+        let id = if bytes > 0 { device.place_of(first)?.id } else { place.id };
+        let home = OnDevice { device: device.clone(), place: Place { id, ..place }, foreign: true };
         let memory = Memory::on_device(home, (first, bytes), keepalive);
         Ok(Self { memory, layout, offset: span.start.unsigned_abs(), domain: None })
     }

@@ -137,7 +137,9 @@ pub(super) fn round_rank(gpus: &str, count: &str) -> Outcome {
     comm.barrier()?;
     let after = settled(device, &raw, before);
     println!("rank {}: {before} bytes are free before, {after} after {count} rounds", comm.rank());
-    ensure!(after >= before, "{} bytes are not given back", before - after);
+    // A few blocks for small allocations, which the driver keeps, against gigabytes that were allocated.
+    let kept = before.saturating_sub(after);
+    ensure!(kept <= 8 * PIECE, "{kept} bytes are not given back: {:?}", mappings.stats());
     comm.barrier()?;
     rig.check()
 }
@@ -254,7 +256,9 @@ pub(super) fn cost_rank(gpus: &str) -> Outcome {
             drop(own);
             comm.barrier()?;
             let after = settled(device, &raw, before);
-            ensure!(after >= before, "{name}, {bytes} bytes: {} are not given back", before - after);
+            // The driver keeps a block for small allocations.
+            let kept = before.saturating_sub(after);
+            ensure!(kept <= PIECE, "{name}, {bytes} bytes: {kept} are not given back");
             comm.barrier()?;
         }
     }

@@ -50,8 +50,11 @@ pub(super) struct Access {
 }
 
 impl Access {
+    /// To read and to write.
+    pub(super) const ALL: c_int = 3;
+
     pub(super) fn of(ordinal: u32) -> Self {
-        Self { location_type: 1, location: ordinal as c_int, flags: 3 }
+        Self { location_type: 1, location: ordinal as c_int, flags: Self::ALL }
     }
 }
 
@@ -185,12 +188,16 @@ api! {
     unmap: b"cuMemUnmap\0"(u64, usize);
     /// Address, bytes, who may access it, how many.
     set_access: b"cuMemSetAccess\0"(u64, usize, *const Access, usize);
+    /// Flags, of whom (an [`Access`] begins with that), address.
+    access: b"cuMemGetAccess\0"(*mut u64, *const Access, u64);
     /// Handle of the system, pool, its type, flags.
     export_pool: b"cuMemPoolExportToShareableHandle\0"(*mut c_void, usize, c_int, u64);
     import_pool: b"cuMemPoolImportFromShareableHandle\0"(*mut usize, *mut c_void, c_int, u64);
     export_pointer: b"cuMemPoolExportPointer\0"(*mut c_void, u64);
     import_pointer: b"cuMemPoolImportPointer\0"(*mut u64, usize, *mut c_void);
     set_pool_access: b"cuMemPoolSetAccess\0"(usize, *const Access, usize);
+    /// Flags, pool, of whom.
+    pool_access: b"cuMemPoolGetAccess\0"(*mut c_int, usize, *const Access);
     destroy_pool: b"cuMemPoolDestroy\0"(usize);
 }
 

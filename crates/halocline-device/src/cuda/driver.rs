@@ -369,6 +369,10 @@ unsafe impl Driver for CudaDriver {
         Ok(())
     }
 
+    fn lets(&self, address: Address, bytes: usize, peer: u32) -> bool {
+        self.enter().is_ok_and(|_current| self.lets_reach(address, bytes, peer))
+    }
+
     fn create_stream(&self, priority: Priority) -> Result<RawStream, DeviceError> {
         let _current = self.enter()?;
         let priority = match priority {

@@ -1,6 +1,6 @@
 //! Where addresses lie, and whether a GPU reaches them.
 
-use super::api::code;
+use super::api::{Access, code};
 use super::driver::CudaDriver;
 use super::remote::has_opened;
 use crate::driver::{Address, MemorySpace, Place};
@@ -13,6 +13,10 @@ const BUFFER_ID: c_int = 7;
 const DEVICE_ORDINAL: c_int = 9;
 const RANGE_START: c_int = 11;
 const RANGE_SIZE: c_int = 12;
+const IS_LEGACY_CAPABLE: c_int = 10;
+const POOL: c_int = 17;
+const MAPPING_SIZE: c_int = 18;
+const MAPPING_BASE: c_int = 19;
 const MEMORY_HOST: c_uint = 1;
 const MEMORY_DEVICE: c_uint = 2;
 
@@ -73,7 +77,61 @@ impl CudaDriver {
     /// Refuses bytes that this device cannot reach by itself.
     pub(super) fn reach(&self, address: Address, bytes: usize) -> Result<(), DeviceError> {
         let place = self.find_range(address, bytes)?;
-        self.reach_space(place.space)
+        self.reach_space(place.space)?;
+        match place.space {
+            MemorySpace::Device(peer) if peer != self.ordinal && !has_opened(self.ordinal, peer) => {
+                let device = self.ordinal;
+                let is_let = self.lets_reach(address, bytes, device);
+                if is_let { Ok(()) } else { Err(DeviceError::NotShared { device, peer, address }) }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the driver tells attributes of an address: that it does not is no failure.
+    fn tells<const N: usize>(
+        &self,
+        address: Address,
+        attributes: [c_int; N],
+        values: [*mut c_void; N],
+    ) -> bool {
+        // SAFETY: as in `ask`.
+        let result = unsafe {
+            (self.api.pointer_attributes)(N as c_uint, attributes.as_ptr(), values.as_ptr(), address)
+        };
+        result == code::SUCCESS
+    }
+
+    /// Whether memory of some GPU may be reached by another one that has access to that GPU; the context is current.
+    pub(super) fn lets_reach(&self, address: Address, bytes: usize, by: u32) -> bool {
+        let (mut pool, mut is_plain): (usize, u32) = (0, 0);
+        let values = [(&raw mut pool).cast(), (&raw mut is_plain).cast()];
+        if !self.tells(address, [POOL, IS_LEGACY_CAPABLE], values) {
+            return false;
+        }
+        let who = Access::of(by);
+        if pool != 0 {
+            let mut flags = 0;
+            // SAFETY: writes a number; the pool of memory that is there.
+            let result = unsafe { (self.api.pool_access)(&mut flags, pool, &who) };
+            return result == code::SUCCESS && flags == Access::ALL;
+        }
+        // Each physical memory of virtual memory for itself; what is none has no such attributes.
+        let (mut at, end) = (address, address.saturating_add(bytes.max(1) as u64));
+        while is_plain as u8 == 0 && at < end {
+            let (mut base, mut length, mut flags): (u64, u64, u64) = (0, 0, 0);
+            let values = [(&raw mut base).cast(), (&raw mut length).cast()];
+            if !self.tells(at, [MAPPING_BASE, MAPPING_SIZE], values) || base == 0 || length == 0 {
+                return true;
+            }
+            // SAFETY: writes a number; any address may be asked for.
+            let result = unsafe { (self.api.access)(&mut flags, &who, at) };
+            if result != code::SUCCESS || flags != Access::ALL as u64 {
+                return false;
+            }
+            at = base.saturating_add(length);
+        }
+        true
     }
 
     /// The same for a word, in less time: it lies at a multiple of 8 bytes, so it is in one memory.

@@ -4,7 +4,7 @@
 
 mod open;
 
-use super::api::{Access, Api, IpcHandle, code};
+use super::api::{Api, IpcHandle, code};
 use super::context::Current;
 use super::driver::CudaDriver;
 use crate::driver::{Address, Driver};
@@ -340,23 +340,13 @@ impl Provider for CudaMemory {
         if ordinal == self.driver.ordinal {
             return Ok(());
         }
-        let access = Access::of(self.driver.ordinal);
-        match allocation.kind {
-            Kind::Vmm => {
-                // SAFETY: mapped memory of this process, as found above.
-                check(unsafe {
-                    (self.api().set_access)(allocation.base, allocation.bytes as usize, &access, 1)
-                })
-            }
-            Kind::Pool => {
-                let [pool] = self.ask(allocation.base, [POOL]).ok_or(Refusal::BadHandle)?;
-                // SAFETY: the pool of memory of this process, as found above.
-                check(unsafe { (self.api().set_pool_access)(pool as usize, &access, 1) })
-            }
-            _ => self.driver.enable_peer(ordinal).map_err(|error| match error {
-                DeviceError::Refused { code, .. } => refusal(code),
-                _ => Refusal::NoPeerAccess,
-            }),
+        // Pools and virtual memory are shared by whoever has made them.
+        if !self.driver.lets_reach(allocation.base, allocation.bytes as usize, self.driver.ordinal) {
+            return Err(Refusal::NoPeerAccess);
         }
+        self.driver.enable_peer(ordinal).map_err(|error| match error {
+            DeviceError::Refused { code, .. } => refusal(code),
+            _ => Refusal::NoPeerAccess,
+        })
     }
 }

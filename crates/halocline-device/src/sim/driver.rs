@@ -91,6 +91,11 @@ impl SimDriver {
             {
                 Err(DeviceError::NoPeerAccess { device: self.device, peer })
             }
+            MemorySpace::Device(peer)
+                if peer != self.device && state.memories.region(spot.region).unshared =>
+            {
+                Err(DeviceError::NotShared { device: self.device, peer, address })
+            }
             _ => Ok(spot),
         }
     }
@@ -310,6 +315,12 @@ unsafe impl Driver for SimDriver {
             peers.push(peer);
         }
         Ok(())
+    }
+
+    fn lets(&self, address: Address, bytes: usize, _peer: u32) -> bool {
+        let state = self.world.lock();
+        let found = state.memories.find(address, bytes);
+        found.is_ok_and(|spot| !state.memories.region(spot.region).unshared)
     }
 
     fn create_stream(&self, priority: Priority) -> Result<RawStream, DeviceError> {

@@ -36,6 +36,8 @@ pub(super) struct Region {
     pub(super) shadow: Shadow,
     /// Why it cannot be exported, if so.
     pub(super) private: Option<Refusal>,
+    /// Other devices do not reach it, even with access to its device.
+    pub(super) unshared: bool,
     data: *mut u8,
     home: Home,
     /// What the last writer of each word had seen.
@@ -159,7 +161,16 @@ impl Memories {
         };
         let place = Place { space, id: self.regions.len() as u64 + 1, base, bytes };
         let (shadow, words) = (Shadow::new(bytes), Vec::new());
-        self.regions.push(Region { place, alive: true, shadow, private: None, data, home, words });
+        self.regions.push(Region {
+            place,
+            alive: true,
+            shadow,
+            private: None,
+            unshared: false,
+            data,
+            home,
+            words,
+        });
         place
     }
 

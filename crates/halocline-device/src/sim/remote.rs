@@ -40,6 +40,14 @@ impl World {
         Ok(())
     }
 
+    /// Memory that begins at an address is not shared with other devices, as that of pools.
+    pub fn keep_from_peers(&self, base: Address) -> Result<(), DeviceError> {
+        let mut state = self.lock();
+        let spot = state.memories.find(base, 1)?;
+        state.memories.region_mut(spot.region).unshared = true;
+        Ok(())
+    }
+
     /// What a device says the next times when it is to open memory of others, last first.
     pub fn refuse_opens(&self, device: &Device, why: impl IntoIterator<Item = Refusal>) {
         self.lock().devices[device.ordinal() as usize].refusals.extend(why);

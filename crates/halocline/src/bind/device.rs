@@ -77,10 +77,12 @@ pub(super) fn bind(
         let written = |peer: usize| {
             let of_set = move |set: &'_ &Local| set.bytes(peer, Direction::Receive) > 0;
             let memories = sets.iter().filter(of_set).flat_map(|set| &set.memories);
-            memories.map(move |(memory, _)| (peer, &memory.segment))
+            memories.map(move |(memory, _)| (peer, memory))
         };
-        let by = (&company, By::AllDevices);
-        exports.add(comm, by, berths.iter().flat_map(|(peer, _)| written(*peer)));
+        let all = || berths.iter().flat_map(|(peer, _)| written(*peer));
+        exports.look(comm, &company, all());
+        let segments = all().map(|(peer, memory)| (peer, &memory.segment));
+        exports.add(comm, (&company, By::AllDevices), segments);
     }
     let shared = berths.iter().any(|(peer, _)| comm.link().bell(*peer).is_some());
     let own = agree(comm, shared.then(|| comm.allocate(own_bytes)).transpose().map_err(Error::from))?;

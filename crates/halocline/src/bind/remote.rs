@@ -3,9 +3,10 @@
 
 use crate::agree::agree;
 use crate::error::Error;
+use crate::field::Memory;
 use halocline_comm::mappings::{DeviceId, Kind, MappingError, Mappings, Pinned, Requested, Target};
 use halocline_comm::{Communicator, Segment};
-use halocline_device::{Address, Device};
+use halocline_device::{Address, Device, DeviceError};
 use halocline_plan::wire::{Reader, WireError, Writer};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ptr::NonNull;
@@ -15,7 +16,12 @@ use std::sync::Arc;
 pub(super) struct Company {
     of_ranks: Vec<Vec<DeviceId>>,
     mappings: Option<Mappings>,
+    /// The devices of all ranks, by [`Device::id`]: names within a process.
+    here: Vec<Vec<(u64, u32)>>,
 }
+
+/// Bytes of a device in [`Company::here`].
+const NAME: usize = 12;
 
 impl Company {
     /// Collective. From here on this rank maps what others export.
@@ -34,7 +40,30 @@ impl Company {
             providers.iter().for_each(|provider| mappings.attach(Arc::clone(provider)));
         }
         let ids = |of_rank: &Vec<u8>| of_rank.as_chunks().0.iter().copied().map(DeviceId).collect();
-        Ok(Self { of_ranks: comm.all_gather(&own)?.iter().map(ids).collect(), mappings })
+        let of_ranks = comm.all_gather(&own)?.iter().map(ids).collect();
+        let name = |device: &Device| {
+            let (machine, ordinal) = device.id();
+            [&(machine as u64).to_le_bytes()[..], &ordinal.to_le_bytes()].concat()
+        };
+        let own: Vec<u8> = devices.iter().flat_map(name).collect();
+        let device = |name: &[u8; NAME]| {
+            let (machine, ordinal) = name.split_at(8);
+            let machine = machine.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+            (machine, ordinal.iter().rev().fold(0, |word, byte| word << 8 | u32::from(*byte)))
+        };
+        let names = |of_rank: &Vec<u8>| of_rank.as_chunks().0.iter().map(device).collect();
+        Ok(Self { of_ranks, mappings, here: comm.all_gather(&own)?.iter().map(names).collect() })
+    }
+
+    /// Why a peer of this process does not reach memory of a device here, although it reaches what its device allocates.
+    fn hidden(&self, peer: usize, memory: &Memory) -> Option<String> {
+        let device = &memory.device.as_ref()?.device;
+        let (machine, own) = device.id();
+        let (first, bytes) = (start(&memory.segment), memory.segment.len());
+        let others = self.here[peer].iter().filter(|(of, ordinal)| *of == machine as u64 && *ordinal != own);
+        let mut hidden = others.map(|(_, ordinal)| *ordinal);
+        let hidden = hidden.find(|ordinal| bytes > 0 && !device.driver().lets(first, bytes, *ordinal))?;
+        Some(DeviceError::NotShared { device: hidden, peer: own, address: first }.to_string())
     }
 
     fn request(&self, (peer, by): (usize, By), segment: &Segment) -> Option<Result<Requested, String>> {
@@ -142,6 +171,22 @@ impl Exports {
         }
     }
 
+    /// Finds out which fields peers of this process do not reach.
+    pub(super) fn look<'a>(
+        &mut self,
+        comm: &Communicator,
+        company: &Company,
+        wanted: impl Iterator<Item = (usize, &'a Arc<Memory>)>,
+    ) {
+        for (peer, memory) in wanted {
+            if comm.link().reach(peer, &memory.segment).is_ok()
+                && let Some(why) = company.hidden(peer, memory)
+            {
+                self.told.insert((peer, memory.segment.id()), Err(why));
+            }
+        }
+    }
+
     /// What a peer is to be told of a memory, if it has mapped it, or why it has not.
     pub(super) fn of(&self, peer: usize, segment: &Segment) -> Option<&Result<Told, String>> {
         self.told.get(&(peer, segment.id()))
@@ -154,9 +199,9 @@ impl Exports {
 
     /// Whether a peer reaches a memory, or why it does not.
     pub(super) fn reach(&self, comm: &Communicator, peer: usize, segment: &Segment) -> Result<(), String> {
-        comm.link().reach(peer, segment).or_else(|why| match self.of(peer, segment) {
+        match self.of(peer, segment) {
             Some(told) => told.clone().map(drop),
-            None => Err(why),
-        })
+            None => comm.link().reach(peer, segment),
+        }
     }
 }

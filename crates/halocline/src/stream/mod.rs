@@ -310,7 +310,9 @@ impl Scheduled {
     fn check_memories(&self, set: usize) -> Result<(), Error> {
         for (memory, field) in &self.sets[set].local.memories {
             let Some(home) = memory.device.as_ref().filter(|home| home.foreign) else { continue };
-            if home.device.place_of(home.place.base).map(|place| place.id) != Ok(home.place.id) {
+            let first = memory.segment.base().addr().get() as Address;
+            let is_moved = || home.device.place_of(first).map(|place| place.id) != Ok(home.place.id);
+            if !memory.segment.is_empty() && is_moved() {
                 // A device that has failed says nothing about memory.
                 let lost = home.device.failure().map(Error::from);
                 return Err(lost.unwrap_or(Error::MemoryMoved { field: *field }));
