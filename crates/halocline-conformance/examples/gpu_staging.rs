@@ -20,8 +20,10 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>
 
 /// Bytes of a message.
 const BYTES: usize = 64 << 20;
+/// The most rounds of a measurement, and about how long all of them take, in seconds.
 const ROUNDS: usize = 15;
-/// Rounds of the time of the host.
+const SECONDS: f64 = 1.0;
+/// The most rounds of the time of the host.
 const CALLS: usize = 300;
 
 fn main() -> Result<()> {
@@ -93,15 +95,22 @@ fn rate(seconds: f64) -> f64 {
 
 /// The median time of something that both ranks begin at once, in seconds.
 fn timed(comm: &Communicator, mut work: impl FnMut() -> Result<()>) -> Result<f64> {
-    let mut times = Vec::new();
-    for _ in 0..ROUNDS {
+    let mut once = || -> Result<f64> {
         comm.barrier()?;
         let begin = Instant::now();
         work()?;
-        times.push(begin.elapsed().as_secs_f64());
-    }
+        Ok(begin.elapsed().as_secs_f64())
+    };
+    let first = once()?;
+    let count = affordable(comm, first, ROUNDS)?;
+    let mut times = (0..count).map(|_| once()).collect::<Result<Vec<_>>>()?;
     comm.barrier()?;
     Ok(median(&mut times))
+}
+
+/// How often something of so many seconds is done, the same on both ranks.
+fn affordable(comm: &Communicator, seconds: f64, most: usize) -> Result<usize> {
+    Ok(((SECONDS / slower(comm, seconds)?) as usize).clamp(2, most))
 }
 
 /// What the slower of both ranks takes.
@@ -143,10 +152,10 @@ fn bandwidth(comm: &Communicator, gpu: &Gpu, chunks: &[usize], say: impl Fn(Stri
         let (mut out, mut into) = (vec![1; BYTES], vec![0; BYTES]);
         let mut best = f64::MAX;
         for parts in [1, 8] {
-            let plain = raw_mpi::both_ways(comm.rank(), &out, &mut into, parts, ROUNDS)?.as_secs_f64();
+            let plain = raw_mpi::both_ways(comm.rank(), &out, &mut into, parts, 7)?.as_secs_f64();
             // SAFETY: pinned memory of so many bytes, which nobody uses now.
             let (from, to) = unsafe { (pinned[0].bytes(0..BYTES), pinned[1].bytes_mut(0..BYTES)) };
-            let locked = raw_mpi::both_ways(comm.rank(), from, to, parts, ROUNDS)?.as_secs_f64();
+            let locked = raw_mpi::both_ways(comm.rank(), from, to, parts, 7)?.as_secs_f64();
             let (plain, locked) = (slower(comm, plain)?, slower(comm, locked)?);
             best = best.min(plain).min(locked);
             say(format!(
@@ -242,7 +251,7 @@ fn hosts(comm: &Communicator, gpu: &Gpu, say: impl Fn(String) + Copy) -> Result<
         median(&mut wakes)
     ));
     say(format!(
-        "host us behind a kernel of 1 ms, median (ninth tenth, maximum) of {CALLS}: first, second, third schedule_exchange; \
+        "host us behind a kernel of 1 ms, median (ninth tenth, maximum) of as many as take a second, at most {CALLS}: first, second, third schedule_exchange; \
          schedule_waits"
     ));
     for way in ways(comm) {
@@ -264,10 +273,11 @@ fn hosts(comm: &Communicator, gpu: &Gpu, say: impl Fn(String) + Copy) -> Result<
                 Ok(stream.synchronise()?)
             })?;
             for (name, pause) in [("at once", 0), ("5 ms later", 5), ("200 ms later", 200)] {
-                let calls = if pause > 100 { 20 } else { CALLS };
+                let round = 3.0 * one + (1.5 + pause as f64) / 1e3;
+                let calls = affordable(comm, round, CALLS)?;
                 let times = host_times(comm, gpu, (&halo, &stream), pause, calls)?;
                 say(format!(
-                    "{way:?}, {cells}^3, halo {width}, {fields} fields ({:.0} us), {name:<12} {times}",
+                    "{way:?}, {cells}^3, halo {width}, {fields} fields ({:.0} us), {calls} times, {name:<12} {times}",
                     one * 1e6
                 ));
             }
@@ -286,7 +296,7 @@ fn host_times(
 ) -> Result<String> {
     let (mut exchanges, mut waits) = ([const { Vec::new() }; 3], [const { Vec::new() }; 3]);
     // The first rounds are not counted.
-    for round in 0..calls + 5 {
+    for round in 0..calls + 2 {
         stream.synchronise()?;
         comm.barrier()?;
         // As a program's thread that has just computed, not one that has just slept.
@@ -302,7 +312,7 @@ fn host_times(
             let begin = Instant::now();
             pending.schedule_wait(stream)?;
             let wait = begin.elapsed().as_secs_f64() * 1e6;
-            if round >= 5 {
+            if round >= 2 {
                 exchanges[at].push(exchange);
                 waits[at].push(wait);
             }

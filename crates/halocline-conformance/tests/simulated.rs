@@ -65,7 +65,7 @@ fn exchanges_are_right_in_any_order_of_ranks_and_progress() {
 
 /// Cases that start threads of their own, which no world knows, whose tasks park their thread by themselves, or that have a world
 /// of their own.
-const OUTSIDE: [&str; 5] = ["threads::", "two_threads", "futures::", "scheduled::", "devices::"];
+const OUTSIDE: [&str; 6] = ["threads::", "two_threads", "futures::", "scheduled::", "devices::", "mapped::"];
 
 #[test]
 fn cases_of_the_suite_pass_under_seeds() {

@@ -83,6 +83,8 @@ pub(crate) struct Scheduled {
     waiting: Mutex<Option<Waiting>>,
     /// The exchange that was not over when the devices were asked whether they have failed, and when that was.
     asked: Mutex<(u64, Duration)>,
+    /// The exchange after which nothing was in flight, and since when that is known.
+    idle: Mutex<(u64, Duration)>,
     /// After the lanes: mailboxes that devices reach, and the memory of all that peers have told of.
     #[expect(dead_code, reason = "held for the addresses in it")]
     registered: Vec<Arc<Memory>>,
@@ -183,6 +185,7 @@ impl Scheduled {
             lateness: Mutex::default(),
             waiting: Mutex::default(),
             asked: Mutex::default(),
+            idle: Mutex::default(),
             registered: parts.registered,
             segments: parts.segments,
             #[cfg(feature = "cuts")]

@@ -37,10 +37,10 @@ pub(crate) const CHUNKS: usize = 8;
 const BUSY: Duration = Duration::from_micros(200);
 
 /// Where the rank has one core, which a program's thread may hold, waiting for its GPU without sleeping: so long messages are
-/// carried on without pause, then so long the thread sleeps. Who sleeps gets the core as soon as it wakes; who gives way waits for
-/// milliseconds.
-const BURST: Duration = Duration::from_micros(100);
-const REST: Duration = Duration::from_micros(10);
+/// carried on without pause, then so long the thread sleeps. Who takes no more than a share of the core gets it as soon as it wakes;
+/// who takes more, or gives way, waits for milliseconds.
+const BURST: Duration = Duration::from_micros(20);
+const REST: Duration = Duration::from_micros(20);
 
 /// Chunks begin at multiples of so many bytes, but for short ones.
 const ALIGN: usize = 4096;

@@ -7,7 +7,7 @@
 use super::{Cut, IN_FLIGHT, Lateness, Scheduled, Seat, Waits};
 use crate::error::{Cause, Error, Failure};
 use crate::link::{Direction, Link, SLOTS, Way};
-use halocline_comm::{PeerState, Serve, WARN_AFTER};
+use halocline_comm::{PeerState, Room, Serve, WARN_AFTER};
 use halocline_device::DeviceError;
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, PoisonError};
@@ -18,6 +18,9 @@ const LOOK: Duration = Duration::from_millis(100);
 const DRAIN: Duration = Duration::from_millis(1);
 /// The same where it carries staged links on, and nothing is on its way.
 pub(super) const STAGED: Duration = Duration::from_micros(50);
+/// How long it goes on looking after the last exchange is over, in case another one comes.
+const LINGER: Duration = Duration::from_secs(1);
+const LINGER_STAGED: Duration = Duration::from_millis(5);
 
 impl Scheduled {
     /// Lets the progress thread look after this object, if it does not yet.
@@ -123,6 +126,22 @@ impl Scheduled {
     /// How often the progress thread looks after an object in flight.
     fn often(&self) -> Duration {
         self.patience.deadline.map_or(LOOK, |deadline| LOOK.min(deadline / 4)).max(DRAIN)
+    }
+
+    /// The next look at an object with nothing in flight, as long as another exchange is to be expected: who begins it need not
+    /// wake the progress thread then, which takes the host longer than all else of a small exchange.
+    fn linger(&self, now: Duration, epoch: u64) -> Option<Duration> {
+        let (look, long) = match self.staging {
+            None => (LOOK, LINGER),
+            // Looked at so often, it would take a program's own core away.
+            Some(_) if self.comm.link().room() != Room::Spare => return None,
+            Some(_) => (STAGED, LINGER_STAGED),
+        };
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.0 != epoch {
+            *idle = (epoch, now);
+        }
+        (now.saturating_sub(idle.1) < long).then_some(now + look)
     }
 
     /// Why a device has failed that nobody has called since. Asks now and then while the same exchange is not over.
@@ -367,6 +386,9 @@ impl Serve for Scheduled {
         let epoch = self.epoch.load(Ordering::SeqCst);
         // What a task waits for may be over since it was looked at: then the next look wakes it.
         if self.wakers.is_empty() && self.is_idle() {
+            if let Some(next) = self.linger(now, epoch) {
+                return Some(next);
+            }
             self.watched.store(false, Ordering::SeqCst);
             // Who begins an exchange from now on finds that nobody looks.
             if self.epoch.load(Ordering::SeqCst) == epoch || self.watched.swap(true, Ordering::SeqCst) {
