@@ -66,9 +66,6 @@ use service::Service;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-/// How long a release waits for others to unmap, where the communicator has no deadline.
-const RELEASE_WITHIN: Duration = Duration::from_secs(10);
-
 /// The mappings of a rank: of its memory by others, and of theirs here. A clone is the same, and so is what another
 /// communicator of the same ranks gives.
 #[derive(Clone)]
@@ -170,7 +167,7 @@ impl Mappings {
     pub fn release(&self, address: Address) -> Result<(), MappingError> {
         let found = self.service.with(|protocol| protocol.release(address));
         let ids = found.map_err(|pins| MappingError::InUse { address, pins })?;
-        let deadline = self.comm.deadline().unwrap_or(RELEASE_WITHIN);
+        let deadline = self.comm.deadline().unwrap_or(service::RELEASE_WITHIN);
         let holders = || {
             self.drive();
             self.service.with(|protocol| protocol.holders(&ids))

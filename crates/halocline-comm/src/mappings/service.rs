@@ -27,8 +27,9 @@ pub(super) const TAG: Tag = Tag { operation: 0x6d61_7070_696e_6773, round: Tag::
 /// How long the end of a rank waits for others to unmap its memory.
 pub(super) const SHUT_WITHIN: Duration = Duration::from_secs(2);
 
-/// How long memory of the library's own, that is to be freed, waits for others to unmap it.
-pub(super) const FREE_WITHIN: Duration = Duration::from_secs(10);
+/// How long a release waits for others to unmap memory where the communicator has no deadline, and memory of the library's own
+/// that is to be freed.
+pub(super) const RELEASE_WITHIN: Duration = Duration::from_secs(10);
 
 /// How often memory that nothing uses is looked at, whether it was freed.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
@@ -248,7 +249,7 @@ impl Service {
         let now = transport.host().now();
         let is_due = |doomed: &mut Doomed| match protocol.parting(&doomed.entries) {
             Parting::InUse => false,
-            Parting::Unmapping => now >= *doomed.until.get_or_insert(now + FREE_WITHIN),
+            Parting::Unmapping => now >= *doomed.until.get_or_insert(now + RELEASE_WITHIN),
             Parting::Over => true,
         };
         let due: Vec<Doomed> = freeing.extract_if(.., |doomed| is_due(doomed)).collect();
@@ -256,7 +257,7 @@ impl Service {
         drop(state);
         for (doomed, ranks) in due.iter().zip(holders).filter(|(_, ranks)| !ranks.is_empty()) {
             tracing::warn!(
-                "rank {}: {:?}: ranks {ranks:?} have it mapped {FREE_WITHIN:?} after it was dropped; it is freed once they \
+                "rank {}: {:?}: ranks {ranks:?} have it mapped {RELEASE_WITHIN:?} after it was dropped; it is freed once they \
                  close it",
                 transport.rank(),
                 doomed.freeing

@@ -1,12 +1,11 @@
 //! A simulated device's calls.
 
 use super::kernel::Kernel;
-use super::memory::Spot;
-use super::remote::{Mapped, SimMemory};
+use super::remote::SimMemory;
 use super::report::Report;
 use super::shadow::Touch;
 use super::state::{State, Waits};
-use super::stream::{Block, Event, Op, Part, Record, Table};
+use super::stream::{Block, Event, Op, Record};
 use super::{Guard, World};
 use crate::driver::{
     Address, Driver, MemorySpace, Place, Priority, RawEvent, RawStream, RawTable, TableSpec, ValueOp,
@@ -18,8 +17,8 @@ use std::sync::Arc;
 
 /// One device of a world.
 pub(super) struct SimDriver {
-    world: World,
-    device: u32,
+    pub(super) world: World,
+    pub(super) device: u32,
 }
 
 /// Handles of streams and events begin here, so that they are not taken for each other.
@@ -29,7 +28,7 @@ const EVENTS: usize = 0x20_0000;
 /// A call: the world, and the thread that calls.
 pub(super) struct Call<'a> {
     pub(super) state: Guard<'a>,
-    me: usize,
+    pub(super) me: usize,
 }
 
 impl SimDriver {
@@ -38,7 +37,7 @@ impl SimDriver {
     }
 
     /// Begins a call: others may go on before.
-    fn call(&self, giving_way: bool) -> Result<Call<'_>, DeviceError> {
+    pub(super) fn call(&self, giving_way: bool) -> Result<Call<'_>, DeviceError> {
         let Some(me) = self.world.me() else {
             let what = "the calling thread is not of this world".to_owned();
             return Err(DeviceError::Lost { device: self.device, what });
@@ -49,7 +48,7 @@ impl SimDriver {
     }
 
     /// The same for a call that cannot be refused.
-    fn last_call(&self) -> Option<Call<'_>> {
+    pub(super) fn last_call(&self) -> Option<Call<'_>> {
         let me = self.world.me()?;
         Some(Call { state: self.world.turn(self.world.lock(), me, false), me })
     }
@@ -77,34 +76,6 @@ impl SimDriver {
         found.map(|_| index).ok_or(DeviceError::NoEvent { event: event.0 })
     }
 
-    /// Where bytes lie that this device may reach by itself.
-    fn reach(&self, state: &State, address: Address, bytes: usize) -> Result<Spot, DeviceError> {
-        let spot = state.memories.find(address, bytes)?;
-        if let Some(via) = spot.via {
-            let Mapped { device: peer, .. } = *state.memories.mapped(via);
-            let device = self.device;
-            return if peer == device { Ok(spot) } else { Err(DeviceError::NoPeerAccess { device, peer }) };
-        }
-        match state.memories.region(spot.region).place.space {
-            MemorySpace::Device(peer)
-                if peer != self.device && !state.devices[self.device as usize].peers.contains(&peer) =>
-            {
-                Err(DeviceError::NoPeerAccess { device: self.device, peer })
-            }
-            MemorySpace::Device(peer)
-                if peer != self.device && state.memories.region(spot.region).unshared =>
-            {
-                Err(DeviceError::NotShared { device: self.device, peer, address })
-            }
-            _ => Ok(spot),
-        }
-    }
-
-    fn reach_word(&self, state: &State, address: Address) -> Result<Spot, DeviceError> {
-        let spot = self.reach(state, address, 8)?;
-        if address.is_multiple_of(8) { Ok(spot) } else { Err(DeviceError::Misaligned { address }) }
-    }
-
     /// Gives an operation to a stream, once there is room.
     fn give<'a>(&'a self, mut call: Call<'a>, stream: usize, op: Op) -> Result<Call<'a>, DeviceError> {
         if call.state.streams[stream].len() >= call.state.options.depth {
@@ -125,125 +96,6 @@ impl SimDriver {
             kernel.spots.push((self.reach(&call.state, address, bytes)?, bytes, writes));
         }
         self.give(call, stream, Op::Kernel(Some(kernel))).map(drop)
-    }
-
-    fn table(&self, state: &State, spec: &TableSpec<'_>) -> Result<Table, DeviceError> {
-        let mut parts = Vec::with_capacity(spec.parts.len());
-        for part in spec.parts {
-            let mut blocks = Vec::new();
-            for op in part.ops {
-                let buffer = |side: &'static str, buffers: &[Address], index: usize| {
-                    let none = DeviceError::NoBuffer { side, index, count: buffers.len() };
-                    buffers.get(index).copied().ok_or(none)
-                };
-                let source = buffer("source", spec.sources, op.source)?;
-                let target = buffer("target", spec.targets, op.target)?;
-                let mut wrong = None;
-                op.for_each_block(|from, to, bytes| {
-                    let source = self.reach(state, source.wrapping_add_signed(from as i64), bytes);
-                    let target = self.reach(state, target.wrapping_add_signed(to as i64), bytes);
-                    match (source, target) {
-                        (Ok(source), Ok(target)) => blocks.push(Block { target, source, bytes }),
-                        (Err(error), _) | (_, Err(error)) => wrong = Some(error),
-                    }
-                });
-                wrong.map_or(Ok(()), Err)?;
-            }
-            let wait = |wait: &crate::Signal| Ok((self.reach_word(state, wait.address)?, wait.lag));
-            let raise = |word: &Address| self.reach_word(state, *word);
-            let waits: Result<_, DeviceError> = part.waits.iter().map(wait).collect();
-            let raises: Result<_, DeviceError> = part.raises.iter().map(raise).collect();
-            parts.push(Part { waits: waits?, blocks, raises: raises? });
-        }
-        let guard = spec.guard.map(|guard| self.reach_word(state, guard)).transpose()?;
-        Ok(Table { device: self.device, guard, parts })
-    }
-
-    /// Makes memory known; its first access is that of the host.
-    fn add(
-        &self,
-        space: MemorySpace,
-        bytes: usize,
-        given: Option<Address>,
-        what: &'static str,
-    ) -> Result<Place, DeviceError> {
-        let Call { mut state, me } = self.call(false)?;
-        let place = state.memories.add(space, bytes, given)?;
-        let host = state.threads[me].actor;
-        let op = state.begin_op(host, what);
-        let spot = Spot { region: place.id as usize - 1, offset: 0, via: None };
-        state.touch(host, op, spot, bytes, Touch::Write);
-        Ok(place)
-    }
-
-    /// Begins a call that opens memory of another process.
-    pub(super) fn mapping_call(&self) -> Result<Call<'_>, DeviceError> {
-        self.call(false)
-    }
-
-    /// Closes a mapping of memory of this world.
-    pub(super) fn unmap(&self, index: usize) {
-        let Some(Call { mut state, me }) = self.last_call() else { return };
-        let host = state.threads[me].actor;
-        let op = state.begin_op(host, "close of a mapping");
-        if let Some(user) = state.user_of(&|spot| spot.via == Some(index)).filter(|_| !state.stopped) {
-            let Mapped { region, bytes, .. } = *state.memories.mapped(index);
-            let bytes = state.memories.region(region).bytes(&(0..bytes));
-            let (by, user) = (state.operation(op), state.operation(user));
-            state.report(Report::FreedInUse { bytes, by, user });
-        }
-        state.memories.unmap(index);
-    }
-
-    pub(super) fn remove(&self, base: Address, what: &'static str) {
-        let Some(Call { mut state, me }) = self.last_call() else { return };
-        let Some(region) = state.memories.based_at(base) else {
-            let what = format!("no memory begins at {base:#x}");
-            return state.report(Report::Refused { call: "free", what });
-        };
-        let host = state.threads[me].actor;
-        let op = state.begin_op(host, what);
-        let all = 0..state.memories.region(region).place.bytes;
-        let queued = state
-            .user_of(&|spot| spot.region == region)
-            .map(|user| (state.memories.region(region).bytes(&all), user));
-        let used = queued.or_else(|| state.conflict(host, op, region, all, Touch::Write));
-        // A run that was stopped leaves work behind.
-        let is_over = |user: usize| state.stopped || state.check(self.device).is_err() || state.is_lost(user);
-        if let Some((bytes, user)) = used.filter(|(_, user)| !is_over(*user)) {
-            let (by, user) = (state.operation(op), state.operation(user));
-            state.report(Report::FreedInUse { bytes, by, user });
-        }
-        state.memories.free(region);
-    }
-
-    /// The host's own access; false if it is not to be.
-    fn touch(
-        &self,
-        address: Address,
-        bytes: usize,
-        touch: Touch,
-        what: &'static str,
-    ) -> Option<(Call<'_>, Spot)> {
-        let mut call = self.last_call()?;
-        let Call { state, me } = &mut call;
-        if let Some(device) = state.memories.device_of(address) {
-            let thread = state.threads[*me].name.clone();
-            state.report(Report::HostTouchedDevice { thread, device, address });
-            return None;
-        }
-        match state.memories.find(address, bytes) {
-            Ok(spot) => {
-                let host = state.threads[*me].actor;
-                let op = state.begin_op(host, what);
-                state.touch(host, op, spot, bytes, touch);
-                Some((call, spot))
-            }
-            Err(error) => {
-                state.report(Report::Refused { call: what, what: error.to_string() });
-                None
-            }
-        }
     }
 }
 

@@ -21,6 +21,7 @@ mod explore;
 mod kernel;
 mod live;
 mod memory;
+mod places;
 mod remote;
 mod report;
 mod shadow;

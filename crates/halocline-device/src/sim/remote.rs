@@ -133,7 +133,7 @@ impl Provider for SimMemory {
     }
 
     fn open(&self, allocation: &Allocation, mut export: Export) -> Result<Opened, Refusal> {
-        let mut call = self.driver.mapping_call().map_err(|_| Refusal::NoDevice)?;
+        let mut call = self.driver.call(false).map_err(|_| Refusal::NoDevice)?;
         let state = &mut *call.state;
         if let Some(why) = state.devices[self.device as usize].refusals.pop() {
             return Err(why);
