@@ -4,8 +4,9 @@ use super::{Described, element};
 use crate::error;
 use crate::given::{Given, List};
 use halocline::device::{Address, cuda};
+use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyString};
 
 pub(super) fn host(interface: &Bound<'_, PyAny>) -> PyResult<Described> {
     let described = common(interface)?;
@@ -34,30 +35,30 @@ fn device_of(base: usize) -> PyResult<u32> {
     }
 }
 
-fn common(interface: &Bound<'_, PyAny>) -> PyResult<Described> {
+fn common<'py>(interface: &Bound<'py, PyAny>) -> PyResult<Described> {
     let py = interface.py();
     let interface = interface.cast::<PyDict>().map_err(|_| error::kind("an array interface is a dict"))?;
-    let item = |name: &str| -> PyResult<Option<Bound<'_, PyAny>>> {
+    let item = |name: &Bound<'py, PyString>| -> PyResult<Option<Bound<'py, PyAny>>> {
         Ok(interface.get_item(name)?.filter(|value| !value.is_none()))
     };
-    let wanted = |name: &'static str| -> PyResult<Bound<'_, PyAny>> {
-        item(name)?.ok_or_else(|| error::kind(format!("the array interface has no {name:?}")))
+    let wanted = |name: &Bound<'py, PyString>| -> PyResult<Bound<'py, PyAny>> {
+        item(name)?.ok_or_else(|| error::kind(format!("the array interface has no \"{name}\"")))
     };
-    if item("mask")?.is_some() {
+    if item(intern!(py, "mask"))?.is_some() {
         return Err(error::kind("an array with a mask is two arrays; exchange them as two fields"));
     }
-    let extents = wanted("shape")?.extract::<Given<List<usize>>>()?.get(py, "shape")?.0;
-    let strides = item("strides")?
+    let extents = wanted(intern!(py, "shape"))?.extract::<Given<List<usize>>>()?.get(py, "shape")?.0;
+    let strides = item(intern!(py, "strides"))?
         .map(|strides| strides.extract::<Given<List<isize>>>()?.get(py, "strides").map(|list| list.0));
     let strides = strides.transpose()?;
-    let typestr = wanted("typestr")?.extract::<Given<String>>()?.get(py, "typestr")?;
+    let typestr = wanted(intern!(py, "typestr"))?.extract::<Given<String>>()?.get(py, "typestr")?;
     let element = element::of_typestr(&typestr)?;
-    let data = item("data")?;
+    let data = item(intern!(py, "data"))?;
     let (base, is_read_only, owner) = match data.as_ref().map(|data| data.extract::<(usize, bool)>()) {
         Some(Ok((base, is_read_only))) => (base, is_read_only, None),
-        _ => (0, false, data.map(Bound::unbind)),
+        _ => (0, false, data.clone().map(Bound::unbind)),
     };
-    if owner.is_none() && item("data")?.is_none() {
+    if data.is_none() {
         return Err(error::kind("the array interface has no \"data\""));
     }
     Ok(Described { base, element, extents, strides, is_writable: !is_read_only, device: None, owner })

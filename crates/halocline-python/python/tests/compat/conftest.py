@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 PROGRAMS = Path(__file__).parent / "programs"
-LAUNCHER = shutil.which("mpirun") or shutil.which("mpiexec")
+LAUNCHER = os.environ.get("HALOCLINE_TEST_LAUNCHER") or shutil.which("mpirun") or shutil.which("mpiexec")
+RANKS = [int(ranks) for ranks in os.environ.get("HALOCLINE_TEST_RANKS", "1,2,4,8").split(",")]
 
 
 def pytest_configure(config):

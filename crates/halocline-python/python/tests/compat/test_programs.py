@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import PROGRAMS
+from conftest import PROGRAMS, RANKS
 
 import halocline as hc
 from halocline.compat import ghex
@@ -35,13 +35,26 @@ def test_over_threads(as_ghex, name, ranks):
     assert len(found) == ranks and all(findings.fields for findings in found)
 
 
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("name", NAMES)
+def test_launched_the_same_is_found_as_by_threads(as_ghex, name, ranks):
+    program = importlib.import_module(name)
+    by_threads = sorted(str(findings) for findings in hc.run_threads(ranks, program.run))
+    launch = [sys.executable, "-m", "halocline", "launch", "-n", str(ranks), "--no-prefix", "--"]
+    ended = subprocess.run(
+        [*launch, sys.executable, PROGRAMS / "launched.py", name], capture_output=True, text=True, timeout=120
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert sorted(ended.stdout.splitlines()) == by_threads
+
+
 def test_more_domains_than_ghex_gets_right(as_ghex, monkeypatch):
     program = importlib.import_module("unstructured")
     monkeypatch.setattr(program, "MOST", 24)
     assert len(hc.run_threads(8, program.run)) == 8
 
 
-@pytest.fixture(scope="module", params=[(name, ranks) for name in NAMES for ranks in (1, 2, 4, 8)], ids=str)
+@pytest.fixture(scope="module", params=[(name, ranks) for name in NAMES for ranks in RANKS], ids=str)
 def over_mpi(request, mpi4py, mpi_python):
     """A program, the number of ranks, and what they found."""
     name, ranks = request.param
