@@ -132,7 +132,8 @@ impl Scheduled {
     /// wake the progress thread then, which takes the host longer than all else of a small exchange.
     fn linger(&self, now: Duration, epoch: u64) -> Option<Duration> {
         let (look, long) = match self.staging {
-            None => (LOOK, LINGER),
+            // As often as the next one may need it.
+            None => (self.often(), LINGER),
             // Looked at so often, it would take a program's own core away.
             Some(_) if self.comm.link().room() != Room::Spare => return None,
             Some(_) => (STAGED, LINGER_STAGED),
