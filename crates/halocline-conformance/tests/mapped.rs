@@ -1,7 +1,7 @@
 //! Links between devices of ranks that are processes, or pretend to be: memory is reached only once it is mapped. Simulated
 //! devices under schedules of their own; `HALOCLINE_SEED` runs one seed alone.
 
-use halocline::comm::mappings::{Limits, Mappings, Refusal};
+use halocline::comm::mappings::{DeviceId, Limits, Mappings, Refusal, Target};
 use halocline::device::Priority;
 use halocline::device::sim::{Options, World, explore};
 use halocline::{BindOptions, Cause, Communicator, Device, Direction, Error, HaloExchange, LinkChoice, Way};
@@ -11,6 +11,7 @@ use halocline_conformance::simulated::{options, run_ranks, run_ranks_apart};
 use halocline_conformance::yard::{Yard, devices, until_failure};
 use halocline_conformance::{Outcome, Trouble, ensure, fail};
 use std::sync::Arc;
+use std::time::Duration;
 
 fn apart() -> Options {
     Options { devices: 3, depth: 1024, steps: 2_000_000, exports: true, ..options() }
@@ -268,5 +269,44 @@ fn random_programs_of_ranks_that_are_processes() {
     explore(0..80, &apart(), |world| {
         let program = Program::new(world.seed(), None);
         run_ranks_apart(world, program.ranks, |comm| program.run(world, &devices(world, 3)?, comm));
+    });
+}
+
+/// Who keeps a mapping for ever keeps nobody from freeing: the driver holds the memory for it.
+#[test]
+fn memory_that_a_peer_does_not_unmap_is_freed_after_a_while_and_nobody_waits_for_that() {
+    play(0..10, 2, |world, device, comm| {
+        let mappings = Mappings::of(comm)?;
+        let own = device.driver().provider()?.ok_or_else(|| Trouble::new("no provider"))?;
+        let ids = comm.all_gather(&own.device().0)?;
+        mappings.attach(own);
+        comm.barrier()?;
+        let memory = device.allocate(Ring::BYTES)?;
+        let base = memory.at(0);
+        let id = ids[1][..].try_into().map_err(|_| Trouble::new("16 bytes"))?;
+        let target = Target { rank: 1, device: DeviceId(id) };
+        let pinned = (comm.rank() == 0).then(|| mappings.map(target, base, 8)).transpose()?;
+        let token = pinned.as_ref().map_or(0, |pinned| pinned.token());
+        let told = comm.all_gather(&token.to_le_bytes())?;
+        let token = u64::from_le_bytes(told[0][..].try_into().map_err(|_| Trouble::new("8 bytes"))?);
+        let held = (comm.rank() == 1).then(|| mappings.resolve(0, token, 0, 8)).transpose()?;
+        comm.barrier()?;
+        drop(pinned);
+        let before = world.now();
+        drop(memory);
+        if comm.rank() == 0 {
+            ensure!(
+                world.now() - before < Duration::from_secs(1),
+                "the drop took {:?}",
+                world.now() - before
+            );
+            ensure!(device.place_of(base).is_ok(), "freed while it is mapped");
+            comm.wait_for(None, "memory to be freed", || Ok(device.place_of(base).is_err().then_some(())))?;
+            let after = world.now() - before;
+            ensure!(after >= Duration::from_secs(10), "freed after {after:?}");
+        }
+        comm.barrier()?;
+        drop(held);
+        Ok(comm.barrier()?)
     });
 }
