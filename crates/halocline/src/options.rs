@@ -55,6 +55,10 @@ pub struct BindOptions {
     /// Scheduled exchanges run on the streams given to them, not beside them: less latency where nothing is to
     /// overlap.
     pub inline: bool,
+    /// Streams wait for peers, never kernels. By default, between GPUs that each serve one rank, an exchange is one kernel, which
+    /// waits with a few blocks of threads: some microseconds less, but a kernel that needs all of a GPU at once (a cooperative
+    /// launch) begins only once they have gone.
+    pub stream_waits: bool,
     /// For tests: an order that is left out.
     #[cfg(feature = "cuts")]
     #[doc(hidden)]

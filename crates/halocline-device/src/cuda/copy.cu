@@ -1,12 +1,18 @@
 // Executes a copy table in one launch. `table.rs` makes the table and says what its fields mean; the structures here
 // are its structures.
 //
-// A table is cut into items, about as many accesses each. A block of threads does one item at a time.
+// A table is cut into items, about as many accesses each. A block of threads does one item after another:
+//
+//   block 0, if there are parts that copy nothing: they wait and raise, a part a thread;
+//   then carriers: blocks of one part that waits or raises; together they do its items, and the last one raises;
+//   then a block for each item of parts that do neither.
+//
+// Carriers of parts that wait are few enough to run all at once.
 //
 // Ordering: source data may become visible while the kernel runs (after a wait), so that it is never read through the
 // non-coherent path. Whoever polls fences after a word was reached, and a barrier passes that on to its block; at the end
-// of an item a barrier and a fence of one thread, then a count, pass the block's stores on to whoever counts last, who
-// fences and raises (fences are cumulative).
+// of a carrier a barrier and a fence of one thread, then a count, pass the block's stores on to whoever counts last, who
+// fences and raises (fences are cumulative). What earlier work of the stream wrote was made visible when it ended.
 
 typedef unsigned char u8;
 typedef unsigned int u32;
@@ -35,11 +41,13 @@ struct __align__(16) Region {
 };
 
 struct __align__(16) Item {
-  u32 region, first, units, part;
+  u32 region, first, units, unused;
 };
 
+// Those that copy nothing come first, then those with carriers.
 struct Part {
   u32 item, items, wait, waits, raise, raises;
+  u32 block, blocks; // its carriers
 };
 
 struct Wait {
@@ -51,17 +59,18 @@ struct Table {
   const Item *items;
   const Region *regions;
   const Part *parts;
+  const u32 *carriers; // the part of each
   const Wait *waits;
   u64 *const *raises;
   const u64 *guard;
-  u64 *done;    // for each part: items done, and above bit 32 items left out because of the guard
-  u32 *tickets; // for each part: items taken
-  u32 *left;    // blocks that have nothing more to do
+  u64 *done;        // for each part: carriers that are through, and above bit 32 those that copied nothing because of the guard
+  u32 bare;         // parts that copy nothing
+  u32 carrier_count;
+  u32 item;         // the first of those without carriers
   u32 part_count;
-  u32 item_count;
 };
 
-static_assert(sizeof(Region) == 128 && sizeof(Item) == 16 && sizeof(Part) == 24 && sizeof(Wait) == 16, "as on the host");
+static_assert(sizeof(Region) == 128 && sizeof(Item) == 16 && sizeof(Part) == 32 && sizeof(Wait) == 16, "as on the host");
 
 __device__ __forceinline__ u64 load_word(const u64 *word) {
   u64 value;
@@ -74,12 +83,6 @@ __device__ __forceinline__ void store_word(u64 *word, u64 value) {
 }
 
 __device__ __forceinline__ void fence_system() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
-
-__device__ __forceinline__ u32 load_ticket(const u32 *word) {
-  u32 value;
-  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
-  return value;
-}
 
 // n / divisor, for n below 2^31.
 __device__ __forceinline__ u32 divide(u32 n, u32 multiplier, u32 shift) { return (__umulhi(multiplier, n) + n) >> shift; }
@@ -144,119 +147,100 @@ template <bool CELLS> __device__ __forceinline__ void move_item(const Region &re
   }
 }
 
-// One item by all threads of a block.
-__device__ __forceinline__ void do_item(const Table &table, const Item item, u64 epoch, Region &region, u32 &good) {
-  const bool copies = item.units != 0;
-  // A word a thread: a region is 32 words of 4 bytes.
-  if (threadIdx.x < LANES && copies) ((u32 *)&region)[threadIdx.x] = ((const u32 *)(table.regions + item.region))[threadIdx.x];
-  if (threadIdx.x == 0) good = table.guard == nullptr || load_word(table.guard) == 0;
-  __syncthreads();
-  if (copies && good) {
+// Whether a word is no more than so many epochs behind. Words compare cyclically; the epoch waited for is at least 0.
+__device__ __forceinline__ bool is_reached(const Wait wait, u64 epoch) {
+  const u64 least = epoch > wait.lag ? epoch - wait.lag : 0;
+  return (i64)(load_word(wait.word) - least) >= 0;
+}
+
+// Looks often at first, then leaves the multiprocessor to others in between.
+__device__ __forceinline__ void pause(u32 looks) {
+  if (looks > 64) __nanosleep(100);
+}
+
+__device__ __forceinline__ bool is_well(const Table &table) { return table.guard == nullptr || load_word(table.guard) == 0; }
+
+__device__ __forceinline__ void raise(const Table &table, const Part &part, u64 epoch) {
+  for (u32 at = 0; at < part.raises; at++) store_word(table.raises[part.raise + at], epoch);
+}
+
+// The items from one on, every so many, by all threads of a block, once all that a part waits for is reached. Returns whether it may.
+__device__ __forceinline__ bool do_items(const Table &table, const Part &part, u64 epoch, u32 first, u32 end, u32 step) {
+  __shared__ Region regions[2];
+  __shared__ u32 good;
+  for (u32 at = first, turn = 0; at < end; at += step, turn ^= 1) {
+    const Item item = table.items[at];
+    Region &region = regions[turn];
+    const u32 lane = threadIdx.x % LANES;
+    // The second warp loads, a word of 4 bytes a thread; whoever still reads the other region has passed the last barrier.
+    // Meanwhile the first one waits.
+    if (threadIdx.x / LANES == 1) ((u32 *)&region)[lane] = ((const u32 *)(table.regions + item.region))[lane];
+    if (threadIdx.x / LANES == 0 && at == first) {
+      for (u32 wait = lane; wait < part.waits; wait += LANES) {
+        for (u32 looks = 0; !is_reached(table.waits[part.wait + wait], epoch); looks++) pause(looks);
+      }
+      if (part.waits != 0) fence_system();
+      __syncwarp();
+      if (lane == 0) good = is_well(table);
+    }
+    __syncthreads();
+    if (!good) return false;
     if (region.cell_loop) move_item<true>(region, item.first, item.units);
     else move_item<false>(region, item.first, item.units);
   }
-  const Part part = table.parts[item.part];
+  return true;
+}
+
+// Parts that copy nothing, by one block: a part a thread, and none keeps another waiting.
+__device__ void do_bare(const Table &table, u64 epoch) {
+  for (u32 first = 0; first < table.bare; first += THREADS * LANES) {
+    u32 open = 0; // a bit for each part of this thread
+    for (u32 nth = 0; nth < LANES; nth++) {
+      if (first + nth * THREADS + threadIdx.x < table.bare) open |= 1u << nth;
+    }
+    for (u32 looks = 0; open; looks++) {
+      pause(looks);
+      for (u32 rest = open; rest; rest &= rest - 1) {
+        const u32 nth = __ffs(rest) - 1;
+        const Part part = table.parts[first + nth * THREADS + threadIdx.x];
+        bool reached = true;
+        for (u32 at = 0; at < part.waits && reached; at++) reached = is_reached(table.waits[part.wait + at], epoch);
+        if (!reached) continue;
+        open &= ~(1u << nth);
+        if (part.waits != 0) fence_system();
+        if (part.raises != 0 && is_well(table)) raise(table, part, epoch);
+      }
+    }
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 4) halocline_copy(const __grid_constant__ Table table, u64 epoch) {
+  u32 block = blockIdx.x;
+  if (table.bare != 0) {
+    if (block == 0) return do_bare(table, epoch);
+    block--;
+  }
+  if (block >= table.carrier_count) {
+    const u32 item = table.item + block - table.carrier_count;
+    const Part none = {};
+    do_items(table, none, epoch, item, item + 1, 1);
+    return;
+  }
+  const u32 number = table.carriers[block];
+  const Part part = table.parts[number];
+  const bool good = do_items(table, part, epoch, part.item + block - part.block, part.item + part.items, part.blocks);
   if (part.raises == 0) return;
   __syncthreads();
   if (threadIdx.x != 0) return;
   fence_system();
   bool all_good = good;
-  if (part.items != 1) {
+  if (part.blocks != 1) {
     const u64 mine = good ? 1 : 1 | 1ull << 32;
-    const u64 done = atomicAdd(table.done + item.part, mine) + mine;
-    if ((u32)done != part.items) return;
-    table.done[item.part] = 0;
+    const u64 done = atomicAdd(table.done + number, mine) + mine;
+    if ((u32)done != part.blocks) return;
+    table.done[number] = 0;
     fence_system();
     all_good = done >> 32 == 0;
   }
-  if (all_good) {
-    for (u32 at = 0; at < part.raises; at++) store_word(table.raises[part.raise + at], epoch);
-  }
-}
-
-// A table none of whose parts wait: item and block have one number.
-extern "C" __global__ void __launch_bounds__(THREADS, 4) halocline_copy(const __grid_constant__ Table table, u64 epoch) {
-  __shared__ Region region;
-  __shared__ u32 good;
-  do_item(table, table.items[blockIdx.x], epoch, region, good);
-}
-
-// Whether all that a part waits for is reached. The epoch waited for is at least 0; words compare cyclically.
-__device__ __forceinline__ bool is_reached(const Table &table, const Part &part, u64 epoch) {
-  for (u32 at = part.wait; at < part.wait + part.waits; at++) {
-    const Wait wait = table.waits[at];
-    const u64 least = epoch > wait.lag ? epoch - wait.lag : 0;
-    if ((i64)(load_word(wait.word) - least) < 0) return false;
-  }
-  return true;
-}
-
-// The first warp takes an item of a part that waits for nothing more, whichever; while there is none, it looks again.
-// False if all items are taken. So whichever blocks run, be it one, they do all that can be done, and none waits with
-// an item in its hands. `empty` and `ready` remember what was seen of the parts 32 * bit + lane.
-__device__ bool take_item(const Table &table, u64 epoch, u32 &empty, u32 &ready, Item &item) {
-  const u32 lane = (threadIdx.x + blockIdx.x) % LANES; // blocks begin with different parts
-  for (u32 pause = 32;; pause = min(2 * pause, 256u)) {
-    bool any_open = false;
-    for (u32 begin = 0, bit = 1; begin < table.part_count; begin += LANES, bit <<= 1) { // bit becomes 0 after 32 rounds
-      const u32 at = begin + lane;
-      bool open = at < table.part_count && !(empty & bit);
-      bool can = false;
-      Part part = {};
-      if (open) {
-        part = table.parts[at];
-        open = load_ticket(table.tickets + at) < part.items;
-        if (!open) empty |= bit;
-        else can = (ready & bit) || is_reached(table, part, epoch);
-        if (can) ready |= bit;
-      }
-      any_open |= __any_sync(~0u, open);
-      u32 candidates = __ballot_sync(~0u, can);
-      while (candidates) {
-        const u32 chosen = __ffs(candidates) - 1;
-        u32 number = ~0u;
-        if (threadIdx.x == chosen) {
-          const u32 ticket = atomicAdd(table.tickets + at, 1);
-          if (ticket < part.items) number = part.item + ticket;
-          else empty |= bit;
-          fence_system(); // it has seen the words
-        }
-        number = __shfl_sync(~0u, number, chosen);
-        if (number != ~0u) {
-          item = table.items[number];
-          return true;
-        }
-        candidates &= candidates - 1;
-      }
-    }
-    if (!any_open) return false;
-    __nanosleep(pause);
-  }
-}
-
-// A table with parts that wait.
-extern "C" __global__ void __launch_bounds__(THREADS, 2) halocline_copy_waiting(const __grid_constant__ Table table, u64 epoch) {
-  __shared__ Region region;
-  __shared__ Item item;
-  __shared__ u32 good, more;
-  u32 empty = 0, ready = 0;
-  for (;;) {
-    __syncthreads();
-    if (threadIdx.x < LANES) {
-      Item taken = {};
-      const bool any = take_item(table, epoch, empty, ready, taken);
-      if (threadIdx.x == 0) {
-        item = taken;
-        more = any;
-      }
-    }
-    __syncthreads();
-    if (!more) break;
-    do_item(table, item, epoch, region, good);
-  }
-  if (threadIdx.x != 0) return;
-  // The last to leave, when nobody looks at tickets any more, makes the table ready for another launch.
-  if (atomicInc(table.left, gridDim.x - 1) == gridDim.x - 1) {
-    for (u32 at = 0; at < table.part_count; at++) table.tickets[at] = 0;
-  }
+  if (all_good) raise(table, part, epoch);
 }

@@ -27,16 +27,8 @@ pub struct CudaDriver {
     failure: OnceLock<DeviceError>,
     /// Devices whose memory this one reaches, and that we keep.
     peers: Mutex<Vec<Arc<Primary>>>,
-    kernels: OnceLock<Result<Kernels, DeviceError>>,
+    kernel: OnceLock<Result<(Function, Module), DeviceError>>,
     primary: Arc<Primary>,
-}
-
-/// The kernels of copy tables.
-struct Kernels {
-    copy: Function,
-    waiting: Function,
-    /// Keeps them there.
-    _module: Module,
 }
 
 /// An uploaded table.
@@ -69,8 +61,6 @@ const CAPABILITY_MINOR: c_int = 76;
 
 /// Operations on words in one call of the driver.
 const WORDS_AT_ONCE: usize = 64;
-/// Blocks on a multiprocessor of a launch that may wait: what else runs there, a peer's launch among it, finds room.
-const WAITING_BLOCKS: u32 = 2;
 
 impl CudaDriver {
     /// Opens a GPU. Blocks for a second or so the first time in a process, while CUDA makes the context.
@@ -86,7 +76,7 @@ impl CudaDriver {
             highest_priority: 0,
             failure: OnceLock::new(),
             peers: Mutex::default(),
-            kernels: OnceLock::new(),
+            kernel: OnceLock::new(),
             primary,
         };
         this.multiprocessors = this.attribute(MULTIPROCESSOR_COUNT)?.max(1) as u32;
@@ -212,18 +202,15 @@ impl CudaDriver {
         self.peers().iter().any(|peer| peer.ordinal == ordinal)
     }
 
-    fn kernels(&self) -> Result<&Kernels, DeviceError> {
+    /// The kernel of copy tables.
+    fn kernel(&self) -> Result<Function, DeviceError> {
         let load = || {
             let compiler = super::Compiler::load()?;
             let compiled = compiler.compile("copy.cu", super::COPY_KERNELS, &[], self.capability()?)?;
             let module = Module::load(self, &compiled.code)?;
-            Ok(Kernels {
-                copy: module.function("halocline_copy")?,
-                waiting: module.function("halocline_copy_waiting")?,
-                _module: module,
-            })
+            Ok((module.function("halocline_copy")?, module))
         };
-        self.kernels.get_or_init(load).as_ref().map_err(Clone::clone)
+        self.kernel.get_or_init(load).as_ref().map(|(kernel, _)| *kernel).map_err(Clone::clone)
     }
 
     /// A context's device, for a context that is not this one.
@@ -509,11 +496,7 @@ unsafe impl Driver for CudaDriver {
     fn upload(&self, spec: &TableSpec<'_>) -> Result<RawTable, DeviceError> {
         let _current = self.enter()?;
         let cut = Cut::new(spec, self.multiprocessors, |address, bytes| self.reach(address, bytes))?;
-        let kernels = self.kernels()?;
-        let (kernel, blocks) = match cut.waits() {
-            true => (kernels.waiting, cut.items().min(WAITING_BLOCKS * self.multiprocessors)),
-            false => (kernels.copy, cut.items()),
-        };
+        let (kernel, blocks) = (self.kernel()?, cut.blocks());
         let (size, mut base) = (cut.size(), 0);
         // SAFETY: writes a number.
         let result = unsafe { (self.api.allocate)(&mut base, size.max(1)) };

@@ -7,7 +7,9 @@
 use crate::driver::{Address, Signal, TableSpec};
 use crate::error::DeviceError;
 use halocline_plan::copy::{CellRun, CopyOp};
+use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Threads of a block, as in the kernel.
@@ -27,6 +29,9 @@ const FEW_RUNS: usize = 8;
 const ITEM: (u64, u64) = (THREADS as u64, 2048);
 /// Items for each multiprocessor, where there is not much to do: as many as it runs blocks.
 const ITEMS: u64 = 4;
+/// Blocks for each multiprocessor, of all parts that wait and copy: they may have to run all at once, and leave room for
+/// what else runs, a peer's launch among it.
+const CARRIERS: u64 = 2;
 /// Launches of one table that may run at the same time: each has counters of its own.
 pub(super) const SLOTS: usize = 16;
 
@@ -54,11 +59,11 @@ pub(super) struct Item {
     region: u32,
     first: u32,
     units: u32,
-    part: u32,
+    unused: u32,
 }
 
 #[repr(C)]
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Part {
     item: u32,
     items: u32,
@@ -66,6 +71,8 @@ pub(super) struct Part {
     waits: u32,
     raise: u32,
     raises: u32,
+    block: u32,
+    blocks: u32,
 }
 
 #[repr(C)]
@@ -82,14 +89,15 @@ pub(super) struct Argument {
     items: u64,
     regions: u64,
     parts: u64,
+    carriers: u64,
     waits: u64,
     raises: u64,
     guard: u64,
     done: u64,
-    tickets: u64,
-    left: u64,
+    bare: u32,
+    carrier_count: u32,
+    item: u32,
     part_count: u32,
-    item_count: u32,
 }
 
 /// A table that was cut, to be laid out in memory.
@@ -99,7 +107,14 @@ pub(super) struct Cut {
     /// Of each region, how many it has.
     units: Vec<u32>,
     items: Vec<Item>,
+    /// Those that copy nothing, then those with carriers.
     parts: Vec<Part>,
+    /// The part of each.
+    carriers: Vec<u32>,
+    /// Of so many parts.
+    bare: usize,
+    /// The first item without carriers.
+    item: usize,
     waits: Vec<Wait>,
     raises: Vec<u64>,
     cells: Vec<[u32; 2]>,
@@ -137,6 +152,10 @@ impl Cut {
             reach(address, 8)?;
             if address.is_multiple_of(8) { Ok(address) } else { Err(DeviceError::Misaligned { address }) }
         };
+        if let Some(guard) = spec.guard {
+            cut.guard = reach_word(guard)?;
+        }
+        let mut drafts = Vec::with_capacity(spec.parts.len());
         for part in spec.parts {
             let (wait, raise) = (cut.waits.len() as u32, cut.raises.len() as u32);
             for &Signal { address, lag } in part.waits {
@@ -146,10 +165,7 @@ impl Cut {
                 cut.raises.push(reach_word(address)?);
             }
             let (waits, raises) = (part.waits.len() as u32, part.raises.len() as u32);
-            cut.parts.push(Part { item: 0, items: 0, wait, waits, raise, raises });
-        }
-        if let Some(guard) = spec.guard {
-            cut.guard = reach_word(guard)?;
+            drafts.push(Part { wait, waits, raise, raises, ..Part::default() });
         }
         let mut listed = HashMap::new();
         let mut regions = Vec::with_capacity(spec.parts.len());
@@ -160,40 +176,62 @@ impl Cut {
             }
             regions.push(first..cut.regions.len());
         }
-        let units: u64 = cut.units.iter().map(|&units| u64::from(units)).sum();
-        let per_item = units.div_ceil(ITEMS * u64::from(multiprocessors)).clamp(ITEM.0, ITEM.1);
-        let per_item = per_item.next_multiple_of(if per_item > 1024 { 1024 } else { ITEM.0 }) as u32;
-        for (number, regions) in regions.into_iter().enumerate() {
-            cut.cut_part(number as u32, regions, per_item);
-        }
+        cut.cut_parts(&drafts, &regions, multiprocessors.into());
         Ok(cut)
     }
 
-    /// Whether any part waits.
-    pub(super) fn waits(&self) -> bool {
-        !self.waits.is_empty()
+    /// How many blocks a launch has.
+    pub(super) fn blocks(&self) -> u32 {
+        (usize::from(self.bare > 0) + self.carriers.len() + self.items.len() - self.item) as u32
     }
 
-    pub(super) fn items(&self) -> u32 {
-        self.items.len() as u32
+    fn cut_parts(&mut self, drafts: &[Part], regions: &[Range<usize>], multiprocessors: u64) {
+        let units =
+            |regions: &Range<usize>| self.units[regions.clone()].iter().map(|&units| u64::from(units)).sum();
+        let of_parts: Vec<u64> = regions.iter().map(units).collect();
+        let all = (of_parts.iter().sum(), ITEMS * multiprocessors);
+        let each = || drafts.iter().zip(regions).zip(of_parts.iter().copied());
+        let is_tied = |part: &Part| part.waits + part.raises > 0;
+        self.parts = each()
+            .filter(|((part, _), units)| is_tied(part) && *units == 0)
+            .map(|((part, _), _)| *part)
+            .collect();
+        self.bare = self.parts.len();
+        let waiting: u64 = each().filter(|((part, _), _)| part.waits > 0).map(|(_, units)| units).sum();
+        for ((&part, regions), units) in each().filter(|((part, _), units)| is_tied(part) && *units > 0) {
+            let item = self.items.len();
+            // Those of parts that wait share a number of blocks, each with about one item.
+            let share = (u128::from(CARRIERS * multiprocessors) * u128::from(units))
+                .div_ceil(u128::from(waiting.max(1)));
+            let of = if part.waits > 0 { (units, share as u64) } else { all };
+            self.cut_regions(regions.clone(), of);
+            let items = self.items.len() - item;
+            let blocks = if part.waits > 0 { items.min(share as usize) } else { items };
+            let (number, block) = (self.parts.len() as u32, self.carriers.len() as u32);
+            self.carriers.extend(std::iter::repeat_n(number, blocks));
+            let (item, items, blocks) = (item as u32, items as u32, blocks as u32);
+            self.parts.push(Part { item, items, block, blocks, ..part });
+        }
+        self.item = self.items.len();
+        for ((_, regions), _) in each().filter(|((part, _), _)| !is_tied(part)) {
+            self.cut_regions(regions.clone(), all);
+        }
     }
 
-    fn cut_part(&mut self, number: u32, regions: std::ops::Range<usize>, per_item: u32) {
+    /// Items for so many blocks with so many units in all, long ones first.
+    fn cut_regions(&mut self, regions: Range<usize>, (units, blocks): (u64, u64)) {
+        let per_item = units.div_ceil(blocks).clamp(ITEM.0, ITEM.1);
+        let per_item = per_item.next_multiple_of(if per_item > 1024 { 1024 } else { ITEM.0 }) as u32;
         let begin = self.items.len();
         for region in regions {
             let units = self.units[region];
             let firsts = (0..units).step_by(per_item as usize);
             self.items.extend(firsts.map(|first| {
                 let units = per_item.min(units - first);
-                Item { region: region as u32, first, units, part: number }
+                Item { region: region as u32, first, units, unused: 0 }
             }));
         }
-        let part = &mut self.parts[number as usize];
-        if self.items.len() == begin && part.waits + part.raises > 0 {
-            // It still waits and raises.
-            self.items.push(Item { region: 0, first: 0, units: 0, part: number });
-        }
-        (part.item, part.items) = (begin as u32, (self.items.len() - begin) as u32);
+        self.items[begin..].sort_by_key(|item| Reverse(item.units));
     }
 
     fn add(
@@ -283,14 +321,15 @@ impl Cut {
             regions: base + put(&mut bytes, &self.regions),
             items: base + put(&mut bytes, &self.items),
             parts: base + put(&mut bytes, &self.parts),
+            carriers: base + put(&mut bytes, &self.carriers),
             waits: base + put(&mut bytes, &self.waits),
             raises: base + put(&mut bytes, &self.raises),
             guard: self.guard,
             done: base + put(&mut bytes, &vec![0u64; SLOTS * self.parts.len()]),
-            tickets: base + put(&mut bytes, &vec![0u32; SLOTS * self.parts.len()]),
-            left: base + put(&mut bytes, &[0u32; SLOTS]),
+            bare: self.bare as u32,
+            carrier_count: self.carriers.len() as u32,
+            item: self.item as u32,
             part_count: self.parts.len() as u32,
-            item_count: self.items.len() as u32,
         };
         (bytes, argument)
     }
@@ -302,21 +341,17 @@ impl Cut {
             + of(self.regions.len(), size_of::<Region>())
             + of(self.items.len(), size_of::<Item>())
             + of(self.parts.len(), size_of::<Part>())
+            + of(self.carriers.len(), 4)
             + of(self.waits.len(), size_of::<Wait>())
             + of(self.raises.len(), 8)
             + of(SLOTS * self.parts.len(), 8)
-            + of(SLOTS * self.parts.len(), 4)
-            + of(SLOTS, 4)
     }
 }
 
 impl Argument {
     /// With the counters of a launch, by its number.
     pub(super) fn in_slot(mut self, launch: usize) -> Self {
-        let (slot, parts) = ((launch % SLOTS) as u64, u64::from(self.part_count));
-        self.done += slot * parts * 8;
-        self.tickets += slot * parts * 4;
-        self.left += slot * 4;
+        self.done += (launch % SLOTS) as u64 * u64::from(self.part_count) * 8;
         self
     }
 }

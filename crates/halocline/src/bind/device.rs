@@ -97,6 +97,8 @@ pub(super) fn bind(
     // Words first: what a peer is told of must be there.
     let opened = lanes::open(comm, &devices, &made, options);
     let opened = agree(comm, opened)?;
+    // All ranks of the process have said by now which devices they use.
+    let is_alone = company.is_alone(comm.rank()) && comm.part::<Pool>().is_alone(&devices);
     let is_direct = |end: &&End| end.links.iter().any(|&link| made.links[link].way == Way::Push);
     let segments = opened.lanes.iter().map(lanes::Open::segment).collect::<Vec<_>>();
     let direct = made.ends.iter().filter(is_direct);
@@ -110,7 +112,7 @@ pub(super) fn bind(
     let slots = agree(comm, slots)?;
     let joined = heard.into_iter().collect::<Result<Vec<FarLanes>, Error>>().and_then(|far| {
         made.far = far;
-        lanes::join(&opened, &made, &slots, options)
+        lanes::join(&opened, &made, &slots, (options, is_alone))
     });
     let Joined { lanes, stages, seats, producers, registered } = agree(comm, joined)?;
     let held = made.far.into_iter().flat_map(|far| far.words);

@@ -9,7 +9,8 @@
 //! Of words of which each set has its own, ranks that exchange different sets wait for ever, and nothing is copied that the
 //! other side has not given; the watch finds that (`stream/watch.rs`).
 //!
-//! The first lane does all that is received: raises `ready`, waits for `arrived`, unpacks. Streams wait, never tables: what
+//! The first lane does all that is received: raises `ready`, waits for `arrived`, unpacks. Where all links are direct, to devices that
+//! are the peers' alone, one launch of a table does all of it, waits included. Otherwise streams wait, never tables: what
 //! spins on a device takes room from the work beside it, and may keep the work that it waits for from running there.
 
 use super::aware::Slots;
@@ -82,6 +83,9 @@ impl Area {
 pub(super) fn address(base: *mut u8) -> Address {
     base.addr() as Address
 }
+
+/// Links of an object whose tables wait: each has blocks of threads of its own.
+const MOST_WAITS: usize = 64;
 
 fn position(end: &End, made: &Made) -> usize {
     made.ends.iter().take_while(|other| other.peer != end.peer).count()
@@ -289,12 +293,12 @@ impl Incoming {
     }
 }
 
-/// Tables and operations of all lanes.
+/// Tables and operations of all lanes. `is_alone`: no other rank uses this rank's devices.
 pub(super) fn join(
     opened: &Opened,
     made: &Made,
     slots: &Slots,
-    options: &BindOptions,
+    (options, is_alone): (&BindOptions, bool),
 ) -> Result<Joined, Error> {
     let registered = reach_all(opened, made)?;
     let mut outgoing = Vec::new();
@@ -318,6 +322,12 @@ pub(super) fn join(
     let sets = made.sets.len();
     let of_senders = outgoing.iter().map(|out| out.seat(sets));
     let seats = of_senders.chain(incoming.iter().flat_map(|into| into.seats(sets))).collect();
+    // Who spins on a device takes room from the work beside it, little of it here; but what it waits for must not have to
+    // run there.
+    let is_direct = made.links.iter().all(|link| link.way == Way::Push);
+    let is_short = made.links.len() <= MOST_WAITS && opened.lanes.len() == 1;
+    let is_whole = !matches!(options.cut(), Some(Cut::HaloRead | Cut::ReadyFirst));
+    let in_one = is_direct && is_short && is_whole && is_alone && !options.stream_waits;
     let mut lanes = Vec::new();
     for (number, open) in opened.lanes.iter().enumerate() {
         let status = open.device.allocate_pinned(STATUS)?;
@@ -331,6 +341,7 @@ pub(super) fn join(
             chunk: options.chunk(),
             status: &status,
             cut: options.cut(),
+            in_one,
         };
         let scripts = making.scripts()?;
         let poisoned = making.poisoned();

@@ -66,6 +66,12 @@ impl Company {
         Some(DeviceError::NotShared { device: hidden, peer: own, address: first }.to_string())
     }
 
+    /// Whether no other rank of another process, as far as its devices can be named, uses those of a rank.
+    pub(super) fn is_alone(&self, rank: usize) -> bool {
+        let others = self.of_ranks.iter().enumerate().filter(|&(other, _)| other != rank);
+        others.flat_map(|(_, devices)| devices).all(|device| !self.of_ranks[rank].contains(device))
+    }
+
     fn request(&self, (peer, by): (usize, By), segment: &Segment) -> Option<Result<Requested, String>> {
         let mappings = self.mappings.as_ref()?;
         let device = match (&self.of_ranks[peer][..], by) {

@@ -34,6 +34,8 @@ pub(super) struct Making<'a> {
     pub(super) chunk: usize,
     pub(super) status: &'a Memory,
     pub(super) cut: Option<Cut>,
+    /// Tables raise and wait for all words, so that an exchange is one launch.
+    pub(super) in_one: bool,
 }
 
 impl Making<'_> {
@@ -63,9 +65,16 @@ impl Making<'_> {
         let begun = raised[0];
         let mut script = Script { given, over, begun, raised: raised.len(), ..Script::default() };
         let waits = self.outgoing.iter().map(|out| out.ready.wait(set.number, out.lag));
-        script.before = raised.into_iter().map(Cue::Write).chain(waits).collect();
+        if self.in_one {
+            script.raised = 0;
+        } else {
+            script.before = raised.iter().copied().map(Cue::Write).chain(waits).collect();
+        }
         for parity in 0..if packs { SLOTS as usize } else { 1 } {
-            script.out.extend(self.out(set, parity)?);
+            script.out.extend(self.out(set, parity, &raised)?);
+        }
+        if self.in_one {
+            return Ok(script);
         }
         let chunks = self.incoming.iter().map(|into| self.unpacks(set, into).len());
         for number in 0..chunks.max().unwrap_or(0).max(1) {
@@ -115,12 +124,15 @@ impl Making<'_> {
         cues
     }
 
-    /// The table that pushes, packs, and copies within the rank.
-    fn out(&self, set: &Set, parity: usize) -> Result<Option<CopyTable>, Error> {
+    /// The table that pushes, packs, and copies within the rank; or all that there is to do.
+    fn out(&self, set: &Set, parity: usize, raised: &[Address]) -> Result<Option<CopyTable>, Error> {
         let bases: Vec<Address> = set.bases.iter().copied().map(address).collect();
         let mut targets = bases.clone();
         let mine = |op: &&CopyOp| lane_of(set, op.source, &self.opened.devices) == self.number;
         let mut drafts = Vec::new();
+        if self.in_one {
+            drafts.extend(raised.iter().map(|&word| Draft { raises: vec![word], ..Draft::default() }));
+        }
         for out in &self.outgoing {
             let part: &Part = &set.parts[out.link];
             let moved = |op: &CopyOp, first: usize| {
@@ -147,11 +159,19 @@ impl Making<'_> {
                 ..Draft::default()
             };
             draft.raises = vec![out.arrived.of(set.number, parity)];
+            if self.in_one {
+                draft.waits = vec![Signal { address: out.ready.of(set.number, parity), lag: out.lag }];
+            }
             drafts.push(draft);
         }
         let within: Vec<CopyOp> = set.within.iter().filter(mine).cloned().collect();
         if !within.is_empty() {
             drafts.push(Draft { ops: within, ..Draft::default() });
+        }
+        if self.in_one && !self.is_cut(Cut::Arrived) {
+            let words = self.incoming.iter().flat_map(|into| &into.words);
+            let waits = words.map(|(_, arrived)| Signal { address: arrived.of(set.number, parity), lag: 0 });
+            drafts.extend(waits.map(|wait| Draft { waits: vec![wait], ..Draft::default() }));
         }
         self.upload(&drafts, &bases, &targets)
     }

@@ -74,6 +74,12 @@ impl Pool {
         }
     }
 
+    /// Whether no other rank of this process uses any of these devices.
+    pub(crate) fn is_alone(&self, devices: &[Device]) -> bool {
+        let ranks = lock(&RANKS);
+        devices.iter().all(|device| ranks.get(&device.id()).is_none_or(|&ranks| ranks == 1))
+    }
+
     pub(crate) fn of(&self, device: &Device) -> Result<Arc<OfDevice>, Error> {
         let id = device.id();
         let known = |shared: &Shared| shared.devices.get(&id).and_then(OnceLock::get).cloned();

@@ -152,23 +152,30 @@ fn a_row_that_begins_askew_is_moved_by_long_units_all_the_same() {
 }
 
 #[test]
-fn a_part_without_copies_has_an_item_if_it_waits_or_raises() {
+fn parts_that_wait_or_raise_have_blocks_of_their_own() {
     let waits = [Signal { address: 64, lag: 0 }];
+    let ops = |bytes: usize| [op(Vec::new(), None, bytes)];
+    let (small, large, local) = (ops(16 << 10), ops(48 << 10), ops(1 << 20));
     let parts = [
+        TablePart { ops: &local, ..TablePart::default() },
+        TablePart { waits: &waits, ops: &large, ..TablePart::default() },
         TablePart::default(),
-        TablePart { waits: &waits, ..TablePart::default() },
         TablePart { raises: &[128], ..TablePart::default() },
+        TablePart { waits: &waits, ops: &small, raises: &[128] },
+        TablePart { ops: &small, raises: &[128], ..TablePart::default() },
     ];
-    let spec = TableSpec { parts: &parts, sources: &[], targets: &[], guard: None };
+    let spec = TableSpec { parts: &parts, sources: &[1 << 40], targets: &[1 << 50], guard: None };
     let cut = Cut::new(&spec, 4, |_, _| Ok(())).expect("fine");
-    assert_eq!(
-        cut.parts.iter().map(|part| (part.item, part.items)).collect::<Vec<_>>(),
-        [(0, 0), (0, 1), (1, 1)]
-    );
-    assert!(cut.waits() && cut.items() == 2);
+    // What copies nothing; 3 of 4 and 1 of 4 of the 8 blocks that may wait; a block for each item of those that raise.
+    let each: Vec<_> =
+        cut.parts.iter().map(|part| (part.item, part.items, part.block, part.blocks)).collect();
+    assert_eq!(each, [(0, 0, 0, 0), (0, 6, 0, 6), (6, 2, 6, 2), (8, 1, 8, 1)]);
+    assert_eq!((cut.bare, cut.item, &cut.carriers[..]), (1, 9, &[1, 1, 1, 1, 1, 1, 2, 2, 3][..]));
+    let rest = cut.items.len() - 9;
+    assert_eq!((rest, cut.blocks()), (32, 1 + 9 + 32));
     let (size, (bytes, argument)) = (cut.size(), cut.lay_out(1 << 40));
     assert_eq!(bytes.len(), size);
-    assert_eq!(argument.in_slot(SLOTS + 1).done, argument.done + 3 * 8);
+    assert_eq!(argument.in_slot(SLOTS + 1).done, argument.done + 4 * 8);
 }
 
 #[test]
