@@ -5,8 +5,8 @@
 
 use halocline::device::{Memory, Priority};
 use halocline::{
-    BindOptions, Communicator, Decomposed, DeviceArray, DomainShape, Field, Halo, HaloExchange, LinkChoice,
-    Pattern, RegularGrid, Stream,
+    BindOptions, Communicator, Decomposed, DeviceArray, DomainShape, Field, Halo, HaloExchange, Pattern,
+    RegularGrid, Stream,
 };
 use halocline_conformance::gpus::Gpu;
 use std::time::Instant;
@@ -56,22 +56,28 @@ fn all(comm: &Communicator, gpus: [&Gpu; 2], how_many: &str) -> Result<()> {
     say(format!("\n{} ranks by {}, {how_many}, empty kernel {empty:.2} us", comm.size(), comm.transport()));
     say("host: of the first, second and third schedule_exchange, then the schedule_waits, behind a kernel of 1 ms".into());
     say(format!(
-        "{:<44} {:>9} {:>7}  {:<24} {:<20}",
+        "{:<48} {:>9} {:>7}  {:<40} {:<20}",
         "case", "us", "empties", "host us, exchange", "host us, wait"
     ));
-    for inline in [false, true] {
-        for (cells, width, fields) in [(128, 1, 1), (128, 1, 8), (128, 3, 8)] {
-            let yard = Yard::new(comm, gpu, [2 * cells, cells, cells], true, width, fields)?;
-            let halo = yard.bind(comm, inline, LinkChoice::Auto)?;
-            yard.check(comm, gpu, &halo)?;
-            if comm.rank() == 0 && !inline && width == 1 && fields == 1 {
+    for (cells, width, fields) in [(128, 1, 1), (128, 1, 8), (128, 3, 8), (256, 3, 8)] {
+        let yard = Yard::new(comm, gpu, [2 * cells, cells, cells], true, width, fields)?;
+        for (number, (inline, stream_waits)) in
+            [(false, false), (true, false), (false, true), (true, true)].into_iter().enumerate()
+        {
+            let options = BindOptions { inline, stream_waits, ..BindOptions::default() };
+            let halo = yard.bind(comm, options)?;
+            if number == 0 && cells == 128 {
+                yard.check(comm, gpu, &halo)?;
+            }
+            if comm.rank() == 0 && number == 0 && width == 1 && fields == 1 {
                 say(halo.explain());
             }
             let steady = yard.steady(comm, gpu, &halo)?;
             let hosts = yard.host_times(comm, gpu, &halo)?;
-            let name =
-                format!("{cells}^3, halo {width}, {fields} fields{}", if inline { ", inline" } else { "" });
-            say(format!("{name:<44} {steady:>9.1} {:>7.1}  {hosts}", steady / empty));
+            let how = [", inline", ""][usize::from(!inline)];
+            let waits = [", waits of streams", ""][usize::from(!stream_waits)];
+            let name = format!("{cells}^3, halo {width}, {fields} fields{how}{waits}");
+            say(format!("{name:<48} {steady:>9.1} {:>7.1}  {hosts}", steady / empty));
         }
     }
     for size in [(128, 1, 8), (128, 3, 8), (256, 3, 8)] {
@@ -153,10 +159,10 @@ impl Yard {
         Ok(Self { extents, arrays, cells, stream, pattern })
     }
 
-    fn bind(&self, comm: &Communicator, inline: bool, link: LinkChoice) -> Result<HaloExchange> {
+    fn bind(&self, comm: &Communicator, options: BindOptions) -> Result<HaloExchange> {
         let bound: Vec<(&Pattern, &Field)> =
             self.arrays.iter().map(|array| (&self.pattern, &**array)).collect();
-        Ok(HaloExchange::bind_with(comm, &bound, &BindOptions { inline, link, ..BindOptions::default() })?)
+        Ok(HaloExchange::bind_with(comm, &bound, &options)?)
     }
 
     /// Three steps, of which every cell is compared.
@@ -259,7 +265,7 @@ fn overlap(
     say: impl Fn(String) + Copy,
 ) -> Result<()> {
     let yard = Yard::new(comm, gpu, [2 * cells, cells, cells], true, width, fields)?;
-    let halo = yard.bind(comm, false, LinkChoice::Auto)?;
+    let halo = yard.bind(comm, BindOptions::default())?;
     let exchange = yard.steady(comm, gpu, &halo)?;
     let memory = |bytes: usize| gpu.device().allocate(bytes);
     let probe: [Memory; 2] = [memory(256 << 20)?, memory(256 << 20)?];
