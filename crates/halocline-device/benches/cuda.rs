@@ -194,7 +194,7 @@ fn waiting_streams(rig: &Rig, report: &mut Vec<String>) -> Result<()> {
             let (word, event) = (device.allocate_pinned(8)?, device.events().take()?);
             let wait = [ValueOp::Wait { address: word.at(0), at_least: 1 }];
             let waits = [Signal { address: word.at(0), lag: 0 }];
-            let parts = [TablePart { waits: &waits, ops: &[], raises: &[] }];
+            let parts = [TablePart { waits: &waits, ops: &[], raises: &[], ..TablePart::default() }];
             let spec = TableSpec { parts: &parts, sources: &[], targets: &[], guard: None };
             let table = device.upload(&spec)?;
             // SAFETY: all streams are synchronised before the word goes.
@@ -263,8 +263,8 @@ fn exchange(rig: &Rig, (cells, halo, fields): (usize, usize, usize), in_kernel: 
         let waits = if in_kernel { &ready[..] } else { &[] };
         let table = device.upload(&TableSpec {
             parts: &[
-                TablePart { waits, ops: &crossing, raises: &raises },
-                TablePart { waits: &[], ops: &local, raises: &[] },
+                TablePart { waits, ops: &crossing, raises: &raises, early: true },
+                TablePart { waits: &[], ops: &local, raises: &[], ..TablePart::default() },
             ],
             sources: &[arrays[rank].at(0)],
             targets: &[arrays[rank].at(0), arrays[peer].at(0)],
@@ -310,7 +310,7 @@ fn exchanges(rig: &Rig, report: &mut Vec<String>) -> Result<()> {
 }
 
 fn one_table(device: &Device, ops: &[CopyOp], raises: &[u64], source: u64, target: u64) -> Result<CopyTable> {
-    let parts = [TablePart { waits: &[], ops, raises }];
+    let parts = [TablePart { waits: &[], ops, raises, ..TablePart::default() }];
     device.upload(&TableSpec { parts: &parts, sources: &[source], targets: &[target], guard: None })
 }
 

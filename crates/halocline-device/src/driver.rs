@@ -108,7 +108,8 @@ pub struct TableSpec<'a> {
     pub sources: &'a [Address],
     /// The buffers that operations write, by [`CopyOp::target`].
     pub targets: &'a [Address],
-    /// A word that is 0 while all is well: a part that finds it otherwise, after its waits, copies and raises nothing.
+    /// A word that is 0 while all is well: a part that finds it otherwise copies and raises nothing. Whoever sets it to end
+    /// waits, too, writes words 2^60 or more beyond what is awaited.
     pub guard: Option<Address>,
 }
 
@@ -121,6 +122,8 @@ pub struct TablePart<'a> {
     pub ops: &'a [CopyOp],
     /// These words become the epoch of the launch once all that the part has copied is visible.
     pub raises: &'a [Address],
+    /// What it copies may be read from the begin of the launch on, before what the part waits for.
+    pub early: bool,
 }
 
 /// A device of some kind.
@@ -306,7 +309,7 @@ pub unsafe trait Driver: Any + Send + Sync {
     /// # Safety
     /// All memory of the table is valid until the stream has done it. While a part copies (that is, after its waits
     /// and until its raises, or the begin and end of the launch), nothing writes what it reads or accesses what it
-    /// writes.
+    /// writes; nor does anything write what an early part reads, from the begin of the launch on.
     unsafe fn launch(&self, stream: RawStream, table: RawTable, epoch: u64) -> Result<(), DeviceError>;
 
     /// Looks at a word of pinned memory. What was visible when its value was written is visible to the caller.

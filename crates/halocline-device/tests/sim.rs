@@ -195,7 +195,7 @@ fn a_guard_keeps_a_table_from_copying() {
         let (device, one, _) = pair(world)?;
         let words = device.allocate_pinned(16)?;
         let table = device.upload(&TableSpec {
-            parts: &[TablePart { waits: &[], ops: &[], raises: &[words.at(0)] }],
+            parts: &[TablePart { waits: &[], ops: &[], raises: &[words.at(0)], ..TablePart::default() }],
             sources: &[],
             targets: &[],
             guard: Some(words.at(8)),

@@ -188,7 +188,7 @@ fn ping_pong(world: &World, without: Without) -> Result<(), DeviceError> {
         let ops = [line(0, 0, half), line(1, 1, half)];
         let waits = [Signal { address: ready[rank].at(0), lag: 0 }];
         let table = device.upload(&TableSpec {
-            parts: &[TablePart { waits: &waits, ops: &ops, raises: &[arrived[peer].at(0)] }],
+            parts: &[TablePart { waits: &waits, ops: &ops, raises: &[arrived[peer].at(0)], early: true }],
             sources: &[fields[rank].at(0), fields[rank].at(half)],
             targets: &[halos[peer].at(0), halos[peer].at(half)],
             guard: None,
@@ -275,7 +275,12 @@ fn a_link_of_a_table_that_was_not_waited_for() {
         let half = BYTES / 2;
         let parts = [[line(0, 0, half)], [line(1, 1, half)]];
         let raises = [[words[0].at(0)], [words[1].at(0)]];
-        let part = |at: usize| TablePart { waits: &[], ops: &parts[at], raises: &raises[at] };
+        let part = |at: usize| TablePart {
+            waits: &[],
+            ops: &parts[at],
+            raises: &raises[at],
+            ..TablePart::default()
+        };
         let table = device.upload(&TableSpec {
             parts: &[part(0), part(1)],
             sources: &[field.at(0), field.at(half)],

@@ -47,7 +47,14 @@ struct __align__(16) Item {
 // Those that copy nothing come first, then those with carriers.
 struct Part {
   u32 item, items, wait, waits, raise, raises;
-  u32 block, blocks; // its carriers
+  u32 blocks; // carriers
+  u32 early;  // its sources may be read before its waits
+};
+
+// What a carrier begins with. The items after it come every so many as the part has carriers.
+struct __align__(16) Carrier {
+  Item first;
+  u32 part, item, unused[2];
 };
 
 struct Wait {
@@ -55,11 +62,15 @@ struct Wait {
   u64 lag;
 };
 
+constexpr u32 AT_ONCE = 4; // accesses of a thread that are under way
+constexpr u32 RAISES = 6;
+
 struct Table {
+  u64 *first[RAISES]; // words that parts raise that neither wait nor copy, as many as there is room for
   const Item *items;
   const Region *regions;
   const Part *parts;
-  const u32 *carriers; // the part of each
+  const Carrier *carriers;
   const Wait *waits;
   u64 *const *raises;
   const u64 *guard;
@@ -68,9 +79,11 @@ struct Table {
   u32 carrier_count;
   u32 item;         // the first of those without carriers
   u32 part_count;
+  u32 first_count;
+  u32 unused;
 };
 
-static_assert(sizeof(Region) == 128 && sizeof(Item) == 16 && sizeof(Part) == 32 && sizeof(Wait) == 16, "as on the host");
+static_assert(sizeof(Region) == 128 && sizeof(Item) == 16 && sizeof(Part) == 32 && sizeof(Carrier) == 32 && sizeof(Wait) == 16, "as on the host");
 
 __device__ __forceinline__ u64 load_word(const u64 *word) {
   u64 value;
@@ -111,47 +124,14 @@ template <bool CELLS> __device__ __forceinline__ void locate(const Region &regio
   }
 }
 
-template <typename UNIT, u32 AT_ONCE, bool CELLS>
-__device__ __forceinline__ void move_units(const Region &region, u32 first, u32 units) {
-  const char *const source = (const char *)region.source;
-  char *const target = (char *)region.target;
-  for (u32 base = 0; base < units; base += THREADS * AT_ONCE) {
-    i64 from[AT_ONCE], to[AT_ONCE];
-    UNIT values[AT_ONCE];
-#pragma unroll
-    for (u32 at = 0; at < AT_ONCE; at++) {
-      if (base + at * THREADS < units) {
-        // The last threads of an item read its last unit again, and write nothing.
-        const u32 unit = min(base + at * THREADS + threadIdx.x, units - 1);
-        locate<CELLS>(region, first + unit, from[at], to[at]);
-      }
-    }
-#pragma unroll
-    for (u32 at = 0; at < AT_ONCE; at++) {
-      if (base + at * THREADS < units) values[at] = __ldcg((const UNIT *)(source + from[at]));
-    }
-#pragma unroll
-    for (u32 at = 0; at < AT_ONCE; at++) {
-      if (base + at * THREADS + threadIdx.x < units) *(UNIT *)(target + to[at]) = values[at];
-    }
-  }
-}
-
-template <bool CELLS> __device__ __forceinline__ void move_item(const Region &region, u32 first, u32 units) {
-  switch (region.log_unit) {
-  case 0: move_units<u8, 4, CELLS>(region, first, units); break;
-  case 1: move_units<unsigned short, 4, CELLS>(region, first, units); break;
-  case 2: move_units<u32, 4, CELLS>(region, first, units); break;
-  case 3: move_units<uint2, 4, CELLS>(region, first, units); break;
-  default: move_units<uint4, 4, CELLS>(region, first, units); break;
-  }
-}
-
-// Whether a word is no more than so many epochs behind. Words compare cyclically; the epoch waited for is at least 0.
-__device__ __forceinline__ bool is_reached(const Wait wait, u64 epoch) {
+// How far a word is beyond what is awaited; words compare cyclically, and the epoch waited for is at least 0.
+__device__ __forceinline__ i64 beyond(const Wait wait, u64 epoch) {
   const u64 least = epoch > wait.lag ? epoch - wait.lag : 0;
-  return (i64)(load_word(wait.word) - least) >= 0;
+  return (i64)(load_word(wait.word) - least);
 }
+
+// Further than any epoch: whoever wrote that has set the guard before.
+constexpr i64 POISON = 1ll << 60;
 
 // Looks often at first, then leaves the multiprocessor to others in between.
 __device__ __forceinline__ void pause(u32 looks) {
@@ -164,31 +144,101 @@ __device__ __forceinline__ void raise(const Table &table, const Part &part, u64 
   for (u32 at = 0; at < part.raises; at++) store_word(table.raises[part.raise + at], epoch);
 }
 
-// The items from one on, every so many, by all threads of a block, once all that a part waits for is reached. Returns whether it may.
-__device__ __forceinline__ bool do_items(const Table &table, const Part &part, u64 epoch, u32 first, u32 end, u32 step) {
-  __shared__ Region regions[2];
-  __shared__ u32 good;
-  for (u32 at = first, turn = 0; at < end; at += step, turn ^= 1) {
-    const Item item = table.items[at];
-    Region &region = regions[turn];
-    const u32 lane = threadIdx.x % LANES;
-    // The second warp loads, a word of 4 bytes a thread; whoever still reads the other region has passed the last barrier.
-    // Meanwhile the first one waits.
-    if (threadIdx.x / LANES == 1) ((u32 *)&region)[lane] = ((const u32 *)(table.regions + item.region))[lane];
-    if (threadIdx.x / LANES == 0 && at == first) {
-      for (u32 wait = lane; wait < part.waits; wait += LANES) {
-        for (u32 looks = 0; !is_reached(table.waits[part.wait + wait], epoch); looks++) pause(looks);
+// What a block does before its first store: the first warp waits for all that a part waits for. Says whether the part may copy: the
+// guard is looked at meanwhile, since what ends a wait after it was set is poison.
+__device__ __noinline__ bool may_store(const Table &table, const Part *part, u64 epoch, u32 &good) {
+  if (threadIdx.x < LANES) {
+    bool well = is_well(table);
+    const u32 waits = part == nullptr ? 0 : part->waits;
+    for (u32 at = threadIdx.x; at < waits; at += LANES) {
+      const Wait wait = table.waits[part->wait + at];
+      i64 far = beyond(wait, epoch);
+      for (u32 looks = 0; far < 0; looks++) {
+        pause(looks);
+        far = beyond(wait, epoch);
       }
-      if (part.waits != 0) fence_system();
-      __syncwarp();
-      if (lane == 0) good = is_well(table);
+      well &= far < POISON;
     }
-    __syncthreads();
-    if (!good) return false;
-    if (region.cell_loop) move_item<true>(region, item.first, item.units);
-    else move_item<false>(region, item.first, item.units);
+    if (waits != 0) fence_system();
+    well = __all_sync(~0u, well);
+    if (threadIdx.x == 0) good = well;
+  }
+  __syncthreads();
+  return good;
+}
+
+struct Gate {
+  const Part *part;
+  u64 epoch;
+  bool is_open;
+};
+
+// Returns whether it may.
+template <typename UNIT, bool CELLS>
+__device__ __forceinline__ bool move_units(const Table &table, const Region &region, const Item item, Gate &gate, u32 &good) {
+  const char *const source = (const char *)region.source;
+  char *const target = (char *)region.target;
+  for (u32 base = 0; base < item.units; base += THREADS * AT_ONCE) {
+    i64 from[AT_ONCE], to[AT_ONCE];
+    UNIT values[AT_ONCE];
+#pragma unroll
+    for (u32 at = 0; at < AT_ONCE; at++) {
+      if (base + at * THREADS < item.units) {
+        // The last threads of an item read its last unit again, and write nothing.
+        const u32 unit = min(base + at * THREADS + threadIdx.x, item.units - 1);
+        locate<CELLS>(region, item.first + unit, from[at], to[at]);
+      }
+    }
+#pragma unroll
+    for (u32 at = 0; at < AT_ONCE; at++) {
+      if (base + at * THREADS < item.units) values[at] = __ldcg((const UNIT *)(source + from[at]));
+    }
+    if (!gate.is_open) {
+      if (!may_store(table, gate.part, gate.epoch, good)) return false;
+      gate.is_open = true;
+    }
+#pragma unroll
+    for (u32 at = 0; at < AT_ONCE; at++) {
+      if (base + at * THREADS + threadIdx.x < item.units) *(UNIT *)(target + to[at]) = values[at];
+    }
   }
   return true;
+}
+
+template <bool CELLS>
+__device__ __forceinline__ bool move_item(const Table &table, const Region &region, const Item item, Gate &gate, u32 &good) {
+  switch (region.log_unit) {
+  case 0: return move_units<u8, CELLS>(table, region, item, gate, good);
+  case 1: return move_units<unsigned short, CELLS>(table, region, item, gate, good);
+  case 2: return move_units<u32, CELLS>(table, region, item, gate, good);
+  case 3: return move_units<uint2, CELLS>(table, region, item, gate, good);
+  default: return move_units<uint4, CELLS>(table, region, item, gate, good);
+  }
+}
+
+// An item, and those that follow every so many, by all threads of a block, once all that the part waits for is reached. Returns
+// whether it may.
+__device__ __forceinline__ bool do_items(const Table &table, const Part *part, u64 epoch, Item item, u32 next, u32 end, u32 step) {
+  __shared__ Region regions[2];
+  __shared__ u32 good;
+  Gate gate = {part, epoch, false};
+  for (u32 turn = 0;; turn ^= 1) {
+    Region &region = regions[turn];
+    // A word of 4 bytes a thread; whoever still reads the other region has passed the last barrier.
+    if (threadIdx.x < LANES) ((u32 *)&region)[threadIdx.x] = ((const u32 *)(table.regions + item.region))[threadIdx.x];
+    if (gate.is_open || part == nullptr || part->early) {
+      __syncthreads();
+    } else {
+      if (!may_store(table, part, epoch, good)) return false;
+      gate.is_open = true;
+    }
+    if (!(region.cell_loop ? move_item<true>(table, region, item, gate, good) : move_item<false>(table, region, item, gate, good))) {
+      return false;
+    }
+    if (next >= end) return true;
+    item = table.items[next];
+    next += step;
+  }
 }
 
 // Parts that copy nothing, by one block: a part a thread, and none keeps another waiting.
@@ -203,12 +253,16 @@ __device__ void do_bare(const Table &table, u64 epoch) {
       for (u32 rest = open; rest; rest &= rest - 1) {
         const u32 nth = __ffs(rest) - 1;
         const Part part = table.parts[first + nth * THREADS + threadIdx.x];
-        bool reached = true;
-        for (u32 at = 0; at < part.waits && reached; at++) reached = is_reached(table.waits[part.wait + at], epoch);
+        bool reached = true, well = true;
+        for (u32 at = 0; at < part.waits && reached; at++) {
+          const i64 far = beyond(table.waits[part.wait + at], epoch);
+          reached = far >= 0;
+          well &= far < POISON;
+        }
         if (!reached) continue;
         open &= ~(1u << nth);
         if (part.waits != 0) fence_system();
-        if (part.raises != 0 && is_well(table)) raise(table, part, epoch);
+        if (part.raises != 0 && well && is_well(table)) raise(table, part, epoch);
       }
     }
   }
@@ -216,31 +270,42 @@ __device__ void do_bare(const Table &table, u64 epoch) {
 
 extern "C" __global__ void __launch_bounds__(THREADS, 4) halocline_copy(const __grid_constant__ Table table, u64 epoch) {
   u32 block = blockIdx.x;
-  if (table.bare != 0) {
-    if (block == 0) return do_bare(table, epoch);
+  if (table.bare != 0 || table.first_count != 0) {
+    if (block == 0) {
+      // Nothing of this launch is passed on with these words, and what was before it is visible.
+      if (threadIdx.x < table.first_count && is_well(table)) store_word(table.first[threadIdx.x], epoch);
+      return do_bare(table, epoch);
+    }
     block--;
   }
-  if (block >= table.carrier_count) {
-    const u32 item = table.item + block - table.carrier_count;
-    const Part none = {};
-    do_items(table, none, epoch, item, item + 1, 1);
-    return;
+  const bool carries = block < table.carrier_count;
+  Carrier carrier = {};
+  if (carries) carrier = table.carriers[block];
+  else carrier.first = table.items[table.item + block - table.carrier_count];
+  const Part *const part = carries ? table.parts + carrier.part : nullptr;
+  u64 *word = nullptr;
+  u32 end = 0, step = 0;
+  if (carries) {
+    end = part->item + part->items;
+    step = part->blocks;
+    // Early, as it takes a while.
+    if (threadIdx.x == 0 && part->raises != 0) word = table.raises[part->raise];
   }
-  const u32 number = table.carriers[block];
-  const Part part = table.parts[number];
-  const bool good = do_items(table, part, epoch, part.item + block - part.block, part.item + part.items, part.blocks);
-  if (part.raises == 0) return;
+  const bool good = do_items(table, part, epoch, carrier.first, carrier.item, end, step);
+  if (!carries || part->raises == 0) return;
   __syncthreads();
   if (threadIdx.x != 0) return;
   fence_system();
   bool all_good = good;
-  if (part.blocks != 1) {
+  if (part->blocks != 1) {
     const u64 mine = good ? 1 : 1 | 1ull << 32;
-    const u64 done = atomicAdd(table.done + number, mine) + mine;
-    if ((u32)done != part.blocks) return;
-    table.done[number] = 0;
+    const u64 done = atomicAdd(table.done + carrier.part, mine) + mine;
+    if ((u32)done != part->blocks) return;
+    table.done[carrier.part] = 0;
     fence_system();
     all_good = done >> 32 == 0;
   }
-  if (all_good) raise(table, part, epoch);
+  if (!all_good) return;
+  store_word(word, epoch);
+  for (u32 at = 1; at < part->raises; at++) store_word(table.raises[part->raise + at], epoch);
 }

@@ -32,6 +32,8 @@ const ITEMS: u64 = 4;
 /// Blocks for each multiprocessor, of all parts that wait and copy: they may have to run all at once, and leave room for
 /// what else runs, a peer's launch among it.
 const CARRIERS: u64 = 2;
+/// Words that a launch raises first of all, and gives to the kernel by value.
+const RAISES: usize = 6;
 /// Launches of one table that may run at the same time: each has counters of its own.
 pub(super) const SLOTS: usize = 16;
 
@@ -71,8 +73,18 @@ pub(super) struct Part {
     waits: u32,
     raise: u32,
     raises: u32,
-    block: u32,
     blocks: u32,
+    early: u32,
+}
+
+/// What a block begins with that does items of a part: its first item, and the number of its second one.
+#[repr(C, align(16))]
+#[derive(Debug, Clone, Copy)]
+struct Carrier {
+    first: Item,
+    part: u32,
+    item: u32,
+    unused: [u32; 2],
 }
 
 #[repr(C)]
@@ -86,6 +98,7 @@ pub(super) struct Wait {
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Argument {
+    first: [u64; RAISES],
     items: u64,
     regions: u64,
     parts: u64,
@@ -98,6 +111,8 @@ pub(super) struct Argument {
     carrier_count: u32,
     item: u32,
     part_count: u32,
+    first_count: u32,
+    unused: u32,
 }
 
 /// A table that was cut, to be laid out in memory.
@@ -109,8 +124,9 @@ pub(super) struct Cut {
     items: Vec<Item>,
     /// Those that copy nothing, then those with carriers.
     parts: Vec<Part>,
-    /// The part of each.
-    carriers: Vec<u32>,
+    carriers: Vec<Carrier>,
+    /// Words that parts raise that neither wait nor copy, as many as there is room for.
+    first: Vec<Address>,
     /// Of so many parts.
     bare: usize,
     /// The first item without carriers.
@@ -165,7 +181,15 @@ impl Cut {
                 cut.raises.push(reach_word(address)?);
             }
             let (waits, raises) = (part.waits.len() as u32, part.raises.len() as u32);
-            drafts.push(Part { wait, waits, raise, raises, ..Part::default() });
+            let is_bare = part.waits.is_empty() && part.ops.iter().all(|op| op.bytes() == 0);
+            if is_bare && cut.first.len() + part.raises.len() <= RAISES {
+                cut.raises.truncate(raise as usize);
+                cut.first.extend(part.raises);
+                drafts.push(Part::default());
+                continue;
+            }
+            let early = part.early.into();
+            drafts.push(Part { wait, waits, raise, raises, early, ..Part::default() });
         }
         let mut listed = HashMap::new();
         let mut regions = Vec::with_capacity(spec.parts.len());
@@ -182,7 +206,8 @@ impl Cut {
 
     /// How many blocks a launch has.
     pub(super) fn blocks(&self) -> u32 {
-        (usize::from(self.bare > 0) + self.carriers.len() + self.items.len() - self.item) as u32
+        (usize::from(self.bare + self.first.len() > 0) + self.carriers.len() + self.items.len() - self.item)
+            as u32
     }
 
     fn cut_parts(&mut self, drafts: &[Part], regions: &[Range<usize>], multiprocessors: u64) {
@@ -207,10 +232,15 @@ impl Cut {
             self.cut_regions(regions.clone(), of);
             let items = self.items.len() - item;
             let blocks = if part.waits > 0 { items.min(share as usize) } else { items };
-            let (number, block) = (self.parts.len() as u32, self.carriers.len() as u32);
-            self.carriers.extend(std::iter::repeat_n(number, blocks));
+            let number = self.parts.len() as u32;
+            self.carriers.extend((item..item + blocks).map(|at| Carrier {
+                first: self.items[at],
+                part: number,
+                item: (at + blocks) as u32,
+                unused: [0; 2],
+            }));
             let (item, items, blocks) = (item as u32, items as u32, blocks as u32);
-            self.parts.push(Part { item, items, block, blocks, ..part });
+            self.parts.push(Part { item, items, blocks, ..part });
         }
         self.item = self.items.len();
         for ((_, regions), _) in each().filter(|((part, _), _)| !is_tied(part)) {
@@ -317,7 +347,12 @@ impl Cut {
         for region in self.regions.iter_mut().filter(|region| region.cell_loop != 0) {
             region.cells = cells + 8 * region.cells;
         }
+        let mut first = [0; RAISES];
+        first[..self.first.len()].copy_from_slice(&self.first);
         let argument = Argument {
+            first,
+            first_count: self.first.len() as u32,
+            unused: 0,
             regions: base + put(&mut bytes, &self.regions),
             items: base + put(&mut bytes, &self.items),
             parts: base + put(&mut bytes, &self.parts),
@@ -341,7 +376,7 @@ impl Cut {
             + of(self.regions.len(), size_of::<Region>())
             + of(self.items.len(), size_of::<Item>())
             + of(self.parts.len(), size_of::<Part>())
-            + of(self.carriers.len(), 4)
+            + of(self.carriers.len(), size_of::<Carrier>())
             + of(self.waits.len(), size_of::<Wait>())
             + of(self.raises.len(), 8)
             + of(SLOTS * self.parts.len(), 8)

@@ -65,7 +65,7 @@ impl SimDriver {
             let raise = |word: &Address| self.reach_word(state, *word);
             let waits: Result<_, DeviceError> = part.waits.iter().map(wait).collect();
             let raises: Result<_, DeviceError> = part.raises.iter().map(raise).collect();
-            parts.push(Part { waits: waits?, blocks, raises: raises? });
+            parts.push(Part { waits: waits?, blocks, raises: raises?, early: part.early });
         }
         let guard = spec.guard.map(|guard| self.reach_word(state, guard)).transpose()?;
         Ok(Table { device: self.device, guard, parts })

@@ -49,6 +49,7 @@ pub(super) struct Part {
     pub(super) waits: Vec<(Spot, u64)>,
     pub(super) blocks: Vec<Block>,
     pub(super) raises: Vec<Spot>,
+    pub(super) early: bool,
 }
 
 /// Contiguous bytes to copy.
@@ -280,6 +281,10 @@ impl State {
                     let part = self.part_actor(stream, at);
                     self.join_actor(part, actor);
                     self.tick(part);
+                    let blocks = table.parts[at].blocks.iter().filter(|_| table.parts[at].early);
+                    for block in blocks {
+                        self.touch(part, number, block.source, block.bytes, Touch::Read);
+                    }
                     parts.push(Running { actor: part, stage: Stage::Waiting, op: number });
                 }
                 parts.is_empty()

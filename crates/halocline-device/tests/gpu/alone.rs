@@ -58,7 +58,12 @@ fn many_epochs(rig: &Rig) -> Outcome {
         let ops = [crate::suite::line(0, 0, BYTES)];
         // Ready at 0, arrived at 64 of the words of who waits.
         let table = device.upload(&TableSpec {
-            parts: &[TablePart { waits: &[], ops: &ops, raises: &[words[peer].at(64)] }],
+            parts: &[TablePart {
+                waits: &[],
+                ops: &ops,
+                raises: &[words[peer].at(64)],
+                ..TablePart::default()
+            }],
             sources: &[fields[rank].at(0)],
             targets: &[halos[peer].at(0)],
             guard: None,
@@ -114,7 +119,7 @@ fn uploads(rig: &Rig) -> Outcome {
         };
         let ops: Vec<CopyOp> = (0..count).map(each).collect();
         let raises = [raised.at(0)];
-        let parts = [TablePart { waits: &[], ops: &ops, raises: &raises }];
+        let parts = [TablePart { waits: &[], ops: &ops, raises: &raises, ..TablePart::default() }];
         for round in 0..40 {
             let table = device.upload(&table(&parts, &([field.at(0)], [halo.at(0)])))?;
             let epoch = 100 * count as u64 + round;
@@ -208,7 +213,7 @@ fn full(rig: &Rig) -> Outcome {
     let word = device.allocate_pinned(8)?;
     let ops = [crate::suite::line(0, 0, 8 << 20)];
     let waits = [Signal { address: word.at(0), lag: 0 }];
-    let parts = [TablePart { waits: &waits, ops: &ops, raises: &[] }];
+    let parts = [TablePart { waits: &waits, ops: &ops, raises: &[], ..TablePart::default() }];
     let table = device.upload(&table(&parts, &([field.at(0)], [halo.at(0)])))?;
     for epoch in 1..=5 {
         rig.fill(&inner, &field, epoch)?;
@@ -346,7 +351,7 @@ fn waiting() -> Outcome {
     let (one, two) = (device.stream(Priority::Normal)?, device.stream(Priority::Highest)?);
     let word = device.allocate_pinned(8)?;
     let waits = [Signal { address: word.at(0), lag: 0 }];
-    let parts = [TablePart { waits: &waits, ops: &[], raises: &[] }];
+    let parts = [TablePart { waits: &waits, ops: &[], raises: &[], ..TablePart::default() }];
     let table = device.upload(&table(&parts, &([0], [0])))?;
     let event = device.events().take()?;
     // SAFETY: the process is killed before anything goes.

@@ -145,7 +145,7 @@ fn ping_pong(rig: &dyn Rig) -> Outcome {
         let ops = [line(0, 0, half), line(1, 1, half)];
         let waits = [Signal { address: ready[rank].at(0), lag: 0 }];
         let table = device.upload(&TableSpec {
-            parts: &[TablePart { waits: &waits, ops: &ops, raises: &[arrived[peer].at(0)] }],
+            parts: &[TablePart { waits: &waits, ops: &ops, raises: &[arrived[peer].at(0)], early: true }],
             sources: &[fields[rank].at(0), fields[rank].at(half)],
             targets: &[halos[peer].at(0), halos[peer].at(half)],
             guard: None,
@@ -205,7 +205,8 @@ fn two_links(rig: &dyn Rig) -> Outcome {
     let half = BYTES / 2;
     let parts = [[line(0, 0, half)], [line(1, 1, half)]];
     let raises = [[words[0].at(0)], [words[1].at(0)]];
-    let part = |at: usize| TablePart { waits: &[], ops: &parts[at], raises: &raises[at] };
+    let part =
+        |at: usize| TablePart { waits: &[], ops: &parts[at], raises: &raises[at], ..TablePart::default() };
     let table = device.upload(&TableSpec {
         parts: &[part(0), part(1)],
         sources: &[field.at(0), field.at(half)],
@@ -240,6 +241,7 @@ fn independent_parts(rig: &dyn Rig) -> Outcome {
             waits: if part + 1 < PARTS { &waits } else { &[] },
             ops: &ops[part],
             raises: &raises[part],
+            ..TablePart::default()
         })
         .collect();
     let at = |memory: &Memory| (0..PARTS).map(|part| memory.at(part * BYTES)).collect::<Vec<_>>();
@@ -274,7 +276,7 @@ fn lag(rig: &dyn Rig) -> Outcome {
     let stream = device.stream(Priority::Normal)?;
     let (word, raised) = (device.allocate_pinned(8)?, device.allocate_pinned(8)?);
     let waits = [Signal { address: word.at(0), lag: 2 }];
-    let parts = [TablePart { waits: &waits, ops: &[], raises: &[raised.at(0)] }];
+    let parts = [TablePart { waits: &waits, ops: &[], raises: &[raised.at(0)], ..TablePart::default() }];
     let table = device.upload(&TableSpec { parts: &parts, sources: &[], targets: &[], guard: None })?;
     // SAFETY: the stream is synchronised before the memory goes.
     unsafe {
@@ -320,7 +322,7 @@ fn cyclic_words(rig: &dyn Rig) -> Outcome {
     let stream = device.stream(Priority::Normal)?;
     let (word, raised) = (device.allocate_pinned(8)?, device.allocate_pinned(8)?);
     let waits = [Signal { address: word.at(0), lag: 0 }];
-    let parts = [TablePart { waits: &waits, ops: &[], raises: &[raised.at(0)] }];
+    let parts = [TablePart { waits: &waits, ops: &[], raises: &[raised.at(0)], ..TablePart::default() }];
     let table = device.upload(&TableSpec { parts: &parts, sources: &[], targets: &[], guard: None })?;
     // SAFETY: the stream is synchronised before the memory goes.
     unsafe {
@@ -342,8 +344,10 @@ fn guard(rig: &dyn Rig) -> Outcome {
     let waits = [Signal { address: go.at(0), lag: 0 }];
     for waits in [&[][..], &waits] {
         let (first, second) = ([words.at(0)], [words.at(8)]);
-        let parts =
-            [TablePart { waits, ops: &ops, raises: &first }, TablePart { waits, ops: &[], raises: &second }];
+        let parts = [
+            TablePart { waits, ops: &ops, raises: &first, ..TablePart::default() },
+            TablePart { waits, ops: &[], raises: &second, ..TablePart::default() },
+        ];
         let table = device.upload(&TableSpec {
             parts: &parts,
             sources: &[field.at(0)],
@@ -399,7 +403,7 @@ fn one_copy(rig: &dyn Rig, case: &Case, askew: usize) -> Outcome {
     let field = |memory: &Memory, base: usize| memory.at(askew + base);
     let (from, to) = (field(&source, case.source.base), field(&target, case.target.base));
     let upload = |ops: &[CopyOp], device: &Device, source, target| {
-        let parts = [TablePart { waits: &[], ops, raises: &[] }];
+        let parts = [TablePart { waits: &[], ops, raises: &[], ..TablePart::default() }];
         device.upload(&TableSpec { parts: &parts, sources: &[source], targets: &[target], guard: None })
     };
     let direct = case.op(End::Field(0), End::Field(0));
@@ -460,7 +464,7 @@ fn refusals(rig: &dyn Rig) -> Outcome {
     }
     let ops = [line(0, 0, 64)];
     let table = |sources: &[u64], targets: &[u64]| {
-        let parts = [TablePart { waits: &[], ops: &ops, raises: &[] }];
+        let parts = [TablePart { waits: &[], ops: &ops, raises: &[], ..TablePart::default() }];
         device.upload(&TableSpec { parts: &parts, sources, targets, guard: None }).map(drop)
     };
     assert_eq!(refused(table(&[near.at(8)], &[near.at(0)])), beyond);

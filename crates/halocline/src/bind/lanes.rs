@@ -346,7 +346,7 @@ pub(super) fn join(
         let scripts = making.scripts()?;
         let poisoned = making.poisoned();
         let of = (open.device.clone(), Arc::clone(&open.shared), Arc::clone(&open.stream));
-        lanes.push(Lane::new(of, Arc::clone(&open.words), status, scripts, poisoned));
+        lanes.push(Lane::new(of, Arc::clone(&open.words), status, scripts, (poisoned, in_one)));
     }
     Ok(Joined { producers: producers(opened, options)?, lanes, stages, seats, registered })
 }

@@ -15,11 +15,12 @@ struct Draft {
     waits: Vec<Signal>,
     ops: Vec<CopyOp>,
     raises: Vec<Address>,
+    early: bool,
 }
 
 impl Draft {
     fn part(&self) -> TablePart<'_> {
-        TablePart { waits: &self.waits, ops: &self.ops, raises: &self.raises }
+        TablePart { waits: &self.waits, ops: &self.ops, raises: &self.raises, early: self.early }
     }
 }
 
@@ -145,7 +146,7 @@ impl Making<'_> {
                     let ops = ops.iter().map(|op| moved(op, targets.len())).collect();
                     targets.push(self.stages[stage].slot(parity, number));
                     let raises = vec![self.stages[stage].raised(number)];
-                    drafts.push(Draft { waits: Vec::new(), ops, raises });
+                    drafts.push(Draft { ops, raises, ..Draft::default() });
                 }
                 continue;
             }
@@ -160,7 +161,9 @@ impl Making<'_> {
             };
             draft.raises = vec![out.arrived.of(set.number, parity)];
             if self.in_one {
+                // The owned cells are there; it is the peer's halo that is waited for.
                 draft.waits = vec![Signal { address: out.ready.of(set.number, parity), lag: out.lag }];
+                draft.early = true;
             }
             drafts.push(draft);
         }
@@ -196,7 +199,7 @@ impl Making<'_> {
             };
             let ops = ops.iter().map(moved).collect();
             let raises = into.words.iter().map(|(ready, _)| ready.of(set.number, 0)).collect();
-            drafts.push(Draft { waits: Vec::new(), ops, raises });
+            drafts.push(Draft { ops, raises, ..Draft::default() });
         }
         self.upload(&drafts, &sources, &targets)
     }

@@ -1,11 +1,11 @@
 //! What one device does of an exchange.
 
 use super::pool::OfDevice;
-use super::{Cut, POISON};
+use super::{Cut, IN_FLIGHT, POISON};
 use crate::error::Error;
 use crate::link::SLOTS;
-use halocline_device::{Address, CopyTable, Device, DeviceError, Event, Memory, Stream, ValueOp};
-use std::sync::atomic::{AtomicU64, Ordering};
+use halocline_device::{Address, CopyTable, Device, DeviceError, Event, Memory, RawEvent, Stream, ValueOp};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Words that different sides write lie so far apart.
@@ -28,6 +28,11 @@ pub(crate) struct Lane {
     pub(crate) scripts: Vec<Script>,
     /// The guard, then all words that are waited for.
     pub(crate) poisoned: Vec<Address>,
+    /// An exchange is one launch, and only the event behind it says that it is over: a stream's write of a word would take as
+    /// long as all the rest.
+    in_one: bool,
+    /// Of exchanges in flight: which, and its event.
+    events: Vec<(AtomicU64, AtomicUsize)>,
     /// How often poison was written, by one thread at a time.
     rescues: AtomicU64,
     rescuing: Mutex<()>,
@@ -90,10 +95,11 @@ impl Lane {
         words: Arc<Memory>,
         status: Memory,
         scripts: Vec<Script>,
-        poisoned: Vec<Address>,
+        (poisoned, in_one): (Vec<Address>, bool),
     ) -> Self {
         let (rescues, rescuing) = (AtomicU64::new(0), Mutex::new(()));
-        Self { device, shared, stream, words, status, scripts, poisoned, rescues, rescuing }
+        let events = (0..IN_FLIGHT).map(|_| (AtomicU64::new(0), AtomicUsize::new(0))).collect();
+        Self { device, shared, stream, words, status, scripts, poisoned, in_one, events, rescues, rescuing }
     }
 
     /// Gives a stream the exchange `epoch` of a set, after its earlier work. `done` is recorded behind it.
@@ -134,13 +140,18 @@ impl Lane {
                 launch(into)?;
             }
         }
-        scratch.extend(over.iter().map(|cue| cue.of(epoch)));
-        scratch.push(Cue::Write(self.status.at(DONE)).of(epoch));
-        // SAFETY: as in `cue`.
-        unsafe { stream.values(scratch) }?;
+        if !self.in_one {
+            scratch.extend(over.iter().map(|cue| cue.of(epoch)));
+            scratch.push(Cue::Write(self.status.at(DONE)).of(epoch));
+            // SAFETY: as in `cue`.
+            unsafe { stream.values(scratch) }?;
+        }
         if !cut(Cut::Sent) {
             stream.record(done)?;
         }
+        let (of, event) = &self.events[(epoch % IN_FLIGHT) as usize];
+        event.store(done.raw().0, Ordering::Relaxed);
+        of.store(epoch, Ordering::Release);
         Ok(())
     }
 
@@ -171,10 +182,30 @@ impl Lane {
         unsafe { self.shared.rescue.peek(word) }.ok()
     }
 
-    /// The last epoch that its stream is through with. What it has done is visible then.
-    #[inline]
-    pub(crate) fn done(&self) -> u64 {
+    /// The last epoch up to `epoch` that its stream is known to be through with; up to `known` it is. What it has done is visible then.
+    pub(crate) fn done(&self, known: u64, epoch: u64) -> u64 {
+        let done = known.max(self.written().min(epoch));
+        if !self.in_one || done == epoch || self.is_over(epoch) {
+            return if self.in_one { epoch } else { done };
+        }
+        let (mut done, mut open) = (done, epoch);
+        while open - done > 1 {
+            let between = done.midpoint(open);
+            *(if self.is_over(between) { &mut done } else { &mut open }) = between;
+        }
+        done
+    }
+
+    /// The last epoch that its stream has said to be through with.
+    pub(crate) fn written(&self) -> u64 {
         self.word(DONE)
+    }
+
+    /// Whether the event of an exchange says so. One that was returned, and is another's by now, was over.
+    fn is_over(&self, epoch: u64) -> bool {
+        let (of, event) = &self.events[(epoch % IN_FLIGHT) as usize];
+        of.load(Ordering::Acquire) == epoch
+            && self.device.driver().query_event(RawEvent(event.load(Ordering::Relaxed))) == Ok(true)
     }
 
     /// A word that the stream has written.
@@ -218,7 +249,7 @@ impl Lane {
         if self.device.failure().is_some() {
             return true;
         }
-        self.done() >= epoch && self.is_rescued()
+        (self.written() >= epoch || self.in_one && self.is_over(epoch)) && self.is_rescued()
     }
 
     fn is_rescued(&self) -> bool {

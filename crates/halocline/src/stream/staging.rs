@@ -402,7 +402,7 @@ impl Scheduled {
         loop {
             let next = stage.given.load(Ordering::Relaxed) + 1;
             // All is unpacked on the first lane, of what the host has put in place.
-            let free = self.lanes[0].done().min(stage.at.0.load(Ordering::Relaxed) - 1) + SLOTS;
+            let free = self.lanes[0].written().min(stage.at.0.load(Ordering::Relaxed) - 1) + SLOTS;
             if next > self.epoch() || next > free {
                 return;
             }

@@ -20,7 +20,7 @@ impl Scheduled {
         if known == epoch {
             return known;
         }
-        let done = self.lanes.iter().map(|lane| lane.done()).min().unwrap_or(epoch).min(epoch);
+        let done = self.lanes.iter().map(|lane| lane.done(known, epoch)).min().unwrap_or(epoch);
         match self.failed.get() {
             None => {
                 let completed = self.completed.fetch_max(done, Ordering::AcqRel).max(done);
