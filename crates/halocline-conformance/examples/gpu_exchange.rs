@@ -61,12 +61,12 @@ fn all(comm: &Communicator, gpus: [&Gpu; 2], how_many: &str) -> Result<()> {
     ));
     for (cells, width, fields) in [(128, 1, 1), (128, 1, 8), (128, 3, 8), (256, 3, 8)] {
         let yard = Yard::new(comm, gpu, [2 * cells, cells, cells], true, width, fields)?;
-        for (number, (inline, stream_waits)) in
-            [(false, false), (true, false), (false, true), (true, true)].into_iter().enumerate()
-        {
-            let options = BindOptions { inline, stream_waits, ..BindOptions::default() };
+        let modes = [(false, false), (true, false), (false, true), (true, true)];
+        for (number, (inline, stream_waits)) in modes.into_iter().enumerate() {
+            // On one GPU, too, where ranks that share it would have streams wait: few blocks of two ranks find room beside each other.
+            let options = BindOptions { inline, stream_waits, alone: true, ..BindOptions::default() };
             let halo = yard.bind(comm, options)?;
-            if number == 0 && cells == 128 {
+            if number % 2 == 0 && cells == 128 {
                 yard.check(comm, gpu, &halo)?;
             }
             if comm.rank() == 0 && number == 0 && width == 1 && fields == 1 {

@@ -40,6 +40,8 @@ fn main() {
 
 fn measure(rig: &Rig) -> Result<()> {
     let mut report = Vec::new();
+    // Streams wait for what is given to others later: nothing may be freed meanwhile.
+    let _waiting = rig.devices()[0].let_wait();
     // Graphs are made by the driver's own functions, which want a context.
     let raw = Raw::new();
     let primary = raw.made("cuDevicePrimaryCtxRetain", 0, 0);

@@ -63,6 +63,10 @@ pub struct BindOptions {
     #[cfg(feature = "cuts")]
     #[doc(hidden)]
     pub cut: Option<crate::stream::Cut>,
+    /// For tests: as if no other rank used this rank's devices.
+    #[cfg(feature = "cuts")]
+    #[doc(hidden)]
+    pub alone: bool,
     /// For tests: bytes of a chunk.
     #[cfg(feature = "cuts")]
     #[doc(hidden)]
@@ -76,6 +80,13 @@ impl BindOptions {
         return self.chunk.unwrap_or(crate::stream::CHUNK);
         #[cfg(not(feature = "cuts"))]
         crate::stream::CHUNK
+    }
+
+    pub(crate) fn is_alone(&self) -> bool {
+        #[cfg(feature = "cuts")]
+        return self.alone;
+        #[cfg(not(feature = "cuts"))]
+        false
     }
 
     pub(crate) fn cut(&self) -> Option<crate::stream::Cut> {

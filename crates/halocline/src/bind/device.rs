@@ -99,6 +99,7 @@ pub(super) fn bind(
     let opened = agree(comm, opened)?;
     // All ranks of the process have said by now which devices they use.
     let is_alone = company.is_alone(comm.rank()) && comm.part::<Pool>().is_alone(&devices);
+    let is_alone = is_alone || options.is_alone();
     let is_direct = |end: &&End| end.links.iter().any(|&link| made.links[link].way == Way::Push);
     let segments = opened.lanes.iter().map(lanes::Open::segment).collect::<Vec<_>>();
     let direct = made.ends.iter().filter(is_direct);
