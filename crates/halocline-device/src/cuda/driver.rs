@@ -9,7 +9,7 @@ use crate::driver::{
 };
 use crate::error::DeviceError;
 use crate::remote::{DeviceId, Provider};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -41,6 +41,9 @@ struct CudaTable {
     blocks: c_uint,
     launches: AtomicUsize,
 }
+
+/// Devices, and those whose memory they reach.
+static ENABLED: Mutex<BTreeSet<(u32, u32)>> = Mutex::new(BTreeSet::new());
 
 /// Which device each of our events belongs to; looked at when a call has refused one.
 static EVENTS: Mutex<Option<HashMap<usize, u32>>> = Mutex::new(None);
@@ -198,8 +201,15 @@ impl CudaDriver {
         self.peers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn has_peer(&self, ordinal: u32) -> bool {
+    fn has_peer(&self, ordinal: u32) -> bool {
         self.peers().iter().any(|peer| peer.ordinal == ordinal)
+    }
+
+    /// Whether this device reaches the memory of another: what was enabled for it elsewhere in the process holds here, too.
+    pub(super) fn reaches(&self, peer: u32) -> bool {
+        let enabled =
+            || ENABLED.lock().unwrap_or_else(PoisonError::into_inner).contains(&(self.ordinal, peer));
+        peer == self.ordinal || self.has_peer(peer) || enabled() && self.enable_peer(peer).is_ok()
     }
 
     /// The kernel of copy tables.
@@ -353,6 +363,7 @@ unsafe impl Driver for CudaDriver {
             result => self.check("cuCtxEnablePeerAccess", result)?,
         }
         self.peers().push(primary);
+        ENABLED.lock().unwrap_or_else(PoisonError::into_inner).insert((self.ordinal, peer));
         Ok(())
     }
 
