@@ -65,6 +65,11 @@ impl Device {
         self.0.queues()
     }
 
+    /// Blocks of threads that may wait at once in copy tables: see [`Driver::room`].
+    pub fn room(&self) -> u32 {
+        self.0.room()
+    }
+
     /// Memory of the device, not initialised, aligned to 256 bytes.
     pub fn allocate(&self, bytes: usize) -> Result<Memory, DeviceError> {
         let place = self.once_freed(|| self.0.allocate(bytes))?;
@@ -398,6 +403,14 @@ impl Drop for Stream {
 pub struct CopyTable {
     device: Device,
     raw: RawTable,
+}
+
+impl CopyTable {
+    /// Blocks of threads of a launch that may wait for words: see [`Driver::room`].
+    pub fn waiting_blocks(&self) -> u32 {
+        // SAFETY: the driver gave it, and it is not dropped.
+        unsafe { self.device.0.waiting_blocks(self.raw) }
+    }
 }
 
 impl Drop for CopyTable {

@@ -175,6 +175,12 @@ pub unsafe trait Driver: Any + Send + Sync {
         u32::MAX
     }
 
+    /// Blocks of threads that may wait at once in copy tables, of all objects together: beside them there is room for whatever they
+    /// may wait for. 0 where tables must not wait, since kernels have a time limit.
+    fn room(&self) -> u32 {
+        u32::MAX
+    }
+
     /// Whether the calls that free memory and tables wait for all that the device was given: then they are made behind the
     /// scenes, while no stream waits for anybody ([`crate::Waiting`]).
     fn frees_wait(&self) -> bool {
@@ -295,6 +301,14 @@ pub unsafe trait Driver: Any + Send + Sync {
     /// device (`cuMemAlloc`, `cuMemcpyHtoD`).
     fn upload(&self, table: &TableSpec<'_>) -> Result<RawTable, DeviceError>;
 
+    /// Blocks of threads of a launch that may wait for words: see [`Driver::room`].
+    ///
+    /// # Safety
+    /// The table is this device's own, and was not dropped.
+    unsafe fn waiting_blocks(&self, _table: RawTable) -> u32 {
+        0
+    }
+
     /// Gives a copy table back. Waits for the device.
     ///
     /// # Safety
@@ -303,8 +317,8 @@ pub unsafe trait Driver: Any + Send + Sync {
 
     /// Does all that a copy table says, for an epoch, by one kernel (`cuLaunchKernel`).
     ///
-    /// Parts do not wait for each other, but the stream's later work waits for all of them. What a part waits for
-    /// must not need that later work, nor a launch that this device may not be able to run beside it.
+    /// Parts do not wait for each other while no more blocks wait than [`Driver::room`] says, but the stream's later work waits for all
+    /// of them. What a part waits for must not need that later work, nor a launch that this device may not be able to run beside it.
     ///
     /// # Safety
     /// All memory of the table is valid until the stream has done it. While a part copies (that is, after its waits

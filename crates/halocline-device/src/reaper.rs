@@ -18,9 +18,14 @@ struct State {
     is_freeing: bool,
     /// So much is yet to be given.
     later: usize,
+    /// How often something was freed.
+    freed: u64,
+    /// How often it was when somebody has waited for it in vain.
+    in_vain: Option<u64>,
 }
 
-static STATE: Mutex<State> = Mutex::new(State { jobs: Vec::new(), waiting: 0, is_freeing: false, later: 0 });
+static STATE: Mutex<State> =
+    Mutex::new(State { jobs: Vec::new(), waiting: 0, is_freeing: false, later: 0, freed: 0, in_vain: None });
 static CHANGED: Condvar = Condvar::new();
 
 /// How long an allocation that finds no room waits for what is to be freed.
@@ -99,16 +104,23 @@ fn run() {
         jobs.into_iter().for_each(|job| job());
         state = lock();
         state.is_freeing = false;
+        state.freed += 1;
         CHANGED.notify_all();
     }
 }
 
-/// Waits for a while until all that was given before is freed.
-pub(crate) fn catch_up() {
-    let state = lock();
+/// Waits for a while until all that was given before is freed, unless that was in vain and nothing was freed since. Returns
+/// whether all is.
+pub(crate) fn catch_up() -> bool {
+    let mut state = lock();
     let is_behind = |state: &mut State| state.is_freeing || !state.jobs.is_empty() || state.later > 0;
-    // Whether it was in time shows when memory is asked for again.
-    drop(CHANGED.wait_timeout_while(state, PATIENCE, is_behind));
+    if state.in_vain != Some(state.freed) {
+        let waited = CHANGED.wait_timeout_while(state, PATIENCE, is_behind);
+        state = waited.unwrap_or_else(PoisonError::into_inner).0;
+    }
+    let is_late = is_behind(&mut state);
+    state.in_vain = is_late.then_some(state.freed);
+    !is_late
 }
 
 #[cfg(test)]
@@ -129,7 +141,13 @@ mod tests {
         drop(two);
         let order: Vec<i32> = seen.iter().take(3).collect();
         assert_eq!(order, [0, 1, 2]);
-        catch_up();
+        // What is still to come is waited for once, not by every allocation that finds no room.
+        let held = later();
+        assert!(!catch_up());
+        assert!(lock().in_vain.is_some());
+        assert!(!catch_up());
+        drop(held);
+        assert!(catch_up());
         drop(Waiting::begin());
     }
 }

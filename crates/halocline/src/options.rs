@@ -55,9 +55,10 @@ pub struct BindOptions {
     /// Scheduled exchanges run on the streams given to them, not beside them: less latency where nothing is to
     /// overlap.
     pub inline: bool,
-    /// Streams wait for peers, never kernels. By default, between GPUs that each serve one rank, an exchange is one kernel, which
-    /// waits with a few blocks of threads: some microseconds less, but a kernel that needs all of a GPU at once (a cooperative
-    /// launch) begins only once they have gone.
+    /// Streams wait for peers, never kernels; so does `HALOCLINE_STREAM_WAITS=1` in the environment. By default, between GPUs that each serve
+    /// one rank, an exchange is one kernel, some microseconds less. Its blocks that wait leave half of the multiprocessors free, those
+    /// of all objects of a process a quarter (objects beyond that have streams wait); a kernel that needs all of a GPU at once (a cooperative launch)
+    /// begins only once they have gone.
     pub stream_waits: bool,
     /// For tests: an order that is left out.
     #[cfg(feature = "cuts")]
@@ -80,6 +81,10 @@ impl BindOptions {
         return self.chunk.unwrap_or(crate::stream::CHUNK);
         #[cfg(not(feature = "cuts"))]
         crate::stream::CHUNK
+    }
+
+    pub(crate) fn stream_waits(&self) -> bool {
+        self.stream_waits || std::env::var_os("HALOCLINE_STREAM_WAITS").is_some_and(|value| value == "1")
     }
 
     pub(crate) fn is_alone(&self) -> bool {

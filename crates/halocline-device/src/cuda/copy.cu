@@ -83,7 +83,7 @@ struct Table {
   u32 unused;
 };
 
-static_assert(sizeof(Region) == 128 && sizeof(Item) == 16 && sizeof(Part) == 32 && sizeof(Carrier) == 32 && sizeof(Wait) == 16, "as on the host");
+static_assert(sizeof(Region) == 128 && sizeof(Item) == 16 && sizeof(Part) == 32 && sizeof(Carrier) == 32 && sizeof(Wait) == 16 && sizeof(Table) == 136, "as on the host");
 
 __device__ __forceinline__ u64 load_word(const u64 *word) {
   u64 value;
@@ -157,7 +157,7 @@ __device__ __noinline__ bool may_store(const Table &table, const Part *part, u64
         pause(looks);
         far = beyond(wait, epoch);
       }
-      well &= far < POISON;
+      well &= far < POISON || table.guard == nullptr;
     }
     if (waits != 0) fence_system();
     well = __all_sync(~0u, well);
@@ -257,7 +257,7 @@ __device__ void do_bare(const Table &table, u64 epoch) {
         for (u32 at = 0; at < part.waits && reached; at++) {
           const i64 far = beyond(table.waits[part.wait + at], epoch);
           reached = far >= 0;
-          well &= far < POISON;
+          well &= far < POISON || table.guard == nullptr;
         }
         if (!reached) continue;
         open &= ~(1u << nth);

@@ -23,6 +23,7 @@ pub struct CudaDriver {
     pub(super) ordinal: u32,
     device: c_int,
     multiprocessors: u32,
+    room: u32,
     highest_priority: c_int,
     failure: OnceLock<DeviceError>,
     /// Devices whose memory this one reaches, and that we keep.
@@ -39,6 +40,7 @@ struct CudaTable {
     argument: Argument,
     kernel: Function,
     blocks: c_uint,
+    waiting_blocks: u32,
     launches: AtomicUsize,
 }
 
@@ -59,6 +61,7 @@ const HOST_PORTABLE_AND_MAPPED: c_uint = 1 | 2;
 
 /// Attributes of devices.
 const MULTIPROCESSOR_COUNT: c_int = 16;
+const KERNEL_TIME_LIMIT: c_int = 17;
 const CAPABILITY_MAJOR: c_int = 75;
 const CAPABILITY_MINOR: c_int = 76;
 
@@ -76,6 +79,7 @@ impl CudaDriver {
             ordinal,
             device,
             multiprocessors: 0,
+            room: 0,
             highest_priority: 0,
             failure: OnceLock::new(),
             peers: Mutex::default(),
@@ -83,6 +87,9 @@ impl CudaDriver {
             primary,
         };
         this.multiprocessors = this.attribute(MULTIPROCESSOR_COUNT)?.max(1) as u32;
+        // A quarter is nobody's: there a block finds room that needs all of a multiprocessor.
+        let is_limited = this.attribute(KERNEL_TIME_LIMIT)? != 0;
+        this.room = if is_limited { 0 } else { this.multiprocessors * 3 / 4 };
         let (mut least, mut greatest) = (0, 0);
         let current = this.enter()?;
         // SAFETY: writes two numbers.
@@ -283,6 +290,10 @@ unsafe impl Driver for CudaDriver {
         // Where the context cannot be made current, the library finds that out, too.
         let _current = self.make_current();
         work();
+    }
+
+    fn room(&self) -> u32 {
+        self.room
     }
 
     fn frees_wait(&self) -> bool {
@@ -507,21 +518,33 @@ unsafe impl Driver for CudaDriver {
     fn upload(&self, spec: &TableSpec<'_>) -> Result<RawTable, DeviceError> {
         let _current = self.enter()?;
         let cut = Cut::new(spec, self.multiprocessors, |address, bytes| self.reach(address, bytes))?;
-        let (kernel, blocks) = (self.kernel()?, cut.blocks());
+        let (kernel, blocks, waiting_blocks) = (self.kernel()?, cut.blocks(), cut.waiting_blocks());
         let (size, mut base) = (cut.size(), 0);
         // SAFETY: writes a number.
         let result = unsafe { (self.api.allocate)(&mut base, size.max(1)) };
         self.check_allocation("cuMemAlloc", result, MemorySpace::Device(self.ordinal), size)?;
         let (bytes, argument) = cut.lay_out(base);
         assert!(bytes.len() <= size, "a table of {} bytes in {size}", bytes.len());
-        let table =
-            CudaTable { device: self.ordinal, base, argument, kernel, blocks, launches: AtomicUsize::new(0) };
+        let table = CudaTable {
+            device: self.ordinal,
+            base,
+            argument,
+            kernel,
+            blocks,
+            waiting_blocks,
+            launches: AtomicUsize::new(0),
+        };
         if let Err(error) = self.fill(base, &bytes) {
             // SAFETY: allocated above; if the device has not failed, nothing uses it.
             unsafe { (self.api.free)(base) };
             return Err(error);
         }
         Ok(RawTable(Box::into_raw(Box::new(table)).expose_provenance()))
+    }
+
+    unsafe fn waiting_blocks(&self, table: RawTable) -> u32 {
+        // SAFETY: the caller's promise: it came from an `upload`, and was not dropped.
+        unsafe { &*std::ptr::with_exposed_provenance::<CudaTable>(table.0) }.waiting_blocks
     }
 
     unsafe fn drop_table(&self, table: RawTable) {

@@ -149,7 +149,9 @@ impl CudaDriver {
 
     fn reach_space(&self, space: MemorySpace) -> Result<(), DeviceError> {
         match space {
-            MemorySpace::Device(peer) if !self.reaches(peer) && !has_opened(self.ordinal, peer) => {
+            MemorySpace::Device(peer)
+                if peer != self.ordinal && !has_opened(self.ordinal, peer) && !self.reaches(peer) =>
+            {
                 Err(DeviceError::NoPeerAccess { device: self.ordinal, peer })
             }
             _ => Ok(()),

@@ -29,9 +29,8 @@ const FEW_RUNS: usize = 8;
 const ITEM: (u64, u64) = (THREADS as u64, 2048);
 /// Items for each multiprocessor, where there is not much to do: as many as it runs blocks.
 const ITEMS: u64 = 4;
-/// Blocks for each multiprocessor, of all parts that wait and copy: they may have to run all at once, and leave room for
-/// what else runs, a peer's launch among it.
-const CARRIERS: u64 = 2;
+/// Multiprocessors for each block of parts that wait and copy: half of them stay free of those of one table.
+const SPARED: u64 = 2;
 /// Words that a launch raises first of all, and gives to the kernel by value.
 const RAISES: usize = 6;
 /// Launches of one table that may run at the same time: each has counters of its own.
@@ -210,6 +209,13 @@ impl Cut {
             as u32
     }
 
+    /// How many of them may wait.
+    pub(super) fn waiting_blocks(&self) -> u32 {
+        let bare = self.parts[..self.bare].iter().any(|part| part.waits > 0);
+        let carriers = self.parts[self.bare..].iter().filter(|part| part.waits > 0).map(|part| part.blocks);
+        carriers.sum::<u32>() + u32::from(bare)
+    }
+
     fn cut_parts(&mut self, drafts: &[Part], regions: &[Range<usize>], multiprocessors: u64) {
         let units =
             |regions: &Range<usize>| self.units[regions.clone()].iter().map(|&units| u64::from(units)).sum();
@@ -226,7 +232,7 @@ impl Cut {
         for ((&part, regions), units) in each().filter(|((part, _), units)| is_tied(part) && *units > 0) {
             let item = self.items.len();
             // Those of parts that wait share a number of blocks, each with about one item.
-            let share = (u128::from(CARRIERS * multiprocessors) * u128::from(units))
+            let share = (u128::from((multiprocessors / SPARED).max(1)) * u128::from(units))
                 .div_ceil(u128::from(waiting.max(1)));
             let of = if part.waits > 0 { (units, share as u64) } else { all };
             self.cut_regions(regions.clone(), of);

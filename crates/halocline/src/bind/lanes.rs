@@ -20,7 +20,7 @@ use crate::error::Error;
 use crate::link::{Direction, Link, SLOTS, Way};
 use crate::options::BindOptions;
 use crate::set::{Part, Set};
-use crate::stream::{Cue, Cut, LINE, Lane, OfDevice, Pool, STATUS, Seat, Stage, Waits, chunks};
+use crate::stream::{Cue, Cut, LINE, Lane, OfDevice, Pool, Room, STATUS, Script, Seat, Stage, Waits, chunks};
 use halocline_comm::{Communicator, Segment};
 use halocline_device::{Address, Device, Memory, RawStream, Stream, ValueOp};
 use halocline_plan::copy::CopyOp;
@@ -322,16 +322,16 @@ pub(super) fn join(
     let sets = made.sets.len();
     let of_senders = outgoing.iter().map(|out| out.seat(sets));
     let seats = of_senders.chain(incoming.iter().flat_map(|into| into.seats(sets))).collect();
-    // Who spins on a device takes room from the work beside it, little of it here; but what it waits for must not have to
-    // run there.
+    // Who spins on a device takes room from the work beside it: little, and only as long as all objects together leave enough; and
+    // what it waits for must not have to run there.
     let is_direct = made.links.iter().all(|link| link.way == Way::Push);
     let is_short = made.links.len() <= MOST_WAITS && opened.lanes.len() == 1;
     let is_whole = !matches!(options.cut(), Some(Cut::HaloRead | Cut::ReadyFirst));
-    let in_one = is_direct && is_short && is_whole && is_alone && !options.stream_waits;
+    let in_one = is_direct && is_short && is_whole && is_alone && !options.stream_waits();
     let mut lanes = Vec::new();
     for (number, open) in opened.lanes.iter().enumerate() {
         let status = open.device.allocate_pinned(STATUS)?;
-        let making = Making {
+        let mut making = Making {
             opened,
             made,
             number,
@@ -343,10 +343,16 @@ pub(super) fn join(
             cut: options.cut(),
             in_one,
         };
-        let scripts = making.scripts()?;
+        let mut scripts = making.scripts()?;
+        let waiting = scripts.iter().map(Script::waiting_blocks).max().unwrap_or(0);
+        let room = in_one.then(|| Room::take(open.device.id(), open.device.room(), waiting)).flatten();
+        if in_one && room.is_none() {
+            making.in_one = false;
+            scripts = making.scripts()?;
+        }
         let poisoned = making.poisoned();
         let of = (open.device.clone(), Arc::clone(&open.shared), Arc::clone(&open.stream));
-        lanes.push(Lane::new(of, Arc::clone(&open.words), status, scripts, (poisoned, in_one)));
+        lanes.push(Lane::new(of, Arc::clone(&open.words), status, scripts, (poisoned, room)));
     }
     Ok(Joined { producers: producers(opened, options)?, lanes, stages, seats, registered })
 }

@@ -1,6 +1,6 @@
 //! What one device does of an exchange.
 
-use super::pool::OfDevice;
+use super::pool::{OfDevice, Room};
 use super::{Cut, IN_FLIGHT, POISON};
 use crate::error::Error;
 use crate::link::SLOTS;
@@ -30,7 +30,7 @@ pub(crate) struct Lane {
     pub(crate) poisoned: Vec<Address>,
     /// An exchange is one launch, and only the event behind it says that it is over: a stream's write of a word would take as
     /// long as all the rest.
-    in_one: bool,
+    in_one: Option<Room>,
     /// Of exchanges in flight: which, and its event.
     events: Vec<(AtomicU64, AtomicUsize)>,
     /// How often poison was written, by one thread at a time.
@@ -66,6 +66,11 @@ pub(crate) struct Step {
 }
 
 impl Script {
+    /// Blocks of threads that may wait on the device for it.
+    pub(crate) fn waiting_blocks(&self) -> u32 {
+        self.out.iter().map(CopyTable::waiting_blocks).max().unwrap_or(0)
+    }
+
     /// The most operations on words that a stream is given at once.
     pub(crate) fn longest(&self) -> usize {
         let steps = self.steps.iter().map(|step| step.cues.len());
@@ -95,7 +100,7 @@ impl Lane {
         words: Arc<Memory>,
         status: Memory,
         scripts: Vec<Script>,
-        (poisoned, in_one): (Vec<Address>, bool),
+        (poisoned, in_one): (Vec<Address>, Option<Room>),
     ) -> Self {
         let (rescues, rescuing) = (AtomicU64::new(0), Mutex::new(()));
         let events = (0..IN_FLIGHT).map(|_| (AtomicU64::new(0), AtomicUsize::new(0))).collect();
@@ -140,7 +145,7 @@ impl Lane {
                 launch(into)?;
             }
         }
-        if !self.in_one {
+        if self.in_one.is_none() {
             scratch.extend(over.iter().map(|cue| cue.of(epoch)));
             scratch.push(Cue::Write(self.status.at(DONE)).of(epoch));
             // SAFETY: as in `cue`.
@@ -185,8 +190,11 @@ impl Lane {
     /// The last epoch up to `epoch` that its stream is known to be through with; up to `known` it is. What it has done is visible then.
     pub(crate) fn done(&self, known: u64, epoch: u64) -> u64 {
         let done = known.max(self.written().min(epoch));
-        if !self.in_one || done == epoch || self.is_over(epoch) {
-            return if self.in_one { epoch } else { done };
+        if self.in_one.is_none() || done == epoch {
+            return done;
+        }
+        if self.is_over(epoch) {
+            return epoch;
         }
         let (mut done, mut open) = (done, epoch);
         while open - done > 1 {
@@ -249,7 +257,7 @@ impl Lane {
         if self.device.failure().is_some() {
             return true;
         }
-        (self.written() >= epoch || self.in_one && self.is_over(epoch)) && self.is_rescued()
+        (self.written() >= epoch || self.in_one.is_some() && self.is_over(epoch)) && self.is_rescued()
     }
 
     fn is_rescued(&self) -> bool {

@@ -22,7 +22,7 @@ mod watch;
 
 pub use cut::Cut;
 pub(crate) use lane::{BEGUN, Cue, LINE, Lane, STATUS, Script, Step};
-pub(crate) use pool::{OfDevice, Pool};
+pub(crate) use pool::{OfDevice, Pool, Room};
 pub(crate) use staging::{CHUNK, Stage, Staging, chunks, offset};
 
 use crate::bound::Bound;

@@ -39,6 +39,31 @@ pub(crate) struct OfDevice {
     pub(crate) events: EventPool,
 }
 
+/// Blocks of threads that may wait on a device for an object, held for it.
+pub(crate) struct Room {
+    device: (usize, u32),
+    blocks: u32,
+}
+
+/// How many of each device are taken.
+static TAKEN: Mutex<BTreeMap<(usize, u32), u32>> = Mutex::new(BTreeMap::new());
+
+impl Room {
+    /// None if there are not so many any more.
+    pub(crate) fn take(device: (usize, u32), all: u32, blocks: u32) -> Option<Self> {
+        let mut taken = lock(&TAKEN);
+        let taken = taken.entry(device).or_default();
+        *taken = taken.checked_add(blocks).filter(|&sum| sum <= all)?;
+        Some(Self { device, blocks })
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        lock(&TAKEN).entry(self.device).and_modify(|taken| *taken -= self.blocks);
+    }
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

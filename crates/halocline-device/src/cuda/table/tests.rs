@@ -166,7 +166,7 @@ fn parts_that_wait_or_raise_have_blocks_of_their_own() {
         TablePart { ops: &small, raises: &[128], ..TablePart::default() },
     ];
     let spec = TableSpec { parts: &parts, sources: &[1 << 40], targets: &[1 << 50], guard: None };
-    let cut = Cut::new(&spec, 4, |_, _| Ok(())).expect("fine");
+    let cut = Cut::new(&spec, 16, |_, _| Ok(())).expect("fine");
     // What copies nothing; 3 of 4 and 1 of 4 of the 8 blocks that may wait; a block for each item of those that raise.
     let each: Vec<_> = cut.parts.iter().map(|part| (part.item, part.items, part.blocks)).collect();
     assert_eq!(each, [(0, 0, 0), (0, 6, 6), (6, 2, 2), (8, 1, 1)]);
@@ -174,7 +174,7 @@ fn parts_that_wait_or_raise_have_blocks_of_their_own() {
     let expected = [(1, 6), (1, 7), (1, 8), (1, 9), (1, 10), (1, 11), (2, 8), (2, 9), (3, 9)];
     assert_eq!((cut.bare, cut.item, &carriers[..], &cut.first[..]), (1, 9, &expected[..], &[128][..]));
     let rest = cut.items.len() - 9;
-    assert_eq!((rest, cut.blocks()), (32, 1 + 9 + 32));
+    assert_eq!((rest, cut.blocks(), cut.waiting_blocks()), (32, 1 + 9 + 32, 1 + 8));
     let (size, (bytes, argument)) = (cut.size(), cut.lay_out(1 << 40));
     assert_eq!(bytes.len(), size);
     assert_eq!(argument.in_slot(SLOTS + 1).done, argument.done + 4 * 8);
