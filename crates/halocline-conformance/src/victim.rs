@@ -282,10 +282,13 @@ impl Play {
             pending.schedule_wait(&stream)?;
             if number.is_multiple_of(5) { pending.wait() } else { Ok(()) }
         };
-        let failed = self.together().and_then(|()| {
+        let ready = self.together();
+        if ready.is_ok() {
             self.say_here();
-            self.noted((0..).try_for_each(turn))
-        });
+        }
+        // Who has heard of the death already takes part all the same: neighbours would be told that it has dropped its object.
+        let exchanged = self.noted((0..).try_for_each(turn));
+        let failed = ready.and(exchanged);
         stream.synchronise()?;
         while !halo.reclaim() {
             std::thread::yield_now();
