@@ -184,7 +184,7 @@ impl HaloExchange {
     /// of a device that this rank has fields on. Never waits: not for a device, not for a peer, not for an earlier exchange
     /// of this object, of which 64 may be in flight (without host fields; with them, one). Host fields begin at the
     /// call. Only the device's own queue sets a bound: CUDA takes about 1,000 operations a stream, of which an exchange has
-    /// four or five, and two more for each chunk (1 MiB) of a staged message; a call that finds it full waits for room.
+    /// two to five, and two more for each chunk (1 MiB) of a staged message; a call that finds it full waits for room.
     ///
     /// Besides the errors of [`HaloExchange::exchange`]: [`Error::StreamDevice`], [`Error::TooManyInFlight`],
     /// [`Error::NotDriven`], which leave the object as it was, and [`Error::MemoryMoved`], with which it has failed, as its

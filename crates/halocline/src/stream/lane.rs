@@ -28,8 +28,8 @@ pub(crate) struct Lane {
     pub(crate) scripts: Vec<Script>,
     /// The guard, then all words that are waited for.
     pub(crate) poisoned: Vec<Address>,
-    /// An exchange is one launch, and only the event behind it says that it is over: a stream's write of a word would take as
-    /// long as all the rest.
+    /// An exchange is one launch, and only the event behind it says that it is over: a stream's write of a word would cost
+    /// much of what that saves.
     in_one: Option<Room>,
     /// Of exchanges in flight: which, and its event.
     events: Vec<(AtomicU64, AtomicUsize)>,
