@@ -4,13 +4,14 @@
 
 use crate::numbers::mix;
 use crate::ring::Given;
-use crate::{Outcome, Trouble};
+use crate::{Outcome, Trouble, fail};
+use halocline::device::Priority;
 use halocline::device::sim::{Kernel, World};
 use halocline::{
-    BindOptions, Communicator, Decomposed, Device, DeviceArray, DeviceError, DomainShape, Error, Failure,
-    Field, Halo, HaloExchange, Pattern, RegularGrid, Stream,
+    BindOptions, Communicator, Decomposed, Device, DeviceArray, DeviceError, DomainShape, Element, Error,
+    Failure, Field, Halo, HaloExchange, Layout, Pattern, RegularGrid, Stream,
 };
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// What a kind of device does with the fields of a [`Yard`]: work that streams are given.
 pub trait Kernels {
@@ -55,11 +56,41 @@ pub struct Piece {
     array: DeviceArray<u64>,
     field: Field,
     number: u64,
+    shape: Shape,
+    /// Numbers of the first axis's cells, of those that have a list, on the host and on the device.
+    ids: Option<(Vec<u64>, DeviceArray<u64>)>,
+    located: OnceLock<Located>,
+}
+
+/// Cells one by one, for those who write and read them one by one.
+struct Located {
     /// Owned cells: address and bytes of each row.
     rows: Vec<(u64, usize)>,
     /// All cells that are owned or filled: address, global number, whether owned.
     cells: Vec<(u64, u64, bool)>,
-    shape: Shape,
+}
+
+/// Which cells of all those of a field a domain's array has.
+#[derive(Debug, Clone, Copy)]
+pub enum Numbers<'a> {
+    /// Those of a regular grid.
+    Grid {
+        /// Of the whole grid.
+        extents: &'a [usize],
+        /// Axes that are periodic.
+        periodic: &'a [bool],
+        /// Cells of the array before and behind the owned ones along each axis, at least, whatever its halo is.
+        margin: usize,
+    },
+    /// Those that are listed, each with some levels.
+    List {
+        /// Owned cells first.
+        ids: &'a [u64],
+        /// Cells of all domains.
+        cells: usize,
+        /// Elements of a cell.
+        levels: usize,
+    },
 }
 
 /// Where the cells of an array lie, and which of the global grid they are, for kernels of GPUs to find out by themselves.
@@ -80,10 +111,12 @@ pub struct Shape {
     pub first: [i64; AXES],
     /// Of the global grid.
     pub global: [i64; AXES],
-    /// 1 where the grid is periodic, in all directions.
+    /// A bit for each axis: 1 where the grid is periodic along it.
     pub periodic: u64,
     /// The field.
     pub number: u64,
+    /// Address of the numbers of the first axis's cells, where they are listed; else 0.
+    pub ids: u64,
 }
 
 /// Axes that a [`Shape`] has room for.
@@ -94,56 +127,107 @@ fn value(step: u64, field: u64, cell: u64) -> u64 {
     mix(step ^ mix(field ^ mix(cell)))
 }
 
+impl Shape {
+    /// The shape of a domain's array, without addresses, and the array's layout.
+    fn new(domain: &DomainShape, numbers: Numbers<'_>, number: u64) -> Result<(Self, Layout), Trouble> {
+        let mut this = Self { number, ..Self::default() };
+        let mut put = |axis: usize, low: usize, owned: usize, high: usize| {
+            this.axes = axis as u64 + 1;
+            (this.extents[axis], this.low[axis]) = ((low + owned + high) as u64, low as u64);
+            this.owned[axis] = owned as u64;
+        };
+        match (domain, numbers) {
+            (DomainShape::Regular { first, owned, halo }, Numbers::Grid { extents, periodic, margin }) => {
+                if owned.len() > AXES {
+                    fail!("{} axes, there is room for {AXES}", owned.len());
+                }
+                for axis in 0..owned.len() {
+                    put(axis, halo[axis].0.max(margin), owned[axis], halo[axis].1.max(margin));
+                }
+                for axis in 0..owned.len() {
+                    (this.first[axis], this.global[axis]) = (first[axis], extents[axis] as i64);
+                    this.periodic |= u64::from(periodic[axis]) << axis;
+                }
+            }
+            (DomainShape::Unstructured { owned, cells, .. }, Numbers::List { levels, cells: all, .. }) => {
+                put(0, 0, *owned, *cells - *owned);
+                put(1, 0, levels, 0);
+                this.global = [all as i64, levels as i64, 0];
+            }
+            _ => fail!("a pattern and its numbers are of two kinds"),
+        }
+        let of =
+            |values: &[u64]| values.iter().take(this.axes as usize).map(|&n| n as usize).collect::<Vec<_>>();
+        let layout = Layout::c_order(u64::TYPE, &of(&this.extents))?;
+        let layout = match numbers {
+            Numbers::Grid { .. } => layout.with_origin(&of(&this.low)),
+            Numbers::List { .. } => layout,
+        };
+        Ok((this, layout))
+    }
+
+    /// The global number of a cell of the array, whether it is one of the grid's, whether it is owned; as `locate` of the kernels.
+    fn locate(&self, ids: Option<&[u64]>, cell: u64) -> (u64, bool, bool) {
+        let (mut rest, mut id, mut scale, mut is_there, mut is_owned) = (cell, 0, 1, true, true);
+        for axis in (0..self.axes as usize).rev() {
+            let at = (rest % self.extents[axis]) as i64 - self.low[axis] as i64;
+            rest /= self.extents[axis];
+            let global = match ids {
+                Some(ids) if axis == 0 => ids[at as usize] as i64,
+                _ => self.first[axis] + at,
+            };
+            is_there &= self.periodic >> axis & 1 == 1 || (0..self.global[axis]).contains(&global);
+            id += scale * global.rem_euclid(self.global[axis]) as u64;
+            scale *= self.global[axis] as u64;
+            is_owned &= (0..self.owned[axis] as i64).contains(&at);
+        }
+        (id, is_there, is_owned)
+    }
+}
+
 impl Piece {
-    /// Field `number` of a domain of a grid with these extents, periodic in all directions or in none.
+    /// Field `number` of a domain.
     pub fn new(
         device: &Device,
         (domain, shape): (u64, &DomainShape),
-        (extents, periodic): (&[usize], bool),
+        numbers: Numbers<'_>,
         number: u64,
     ) -> Result<Self, Trouble> {
-        let DomainShape::Regular { first, owned, halo } = shape else {
-            return Err(Trouble::new("a regular pattern has an unstructured domain"));
+        let (mut shape, layout) = Shape::new(shape, numbers, number)?;
+        let array = DeviceArray::with_layout(device, layout)?;
+        shape.base = array.base().addr().get() as u64;
+        let ids = match numbers {
+            Numbers::Grid { .. } => None,
+            Numbers::List { ids, .. } => {
+                let there = DeviceArray::zeros(device, &[ids.len()])?;
+                there.write(&device.stream(Priority::Normal)?, ids)?;
+                shape.ids = there.base().addr().get() as u64;
+                Some((ids.to_vec(), there))
+            }
         };
-        let array = DeviceArray::zeros(device, &shape.extents())?;
-        let base = array.base().addr().get() as u64;
-        let dims = shape.extents();
-        let count: usize = dims.iter().product();
-        let (mut rows, mut cells): (Vec<(u64, usize)>, _) = (Vec::new(), Vec::new());
-        for number in 0..count {
-            let (mut rest, mut id, mut scale, mut is_owned, mut is_there) = (number, 0, 1, true, true);
-            for axis in (0..dims.len()).rev() {
-                let at = (rest % dims[axis]) as i64 - halo[axis].0 as i64;
-                rest /= dims[axis];
-                is_there &= periodic || (0..extents[axis] as i64).contains(&(first[axis] + at));
-                id += scale * (first[axis] + at).rem_euclid(extents[axis] as i64) as u64;
-                scale *= extents[axis] as u64;
-                is_owned &= (0..owned[axis] as i64).contains(&at);
-            }
-            let address = base + 8 * number as u64;
-            if is_there {
-                cells.push((address, id, is_owned));
-            }
-            match rows.last_mut() {
-                Some((start, bytes)) if is_owned && *start + *bytes as u64 == address => *bytes += 8,
-                _ if is_owned => rows.push((address, 8)),
-                _ => {}
-            }
-        }
-        if dims.len() > AXES {
-            return Err(Trouble::new(format!("{} axes, there is room for {AXES}", dims.len())));
-        }
-        let mut geometry =
-            Shape { base, axes: dims.len() as u64, periodic: periodic.into(), number, ..Shape::default() };
-        for axis in 0..dims.len() {
-            geometry.extents[axis] = dims[axis] as u64;
-            geometry.low[axis] = halo[axis].0 as u64;
-            geometry.owned[axis] = owned[axis] as u64;
-            geometry.first[axis] = first[axis];
-            geometry.global[axis] = extents[axis] as i64;
-        }
         let field = array.on_domain(domain);
-        Ok(Self { array, field, number, rows, cells, shape: geometry })
+        Ok(Self { array, field, number, shape, ids, located: OnceLock::new() })
+    }
+
+    fn located(&self) -> &Located {
+        self.located.get_or_init(|| {
+            let (mut rows, mut cells): (Vec<(u64, usize)>, _) = (Vec::new(), Vec::new());
+            let ids = self.ids.as_ref().map(|(ids, _)| &ids[..]);
+            let count: u64 = self.shape.extents.iter().take(self.shape.axes as usize).product();
+            for number in 0..count {
+                let (id, is_there, is_owned) = self.shape.locate(ids, number);
+                let address = self.shape.base + 8 * number;
+                if is_there {
+                    cells.push((address, id, is_owned));
+                }
+                match rows.last_mut() {
+                    Some((start, bytes)) if is_owned && *start + *bytes as u64 == address => *bytes += 8,
+                    _ if is_owned => rows.push((address, 8)),
+                    _ => {}
+                }
+            }
+            Located { rows, cells }
+        })
     }
 
     /// Where its cells lie.
@@ -165,10 +249,15 @@ impl Piece {
 impl Kernels for World {
     fn produce(&self, piece: &Piece, stream: &Stream, step: u64) -> Result<(), DeviceError> {
         let kernel = |kernel: Kernel, &(address, bytes): &(u64, usize)| kernel.writes(address, bytes);
-        let kernel = piece.rows.iter().fold(Kernel::new("produce"), kernel);
+        let kernel = piece.located().rows.iter().fold(Kernel::new("produce"), kernel);
         let number = piece.number;
-        let owned: Vec<(u64, u64)> =
-            piece.cells.iter().filter(|(.., owned)| *owned).map(|&(address, id, _)| (address, id)).collect();
+        let owned: Vec<(u64, u64)> = piece
+            .located()
+            .cells
+            .iter()
+            .filter(|(.., owned)| *owned)
+            .map(|&(address, id, _)| (address, id))
+            .collect();
         self.launch(
             stream,
             kernel.body(move |memory| {
@@ -179,13 +268,14 @@ impl Kernels for World {
 
     fn read_owned(&self, piece: &Piece, stream: &Stream) -> Result<(), DeviceError> {
         let kernel = |kernel: Kernel, &(address, bytes): &(u64, usize)| kernel.reads(address, bytes);
-        self.launch(stream, piece.rows.iter().fold(Kernel::new("interior"), kernel))
+        self.launch(stream, piece.located().rows.iter().fold(Kernel::new("interior"), kernel))
     }
 
     fn consume(&self, piece: &Piece, stream: &Stream, step: u64) -> Result<(), DeviceError> {
-        let (first, last) = (piece.cells[0].0, piece.cells[piece.cells.len() - 1].0);
+        let cells = piece.located().cells.clone();
+        let (first, last) = (cells[0].0, cells[cells.len() - 1].0);
         let kernel = Kernel::new("consume").reads(first, (last - first) as usize + 8);
-        let (cells, number) = (piece.cells.clone(), piece.number);
+        let number = piece.number;
         self.launch(
             stream,
             kernel.body(move |memory| {
@@ -222,7 +312,8 @@ impl Yard {
     ) -> Result<Self, Trouble> {
         let grid = RegularGrid::new(extents).periodic(vec![true; extents.len()]).domains_per_rank(domains);
         let pattern = grid.decompose(comm.size())?.pattern(comm, Halo::uniform(width))?;
-        Self::of(pattern, (extents, true), fields, place)
+        let periodic = vec![true; extents.len()];
+        Self::of(pattern, Numbers::Grid { extents, periodic: &periodic, margin: 0 }, fields, place)
     }
 
     /// A line with closed ends, whose domains have a halo at the low end alone: data go one way. Collective.
@@ -234,12 +325,14 @@ impl Yard {
     ) -> Result<Self, Trouble> {
         let pattern =
             RegularGrid::new([extent]).decompose(comm.size())?.pattern(comm, Halo::per_axis([(1, 0)]))?;
-        Self::of(pattern, (&[extent], false), fields, |_| device)
+        let numbers = Numbers::Grid { extents: &[extent], periodic: &[false], margin: 0 };
+        Self::of(pattern, numbers, fields, |_| device)
     }
 
-    fn of<'a>(
+    /// The pieces of a pattern's domains on this rank; of numbers that are listed there is one domain.
+    pub fn of<'a>(
         pattern: Pattern,
-        grid: (&[usize], bool),
+        numbers: Numbers<'_>,
         fields: u64,
         mut place: impl FnMut(usize) -> &'a Device,
     ) -> Result<Self, Trouble> {
@@ -248,7 +341,7 @@ impl Yard {
             let of_domains = pattern.plan().domains.iter().enumerate();
             pieces.push(
                 of_domains
-                    .map(|(at, (domain, shape))| Piece::new(place(at), (*domain, shape), grid, number))
+                    .map(|(at, (domain, shape))| Piece::new(place(at), (*domain, shape), numbers, number))
                     .collect::<Result<_, _>>()?,
             );
         }

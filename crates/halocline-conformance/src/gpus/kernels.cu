@@ -11,6 +11,7 @@ struct Shape {
   u64 extents[AXES], low[AXES], owned[AXES];
   i64 first[AXES], global[AXES];
   u64 periodic, number;
+  const u64 *ids;
 };
 
 // What was found wrong: how many cells, and the first of them.
@@ -34,8 +35,8 @@ __device__ u64 locate(const Shape &shape, u64 cell, bool &is_there, bool &is_own
   for (int axis = (int)shape.axes - 1; axis >= 0; axis--) {
     const i64 at = (i64)(rest % shape.extents[axis]) - (i64)shape.low[axis];
     rest /= shape.extents[axis];
-    i64 global = shape.first[axis] + at;
-    is_there &= shape.periodic || (global >= 0 && global < shape.global[axis]);
+    i64 global = axis == 0 && shape.ids != nullptr ? (i64)shape.ids[at] : shape.first[axis] + at;
+    is_there &= (shape.periodic >> axis & 1) || (global >= 0 && global < shape.global[axis]);
     global %= shape.global[axis];
     if (global < 0) global += shape.global[axis];
     id += scale * (u64)global;
@@ -106,4 +107,18 @@ extern "C" __global__ void triad(const double2 *x, double2 *y, u64 count) {
     y[at].x += 0.5 * x[at].x;
     y[at].y += 0.5 * x[at].y;
   }
+}
+
+// Copies words of 16 bytes, and the rest as words of 8: all that storing to a peer takes.
+extern "C" __global__ void stores(const ulonglong2 *from, ulonglong2 *to, u64 bytes) {
+  const u64 thread = blockIdx.x * (u64)blockDim.x + threadIdx.x, threads = (u64)gridDim.x * blockDim.x, count = bytes / 16;
+  constexpr u64 AT_ONCE = 4;
+  for (u64 first = thread; first < count; first += AT_ONCE * threads) {
+    ulonglong2 values[AT_ONCE];
+#pragma unroll
+    for (u64 at = 0; at < AT_ONCE; at++) if (first + at * threads < count) values[at] = from[first + at * threads];
+#pragma unroll
+    for (u64 at = 0; at < AT_ONCE; at++) if (first + at * threads < count) to[first + at * threads] = values[at];
+  }
+  if (thread == 0 && bytes % 16 != 0) ((u64 *)to)[2 * count] = ((const u64 *)from)[2 * count];
 }

@@ -9,13 +9,14 @@ mod probe;
 pub mod program;
 #[path = "../../../halocline-device/tests/gpu/raw.rs"]
 mod raw;
+pub mod rows;
 mod victim;
 
 use crate::ring::Given;
 use crate::yard::{Kernels, Piece, Rig, Shape};
 use crate::{Outcome, Trouble, fail};
 use halocline::device::cuda::{Compiler, CudaDriver, Function, Module};
-use halocline::device::{Driver, Memory};
+use halocline::device::{Address, Driver, Memory};
 use halocline::{Device, DeviceError, Stream};
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,6 +33,7 @@ pub struct Gpu {
     empty: Function,
     fault: Function,
     triad: Function,
+    stores: Function,
     _module: Module,
 }
 
@@ -64,6 +66,7 @@ impl Gpu {
             empty: module.function("empty")?,
             fault: module.function("fault")?,
             triad: module.function("triad")?,
+            stores: module.function("stores")?,
             driver,
             _module: module,
         })
@@ -119,6 +122,29 @@ impl Gpu {
         let blocks = count.div_ceil(1024).clamp(1, 1 << 20) as u32;
         let arguments = [argument(&mut from), argument(&mut to), argument(&mut count)];
         self.launch(stream, self.triad, blocks, arguments)
+    }
+
+    /// A kernel that copies bytes, a multiple of 8, between places at multiples of 16, of a peer, too. `share`: blocks for each
+    /// multiprocessor.
+    ///
+    /// # Safety
+    /// Both are memory of so many bytes that this GPU reaches, until the stream is through, and nobody else uses the target.
+    pub unsafe fn stores(
+        &self,
+        stream: &Stream,
+        (mut to, mut from): (Address, Address),
+        bytes: usize,
+        share: f64,
+    ) -> Result<(), DeviceError> {
+        let most = (share * f64::from(self.driver.multiprocessors())).ceil() as u64;
+        let mut bytes = bytes as u64;
+        let blocks = bytes.div_ceil(16 * 256).clamp(1, most) as u32;
+        self.launch(
+            stream,
+            self.stores,
+            blocks,
+            [argument(&mut from), argument(&mut to), argument(&mut bytes)],
+        )
     }
 }
 

@@ -6,6 +6,8 @@ use libloading::os::unix::{Library, RTLD_NOW};
 use std::ffi::c_int;
 use std::path::{Path, PathBuf};
 
+/// Names one file, and no other is taken.
+const CHOICE: &str = "HALOCLINE_NCCL";
 /// File names of the library.
 const NAMES: [&str; 2] = ["libnccl.so.2", "libnccl.so"];
 
@@ -18,17 +20,18 @@ pub struct Nccl {
     pub path: PathBuf,
 }
 
-/// Looks for NCCL where NVRTC is looked for, too, and asks its version. The error says what was tried.
+/// Looks for NCCL, at the file that `HALOCLINE_NCCL` names, else where NVRTC is looked for, too, and asks its version. The error says
+/// what was tried.
 pub fn nccl() -> Result<Nccl, String> {
     let mut tried = Vec::new();
-    for path in candidates(None, &NAMES) {
+    for path in candidates(CHOICE, &NAMES) {
         match version(&path) {
             Ok(version) => return Ok(Nccl { version, path }),
             Err(why) if why.starts_with(&*path.to_string_lossy()) => tried.push(why),
             Err(why) => tried.push(format!("{}: {why}", path.display())),
         }
     }
-    Err(format!("NCCL was not found ({})", tried.join("; ")))
+    Err(format!("NCCL was not found ({}); name its file in {CHOICE}", tried.join("; ")))
 }
 
 fn version(path: &Path) -> Result<(i32, i32, i32), String> {

@@ -81,7 +81,7 @@ impl Compiler {
     /// packages of an active Python environment. The error says what was tried.
     pub fn load() -> Result<Self, DeviceError> {
         let mut tried = Vec::new();
-        for path in candidates(Some(CHOICE), &NAMES) {
+        for path in candidates(CHOICE, &NAMES) {
             match Self::open(&path) {
                 Ok(compiler) => return Ok(compiler),
                 // The loader names the file in most of its messages.
@@ -231,9 +231,9 @@ impl Drop for Started<'_> {
 
 /// Where a library of these names may be, best first: the file that a variable names, else what the system's loader finds, the
 /// toolkit, and wheels of an active Python environment.
-pub(super) fn candidates(choice: Option<&str>, names: &[&str]) -> Vec<PathBuf> {
+pub(super) fn candidates(choice: &str, names: &[&str]) -> Vec<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    if let Some(path) = choice.and_then(variable) {
+    if let Some(path) = variable(choice) {
         return vec![path];
     }
     let mut found: Vec<PathBuf> = names.iter().map(PathBuf::from).collect();

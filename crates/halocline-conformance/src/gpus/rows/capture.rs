@@ -1,0 +1,97 @@
+//! CUDA graphs, captured from a stream: the driver's calls, which the library itself does not need.
+
+use crate::{Outcome, Trouble, fail};
+use halocline::Stream;
+use libloading::os::unix::{Library, RTLD_NOW};
+use std::ffi::{c_int, c_uint, c_ulonglong};
+use std::sync::Arc;
+
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`: other calls of this process are not refused meanwhile.
+const RELAXED: c_uint = 2;
+
+/// The functions. Handles are numbers; each returns 0 if all is well.
+pub(super) struct Graphs {
+    begin: unsafe extern "C" fn(usize, c_uint) -> c_int,
+    end: unsafe extern "C" fn(usize, *mut usize) -> c_int,
+    instantiate: unsafe extern "C" fn(*mut usize, usize, c_ulonglong) -> c_int,
+    launch: unsafe extern "C" fn(usize, usize) -> c_int,
+    destroy: unsafe extern "C" fn(usize) -> c_int,
+    destroy_made: unsafe extern "C" fn(usize) -> c_int,
+    /// The code of these functions; it stays loaded.
+    _library: Library,
+}
+
+/// A graph that can be launched. Its launches must be over when it is dropped.
+pub(super) struct Graph {
+    graphs: Arc<Graphs>,
+    made: usize,
+}
+
+impl Graphs {
+    /// From the driver, which is loaded already.
+    pub(super) fn new() -> Result<Arc<Self>, Trouble> {
+        // SAFETY: the driver's library.
+        let library = unsafe { Library::open(Some("libcuda.so.1"), RTLD_NOW) }?;
+        macro_rules! function {
+            ($name:literal) => {
+                // SAFETY: the function has the signature of its field, as CUDA's header declares it.
+                *unsafe { library.get(concat!($name, "\0").as_bytes()) }?
+            };
+        }
+        Ok(Arc::new(Self {
+            begin: function!("cuStreamBeginCapture_v2"),
+            end: function!("cuStreamEndCapture"),
+            instantiate: function!("cuGraphInstantiateWithFlags"),
+            launch: function!("cuGraphLaunch"),
+            destroy: function!("cuGraphDestroy"),
+            destroy_made: function!("cuGraphExecDestroy"),
+            _library: library,
+        }))
+    }
+
+    /// Captures what a stream is given, instead of doing it. The stream's GPU is the thread's current one.
+    pub(super) fn capture(
+        self: &Arc<Self>,
+        stream: &Stream,
+        give: impl FnOnce() -> Outcome,
+    ) -> Result<Graph, Trouble> {
+        let raw = stream.raw().0;
+        // SAFETY: a stream that lives.
+        check("cuStreamBeginCapture", unsafe { (self.begin)(raw, RELAXED) })?;
+        let given = give();
+        let (mut graph, mut made) = (0, 0);
+        // SAFETY: ends what was begun, also if what was given has failed; writes a handle.
+        let ended = check("cuStreamEndCapture", unsafe { (self.end)(raw, &mut graph) });
+        given?;
+        ended?;
+        // SAFETY: a graph that was made above, which is not needed any more once it is instantiated.
+        let results = unsafe { [(self.instantiate)(&mut made, graph, 0), (self.destroy)(graph)] };
+        check("cuGraphInstantiate", results[0])?;
+        check("cuGraphDestroy", results[1])?;
+        Ok(Graph { graphs: Arc::clone(self), made })
+    }
+}
+
+impl Graph {
+    /// Gives the graph to a stream.
+    pub(super) fn launch(&self, stream: &Stream) -> Outcome {
+        // SAFETY: a graph and a stream that live; what the graph uses is there, as whoever captured it sees to.
+        check("cuGraphLaunch", unsafe { (self.graphs.launch)(self.made, stream.raw().0) })
+    }
+}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        // SAFETY: made by `capture`, and this is its end.
+        if let Err(why) = check("cuGraphExecDestroy", unsafe { (self.graphs.destroy_made)(self.made) }) {
+            eprintln!("{why}");
+        }
+    }
+}
+
+fn check(call: &str, result: c_int) -> Outcome {
+    if result != 0 {
+        fail!("{call}: error {result} of CUDA");
+    }
+    Ok(())
+}

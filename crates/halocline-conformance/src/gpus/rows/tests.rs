@@ -1,0 +1,92 @@
+//! The cases and the packed messages of the hand-written exchange, on simulated devices: what they move is compared with what
+//! owners wrote.
+
+use super::cases::{self, Shape};
+use super::rival::{Beside, Packed};
+use crate::simulated::{options, run_ranks};
+use crate::yard::{Yard, devices};
+use crate::{Outcome, ensure};
+use halocline::device::sim::{Options, World, explore};
+use halocline::device::{Address, Priority, Stream};
+use halocline::{BindOptions, Communicator};
+
+const SHAPES: [Shape; 3] = [
+    Shape::Cube { cells: 5, width: 2 },
+    Shape::Faces { cells: 6, width: 1 },
+    Shape::Listed { owned: 20, halo: 6, levels: 3 },
+];
+
+fn on_all(ranks: usize, what: impl Fn(&World, &Communicator, &Yard, &Stream) -> Outcome + Sync) {
+    for shape in SHAPES.map(Some).into_iter().chain([None]) {
+        let options = Options { devices: ranks as u32, ..options() };
+        explore(0..4, &options, |world| {
+            let all = devices(world, ranks as u32).expect("as many as there are");
+            run_ranks(world, ranks, |comm| {
+                let device = &all[comm.rank()];
+                let yard = match shape {
+                    Some(shape) => shape.yard(comm, device, 2)?,
+                    None => cases::line(comm, device, 7)?,
+                };
+                what(world, comm, &yard, &device.stream(Priority::Normal)?)
+            });
+        });
+    }
+}
+
+#[test]
+fn the_cases_are_exchanged_right() {
+    on_all(2, |world, comm, yard, stream| {
+        let fields: Vec<usize> = (0..yard.pieces.len()).collect();
+        let halo =
+            yard.bind(comm, &[&fields[..]], &BindOptions { inline: true, ..BindOptions::default() })?;
+        for step in 1..=2 {
+            yard.produce(world, &fields, stream, step)?;
+            halo.schedule_exchange(&[stream])?.schedule_wait(stream)?;
+            yard.consume(world, &fields, stream, step)?;
+        }
+        stream.synchronise()?;
+        Ok(comm.barrier()?)
+    });
+}
+
+#[test]
+fn packed_messages_fill_the_same_halos() {
+    for ranks in [2, 3] {
+        on_all(ranks, |world, comm, yard, stream| {
+            let fields: Vec<usize> = (0..yard.pieces.len()).collect();
+            let packed = Packed::new(yard, stream.device())?;
+            let besides = [None, Some(Beside::new(stream.device())?)];
+            for (step, beside) in (1..).zip(besides.iter().cycle().take(4)) {
+                yard.produce(world, &fields, stream, step)?;
+                packed.exchange(stream, beside.as_ref(), |stream| carry(comm, &packed, stream))?;
+                yard.consume(world, &fields, stream, step)?;
+                stream.synchronise()?;
+                comm.barrier()?;
+            }
+            Ok(())
+        });
+    }
+}
+
+/// What NCCL does, by copies from the senders' buffers.
+fn carry(comm: &Communicator, packed: &Packed, stream: &Stream) -> Outcome {
+    stream.synchronise()?;
+    let messages = packed.messages();
+    // For each rank where this one's message to it lies; one that gets none finds no bytes.
+    let mut told = vec![(0, 0); comm.size()];
+    messages.iter().for_each(|message| told[message.peer] = message.out);
+    let told: Vec<u8> =
+        told.iter().flat_map(|&(at, bytes)| [at, bytes as u64]).flat_map(u64::to_le_bytes).collect();
+    let told = comm.all_gather(&told)?;
+    for message in &messages {
+        let word = |at: usize| {
+            told[message.peer][16 * comm.rank() + 8 * at..].first_chunk().copied().map(u64::from_le_bytes)
+        };
+        let (Some(from), Some(bytes)) = (word(0), word(1)) else { return Err(crate::Trouble::new("cut")) };
+        ensure!(bytes == message.into.1 as u64, "{bytes} bytes for {}", message.into.1);
+        // SAFETY: packed messages, which are there until the barrier.
+        unsafe { stream.copy(message.into.0, from as Address, bytes as usize) }?;
+    }
+    stream.synchronise()?;
+    Ok(comm.barrier()?)
+}
