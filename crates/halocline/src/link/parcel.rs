@@ -101,9 +101,8 @@ pub(crate) fn prefix(records: usize) -> usize {
 
 /// What stands beside a slot, or before a parcel that is a message.
 #[repr(C, align(64))]
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Label {
-    epoch: u64,
     /// Records of the parcel, and bytes after them.
     records: u64,
     bytes: u64,
@@ -288,12 +287,16 @@ impl Link {
         let before = loose.prefix();
         let (records, bytes) = (loose.records.len() as u64, part.bytes as u64);
         let put = |parcel: *mut u8| {
-            // SAFETY: the parcel is the caller's, and has room for records and bytes.
-            unsafe { loose.described.as_ptr().copy_to_nonoverlapping(parcel, loose.described.len()) };
+            // SAFETY: the parcel is the caller's, was written before or zeroed, and has room for records and bytes.
+            let described = unsafe { std::slice::from_raw_parts_mut(parcel, loose.described.len()) };
+            // What the receiver has read, and what has not changed since, stays in its cache.
+            if *described != *loose.described {
+                described.copy_from_slice(&loose.described);
+            }
             trace::pack(comm, self, epoch, part.bytes)
                 .in_scope(|| super::pack(cargo, part, parcel.wrapping_add(before), false));
         };
-        let mut label = Label { epoch, records, bytes, generation: 0 };
+        let mut label = Label { records, bytes, generation: 0 };
         let room = parcels.room(comm, self.peer, before + part.bytes);
         match room.as_deref().and_then(|slots| slots.last()) {
             Some(slots) => {
@@ -304,15 +307,18 @@ impl Link {
                 let head = if parcels.labels.is_some() { 0 } else { size_of::<Label>() };
                 let mut message = vec![0; head + before + part.bytes];
                 put(message[head..].as_mut_ptr());
-                let words = [label.epoch, label.records, label.bytes].map(u64::to_le_bytes).concat();
+                let words = [label.records, label.bytes].map(u64::to_le_bytes).concat();
                 message[..head].iter_mut().zip(words).for_each(|(byte, word)| *byte = word);
                 let tag = Tag { operation: parcels.operation, round: epoch };
                 trace::send(comm, self, epoch, part.bytes).in_scope(|| comm.send(self.peer, tag, message))?;
             }
         }
         if let Some(place) = parcels.label(epoch) {
-            // SAFETY: the label is the sender's until it raises.
-            unsafe { place.write(label) };
+            // SAFETY: the label is the sender's until it raises; it was written before, or zeroed.
+            if unsafe { place.read() } != label {
+                // SAFETY: as above.
+                unsafe { place.write(label) };
+            }
         }
         Ok(())
     }
@@ -334,18 +340,17 @@ impl Link {
                 return malformed;
             };
             let word = |at: usize| label.as_chunks().0.get(at).map_or(0, |word| u64::from_le_bytes(*word));
-            let label = Label { epoch: word(0), records: word(1), bytes: word(2), generation: 0 };
-            return self.unpack_parcel(comm, label, parcel, (cargo, part), loose);
+            let label = Label { records: word(0), bytes: word(1), generation: 0 };
+            return self.unpack_parcel(comm, epoch, (label, parcel), (cargo, part), loose);
         };
         // SAFETY: the sender has raised, and leaves the label alone until this side has.
         let label = unsafe { place.read() };
-        if label.epoch != epoch {
-            return malformed;
-        }
         if label.generation == 0 {
             let tag = Tag { operation: parcels.operation, round: epoch };
             return match comm.link().inbox().take(tag, Some(self.peer)) {
-                Some(message) => self.unpack_parcel(comm, label, &message.payload, (cargo, part), loose),
+                Some(message) => {
+                    self.unpack_parcel(comm, epoch, (label, &message.payload), (cargo, part), loose)
+                }
                 None => Came::NotYet,
             };
         }
@@ -357,14 +362,14 @@ impl Link {
         };
         // SAFETY: the slot has so many bytes; the sender leaves them alone until this side raises.
         let parcel = unsafe { std::slice::from_raw_parts(slots.slot(epoch), slots.capacity) };
-        self.unpack_parcel(comm, label, parcel, (cargo, part), loose)
+        self.unpack_parcel(comm, epoch, (label, parcel), (cargo, part), loose)
     }
 
     fn unpack_parcel(
         &self,
         comm: &Communicator,
-        label: Label,
-        parcel: &[u8],
+        epoch: u64,
+        (label, parcel): (Label, &[u8]),
         (cargo, part): (&Cargo, &Part),
         loose: &Loose,
     ) -> Came {
@@ -378,7 +383,7 @@ impl Link {
             let whole = label.bytes == bytes as u64 && parcel.len() >= before + bytes;
             if whole {
                 let message = parcel[before..].as_ptr();
-                trace::unpack(comm, self, label.epoch, bytes).in_scope(|| {
+                trace::unpack(comm, self, epoch, bytes).in_scope(|| {
                     // SAFETY: the operations were made for this part of the set in flight, from a pattern
                     // and layouts that were checked; the message holds its bytes; the halo is the exchange's.
                     unsafe { host::copy(ops, &[message], cargo.bases()) }
