@@ -136,6 +136,8 @@ api! {
     push: b"cuCtxPushCurrent_v2\0"(usize);
     pop: b"cuCtxPopCurrent_v2\0"(*mut usize);
     current_device: b"cuCtxGetDevice\0"(*mut c_int);
+    /// Takes a mode, and gives back that of before.
+    exchange_capture_mode: b"cuThreadExchangeStreamCaptureMode\0"(*mut c_int);
     priorities: b"cuCtxGetStreamPriorityRange\0"(*mut c_int, *mut c_int);
     enable_peer: b"cuCtxEnablePeerAccess\0"(usize, c_uint);
     allocate: b"cuMemAlloc_v2\0"(*mut u64, usize);

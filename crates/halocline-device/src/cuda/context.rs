@@ -36,14 +36,28 @@ impl Primary {
         let mut now = 0;
         // SAFETY: writes a number.
         check(unsafe { (self.api.current)(&mut now) })?;
-        if now == self.context {
-            return Ok(Current(None));
+        let mut current = Current { api: self.api, is_pushed: false, mode: None };
+        if now != self.context {
+            // SAFETY: the context is retained; popped by the drop.
+            check(unsafe { (self.api.push)(self.context) })?;
+            current.is_pushed = true;
         }
-        // SAFETY: the context is retained; popped by the drop.
-        check(unsafe { (self.api.push)(self.context) })?;
-        Ok(Current(Some(self.api)))
+        Ok(current)
+    }
+
+    /// The same for calls that CUDA refuses while any thread captures a stream, unless that lets it, and which end that capture
+    /// (frees, queries, waits of the host). Ours have nothing to do with it.
+    pub(super) fn make_current_beside_captures(&self) -> Result<Current, c_int> {
+        let mut current = self.make_current()?;
+        let mut mode = CAPTURE_MODE_RELAXED;
+        // SAFETY: the mode of this thread, put back by the drop.
+        check(unsafe { (self.api.exchange_capture_mode)(&mut mode) })?;
+        current.mode = Some(mode);
+        Ok(current)
     }
 }
+
+const CAPTURE_MODE_RELAXED: c_int = 2;
 
 impl Drop for Primary {
     fn drop(&mut self) {
@@ -61,14 +75,23 @@ pub(super) fn refused(api: &Api, device: u32, call: &'static str, result: c_int)
 }
 
 /// While it lives, the device's context is the thread's current one.
-pub(super) struct Current(Option<&'static Api>);
+pub(super) struct Current {
+    api: &'static Api,
+    is_pushed: bool,
+    /// The thread's mode of captures before, if that was changed.
+    mode: Option<c_int>,
+}
 
 impl Drop for Current {
     fn drop(&mut self) {
-        if let Some(api) = self.0 {
+        if let Some(mut mode) = self.mode {
+            // SAFETY: the mode of before.
+            unsafe { (self.api.exchange_capture_mode)(&mut mode) };
+        }
+        if self.is_pushed {
             let mut ours = 0;
             // SAFETY: pops what was pushed in this thread.
-            unsafe { (api.pop)(&mut ours) };
+            unsafe { (self.api.pop)(&mut ours) };
         }
     }
 }

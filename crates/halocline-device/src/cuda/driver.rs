@@ -126,15 +126,24 @@ impl CudaDriver {
     pub(super) fn enter(&self) -> Result<Current, DeviceError> {
         match self.failure.get() {
             Some(failure) => Err(failure.clone()),
-            None => self.make_current(),
+            None => self.primary.make_current().map_err(|result| self.not_current(result)),
         }
     }
 
-    fn make_current(&self) -> Result<Current, DeviceError> {
-        self.primary.make_current().map_err(|result| match self.check("cuCtxPushCurrent", result) {
+    /// The same, beside captures of other threads ([`Primary::make_current_beside_captures`]): for all calls but those
+    /// that give a stream something, or look something up.
+    pub(super) fn enter_beside_captures(&self) -> Result<Current, DeviceError> {
+        match self.failure.get() {
+            Some(failure) => Err(failure.clone()),
+            None => self.primary.make_current_beside_captures().map_err(|result| self.not_current(result)),
+        }
+    }
+
+    fn not_current(&self, result: c_int) -> DeviceError {
+        match self.check("cuCtxPushCurrent", result) {
             Err(error) => error,
             Ok(()) => refused(self.api, self.ordinal, "cuCtxPushCurrent", result),
-        })
+        }
     }
 
     /// What a result says: nothing, a refusal, or that the device has failed, which is remembered.
@@ -166,7 +175,7 @@ impl CudaDriver {
 
     /// A call that returns nothing: its failure is the device's, unless that is known, or the process is ending.
     fn last(&self, call: &'static str, make: impl FnOnce() -> c_int) {
-        let result = match self.make_current() {
+        let result = match self.primary.make_current_beside_captures() {
             Ok(_current) => make(),
             Err(_) => return,
         };
@@ -288,7 +297,7 @@ unsafe impl Driver for CudaDriver {
 
     fn within(&self, work: &mut dyn FnMut()) {
         // Where the context cannot be made current, the library finds that out, too.
-        let _current = self.make_current();
+        let _current = self.primary.make_current();
         work();
     }
 
@@ -301,7 +310,7 @@ unsafe impl Driver for CudaDriver {
     }
 
     fn allocate(&self, bytes: usize) -> Result<Place, DeviceError> {
-        let _current = self.enter()?;
+        let _current = self.enter_beside_captures()?;
         let mut base = 0;
         // SAFETY: writes a number.
         let result = unsafe { (self.api.allocate)(&mut base, bytes.max(1)) };
@@ -323,7 +332,7 @@ unsafe impl Driver for CudaDriver {
     }
 
     fn allocate_pinned(&self, bytes: usize) -> Result<Place, DeviceError> {
-        let _current = self.enter()?;
+        let _current = self.enter_beside_captures()?;
         let mut base = std::ptr::null_mut();
         // SAFETY: writes a pointer.
         let result = unsafe { (self.api.allocate_pinned)(&mut base, bytes.max(1), HOST_PORTABLE_AND_MAPPED) };
@@ -340,7 +349,7 @@ unsafe impl Driver for CudaDriver {
     }
 
     unsafe fn register(&self, base: Address, bytes: usize) -> Result<Place, DeviceError> {
-        let _current = self.enter()?;
+        let _current = self.enter_beside_captures()?;
         let pointer = std::ptr::with_exposed_provenance_mut(base as usize);
         // SAFETY: the caller's promise.
         let result = unsafe { (self.api.register)(pointer, bytes, HOST_PORTABLE_AND_MAPPED) };
@@ -363,7 +372,7 @@ unsafe impl Driver for CudaDriver {
         if peer == self.ordinal || self.has_peer(peer) {
             return self.failure().map_or(Ok(()), Err);
         }
-        let _current = self.enter()?;
+        let _current = self.enter_beside_captures()?;
         let primary = Primary::retain(self.api, peer)?;
         // SAFETY: the peer's context is retained.
         match unsafe { (self.api.enable_peer)(primary.context, 0) } {
@@ -383,7 +392,7 @@ unsafe impl Driver for CudaDriver {
     }
 
     fn create_stream(&self, priority: Priority) -> Result<RawStream, DeviceError> {
-        let _current = self.enter()?;
+        let _current = self.enter_beside_captures()?;
         let priority = match priority {
             Priority::Normal => 0,
             Priority::Highest => self.highest_priority,
@@ -414,7 +423,7 @@ unsafe impl Driver for CudaDriver {
     }
 
     fn query(&self, stream: RawStream) -> Result<bool, DeviceError> {
-        let _current = self.enter()?;
+        let _current = self.enter_beside_captures()?;
         // SAFETY: a handle of a stream that lives: ours, or borrowed.
         match unsafe { (self.api.query)(stream.0) } {
             code::NOT_READY => Ok(false),
@@ -423,13 +432,13 @@ unsafe impl Driver for CudaDriver {
     }
 
     fn synchronise(&self, stream: RawStream) -> Result<(), DeviceError> {
-        let _current = self.enter()?;
+        let _current = self.enter_beside_captures()?;
         // SAFETY: as in `query`.
         self.check("cuStreamSynchronize", unsafe { (self.api.synchronise)(stream.0) })
     }
 
     fn create_event(&self) -> Result<RawEvent, DeviceError> {
-        let _current = self.enter()?;
+        let _current = self.enter_beside_captures()?;
         let mut event = 0;
         // SAFETY: writes a handle.
         self.check("cuEventCreate", unsafe { (self.api.create_event)(&mut event, EVENT_DISABLE_TIMING) })?;
@@ -458,7 +467,7 @@ unsafe impl Driver for CudaDriver {
     }
 
     fn query_event(&self, event: RawEvent) -> Result<bool, DeviceError> {
-        let _current = self.enter()?;
+        let _current = self.enter_beside_captures()?;
         // SAFETY: a handle that lives.
         match unsafe { (self.api.query_event)(event.0) } {
             code::NOT_READY => Ok(false),
@@ -503,7 +512,7 @@ unsafe impl Driver for CudaDriver {
     }
 
     unsafe fn peek(&self, stream: RawStream, word: Address) -> Result<u64, DeviceError> {
-        let current = self.enter()?;
+        let current = self.enter_beside_captures()?;
         self.reach_word(word)?;
         let mut value = 0u64;
         let target = (&raw mut value).expose_provenance() as Address;
@@ -516,7 +525,7 @@ unsafe impl Driver for CudaDriver {
     }
 
     fn upload(&self, spec: &TableSpec<'_>) -> Result<RawTable, DeviceError> {
-        let _current = self.enter()?;
+        let _current = self.enter_beside_captures()?;
         let cut = Cut::new(spec, self.multiprocessors, |address, bytes| self.reach(address, bytes))?;
         let (kernel, blocks, waiting_blocks) = (self.kernel()?, cut.blocks(), cut.waiting_blocks());
         let (size, mut base) = (cut.size(), 0);

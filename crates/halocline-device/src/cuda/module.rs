@@ -20,7 +20,7 @@ pub struct Function(usize);
 impl Module {
     /// Loads a cubin, or PTX, on a device. Waits for the device.
     pub fn load(driver: &CudaDriver, code: &[u8]) -> Result<Self, DeviceError> {
-        let _current = driver.enter()?;
+        let _current = driver.enter_beside_captures()?;
         // PTX must end with a zero; a cubin knows its length.
         let code = [code, &[0]].concat();
         let mut raw = 0;
@@ -44,7 +44,10 @@ impl Module {
             other => return Err(none(self.primary.api.text(other))),
         }
         let Some(load) = self.primary.api.load_function else { return Ok(Function(function)) };
-        let _current = self.primary.make_current().map_err(|result| none(self.primary.api.text(result)))?;
+        let _current = self
+            .primary
+            .make_current_beside_captures()
+            .map_err(|result| none(self.primary.api.text(result)))?;
         // SAFETY: found just now.
         match unsafe { load(function) } {
             0 => Ok(Function(function)),
@@ -55,7 +58,7 @@ impl Module {
 
 impl Drop for Module {
     fn drop(&mut self) {
-        if let Ok(_current) = self.primary.make_current() {
+        if let Ok(_current) = self.primary.make_current_beside_captures() {
             // SAFETY: loaded once. If the device has failed, or the process ends, it says so.
             unsafe { (self.primary.api.unload_module)(self.raw) };
         }

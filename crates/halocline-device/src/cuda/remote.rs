@@ -134,7 +134,7 @@ impl CudaMemory {
 
     /// The device's context is current while what is returned lives.
     fn enter(&self) -> Result<Current, Refusal> {
-        self.driver.primary().make_current().map_err(refusal)
+        self.driver.primary().make_current_beside_captures().map_err(refusal)
     }
 
     fn opened(&self) -> MutexGuard<'_, Table> {
@@ -326,7 +326,7 @@ impl Provider for CudaMemory {
 
     unsafe fn close(&self, opened: Opened) -> Result<(), Refusal> {
         let open = self.opened().mappings.remove(&opened.key).ok_or(Refusal::BadHandle)?;
-        let _current = match self.driver.primary().make_current() {
+        let _current = match self.driver.primary().make_current_beside_captures() {
             Err(code::DEINITIALIZED) => return Ok(()),
             current => current.map_err(refusal)?,
         };

@@ -24,6 +24,7 @@ pub const TESTS: &[(&str, Program)] = &[
     ("no memory is a refusal, and no harm", no_memory),
     ("streams of other libraries are borrowed, those of other contexts refused", borrowed),
     ("whichever context is current stays so", contexts),
+    ("streams are captured while others ask, allocate and free", captured),
     ("memory of pools is reached, and managed memory", pools),
     ("memory of cudaMalloc is mapped by another process", mappings::legacy),
     ("virtual memory is mapped by another process, side by side", mappings::virtual_memory),
@@ -267,6 +268,40 @@ fn borrowed(rig: &Rig) -> Outcome {
     raw.call("cuCtxDestroy_v2", context, 0, 0);
     raw.call("cuDevicePrimaryCtxRelease_v2", 0, 0, 0);
     Ok(())
+}
+
+/// A capture of mode global forbids every thread what CUDA calls unsafe, and ends when it is done all the same. What this library does by
+/// itself (its progress thread asks for events and streams, frees, reads words) is none of the capture's concern.
+fn captured(rig: &Rig) -> Outcome {
+    const GLOBAL: usize = 0;
+    let (raw, [device, _]) = (Raw::new(), rig.devices());
+    let (captured, other) = (device.stream(Priority::Normal)?, device.stream(Priority::Highest)?);
+    let (event, word) = (device.events().take()?, device.allocate_pinned(8)?);
+    other.record(&event)?;
+    rig.gpu(&captured).empty(&captured)?;
+    captured.synchronise()?;
+    let ask = || -> Outcome {
+        while !event.query()? || !other.query()? {
+            std::thread::yield_now();
+        }
+        // SAFETY: a word.
+        assert_eq!(unsafe { other.peek(word.at(0)) }?, 0);
+        other.synchronise()?;
+        drop(device.allocate(1 << 20)?);
+        drop(device.allocate_pinned(64)?);
+        Ok(())
+    };
+    let mut outcome = Ok(());
+    let mut capture = || {
+        raw.call("cuStreamBeginCapture_v2", captured.raw().0, GLOBAL, 0);
+        outcome = std::thread::scope(|scope| scope.spawn(ask).join().expect("no panic"))
+            .and_then(|()| ask())
+            .and_then(|()| rig.gpu(&captured).empty(&captured));
+        let graph = raw.made_by("cuStreamEndCapture", captured.raw().0);
+        raw.call("cuGraphDestroy", graph, 0, 0);
+    };
+    device.driver().within(&mut capture);
+    outcome
 }
 
 fn contexts(rig: &Rig) -> Outcome {

@@ -48,4 +48,12 @@ impl Raw {
         self.call(name, (&raw mut made).expose_provenance(), b, c);
         made
     }
+
+    /// What a function writes to its second argument.
+    #[allow(dead_code, reason = "of the tests")]
+    pub fn made_by(&self, name: &str, a: usize) -> usize {
+        let mut made = 0usize;
+        self.call(name, a, (&raw mut made).expose_provenance(), 0);
+        made
+    }
 }

@@ -158,7 +158,9 @@ impl Scheduled {
             }
             asked.1 = now;
         }
-        self.lanes.iter().find_map(|lane| lane.shared.rescue.query().err())
+        // What a device refuses says nothing about exchanges.
+        let lost = |error: &DeviceError| matches!(error, DeviceError::Lost { .. });
+        self.lanes.iter().find_map(|lane| lane.shared.rescue.query().err().filter(lost))
     }
 
     fn is_behind(&self, link: usize, epoch: u64) -> bool {
