@@ -7,12 +7,13 @@
 //   then carriers: blocks of one part that waits or raises; together they do its items, and the last one raises;
 //   then a block for each item of parts that do neither.
 //
-// Carriers of parts that wait are few enough to run all at once.
+// Carriers of parts that wait are few enough to run all at once. An item holds all that its block needs: every step from one
+// place of memory to the next takes a block about as long as the copying does.
 //
 // Ordering: source data may become visible while the kernel runs (after a wait), so that it is never read through the
-// non-coherent path. Whoever polls fences after a word was reached, and a barrier passes that on to its block; at the end
-// of a carrier a barrier and a fence of one thread, then a count, pass the block's stores on to whoever counts last, who
-// fences and raises (fences are cumulative). What earlier work of the stream wrote was made visible when it ended.
+// non-coherent path. Whoever polls acquires, and a barrier passes that on to its block; at the end of a carrier a barrier and a
+// fence of one thread, then a count, pass the block's stores on to whoever counts last, who fences and raises (fences are
+// cumulative). What earlier work of the stream wrote was made visible when it ended.
 
 typedef unsigned char u8;
 typedef unsigned int u32;
@@ -40,54 +41,51 @@ struct __align__(16) Region {
   const uint2 *cells;                         // their numbers in source and target
 };
 
-struct __align__(16) Item {
-  u32 region, first, units, unused;
-};
-
-// Those that copy nothing come first, then those with carriers.
-struct Part {
-  u32 item, items, wait, waits, raise, raises;
-  u32 blocks; // carriers
-  u32 early;  // its sources may be read before its waits
-};
-
-// What a carrier begins with. The items after it come every so many as the part has carriers.
-struct __align__(16) Carrier {
-  Item first;
-  u32 part, item, unused[2];
-};
-
 struct Wait {
   const u64 *word;
   u64 lag;
 };
 
-constexpr u32 AT_ONCE = 4; // accesses of a thread that are under way
+// Of one region so many units, and what is to be done around it if it is the first one of its block.
+struct __align__(16) Item {
+  Region region;
+  u32 first, units;
+  u32 next;  // of the same block: its number, or 0
+  u32 part;  // its number, for the counter
+  Wait awaited;
+  u32 wait, waits; // the first of them is `awaited`
+  u32 raise, raises; // the first of them is `raised`
+  u32 blocks; // that do the part together; 0: it neither waits nor raises
+  u32 early;  // its sources may be read before its waits
+  u64 *raised;
+};
+
+// One that copies nothing.
+struct Part {
+  u32 wait, waits, raise, raises;
+};
+
 constexpr u32 RAISES = 6;
 
 struct Table {
   u64 *first[RAISES]; // words that parts raise that neither wait nor copy, as many as there is room for
-  const Item *items;
-  const Region *regions;
+  const Item *items;  // each block's first, then the others
   const Part *parts;
-  const Carrier *carriers;
   const Wait *waits;
   u64 *const *raises;
   const u64 *guard;
-  u64 *done;        // for each part: carriers that are through, and above bit 32 those that copied nothing because of the guard
-  u32 bare;         // parts that copy nothing
-  u32 carrier_count;
-  u32 item;         // the first of those without carriers
-  u32 part_count;
+  u64 *done; // for each part with carriers: how many are through, and above bit 32 how many copied nothing because of the guard
+  u32 bare;  // parts that copy nothing
   u32 first_count;
+  u32 tied; // counters
   u32 unused;
 };
 
-static_assert(sizeof(Region) == 128 && sizeof(Item) == 16 && sizeof(Part) == 32 && sizeof(Carrier) == 32 && sizeof(Wait) == 16 && sizeof(Table) == 136, "as on the host");
+static_assert(sizeof(Region) == 128 && sizeof(Item) == 192 && sizeof(Part) == 16 && sizeof(Wait) == 16 && sizeof(Table) == 112, "as on the host");
 
 __device__ __forceinline__ u64 load_word(const u64 *word) {
   u64 value;
-  asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
+  asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
   return value;
 }
 
@@ -140,18 +138,13 @@ __device__ __forceinline__ void pause(u32 looks) {
 
 __device__ __forceinline__ bool is_well(const Table &table) { return table.guard == nullptr || load_word(table.guard) == 0; }
 
-__device__ __forceinline__ void raise(const Table &table, const Part &part, u64 epoch) {
-  for (u32 at = 0; at < part.raises; at++) store_word(table.raises[part.raise + at], epoch);
-}
-
-// What a block does before its first store: the first warp waits for all that a part waits for. Says whether the part may copy: the
+// What a block does before its first store: the first warp waits for all that its part waits for. Says whether the part may copy: the
 // guard is looked at meanwhile, since what ends a wait after it was set is poison.
-__device__ __noinline__ bool may_store(const Table &table, const Part *part, u64 epoch, u32 &good) {
+__device__ __forceinline__ bool may_store(const Table &table, const Item &item, u64 epoch, u32 &good) {
   if (threadIdx.x < LANES) {
     bool well = is_well(table);
-    const u32 waits = part == nullptr ? 0 : part->waits;
-    for (u32 at = threadIdx.x; at < waits; at += LANES) {
-      const Wait wait = table.waits[part->wait + at];
+    for (u32 at = threadIdx.x; at < item.waits; at += LANES) {
+      const Wait wait = at == 0 ? item.awaited : table.waits[item.wait + at];
       i64 far = beyond(wait, epoch);
       for (u32 looks = 0; far < 0; looks++) {
         pause(looks);
@@ -159,7 +152,6 @@ __device__ __noinline__ bool may_store(const Table &table, const Part *part, u64
       }
       well &= far < POISON || table.guard == nullptr;
     }
-    if (waits != 0) fence_system();
     well = __all_sync(~0u, well);
     if (threadIdx.x == 0) good = well;
   }
@@ -167,17 +159,14 @@ __device__ __noinline__ bool may_store(const Table &table, const Part *part, u64
   return good;
 }
 
-struct Gate {
-  const Part *part;
-  u64 epoch;
-  bool is_open;
-};
-
-// Returns whether it may.
-template <typename UNIT, bool CELLS>
-__device__ __forceinline__ bool move_units(const Table &table, const Region &region, const Item item, Gate &gate, u32 &good) {
+// By all threads of a block. If the item is `GATED`, they load what they can, then wait. Returns whether it may copy.
+template <typename UNIT, bool CELLS, bool GATED>
+__device__ __forceinline__ bool move_units(const Table &table, const Item &item, u64 epoch, u32 &good) {
+  constexpr u32 AT_ONCE = GATED ? 2 : 4; // accesses of a thread that are under way; more find no registers beside the waiting
+  const Region &region = item.region;
   const char *const source = (const char *)region.source;
   char *const target = (char *)region.target;
+#pragma unroll 1
   for (u32 base = 0; base < item.units; base += THREADS * AT_ONCE) {
     i64 from[AT_ONCE], to[AT_ONCE];
     UNIT values[AT_ONCE];
@@ -187,16 +176,14 @@ __device__ __forceinline__ bool move_units(const Table &table, const Region &reg
         // The last threads of an item read its last unit again, and write nothing.
         const u32 unit = min(base + at * THREADS + threadIdx.x, item.units - 1);
         locate<CELLS>(region, item.first + unit, from[at], to[at]);
+        if (!CELLS) values[at] = __ldcg((const UNIT *)(source + from[at]));
       }
     }
 #pragma unroll
     for (u32 at = 0; at < AT_ONCE; at++) {
-      if (base + at * THREADS < item.units) values[at] = __ldcg((const UNIT *)(source + from[at]));
+      if (CELLS && base + at * THREADS < item.units) values[at] = __ldcg((const UNIT *)(source + from[at]));
     }
-    if (!gate.is_open) {
-      if (!may_store(table, gate.part, gate.epoch, good)) return false;
-      gate.is_open = true;
-    }
+    if (GATED && base == 0 && item.early && !may_store(table, item, epoch, good)) return false;
 #pragma unroll
     for (u32 at = 0; at < AT_ONCE; at++) {
       if (base + at * THREADS + threadIdx.x < item.units) *(UNIT *)(target + to[at]) = values[at];
@@ -205,40 +192,20 @@ __device__ __forceinline__ bool move_units(const Table &table, const Region &reg
   return true;
 }
 
-template <bool CELLS>
-__device__ __forceinline__ bool move_item(const Table &table, const Region &region, const Item item, Gate &gate, u32 &good) {
-  switch (region.log_unit) {
-  case 0: return move_units<u8, CELLS>(table, region, item, gate, good);
-  case 1: return move_units<unsigned short, CELLS>(table, region, item, gate, good);
-  case 2: return move_units<u32, CELLS>(table, region, item, gate, good);
-  case 3: return move_units<uint2, CELLS>(table, region, item, gate, good);
-  default: return move_units<uint4, CELLS>(table, region, item, gate, good);
+template <bool CELLS, bool GATED>
+__device__ __forceinline__ bool move_as(const Table &table, const Item &item, u64 epoch, u32 &good) {
+  switch (item.region.log_unit) {
+  case 0: return move_units<u8, CELLS, GATED>(table, item, epoch, good);
+  case 1: return move_units<unsigned short, CELLS, GATED>(table, item, epoch, good);
+  case 2: return move_units<u32, CELLS, GATED>(table, item, epoch, good);
+  case 3: return move_units<uint2, CELLS, GATED>(table, item, epoch, good);
+  default: return move_units<uint4, CELLS, GATED>(table, item, epoch, good);
   }
 }
 
-// An item, and those that follow every so many, by all threads of a block, once all that the part waits for is reached. Returns
-// whether it may.
-__device__ __forceinline__ bool do_items(const Table &table, const Part *part, u64 epoch, Item item, u32 next, u32 end, u32 step) {
-  __shared__ Region regions[2];
-  __shared__ u32 good;
-  Gate gate = {part, epoch, false};
-  for (u32 turn = 0;; turn ^= 1) {
-    Region &region = regions[turn];
-    // A word of 4 bytes a thread; whoever still reads the other region has passed the last barrier.
-    if (threadIdx.x < LANES) ((u32 *)&region)[threadIdx.x] = ((const u32 *)(table.regions + item.region))[threadIdx.x];
-    if (gate.is_open || part == nullptr || part->early) {
-      __syncthreads();
-    } else {
-      if (!may_store(table, part, epoch, good)) return false;
-      gate.is_open = true;
-    }
-    if (!(region.cell_loop ? move_item<true>(table, region, item, gate, good) : move_item<false>(table, region, item, gate, good))) {
-      return false;
-    }
-    if (next >= end) return true;
-    item = table.items[next];
-    next += step;
-  }
+template <bool GATED> __device__ __forceinline__ bool move_item(const Table &table, const Item &item, u64 epoch, u32 &good) {
+  if (item.region.cell_loop) return move_as<true, GATED>(table, item, epoch, good);
+  return move_as<false, GATED>(table, item, epoch, good);
 }
 
 // Parts that copy nothing, by one block: a part a thread, and none keeps another waiting.
@@ -261,10 +228,31 @@ __device__ void do_bare(const Table &table, u64 epoch) {
         }
         if (!reached) continue;
         open &= ~(1u << nth);
-        if (part.waits != 0) fence_system();
-        if (part.raises != 0 && well && is_well(table)) raise(table, part, epoch);
+        if (part.raises == 0 || !well || !is_well(table)) continue;
+        fence_system();
+        for (u32 at = 0; at < part.raises; at++) store_word(table.raises[part.raise + at], epoch);
       }
     }
+  }
+}
+
+// Of an item, 4 bytes a thread.
+constexpr u32 WORDS = sizeof(Item) / 4;
+
+__device__ __forceinline__ u32 word_of(const Table &table, u32 item) { return ((const u32 *)(table.items + item))[threadIdx.x]; }
+
+// The items of a block, one after the other; the first one is there. Returns whether it may.
+__device__ __forceinline__ bool carry(const Table &table, Item (&items)[3], u64 epoch, u32 &good) {
+  for (u32 at = 0;;) {
+    const u32 next = items[at].next;
+    u32 ahead = 0;
+    if (next != 0 && threadIdx.x < WORDS) ahead = word_of(table, next);
+    if (!move_item<true>(table, items[at], epoch, good)) return false;
+    if (next == 0) return true;
+    at = at == 1 ? 2 : 1;
+    // All have passed the last barrier, and read the item before this one no more.
+    if (threadIdx.x < WORDS) ((u32 *)&items[at])[threadIdx.x] = ahead;
+    __syncthreads();
   }
 }
 
@@ -278,34 +266,29 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) halocline_copy(const __
     }
     block--;
   }
-  const bool carries = block < table.carrier_count;
-  Carrier carrier = {};
-  if (carries) carrier = table.carriers[block];
-  else carrier.first = table.items[table.item + block - table.carrier_count];
-  const Part *const part = carries ? table.parts + carrier.part : nullptr;
-  u64 *word = nullptr;
-  u32 end = 0, step = 0;
-  if (carries) {
-    end = part->item + part->items;
-    step = part->blocks;
-    // Early, as it takes a while.
-    if (threadIdx.x == 0 && part->raises != 0) word = table.raises[part->raise];
-  }
-  const bool good = do_items(table, part, epoch, carrier.first, carrier.item, end, step);
-  if (!carries || part->raises == 0) return;
+  __shared__ Item items[3];
+  __shared__ u32 good;
+  const Item &head = items[0];
+  if (threadIdx.x < WORDS) ((u32 *)&items[0])[threadIdx.x] = word_of(table, block);
+  if (threadIdx.x == WORDS) good = is_well(table);
+  __syncthreads();
+  bool may = good || head.waits != 0;
+  if (may && head.waits != 0 && !head.early) may = may_store(table, head, epoch, good);
+  if (may && head.next == 0 && !head.early) move_item<false>(table, head, epoch, good);
+  else if (may) may = carry(table, items, epoch, good);
+  if (head.raises == 0) return;
   __syncthreads();
   if (threadIdx.x != 0) return;
   fence_system();
-  bool all_good = good;
-  if (part->blocks != 1) {
-    const u64 mine = good ? 1 : 1 | 1ull << 32;
-    const u64 done = atomicAdd(table.done + carrier.part, mine) + mine;
-    if ((u32)done != part->blocks) return;
-    table.done[carrier.part] = 0;
+  if (head.blocks != 1) {
+    const u64 mine = may ? 1 : 1 | 1ull << 32;
+    const u64 done = atomicAdd(table.done + head.part, mine) + mine;
+    if ((u32)done != head.blocks) return;
+    table.done[head.part] = 0;
     fence_system();
-    all_good = done >> 32 == 0;
+    may = done >> 32 == 0;
   }
-  if (!all_good) return;
-  store_word(word, epoch);
-  for (u32 at = 1; at < part->raises; at++) store_word(table.raises[part->raise + at], epoch);
+  if (!may) return;
+  store_word(head.raised, epoch);
+  for (u32 at = 1; at < head.raises; at++) store_word(table.raises[head.raise + at], epoch);
 }

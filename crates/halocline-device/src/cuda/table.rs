@@ -12,22 +12,18 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+mod nest;
+
+use nest::{Loop, Nest, Region};
+
 /// Threads of a block, as in the kernel.
 pub(super) const THREADS: u32 = 256;
-/// Loops around a block, as in the kernel.
-const LOOPS: usize = 4;
-/// Units of a region are numbered below this.
-const UNITS: u128 = 1 << 31;
-/// Longest access in bytes.
-const WIDEST: u64 = 16;
-/// Blocks shorter than so many long units are not split: their ends would cost more than their body gains.
-const WORTH_SPLITTING: u64 = 8;
 /// Up to so many runs of listed cells become regions of their own.
 const FEW_RUNS: usize = 8;
-/// Units of an item: enough for every thread to have several accesses in flight, where there is so much to do; not so many
-/// that the last items keep few multiprocessors busy (measured on an H200: half and twice as many cost up to a tenth).
-const ITEM: (u64, u64) = (THREADS as u64, 2048);
-/// Items for each multiprocessor, where there is not much to do: as many as it runs blocks.
+/// Units of a piece: enough for every thread to have several accesses in flight, where there is so much to do; not so many
+/// that the last pieces keep few multiprocessors busy (measured on an H200: half and twice as many cost up to a tenth).
+const PIECE: (u64, u64) = (THREADS as u64, 2048);
+/// Pieces for each multiprocessor, where there is not much to do: as many as it runs blocks.
 const ITEMS: u64 = 4;
 /// Multiprocessors for each block of parts that wait and copy: half of them stay free of those of one table.
 const SPARED: u64 = 2;
@@ -36,61 +32,66 @@ const RAISES: usize = 6;
 /// Launches of one table that may run at the same time: each has counters of its own.
 pub(super) const SLOTS: usize = 16;
 
-#[repr(C, align(16))]
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Region {
-    source: u64,
-    target: u64,
-    source_step: [i64; LOOPS],
-    target_step: [i64; LOOPS],
-    count: [u32; LOOPS],
-    multiplier: [u32; LOOPS],
-    shift: [u8; LOOPS],
-    log_unit: u8,
-    loops: u8,
-    cell_loop: u8,
-    unused: u8,
-    /// Until the table is laid out, an index into its cells.
-    cells: u64,
-}
-
-#[repr(C, align(16))]
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Item {
-    region: u32,
-    first: u32,
-    units: u32,
-    unused: u32,
-}
-
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Part {
-    item: u32,
-    items: u32,
+pub(super) struct Wait {
+    word: u64,
+    lag: u64,
+}
+
+/// What a block does at a time, and, if it is its first item, what it waits for and raises.
+#[repr(C, align(16))]
+#[derive(Debug, Clone, Copy)]
+struct Item {
+    region: Region,
+    first: u32,
+    units: u32,
+    next: u32,
+    part: u32,
+    awaited: Wait,
     wait: u32,
     waits: u32,
     raise: u32,
     raises: u32,
     blocks: u32,
     early: u32,
+    raised: u64,
 }
 
-/// What a block begins with that does items of a part: its first item, and the number of its second one.
-#[repr(C, align(16))]
-#[derive(Debug, Clone, Copy)]
-struct Carrier {
-    first: Item,
-    part: u32,
-    item: u32,
-    unused: [u32; 2],
-}
-
+/// What a part waits for and raises, among all words; as the kernel reads that of parts that copy nothing.
 #[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+struct Part {
+    wait: u32,
+    waits: u32,
+    raise: u32,
+    raises: u32,
+}
+
+/// Units of a region, moved by one block.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Wait {
-    word: u64,
-    lag: u64,
+struct Piece {
+    region: usize,
+    first: u32,
+    units: u32,
+    /// Among those that are no block's first.
+    next: Option<usize>,
+}
+
+/// A part that copies.
+struct Copies {
+    part: Part,
+    early: bool,
+    regions: Range<usize>,
+    units: u64,
+}
+
+/// One that waits or raises: blocks of its own.
+#[derive(Debug, Clone, Copy)]
+struct Tied {
+    part: Part,
+    early: bool,
+    blocks: u32,
 }
 
 /// What a launch passes to the kernel by value.
@@ -99,18 +100,14 @@ pub(super) struct Wait {
 pub(super) struct Argument {
     first: [u64; RAISES],
     items: u64,
-    regions: u64,
     parts: u64,
-    carriers: u64,
     waits: u64,
     raises: u64,
     guard: u64,
     done: u64,
     bare: u32,
-    carrier_count: u32,
-    item: u32,
-    part_count: u32,
     first_count: u32,
+    tied: u32,
     unused: u32,
 }
 
@@ -120,39 +117,19 @@ pub(super) struct Cut {
     regions: Vec<Region>,
     /// Of each region, how many it has.
     units: Vec<u32>,
-    items: Vec<Item>,
-    /// Those that copy nothing, then those with carriers.
-    parts: Vec<Part>,
-    carriers: Vec<Carrier>,
+    /// Parts that wait or raise and copy nothing.
+    bare: Vec<Part>,
+    tied: Vec<Tied>,
+    /// Each block's first: those of all tied parts, then the others.
+    pieces: Vec<Piece>,
+    /// Of tied parts.
+    later: Vec<Piece>,
     /// Words that parts raise that neither wait nor copy, as many as there is room for.
     first: Vec<Address>,
-    /// Of so many parts.
-    bare: usize,
-    /// The first item without carriers.
-    item: usize,
     waits: Vec<Wait>,
     raises: Vec<u64>,
     cells: Vec<[u32; 2]>,
     guard: u64,
-}
-
-/// One loop of a nest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Loop {
-    count: u64,
-    source: i64,
-    target: i64,
-    /// For a loop over listed cells, where they begin among the table's.
-    cells: Option<usize>,
-}
-
-/// Loops, outermost first, around blocks.
-#[derive(Debug, Clone)]
-struct Nest {
-    source: u64,
-    target: u64,
-    loops: Vec<Loop>,
-    block: u64,
 }
 
 impl Cut {
@@ -187,87 +164,79 @@ impl Cut {
                 drafts.push(Part::default());
                 continue;
             }
-            let early = part.early.into();
-            drafts.push(Part { wait, waits, raise, raises, early, ..Part::default() });
+            drafts.push(Part { wait, waits, raise, raises });
         }
         let mut listed = HashMap::new();
-        let mut regions = Vec::with_capacity(spec.parts.len());
-        for part in spec.parts {
+        let mut copies = Vec::with_capacity(spec.parts.len());
+        for (part, draft) in spec.parts.iter().zip(drafts) {
             let first = cut.regions.len();
             for op in part.ops {
                 cut.add(op, spec, &mut listed, &mut reach)?;
             }
-            regions.push(first..cut.regions.len());
+            let regions = first..cut.regions.len();
+            let units = cut.units[regions.clone()].iter().map(|&units| u64::from(units)).sum();
+            if units > 0 {
+                copies.push(Copies { part: draft, early: part.early, regions, units });
+            } else if draft.waits + draft.raises > 0 {
+                cut.bare.push(draft);
+            }
         }
-        cut.cut_parts(&drafts, &regions, multiprocessors.into());
+        cut.cut_parts(&copies, multiprocessors.into());
         Ok(cut)
     }
 
     /// How many blocks a launch has.
     pub(super) fn blocks(&self) -> u32 {
-        (usize::from(self.bare + self.first.len() > 0) + self.carriers.len() + self.items.len() - self.item)
-            as u32
+        (usize::from(self.bare.len() + self.first.len() > 0) + self.pieces.len()) as u32
     }
 
     /// How many of them may wait.
     pub(super) fn waiting_blocks(&self) -> u32 {
-        let bare = self.parts[..self.bare].iter().any(|part| part.waits > 0);
-        let carriers = self.parts[self.bare..].iter().filter(|part| part.waits > 0).map(|part| part.blocks);
-        carriers.sum::<u32>() + u32::from(bare)
+        let bare = self.bare.iter().any(|part| part.waits > 0);
+        let tied = self.tied.iter().filter(|tied| tied.part.waits > 0).map(|tied| tied.blocks);
+        tied.sum::<u32>() + u32::from(bare)
     }
 
-    fn cut_parts(&mut self, drafts: &[Part], regions: &[Range<usize>], multiprocessors: u64) {
-        let units =
-            |regions: &Range<usize>| self.units[regions.clone()].iter().map(|&units| u64::from(units)).sum();
-        let of_parts: Vec<u64> = regions.iter().map(units).collect();
-        let all = (of_parts.iter().sum(), ITEMS * multiprocessors);
-        let each = || drafts.iter().zip(regions).zip(of_parts.iter().copied());
-        let is_tied = |part: &Part| part.waits + part.raises > 0;
-        self.parts = each()
-            .filter(|((part, _), units)| is_tied(part) && *units == 0)
-            .map(|((part, _), _)| *part)
-            .collect();
-        self.bare = self.parts.len();
-        let waiting: u64 = each().filter(|((part, _), _)| part.waits > 0).map(|(_, units)| units).sum();
-        for ((&part, regions), units) in each().filter(|((part, _), units)| is_tied(part) && *units > 0) {
-            let item = self.items.len();
+    fn cut_parts(&mut self, parts: &[Copies], multiprocessors: u64) {
+        let all = (parts.iter().map(|copies| copies.units).sum(), ITEMS * multiprocessors);
+        let waiting: u64 =
+            parts.iter().filter(|copies| copies.part.waits > 0).map(|copies| copies.units).sum();
+        let is_tied = |copies: &&Copies| copies.part.waits + copies.part.raises > 0;
+        for Copies { part, early, regions, units } in parts.iter().filter(is_tied) {
             // Those of parts that wait share a number of blocks, each with about one item.
-            let share = (u128::from((multiprocessors / SPARED).max(1)) * u128::from(units))
-                .div_ceil(u128::from(waiting.max(1)));
-            let of = if part.waits > 0 { (units, share as u64) } else { all };
-            self.cut_regions(regions.clone(), of);
-            let items = self.items.len() - item;
-            let blocks = if part.waits > 0 { items.min(share as usize) } else { items };
-            let number = self.parts.len() as u32;
-            self.carriers.extend((item..item + blocks).map(|at| Carrier {
-                first: self.items[at],
-                part: number,
-                item: (at + blocks) as u32,
-                unused: [0; 2],
-            }));
-            let (item, items, blocks) = (item as u32, items as u32, blocks as u32);
-            self.parts.push(Part { item, items, blocks, ..part });
+            let share = u128::from((multiprocessors / SPARED).max(1)) * u128::from(*units);
+            let share = share.div_ceil(u128::from(waiting.max(1))) as u64;
+            let of = if part.waits > 0 { (*units, share) } else { all };
+            let mut pieces = self.cut_regions(regions.clone(), of);
+            let blocks = if part.waits > 0 { pieces.len().min(share as usize) } else { pieces.len() };
+            // A block does every so many.
+            for at in blocks..pieces.len() {
+                pieces[at - blocks].next = Some(self.later.len() + at - blocks);
+            }
+            self.later.extend(pieces.drain(blocks..));
+            self.pieces.append(&mut pieces);
+            self.tied.push(Tied { part: *part, early: *early && part.waits > 0, blocks: blocks as u32 });
         }
-        self.item = self.items.len();
-        for ((_, regions), _) in each().filter(|((part, _), _)| !is_tied(part)) {
-            self.cut_regions(regions.clone(), all);
+        for copies in parts.iter().filter(|copies| !is_tied(copies)) {
+            let mut pieces = self.cut_regions(copies.regions.clone(), all);
+            self.pieces.append(&mut pieces);
         }
     }
 
-    /// Items for so many blocks with so many units in all, long ones first.
-    fn cut_regions(&mut self, regions: Range<usize>, (units, blocks): (u64, u64)) {
-        let per_item = units.div_ceil(blocks).clamp(ITEM.0, ITEM.1);
-        let per_item = per_item.next_multiple_of(if per_item > 1024 { 1024 } else { ITEM.0 }) as u32;
-        let begin = self.items.len();
+    /// Pieces for so many blocks with so many units in all, long ones first.
+    fn cut_regions(&self, regions: Range<usize>, (units, blocks): (u64, u64)) -> Vec<Piece> {
+        let per_piece = units.div_ceil(blocks).clamp(PIECE.0, PIECE.1);
+        let per_piece = per_piece.next_multiple_of(if per_piece > 1024 { 1024 } else { PIECE.0 }) as u32;
+        let mut pieces = Vec::new();
         for region in regions {
             let units = self.units[region];
-            let firsts = (0..units).step_by(per_item as usize);
-            self.items.extend(firsts.map(|first| {
-                let units = per_item.min(units - first);
-                Item { region: region as u32, first, units, unused: 0 }
+            pieces.extend((0..units).step_by(per_piece as usize).map(|first| {
+                let units = per_piece.min(units - first);
+                Piece { region, first, units, next: None }
             }));
         }
-        self.items[begin..].sort_by_key(|item| Reverse(item.units));
+        pieces.sort_by_key(|piece| Reverse(piece.units));
+        pieces
     }
 
     fn add(
@@ -355,44 +324,68 @@ impl Cut {
         }
         let mut first = [0; RAISES];
         first[..self.first.len()].copy_from_slice(&self.first);
+        let items = self.items();
         let argument = Argument {
             first,
-            first_count: self.first.len() as u32,
-            unused: 0,
-            regions: base + put(&mut bytes, &self.regions),
-            items: base + put(&mut bytes, &self.items),
-            parts: base + put(&mut bytes, &self.parts),
-            carriers: base + put(&mut bytes, &self.carriers),
+            items: base + put(&mut bytes, &items),
+            parts: base + put(&mut bytes, &self.bare),
             waits: base + put(&mut bytes, &self.waits),
             raises: base + put(&mut bytes, &self.raises),
             guard: self.guard,
-            done: base + put(&mut bytes, &vec![0u64; SLOTS * self.parts.len()]),
-            bare: self.bare as u32,
-            carrier_count: self.carriers.len() as u32,
-            item: self.item as u32,
-            part_count: self.parts.len() as u32,
+            done: base + put(&mut bytes, &vec![0u64; SLOTS * self.tied.len()]),
+            bare: self.bare.len() as u32,
+            first_count: self.first.len() as u32,
+            tied: self.tied.len() as u32,
+            unused: 0,
         };
         (bytes, argument)
+    }
+
+    fn items(&self) -> Vec<Item> {
+        let tied = self.tied.iter().zip(0..);
+        let tied = tied.flat_map(|(tied, part)| (0..tied.blocks).map(move |_| Some((tied, part))));
+        let ties = tied.chain(std::iter::repeat(None));
+        let item = |(piece, tied): (&Piece, Option<(&Tied, u32)>)| {
+            let (Part { wait, waits, raise, raises }, part, blocks, early) = match tied {
+                Some((tied, part)) => (tied.part, part, tied.blocks, tied.early.into()),
+                None => Default::default(),
+            };
+            Item {
+                region: self.regions[piece.region],
+                first: piece.first,
+                units: piece.units,
+                next: piece.next.map_or(0, |next| (self.pieces.len() + next) as u32),
+                part,
+                awaited: if waits > 0 { self.waits[wait as usize] } else { Wait::default() },
+                raised: if raises > 0 { self.raises[raise as usize] } else { 0 },
+                wait,
+                waits,
+                raise,
+                raises,
+                blocks,
+                early,
+            }
+        };
+        let later = self.later.iter().map(|piece| (piece, None));
+        self.pieces.iter().zip(ties).chain(later).map(item).collect()
     }
 
     /// How long the bytes of [`Cut::lay_out`] can be.
     pub(super) fn size(&self) -> usize {
         let of = |count: usize, bytes: usize| (count * bytes).next_multiple_of(ALIGN);
         of(self.cells.len(), 8)
-            + of(self.regions.len(), size_of::<Region>())
-            + of(self.items.len(), size_of::<Item>())
-            + of(self.parts.len(), size_of::<Part>())
-            + of(self.carriers.len(), size_of::<Carrier>())
+            + of(self.pieces.len() + self.later.len(), size_of::<Item>())
+            + of(self.bare.len(), size_of::<Part>())
             + of(self.waits.len(), size_of::<Wait>())
             + of(self.raises.len(), 8)
-            + of(SLOTS * self.parts.len(), 8)
+            + of(SLOTS * self.tied.len(), 8)
     }
 }
 
 impl Argument {
     /// With the counters of a launch, by its number.
     pub(super) fn in_slot(mut self, launch: usize) -> Self {
-        self.done += (launch % SLOTS) as u64 * u64::from(self.part_count) * 8;
+        self.done += (launch % SLOTS) as u64 * u64::from(self.tied) * 8;
         self
     }
 }
@@ -408,150 +401,6 @@ fn put<T: Copy>(bytes: &mut Vec<u8>, values: &[T]) -> u64 {
     // sums of their fields), so that all their bytes are initialised; there is room for `len` bytes.
     unsafe { std::ptr::copy_nonoverlapping(values.as_ptr().cast::<u8>(), bytes.as_mut_ptr().add(at), len) };
     at as u64
-}
-
-impl From<&halocline_plan::copy::Loop> for Loop {
-    fn from(of: &halocline_plan::copy::Loop) -> Self {
-        Self { count: of.count as u64, source: of.source as i64, target: of.target as i64, cells: None }
-    }
-}
-
-impl Nest {
-    /// No loops of one step; innermost loops that make a longer block are part of it.
-    fn tidy(&mut self) {
-        self.loops.retain(|l| l.count != 1 || l.cells.is_some());
-        while let Some(&Loop { count, source, target, cells: None }) = self.loops.last() {
-            if (source, target) != (self.block as i64, self.block as i64) {
-                break;
-            }
-            self.block *= count;
-            self.loops.pop();
-        }
-    }
-
-    /// The greatest power of two, up to the longest access, that divides where blocks begin, by all steps.
-    fn step_alignment(&self) -> u64 {
-        let steps = self.loops.iter().fold(0, |all, l| all | l.source as u64 | l.target as u64);
-        alignment(steps)
-    }
-
-    /// Longest access by which all blocks can be moved.
-    fn unit(&self) -> u64 {
-        self.step_alignment().min(alignment(self.source | self.target | self.block))
-    }
-
-    /// The blocks' bodies in longer units and their ends, if both ends of the copy have the same alignment.
-    fn by_alignment(&self) -> Option<Vec<Self>> {
-        let unit = self.step_alignment().min(alignment(self.source.wrapping_sub(self.target)));
-        if unit <= self.unit() || self.block < WORTH_SPLITTING * unit {
-            return None;
-        }
-        let head = self.source.wrapping_neg() % unit;
-        let body = (self.block - head) / unit * unit;
-        let piece = |begin: u64, block: u64| Nest {
-            source: self.source + begin,
-            target: self.target + begin,
-            loops: self.loops.clone(),
-            block,
-        };
-        let pieces = [(0, head), (head, body), (head + body, self.block - head - body)];
-        Some(
-            pieces
-                .into_iter()
-                .filter(|piece| piece.1 > 0)
-                .map(|(begin, block)| piece(begin, block))
-                .collect(),
-        )
-    }
-
-    /// The same in several nests, if there are too many loops or units for one.
-    fn by_size(&self) -> Option<Vec<Self>> {
-        if self.loops.len() > LOOPS {
-            let plain = self.loops.iter().enumerate().filter(|(_, l)| l.cells.is_none());
-            let (at, &Loop { count, source, target, .. }) = plain.min_by_key(|(_, l)| l.count)?;
-            let mut loops = self.loops.clone();
-            loops.remove(at);
-            let step = |step: u64| Nest {
-                source: self.source.wrapping_add_signed(step as i64 * source),
-                target: self.target.wrapping_add_signed(step as i64 * target),
-                loops: loops.clone(),
-                block: self.block,
-            };
-            return Some((0..count).map(step).collect());
-        }
-        if self.units() < UNITS {
-            return None;
-        }
-        let longest = self.loops.iter().enumerate().max_by_key(|(_, l)| l.count);
-        let (mut low, mut high) = (self.clone(), self.clone());
-        match longest {
-            Some((at, &l)) if l.count >= self.block / self.unit() => {
-                let half = l.count / 2;
-                (low.loops[at].count, high.loops[at].count) = (half, l.count - half);
-                match &mut high.loops[at].cells {
-                    Some(begin) => *begin += half as usize,
-                    None => {
-                        high.source = high.source.wrapping_add_signed(half as i64 * l.source);
-                        high.target = high.target.wrapping_add_signed(half as i64 * l.target);
-                    }
-                }
-            }
-            _ => {
-                let half = (self.block / 2).next_multiple_of(WIDEST);
-                (low.block, high.block) = (half, self.block - half);
-                (high.source, high.target) = (self.source + half, self.target + half);
-            }
-        }
-        Some(vec![low, high])
-    }
-
-    fn region(&self) -> Region {
-        let unit = self.unit();
-        let mut region = Region {
-            source: self.source,
-            target: self.target,
-            log_unit: unit.trailing_zeros() as u8,
-            loops: self.loops.len() as u8 + 1,
-            ..Region::default()
-        };
-        let mut divide_by = |at: usize, count: u64| {
-            // At most LOOPS counts are divided by; that of the outermost loop never is.
-            if at < LOOPS {
-                region.count[at] = count as u32;
-                (region.multiplier[at], region.shift[at]) = divisor(count as u32);
-            }
-        };
-        divide_by(0, self.block / unit);
-        for (at, l) in self.loops.iter().rev().enumerate() {
-            divide_by(at + 1, l.count);
-        }
-        for (at, l) in self.loops.iter().rev().enumerate() {
-            (region.source_step[at], region.target_step[at]) = (l.source, l.target);
-            if let Some(begin) = l.cells {
-                (region.cell_loop, region.cells) = (at as u8 + 1, begin as u64);
-            }
-        }
-        region
-    }
-
-    /// How many accesses move it.
-    fn units(&self) -> u128 {
-        let around: u128 = self.loops.iter().map(|l| u128::from(l.count)).product();
-        around * u128::from(self.block / self.unit())
-    }
-}
-
-/// The greatest power of two, up to the longest access, that divides a number.
-fn alignment(of: u64) -> u64 {
-    let of = of | WIDEST;
-    of & of.wrapping_neg()
-}
-
-/// Multiplier and shift of a division of numbers below 2^31 (Granlund and Montgomery 1994).
-fn divisor(by: u32) -> (u32, u8) {
-    let by = u64::from(by.max(1));
-    let shift = by.next_power_of_two().trailing_zeros();
-    (((((1u64 << shift) - by) << 32) / by + 1) as u32, shift as u8)
 }
 
 #[cfg(test)]

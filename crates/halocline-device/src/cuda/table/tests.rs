@@ -1,5 +1,6 @@
 //! What a table that was cut moves, found as the kernel finds it.
 
+use super::nest::{UNITS, divisor};
 use super::*;
 use crate::driver::TablePart;
 use halocline_plan::copy::{AxisLayout, CellLayout, End};
@@ -48,8 +49,8 @@ fn locate(region: &Region, unit: u32, cells: &[[u32; 2]]) -> (u64, u64, usize) {
 /// All (source, target, length) of a table, item by item, by address of the target.
 fn moved(cut: &Cut) -> Vec<(u64, u64, usize)> {
     let mut all = Vec::new();
-    for item in &cut.items {
-        let region = &cut.regions[item.region as usize];
+    for item in cut.pieces.iter().chain(&cut.later) {
+        let region = &cut.regions[item.region];
         let units = item.first..item.first + item.units;
         all.extend(units.map(|unit| locate(region, unit, &cut.cells)));
     }
@@ -136,9 +137,9 @@ fn what_is_beyond_31_bits_is_cut() {
     let units: u128 = cut.units.iter().map(|&units| u128::from(units)).sum();
     assert_eq!(units, 1 << 35);
     assert!(cut.units.iter().all(|&units| u128::from(units) < UNITS), "{:?}", cut.units);
-    let (last, item) = (cut.regions.len() as u32 - 1, cut.items.last().expect("there are items"));
+    let (last, item) = (cut.regions.len() - 1, cut.pieces.last().expect("there are pieces"));
     let end = (1u64 << 36) - (1 << 15) - 1;
-    let (source, target, _) = locate(&cut.regions[last as usize], item.first + item.units - 1, &[]);
+    let (source, target, _) = locate(&cut.regions[last], item.first + item.units - 1, &[]);
     assert_eq!((item.region, source, target), (last, (1 << 40) + 1 + end, (1 << 50) + end));
 }
 
@@ -167,17 +168,23 @@ fn parts_that_wait_or_raise_have_blocks_of_their_own() {
     ];
     let spec = TableSpec { parts: &parts, sources: &[1 << 40], targets: &[1 << 50], guard: None };
     let cut = Cut::new(&spec, 16, |_, _| Ok(())).expect("fine");
-    // What copies nothing; 3 of 4 and 1 of 4 of the 8 blocks that may wait; a block for each item of those that raise.
-    let each: Vec<_> = cut.parts.iter().map(|part| (part.item, part.items, part.blocks)).collect();
-    assert_eq!(each, [(0, 0, 0), (0, 6, 6), (6, 2, 2), (8, 1, 1)]);
-    let carriers: Vec<_> = cut.carriers.iter().map(|carrier| (carrier.part, carrier.item)).collect();
-    let expected = [(1, 6), (1, 7), (1, 8), (1, 9), (1, 10), (1, 11), (2, 8), (2, 9), (3, 9)];
-    assert_eq!((cut.bare, cut.item, &carriers[..], &cut.first[..]), (1, 9, &expected[..], &[128][..]));
-    let rest = cut.items.len() - 9;
-    assert_eq!((rest, cut.blocks(), cut.waiting_blocks()), (32, 1 + 9 + 32, 1 + 8));
+    // 3 of 4 and 1 of 4 of the 8 blocks that may wait; a block for each item of those that raise.
+    assert_eq!(cut.tied.iter().map(|tied| tied.blocks).collect::<Vec<_>>(), [6, 2, 1]);
+    assert_eq!((cut.bare.len(), &cut.first[..]), (1, &[128][..]));
+    assert_eq!((cut.pieces.len(), cut.blocks(), cut.waiting_blocks()), (9 + 32, 1 + 9 + 32, 1 + 8));
+    let items = cut.items();
+    let carriers: Vec<_> =
+        items[..10].iter().map(|i| (i.part, i.blocks, i.waits, i.raises, i.early)).collect();
+    let (large, small, raising) = ((0, 6, 1, 0, 0), (1, 2, 1, 1, 1), (2, 1, 0, 1, 0));
+    let expected = [[large; 6].as_slice(), &[small, small, raising, (0, 0, 0, 0, 0)]].concat();
+    assert_eq!(carriers, expected);
+    assert_eq!(
+        items[6..9].iter().map(|i| (i.awaited.word, i.raised)).collect::<Vec<_>>(),
+        [(64, 128), (64, 128), (0, 128)]
+    );
     let (size, (bytes, argument)) = (cut.size(), cut.lay_out(1 << 40));
     assert_eq!(bytes.len(), size);
-    assert_eq!(argument.in_slot(SLOTS + 1).done, argument.done + 4 * 8);
+    assert_eq!(argument.in_slot(SLOTS + 1).done, argument.done + 3 * 8);
 }
 
 #[test]
@@ -191,4 +198,22 @@ fn wrong_words_and_buffers_are_refused() {
     let ops = [op(Vec::new(), None, 8)];
     let none = DeviceError::NoBuffer { side: "source", index: 0, count: 0 };
     assert_eq!(cut(&[TablePart { ops: &ops, ..TablePart::default() }], None), Some(none));
+}
+
+#[test]
+fn a_block_that_waits_does_every_so_many_items() {
+    let waits = [Signal { address: 64, lag: 0 }];
+    let ops = [op(Vec::new(), None, 16 * 2048 * 7)];
+    let parts = [TablePart { waits: &waits, ops: &ops, early: true, ..TablePart::default() }];
+    let spec = TableSpec { parts: &parts, sources: &[1 << 40], targets: &[1 << 50], guard: None };
+    let cut = Cut::new(&spec, 6, |_, _| Ok(())).expect("fine");
+    let items = cut.items();
+    assert_eq!((cut.blocks(), items.len()), (3, 7));
+    assert_eq!(items.iter().map(|item| item.next).collect::<Vec<_>>(), [3, 4, 5, 6, 0, 0, 0]);
+    assert_eq!(items.iter().map(|item| item.waits).collect::<Vec<_>>(), [1, 1, 1, 0, 0, 0, 0]);
+    assert_eq!(
+        items.iter().map(|item| item.first).collect::<Vec<_>>(),
+        [0, 2048, 4096, 6144, 8192, 10240, 12288]
+    );
+    assert_eq!(items.iter().map(|item| item.early).collect::<Vec<_>>(), [1, 1, 1, 0, 0, 0, 0]);
 }

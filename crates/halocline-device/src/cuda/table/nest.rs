@@ -1,0 +1,191 @@
+//! Nests of loops around blocks, until the kernel can do each: a [`Region`].
+
+/// Loops around a block, as in the kernel.
+const LOOPS: usize = 4;
+/// Units of a region are numbered below this.
+pub(super) const UNITS: u128 = 1 << 31;
+/// Longest access in bytes.
+pub(super) const WIDEST: u64 = 16;
+/// Blocks shorter than so many long units are not split: their ends would cost more than their body gains.
+const WORTH_SPLITTING: u64 = 8;
+
+#[repr(C, align(16))]
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Region {
+    pub(super) source: u64,
+    pub(super) target: u64,
+    pub(super) source_step: [i64; LOOPS],
+    pub(super) target_step: [i64; LOOPS],
+    pub(super) count: [u32; LOOPS],
+    pub(super) multiplier: [u32; LOOPS],
+    pub(super) shift: [u8; LOOPS],
+    pub(super) log_unit: u8,
+    pub(super) loops: u8,
+    pub(super) cell_loop: u8,
+    pub(super) unused: u8,
+    /// Until the table is laid out, an index into its cells.
+    pub(super) cells: u64,
+}
+
+/// One loop of a nest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Loop {
+    pub(super) count: u64,
+    pub(super) source: i64,
+    pub(super) target: i64,
+    /// For a loop over listed cells, where they begin among the table's.
+    pub(super) cells: Option<usize>,
+}
+
+/// Loops, outermost first, around blocks.
+#[derive(Debug, Clone)]
+pub(super) struct Nest {
+    pub(super) source: u64,
+    pub(super) target: u64,
+    pub(super) loops: Vec<Loop>,
+    pub(super) block: u64,
+}
+
+impl From<&halocline_plan::copy::Loop> for Loop {
+    fn from(of: &halocline_plan::copy::Loop) -> Self {
+        Self { count: of.count as u64, source: of.source as i64, target: of.target as i64, cells: None }
+    }
+}
+
+impl Nest {
+    /// No loops of one step; innermost loops that make a longer block are part of it.
+    pub(super) fn tidy(&mut self) {
+        self.loops.retain(|l| l.count != 1 || l.cells.is_some());
+        while let Some(&Loop { count, source, target, cells: None }) = self.loops.last() {
+            if (source, target) != (self.block as i64, self.block as i64) {
+                break;
+            }
+            self.block *= count;
+            self.loops.pop();
+        }
+    }
+
+    /// The greatest power of two, up to the longest access, that divides where blocks begin, by all steps.
+    fn step_alignment(&self) -> u64 {
+        let steps = self.loops.iter().fold(0, |all, l| all | l.source as u64 | l.target as u64);
+        alignment(steps)
+    }
+
+    /// Longest access by which all blocks can be moved.
+    fn unit(&self) -> u64 {
+        self.step_alignment().min(alignment(self.source | self.target | self.block))
+    }
+
+    /// The blocks' bodies in longer units and their ends, if both ends of the copy have the same alignment.
+    pub(super) fn by_alignment(&self) -> Option<Vec<Self>> {
+        let unit = self.step_alignment().min(alignment(self.source.wrapping_sub(self.target)));
+        if unit <= self.unit() || self.block < WORTH_SPLITTING * unit {
+            return None;
+        }
+        let head = self.source.wrapping_neg() % unit;
+        let body = (self.block - head) / unit * unit;
+        let piece = |begin: u64, block: u64| Nest {
+            source: self.source + begin,
+            target: self.target + begin,
+            loops: self.loops.clone(),
+            block,
+        };
+        let pieces = [(0, head), (head, body), (head + body, self.block - head - body)];
+        Some(
+            pieces
+                .into_iter()
+                .filter(|piece| piece.1 > 0)
+                .map(|(begin, block)| piece(begin, block))
+                .collect(),
+        )
+    }
+
+    /// The same in several nests, if there are too many loops or units for one.
+    pub(super) fn by_size(&self) -> Option<Vec<Self>> {
+        if self.loops.len() > LOOPS {
+            let plain = self.loops.iter().enumerate().filter(|(_, l)| l.cells.is_none());
+            let (at, &Loop { count, source, target, .. }) = plain.min_by_key(|(_, l)| l.count)?;
+            let mut loops = self.loops.clone();
+            loops.remove(at);
+            let step = |step: u64| Nest {
+                source: self.source.wrapping_add_signed(step as i64 * source),
+                target: self.target.wrapping_add_signed(step as i64 * target),
+                loops: loops.clone(),
+                block: self.block,
+            };
+            return Some((0..count).map(step).collect());
+        }
+        if self.units() < UNITS {
+            return None;
+        }
+        let longest = self.loops.iter().enumerate().max_by_key(|(_, l)| l.count);
+        let (mut low, mut high) = (self.clone(), self.clone());
+        match longest {
+            Some((at, &l)) if l.count >= self.block / self.unit() => {
+                let half = l.count / 2;
+                (low.loops[at].count, high.loops[at].count) = (half, l.count - half);
+                match &mut high.loops[at].cells {
+                    Some(begin) => *begin += half as usize,
+                    None => {
+                        high.source = high.source.wrapping_add_signed(half as i64 * l.source);
+                        high.target = high.target.wrapping_add_signed(half as i64 * l.target);
+                    }
+                }
+            }
+            _ => {
+                let half = (self.block / 2).next_multiple_of(WIDEST);
+                (low.block, high.block) = (half, self.block - half);
+                (high.source, high.target) = (self.source + half, self.target + half);
+            }
+        }
+        Some(vec![low, high])
+    }
+
+    pub(super) fn region(&self) -> Region {
+        let unit = self.unit();
+        let mut region = Region {
+            source: self.source,
+            target: self.target,
+            log_unit: unit.trailing_zeros() as u8,
+            loops: self.loops.len() as u8 + 1,
+            ..Region::default()
+        };
+        let mut divide_by = |at: usize, count: u64| {
+            // At most LOOPS counts are divided by; that of the outermost loop never is.
+            if at < LOOPS {
+                region.count[at] = count as u32;
+                (region.multiplier[at], region.shift[at]) = divisor(count as u32);
+            }
+        };
+        divide_by(0, self.block / unit);
+        for (at, l) in self.loops.iter().rev().enumerate() {
+            divide_by(at + 1, l.count);
+        }
+        for (at, l) in self.loops.iter().rev().enumerate() {
+            (region.source_step[at], region.target_step[at]) = (l.source, l.target);
+            if let Some(begin) = l.cells {
+                (region.cell_loop, region.cells) = (at as u8 + 1, begin as u64);
+            }
+        }
+        region
+    }
+
+    /// How many accesses move it.
+    pub(super) fn units(&self) -> u128 {
+        let around: u128 = self.loops.iter().map(|l| u128::from(l.count)).product();
+        around * u128::from(self.block / self.unit())
+    }
+}
+
+/// The greatest power of two, up to the longest access, that divides a number.
+fn alignment(of: u64) -> u64 {
+    let of = of | WIDEST;
+    of & of.wrapping_neg()
+}
+
+/// Multiplier and shift of a division of numbers below 2^31 (Granlund and Montgomery 1994).
+pub(super) fn divisor(by: u32) -> (u32, u8) {
+    let by = u64::from(by.max(1));
+    let shift = by.next_power_of_two().trailing_zeros();
+    (((((1u64 << shift) - by) << 32) / by + 1) as u32, shift as u8)
+}
