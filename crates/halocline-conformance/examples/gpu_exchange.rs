@@ -3,7 +3,7 @@
 //!
 //! Without arguments the ranks are threads of this process; with `ranks`, they are whatever has started it (`mpirun`).
 
-use halocline::device::{Memory, Priority};
+use halocline::device::Priority;
 use halocline::{
     BindOptions, Communicator, Decomposed, DeviceArray, DomainShape, Field, Halo, HaloExchange, Pattern,
     RegularGrid, Stream,
@@ -56,8 +56,8 @@ fn all(comm: &Communicator, gpus: [&Gpu; 2], how_many: &str) -> Result<()> {
     say(format!("\n{} ranks by {}, {how_many}, empty kernel {empty:.2} us", comm.size(), comm.transport()));
     say("host: of the first, second and third schedule_exchange, then the schedule_waits, behind a kernel of 1 ms".into());
     say(format!(
-        "{:<48} {:>9} {:>7}  {:<40} {:<20}",
-        "case", "us", "empties", "host us, exchange", "host us, wait"
+        "{:<48} {:>9} {:>7} {:>6}  {:<40} {:<20}",
+        "case", "us", "empties", "given", "host us, exchange", "host us, wait"
     ));
     for (cells, width, fields) in [(128, 1, 1), (128, 1, 8), (128, 3, 8), (256, 3, 8)] {
         let yard = Yard::new(comm, gpu, [2 * cells, cells, cells], true, width, fields)?;
@@ -72,15 +72,15 @@ fn all(comm: &Communicator, gpus: [&Gpu; 2], how_many: &str) -> Result<()> {
             if comm.rank() == 0 && number == 0 && width == 1 && fields == 1 {
                 say(halo.explain());
             }
-            let steady = yard.steady(comm, gpu, &halo)?;
+            let (steady, given) = yard.steady(comm, gpu, &halo)?;
             let hosts = yard.host_times(comm, gpu, &halo)?;
             let how = [", inline", ""][usize::from(!inline)];
             let waits = [", waits of streams", ""][usize::from(!stream_waits)];
             let name = format!("{cells}^3, halo {width}, {fields} fields{how}{waits}");
-            say(format!("{name:<48} {steady:>9.1} {:>7.1}  {hosts}", steady / empty));
+            say(format!("{name:<48} {steady:>9.1} {:>7.1} {given:>6.1}  {hosts}", steady / empty));
         }
     }
-    for size in [(128, 1, 8), (128, 3, 8), (256, 3, 8)] {
+    for size in [(128, 1, 1), (128, 1, 8), (128, 3, 8), (256, 3, 8)] {
         overlap(comm, gpu, size, say)?;
     }
     Ok(())
@@ -199,12 +199,12 @@ impl Yard {
         Ok(())
     }
 
-    /// The time of an exchange of many in a row, in microseconds.
-    fn steady(&self, comm: &Communicator, gpu: &Gpu, halo: &HaloExchange) -> Result<f64> {
+    /// The time of an exchange of many in a row, and the host's time of giving it, in microseconds.
+    fn steady(&self, comm: &Communicator, gpu: &Gpu, halo: &HaloExchange) -> Result<(f64, f64)> {
         self.steps(comm, gpu, Some(halo), IN_FLIGHT, |_| Ok(()))
     }
 
-    /// The time of a step of many in a row: the exchange, if there is one, beside interior work.
+    /// The time of a step of many in a row: the exchange, if there is one, beside interior work; and the host's time of giving it.
     fn steps(
         &self,
         comm: &Communicator,
@@ -212,8 +212,8 @@ impl Yard {
         halo: Option<&HaloExchange>,
         count: u32,
         interior: impl Fn(&Stream) -> Result<()>,
-    ) -> Result<f64> {
-        let mut times = Vec::new();
+    ) -> Result<(f64, f64)> {
+        let (mut times, mut given) = (Vec::new(), Vec::new());
         for _ in 0..15 {
             comm.barrier()?;
             let begin = Instant::now();
@@ -222,11 +222,12 @@ impl Yard {
                 interior(&self.stream)?;
                 pending.map_or(Ok(()), |pending| pending.schedule_wait(&self.stream))?;
             }
+            given.push(begin.elapsed().as_secs_f64() * 1e6 / f64::from(count));
             self.stream.synchronise()?;
             times.push(begin.elapsed().as_secs_f64() * 1e6 / f64::from(count));
         }
         comm.barrier()?;
-        Ok(median(&mut times))
+        Ok((median(&mut times), median(&mut given)))
     }
 
     /// Times of the host behind a kernel of 1 ms, in microseconds: medians, and in brackets the ninth tenths.
@@ -257,7 +258,7 @@ impl Yard {
     }
 }
 
-/// An exchange beside an interior kernel of many short blocks, bound by memory, of about 2.5 times its time.
+/// An exchange beside interior kernels of many short blocks, one bound by arithmetic and one by memory, of about 2.5 times its time.
 fn overlap(
     comm: &Communicator,
     gpu: &Gpu,
@@ -266,21 +267,30 @@ fn overlap(
 ) -> Result<()> {
     let yard = Yard::new(comm, gpu, [2 * cells, cells, cells], true, width, fields)?;
     let halo = yard.bind(comm, BindOptions::default())?;
-    let exchange = yard.steady(comm, gpu, &halo)?;
-    let memory = |bytes: usize| gpu.device().allocate(bytes);
-    let probe: [Memory; 2] = [memory(256 << 20)?, memory(256 << 20)?];
-    let whole = time_of(gpu, 20, |stream| Ok(gpu.triad(stream, &probe[0], &probe[1])?))?;
+    let (exchange, _) = yard.steady(comm, gpu, &halo)?;
     // All ranks take the same.
     let wanted = comm.all_reduce(&[(exchange * 2500.0) as u64], halocline::Reduce::Max)?[0] as f64 / 1000.0;
-    let bytes = ((256 << 20) as f64 * (wanted / whole).min(1.0)) as usize & !0xffff;
-    let (x, y) = (memory(bytes)?, memory(bytes)?);
-    let interior = |stream: &Stream| Ok(gpu.triad(stream, &x, &y)?);
-    let alone = yard.steps(comm, gpu, None, IN_FLIGHT, interior)?;
-    let both = yard.steps(comm, gpu, Some(&halo), IN_FLIGHT, interior)?;
-    say(format!(
-        "overlap, {cells}^3, halo {width}, {fields} fields: exchange {exchange:.1} us, interior alone {alone:.1}, step {both:.1}: {:.2} of the \
-         interior",
-        both / alone
-    ));
+    let bytes = 1 << 30;
+    let (x, y) = (gpu.device().allocate(bytes)?, gpu.device().allocate(bytes)?);
+    let per_byte = time_of(gpu, 20, |stream| Ok(gpu.triad(stream, &x, &y, bytes)?))? / bytes as f64;
+    let bytes = ((wanted / per_byte) as usize & !0xffff).min(bytes);
+    let per_wave = time_of(gpu, 20, |stream| Ok(gpu.compute(stream, 100)?))? / 100.0;
+    let waves = (wanted / per_wave).ceil() as u32;
+    for what in ["nothing", "arithmetic", "memory"] {
+        let interior = |stream: &Stream| {
+            Ok(match what {
+                "nothing" => gpu.empty(stream),
+                "arithmetic" => gpu.compute(stream, waves),
+                _ => gpu.triad(stream, &x, &y, bytes),
+            }?)
+        };
+        let (alone, _) = yard.steps(comm, gpu, None, IN_FLIGHT, interior)?;
+        let (both, _) = yard.steps(comm, gpu, Some(&halo), IN_FLIGHT, interior)?;
+        say(format!(
+            "overlap, {cells}^3, halo {width}, {fields} fields: exchange {exchange:.1} us, interior of {what} {alone:.1}, step {both:.1}: {:.2} of the \
+             interior",
+            both / alone
+        ));
+    }
     Ok(())
 }

@@ -10,6 +10,12 @@ use crate::plot::{self, PlotError};
 use read::Timeline;
 use std::path::PathBuf;
 
+/// Pictures of what other commands have written.
+#[derive(Debug, Clone, clap::Subcommand)]
+pub(crate) enum Plot {
+    Trace(TraceArgs),
+}
+
 /// Draw the timeline of a trace: what each rank does when, and which exchanges are in flight
 ///
 /// Without `--from` and `--to` the picture shows the last exchanges that are whole.
@@ -87,7 +93,8 @@ impl TimelineError {
 }
 
 /// Draws what is asked for.
-pub(crate) fn run(args: &TraceArgs) -> Result<(), TimelineError> {
+pub(crate) fn run(plot: &Plot) -> Result<(), TimelineError> {
+    let Plot::Trace(args) = plot;
     plot::check([&args.picture])?;
     if let (Some(from), Some(to)) = (args.from, args.to)
         && !(from < to && (to - from).is_finite())

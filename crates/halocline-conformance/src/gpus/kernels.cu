@@ -109,6 +109,16 @@ extern "C" __global__ void triad(const double2 *x, double2 *y, u64 count) {
   }
 }
 
+// Keeps its multiprocessors at arithmetic for so many rounds, and touches no memory.
+extern "C" __global__ void compute(u64 rounds, u64 *nowhere) {
+  double sum = threadIdx.x, other = blockIdx.x;
+  for (u64 round = 0; round < rounds; round++) {
+    sum = sum * 0.999 + 1e-3;
+    other = other * 0.998 + 1e-3;
+  }
+  if (sum + other == -1) *nowhere = 1;
+}
+
 // Copies words of 16 bytes, and the rest as words of 8: all that storing to a peer takes.
 extern "C" __global__ void stores(const ulonglong2 *from, ulonglong2 *to, u64 bytes) {
   const u64 thread = blockIdx.x * (u64)blockDim.x + threadIdx.x, threads = (u64)gridDim.x * blockDim.x, count = bytes / 16;

@@ -71,16 +71,18 @@ fn device_among<'a>(rig: &'a Gpus, gpus: &str, rank: usize) -> Result<&'a Device
     }
 }
 
-/// Waits until so much of a GPU is free as before: what is freed goes behind the scenes.
+/// Waits until so much of a GPU is free as before, or no more becomes free: what is freed goes behind the scenes.
 fn settled(device: &Device, raw: &Raw, before: usize) -> usize {
-    let until = Instant::now() + Duration::from_secs(5);
-    loop {
+    let (mut last, mut since) = (free(raw, device.ordinal()), Instant::now());
+    while last < before && since.elapsed() < Duration::from_millis(300) {
+        std::thread::sleep(Duration::from_millis(10));
         let now = free(raw, device.ordinal());
-        if now >= before || Instant::now() > until {
-            return now;
+        if now > last {
+            since = Instant::now();
         }
-        std::thread::sleep(Duration::from_millis(20));
+        last = now;
     }
+    last
 }
 
 /// One of the two ranks.

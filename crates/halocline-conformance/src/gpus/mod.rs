@@ -33,6 +33,7 @@ pub struct Gpu {
     empty: Function,
     fault: Function,
     triad: Function,
+    compute: Function,
     stores: Function,
     _module: Module,
 }
@@ -66,6 +67,7 @@ impl Gpu {
             empty: module.function("empty")?,
             fault: module.function("fault")?,
             triad: module.function("triad")?,
+            compute: module.function("compute")?,
             stores: module.function("stores")?,
             driver,
             _module: module,
@@ -115,13 +117,20 @@ impl Gpu {
         self.launch(stream, self.fault, 1, [])
     }
 
-    /// A kernel of many short blocks that is bound by memory: it reads two arrays of so many bytes and writes one.
-    pub fn triad(&self, stream: &Stream, x: &Memory, y: &Memory) -> Result<(), DeviceError> {
+    /// A kernel of many short blocks that is bound by memory: it reads so many bytes of two arrays and writes one.
+    pub fn triad(&self, stream: &Stream, x: &Memory, y: &Memory, bytes: usize) -> Result<(), DeviceError> {
         let (mut from, mut to) = (x.at(0), y.at(0));
-        let mut count = (x.place().bytes.min(y.place().bytes) / 16) as u64;
+        let mut count = (x.place().bytes.min(y.place().bytes).min(bytes) / 16) as u64;
         let blocks = count.div_ceil(1024).clamp(1, 1 << 20) as u32;
         let arguments = [argument(&mut from), argument(&mut to), argument(&mut count)];
         self.launch(stream, self.triad, blocks, arguments)
+    }
+
+    /// A kernel of so many waves of short blocks that fill the GPU, bound by arithmetic: it touches no memory.
+    pub fn compute(&self, stream: &Stream, waves: u32) -> Result<(), DeviceError> {
+        let (mut rounds, mut nowhere) = (200u64, 0u64);
+        let blocks = waves.max(1) * 8 * self.driver.multiprocessors();
+        self.launch(stream, self.compute, blocks, [argument(&mut rounds), argument(&mut nowhere)])
     }
 
     /// A kernel that copies bytes, a multiple of 8, between places at multiples of 16, of a peer, too. `share`: blocks for each

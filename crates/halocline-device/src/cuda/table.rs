@@ -23,6 +23,8 @@ const FEW_RUNS: usize = 8;
 /// Units of a piece: enough for every thread to have several accesses in flight, where there is so much to do; not so many
 /// that the last pieces keep few multiprocessors busy (measured on an H200: half and twice as many cost up to a tenth).
 const PIECE: (u64, u64) = (THREADS as u64, 2048);
+/// Units that a block of a part does by itself: to have others help and be counted takes longer.
+const ALONE: u64 = 1024;
 /// Pieces for each multiprocessor, where there is not much to do: as many as it runs blocks.
 const ITEMS: u64 = 4;
 /// Multiprocessors for each block of parts that wait and copy: half of them stay free of those of one table.
@@ -205,8 +207,12 @@ impl Cut {
         for Copies { part, early, regions, units } in parts.iter().filter(is_tied) {
             // Those of parts that wait share a number of blocks, each with about one item.
             let share = u128::from((multiprocessors / SPARED).max(1)) * u128::from(*units);
-            let share = share.div_ceil(u128::from(waiting.max(1))) as u64;
-            let of = if part.waits > 0 { (*units, share) } else { all };
+            // A single block has nobody to count.
+            let share = match regions.len() {
+                1 if *units <= ALONE => 1,
+                _ => share.div_ceil(u128::from(waiting.max(1))) as u64,
+            };
+            let of = if part.waits > 0 || share == 1 { (*units, share) } else { all };
             let mut pieces = self.cut_regions(regions.clone(), of);
             let blocks = if part.waits > 0 { pieces.len().min(share as usize) } else { pieces.len() };
             // A block does every so many.

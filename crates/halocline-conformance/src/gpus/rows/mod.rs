@@ -92,11 +92,10 @@ impl Way<'_> {
             Self::Ours(halo, ahead) => (halo, &mut *ahead.borrow_mut()),
             Self::Other(give) => return give(),
         };
-        // Half of them at once, so that it is one look for many.
         if ahead.len() == AHEAD
-            && let Some(latest) = ahead.drain(..AHEAD / 2).next_back()
+            && let Some(oldest) = ahead.pop_front()
         {
-            latest.wait()?;
+            oldest.wait()?;
         }
         let pending = halo.schedule_exchange(&[stream])?;
         pending.schedule_wait(stream)?;

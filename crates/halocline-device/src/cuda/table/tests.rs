@@ -156,7 +156,7 @@ fn a_row_that_begins_askew_is_moved_by_long_units_all_the_same() {
 fn parts_that_wait_or_raise_have_blocks_of_their_own() {
     let waits = [Signal { address: 64, lag: 0 }];
     let ops = |bytes: usize| [op(Vec::new(), None, bytes)];
-    let (small, large, local) = (ops(16 << 10), ops(48 << 10), ops(1 << 20));
+    let (small, large, local) = (ops(32 << 10), ops(96 << 10), ops(1 << 20));
     let parts = [
         TablePart { ops: &local, ..TablePart::default() },
         TablePart { waits: &waits, ops: &large, ..TablePart::default() },
