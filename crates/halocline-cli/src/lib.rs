@@ -14,6 +14,7 @@ mod options;
 mod plot;
 mod progress;
 mod ranks;
+mod rows;
 mod table;
 mod target;
 mod timeline;
@@ -52,7 +53,7 @@ enum Command {
     Explain(explain::ExplainArgs),
     /// Draw what other commands have written
     #[command(subcommand)]
-    Plot(timeline::Plot),
+    Plot(Plot),
     /// Show cores, caches, memory, and which transports work here and why others do not
     Info {
         /// Let a few processes map memory of each other's devices and of the host, give it back, and tell kinds, ways, times,
@@ -72,6 +73,13 @@ enum Command {
 enum Case {
     Ocean(ocean::OceanArgs),
     Heat(heat::HeatArgs),
+}
+
+/// Pictures of what other commands have written.
+#[derive(Debug, Subcommand)]
+enum Plot {
+    Trace(timeline::TraceArgs),
+    Rows(rows::RowsArgs),
 }
 
 impl Command {
@@ -135,9 +143,13 @@ pub fn run(args: impl IntoIterator<Item = OsString>, again: Option<Vec<OsString>
             Ok(code) => code,
             Err(error) => fail(&error, error.exit_code()),
         },
-        Command::Plot(plot) => match timeline::run(&plot) {
+        Command::Plot(Plot::Trace(args)) => match timeline::run(&args) {
             Ok(()) => 0,
             Err(error) => fail(&error, error.exit_code()),
+        },
+        Command::Plot(Plot::Rows(args)) => match rows::run(&args) {
+            Ok(()) => 0,
+            Err(error) => fail(&error, 1),
         },
         Command::Explain(args) => match explain::run(&args, cli.json) {
             Ok(code) => code,

@@ -2,7 +2,8 @@
 
 use super::error::BenchError;
 use super::halo::{Outcome, Row};
-use super::latency::Series;
+use super::latency::{Point, Series};
+use crate::plot::chart::{COLOURS, Chart, Line, number};
 use crate::plot::{Area, Drawn, FAINT, INK, Picture, round_step, save, text};
 use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
@@ -19,9 +20,6 @@ const PHASES: [(&str, RGBColor); 3] = [
 ];
 /// All of an exchange.
 const IN_A_ROW: [(&str, RGBColor); 1] = [("one after the other on a stream", PHASES[0].1)];
-const LINES: [RGBColor; 4] =
-    [RGBColor(61, 107, 168), RGBColor(201, 90, 60), RGBColor(80, 145, 90), RGBColor(140, 95, 160)];
-
 /// Draws the outcome of `bench halo`.
 pub(super) fn halo(path: &Path, outcome: &Outcome) -> Result<(), BenchError> {
     Ok(save(path, outcome)?)
@@ -29,7 +27,7 @@ pub(super) fn halo(path: &Path, outcome: &Outcome) -> Result<(), BenchError> {
 
 /// Draws the outcome of `bench latency`.
 pub(super) fn latency(path: &Path, series: &[Series]) -> Result<(), BenchError> {
-    Ok(save(path, &Latencies(series))?)
+    Ok(save(path, &chart(series))?)
 }
 
 impl Picture for Outcome {
@@ -39,18 +37,6 @@ impl Picture for Outcome {
 
     fn draw<B: DrawingBackend>(&self, area: &Area<B>) -> Drawn<B> {
         draw_halo(area, self)
-    }
-}
-
-struct Latencies<'a>(&'a [Series]);
-
-impl Picture for Latencies<'_> {
-    fn size(&self) -> (u32, u32) {
-        SIZE
-    }
-
-    fn draw<B: DrawingBackend>(&self, area: &Area<B>) -> Drawn<B> {
-        draw_latency(area, self.0)
     }
 }
 
@@ -123,83 +109,41 @@ fn draw_halo<B: DrawingBackend>(area: &Area<B>, outcome: &Outcome) -> Drawn<B> {
     area.draw(&PathElement::new([(LEFT, BOTTOM), (RIGHT, BOTTOM)], INK.stroke_width(1)))
 }
 
-fn draw_latency<B: DrawingBackend>(area: &Area<B>, series: &[Series]) -> Drawn<B> {
-    text(area, "Two ranks: messages and exchanges over sizes", (LEFT, 32), 22.0, HPos::Left)?;
+/// Messages and exchanges of each transport, and the round trips of a cache line in the same run.
+fn chart(series: &[Series]) -> Chart {
     let trips: Vec<String> = series
         .iter()
         .filter_map(|one| Some(format!("{} {:.0} ns", one.transport, one.round_trip?)))
         .collect();
-    let below = format!(
-        "Median times in steady state; round trip of a cache line in the same run: {}",
-        trips.join(", ")
-    );
-    text(area, &below, (LEFT, 62), 15.0, HPos::Left)?;
-
-    let points = || series.iter().flat_map(|one| &one.points);
-    let times = || points().flat_map(|point| [point.message, point.exchange]).chain(floors(series));
-    let sizes = |by: fn(f64, f64) -> f64, start| points().map(|p| p.bytes as f64).fold(start, by);
-    let (first, last) = (sizes(f64::min, f64::INFINITY), sizes(f64::max, 1.0));
-    let low = times().fold(f64::INFINITY, f64::min).log10().floor();
-    let high = times().fold(0.0, f64::max).log10().ceil();
-    let across = f64::from(RIGHT - 250 - LEFT) / (last / first).log2().max(1.0);
-    let x = |bytes: f64| LEFT + ((bytes / first).log2() * across).round() as i32;
-    let y = |us: f64| {
-        BOTTOM - ((us.log10() - low) / (high - low).max(1.0) * f64::from(BOTTOM - TOP)).round() as i32
-    };
-
-    text(area, "us", (LEFT - 8, TOP - 18), 15.0, HPos::Right)?;
-    for decade in low as i32..=high as i32 {
-        let value = 10f64.powi(decade);
-        area.draw(&PathElement::new([(LEFT, y(value)), (x(last), y(value))], FAINT.stroke_width(1)))?;
-        text(area, &number(value), (LEFT - 8, y(value)), 14.0, HPos::Right)?;
-    }
-    for size in std::iter::successors(Some(first), |size| Some(size * 8.0)).take_while(|&size| size <= last) {
-        area.draw(&PathElement::new([(x(size), BOTTOM), (x(size), BOTTOM + 5)], INK.stroke_width(1)))?;
-        text(area, &bytes(size as u64), (x(size), BOTTOM + 20), 14.0, HPos::Center)?;
-    }
-    text(area, "bytes each way", ((LEFT + x(last)) / 2, BOTTOM + 48), 15.0, HPos::Center)?;
-    let mut legend = TOP;
-    let mut entry = |name: String, style: ShapeStyle| -> Drawn<B> {
-        area.draw(&PathElement::new([(RIGHT - 225, legend), (RIGHT - 195, legend)], style))?;
-        text(area, &name, (RIGHT - 187, legend), 15.0, HPos::Left)?;
-        legend += 26;
-        Ok(())
-    };
-    for (one, colour) in series.iter().zip(LINES.into_iter().cycle()) {
-        let line = |of: fn(&super::latency::Point) -> f64| -> Vec<(i32, i32)> {
-            one.points.iter().map(|point| (x(point.bytes as f64), y(of(point)))).collect()
+    let mut lines = Vec::new();
+    for (one, colour) in series.iter().zip(COLOURS.into_iter().cycle()) {
+        let of = |time: fn(&Point) -> f64| -> Vec<(f64, f64)> {
+            one.points.iter().map(|point| (point.bytes as f64, time(point))).collect()
         };
-        area.draw(&PathElement::new(line(|p| p.exchange), colour.stroke_width(3)))?;
-        entry(format!("{}, exchange", one.transport), colour.stroke_width(3))?;
-        area.draw(&PathElement::new(line(|p| p.message), colour.stroke_width(1)))?;
-        entry(format!("{}, message there and back", one.transport), colour.stroke_width(1))?;
+        let line = |name: &str, width, points| Line {
+            name: format!("{}, {name}", one.transport),
+            style: colour.stroke_width(width),
+            points,
+        };
+        lines.push(line("exchange", 3, of(|point| point.exchange)));
+        lines.push(line("message there and back", 1, of(|point| point.message)));
     }
-    for floor in floors(series).take(1) {
-        let style = INK.mix(0.5).stroke_width(1);
-        area.draw(&PathElement::new([(LEFT, y(floor)), (x(last), y(floor))], style))?;
-        entry("cache line there and back".to_owned(), style)?;
+    let sizes = || series.iter().flat_map(|one| &one.points).map(|point| point.bytes as f64);
+    // The first one; the others stand in the text.
+    if let Some(floor) = series.iter().find_map(|one| Some(one.round_trip? / 1e3)) {
+        let ends = [sizes().fold(f64::INFINITY, f64::min), sizes().fold(1.0, f64::max)];
+        lines.push(Line {
+            name: "cache line there and back".to_owned(),
+            style: INK.mix(0.5).stroke_width(1),
+            points: ends.map(|bytes| (bytes, floor)).to_vec(),
+        });
     }
-    area.draw(&Rectangle::new([(LEFT, TOP), (x(last), BOTTOM)], INK.stroke_width(1)))
-}
-
-/// Round trips of a cache line, us.
-fn floors(series: &[Series]) -> impl Iterator<Item = f64> {
-    series.iter().filter_map(|one| Some(one.round_trip? / 1e3))
-}
-
-fn number(value: f64) -> String {
-    match value {
-        0.0 => "0".to_owned(),
-        value if value < 0.1 => format!("{value:.2}"),
-        value if value < 10.0 => format!("{:.1}", value).trim_end_matches(".0").to_owned(),
-        value => format!("{value:.0}"),
-    }
-}
-
-fn bytes(count: u64) -> String {
-    match count {
-        count if count >= 1 << 20 => format!("{} MiB", count >> 20),
-        count if count >= 1 << 10 => format!("{} KiB", count >> 10),
-        count => count.to_string(),
+    Chart {
+        title: "Two ranks: messages and exchanges over sizes".to_owned(),
+        below: format!(
+            "Median times in steady state; round trip of a cache line in the same run: {}",
+            trips.join(", ")
+        ),
+        lines,
     }
 }

@@ -1,5 +1,6 @@
 //! What all pictures of this program share: font, ink, colours, and the kinds of file.
 
+pub(crate) mod chart;
 pub(crate) mod colour;
 
 use crate::target::Target;

@@ -10,12 +10,6 @@ use crate::plot::{self, PlotError};
 use read::Timeline;
 use std::path::PathBuf;
 
-/// Pictures of what other commands have written.
-#[derive(Debug, Clone, clap::Subcommand)]
-pub(crate) enum Plot {
-    Trace(TraceArgs),
-}
-
 /// Draw the timeline of a trace: what each rank does when, and which exchanges are in flight
 ///
 /// Without `--from` and `--to` the picture shows the last exchanges that are whole.
@@ -93,8 +87,7 @@ impl TimelineError {
 }
 
 /// Draws what is asked for.
-pub(crate) fn run(plot: &Plot) -> Result<(), TimelineError> {
-    let Plot::Trace(args) = plot;
+pub(crate) fn run(args: &TraceArgs) -> Result<(), TimelineError> {
     plot::check([&args.picture])?;
     if let (Some(from), Some(to)) = (args.from, args.to)
         && !(from < to && (to - from).is_finite())

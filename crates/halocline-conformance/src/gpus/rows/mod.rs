@@ -92,10 +92,11 @@ impl Way<'_> {
             Self::Ours(halo, ahead) => (halo, &mut *ahead.borrow_mut()),
             Self::Other(give) => return give(),
         };
+        // Half of them at once, so that it is one look for many.
         if ahead.len() == AHEAD
-            && let Some(oldest) = ahead.pop_front()
+            && let Some(latest) = ahead.drain(..AHEAD / 2).next_back()
         {
-            oldest.wait()?;
+            latest.wait()?;
         }
         let pending = halo.schedule_exchange(&[stream])?;
         pending.schedule_wait(stream)?;
