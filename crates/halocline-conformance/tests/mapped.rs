@@ -51,8 +51,15 @@ fn ways(halo: &HaloExchange, comm: &Communicator) -> Vec<(usize, Way)> {
 fn a_bound_exchange_writes_into_the_other_process_and_maps_nothing_more() {
     play(0..30, 2, |world, device, comm| {
         let ring = ring(comm, device)?;
-        let halo =
-            ring.bind(comm, &BindOptions { inline: world.seed() % 2 == 0, ..BindOptions::default() })?;
+        let (inline, stream_waits) = (world.seed() % 2 == 0, world.seed() % 3 == 0);
+        let halo = ring.bind(comm, &BindOptions { inline, stream_waits, ..BindOptions::default() })?;
+        let how = if stream_waits {
+            "not in one: `stream_waits`"
+        } else {
+            "devices 0: each exchange in one launch"
+        };
+        let how = how.replace("devices 0", &format!("devices {}", comm.rank()));
+        ensure!(halo.explain().contains(&how), "{}", halo.explain());
         ensure!(ways(&halo, comm).iter().all(|(_, way)| *way == Way::Push), "{}", halo.explain());
         ensure!(halo.explain().contains("mapped by simulation"), "{}", halo.explain());
         comm.barrier()?;
@@ -74,6 +81,9 @@ fn memory_that_cannot_be_exported_takes_a_mailbox_and_only_that() {
             world.refuse_export(ring.address(), Refusal::DefaultPool)?;
         }
         let halo = ring.bind(comm, &BindOptions::default())?;
+        let is_apart = ways(&halo, comm).iter().any(|(written, _)| *written == 1);
+        let has_said = halo.explain().contains("not in one: not all links are direct");
+        ensure!(has_said == is_apart, "{}", halo.explain());
         for (written, way) in ways(&halo, comm) {
             let expected = written != 1;
             ensure!((way == Way::Push) == expected, "to rank {written}\n{}", halo.explain());

@@ -75,7 +75,7 @@ fn prepared(
     sets: &Bound<'_, PyAny>,
     options: PyResult<BindOptions>,
     streams: Option<&Bound<'_, PyAny>>,
-    inline: Given<bool>,
+    (inline, stream_waits): (Given<bool>, Given<bool>),
 ) -> PyResult<Prepared> {
     let py = sets.py();
     let wrong = |_: PyErr| error::kind("a bind is given a sequence of (pattern, array) pairs");
@@ -89,7 +89,8 @@ fn prepared(
     let devices = devices_of(fields.iter().flatten().map(|(_, field)| field))?;
     let known = Arc::new(Streams::of(devices));
     let given = streams.map_or(Ok(Vec::new()), handles)?;
-    let options = BindOptions { streams: known.get(&given)?, inline: inline.get(py, "inline")?, ..options? };
+    let (inline, stream_waits) = (inline.get(py, "inline")?, stream_waits.get(py, "stream_waits")?);
+    let options = BindOptions { streams: known.get(&given)?, inline, stream_waits, ..options? };
     let mut watches = Watches::new(is_checked(&options));
     sets.iter().try_for_each(|set| watches.push(set.iter().map(|(_, array)| array)))?;
     Ok((fields, options, known, watches))
@@ -139,7 +140,7 @@ impl PyHaloExchange {
 #[pymethods]
 impl PyHaloExchange {
     #[new]
-    #[pyo3(signature = (comm, fields, *, link = Given::of("auto"), deadline = None, name = None, checked = None, streams = None, inline = Given::of(false)), text_signature = "(comm, fields, *, link='auto', deadline=None, name=None, checked=None, streams=None, inline=False)")]
+    #[pyo3(signature = (comm, fields, *, link = Given::of("auto"), deadline = None, name = None, checked = None, streams = None, inline = Given::of(false), stream_waits = Given::of(false)), text_signature = "(comm, fields, *, link='auto', deadline=None, name=None, checked=None, streams=None, inline=False, stream_waits=False)")]
     #[expect(clippy::too_many_arguments, reason = "by keyword")]
     fn new(
         py: Python<'_>,
@@ -151,15 +152,16 @@ impl PyHaloExchange {
         checked: Option<Given<bool>>,
         streams: Option<&Bound<'_, PyAny>>,
         inline: Given<bool>,
+        stream_waits: Given<bool>,
     ) -> PyResult<Self> {
         let sets = pyo3::types::PyList::new(py, [fields])?;
-        let prepared =
-            prepared(comm.get(), &sets, options(py, link, deadline, name, checked), streams, inline);
+        let options = options(py, link, deadline, name, checked);
+        let prepared = prepared(comm.get(), &sets, options, streams, (inline, stream_waits));
         bound(py, &comm, prepared)
     }
 
     #[staticmethod]
-    #[pyo3(signature = (comm, sets, *, link = Given::of("auto"), deadline = None, name = None, checked = None, streams = None, inline = Given::of(false)), text_signature = "(comm, sets, *, link='auto', deadline=None, name=None, checked=None, streams=None, inline=False)")]
+    #[pyo3(signature = (comm, sets, *, link = Given::of("auto"), deadline = None, name = None, checked = None, streams = None, inline = Given::of(false), stream_waits = Given::of(false)), text_signature = "(comm, sets, *, link='auto', deadline=None, name=None, checked=None, streams=None, inline=False, stream_waits=False)")]
     #[expect(clippy::too_many_arguments, reason = "by keyword")]
     fn alternatives(
         py: Python<'_>,
@@ -171,9 +173,10 @@ impl PyHaloExchange {
         checked: Option<Given<bool>>,
         streams: Option<&Bound<'_, PyAny>>,
         inline: Given<bool>,
+        stream_waits: Given<bool>,
     ) -> PyResult<Self> {
-        let prepared =
-            prepared(comm.get(), sets, options(py, link, deadline, name, checked), streams, inline);
+        let options = options(py, link, deadline, name, checked);
+        let prepared = prepared(comm.get(), sets, options, streams, (inline, stream_waits));
         bound(py, &comm, prepared)
     }
 

@@ -22,7 +22,12 @@ pub(crate) fn explain(bound: &Bound, sets: &[Arc<Set>], scheduled: Option<&Sched
         if let Some(scheduled) = scheduled {
             let devices: Vec<String> =
                 scheduled.lanes.iter().map(|lane| lane.device.ordinal().to_string()).collect();
-            let _ = writeln!(text, "fields on devices {}", devices.join(", "));
+            let how = match scheduled.apart {
+                _ if devices.is_empty() => "none on this rank".to_owned(),
+                None => "each exchange in one launch".to_owned(),
+                Some(why) => format!("streams wait beside launches, not in one: {why}"),
+            };
+            let _ = writeln!(text, "fields on devices {}: {how}", devices.join(", "));
             let set = &scheduled.sets[set.number];
             let through = |link: &Link, transport: &str| match scheduled.is_far(link) {
                 true => format!("memory of the devices, messages of {transport}"),

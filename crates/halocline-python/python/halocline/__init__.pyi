@@ -474,6 +474,9 @@ class HaloExchange:
     ``checked``: every exchange proves that it did what it should, at a price; by default what ``HALOCLINE_CHECK`` says.
     ``streams``: those whose work comes before an ``exchange`` of device fields, by default the null stream.
     ``inline``: scheduled exchanges run on the streams given to them, not beside them.
+    ``stream_waits``: streams wait for peers, never kernels; so does ``HALOCLINE_STREAM_WAITS=1`` in the environment. By default, between
+    GPUs that each serve one rank, an exchange is one kernel, some microseconds less, and a kernel that needs all of a GPU at once (a
+    cooperative launch) begins only once that has gone.
     """
 
     def __new__(
@@ -487,6 +490,7 @@ class HaloExchange:
         checked: bool | None = None,
         streams: Sequence[_StreamLike] | None = None,
         inline: bool = False,
+        stream_waits: bool = False,
     ) -> HaloExchange: ...
     @staticmethod
     def alternatives(
@@ -499,6 +503,7 @@ class HaloExchange:
         checked: bool | None = None,
         streams: Sequence[_StreamLike] | None = None,
         inline: bool = False,
+        stream_waits: bool = False,
     ) -> HaloExchange:
         """Binds several sets of fields at once, of which an exchange takes one (``set=``): time levels that swap. Collective."""
     @overload

@@ -102,6 +102,7 @@ def wrong_types(comm, pattern):
         "deadline": (lambda given: hc.HaloExchange(comm, [(pattern, array)], deadline=given), 9.0, "x"),
         "link": (lambda given: hc.HaloExchange.alternatives(comm, [[(pattern, array)]], link=given), "auto", 3),
         "inline": (lambda given: hc.HaloExchange(comm, [(pattern, array)], inline=given), False, "no"),
+        "stream_waits": (lambda given: hc.HaloExchange(comm, [(pattern, array)], stream_waits=given), False, "no"),
         "checked": (lambda given: hc.PatternLinks(comm, [pattern], checked=given), False, "no"),
         "domains": (lambda given: hc.Pattern.unstructured(comm, given), [domain], [3]),
         "neighbours": (lambda given: grid.pattern(1, neighbours=given), "all", 3),

@@ -115,7 +115,7 @@ pub(super) fn bind(
         made.far = far;
         lanes::join(&opened, &made, &slots, (options, is_alone))
     });
-    let Joined { lanes, stages, seats, producers, registered } = agree(comm, joined)?;
+    let Joined { lanes, stages, seats, producers, registered, apart } = agree(comm, joined)?;
     let held = made.far.into_iter().flat_map(|far| far.words);
     let scheduled = Arc::new(Scheduled::new(stream::Parts {
         comm: comm.behind_the_scenes(),
@@ -125,6 +125,7 @@ pub(super) fn bind(
         staging: (!stages.is_empty()).then(|| Staging::new(staged, stages)),
         seats,
         producers,
+        apart,
         host,
         inline: options.inline,
         patience: Patience { deadline: options.deadline, ..Patience::of(comm.link()) },

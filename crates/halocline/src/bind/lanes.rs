@@ -54,6 +54,8 @@ pub(super) struct Joined {
     pub(super) producers: Vec<Arc<Stream>>,
     /// Mailboxes that the devices reach.
     pub(super) registered: Vec<Arc<Memory>>,
+    /// Why an exchange is more than one launch, if it is.
+    pub(super) apart: Option<&'static str>,
 }
 
 /// The words and slots of a mailbox, within one side's memory.
@@ -322,12 +324,8 @@ pub(super) fn join(
     let sets = made.sets.len();
     let of_senders = outgoing.iter().map(|out| out.seat(sets));
     let seats = of_senders.chain(incoming.iter().flat_map(|into| into.seats(sets))).collect();
-    // Who spins on a device takes room from the work beside it: little, and only as long as all objects together leave enough; and
-    // what it waits for must not have to run there.
-    let is_direct = made.links.iter().all(|link| link.way == Way::Push);
-    let is_short = made.links.len() <= MOST_WAITS && opened.lanes.len() == 1;
-    let is_whole = !matches!(options.cut(), Some(Cut::HaloRead | Cut::ReadyFirst));
-    let in_one = is_direct && is_short && is_whole && is_alone && !options.stream_waits();
+    let mut apart = apart(opened, made, options, is_alone);
+    let in_one = apart.is_none();
     let mut lanes = Vec::new();
     for (number, open) in opened.lanes.iter().enumerate() {
         let status = open.device.allocate_pinned(STATUS)?;
@@ -347,6 +345,12 @@ pub(super) fn join(
         let waiting = scripts.iter().map(Script::waiting_blocks).max().unwrap_or(0);
         let room = in_one.then(|| Room::take(open.device.id(), open.device.room(), waiting)).flatten();
         if in_one && room.is_none() {
+            apart = Some(match open.device.room() {
+                0 => "kernels of this device have a time limit",
+                _ => {
+                    "what its blocks would wait on has no room beside those of the other objects of this process"
+                }
+            });
             making.in_one = false;
             scripts = making.scripts()?;
         }
@@ -354,7 +358,25 @@ pub(super) fn join(
         let of = (open.device.clone(), Arc::clone(&open.shared), Arc::clone(&open.stream));
         lanes.push(Lane::new(of, Arc::clone(&open.words), status, scripts, (poisoned, room)));
     }
-    Ok(Joined { producers: producers(opened, options)?, lanes, stages, seats, registered })
+    Ok(Joined { producers: producers(opened, options)?, lanes, stages, seats, registered, apart })
+}
+
+/// Why exchanges cannot be one launch, as far as that is known before there are tables: who spins on a device takes room from the work
+/// beside it: little, and only as long as all objects together leave enough; and what it waits for must not have to run there.
+fn apart(opened: &Opened, made: &Made, options: &BindOptions, is_alone: bool) -> Option<&'static str> {
+    if options.stream_waits() {
+        Some("`stream_waits`, or HALOCLINE_STREAM_WAITS, asks for that")
+    } else if opened.lanes.len() != 1 {
+        Some("the fields of this rank lie on several devices")
+    } else if made.links.iter().any(|link| link.way != Way::Push) {
+        Some("not all links are direct")
+    } else if made.links.len() > MOST_WAITS {
+        Some("it has more than 64 links")
+    } else if !is_alone {
+        Some("another rank uses the device, too")
+    } else {
+        matches!(options.cut(), Some(Cut::HaloRead | Cut::ReadyFirst)).then_some("a test leaves an order out")
+    }
 }
 
 /// Lets every device reach the words, fields and mailboxes that it reads or writes.

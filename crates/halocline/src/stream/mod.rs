@@ -57,6 +57,8 @@ pub(crate) struct Scheduled {
     /// Producer streams of [`crate::HaloExchange::exchange`].
     producers: Vec<Arc<Stream>>,
     /// The host fields of the same object, if this rank has any.
+    /// Why an exchange is more than one launch, if it is.
+    pub(crate) apart: Option<&'static str>,
     pub(crate) host: Option<Arc<Bound>>,
     /// Everything on the users' streams.
     inline: bool,
@@ -139,6 +141,7 @@ pub(crate) struct Parts {
     pub(crate) staging: Option<Staging>,
     pub(crate) seats: Vec<Seat>,
     pub(crate) producers: Vec<Arc<Stream>>,
+    pub(crate) apart: Option<&'static str>,
     pub(crate) host: Option<Arc<Bound>>,
     pub(crate) inline: bool,
     pub(crate) patience: Patience,
@@ -150,7 +153,7 @@ pub(crate) struct Parts {
 
 impl Scheduled {
     pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { comm, links, sets, lanes, seats, producers, host, inline, patience, .. } = parts;
+        let Parts { comm, links, sets, lanes, seats, producers, apart, host, inline, patience, .. } = parts;
         let longest = lanes.iter().flat_map(|lane| lane.scripts.iter().map(Script::longest));
         let begin = Begin {
             flights: (0..IN_FLIGHT).map(|_| lanes.iter().map(|_| None).collect()).collect(),
@@ -169,6 +172,7 @@ impl Scheduled {
             staging: parts.staging,
             seats,
             producers,
+            apart,
             host,
             inline,
             patience,

@@ -48,14 +48,16 @@ class Case:
             np.testing.assert_array_equal(seen[count], self.expected(count + 1), err_msg=f"round {count}")
 
 
-@pytest.mark.parametrize("inline", [False, True])
-def test_every_kind_of_stream_orders_an_exchange(together, engine, inline):
+@pytest.mark.parametrize(("inline", "stream_waits"), [(False, False), (True, False), (False, True)])
+def test_every_kind_of_stream_orders_an_exchange(together, engine, inline, stream_waits):
     def rank(comm):
         mine = engine(comm.rank)
         with mine.here():
             for number, (name, (stream, given)) in enumerate(mine.streams().items()):
                 case = Case(comm, mine, number)
-                halo = case.bind(inline=inline, name=name)
+                halo = case.bind(inline=inline, stream_waits=stream_waits, name=name)
+                if stream_waits:
+                    assert "not in one: `stream_waits`" in halo.explain()
                 if inline and name == "per thread":
                     continue
                 with mine.on(stream):
