@@ -5,6 +5,7 @@ mod cases;
 #[path = "../../../halocline-device/tests/gpu/kinds.rs"]
 mod kinds;
 mod mapped;
+pub mod meter;
 mod probe;
 pub mod program;
 #[path = "../../../halocline-device/tests/gpu/raw.rs"]

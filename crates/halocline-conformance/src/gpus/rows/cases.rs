@@ -62,9 +62,7 @@ impl Shape {
     /// Fields of this rank, zeroed. Collective.
     pub(super) fn yard(self, comm: &Communicator, device: &Device, fields: u64) -> Result<Yard, Trouble> {
         match self {
-            Self::Cube { cells, width } => {
-                slabs(comm, device, cells, Halo::uniform(width), ([true; 3], 0), fields)
-            }
+            Self::Cube { cells, width } => cube(comm, device, (cells, width), fields),
             Self::Faces { cells, width } => {
                 let halo = Halo::per_axis([(width, width), (0, 0), (0, 0)]);
                 slabs(comm, device, cells, halo, ([true, false, false], width), fields)
@@ -79,6 +77,17 @@ impl Shape {
             }
         }
     }
+}
+
+/// A cube of so many cells along each axis for each rank, one behind the other along the slowest axis, periodic, with a halo of some
+/// width on all sides. Collective.
+pub fn cube(
+    comm: &Communicator,
+    device: &Device,
+    (cells, width): (usize, usize),
+    fields: u64,
+) -> Result<Yard, Trouble> {
+    slabs(comm, device, cells, Halo::uniform(width), ([true; 3], 0), fields)
 }
 
 /// A cube of cells for each rank, one behind the other along the slowest axis.

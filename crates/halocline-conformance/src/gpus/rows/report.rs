@@ -22,6 +22,8 @@ pub(super) struct Row {
     pub(super) name: &'static str,
     /// Bytes that cross, of a rank, each way; bytes that are copied within the rank.
     pub(super) bytes: [usize; 2],
+    /// How ours crosses.
+    pub(super) way: String,
     pub(super) us: [Option<f64>; 4],
     /// The host's: the first, and later ones.
     pub(super) host: [Option<[f64; 2]>; 4],
@@ -33,6 +35,7 @@ pub(super) struct Row {
 /// A size of a message: times in us, by way.
 pub(super) struct Size {
     pub(super) bytes: usize,
+    pub(super) way: String,
     pub(super) us: [Option<f64>; 4],
     pub(super) stores: f64,
     pub(super) copy: f64,
@@ -64,12 +67,12 @@ impl Report {
              NCCL: packed by one kernel, grouped send and receive, unpacked by one; what stays on the rank is copied by the kernel that \
              packs or beside it, the faster one counts.\n\
              host: us of the calls of one exchange behind a kernel of 1 ms, first (later)\n\
-             {:<34} {:>8} {:>13} {:>13} {:>9} {:>9} {:>7} {:>7} {:>8} {:>7}  host: {:>11} {:>11} {:>13} {:>11}\n",
+             {:<34} {:>8} {:>13} {:>13} {:>9} {:>9} {:>7} {:>7} {:>8} {:>7}  host: {:>11} {:>11} {:>13} {:>11}  way\n",
             self.ranks,
             self.transport,
             if self.gpus == 1 { "one".to_owned() } else { self.gpus.to_string() },
             self.gpu,
-            super::BLOCKS,
+            crate::gpus::meter::BLOCKS,
             HOST_BARS[0],
             HOST_BARS[1],
             "a rank, 8 bytes a cell",
@@ -92,7 +95,7 @@ impl Report {
     /// The columns of sizes.
     pub(super) fn head_of_sizes(&self) -> String {
         format!(
-            "\nbytes each way between neighbours, all at once; us an exchange in a row\n{:>10} {:>9} {:>11} {:>9} {:>9} {:>13} {:>12}\n",
+            "\nbytes each way between neighbours, all at once; us an exchange in a row\n{:>10} {:>9} {:>11} {:>9} {:>9} {:>13} {:>12}  way\n",
             "bytes", "inline", "overlapped", "NCCL", "in graph", "plain stores", "copy engine"
         )
     }
@@ -136,7 +139,7 @@ impl Row {
             self.host[at].map_or_else(|| "-".to_owned(), |[first, later]| format!("{first:.1} ({later:.1})"))
         };
         format!(
-            "{:<34} {:>8.3} {:>13} {:>13} {:>9} {:>9} {:>7} {:>7} {:>8} {:>7}        {:>11} {:>11} {:>13} {:>11}\n",
+            "{:<34} {:>8.3} {:>13} {:>13} {:>9} {:>9} {:>7} {:>7} {:>8} {:>7}        {:>11} {:>11} {:>13} {:>11}  {}\n",
             self.name,
             self.bytes[0] as f64 / 1e6,
             with_bar(0),
@@ -151,6 +154,7 @@ impl Row {
             host(1),
             host(2),
             host(3),
+            self.way,
         )
     }
 
@@ -159,6 +163,7 @@ impl Row {
             "name": self.name,
             "crossing_bytes": self.bytes[0],
             "local_bytes": self.bytes[1],
+            "way": self.way,
             "us": by_way(&self.us, Value::from),
             "bars_us": { "inline": self.bars[0], "overlapped": self.bars[1] },
             "host_us": by_way(&self.host, |[first, later]| json!({ "first": first, "later": later })),
@@ -173,13 +178,16 @@ impl Size {
         let [inline, overlapped, eager, graph] = self.us.map(figure);
         let bytes = self.bytes;
         let (stores, copy) = (figure(Some(self.stores)), figure(Some(self.copy)));
-        format!("{bytes:>10} {inline:>9} {overlapped:>11} {eager:>9} {graph:>9} {stores:>13} {copy:>12}\n")
+        format!(
+            "{bytes:>10} {inline:>9} {overlapped:>11} {eager:>9} {graph:>9} {stores:>13} {copy:>12}  {}\n",
+            self.way
+        )
     }
 
     fn to_json(&self) -> Value {
         let mut us = by_way(&self.us, Value::from);
         us.insert("stores".to_owned(), self.stores.into());
         us.insert("copy_engine".to_owned(), self.copy.into());
-        json!({ "bytes": self.bytes, "us": us })
+        json!({ "bytes": self.bytes, "way": self.way, "us": us })
     }
 }

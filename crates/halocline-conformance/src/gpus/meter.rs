@@ -1,0 +1,189 @@
+//! What exchanges of a yard's fields on GPUs take: checked cell by cell, then timed.
+
+use super::{Gpu, Gpus};
+use crate::yard::{Rig, Yard};
+use crate::{Outcome, Trouble};
+use halocline::device::Priority;
+use halocline::{Communicator, HaloExchange, Pending, Reduce, Stream};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::time::Instant;
+
+/// Steps whose every cell is compared.
+const STEPS: u64 = 4;
+/// Blocks of a figure: its value is their median.
+pub(super) const BLOCKS: usize = 11;
+/// About how long a block takes, us, and how many exchanges it has.
+const BLOCK: f64 = 3000.0;
+const COUNTS: [f64; 2] = [20.0, 400.0];
+/// Exchanges that the host is ahead of the GPU, at most; 64 may be in flight.
+const AHEAD: usize = 56;
+/// Rounds of the host's time, each behind a kernel of so many ns.
+const ROUNDS: usize = 31;
+const BEHIND: u64 = 1_000_000;
+
+/// What is timed: each call gives a stream one.
+pub struct Way<'a> {
+    kind: Kind<'a>,
+    /// What else a stream is given, between the two calls of a scheduled exchange.
+    beside: Option<Give<'a>>,
+}
+
+type Give<'a> = Box<dyn Fn(&Stream) -> Outcome + 'a>;
+
+enum Kind<'a> {
+    /// Scheduled exchanges, and those that the host has not seen the end of.
+    Exchange(HaloExchange, RefCell<VecDeque<Pending>>),
+    Other(Give<'a>),
+}
+
+impl<'a> Way<'a> {
+    /// A scheduled exchange and its wait.
+    pub fn exchange(halo: HaloExchange) -> Self {
+        Self { kind: Kind::Exchange(halo, RefCell::default()), beside: None }
+    }
+
+    /// Anything else.
+    pub fn other(give: impl Fn(&Stream) -> Outcome + 'a) -> Self {
+        Self { kind: Kind::Other(Box::new(give)), beside: None }
+    }
+
+    /// The same with work beside the exchange.
+    pub fn beside(mut self, work: impl Fn(&Stream) -> Outcome + 'a) -> Self {
+        self.beside = Some(Box::new(work));
+        self
+    }
+
+    fn give(&self, stream: &Stream) -> Outcome {
+        let (halo, ahead) = match &self.kind {
+            Kind::Exchange(halo, ahead) => (halo, &mut *ahead.borrow_mut()),
+            Kind::Other(give) => return give(stream),
+        };
+        // Half of them at once, so that it is one look for many.
+        if ahead.len() == AHEAD
+            && let Some(latest) = ahead.drain(..AHEAD / 2).next_back()
+        {
+            latest.wait()?;
+        }
+        let pending = halo.schedule_exchange(&[stream])?;
+        self.beside.as_ref().map_or(Ok(()), |beside| beside(stream))?;
+        pending.schedule_wait(stream)?;
+        ahead.push_back(pending);
+        Ok(())
+    }
+
+    /// Waits until the stream is through.
+    fn finish(&self, stream: &Stream) -> Outcome {
+        stream.synchronise()?;
+        if let Kind::Exchange(_, ahead) = &self.kind {
+            ahead.borrow_mut().drain(..).try_for_each(|pending| pending.wait())?;
+        }
+        Ok(())
+    }
+}
+
+/// A rank, its GPU, and the stream that it measures on.
+pub struct Meter<'a> {
+    /// The ranks.
+    pub comm: &'a Communicator,
+    /// This rank's GPU.
+    pub gpu: &'a Gpu,
+    /// A stream of it.
+    pub stream: Stream,
+    rig: &'a Gpus,
+}
+
+impl<'a> Meter<'a> {
+    /// For a rank with its GPU.
+    pub fn new(comm: &'a Communicator) -> Result<Self, Trouble> {
+        let rig = Gpus::get()?;
+        let gpu = rig.of_rank(comm.rank());
+        Ok(Self { comm, gpu, stream: gpu.device().stream(Priority::Normal)?, rig })
+    }
+
+    /// How many GPUs this process sees.
+    pub fn gpus(&self) -> usize {
+        self.rig.devices().len()
+    }
+
+    /// Exchanges new data of all fields a few times, and compares every cell with what its owner wrote. `number`: which way of the
+    /// same yard it is, so that what others have moved is found. Collective.
+    pub fn check(&self, yard: &Yard, way: &Way<'_>, number: u64) -> Outcome {
+        let pieces = || yard.pieces.iter().flatten();
+        for step in STEPS * number..STEPS * (number + 1) {
+            self.rig.delay(&self.stream)?;
+            pieces().try_for_each(|piece| self.rig.produce_at_once(piece, &self.stream, step))?;
+            self.rig.delay(&self.stream)?;
+            way.give(&self.stream)?;
+            pieces().try_for_each(|piece| self.rig.consume_at_once(piece, &self.stream, step))?;
+        }
+        way.finish(&self.stream)?;
+        self.rig.check()?;
+        Ok(self.comm.barrier()?)
+    }
+
+    /// The time of one of many in a row, us: the median over blocks of the slowest rank's. Collective.
+    pub fn steady(&self, way: &Way<'_>) -> Result<f64, Trouble> {
+        let block = |count: usize| -> Result<f64, Trouble> {
+            self.comm.barrier()?;
+            let begin = Instant::now();
+            (0..count).try_for_each(|_| way.give(&self.stream))?;
+            self.stream.synchronise()?;
+            let elapsed = begin.elapsed();
+            way.finish(&self.stream)?;
+            Ok(elapsed.as_secs_f64() * 1e6 / count as f64)
+        };
+        block(5)?;
+        let first = self.slowest(&[block(20)?])?[0];
+        let count = (BLOCK / first.max(0.1)).clamp(COUNTS[0], COUNTS[1]) as usize;
+        let times = (0..BLOCKS).map(|_| block(count)).collect::<Result<Vec<_>, _>>()?;
+        Ok(median(self.slowest(&times)?))
+    }
+
+    /// What the host takes to give one of many in a row, us, while it waits for none: the median over blocks of the slowest rank's.
+    /// Collective.
+    pub fn given(&self, way: &Way<'_>) -> Result<f64, Trouble> {
+        let mut times = Vec::new();
+        for _ in 0..BLOCKS {
+            way.finish(&self.stream)?;
+            self.comm.barrier()?;
+            let begin = Instant::now();
+            (0..AHEAD).try_for_each(|_| way.give(&self.stream))?;
+            times.push(begin.elapsed().as_secs_f64() * 1e6 / AHEAD as f64);
+        }
+        way.finish(&self.stream)?;
+        Ok(median(self.slowest(&times)?))
+    }
+
+    /// What the host takes for one, us, behind a kernel that keeps the GPU busy: the first, and the mean of two more; medians over
+    /// rounds of the slowest rank's. Collective.
+    pub fn host(&self, way: &Way<'_>) -> Result<[f64; 2], Trouble> {
+        let (mut firsts, mut others) = (Vec::new(), Vec::new());
+        for _ in 0..ROUNDS {
+            way.finish(&self.stream)?;
+            self.comm.barrier()?;
+            self.gpu.delay(&self.stream, BEHIND)?;
+            let begin = Instant::now();
+            way.give(&self.stream)?;
+            let first = begin.elapsed();
+            way.give(&self.stream)?;
+            way.give(&self.stream)?;
+            firsts.push(first.as_secs_f64() * 1e6);
+            others.push((begin.elapsed() - first).as_secs_f64() * 1e6 / 2.0);
+        }
+        way.finish(&self.stream)?;
+        Ok([median(self.slowest(&firsts)?), median(self.slowest(&others)?)])
+    }
+
+    /// Of each time that of the slowest rank. Collective.
+    fn slowest(&self, times: &[f64]) -> Result<Vec<f64>, Trouble> {
+        let nanoseconds: Vec<u64> = times.iter().map(|us| (us * 1e3) as u64).collect();
+        let slowest = self.comm.all_reduce(&nanoseconds, Reduce::Max)?;
+        Ok(slowest.into_iter().map(|ns| ns as f64 / 1e3).collect())
+    }
+}
+
+fn median(mut times: Vec<f64>) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times.get(times.len() / 2).copied().unwrap_or(f64::NAN)
+}
