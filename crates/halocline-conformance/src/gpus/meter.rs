@@ -7,7 +7,7 @@ use halocline::device::Priority;
 use halocline::{Communicator, HaloExchange, Pending, Reduce, Stream};
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Steps whose every cell is compared.
 const STEPS: u64 = 4;
@@ -22,9 +22,11 @@ const AHEAD: usize = 56;
 const ROUNDS: usize = 31;
 const BEHIND: u64 = 1_000_000;
 
-/// What is timed: each call gives a stream one.
+/// What is timed: each call gives a stream one, or several.
 pub struct Way<'a> {
     kind: Kind<'a>,
+    /// How many.
+    at_once: usize,
     /// What else a stream is given, between the two calls of a scheduled exchange.
     beside: Option<Give<'a>>,
 }
@@ -40,12 +42,17 @@ enum Kind<'a> {
 impl<'a> Way<'a> {
     /// A scheduled exchange and its wait.
     pub fn exchange(halo: HaloExchange) -> Self {
-        Self { kind: Kind::Exchange(halo, RefCell::default()), beside: None }
+        Self { kind: Kind::Exchange(halo, RefCell::default()), at_once: 1, beside: None }
     }
 
     /// Anything else.
     pub fn other(give: impl Fn(&Stream) -> Outcome + 'a) -> Self {
-        Self { kind: Kind::Other(Box::new(give)), beside: None }
+        Self::several(1, give)
+    }
+
+    /// So many of anything else by one call; times are those of one.
+    pub fn several(at_once: usize, give: impl Fn(&Stream) -> Outcome + 'a) -> Self {
+        Self { kind: Kind::Other(Box::new(give)), at_once, beside: None }
     }
 
     /// The same with work beside the exchange.
@@ -70,6 +77,11 @@ impl<'a> Way<'a> {
         pending.schedule_wait(stream)?;
         ahead.push_back(pending);
         Ok(())
+    }
+
+    /// What one takes of a call's time, us.
+    fn one(&self, time: Duration) -> f64 {
+        time.as_secs_f64() * 1e6 / self.at_once as f64
     }
 
     /// Waits until the stream is through.
@@ -131,11 +143,12 @@ impl<'a> Meter<'a> {
             self.stream.synchronise()?;
             let elapsed = begin.elapsed();
             way.finish(&self.stream)?;
-            Ok(elapsed.as_secs_f64() * 1e6 / count as f64)
+            Ok(way.one(elapsed) / count as f64)
         };
-        block(5)?;
-        let first = self.slowest(&[block(20)?])?[0];
-        let count = (BLOCK / first.max(0.1)).clamp(COUNTS[0], COUNTS[1]) as usize;
+        let calls = |count: f64| (count as usize).div_ceil(way.at_once);
+        block(calls(5.0))?;
+        let first = self.slowest(&[block(calls(20.0))?])?[0];
+        let count = calls((BLOCK / first.max(0.1)).clamp(COUNTS[0], COUNTS[1]));
         let times = (0..BLOCKS).map(|_| block(count)).collect::<Result<Vec<_>, _>>()?;
         Ok(median(self.slowest(&times)?))
     }
@@ -149,7 +162,7 @@ impl<'a> Meter<'a> {
             self.comm.barrier()?;
             let begin = Instant::now();
             (0..AHEAD).try_for_each(|_| way.give(&self.stream))?;
-            times.push(begin.elapsed().as_secs_f64() * 1e6 / AHEAD as f64);
+            times.push(way.one(begin.elapsed()) / AHEAD as f64);
         }
         way.finish(&self.stream)?;
         Ok(median(self.slowest(&times)?))
@@ -168,8 +181,8 @@ impl<'a> Meter<'a> {
             let first = begin.elapsed();
             way.give(&self.stream)?;
             way.give(&self.stream)?;
-            firsts.push(first.as_secs_f64() * 1e6);
-            others.push((begin.elapsed() - first).as_secs_f64() * 1e6 / 2.0);
+            firsts.push(way.one(first));
+            others.push(way.one(begin.elapsed() - first) / 2.0);
         }
         way.finish(&self.stream)?;
         Ok([median(self.slowest(&firsts)?), median(self.slowest(&others)?)])

@@ -25,6 +25,8 @@ use std::collections::{BTreeSet, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+/// Exchanges by NCCL in a graph, as in that of a program's steps: to launch a graph takes longer than a kernel.
+const IN_GRAPH: usize = 10;
 /// The largest message.
 const MOST: usize = 64 << 20;
 
@@ -155,7 +157,8 @@ impl<'a> Bench<'a> {
     }
 
     /// Checks each way and hands it on with its number: inline, by default, NCCL eager and in a graph. Those of NCCL come twice where
-    /// something is copied within the rank: by the kernel that packs, and beside it. Says which ways the bytes take that are ours.
+    /// something is copied within the rank: by the kernel that packs, and beside it. Says which ways
+    /// the bytes of ours take, and by how many launches.
     fn ways(
         &self,
         yard: &Yard,
@@ -173,6 +176,11 @@ impl<'a> Bench<'a> {
             let options = BindOptions { inline, ..BindOptions::default() };
             let halo = yard.bind(self.meter.comm, &[&fields[..]], &options)?;
             ours.extend(halo.ways().map(|(_, _, way)| way.to_string()));
+            let told = halo.explain();
+            let launches = told.lines().find(|line| line.starts_with("fields on devices"));
+            ours.extend(
+                launches.and_then(|line| line.split_once(": ")).map(|(_, launches)| launches.to_owned()),
+            );
             tried(number, &Way::exchange(halo))?;
         }
         if let Ok(nccl) = &self.nccl {
@@ -183,11 +191,11 @@ impl<'a> Bench<'a> {
                     |stream: &_| packed.exchange(stream, beside, |stream| nccl.exchange(&messages, stream));
                 tried(2, &Way::other(give))?;
                 // Whatever NCCL sets up for these peers it has by now.
-                let graph = self.graphs.capture(stream, || give(stream))?;
-                tried(3, &Way::other(|stream| graph.launch(stream)))?;
+                let graph = self.graphs.capture(stream, || (0..IN_GRAPH).try_for_each(|_| give(stream)))?;
+                tried(3, &Way::several(IN_GRAPH, |stream| graph.launch(stream)))?;
             }
         }
-        Ok(ours.into_iter().collect::<Vec<_>>().join(" and "))
+        Ok(ours.into_iter().collect::<Vec<_>>().join("; "))
     }
 
     /// Plain stores of so many bytes to the next rank, with the number of blocks that is fastest.

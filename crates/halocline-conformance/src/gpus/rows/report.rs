@@ -65,7 +65,7 @@ impl Report {
              us an exchange in a row, medians of {} blocks, slowest rank; every way checked cell by cell before. Bars in brackets: \
              inline, overlapped; host {}, {}.\n\
              NCCL: packed by one kernel, grouped send and receive, unpacked by one; what stays on the rank is copied by the kernel that \
-             packs or beside it, the faster one counts.\n\
+             packs or beside it, the faster one counts. In a graph: {} exchanges, of which one is told.\n\
              host: us of the calls of one exchange behind a kernel of 1 ms, first (later)\n\
              {:<34} {:>8} {:>13} {:>13} {:>9} {:>9} {:>7} {:>7} {:>8} {:>7}  host: {:>11} {:>11} {:>13} {:>11}  way\n",
             self.ranks,
@@ -75,6 +75,7 @@ impl Report {
             crate::gpus::meter::BLOCKS,
             HOST_BARS[0],
             HOST_BARS[1],
+            super::IN_GRAPH,
             "a rank, 8 bytes a cell",
             "MB cross",
             "inline",
@@ -113,6 +114,7 @@ impl Report {
             "ranks": self.ranks,
             "transport": self.transport,
             "nccl": nccl,
+            "in_graph": super::IN_GRAPH,
             "host_bars_us": HOST_BARS,
             "rows": self.rows.iter().map(Row::to_json).collect::<Vec<_>>(),
             "sizes": self.sizes.iter().map(Size::to_json).collect::<Vec<_>>(),
