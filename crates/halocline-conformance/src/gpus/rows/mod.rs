@@ -187,8 +187,10 @@ impl<'a> Bench<'a> {
             let (messages, stream) = (packed.messages(), &self.meter.stream);
             let beside = Beside::new(stream.device())?;
             for beside in [None, Some(&beside)].into_iter().take(1 + usize::from(packed.has_local())) {
-                let give =
-                    |stream: &_| packed.exchange(stream, beside, |stream| nccl.exchange(&messages, stream));
+                let give = |stream: &_| match packed.in_place() {
+                    Some(messages) => nccl.exchange(messages, stream),
+                    None => packed.exchange(stream, beside, |stream| nccl.exchange(&messages, stream)),
+                };
                 tried(2, &Way::other(give))?;
                 // Whatever NCCL sets up for these peers it has by now.
                 let graph = self.graphs.capture(stream, || (0..IN_GRAPH).try_for_each(|_| give(stream)))?;

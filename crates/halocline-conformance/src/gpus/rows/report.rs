@@ -96,7 +96,7 @@ impl Report {
     /// The columns of sizes.
     pub(super) fn head_of_sizes(&self) -> String {
         format!(
-            "\nbytes each way between neighbours, all at once; us an exchange in a row\n{:>10} {:>9} {:>11} {:>9} {:>9} {:>13} {:>12}  way\n",
+            "\nbytes each way between neighbours, all at once, in one piece, which NCCL sends and receives without packing; us an exchange in a row\n{:>10} {:>9} {:>11} {:>9} {:>9} {:>13} {:>12}  way\n",
             "bytes", "inline", "overlapped", "NCCL", "in graph", "plain stores", "copy engine"
         )
     }

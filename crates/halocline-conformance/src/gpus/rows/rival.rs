@@ -18,6 +18,8 @@ pub(super) struct Packed {
     unpack: CopyTable,
     /// For each peer its rank, and where the bytes lie within the buffers: first byte and number.
     peers: Vec<Parcel>,
+    /// Messages from owned cells straight into the halo, if each is one block at both ends and nothing else is to be copied.
+    in_place: Option<Vec<Message>>,
     out: Memory,
     into: Memory,
     /// Bytes that are sent, and those that are copied within the rank, without gaps.
@@ -77,6 +79,21 @@ impl Packed {
             let parts = [TablePart { ops, ..TablePart::default() }];
             device.upload(&TableSpec { parts: &parts, sources: &bases, targets: &bases, guard: None })
         };
+        // A block of a field: its first byte and length.
+        let block = |op: &CopyOp, at: usize, offset: isize| {
+            (bases[at].wrapping_add_signed(offset as i64), op.bytes())
+        };
+        let whole = pack.len() == peers.len() && unpack.len() == peers.len() && local.is_empty();
+        let in_place = whole && pack.iter().chain(&unpack).all(|op| op.blocks() == 1);
+        let in_place = in_place.then(|| {
+            let ends = peers.iter().zip(pack.iter().zip(&unpack));
+            let message = |(parcel, (pack, unpack)): (&Parcel, (&CopyOp, &CopyOp))| Message {
+                peer: parcel.peer,
+                out: block(pack, pack.source, pack.source_offset),
+                into: block(unpack, unpack.target, unpack.target_offset),
+            };
+            ends.map(message).collect()
+        });
         let [out, into] = buffers;
         Ok(Self {
             pack: upload(&pack)?,
@@ -86,6 +103,7 @@ impl Packed {
             },
             unpack: upload(&unpack)?,
             peers,
+            in_place,
             out,
             into,
             bytes,
@@ -128,6 +146,11 @@ impl Packed {
             Message { peer: parcel.peer, out, into }
         };
         self.peers.iter().map(message).collect()
+    }
+
+    /// The same straight from the fields into the fields, where nothing needs to be packed.
+    pub(super) fn in_place(&self) -> Option<&[Message]> {
+        self.in_place.as_deref()
     }
 
     /// Whether anything is copied within the rank.
