@@ -108,8 +108,10 @@ pub struct TableSpec<'a> {
     pub sources: &'a [Address],
     /// The buffers that operations write, by [`CopyOp::target`].
     pub targets: &'a [Address],
-    /// A word that is 0 while all is well: a part that finds it otherwise copies and raises nothing. Whoever sets it to end
-    /// waits, too, writes words 2^60 or more beyond what is awaited.
+    /// A word that is 0 while all is well: a part that finds it otherwise copies and raises nothing. A part that copies looks at it
+    /// when it begins, not after its waits, so that one that waits already may still copy; one that does not looks before it raises.
+    /// Whoever sets it to end waits, too, writes words 2^60 or more beyond what is awaited: what has waited for such a word copies and
+    /// raises nothing, either.
     pub guard: Option<Address>,
 }
 

@@ -113,6 +113,14 @@ pub enum DeviceError {
         /// How many were given.
         count: usize,
     },
+    /// More parts of a copy table copy nothing, some of which wait, than a device can look at in turn.
+    #[error("{parts} parts of a copy table copy nothing, and some of them wait: {limit} at most")]
+    TooManyWaits {
+        /// How many copy nothing.
+        parts: usize,
+        /// How many may.
+        limit: usize,
+    },
     /// CUDA's driver cannot be used: it is not there, too old, or finds no GPU.
     #[error("CUDA cannot be used: {why}")]
     NoCuda {

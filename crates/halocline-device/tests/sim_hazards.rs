@@ -1,7 +1,7 @@
 //! Small programs on simulated devices: correct ones pass under thousands of seeds, and each with one piece of order
 //! left out is caught. `cargo test -p halocline-device --test sim_hazards -- --nocapture` prints after how many seeds.
 
-use halocline_device::sim::{Kernel, KernelMemory, Options, Report, World, explore, find};
+use halocline_device::sim::{Kernel, KernelMemory, Options, Report, World, explore, find, run};
 use halocline_device::{
     Device, DeviceError, Memory, Priority, Signal, Stream, TablePart, TableSpec, ValueOp,
 };
@@ -313,4 +313,42 @@ fn an_event_waited_for_before_it_was_recorded() {
     });
     let reports = found.expect("reported").run.reports;
     assert!(matches!(reports[..], [Report::EventNotRecorded { .. }]), "{reports:?}");
+}
+
+/// As the kernel does: what has begun to wait may have looked at the guard already.
+#[test]
+fn a_guard_that_is_set_during_a_wait_comes_too_late_or_in_time() {
+    let mut seen = std::collections::BTreeSet::new();
+    for seed in 0..40 {
+        let raised = std::sync::atomic::AtomicU64::new(0);
+        let run = run(seed, &Options::default(), |world| {
+            let device = world.device(0).expect("a device");
+            let one = device.stream(Priority::Normal).expect("a stream");
+            let words = device.allocate_pinned(24).expect("memory");
+            let (from, to) = (device.allocate(8).expect("memory"), device.allocate(8).expect("memory"));
+            let waits = [Signal { address: words.at(0), lag: 0 }];
+            let part = TablePart {
+                waits: &waits,
+                ops: &[line(0, 0, 8)],
+                raises: &[words.at(8)],
+                ..TablePart::default()
+            };
+            let (sources, targets) = ([from.at(0)], [to.at(0)]);
+            let guard = Some(words.at(16));
+            let spec = TableSpec { parts: &[part], sources: &sources, targets: &targets, guard };
+            let table = device.upload(&spec).expect("a table");
+            // SAFETY: the stream is synchronised before the memory goes.
+            unsafe {
+                one.launch(&table, 1).expect("it is given");
+                (0..3).for_each(|_| world.pause());
+                words.store(16, 1);
+                words.store(0, 1);
+                one.synchronise().expect("it ends");
+                raised.store(words.load(8), std::sync::atomic::Ordering::Relaxed);
+            }
+        });
+        assert!(run.reports.is_empty(), "seed {seed}: {:?}", run.reports);
+        seen.insert(raised.into_inner());
+    }
+    assert_eq!(seen, [0, 1].into());
 }

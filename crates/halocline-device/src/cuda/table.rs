@@ -29,6 +29,9 @@ const ALONE: u64 = 1024;
 const ITEMS: u64 = 4;
 /// Multiprocessors for each block of parts that wait and copy: half of them stay free of those of one table.
 const SPARED: u64 = 2;
+/// Parts that copy nothing, of a table in which some of them wait: what one waits for, another one may have to raise (at a peer, who then
+/// goes on), so that all are looked at in turn. The kernel has bits for so many.
+const MOST_BARE: usize = 32 * THREADS as usize;
 /// Words that a launch raises first of all, and gives to the kernel by value.
 const RAISES: usize = 6;
 /// Launches of one table that may run at the same time: each has counters of its own.
@@ -182,6 +185,10 @@ impl Cut {
             } else if draft.waits + draft.raises > 0 {
                 cut.bare.push(draft);
             }
+        }
+        let waits = cut.bare.iter().any(|part| part.waits > 0);
+        if waits && cut.bare.len() > MOST_BARE {
+            return Err(DeviceError::TooManyWaits { parts: cut.bare.len(), limit: MOST_BARE });
         }
         cut.cut_parts(&copies, multiprocessors.into());
         Ok(cut)

@@ -89,7 +89,12 @@ pub(super) struct Running {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    Waiting,
+    /// Looks at the guard, if it copies: before it waits, not after.
+    Starting,
+    /// Whether the guard said that all is well.
+    Waiting {
+        well: bool,
+    },
     /// So many blocks are copied.
     Copying(usize),
     /// So many words are raised.
@@ -158,6 +163,9 @@ impl Stream {
     }
 }
 
+/// A word so far beyond what is awaited ends a wait ([`crate::TableSpec::guard`]).
+const POISON: i64 = 1 << 60;
+
 /// Whether a word has reached a value: cyclic, as CUDA compares.
 fn reached(value: u64, at_least: u64) -> bool {
     value.wrapping_sub(at_least) as i64 >= 0
@@ -187,7 +195,8 @@ impl State {
 
     fn can_advance(&self, table: &Table, epoch: u64, part: usize, stage: Stage) -> bool {
         match stage {
-            Stage::Waiting => {
+            Stage::Starting => true,
+            Stage::Waiting { .. } => {
                 let waits = &table.parts[part].waits;
                 waits.iter().all(|(word, lag)| self.is_reached(*word, epoch.saturating_sub(*lag)))
             }
@@ -285,7 +294,7 @@ impl State {
                     for block in blocks {
                         self.touch(part, number, block.source, block.bytes, Touch::Read);
                     }
-                    parts.push(Running { actor: part, stage: Stage::Waiting, op: number });
+                    parts.push(Running { actor: part, stage: Stage::Starting, op: number });
                 }
                 parts.is_empty()
             }
@@ -369,19 +378,25 @@ impl State {
     fn advance(&mut self, table: &Table, epoch: u64, at: usize, running: &mut Running) {
         let (part, actor) = (&table.parts[at], running.actor);
         running.stage = match running.stage {
-            Stage::Waiting => {
+            Stage::Starting => {
+                Stage::Waiting { well: part.blocks.is_empty() || self.is_well(actor, running.op, table) }
+            }
+            Stage::Waiting { mut well } => {
                 let op = self.begin_op(actor, "copies");
                 running.op = op;
-                for (word, _) in &part.waits {
-                    self.read_word(actor, op, *word);
+                for (word, lag) in &part.waits {
+                    let value = self.read_word(actor, op, *word).unwrap_or(0);
+                    let is_poison = value.wrapping_sub(epoch.saturating_sub(*lag)) as i64 >= POISON;
+                    well &= !is_poison || table.guard.is_none();
                 }
-                let failed = table.guard.is_some_and(|guard| self.read_word(actor, op, guard) != Some(0));
+                // What copies nothing looks at the guard now.
+                well &= !part.blocks.is_empty() || part.raises.is_empty() || self.is_well(actor, op, table);
                 let mut there = true;
-                for block in part.blocks.iter().filter(|_| !failed) {
+                for block in part.blocks.iter().filter(|_| well) {
                     there &= self.touch(actor, op, block.source, block.bytes, Touch::Read);
                     there &= self.touch(actor, op, block.target, block.bytes, Touch::Write);
                 }
-                if failed || !there { Stage::Done } else { Stage::Copying(0) }
+                if well && there { Stage::Copying(0) } else { Stage::Done }
             }
             Stage::Copying(done) if done < part.blocks.len() => {
                 let count = self.piece(part.blocks.len() - done);
@@ -402,6 +417,11 @@ impl State {
             }
             Stage::Done => Stage::Done,
         };
+    }
+
+    /// Whether the guard of a table, if it has one, says so.
+    fn is_well(&mut self, actor: Actor, op: usize, table: &Table) -> bool {
+        table.guard.is_none_or(|guard| self.read_word(actor, op, guard) == Some(0))
     }
 
     /// Publishes all that an actor has seen.

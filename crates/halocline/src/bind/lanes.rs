@@ -346,7 +346,7 @@ pub(super) fn join(
         let room = in_one.then(|| Room::take(open.device.id(), open.device.room(), waiting)).flatten();
         if in_one && room.is_none() {
             apart = Some(match open.device.room() {
-                0 => "kernels of this device have a time limit",
+                0 => "kernels of this device have a time limit, or it has one multiprocessor",
                 _ => {
                     "what its blocks would wait on has no room beside those of the other objects of this process"
                 }

@@ -188,6 +188,39 @@ fn parts_that_wait_or_raise_have_blocks_of_their_own() {
 }
 
 #[test]
+fn more_parts_that_wait_than_are_looked_at_in_turn_are_refused() {
+    let waits = [Signal { address: 64, lag: 0 }];
+    let waiting = TablePart { waits: &waits, raises: &[128], ..TablePart::default() };
+    let raising = TablePart { raises: &[128], ..TablePart::default() };
+    let cut = |parts: &[TablePart<'_>]| {
+        Cut::new(&TableSpec { parts, sources: &[], targets: &[], guard: None }, 4, |_, _| Ok(()))
+    };
+    let limit = MOST_BARE;
+    let refused = Some(DeviceError::TooManyWaits { parts: limit + 1, limit });
+    let only_raising = vec![raising; RAISES + limit + 1];
+    assert_eq!(cut(&only_raising).expect("none keeps another waiting").bare.len(), limit + 1);
+    assert_eq!(cut(&[&only_raising[1..], &[waiting]].concat()).err(), refused);
+    assert_eq!(cut(&vec![waiting; limit + 1]).err(), refused);
+    assert_eq!(cut(&vec![waiting; limit]).expect("so many are looked at").bare.len(), limit);
+}
+
+/// Slices of a GPU have few multiprocessors.
+#[test]
+fn every_part_that_waits_has_a_block_however_few_multiprocessors_there_are() {
+    let waits = [Signal { address: 64, lag: 0 }];
+    let ops: Vec<_> = (0..26).map(|at| [op(Vec::new(), None, 8 << (at % 18))]).collect();
+    let part = |ops| TablePart { waits: &waits, ops, raises: &[128], early: true };
+    let parts: Vec<_> = ops.iter().map(|ops| part(&ops[..])).collect();
+    for multiprocessors in [1, 2, 7, 14, 16, 132] {
+        let spec = TableSpec { parts: &parts, sources: &[1 << 40], targets: &[1 << 50], guard: None };
+        let cut = Cut::new(&spec, multiprocessors, |_, _| Ok(())).expect("fine");
+        assert!(cut.tied.len() == parts.len() && cut.tied.iter().all(|tied| tied.blocks > 0));
+        let most = parts.len() as u32 + (multiprocessors / SPARED as u32).max(1);
+        assert!((26..=most).contains(&cut.waiting_blocks()), "{} of {most}", cut.waiting_blocks());
+    }
+}
+
+#[test]
 fn wrong_words_and_buffers_are_refused() {
     let cut = |parts: &[TablePart<'_>], guard| {
         Cut::new(&TableSpec { parts, sources: &[], targets: &[0], guard }, 4, |_, _| Ok(())).err()
