@@ -4,6 +4,7 @@ use super::mappings;
 use super::raw::Raw;
 use super::{Gpu, Rig};
 use crate::suite::{Outcome, Rig as _};
+use halocline_device::cuda::CudaDriver;
 use halocline_device::{
     Address, DeviceError, MemorySpace, Priority, RawStream, Signal, TablePart, TableSpec, ValueOp,
 };
@@ -12,6 +13,8 @@ use halocline_plan::copy::{AxisLayout, CellLayout, CopyOp, End, copy_op};
 use halocline_plan::{AxisMap, BoxCells, Cells, Transfer};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 type Program = fn(&Rig) -> Outcome;
 
@@ -24,6 +27,10 @@ pub const TESTS: &[(&str, Program)] = &[
     ("no memory is a refusal, and no harm", no_memory),
     ("streams of other libraries are borrowed, those of other contexts refused", borrowed),
     ("whichever context is current stays so", contexts),
+    (
+        "twelve streams that wait leave queues to one more, but not of the eight that CUDA has by itself",
+        queues,
+    ),
     ("streams are captured while others ask, allocate and free", captured),
     ("memory of pools is reached, and managed memory", pools),
     ("memory of cudaMalloc is mapped by another process", mappings::legacy),
@@ -400,6 +407,47 @@ fn waiting() -> Outcome {
     two.synchronise()
 }
 
+const QUEUES: &str = "child-queues";
+
+/// How many queues there are is said before CUDA starts, so each try is a process. The second is the control: a program that says 8 itself,
+/// which is what CUDA has where nobody says anything.
+fn queues(_: &Rig) -> Outcome {
+    let said = |connections: Option<&str>| {
+        let mut command = Command::new(std::env::current_exe().expect("this test"));
+        match connections {
+            Some(connections) => command.env("CUDA_DEVICE_MAX_CONNECTIONS", connections),
+            None => command.env_remove("CUDA_DEVICE_MAX_CONNECTIONS"),
+        };
+        let output = command.arg(QUEUES).output().expect("it starts");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    assert_eq!((said(None), said(Some("8"))), ("32 queues, gets on\n".into(), "8 queues, is held\n".into()));
+    Ok(())
+}
+
+/// Says whether a stream gets on beside twelve that wait for it. The host lets them go after a second.
+fn waits_of_many() -> Outcome {
+    let device = halocline_device::Device::new(Arc::new(CudaDriver::open(0)?));
+    let streams = (0..13).map(|_| device.stream(Priority::Highest)).collect::<Result<Vec<_>, _>>()?;
+    let (word, begin) = (device.allocate_pinned(8)?, Instant::now());
+    let (last, waiting) = streams.split_last().expect("there are some");
+    // SAFETY: all streams are synchronised before the word goes.
+    let gets_on = unsafe {
+        for stream in waiting {
+            stream.values(&[ValueOp::Wait { address: word.at(0), at_least: 1 }])?;
+        }
+        last.values(&[ValueOp::Write { address: word.at(0), value: 1 }])?;
+        while word.load(0) == 0 && begin.elapsed() < Duration::from_secs(1) {
+            std::thread::yield_now();
+        }
+        let gets_on = word.load(0) == 1;
+        word.store(0, 1);
+        gets_on
+    };
+    println!("{} queues, {}", device.queues(), if gets_on { "gets on" } else { "is held" });
+    streams.iter().try_for_each(halocline_device::Stream::synchronise)
+}
+
 const FAULT: &str = "child-fault";
 
 /// What a process does that is started for one test.
@@ -407,6 +455,7 @@ pub fn child(what: &str) -> Option<ExitCode> {
     let outcome = match what {
         FAULT => faulty(),
         WAITING => waiting(),
+        QUEUES => waits_of_many(),
         mappings::IMPORTER => mappings::importer(),
         _ => return None,
     };
