@@ -267,12 +267,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) halocline_copy(const __
     block--;
   }
   __shared__ Item items[3];
-  __shared__ u32 good;
+  __shared__ u32 well, good;
   const Item &head = items[0];
   if (threadIdx.x < WORDS) ((u32 *)&items[0])[threadIdx.x] = word_of(table, block);
-  if (threadIdx.x == WORDS) good = is_well(table);
+  if (threadIdx.x == WORDS) well = is_well(table);
   __syncthreads();
-  bool may = good || head.waits != 0;
+  bool may = well || head.waits != 0;
   if (may && head.waits != 0 && !head.early) may = may_store(table, head, epoch, good);
   if (may && head.next == 0 && !head.early) move_item<false>(table, head, epoch, good);
   else if (may) may = carry(table, items, epoch, good);
