@@ -22,7 +22,7 @@ typedef long long i64;
 
 static_assert(sizeof(u32) == 4 && sizeof(u64) == 8, "sizes of the host");
 
-constexpr u32 THREADS = 256;
+constexpr u32 THREADS = 512;
 constexpr u32 LANES = 32;
 constexpr u32 LOOPS = 4;
 
@@ -238,25 +238,34 @@ __device__ void do_bare(const Table &table, u64 epoch) {
 
 // Of an item, 4 bytes a thread.
 constexpr u32 WORDS = sizeof(Item) / 4;
+constexpr u32 WARPS = THREADS / LANES;
 
-__device__ __forceinline__ u32 word_of(const Table &table, u32 item) { return ((const u32 *)(table.items + item))[threadIdx.x]; }
+__device__ __forceinline__ u32 word_of(const Table &table, u32 item, u32 word) { return ((const u32 *)(table.items + item))[word]; }
 
-// The items of a block, one after the other; the first one is there. Returns whether it may.
-__device__ __forceinline__ bool carry(const Table &table, Item (&items)[3], u64 epoch, u32 &good) {
+// The items of a block, one after the other; the first one is there. Each warp has the others to itself, so that some load while others
+// store. Returns whether it may.
+__device__ __forceinline__ bool carry(const Table &table, Item (&items)[1 + WARPS], u64 epoch, u32 &good) {
+  static_assert(WORDS > LANES && WORDS <= 2 * LANES, "two words a thread");
+  const u32 lane = threadIdx.x % LANES;
   for (u32 at = 0;;) {
     const u32 next = items[at].next;
-    u32 ahead = 0;
-    if (next != 0 && threadIdx.x < WORDS) ahead = word_of(table, next);
+    u32 ahead[2] = {};
+    if (next != 0) {
+      ahead[0] = word_of(table, next, lane);
+      if (lane < WORDS - LANES) ahead[1] = word_of(table, next, LANES + lane);
+    }
     if (!move_item<true>(table, items[at], epoch, good)) return false;
     if (next == 0) return true;
-    at = at == 1 ? 2 : 1;
-    // All have passed the last barrier, and read the item before this one no more.
-    if (threadIdx.x < WORDS) ((u32 *)&items[at])[threadIdx.x] = ahead;
-    __syncthreads();
+    at = 1 + threadIdx.x / LANES;
+    __syncwarp();
+    u32 *const words = (u32 *)&items[at];
+    words[lane] = ahead[0];
+    if (lane < WORDS - LANES) words[LANES + lane] = ahead[1];
+    __syncwarp();
   }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 4) halocline_copy(const __grid_constant__ Table table, u64 epoch) {
+extern "C" __global__ void __launch_bounds__(THREADS, 2) halocline_copy(const __grid_constant__ Table table, u64 epoch) {
   u32 block = blockIdx.x;
   if (table.bare != 0 || table.first_count != 0) {
     if (block == 0) {
@@ -266,10 +275,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) halocline_copy(const __
     }
     block--;
   }
-  __shared__ Item items[3];
+  __shared__ Item items[1 + WARPS];
   __shared__ u32 well, good;
   const Item &head = items[0];
-  if (threadIdx.x < WORDS) ((u32 *)&items[0])[threadIdx.x] = word_of(table, block);
+  if (threadIdx.x < WORDS) ((u32 *)&items[0])[threadIdx.x] = word_of(table, block, threadIdx.x);
   if (threadIdx.x == WORDS) well = is_well(table);
   __syncthreads();
   bool may = well || head.waits != 0;

@@ -17,16 +17,16 @@ mod nest;
 use nest::{Loop, Nest, Region};
 
 /// Threads of a block, as in the kernel.
-pub(super) const THREADS: u32 = 256;
+pub(super) const THREADS: u32 = 512;
 /// Up to so many runs of listed cells become regions of their own.
 const FEW_RUNS: usize = 8;
 /// Units of a piece: enough for every thread to have several accesses in flight, where there is so much to do; not so many
 /// that the last pieces keep few multiprocessors busy (measured on an H200: half and twice as many cost up to a tenth).
-const PIECE: (u64, u64) = (THREADS as u64, 2048);
+const PIECE: (u64, u64) = (THREADS as u64, 4096);
 /// Units that a block of a part does by itself: to have others help and be counted takes longer.
 const ALONE: u64 = 1024;
 /// Pieces for each multiprocessor, where there is not much to do: as many as it runs blocks.
-const ITEMS: u64 = 4;
+const ITEMS: u64 = 2;
 /// Multiprocessors for each block of parts that wait and copy: half of them stay free of those of one table.
 const SPARED: u64 = 2;
 /// Parts that copy nothing, of a table in which some of them wait: what one waits for, another one may have to raise (at a peer, who then
