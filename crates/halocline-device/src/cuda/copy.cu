@@ -37,7 +37,7 @@ struct __align__(16) Region {
   u8 log_unit;                                // 2^log_unit bytes a unit
   u8 loops;                                   // number of loops, loop 0 counted
   u8 cell_loop;                               // which loop goes over listed cells; 0: none
-  u8 unused;
+  u8 ends;                                    // bytes left out of a block's first unit, and, times 16, of its last one
   const uint2 *cells;                         // their numbers in source and target
 };
 
@@ -159,6 +159,28 @@ __device__ __forceinline__ bool may_store(const Table &table, const Item &item, 
   return good;
 }
 
+template <typename UNIT> __device__ __forceinline__ void store_unit(const Region &, u32, char *target, UNIT value) { *(UNIT *)target = value; }
+
+// The ends of a block may be parts of a unit, in words of 4 bytes.
+template <> __device__ __forceinline__ void store_unit(const Region &region, u32 unit, char *target, uint4 value) {
+  u32 first = 0, end = sizeof(uint4);
+  if (region.ends != 0) {
+    const u32 within = unit - divide(unit, region.multiplier[0], region.shift[0]) * region.count[0];
+    if (within == 0) first = region.ends & 15;
+    if (within == region.count[0] - 1) end -= region.ends >> 4;
+  }
+  if (end - first == sizeof(uint4)) {
+    *(uint4 *)target = value;
+    return;
+  }
+  if (first == 0 && end >= 8) *(uint2 *)target = make_uint2(value.x, value.y);
+  else if (first == 0) *(u32 *)target = value.x;
+  else if (first == 4 && end >= 8) *(u32 *)(target + 4) = value.y;
+  if (first <= 8 && end == 16) *(uint2 *)(target + 8) = make_uint2(value.z, value.w);
+  else if (first <= 8 && end == 12) *(u32 *)(target + 8) = value.z;
+  else if (end == 16) *(u32 *)(target + 12) = value.w;
+}
+
 // By all threads of a block. If the item is `GATED`, they load what they can, then wait. Returns whether it may copy.
 template <typename UNIT, bool CELLS, bool GATED>
 __device__ __forceinline__ bool move_units(const Table &table, const Item &item, u64 epoch, u32 &good) {
@@ -186,7 +208,7 @@ __device__ __forceinline__ bool move_units(const Table &table, const Item &item,
     if (GATED && base == 0 && item.early && !may_store(table, item, epoch, good)) return false;
 #pragma unroll
     for (u32 at = 0; at < AT_ONCE; at++) {
-      if (base + at * THREADS + threadIdx.x < item.units) *(UNIT *)(target + to[at]) = values[at];
+      if (base + at * THREADS + threadIdx.x < item.units) store_unit(region, item.first + base + at * THREADS + threadIdx.x, target + to[at], values[at]);
     }
   }
   return true;

@@ -278,9 +278,10 @@ impl Cut {
             target: target.wrapping_add_signed(op.target_offset as i64),
             loops: Vec::new(),
             block: op.block as u64,
+            ends: [0, 0],
         };
         let Some(cells) = &op.cells else {
-            self.add_nest(Nest { loops: around.collect(), ..nest });
+            self.add_nest(Nest { loops: around.collect(), ..nest }, reach);
             return Ok(());
         };
         let inner = || cells.inner.iter().map(Loop::from);
@@ -288,12 +289,13 @@ impl Cut {
         if cells.runs.len() <= FEW_RUNS {
             for run in cells.runs.iter() {
                 let each = Loop { count: u64::from(run.len), source: from, target: to, cells: None };
-                self.add_nest(Nest {
+                let nest = Nest {
                     source: nest.source.wrapping_add_signed(i64::from(run.source) * from),
                     target: nest.target.wrapping_add_signed(i64::from(run.target) * to),
                     loops: around.clone().chain([each]).chain(inner()).collect(),
-                    block: nest.block,
-                });
+                    ..nest
+                };
+                self.add_nest(nest, reach);
             }
             return Ok(());
         }
@@ -309,20 +311,24 @@ impl Cut {
         });
         let count = cells.runs.iter().map(|run| u64::from(run.len)).sum();
         let each = Loop { count, source: from, target: to, cells: Some(begin) };
-        self.add_nest(Nest { loops: around.chain([each]).chain(inner()).collect(), ..nest });
+        self.add_nest(Nest { loops: around.chain([each]).chain(inner()).collect(), ..nest }, reach);
         Ok(())
     }
 
-    fn add_nest(&mut self, mut nest: Nest) {
+    fn add_nest(
+        &mut self,
+        mut nest: Nest,
+        reach: &mut impl FnMut(Address, usize) -> Result<(), DeviceError>,
+    ) {
         nest.tidy();
         if nest.block == 0 || nest.loops.iter().any(|l| l.count == 0) {
             return;
         }
-        if let Some(pieces) = nest.by_alignment() {
-            return pieces.into_iter().for_each(|piece| self.add_nest(piece));
+        if let Some(longer) = nest.by_ends(|first, bytes| reach(first, bytes).is_ok()) {
+            nest = longer;
         }
-        if let Some(pieces) = nest.by_size() {
-            return pieces.into_iter().for_each(|piece| self.add_nest(piece));
+        if let Some(pieces) = nest.by_alignment().or_else(|| nest.by_size()) {
+            return pieces.into_iter().for_each(|piece| self.add_nest(piece, reach));
         }
         self.units.push(nest.units() as u32);
         self.regions.push(nest.region());

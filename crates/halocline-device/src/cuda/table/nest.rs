@@ -1,11 +1,17 @@
 //! Nests of loops around blocks, until the kernel can do each: a [`Region`].
 
+use crate::driver::Address;
+
 /// Loops around a block, as in the kernel.
 const LOOPS: usize = 4;
 /// Units of a region are numbered below this.
 pub(super) const UNITS: u128 = 1 << 31;
 /// Longest access in bytes.
 pub(super) const WIDEST: u64 = 16;
+/// Bytes of the smallest part of a long unit that is written by itself.
+const WORD: u64 = 4;
+/// Blocks of so many bytes are moved in long units, of which they leave out words.
+const WORTH_LEAVING: u64 = 64;
 /// Blocks shorter than so many long units are not split: their ends would cost more than their body gains.
 const WORTH_SPLITTING: u64 = 8;
 
@@ -22,7 +28,8 @@ pub(super) struct Region {
     pub(super) log_unit: u8,
     pub(super) loops: u8,
     pub(super) cell_loop: u8,
-    pub(super) unused: u8,
+    /// Bytes that the first unit of a block leaves out, and, times 16, those of the last one.
+    pub(super) ends: u8,
     /// Until the table is laid out, an index into its cells.
     pub(super) cells: u64,
 }
@@ -44,6 +51,8 @@ pub(super) struct Nest {
     pub(super) target: u64,
     pub(super) loops: Vec<Loop>,
     pub(super) block: u64,
+    /// Bytes at the begin and at the end of a block that are read, but not written.
+    pub(super) ends: [u64; 2],
 }
 
 impl From<&halocline_plan::copy::Loop> for Loop {
@@ -56,6 +65,9 @@ impl Nest {
     /// No loops of one step; innermost loops that make a longer block are part of it.
     pub(super) fn tidy(&mut self) {
         self.loops.retain(|l| l.count != 1 || l.cells.is_some());
+        if self.ends != [0, 0] {
+            return;
+        }
         while let Some(&Loop { count, source, target, cells: None }) = self.loops.last() {
             if (source, target) != (self.block as i64, self.block as i64) {
                 break;
@@ -76,9 +88,43 @@ impl Nest {
         self.step_alignment().min(alignment(self.source | self.target | self.block))
     }
 
+    /// Longest access, if both ends of the copy have the same alignment.
+    fn longest(&self) -> u64 {
+        self.step_alignment().min(alignment(self.source.wrapping_sub(self.target)))
+    }
+
+    /// The same in the longest units, of which blocks leave out words at their ends, if it may read these.
+    pub(super) fn by_ends(&self, may_read: impl FnOnce(Address, usize) -> bool) -> Option<Self> {
+        let (head, block) = (self.source % WIDEST, self.block);
+        let tail = (head + block).wrapping_neg() % WIDEST;
+        let has_cells = self.loops.iter().any(|l| l.cells.is_some());
+        if self.longest() < WIDEST
+            || block < WORTH_LEAVING
+            || !(head | tail).is_multiple_of(WORD)
+            || head | tail == 0
+            || has_cells
+        {
+            return None;
+        }
+        let reach = |low: bool| {
+            self.loops.iter().map(|l| (l.count as i64 - 1) * l.source).filter(|&far| (far < 0) == low).sum()
+        };
+        let first = (self.source - head).wrapping_add_signed(reach(true));
+        let end = (self.source + block + tail).wrapping_add_signed(reach(false));
+        let (source, target, block) = (self.source - head, self.target - head, block + head + tail);
+        let ends = [head, tail];
+        may_read(first, (end - first) as usize).then(|| Self {
+            source,
+            target,
+            block,
+            ends,
+            loops: self.loops.clone(),
+        })
+    }
+
     /// The blocks' bodies in longer units and their ends, if both ends of the copy have the same alignment.
     pub(super) fn by_alignment(&self) -> Option<Vec<Self>> {
-        let unit = self.step_alignment().min(alignment(self.source.wrapping_sub(self.target)));
+        let unit = self.longest();
         if unit <= self.unit() || self.block < WORTH_SPLITTING * unit {
             return None;
         }
@@ -87,8 +133,8 @@ impl Nest {
         let piece = |begin: u64, block: u64| Nest {
             source: self.source + begin,
             target: self.target + begin,
-            loops: self.loops.clone(),
             block,
+            ..self.clone()
         };
         let pieces = [(0, head), (head, body), (head + body, self.block - head - body)];
         Some(
@@ -112,6 +158,7 @@ impl Nest {
                 target: self.target.wrapping_add_signed(step as i64 * target),
                 loops: loops.clone(),
                 block: self.block,
+                ends: self.ends,
             };
             return Some((0..count).map(step).collect());
         }
@@ -135,6 +182,7 @@ impl Nest {
             _ => {
                 let half = (self.block / 2).next_multiple_of(WIDEST);
                 (low.block, high.block) = (half, self.block - half);
+                (low.ends[1], high.ends[0]) = (0, 0);
                 (high.source, high.target) = (self.source + half, self.target + half);
             }
         }
@@ -148,6 +196,7 @@ impl Nest {
             target: self.target,
             log_unit: unit.trailing_zeros() as u8,
             loops: self.loops.len() as u8 + 1,
+            ends: (self.ends[0] | self.ends[1] << 4) as u8,
             ..Region::default()
         };
         let mut divide_by = |at: usize, count: u64| {

@@ -26,6 +26,9 @@ fn division_by_multiplication_is_exact() {
 
 /// Addresses of a unit and its length, as the kernel finds them.
 fn locate(region: &Region, unit: u32, cells: &[[u32; 2]]) -> (u64, u64, usize) {
+    let of_block = unit % region.count[0];
+    let head = if of_block == 0 { u64::from(region.ends & 15) } else { 0 };
+    let tail = if of_block == region.count[0] - 1 { region.ends >> 4 } else { 0 };
     let mut rest = divide(unit, region.multiplier[0], region.shift[0]);
     let within = i64::from(unit - rest * region.count[0]) << region.log_unit;
     let (mut source, mut target) = (within, within);
@@ -43,7 +46,8 @@ fn locate(region: &Region, unit: u32, cells: &[[u32; 2]]) -> (u64, u64, usize) {
         target += i64::from(to) * region.target_step[at - 1];
     }
     let at = |base: u64, offset: i64| base.wrapping_add_signed(offset);
-    (at(region.source, source), at(region.target, target), 1 << region.log_unit)
+    let len = (1usize << region.log_unit) - head as usize - usize::from(tail);
+    (at(region.source, source) + head, at(region.target, target) + head, len)
 }
 
 /// All (source, target, length) of a table, item by item, by address of the target.
@@ -76,7 +80,8 @@ fn check(op: &CopyOp, source: Address, target: Address) {
     let cut = cut(std::slice::from_ref(op), source, target);
     let moves = moved(&cut);
     for &(s, t, len) in &moves {
-        assert!(s.is_multiple_of(len as u64) && t.is_multiple_of(len as u64), "{s:#x} {t:#x} by {len}");
+        let by = if len.is_power_of_two() { len as u64 } else { 4 };
+        assert!(s.is_multiple_of(by) && t.is_multiple_of(by), "{s:#x} {t:#x} by {len}");
     }
     let mut expected = Vec::new();
     op.for_each_block(|s, t, len| {
@@ -146,10 +151,35 @@ fn what_is_beyond_31_bits_is_cut() {
 #[test]
 fn a_row_that_begins_askew_is_moved_by_long_units_all_the_same() {
     let rows = halocline_plan::copy::Loop { count: 10, source: 1072, target: 1072 };
-    let cut = cut(&[op(vec![rows], None, 1024)], (1 << 40) + 24, (1 << 50) + 24);
-    // 8 bytes, 63 units of 16, 8 bytes.
-    assert_eq!(cut.units, [10, 630, 10]);
-    assert_eq!(cut.regions.iter().map(|r| r.log_unit).collect::<Vec<_>>(), [3, 4, 3]);
+    let ops = [op(vec![rows], None, 1024)];
+    let parts = [TablePart { ops: &ops, ..TablePart::default() }];
+    let (source, target) = ((1 << 40) + 24, (1 << 50) + 24);
+    let spec = TableSpec { parts: &parts, sources: &[source], targets: &[target], guard: None };
+    let units = |cut: &Cut| (cut.units.clone(), cut.regions.iter().map(|r| r.log_unit).collect::<Vec<_>>());
+    // 65 units of 16 bytes a row, of which the first and the last one leave out 8.
+    let whole = Cut::new(&spec, 4, |_, _| Ok(())).expect("within bounds");
+    assert_eq!((units(&whole), whole.regions[0].ends), ((vec![650], vec![4]), 8 | 8 << 4));
+    // 8 bytes, 63 units of 16, 8 bytes, where no more may be read.
+    let end = source + 9 * 1072 + 1024;
+    let exact =
+        |first: Address, bytes: usize| match first < source || first + bytes as u64 > end && first < target {
+            true => Err(DeviceError::NotReachable { address: first, bytes }),
+            false => Ok(()),
+        };
+    let split = Cut::new(&spec, 4, exact).expect("within bounds");
+    assert_eq!(units(&split), (vec![10, 630, 10], vec![3, 4, 3]));
+    assert_eq!(bytes(moved(&whole)), bytes(moved(&split)));
+}
+
+proptest! {
+    #[test]
+    fn blocks_that_begin_and_end_with_parts_of_long_units_are_moved(
+        at in 0u64..16, block in 16usize..80, count in 1usize..5, gap in 0isize..4, far in 0u64..8
+    ) {
+        let step = (4 * block).next_multiple_of(16) as isize + 16 * gap;
+        let rows = halocline_plan::copy::Loop { count, source: step, target: -step };
+        check(&op(vec![rows], None, 4 * block), (1 << 40) + 4 * at, (1 << 50) + 4 * at + 16 * far);
+    }
 }
 
 #[test]
