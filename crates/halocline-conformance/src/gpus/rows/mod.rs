@@ -97,6 +97,12 @@ impl<'a> Bench<'a> {
                 print!("{lines}");
             }
         };
+        let write = |report: &Report| match &options.json {
+            Some(path) if comm.rank() == 0 => std::fs::write(path, report.to_json()),
+            _ => Ok(()),
+        };
+        // A file that cannot be written is found before anything is measured.
+        write(&report)?;
         say(report.head());
         let far = Far::new(comm, gpu.device(), MOST)?;
         let only = options.only.as_deref();
@@ -105,10 +111,6 @@ impl<'a> Bench<'a> {
             say(row.line());
             report.rows.push(row);
         }
-        let write = |report: &Report| match &options.json {
-            Some(path) if comm.rank() == 0 => std::fs::write(path, report.to_json()),
-            _ => Ok(()),
-        };
         write(&report)?;
         if only.is_none() {
             say(report.head_of_sizes());
@@ -157,8 +159,8 @@ impl<'a> Bench<'a> {
     }
 
     /// Checks each way and hands it on with its number: inline, by default, NCCL eager and in a graph. Those of NCCL come twice where
-    /// something is copied within the rank: by the kernel that packs, and beside it. Says which ways
-    /// the bytes of ours take, and by how many launches.
+    /// something is copied within the rank: by the kernel that packs, and beside it. Says which ways the bytes of ours take, and by how
+    /// many launches.
     fn ways(
         &self,
         yard: &Yard,
