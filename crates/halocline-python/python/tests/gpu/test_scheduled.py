@@ -1,6 +1,7 @@
 """Exchanges in the order of streams. Nothing but the end of a test waits on the host: kernels of random length before and after
 each exchange, on both ranks, make what is not ordered wrong."""
 
+import os
 import random
 
 import numpy as np
@@ -12,6 +13,9 @@ import halocline as hc
 SHAPE, PERIODIC, HALO = (21, 12, 10), (True, False, True), 2
 STEP = 1000.0
 ROUNDS = 6
+# Of ranks that share a process and a GPU, the default stream is one, so that what one rank waits for is behind its wait; these are it, or wait for it.
+DEFAULTS = {"None", "cupy null", "per thread", "__cuda_stream__", "Numba's default", "torch's default"}
+IS_SHARED = bool(os.environ.get("HALOCLINE_TEST_SHARED"))
 
 
 class Case:
