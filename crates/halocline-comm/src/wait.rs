@@ -71,6 +71,15 @@ impl Patience {
             transport.poll();
             poll()
         };
+        if !self.spin.is_zero() {
+            // What comes at once is not kept waiting by looks at the clock.
+            for _ in 0..LOOKS {
+                if let Some(found) = look() {
+                    return found;
+                }
+                host.pause();
+            }
+        }
         let start = host.now();
         let (mut warn_at, mut nap) = (WARN_AFTER, NAP.0);
         let asks_after = host.asks_after().unwrap_or(Duration::MAX);

@@ -15,7 +15,7 @@ use halocline::{BindOptions, Device, Error, Field, HaloExchange, Pattern, Pendin
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Fields whose halos are exchanged together.
 #[pyclass(frozen, module = "halocline", name = "HaloExchange", weakref)]
@@ -332,7 +332,9 @@ pub(crate) struct PyPending {
 impl PyPending {
     /// One of host fields.
     pub(crate) fn of_host(pending: Pending, left: Left) -> Self {
-        Self { pending: Owned::new(pending), streams: Arc::default(), left }
+        static NONE: OnceLock<Arc<Streams>> = OnceLock::new();
+        let streams = Arc::clone(NONE.get_or_init(Arc::default));
+        Self { pending: Owned::new(pending), streams, left }
     }
 
     /// The exchange, to be waited for by this thread.

@@ -222,28 +222,59 @@ impl Exchanges {
         Self
     }
 
-    /// Begins an exchange of fields that patterns were applied to: a list of them, or each as an argument.
-    #[pyo3(signature = (*buffers))]
-    fn exchange<'py>(&self, buffers: &Bound<'py, PyTuple>) -> PyResult<Py<PyAny>> {
-        let py = buffers.py();
-        let of_host = |given: &Bound<'py, PyAny>| {
-            let info = given.cast_exact::<BufferInfo>().ok()?;
-            (!info.get().on_device).then(|| info.clone())
-        };
-        let only = if buffers.len() == 1 { Some(buffers.get_item(0)?) } else { None };
-        if let Some(info) = only.as_ref().and_then(of_host) {
+    /// Begins an exchange of fields that patterns were applied to: a list of them, or each as an argument. (A tuple of one argument would
+    /// cost as much as all else here.)
+    #[pyo3(signature = (first = First(None), /, *others), text_signature = "($self, /, *buffers)")]
+    fn exchange<'py>(&self, first: First<'py>, others: &Bound<'py, PyTuple>) -> PyResult<Py<PyAny>> {
+        let py = others.py();
+        let only = first.0.as_ref().filter(|_| others.is_empty());
+        if let Some(info) = only.and_then(|only| of_host(only.clone())) {
             return begin_all(py, &[info]);
         }
-        let infos: Option<Vec<_>> = match only.as_ref().map(|only| only.cast_exact::<PyList>()) {
-            Some(Ok(list)) => list.iter().map(|given| of_host(&given)).collect(),
+        let infos = match only.map(|only| only.cast_exact::<PyList>()) {
+            Some(Ok(list)) if list.len() == 1 => match of_host(list.get_item(0)?) {
+                Some(info) => return begin_all(py, &[info]),
+                None => None,
+            },
+            Some(Ok(list)) => all_of_host(list.len(), list.iter()),
             Some(Err(_)) => None,
-            None => buffers.iter().map(|given| of_host(&given)).collect(),
+            None => all_of_host(others.len() + 1, first.0.iter().cloned().chain(others)),
         };
         match infos {
             Some(infos) if is_one_pattern(&infos) => begin_all(py, &infos),
-            _ => otherwise(py, buffers),
+            _ => {
+                let all: Vec<_> = first.0.into_iter().chain(others).collect();
+                otherwise(py, &PyTuple::new(py, all)?)
+            }
         }
     }
+}
+
+/// The first argument, if there is one.
+struct First<'py>(Option<Bound<'py, PyAny>>);
+
+impl<'a, 'py> FromPyObject<'a, 'py> for First<'py> {
+    type Error = PyErr;
+
+    fn extract(given: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        Ok(Self(Some(given.to_owned())))
+    }
+}
+
+fn of_host(given: Bound<'_, PyAny>) -> Option<Bound<'_, BufferInfo>> {
+    given.cast_into_exact::<BufferInfo>().ok().filter(|info| !info.get().on_device)
+}
+
+/// All of these, if they are such.
+fn all_of_host<'py>(
+    count: usize,
+    given: impl Iterator<Item = Bound<'py, PyAny>>,
+) -> Option<Vec<Bound<'py, BufferInfo>>> {
+    let mut infos = Vec::with_capacity(count);
+    for given in given {
+        infos.push(of_host(given)?);
+    }
+    Some(infos)
 }
 
 /// Whether these are of one pattern, and there are any.

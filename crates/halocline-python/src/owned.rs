@@ -12,14 +12,33 @@ use std::sync::{Arc, Mutex, Once, PoisonError, RwLock, Weak};
 /// How many forks lie between this process and the one that imported the package.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
+/// A value whose end may wait, so that it must not come while the GIL is held.
+pub(crate) trait Ends: Send + Sized {
+    /// Drops it, but for what may wait.
+    fn let_go(self) -> Option<impl Send> {
+        Some(self)
+    }
+}
+
+impl Ends for halocline::Pending {
+    fn let_go(self) -> Option<impl Send> {
+        halocline::Pending::let_go(self)
+    }
+}
+
+impl Ends for halocline::Field {}
+impl<T: Send + Sync> Ends for Arc<T> {}
+impl<T: Send> Ends for Mutex<T> {}
+impl<T: Send + Sync> Ends for RwLock<T> {}
+
 /// A value of the process that made it. A forked child has none of the threads that work for it, and peers know the parent:
 /// there it can be neither used nor dropped.
-pub(crate) struct Owned<T: Send> {
+pub(crate) struct Owned<T: Ends> {
     value: ManuallyDrop<T>,
     born: u32,
 }
 
-impl<T: Send> Owned<T> {
+impl<T: Ends> Owned<T> {
     pub(crate) fn new(value: T) -> Self {
         watch_forks();
         Self { value: ManuallyDrop::new(value), born: GENERATION.load(Ordering::Relaxed) }
@@ -35,16 +54,18 @@ impl<T: Send> Owned<T> {
     }
 }
 
-impl<T: Send> Drop for Owned<T> {
+impl<T: Ends> Drop for Owned<T> {
     fn drop(&mut self) {
         if self.born == GENERATION.load(Ordering::Relaxed) {
             // SAFETY: dropped here, once.
             let value = unsafe { ManuallyDrop::take(&mut self.value) };
-            Python::attach(|py| {
-                // A communicator waits for its threads.
-                py.detach(|| drop(value));
-                bury(py);
-            });
+            if let Some(end) = value.let_go() {
+                Python::attach(|py| {
+                    // A communicator waits for its threads.
+                    py.detach(|| drop(end));
+                    bury(py);
+                });
+            }
         }
     }
 }

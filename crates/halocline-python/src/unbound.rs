@@ -21,6 +21,12 @@ pub(crate) struct PyPatternLinks {
     comm: Py<PyCommunicator>,
 }
 
+/// Fields of an exchange for which there is room from the start.
+const USUAL: usize = 8;
+
+/// Bytes of fields of which no exchange takes long to begin.
+const LITTLE: usize = 1 << 14;
+
 impl PyPatternLinks {
     /// Begins an exchange of fields of patterns of the same ranks.
     pub(crate) fn begin_fields<'a>(
@@ -29,9 +35,15 @@ impl PyPatternLinks {
         fields: impl Iterator<Item = (&'a PyPattern, &'a PyField)>,
     ) -> PyResult<PyPending> {
         let links = self.links.get()?;
-        let given = fields.map(|(pattern, field)| Ok((&pattern.pattern, field.field()?)));
-        let given: Vec<(&Pattern, &Field)> = given.collect::<PyResult<_>>()?;
-        let pending = py.detach(|| links.exchange(&given));
+        let mut given: Vec<(&Pattern, &Field)> = Vec::with_capacity(USUAL);
+        for (pattern, field) in fields {
+            given.push((&pattern.pattern, field.field()?));
+        }
+        // Nothing waits here, and little is copied in less time than the GIL takes.
+        let pending = match given.iter().map(|(_, field)| field.memory().len()).sum::<usize>() {
+            ..=LITTLE => links.exchange(&given),
+            _ => py.detach(|| links.exchange(&given)),
+        };
         bury(py);
         Ok(PyPending::of_host(pending.map_err(error::of)?, self.links.left()))
     }

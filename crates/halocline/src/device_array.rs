@@ -1,7 +1,7 @@
 //! Arrays in the memory of a device.
 
 use crate::error::Error;
-use crate::field::{Field, Memory, OnDevice};
+use crate::field::{Field, Memory, Number, OnDevice};
 use halocline_device::{Device, Element, Priority, Stream};
 use halocline_plan::Layout;
 use std::marker::PhantomData;
@@ -38,7 +38,8 @@ impl<T: Element> DeviceArray<T> {
         let place = memory.place();
         let home = OnDevice { device: device.clone(), place, foreign: false };
         let memory = Memory::on_device(home, (place.base, bytes), Arc::new(memory));
-        let field = Field { memory, layout, offset: span.start.unsigned_abs(), domain: None };
+        let field =
+            Field { memory, layout, offset: span.start.unsigned_abs(), domain: None, number: Number::next() };
         let array = Self { field, device: device.clone(), element: PhantomData };
         let stream = device.stream(Priority::Normal)?;
         // SAFETY: all zeros are elements, by the promise of `Element`.

@@ -363,6 +363,13 @@ impl Pending {
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
+
+    /// Drops it. If nobody else holds the object any more, its end, which may wait, is left to whoever drops what is returned.
+    #[doc(hidden)]
+    pub fn let_go(self) -> Option<impl Send> {
+        let ends = (Arc::into_inner(self.bound), self.scheduled.and_then(Arc::into_inner));
+        (ends.0.is_some() || ends.1.is_some()).then_some(ends)
+    }
 }
 
 impl fmt::Debug for Pending {

@@ -116,6 +116,18 @@ pub struct Field {
     /// Byte offset of element (0, 0, …) in the memory's segment.
     pub(crate) offset: usize,
     pub(crate) domain: Option<u64>,
+    pub(crate) number: Number,
+}
+
+/// Tells fields that are clones of each other from all others, of this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Number(u64);
+
+impl Number {
+    pub(crate) fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
 }
 
 /// A field that keeps no memory.
@@ -126,7 +138,13 @@ impl WeakField {
     /// The field, unless nobody holds its memory any more.
     pub fn upgrade(&self) -> Option<Field> {
         let Self(memory, layout, offset) = self;
-        Some(Field { memory: memory.upgrade()?, layout: layout.clone(), offset: *offset, domain: None })
+        Some(Field {
+            memory: memory.upgrade()?,
+            layout: layout.clone(),
+            offset: *offset,
+            domain: None,
+            number: Number::next(),
+        })
     }
 }
 
@@ -164,7 +182,13 @@ impl Field {
             let low = NonNull::new_unchecked(base.as_ptr().wrapping_offset(span.start));
             Segment::foreign(low, (span.end - span.start) as usize, keepalive)
         };
-        Self { memory: Memory::new(segment), layout, offset: span.start.unsigned_abs(), domain: None }
+        Self {
+            memory: Memory::new(segment),
+            layout,
+            offset: span.start.unsigned_abs(),
+            domain: None,
+            number: Number::next(),
+        }
     }
 
     /// A field in memory of a device that the library does not own: an array of another library, say.
@@ -194,7 +218,7 @@ impl Field {
         let id = if bytes > 0 { device.place_of(first)?.id } else { place.id };
         let home = OnDevice { device: device.clone(), place: Place { id, ..place }, foreign: true };
         let memory = Memory::on_device(home, (first, bytes), keepalive);
-        Ok(Self { memory, layout, offset: span.start.unsigned_abs(), domain: None })
+        Ok(Self { memory, layout, offset: span.start.unsigned_abs(), domain: None, number: Number::next() })
     }
 
     /// Another field in the memory of this one, with element (0, 0, …) at `base`: a part of it, or all of it seen
@@ -211,7 +235,13 @@ impl Field {
             (Some(offset), Some(low))
                 if low.checked_add(span.len()).is_some_and(|end| end <= bytes) && offset <= bytes =>
             {
-                Ok(Self { memory: Arc::clone(&self.memory), layout, offset, domain: None })
+                Ok(Self {
+                    memory: Arc::clone(&self.memory),
+                    layout,
+                    offset,
+                    domain: None,
+                    number: Number::next(),
+                })
             }
             _ => Err(Error::Bind(format!(
                 "the {} bytes of a view are not within the {bytes} bytes of its field's memory",
@@ -245,12 +275,12 @@ impl Field {
         let lead = if bytes < SPREAD { 0 } else { next_lead() };
         let segment = comm.allocate(lead + bytes)?;
         let offset = lead + span.start.unsigned_abs();
-        Ok(Self { memory: Memory::new(segment), layout, offset, domain: None })
+        Ok(Self { memory: Memory::new(segment), layout, offset, domain: None, number: Number::next() })
     }
 
     /// The same field as a field of domain `id`: needed where a rank owns several domains.
     pub fn on_domain(&self, id: u64) -> Self {
-        Self { domain: Some(id), ..self.clone() }
+        Self { domain: Some(id), number: Number::next(), ..self.clone() }
     }
 
     /// The layout.

@@ -1,7 +1,7 @@
 //! The part of a bind that needs no peer: the fields given, checked against their patterns.
 
 use crate::error::Error;
-use crate::field::{Field, Memory};
+use crate::field::{Field, Memory, Number};
 use crate::link::Direction;
 use crate::pattern::{DomainName, Pattern};
 use halocline_comm::{Communicator, Segment};
@@ -132,7 +132,8 @@ impl Local {
                 let (memory, lead) = &memories[known.memory];
                 let (memory, layout) = (Arc::clone(memory), known.layout.clone());
                 let offset = lead + known.offset;
-                let field = Field { memory, layout, offset, domain: Some(known.place.domain) };
+                let (domain, number) = (Some(known.place.domain), Number::next());
+                let field = Field { memory, layout, offset, domain, number };
                 (&patterns[self.index_of(known.place.pattern)], field)
             })
             .collect();
