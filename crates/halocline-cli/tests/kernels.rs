@@ -22,6 +22,10 @@ fn every_kernel_compiles_for_every_architecture_and_rounds_as_the_host_does() {
         ("heat.cu", include_str!("../src/heat/heat.cu")),
         ("ocean.cu", include_str!("../src/ocean/ocean.cu")),
     ];
+    for capability in [80, 90, 100, 9990] {
+        let stamp = include_str!("../src/trace/stamp.cu");
+        compiler.compile("stamp.cu", stamp, &[], capability).unwrap_or_else(|why| panic!("{why}"));
+    }
     for (name, source) in sources {
         let compile = |options: &[&str], capability| {
             compiler.compile(name, source, options, capability).unwrap_or_else(|why| panic!("{why}"))

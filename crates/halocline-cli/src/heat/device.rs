@@ -7,6 +7,7 @@ use super::kernels::Kernels;
 use super::levels::Levels;
 use super::stencil::{Block, Real};
 use crate::device::{Gpu, InFlight};
+use crate::trace::device::{Moment, OPERATIONS, Stamps};
 use halocline::device::{Address, Stream};
 use halocline::{DeviceArray, DeviceError, Error, Field, HaloExchange, Pending};
 use std::ops::Range;
@@ -24,16 +25,25 @@ pub(super) struct OnDevice<T: Real, S> {
     levels: [Vec<DeviceArray<T>>; 2],
     sweeper: S,
     in_flight: InFlight,
+    /// Where a trace is asked for.
+    stamps: Option<Stamps>,
 }
 
 impl<T: Real> OnDevice<T, Kernels> {
     /// The fields of these numbers at the start, on a GPU. Blocks until they are there; `width`: steps from one exchange to
-    /// the next.
-    pub(super) fn new(gpu: Gpu, domain: &Domain, fields: Range<u32>, width: usize) -> Result<Self, Error> {
+    /// the next; `watched`: so many exchanges and what is computed beside them are to be in the trace.
+    pub(super) fn new(
+        gpu: Gpu,
+        domain: &Domain,
+        fields: Range<u32>,
+        width: usize,
+        watched: Option<usize>,
+    ) -> Result<Self, Error> {
         let make = |stream: &Stream, levels: &[Vec<DeviceArray<T>>; 2]| {
             Kernels::load::<T>(stream, domain.extents, &addresses(levels))
         };
-        Self::with(gpu.stream, domain, fields, width, make)
+        let stamps = watched.map(|rounds| Stamps::on_gpu(&gpu.stream, rounds)).transpose()?;
+        Self::with(gpu.stream, domain, fields, (width, stamps), make)
     }
 }
 
@@ -49,7 +59,7 @@ impl<T: Real, S: Sweeper> OnDevice<T, S> {
         stream: Stream,
         domain: &Domain,
         fields: Range<u32>,
-        width: usize,
+        (width, stamps): (usize, Option<Stamps>),
         make: impl FnOnce(&Stream, &[Vec<DeviceArray<T>>; 2]) -> Result<S, Error>,
     ) -> Result<Self, Error> {
         let mut start = vec![T::nearest(0.0); domain.extents.iter().product()];
@@ -63,7 +73,17 @@ impl<T: Real, S: Sweeper> OnDevice<T, S> {
             }
         }
         let sweeper = make(&stream, &levels)?;
-        Ok(Self { stream, levels, sweeper, in_flight: InFlight::new(width + 1) })
+        let launches = width + 1 + stamps.as_ref().map_or(0, |_| OPERATIONS);
+        Ok(Self { stream, levels, sweeper, in_flight: InFlight::new(launches), stamps })
+    }
+
+    fn stamp(&self, moment: Moment) -> Result<(), Error> {
+        self.stamps.as_ref().map_or(Ok(()), |stamps| stamps.at(moment, &self.stream))
+    }
+
+    #[cfg(test)]
+    pub(super) fn stamped(&self) -> Result<Vec<[u64; 5]>, Error> {
+        self.stamps.as_ref().map_or(Ok(Vec::new()), |stamps| stamps.read(&self.stream))
     }
 }
 
@@ -80,17 +100,21 @@ impl<T: Real, S: Sweeper> Levels for OnDevice<T, S> {
     }
 
     fn begin(&self, halo: &HaloExchange, level: usize) -> Result<Pending, HeatError> {
-        Ok(halo.schedule_exchange_set(level, &[&self.stream])?)
+        self.stamp(Moment::Begun)?;
+        let pending = halo.schedule_exchange_set(level, &[&self.stream])?;
+        self.stamps.as_ref().map_or(Ok(()), |stamps| stamps.observe(&pending))?;
+        Ok(pending)
     }
 
     fn wait(&mut self, pending: Pending) -> Result<(), HeatError> {
         pending.schedule_wait(&self.stream)?;
         self.in_flight.add(pending);
-        Ok(())
+        Ok(self.stamp(Moment::Waited)?)
     }
 
     fn interior(&self, domain: &Domain, now: usize) -> Result<(), HeatError> {
-        self.sweep(domain, now, &[domain.interior()])
+        self.sweep(domain, now, &[domain.interior()])?;
+        Ok(self.stamp(Moment::Interior)?)
     }
 
     fn sweep(&self, _: &Domain, now: usize, blocks: &[Block]) -> Result<(), HeatError> {
@@ -101,6 +125,9 @@ impl<T: Real, S: Sweeper> Levels for OnDevice<T, S> {
     }
 
     fn settle(&mut self) -> Result<(), HeatError> {
+        if let Some(stamps) = &mut self.stamps {
+            stamps.next(&self.stream)?;
+        }
         Ok(self.in_flight.settle()?)
     }
 
@@ -108,6 +135,10 @@ impl<T: Real, S: Sweeper> Levels for OnDevice<T, S> {
         // First what peers may never come to: that is an error there, not a wait for the stream.
         self.in_flight.finish()?;
         Ok(self.stream.synchronise().map_err(Error::from)?)
+    }
+
+    fn write_down(&mut self, rank: usize) -> Result<(), Error> {
+        self.stamps.take().map_or(Ok(()), |stamps| stamps.write_down(rank, &self.stream))
     }
 
     fn look(&self, level: usize, number: usize, see: impl FnOnce(&[T])) -> Result<(), HeatError> {

@@ -3,7 +3,7 @@
 use super::domain::Domain;
 use super::error::HeatError;
 use super::stencil::{All, Block, Real, Still, THIN, sweep, sweep_thin};
-use halocline::{Array, Communicator, Field, HaloExchange, Pending};
+use halocline::{Array, Communicator, Error, Field, HaloExchange, Pending};
 use std::ops::Range;
 
 /// Two time levels of each field on the block of one rank. A sweep reads one level and writes the other.
@@ -34,6 +34,11 @@ pub(super) trait Levels {
 
     /// Blocks until all that was begun is done.
     fn finish(&mut self) -> Result<(), HeatError>;
+
+    /// Puts what was seen on the device into the trace, if that is watched; from now on it is not. After [`Levels::finish`].
+    fn write_down(&mut self, _rank: usize) -> Result<(), Error> {
+        Ok(())
+    }
 
     /// Shows all cells of a field as they are now.
     fn look(&self, level: usize, number: usize, see: impl FnOnce(&[Self::Real])) -> Result<(), HeatError>;

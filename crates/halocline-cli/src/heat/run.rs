@@ -51,8 +51,9 @@ fn run_on<T: Real>(comm: &Communicator, args: &HeatArgs, json: bool) -> Result<u
         Kind::Cuda => run_rank(comm, args, &case, json, || {
             let gpu = Gpu::open(comm)?;
             let described = gpu.describe();
+            let watched = args.trace.is_wanted().then(|| (args.steps as usize).div_ceil(case.width));
             let levels = |domain: &Domain| {
-                Ok(agree(comm, OnDevice::<T, Kernels>::new(gpu, domain, fields, case.width))?)
+                Ok(agree(comm, OnDevice::<T, Kernels>::new(gpu, domain, fields, case.width, watched))?)
             };
             Ok((Heat::on(comm, &case, levels)?, Some(described)))
         }),
@@ -113,6 +114,7 @@ fn run_rank<L: Levels>(
     let phases = heat.run(&halo, steps, overlap, |done| bar.inc(done as u64))?;
     let elapsed = start.elapsed().as_nanos() as u64;
     bar.finish();
+    agree(comm, heat.write_down())?;
     let traced = trace.finish(comm)?;
 
     let slowest = comm.all_reduce(&[elapsed], Reduce::Max)?[0];

@@ -5,7 +5,7 @@ use super::error::HeatError;
 use super::levels::{Host, Levels};
 use super::stencil::{Block, Real};
 use halocline::plan::Transfer;
-use halocline::{BindOptions, Communicator, Field, HaloExchange, LinkChoice, Pattern};
+use halocline::{BindOptions, Communicator, Error, Field, HaloExchange, LinkChoice, Pattern};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ pub(super) struct Heat<L: Levels> {
     rank: usize,
     pub(super) domain: Domain,
     pattern: Pattern,
-    levels: L,
+    pub(super) levels: L,
     /// The level that holds the temperature now.
     now: usize,
     /// Steps from one exchange to the next.
@@ -146,6 +146,11 @@ impl<L: Levels> Heat<L> {
     /// Blocks until all that was begun is done.
     pub(super) fn finish(&mut self) -> Result<(), HeatError> {
         self.levels.finish()
+    }
+
+    /// Puts what was seen on the device into the trace.
+    pub(super) fn write_down(&mut self) -> Result<(), Error> {
+        self.levels.write_down(self.rank)
     }
 
     /// Calls `visit` with each row of owned cells of a field, in order.

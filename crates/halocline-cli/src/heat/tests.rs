@@ -8,10 +8,13 @@ use super::levels::Host;
 use super::simulation::Heat;
 use super::stencil::{All, Block, Real, step, sweep};
 use super::verify::{Verdict, gather, verify};
+use crate::trace::device::{Stamp, Stamps};
 use crate::{on_host, ranks};
-use halocline::device::sim::{Kernel, Options, World};
+use halocline::device::sim::{Kernel, KernelMemory, Options, World};
 use halocline::device::{Address, Priority, Stream};
 use halocline::{DeviceError, LinkChoice, RegularGrid};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 fn case(extents: [usize; 3], periodic: [bool; 3], width: usize, ranks: usize) -> Case {
     let grid = RegularGrid::new(extents).periodic(periodic);
@@ -125,6 +128,18 @@ impl Sweeper for Simulated {
     }
 }
 
+/// Stamps of a simulated device: how many there were before, of any stream.
+fn stamp(world: &World) -> Stamp {
+    let (world, before) = (world.clone(), Arc::new(AtomicU64::new(1)));
+    Box::new(move |stream, at| {
+        let before = Arc::clone(&before);
+        let body = move |memory: &mut KernelMemory<'_>| {
+            memory.write(at, before.fetch_add(1, Ordering::Relaxed));
+        };
+        world.launch(stream, Kernel::new("stamp").writes(at, 8).body(body))
+    })
+}
+
 /// Sweeps of a level of fields by the host and by the kernels, as the CPU runs them.
 fn compare<T: Real>(kernels: &on_host::Kernels, extents: [usize; 3], blocks: &[Block], fields: usize) {
     let count: usize = extents.iter().product();
@@ -174,11 +189,14 @@ fn the_kernels_do_what_the_host_does_to_the_last_bit() {
 
 #[test]
 fn on_simulated_devices_the_result_is_the_same_and_nothing_lacks_order() {
-    for (seed, ranks, devices, link) in [
-        (1, 2, 2, LinkChoice::Auto),
-        (2, 3, 1, LinkChoice::Auto),
-        (3, 2, 2, LinkChoice::Message),
-        (4, 2, 1, LinkChoice::Mailbox),
+    for (seed, ranks, devices, link, is_traced) in [
+        (1, 2, 2, LinkChoice::Auto, false),
+        (2, 3, 1, LinkChoice::Auto, false),
+        (3, 2, 2, LinkChoice::Message, false),
+        (4, 2, 1, LinkChoice::Mailbox, false),
+        (5, 2, 2, LinkChoice::Auto, true),
+        (6, 3, 1, LinkChoice::Auto, true),
+        (7, 2, 2, LinkChoice::Message, true),
     ] {
         let live = World::live(seed, &Options { devices, ..Options::default() }).unwrap();
         let case = case([7, 6, 5], [true, seed % 2 == 0, false], 1 + ranks % 2, ranks);
@@ -186,14 +204,26 @@ fn on_simulated_devices_the_result_is_the_same_and_nothing_lacks_order() {
         let results = ranks::as_threads(ranks, |comm| -> Result<_, HeatError> {
             let device = live.world().device(comm.rank() as u32 % devices).map_err(halocline::Error::from)?;
             let stream = device.stream(Priority::Normal).map_err(halocline::Error::from)?;
+            let stamps = || Stamps::with(&stream, steps, stamp(live.world()));
+            let stamps = is_traced.then(stamps).transpose()?;
             let mut heat = Heat::on(comm, &case, |domain| {
                 let (world, extents) = (live.world().clone(), domain.extents);
                 let make =
                     |_: &Stream, levels: &_| Ok(Simulated { world, levels: addresses(levels), extents });
-                Ok(OnDevice::<f64, _>::with(stream, domain, 0..fields, case.width, make)?)
+                Ok(OnDevice::<f64, _>::with(stream, domain, 0..fields, (case.width, stamps), make)?)
             })?;
             let halo = heat.bind(comm, link)?;
             heat.run(&halo, steps, true, |_| {})?;
+            let rounds = heat.levels.stamped()?;
+            assert_eq!(rounds.len(), if is_traced { steps.div_ceil(case.width) } else { 0 }, "seed {seed}");
+            let has_interior = heat.domain.interior().cells() > 0;
+            for (number, &[begun, interior, filled, waited, done]) in rounds.iter().enumerate() {
+                let before = number.checked_sub(1).map_or([0; 5], |before| rounds[before]);
+                assert_eq!(interior > 0, has_interior, "seed {seed}: {rounds:?}");
+                let interior = if has_interior { interior } else { begun + 1 };
+                let in_order = before[4] < begun && begun < interior && interior <= waited && waited < done;
+                assert!(in_order && begun < filled && before[2] < filled, "seed {seed}: {rounds:?}");
+            }
             gather(comm, &case, &heat)
         });
         let found = results.unwrap().swap_remove(0);

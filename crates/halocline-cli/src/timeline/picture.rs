@@ -1,6 +1,6 @@
 //! The picture of a timeline.
 
-use super::read::{Span, Timeline};
+use super::read::{ON_DEVICE, Span, Timeline};
 use crate::plot::{Area, Drawn, FAINT, INK, Picture, round_step, text};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
@@ -22,10 +22,12 @@ const FLIGHT: i32 = 18;
 const GAP: i32 = 22;
 
 /// What spans are called, and their colours; the first fitting begin of a name counts.
-const COLOURS: [(&str, RGBColor); 8] = [
+const COLOURS: [(&str, RGBColor); 10] = [
     ("interior", RGBColor(118, 174, 126)),
+    ("boundary", RGBColor(61, 107, 168)),
     ("rest", RGBColor(61, 107, 168)),
     ("wait", RGBColor(236, 166, 84)),
+    (ON_DEVICE, IN_FLIGHT),
     ("exchange", RGBColor(90, 90, 100)),
     ("within", RGBColor(201, 90, 60)),
     ("pack", RGBColor(201, 90, 60)),
@@ -122,9 +124,10 @@ impl Sheet<'_> {
             area.draw(&Rectangle::new(corners, INK.mix(0.5).stroke_width(1)))?;
         }
         let label = format!("{} {:.0} us", span.name, span.end - span.begin);
-        let room = |label: &str| right - left > 8 * label.chars().count() as i32;
-        let label = if room(&label) { label.as_str() } else { span.name.as_str() };
-        if room(label) {
+        let room = |label: &&str| right - left > 8 * label.chars().count() as i32;
+        // Both, the name, or at least how long it is.
+        let labels = [label.as_str(), span.name.as_str(), &label[span.name.len() + 1..]];
+        if let Some(label) = labels.into_iter().find(room) {
             let size = f64::from(bottom - top).min(13.0);
             text(area, label, ((left + right) / 2, (top + bottom) / 2), size, HPos::Center)?;
         }

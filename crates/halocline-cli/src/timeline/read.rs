@@ -13,6 +13,9 @@ pub(super) struct Span {
     pub(super) depth: usize,
 }
 
+/// What spans of exchanges are called that a device has seen.
+pub(super) const ON_DEVICE: &str = "exchange (device)";
+
 /// What one thread of a rank does.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Lane {
@@ -22,12 +25,19 @@ pub(super) struct Lane {
     pub(super) spans: Vec<Span>,
 }
 
+impl Lane {
+    /// Whether these are the exchanges of a device.
+    fn is_of_exchanges(&self) -> bool {
+        self.spans.iter().any(|span| span.name == ON_DEVICE)
+    }
+}
+
 /// A trace, or a part of one.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Timeline {
     /// By rank; the thread that begins first comes first.
     pub(super) lanes: Vec<Lane>,
-    /// Exchanges in flight of each rank, by their begin.
+    /// Exchanges in flight of each rank, by their begin, as its host knows: not of ranks whose device knows better.
     pub(super) flights: BTreeMap<u64, Vec<Span>>,
 }
 
@@ -78,6 +88,9 @@ impl Timeline {
         let mut lanes: Vec<Lane> = lanes.into_iter().map(lane).collect();
         lanes.sort_by(|a, b| a.rank.cmp(&b.rank).then(a.spans[0].begin.total_cmp(&b.spans[0].begin)));
         flights.values_mut().for_each(|flights| flights.sort_by(|a, b| a.begin.total_cmp(&b.begin)));
+        for lane in lanes.iter().filter(|lane| lane.is_of_exchanges()) {
+            flights.remove(&lane.rank);
+        }
         if lanes.is_empty() {
             return Err("it has no spans".to_owned());
         }
@@ -95,7 +108,8 @@ impl Timeline {
     /// if it has fewer.
     pub(super) fn last_exchanges(&self, count: usize) -> (f64, f64) {
         let (first, last) = self.extent();
-        let Some(flights) = self.flights.values().next() else { return (first, last) };
+        let on_device = || self.lanes.iter().find(|lane| lane.is_of_exchanges()).map(|lane| &lane.spans);
+        let Some(flights) = self.flights.values().next().or_else(on_device) else { return (first, last) };
         match (flights.len().checked_sub(count + 1), flights.last()) {
             (Some(at), Some(end)) => {
                 // A little of what was before, so that the begin itself is seen.
@@ -175,6 +189,21 @@ mod tests {
         assert_eq!(part.lanes.len(), 1);
         assert_eq!(part.lanes[0].spans.len(), 1);
         assert_eq!(part.flights[&0].len(), 2);
+    }
+
+    #[test]
+    fn exchanges_that_a_device_has_seen_come_before_what_its_host_knows() {
+        let mut file: Value = serde_json::from_str(&trace()).unwrap();
+        let events = file["traceEvents"].as_array_mut().unwrap();
+        for round in 0..5 {
+            let begin = 100.0 + 20.0 * round as f64;
+            let span = |thread: u64, name: &str, dur: f64| json!({"ph": "X", "pid": 0, "tid": thread, "ts": begin, "dur": dur, "name": name});
+            events.extend([span(8, "interior", 15.0), span(9, ON_DEVICE, 10.0)]);
+        }
+        let timeline = Timeline::read(&file.to_string()).unwrap();
+        assert!(timeline.flights.is_empty());
+        let (from, to) = timeline.last_exchanges(2);
+        assert!((from - 139.2).abs() < 1e-9 && (to - 180.8).abs() < 1e-9, "{from} {to}");
     }
 
     #[test]

@@ -29,6 +29,22 @@ pub(super) struct Clock {
 }
 
 impl Reading {
+    /// Of another clock beside this rank's, whose moments are then on the timeline: the quickest of a few, each of this rank's clock,
+    /// the other one, and this rank's again.
+    pub(super) fn of_another<E>(read: impl Fn() -> Result<(u64, u64, u64), E>) -> Result<Self, E> {
+        let once = || {
+            let (before, at, after) = read()?;
+            let within = after.saturating_sub(before) / 2;
+            Ok(Self { at, behind: (before + within).wrapping_sub(at) as i64, within, origin: 0 })
+        };
+        (1..ROUNDS).try_fold(once()?, |best, _| once().map(|reading| best.quicker(reading)))
+    }
+
+    /// The one that is known better.
+    fn quicker(self, other: Self) -> Self {
+        if self.within <= other.within { self } else { other }
+    }
+
     /// From this reading to a later one.
     pub(super) fn until(self, last: Self) -> Clock {
         Clock { first: self, last }
@@ -85,7 +101,7 @@ fn measure_by(comm: &Communicator, boot: &str, now: impl Fn() -> u64) -> Result<
         let there = word(&there).ok_or_else(|| malformed("a reading of its clock"))?;
         let at = before + (after - before) / 2;
         let reading = Reading { at, behind: there as i64 - at as i64, within: (after - before) / 2, origin };
-        best = best.filter(|best| best.within <= reading.within).or(Some(reading));
+        best = Some(best.map_or(reading, |best| best.quicker(reading)));
     }
     best.ok_or_else(|| malformed("no reading of its clock"))
 }

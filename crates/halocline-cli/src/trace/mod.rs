@@ -2,11 +2,12 @@
 //! `chrome://tracing` open.
 //!
 //! The library speaks through `tracing`; [`record`] writes down what it says, [`clock`] finds how the clocks
-//! of the ranks differ, [`write`] makes the events of the file. A subcommand flattens [`TraceArgs`] into its
+//! of the ranks differ, [`device`] lets GPUs say what they do, [`write`] makes the events of the file. A subcommand flattens [`TraceArgs`] into its
 //! arguments, calls [`TraceArgs::check`] before it starts ranks, and in each rank [`TraceArgs::begin`] and
 //! [`Trace::finish`], all ranks together.
 
 mod clock;
+pub(crate) mod device;
 mod record;
 mod write;
 
@@ -23,7 +24,7 @@ use tracing_subscriber::registry::LookupSpan;
 /// Where to trace to, if at all.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct TraceArgs {
-    /// Write what every rank does when, for Perfetto (ui.perfetto.dev) or chrome://tracing
+    /// Write what every rank does when (in `run heat` what its GPU does, too), for Perfetto (ui.perfetto.dev) or chrome://tracing
     #[arg(long = "trace", value_name = "FILE.json")]
     path: Option<PathBuf>,
 }

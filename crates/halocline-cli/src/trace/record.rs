@@ -42,6 +42,17 @@ pub(super) struct Notes {
     pub(super) dropped: u64,
 }
 
+impl Notes {
+    fn add(&mut self, entry: Entry, name: impl FnOnce() -> String) {
+        if self.entries.len() >= MOST {
+            self.dropped += 1;
+            return;
+        }
+        self.threads.entry(entry.thread).or_insert_with(name);
+        self.entries.push(entry);
+    }
+}
+
 /// What the process has written down.
 #[derive(Debug, Default)]
 pub(super) struct Recorder {
@@ -65,14 +76,14 @@ impl Recorder {
     }
 
     fn add(&self, entry: Entry) {
-        let mut notes = self.lock();
-        if notes.entries.len() >= MOST {
-            notes.dropped += 1;
-            return;
-        }
         let name = || std::thread::current().name().unwrap_or("unnamed").to_owned();
-        notes.threads.entry(entry.thread).or_insert_with(name);
-        notes.entries.push(entry);
+        self.lock().add(entry, name);
+    }
+
+    /// What was not done by a thread, on a row of this name.
+    pub(super) fn add_all(&self, name: &str, entries: impl IntoIterator<Item = Entry>) {
+        let mut notes = self.lock();
+        entries.into_iter().for_each(|entry| notes.add(entry, || name.to_owned()));
     }
 
     fn lock(&self) -> MutexGuard<'_, Notes> {
@@ -182,7 +193,8 @@ fn write_down(metadata: &Metadata<'static>, fields: Fields, begin: u64, end: Opt
     Recorder::get().add(Entry { rank: rank as usize, name, target, begin, end, thread, fields });
 }
 
-fn now() -> u64 {
+/// The monotonic clock, ns.
+pub(super) fn now() -> u64 {
     System.now().as_nanos() as u64
 }
 

@@ -1,0 +1,235 @@
+//! What a GPU does when: where a stream has come to is stamped with the GPU's clock, by a kernel of one thread (`stamp.cu`).
+//!
+//! That clock is compared with the host's before the first round and after the last one, as [`super::clock`] does with clocks of
+//! other machines: a stamp lies between the call that launches it and the one that has waited for it.
+
+use super::clock::{Clock, Reading};
+use super::record::{Entry, Recorder, now};
+use halocline::device::cuda::Program;
+use halocline::device::{Address, Priority, Stream};
+use halocline::{DeviceArray, DeviceError, Error, Pending};
+use serde_json::{Map, Value};
+
+/// The kernel, as CUDA C++.
+const SOURCE: &str = include_str!("stamp.cu");
+/// Rounds that are stamped; later ones are not.
+const MOST: usize = 1 << 18;
+/// Rows are threads of the trace; no thread of Linux has such a number.
+const FIRST_ROW: u64 = 1 << 24;
+/// Operations that stamps add to the streams in a round.
+pub(crate) const OPERATIONS: usize = 6;
+
+/// What is stamped in a round: an exchange, and what is computed beside and after it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Moment {
+    /// What the exchange sends is ready; the interior may begin.
+    Begun,
+    /// The interior is computed.
+    Interior,
+    /// The halo is filled.
+    Filled,
+    /// What is computed comes after the exchange from now on.
+    Waited,
+    /// All is computed.
+    Done,
+}
+
+const MOMENTS: usize = 5;
+
+/// Gives a stream a write of the device's clock, ns, never 0, to an address.
+pub(crate) type Stamp = Box<dyn Fn(&Stream, Address) -> Result<(), DeviceError>>;
+
+/// The stamps of a rank's rounds.
+pub(crate) struct Stamps {
+    stamp: Stamp,
+    /// Waits for each exchange, for nothing else; urgent, so that its stamps need not wait for the last block of the interior.
+    observer: Stream,
+    /// One for each moment of each round, 0 where it has not come.
+    slots: DeviceArray<u64>,
+    /// Of one stamp.
+    now: DeviceArray<u64>,
+    rounds: usize,
+    round: usize,
+    first: Reading,
+}
+
+impl Stamps {
+    /// For so many rounds of the stream of a GPU. Blocks until the kernel is compiled and clocks are compared.
+    pub(crate) fn on_gpu(stream: &Stream, rounds: usize) -> Result<Self, Error> {
+        let kernel = Program::compile(stream.device(), "stamp.cu", SOURCE, &[])?.kernel("stamp")?;
+        // SAFETY: the kernel's argument is an address, of 8 bytes in arrays that live until their streams are done: `Stamps`
+        // waits for its observer, whoever owns it for the stream that is observed.
+        let stamp = move |stream: &Stream, at: Address| unsafe { kernel.launch(stream, [1; 3], [1; 3], &at) };
+        Self::with(stream, rounds, Box::new(stamp))
+    }
+
+    /// As [`Stamps::on_gpu`], stamped in another way.
+    pub(crate) fn with(stream: &Stream, rounds: usize, stamp: Stamp) -> Result<Self, Error> {
+        let device = stream.device();
+        let rounds = rounds.min(MOST);
+        let slots = DeviceArray::zeros(device, &[rounds.max(1) * MOMENTS])?;
+        let now = DeviceArray::zeros(device, &[1])?;
+        let observer = device.stream(Priority::Highest)?;
+        let first = compare(&stamp, &observer, &now)?;
+        Ok(Self { stamp, observer, slots, now, rounds, round: 0, first })
+    }
+
+    /// The stream has come to a moment of this round.
+    pub(crate) fn at(&self, moment: Moment, stream: &Stream) -> Result<(), Error> {
+        if self.round >= self.rounds {
+            return Ok(());
+        }
+        let slot = (self.round * MOMENTS + moment as usize) * size_of::<u64>();
+        Ok((self.stamp)(stream, self.slots.base().addr().get() as Address + slot as Address)?)
+    }
+
+    /// Stamps when an exchange is over.
+    pub(crate) fn observe(&self, pending: &Pending) -> Result<(), Error> {
+        pending.schedule_wait(&self.observer)?;
+        self.at(Moment::Filled, &self.observer)
+    }
+
+    /// The round is over, with the last thing that the stream was given.
+    pub(crate) fn next(&mut self, stream: &Stream) -> Result<(), Error> {
+        self.at(Moment::Done, stream)?;
+        self.round += 1;
+        Ok(())
+    }
+
+    /// The stamps of each round, by [`Moment`]. Blocks until the streams are done.
+    pub(crate) fn read(&self, stream: &Stream) -> Result<Vec<[u64; MOMENTS]>, Error> {
+        self.observer.synchronise()?;
+        let slots = self.slots.read(stream)?;
+        Ok(slots.as_chunks().0.iter().take(self.round).copied().collect())
+    }
+
+    /// Puts what was stamped into the trace. Blocks until the streams are done.
+    pub(crate) fn write_down(self, rank: usize, stream: &Stream) -> Result<(), Error> {
+        let rounds = self.read(stream)?;
+        let clock = self.first.until(compare(&self.stamp, &self.observer, &self.now)?);
+        let gpu = stream.device().ordinal();
+        for row in [Row::Stream, Row::Exchange] {
+            let entries = entries(rank, &rounds, &clock);
+            let number = row.number(rank);
+            Recorder::get()
+                .add_all(&row.name(gpu), entries.into_iter().filter(|entry| entry.thread == number));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Stamps {
+    fn drop(&mut self) {
+        // Also after an error nothing is freed that a stamp is yet to be written to. That the device has failed was said before.
+        let _ = self.observer.synchronise();
+    }
+}
+
+/// Compares the clock of the device with that of the host.
+fn compare(stamp: &Stamp, stream: &Stream, slot: &DeviceArray<u64>) -> Result<Reading, Error> {
+    Reading::of_another(|| {
+        let before = now();
+        stamp(stream, slot.base().addr().get() as Address)?;
+        stream.synchronise()?;
+        let after = now();
+        let there = slot.read(stream)?.first().copied().unwrap_or(0);
+        Ok((before, there, after))
+    })
+}
+
+/// A row of a rank's GPU in the trace.
+#[derive(Debug, Clone, Copy)]
+enum Row {
+    Stream,
+    Exchange,
+}
+
+impl Row {
+    fn number(self, rank: usize) -> u64 {
+        FIRST_ROW + 2 * rank as u64 + self as u64
+    }
+
+    fn name(self, gpu: u32) -> String {
+        match self {
+            Self::Stream => format!("GPU {gpu}, stream"),
+            Self::Exchange => format!("GPU {gpu}, exchange"),
+        }
+    }
+}
+
+/// What a GPU did in each round, by the host's clock.
+fn entries(rank: usize, rounds: &[[u64; MOMENTS]], clock: &Clock) -> Vec<Entry> {
+    let (_, within) = clock.behind();
+    let mut entries = Vec::with_capacity(3 * rounds.len());
+    for (round, &[begun, interior, filled, waited, done]) in rounds.iter().enumerate() {
+        let after = if interior == 0 { "rest" } else { "boundary" };
+        for (row, name, begin, end) in [
+            (Row::Stream, "interior", begun, interior),
+            (Row::Exchange, "exchange (device)", begun, filled),
+            (Row::Stream, after, waited, done),
+        ] {
+            if begin == 0 || end == 0 {
+                continue;
+            }
+            let [begin, end] = [begin, end].map(|stamp| clock.on_timeline(stamp).max(0) as u64);
+            let fields: [(&str, Value); 2] =
+                [("round", round.into()), ("clock_known_within_ns", within.into())];
+            entries.push(Entry {
+                rank,
+                name: name.to_owned(),
+                target: "halocline::device",
+                begin,
+                end: Some(end.max(begin)),
+                thread: row.number(rank),
+                fields: Map::from_iter(fields.map(|(name, value)| (name.to_owned(), value))),
+            });
+        }
+    }
+    entries
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A clock that is 7 us ahead of the host's at first, and 8 us 1 ms later.
+    fn clock() -> Clock {
+        let reading = |there: u64, here: u64| {
+            let read = || Ok::<_, Error>((here - 100, there, here + 100));
+            Reading::of_another(read).unwrap()
+        };
+        reading(2_007_000, 2_000_000).until(reading(3_007_000, 2_999_000))
+    }
+
+    #[test]
+    fn stamps_become_spans_of_the_hosts_clock_on_rows_of_their_own() {
+        let rounds = [
+            [2_007_000, 2_107_000, 2_057_000, 2_107_100, 2_127_000],
+            // Nothing is computed beside the exchange.
+            [2_507_000, 0, 2_557_000, 2_557_000, 2_607_000],
+            // The last stamps have not come.
+            [3_007_000, 3_107_000, 0, 0, 0],
+        ];
+        let entries = entries(3, &rounds, &clock());
+        let rows = [Row::Stream, Row::Exchange].map(|row| row.number(3));
+        let found: Vec<_> = entries
+            .iter()
+            .map(|entry| {
+                let row = rows.iter().position(|row| *row == entry.thread).unwrap();
+                (row, entry.name.as_str(), entry.begin, entry.end.unwrap(), entry.fields["round"].as_u64())
+            })
+            .collect();
+        let due = [
+            (0, "interior", 2_000_000, 2_099_900, Some(0)),
+            (1, "exchange (device)", 2_000_000, 2_049_950, Some(0)),
+            (0, "boundary", 2_100_000, 2_119_880, Some(0)),
+            (1, "exchange (device)", 2_499_500, 2_549_450, Some(1)),
+            (0, "rest", 2_549_450, 2_599_400, Some(1)),
+            (0, "interior", 2_999_000, 3_098_900, Some(2)),
+        ];
+        assert_eq!(found, due);
+        assert!(entries.iter().all(|entry| entry.rank == 3 && entry.fields["clock_known_within_ns"] == 100));
+        assert_eq!(Row::Exchange.name(1), "GPU 1, exchange");
+        assert_ne!(Row::Exchange.number(0), Row::Stream.number(1));
+    }
+}
