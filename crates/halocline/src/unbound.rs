@@ -109,7 +109,8 @@ impl PatternLinks {
         if let Some(at) = known.iter().rposition(|known| known.is_of(fields)) {
             let last = known.len() - 1;
             known[at..].rotate_left(usize::from(at < last));
-            known[last].last = numbers(fields);
+            known[last].last.clear();
+            known[last].last.extend(numbers(fields));
             return Ok(Arc::clone(&known[last].set));
         }
         let local = Local::new(&self.bound().comm, fields)?;
@@ -118,7 +119,7 @@ impl PatternLinks {
             known.remove(0);
         }
         let described = (0..fields.len()).map(|at| Described::new(fields, at)).collect();
-        known.push(Known { last: numbers(fields), fields: described, set: Arc::clone(&set) });
+        known.push(Known { last: numbers(fields).collect(), fields: described, set: Arc::clone(&set) });
         Ok(set)
     }
 
@@ -154,16 +155,13 @@ impl fmt::Debug for PatternLinks {
     }
 }
 
-fn numbers(fields: &[(&Pattern, &Field)]) -> Vec<(u64, Number)> {
-    fields.iter().map(|(pattern, field)| (pattern.id(), field.number)).collect()
+fn numbers(fields: &[(&Pattern, &Field)]) -> impl Iterator<Item = (u64, Number)> {
+    fields.iter().map(|(pattern, field)| (pattern.id(), field.number))
 }
 
 impl Known {
     fn is_last(&self, fields: &[(&Pattern, &Field)]) -> bool {
-        let same = |(last, (pattern, field)): (&(u64, Number), &(&Pattern, &Field))| {
-            *last == (pattern.id(), field.number)
-        };
-        self.last.len() == fields.len() && self.last.iter().zip(fields).all(same)
+        numbers(fields).eq(self.last.iter().copied())
     }
 
     fn is_of(&self, fields: &[(&Pattern, &Field)]) -> bool {
