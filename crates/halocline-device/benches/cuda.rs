@@ -117,7 +117,7 @@ fn host_costs(rig: &Rig, report: &mut Vec<String>) -> Result<()> {
     unsafe { inner.copy(words.at(0), zeros.at(0), 4096) }?;
     inner.synchronise()?;
     let fields = device.allocate(1 << 20)?;
-    let ops = [suite::line(0, 0, 4096)];
+    let ops = [suite::operations::line(0, 0, 4096)];
     let raises = [words.at(2048)];
     let table = one_table(device, &ops, &raises, fields.at(0), fields.at(8192))?;
     let write = |word: usize| ValueOp::Write { address: words.at(8 * word), value: 1 };
@@ -159,7 +159,7 @@ fn launches(rig: &Rig, report: &mut Vec<String>) -> Result<()> {
     let stream = device.stream(Priority::Highest)?;
     let fields = device.allocate(1 << 20)?;
     let word = device.allocate(64)?;
-    let ops = [suite::line(0, 0, 4096)];
+    let ops = [suite::operations::line(0, 0, 4096)];
     let table = one_table(device, &ops, &[], fields.at(0), fields.at(8192))?;
     let raising = one_table(device, &ops, &[word.at(0)], fields.at(0), fields.at(8192))?;
     let mut add = |what: &str, time: f64| report.push(row(what, time, None, None));
@@ -450,7 +450,7 @@ fn structured(rig: &Rig, cells: usize, halo: usize, report: &mut Vec<String>) ->
         })
         .collect();
     let unpack = each(&|set| one_table(device, &unpacks, &[], messages[set].at(0), fields[set].at(0)))?;
-    let whole = [suite::line(0, 0, bytes)];
+    let whole = [suite::operations::line(0, 0, bytes)];
     let plain = each(&|set| one_table(device, &whole, &[], fields[set].at(0), messages[set].at(0)))?;
     let direct = each(&|set| one_table(device, &direct, &[], fields[set].at(0), fields[set].at(0)))?;
     let name = format!("{cells}^3, halo {halo}, {FIELDS} f64 fields: ");
@@ -557,8 +557,8 @@ fn peer(rig: &Rig, report: &mut Vec<String>) -> Result<()> {
     let stream = here.stream(Priority::Highest)?;
     for bytes in [64 << 10, 1 << 20, 64 << 20] {
         let (near, far) = (here.allocate(bytes)?, there.allocate(bytes)?);
-        let push = one_table(here, &[suite::line(0, 0, bytes)], &[], near.at(0), far.at(0))?;
-        let pull = one_table(here, &[suite::line(0, 0, bytes)], &[], far.at(0), near.at(0))?;
+        let push = one_table(here, &[suite::operations::line(0, 0, bytes)], &[], near.at(0), far.at(0))?;
+        let pull = one_table(here, &[suite::operations::line(0, 0, bytes)], &[], far.at(0), near.at(0))?;
         // SAFETY: everything lives until the stream is synchronised.
         let times = unsafe {
             [

@@ -64,6 +64,10 @@ impl Rig for SimRig<'_> {
     fn cases(&self) -> u32 {
         self.cases
     }
+
+    fn accesses(&self) -> usize {
+        250
+    }
 }
 
 #[test]

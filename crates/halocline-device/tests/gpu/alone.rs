@@ -3,6 +3,7 @@
 use super::mappings;
 use super::raw::Raw;
 use super::{Gpu, Rig};
+use crate::suite::operations::{blocks, line};
 use crate::suite::{Outcome, Rig as _};
 use halocline_device::cuda::CudaDriver;
 use halocline_device::{
@@ -10,7 +11,7 @@ use halocline_device::{
 };
 use halocline_plan::ElementType;
 use halocline_plan::copy::{AxisLayout, CellLayout, CopyOp, End, copy_op};
-use halocline_plan::{AxisMap, BoxCells, Cells, Transfer};
+use halocline_plan::{AxisMap, Cells, Transfer};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
@@ -63,7 +64,7 @@ fn many_epochs(rig: &Rig) -> Outcome {
     rig.threads(&|rank| {
         let (device, peer) = (&devices[rank], 1 - rank);
         let stream = device.stream(Priority::Highest)?;
-        let ops = [crate::suite::line(0, 0, BYTES)];
+        let ops = [line(0, 0, BYTES)];
         // Ready at 0, arrived at 64 of the words of who waits.
         let table = device.upload(&TableSpec {
             parts: &[TablePart {
@@ -93,21 +94,6 @@ fn many_epochs(rig: &Rig) -> Outcome {
     })
 }
 
-/// `count` blocks of a number of bytes, at distances in source and target.
-fn blocks(count: usize, block: usize, source: isize, target: isize) -> CopyOp {
-    let cells = || Cells::Box(BoxCells { low: vec![0, 0], extent: vec![count, block / 8] });
-    let transfer = Transfer { from: 0, to: 0, source: cells(), target: cells(), map: AxisMap::Identity };
-    let layout = |stride| CellLayout {
-        element: ElementType::U64,
-        axes: vec![
-            AxisLayout { stride, origin: 0, extent: count },
-            AxisLayout { stride: 8, origin: 0, extent: block / 8 },
-        ],
-        extra: Vec::new(),
-    };
-    copy_op(&transfer, (End::Field(0), &layout(source)), (End::Field(0), &layout(target)))
-}
-
 fn table<'a>(parts: &'a [TablePart<'a>], ends: &'a ([Address; 1], [Address; 1])) -> TableSpec<'a> {
     TableSpec { parts, sources: &ends.0, targets: &ends.1, guard: None }
 }
@@ -121,7 +107,7 @@ fn uploads(rig: &Rig) -> Outcome {
     let raised = device.allocate_pinned(8)?;
     for count in [1, 10, 100, 1000, 3000] {
         let each = |at: usize| {
-            let mut op = crate::suite::line(0, 0, 8192);
+            let mut op = line(0, 0, 8192);
             (op.source_offset, op.target_offset) = (at as isize * 8192, at as isize * 8192);
             op
         };
@@ -160,7 +146,7 @@ fn far(rig: &Rig) -> Outcome {
         stream.synchronise()
     };
     // One block; rows of 24 bytes; columns: the same bytes in another order.
-    check(crate::suite::line(0, 0, BYTES), 1)?;
+    check(line(0, 0, BYTES), 1)?;
     check(blocks(BYTES / 24, 24, 24, 24), 2)?;
     let rows = blocks(BYTES / 4096, 2048, 4096, 4096);
     let mut halves = [rows.clone(), rows];
@@ -219,7 +205,7 @@ fn full(rig: &Rig) -> Outcome {
     let (user, inner) = (device.stream(Priority::Normal)?, device.stream(Priority::Highest)?);
     let (field, halo) = (device.allocate(8 << 20)?, device.allocate(8 << 20)?);
     let word = device.allocate_pinned(8)?;
-    let ops = [crate::suite::line(0, 0, 8 << 20)];
+    let ops = [line(0, 0, 8 << 20)];
     let waits = [Signal { address: word.at(0), lag: 0 }];
     let parts = [TablePart { waits: &waits, ops: &ops, raises: &[], ..TablePart::default() }];
     let table = device.upload(&table(&parts, &([field.at(0)], [halo.at(0)])))?;
@@ -334,7 +320,7 @@ fn pools(rig: &Rig) -> Outcome {
     let pooled = raw.made("cuMemAllocAsync", BYTES, stream.raw().0);
     let managed = raw.made("cuMemAllocManaged", BYTES, 1);
     let near = device.allocate(BYTES)?;
-    let ops = [crate::suite::line(0, 0, BYTES)];
+    let ops = [line(0, 0, BYTES)];
     let parts = [TablePart { ops: &ops, ..TablePart::default() }];
     for (memory, value) in [(pooled, 1), (managed, 2)] {
         let memory = memory as Address;

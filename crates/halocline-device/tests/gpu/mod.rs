@@ -178,4 +178,9 @@ impl suite::Rig for Rig {
     fn cases(&self) -> u32 {
         400
     }
+
+    fn accesses(&self) -> usize {
+        // Half of the multiprocessors have a block of those parts that wait, of 4096 accesses at a time: of four parts, four items each.
+        2048 * self.gpus[0].driver.multiprocessors() as usize
+    }
 }

@@ -1,12 +1,14 @@
 //! What every kind of device must do: small programs on two devices, each right under any timing.
 
+mod carriers;
+pub mod operations;
+
 use crate::arrays::{Case, boxes, runs};
 use halocline_device::{
     Device, DeviceError, Memory, Priority, Signal, Stream, TablePart, TableSpec, ValueOp,
 };
-use halocline_plan::ElementType;
-use halocline_plan::copy::{AxisLayout, CellLayout, CopyOp, End, copy_op};
-use halocline_plan::{AxisMap, BoxCells, Cells, Transfer};
+use halocline_plan::copy::{CopyOp, End};
+use operations::line;
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 use std::time::{Duration, Instant};
@@ -29,6 +31,8 @@ pub trait Rig: Sync {
     fn threads(&self, body: &(dyn Fn(usize) -> Outcome + Sync)) -> Outcome;
     /// How much of what is random is tried.
     fn cases(&self) -> u32;
+    /// Accesses of a part, of which each block of several parts does so many that they are more than one item; at least 250.
+    fn accesses(&self) -> usize;
 }
 
 type Program = fn(&dyn Rig) -> Outcome;
@@ -45,6 +49,7 @@ pub const PROGRAMS: &[(&str, Program)] = &[
     ("an event means what it meant when the wait was given", event_meaning),
     ("words compare cyclically", cyclic_words),
     ("a guard keeps a table from copying and raising", guard),
+    ("carriers of a part do many items each, or copy and raise nothing", carriers::carriers),
     ("tables copy what their operations say", copies),
     ("bad calls are refused by name", refusals),
     ("memory is never taken for other memory", identities),
@@ -60,18 +65,6 @@ fn write(memory: &Memory, value: u64) -> [ValueOp; 1] {
 
 fn wait(memory: &Memory, at_least: u64) -> [ValueOp; 1] {
     [ValueOp::Wait { address: memory.at(0), at_least }]
-}
-
-/// A run of bytes as a copy operation.
-pub fn line(source: usize, target: usize, bytes: usize) -> CopyOp {
-    let cells = || Cells::Box(BoxCells { low: vec![0], extent: vec![bytes] });
-    let transfer = Transfer { from: 0, to: 0, source: cells(), target: cells(), map: AxisMap::Identity };
-    let layout = CellLayout {
-        element: ElementType::U8,
-        axes: vec![AxisLayout { stride: 1, origin: 0, extent: bytes }],
-        extra: Vec::new(),
-    };
-    copy_op(&transfer, (End::Field(source), &layout), (End::Field(target), &layout))
 }
 
 fn pipeline(rig: &dyn Rig) -> Outcome {
