@@ -19,8 +19,11 @@ impl Partition {
         Ok(Self { owners, ranks })
     }
 
-    /// The given rank for each cell. Ranks may be left without a cell.
+    /// The given rank for each cell. Ranks may be left without a cell; there are fewer than 2^32 of them.
     pub fn given(owners: Vec<usize>, ranks: usize) -> Result<Self, PartitionError> {
+        if u32::try_from(ranks).is_err() {
+            return Err(PartitionError::TooManyRanks { ranks });
+        }
         match owners.iter().position(|&owner| owner >= ranks) {
             Some(cell) => Err(PartitionError::Owner { cell, owner: owners[cell], ranks }),
             None => Ok(Self { owners, ranks }),
@@ -184,6 +187,12 @@ pub enum PartitionError {
         ranks: usize,
         /// Cells there are.
         cells: usize,
+    },
+    /// More ranks than are numbered.
+    #[error("a partition over {ranks} ranks; 32 bits number them")]
+    TooManyRanks {
+        /// Ranks asked for.
+        ranks: usize,
     },
     /// No memory for the owners.
     #[error("there is no memory for the owners of {cells} cells")]

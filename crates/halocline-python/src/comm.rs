@@ -11,7 +11,7 @@ use halocline::comm::mappings::Mappings;
 use halocline::{Communicator, Reduce};
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::{PyBool, PyBytes, PyDict};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -121,6 +121,15 @@ pub(crate) fn seconds(seconds: Option<f64>) -> PyResult<Option<Duration>> {
 
 /// The number of an `MPI_Comm`.
 fn mpi_handle(comm: &Bound<'_, PyAny>) -> PyResult<usize> {
+    let wanted = || -> PyResult<PyErr> {
+        let class = comm.get_type().fully_qualified_name()?;
+        Ok(error::kind(format!(
+            "a communicator of mpi4py or the number of an MPI_Comm is wanted, not {class}"
+        )))
+    };
+    if comm.is_instance_of::<PyBool>() {
+        return Err(wanted()?);
+    }
     if let Ok(number) = comm.extract::<usize>() {
         return Ok(number);
     }
@@ -131,23 +140,17 @@ fn mpi_handle(comm: &Bound<'_, PyAny>) -> PyResult<usize> {
              comm.Merge() makes it of this one",
         ));
     }
+    // Types, operations and groups have handles, too, which MPI would take for a communicator's.
+    if !is_instance(comm, "mpi4py.MPI", "Comm")? {
+        return Err(wanted()?);
+    }
     let handle = match comm.getattr_opt("handle")? {
-        Some(handle) => Some(handle),
+        Some(handle) => handle,
         // mpi4py before 4.0.
-        None if comm.get_type().module()?.to_string().starts_with("mpi4py") => {
-            Some(comm.py().import("mpi4py.MPI")?.getattr("_handleof")?.call1((comm,))?)
-        }
-        None => None,
+        None => comm.py().import("mpi4py.MPI")?.getattr("_handleof")?.call1((comm,))?,
     };
     // MPICH's handles are C ints, which may be negative.
-    let number = handle.as_ref().map(|handle| handle.extract::<i128>());
-    match number {
-        Some(Ok(number)) => Ok(number as usize),
-        _ => Err(error::kind(format!(
-            "a communicator of mpi4py or the number of an MPI_Comm is wanted, not {}",
-            comm.get_type().name()?
-        ))),
-    }
+    handle.extract::<i128>().map(|number| number as usize)
 }
 
 #[pymethods]

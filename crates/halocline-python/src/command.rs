@@ -77,10 +77,15 @@ impl PyTrace {
         Ok(this)
     }
 
-    #[pyo3(signature = (*_of))]
-    fn __exit__(&self, py: Python<'_>, _of: &Bound<'_, PyTuple>) -> PyResult<()> {
+    #[pyo3(signature = (*of))]
+    fn __exit__(&self, py: Python<'_>, of: &Bound<'_, PyTuple>) -> PyResult<()> {
         let Some(running) = self.running().take() else { return Ok(()) };
         trace::unwant();
+        // After an error the other ranks may wait for what this one will not do any more, before they come to the end.
+        if of.iter().any(|part| !part.is_none()) {
+            running.abandon();
+            return Ok(());
+        }
         let comm = self.comm.get().get()?;
         py.detach(|| running.finish(&comm).and_then(|written| written)).map_err(failed)
     }

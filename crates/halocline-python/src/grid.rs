@@ -6,7 +6,7 @@ use crate::given::{Given, List, Typed};
 use halocline::plan::DomainShape;
 use halocline::{Decomposition, Halo, Neighbours, Pattern, RegularGrid, agree};
 use pyo3::prelude::*;
-use pyo3::types::{PySlice, PyTuple};
+use pyo3::types::{PyBool, PySlice, PyTuple};
 
 /// A regular grid.
 #[pyclass(frozen, module = "halocline", name = "RegularGrid")]
@@ -24,8 +24,8 @@ impl Ranks {
         match comm.cast::<PyCommunicator>() {
             Ok(comm) => Ok(Self(Some(comm.clone().unbind()), comm.get().get()?.size())),
             Err(_) => match comm.extract() {
-                Ok(ranks) => Ok(Self(None, ranks)),
-                Err(_) => Err(error::kind("a halocline.Communicator or a number of ranks is wanted")),
+                Ok(ranks) if !comm.is_instance_of::<PyBool>() => Ok(Self(None, ranks)),
+                _ => Err(error::kind("a halocline.Communicator or a number of ranks is wanted")),
             },
         }
     }
@@ -178,7 +178,9 @@ pub(crate) fn halo_of(halo: &Bound<'_, PyAny>, neighbours: &str) -> PyResult<Hal
         }
     };
     let both = |width: usize| (width, width);
-    let halo = if let Ok(width) = halo.extract::<usize>() {
+    let halo = if !halo.is_instance_of::<PyBool>()
+        && let Ok(width) = halo.extract::<usize>()
+    {
         Halo::uniform(width)
     } else if let Ok(widths) = halo.extract::<List<usize>>() {
         Halo::per_axis(widths.0.into_iter().map(both).collect::<Vec<_>>())

@@ -209,7 +209,8 @@ impl PyPartition {
     }
 
     #[getter]
-    fn counts(&self) -> Vec<usize> {
-        self.0.counts()
+    fn counts(&self) -> PyResult<Vec<usize>> {
+        room::<[usize; 2]>(self.0.ranks())?;
+        Ok(self.0.counts())
     }
 }

@@ -87,6 +87,7 @@ struct Running {
     target: Option<(PathBuf, Target)>,
     /// How this rank's clock differs from that of rank 0 at the beginning.
     clock: Reading,
+    rank: usize,
 }
 
 impl Trace {
@@ -107,16 +108,24 @@ impl Trace {
             return Err(TraceError::Elsewhere(String::from_utf8_lossy(&said).into_owned()));
         }
         let clock = clock::measure(comm)?;
-        Ok(Trace { running: Some(Running { target, clock }) })
+        Ok(Trace { running: Some(Running { target, clock, rank: comm.rank() }) })
+    }
+
+    /// Drops what this rank has written down. Local: nothing is written, and the [`Trace::finish`] of other ranks fails once this one
+    /// has left.
+    pub fn abandon(self) {
+        if let Some(Running { rank, .. }) = self.running {
+            drop(Recorder::get().take(rank));
+        }
     }
 
     /// Brings the events of all ranks together and writes the file. Collective. Whether it could be written,
     /// which rank 0 knows, is the inner result: it is to be said once the run has said what it found.
     pub fn finish(self, comm: &Communicator) -> Result<Result<(), TraceError>, TraceError> {
-        let Some(Running { target, clock }) = self.running else { return Ok(Ok(())) };
+        let Some(Running { target, clock, rank }) = self.running else { return Ok(Ok(())) };
         let clock = clock.until(clock::measure(comm)?);
         let tag = Tag { operation: comm.begin(), round: 0 };
-        let mine = write::events(comm.rank(), Recorder::get().take(comm.rank()), &clock);
+        let mine = write::events(rank, Recorder::get().take(rank), &clock);
         let Some((path, mut target)) = target else { return Ok(Ok(comm.send(0, tag, mine)?)) };
         let mut parts = vec![mine];
         for rank in 1..comm.size() {

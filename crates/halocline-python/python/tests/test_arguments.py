@@ -1,5 +1,7 @@
 """Arguments of impossible values and lengths, and what one rank alone is given wrong."""
 
+import subprocess
+import sys
 import threading
 import time
 
@@ -91,9 +93,43 @@ def test_numbers_that_are_no_numbers_of_64_bits_are_typed_errors(number):
         lambda: hc.Partition.block(4, number),
         lambda: MESH.element_graph(number),
         lambda: MESH.halos(hc.Partition.block(1, 1), 0, number),
+        lambda: hc.Partition([0, 0], number).counts,
         lambda: COMM.all_reduce([number]),
         lambda: COMM.all_reduce([1], number),
     ]:
+        with pytest.raises(hc.HaloError):
+            call()
+
+
+@pytest.mark.parametrize("number", [2**32, 2**40, 2**63, 2**64 - 1])
+def test_more_ranks_than_are_numbered_are_refused(number):
+    """What was made of them ended the process."""
+    with pytest.raises(hc.HaloValueError, match="32 bits"):
+        hc.Partition([0, 1], number)
+
+
+@pytest.mark.parametrize("make", ["vertex_graph()", "element_graph(1)", "halos(hc.Partition([0], 1), 0, 1)"])
+def test_a_mesh_of_more_vertices_than_memory_is_refused(make):
+    """It ended the process."""
+    code = f"""
+import resource
+import halocline as hc
+resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+mesh = hc.Mesh(2**31, [[0, 1, 2]])
+try:
+    mesh.{make}
+except hc.HaloValueError as error:
+    assert "memory" in str(error), error
+else:
+    raise AssertionError("it was made")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, (done.returncode, done.stderr)
+
+
+@pytest.mark.parametrize("flag", [True, False])
+def test_flags_are_no_numbers(flag):
+    for call in (lambda: CUT.pattern(flag), lambda: GRID.decompose(flag)):
         with pytest.raises(hc.HaloError):
             call()
 
@@ -150,6 +186,13 @@ def test_interfaces_of_impossible_lengths_are_typed_errors():
             hc.Field(Interface(**changes))
 
 
+def test_interfaces_beyond_all_memory_are_typed_errors():
+    shape, bytes_ = (100,), 800
+    for address, strides in ((2**64 - 8, None), (2**64 - bytes_ + 1, None), (8, (-8,))):
+        with pytest.raises(hc.HaloValueError, match="beyond all memory"):
+            hc.Field(Interface(shape=shape, data=(address, False), strides=strides))
+
+
 class Capsule:
     """DLPack by somebody else's capsule."""
 
@@ -176,6 +219,17 @@ def test_bad_capsules_of_dlpack_are_typed_errors():
     for device in (None, ("cpu", 0), (2**70, 0), 1):
         with pytest.raises(hc.HaloError):
             hc.Field(Capsule(np.zeros(3).__dlpack__(), device))
+
+
+@pytest.mark.parametrize("refusal", [BufferError, RuntimeError, TypeError, ValueError])
+def test_what_an_array_says_instead_of_a_capsule_is_a_typed_error(refusal):
+    class Refuses(Capsule):
+        def __dlpack__(self, **_):
+            raise refusal("not this one")
+
+    with pytest.raises(hc.HaloTypeError, match="not this one") as caught:
+        hc.Field(Refuses(None))
+    assert type(caught.value.__cause__) is refusal
 
 
 def test_sums_are_pythons_whole_numbers():

@@ -1,7 +1,10 @@
 """What goes wrong is a typed error that says what would be right; misuse by threads is refused, never wrong data."""
 
 import inspect
+import subprocess
+import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -64,6 +67,40 @@ def test_options_that_there_are_not():
         hc.run_threads(0, print)
     with pytest.raises(hc.HaloTypeError, match="mpi4py"):
         hc.Communicator("world")
+
+
+def test_what_is_no_communicator_is_refused():
+    class Lookalike:
+        handle = 7
+
+    for wrong in (True, False, Lookalike(), 1.5, None):
+        with pytest.raises(hc.HaloTypeError, match="communicator of mpi4py"):
+            hc.Communicator(wrong)
+
+
+def test_what_else_mpi4py_has_is_no_communicator():
+    """MPI took their handles for those of communicators, and the process ended."""
+    code = """
+try:
+    from mpi4py import MPI
+except (ImportError, RuntimeError) as error:
+    raise SystemExit(f"SKIPPED: {error}")
+import halocline as hc
+for wrong in (MPI.INT, MPI.INFO_NULL, MPI.SUM, MPI.ERRORS_RETURN, MPI.GROUP_EMPTY, MPI.REQUEST_NULL, MPI.WIN_NULL):
+    try:
+        hc.Communicator(wrong)
+    except hc.HaloTypeError as error:
+        assert type(wrong).__name__ in str(error)
+    else:
+        raise AssertionError(wrong)
+hc.Communicator(MPI.COMM_SELF).barrier()
+"""
+    from test_process import mpi_environment
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=mpi_environment())
+    if "SKIPPED" in done.stderr:
+        pytest.skip(done.stderr)
+    assert done.returncode == 0, (done.returncode, done.stderr)
 
 
 def test_what_one_rank_refuses_is_an_error_on_all():
@@ -337,47 +374,40 @@ def test_streams():
 
 
 def test_calls_from_several_threads_are_right_or_refused():
-    """Threads of one rank exchange the same object at once: one does, the others are told so; data is right."""
+    """Threads of one rank begin an exchange of the same object at once: one does, the others are told so; data is right."""
+    threads = 4
 
     def run(comm):
         pattern = hc.RegularGrid((64,), periodic=(True,)).decompose(comm).pattern(3)
         (domain,) = pattern.domains
         array = np.zeros(pattern.shape)
-        array[domain.interior] = np.arange(domain.first[0], domain.first[0] + domain.owned[0])
         halo = hc.HaloExchange(comm, [(pattern, array)])
-        want = (np.arange(pattern.shape[0]) + domain.first[0] - 3) % 64
-        # As many exchanges on each rank, by whichever thread.
-        done, lock, refused, wrong = 0, threading.Lock(), 0, []
+        cells = (np.arange(pattern.shape[0]) + domain.first[0] - 3) % 64
+        together = threading.Barrier(threads)
 
-        def work():
-            nonlocal done, refused
-            while True:
-                with lock:
-                    if done == 300:
-                        return
-                try:
-                    with lock:
-                        if done == 300:
-                            return
-                        pending = halo.exchange(wait=False)
-                        done += 1
-                except hc.InFlightError:
-                    refused += 1
-                    halo.wait()
-                    continue
-                except Exception as error:
-                    wrong.append(error)
-                    return
-                pending.wait()
+        def begin(_):
+            together.wait(60)
+            try:
+                return halo.exchange(wait=False)
+            except hc.InFlightError:
+                return None
 
-        threads = [threading.Thread(target=work) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        halo.wait()
-        assert not wrong and halo.pending.epoch == 300
-        np.testing.assert_array_equal(array, want)
-        return refused
+        with ThreadPoolExecutor(threads) as pool:
+            for step in range(100):
+                want = 64 * step + cells
+                array[...] = -1
+                array[domain.interior] = want[domain.interior]
+                if comm.rank == 0:
+                    # Not over before the other rank begins it.
+                    begun = [pending for pending in pool.map(begin, range(threads)) if pending is not None]
+                    assert len(begun) == 1
+                comm.barrier()
+                if comm.rank == 1:
+                    halo.exchange()
+                else:
+                    list(pool.map(lambda _: begun[0].wait(), range(threads)))
+                np.testing.assert_array_equal(array, want)
+                comm.barrier()
+        assert halo.pending.epoch == 100
 
     hc.run_threads(2, run)

@@ -20,6 +20,11 @@ def bound(comm):
 """
 
 
+def mpi_environment():
+    """In which a process alone may use MPI."""
+    return {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+
+
 def script(body):
     return [sys.executable, "-X", "faulthandler", "-c", PROLOGUE + textwrap.dedent(body)]
 
@@ -423,6 +428,59 @@ threads = [threading.Thread(target=make, args=(rank,)) for rank in range(2)]
     )
     for _ in range(rounds):
         ends_well(body, timeout=30)
+
+
+def test_an_error_within_a_trace_ends_the_others(tmp_path):
+    """The rank that raised waited for the others at the end of the trace, and they for its next exchange."""
+    body = f"""
+        def rank(comm):
+            halo = bound(comm)
+            with hc.trace({str(tmp_path / "trace.json")!r}, comm):
+                halo.exchange()
+                if comm.rank == 1:
+                    raise KeyError("of rank 1")
+                if WAITS:
+                    halo.exchange()
+    """
+    for waits in (True, False):
+        program = f"WAITS = {waits}\n" + textwrap.dedent(body)
+        threads = """
+try:
+    hc.run_threads(2, rank)
+except KeyError:
+    print("KeyError")
+"""
+        ends_well(program + threads, says="KeyError")
+        launched = [sys.executable, "-m", "halocline", "launch", "-n", "2", "--", *script(program + "rank(hc.init())")]
+        done = subprocess.run(launched, capture_output=True, text=True, timeout=60)
+        assert done.returncode != 0 and "KeyError: 'of rank 1'" in done.stdout + done.stderr, (done.stdout, done.stderr)
+
+
+def test_a_trace_after_one_that_failed_has_nothing_of_it(tmp_path):
+    ends_well(
+        f"""
+        import json
+        comm = hc.init()
+        halo = bound(comm)
+        try:
+            with hc.trace({str(tmp_path / "failed.json")!r}, comm):
+                halo.exchange()
+                raise KeyError
+        except KeyError:
+            pass
+        with hc.trace({str(tmp_path / "trace.json")!r}, comm):
+            halo.exchange()
+        events = json.load(open({str(tmp_path / "trace.json")!r}))["traceEvents"]
+        print(sum(event["name"] == "exchange" for event in events))
+        """,
+        says="1",
+    )
+
+
+def test_numpy_is_installed_with_the_package():
+    import importlib.metadata
+
+    assert "numpy" in (importlib.metadata.requires("halocline") or [])
 
 
 def test_the_command(tmp_path):

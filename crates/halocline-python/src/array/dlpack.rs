@@ -4,6 +4,7 @@
 use super::{Described, element};
 use crate::error;
 use crate::given::Typed;
+use pyo3::exceptions::{PyBufferError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::ffi::c_str;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict};
@@ -41,6 +42,20 @@ const CUDA: i32 = 2;
 const CUDA_HOST: i32 = 3;
 const CUDA_MANAGED: i32 = 13;
 
+/// What an array that hands out no tensor says to it: by one of these, the protocol has it.
+fn refused(py: Python<'_>, error: PyErr) -> PyErr {
+    let is_refusal = error.is_instance_of::<PyBufferError>(py)
+        || error.is_instance_of::<PyRuntimeError>(py)
+        || error.is_instance_of::<PyTypeError>(py)
+        || error.is_instance_of::<PyValueError>(py);
+    if !is_refusal {
+        return error;
+    }
+    let typed = error::kind(format!("the array refuses __dlpack__: {}", error.value(py)));
+    typed.set_cause(py, Some(error));
+    typed
+}
+
 pub(super) fn describe(array: &Bound<'_, PyAny>) -> PyResult<Described> {
     let py = array.py();
     let Typed((device, _)): Typed<(i32, i64)> = array.call_method0("__dlpack_device__")?.extract()?;
@@ -51,13 +66,14 @@ pub(super) fn describe(array: &Bound<'_, PyAny>) -> PyResult<Described> {
         arguments.set_item("stream", -1)?;
     }
     let capsule = match array.call_method("__dlpack__", (), Some(&arguments)) {
-        Err(error) if error.is_instance_of::<pyo3::exceptions::PyTypeError>(py) => {
+        Err(error) if error.is_instance_of::<PyTypeError>(py) => {
             // Older than versions.
             arguments.del_item("max_version")?;
-            array.call_method("__dlpack__", (), Some(&arguments))?
+            array.call_method("__dlpack__", (), Some(&arguments))
         }
-        other => other?,
+        other => other,
     };
+    let capsule = capsule.map_err(|error| refused(py, error))?;
     let capsule = capsule.cast_into::<PyCapsule>().map_err(|_| error::kind("__dlpack__ gives no capsule"))?;
     let versioned = c_str!("dltensor_versioned");
     let (tensor, flags) = if capsule.is_valid_checked(Some(versioned)) {

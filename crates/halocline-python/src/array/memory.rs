@@ -79,11 +79,16 @@ impl PyMemory {
     }
 }
 
-/// The addresses of an array.
-pub(super) fn span(base: NonNull<u8>, layout: &Layout) -> Range<usize> {
-    let span = layout.span();
-    let at = |offset| base.addr().get().wrapping_add_signed(offset);
-    at(span.start)..at(span.end)
+/// The addresses of an array, if it has such.
+pub(super) fn span(base: NonNull<u8>, layout: &Layout) -> PyResult<Range<usize>> {
+    let (span, base) = (layout.span(), base.addr().get());
+    match (base.checked_add_signed(span.start), base.checked_add_signed(span.end)) {
+        (Some(start), Some(end)) => Ok(start..end),
+        _ => Err(error::value(format!(
+            "an array at {base:#x} from byte {} to byte {} is beyond all memory",
+            span.start, span.end
+        ))),
+    }
 }
 
 /// The array that a NumPy array is a view of, itself if none.
@@ -106,7 +111,7 @@ pub(super) fn whole(
     base: NonNull<u8>,
     layout: &Layout,
 ) -> PyResult<(Py<PyAny>, Range<usize>)> {
-    let own = span(base, layout);
+    let own = span(base, layout)?;
     let owner = root(array)?;
     if owner.is(array) {
         return Ok((owner.unbind(), own));
@@ -116,7 +121,7 @@ pub(super) fn whole(
     if let Ok((base, layout)) = all
         && let Some(base) = NonNull::new(std::ptr::without_provenance_mut(base))
     {
-        let all = span(base, &layout);
+        let all = span(base, &layout)?;
         if all.start <= own.start && own.end <= all.end {
             return Ok((owner.unbind(), all));
         }

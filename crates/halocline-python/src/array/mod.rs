@@ -240,7 +240,7 @@ fn field(array: &Bound<'_, PyAny>, described: Described, layout: Layout) -> PyRe
             };
             (owner, span, watch)
         }
-        (_, owner) => (owner.unwrap_or_else(|| array.clone().unbind()), memory::span(base, &layout), None),
+        (_, owner) => (owner.unwrap_or_else(|| array.clone().unbind()), memory::span(base, &layout)?, None),
     };
     memory::known_or(array.py(), (described.device, span, watch), base, layout, |base, layout| {
         // Both, where they differ: the array object is what its user knows, the owner is whose memory it is.
