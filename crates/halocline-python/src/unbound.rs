@@ -6,7 +6,7 @@ use crate::error;
 use crate::exchange::{Binding, PyPending, fields_of};
 use crate::given::{Given, List};
 use crate::grid::{PyPattern, collective};
-use crate::options::{counts, options, ways};
+use crate::options::{counts, is_checked, options, ways};
 use crate::owned::{Closable, bury};
 use crate::stream::handles;
 use halocline::{Field, Pattern, PatternLinks};
@@ -19,6 +19,8 @@ use std::sync::Arc;
 pub(crate) struct PyPatternLinks {
     links: Arc<Closable<PatternLinks>>,
     comm: Py<PyCommunicator>,
+    /// Whether to begin an exchange is to copy, and no more: no message is sent, which may wait for room.
+    only_copies: bool,
 }
 
 /// Fields of an exchange for which there is room from the start.
@@ -39,10 +41,11 @@ impl PyPatternLinks {
         for (pattern, field) in fields {
             given.push((&pattern.pattern, field.field()?));
         }
-        // Nothing waits here, and little is copied in less time than the GIL takes.
-        let pending = match given.iter().map(|(_, field)| field.memory().len()).sum::<usize>() {
-            ..=LITTLE => links.exchange(&given),
-            _ => py.detach(|| links.exchange(&given)),
+        // Little is copied in less time than the GIL takes.
+        let bytes: usize = given.iter().map(|(_, field)| field.memory().len()).sum();
+        let pending = match self.only_copies && bytes <= LITTLE {
+            true => links.exchange(&given),
+            false => py.detach(|| links.exchange(&given)),
         };
         bury(py);
         Ok(PyPending::of_host(pending.map_err(error::of)?, self.links.left()))
@@ -84,12 +87,18 @@ impl PyPatternLinks {
             patterns.iter().try_for_each(|pattern| pattern.get().check(comm.get()))?;
             let patterns: Vec<Pattern> =
                 patterns.iter().map(|pattern| pattern.get().pattern.clone()).collect();
-            Ok((patterns, options(py, link, deadline, name, checked)?))
+            let options = options(py, link, deadline, name, checked)?;
+            let is_checked = is_checked(&options);
+            Ok((patterns, options, is_checked))
         };
-        let links = collective(py, &comm, prepared(), |comm, (patterns, options)| {
-            PatternLinks::new_with(comm, &patterns.iter().collect::<Vec<_>>(), &options)
-        })?;
-        Ok(Self { links: comm.get().member().hold(links), comm })
+        let (links, is_checked) =
+            collective(py, &comm, prepared(), |comm, (patterns, options, is_checked)| {
+                let links = PatternLinks::new_with(comm, &patterns.iter().collect::<Vec<_>>(), &options)?;
+                Ok((links, is_checked))
+            })?;
+        // In checked mode checksums travel as messages.
+        let only_copies = !is_checked && links.links().message == 0;
+        Ok(Self { links: comm.get().member().hold(links), comm, only_copies })
     }
 
     #[pyo3(signature = (fields, *, wait = true))]

@@ -1,17 +1,21 @@
 """What the interface of GHEX does for fields of GPUs, by fields of the host: binding them when they first come together."""
 
+import sys
+import threading
+
 import numpy as np
 import pytest
 
 import halocline as hc
 from halocline.compat.ghex._bound import REMEMBERED, Bound
+from halocline.compat.ghex.context import _Begun
 
 
 class Case:
     def __init__(self, comm):
         self.comm = comm
         self.pattern = hc.RegularGrid((4 * comm.size,), periodic=(True,)).decompose(comm).pattern(1)
-        self.begun = []
+        self.begun = _Begun()
         self.bound = Bound(comm.duplicate(), self.begun)
 
     def array(self, by):
@@ -73,7 +77,7 @@ def test_so_many_are_remembered_and_no_more():
             case.exchange(array).wait()
             case.check(array, number)
         assert len(case.bound._known) == REMEMBERED and case.bound._binds == 3 * REMEMBERED
-        assert len(case.begun) <= 2
+        assert len(case.begun.pendings) <= 2
 
     hc.run_threads(2, rank)
 
@@ -107,5 +111,59 @@ def test_what_is_refused_is_refused_on_all_ranks():
         array = case.array(5)
         case.exchange(array).wait()
         case.check(array, 5)
+
+    hc.run_threads(2, rank)
+
+
+def test_threads_of_a_rank_share_what_is_in_flight():
+    """What one waited for another took, and what a third had begun was lost."""
+    before = sys.getswitchinterval()
+
+    def rank(comm):
+        cases, failed = [Case(comm) for _ in range(4)], []
+        for case in cases:
+            case.bound._begun = case.begun = cases[0].begun
+
+        def work(case):
+            try:
+                arrays = [case.array(10 * at) for at in range(3)]
+                for _ in range(60):
+                    # More than the lane has room for.
+                    for pending in [case.exchange(array) for array in arrays]:
+                        pending.wait()
+                for at, array in enumerate(arrays):
+                    case.check(array, 10 * at)
+            except BaseException as error:
+                failed.append(error)
+                comm.close()
+
+        threads = [threading.Thread(target=work, args=(case,)) for case in cases]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not failed, failed
+
+    sys.setswitchinterval(1e-6)
+    try:
+        hc.run_threads(2, rank)
+    finally:
+        sys.setswitchinterval(before)
+
+
+class Failed:
+    """What began earlier, and has failed since."""
+
+    def is_ready(self):
+        raise hc.ClosedError("closed")
+
+
+def test_an_exchange_is_begun_whatever_became_of_earlier_ones():
+    def rank(comm):
+        case = Case(comm)
+        case.begun.pendings.append(Failed())
+        array = case.array(1)
+        case.exchange(array).wait()
+        case.check(array, 1)
 
     hc.run_threads(2, rank)

@@ -537,3 +537,39 @@ def test_halos_wider_than_domains_and_over_the_seam_are_right():
         np.testing.assert_array_equal(array, expected)
 
     hc.run_threads(RANKS, rank)
+
+
+@pytest.mark.parametrize("link", ["auto", "message"])
+def test_small_fields_of_a_peer_that_is_late_keep_no_other_thread_waiting(link, monkeypatch):
+    """In checked mode and by messages beginning an exchange sends: the threads of both ranks need one GIL."""
+    monkeypatch.setenv("HALOCLINE_CHECK", "1" if link == "auto" else "0")
+
+    def rank(comm):
+        from halocline._core import _Lane as Lane
+
+        pattern = hc.RegularGrid((8,), periodic=(True,)).decompose(comm).pattern(1)
+        (domain,) = pattern.domains
+        lanes = [Lane(hc.PatternLinks(comm, [pattern], link=link)) for _ in range(2)]
+        failed = []
+
+        def work(lane, by):
+            try:
+                array = np.zeros(pattern.shape)
+                fields = [(pattern, hc.Field(array))]
+                for step in range(200):
+                    array[:] = -1
+                    array[domain.interior] = step + by
+                    lane.begin(fields).wait()
+                    assert (array == step + by).all(), (step, array)
+            except BaseException as error:
+                failed.append(error)
+                comm.close()
+
+        threads = [threading.Thread(target=work, args=(lane, 1000 * at)) for at, lane in enumerate(lanes)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not failed, failed
+
+    hc.run_threads(2, rank)

@@ -88,6 +88,32 @@ ghex.print_config(ghex.config())
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 
+@pytest.mark.parametrize("end", ["", "sys.exit()", "os.fork() and os.wait()", "halocline.init().close()"])
+def test_a_pattern_that_lives_until_the_end_says_nothing(end):
+    """Its end came after that of the rank, or in a forked child, and was an ignored exception."""
+    code = f"""
+import os, sys, warnings
+warnings.simplefilter("ignore")
+import numpy as np
+import halocline
+import halocline.compat.ghex as ghex
+from halocline.compat.ghex.context import make_context
+from halocline.compat.ghex.structured import regular
+from halocline.compat.ghex.structured.cartesian_sets import ProductSet, UnitRange
+
+context = make_context(halocline.init(), True)
+whole = ProductSet(UnitRange(0, 8))
+domain = regular.DomainDescriptor(0, whole)
+pattern = regular.make_pattern(context, regular.HaloGenerator(whole, (1,), (True,)), [domain])
+communication = regular.make_communication_object(context)
+field = np.zeros(10)
+communication.exchange([pattern(regular.make_field_descriptor(domain, field, (1,), (10,)))]).wait()
+{end}
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 def test_it_does_not_take_the_place_of_a_ghex_that_is_imported(monkeypatch):
     monkeypatch.setitem(sys.modules, "ghex", pytest)
     with pytest.raises(hc.HaloError, match="already"):

@@ -6,8 +6,10 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from halocline import Communicator, Field, HaloExchange, InFlightError, Pending
+from halocline import Communicator, Field, HaloError, HaloExchange, InFlightError, Pending
 from halocline import Pattern as CorePattern
+
+from .context import _Begun
 
 Fields = Sequence[tuple[CorePattern, Field]]
 
@@ -18,6 +20,14 @@ REMEMBERED = 8
 _MOST = 1 << 62
 
 
+def _is_over(pending: Pending) -> bool:
+    try:
+        return pending.is_ready()
+    except HaloError:
+        # It has failed, which whoever waits for it is told.
+        return True
+
+
 class Bound:
     """The fields that were exchanged with a pattern, bound.
 
@@ -25,8 +35,8 @@ class Bound:
     forgotten: if they do not all have the same, all bind.
     """
 
-    def __init__(self, comm: Communicator, begun: list[Pending]) -> None:
-        """``begun``: what the rank may have in flight, here and elsewhere, the oldest first."""
+    def __init__(self, comm: Communicator, begun: _Begun) -> None:
+        """``begun``: what the rank may have in flight, here and elsewhere."""
         self._comm, self._begun = comm, begun
         # The latest last. Numbers count binds, which are collective: so they mean the same on all ranks.
         self._known: dict[Any, tuple[int, HaloExchange]] = {}
@@ -37,18 +47,26 @@ class Bound:
         """Begins an exchange: after the work that the streams were given, if there are any. Collective."""
         with self._lock:
             halo = self._find(fields)
+            begun = self._begun
             while True:
+                with begun.lock:
+                    try:
+                        pending = halo.schedule_exchange(*streams) if streams else halo.exchange(wait=False)
+                    except InFlightError:
+                        # The lane is full, or the memory is in flight with other fields: the oldest ends first.
+                        if not begun.pendings:
+                            raise
+                        oldest = begun.pendings[0]
+                    else:
+                        begun.pendings = [earlier for earlier in begun.pendings if not _is_over(earlier)]
+                        begun.pendings.append(pending)
+                        return pending
+                # It stays in the list until it is over: so it is found by other threads that it is in the way of.
                 try:
-                    pending = halo.schedule_exchange(*streams) if streams else halo.exchange(wait=False)
-                except InFlightError:
-                    # The lane is full, or the memory is in flight with other fields: the oldest ends first.
-                    if not self._begun:
-                        raise
-                    self._begun.pop(0).wait()
-                    continue
-                self._begun[:] = [earlier for earlier in self._begun if not earlier.is_ready()]
-                self._begun.append(pending)
-                return pending
+                    oldest.wait()
+                finally:
+                    with begun.lock:
+                        begun.pendings = [earlier for earlier in begun.pendings if earlier is not oldest]
 
     def _find(self, fields: Fields) -> HaloExchange:
         key = tuple(field._key for _, field in fields)

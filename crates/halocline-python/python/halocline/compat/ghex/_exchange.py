@@ -52,14 +52,14 @@ class Pattern(Exchanged):
     def __init__(self, ctx: context, core: CorePattern, grid: str, numbers: dict[int, tuple[int, ...]]) -> None:
         """``numbers``: for the id of a domain of this rank, its numbers in the core's pattern."""
         self._numbers, self._context = numbers, ctx
-        self._bound = Bound(ctx._comm.duplicate(), ctx._begun.pendings)
-        ctx._begun.patterns.add(self)
+        self._bound = Bound(ctx._comm.duplicate(), ctx._begun)
+        ctx._begun.add_pattern(self)
 
     def __del__(self) -> None:
         lanes = [lane for lane in self._lanes if lane.begun]
         if lanes and hasattr(self, "_context"):
-            begun = self._context._begun
-            begun.lanes = [lane for lane in begun.lanes + lanes if not lane.is_over()]
+            # Appended, and no more: this may come amid anything, in any thread.
+            self._context._begun.lanes.extend([lane for lane in lanes if not lane.is_over()])
 
     def _apply(self, field: FieldDescriptor) -> BufferInfo:
         """The field with this pattern, where that is not simple."""
@@ -78,9 +78,7 @@ class Pattern(Exchanged):
 
     def _begin_later(self, lane: Lane, fields: Fields) -> Pending:
         """Begins once those are over that the lane or the memory is in flight with, the oldest first."""
-        begun = self._context._begun
-        lanes = [one for pattern in list(begun.patterns) for one in pattern._lanes if one.begun]
-        for earlier in sorted(lanes + begun.lanes, key=lambda one: one.begun):
+        for earlier in self._context._begun.in_flight():
             earlier.wait()
             try:
                 return lane.begin(fields)

@@ -16,14 +16,29 @@ __all__ = ["context", "make_context"]
 
 
 class _Begun:
-    """What a rank, which is a thread here, may have in flight, whatever it was made with."""
+    """What a rank, which is a thread here, may have in flight, whatever it was made with. Other threads may exchange for it."""
 
     def __init__(self) -> None:
+        # Held by nobody who waits for another rank.
+        self.lock = threading.Lock()
         self.patterns: weakref.WeakSet[Any] = weakref.WeakSet()
-        # Of patterns that nobody holds any more.
+        # Of patterns that nobody holds any more. Appended to without the lock.
         self.lanes: list[Any] = []
-        # Of fields of GPUs.
+        # Of fields of GPUs, the oldest first.
         self.pendings: list[Any] = []
+
+    def add_pattern(self, pattern: Any) -> None:
+        """One more pattern. What is over of those before is forgotten."""
+        with self.lock:
+            for lane in [lane for lane in self.lanes if lane.is_over()]:
+                self.lanes.remove(lane)
+            self.patterns.add(pattern)
+
+    def in_flight(self) -> list[Any]:
+        """The lanes that have begun an exchange, in the order of their last ones."""
+        with self.lock:
+            lanes = [lane for pattern in list(self.patterns) for lane in pattern._lanes if lane.begun]
+        return sorted(lanes + self.lanes, key=lambda lane: lane.begun)
 
 
 _OF_THREAD = threading.local()
