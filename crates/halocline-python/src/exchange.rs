@@ -53,7 +53,7 @@ pub(crate) fn numbered(py: Python<'_>, at: usize, error: PyErr) -> PyErr {
 }
 
 /// The devices of fields, each once.
-fn devices_of<'a>(fields: impl Iterator<Item = &'a Field>) -> PyResult<Vec<Device>> {
+fn devices_of<'a>(py: Python<'_>, fields: impl Iterator<Item = &'a Field>) -> PyResult<Vec<Device>> {
     let mut ordinals: Vec<u32> = Vec::new();
     for field in fields {
         if let MemorySpace::Device(ordinal) = field.space()
@@ -62,8 +62,8 @@ fn devices_of<'a>(fields: impl Iterator<Item = &'a Field>) -> PyResult<Vec<Devic
             ordinals.push(ordinal);
         }
     }
-    let open = |ordinal| cuda::device(ordinal).map_err(|device| error::of(halocline::Error::from(device)));
-    ordinals.into_iter().map(open).collect()
+    let opened = py.detach(|| ordinals.into_iter().map(cuda::device).collect::<Result<_, _>>());
+    opened.map_err(|device| error::of(halocline::Error::from(device)))
 }
 
 type Sets = Vec<Vec<(Pattern, Field)>>;
@@ -86,7 +86,7 @@ fn prepared(
         Ok(fields.map(|(pattern, field)| (pattern.clone(), field.into_owned())).collect())
     };
     let fields: Sets = sets.iter().map(held).collect::<PyResult<_>>()?;
-    let devices = devices_of(fields.iter().flatten().map(|(_, field)| field))?;
+    let devices = devices_of(py, fields.iter().flatten().map(|(_, field)| field))?;
     let known = Arc::new(Streams::of(devices));
     let given = streams.map_or(Ok(Vec::new()), handles)?;
     let (inline, stream_waits) = (inline.get(py, "inline")?, stream_waits.get(py, "stream_waits")?);

@@ -404,6 +404,15 @@ def empty(
 @overload
 def empty(
     shape: int | Sequence[int],
+    dtype: numpy.typing.DTypeLike = "float64",
+    comm: Communicator | None = None,
+    *,
+    device: int,
+    order: Literal["C", "F"] = "C",
+) -> Any: ...
+@overload
+def empty(
+    shape: int | Sequence[int],
     dtype: numpy.typing.DTypeLike,
     comm: Communicator | None,
     device: int,
@@ -422,6 +431,15 @@ def zeros(
     *,
     order: Literal["C", "F"] = "C",
 ) -> numpy.typing.NDArray[Any]: ...
+@overload
+def zeros(
+    shape: int | Sequence[int],
+    dtype: numpy.typing.DTypeLike = "float64",
+    comm: Communicator | None = None,
+    *,
+    device: int,
+    order: Literal["C", "F"] = "C",
+) -> Any: ...
 @overload
 def zeros(
     shape: int | Sequence[int],
@@ -450,7 +468,6 @@ class _HasCudaStream(Protocol):
 class _HasPtr(Protocol):
     @property
     def ptr(self) -> int: ...
-    def __cuda_stream__(self) -> tuple[int, int]: ...
 
 class _HasCudaStreamHandle(Protocol):
     @property
@@ -513,17 +530,24 @@ class HaloExchange:
     @overload
     def exchange(
         self, *, wait: Literal[False], set: int = 0, streams: Sequence[_StreamLike] | None = None
-    ) -> Pending:
+    ) -> Pending: ...
+    @overload
+    def exchange(
+        self, *, wait: bool, set: int = 0, streams: Sequence[_StreamLike] | None = None
+    ) -> Pending | None:
         """Exchanges, and waits until halos are filled and owned cells may be overwritten; or only begins it.
 
         Host fields are read and written from the call until the wait has returned. Device fields: after all work given
         before to ``streams`` (by default those of the bind).
         """
     def exchange_async(self, *, set: int = 0, streams: Sequence[_StreamLike] | None = None) -> Pending:
-        """``await`` what it returns. The exchange begins at the call. Cancelling the task leaves it running."""
+        """``await`` what it returns. The exchange begins at the call. Cancelling the task leaves it running.
+
+        It is an awaitable and no coroutine: ``asyncio.ensure_future`` makes a task of it, ``asyncio.create_task`` refuses it.
+        """
     def schedule_exchange(self, stream: _StreamLike | Sequence[_StreamLike] = None, *, set: int = 0) -> Pending:
         """Begins an exchange after all work that the stream was given before; never waits. Host fields begin at once."""
-    def schedule_wait(self, stream: _StreamLike = None) -> None:
+    def schedule_wait(self, stream: _StreamLike | Sequence[_StreamLike] = None) -> None:
         """As ``Pending.schedule_wait``, for the exchange begun last."""
     def wait(self) -> None:
         """Waits for the exchange begun last, if there is one."""
@@ -559,7 +583,7 @@ class Pending(Awaitable[None]):
 
     def wait(self) -> None:
         """Blocks until the halo is filled and owned cells may be overwritten. Calling it again does nothing."""
-    def schedule_wait(self, stream: _StreamLike = None) -> None:
+    def schedule_wait(self, stream: _StreamLike | Sequence[_StreamLike] = None) -> None:
         """All work that the stream is given from now on runs after the exchange. Blocks for host fields only."""
     def is_ready(self) -> bool:
         """Whether ``wait`` would return at once. Never blocks."""
@@ -589,11 +613,13 @@ class PatternLinks:
     @overload
     def exchange(self, fields: _Bindings, *, wait: Literal[True] = True) -> None: ...
     @overload
-    def exchange(self, fields: _Bindings, *, wait: Literal[False]) -> Pending:
+    def exchange(self, fields: _Bindings, *, wait: Literal[False]) -> Pending: ...
+    @overload
+    def exchange(self, fields: _Bindings, *, wait: bool) -> Pending | None:
         """All ranks give fields of the same patterns, as many, of the same element types and extra dimensions. Describing
         new fields is local. The fields are kept alive until the exchange is over."""
     def exchange_async(self, fields: _Bindings) -> Pending: ...
-    def schedule_exchange(self, fields: _Bindings, stream: _StreamLike = None) -> Pending:
+    def schedule_exchange(self, fields: _Bindings, stream: _StreamLike | Sequence[_StreamLike] = None) -> Pending:
         """As ``exchange(wait=False)``: host fields begin at once."""
     def wait(self) -> None: ...
     def reclaim(self) -> bool: ...
@@ -639,7 +665,8 @@ class Redistribute:
 @final
 class trace:
     """``with hc.trace("trace.json", comm):`` writes down what every rank does when, for Perfetto. Collective at both ends;
-    rank 0 writes the file."""
+    rank 0 writes the file. A rank that leaves it by an exception drops what it wrote down and waits for nobody; the others fail at
+    the end, with ``CommunicatorError``, once that rank has left the group."""
 
     def __new__(cls, path: str | os.PathLike[str], comm: Communicator) -> trace: ...
     def __enter__(self) -> trace: ...

@@ -19,14 +19,16 @@ pub(super) fn host(interface: &Bound<'_, PyAny>) -> PyResult<Described> {
 /// The stream that it may name is that of its producer; who exchanges says which streams count.
 pub(super) fn cuda(interface: &Bound<'_, PyAny>) -> PyResult<Described> {
     let mut described = common(interface)?;
-    described.device = Some(device_of(described.base)?);
+    described.device = Some(device_of(interface.py(), described.base)?);
     Ok(described)
 }
 
 /// Which GPU an address belongs to.
-fn device_of(base: usize) -> PyResult<u32> {
+fn device_of(py: Python<'_>, base: usize) -> PyResult<u32> {
     let of = |error| error::of(halocline::Error::from(error));
-    let place = cuda::device(0).and_then(|device| device.place_of(base as Address)).map_err(of)?;
+    // The first call starts CUDA.
+    let place =
+        py.detach(|| cuda::device(0).and_then(|device| device.place_of(base as Address))).map_err(of)?;
     match place.space {
         halocline::device::MemorySpace::Device(ordinal) => Ok(ordinal),
         other => Err(error::kind(format!(
