@@ -1,11 +1,11 @@
-//! The command's kernels compile for every architecture that is promised, which needs NVRTC but no GPU, and have no fused
-//! multiply-add, which would round otherwise than the host. `HALOCLINE_TEST_NVRTC` names the library, as `tools/test-all` does;
+//! The command's kernels that compute do so without fused multiply-add, which would round otherwise than the host, on every
+//! architecture that is promised; to compile them needs NVRTC but no GPU. `HALOCLINE_TEST_NVRTC` names the library, as `tools/test-all` does;
 //! otherwise what is found is used, and if there is none, that is said.
 
 use halocline_device::cuda::Compiler;
 
 #[test]
-fn every_kernel_compiles_for_every_architecture_and_rounds_as_the_host_does() {
+fn kernels_that_compute_round_as_the_host_does_on_every_architecture() {
     let chosen = std::env::var_os("HALOCLINE_TEST_NVRTC");
     if let Some(path) = &chosen {
         // SAFETY: the only test of this program.
@@ -22,10 +22,6 @@ fn every_kernel_compiles_for_every_architecture_and_rounds_as_the_host_does() {
         ("heat.cu", include_str!("../src/heat/heat.cu")),
         ("ocean.cu", include_str!("../src/ocean/ocean.cu")),
     ];
-    for capability in [80, 90, 100, 9990] {
-        let stamp = include_str!("../src/trace/stamp.cu");
-        compiler.compile("stamp.cu", stamp, &[], capability).unwrap_or_else(|why| panic!("{why}"));
-    }
     for (name, source) in sources {
         let compile = |options: &[&str], capability| {
             compiler.compile(name, source, options, capability).unwrap_or_else(|why| panic!("{why}"))

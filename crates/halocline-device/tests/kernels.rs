@@ -1,7 +1,16 @@
-//! Every kernel compiles for every architecture that is promised, which needs NVRTC but no GPU. `HALOCLINE_TEST_NVRTC` names
+//! Every kernel of every crate compiles for every architecture that is promised, which needs NVRTC but no GPU. `HALOCLINE_TEST_NVRTC` names
 //! the library, as `tools/test-all` does; otherwise what is found is used, and if there is none, that is said.
 
 use halocline_device::cuda::{COPY_KERNELS, Compiler};
+use std::path::{Path, PathBuf};
+
+/// All `*.cu` below a directory.
+fn kernels_in(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).expect("a directory").map(|entry| entry.expect("read").path());
+    let (directories, files): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());
+    let own = files.into_iter().filter(|path| path.extension().is_some_and(|name| name == "cu"));
+    own.chain(directories.iter().flat_map(|directory| kernels_in(directory))).collect()
+}
 
 #[test]
 fn every_kernel_compiles_for_every_architecture() {
@@ -18,15 +27,15 @@ fn every_kernel_compiles_for_every_architecture() {
         Err(why) => panic!("{why}"),
     };
     println!("NVRTC {:?} at {}", compiler.version(), compiler.path().display());
-    let sources = [
-        ("copy.cu", COPY_KERNELS),
-        ("kernels.cu", include_str!("gpu/kernels.cu")),
-        ("gpus.cu", include_str!("../../halocline-conformance/src/gpus/kernels.cu")),
-    ];
-    for (name, source) in sources {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("it is among the others");
+    let sources = kernels_in(crates);
+    assert!(sources.len() >= 7, "not all are found: {sources:?}");
+    for path in sources {
+        let source = std::fs::read_to_string(&path).expect("a file");
+        let name = path.strip_prefix(crates).expect("found there").display().to_string();
         for capability in [80, 90, 100] {
             let compiled =
-                compiler.compile(name, source, &[], capability).unwrap_or_else(|why| panic!("{why}"));
+                compiler.compile(&name, &source, &[], capability).unwrap_or_else(|why| panic!("{why}"));
             assert_eq!(compiled.target, format!("sm_{capability}"));
             assert!(compiled.code.starts_with(b"\x7fELF"), "{name} for {capability} is no cubin");
             println!("{name} for sm_{capability}: {} bytes", compiled.code.len());
