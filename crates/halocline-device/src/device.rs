@@ -83,7 +83,7 @@ impl Device {
     /// An allocation, made again if there was no room for it before what was dropped is freed.
     fn once_freed<T>(&self, allocate: impl Fn() -> Result<T, DeviceError>) -> Result<T, DeviceError> {
         match allocate() {
-            Err(DeviceError::OutOfMemory { .. }) if self.0.frees_wait() => {
+            Err(DeviceError::OutOfMemory { .. } | DeviceError::Exhausted { .. }) if self.0.frees_wait() => {
                 reaper::catch_up();
                 allocate()
             }
@@ -150,7 +150,7 @@ impl Device {
 
     /// A new stream.
     pub fn stream(&self, priority: Priority) -> Result<Stream, DeviceError> {
-        let raw = self.0.create_stream(priority)?;
+        let raw = self.once_freed(|| self.0.create_stream(priority))?;
         Ok(Stream { device: self.clone(), raw, owned: true })
     }
 

@@ -54,6 +54,14 @@ pub enum DeviceError {
         /// How much was asked for.
         bytes: usize,
     },
+    /// The device's memory is used up, as found by a call that says not how much it wants: for kernels, streams or events.
+    #[error("device {device}: {call}: no memory is left")]
+    Exhausted {
+        /// Which was called.
+        device: u32,
+        /// The driver's function.
+        call: &'static str,
+    },
     /// An address that no device can reach: host memory must be pinned or registered.
     #[error("the {bytes} bytes at {address:#x} are neither memory of a device nor pinned host memory")]
     NotReachable {

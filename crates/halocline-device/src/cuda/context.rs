@@ -70,8 +70,12 @@ fn check(result: c_int) -> Result<(), c_int> {
     if result == code::SUCCESS { Ok(()) } else { Err(result) }
 }
 
+/// What a result that is no fault says.
 pub(super) fn refused(api: &Api, device: u32, call: &'static str, result: c_int) -> DeviceError {
-    DeviceError::Refused { device, call, code: result, what: api.text(result) }
+    match result {
+        code::OUT_OF_MEMORY => DeviceError::Exhausted { device, call },
+        _ => DeviceError::Refused { device, call, code: result, what: api.text(result) },
+    }
 }
 
 /// While it lives, the device's context is the thread's current one.

@@ -28,7 +28,8 @@ pub struct CudaDriver {
     failure: OnceLock<DeviceError>,
     /// Devices whose memory this one reaches, and that we keep.
     peers: Mutex<Vec<Arc<Primary>>>,
-    kernel: OnceLock<Result<(Function, Module), DeviceError>>,
+    /// The kernel of copy tables, once it was loaded: what failed is tried again.
+    kernel: Mutex<Option<(Function, Module)>>,
     primary: Arc<Primary>,
 }
 
@@ -83,7 +84,7 @@ impl CudaDriver {
             highest_priority: 0,
             failure: OnceLock::new(),
             peers: Mutex::default(),
-            kernel: OnceLock::new(),
+            kernel: Mutex::default(),
             primary,
         };
         this.multiprocessors = this.attribute(MULTIPROCESSOR_COUNT)?.max(1) as u32;
@@ -230,13 +231,16 @@ impl CudaDriver {
 
     /// The kernel of copy tables.
     fn kernel(&self) -> Result<Function, DeviceError> {
-        let load = || {
-            let compiler = super::Compiler::load()?;
-            let compiled = compiler.compile("copy.cu", super::COPY_KERNELS, &[], self.capability()?)?;
-            let module = Module::load(self, &compiled.code)?;
-            Ok((module.function("halocline_copy")?, module))
-        };
-        self.kernel.get_or_init(load).as_ref().map(|(kernel, _)| *kernel).map_err(Clone::clone)
+        let mut loaded = self.kernel.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((kernel, _)) = *loaded {
+            return Ok(kernel);
+        }
+        let compiler = super::Compiler::load()?;
+        let compiled = compiler.compile("copy.cu", super::COPY_KERNELS, &[], self.capability()?)?;
+        let module = Module::load(self, &compiled.code)?;
+        let kernel = module.function("halocline_copy")?;
+        *loaded = Some((kernel, module));
+        Ok(kernel)
     }
 
     /// A context's device, for a context that is not this one.

@@ -1,6 +1,7 @@
 //! Kernels: loaded, found by name, launched.
 
-use super::context::Primary;
+use super::api::code;
+use super::context::{Primary, refused};
 use super::driver::CudaDriver;
 use crate::driver::RawStream;
 use crate::error::DeviceError;
@@ -40,7 +41,7 @@ impl Module {
         let mut function = 0;
         // SAFETY: the module is loaded.
         match unsafe { (self.primary.api.function)(&mut function, self.raw, name.as_ptr()) } {
-            0 => {}
+            code::SUCCESS => {}
             other => return Err(none(self.primary.api.text(other))),
         }
         let Some(load) = self.primary.api.load_function else { return Ok(Function(function)) };
@@ -50,7 +51,10 @@ impl Module {
             .map_err(|result| none(self.primary.api.text(result)))?;
         // SAFETY: found just now.
         match unsafe { load(function) } {
-            0 => Ok(Function(function)),
+            code::SUCCESS => Ok(Function(function)),
+            code::OUT_OF_MEMORY => {
+                Err(refused(self.primary.api, self.primary.ordinal, "cuFuncLoad", code::OUT_OF_MEMORY))
+            }
             other => Err(none(self.primary.api.text(other))),
         }
     }
