@@ -128,8 +128,8 @@ def test_threads_of_a_rank_share_what_is_in_flight():
             try:
                 arrays = [case.array(10 * at) for at in range(3)]
                 for _ in range(60):
-                    # More than the lane has room for.
-                    for pending in [case.exchange(array) for array in arrays]:
+                    # Again while they are in flight: then the oldest of any thread is waited for.
+                    for pending in [case.exchange(array) for array in arrays + arrays]:
                         pending.wait()
                 for at, array in enumerate(arrays):
                     case.check(array, 10 * at)
@@ -167,3 +167,31 @@ def test_an_exchange_is_begun_whatever_became_of_earlier_ones():
         case.check(array, 1)
 
     hc.run_threads(2, rank)
+
+
+class Meanwhile:
+    """What began earlier; while it is looked at another thread begins an exchange."""
+
+    def __init__(self, begin):
+        self.begun, self.thread = [], threading.Thread(target=lambda: self.begun.append(begin()))
+
+    def is_ready(self):
+        if self.thread.ident is None:
+            self.thread.start()
+            # So long that it has begun, where nothing keeps it from that.
+            self.thread.join(0.5)
+        return False
+
+
+def test_what_another_thread_begins_meanwhile_is_not_lost():
+    def rank(comm):
+        case, other = Case(comm), Case(comm)
+        other.bound._begun = other.begun = case.begun
+        array = other.array(2)
+        meanwhile = Meanwhile(lambda: other.exchange(array))
+        case.begun.pendings.append(meanwhile)
+        case.exchange(case.array(1)).wait()
+        meanwhile.thread.join()
+        assert meanwhile.begun[0] in case.begun.pendings
+
+    hc.run_threads(1, rank)
