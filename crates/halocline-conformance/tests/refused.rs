@@ -295,6 +295,71 @@ fn ranks_that_exchange_different_sets() {
     }
 }
 
+/// Devices of which those from `peers` on reach only their own memory.
+fn without_access(peers: u32, ranks: usize, program: impl Fn(&World, &Communicator) -> Outcome + Sync) {
+    let options = Options { devices: 3, depth: 4096, steps: 200_000, peers, ..options() };
+    explore(0..SEEDS, &options, |world| run_ranks(world, ranks, |comm| program(world, comm)));
+}
+
+#[test]
+fn ranks_whose_devices_do_not_reach_each_other_take_a_mailbox_and_say_why() {
+    // Of three ranks, two have devices that do.
+    for (peers, ranks) in [(0, 2), (1, 2), (2, 3)] {
+        without_access(peers, ranks, |world, comm| {
+            let device = world.device(comm.rank() as u32)?;
+            let yard = Yard::new(comm, &[3 * ranks], (1, 1, 1), |_| &device)?;
+            let halo = yard.bind(comm, &[&[0]], &BindOptions::default())?;
+            let text = halo.explain();
+            let alone = |rank: usize| rank as u32 >= peers;
+            let near = (0..ranks)
+                .filter(|&peer| peer != comm.rank() && (peers >= 2 && !alone(peer) && !alone(comm.rank())));
+            let (near, links) = (2 * near.count(), 2 * (ranks - 1));
+            let counts = halo.links();
+            ensure!((counts.direct, counts.mailbox) == (near, links - near), "{counts:?}: {text}");
+            let why = "has no access to the memory of device";
+            ensure!(text.matches(why).count() == links - near, "{text}");
+            ensure!(text.matches("staged through the host, a buffer").count() == links - near, "{text}");
+            let stream = device.stream(Priority::Normal)?;
+            for step in 1..=3 {
+                yard.produce(world, &[0], &stream, step)?;
+                halo.schedule_exchange(&[&stream])?.schedule_wait(&stream)?;
+                yard.consume(world, &[0], &stream, step)?;
+            }
+            Ok(stream.synchronise()?)
+        });
+    }
+}
+
+#[test]
+fn direct_links_between_devices_that_do_not_reach_each_other() {
+    without_access(1, 2, |world, comm| {
+        let device = world.device(comm.rank() as u32)?;
+        let yard = Yard::new(comm, &[6], (1, 1, 1), |_| &device)?;
+        let options = BindOptions { link: LinkChoice::Push, ..BindOptions::default() };
+        match yard.bind(comm, &[&[0]], &options) {
+            Err(Error::Bind(why)) => ensure!(why.contains("has no access to the memory of device"), "{why}"),
+            other => fail!("instead of a refusal: {other:?}"),
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn one_rank_on_devices_that_do_not_reach_each_other() {
+    without_access(2, 2, |world, comm| {
+        let devices = (0..3).map(|number| world.device(number)).collect::<Result<Vec<_>, _>>()?;
+        let yard = Yard::new(comm, &[12], (2, 1, 1), |domain| &devices[2 * domain * comm.rank()])?;
+        match (comm.rank(), yard.bind(comm, &[&[0]], &BindOptions::default())) {
+            (1, Err(Error::NotPeers { device: 0, peer: 2 })) => {}
+            (0, Err(Error::Elsewhere { rank: 1, message })) => {
+                ensure!(message.contains("devices 0 and 2"), "{message}")
+            }
+            (_, other) => fail!("instead of a refusal: {other:?}"),
+        }
+        Ok(())
+    });
+}
+
 #[test]
 fn staging_is_not_silent() {
     for (link, says) in [

@@ -231,6 +231,10 @@ pub unsafe trait Driver: Any + Send + Sync {
     /// Lets this device reach the memory of another (`cuCtxEnablePeerAccess`). Again does nothing.
     fn enable_peer(&self, peer: u32) -> Result<(), DeviceError>;
 
+    /// Whether this device and another of its machine can reach each other's memory, which changes nothing: fails with
+    /// [`DeviceError::NoPeerAccess`], which names the one that cannot (`cuDeviceCanAccessPeer`, both ways).
+    fn check_peer(&self, peer: u32) -> Result<(), DeviceError>;
+
     /// Whether a device of this machine reaches some memory of this one, once it has access to this device
     /// ([`Driver::enable_peer`]): that covers what [`Driver::allocate`] gives, while pools and virtual memory say for themselves
     /// who reaches them (`cuMemPoolGetAccess`, `cuMemGetAccess`).

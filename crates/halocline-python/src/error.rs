@@ -61,7 +61,10 @@ pub(crate) fn of(error: impl Into<Error>) -> PyErr {
         Error::Comm(CommError::Interrupted { .. }) => return host::interruption(),
         Error::Failed(failure) => return failed(failure),
         Error::Comm(error) => of_comm(error),
-        Error::Device(_) | Error::MemoryMoved { .. } | Error::TooFewQueues { .. } => "DeviceError",
+        Error::Device(_)
+        | Error::MemoryMoved { .. }
+        | Error::NotPeers { .. }
+        | Error::TooFewQueues { .. } => "DeviceError",
         Error::Elsewhere { .. } => "RefusedElsewhereError",
         Error::ArrayInFlight
         | Error::ArrayBorrowed

@@ -70,6 +70,17 @@ pub enum Error {
         /// The ranks that have fields on it.
         ranks: usize,
     },
+    /// The fields of one rank lie on devices that do not reach each other's memory.
+    #[error(
+        "the fields of this rank lie on devices {device} and {peer}, which cannot reach each other's memory; give each device a rank \
+         of its own"
+    )]
+    NotPeers {
+        /// One of them.
+        device: u32,
+        /// The other.
+        peer: u32,
+    },
     /// As many exchanges of the object are in flight as there may be.
     #[error(
         "{limit} exchanges of this object are in flight, from {oldest} on; wait for that before the next"

@@ -391,6 +391,27 @@ unsafe impl Driver for CudaDriver {
         Ok(())
     }
 
+    fn check_peer(&self, peer: u32) -> Result<(), DeviceError> {
+        if peer == self.ordinal {
+            return self.failure().map_or(Ok(()), Err);
+        }
+        let _current = self.enter()?;
+        let mut other = 0;
+        // SAFETY: writes a number.
+        self.check("cuDeviceGet", unsafe { (self.api.device)(&mut other, peer as c_int) })?;
+        let ways = [(self.device, other, self.ordinal, peer), (other, self.device, peer, self.ordinal)];
+        for (from, to, device, peer) in ways {
+            let mut can = 0;
+            // SAFETY: writes a number.
+            let result = unsafe { (self.api.can_access_peer)(&mut can, from, to) };
+            self.check("cuDeviceCanAccessPeer", result)?;
+            if can == 0 {
+                return Err(DeviceError::NoPeerAccess { device, peer });
+            }
+        }
+        Ok(())
+    }
+
     fn lets(&self, address: Address, bytes: usize, peer: u32) -> bool {
         self.enter().is_ok_and(|_current| self.lets_reach(address, bytes, peer))
     }

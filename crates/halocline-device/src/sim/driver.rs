@@ -162,11 +162,16 @@ unsafe impl Driver for SimDriver {
         if peer >= count {
             return Err(DeviceError::NoDevice { device: peer, count });
         }
+        call.state.options.check_peers(self.device, peer)?;
         let peers = &mut call.state.devices[self.device as usize].peers;
         if !peers.contains(&peer) {
             peers.push(peer);
         }
         Ok(())
+    }
+
+    fn check_peer(&self, peer: u32) -> Result<(), DeviceError> {
+        self.world.lock().options.check_peers(self.device, peer)
     }
 
     fn lets(&self, address: Address, bytes: usize, _peer: u32) -> bool {

@@ -61,11 +61,31 @@ pub struct Options {
     pub ordered_threads: bool,
     /// Whether other processes, and ranks that pretend to be such, can map the devices' memory.
     pub exports: bool,
+    /// How many devices can reach each other's memory, from the first one on. Those behind them reach only their own, and nobody
+    /// reaches theirs, as GPUs on different sockets may have it.
+    pub peers: u32,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { devices: 2, depth: 64, steps: 1_000_000, ordered_threads: false, exports: false }
+        Self {
+            devices: 2,
+            depth: 64,
+            steps: 1_000_000,
+            ordered_threads: false,
+            exports: false,
+            peers: u32::MAX,
+        }
+    }
+}
+
+impl Options {
+    /// Whether a device can reach the memory of another.
+    fn check_peers(&self, device: u32, peer: u32) -> Result<(), DeviceError> {
+        match device == peer || device.max(peer) < self.peers {
+            true => Ok(()),
+            false => Err(DeviceError::NoPeerAccess { device, peer }),
+        }
     }
 }
 

@@ -18,7 +18,7 @@ use crate::set::{Part, Set};
 use crate::stream::{self, LINE, Pool, Scheduled, Staging};
 use halocline_comm::{Communicator, Counter, Patience, Segment, Tag};
 use halocline_device::host::MESSAGE_ALIGN;
-use halocline_device::{Address, Device};
+use halocline_device::{Address, Device, DeviceError};
 use halocline_plan::wire::{Reader, WireError, Writer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -80,7 +80,13 @@ pub(super) fn bind(
             memories.map(move |(memory, _)| (peer, memory))
         };
         let all = || berths.iter().flat_map(|(peer, _)| written(*peer));
-        exports.look(comm, &company, all());
+        // All, as a link without bytes has words, too.
+        let memories = || sets.iter().flat_map(|set| &set.memories).map(|(memory, _)| memory);
+        exports.look(
+            comm,
+            &company,
+            berths.iter().flat_map(|(peer, _)| memories().map(move |memory| (*peer, memory))),
+        );
         let segments = all().map(|(peer, memory)| (peer, &memory.segment));
         exports.add(comm, (&company, By::AllDevices), segments);
     }
@@ -177,12 +183,25 @@ fn devices_of(sets: &[Local]) -> Result<Vec<Device>, Error> {
     let homes = memories.filter_map(|(memory, _)| memory.device.as_ref());
     let devices: BTreeMap<(usize, u32), &Device> =
         homes.map(|home| (home.device.id(), &home.device)).collect();
-    match devices.len() {
-        count if count > LANES => Err(Error::Bind(format!(
+    if devices.len() > LANES {
+        let count = devices.len();
+        return Err(Error::Bind(format!(
             "the device fields of this rank lie on {count} devices, they can lie on {LANES}; bind several objects"
-        ))),
-        _ => Ok(devices.into_values().cloned().collect()),
+        )));
     }
+    let devices: Vec<Device> = devices.into_values().cloned().collect();
+    for (at, device) in devices.iter().enumerate() {
+        let others = devices[at + 1..].iter().filter(|other| other.id().0 == device.id().0);
+        for other in others {
+            device.driver().check_peer(other.ordinal()).map_err(|error| match error {
+                DeviceError::NoPeerAccess { .. } => {
+                    Error::NotPeers { device: device.ordinal(), peer: other.ordinal() }
+                }
+                other => Error::from(other),
+            })?;
+        }
+    }
+    Ok(devices)
 }
 
 /// Counters and mailboxes for every peer, and the bytes of the segment that holds them.

@@ -18,6 +18,8 @@ pub(super) struct Company {
     mappings: Option<Mappings>,
     /// The devices of all ranks, by [`Device::id`]: names within a process.
     here: Vec<Vec<(u64, u32)>>,
+    /// Those of this rank.
+    own: Vec<Device>,
 }
 
 /// Bytes of a device in [`Company::here`].
@@ -45,24 +47,42 @@ impl Company {
             let (machine, ordinal) = device.id();
             [&(machine as u64).to_le_bytes()[..], &ordinal.to_le_bytes()].concat()
         };
-        let own: Vec<u8> = devices.iter().flat_map(name).collect();
+        let named: Vec<u8> = devices.iter().flat_map(name).collect();
         let device = |name: &[u8; NAME]| {
             let (machine, ordinal) = name.split_at(8);
             let machine = machine.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
             (machine, ordinal.iter().rev().fold(0, |word, byte| word << 8 | u32::from(*byte)))
         };
         let names = |of_rank: &Vec<u8>| of_rank.as_chunks().0.iter().map(device).collect();
-        Ok(Self { of_ranks, mappings, here: comm.all_gather(&own)?.iter().map(names).collect() })
+        let here = comm.all_gather(&named)?.iter().map(names).collect();
+        Ok(Self { of_ranks, mappings, here, own: devices.to_vec() })
+    }
+
+    /// The devices of a peer of this process that have to do with one here.
+    fn others(&self, peer: usize, device: &Device) -> impl Iterator<Item = u32> {
+        let (machine, own) = device.id();
+        let others = self.here[peer].iter();
+        others
+            .filter(move |(of, ordinal)| *of == machine as u64 && *ordinal != own)
+            .map(|(_, ordinal)| *ordinal)
+    }
+
+    /// Why nothing passes directly between this rank and a peer of this process. On a direct link both write: one its cells, the other the
+    /// words that give leave, and the first devices raise words for all.
+    fn severed(&self, peer: usize) -> Option<String> {
+        let check = |device: &Device| {
+            self.others(peer, device).find_map(|other| device.driver().check_peer(other).err())
+        };
+        self.own.iter().find_map(check).map(|error| error.to_string())
     }
 
     /// Why a peer of this process does not reach memory of a device here, although it reaches what its device allocates.
     fn hidden(&self, peer: usize, memory: &Memory) -> Option<String> {
         let device = &memory.device.as_ref()?.device;
-        let (machine, own) = device.id();
+        let own = device.ordinal();
         let (first, bytes) = (start(&memory.segment), memory.segment.len());
-        let others = self.here[peer].iter().filter(|(of, ordinal)| *of == machine as u64 && *ordinal != own);
-        let mut hidden = others.map(|(_, ordinal)| *ordinal);
-        let hidden = hidden.find(|ordinal| bytes > 0 && !device.driver().lets(first, bytes, *ordinal))?;
+        let is_hidden = |other: &u32| bytes > 0 && !device.driver().lets(first, bytes, *other);
+        let hidden = self.others(peer, device).find(is_hidden)?;
         Some(DeviceError::NotShared { device: hidden, peer: own, address: first }.to_string())
     }
 
@@ -177,7 +197,7 @@ impl Exports {
         }
     }
 
-    /// Finds out which fields peers of this process do not reach.
+    /// Finds out which fields peers of this process do not reach, and why.
     pub(super) fn look<'a>(
         &mut self,
         comm: &Communicator,
@@ -186,7 +206,7 @@ impl Exports {
     ) {
         for (peer, memory) in wanted {
             if comm.link().reach(peer, &memory.segment).is_ok()
-                && let Some(why) = company.hidden(peer, memory)
+                && let Some(why) = company.severed(peer).or_else(|| company.hidden(peer, memory))
             {
                 self.told.insert((peer, memory.segment.id()), Err(why));
             }
