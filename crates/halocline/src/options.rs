@@ -50,7 +50,9 @@ pub struct BindOptions {
     /// [`crate::Pending::is_ready`] are not known to wait.
     pub checked: Option<bool>,
     /// The streams whose work comes before an exchange of device fields, where [`crate::HaloExchange::exchange`] is
-    /// not told: those that write owned cells or read the halo. By default each device's default stream.
+    /// not told: those that write owned cells or read the halo. By default each device's default stream. Ranks of one process that
+    /// share a device give streams of their own here, which do not synchronise with the default stream (`cudaStreamNonBlocking`): that
+    /// one is the same for all of them, and what one rank has it wait for holds the exchanges of the others, until the deadline.
     pub streams: Vec<Arc<Stream>>,
     /// Scheduled exchanges run on the streams given to them, not beside them: less latency where nothing is to
     /// overlap.
