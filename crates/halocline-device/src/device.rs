@@ -91,7 +91,8 @@ impl Device {
         }
     }
 
-    /// Says that streams of this device may wait for what other threads have yet to do, where that matters.
+    /// Says that streams of this device may wait for what other threads have yet to do, where that matters. Waits while something is
+    /// being freed ([`crate::Waiting::begin`]).
     pub fn let_wait(&self) -> Option<reaper::Waiting> {
         self.0.frees_wait().then(reaper::Waiting::begin)
     }

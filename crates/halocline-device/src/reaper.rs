@@ -4,6 +4,7 @@
 //! one of these a rank of the process that a stream waits for, both would wait for good. So who lets streams wait for others
 //! says so ([`Waiting`]); what is dropped meanwhile is freed later, by a thread of its own.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -101,7 +102,10 @@ fn run() {
         let jobs = std::mem::take(&mut state.jobs);
         state.is_freeing = true;
         drop(state);
-        jobs.into_iter().for_each(|job| job());
+        for job in jobs {
+            // What a job drops may be a user's, whose panic has been printed by now: it must not keep everybody else waiting.
+            let _ = catch_unwind(AssertUnwindSafe(job));
+        }
         state = lock();
         state.is_freeing = false;
         state.freed += 1;
@@ -128,8 +132,31 @@ mod tests {
     use super::*;
     use std::sync::mpsc::channel;
 
+    /// There is one state for all tests.
+    static ALONE: Mutex<()> = Mutex::new(());
+
+    #[test]
+    fn what_panics_while_it_is_freed_keeps_nobody_waiting() {
+        const DEADLINE: Duration = Duration::from_secs(10);
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let (freed, seen) = channel();
+        // Together, so that one run of the thread has both.
+        let waiting = Waiting::begin();
+        give(|| panic!("a panic of a test"));
+        give(move || freed.send(()).expect("somebody listens"));
+        drop(waiting);
+        seen.recv_timeout(DEADLINE).expect("what was given behind a panic is freed");
+        let (begun, seen) = channel();
+        std::thread::spawn(move || {
+            drop(Waiting::begin());
+            begun.send(())
+        });
+        seen.recv_timeout(DEADLINE).expect("streams may wait again");
+    }
+
     #[test]
     fn nothing_is_freed_while_streams_wait_for_others() {
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let (freed, seen) = channel();
         let (one, two) = (Waiting::begin(), Waiting::begin());
         for number in 0..3 {

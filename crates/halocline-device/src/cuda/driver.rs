@@ -8,6 +8,7 @@ use crate::driver::{
     Address, Driver, MemorySpace, Place, Priority, RawEvent, RawStream, RawTable, TableSpec, ValueOp,
 };
 use crate::error::DeviceError;
+use crate::reaper;
 use crate::remote::{DeviceId, Provider};
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::{c_int, c_uint, c_void};
@@ -569,8 +570,13 @@ unsafe impl Driver for CudaDriver {
             launches: AtomicUsize::new(0),
         };
         if let Err(error) = self.fill(base, &bytes) {
-            // SAFETY: allocated above; if the device has not failed, nothing uses it.
-            unsafe { (self.api.free)(base) };
+            let primary = Arc::clone(&self.primary);
+            reaper::give(move || {
+                if let Ok(_current) = primary.make_current_beside_captures() {
+                    // SAFETY: allocated above; if the device has not failed, nothing uses it. Its failure is that of the call.
+                    unsafe { (primary.api.free)(base) };
+                }
+            });
             return Err(error);
         }
         Ok(RawTable(Box::into_raw(Box::new(table)).expose_provenance()))
