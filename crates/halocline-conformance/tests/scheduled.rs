@@ -8,7 +8,7 @@ use halocline::{BindOptions, Cause, Communicator, Error, Exchanging, LinkChoice}
 use halocline_conformance::programs::Program;
 use halocline_conformance::simulated::{options, run_ranks};
 use halocline_conformance::yard::{Yard, devices, until_failure};
-use halocline_conformance::{Outcome, ensure};
+use halocline_conformance::{Outcome, Trouble, ensure};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -159,6 +159,57 @@ fn all_peers_fail_when_one_drops_its_object() {
     {
         explore(0..100, &limited(), |world| {
             run_ranks(world, ranks, |comm| dropped_by_one(world, comm, link))
+        });
+    }
+}
+
+/// Exchanges of two objects that share an internal stream, begun in opposite orders by two ranks. Returns which have failed.
+fn crossed(world: &World, comm: &Communicator, inline: bool, is_crossed: bool) -> Result<usize, Trouble> {
+    let device = &devices(world, 2)?[comm.rank()];
+    let yard = Yard::new(comm, &[6], (1, 1, 5), |_| device)?;
+    let options = BindOptions { inline, deadline: Some(Duration::from_secs(1)), ..BindOptions::default() };
+    // A rank has four internal streams: the first and the last of five objects share one.
+    let objects =
+        (0..5).map(|field| yard.bind(comm, &[&[field]], &options)).collect::<Result<Vec<_>, _>>()?;
+    let mut order = [0, 4];
+    if is_crossed && comm.rank() == 1 {
+        order.reverse();
+    }
+    let streams = order.map(|_| device.stream(Priority::Normal));
+    let mut failed = 0;
+    let mut pending = Vec::new();
+    for (field, stream) in order.into_iter().zip(streams) {
+        let stream = stream?;
+        yard.produce(world, &[field], &stream, 1)?;
+        match objects[field].schedule_exchange(&[&stream]) {
+            Ok(begun) => pending.push((begun, stream)),
+            Err(Error::Failed(_)) => failed += 1,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    for (pending, stream) in pending {
+        match pending.wait() {
+            Ok(()) => {}
+            Err(Error::Failed(_)) => failed += 1,
+            Err(error) => return Err(error.into()),
+        }
+        stream.synchronise()?;
+    }
+    comm.barrier()?;
+    Ok(failed)
+}
+
+#[test]
+fn objects_that_share_a_stream_begun_in_opposite_orders_fail_by_their_deadline() {
+    for (inline, is_crossed) in [(false, true), (false, false), (true, true)] {
+        explore(0..20, &limited(), |world| {
+            run_ranks(world, 2, |comm| {
+                let failed = crossed(world, comm, inline, is_crossed)?;
+                // On streams of their own they wait for nobody's order.
+                let must_fail = is_crossed && !inline;
+                ensure!((failed > 0) == must_fail, "inline {inline}, crossed {is_crossed}: {failed} failed");
+                Ok(())
+            });
         });
     }
 }

@@ -33,8 +33,8 @@ use tracing::span::EnteredSpan;
 /// the n-th host field of a domain is exchanged with the n-th host field of the others, the n-th device field with
 /// the n-th device field. In the scheduled calls host fields begin at once, and what waits blocks for them.
 ///
-/// Ranks of one process use different streams, and ranks that share a device begin exchanges of their objects in
-/// one order.
+/// Ranks of one process use different streams, and all ranks begin exchanges of their objects in one order
+/// ([`HaloExchange::schedule_exchange`]).
 pub struct HaloExchange {
     bound: Arc<Bound>,
     sets: Vec<Arc<Set>>,
@@ -181,9 +181,18 @@ impl HaloExchange {
 
     /// Begins an exchange after all work that the streams were given before: reads of owned cells and writes of
     /// halo cells come later than that. So give all streams whose work writes owned cells or still reads the halo; each is
-    /// of a device that this rank has fields on. Never waits: not for a device, not for a peer, not for an earlier exchange
+    /// of a device that this rank has fields on. Waits for no peer and for no earlier exchange
     /// of this object, of which 64 may be in flight (without host fields; with them, one). Host fields begin at the
-    /// call. Only the device's own queue sets a bound: CUDA takes about 1,000 operations a stream, of which an exchange has
+    /// call.
+    ///
+    /// All ranks, and all threads of a rank, begin exchanges of all objects of device fields in one order, but of
+    /// [`BindOptions::inline`] ones: objects share internal streams (up to four a rank and device), where an exchange waits for the one
+    /// begun before. Two objects begun in opposite orders by two ranks may wait for each other until their deadline
+    /// ([`BindOptions::deadline`]), or for good where there is none.
+    ///
+    /// There are two waits for a device. If this process is just freeing memory of a GPU that was dropped while nothing was in flight, the
+    /// call waits until that is done, which CUDA does once that GPU has done all it was given before. And the device's own queue
+    /// sets a bound: CUDA takes about 1,000 operations a stream, of which an exchange has
     /// two to five, and two more for each chunk (1 MiB) of a staged message; a call that finds it full waits for room.
     ///
     /// Besides the errors of [`HaloExchange::exchange`]: [`Error::StreamDevice`], [`Error::TooManyInFlight`],

@@ -225,7 +225,8 @@ impl Scheduled {
     }
 
     /// Begins an exchange of a set, of which the host fields are given, after all work that the streams were given before.
-    /// Waits neither for a device nor for anybody else, but for a thread that begins an exchange of this object.
+    /// Waits for nobody but a thread that begins an exchange of this object, and, if nothing of it is in flight, for what is being freed
+    /// ([`halocline_device::Device::let_wait`]).
     pub(crate) fn begin<'a>(
         &'a self,
         host_set: &Arc<Set>,
