@@ -19,7 +19,8 @@ use std::sync::Arc;
 pub(crate) struct PyPatternLinks {
     links: Arc<Closable<PatternLinks>>,
     comm: Py<PyCommunicator>,
-    /// Whether to begin an exchange is to copy, and no more: no message is sent, which may wait for room.
+    /// Whether to begin an exchange is to copy, and no more: no messages, for which another thread may be within the transport, and no
+    /// checksums. Neither waits for a peer, but either may take longer than the GIL.
     only_copies: bool,
 }
 
