@@ -4,9 +4,9 @@
 //! Without arguments the ranks are threads of this process; with `ranks`, they are whatever has started it (`mpirun`).
 
 use halocline::{BindOptions, Communicator, HaloExchange, Stream};
-use halocline_conformance::gpus::Gpu;
 use halocline_conformance::gpus::meter::{Meter, Way};
 use halocline_conformance::gpus::rows::cube;
+use halocline_conformance::gpus::{Gpu, skipped};
 use halocline_conformance::yard::Yard;
 use halocline_conformance::{Outcome, Trouble};
 use std::process::ExitCode;
@@ -16,8 +16,7 @@ type Size = (usize, usize, u64);
 
 fn main() -> ExitCode {
     if let Err(why) = Gpu::new(0) {
-        println!("SKIPPED, scheduled exchanges on GPUs: {why}");
-        return ExitCode::SUCCESS;
+        return skipped("scheduled exchanges on GPUs", &why);
     }
     let ended = match std::env::args().any(|argument| argument == "ranks") {
         true => Communicator::init().map_err(Trouble::from).and_then(|comm| all(&comm)),

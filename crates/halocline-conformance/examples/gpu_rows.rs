@@ -11,6 +11,7 @@
 use halocline::Communicator;
 use halocline::device::cuda;
 use halocline_conformance::gpus::rows::{self, Options};
+use halocline_conformance::gpus::skipped;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -43,8 +44,7 @@ fn main() -> ExitCode {
         unsafe { std::env::set_var("NCCL_NVLS_ENABLE", "0") };
     }
     if let Err(why) = cuda::device(0) {
-        println!("SKIPPED, exchanges between GPUs: {why}");
-        return ExitCode::SUCCESS;
+        return skipped("exchanges between GPUs", &why);
     }
     let ran = Communicator::init().map_err(Into::into).and_then(|comm| rows::run(&comm, &options));
     match ran {

@@ -12,8 +12,9 @@ use halocline::{
     BindOptions, Communicator, Decomposed, DeviceArray, Field, Halo, HaloExchange, LinkChoice, Pattern,
     RegularGrid, Stream,
 };
-use halocline_conformance::gpus::Gpu;
+use halocline_conformance::gpus::{Gpu, skipped};
 use halocline_conformance::raw_mpi;
+use std::process::ExitCode;
 use std::time::Instant;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
@@ -26,16 +27,23 @@ const SECONDS: f64 = 1.0;
 /// The most rounds of the time of the host.
 const CALLS: usize = 300;
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
     let first = match Gpu::new(0) {
         Ok(gpu) => gpu,
-        Err(why) => {
-            println!("SKIPPED, staged exchanges on GPUs: {why}");
-            return Ok(());
-        }
+        Err(why) => return skipped("staged exchanges on GPUs", &why),
     };
+    match run(&first) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("FAILED: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(first: &Gpu) -> Result<()> {
     let second = Gpu::new(1).ok();
-    let gpus = [&first, second.as_ref().unwrap_or(&first)];
+    let gpus = [first, second.as_ref().unwrap_or(first)];
     let how_many = if second.is_some() { "two GPUs" } else { "one GPU" };
     let comm = Communicator::init()?;
     if comm.size() == 2 {

@@ -11,13 +11,15 @@ pub fn run_all(comm: &Communicator, filter: &str) -> Outcome {
 }
 
 /// Runs the cases whose name contains `filter`, each on a duplicate of the communicator. Collective.
-/// Stops at the first failure, on every rank; what takes longer than `limit` takes the process down. With `HALOCLINE_TIMES` set,
-/// rank 0 says how long each case took.
+/// Fails if there is none. Stops at the first failure, on every rank; what takes longer than `limit` takes the process
+/// down. With `HALOCLINE_TIMES` set, rank 0 says how long each case took.
 pub fn run_cases(comm: &Communicator, cases: &[Case], filter: &str, limit: Duration) -> Outcome {
+    let mut wanted = cases.iter().filter(|case| case.name.contains(filter)).peekable();
+    crate::ensure!(wanted.peek().is_some(), "no case has {filter:?} in its name");
     let watchdog = Watchdog::new(limit);
     let place = format!("rank {} of {} ({})", comm.rank(), comm.size(), comm.transport());
     let say_times = comm.rank() == 0 && std::env::var_os("HALOCLINE_TIMES").is_some();
-    for case in cases.iter().filter(|case| case.name.contains(filter)) {
+    for case in wanted {
         let start = Instant::now();
         watchdog.begin(format!("{place} in {}", case.name));
         run(comm, case).map_err(|trouble| Trouble::new(format!("{place} in {}: {trouble}", case.name)))?;

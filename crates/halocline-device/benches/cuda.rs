@@ -16,6 +16,7 @@ use halocline_device::{
 };
 use halocline_plan::copy::{AxisLayout, CellLayout, CopyOp, End, copy_op, copy_op_of_two};
 use halocline_plan::{AxisMap, BoxCells, Cells, ElementType, Transfer};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use suite::Rig as _;
 
@@ -25,16 +26,18 @@ type Result<T> = std::result::Result<T, DeviceError>;
 const SETS: usize = 8;
 const FIELDS: usize = 8;
 
-fn main() {
-    match Rig::new() {
-        Ok(rig) => {
-            println!("{}", rig.describe());
-            if let Err(why) = measure(&rig) {
-                println!("FAILED: {why}");
-                std::process::exit(1);
-            }
+fn main() -> ExitCode {
+    let rig = match Rig::new() {
+        Ok(rig) => rig,
+        Err(why) => return gpu::skipped("all measurements on GPUs", &why),
+    };
+    println!("{}", rig.describe());
+    match measure(&rig) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            println!("FAILED: {why}");
+            ExitCode::FAILURE
         }
-        Err(why) => println!("SKIPPED, all measurements on GPUs: {why}"),
     }
 }
 

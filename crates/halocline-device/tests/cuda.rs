@@ -20,10 +20,7 @@ fn main() -> ExitCode {
         |name: &str| arguments.is_empty() || arguments.iter().any(|part| name.contains(part.as_str()));
     let rig = match gpu::Rig::new() {
         Ok(rig) => rig,
-        Err(why) => {
-            println!("SKIPPED, all tests on GPUs: {why}");
-            return ExitCode::SUCCESS;
-        }
+        Err(why) => return gpu::skipped("all tests on GPUs", &why),
     };
     println!("{}", rig.describe());
     let suite = suite::PROGRAMS.iter().map(|&(name, program)| (name, gpu::Test::Suite(program)));
@@ -51,6 +48,10 @@ fn main() -> ExitCode {
                 println!("test {name} ... FAILED: panicked");
             }
         }
+    }
+    if passed + failed == 0 {
+        println!("no test has any of these in its name: {}", arguments.join(", "));
+        return ExitCode::FAILURE;
     }
     let result = if failed == 0 { "ok" } else { "FAILED" };
     println!("test result: {result}. {passed} passed; {failed} failed;");

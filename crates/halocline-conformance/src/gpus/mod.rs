@@ -20,6 +20,7 @@ use halocline::device::cuda::{Compiler, CudaDriver, Function, Module};
 use halocline::device::{Address, Driver, Memory};
 use halocline::{Device, DeviceError, Stream};
 use std::ffi::c_void;
+use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -162,6 +163,25 @@ fn argument<T>(value: &mut T) -> *mut c_void {
     (&raw mut *value).cast()
 }
 
+/// How many GPUs there must be, as the scripts that bring programs to them say in `HALOCLINE_NEED_GPUS`; 0 if nobody does: then
+/// what finds none is skipped.
+fn needed() -> usize {
+    std::env::var("HALOCLINE_NEED_GPUS")
+        .map_or(0, |needed| needed.parse().expect("HALOCLINE_NEED_GPUS: a number"))
+}
+
+/// Says that there is no GPU, or why not: an error where one is needed.
+pub fn skipped(what: &str, why: &DeviceError) -> ExitCode {
+    match needed() {
+        0 => println!("SKIPPED, {what}: {why}"),
+        needed => {
+            println!("FAILED, {what}: {needed} GPUs are needed: {why}");
+            return ExitCode::FAILURE;
+        }
+    }
+    ExitCode::SUCCESS
+}
+
 impl Gpus {
     fn new() -> Result<Self, DeviceError> {
         let mut gpus = vec![Gpu::new(0)?];
@@ -171,6 +191,9 @@ impl Gpus {
                 Err(DeviceError::NoDevice { .. }) => break,
                 Err(other) => return Err(other),
             }
+        }
+        if gpus.len() < needed() {
+            return Err(DeviceError::NoDevice { device: gpus.len() as u32, count: gpus.len() as u32 });
         }
         for gpu in &gpus {
             let others = gpus.iter().filter(|other| other.device.ordinal() != gpu.device.ordinal());

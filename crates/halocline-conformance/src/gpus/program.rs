@@ -23,8 +23,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// Runs what the arguments say.
 pub fn main(arguments: &[&str]) -> ExitCode {
     if let Err(why) = Gpus::made() {
-        println!("SKIPPED, {}: {why}", arguments.join(" "));
-        return ExitCode::SUCCESS;
+        return super::skipped(&arguments.join(" "), &why);
     }
     let start = Instant::now();
     let ended = match *arguments {

@@ -13,6 +13,7 @@ use crate::suite::{self, Outcome};
 use halocline_device::cuda::{Compiler, CudaDriver, Function, Module};
 use halocline_device::{Device, DeviceError, Driver, Memory, RawStream, Stream};
 use std::ffi::c_void;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -100,6 +101,25 @@ impl Gpu {
     }
 }
 
+/// How many GPUs there must be, as the scripts that bring programs to them say in `HALOCLINE_NEED_GPUS`; 0 if nobody does: then
+/// what finds none is skipped.
+pub fn needed() -> usize {
+    std::env::var("HALOCLINE_NEED_GPUS")
+        .map_or(0, |needed| needed.parse().expect("HALOCLINE_NEED_GPUS: a number"))
+}
+
+/// Says that there is no GPU, or why not: an error where one is needed.
+pub fn skipped(what: &str, why: &DeviceError) -> ExitCode {
+    match needed() {
+        0 => println!("SKIPPED, {what}: {why}"),
+        needed => {
+            println!("FAILED, {what}: {needed} GPUs are needed: {why}");
+            return ExitCode::FAILURE;
+        }
+    }
+    ExitCode::SUCCESS
+}
+
 impl Rig {
     pub fn new() -> Result<Self, DeviceError> {
         let mut gpus = vec![Gpu::new(0)?];
@@ -107,6 +127,9 @@ impl Rig {
             Ok(gpu) => gpus.push(gpu),
             Err(DeviceError::NoDevice { .. }) => {}
             Err(other) => return Err(other),
+        }
+        if gpus.len() < needed().min(2) {
+            return Err(DeviceError::NoDevice { device: 1, count: gpus.len() as u32 });
         }
         let device = |at: usize| Device::new(Arc::clone(&gpus[at % gpus.len()].driver) as Arc<dyn Driver>);
         let devices = [device(0), device(1)];
