@@ -5,12 +5,14 @@
 //! renamed: a reader sees a whole file or none, whoever writes at the same time. Nothing here fails: what cannot be read
 //! is compiled again, what cannot be kept is not kept.
 
-use std::io::Write;
-use std::os::unix::fs::MetadataExt;
+use std::io::{Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const MAGIC: &[u8; 16] = b"halocline kernel";
+/// Bits of a file's mode: its group and all others may write it.
+const WRITTEN_BY_OTHERS: u32 = 0o022;
 
 /// The directory: `HALOCLINE_CACHE`, else `halocline` in `XDG_CACHE_HOME` or in `~/.cache`. None if no variable names one,
 /// or `HALOCLINE_CACHE` is empty.
@@ -42,12 +44,15 @@ pub(super) fn keep(key: &str, code: &[u8]) {
 
 fn find_in(directory: &Path, key: &str) -> Option<Vec<u8>> {
     let path = directory.join(file_name(key));
+    let mut opened = std::fs::File::open(path).ok()?;
     // Code that somebody else could have written is not run.
-    let owner = std::fs::metadata(&path).ok()?.uid();
-    if owner != rustix::process::geteuid().as_raw() && owner != 0 {
+    let about = opened.metadata().ok()?;
+    let is_ours = about.uid() == rustix::process::geteuid().as_raw() || about.uid() == 0;
+    if !is_ours || about.mode() & WRITTEN_BY_OTHERS != 0 {
         return None;
     }
-    let file = std::fs::read(path).ok()?;
+    let mut file = Vec::new();
+    opened.read_to_end(&mut file).ok()?;
     let (content, checksum) = file.split_last_chunk::<8>()?;
     if hash(content).to_le_bytes() != *checksum {
         return None;
@@ -72,6 +77,7 @@ fn keep_in(directory: &Path, key: &str, code: &[u8]) -> std::io::Result<()> {
     let written = std::fs::OpenOptions::new()
         .write(true)
         .create_new(true)
+        .mode(0o644)
         .open(&aside)
         .and_then(|mut aside| aside.write_all(&file));
     let kept = written.and_then(|()| std::fs::rename(&aside, directory.join(name)));
@@ -95,6 +101,7 @@ fn hash(bytes: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     struct Scratch(PathBuf);
 
@@ -143,6 +150,23 @@ mod tests {
         }
         keep_in(&scratch.0, "key", b"new code").expect("ours");
         assert_eq!(find_in(&scratch.0, "key").as_deref(), Some(&b"new code"[..]));
+    }
+
+    #[test]
+    fn files_that_others_may_write_are_not_taken() {
+        let scratch = Scratch::new("mode");
+        keep_in(&scratch.0, "key", b"code").expect("a directory of our own");
+        let path = scratch.0.join(file_name("key"));
+        let found_with = |mode: u32| {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("ours");
+            find_in(&scratch.0, "key")
+        };
+        for mode in [0o664, 0o646, 0o666] {
+            assert_eq!(found_with(mode), None, "{mode:o}");
+        }
+        for mode in [0o644, 0o600] {
+            assert_eq!(found_with(mode).as_deref(), Some(&b"code"[..]), "{mode:o}");
+        }
     }
 
     #[test]
