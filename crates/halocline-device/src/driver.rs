@@ -115,6 +115,9 @@ pub struct TableSpec<'a> {
     pub guard: Option<Address>,
 }
 
+/// A word so far beyond what is awaited ends a wait ([`TableSpec::guard`]).
+pub(crate) const POISON: i64 = 1 << 60;
+
 /// One link of a copy table: waits, then copies, then raises.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct TablePart<'a> {

@@ -116,6 +116,15 @@ pub(super) struct Argument {
     unused: u32,
 }
 
+// The same sizes as the kernel asserts.
+const _: () = assert!(
+    size_of::<Region>() == 128
+        && size_of::<Item>() == 192
+        && size_of::<Part>() == 16
+        && size_of::<Wait>() == 16
+        && size_of::<Argument>() == 112
+);
+
 /// A table that was cut, to be laid out in memory.
 #[derive(Debug, Default)]
 pub(super) struct Cut {

@@ -6,6 +6,7 @@ use super::memory::Spot;
 use super::report::Report;
 use super::shadow::Touch;
 use super::state::State;
+use crate::driver::POISON;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -162,9 +163,6 @@ impl Stream {
         self.queue.push_back(Queued { op, seen, begun: None });
     }
 }
-
-/// A word so far beyond what is awaited ends a wait ([`crate::TableSpec::guard`]).
-const POISON: i64 = 1 << 60;
 
 /// Whether a word has reached a value: cyclic, as CUDA compares.
 fn reached(value: u64, at_least: u64) -> bool {

@@ -3,7 +3,7 @@
 use crate::driver::Address;
 
 /// Loops around a block, as in the kernel.
-const LOOPS: usize = 4;
+pub(super) const LOOPS: usize = 4;
 /// Units of a region are numbered below this.
 pub(super) const UNITS: u128 = 1 << 31;
 /// Longest access in bytes.

@@ -24,6 +24,20 @@ fn division_by_multiplication_is_exact() {
     }
 }
 
+#[test]
+fn the_kernel_has_the_same_constants() {
+    let constants = [
+        format!("u32 THREADS = {THREADS};"),
+        format!("u32 LOOPS = {};", nest::LOOPS),
+        format!("u32 RAISES = {RAISES};"),
+        format!("u32 LANES = {};", MOST_BARE / THREADS as usize),
+        format!("i64 POISON = 1ll << {};", crate::driver::POISON.trailing_zeros()),
+    ];
+    for constant in constants {
+        assert!(crate::cuda::COPY_KERNELS.contains(&format!("constexpr {constant}")), "{constant}");
+    }
+}
+
 /// Addresses of a unit and its length, as the kernel finds them.
 fn locate(region: &Region, unit: u32, cells: &[[u32; 2]]) -> (u64, u64, usize) {
     let of_block = unit % region.count[0];
