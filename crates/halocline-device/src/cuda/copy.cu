@@ -1,7 +1,8 @@
 // Executes a copy table in one launch. `table.rs` makes the table and says what its fields mean; the structures here
 // are its structures.
 //
-// A table is cut into items, about as many accesses each. A block of threads does one item after another:
+// A table is cut into items, about as many accesses each. A block of threads does one item after another, each of its warps
+// by itself once the first item is begun:
 //
 //   block 0, if there are parts that copy nothing: they wait and raise, a part a thread;
 //   then carriers: blocks of one part that waits or raises; together they do its items, and the last one raises;
@@ -81,7 +82,8 @@ struct Table {
   u32 unused;
 };
 
-static_assert(sizeof(Region) == 128 && sizeof(Item) == 192 && sizeof(Part) == 16 && sizeof(Wait) == 16 && sizeof(Table) == 112, "as on the host");
+static_assert(sizeof(Region) == 128 && sizeof(Item) == 192 && sizeof(Part) == 16, "as on the host");
+static_assert(sizeof(Wait) == 16 && sizeof(Table) == 112, "as on the host");
 
 __device__ __forceinline__ u64 load_word(const u64 *word) {
   u64 value;
@@ -138,8 +140,8 @@ __device__ __forceinline__ void pause(u32 looks) {
 
 __device__ __forceinline__ bool is_well(const Table &table) { return table.guard == nullptr || load_word(table.guard) == 0; }
 
-// What a block does before its first store: the first warp waits for all that its part waits for. Says whether the part may copy: the
-// guard is looked at meanwhile, since what ends a wait after it was set is poison.
+// What a block does before its first store: the first warp waits for all that its part waits for. Says whether the part
+// may copy: the guard is looked at meanwhile, since what ends a wait after it was set is poison.
 __device__ __forceinline__ bool may_store(const Table &table, const Item &item, u64 epoch, u32 &good) {
   if (threadIdx.x < LANES) {
     bool well = is_well(table);
@@ -181,7 +183,8 @@ template <> __device__ __forceinline__ void store_unit(const Region &region, u32
   else if (end == 16) *(u32 *)(target + 12) = value.w;
 }
 
-// By all threads of a block. If the item is `GATED`, they load what they can, then wait. Returns whether it may copy.
+// By all threads of a block, each its own units; warps need not be here at the same time, but where an early item waits,
+// which is a block's first. If it is `GATED`, they load what they can, then wait. Returns whether it may copy.
 template <typename UNIT, bool CELLS, bool GATED>
 __device__ __forceinline__ bool move_units(const Table &table, const Item &item, u64 epoch, u32 &good) {
   constexpr u32 AT_ONCE = GATED ? 2 : 4; // accesses of a thread that are under way; more find no registers beside the waiting

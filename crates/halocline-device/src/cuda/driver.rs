@@ -503,7 +503,8 @@ unsafe impl Driver for CudaDriver {
 
     unsafe fn values(&self, stream: RawStream, ops: &[ValueOp]) -> Result<(), DeviceError> {
         let _current = self.enter()?;
-        // All or none.
+        // All are looked at before any is given. More than fit into one call of the driver are given in several, of which a later
+        // one may still be refused.
         for op in ops {
             let (ValueOp::Write { address, .. } | ValueOp::Wait { address, .. }) = *op;
             self.reach_word(address)?;

@@ -1,8 +1,11 @@
 //! From a copy table as it is given to the one that the kernel reads: regions of units, items of about as many units each.
 //!
-//! A [`CopyOp`] is at most four loops around a block here. Operations with more loops become several; a block whose two
-//! ends have one alignment, but do not begin there, is split into a body of long units and its two ends; listed cells that
-//! are few long runs become plain loops. So the kernel has one shape to deal with.
+//! A [`CopyOp`] is at most four loops around a block here. Operations with more loops become several. A block of 64 bytes
+//! or more, not of listed cells, that begins or ends amid 16 bytes, at words of 4, the same ones at both sides, is moved in
+//! units of 16, of which the first and the last are read whole (up to 12 bytes beside the block, if they are the memory's)
+//! and written without what lies outside. Another long block whose two sides have one alignment, but do not begin there, is
+//! split into a body of long units and its two ends. Listed cells that are few long runs become plain loops. So the kernel
+//! has one shape to deal with.
 
 use crate::driver::{Address, Signal, TableSpec};
 use crate::error::DeviceError;
@@ -23,6 +26,8 @@ const FEW_RUNS: usize = 8;
 /// Units of a piece: enough for every thread to have several accesses in flight, where there is so much to do; not so many
 /// that the last pieces keep few multiprocessors busy (measured on an H200: half and twice as many cost up to a tenth).
 const PIECE: (u64, u64) = (THREADS as u64, 4096);
+/// Pieces of more units than this are of a multiple of it: an even number of accesses a thread.
+const LONG: u64 = 2 * THREADS as u64;
 /// Units that a block of a part does by itself: to have others help and be counted takes longer.
 const ALONE: u64 = 1024;
 /// Pieces for each multiprocessor, where there is not much to do: as many as it runs blocks.
@@ -248,7 +253,7 @@ impl Cut {
     /// Pieces for so many blocks with so many units in all, long ones first.
     fn cut_regions(&self, regions: Range<usize>, (units, blocks): (u64, u64)) -> Vec<Piece> {
         let per_piece = units.div_ceil(blocks).clamp(PIECE.0, PIECE.1);
-        let per_piece = per_piece.next_multiple_of(if per_piece > 1024 { 1024 } else { PIECE.0 }) as u32;
+        let per_piece = per_piece.next_multiple_of(if per_piece > LONG { LONG } else { PIECE.0 }) as u32;
         let mut pieces = Vec::new();
         for region in regions {
             let units = self.units[region];

@@ -1,8 +1,9 @@
 //! The scheduled exchange: the device fields of a bound object, in the order of streams. The host never waits.
 //!
 //! Each device of this rank has a [`Lane`]: an internal stream, tied to the user's streams of that device by events alone,
-//! and to the other lanes by words: nobody could release a wait for an event of a device that has failed. For every exchange it is given the same few operations, of which only the epoch changes. `ready` and `arrived` are
-//! words in the memory of the device that waits for them: epochs, raised by streams and tables of the other side.
+//! and to the other lanes by words: nobody could release a wait for an event of a device that has failed. For every exchange
+//! it is given the same few operations, of which only the epoch changes. `ready` and `arrived` are words in the memory of the
+//! device that waits for them: epochs, raised by streams and tables of the other side.
 //!
 //! | file | what |
 //! | --- | --- |
@@ -56,9 +57,9 @@ pub(crate) struct Scheduled {
     seats: Vec<Seat>,
     /// Producer streams of [`crate::HaloExchange::exchange`].
     producers: Vec<Arc<Stream>>,
-    /// The host fields of the same object, if this rank has any.
     /// Why an exchange is more than one launch, if it is.
     pub(crate) apart: Option<&'static str>,
+    /// The host fields of the same object, if this rank has any.
     pub(crate) host: Option<Arc<Bound>>,
     /// Everything on the users' streams.
     inline: bool,

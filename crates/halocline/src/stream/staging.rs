@@ -6,10 +6,12 @@
 //! | who | waits for | then | then raises |
 //! | --- | --- | --- | --- |
 //! | sender's stream | `sent`, two epochs behind | packs into one of two slots | `packed` of each chunk |
-//! | sender's host | `packed` of a chunk | sends it | `sent`, after the last chunk (and, where no messages come back, an acknowledgement of two epochs before) |
+//! | sender's host | `packed` of a chunk | sends it | `sent`, after the last chunk |
 //! | receiver's host | that its stream is done with the epoch before the last | gives the slot for the message to lie there | |
 //! | receiver's host | the message | copies it into the slot, if it does not lie there | `staged` of the chunk |
 //! | receiver's stream | `staged` of a chunk | unpacks it | |
+//!
+//! Where no messages come back, `sent` also awaits an acknowledgement of two epochs before.
 //!
 //! Where MPI was found to take memory of devices (`bind/aware.rs`), the slots lie there: what is packed is announced by a message
 //! and sent from where it lies, and what is announced is received in its slot.
