@@ -19,6 +19,7 @@ pub struct Instant {
     handles: AtomicUsize,
     /// What other libraries are handed for its memory, where that is something else.
     decoy: Option<Box<[AtomicU64]>>,
+    must_be_flushed: bool,
 }
 
 #[derive(Default)]
@@ -48,6 +49,11 @@ impl Instant {
     pub fn with_decoy(bytes: usize) -> Device {
         let decoy = (0..bytes.div_ceil(8)).map(|_| AtomicU64::new(0)).collect();
         Device::new(Arc::new(Self { decoy: Some(decoy), ..Self::default() }))
+    }
+
+    /// The same, whose memory must be flushed after a network card has written into it.
+    pub fn to_be_flushed() -> Device {
+        Device::new(Arc::new(Self { must_be_flushed: true, ..Self::default() }))
     }
 
     /// Calls that gave work to streams, so far.
@@ -112,6 +118,10 @@ unsafe fn write(word: Address, value: u64) {
 
 // SAFETY: memory of the allocator.
 unsafe impl Driver for Instant {
+    fn sees_writes_of_networks(&self) -> bool {
+        !self.must_be_flushed
+    }
+
     fn machine(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }

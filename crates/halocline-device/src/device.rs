@@ -70,6 +70,11 @@ impl Device {
         self.0.room()
     }
 
+    /// See [`Driver::sees_writes_of_networks`].
+    pub fn sees_writes_of_networks(&self) -> bool {
+        self.0.sees_writes_of_networks()
+    }
+
     /// Memory of the device, not initialised, aligned to 256 bytes.
     pub fn allocate(&self, bytes: usize) -> Result<Memory, DeviceError> {
         let place = self.once_freed(|| self.0.allocate(bytes))?;

@@ -192,6 +192,12 @@ pub unsafe trait Driver: Any + Send + Sync {
         false
     }
 
+    /// Whether work that begins after the host has heard of it sees what a network card has written into memory of the device. Otherwise
+    /// each write must be flushed before (`cuFlushGPUDirectRDMAWrites`).
+    fn sees_writes_of_networks(&self) -> bool {
+        true
+    }
+
     /// Memory of the device, not initialised, aligned to 256 bytes (`cuMemAlloc`).
     fn allocate(&self, bytes: usize) -> Result<Place, DeviceError>;
 

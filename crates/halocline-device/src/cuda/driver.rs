@@ -64,6 +64,9 @@ const HOST_PORTABLE_AND_MAPPED: c_uint = 1 | 2;
 /// Attributes of devices.
 const MULTIPROCESSOR_COUNT: c_int = 16;
 const KERNEL_TIME_LIMIT: c_int = 17;
+/// `CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING`, and of its values `CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER`.
+const RDMA_WRITES_ORDERING: c_int = 118;
+const ORDERED_FOR_OWNER: c_int = 100;
 const CAPABILITY_MAJOR: c_int = 75;
 const CAPABILITY_MINOR: c_int = 76;
 
@@ -312,6 +315,12 @@ unsafe impl Driver for CudaDriver {
 
     fn frees_wait(&self) -> bool {
         true
+    }
+
+    fn sees_writes_of_networks(&self) -> bool {
+        // Hopper and later by themselves, as NCCL has it; others where they say so.
+        self.attribute(RDMA_WRITES_ORDERING).is_ok_and(|order| order >= ORDERED_FOR_OWNER)
+            || self.capability().is_ok_and(|capability| capability >= 90)
     }
 
     fn allocate(&self, bytes: usize) -> Result<Place, DeviceError> {

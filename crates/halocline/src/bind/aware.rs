@@ -130,6 +130,9 @@ fn candidate(
 ) -> Result<Candidate, String> {
     comm.link().takes_devices(peer)?;
     let device = opened.devices.first().ok_or("this rank has no device")?;
+    if !device.sees_writes_of_networks() {
+        return Err("what a network card writes into this device's memory would have to be flushed".into());
+    }
     let capacity = capacity(made, link);
     let memory = device.allocate(Stage::slots(capacity)).map_err(|error| error.to_string())?;
     memory.handed_over(0..0, false).ok_or("no MPI takes memory of this kind of device")?;
