@@ -384,6 +384,12 @@ impl Stream {
         unsafe { self.device.0.peek(self.raw, word) }
     }
 
+    /// Whether what it is given becomes part of a graph, and is not done.
+    #[inline]
+    pub fn is_capturing(&self) -> Result<bool, DeviceError> {
+        self.device.0.is_capturing(self.raw)
+    }
+
     /// Whether all that it was given is done.
     pub fn query(&self) -> Result<bool, DeviceError> {
         self.device.0.query(self.raw)

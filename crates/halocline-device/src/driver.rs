@@ -266,6 +266,11 @@ pub unsafe trait Driver: Any + Send + Sync {
     /// The handle is a stream of this process that lives, of any device. The simulated device takes any number.
     unsafe fn check_stream(&self, stream: RawStream) -> Result<(), DeviceError>;
 
+    /// Whether what the stream is given becomes part of a graph, and is not done (`cuStreamIsCapturing`).
+    fn is_capturing(&self, _stream: RawStream) -> Result<bool, DeviceError> {
+        Ok(false)
+    }
+
     /// Whether all that the stream was given is done; if so, the caller sees it (`cuStreamQuery`).
     fn query(&self, stream: RawStream) -> Result<bool, DeviceError>;
 

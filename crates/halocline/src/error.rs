@@ -49,6 +49,15 @@ pub enum Error {
         /// The devices of the object's fields on this rank.
         devices: Vec<u32>,
     },
+    /// A stream that is being captured into a graph.
+    #[error(
+        "stream {stream} is being captured into a graph; an exchange cannot be part of one, as each has an epoch of its own: end the \
+         capture before, and give exchange and wait to the stream between graphs"
+    )]
+    Capturing {
+        /// Which stream, counted in the order given.
+        stream: usize,
+    },
     /// The memory of a foreign field is not what it was at the bind.
     #[error(
         "the memory of device field {field} was freed, or has moved, since the bind; bind the field again"

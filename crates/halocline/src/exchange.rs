@@ -195,8 +195,8 @@ impl HaloExchange {
     /// sets a bound: CUDA takes about 1,000 operations a stream, of which an exchange has
     /// two to five, and two more for each chunk (4 MiB or more) of a staged message; a call that finds it full waits for room.
     ///
-    /// Besides the errors of [`HaloExchange::exchange`]: [`Error::StreamDevice`], [`Error::TooManyInFlight`],
-    /// [`Error::NotDriven`], which leave the object as it was, and [`Error::MemoryMoved`], with which it has failed, as its
+    /// Besides the errors of [`HaloExchange::exchange`]: [`Error::StreamDevice`], [`Error::Capturing`],
+    /// [`Error::TooManyInFlight`], [`Error::NotDriven`], which leave the object as it was, and [`Error::MemoryMoved`], with which it has failed, as its
     /// peers are told. None of them counts as an exchange.
     pub fn schedule_exchange(&self, streams: &[&Stream]) -> Result<Pending, Error> {
         self.schedule_exchange_set(0, streams)

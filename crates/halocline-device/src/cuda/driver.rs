@@ -457,6 +457,14 @@ unsafe impl Driver for CudaDriver {
         }
     }
 
+    fn is_capturing(&self, stream: RawStream) -> Result<bool, DeviceError> {
+        let _current = self.enter()?;
+        let mut state = 0;
+        // SAFETY: a handle of a stream that lives: ours, or borrowed; the state is written.
+        let result = unsafe { (self.api.is_capturing)(stream.0, &mut state) };
+        self.check("cuStreamIsCapturing", result).map(|()| state != 0)
+    }
+
     fn query(&self, stream: RawStream) -> Result<bool, DeviceError> {
         let _current = self.enter_beside_captures()?;
         // SAFETY: a handle of a stream that lives: ours, or borrowed.

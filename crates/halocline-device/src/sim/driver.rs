@@ -53,7 +53,7 @@ impl SimDriver {
         Some(Call { state: self.world.turn(self.world.lock(), me, false), me })
     }
 
-    fn stream(&self, state: &State, stream: RawStream) -> Result<usize, DeviceError> {
+    pub(super) fn stream(&self, state: &State, stream: RawStream) -> Result<usize, DeviceError> {
         if stream.0 == 0 {
             return Ok(self.device as usize);
         }
@@ -204,6 +204,11 @@ unsafe impl Driver for SimDriver {
     unsafe fn check_stream(&self, stream: RawStream) -> Result<(), DeviceError> {
         let call = self.call(false)?;
         self.stream(&call.state, stream).map(drop)
+    }
+
+    fn is_capturing(&self, stream: RawStream) -> Result<bool, DeviceError> {
+        let state = self.world.lock();
+        self.stream(&state, stream).map(|stream| state.streams[stream].captured)
     }
 
     fn query(&self, stream: RawStream) -> Result<bool, DeviceError> {

@@ -126,6 +126,16 @@ impl World {
         driver::SimDriver::new(self.clone(), stream.device().ordinal()).launch_kernel(stream.raw(), kernel)
     }
 
+    /// From now on a stream counts as one whose work becomes part of a graph, or no longer. It does its work all the same: what asks
+    /// refuses to give it any.
+    pub fn capture(&self, stream: &Stream, captured: bool) -> Result<(), DeviceError> {
+        let driver = driver::SimDriver::new(self.clone(), stream.device().ordinal());
+        let mut state = self.lock();
+        let index = driver.stream(&state, stream.raw())?;
+        state.streams[index].captured = captured;
+        Ok(())
+    }
+
     /// A device fails, as if its hardware had: its streams stop, and every call says so from now on.
     pub fn fail(&self, device: &Device, what: &str) {
         let lost = &mut self.lock().devices[device.ordinal() as usize].lost;

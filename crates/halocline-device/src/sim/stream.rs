@@ -16,6 +16,8 @@ pub(super) struct Stream {
     pub(super) actor: Actor,
     /// Its holder has not destroyed it.
     pub(super) alive: bool,
+    /// A test says that its work becomes part of a graph.
+    pub(super) captured: bool,
     queue: VecDeque<Queued>,
     /// One actor for each part of a copy table that runs beside others.
     parts: Vec<Actor>,
@@ -143,7 +145,7 @@ impl Table {
 
 impl Stream {
     pub(super) fn new(device: u32, actor: Actor) -> Self {
-        Self { device, actor, alive: true, queue: VecDeque::new(), parts: Vec::new() }
+        Self { device, actor, alive: true, captured: false, queue: VecDeque::new(), parts: Vec::new() }
     }
 
     /// Whether an actor is a part of its copy tables.

@@ -301,11 +301,17 @@ impl Scheduled {
         }
     }
 
-    /// A stream of one of the object's devices.
+    /// A stream of one of the object's devices, whose work is done, and not captured.
     fn check_stream(&self, at: usize, stream: &Stream) -> Result<(), Error> {
         let device = stream.device().ordinal();
-        if self.lanes.is_empty() || self.lane_of(stream).is_some() {
+        if self.lanes.is_empty() {
             return Ok(());
+        }
+        if self.lane_of(stream).is_some() {
+            return match stream.is_capturing()? {
+                false => Ok(()),
+                true => Err(Error::Capturing { stream: at }),
+            };
         }
         let devices = self.lanes.iter().map(|lane| lane.device.ordinal()).collect();
         Err(Error::StreamDevice { stream: at, device, devices })
