@@ -54,7 +54,8 @@ fn a_stream_that_is_being_captured() {
         let inline = BindOptions { inline: true, ..BindOptions::default() };
         for options in [BindOptions::default(), inline] {
             let halo = yard.bind(comm, &[&[0]], &options)?;
-            let (own, captured) = (devices[0].stream(Priority::Normal)?, devices[0].stream(Priority::Normal)?);
+            let (own, captured) =
+                (devices[0].stream(Priority::Normal)?, devices[0].stream(Priority::Normal)?);
             world.capture(&captured, true)?;
             yard.produce(world, &[0], &own, 1)?;
             match halo.schedule_exchange(&[&own, &captured]) {
