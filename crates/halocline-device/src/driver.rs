@@ -251,10 +251,11 @@ pub unsafe trait Driver: Any + Send + Sync {
         true
     }
 
-    /// A new stream, which does not synchronise with the default stream (`cuStreamCreateWithPriority`).
+    /// A stream with nothing to do, which does not synchronise with the default stream (`cuStreamCreateWithPriority`, where none that was
+    /// given back is there).
     fn create_stream(&self, priority: Priority) -> Result<RawStream, DeviceError>;
 
-    /// Gives a stream back (`cuStreamDestroy`). The work that it was given still runs.
+    /// Gives a stream back, for somebody else. The work that it was given still runs.
     ///
     /// # Safety
     /// The stream is this device's own, and nobody uses it afterwards.

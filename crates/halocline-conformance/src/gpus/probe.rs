@@ -5,7 +5,7 @@ use super::raw::Raw;
 use super::{Gpu, KERNELS};
 use crate::{Outcome, Trouble};
 use halocline::device::cuda::{Compiler, CudaDriver, Module};
-use halocline::device::{Priority, ValueOp};
+use halocline::device::{Priority, RawStream, ValueOp};
 use halocline::{Device, Stream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -53,13 +53,13 @@ pub(super) fn main() -> Outcome {
     let device = gpu.device();
     let gate = Gate { device, word: device.allocate_pinned(8)? };
     println!("queues, as far as is known: {}", device.queues());
-    queues(&gate)?;
     let (waiting, other) = (device.stream(Priority::Highest)?, device.stream(Priority::Highest)?);
     gpu.empty(&waiting)?;
     waiting.synchronise()?;
     let raw = Raw::new();
     let context = raw.made("cuDevicePrimaryCtxRetain", 0, 0);
     raw.call("cuCtxPushCurrent_v2", context, 0, 0);
+    queues(&gate)?;
     let memory = |bytes: usize| raw.made("cuMemAlloc_v2", bytes, 0);
     let pinned = |bytes: usize| raw.made("cuMemAllocHost_v2", bytes, 0);
     let page = vec![0u8; 3 << 20];
@@ -244,25 +244,29 @@ fn queues(gate: &Gate<'_>) -> Outcome {
         }
         println!("beside {most} streams that wait ({first:?}) one more ({then:?}) gets on");
     }
+    // Ours are used again; those of the driver's callers are made anew, and so take the queues in turn.
     let waiting = streams(1, Priority::Highest)?;
-    let mut stuck = Vec::new();
-    for between in 0..70 {
-        streams(between, Priority::Highest)?;
-        if !tried(&waiting, &gate.device.stream(Priority::Highest)?)? {
-            stuck.push(between);
+    let raw = Raw::new();
+    for of_ours in [true, false] {
+        let mut stuck = Vec::new();
+        for between in 0..70 {
+            for _ in 0..between {
+                match of_ours {
+                    true => drop(gate.device.stream(Priority::Normal)?),
+                    false => raw.call("cuStreamDestroy_v2", raw.made("cuStreamCreate", 1, 0), 0, 0),
+                }
+            }
+            let last = match of_ours {
+                true => gate.device.stream(Priority::Normal)?,
+                // SAFETY: a stream that lives on.
+                false => unsafe { gate.device.borrow_stream(RawStream(raw.made("cuStreamCreate", 1, 0))) }?,
+            };
+            if !tried(&waiting, &last)? {
+                stuck.push(between);
+            }
         }
+        let whose = if of_ours { "ours" } else { "the driver's" };
+        println!("beside one that waits, one more does not get on after so many ({whose}) were made and dropped: {stuck:?}");
     }
-    println!(
-        "beside one that waits, one more does not get on after so many were made and dropped, one after the other: {stuck:?}"
-    );
-    let mut stuck = Vec::new();
-    let waiting = streams(1, Priority::Highest)?;
-    for between in 0..70 {
-        (0..between).try_for_each(|_| gate.device.stream(Priority::Highest).map(drop))?;
-        if !tried(&waiting, &gate.device.stream(Priority::Highest)?)? {
-            stuck.push(between);
-        }
-    }
-    println!("the same, each dropped before the next is made: {stuck:?}");
     Ok(())
 }

@@ -155,6 +155,7 @@ api! {
     create_stream: b"cuStreamCreateWithPriority\0"(*mut usize, c_uint, c_int);
     destroy_stream: b"cuStreamDestroy_v2\0"(usize);
     stream_context: b"cuStreamGetCtx\0"(usize, *mut usize);
+    priority: b"cuStreamGetPriority\0"(usize, *mut c_int);
     /// Stream, state: 0 where nothing is captured.
     is_capturing: b"cuStreamIsCapturing\0"(usize, *mut c_int);
     query: b"cuStreamQuery\0"(usize);

@@ -2,19 +2,37 @@
 
 use super::api::{Api, code};
 use crate::error::DeviceError;
-use std::ffi::c_int;
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::ffi::{c_int, c_uint};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// A primary context that we have retained.
+/// A primary context that we have retained, once for all openings of its GPU.
 pub(super) struct Primary {
     pub(super) api: &'static Api,
     pub(super) ordinal: u32,
     pub(super) device: c_int,
     pub(super) context: usize,
+    /// Streams of ours that were given back, with their priorities. CUDA gives a stream one of the queues of the hardware in turn, as
+    /// streams are made, also one that a stream that waits has: so none is made where an old one will do, and none is destroyed.
+    idle: Mutex<Vec<(c_int, usize)>>,
 }
+
+static PRIMARIES: Mutex<BTreeMap<u32, Weak<Primary>>> = Mutex::new(BTreeMap::new());
+
+const STREAM_NON_BLOCKING: c_uint = 1;
 
 impl Primary {
     pub(super) fn retain(api: &'static Api, ordinal: u32) -> Result<Arc<Self>, DeviceError> {
+        let mut known = PRIMARIES.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = known.get(&ordinal).and_then(Weak::upgrade) {
+            return Ok(found);
+        }
+        let made = Arc::new(Self::new(api, ordinal)?);
+        known.insert(ordinal, Arc::downgrade(&made));
+        Ok(made)
+    }
+
+    fn new(api: &'static Api, ordinal: u32) -> Result<Self, DeviceError> {
         let refused = |call, result| refused(api, ordinal, call, result);
         let (mut count, mut device, mut context) = (0, 0, 0);
         // SAFETY: each writes a number.
@@ -28,7 +46,32 @@ impl Primary {
         // SAFETY: as above; released once, by the drop.
         check(unsafe { (api.retain)(&mut context, device) })
             .map_err(|r| refused("cuDevicePrimaryCtxRetain", r))?;
-        Ok(Arc::new(Self { api, ordinal, device, context }))
+        Ok(Self { api, ordinal, device, context, idle: Mutex::default() })
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<(c_int, usize)>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A stream that does not synchronise with the default stream: one that was given back and has done its work, or a new one. The
+    /// context is current.
+    pub(super) fn stream(&self, priority: c_int) -> Result<usize, c_int> {
+        let mut idle = self.idle();
+        // SAFETY: streams of ours, which are not destroyed while they are here.
+        let is_ready = |stream: usize| unsafe { (self.api.query)(stream) } == code::SUCCESS;
+        if let Some(at) = idle.iter().position(|&(of, stream)| of == priority && is_ready(stream)) {
+            return Ok(idle.swap_remove(at).1);
+        }
+        drop(idle);
+        let mut stream = 0;
+        // SAFETY: writes a handle.
+        check(unsafe { (self.api.create_stream)(&mut stream, STREAM_NON_BLOCKING, priority) })?;
+        Ok(stream)
+    }
+
+    /// Takes a stream back, which nobody gives anything any more.
+    pub(super) fn give_back(&self, priority: c_int, stream: usize) {
+        self.idle().push((priority, stream));
     }
 
     /// Makes the context current in this thread, unless it is.
@@ -61,7 +104,11 @@ const CAPTURE_MODE_RELAXED: c_int = 2;
 
 impl Drop for Primary {
     fn drop(&mut self) {
-        // SAFETY: retained once. At the end of the process the driver may be gone, which it says.
+        for (_, stream) in std::mem::take(&mut *self.idle()) {
+            // SAFETY: ours, and nobody's any more. At the end of the process the driver may be gone, which it says.
+            unsafe { (self.api.destroy_stream)(stream) };
+        }
+        // SAFETY: retained once; as above.
         unsafe { (self.api.release)(self.device) };
     }
 }

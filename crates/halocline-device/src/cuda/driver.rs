@@ -57,7 +57,6 @@ fn events() -> MutexGuard<'static, Option<HashMap<usize, u32>>> {
 }
 
 /// Flags of the driver.
-const STREAM_NON_BLOCKING: c_uint = 1;
 const EVENT_DISABLE_TIMING: c_uint = 2;
 const HOST_PORTABLE_AND_MAPPED: c_uint = 1 | 2;
 
@@ -131,7 +130,7 @@ impl CudaDriver {
     pub(super) fn enter(&self) -> Result<Current, DeviceError> {
         match self.failure.get() {
             Some(failure) => Err(failure.clone()),
-            None => self.primary.make_current().map_err(|result| self.not_current(result)),
+            None => self.primary.make_current().map_err(|result| self.error("cuCtxPushCurrent", result)),
         }
     }
 
@@ -140,23 +139,23 @@ impl CudaDriver {
     pub(super) fn enter_beside_captures(&self) -> Result<Current, DeviceError> {
         match self.failure.get() {
             Some(failure) => Err(failure.clone()),
-            None => self.primary.make_current_beside_captures().map_err(|result| self.not_current(result)),
-        }
-    }
-
-    fn not_current(&self, result: c_int) -> DeviceError {
-        match self.check("cuCtxPushCurrent", result) {
-            Err(error) => error,
-            Ok(()) => refused(self.api, self.ordinal, "cuCtxPushCurrent", result),
+            None => {
+                let current = self.primary.make_current_beside_captures();
+                current.map_err(|result| self.error("cuCtxPushCurrent", result))
+            }
         }
     }
 
     /// What a result says: nothing, a refusal, or that the device has failed, which is remembered.
     pub(super) fn check(&self, call: &'static str, result: c_int) -> Result<(), DeviceError> {
-        match result {
-            code::SUCCESS => Ok(()),
-            fatal if code::is_fatal(fatal) => Err(self.fail(call, fatal)),
-            other => Err(refused(self.api, self.ordinal, call, other)),
+        if result == code::SUCCESS { Ok(()) } else { Err(self.error(call, result)) }
+    }
+
+    /// The same of a result that is no success.
+    fn error(&self, call: &'static str, result: c_int) -> DeviceError {
+        match code::is_fatal(result) {
+            true => self.fail(call, result),
+            false => refused(self.api, self.ordinal, call, result),
         }
     }
 
@@ -432,16 +431,20 @@ unsafe impl Driver for CudaDriver {
             Priority::Normal => 0,
             Priority::Highest => self.highest_priority,
         };
-        let mut stream = 0;
-        // SAFETY: writes a handle.
-        let result = unsafe { (self.api.create_stream)(&mut stream, STREAM_NON_BLOCKING, priority) };
-        self.check("cuStreamCreateWithPriority", result)?;
-        Ok(RawStream(stream))
+        let made = self.primary.stream(priority);
+        made.map(RawStream).map_err(|result| self.error("cuStreamCreateWithPriority", result))
     }
 
     unsafe fn destroy_stream(&self, stream: RawStream) {
-        // SAFETY: the caller's promise.
-        self.last("cuStreamDestroy", || unsafe { (self.api.destroy_stream)(stream.0) });
+        self.last("cuStreamGetPriority", || {
+            let mut priority = 0;
+            // SAFETY: a handle of ours that lives; writes a number.
+            let result = unsafe { (self.api.priority)(stream.0, &mut priority) };
+            if result == code::SUCCESS {
+                self.primary.give_back(priority, stream.0);
+            }
+            result
+        });
     }
 
     unsafe fn check_stream(&self, stream: RawStream) -> Result<(), DeviceError> {

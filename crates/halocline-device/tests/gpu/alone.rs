@@ -32,6 +32,7 @@ pub const TESTS: &[(&str, Program)] = &[
         "twelve streams that wait leave queues to one more, but not of the eight that CUDA has by itself",
         queues,
     ),
+    ("a stream that was given back is used again, once it has done its work", used_again),
     ("streams are captured while others ask, allocate and free", captured),
     ("memory of pools is reached, and managed memory", pools),
     ("memory of cudaMalloc is mapped by another process", mappings::legacy),
@@ -432,6 +433,32 @@ fn waits_of_many() -> Outcome {
     };
     println!("{} queues, {}", device.queues(), if gets_on { "gets on" } else { "is held" });
     streams.iter().try_for_each(halocline_device::Stream::synchronise)
+}
+
+fn used_again(rig: &Rig) -> Outcome {
+    let device = &rig.devices()[0];
+    let (word, first) = (device.allocate_pinned(8)?, device.stream(Priority::Normal)?);
+    let raw = first.raw();
+    // SAFETY: a word that lives until the stream is through.
+    unsafe { first.values(&[ValueOp::Wait { address: word.at(0), at_least: 1 }]) }?;
+    drop(first);
+    let busy: Vec<_> = (0..4).map(|_| device.stream(Priority::Normal)).collect::<Result<_, _>>()?;
+    assert!(busy.iter().all(|stream| stream.raw() != raw), "a stream that waits is given again");
+    // SAFETY: as above.
+    unsafe { word.store(0, 1) };
+    // SAFETY: CUDA's stream lives on.
+    unsafe { device.borrow_stream(raw) }?.synchronise()?;
+    // Behind those that others have given back.
+    let mut taken = Vec::new();
+    while taken.len() < 1000 && taken.last() != Some(&raw) {
+        let stream = device.stream(Priority::Normal)?;
+        taken.push(stream.raw());
+        std::mem::forget(stream);
+    }
+    assert_eq!(taken.last(), Some(&raw), "it was not given again");
+    let made = device.stream(Priority::Highest)?.raw();
+    assert_ne!(made, raw, "a stream of another priority");
+    Ok(())
 }
 
 const FAULT: &str = "child-fault";
