@@ -78,13 +78,30 @@ class OnHost:
         pass
 
 
+# Of streams that are known by their handles alone.
+held = []
+
+
+def once(streams):
+    """Of each rank: streams made anew would come to share queues of the hardware with others that wait."""
+    made = {}
+
+    def streams_of_rank(self):
+        key = (self.name, self.rank)
+        if key not in made:
+            made[key] = streams(self)
+        return made[key]
+
+    return streams_of_rank
+
+
 class OfCupy:
     name = "cupy"
 
     def __init__(self, rank):
         import cupy
 
-        self.cupy, self.device = cupy, device_of(rank)
+        self.cupy, self.rank, self.device = cupy, rank, device_of(rank)
         with self.here():
             self._spin = cupy.RawKernel(SPIN, "spin")
             # Kernels are loaded now: later that would wait for streams that wait for ranks.
@@ -112,6 +129,7 @@ class OfCupy:
         with array.device:
             return self.cupy.asnumpy(array)
 
+    @once
     def streams(self):
         """By name: what computes use, and what an exchange is given."""
         import halocline as hc
@@ -164,7 +182,7 @@ class OfNumba(OfCupy):
         self.numba = numba.cuda
         self.numba.select_device(device_of(rank))
         computing = OfCupy(rank)
-        self.cupy, self.device, self._spin = computing.cupy, computing.device, computing._spin
+        self.cupy, self.rank, self.device, self._spin = computing.cupy, rank, computing.device, computing._spin
 
     def array(self, values):
         values = np.ascontiguousarray(values)
@@ -178,13 +196,14 @@ class OfNumba(OfCupy):
     def host(self, array):
         return self.cupy.asnumpy(self._of(array))
 
+    @once
     def streams(self):
         import halocline as hc
 
         stream = self.numba.stream()
         handle = stream.handle
         handle = int(getattr(handle, "value", handle))
-        self._held = stream
+        held.append(stream)
         return {
             "hc.Stream of Numba": (self.cupy.cuda.Stream.from_external(hc.Stream(handle)), hc.Stream(handle)),
             "Numba's default": (self.cupy.cuda.Stream.null, None),
@@ -204,7 +223,7 @@ class OfTorch:
     def __init__(self, rank):
         import torch
 
-        self.torch, self.device = torch, device_of(rank)
+        self.torch, self.rank, self.device = torch, rank, device_of(rank)
         self.place = torch.device("cuda", self.device)
         with self.here():
             a, b = self.array(np.ones((4, 5, 6))), self.array(np.ones((2, 4, 5, 6)))
@@ -228,6 +247,7 @@ class OfTorch:
     def host(self, array):
         return array.cpu().numpy()
 
+    @once
     def streams(self):
         cuda = self.torch.cuda
         own, first = cuda.Stream(self.place), cuda.Stream(self.place, priority=-1)
