@@ -105,7 +105,7 @@ fn the_ocean_refined_five_times_on_four_ranks() {
     let _alone = alone();
     const RANKS: usize = 4;
     let coarse = ocean();
-    let partition = Partition::metis(&coarse.element_graph(2), RANKS).expect("a partition");
+    let partition = Partition::metis(&coarse.element_graph(2).expect("a graph"), RANKS).expect("a partition");
     let part = |rank| coarse.refined_part(&partition, rank, 32, 1).expect("a part");
     let (parts, made) = cost(|| on_threads(Communicator::threads(RANKS), |comm| part(comm.rank())));
     let triangles: usize = parts.iter().map(|part| part.mesh().elements().len()).sum();

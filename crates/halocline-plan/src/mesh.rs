@@ -89,6 +89,7 @@ impl Mesh {
     /// See [`MeshDomains`] for what is local.
     pub fn domains_by_vertex(&self, partition: &Partition, rank: usize) -> Result<MeshDomains, MeshError> {
         check_partition(partition, "vertices", self.vertices, rank)?;
+        self.check_room()?;
         let vertex_owners = partition.owners();
         let owner = |corners: &[u32]| corners.iter().map(|&vertex| vertex_owners[vertex as usize]).min();
         // Every element has a vertex.
@@ -102,6 +103,7 @@ impl Mesh {
     /// See [`MeshDomains`] for what is local.
     pub fn domains_by_element(&self, partition: &Partition, rank: usize) -> Result<MeshDomains, MeshError> {
         check_partition(partition, "elements", self.elements.len(), rank)?;
+        self.check_room()?;
         let element_owners = partition.owners();
         let mut vertex_owners: Vec<Option<usize>> = vec![None; self.vertices];
         for (corners, &owner) in self.elements.iter().zip(element_owners) {
@@ -141,20 +143,22 @@ impl Mesh {
     }
 
     /// Vertices as cells, neighbours where an element connects them: for a partition of the vertices.
-    pub fn vertex_graph(&self) -> Graph {
-        let around = self.elements_around();
-        Graph::from_rows((0..self.vertices).map(|vertex| {
+    ///
+    /// Fails with [`MeshError::Memory`] where there is none for so many vertices.
+    pub fn vertex_graph(&self) -> Result<Graph, MeshError> {
+        let around = self.elements_around()?;
+        Ok(Graph::from_rows((0..self.vertices).map(|vertex| {
             let elements = around.get(vertex).iter();
             elements.flat_map(|&element| self.elements.get(element as usize)).copied().collect()
-        }))
+        })))
     }
 
     /// Elements as cells, neighbours where they share at least `common` vertices (2 for the triangles or
     /// quadrilaterals of a surface, so that neighbours share an edge; 0 means 1): for a partition of the
-    /// elements.
-    pub fn element_graph(&self, common: usize) -> Graph {
-        let around = self.elements_around();
-        Graph::from_rows(self.elements.iter().map(|corners| {
+    /// elements. Fails as [`Mesh::vertex_graph`] does.
+    pub fn element_graph(&self, common: usize) -> Result<Graph, MeshError> {
+        let around = self.elements_around()?;
+        Ok(Graph::from_rows(self.elements.iter().map(|corners| {
             let mut corners = corners.to_vec();
             corners.sort_unstable();
             corners.dedup();
@@ -162,11 +166,19 @@ impl Mesh {
                 corners.iter().flat_map(|&vertex| around.get(vertex as usize)).copied().collect();
             near.sort_unstable();
             near.chunk_by(|a, b| a == b).filter(|same| same.len() >= common).map(|same| same[0]).collect()
-        }))
+        })))
+    }
+
+    /// Whether there is memory for what is made of the mesh: some words for each vertex, of which there may be
+    /// far more than elements have.
+    fn check_room(&self) -> Result<(), MeshError> {
+        let room = Vec::<[usize; 4]>::new().try_reserve_exact(self.vertices + 1);
+        room.map_err(|_| MeshError::Memory { vertices: self.vertices })
     }
 
     /// The elements around each vertex, each element once.
-    fn elements_around(&self) -> Elements {
+    fn elements_around(&self) -> Result<Elements, MeshError> {
+        self.check_room()?;
         let mut offsets = vec![0; self.vertices + 1];
         let mut last = vec![u32::MAX; self.vertices];
         let mut each = |visit: &mut dyn FnMut(usize, u32)| {
@@ -189,7 +201,7 @@ impl Mesh {
             connectivity[next[vertex]] = element;
             next[vertex] += 1;
         });
-        Elements { rows: Rows::Offsets(offsets), connectivity }
+        Ok(Elements { rows: Rows::Offsets(offsets), connectivity })
     }
 }
 

@@ -2,10 +2,11 @@
 
 mod simulated;
 
-use halocline_plan::{Cells, Graph, Mesh, MeshDomains, MeshError, Partition, PartitionError};
+use halocline_plan::{Cells, Graph, Mesh, MeshDomains, MeshError, Partition, PartitionError, Shared};
 use proptest::prelude::*;
 use simulated::{Random, deliver, resolve};
 use std::collections::BTreeSet;
+use std::process::Command;
 
 type Set = BTreeSet<usize>;
 
@@ -144,14 +145,14 @@ proptest! {
     ) {
         let mesh = random_mesh(seed, vertices, elements, None);
         let corners = corner_sets(&mesh);
-        let graph = mesh.vertex_graph();
+        let graph = mesh.vertex_graph().expect("a graph");
         prop_assert_eq!(graph.len(), vertices);
         for a in 0..vertices {
             let joined = |&b: &usize| a != b && corners.iter().any(|c| c.contains(&a) && c.contains(&b));
             let expected: Vec<u32> = (0..vertices).filter(joined).map(|b| b as u32).collect();
             prop_assert_eq!(graph.neighbours(a), expected);
         }
-        let graph = mesh.element_graph(common);
+        let graph = mesh.element_graph(common).expect("a graph");
         prop_assert_eq!(graph.len(), elements);
         for a in 0..elements {
             let shares = |&b: &usize| {
@@ -161,6 +162,29 @@ proptest! {
             prop_assert_eq!(graph.neighbours(a), expected);
         }
     }
+}
+
+#[test]
+#[ignore = "run by the test below, in a process that may not have much memory"]
+fn in_little_memory() {
+    let mesh = Mesh::new(1 << 31, 3, vec![0, 1, 2]).expect("a mesh");
+    let partition = Partition::given(vec![0], 1).expect("a partition");
+    let none = MeshError::Memory { vertices: 1 << 31 };
+    assert_eq!(mesh.vertex_graph().err(), Some(none.clone()));
+    assert_eq!(mesh.element_graph(1).err(), Some(none.clone()));
+    assert_eq!(mesh.domains_by_element(&partition, 0).err(), Some(none.clone()));
+    assert_eq!(mesh.halos(&partition, 0, 1, Shared::Vertex).err(), Some(none));
+}
+
+#[test]
+fn more_vertices_than_there_is_memory_for_are_refused() {
+    let done = Command::new("sh")
+        .args(["-c", "ulimit -v 4194304 && exec \"$0\" --exact in_little_memory --ignored"])
+        .arg(std::env::current_exe().expect("this program"))
+        .output()
+        .expect("a shell");
+    let said = String::from_utf8_lossy(&done.stdout);
+    assert!(done.status.success() && said.contains("1 passed"), "{done:?}");
 }
 
 #[test]
@@ -260,6 +284,7 @@ mod metis {
     fn parts_are_balanced_and_cut_less_than_blocks() {
         let mesh = triangles(30);
         for graph in [mesh.vertex_graph(), mesh.element_graph(2)] {
+            let graph = graph.expect("a graph");
             for ranks in [2, 3, 4, 5, 8] {
                 let partition = Partition::metis(&graph, ranks).expect("a partition");
                 let (even, counts) = (graph.len() as f64 / ranks as f64, partition.counts());
@@ -273,7 +298,7 @@ mod metis {
 
     #[test]
     fn threads_that_partition_at_the_same_time_get_the_same() {
-        let graph = triangles(40).vertex_graph();
+        let graph = triangles(40).vertex_graph().expect("a graph");
         let expected = Partition::metis(&graph, 5);
         std::thread::scope(|scope| {
             let threads: Vec<_> = (0..4).map(|_| scope.spawn(|| Partition::metis(&graph, 5))).collect();
@@ -286,7 +311,7 @@ mod metis {
 
     #[test]
     fn what_metis_does_not_take_is_handled() {
-        let graph = triangles(1).vertex_graph();
+        let graph = triangles(1).vertex_graph().expect("a graph");
         assert_eq!(Partition::metis(&graph, 1), Partition::block(4, 1));
         let more = PartitionError::MoreRanksThanCells { ranks: 5, cells: 4 };
         assert_eq!(Partition::metis(&graph, 5), Err(more));
@@ -308,7 +333,7 @@ mod metis {
             elements in 0usize..30,
             ranks in 1usize..40,
         ) {
-            let graph = random_mesh(seed, vertices, elements, None).vertex_graph();
+            let graph = random_mesh(seed, vertices, elements, None).vertex_graph().expect("a graph");
             let ranks = ranks.min(vertices);
             let partition = Partition::metis(&graph, ranks).expect("a partition");
             prop_assert_eq!(partition.owners().len(), vertices);

@@ -396,7 +396,7 @@ fn ocean() -> Mesh {
 #[test]
 fn halos_of_the_ocean_are_those_of_brute_force() {
     let mesh = ocean();
-    let partition = Partition::metis(&mesh.element_graph(2), 5).expect("a partition");
+    let partition = Partition::metis(&mesh.element_graph(2).expect("a graph"), 5).expect("a partition");
     let sets = Sets::of_polygons(&mesh, partition.owners());
     for (depth, shared) in [(1, Shared::Vertex), (3, Shared::Edge), (4, Shared::Vertex)] {
         check_all(&mesh, &sets, &partition, depth, shared);

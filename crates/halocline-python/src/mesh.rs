@@ -1,7 +1,7 @@
 //! Meshes, and the domains that a partition makes of them.
 
 use crate::error;
-use crate::given::{List, Typed, room};
+use crate::given::{List, Typed};
 use crate::unstructured::{PyGraph, PyPartition, PyUnstructuredDomain, indices, to_numpy, vertices};
 use halocline::{Mesh, Shared, UnstructuredDomain};
 use pyo3::prelude::*;
@@ -9,15 +9,6 @@ use pyo3::prelude::*;
 /// A whole mesh.
 #[pyclass(frozen, module = "halocline", name = "Mesh")]
 pub(crate) struct PyMesh(Mesh);
-
-impl PyMesh {
-    /// The mesh, if there is memory for what is made of it: some words for each vertex, of which there may be more than elements
-    /// have.
-    fn get(&self) -> PyResult<&Mesh> {
-        let words = self.0.vertices().saturating_add(1).saturating_mul(4);
-        room::<usize>(words).map(|_| &self.0)
-    }
-}
 
 #[pymethods]
 impl PyMesh {
@@ -52,14 +43,12 @@ impl PyMesh {
     }
 
     fn vertex_graph(&self, py: Python<'_>) -> PyResult<PyGraph> {
-        let mesh = self.get()?;
-        Ok(PyGraph(py.detach(|| mesh.vertex_graph())))
+        py.detach(|| self.0.vertex_graph()).map(PyGraph).map_err(error::of)
     }
 
     fn element_graph(&self, py: Python<'_>, common: Typed<usize>) -> PyResult<PyGraph> {
         let Typed(common) = common;
-        let mesh = self.get()?;
-        Ok(PyGraph(py.detach(|| mesh.element_graph(common))))
+        py.detach(|| self.0.element_graph(common)).map(PyGraph).map_err(error::of)
     }
 
     fn domains_by_vertex(
@@ -69,8 +58,7 @@ impl PyMesh {
         rank: Typed<usize>,
     ) -> PyResult<PyMeshDomains> {
         let Typed(rank) = rank;
-        let mesh = self.get()?;
-        let made = py.detach(|| mesh.domains_by_vertex(&partition.0, rank)).map_err(error::of)?;
+        let made = py.detach(|| self.0.domains_by_vertex(&partition.0, rank)).map_err(error::of)?;
         Ok(PyMeshDomains::of(&made))
     }
 
@@ -81,8 +69,7 @@ impl PyMesh {
         rank: Typed<usize>,
     ) -> PyResult<PyMeshDomains> {
         let Typed(rank) = rank;
-        let mesh = self.get()?;
-        let made = py.detach(|| mesh.domains_by_element(&partition.0, rank)).map_err(error::of)?;
+        let made = py.detach(|| self.0.domains_by_element(&partition.0, rank)).map_err(error::of)?;
         Ok(PyMeshDomains::of(&made))
     }
 
@@ -107,10 +94,9 @@ impl PyMesh {
                 )));
             }
         };
-        let mesh = self.get()?;
         let (domains, edges) = py
             .detach(|| {
-                let halos = mesh.halos(&partition.0, part, depth, shared)?;
+                let halos = self.0.halos(&partition.0, part, depth, shared)?;
                 let edges = halos.edges()?;
                 let domains = PyMeshDomains {
                     vertices: halos.vertices().clone(),

@@ -91,7 +91,7 @@ pub(super) fn share(
 
 fn partition(case: &Case, partitioner: Partitioner, ranks: usize) -> Result<Partition, OceanError> {
     Ok(match partitioner {
-        Partitioner::Metis => Partition::metis(&case.mesh.topology.vertex_graph(), ranks)?,
+        Partitioner::Metis => Partition::metis(&case.mesh.topology.vertex_graph()?, ranks)?,
         Partitioner::File => {
             // A new node goes where the first of its parents is.
             let part = |node: u32| case.fesom.parts[node as usize] as usize;

@@ -261,7 +261,7 @@ fn the_result_is_the_same_to_the_last_bit_for_every_partition() {
     let nodes = prepared.case.mesh.positions.len();
     let start = initial(&prepared.case);
     let expected = simulate(prepared, &Partition::block(nodes, 1).unwrap(), &start, 5);
-    let graph = prepared.case.mesh.topology.vertex_graph();
+    let graph = prepared.case.mesh.topology.vertex_graph().unwrap();
     let partitions = [
         Partition::metis(&graph, 4).unwrap(),
         Partition::block(nodes, 3).unwrap(),
@@ -441,7 +441,7 @@ fn on_simulated_devices_the_result_is_the_same_and_nothing_lacks_order() {
     let (nodes, steps) = (case.mesh.positions.len(), 3);
     let one = Partition::block(nodes, 1).unwrap();
     let due = simulate(prepared(0), &one, &initial(case), steps);
-    let partition = Partition::metis(&case.mesh.topology.vertex_graph(), 2).unwrap();
+    let partition = Partition::metis(&case.mesh.topology.vertex_graph().unwrap(), 2).unwrap();
     for (seed, devices) in [(1, 2), (2, 1)] {
         let live = World::live(seed, &Options { devices, ..Options::default() }).unwrap();
         let results = ranks::as_threads(2, |comm| -> Result<_, OceanError> {

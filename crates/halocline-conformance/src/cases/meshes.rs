@@ -70,7 +70,7 @@ fn row_of_cubes(n: usize) -> Result<Mesh, Trouble> {
 
 fn tetrahedra(comm: &Communicator) -> Outcome {
     let mesh = row_of_cubes(3 * comm.size())?;
-    let partition = Partition::metis(&mesh.element_graph(3), comm.size())?;
+    let partition = Partition::metis(&mesh.element_graph(3)?, comm.size())?;
     for (depth, shared) in [(1, Shared::Vertex), (2, Shared::Edge), (3, Shared::Facet)] {
         of_part(comm, &mesh, &partition, depth, shared)?;
     }

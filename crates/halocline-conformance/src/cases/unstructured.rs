@@ -103,7 +103,7 @@ fn mesh_by_element(comm: &Communicator) -> Outcome {
 
 fn metis(comm: &Communicator) -> Outcome {
     let mesh = rectangle(9, 11)?;
-    let partition = Partition::metis(&mesh.vertex_graph(), comm.size())?;
+    let partition = Partition::metis(&mesh.vertex_graph()?, comm.size())?;
     let owners: Vec<u8> = partition.owners().iter().map(|&owner| owner as u8).collect();
     for (rank, theirs) in comm.all_gather(&owners)?.into_iter().enumerate() {
         ensure!(theirs == owners, "rank {rank} has another partition");

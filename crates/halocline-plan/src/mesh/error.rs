@@ -47,6 +47,12 @@ pub enum MeshError {
         /// How many there are.
         count: usize,
     },
+    /// More vertices than there is memory for.
+    #[error("there is no memory for what is made of a mesh of {vertices} vertices")]
+    Memory {
+        /// Vertices of the mesh.
+        vertices: usize,
+    },
     /// A partition of something else.
     #[error("the partition is of {given} cells, the mesh has {needed} {what}")]
     PartitionLength {
