@@ -166,6 +166,11 @@ pub trait Transport: Send + Sync {
         !self.is_polled()
     }
 
+    /// Why ranks that share no memory with this one are not reached any more, nor ever again.
+    fn broken(&self) -> Option<CommError> {
+        None
+    }
+
     /// Whether this thread can wait for messages, and why not: no transport of that kind works any more,
     /// or it wants another thread.
     fn check(&self) -> Result<(), CommError> {

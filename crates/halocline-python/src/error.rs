@@ -91,6 +91,7 @@ fn failed(failure: &Failure) -> PyErr {
     Python::attach(|py| {
         let class = match failure.cause {
             Cause::Deadline(_) => "ExchangeTimeoutError",
+            Cause::Transport if failure.culprit == failure.rank => "MpiError",
             _ => "ExchangeFailedError",
         };
         let made = || {

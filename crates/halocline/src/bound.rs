@@ -389,10 +389,7 @@ impl Bound {
             return self.fail_by(finding);
         }
         let (cause, culprit) = self.root(cause, culprit);
-        let (rank, epoch) = (self.comm.rank(), self.epoch());
-        let (peer, direction, way) = (link.peer, link.direction, link.way);
-        let report = link.report().cloned();
-        self.end_by(Failure { rank, epoch, peer, direction, way, cause, culprit, report });
+        self.end_by(link.failure(&self.comm, self.epoch(), (cause, culprit)));
     }
 
     /// Fails the object for what its checks have found on this rank.

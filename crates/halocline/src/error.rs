@@ -315,6 +315,8 @@ pub enum Cause {
     Check(Fault),
     /// A device of the culprit has failed, or refuses to go on.
     Device,
+    /// The culprit's transport is of no use any more: MPI was finalised, or has failed.
+    Transport,
 }
 
 /// What checked mode finds.
@@ -397,6 +399,7 @@ impl Cause {
             Self::Fields(Difference::Extents { field }) => (5, 2, field),
             Self::Check(fault) => (6, fault as u64, 0),
             Self::Device => (7, 0, 0),
+            Self::Transport => (8, 0, 0),
         };
         code << 56 | differs << (RANK + FIELD) | u64::from(field.min(last)) << RANK | culprit as u64
     }
@@ -413,6 +416,7 @@ impl Cause {
             (5, 2) => Self::Fields(Difference::Extents { field }),
             (6, fault) => Fault::ALL.get(fault as usize).map_or(Self::Malformed, |&fault| Self::Check(fault)),
             (7, _) => Self::Device,
+            (8, _) => Self::Transport,
             _ => Self::Malformed,
         };
         (cause, (word & ((1 << RANK) - 1)) as usize)
@@ -449,6 +453,10 @@ impl fmt::Display for Failure {
             Cause::Device => match report {
                 Some(report) => f.write_str(report)?,
                 None => write!(f, "a device of rank {culprit} has failed")?,
+            },
+            Cause::Transport => match report {
+                Some(report) => f.write_str(report)?,
+                None => write!(f, "rank {culprit} cannot send or receive any more")?,
             },
             Cause::Check(fault) => match report {
                 Some(report) => f.write_str(report)?,

@@ -18,7 +18,7 @@ pub(crate) use parcel::{Berthed, LABELS, Parcels, Record, describe, prefix};
 pub(crate) use signals::{MOST_SETS, Signals};
 
 use crate::check::{Judgement, Proof};
-use crate::error::{Cause, Fault};
+use crate::error::{Cause, Failure, Fault};
 use crate::set::{Cargo, Part};
 use crate::trace;
 use halocline_comm::mappings::Kind;
@@ -334,8 +334,26 @@ impl Link {
         Cause::Check(Fault::OtherSet)
     }
 
+    /// The failure of an object in an epoch on this link.
+    pub(crate) fn failure(
+        &self,
+        comm: &Communicator,
+        epoch: u64,
+        (cause, culprit): (Cause, usize),
+    ) -> Failure {
+        let (rank, peer, direction, way) = (comm.rank(), self.peer, self.direction, self.way);
+        let has_gone = matches!(cause, Cause::Died | Cause::Dropped);
+        // Whom a broken transport does not reach any more has not gone.
+        let broken = if has_gone && comm.link().bell(peer).is_none() { comm.link().broken() } else { None };
+        let (cause, culprit, report) = match broken {
+            Some(why) => (Cause::Transport, rank, Some(why.to_string())),
+            None => (cause, culprit, self.report().cloned()),
+        };
+        Failure { rank, epoch, peer, direction, way, cause, culprit, report }
+    }
+
     /// What was found of a failure, for people.
-    pub(crate) fn report(&self) -> Option<&String> {
+    fn report(&self) -> Option<&String> {
         self.clashes.get().or_else(|| self.proof.as_ref().and_then(Proof::report))
     }
 

@@ -197,6 +197,7 @@ fn errors_of_exchanges_that_fail() {
         (Cause::Deadline(Some(Duration::from_secs(2))), 1, epoch),
         (Cause::Deadline(None), 1, epoch),
         (Cause::Malformed, 1, epoch),
+        (Cause::Transport, 1, epoch),
         (Cause::Fields(Difference::Fields), 1, epoch),
         (Cause::Fields(Difference::Element { field: 2 }), 1, epoch),
         (Cause::Fields(Difference::Extents { field: 0 }), 0, epoch),

@@ -442,11 +442,13 @@ impl Transport for MpiTransport {
         !self.shared.polled || self.pump.is_some()
     }
 
+    fn broken(&self) -> Option<CommError> {
+        self.shared.fault.get().map(|error| error.clone().into())
+    }
+
     fn check(&self) -> Result<(), CommError> {
         let shared = &*self.shared;
-        if let Some(error) = shared.fault.get() {
-            return Err(error.clone().into());
-        }
+        self.broken().map_or(Ok(()), Err)?;
         if shared.polled && !shared.line.access().is_mine() {
             return Err(MpiError::Thread { level: shared.level }.into());
         }

@@ -209,7 +209,10 @@ impl Link {
     }
 
     fn notify(&self, comm: &Communicator, operation: u64, notice: Vec<u8>) {
-        if let Err(error) = comm.send(self.peer, Tag { operation, round: NOTICE }, notice) {
+        // That nobody is reached any more was said once.
+        if let Err(error) = comm.send(self.peer, Tag { operation, round: NOTICE }, notice)
+            && comm.link().broken().is_none()
+        {
             tracing::warn!("rank {}: rank {} was not told: {error}", comm.rank(), self.peer);
         }
     }

@@ -66,16 +66,7 @@ impl Scheduled {
     }
 
     pub(super) fn fail(&self, link: &Link, cause: Cause, culprit: usize) {
-        self.end_by(Failure {
-            rank: self.comm.rank(),
-            epoch: self.oldest(),
-            peer: link.peer,
-            direction: link.direction,
-            way: link.way,
-            cause,
-            culprit,
-            report: link.report().cloned(),
-        });
+        self.end_by(link.failure(&self.comm, self.oldest(), (cause, culprit)));
     }
 
     fn end_by(&self, failure: Failure) {
