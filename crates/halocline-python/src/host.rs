@@ -16,7 +16,6 @@ thread_local! {
     static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
     /// What this thread waits for, if it waits.
     static WAITS_FOR: RefCell<Option<Left>> = const { RefCell::new(None) };
-    static IS_MAIN: bool = rustix::thread::gettid() == rustix::process::getpid();
 }
 
 /// Whether a rank has left its group.
@@ -70,8 +69,8 @@ impl Host for PythonHost {
         if self.interrupted.load(Ordering::Relaxed) || has_left() {
             return true;
         }
-        // Python handles signals in its main thread alone.
-        IS_MAIN.with(|is_main| *is_main)
+        // Python handles signals in its main thread alone. In a forked child that is the thread that has forked, whichever it was.
+        rustix::thread::gettid() == rustix::process::getpid()
             && Python::attach(|py| match py.check_signals() {
                 Ok(()) => false,
                 Err(error) => {

@@ -6,8 +6,10 @@ import subprocess
 import sys
 import textwrap
 import time
+from pathlib import Path
 
 import pytest
+from exits import ENDS
 
 PROLOGUE = """
 import numpy as np
@@ -121,6 +123,67 @@ def test_ctrl_c_ends_a_wait(waits):
         assert process.returncode == 0 and "CommunicatorError" in err or "ExchangeFailedError" in err, err
     else:
         assert process.returncode == 0 and not err, (process.returncode, err)
+
+
+@pytest.mark.parametrize("forks", ["main thread", "another thread"])
+def test_ctrl_c_in_a_forked_child(forks):
+    """The child waits for a rank that does not come, in the thread that forked, which is its main one; the parent's waits go on."""
+    body = f"""
+        import os, signal, threading, warnings
+        warnings.simplefilter("ignore")
+        from halocline._core import ThreadGroup
+        parents = ThreadGroup(2).ranks
+
+        def child():
+            # What is the parent's is refused, and waits for nobody.
+            try:
+                parents[0].barrier()
+            except hc.ForkedError:
+                pass
+            both = ThreadGroup(2).ranks
+            comm = both[0]
+            print("waiting", os.getpid(), flush=True)
+            try:
+                comm.barrier()
+            except KeyboardInterrupt:
+                print("interrupted", flush=True)
+                os._exit(3)
+
+        def fork():
+            # This thread has waited before, in the parent, and asked for signals.
+            late = ThreadGroup(2).ranks
+            try:
+                late[0].with_deadline(0.2).barrier()
+            except hc.CommunicatorTimeoutError:
+                pass
+            pid = os.fork()
+            if pid == 0:
+                child()
+                os._exit(4)
+            _, status = os.waitpid(pid, 0)
+            print(os.waitstatus_to_exitcode(status), flush=True)
+
+        if {forks!r} == "main thread":
+            fork()
+        else:
+            thread = threading.Thread(target=fork)
+            thread.start()
+            thread.join()
+        barriers = [threading.Thread(target=rank.barrier) for rank in parents]
+        [thread.start() for thread in barriers]; [thread.join() for thread in barriers]
+    """
+    process = subprocess.Popen(script(body), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    waiting, pid = process.stdout.readline().split()
+    assert waiting == "waiting"
+    try:
+        time.sleep(0.3)
+        os.kill(int(pid), signal.SIGINT)
+        out, err = process.communicate(timeout=20)
+    except BaseException:
+        os.kill(int(pid), signal.SIGKILL)
+        process.kill()
+        raise
+    assert (out, err, process.returncode) == ("interrupted\n3\n", "", 0)
 
 
 def test_ctrl_c_ends_all_threads():
@@ -355,79 +418,22 @@ def test_errors_at_shutdown_are_typed():
     )
 
 
-EXITS = {
-    "with everything alive": "",
-    "in flight": "keep.append(halos[0].exchange(wait=False))",
-    "by sys.exit": "import sys; sys.exit(0)",
-    "by os._exit": "import os; os._exit(0)",
-    "in a cycle": "keep.append(keep)",
-    "with tasks asleep": """
-import asyncio
-loop = asyncio.new_event_loop()
-async def wait():
-    await halos[0].exchange_async()
-task = loop.create_task(wait())
-task._log_destroy_pending = False
-for _ in range(20):
-    loop.call_later(0.001, loop.stop)
-    loop.run_forever()
-keep += [loop, task]
-""",
-    "while a thread wakes tasks": """
-import asyncio, threading
-def again():
-    while True:
-        try:
-            halos[1].exchange()
-        except Exception:
-            return
-threading.Thread(target=again, daemon=True).start()
-async def wait():
-    for _ in range(300):
-        await halos[0].exchange_async()
-asyncio.run(wait())
-loop = asyncio.new_event_loop()
-async def forever():
-    while True:
-        await halos[0].exchange_async()
-task = loop.create_task(forever())
-task._log_destroy_pending = False
-for _ in range(20):
-    loop.call_later(0.001, loop.stop)
-    loop.run_forever()
-keep += [loop, task]
-""",
-    "with daemon threads in waits": """
-import threading
-def wait():
-    try:
-        halos[0].exchange()
-        halos[0].exchange()
-    except Exception:
-        pass
-threading.Thread(target=wait, daemon=True).start()
-""",
-}
+EXITS = [sys.executable, str(Path(__file__).with_name("exits.py"))]
 
 
-@pytest.mark.parametrize("how", EXITS)
-def test_the_interpreter_ends(how):
-    rounds = int(os.environ.get("HALOCLINE_TEST_EXITS", "8"))
-    body = (
-        """
-import threading
-from halocline._core import ThreadGroup
-ranks = ThreadGroup(2).ranks
-halos, keep = [None, None], []
-def make(rank):
-    halos[rank] = bound(ranks[rank])
-threads = [threading.Thread(target=make, args=(rank,)) for rank in range(2)]
-[t.start() for t in threads]; [t.join() for t in threads]
-"""
-        + EXITS[how]
-    )
-    for _ in range(rounds):
-        ends_well(body, timeout=30)
+def test_interpreters_end():
+    """Amid everything: hundreds of programs here. `exits.py --rounds 1000` makes thousands."""
+    rounds = os.environ.get("HALOCLINE_TEST_EXITS", "40")
+    done = subprocess.run([*EXITS, "--rounds", rounds], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    print("\n" + done.stdout)
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_an_interpreter_ends_that_was_not_forked(how):
+    for _ in range(2):
+        done = subprocess.run([*EXITS, how, "--here"], capture_output=True, text=True, timeout=60)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_an_error_within_a_trace_ends_the_others(tmp_path):
