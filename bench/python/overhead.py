@@ -1,4 +1,7 @@
-"""Time of an exchange begun and waited for from Python, and from Rust, on the same object; medians, in microseconds."""
+"""Time of an exchange begun and waited for from Python, and from Rust, on the same object; medians, in microseconds.
+
+With --cuda the fields are CuPy's, and the time is that of the host, which schedules exchanges in a row and waits for nothing.
+"""
 
 import argparse
 import statistics
@@ -17,47 +20,80 @@ def of_python(call, rounds):
     return (time.perf_counter() - start) / rounds
 
 
-def scheduled(halo):
-    return lambda: halo.schedule_exchange().schedule_wait()
+class OnHost:
+    """Exchanges that are over when a call, or the wait for it, is."""
+
+    rounds, samples, stream = 2000, 31, None
+    calls = {
+        "exchange()": lambda halo, _: halo.exchange,
+        "exchange(wait=False).wait()": lambda halo, _: lambda: halo.exchange(wait=False).wait(),
+        "schedule_exchange().schedule_wait()": lambda halo, _: lambda: halo.schedule_exchange().schedule_wait(),
+    }
+
+    def zeros(self, shape, comm):
+        return hc.zeros(shape, comm=comm)
+
+    def finish(self):
+        pass
 
 
-def begun(halo):
-    return lambda: halo.exchange(wait=False).wait()
+class OnGpu:
+    """Exchanges in the order of a stream. So many in a row do not fill it."""
 
+    rounds, samples = 20, 301
+    calls = {
+        "schedule_exchange(s).schedule_wait(s)": lambda halo, s: lambda: halo.schedule_exchange(s).schedule_wait(s),
+        "halo's own schedule_wait(s)": lambda halo, s: lambda: (halo.schedule_exchange(s), halo.schedule_wait(s)),
+    }
 
-CALLS = {
-    "exchange()": lambda halo: halo.exchange,
-    "exchange(wait=False).wait()": begun,
-    "schedule_exchange().schedule_wait()": scheduled,
-}
+    def __init__(self, rank):
+        import cupy
+
+        cupy.cuda.Device(rank % cupy.cuda.runtime.getDeviceCount()).use()
+        self.cupy, self.stream = cupy, cupy.cuda.Stream(non_blocking=True)
+
+    def zeros(self, shape, comm):
+        return self.cupy.zeros(shape)
+
+    def finish(self):
+        self.stream.synchronize()
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=2000, help="exchanges of one sample")
-    parser.add_argument("--samples", type=int, default=31, help="samples of each, in turn")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cuda", action="store_true", help="fields of GPUs; rank r takes GPU r modulo their number")
+    parser.add_argument("--rounds", type=int, help="exchanges of one sample [default: 2000, or 20]")
+    parser.add_argument("--samples", type=int, help="samples of each, in turn [default: 31, or 301]")
     parser.add_argument("--most", type=float, help="fail if exchange() costs so many microseconds more, or schedule_exchange()")
     args = parser.parse_args()
     comm = hc.init()
+    fields = OnGpu(comm.rank) if args.cuda else OnHost()
+    rounds, samples = args.rounds or fields.rounds, args.samples or fields.samples
     worst = 0.0
     for cells in (8, 64):
         pattern = hc.RegularGrid((cells, cells), periodic=(True, True)).decompose(comm).pattern(1)
-        field = hc.zeros(pattern.shape, comm=comm)
-        halo = hc.HaloExchange(comm, [(pattern, field)])
-        for name, call in CALLS.items():
+        halo = hc.HaloExchange(comm, [(pattern, fields.zeros(pattern.shape, comm))])
+
+        def sample(timed, *given):
+            comm.barrier()
+            took = timed(*given, rounds, *([fields.stream] if timed is _time_exchanges else []))
+            fields.finish()
+            return took
+
+        for name, make in fields.calls.items():
+            call = make(halo, fields.stream)
+            call()
             pairs = []
-            for _ in range(args.samples):
-                comm.barrier()
-                rust = _time_exchanges(halo, args.rounds)
-                comm.barrier()
-                pairs.append((of_python(call(halo), args.rounds), rust))
+            for _ in range(samples):
+                rust = sample(_time_exchanges, halo)
+                pairs.append((sample(of_python, call), rust))
             python, rust = (1e6 * statistics.median(times) for times in zip(*pairs))
             more = np.array([python, rust, 1e6 * statistics.median(p - r for p, r in pairs)])
             more = np.max([np.frombuffer(part) for part in comm.all_gather(more.tobytes())], axis=0)
             worst = max(worst, more[2])
             if comm.rank == 0:
                 python, rust, over = more
-                print(f"{comm.size} ranks, {comm.transport}, {cells}x{cells}, {name:36} "
+                print(f"{comm.size} ranks, {comm.transport}, {cells}x{cells}, {name:37} "
                       f"Python {python:6.2f} us, Rust {rust:6.2f} us, more {over:5.2f} us")
     if args.most is not None and worst > args.most:
         raise SystemExit(f"{worst:.2f} us more, allowed are {args.most}")

@@ -57,6 +57,11 @@ impl PyCommunicator {
         self.comm.get()
     }
 
+    /// Whether the other ranks are threads of this process.
+    pub(crate) fn is_of_threads(&self) -> bool {
+        self.transport == "thread"
+    }
+
     /// What ends with it.
     pub(crate) fn member(&self) -> &Arc<Member> {
         &self.member

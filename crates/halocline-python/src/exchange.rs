@@ -15,7 +15,7 @@ use halocline::{BindOptions, Device, Error, Field, HaloExchange, Pattern, Pendin
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::borrow::Cow;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// Fields whose halos are exchanged together.
 #[pyclass(frozen, module = "halocline", name = "HaloExchange", weakref)]
@@ -132,8 +132,18 @@ impl PyHaloExchange {
         streams.map(|streams| self.streams.get(&handles(streams)?)).transpose()
     }
 
+    /// One stream of the devices of its fields.
+    pub(crate) fn stream(&self, stream: Option<&Bound<'_, PyAny>>) -> PyResult<Arc<Stream>> {
+        let streams = self.streams.get(&stream.map_or(Ok(vec![0]), handles)?)?;
+        streams
+            .into_iter()
+            .next()
+            .ok_or_else(|| error::value("the exchange has no field of a GPU on this rank"))
+    }
+
     fn pending(&self, pending: Pending) -> PyPending {
-        PyPending { pending: Owned::new(pending), streams: Arc::clone(&self.streams), left: self.halo.left() }
+        let streams = Some(Arc::clone(&self.streams));
+        PyPending { pending: Owned::new(pending), streams, left: self.halo.left(), is_brief: false }
     }
 }
 
@@ -325,20 +335,24 @@ impl PyHaloExchange {
 #[pyclass(frozen, module = "halocline", name = "Pending", weakref)]
 pub(crate) struct PyPending {
     pending: Owned<Pending>,
-    streams: Arc<Streams>,
+    /// None: of host fields.
+    streams: Option<Arc<Streams>>,
     left: Left,
+    /// What is left of it takes less time than to let go of the GIL, once the peers have come, who do not need this one.
+    is_brief: bool,
 }
+
+/// Looks of a wait before it lets go of the GIL: about as long as that takes.
+const LOOKS: u32 = 16;
 
 impl PyPending {
     /// One of host fields.
-    pub(crate) fn of_host(pending: Pending, left: Left) -> Self {
-        static NONE: OnceLock<Arc<Streams>> = OnceLock::new();
-        let streams = Arc::clone(NONE.get_or_init(Arc::default));
-        Self { pending: Owned::new(pending), streams, left }
+    pub(crate) fn of_host(pending: Pending, left: Left, is_brief: bool) -> Self {
+        Self { pending: Owned::new(pending), streams: None, left, is_brief }
     }
 
     /// The exchange, to be waited for by this thread.
-    fn get(&self) -> PyResult<&Pending> {
+    pub(crate) fn get(&self) -> PyResult<&Pending> {
         host::waits_for(&self.left);
         self.pending.get()
     }
@@ -357,7 +371,8 @@ fn schedule_wait(py: Python<'_>, pending: &Pending, streams: &[Arc<Stream>]) -> 
 impl PyPending {
     fn wait(&self, py: Python<'_>) -> PyResult<()> {
         let pending = self.get()?;
-        let waited = py.detach(|| pending.wait());
+        let waited = if self.is_brief { pending.wait_briefly(LOOKS) } else { None };
+        let waited = waited.unwrap_or_else(|| py.detach(|| pending.wait()));
         bury(py);
         waited.map_err(error::of)
     }
@@ -365,7 +380,9 @@ impl PyPending {
     #[pyo3(signature = (stream = None))]
     fn schedule_wait(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let pending = self.get()?;
-        schedule_wait(py, pending, &self.streams.get(&stream.map_or(Ok(vec![0]), handles)?)?)
+        let handles = stream.map_or(Ok(vec![0]), handles)?;
+        let streams = self.streams.as_ref().map_or(Ok(Vec::new()), |streams| streams.get(&handles))?;
+        schedule_wait(py, pending, &streams)
     }
 
     fn is_ready(&self, py: Python<'_>) -> PyResult<bool> {
@@ -399,13 +416,23 @@ impl PyPending {
     }
 }
 
-/// Seconds that an exchange takes, begun and waited for by Rust: what the benchmarks compare with.
-#[pyfunction(name = "_time_exchanges")]
-pub(crate) fn time_exchanges(py: Python<'_>, halo: &PyHaloExchange, rounds: u32) -> PyResult<f64> {
+/// Seconds that an exchange takes, begun and waited for by Rust, or scheduled and waited for on a stream: what the benchmarks compare
+/// with.
+#[pyfunction(name = "_time_exchanges", signature = (halo, rounds, stream = None))]
+pub(crate) fn time_exchanges(
+    py: Python<'_>,
+    halo: &PyHaloExchange,
+    rounds: u32,
+    stream: Option<&Bound<'_, PyAny>>,
+) -> PyResult<f64> {
+    let streams = stream.map_or(Ok(Vec::new()), |stream| halo.streams.get(&handles(stream)?))?;
     let halo = halo.halo.get()?;
     let outcome = py.detach(|| {
         let start = std::time::Instant::now();
-        (0..rounds).try_for_each(|_| halo.exchange()?.wait())?;
+        (0..rounds).try_for_each(|_| match streams.first() {
+            None => halo.exchange()?.wait(),
+            Some(stream) => halo.schedule_exchange(&[stream])?.schedule_wait(stream),
+        })?;
         Ok::<_, halocline::Error>(start.elapsed().as_secs_f64() / f64::from(rounds.max(1)))
     });
     outcome.map_err(error::of)

@@ -85,6 +85,14 @@ impl<T: Send + Sync> Closable<T> {
         value.clone().ok_or_else(|| error::closed(host::CLOSED))
     }
 
+    /// As [`Closable::get`], for a call that waits for nobody: it cannot be closed meanwhile.
+    #[inline]
+    pub(crate) fn with<R>(&self, call: impl FnOnce(&T) -> R) -> PyResult<R> {
+        host::waits_for(&self.left);
+        let value = self.value.get()?.read().unwrap_or_else(PoisonError::into_inner);
+        value.as_deref().map(call).ok_or_else(|| error::closed(host::CLOSED))
+    }
+
     /// What tells that it was closed.
     pub(crate) fn left(&self) -> Left {
         Left::clone(&self.left)

@@ -22,6 +22,8 @@ pub(crate) struct PyPatternLinks {
     /// Whether to begin an exchange is to copy, and no more: no messages, for which another thread may be within the transport, and no
     /// checksums. Neither waits for a peer, but either may take longer than the GIL.
     only_copies: bool,
+    /// Whether peers may need the GIL to come.
+    shares_gil: bool,
 }
 
 /// Fields of an exchange for which there is room from the start.
@@ -37,19 +39,25 @@ impl PyPatternLinks {
         py: Python<'_>,
         fields: impl Iterator<Item = (&'a PyPattern, &'a PyField)>,
     ) -> PyResult<PyPending> {
-        let links = self.links.get()?;
         let mut given: Vec<(&Pattern, &Field)> = Vec::with_capacity(USUAL);
+        let mut bytes = 0;
         for (pattern, field) in fields {
-            given.push((&pattern.pattern, field.field()?));
+            let field = field.field()?;
+            bytes += field.memory().len();
+            given.push((&pattern.pattern, field));
         }
         // Little is copied in less time than the GIL takes.
-        let bytes: usize = given.iter().map(|(_, field)| field.memory().len()).sum();
-        let pending = match self.only_copies && bytes <= LITTLE {
-            true => links.exchange(&given),
-            false => py.detach(|| links.exchange(&given)),
+        let is_little = self.only_copies && bytes <= LITTLE;
+        let pending = match is_little {
+            true => self.links.with(|links| links.exchange(&given))?,
+            false => {
+                let links = self.links.get()?;
+                py.detach(|| links.exchange(&given))
+            }
         };
         bury(py);
-        Ok(PyPending::of_host(pending.map_err(error::of)?, self.links.left()))
+        let pending = pending.map_err(error::of)?;
+        Ok(PyPending::of_host(pending, self.links.left(), is_little && !self.shares_gil))
     }
 
     fn begin(&self, py: Python<'_>, fields: Vec<Binding<'_>>, wait: bool) -> PyResult<Option<PyPending>> {
@@ -66,7 +74,7 @@ impl PyPatternLinks {
         });
         drop(made);
         bury(py);
-        Ok(pending.map_err(error::of)?.map(|pending| PyPending::of_host(pending, self.links.left())))
+        Ok(pending.map_err(error::of)?.map(|pending| PyPending::of_host(pending, self.links.left(), false)))
     }
 }
 
@@ -99,7 +107,9 @@ impl PyPatternLinks {
             })?;
         // In checked mode checksums travel as messages.
         let only_copies = !is_checked && links.links().message == 0;
-        Ok(Self { links: comm.get().member().hold(links), comm, only_copies })
+        let shares_gil = comm.get().is_of_threads();
+        let links = comm.get().member().hold(links);
+        Ok(Self { links, comm, only_copies, shares_gil })
     }
 
     #[pyo3(signature = (fields, *, wait = true))]

@@ -336,6 +336,16 @@ impl Pending {
         }
     }
 
+    /// As [`Pending::wait`], of host fields, but gives up after so many looks, in well under a microsecond each: for a caller
+    /// whose wait has a cost of its own. `None`: it was given up.
+    #[doc(hidden)]
+    pub fn wait_briefly(&self, looks: u32) -> Option<Result<(), Error>> {
+        match &self.scheduled {
+            None => self.bound.wait_briefly(self.epoch, looks),
+            Some(_) => None,
+        }
+    }
+
     /// All work that the stream is given from now on runs after the halo is filled and the owned cells may be
     /// overwritten. Never waits for device fields; blocks for host fields. The stream is of a device that this rank
     /// has device fields on, and may be another one than those of the exchange.

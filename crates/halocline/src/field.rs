@@ -89,9 +89,9 @@ impl Memory {
         }
     }
 
-    /// Takes back one [`Memory::begin_flight`].
+    /// Takes back a [`Memory::begin_flight`], since which nobody else could change the state.
     pub(crate) fn end_flight(&self) {
-        self.state.fetch_sub(FLIGHT, Ordering::Release);
+        self.state.store(0, Ordering::Release);
     }
 
     fn guard(&self, add: u64, blocked_by: u64) -> Result<(), Error> {

@@ -23,15 +23,35 @@ impl Bound {
         outcome
     }
 
+    /// As [`Bound::wait`], but gives up after so many looks, as long as nobody is asked for anything.
+    #[inline]
+    pub(crate) fn wait_briefly(&self, epoch: u64, looks: u32) -> Option<Result<(), Error>> {
+        if self.overlap.is_handed_on() {
+            return None;
+        }
+        let at_once = self.at_once(epoch);
+        let more = || {
+            std::hint::spin_loop();
+            self.advance(epoch);
+            self.proven(epoch)
+        };
+        at_once.or_else(|| (0..looks).find_map(|_| more()).inspect(|_| self.overlap.waited()))
+    }
+
+    /// The outcome, if the first look finds it.
+    #[inline]
+    fn at_once(&self, epoch: u64) -> Option<Result<(), Error>> {
+        let outcome = self.proven(epoch).or_else(|| {
+            self.advance(epoch);
+            self.proven(epoch)
+        })?;
+        self.overlap.found_at_once(self.comm.link().host(), self.patience.spin);
+        Some(outcome)
+    }
+
     #[inline]
     fn wait_for(&self, epoch: u64) -> Result<(), Error> {
-        if let Some(outcome) = self.proven(epoch) {
-            self.overlap.found_at_once(self.comm.link().host(), self.patience.spin);
-            return outcome;
-        }
-        self.advance(epoch);
-        if let Some(outcome) = self.proven(epoch) {
-            self.overlap.found_at_once(self.comm.link().host(), self.patience.spin);
+        if let Some(outcome) = self.at_once(epoch) {
             return outcome;
         }
         self.overlap.waited();
