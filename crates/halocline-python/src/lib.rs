@@ -16,6 +16,7 @@ mod owned;
 mod redistribute;
 mod stream;
 mod task;
+mod trace;
 mod unbound;
 mod unstructured;
 
@@ -44,7 +45,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("_run_command", wrap_pyfunction!(command::run_command, module)?)?;
     module.add("_time_exchanges", wrap_pyfunction!(exchange::time_exchanges, module)?)?;
     module.add("_check_stream", wrap_pyfunction!(stream::check_stream, module)?)?;
-    module.add_class::<command::PyTrace>()?;
+    module.add_class::<trace::PyTrace>()?;
+    module.add_class::<trace::PyDeviceTrace>()?;
     module.add_class::<comm::PyCommunicator>()?;
     module.add_class::<comm::ThreadGroup>()?;
     module.add_class::<grid::PyRegularGrid>()?;

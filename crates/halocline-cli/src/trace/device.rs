@@ -21,7 +21,7 @@ pub(crate) const OPERATIONS: usize = 6;
 
 /// What is stamped in a round: an exchange, and what is computed beside and after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Moment {
+pub enum Moment {
     /// What the exchange sends is ready; the interior may begin.
     Begun,
     /// The interior is computed.
@@ -37,10 +37,10 @@ pub(crate) enum Moment {
 const MOMENTS: usize = 5;
 
 /// Gives a stream a write of the device's clock, ns, never 0, to an address.
-pub(crate) type Stamp = Box<dyn Fn(&Stream, Address) -> Result<(), DeviceError>>;
+pub type Stamp = Box<dyn Fn(&Stream, Address) -> Result<(), DeviceError> + Send>;
 
 /// The stamps of a rank's rounds.
-pub(crate) struct Stamps {
+pub struct Stamps {
     stamp: Stamp,
     /// Waits for each exchange, for nothing else; urgent, so that its stamps need not wait for the last block of the interior.
     observer: Stream,
@@ -55,7 +55,7 @@ pub(crate) struct Stamps {
 
 impl Stamps {
     /// For so many rounds of the stream of a GPU. Blocks until the kernel is compiled and clocks are compared.
-    pub(crate) fn on_gpu(stream: &Stream, rounds: usize) -> Result<Self, Error> {
+    pub fn on_gpu(stream: &Stream, rounds: usize) -> Result<Self, Error> {
         let kernel = Program::compile(stream.device(), "stamp.cu", SOURCE, &[])?.kernel("stamp")?;
         // SAFETY: the kernel's argument is an address, of 8 bytes in arrays that live until their streams are done: `Stamps`
         // waits for its observer, whoever owns it for the stream that is observed.
@@ -75,7 +75,7 @@ impl Stamps {
     }
 
     /// The stream has come to a moment of this round.
-    pub(crate) fn at(&self, moment: Moment, stream: &Stream) -> Result<(), Error> {
+    pub fn at(&self, moment: Moment, stream: &Stream) -> Result<(), Error> {
         if self.round >= self.rounds {
             return Ok(());
         }
@@ -84,13 +84,13 @@ impl Stamps {
     }
 
     /// Stamps when an exchange is over.
-    pub(crate) fn observe(&self, pending: &Pending) -> Result<(), Error> {
+    pub fn observe(&self, pending: &Pending) -> Result<(), Error> {
         pending.schedule_wait(&self.observer)?;
         self.at(Moment::Filled, &self.observer)
     }
 
     /// The round is over, with the last thing that the stream was given.
-    pub(crate) fn next(&mut self, stream: &Stream) -> Result<(), Error> {
+    pub fn next(&mut self, stream: &Stream) -> Result<(), Error> {
         self.at(Moment::Done, stream)?;
         self.round += 1;
         Ok(())
@@ -104,7 +104,7 @@ impl Stamps {
     }
 
     /// Puts what was stamped into the trace. Blocks until the streams are done.
-    pub(crate) fn write_down(self, rank: usize, stream: &Stream) -> Result<(), Error> {
+    pub fn write_down(self, rank: usize, stream: &Stream) -> Result<(), Error> {
         let rounds = self.read(stream)?;
         let clock = self.first.until(compare(&self.stamp, &self.observer, &self.now)?);
         let gpu = stream.device().ordinal();

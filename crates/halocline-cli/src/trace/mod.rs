@@ -7,7 +7,7 @@
 //! [`Trace::finish`], all ranks together.
 
 mod clock;
-pub(crate) mod device;
+pub mod device;
 mod record;
 mod write;
 

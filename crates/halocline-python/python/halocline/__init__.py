@@ -3,6 +3,7 @@
 from ._core import (
     Communicator,
     Decomposition,
+    DeviceTrace,
     Domain,
     Field,
     Graph,

@@ -673,3 +673,28 @@ class trace:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None: ...
+    def on_device(self, halo: HaloExchange, stream: _StreamLike = None, *, rounds: int) -> DeviceTrace:
+        """Adds what a stream of a GPU does in so many rounds, by the GPU's own clock. The stream is of a device of the exchange's fields.
+        Compiles a kernel of one thread, which stores the clock; each stamp takes a microsecond or two of the stream."""
+
+@final
+class DeviceTrace:
+    """Of ``trace.on_device``. In each round the stream is told where it has come to::
+
+        steps.stamp("begun")
+        pending = halo.schedule_exchange(stream)
+        steps.observe(pending)
+        ...                         # what needs no halo
+        steps.stamp("interior")
+        pending.schedule_wait(stream)
+        steps.stamp("waited")
+        ...                         # the rest
+        steps.stamp("done")
+
+    Nothing waits for the GPU before the trace ends. After its last round stamps do nothing."""
+
+    def stamp(self, moment: Literal["begun", "interior", "waited", "done"]) -> None:
+        """The stream has come to a moment of this round; ``"done"`` ends it."""
+
+    def observe(self, pending: Pending) -> None:
+        """When the exchange of this round is over is stamped, too, on a stream of its own."""
