@@ -1,8 +1,11 @@
 //! For tests: kernels in CUDA C++ run by the CPU, one thread after the other, so that they are compared with the host's own code
-//! where there is no GPU. They may use no shared memory and no barrier.
+//! where there is no GPU. They may use no shared memory and no barrier. (The kernel of copy tables is run otherwise: `cuda/table/on_host` of
+//! `halocline-device`.)
 
-use libloading::os::unix::{Library, RTLD_NOW};
-use std::process::Command;
+use libloading::os::unix::Library;
+
+#[path = "../../halocline-device/src/cuda/table/on_host/compile.rs"]
+mod compile;
 
 /// The kernels of one file.
 pub(crate) struct Kernels(Library);
@@ -20,8 +23,6 @@ impl Kernels {
     /// Compiles a file whose kernels take one argument of a type; every operation is rounded by itself. None, which is said, if
     /// there is no compiler.
     pub(crate) fn compile(source: &str, argument: &str, names: &[&str]) -> Option<Self> {
-        let directory = tempfile::tempdir().expect("a directory for the test");
-        let [input, output] = ["kernels.cc", "kernels.so"].map(|name| directory.path().join(name));
         let run = |name: &&str| {
             format!(
                 "extern \"C\" void run_{name}(const Index *grid, const Index *block, const {argument} *argument) {{
@@ -34,20 +35,7 @@ impl Kernels {
             )
         };
         let text = format!("{BEFORE}{source}{}", names.iter().map(run).collect::<String>());
-        std::fs::write(&input, text).expect("our directory");
-        let mut compiler = Command::new("c++");
-        // Names of its own come before those of the C library, which has an `advance`, too.
-        compiler.args(["-std=c++17", "-O2", "-ffp-contract=off", "-shared", "-fPIC", "-Wl,-Bsymbolic", "-o"]);
-        let compiled = match compiler.arg(&output).arg(&input).output() {
-            Ok(compiled) => compiled,
-            Err(why) => {
-                println!("SKIPPED: there is no C++ compiler: {why}");
-                return None;
-            }
-        };
-        assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
-        // SAFETY: it was made above, and does nothing when it is loaded.
-        Some(Self(unsafe { Library::open(Some(output), RTLD_NOW) }.expect("what was compiled is loaded")))
+        compile::library(&[(&text, &["-O2", "-ffp-contract=off"])]).map(Self)
     }
 
     /// Runs one of the kernels.

@@ -85,6 +85,7 @@ struct Table {
 static_assert(sizeof(Region) == 128 && sizeof(Item) == 192 && sizeof(Part) == 16, "as on the host");
 static_assert(sizeof(Wait) == 16 && sizeof(Table) == 112, "as on the host");
 
+#ifdef __CUDACC__ // Otherwise a test runs this on the CPU, with its own.
 __device__ __forceinline__ u64 load_word(const u64 *word) {
   u64 value;
   asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
@@ -96,6 +97,7 @@ __device__ __forceinline__ void store_word(u64 *word, u64 value) {
 }
 
 __device__ __forceinline__ void fence_system() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
+#endif
 
 // n / divisor, for n below 2^31.
 __device__ __forceinline__ u32 divide(u32 n, u32 multiplier, u32 shift) { return (__umulhi(multiplier, n) + n) >> shift; }

@@ -437,4 +437,6 @@ fn put<T: Copy>(bytes: &mut Vec<u8>, values: &[T]) -> u64 {
 }
 
 #[cfg(test)]
+mod on_host;
+#[cfg(test)]
 mod tests;

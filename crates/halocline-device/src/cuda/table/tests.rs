@@ -112,7 +112,7 @@ fn loops(most: usize) -> impl Strategy<Value = Vec<halocline_plan::copy::Loop>> 
 }
 
 /// An operation as [`copy_op`] makes them, with any loops: these tests look at addresses alone.
-fn op(loops: Vec<halocline_plan::copy::Loop>, cells: Option<Indexed>, block: usize) -> CopyOp {
+pub(super) fn op(loops: Vec<halocline_plan::copy::Loop>, cells: Option<Indexed>, block: usize) -> CopyOp {
     let whole = || Cells::Box(BoxCells { low: vec![0], extent: vec![1] });
     let transfer = Transfer { from: 0, to: 0, source: whole(), target: whole(), map: AxisMap::Identity };
     let axes = vec![AxisLayout { stride: 1, origin: 0, extent: 1 }];

@@ -1,0 +1,35 @@
+//! For tests: C++ for the CPU, compiled when the test runs and loaded.
+
+use libloading::os::unix::{Library, RTLD_NOW};
+use std::process::Command;
+
+/// A library of some sources, each with the options of its own. None, which is said, if there is no compiler.
+pub(crate) fn library(sources: &[(&str, &[&str])]) -> Option<Library> {
+    let directory = tempfile::tempdir().expect("a directory for the test");
+    let at = |name: &str| directory.path().join(name);
+    let compile = |command: &mut Command| match command.output() {
+        Ok(output) => {
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            Some(())
+        }
+        Err(why) => {
+            println!("SKIPPED: there is no C++ compiler: {why}");
+            None
+        }
+    };
+    let mut link = Command::new("c++");
+    for (number, (text, options)) in sources.iter().enumerate() {
+        let [input, output] = ["cc", "o"].map(|kind| at(&format!("{number}.{kind}")));
+        std::fs::write(&input, text).expect("our directory");
+        let mut command = Command::new("c++");
+        compile(
+            command.args(["-std=c++17", "-fPIC", "-c"]).args(*options).arg("-o").arg(&output).arg(input),
+        )?;
+        link.arg(output);
+    }
+    let output = at("library.so");
+    // Names of its own come before those of the C library, which has an `advance`, too.
+    compile(link.args(["-shared", "-Wl,-Bsymbolic", "-o"]).arg(&output))?;
+    // SAFETY: it was made above, and does nothing when it is loaded.
+    Some(unsafe { Library::open(Some(output), RTLD_NOW) }.expect("what was compiled is loaded"))
+}

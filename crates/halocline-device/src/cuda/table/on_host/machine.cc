@@ -1,0 +1,651 @@
+// Runs the kernel of copy tables on the CPU, every thread of every block by itself, in an order that a seed chooses, and checks
+// what it does.
+//
+// The kernel is compiled with `-fsanitize=thread`, and the calls that this puts before every access to memory are answered here
+// (nothing of the sanitizer itself is linked). So others may go on before each of them, and each is checked:
+//
+//   shared memory    two accesses of different threads, one a write, have a barrier between them
+//   the table        is read, and but for its counters not written
+//   sources          are read once what the part waits for was there, unless it is early
+//   targets          each byte is written once a launch, once what the part waits for was there
+//   words            become the epoch once a launch, when all bytes of the part are written, each followed by a fence that a
+//                    barrier, or a fence and the part's counter, put between the write and the word
+//
+// A device has room for so many blocks, which begin in their order; those of launches on different streams mix. Nobody getting on
+// is an error that says who waits.
+
+#include <cstdarg>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <ucontext.h>
+#include <vector>
+
+typedef uint8_t u8;
+typedef uint32_t u32;
+typedef uint64_t u64;
+
+constexpr u32 LANES = 32;
+constexpr size_t STACK = 16 << 10;
+
+struct Index { unsigned x, y, z; };
+Index threadIdx, blockIdx;
+
+struct alignas(16) Argument { u8 bytes[112]; };
+extern "C" void halocline_copy(Argument table, u64 epoch);
+extern "C" u8 __start_shared_memory[], __stop_shared_memory[];
+
+// As `mod.rs` has them.
+extern "C" {
+struct Interval { u64 begin, end; u32 part, unused; };
+struct Signal { u64 word, lag; };
+struct Part {
+  u64 source_begin, source_end;
+  u32 wait, waits, raise, raises;
+  u32 early, copies;
+};
+struct Table {
+  u64 begin, end, counters, counters_end;
+  const Part *parts;
+  const Interval *targets; // ascending
+  const Signal *waits;
+  const u64 *raises;
+  u64 guard;
+  u32 part_count, target_count, blocks, unused;
+};
+enum Kind : u32 { LAUNCH, CALL, WRITE, BUSY };
+struct Op {
+  u32 kind, stream;
+  u32 table, blocks; // of a launch; blocks that are busy
+  u64 word, value;   // of a write; the epoch
+  Argument argument;
+};
+struct Stream { u32 device, unused; };
+struct Setting {
+  u64 seed;
+  u32 threads, devices, streams, tables;
+  const u32 *room; // of each device, in blocks
+  const Stream *on;
+  const Table *of;
+  const Op *ops;   // those of a stream in their order
+  u32 op_count, unused;
+  const char *(*call)(void *context, u32 op); // what is wrong, or null
+  void *context;
+};
+}
+
+namespace {
+
+struct Fiber;
+struct Block;
+
+// Who has written a byte of a target.
+struct Byte { u32 block, phase, thread, at; };
+
+struct Launch {
+  const Op *op = nullptr;
+  const Table *table = nullptr;
+  u32 begun = 0, over = 0;
+  bool was_guarded = false;
+  std::vector<u32> offsets;   // of each interval among `bytes`
+  std::vector<Byte> bytes;    // block: from 1
+  std::vector<u8> raised;
+  bool is_busy() const { return op->kind == BUSY; }
+};
+
+struct Access { u32 thread, phase, warp_phase; };
+struct Cell { std::vector<Access> reads; Access write{~0u, 0, 0}; };
+
+struct Block {
+  Launch *launch;
+  u32 device, number, phase = 0, arrived = 0, left;
+  std::vector<u8> shared;
+  std::vector<Cell> cells;
+  std::vector<Fiber *> waiting;
+  struct Warp { u32 arrived = 0, phase = 0; bool all = true, last = true; std::vector<Fiber *> waiting; };
+  std::vector<Warp> warps;
+  std::vector<std::unique_ptr<Fiber>> fibers;
+};
+
+typedef std::vector<u32> Clock; // for each block of a launch: its stores before this phase are seen
+
+struct Fiber {
+  ucontext_t context;
+  Block *block;
+  u32 thread;
+  std::unique_ptr<u8[]> stack{new u8[STACK]};
+  u32 writes = 0, fenced_writes = 0;
+  Clock known, pending, fenced;
+  const char *at = "begin";
+  u64 word = 0;
+  u32 priority = 0;
+};
+
+struct Queue { std::deque<const Op *> ops; std::unique_ptr<Launch> running; };
+
+struct Machine {
+  const Setting *setting;
+  u64 random;
+  u32 mode;
+  std::vector<Queue> queues;
+  std::vector<u32> used; // room of devices
+  std::vector<std::unique_ptr<Block>> blocks;
+  std::vector<Fiber *> ready;
+  std::map<u64, Clock> counters;
+  Fiber *current = nullptr;
+  Block *loaded = nullptr;
+  ucontext_t home;
+  u64 idle = 0; // choices since anything happened
+  std::string error;
+
+  u32 below(u32 limit) {
+    random = random * 6364136223846793005ull + 1442695040888963407ull;
+    return (u32)((random >> 33) % limit);
+  }
+};
+
+Machine *machine;
+
+void fail(const char *format, ...) {
+  if (!machine->error.empty()) return;
+  char text[400];
+  va_list values;
+  va_start(values, format);
+  vsnprintf(text, sizeof text, format, values);
+  va_end(values);
+  machine->error = text;
+  if (const Fiber *fiber = machine->current) {
+    snprintf(text, sizeof text, " (thread %u of block %u of %u, epoch %llu)", fiber->thread, fiber->block->number,
+             fiber->block->launch->op->blocks, (unsigned long long)fiber->block->launch->op->value);
+    machine->error += text;
+  }
+}
+
+// Others go on; who is ready comes back at some time.
+void leave() {
+  Fiber *const me = machine->current;
+  swapcontext(&me->context, &machine->home);
+}
+
+void yield() {
+  machine->ready.push_back(machine->current);
+  leave();
+}
+
+void happened() { machine->idle = 0; }
+
+void maybe_yield() {
+  const u32 one_in = machine->mode == 0 ? 8 : machine->mode == 1 ? 100 : 30;
+  if (machine->below(one_in) == 0) yield();
+}
+
+// Nothing of what is wrong is done.
+void leave_if_wrong() {
+  if (!machine->error.empty()) leave();
+}
+
+bool reached(u64 word, u64 at_least) { return (int64_t)(*(volatile u64 *)word - at_least) >= 0; }
+
+bool may_go(const Launch &launch, const Part &part) {
+  for (u32 at = 0; at < part.waits; at++) {
+    const Signal wait = launch.table->waits[part.wait + at];
+    const u64 epoch = launch.op->value;
+    if (!reached(wait.word, epoch > wait.lag ? epoch - wait.lag : 0)) return false;
+  }
+  return true;
+}
+
+bool is_before(const Access &access, const Fiber &fiber) {
+  const Block &block = *fiber.block;
+  return access.thread == fiber.thread || access.phase < block.phase ||
+         (access.thread / LANES == fiber.thread / LANES && access.warp_phase < block.warps[fiber.thread / LANES].phase);
+}
+
+void shared_access(Fiber &fiber, u64 address, u32 bytes, bool writes) {
+  Block &block = *fiber.block;
+  const u64 first = address - (u64)__start_shared_memory;
+  const Access now{fiber.thread, block.phase, block.warps[fiber.thread / LANES].phase};
+  for (u64 at = first / 4; at <= (first + bytes - 1) / 4; at++) {
+    Cell &cell = block.cells[at];
+    if (cell.write.thread != ~0u && !is_before(cell.write, fiber)) {
+      return fail("shared memory: word %llu is %s while thread %u writes it", (unsigned long long)at, writes ? "written" : "read", cell.write.thread);
+    }
+    if (!writes) {
+      if (!cell.reads.empty() && cell.reads.back().phase < block.phase) cell.reads.clear();
+      cell.reads.push_back(now);
+      continue;
+    }
+    for (const Access &read : cell.reads) {
+      if (!is_before(read, fiber)) return fail("shared memory: word %llu is written while thread %u reads it", (unsigned long long)at, read.thread);
+    }
+    cell.reads.clear();
+    cell.write = now;
+  }
+}
+
+void write_target(Fiber &fiber, Launch &launch, u64 address, u32 bytes) {
+  const Table &table = *launch.table;
+  u32 low = 0, high = table.target_count;
+  while (low < high) {
+    const u32 middle = (low + high) / 2;
+    if (table.targets[middle].end <= address) low = middle + 1;
+    else high = middle;
+  }
+  if (low == table.target_count || address < table.targets[low].begin || address + bytes > table.targets[low].end) {
+    return fail("%u bytes are written at %#llx, outside the targets", bytes, (unsigned long long)address);
+  }
+  const Interval &interval = table.targets[low];
+  if (!may_go(launch, table.parts[interval.part])) return fail("part %u writes before what it waits for is there", interval.part);
+  fiber.writes++;
+  for (u32 at = 0; at < bytes; at++) {
+    Byte &byte = launch.bytes[launch.offsets[low] + (address - interval.begin) + at];
+    if (byte.block != 0) return fail("part %u writes %#llx twice", interval.part, (unsigned long long)address + at);
+    byte = {fiber.block->number + 1, fiber.block->phase, fiber.thread, fiber.writes};
+  }
+}
+
+void read_source(const Launch &launch, u64 address, u32 bytes) {
+  const Table &table = *launch.table;
+  for (u32 at = 0; at < table.part_count; at++) {
+    const Part &part = table.parts[at];
+    if (address < part.source_begin || address + bytes > part.source_end) continue;
+    if (!part.early && !may_go(launch, part)) fail("part %u reads before what it waits for is there", at);
+    return;
+  }
+  fail("%u bytes are read at %#llx, outside the sources", bytes, (unsigned long long)address);
+}
+
+void check_access(const void *where, u32 bytes, bool writes) {
+  Fiber *const fiber = machine->current;
+  const u64 address = (u64)where;
+  // Its own.
+  if (address - (u64)fiber->stack.get() < STACK || address - (u64)&threadIdx < sizeof threadIdx || address - (u64)&blockIdx < sizeof blockIdx) return;
+  maybe_yield();
+  if (address - (u64)__start_shared_memory < (u64)(__stop_shared_memory - __start_shared_memory)) return shared_access(*fiber, address, bytes, writes);
+  Launch &launch = *fiber->block->launch;
+  const Table &table = *launch.table;
+  if (address >= table.begin && address + bytes <= table.end) {
+    if (!writes) return;
+    if (address < table.counters || address + bytes > table.counters_end) return fail("the table is written at %llu", (unsigned long long)(address - table.begin));
+    machine->counters.erase(address);
+    return happened();
+  }
+  if (!writes) return read_source(launch, address, bytes);
+  happened();
+  write_target(*fiber, launch, address, bytes);
+}
+
+void accessed(const void *where, u32 bytes, bool writes) {
+  check_access(where, bytes, writes);
+  leave_if_wrong();
+}
+
+void join(Clock &clock, const Clock &other) {
+  if (clock.size() < other.size()) clock.resize(other.size());
+  for (size_t at = 0; at < other.size(); at++) clock[at] = clock[at] < other[at] ? other[at] : clock[at];
+}
+
+// Whether a store comes before all that a thread's last fence covers.
+bool is_fenced(const Fiber &fiber, const Byte &byte) {
+  const u32 block = byte.block - 1;
+  const bool is_own = block == fiber.block->number && byte.thread == fiber.thread && byte.at <= fiber.fenced_writes;
+  return is_own || (block < fiber.fenced.size() && byte.phase < fiber.fenced[block]);
+}
+
+void raise(Fiber &fiber, u64 word, u64 value) {
+  Launch &launch = *fiber.block->launch;
+  const Table &table = *launch.table;
+  if (value != launch.op->value) return fail("a word becomes %llu", (unsigned long long)value);
+  for (u32 part = 0; part < table.part_count; part++) {
+    for (u32 at = 0; at < table.parts[part].raises; at++) {
+      const u32 raise = table.parts[part].raise + at;
+      if (table.raises[raise] != word) continue;
+      if (launch.raised[raise]++) return fail("part %u raises a word twice", part);
+      if (!may_go(launch, table.parts[part])) return fail("part %u raises a word before what it waits for is there", part);
+      for (u32 of = 0; of < table.target_count; of++) {
+        const Interval &interval = table.targets[of];
+        if (interval.part != part) continue;
+        for (u64 byte = 0; byte < interval.end - interval.begin; byte++) {
+          const Byte &written = launch.bytes[launch.offsets[of] + byte];
+          if (written.block == 0) return fail("part %u raises a word before %#llx is written", part, (unsigned long long)(interval.begin + byte));
+          if (!is_fenced(fiber, written)) return fail("part %u raises a word without a fence behind what thread %u of block %u has written", part, written.thread, written.block - 1);
+        }
+      }
+      return;
+    }
+  }
+  fail("a word is raised that no part raises: %#llx", (unsigned long long)word);
+}
+
+void begin_block(u32 device, Launch &launch);
+
+void run_thread() {
+  Fiber *const me = machine->current;
+  const Op &op = *me->block->launch->op;
+  if (op.kind == BUSY) {
+    for (u64 turn = machine->below(60); turn > 0; turn--) {
+      happened();
+      yield();
+    }
+  } else {
+    halocline_copy(op.argument, op.value);
+  }
+  happened();
+  me->block->left--;
+  me->at = nullptr;
+  leave();
+}
+
+void begin_block(u32 device, Launch &launch) {
+  auto block = std::make_unique<Block>();
+  block->launch = &launch;
+  block->device = device;
+  block->number = launch.begun++;
+  const u32 threads = launch.is_busy() ? 1 : machine->setting->threads;
+  block->left = threads;
+  const size_t shared = __stop_shared_memory - __start_shared_memory;
+  block->shared.assign(shared, 0xA5);
+  block->cells.resize((shared + 3) / 4);
+  block->warps.resize((threads + LANES - 1) / LANES);
+  for (u32 thread = 0; thread < threads; thread++) {
+    auto fiber = std::make_unique<Fiber>();
+    fiber->block = block.get();
+    fiber->thread = thread;
+    fiber->priority = machine->below(1 << 16);
+    getcontext(&fiber->context);
+    fiber->context.uc_stack.ss_sp = fiber->stack.get();
+    fiber->context.uc_stack.ss_size = STACK;
+    fiber->context.uc_link = nullptr;
+    makecontext(&fiber->context, run_thread, 0);
+    machine->ready.push_back(fiber.get());
+    block->fibers.push_back(std::move(fiber));
+  }
+  machine->used[device]++;
+  machine->blocks.push_back(std::move(block));
+}
+
+void end_launch(Queue &queue) {
+  Launch &launch = *queue.running;
+  if (!launch.is_busy()) {
+    const Table &table = *launch.table;
+    // Where the guard was set, whoever looked in time has copied, and whoever has copied all may have raised.
+    for (u32 part = 0; part < table.part_count && !launch.was_guarded; part++) {
+      for (u32 at = 0; at < table.parts[part].raises; at++) {
+        if (!launch.raised[table.parts[part].raise + at]) fail("epoch %llu: part %u has not raised a word", (unsigned long long)launch.op->value, part);
+      }
+    }
+    for (size_t at = 0; at < launch.bytes.size() && !launch.was_guarded; at++) {
+      if (launch.bytes[at].block == 0) fail("epoch %llu: a byte of a target is not written", (unsigned long long)launch.op->value);
+    }
+  }
+  queue.running.reset();
+  queue.ops.pop_front();
+}
+
+// The first operation of a stream goes on, if it can.
+bool step_stream(u32 stream) {
+  Queue &queue = machine->queues[stream];
+  if (queue.ops.empty()) return false;
+  const Op &op = *queue.ops.front();
+  const u32 device = machine->setting->on[stream].device;
+  switch (op.kind) {
+  case CALL:
+    if (const char *wrong = machine->setting->call(machine->setting->context, (u32)(&op - machine->setting->ops))) fail("%s", wrong);
+    queue.ops.pop_front();
+    return true;
+  case WRITE:
+    *(volatile u64 *)op.word = op.value;
+    queue.ops.pop_front();
+    for (Queue &other : machine->queues) {
+      if (other.running && other.running->table && other.running->table->guard == op.word) other.running->was_guarded = true;
+    }
+    return true;
+  default:
+    break;
+  }
+  if (!queue.running) {
+    queue.running = std::make_unique<Launch>();
+    Launch &launch = *queue.running;
+    launch.op = &op;
+    if (op.kind == LAUNCH) {
+      launch.table = &machine->setting->of[op.table];
+      u32 bytes = 0;
+      for (u32 at = 0; at < launch.table->target_count; at++) {
+        launch.offsets.push_back(bytes);
+        bytes += launch.table->targets[at].end - launch.table->targets[at].begin;
+      }
+      launch.bytes.resize(bytes);
+      u32 raises = 0;
+      for (u32 at = 0; at < launch.table->part_count; at++) raises += launch.table->parts[at].raises;
+      launch.raised.resize(raises);
+      launch.was_guarded = launch.table->guard != 0 && *(volatile u64 *)launch.table->guard != 0;
+    }
+    return true;
+  }
+  Launch &launch = *queue.running;
+  if (launch.begun < op.blocks) {
+    if (machine->used[device] >= machine->setting->room[device]) return false;
+    begin_block(device, launch);
+    return true;
+  }
+  if (launch.over < op.blocks) return false;
+  end_launch(queue);
+  return true;
+}
+
+void load(Block *block) {
+  if (machine->loaded == block) return;
+  const size_t shared = __stop_shared_memory - __start_shared_memory;
+  if (machine->loaded) memcpy(machine->loaded->shared.data(), __start_shared_memory, shared);
+  if (block) memcpy(__start_shared_memory, block->shared.data(), shared);
+  machine->loaded = block;
+}
+
+// A thread goes on until it leaves.
+void step_thread() {
+  std::vector<Fiber *> &ready = machine->ready;
+  size_t at = machine->below((u32)ready.size());
+  if (machine->mode == 1) at = ready.size() - 1 - (machine->below(4) == 0 ? at : 0);
+  if (machine->mode == 2) {
+    // The highest priority of some; priorities change at random moments, so that nobody waits for good.
+    if (machine->below(8) == 0) ready[machine->below((u32)ready.size())]->priority = machine->below(1 << 16);
+    for (u32 tries = 0; tries < 8; tries++) {
+      const size_t other = machine->below((u32)ready.size());
+      if (ready[other]->priority > ready[at]->priority) at = other;
+    }
+  }
+  Fiber *const fiber = ready[at];
+  ready[at] = ready.back();
+  ready.pop_back();
+  Block *const block = fiber->block;
+  load(block);
+  threadIdx = {fiber->thread, 0, 0};
+  blockIdx = {block->number, 0, 0};
+  machine->current = fiber;
+  swapcontext(&machine->home, &fiber->context);
+  machine->current = nullptr;
+  if (block->left > 0) return;
+  machine->loaded = machine->loaded == block ? nullptr : machine->loaded;
+  machine->used[block->device]--;
+  block->launch->over++;
+  for (size_t of = 0; of < machine->blocks.size(); of++) {
+    if (machine->blocks[of].get() != block) continue;
+    std::swap(machine->blocks[of], machine->blocks.back());
+    machine->blocks.pop_back();
+    break;
+  }
+}
+
+void say_stuck() {
+  std::string text = "nobody gets on:";
+  char line[200];
+  for (size_t stream = 0; stream < machine->queues.size(); stream++) {
+    const Queue &queue = machine->queues[stream];
+    if (queue.ops.empty()) continue;
+    const Op &op = *queue.ops.front();
+    snprintf(line, sizeof line, "\n  stream %zu of device %u: operation of kind %u, value %llu, %u of %u blocks begun, %u over", stream,
+             machine->setting->on[stream].device, op.kind, (unsigned long long)op.value, queue.running ? queue.running->begun : 0, op.blocks,
+             queue.running ? queue.running->over : 0);
+    text += line;
+  }
+  u32 said = 0;
+  for (const auto &block : machine->blocks) {
+    std::map<std::pair<std::string, u64>, u32> at;
+    for (const auto &fiber : block->fibers) {
+      if (fiber->at) at[{fiber->at, fiber->word}]++;
+    }
+    for (const auto &[where, count] : at) {
+      const u64 value = where.second ? *(u64 *)where.second : 0;
+      snprintf(line, sizeof line, "\n  device %u, epoch %llu, block %u: %u threads at %s %#llx (%llu)", block->device,
+               (unsigned long long)block->launch->op->value, block->number, count, where.first.c_str(), (unsigned long long)where.second,
+               (unsigned long long)value);
+      if (said++ < 30) text += line;
+    }
+  }
+  machine->current = nullptr;
+  machine->error = text;
+}
+
+} // namespace
+
+// Runs all streams to their ends. Returns what is wrong, or null; the text stays there until the next run.
+extern "C" const char *run_machine(const Setting *setting) {
+  static std::string error;
+  Machine all;
+  machine = &all;
+  all.setting = setting;
+  all.random = setting->seed * 2654435761u + 1;
+  all.mode = all.below(3);
+  all.queues.resize(setting->streams);
+  all.used.resize(setting->devices);
+  for (u32 at = 0; at < setting->op_count; at++) all.queues[setting->ops[at].stream].ops.push_back(&setting->ops[at]);
+  while (all.error.empty()) {
+    u32 open = 0;
+    for (const Queue &queue : all.queues) open += !queue.ops.empty();
+    if (open == 0) break;
+    const bool streams = all.ready.empty() || all.below(10) == 0;
+    bool stepped = false;
+    if (streams) {
+      const u32 first = all.below(setting->streams);
+      for (u32 at = 0; at < setting->streams && !stepped; at++) stepped = step_stream((first + at) % setting->streams);
+    }
+    if (stepped) {
+      happened();
+    } else if (!all.ready.empty()) {
+      step_thread();
+    }
+    if (++all.idle > 20000 + 500 * all.ready.size()) say_stuck();
+  }
+  error = all.error;
+  load(nullptr);
+  machine = nullptr;
+  return error.empty() ? nullptr : error.c_str();
+}
+
+// What the kernel calls.
+extern "C" {
+
+void __syncthreads() {
+  Fiber *const me = machine->current;
+  Block &block = *me->block;
+  me->at = "__syncthreads", me->word = 0;
+  if (++block.arrived < block.fibers.size()) {
+    block.waiting.push_back(me);
+    return leave();
+  }
+  block.arrived = 0;
+  block.phase++;
+  happened();
+  machine->ready.insert(machine->ready.end(), block.waiting.begin(), block.waiting.end());
+  block.waiting.clear();
+  yield();
+}
+
+int __all_sync(unsigned, int predicate) {
+  Fiber *const me = machine->current;
+  Block &block = *me->block;
+  Block::Warp &warp = block.warps[me->thread / LANES];
+  me->at = "__syncwarp", me->word = 0;
+  warp.all = warp.all && predicate;
+  if (++warp.arrived < LANES) {
+    warp.waiting.push_back(me);
+    leave();
+    return warp.last;
+  }
+  warp.arrived = 0;
+  warp.phase++;
+  warp.last = warp.all;
+  warp.all = true;
+  happened();
+  machine->ready.insert(machine->ready.end(), warp.waiting.begin(), warp.waiting.end());
+  warp.waiting.clear();
+  yield();
+  return warp.last;
+}
+
+void __syncwarp() { __all_sync(~0u, 1); }
+
+void __nanosleep(unsigned) { yield(); }
+
+u64 load_word(const u64 *word) {
+  machine->current->at = "load_word", machine->current->word = (u64)word;
+  yield();
+  return *(const volatile u64 *)word;
+}
+
+void store_word(u64 *word, u64 value) {
+  machine->current->at = "store_word", machine->current->word = (u64)word;
+  yield();
+  raise(*machine->current, (u64)word, value);
+  leave_if_wrong();
+  *(volatile u64 *)word = value;
+  happened();
+}
+
+void fence_system() {
+  Fiber &me = *machine->current;
+  yield();
+  join(me.known, me.pending);
+  me.fenced = me.known;
+  const u32 own = me.block->number;
+  if (me.fenced.size() <= own) me.fenced.resize(own + 1);
+  me.fenced[own] = me.block->phase;
+  me.fenced_writes = me.writes;
+}
+
+u64 atomicAdd(u64 *word, u64 value) {
+  Fiber &me = *machine->current;
+  me.at = "atomicAdd", me.word = (u64)word;
+  yield();
+  const Table &table = *me.block->launch->table;
+  if ((u64)word < table.counters || (u64)word >= table.counters_end) fail("%#llx is no counter", (unsigned long long)(u64)word);
+  leave_if_wrong();
+  Clock &clock = machine->counters[(u64)word];
+  join(me.pending, clock);
+  join(clock, me.fenced);
+  const u64 before = *(volatile u64 *)word;
+  *(volatile u64 *)word = before + value;
+  happened();
+  return before;
+}
+
+#define ACCESS(bytes)                                                                                                                             \
+  void __tsan_read##bytes(void *at) { accessed(at, bytes, false); }                                                                               \
+  void __tsan_write##bytes(void *at) { accessed(at, bytes, true); }                                                                               \
+  void __tsan_unaligned_read##bytes(void *at) { accessed(at, bytes, false); }                                                                     \
+  void __tsan_unaligned_write##bytes(void *at) { accessed(at, bytes, true); }
+ACCESS(1)
+ACCESS(2)
+ACCESS(4)
+ACCESS(8)
+ACCESS(16)
+void __tsan_read_range(void *at, unsigned long bytes) { accessed(at, bytes, false); }
+void __tsan_write_range(void *at, unsigned long bytes) { accessed(at, bytes, true); }
+void __tsan_init() {}
+void __tsan_func_entry(void *) {}
+void __tsan_func_exit() {}
+}

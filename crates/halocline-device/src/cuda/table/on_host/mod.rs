@@ -1,0 +1,377 @@
+//! The kernel itself, run by the CPU: every thread of every block by itself, in orders that seeds choose, each access checked
+//! (`machine.cc` says how). Tables are those of [`Cut`], with addresses of the host.
+//!
+//! `HALOCLINE_SEEDS` is how many seeds a test tries, `HALOCLINE_SEED` the first one.
+
+use super::{Argument, Cut, SLOTS};
+use crate::driver::{Address, TableSpec};
+use crate::error::DeviceError;
+use libloading::os::unix::Library;
+use numbers::Numbers;
+use std::ffi::{CStr, CString, c_char, c_void};
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+mod compile;
+mod exchanges;
+#[path = "../../../../../halocline-conformance/src/numbers.rs"]
+mod numbers;
+mod tables;
+
+/// The kernel with so many threads a block.
+struct Machine {
+    threads: u32,
+    library: Mutex<Library>,
+}
+
+impl Machine {
+    /// Compiles the kernel after a change of its text.
+    fn new(threads: u32, change: impl Fn(&str) -> String) -> Option<Self> {
+        let source = replaced(crate::cuda::COPY_KERNELS, "THREADS = 512;", &format!("THREADS = {threads};"));
+        let kernel = format!("{}{}", include_str!("shim.h"), change(&source));
+        let checked: &[&str] = &["-O1", "-fsanitize=thread"];
+        let library = compile::library(&[(&kernel, checked), (include_str!("machine.cc"), &["-O2"])])?;
+        Some(Self { threads, library: Mutex::new(library) })
+    }
+
+    /// With few threads, which is quick; none, which is said, if there is no compiler.
+    fn small() -> Option<&'static Self> {
+        static THIS: OnceLock<Option<Machine>> = OnceLock::new();
+        THIS.get_or_init(|| Self::new(64, str::to_owned)).as_ref()
+    }
+
+    /// As GPUs run it.
+    fn whole() -> Option<&'static Self> {
+        static THIS: OnceLock<Option<Machine>> = OnceLock::new();
+        THIS.get_or_init(|| Self::new(super::THREADS, str::to_owned)).as_ref()
+    }
+}
+
+/// Text with one part replaced, which is there.
+fn replaced(text: &str, from: &str, to: &str) -> String {
+    assert!(text.contains(from), "the kernel has no {from:?}");
+    text.replace(from, to)
+}
+
+/// Runs a test under its seeds, or under those that the environment says.
+fn under_seeds(count: u64, test: impl Fn(u64)) {
+    let said = |name: &str| std::env::var(name).ok().and_then(|said| said.parse::<u64>().ok());
+    let first = said("HALOCLINE_SEED");
+    let count = said("HALOCLINE_SEEDS").unwrap_or(if first.is_some() { 1 } else { count });
+    for seed in first.unwrap_or(0)..first.unwrap_or(0) + count {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| test(seed))) {
+            println!("HALOCLINE_SEED={seed}");
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+/// Memory at addresses that stay, aligned to 16 bytes.
+struct Arena {
+    base: *mut u8,
+    bytes: usize,
+    _memory: Box<[u128]>,
+}
+
+impl Arena {
+    fn new(bytes: usize) -> Self {
+        let mut memory = vec![0u128; bytes.div_ceil(16)].into_boxed_slice();
+        Self { base: memory.as_mut_ptr().cast(), bytes, _memory: memory }
+    }
+
+    fn of(bytes: &[u8]) -> Self {
+        let this = Self::new(bytes.len());
+        this.set(0, bytes);
+        this
+    }
+
+    fn at(&self, offset: usize) -> Address {
+        (self.base.expose_provenance() + offset) as Address
+    }
+
+    fn range(&self) -> Range<Address> {
+        self.at(0)..self.at(self.bytes)
+    }
+
+    fn set(&self, offset: usize, bytes: &[u8]) {
+        assert!(offset + bytes.len() <= self.bytes);
+        // SAFETY: within memory that is there, and that nobody borrows: it is reached by this address alone, by one thread.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.base.add(offset), bytes.len()) };
+    }
+
+    fn get(&self) -> Vec<u8> {
+        // SAFETY: as in `set`.
+        unsafe { std::slice::from_raw_parts(self.base, self.bytes) }.to_vec()
+    }
+
+    fn word(&self, at: usize) -> u64 {
+        u64::from_le_bytes(self.get()[8 * at..8 * at + 8].try_into().expect("a word"))
+    }
+}
+
+/// `machine.cc` has the same structures.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+struct Interval {
+    begin: u64,
+    end: u64,
+    part: u32,
+    unused: u32,
+}
+
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+struct Wait {
+    word: u64,
+    lag: u64,
+}
+
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+struct PartOf {
+    source: [u64; 2],
+    wait: u32,
+    waits: u32,
+    raise: u32,
+    raises: u32,
+    early: u32,
+    copies: u32,
+}
+
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+struct TableOf {
+    image: [u64; 2],
+    counters: [u64; 2],
+    parts: *const PartOf,
+    targets: *const Interval,
+    waits: *const Wait,
+    raises: *const u64,
+    guard: u64,
+    part_count: u32,
+    target_count: u32,
+    blocks: u32,
+    unused: u32,
+}
+
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+struct OpOf {
+    kind: u32,
+    stream: u32,
+    table: u32,
+    blocks: u32,
+    word: u64,
+    value: u64,
+    argument: Aligned,
+}
+
+#[repr(C, align(16))]
+#[derive(Debug, Clone, Copy, Default)]
+struct Aligned([u64; 14]);
+
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+struct StreamOf {
+    device: u32,
+    unused: u32,
+}
+
+#[repr(C)]
+struct Setting {
+    seed: u64,
+    threads: u32,
+    devices: u32,
+    streams: u32,
+    tables: u32,
+    room: *const u32,
+    on: *const StreamOf,
+    of: *const TableOf,
+    ops: *const OpOf,
+    op_count: u32,
+    unused: u32,
+    call: unsafe extern "C" fn(*mut c_void, u32) -> *const c_char,
+    context: *mut c_void,
+}
+
+/// A table in memory, and what a launch of it may do.
+struct Table {
+    image: Arena,
+    argument: Argument,
+    blocks: u32,
+    waiting: u32,
+    parts: Vec<PartOf>,
+    targets: Vec<Interval>,
+    waits: Vec<Wait>,
+    raises: Vec<u64>,
+    guard: u64,
+}
+
+impl Table {
+    /// Each part has a source of its own, the memory at `sources[part]`; `reach` is all that the device reaches.
+    fn new(
+        spec: &TableSpec<'_>,
+        sources: &[Range<Address>],
+        multiprocessors: u32,
+        reach: impl FnMut(Address, usize) -> Result<(), DeviceError>,
+    ) -> Self {
+        let cut = Cut::new(spec, multiprocessors, reach).expect("within bounds");
+        let (blocks, waiting) = (cut.blocks(), cut.waiting_blocks());
+        let image = Arena::new(cut.size());
+        let (bytes, argument) = cut.lay_out(image.at(0));
+        image.set(0, &bytes);
+        let (mut parts, mut targets, mut waits, mut raises) = (vec![], vec![], vec![], vec![]);
+        for (part, number) in spec.parts.iter().zip(0..) {
+            let source = sources.get(number as usize).cloned().unwrap_or(0..0);
+            parts.push(PartOf {
+                source: [source.start, source.end],
+                wait: waits.len() as u32,
+                waits: part.waits.len() as u32,
+                raise: raises.len() as u32,
+                raises: part.raises.len() as u32,
+                early: part.early.into(),
+                copies: part.ops.iter().any(|op| op.bytes() > 0).into(),
+            });
+            waits.extend(part.waits.iter().map(|wait| Wait { word: wait.address, lag: wait.lag }));
+            raises.extend_from_slice(part.raises);
+            for op in part.ops {
+                op.for_each_block(|_, to, bytes| {
+                    let begin = spec.targets[op.target].wrapping_add_signed(to as i64);
+                    targets.push(Interval { begin, end: begin + bytes as u64, part: number, unused: 0 });
+                });
+            }
+        }
+        targets.sort_by_key(|interval| interval.begin);
+        // Accesses go over the borders of blocks that lie one behind the other.
+        targets.dedup_by(|next, before| {
+            assert!(before.end <= next.begin, "a test's targets overlap");
+            let is_one = before.end == next.begin && before.part == next.part;
+            before.end = if is_one { next.end } else { before.end };
+            is_one
+        });
+        let guard = spec.guard.unwrap_or(0);
+        Self { image, argument, blocks, waiting, parts, targets, waits, raises, guard }
+    }
+
+    fn of(&self) -> TableOf {
+        let Range { start, end } = self.image.range();
+        let counters = self.argument.done;
+        TableOf {
+            image: [start, end],
+            counters: [counters, counters + (SLOTS as u64 * u64::from(self.argument.tied) * 8)],
+            parts: self.parts.as_ptr(),
+            targets: self.targets.as_ptr(),
+            waits: self.waits.as_ptr(),
+            raises: self.raises.as_ptr(),
+            guard: self.guard,
+            part_count: self.parts.len() as u32,
+            target_count: self.targets.len() as u32,
+            blocks: self.blocks,
+            unused: 0,
+        }
+    }
+}
+
+/// What streams are given, in its order.
+enum Op {
+    /// Table, epoch, how many launches of it came before.
+    Launch(usize, u64, usize),
+    /// Something of the host's.
+    Call,
+    /// A word becomes a value.
+    Write(u64, u64),
+    /// Somebody else's kernel of so many blocks.
+    Busy(u32),
+}
+
+/// Devices, streams and what they are given.
+struct Program<'a> {
+    tables: &'a [Table],
+    /// Of each device, in blocks.
+    room: Vec<u32>,
+    /// Of each stream, its device.
+    streams: Vec<u32>,
+    ops: Vec<(u32, Op)>,
+}
+
+type Calls<'a> = &'a mut dyn FnMut(usize) -> Result<(), String>;
+
+struct Context<'a> {
+    call: Calls<'a>,
+    said: CString,
+}
+
+/// # Safety
+/// `context` is the one of [`Program::run`], which nobody else uses meanwhile.
+unsafe extern "C" fn call(context: *mut c_void, op: u32) -> *const c_char {
+    // SAFETY: the caller's promise.
+    let context = unsafe { &mut *context.cast::<Context<'_>>() };
+    let ended = catch_unwind(AssertUnwindSafe(|| (context.call)(op as usize)));
+    match ended.unwrap_or_else(|_| Err("the test has panicked".to_owned())) {
+        Ok(()) => std::ptr::null(),
+        Err(wrong) => {
+            context.said = CString::new(wrong).expect("a text");
+            context.said.as_ptr()
+        }
+    }
+}
+
+impl Program<'_> {
+    /// Runs it under a seed; `call` is called for each [`Op::Call`], by its number among the operations. An error says what is wrong.
+    fn run(&self, machine: &Machine, seed: u64, calls: Calls<'_>) -> Result<(), String> {
+        let of = |&(stream, ref op): &(u32, Op)| {
+            let none = OpOf {
+                kind: 1,
+                stream,
+                table: 0,
+                blocks: 0,
+                word: 0,
+                value: 0,
+                argument: Aligned::default(),
+            };
+            match *op {
+                Op::Launch(table, value, launch) => {
+                    let argument = self.tables[table].argument.in_slot(launch);
+                    // SAFETY: both are 14 words (asserted beside `Argument`), without padding.
+                    let argument = unsafe { std::mem::transmute::<Argument, Aligned>(argument) };
+                    let blocks = self.tables[table].blocks;
+                    OpOf { kind: 0, table: table as u32, blocks, value, argument, ..none }
+                }
+                Op::Call => none,
+                Op::Write(word, value) => OpOf { kind: 2, word, value, ..none },
+                Op::Busy(blocks) => OpOf { kind: 3, blocks, ..none },
+            }
+        };
+        let ops: Vec<OpOf> = self.ops.iter().map(of).collect();
+        let tables: Vec<TableOf> = self.tables.iter().map(Table::of).collect();
+        let on: Vec<StreamOf> = self.streams.iter().map(|&device| StreamOf { device, unused: 0 }).collect();
+        let mut context = Context { call: calls, said: CString::default() };
+        let setting = Setting {
+            seed,
+            threads: machine.threads,
+            devices: self.room.len() as u32,
+            streams: on.len() as u32,
+            tables: tables.len() as u32,
+            room: self.room.as_ptr(),
+            on: on.as_ptr(),
+            of: tables.as_ptr(),
+            ops: ops.as_ptr(),
+            op_count: ops.len() as u32,
+            unused: 0,
+            call,
+            context: (&raw mut context).cast(),
+        };
+        let library = machine.library.lock().unwrap_or_else(PoisonError::into_inner);
+        type Run = unsafe extern "C" fn(*const Setting) -> *const c_char;
+        // SAFETY: the function has this signature; all that the setting points to lives longer; tables and words have memory that the
+        // caller holds, and every access of the kernel is checked against it.
+        unsafe {
+            let wrong = library.get::<Run>(b"run_machine\0").expect("it is there")(&setting);
+            match wrong.is_null() {
+                true => Ok(()),
+                false => Err(CStr::from_ptr(wrong).to_string_lossy().into_owned()),
+            }
+        }
+    }
+}

@@ -1,0 +1,35 @@
+// What the compiler of GPUs knows and one of the host does not: stands before `copy.cu` when `machine.cc` runs it.
+
+struct Index { unsigned x, y, z; };
+extern Index threadIdx, blockIdx;
+
+struct alignas(8) uint2 { unsigned x, y; };
+struct alignas(16) uint4 { unsigned x, y, z, w; };
+
+#define __global__
+#define __device__
+#define __grid_constant__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __align__(bytes) alignas(bytes)
+// One for all blocks, whose contents change with the block that runs.
+#define __shared__ static __attribute__((section("shared_memory")))
+
+// Of `machine.cc`: each lets others go on.
+extern "C" {
+void __syncthreads();
+void __syncwarp();
+int __all_sync(unsigned mask, int predicate);
+void __nanosleep(unsigned);
+unsigned long long atomicAdd(unsigned long long *word, unsigned long long value);
+unsigned long long load_word(const unsigned long long *word);
+void store_word(unsigned long long *word, unsigned long long value);
+void fence_system();
+}
+
+static inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned long long)a * b >> 32; }
+static inline int __ffs(unsigned bits) { return __builtin_ffs((int)bits); }
+static inline unsigned min(unsigned a, unsigned b) { return a < b ? a : b; }
+static inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
+template <typename T> static inline T __ldcg(const T *from) { return *from; }
+template <typename T> static inline T __ldg(const T *from) { return *from; }

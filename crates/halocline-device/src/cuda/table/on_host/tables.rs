@@ -1,0 +1,283 @@
+//! Random tables on one device, launched by several streams, against a plain copy.
+
+use super::*;
+use crate::driver::{Signal, TablePart};
+use halocline_plan::copy::{CellRun, CopyOp, Indexed, Loop};
+
+/// A part of a table in the making.
+#[derive(Default)]
+struct Draft {
+    ops: Vec<CopyOp>,
+    source: usize,
+    target: usize,
+    waits: Vec<usize>,
+    lags: Vec<u64>,
+    raises: usize,
+    early: bool,
+}
+
+const EPOCHS: u64 = 40;
+
+/// Steps of loops around a block so that no two blocks overlap, each loop around those before it, and the bytes of all.
+fn steps(numbers: &mut Numbers, counts: &[usize], block: usize, unit: usize) -> (Vec<isize>, usize) {
+    let mut step = block.next_multiple_of(unit) + unit * numbers.below(3);
+    let of = |&count: &usize| {
+        let own = step;
+        step = step * count + unit * numbers.below(2);
+        own as isize
+    };
+    let steps = counts.iter().map(of).collect();
+    (steps, step)
+}
+
+/// An operation, and the bytes of its source and target.
+fn operation(numbers: &mut Numbers, most: usize) -> (CopyOp, usize, usize) {
+    let unit = [1, 2, 4, 4, 8, 16][numbers.below(6)];
+    let long = if numbers.one_in(2) { 6 } else { 200 };
+    let block = match numbers.below(4) {
+        0 => 1 + numbers.below(16),
+        _ => unit * (1 + numbers.below(long)),
+    };
+    let mut left = most / block.max(16);
+    let mut counts = Vec::new();
+    for _ in 0..numbers.below(5) {
+        let count = 1 + numbers.below(left.clamp(1, 24));
+        left /= count;
+        counts.push(count);
+    }
+    // A list has its place among the loops.
+    let listed = (!counts.is_empty() && numbers.one_in(3)).then(|| numbers.below(counts.len()));
+    let mut ends = [(); 2].map(|()| {
+        let mut order: Vec<usize> = (0..counts.len()).collect();
+        numbers.shuffle(&mut order);
+        let ordered: Vec<usize> = order.iter().map(|&at| counts[at]).collect();
+        let (ordered, bytes) = steps(numbers, &ordered, block, unit);
+        let mut of = vec![0; counts.len()];
+        order.iter().zip(ordered).for_each(|(&at, step)| of[at] = step);
+        (of, 0, bytes)
+    });
+    // Some loops go backwards in the source, or stay where they are.
+    for (at, &count) in counts.iter().enumerate().filter(|(at, _)| Some(*at) != listed) {
+        let (steps, first, _) = &mut ends[0];
+        match numbers.below(8) {
+            0 => {
+                *first += steps[at] * (count as isize - 1);
+                steps[at] = -steps[at];
+            }
+            1 => steps[at] = 0,
+            _ => {}
+        }
+    }
+    let [source, target] = ends;
+    let plain = |at: usize| Loop { count: counts[at], source: source.0[at], target: target.0[at] };
+    let mut op = super::super::tests::op(Vec::new(), None, block);
+    op.loops = (0..listed.unwrap_or(counts.len())).map(plain).collect();
+    op.cells = listed.map(|at| {
+        let mut cells: Vec<u32> = (0..counts[at] as u32).collect();
+        numbers.shuffle(&mut cells);
+        let runs: Vec<CellRun> = match numbers.below(2) {
+            0 => cells.iter().zip(0..).map(|(&target, source)| CellRun { source, target, len: 1 }).collect(),
+            _ => {
+                let half = counts[at] as u32 / 2;
+                let runs = [(half, 0, counts[at] as u32 - half), (0, counts[at] as u32 - half, half)];
+                runs.into_iter().map(|(source, target, len)| CellRun { source, target, len }).collect()
+            }
+        };
+        Indexed {
+            runs: runs.into(),
+            source_stride: source.0[at],
+            target_stride: target.0[at],
+            inner: (at + 1..counts.len()).map(plain).collect(),
+        }
+    });
+    (op.source_offset, op.target_offset) = (source.1, target.1);
+    (op, source.2, target.2)
+}
+
+/// How the words come that parts wait for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Words {
+    /// Step by step.
+    Raised,
+    /// The same, until the guard is set and poison is written.
+    Guarded,
+    /// Poison alone.
+    Poisoned,
+}
+
+/// Some random parts, whose sources and targets lie in memory of their own, each beside bytes that nobody may touch.
+struct Scene {
+    sources: Vec<Arena>,
+    targets: Vec<Arena>,
+    words: Arena,
+    drafts: Vec<Draft>,
+    table: Table,
+    waiting: usize,
+}
+
+impl Scene {
+    fn new(numbers: &mut Numbers, most: usize, guarded: bool) -> Self {
+        let (mut sources, mut targets, mut drafts) = (Vec::new(), Vec::new(), Vec::new());
+        let waiting = 1 + numbers.below(4);
+        for _ in 0..1 + numbers.below(6) {
+            let mut draft = Draft { early: numbers.one_in(2), ..Draft::default() };
+            let (mut from, mut to) = (32 + numbers.below(64), 32 + numbers.below(64));
+            for _ in 0..if numbers.one_in(4) { 0 } else { 1 + numbers.below(3) } {
+                let (mut op, source, target) = operation(numbers, most);
+                (op.source, op.target) = (sources.len(), targets.len());
+                // Often alike at both ends, as where a field has one layout everywhere.
+                if numbers.one_in(2) {
+                    to += (from % 16 + 16 - to % 16) % 16;
+                }
+                op.source_offset += from as isize;
+                op.target_offset += to as isize;
+                (from, to) = (from + source + numbers.below(20), to + target + numbers.below(20));
+                draft.ops.push(op);
+            }
+            (draft.source, draft.target) = (sources.len(), targets.len());
+            sources.push(Arena::of(&numbers.bytes(from + 32)));
+            targets.push(Arena::of(&numbers.bytes(to + 32)));
+            if numbers.one_in(2) {
+                draft.waits = (0..1 + numbers.below(3)).map(|_| numbers.below(waiting)).collect();
+                draft.lags = draft.waits.iter().map(|_| numbers.below(3) as u64).collect();
+            }
+            draft.raises = if numbers.one_in(3) { 0 } else { 1 + numbers.below(3) };
+            drafts.push(draft);
+        }
+        // The guard, those that are waited for, those that are raised.
+        let words = Arena::new(8 * (1 + waiting + 3 * drafts.len()));
+        let signals: Vec<Vec<Signal>> = drafts
+            .iter()
+            .map(|draft| {
+                let waits = draft.waits.iter().zip(&draft.lags);
+                waits.map(|(&word, &lag)| Signal { address: words.at(8 + 8 * word), lag }).collect()
+            })
+            .collect();
+        let raises: Vec<Vec<Address>> = (0..)
+            .zip(&drafts)
+            .map(|(part, draft)| {
+                (0..draft.raises).map(|at| words.at(8 * (1 + waiting + 3 * part + at))).collect()
+            })
+            .collect();
+        let parts: Vec<TablePart<'_>> = (0..drafts.len())
+            .map(|at| TablePart {
+                waits: &signals[at],
+                ops: &drafts[at].ops,
+                raises: &raises[at],
+                early: drafts[at].early,
+            })
+            .collect();
+        let bases = |arenas: &[Arena]| arenas.iter().map(|arena| arena.at(0)).collect::<Vec<_>>();
+        let (froms, tos) = (bases(&sources), bases(&targets));
+        let guard = guarded.then(|| words.at(0));
+        let spec = TableSpec { parts: &parts, sources: &froms, targets: &tos, guard };
+        let all: Vec<Range<Address>> =
+            [&words].into_iter().chain(&sources).chain(&targets).map(Arena::range).collect();
+        let reach = |first: Address, bytes: usize| {
+            let end = first + bytes as u64;
+            let is_there = all.iter().any(|range| range.start <= first && end <= range.end);
+            is_there.then_some(()).ok_or(DeviceError::NotReachable { address: first, bytes })
+        };
+        let ranges: Vec<Range<Address>> = sources.iter().map(Arena::range).collect();
+        let multiprocessors = [1, 2, 4, 8, 16][numbers.below(5)];
+        let table = Table::new(&spec, &ranges, multiprocessors, reach);
+        Self { sources, targets, words, drafts, table, waiting }
+    }
+
+    /// The targets once all parts have copied that do so.
+    fn copied(&self, copies: impl Fn(&Draft) -> bool) -> Vec<Vec<u8>> {
+        let mut targets: Vec<Vec<u8>> = self.targets.iter().map(Arena::get).collect();
+        for draft in self.drafts.iter().filter(|draft| copies(draft)) {
+            let (source, target) = (self.sources[draft.source].get(), &mut targets[draft.target]);
+            for op in &draft.ops {
+                op.for_each_block(|from, to, bytes| {
+                    target[to as usize..][..bytes].copy_from_slice(&source[from as usize..][..bytes]);
+                });
+            }
+        }
+        targets
+    }
+}
+
+/// Launches of one table, that may run at once, while another stream raises what they wait for.
+pub(super) fn play(machine: &Machine, seed: u64, most: usize) -> Result<(), String> {
+    let mut numbers = Numbers::new(seed);
+    let words = [Words::Raised, Words::Raised, Words::Guarded, Words::Poisoned][numbers.below(4)];
+    let guarded = words != Words::Raised || numbers.one_in(2);
+    let scene = Scene::new(&mut numbers, most, guarded);
+    let Scene { table, waiting, .. } = &scene;
+    let launches = 1 + numbers.below(4);
+    let streams = 1 + numbers.below(3) as u32;
+    let room = table.waiting * launches as u32 + 1 + numbers.below(3) as u32;
+    let mut ops = Vec::new();
+    let mut last = vec![0; streams as usize];
+    for launch in 0..launches {
+        let stream = numbers.below(streams as usize);
+        let epoch = 1 + numbers.below(EPOCHS as usize) as u64;
+        last[stream] = epoch;
+        if numbers.one_in(4) {
+            ops.push((stream as u32, Op::Busy(1 + numbers.below(6) as u32)));
+        }
+        ops.push((stream as u32, Op::Launch(0, epoch, launch)));
+    }
+    // Each word by a stream of its own, in steps.
+    let raised = |word: usize| scene.words.at(8 + 8 * word);
+    for word in (0..*waiting).filter(|_| words != Words::Poisoned) {
+        for value in [1 + numbers.below(EPOCHS as usize) as u64, EPOCHS] {
+            ops.push((streams + word as u32, Op::Busy(1)));
+            ops.push((streams + word as u32, Op::Write(raised(word), value)));
+        }
+    }
+    let ender = streams + *waiting as u32;
+    if words != Words::Raised {
+        ops.push((ender, Op::Busy(1)));
+        ops.push((ender, Op::Write(scene.words.at(0), 1)));
+        // The library writes poison again and again, as a word may be raised once more: here the streams do so that raise them.
+        let poisoner = |word: usize| if words == Words::Poisoned { ender } else { streams + word as u32 };
+        ops.extend((0..*waiting).map(|word| (poisoner(word), Op::Write(raised(word), 1 << 62))));
+    }
+    let before: Vec<Vec<u8>> = scene.targets.iter().map(Arena::get).collect();
+    let expected = scene.copied(|_| true);
+    let program = Program {
+        tables: std::slice::from_ref(table),
+        room: vec![room],
+        streams: vec![0; ender as usize + 1],
+        ops,
+    };
+    program.run(machine, seed, &mut |_| Ok(()))?;
+    for (at, draft) in scene.drafts.iter().enumerate() {
+        let found = scene.targets[draft.target].get();
+        let is_held = words == Words::Poisoned && !draft.waits.is_empty();
+        let right = match words {
+            _ if is_held => found == before[draft.target],
+            Words::Raised => found == expected[draft.target],
+            _ => {
+                let both = before[draft.target].iter().zip(&expected[draft.target]);
+                found.iter().zip(both).all(|(found, (old, new))| found == old || found == new)
+            }
+        };
+        if !right {
+            return Err(format!("part {at}: what it has copied is wrong"));
+        }
+        let first = 1 + waiting + 3 * at;
+        let is_raised = (first..first + draft.raises).any(|word| scene.words.word(word) != 0);
+        if is_raised && is_held {
+            return Err(format!("part {at} has raised a word, although it was poisoned"));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn random_tables_copy_and_raise_in_any_order_of_their_threads() {
+    let Some(machine) = Machine::small() else { return };
+    under_seeds(150, |seed| play(machine, seed, 4000).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}")));
+}
+
+#[test]
+fn random_tables_copy_and_raise_with_as_many_threads_as_on_gpus() {
+    let Some(machine) = Machine::whole() else { return };
+    under_seeds(12, |seed| {
+        play(machine, seed, 60_000).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"))
+    });
+}
