@@ -133,6 +133,7 @@ fn host_costs(rig: &Rig, report: &mut Vec<String>) -> Result<()> {
         add("record", host_cost(rig, &user, || user.record(&begun))?);
         add("wait_event", host_cost(rig, &user, || inner.wait(&begun))?);
         add("place_of", host_cost(rig, &user, || device.place_of(fields.at(8)).map(drop))?);
+        add("identity", host_cost(rig, &user, || device.identity(fields.at(8)).map(drop))?);
         for peers in [1, 2, 26] {
             let writes: Vec<ValueOp> = (0..peers).map(write).collect();
             let waits: Vec<ValueOp> = (0..peers).map(wait).collect();

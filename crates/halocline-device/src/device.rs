@@ -141,6 +141,11 @@ impl Device {
         self.0.place_of(address)
     }
 
+    /// Which allocation an address lies in, by its identity alone: [`Driver::identity`].
+    pub fn identity(&self, address: Address) -> Result<u64, DeviceError> {
+        self.0.identity(address)
+    }
+
     /// Lets this device reach the memory of another.
     pub fn enable_peer(&self, peer: &Device) -> Result<(), DeviceError> {
         self.check_machine("device", &peer.0)?;

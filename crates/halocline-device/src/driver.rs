@@ -233,9 +233,13 @@ pub unsafe trait Driver: Any + Send + Sync {
     /// `base` was registered, and no work that uses it is unfinished.
     unsafe fn unregister(&self, base: Address);
 
-    /// Which allocation an address lies in (`cuPointerGetAttributes`, `cuMemGetAddressRange`): cheap enough to ask
-    /// at every exchange.
+    /// Which allocation an address lies in (`cuPointerGetAttributes`).
     fn place_of(&self, address: Address) -> Result<Place, DeviceError>;
+
+    /// The identity alone of that allocation, [`Place::id`]: cheap enough to ask at every exchange (`cuPointerGetAttribute`).
+    fn identity(&self, address: Address) -> Result<u64, DeviceError> {
+        self.place_of(address).map(|place| place.id)
+    }
 
     /// Lets this device reach the memory of another (`cuCtxEnablePeerAccess`). Again does nothing.
     fn enable_peer(&self, peer: u32) -> Result<(), DeviceError>;

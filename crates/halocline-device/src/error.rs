@@ -141,6 +141,22 @@ pub enum DeviceError {
         /// What was tried, and how it failed: where NVRTC was looked for, or what it says.
         why: String,
     },
+    /// The driver does not understand what NVRTC has compiled, which is of a newer CUDA.
+    #[error(
+        "device {device}: the driver supports CUDA {}.{} and refuses kernels that NVRTC {}.{} has compiled ({what}); update the driver, \
+         or install an NVRTC that is no newer (`pip install \"{}\"`), or name the library of one in HALOCLINE_NVRTC",
+        driver.0, driver.1, nvrtc.0, nvrtc.1, wheel(*driver)
+    )]
+    NewerKernels {
+        /// Which was to run them.
+        device: u32,
+        /// Version of NVRTC: major, minor.
+        nvrtc: (i32, i32),
+        /// The newest CUDA that the driver supports.
+        driver: (i32, i32),
+        /// What it says.
+        what: String,
+    },
     /// A stream of the right device that belongs to a context of its own, whose work cannot be ordered with ours.
     #[error(
         "stream {stream:#x} belongs to another context of device {device} than the primary one, which the CUDA runtime \
@@ -172,4 +188,34 @@ pub enum DeviceError {
         /// What was seen first.
         what: String,
     },
+}
+
+/// The wheels of NVRTC whose kernels a driver takes.
+fn wheel((major, minor): (i32, i32)) -> String {
+    let cuda = if major < 13 { format!("-cu{major}") } else { String::new() };
+    format!("nvidia-cuda-nvrtc{cuda}<{major}.{}", minor + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_that_are_too_new_say_both_versions_and_what_would_be_right() {
+        let what = "named symbol not found (CUDA_ERROR_INVALID_IMAGE, 200)".to_owned();
+        let old =
+            DeviceError::NewerKernels { device: 1, nvrtc: (13, 0), driver: (12, 4), what: what.clone() };
+        for part in [
+            "device 1",
+            "CUDA 12.4",
+            "NVRTC 13.0",
+            "\"nvidia-cuda-nvrtc-cu12<12.5\"",
+            "HALOCLINE_NVRTC",
+            &what,
+        ] {
+            assert!(old.to_string().contains(part), "{old} does not say {part}");
+        }
+        let new = DeviceError::NewerKernels { device: 0, nvrtc: (13, 1), driver: (13, 0), what };
+        assert!(new.to_string().contains("\"nvidia-cuda-nvrtc<13.1\""), "{new}");
+    }
 }

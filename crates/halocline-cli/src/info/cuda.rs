@@ -18,9 +18,11 @@ pub(super) struct Cuda {
 
 /// Looks at the GPUs and for NVRTC and NCCL, in this process. Blocks while the driver initialises.
 pub(super) fn gather() -> Cuda {
-    let compiler = Compiler::load().map(|compiler| (compiler.version(), compiler.path().to_owned()));
+    let inventory = inventory();
+    let found = inventory.as_ref().map_or_else(|_| Compiler::load(), |all| Compiler::load_for(all.version));
+    let compiler = found.map(|compiler| (compiler.version(), compiler.path().to_owned()));
     Cuda {
-        inventory: inventory().map_err(|why| why.to_string()),
+        inventory: inventory.map_err(|why| why.to_string()),
         compiler: compiler.map_err(|why| why.to_string()),
         cache: cache_directory(),
         nccl: nccl(),

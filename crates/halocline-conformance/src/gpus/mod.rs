@@ -58,8 +58,9 @@ impl Gpu {
     /// The GPU with an ordinal.
     pub fn new(ordinal: u32) -> Result<Self, DeviceError> {
         let driver = Arc::new(CudaDriver::open(ordinal)?);
-        let compiled = Compiler::load()?.compile("gpus.cu", KERNELS, &[], driver.capability()?)?;
-        let module = Module::load(&driver, &compiled.code)?;
+        let compiled =
+            Compiler::load_for(driver.version()?)?.compile("gpus.cu", KERNELS, &[], driver.capability()?)?;
+        let module = Module::load(&driver, &compiled)?;
         Ok(Self {
             device: Device::new(Arc::clone(&driver) as Arc<dyn Driver>),
             produce: module.function("produce")?,

@@ -65,8 +65,9 @@ pub(super) fn main() -> Outcome {
     let page = vec![0u8; 3 << 20];
     let page = page.as_ptr().expose_provenance().next_multiple_of(4096);
     let driver = CudaDriver::open(0)?;
-    let compiled = Compiler::load()?.compile("gpus.cu", KERNELS, &[], driver.capability()?)?;
-    let module = Module::load(&driver, &compiled.code)?;
+    let compiled =
+        Compiler::load_for(driver.version()?)?.compile("gpus.cu", KERNELS, &[], driver.capability()?)?;
+    let module = Module::load(&driver, &compiled)?;
     let fresh = module.function("empty")?;
     let (small, large, host, host_large) = (memory(4096), memory(64 << 20), pinned(4096), pinned(64 << 20));
     let (stream, event) = (raw.made("cuStreamCreate", 1, 0), raw.made("cuEventCreate", 2, 0));

@@ -75,6 +75,11 @@ pub(super) mod code {
     pub(in super::super) const PEER_ACCESS_ALREADY_ENABLED: i32 = 704;
     pub(in super::super) const TOO_MANY_PEERS: i32 = 711;
 
+    /// Whether a driver says so of code that it does not understand: an image, PTX or its version, no code for the GPU, a source.
+    pub(in super::super) fn is_of_kernels(code: i32) -> bool {
+        matches!(code, 200 | 209 | 218 | 222 | 300)
+    }
+
     /// Whether a context is of no use any more after this: faults of work (700 to 721, without those that only refuse a
     /// call), of memory and links, and what the driver does not know.
     pub(in super::super) fn is_fatal(code: i32) -> bool {
@@ -148,6 +153,8 @@ api! {
     free_pinned: b"cuMemFreeHost\0"(*mut c_void);
     register: b"cuMemHostRegister_v2\0"(*mut c_void, usize, c_uint);
     unregister: b"cuMemHostUnregister\0"(*mut c_void);
+    /// Where it is written, attribute, address.
+    pointer_attribute: b"cuPointerGetAttribute\0"(*mut c_void, c_int, u64);
     /// Count, attributes, where each is written, address.
     pointer_attributes: b"cuPointerGetAttributes\0"(c_uint, *const c_int, *const *mut c_void, u64);
     /// Target, source, bytes, stream.
@@ -241,9 +248,14 @@ const QUEUES: u32 = 8;
 const MOST_QUEUES: u32 = 32;
 const CONNECTIONS: &str = "CUDA_DEVICE_MAX_CONNECTIONS";
 
+/// Whether the calling thread is the process's only one, so that nobody starts another meanwhile.
+fn is_only_thread() -> bool {
+    std::fs::read_dir("/proc/self/task").is_ok_and(|threads| threads.count() == 1)
+}
+
 impl Api {
-    /// Asks for all the queues that there can be, by the environment, unless that says another number, or CUDA has been
-    /// started by somebody else. Says how many there will be.
+    /// Asks for all the queues that there can be, by the environment, unless that says another number, CUDA has been started by
+    /// somebody else, or the process has other threads, which may read the environment. Says how many there will be.
     fn ask_for_queues(&self) -> u32 {
         if let Some(asked) = std::env::var_os(CONNECTIONS) {
             let asked = asked.to_str().and_then(|text| text.trim().parse().ok());
@@ -251,11 +263,10 @@ impl Api {
         }
         let mut current = 0;
         // SAFETY: writes a number; refused while CUDA has not been started.
-        if unsafe { (self.current)(&mut current) } != code::NOT_INITIALIZED {
+        if unsafe { (self.current)(&mut current) } != code::NOT_INITIALIZED || !is_only_thread() {
             return QUEUES;
         }
-        // SAFETY: Rust's own accesses to the environment take turns. That nobody reads it from C at this very moment cannot be
-        // known here: documentation asks programs that start such threads before to set the variable themselves.
+        // SAFETY: no other thread is there to read the environment, be it from C.
         unsafe { std::env::set_var(CONNECTIONS, MOST_QUEUES.to_string()) };
         MOST_QUEUES
     }
@@ -273,5 +284,19 @@ impl Api {
             (Some(name), Some(text)) => format!("{text} ({name}, {result})"),
             _ => format!("error {result} of CUDA"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_beside_others_leaves_the_environment_alone() {
+        let before = std::env::var_os(CONNECTIONS);
+        std::thread::scope(|scope| scope.spawn(|| assert!(!is_only_thread())).join()).expect("no panic");
+        // Where there is no driver, nothing is asked for, either.
+        let _ = api();
+        assert_eq!(std::env::var_os(CONNECTIONS), before);
     }
 }

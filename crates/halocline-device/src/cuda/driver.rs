@@ -108,6 +108,14 @@ impl CudaDriver {
         Ok((10 * self.attribute(CAPABILITY_MAJOR)? + self.attribute(CAPABILITY_MINOR)?) as u32)
     }
 
+    /// The newest CUDA that the driver supports: major, minor.
+    pub fn version(&self) -> Result<(i32, i32), DeviceError> {
+        let mut version = 0;
+        // SAFETY: writes a number.
+        self.check("cuDriverGetVersion", unsafe { (self.api.driver_version)(&mut version) })?;
+        Ok((version / 1000, version % 1000 / 10))
+    }
+
     /// Number of its multiprocessors.
     pub fn multiprocessors(&self) -> u32 {
         self.multiprocessors
@@ -238,9 +246,9 @@ impl CudaDriver {
         if let Some((kernel, _)) = *loaded {
             return Ok(kernel);
         }
-        let compiler = super::Compiler::load()?;
+        let compiler = super::Compiler::load_for(self.version()?)?;
         let compiled = compiler.compile("copy.cu", super::COPY_KERNELS, &[], self.capability()?)?;
-        let module = Module::load(self, &compiled.code)?;
+        let module = Module::load(self, &compiled)?;
         let kernel = module.function("halocline_copy")?;
         *loaded = Some((kernel, module));
         Ok(kernel)
@@ -379,6 +387,11 @@ unsafe impl Driver for CudaDriver {
     fn place_of(&self, address: Address) -> Result<Place, DeviceError> {
         let _current = self.enter()?;
         self.find(address)
+    }
+
+    fn identity(&self, address: Address) -> Result<u64, DeviceError> {
+        let _current = self.enter()?;
+        self.id_at(address)
     }
 
     fn enable_peer(&self, peer: u32) -> Result<(), DeviceError> {

@@ -7,7 +7,8 @@
 //!
 //! Streams share queues of the hardware, 8 in a process unless `CUDA_DEVICE_MAX_CONNECTIONS` (up to 32) says otherwise
 //! when CUDA starts: a stream that waits, for a word or an event, holds all that came later to its queue, also of other
-//! streams.
+//! streams. Opening the first device asks for 32, where the variable is not set, nobody has started CUDA and the process has no other
+//! thread.
 
 mod api;
 mod cache;

@@ -3,6 +3,7 @@
 use super::api::code;
 use super::context::{Primary, refused};
 use super::driver::CudaDriver;
+use super::nvrtc::Compiled;
 use crate::driver::RawStream;
 use crate::error::DeviceError;
 use std::ffi::{CString, c_void};
@@ -19,14 +20,22 @@ pub struct Module {
 pub struct Function(usize);
 
 impl Module {
-    /// Loads a cubin, or PTX, on a device. Waits for the device.
-    pub fn load(driver: &CudaDriver, code: &[u8]) -> Result<Self, DeviceError> {
+    /// Loads what a kernel was compiled to on a device. Waits for the device. Fails with [`DeviceError::NewerKernels`] where the driver
+    /// refuses it because NVRTC is newer.
+    pub fn load(driver: &CudaDriver, compiled: &Compiled) -> Result<Self, DeviceError> {
         let _current = driver.enter_beside_captures()?;
         // PTX must end with a zero; a cubin knows its length.
-        let code = [code, &[0]].concat();
+        let code = [&compiled.code[..], &[0]].concat();
         let mut raw = 0;
         // SAFETY: code for a GPU, as it came from the compiler.
         let result = unsafe { (driver.primary().api.load_module)(&mut raw, code.as_ptr().cast()) };
+        if code::is_of_kernels(result) {
+            let (nvrtc, supported) = (compiled.nvrtc, driver.version()?);
+            if nvrtc > supported {
+                let (device, what) = (driver.primary().ordinal, driver.primary().api.text(result));
+                return Err(DeviceError::NewerKernels { device, nvrtc, driver: supported, what });
+            }
+        }
         driver.check("cuModuleLoadData", result)?;
         Ok(Self { raw, primary: Arc::clone(driver.primary()) })
     }

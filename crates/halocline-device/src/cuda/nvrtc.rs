@@ -31,6 +31,29 @@ pub struct Compiled {
     pub target: String,
     /// Whether it was found in the cache.
     pub cached: bool,
+    /// By which NVRTC: major and minor version.
+    pub nvrtc: (i32, i32),
+}
+
+/// How what an NVRTC makes fits a driver, best first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Fit {
+    /// The driver takes it.
+    Good,
+    /// It takes cubins, but not PTX: the NVRTC is of a later minor version.
+    Cubins,
+    /// The NVRTC is of a later major version.
+    Refused,
+}
+
+impl Fit {
+    fn of(nvrtc: (i32, i32), driver: (i32, i32)) -> Self {
+        match nvrtc {
+            _ if nvrtc <= driver => Self::Good,
+            (major, _) if major == driver.0 => Self::Cubins,
+            _ => Self::Refused,
+        }
+    }
 }
 
 macro_rules! functions {
@@ -80,17 +103,35 @@ impl Compiler {
     /// Finds NVRTC: the file that `HALOCLINE_NVRTC` names, else what the system's loader finds, the toolkit, and the
     /// packages of an active Python environment. The error says what was tried.
     pub fn load() -> Result<Self, DeviceError> {
-        let mut tried = Vec::new();
+        Self::best(|_| Fit::Good)
+    }
+
+    /// The same for a driver that supports CUDA up to some version (major, minor), which refuses what a newer NVRTC has made: the first
+    /// that is no newer, else one of the same major version, whose cubins it takes, else what there is.
+    pub fn load_for(driver: (i32, i32)) -> Result<Self, DeviceError> {
+        Self::best(|nvrtc| Fit::of(nvrtc, driver))
+    }
+
+    fn best(fit: impl Fn((i32, i32)) -> Fit) -> Result<Self, DeviceError> {
+        let (mut tried, mut best) = (Vec::new(), None::<Self>);
         for path in candidates(CHOICE, &NAMES) {
             match Self::open(&path) {
-                Ok(compiler) => return Ok(compiler),
+                Ok(compiler) if fit(compiler.version) == Fit::Good => return Ok(compiler),
+                Ok(compiler)
+                    if best.as_ref().is_none_or(|best| fit(compiler.version) < fit(best.version)) =>
+                {
+                    best = Some(compiler);
+                }
+                Ok(_) => {}
                 // The loader names the file in most of its messages.
                 Err(why) if why.starts_with(&*path.to_string_lossy()) => tried.push(why),
                 Err(why) => tried.push(format!("{}: {why}", path.display())),
             }
         }
-        let why = format!("NVRTC was not found ({}); name its file in {CHOICE}", tried.join("; "));
-        Err(DeviceError::NoKernels { why })
+        best.ok_or_else(|| {
+            let why = format!("NVRTC was not found ({}); name its file in {CHOICE}", tried.join("; "));
+            DeviceError::NoKernels { why }
+        })
     }
 
     fn open(path: &Path) -> Result<Self, String> {
@@ -139,11 +180,11 @@ impl Compiler {
         let (major, minor) = self.version;
         let key = format!("nvrtc {major}.{minor}\n{}\n{source}", options.join("\n"));
         if let Some(code) = cache::find(&key) {
-            return Ok(Compiled { code, target, cached: true });
+            return Ok(Compiled { code, target, cached: true, nvrtc: self.version });
         }
         let code = self.run(name, source, &options, target.starts_with("sm_")).map_err(failed)?;
         cache::keep(&key, &code);
-        Ok(Compiled { code, target, cached: false })
+        Ok(Compiled { code, target, cached: false, nvrtc: self.version })
     }
 
     fn target(&self, capability: u32) -> Result<String, String> {
@@ -256,4 +297,27 @@ pub(super) fn candidates(choice: &str, names: &[&str]) -> Vec<PathBuf> {
 fn entries(directory: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     entries.map(|entry| entry.path()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_nvrtc_is_as_good_as_the_driver_takes_what_it_makes() {
+        use Fit::{Cubins, Good, Refused};
+        for (nvrtc, driver, expected) in [
+            ((12, 8), (13, 0), Good),
+            ((13, 0), (13, 0), Good),
+            ((11, 8), (12, 0), Good),
+            ((13, 1), (13, 0), Cubins),
+            ((12, 9), (12, 4), Cubins),
+            ((13, 0), (12, 9), Refused),
+        ] {
+            assert_eq!(Fit::of(nvrtc, driver), expected, "NVRTC {nvrtc:?}, driver {driver:?}");
+        }
+        // The best of several, and the first of those that are alike.
+        let best = [(13, 1), (12, 9), (12, 5)].into_iter().min_by_key(|&nvrtc| Fit::of(nvrtc, (12, 4)));
+        assert_eq!(best, Some((12, 9)));
+    }
 }

@@ -38,6 +38,17 @@ impl CudaDriver {
         }
     }
 
+    /// The identity of the allocation that an address lies in; the context is current.
+    pub(super) fn id_at(&self, address: Address) -> Result<u64, DeviceError> {
+        let mut id = 0u64;
+        // SAFETY: the identity has 64 bits. Any address may be asked for.
+        let result = unsafe { (self.api.pointer_attribute)((&raw mut id).cast(), BUFFER_ID, address) };
+        match result {
+            code::INVALID_VALUE => Err(DeviceError::NotReachable { address, bytes: 1 }),
+            other => self.check("cuPointerGetAttribute", other).map(|()| id),
+        }
+    }
+
     /// Where an address lies; the context is current.
     pub(super) fn find(&self, address: Address) -> Result<Place, DeviceError> {
         let nowhere = DeviceError::NotReachable { address, bytes: 1 };

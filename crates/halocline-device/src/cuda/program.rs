@@ -37,8 +37,9 @@ impl Program {
     /// error has what was tried, and what the compiler says.
     pub fn compile(device: &Device, name: &str, source: &str, options: &[&str]) -> Result<Self, DeviceError> {
         let driver = cuda(device, name)?;
-        let compiled = Compiler::load()?.compile(name, source, options, driver.capability()?)?;
-        let module = Module::load(driver, &compiled.code)?;
+        let compiler = Compiler::load_for(driver.version()?)?;
+        let compiled = compiler.compile(name, source, options, driver.capability()?)?;
+        let module = Module::load(driver, &compiled)?;
         Ok(Self(Arc::new(Loaded { name: name.to_owned(), module, device: device.clone() })))
     }
 

@@ -347,8 +347,12 @@ fn pools(rig: &Rig) -> Outcome {
     stream.synchronise()?;
     let freed = device.place_of(pooled as Address);
     assert!(matches!(freed, Err(DeviceError::NotReachable { .. })), "{freed:?}");
+    let freed = device.identity(pooled as Address);
+    assert!(matches!(freed, Err(DeviceError::NotReachable { .. })), "{freed:?}");
     let again = raw.made("cuMemAllocAsync", BYTES, stream.raw().0);
-    assert_ne!(device.place_of(again as Address)?.id, before.id, "{again:#x} after {pooled:#x}");
+    let now = device.place_of(again as Address)?;
+    assert_ne!(now.id, before.id, "{again:#x} after {pooled:#x}");
+    assert_eq!(device.identity(again as Address)?, now.id);
     raw.call("cuMemFreeAsync", again, stream.raw().0, 0);
     raw.call("cuMemFree_v2", managed, 0, 0);
     stream.synchronise()?;

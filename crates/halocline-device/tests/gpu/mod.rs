@@ -58,8 +58,13 @@ const KERNELS: &str = include_str!("kernels.cu");
 impl Gpu {
     fn new(ordinal: u32) -> Result<Self, DeviceError> {
         let driver = Arc::new(CudaDriver::open(ordinal)?);
-        let compiled = Compiler::load()?.compile("kernels.cu", KERNELS, &[], driver.capability()?)?;
-        let module = Module::load(&driver, &compiled.code)?;
+        let compiled = Compiler::load_for(driver.version()?)?.compile(
+            "kernels.cu",
+            KERNELS,
+            &[],
+            driver.capability()?,
+        )?;
+        let module = Module::load(&driver, &compiled)?;
         Ok(Self {
             fill: module.function("fill")?,
             check: module.function("check")?,
