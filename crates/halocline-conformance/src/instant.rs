@@ -11,15 +11,55 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Such a device, and the number of calls that order work on it.
+/// Such a device, and the calls that it was given.
 #[derive(Default)]
 pub struct Instant {
     state: Mutex<State>,
-    calls: AtomicU64,
+    calls: [AtomicU64; Call::ALL.len()],
     handles: AtomicUsize,
     /// What other libraries are handed for its memory, where that is something else.
     decoy: Option<Box<[AtomicU64]>>,
     must_be_flushed: bool,
+}
+
+/// Kinds of calls that are counted: those that an exchange may make.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Call {
+    /// An event is recorded.
+    Record,
+    /// A stream waits for an event.
+    WaitEvent,
+    /// A batch of operations on words.
+    Batch,
+    /// A launch of a copy table.
+    Launch,
+    /// A copy.
+    Copy,
+    /// It is asked which allocation memory is.
+    Identity,
+    /// It is asked where memory lies.
+    Place,
+    /// An event is asked whether it is over.
+    QueryEvent,
+    /// A stream is asked the same.
+    Query,
+}
+
+impl Call {
+    /// All of them; those that give work to streams first.
+    pub const ALL: [Self; 9] = [
+        Self::Record,
+        Self::WaitEvent,
+        Self::Batch,
+        Self::Launch,
+        Self::Copy,
+        Self::Identity,
+        Self::Place,
+        Self::QueryEvent,
+        Self::Query,
+    ];
+    /// How many of them give work to streams.
+    const WORK: usize = 5;
 }
 
 #[derive(Default)]
@@ -58,15 +98,20 @@ impl Instant {
 
     /// Calls that gave work to streams, so far.
     pub fn calls(&self) -> u64 {
-        self.calls.load(Ordering::Relaxed)
+        self.count()[..Call::WORK].iter().sum()
+    }
+
+    /// Calls so far, of each kind of [`Call::ALL`].
+    pub fn count(&self) -> [u64; Call::ALL.len()] {
+        Call::ALL.map(|call| self.calls[call as usize].load(Ordering::Relaxed))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn call(&self) {
-        self.calls.fetch_add(1, Ordering::Relaxed);
+    fn call(&self, call: Call) {
+        self.calls[call as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     fn make(&self, space: MemorySpace, bytes: usize) -> Result<Place, DeviceError> {
@@ -81,6 +126,12 @@ impl Instant {
         let id = state.places.len() as u64 + 1;
         state.places.push(Place { space, id, base: base.expose_provenance() as Address, bytes });
         Ok(state.places[id as usize - 1])
+    }
+
+    fn find(&self, address: Address) -> Result<Place, DeviceError> {
+        let holds = |place: &&Place| (place.base..place.base + place.bytes as Address).contains(&address);
+        let found = self.lock().places.iter().find(holds).copied();
+        found.ok_or(DeviceError::NotReachable { address, bytes: 1 })
     }
 
     fn remove(&self, base: Address) {
@@ -165,10 +216,14 @@ unsafe impl Driver for Instant {
         self.lock().places.iter_mut().filter(|place| place.base == base).for_each(|place| place.bytes = 0);
     }
 
+    fn identity(&self, address: Address) -> Result<u64, DeviceError> {
+        self.call(Call::Identity);
+        self.find(address).map(|place| place.id)
+    }
+
     fn place_of(&self, address: Address) -> Result<Place, DeviceError> {
-        let holds = |place: &&Place| (place.base..place.base + place.bytes as Address).contains(&address);
-        let found = self.lock().places.iter().find(holds).copied();
-        found.ok_or(DeviceError::NotReachable { address, bytes: 1 })
+        self.call(Call::Place);
+        self.find(address)
     }
 
     fn enable_peer(&self, _: u32) -> Result<(), DeviceError> {
@@ -190,6 +245,7 @@ unsafe impl Driver for Instant {
     }
 
     fn query(&self, _: RawStream) -> Result<bool, DeviceError> {
+        self.call(Call::Query);
         Ok(true)
     }
 
@@ -204,21 +260,22 @@ unsafe impl Driver for Instant {
     unsafe fn destroy_event(&self, _: RawEvent) {}
 
     fn record(&self, _: RawEvent, _: RawStream) -> Result<(), DeviceError> {
-        self.call();
+        self.call(Call::Record);
         Ok(())
     }
 
     fn wait_event(&self, _: RawStream, _: RawEvent) -> Result<(), DeviceError> {
-        self.call();
+        self.call(Call::WaitEvent);
         Ok(())
     }
 
     fn query_event(&self, _: RawEvent) -> Result<bool, DeviceError> {
+        self.call(Call::QueryEvent);
         Ok(true)
     }
 
     unsafe fn values(&self, _: RawStream, ops: &[ValueOp]) -> Result<(), DeviceError> {
-        self.call();
+        self.call(Call::Batch);
         for op in ops {
             if let ValueOp::Write { address, value } = *op {
                 // SAFETY: the caller's promise.
@@ -235,7 +292,7 @@ unsafe impl Driver for Instant {
         source: Address,
         bytes: usize,
     ) -> Result<(), DeviceError> {
-        self.call();
+        self.call(Call::Copy);
         // SAFETY: the caller's promise.
         unsafe { copy(target, source, bytes) };
         Ok(())
@@ -268,7 +325,7 @@ unsafe impl Driver for Instant {
     unsafe fn drop_table(&self, _: RawTable) {}
 
     unsafe fn launch(&self, _: RawStream, table: RawTable, epoch: u64) -> Result<(), DeviceError> {
-        self.call();
+        self.call(Call::Launch);
         let table = Arc::clone(&self.lock().tables[table.0]);
         for (blocks, raises) in &table.parts {
             // SAFETY: the caller's promise.

@@ -148,6 +148,10 @@ fn dropped_by_one(world: &World, comm: &Communicator, link: LinkChoice) -> Outco
         while !halo.reclaim() {
             comm.link().host().yield_now();
         }
+        for _ in 0..10 {
+            ensure!(halo.reclaim(), "what was reclaimed once is not any more");
+            comm.link().host().yield_now();
+        }
     }
     Ok(stream.synchronise()?)
 }

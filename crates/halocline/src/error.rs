@@ -108,6 +108,14 @@ pub enum Error {
         /// What can be done.
         instead: &'static str,
     },
+    /// An object of device fields, asked for what only those of host fields have.
+    #[error("an object of device fields cannot be {what}; {instead}")]
+    OfDevices {
+        /// What was asked for.
+        what: &'static str,
+        /// What can be done.
+        instead: &'static str,
+    },
     /// A scheduled call that needs a thread in the background, which the transport does not allow.
     #[error(
         "scheduled exchanges by messages need a thread that carries them on, which this MPI does not allow: \

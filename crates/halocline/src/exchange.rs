@@ -235,6 +235,8 @@ impl HaloExchange {
     /// one exchange is in flight over both at a time, all ranks begin those of both in one order, and all
     /// count together. Either may be dropped.
     ///
+    /// Not of an object of device fields: [`Error::OfDevices`].
+    ///
     /// Collective, on the communicator of the bind; all ranks have bound the same patterns. Blocks until all
     /// have come, not for an exchange in flight.
     pub fn narrowed(&self, to: &Halo) -> Result<Self, Error> {
@@ -245,10 +247,9 @@ impl HaloExchange {
     pub fn narrowed_if(&self, to: Result<&Halo, Error>) -> Result<Self, Error> {
         let to = to.and_then(|to| match self.scheduled {
             None => Ok(to),
-            Some(_) => Err(Error::Bind(
-                "an object of device fields cannot be narrowed; bind the fields to a narrowed pattern"
-                    .to_owned(),
-            )),
+            Some(_) => {
+                Err(Error::OfDevices { what: "narrowed", instead: "bind the fields to a narrowed pattern" })
+            }
         });
         let to = agree(&self.bound().comm, to)?;
         let sets = bind::narrowed(self.bound(), &self.sets, to)?;

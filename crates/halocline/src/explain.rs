@@ -27,7 +27,8 @@ pub(crate) fn explain(bound: &Bound, sets: &[Arc<Set>], scheduled: Option<&Sched
                 None => "each exchange in one launch".to_owned(),
                 Some(why) => format!("streams wait beside launches, not in one: {why}"),
             };
-            let _ = writeln!(text, "fields on devices {}: {how}", devices.join(", "));
+            let unchecked = if bound.check.is_some() { "; checked mode does not look at them" } else { "" };
+            let _ = writeln!(text, "fields on devices {}: {how}{unchecked}", devices.join(", "));
             let set = &scheduled.sets[set.number];
             let through = |link: &Link, transport: &str| match scheduled.is_far(link) {
                 true => format!("memory of the devices, messages of {transport}"),

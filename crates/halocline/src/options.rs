@@ -44,6 +44,9 @@ pub struct BindOptions {
     /// sets or, waiting for each other, in different orders: a [`crate::Fault`], which fails the object.
     /// While an exchange is in flight halo cells hold poison, which is NaN for numbers with a fraction.
     ///
+    /// Fields in memory of devices are not looked at, nor are the orders of their exchanges: the bind warns of it, and
+    /// [`crate::HaloExchange::explain`] says so.
+    ///
     /// Orders are compared where threads block in waits. An exchange is expected of the thread that began the last
     /// one of its object, or has bound it: give each thread objects that it has used before, or bind them by it. Ranks
     /// that have begun exchanges by several threads are only warned. Tasks and loops of

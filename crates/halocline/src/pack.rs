@@ -11,7 +11,7 @@ use halocline_plan::copy::CopyOp;
 
 impl HaloExchange {
     /// Bytes of the message that an exchange sends to a peer, or receives from it: the length of the buffers of
-    /// [`HaloExchange::pack`] and [`HaloExchange::unpack`]. Local, never blocks.
+    /// [`HaloExchange::pack`] and [`HaloExchange::unpack`]. Local, never blocks. Fails with [`Error::OfDevices`], [`Error::NoSuchPeer`].
     pub fn message_bytes(&self, peer: usize, direction: Direction) -> Result<usize, Error> {
         Ok(self.part_of(peer, direction)?.1.bytes)
     }
@@ -26,7 +26,7 @@ impl HaloExchange {
     /// block in turn; whether they do depends on the layouts at both ends, so that a message is for the peer's
     /// [`HaloExchange::unpack`] of the same object.
     ///
-    /// Fails with [`Error::NoSuchPeer`], [`Error::MessageLength`], and as [`HaloExchange::exchange`] does: while
+    /// Fails with [`Error::OfDevices`], [`Error::NoSuchPeer`], [`Error::MessageLength`], and as [`HaloExchange::exchange`] does: while
     /// an exchange is in flight, or a guard of one of the arrays is held. Host memory only; never blocks.
     pub fn pack(&self, peer: usize, message: &mut [u8]) -> Result<(), Error> {
         self.copied(peer, Direction::Send, message.len(), |set, ops| {
@@ -80,6 +80,12 @@ impl HaloExchange {
     }
 
     fn part_of(&self, peer: usize, direction: Direction) -> Result<(&Link, &Part), Error> {
+        if self.scheduled.is_some() {
+            return Err(Error::OfDevices {
+                what: "packed into messages of the host's",
+                instead: "let it exchange, or bind the host fields by themselves",
+            });
+        }
         let mut links = self.bound().links.iter();
         match links.find(|link| (link.peer, link.direction) == (peer, direction)) {
             Some(link) => Ok((link, &self.set(0)?.parts[link.part])),

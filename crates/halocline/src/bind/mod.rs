@@ -105,6 +105,9 @@ pub(crate) fn bind(
     }
     let has_host_fields = sets.iter().any(|set| !set.local.fields.is_empty());
     let host = has_host_fields.then(|| Arc::clone(&bound));
+    if checked && on_devices.is_some() {
+        tracing::warn!("rank {}: checked mode does not look at fields in memory of devices", comm.rank());
+    }
     let scheduled = on_devices.map(|sets| device::bind(comm, sets, options, host)).transpose()?;
     Ok(((bound, sets), scheduled))
 }

@@ -65,18 +65,26 @@ impl Making<'_> {
         }
         let begun = raised[0];
         let mut script = Script { given, over, begun, raised: raised.len(), ..Script::default() };
-        let waits = self.outgoing.iter().map(|out| out.ready.wait(set.number, out.lag));
+        let waits = self.outgoing.iter().map(|out| match out.stage {
+            Some(stage) => Cue::Told(self.stages[stage].sent(), out.lag),
+            None => out.ready.wait(set.number, out.lag),
+        });
         if self.in_one {
             script.raised = 0;
         } else {
             script.before = raised.iter().copied().map(Cue::Write).chain(waits).collect();
+            let is_told = |cue: &Cue| matches!(cue, Cue::Told(..));
+            script.is_raised_by_table =
+                begun == self.status.at(BEGUN) && script.before[raised.len()..].iter().all(is_told);
         }
+        let first = if self.in_one || script.is_raised_by_table { &raised[..] } else { &[] };
         for parity in 0..if packs { SLOTS as usize } else { 1 } {
-            script.out.extend(self.out(set, parity, &raised)?);
+            script.out.extend(self.out(set, parity, first)?);
         }
         if self.in_one {
             return Ok(script);
         }
+        script.is_raised_by_table &= !script.out.is_empty();
         let chunks = self.incoming.iter().map(|into| self.unpacks(set, into).len());
         for number in 0..chunks.max().unwrap_or(0).max(1) {
             let mut step = Step { cues: self.arrivals(set, number), into: Vec::new() };
@@ -114,10 +122,10 @@ impl Making<'_> {
         let mut cues = Vec::new();
         for into in &self.incoming {
             let staged = into.stage.filter(|_| number < self.unpacks(set, into).len());
-            let staged = staged.map(|stage| Word::One(self.stages[stage].raised(number)));
-            let direct = into.words.iter().filter(|_| number == 0).map(|(_, arrived)| *arrived);
-            let waits = direct.chain(staged).filter(|_| !self.is_cut(Cut::Arrived));
-            cues.extend(waits.map(|word| word.wait(set.number, 0)));
+            let staged = staged.map(|stage| Cue::Told(self.stages[stage].raised(number), 0));
+            let direct = into.words.iter().filter(|_| number == 0);
+            let direct = direct.map(|(_, arrived)| arrived.wait(set.number, 0));
+            cues.extend(direct.chain(staged).filter(|_| !self.is_cut(Cut::Arrived)));
         }
         if number == 0 && self.is_cut(Cut::ReadyFirst) {
             cues.extend(self.raised(set.number).map(Cue::Write));
@@ -125,15 +133,14 @@ impl Making<'_> {
         cues
     }
 
-    /// The table that pushes, packs, and copies within the rank; or all that there is to do.
-    fn out(&self, set: &Set, parity: usize, raised: &[Address]) -> Result<Option<CopyTable>, Error> {
+    /// The table that pushes, packs, and copies within the rank; or all that there is to do. Raises some words first, if it has
+    /// anything else to do.
+    fn out(&self, set: &Set, parity: usize, first: &[Address]) -> Result<Option<CopyTable>, Error> {
         let bases: Vec<Address> = set.bases.iter().copied().map(address).collect();
         let mut targets = bases.clone();
         let mine = |op: &&CopyOp| lane_of(set, op.source, &self.opened.devices) == self.number;
-        let mut drafts = Vec::new();
-        if self.in_one {
-            drafts.extend(raised.iter().map(|&word| Draft { raises: vec![word], ..Draft::default() }));
-        }
+        let begin = first.iter().map(|&word| Draft { raises: vec![word], ..Draft::default() });
+        let mut drafts: Vec<Draft> = begin.collect();
         for out in &self.outgoing {
             let part: &Part = &set.parts[out.link];
             let moved = |op: &CopyOp, first: usize| {
@@ -150,13 +157,13 @@ impl Making<'_> {
                 }
                 continue;
             }
-            let first = targets.len();
+            let begin = targets.len();
             match out.slots {
                 Some(area) => targets.push(area.slot(parity)),
                 None => targets.extend(part.remote.iter().copied().map(address)),
             }
             let mut draft = Draft {
-                ops: part.ops.iter().filter(mine).map(|op| moved(op, first)).collect(),
+                ops: part.ops.iter().filter(mine).map(|op| moved(op, begin)).collect(),
                 ..Draft::default()
             };
             draft.raises = vec![out.arrived.of(set.number, parity)];
@@ -175,6 +182,9 @@ impl Making<'_> {
             let words = self.incoming.iter().flat_map(|into| &into.words);
             let waits = words.map(|(_, arrived)| Signal { address: arrived.of(set.number, parity), lag: 0 });
             drafts.extend(waits.map(|wait| Draft { waits: vec![wait], ..Draft::default() }));
+        }
+        if !self.in_one && drafts.len() == first.len() {
+            return Ok(None);
         }
         self.upload(&drafts, &bases, &targets)
     }
@@ -231,7 +241,7 @@ impl Making<'_> {
         let (given, over) = self.ties();
         let ties = given.into_iter().chain(over).filter_map(|cue| match cue {
             Cue::Wait([word, _], _) => Some(word),
-            Cue::Write(_) => None,
+            Cue::Write(_) | Cue::Told(..) => None,
         });
         [guard].into_iter().chain(ready).chain(arrived).chain(staged).chain(ties).collect()
     }

@@ -5,6 +5,7 @@ use super::{Cut, IN_FLIGHT, POISON};
 use crate::error::Error;
 use crate::link::SLOTS;
 use halocline_device::{Address, CopyTable, Device, DeviceError, Event, Memory, RawEvent, Stream, ValueOp};
+use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -50,6 +51,8 @@ pub(crate) struct Script {
     pub(crate) before: Vec<Cue>,
     /// of which so many are raised.
     pub(crate) raised: usize,
+    /// The first table raises them, too: where nothing is waited for before it, that is enough.
+    pub(crate) is_raised_by_table: bool,
     /// Pushes and packs.
     pub(crate) out: Vec<CopyTable>,
     /// Waits for what comes, and unpacks.
@@ -85,6 +88,8 @@ pub(crate) enum Cue {
     Write(Address),
     /// The word, that of even epochs or that of odd ones, must be no more than so many epochs behind.
     Wait([Address; SLOTS as usize], u64),
+    /// The same of a word in pinned memory that this rank's host raises, which may have done so already.
+    Told(Address, u64),
 }
 
 /// Words of [`Lane::status`], by their offsets.
@@ -117,40 +122,38 @@ impl Lane {
         done: &Event,
         cut: impl Fn(Cut) -> bool,
     ) -> Result<(), DeviceError> {
-        let Script { given, before, raised, out, steps, over, .. } = &self.scripts[set];
+        let Script { given, before, raised, is_raised_by_table, out, steps, over, .. } = &self.scripts[set];
         if cut(Cut::Sent) {
             stream.record(done)?;
         }
-        let before = if cut(Cut::HaloRead) { &before[*raised..] } else { before };
+        let is_open = |cue: &&Cue| !self.is_met(**cue, epoch);
+        let (raised, waits) = before.split_at(*raised);
+        let raised = if cut(Cut::HaloRead) || *is_raised_by_table && !waits.iter().any(|cue| is_open(&cue)) {
+            &[]
+        } else {
+            raised
+        };
         scratch.clear();
-        scratch.extend(given.iter().chain(before).map(|cue| cue.of(epoch)));
-        if !scratch.is_empty() {
-            // SAFETY: as in `cue`.
-            unsafe { stream.values(scratch) }?;
-        }
-        let launch = |tables: &[CopyTable]| match tables.len() {
-            0 => Ok(()),
+        scratch
+            .extend(given.iter().chain(raised).chain(waits.iter().filter(is_open)).map(|cue| cue.of(epoch)));
+        // What lies between two launches is one call.
+        let launch = |tables: &[CopyTable], scratch: &mut Vec<ValueOp>| {
+            let Some(count) = NonZeroU64::new(tables.len() as u64) else { return Ok(()) };
+            self.flush(stream, scratch)?;
             // SAFETY: the object holds the memory of the table until the stream is through; the words that were
             // waited for, here or by the table, say that nobody else uses the cells concerned.
-            count => unsafe { stream.launch(&tables[(epoch % count as u64) as usize], epoch) },
+            unsafe { stream.launch(&tables[(epoch % count) as usize], epoch) }
         };
-        launch(out)?;
-        scratch.clear();
+        launch(out, scratch)?;
         for Step { cues, into } in steps {
-            scratch.extend(cues.iter().map(|cue| cue.of(epoch)));
-            if !into.is_empty() {
-                // SAFETY: as in `cue`.
-                unsafe { stream.values(scratch) }?;
-                scratch.clear();
-                launch(into)?;
-            }
+            scratch.extend(cues.iter().filter(is_open).map(|cue| cue.of(epoch)));
+            launch(into, scratch)?;
         }
         if self.in_one.is_none() {
             scratch.extend(over.iter().map(|cue| cue.of(epoch)));
             scratch.push(Cue::Write(self.status.at(DONE)).of(epoch));
-            // SAFETY: as in `cue`.
-            unsafe { stream.values(scratch) }?;
         }
+        self.flush(stream, scratch)?;
         if !cut(Cut::Sent) {
             stream.record(done)?;
         }
@@ -167,13 +170,27 @@ impl Lane {
         epoch: u64,
         scratch: &mut Vec<ValueOp>,
     ) -> Result<(), DeviceError> {
-        if cues.is_empty() {
-            return Ok(());
-        }
         scratch.clear();
         scratch.extend(cues.iter().map(|cue| cue.of(epoch)));
+        self.flush(stream, scratch)
+    }
+
+    /// Gives the stream what there is of operations on words.
+    fn flush(&self, stream: &Stream, scratch: &mut Vec<ValueOp>) -> Result<(), DeviceError> {
+        if scratch.is_empty() {
+            return Ok(());
+        }
         // SAFETY: words of this object and of its peers', which it holds until the stream is through.
-        unsafe { stream.values(scratch) }
+        let given = unsafe { stream.values(scratch) };
+        scratch.clear();
+        given
+    }
+
+    /// Whether the host knows already that nothing has to be waited for.
+    fn is_met(&self, cue: Cue, epoch: u64) -> bool {
+        let Cue::Told(word, lag) = cue else { return false };
+        // SAFETY: a word of this object in pinned memory, which it holds.
+        unsafe { self.device.driver().load(word) >= epoch.saturating_sub(lag) }
     }
 
     /// Whether its stream has reached an exchange of a set, as far as can be known.
@@ -287,6 +304,7 @@ impl Cue {
                 let address = of_parity[(epoch % SLOTS) as usize];
                 ValueOp::Wait { address, at_least: epoch.saturating_sub(lag) }
             }
+            Cue::Told(address, lag) => ValueOp::Wait { address, at_least: epoch.saturating_sub(lag) },
         }
     }
 }

@@ -32,7 +32,7 @@ use crate::link::{Link, SLOTS};
 use crate::set::Set;
 use halocline_comm::mappings::Pinned;
 use halocline_comm::{Communicator, Patience, Segment, Wakers};
-use halocline_device::{Address, DeviceError, Event, Memory, Stream, ValueOp, Waiting};
+use halocline_device::{Address, Device, DeviceError, Event, Memory, Stream, ValueOp, Waiting};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::Duration;
@@ -65,6 +65,8 @@ pub(crate) struct Scheduled {
     inline: bool,
     patience: Patience,
     begin: Mutex<Begin>,
+    /// For each set, memory that is not our own and must not have moved.
+    borrowed: Vec<Vec<Borrowed>>,
     /// The last exchange given to the streams.
     epoch: AtomicU64,
     /// The last that is known to be over.
@@ -74,6 +76,8 @@ pub(crate) struct Scheduled {
     failed: OnceLock<Arc<Failure>>,
     /// After a failure: nothing of ours runs any more, and the peers know.
     quiet: AtomicBool,
+    /// Nor does any peer touch the fields any more.
+    reclaimed: AtomicBool,
     /// The progress thread looks after this object.
     watched: AtomicBool,
     /// The user has dropped it, and the peers were told.
@@ -101,6 +105,31 @@ pub(crate) struct Scheduled {
 pub(crate) struct Seat {
     pub(crate) link: usize,
     pub(crate) waits: Waits,
+}
+
+/// An allocation that is not our own, by an address in it.
+struct Borrowed {
+    device: Device,
+    address: Address,
+    id: u64,
+    /// The first field in it.
+    field: usize,
+}
+
+impl Borrowed {
+    /// Each allocation of a set's fields once, however many of them lie in it.
+    fn of(set: &Set) -> Vec<Self> {
+        let mut all: Vec<Self> = Vec::new();
+        for (memory, field) in &set.local.memories {
+            let Some(home) = memory.device.as_ref().filter(|home| home.foreign) else { continue };
+            let is_known = |known: &Self| known.id == home.place.id && known.device == home.device;
+            if !memory.segment.is_empty() && !all.iter().any(is_known) {
+                let address = memory.segment.base().addr().get() as Address;
+                all.push(Self { device: home.device.clone(), address, id: home.place.id, field: *field });
+            }
+        }
+        all
+    }
 }
 
 /// What a link waits for.
@@ -164,6 +193,7 @@ impl Scheduled {
         };
         #[cfg(not(feature = "cuts"))]
         let _ = parts.cut;
+        let borrowed = sets.iter().map(|set| Borrowed::of(set)).collect();
         Self {
             pinned: parts.pinned,
             comm,
@@ -177,12 +207,14 @@ impl Scheduled {
             host,
             inline,
             patience,
+            borrowed,
             begin: Mutex::new(begin),
             epoch: AtomicU64::new(0),
             completed: AtomicU64::new(0),
             chosen: (0..2 * IN_FLIGHT).map(|_| AtomicUsize::new(0)).collect(),
             failed: OnceLock::new(),
             quiet: AtomicBool::new(false),
+            reclaimed: AtomicBool::new(false),
             watched: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             wakers: Wakers::default(),
@@ -254,8 +286,11 @@ impl Scheduled {
             self.epoch.store(epoch, Ordering::SeqCst);
         }
         fence(Ordering::SeqCst);
-        // Already now: a queue that is full holds this thread until the host has carried on what streams wait for.
-        self.be_watched();
+        // Where others are in flight, already now: a queue that is full holds this thread until the host has carried on what
+        // streams wait for.
+        if self.completed.load(Ordering::Acquire) + 1 < epoch {
+            self.be_watched();
+        }
         // Objects share streams: on all lanes in one order, or each waits behind the other.
         let pool = self.comm.part::<Pool>();
         let order = (self.lanes.len() > 1).then(|| pool.enter(&self.comm));
@@ -269,6 +304,7 @@ impl Scheduled {
         }
         drop(order);
         drop(begin);
+        self.be_watched();
         match given {
             Ok(()) => {}
             Err(Some(error)) => return Err(self.lose(error)),
@@ -323,13 +359,10 @@ impl Scheduled {
 
     /// Memory that is not our own still is what was bound.
     fn check_memories(&self, set: usize) -> Result<(), Error> {
-        for (memory, field) in &self.sets[set].local.memories {
-            let Some(home) = memory.device.as_ref().filter(|home| home.foreign) else { continue };
-            let first = memory.segment.base().addr().get() as Address;
-            let is_moved = || home.device.place_of(first).map(|place| place.id) != Ok(home.place.id);
-            if !memory.segment.is_empty() && is_moved() {
+        for Borrowed { device, address, id, field } in &self.borrowed[set] {
+            if device.identity(*address) != Ok(*id) {
                 // A device that has failed says nothing about memory.
-                let lost = home.device.failure().map(Error::from);
+                let lost = device.failure().map(Error::from);
                 return Err(lost.unwrap_or(Error::MemoryMoved { field: *field }));
             }
         }

@@ -267,12 +267,17 @@ impl Scheduled {
         if self.failed.get().is_none() {
             return self.is_idle();
         }
+        if self.reclaimed.load(Ordering::Acquire) {
+            return true;
+        }
         self.drain();
         // Who saw the failure late may have told its streams so since.
         let epoch = self.epoch();
-        self.quiet.load(Ordering::Acquire)
+        let is_left = self.quiet.load(Ordering::Acquire)
             && self.lanes.iter().all(|lane| lane.is_drained(epoch))
-            && self.links.iter().all(|link| self.leaves_alone(link))
+            && self.links.iter().all(|link| self.leaves_alone(link));
+        // For good, also if another thread is about to write poison that nothing waits for any more.
+        self.reclaimed.fetch_or(is_left, Ordering::AcqRel) || is_left
     }
 
     /// Whether nothing is in flight: nothing given to streams, nothing that waits to be sent.

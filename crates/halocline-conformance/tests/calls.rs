@@ -1,0 +1,123 @@
+//! How many calls a device is given for an exchange, and of what kind: each costs the host up to microseconds.
+
+use halocline::device::Priority;
+use halocline::{
+    BindOptions, Communicator, Decomposed, Device, Field, Halo, HaloExchange, Layout, LinkChoice,
+};
+use halocline::{Pattern, RegularGrid};
+use halocline_conformance::instant::{Call, Instant};
+use halocline_conformance::{Trouble, ensure};
+use std::sync::Arc;
+
+/// Calls of each kind of [`Call::ALL`].
+type Calls = [u64; Call::ALL.len()];
+
+/// Fields of four cells in some allocations that are not the library's, so many in each.
+fn fields(device: &Device, allocations: usize, each: usize) -> Result<Vec<Field>, Trouble> {
+    let layout = Layout::c_order(halocline::ElementType::U64, &[4])?;
+    let mut fields = Vec::new();
+    for _ in 0..allocations {
+        let memory = Arc::new(device.allocate(32 * each)?);
+        for at in 0..each {
+            let base = memory.at(32 * at);
+            // SAFETY: the memory has room for it, and is kept.
+            let field = unsafe { Field::from_device(device, base, layout.clone(), Arc::clone(&memory) as _) };
+            fields.push(field?);
+        }
+    }
+    Ok(fields)
+}
+
+/// The calls of one exchange between two ranks that share a device, which does everything at once, by the rank that comes first, so
+/// that nothing has arrived yet: those of `schedule_exchange`, and those of `schedule_wait`.
+fn count(options: &BindOptions, (allocations, each): (usize, usize)) -> Result<[Calls; 2], Trouble> {
+    const EXCHANGES: usize = 5;
+    let (driver, device) = Instant::device();
+    let rank = |comm: Communicator| -> Result<[Calls; 2], Trouble> {
+        let pattern = RegularGrid::new([4]).periodic([true]).decompose(2)?;
+        let pattern = pattern.pattern(&comm, Halo::uniform(1))?;
+        let fields = fields(&device, allocations, each)?;
+        let bound: Vec<(&Pattern, &Field)> = fields.iter().map(|field| (&pattern, field)).collect();
+        let halo = HaloExchange::bind_with(&comm, &bound, options)?;
+        let stream = device.stream(Priority::Normal)?;
+        let mut last = [[0; Call::ALL.len()]; 2];
+        for number in 0..EXCHANGES {
+            // One rank after the other, so that all calls are of one of them.
+            for turn in 0..2 {
+                comm.barrier()?;
+                if turn == comm.rank() {
+                    let before = driver.count();
+                    let pending = halo.schedule_exchange(&[&stream])?;
+                    let between = driver.count();
+                    pending.schedule_wait(&stream)?;
+                    let after = driver.count();
+                    let of = |from: Calls, to: Calls| std::array::from_fn(|kind| to[kind] - from[kind]);
+                    let now = [of(before, between), of(between, after)];
+                    // Once the first ones have been, all are alike. Nobody waits for what is known to be over.
+                    ensure!(
+                        number < 3 || now[0] == last[0] || turn == 1,
+                        "exchange {number}: {now:?}, {last:?}"
+                    );
+                    ensure!(now[1].iter().sum::<u64>() <= 1, "a wait: {now:?}");
+                    last = now;
+                }
+            }
+            halo.wait()?;
+            // What was sent has been given back.
+            while !halo.reclaim() {
+                comm.link().host().yield_now();
+            }
+        }
+        comm.barrier()?;
+        Ok(last)
+    };
+    let ended: Vec<Result<[Calls; 2], Trouble>> = std::thread::scope(|scope| {
+        let ranks: Vec<_> =
+            Communicator::threads(2).into_iter().map(|comm| scope.spawn(|| rank(comm))).collect();
+        ranks.into_iter().map(|rank| rank.join().expect("no rank panics")).collect()
+    });
+    let [one, other] = <[_; 2]>::try_from(ended).expect("two ranks");
+    let (one, other) = (one?, other?);
+    let is_more = other[0].iter().zip(&one[0]).any(|(other, one)| other > one);
+    ensure!(!is_more, "more calls than before something had arrived: {other:?}, {one:?}");
+    Ok(one)
+}
+
+/// Calls that give work to streams: events recorded, waits for events, batches of operations on words, launches.
+fn work(calls: &Calls) -> [u64; 4] {
+    [Call::Record, Call::WaitEvent, Call::Batch, Call::Launch].map(|kind| calls[kind as usize])
+}
+
+#[test]
+fn an_exchange_gives_a_device_few_calls() {
+    println!("| way | streams | events recorded, waits for events, batches, launches | of the wait |");
+    println!("| --- | --- | --- | --- |");
+    for (link, inline, expected) in [
+        (LinkChoice::Push, false, [2, 1, 2, 1]),
+        (LinkChoice::Push, true, [1, 0, 2, 1]),
+        (LinkChoice::Mailbox, false, [2, 1, 3, 2]),
+        (LinkChoice::Mailbox, true, [1, 0, 3, 2]),
+        (LinkChoice::Message, false, [2, 1, 2, 2]),
+        (LinkChoice::Message, true, [1, 0, 2, 2]),
+    ] {
+        let options = BindOptions { link, inline, stream_waits: true, ..BindOptions::default() };
+        let [begin, wait] = count(&options, (1, 1)).expect("exchanges");
+        let streams = if inline { "the user's" } else { "internal" };
+        println!("| {link:?} | {streams} | {:?} | {:?} |", work(&begin), work(&wait).iter().sum::<u64>());
+        assert_eq!(work(&begin), expected, "{link:?}, inline {inline}");
+    }
+}
+
+#[test]
+fn the_memory_of_fields_is_looked_at_once_an_allocation() {
+    for (allocations, each) in [(1, 1), (1, 8), (3, 2)] {
+        let [begin, wait] = count(&BindOptions::default(), (allocations, each)).expect("exchanges");
+        let of = |calls: &Calls, kind: Call| calls[kind as usize];
+        assert_eq!(
+            of(&begin, Call::Identity),
+            allocations as u64,
+            "{allocations} allocations, {each} fields each"
+        );
+        assert_eq!([of(&begin, Call::Place), of(&wait, Call::Identity), of(&wait, Call::Place)], [0; 3]);
+    }
+}
