@@ -20,6 +20,7 @@ pub mod ring;
 mod run;
 pub mod scene;
 pub mod simulated;
+pub mod stage;
 pub mod steady;
 pub mod storm;
 pub mod subject;
@@ -29,10 +30,10 @@ pub mod victim;
 pub mod watchdog;
 pub mod yard;
 
-pub use run::{run_all, run_cases};
+pub use run::{run_all, run_cases, run_fields_on_devices};
 pub use trouble::Trouble;
 
-use halocline::Communicator;
+use stage::Stage;
 use std::sync::OnceLock;
 
 /// What a case ends with on one rank.
@@ -44,7 +45,7 @@ pub struct Case {
     /// What is shown, as `topic::behaviour`.
     pub name: &'static str,
     /// Shows it. Collective: all ranks call it in the same order. Leaves the communicator usable.
-    pub run: fn(&Communicator) -> Outcome,
+    pub run: fn(&Stage<'_>) -> Outcome,
 }
 
 /// All cases, in the order in which they are run.
@@ -53,7 +54,12 @@ pub fn cases() -> &'static [Case] {
     ALL.get_or_init(|| cases::BY_TOPIC.concat())
 }
 
-/// The cases of fields in memory of devices, on those of a rig.
+/// The cases of exchanges whose fields may lie anywhere: those of [`cases`] that are not about memory of the host.
+pub fn cases_of_fields() -> Vec<Case> {
+    cases::OF_FIELDS.concat()
+}
+
+/// The cases of what fields in memory of devices alone have, on those of a rig.
 pub fn device_cases<R: yard::Rig>() -> Vec<Case> {
     cases::on_devices::<R>()
 }

@@ -2,15 +2,17 @@
 
 use crate::form::{Form, Kind};
 use crate::numbers::{Numbers, mix};
+use crate::stage::Stage;
 use crate::subject::{Home, Place, Role, Subject};
 use crate::{Outcome, Trouble, ensure};
 use halocline::comm::Tag;
 use halocline::{
     BindOptions, Communicator, Decomposed, Decomposition, Direction, DomainShape, Error, Field, Halo,
-    HaloExchange, LinkChoice, MeshDomains, Neighbours, Pattern, PatternLinks, Reduce, RegularGrid,
+    HaloExchange, LinkChoice, MeshDomains, Neighbours, Pattern, PatternLinks, Reduce, RegularGrid, Stream,
     UnstructuredDomain,
 };
 use std::collections::HashSet;
+use std::sync::Arc;
 
 /// All ways that can be asked for.
 pub const CHOICES: [LinkChoice; 5] =
@@ -310,10 +312,10 @@ impl Scene {
     }
 
     /// A field of doubles in C order on a grid.
-    pub fn simple(comm: &Communicator, grid: &Grid) -> Result<Self, Trouble> {
+    pub fn simple(comm: &Stage<'_>, grid: &Grid) -> Result<Self, Trouble> {
         let pattern = grid.pattern(comm)?;
         let kind = Kind::plain(halocline::ElementType::F64);
-        let subjects = grid.subjects(comm, &pattern, 0, (&kind, Home::Own), |_| Form::default())?;
+        let subjects = grid.subjects(comm, &pattern, 0, (&kind, comm.home()), |_| Form::default())?;
         Ok(Self::of(pattern, subjects))
     }
 
@@ -359,12 +361,25 @@ impl Scene {
 
     /// Fills, exchanges, waits and compares, so many times.
     pub fn steps(&mut self, halo: &HaloExchange, count: usize) -> Outcome {
-        for _ in 0..count {
-            self.next();
-            halo.exchange()?.wait()?;
-            self.check()?;
+        (0..count).try_for_each(|_| self.step_of(halo, 0))
+    }
+
+    /// The same, once, of one of several sets. Where the fields lie on a device every other exchange is one in the order of a stream.
+    pub fn step_of(&mut self, halo: &HaloExchange, set: usize) -> Outcome {
+        self.next();
+        match self.stream().filter(|_| self.step.is_multiple_of(2)) {
+            None => halo.exchange_set(set)?.wait()?,
+            Some(stream) => {
+                halo.schedule_exchange_set(set, &[&stream])?.schedule_wait(&stream)?;
+                stream.synchronise()?;
+            }
         }
-        Ok(())
+        self.check()
+    }
+
+    /// A stream of the device that fields of this rank lie on, if any do.
+    fn stream(&self) -> Option<Arc<Stream>> {
+        self.subjects().find_map(Subject::stream)
     }
 
     /// As [`Scene::steps`], sending the packed messages without the library's exchange. What stays within the
@@ -413,17 +428,19 @@ impl Scene {
         Ok(())
     }
 
-    /// Binds by every way and takes a few steps by each; then the same unbound.
-    pub fn every_way(&mut self, comm: &Communicator, count: usize) -> Outcome {
-        for link in choices(comm) {
+    /// Binds by every way and takes a few steps by each; in memory of the host also packed by hand, and then unbound.
+    pub fn every_way(&mut self, comm: &Stage<'_>, count: usize) -> Outcome {
+        for link in comm.ways() {
             let halo = self.bind(comm, &by(link))?;
             self.steps(&halo, count).map_err(|trouble| Trouble::new(format!("{link:?}: {trouble}")))?;
-            if !self.stays_within(comm)? {
+            if !comm.is_on_device() && !self.stays_within(comm)? {
                 let ended = self.packed_step(comm, &halo);
                 ended.map_err(|trouble| Trouble::new(format!("packed, {link:?}: {trouble}")))?;
             }
         }
-        for link in [LinkChoice::Auto, LinkChoice::Message] {
+        let unbound: &[LinkChoice] =
+            if comm.is_on_device() { &[] } else { &[LinkChoice::Auto, LinkChoice::Message] };
+        for &link in unbound {
             let links = self.links(comm, &by(link))?;
             let ended = self.unbound_steps(&links, count);
             ended.map_err(|trouble| Trouble::new(format!("unbound, {link:?}: {trouble}")))?;

@@ -118,6 +118,11 @@ impl Subject {
         &self.field
     }
 
+    /// The stream of its copies, where it lies on a device.
+    pub fn stream(&self) -> Option<Arc<Stream>> {
+        self.staged.as_ref().map(|staged| Arc::clone(&staged.stream))
+    }
+
     /// Number of cells with a role.
     pub fn count(&self, role: Role) -> usize {
         self.cells.iter().filter(|(_, _, other)| *other == role).count()
@@ -238,7 +243,8 @@ thread_local! {
     static STREAMS: RefCell<Vec<Arc<Stream>>> = const { RefCell::new(Vec::new()) };
 }
 
-fn stream_of(device: &Device) -> Result<Arc<Stream>, DeviceError> {
+/// This thread's stream for copies on a device.
+pub(crate) fn stream_of(device: &Device) -> Result<Arc<Stream>, DeviceError> {
     STREAMS.with_borrow_mut(|streams| {
         let known = streams.iter().find(|stream| stream.device().ordinal() == device.ordinal()).cloned();
         if let Some(known) = known {

@@ -176,7 +176,7 @@ impl Play {
     fn begun(&self) -> Result<(Scene, HaloExchange), Trouble> {
         let mut numbers = Numbers::new(self.seed ^ 1);
         let grid = Grid::new(self.comm.size(), &[2 * self.comm.size(), 40], &[true, true], 1)?;
-        let mut scene = Scene::simple(&self.comm, &grid)?;
+        let mut scene = Scene::simple(&crate::stage::Stage::on_host(&self.comm), &grid)?;
         let halo = scene.bind(&self.comm, &by(choices(&self.comm)[numbers.below(5)]))?;
         scene.steps(&halo, numbers.below(6))?;
         Ok((scene, halo))

@@ -66,6 +66,18 @@ fn messages_between_devices_without_the_memory_of_the_host() {
     }
 }
 
+/// Fields in memory of simulated devices: all by messages, and some through memory that ranks share.
+#[test]
+fn fields_on_devices() {
+    let filter = std::env::var("HALOCLINE_CASES").unwrap_or_default();
+    for (at, mpi) in Mpi::all().into_iter().enumerate() {
+        must(&mpi, 2, &[("HALOCLINE_NODE_AWARE", "off")], &["fields", &filter]);
+        if at == 0 {
+            must(&mpi, 3, &[("HALOCLINE_NODE_RANKS", "2")], &["fields", &filter]);
+        }
+    }
+}
+
 #[test]
 fn mpi_is_handed_no_memory_of_devices_where_that_is_not_wanted() {
     for mpi in Mpi::all() {

@@ -1,12 +1,17 @@
-//! The suite over ranks that are processes: all cases in one job for each number of ranks.
+//! The suite over ranks that are processes: all cases in one job for each number of ranks, and with fields in memory of simulated
+//! devices.
 //! `HALOCLINE_CASES` names a part of it.
 
 use halocline_conformance::processes::Ranks;
 use std::time::Duration;
 
 fn run(size: usize) {
+    run_part("suite", size);
+}
+
+fn run_part(part: &str, size: usize) {
     let filter = std::env::var("HALOCLINE_CASES").unwrap_or_default();
-    let mut ranks = Ranks::start(env!("CARGO_BIN_EXE_halocline-conformance"), size, &["suite", &filter]);
+    let mut ranks = Ranks::start(env!("CARGO_BIN_EXE_halocline-conformance"), size, &[part, &filter]);
     // Each rank watches its cases by itself; this is for what is beside them.
     let in_time = ranks.await_end(0..size, Duration::from_secs(240));
     let ends = ranks.end();
@@ -46,4 +51,9 @@ fn five_ranks() {
 #[test]
 fn eight_ranks() {
     run(8);
+}
+
+#[test]
+fn three_ranks_with_fields_on_devices() {
+    run_part("fields", 3);
 }

@@ -3,6 +3,7 @@
 
 use halocline::{Array, BindOptions, Communicator, Decomposed, Halo, HaloExchange, LinkChoice, RegularGrid};
 use halocline_conformance::simulated::{options, run_ranks};
+use halocline_conformance::stage::Stage;
 use halocline_conformance::{Case, Outcome, cases, ensure};
 use halocline_device::sim::{World, explore, run};
 
@@ -73,6 +74,8 @@ fn cases_of_the_suite_pass_under_seeds() {
     // Other seeds, hence other kinds of schedules, for each.
     for (case, seed) in cases().iter().filter(inside).zip((0..).step_by(2)) {
         println!("{}", case.name);
-        explore(seed..seed + 2, &options(), |world| run_ranks(world, 2, case.run));
+        explore(seed..seed + 2, &options(), |world| {
+            run_ranks(world, 2, |comm| (case.run)(&Stage::on_host(comm)))
+        });
     }
 }

@@ -126,6 +126,11 @@ impl HaloExchange {
         &self.bound
     }
 
+    /// Whether any rank has bound device fields.
+    pub(crate) fn is_of_devices(&self) -> bool {
+        self.scheduled.is_some()
+    }
+
     pub(crate) fn set(&self, index: usize) -> Result<&Arc<Set>, Error> {
         self.sets.get(index).ok_or(Error::NoSuchSet { set: index, sets: self.sets.len() })
     }

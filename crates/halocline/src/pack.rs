@@ -80,7 +80,7 @@ impl HaloExchange {
     }
 
     fn part_of(&self, peer: usize, direction: Direction) -> Result<(&Link, &Part), Error> {
-        if self.scheduled.is_some() {
+        if self.is_of_devices() {
             return Err(Error::OfDevices {
                 what: "packed into messages of the host's",
                 instead: "let it exchange, or bind the host fields by themselves",

@@ -3,12 +3,13 @@
 use super::fixture::{Line, in_flight, still_works};
 use crate::form::{Form, Kind};
 use crate::numbers::Numbers;
-use crate::scene::{Grid, Scene, by, choices, ring_neighbours};
-use crate::subject::{Home, Subject};
+use crate::scene::{Grid, Scene, by, ring_neighbours};
+use crate::stage::{Cells, Stage};
+use crate::subject::Subject;
 use crate::{Case, Outcome, Trouble, ensure, fail};
 use halocline::{
-    Array, BindOptions, Communicator, DomainShape, ElementType, Error, Field, Halo, HaloExchange, LinkChoice,
-    Pattern, RegularGrid, UnstructuredDomain,
+    BindOptions, DomainShape, ElementType, Error, Field, Halo, HaloExchange, LinkChoice, Pattern,
+    RegularGrid, UnstructuredDomain,
 };
 
 pub(crate) const CASES: &[Case] = &[
@@ -16,15 +17,19 @@ pub(crate) const CASES: &[Case] = &[
     Case { name: "alternatives::sets_of_other_fields_and_patterns", run: other_fields },
     Case { name: "alternatives::the_sets_not_chosen_stay_as_they_are", run: untouched },
     Case { name: "alternatives::a_set_that_there_is_not", run: no_such_set },
-    Case { name: "alternatives::handles_of_one_set", run: handles },
     Case { name: "alternatives::other_sets_on_one_rank_are_refused", run: refused },
+];
+
+/// What memory of the host alone shows.
+pub(crate) const OF_HOST: &[Case] = &[
+    Case { name: "alternatives::handles_of_one_set", run: handles },
     Case { name: "alternatives::wide_and_narrow_in_turn", run: wide_and_narrow },
     Case { name: "alternatives::narrowed_handles_outlive_wide_ones", run: narrow_alone },
     Case { name: "alternatives::narrowing_that_is_refused", run: narrowing_refused },
 ];
 
 /// Binds scenes as alternatives. Collective.
-fn bind(comm: &Communicator, scenes: &[Scene], link: LinkChoice) -> Result<HaloExchange, Error> {
+fn bind(comm: &Stage<'_>, scenes: &[Scene], link: LinkChoice) -> Result<HaloExchange, Error> {
     let fields: Vec<_> = scenes.iter().map(Scene::fields).collect();
     let sets: Vec<&[(&Pattern, &Field)]> = fields.iter().map(Vec::as_slice).collect();
     HaloExchange::bind_alternatives(comm, &sets, &by(link))
@@ -32,19 +37,18 @@ fn bind(comm: &Communicator, scenes: &[Scene], link: LinkChoice) -> Result<HaloE
 
 /// One step of one of the sets.
 fn step(scene: &mut Scene, halo: &HaloExchange, set: usize) -> Outcome {
-    scene.next();
-    halo.exchange_set(set)?.wait()?;
-    scene.check().map_err(|trouble| Trouble::new(format!("set {set}: {trouble}")))
+    scene.step_of(halo, set).map_err(|trouble| Trouble::new(format!("set {set}: {trouble}")))
 }
 
-fn swap(comm: &Communicator) -> Outcome {
+fn swap(comm: &Stage<'_>) -> Outcome {
     let grid = Grid::new(comm.size(), &[3 * comm.size(), 7], &[true, false], 1)?;
-    for link in choices(comm) {
+    for link in comm.ways() {
         let pattern = grid.pattern(comm)?;
         let kind = Kind::plain(ElementType::F64);
         let mut scenes = Vec::new();
         for number in 0..3 {
-            let subjects = grid.subjects(comm, &pattern, number, (&kind, Home::Own), |_| Form::default())?;
+            let subjects =
+                grid.subjects(comm, &pattern, number, (&kind, comm.home()), |_| Form::default())?;
             scenes.push(Scene::of(pattern.clone(), subjects));
         }
         let halo = bind(comm, &scenes, link)?;
@@ -57,14 +61,14 @@ fn swap(comm: &Communicator) -> Outcome {
 }
 
 /// Sets from nothing to much, some between other ranks than others, some in memory of the user's.
-fn other_fields(comm: &Communicator) -> Outcome {
+fn other_fields(comm: &Stage<'_>) -> Outcome {
     let (ranks, forms) = (comm.size(), Form::all());
     let grids = [
         Grid::new(ranks, &[2 * ranks, 9], &[true, true], 2)?,
         Grid::new(ranks, &[3 * ranks], &[false], 1)?,
         Grid::new(ranks, &[5, 2 * ranks, 3], &[false, true, false], 1)?,
     ];
-    for (round, link) in choices(comm).into_iter().enumerate() {
+    for (round, link) in comm.ways().into_iter().enumerate() {
         let mut scenes = vec![Scene::default()];
         for (at, grid) in grids.iter().enumerate() {
             let mut scene = Scene::default();
@@ -72,7 +76,7 @@ fn other_fields(comm: &Communicator) -> Outcome {
             for number in 0..=at as u64 {
                 let kind = Kind { element: ElementType::F32, extra: vec![at + 1] };
                 let home =
-                    if round % 2 == 1 && link == LinkChoice::Message { Home::Foreign } else { Home::Own };
+                    if round % 2 == 1 && link == LinkChoice::Message { comm.foreign() } else { comm.home() };
                 let form = |domain: u64| forms[(domain as usize + at + round) % forms.len()].clone();
                 scene.add(&pattern, grid.subjects(comm, &pattern, number, (&kind, home), form)?);
             }
@@ -88,9 +92,9 @@ fn other_fields(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn untouched(comm: &Communicator) -> Outcome {
+fn untouched(comm: &Stage<'_>) -> Outcome {
     let grid = Grid::new(comm.size(), &[2 * comm.size(), 4], &[true, true], 1)?;
-    for link in choices(comm) {
+    for link in comm.ways() {
         let mut scenes = vec![Scene::simple(comm, &grid)?, Scene::simple(comm, &grid)?];
         let halo = bind(comm, &scenes, link)?;
         for turn in 0..6 {
@@ -103,7 +107,7 @@ fn untouched(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn no_such_set(comm: &Communicator) -> Outcome {
+fn no_such_set(comm: &Stage<'_>) -> Outcome {
     let line = Line::new(comm)?;
     let halo = line.bind(comm, LinkChoice::Auto)?;
     for set in [1, usize::MAX] {
@@ -122,9 +126,9 @@ fn no_such_set(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn handles(comm: &Communicator) -> Outcome {
+fn handles(comm: &Stage<'_>) -> Outcome {
     let beside_0 = ring_neighbours(0, comm.size());
-    for link in choices(comm) {
+    for link in comm.ways() {
         let (one, other) = (Line::new(comm)?, Line::new(comm)?);
         let sets: [&[(&Pattern, &Field)]; 2] =
             [&[(&one.pattern, &one.array)], &[(&other.pattern, &other.array)]];
@@ -141,9 +145,9 @@ fn handles(comm: &Communicator) -> Outcome {
         if beside_0.contains(&comm.rank()) {
             in_flight(handles[1].exchange(), 3)?;
             in_flight(both.exchange(), 3)?;
-            ensure!(one.array.write().is_err(), "an array in flight is lent");
+            ensure!(one.array.on_host()?.write().is_err(), "an array in flight is lent");
         }
-        other.array.write()?.fill(1);
+        other.array.fill(1)?;
         if comm.rank() != 0 {
             comm.barrier()?;
         }
@@ -159,7 +163,7 @@ fn handles(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn refused(comm: &Communicator) -> Outcome {
+fn refused(comm: &Stage<'_>) -> Outcome {
     let odd = comm.rank() + 1 == comm.size();
     let line = Line::new(comm)?;
     let set: &[(&Pattern, &Field)] = &[(&line.pattern, &line.array)];
@@ -193,7 +197,7 @@ fn refused(comm: &Communicator) -> Outcome {
 /// fresh, those beyond as they were.
 struct Deep {
     pattern: Pattern,
-    array: Array<u64>,
+    array: Cells<u64>,
     rank: usize,
     ranks: usize,
     before: Vec<u64>,
@@ -203,7 +207,7 @@ impl Deep {
     const OWNED: usize = 4;
     const WIDTH: usize = 3;
 
-    fn regular(comm: &Communicator) -> Result<Self, Trouble> {
+    fn regular(comm: &Stage<'_>) -> Result<Self, Trouble> {
         let extents = [Self::OWNED * comm.size()];
         let decomposition = RegularGrid::new(extents).periodic([true]).decompose(comm.size())?;
         let pattern = Grid::cut(decomposition, &[true], &[(Self::WIDTH, Self::WIDTH)]).pattern(comm)?;
@@ -211,7 +215,7 @@ impl Deep {
     }
 
     /// The same as an unstructured domain, in the order of the array.
-    fn unstructured(comm: &Communicator) -> Result<Self, Trouble> {
+    fn unstructured(comm: &Stage<'_>) -> Result<Self, Trouble> {
         let (first, all) = (Self::OWNED * comm.rank(), Self::OWNED * comm.size());
         let owned = |at: usize| (first + at) as u64;
         // By depth, as levels are given.
@@ -223,8 +227,8 @@ impl Deep {
         Self::new(comm, Pattern::unstructured(comm, &[domain.with_levels(ends)])?)
     }
 
-    fn new(comm: &Communicator, pattern: Pattern) -> Result<Self, Trouble> {
-        let array = Array::zeros(comm, &[Self::OWNED + 2 * Self::WIDTH])?;
+    fn new(comm: &Stage<'_>, pattern: Pattern) -> Result<Self, Trouble> {
+        let array = comm.zeros(&[Self::OWNED + 2 * Self::WIDTH])?;
         let before = vec![0; Self::OWNED + 2 * Self::WIDTH];
         Ok(Self { pattern, array, rank: comm.rank(), ranks: comm.size(), before })
     }
@@ -248,13 +252,12 @@ impl Deep {
     fn step(&mut self, halo: &HaloExchange, step: u64, depth: usize) -> Outcome {
         let fresh = |global: usize| 1000 * step + global as u64;
         let places = self.places();
-        {
-            let mut cells = self.array.write()?;
+        self.array.change(|cells| {
             let owned = places.iter().zip(cells.iter_mut()).filter(|((depth, _), _)| *depth == 0);
             owned.for_each(|((_, global), cell)| *cell = fresh(*global));
-        }
+        })?;
         halo.exchange()?.wait()?;
-        for (at, &found) in self.array.read()?.iter().enumerate() {
+        for (at, &found) in self.array.get()?.iter().enumerate() {
             let (beyond, global) = places[at];
             let expected = if beyond <= depth { fresh(global) } else { self.before[at] };
             ensure!(
@@ -267,8 +270,8 @@ impl Deep {
     }
 }
 
-fn wide_and_narrow(comm: &Communicator) -> Outcome {
-    for link in choices(comm) {
+fn wide_and_narrow(comm: &Stage<'_>) -> Outcome {
+    for link in comm.ways() {
         let mut all = vec![Deep::regular(comm)?];
         if comm.size() > 2 {
             // In a list, a cell is in the halo once: the ring is longer than its halos.
@@ -290,8 +293,8 @@ fn wide_and_narrow(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn narrow_alone(comm: &Communicator) -> Outcome {
-    for link in choices(comm) {
+fn narrow_alone(comm: &Stage<'_>) -> Outcome {
+    for link in comm.ways() {
         let mut deep = Deep::regular(comm)?;
         let sets: [&[(&Pattern, &Field)]; 2] = [&[(&deep.pattern, &deep.array)], &[]];
         let wide = HaloExchange::bind_alternatives(comm, &sets, &by(link))?;
@@ -310,7 +313,7 @@ fn narrow_alone(comm: &Communicator) -> Outcome {
     still_works(comm)
 }
 
-fn narrowing_refused(comm: &Communicator) -> Outcome {
+fn narrowing_refused(comm: &Stage<'_>) -> Outcome {
     let deep = Deep::regular(comm)?;
     let wide = HaloExchange::bind(comm, &[(&deep.pattern, &deep.array)])?;
     let odd = comm.rank() + 1 == comm.size();

@@ -1,9 +1,10 @@
 //! Checked mode, where it needs more than one rank: the whole suite runs in it, too (`HALOCLINE_CHECK=1`).
 
 use super::fixture::{Line, failure, is_sticky, reclaimed, still_works};
-use crate::scene::{by, choices, ring_neighbours};
+use crate::scene::{by, ring_neighbours};
+use crate::stage::Stage;
 use crate::{Case, Outcome, ensure};
-use halocline::{BindOptions, Cause, Communicator, Error, Fault, HaloExchange, LinkChoice};
+use halocline::{BindOptions, Cause, Error, Fault, HaloExchange, LinkChoice};
 
 pub(crate) const CASES: &[Case] = &[
     Case { name: "checked::ranks_in_different_orders_are_named_and_do_not_hang", run: orders },
@@ -14,11 +15,11 @@ fn checked(link: LinkChoice, name: &str) -> BindOptions {
     BindOptions { name: Some(name.to_owned()), checked: Some(true), ..by(link) }
 }
 
-fn orders(comm: &Communicator) -> Outcome {
+fn orders(comm: &Stage<'_>) -> Outcome {
     if comm.size() == 1 {
         return Ok(());
     }
-    for link in choices(comm).into_iter().skip(1) {
+    for link in comm.choices().into_iter().skip(1) {
         let lines = [Line::new(comm)?, Line::new(comm)?];
         let mut halos: Vec<(&Line, HaloExchange)> = Vec::new();
         for (line, name) in lines.iter().zip(["first", "second"]) {
@@ -57,7 +58,7 @@ fn orders(comm: &Communicator) -> Outcome {
     still_works(comm)
 }
 
-fn agreed(comm: &Communicator) -> Outcome {
+fn agreed(comm: &Stage<'_>) -> Outcome {
     if comm.size() == 1 {
         return Ok(());
     }

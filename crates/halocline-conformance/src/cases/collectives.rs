@@ -1,6 +1,7 @@
 //! Barrier, broadcast, all-gather, all-reduce, sparse exchange, duplicates.
 
 use crate::numbers::{Numbers, mix};
+use crate::stage::Stage;
 use crate::{Case, Outcome, ensure, fail};
 use halocline::comm::Tag;
 use halocline::{CommError, Communicator, Reduce};
@@ -18,7 +19,7 @@ pub(crate) const CASES: &[Case] = &[
     Case { name: "collectives::duplicates_interleaved_by_two_threads", run: two_threads },
 ];
 
-fn barrier_holds(comm: &Communicator) -> Outcome {
+fn barrier_holds(comm: &Stage<'_>) -> Outcome {
     let seen = Tag { operation: comm.begin(), round: 0 };
     let mut barrier = comm.start_barrier();
     if comm.rank() != 0 {
@@ -35,14 +36,14 @@ fn barrier_holds(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn many_barriers(comm: &Communicator) -> Outcome {
+fn many_barriers(comm: &Stage<'_>) -> Outcome {
     for _ in 0..100 {
         comm.barrier()?;
     }
     Ok(())
 }
 
-fn broadcast(comm: &Communicator) -> Outcome {
+fn broadcast(comm: &Stage<'_>) -> Outcome {
     for root in 0..comm.size() {
         for len in [0, 1, 777, 100_000] {
             let sent = Numbers::new((root * 1_000_000 + len) as u64).bytes(len);
@@ -54,7 +55,7 @@ fn broadcast(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn broadcast_from_nowhere(comm: &Communicator) -> Outcome {
+fn broadcast_from_nowhere(comm: &Stage<'_>) -> Outcome {
     match comm.broadcast(comm.size(), Vec::new()) {
         Err(CommError::NoSuchRank { rank, size }) if rank == comm.size() && size == comm.size() => {}
         other => fail!("a broadcast from rank {} gives {other:?}", comm.size()),
@@ -64,7 +65,7 @@ fn broadcast_from_nowhere(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn all_gather(comm: &Communicator) -> Outcome {
+fn all_gather(comm: &Stage<'_>) -> Outcome {
     let lengths: [fn(usize) -> usize; 5] = [
         |_| 0,
         |_| 8,
@@ -81,7 +82,7 @@ fn all_gather(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn all_reduce(comm: &Communicator) -> Outcome {
+fn all_reduce(comm: &Stage<'_>) -> Outcome {
     let value = |rank: usize, at: u64| mix(rank as u64 ^ at << 32);
     for op in [Reduce::Min, Reduce::Max, Reduce::Sum] {
         for count in [0, 1, 5, 300] {
@@ -103,7 +104,7 @@ fn all_reduce(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn different_counts(comm: &Communicator) -> Outcome {
+fn different_counts(comm: &Stage<'_>) -> Outcome {
     if comm.size() == 1 {
         return Ok(());
     }
@@ -131,7 +132,7 @@ fn sends(round: u64, from: usize, size: usize) -> Vec<(usize, Vec<u8>)> {
         .collect()
 }
 
-fn sparse_exchange(comm: &Communicator) -> Outcome {
+fn sparse_exchange(comm: &Stage<'_>) -> Outcome {
     for round in 0..30 {
         let mut came = comm.sparse_exchange(sends(round, comm.rank(), comm.size()))?;
         ensure!(came.is_sorted_by_key(|(from, _)| *from), "round {round}: not in the order of senders");
@@ -152,7 +153,7 @@ fn sparse_exchange(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn duplicates(comm: &Communicator) -> Outcome {
+fn duplicates(comm: &Stage<'_>) -> Outcome {
     let first = comm.duplicate()?;
     let second = comm.duplicate()?;
     let nested = first.duplicate()?;
@@ -173,7 +174,7 @@ fn duplicates(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn two_threads(comm: &Communicator) -> Outcome {
+fn two_threads(comm: &Stage<'_>) -> Outcome {
     let talk = |comm: &Communicator, thread: u64| -> Outcome {
         for round in 0..40 {
             let mine = mix(thread << 40 | round << 20 | comm.rank() as u64);

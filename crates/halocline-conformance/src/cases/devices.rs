@@ -4,33 +4,40 @@ use super::scheduled::{device_of, ways};
 use crate::form::{Form, Kind};
 use crate::numbers::Numbers;
 use crate::programs::Program;
-use crate::scene::{Cloud, Grid, Scene, Told, by, pattern_of, subjects_of};
+use crate::scene::{Cloud, Grid, Scene, Told, by, pattern_of, ring, ring_neighbours, subjects_of};
+use crate::stage::Stage;
 use crate::subject::Home;
 use crate::yard::Rig;
-use crate::{Case, Outcome, Trouble};
+use crate::{Case, Outcome, Trouble, ensure, fail};
 use halocline::device::Priority;
 use halocline::{
-    BindOptions, Communicator, ElementType, Error, HaloExchange, LinkChoice, Pattern, RegularGrid,
+    BindOptions, Direction, ElementType, Error, Halo, HaloExchange, LinkChoice, Pattern, PatternLinks,
+    RegularGrid,
 };
 
-pub(super) const fn cases<R: Rig>() -> [Case; 3] {
+pub(super) const fn cases<R: Rig>() -> [Case; 4] {
     [
         Case { name: "devices::elements_of_one_to_sixteen_bytes_in_one_bind", run: element_sizes::<R> },
         Case { name: "devices::random_patterns_types_and_layouts", run: random_fields::<R> },
         Case { name: "devices::random_programs", run: random_programs::<R> },
+        Case { name: "devices::what_host_fields_alone_have_is_refused", run: of_host_alone::<R> },
     ]
 }
 
 /// Binds, unless nothing would carry messages on.
-fn bind(comm: &Communicator, scene: &Scene, link: LinkChoice) -> Result<Option<HaloExchange>, Trouble> {
-    match scene.bind(comm, &BindOptions { chunk: Some(4096), ..by(link) }) {
+fn bind(comm: &Stage<'_>, scene: &Scene, link: LinkChoice) -> Result<Option<HaloExchange>, Trouble> {
+    bind_with(comm, scene, by(link))
+}
+
+fn bind_with(comm: &Stage<'_>, scene: &Scene, options: BindOptions) -> Result<Option<HaloExchange>, Trouble> {
+    match scene.bind(comm, &BindOptions { chunk: Some(4096), ..options }) {
         Err(Error::NotDriven | Error::Elsewhere { .. }) if !comm.link().is_driven() => Ok(None),
         bound => Ok(Some(bound?)),
     }
 }
 
 /// Steps that wait on the host and steps in the order of a stream, in turn.
-fn steps<R: Rig>(rig: &R, comm: &Communicator, scene: &mut Scene, halo: &HaloExchange) -> Outcome {
+fn steps<R: Rig>(rig: &R, comm: &Stage<'_>, scene: &mut Scene, halo: &HaloExchange) -> Outcome {
     scene.steps(halo, 1)?;
     let stream = device_of(rig, comm.rank()).stream(Priority::Normal)?;
     for _ in 0..2 {
@@ -46,7 +53,7 @@ fn steps<R: Rig>(rig: &R, comm: &Communicator, scene: &mut Scene, halo: &HaloExc
     Ok(())
 }
 
-fn element_sizes<R: Rig>(comm: &Communicator) -> Outcome {
+fn element_sizes<R: Rig>(comm: &Stage<'_>) -> Outcome {
     let rig = R::get()?;
     let home = Home::Device(device_of(rig, comm.rank()));
     let grid = Grid::new(comm.size(), &[2 * comm.size() + 1, 5], &[true, false], 2)?;
@@ -92,7 +99,7 @@ fn kind(numbers: &mut Numbers) -> Kind {
 }
 
 /// A group of fields of one pattern, and which of them lie in memory of the host.
-fn group<R: Rig>(rig: &'static R, comm: &Communicator, numbers: &mut Numbers, scene: &mut Scene) -> Outcome {
+fn group<R: Rig>(rig: &'static R, comm: &Stage<'_>, numbers: &mut Numbers, scene: &mut Scene) -> Outcome {
     let ranks = comm.size();
     let fields: Vec<(Kind, Home, Vec<Form>)> = (0..1 + numbers.below(3))
         .map(|_| {
@@ -136,7 +143,7 @@ fn group<R: Rig>(rig: &'static R, comm: &Communicator, numbers: &mut Numbers, sc
     Ok(())
 }
 
-fn random_fields<R: Rig>(comm: &Communicator) -> Outcome {
+fn random_fields<R: Rig>(comm: &Stage<'_>) -> Outcome {
     let rig = R::get()?;
     for seed in 0..R::SEEDS {
         let mut numbers = Numbers::new(seed);
@@ -153,7 +160,7 @@ fn random_fields<R: Rig>(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn random_programs<R: Rig>(comm: &Communicator) -> Outcome {
+fn random_programs<R: Rig>(comm: &Stage<'_>) -> Outcome {
     let rig = R::get()?;
     for seed in 0..R::SEEDS {
         if comm.rank() == 0 && std::env::var_os("HALOCLINE_SEEDS_SAID").is_some() {
@@ -164,5 +171,41 @@ fn random_programs<R: Rig>(comm: &Communicator) -> Outcome {
         ended.map_err(|trouble| Trouble::new(format!("seed {seed}: {trouble}")))?;
         comm.barrier()?;
     }
+    Ok(())
+}
+
+/// What is not to be had of fields on devices is refused by name, and where it is only left out, that is said.
+fn of_host_alone<R: Rig>(comm: &Stage<'_>) -> Outcome {
+    let device = device_of(R::get()?, comm.rank());
+    let (kind, grid) = (Kind::plain(ElementType::F64), ring(comm)?);
+    let pattern = grid.pattern(comm)?;
+    let subjects = grid.subjects(comm, &pattern, 0, (&kind, Home::Device(device)), |_| Form::default())?;
+    let mut scene = Scene::of(pattern.clone(), subjects);
+    match PatternLinks::new(comm, &[&pattern])?.exchange(&scene.fields()) {
+        Err(Error::NotOnHost { field: 0, .. }) => {}
+        other => fail!("given to an unbound exchange: {other:?}"),
+    }
+    let options = BindOptions { checked: Some(true), ..by(LinkChoice::Auto) };
+    let Some(halo) = bind_with(comm, &scene, options)? else { return Ok(()) };
+    let said = halo.explain();
+    ensure!(said.contains("checked mode does not look at them"), "{said}");
+    match halo.narrowed(&Halo::uniform(0)) {
+        Err(Error::OfDevices { what: "narrowed", .. }) => {}
+        other => fail!("a narrowed object: {other:?}"),
+    }
+    for peer in ring_neighbours(comm.rank(), comm.size()) {
+        let packed = [
+            halo.message_bytes(peer, Direction::Send).map(drop),
+            halo.pack(peer, &mut [0; 8]),
+            halo.unpack(peer, &[0; 8]),
+        ];
+        for refused in packed {
+            ensure!(matches!(refused, Err(Error::OfDevices { .. })), "a message by hand: {refused:?}");
+        }
+    }
+    // None of it was an exchange.
+    scene.steps(&halo, 1)?;
+    ensure!(halo.pending().is_some_and(|pending| pending.epoch() == 1), "{:?}", halo.pending());
+    comm.barrier()?;
     Ok(())
 }

@@ -1,9 +1,10 @@
 //! Exchanges that never complete: deadlines, peers that drop their object, and how all ranks learn.
 
 use super::fixture::{Line, Words, failure, is_deadline, is_sticky, reclaimed, still_works, until_failure};
-use crate::scene::{Grid, choices, ring_neighbours};
+use crate::scene::{Grid, ring_neighbours};
+use crate::stage::Stage;
 use crate::{Case, Outcome, ensure, fail};
-use halocline::{Array, BindOptions, Cause, Communicator, Error, HaloExchange, LinkChoice, RegularGrid};
+use halocline::{BindOptions, Cause, Error, HaloExchange, LinkChoice, RegularGrid};
 use std::time::Duration;
 
 pub(crate) const CASES: &[Case] = &[
@@ -23,8 +24,8 @@ fn within(link: LinkChoice, deadline: Duration) -> BindOptions {
     BindOptions { link, deadline: Some(deadline), ..BindOptions::default() }
 }
 
-fn deadline(comm: &Communicator) -> Outcome {
-    for link in choices(comm) {
+fn deadline(comm: &Stage<'_>) -> Outcome {
+    for link in comm.ways() {
         let line = Line::new(comm)?;
         let words = Words::new(comm);
         let waits_for_0 = ring_neighbours(0, comm.size()).contains(&comm.rank());
@@ -65,8 +66,8 @@ fn deadline(comm: &Communicator) -> Outcome {
     still_works(comm)
 }
 
-fn met(comm: &Communicator) -> Outcome {
-    for link in choices(comm) {
+fn met(comm: &Stage<'_>) -> Outcome {
+    for link in comm.ways() {
         let line = Line::new(comm)?;
         let halo = line.bind_with(comm, &within(link, Duration::from_secs(50)))?;
         (1..20).try_for_each(|step| line.step(&halo, step))?;
@@ -74,9 +75,9 @@ fn met(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn deadline_of_is_ready(comm: &Communicator) -> Outcome {
+fn deadline_of_is_ready(comm: &Stage<'_>) -> Outcome {
     let waits_for_0 = ring_neighbours(0, comm.size()).contains(&comm.rank());
-    for link in choices(comm) {
+    for link in comm.ways() {
         let line = Line::new(comm)?;
         let deadline = waits_for_0.then_some(DEADLINE);
         let halo = line.bind_with(comm, &BindOptions { link, deadline, ..BindOptions::default() })?;
@@ -99,8 +100,8 @@ fn deadline_of_is_ready(comm: &Communicator) -> Outcome {
     still_works(comm)
 }
 
-fn dropped(comm: &Communicator) -> Outcome {
-    for link in choices(comm) {
+fn dropped(comm: &Stage<'_>) -> Outcome {
+    for link in comm.ways() {
         for before in [0, 1, 4] {
             let line = Line::new(comm)?;
             let halo = line.bind(comm, link)?;
@@ -128,11 +129,11 @@ fn dropped(comm: &Communicator) -> Outcome {
 }
 
 /// Ranks in a chain, far from each other: what ends the first link ends the last.
-fn chain(comm: &Communicator) -> Outcome {
+fn chain(comm: &Stage<'_>) -> Outcome {
     let decomposition = RegularGrid::new([3 * comm.size()]).decompose(comm.size())?;
     let pattern = Grid::cut(decomposition, &[false], &[(1, 1)]).pattern(comm)?;
-    for link in choices(comm) {
-        let array = Array::<u64>::zeros(comm, &[5])?;
+    for link in comm.ways() {
+        let array = comm.zeros::<u64>(&[5])?;
         let deadline = (comm.rank() == 1).then_some(DEADLINE);
         let halo = HaloExchange::bind_with(
             comm,
@@ -149,8 +150,8 @@ fn chain(comm: &Communicator) -> Outcome {
     still_works(comm)
 }
 
-fn dropped_after_failure(comm: &Communicator) -> Outcome {
-    for link in choices(comm) {
+fn dropped_after_failure(comm: &Stage<'_>) -> Outcome {
+    for link in comm.ways() {
         let line = Line::new(comm)?;
         let halo = line.bind_with(comm, &within(link, Duration::from_millis(1)))?;
         // Some ranks come in time, some do not, some do not come at all.
@@ -170,12 +171,12 @@ fn dropped_after_failure(comm: &Communicator) -> Outcome {
 }
 
 /// A failure elsewhere comes at the very moment when an exchange is begun: nobody may be left waiting.
-fn race(comm: &Communicator) -> Outcome {
+fn race(comm: &Stage<'_>) -> Outcome {
     let decomposition = RegularGrid::new([3 * comm.size()]).decompose(comm.size())?;
     let pattern = Grid::cut(decomposition, &[false], &[(1, 1)]).pattern(comm)?;
     for turn in 0..30 {
-        let array = Array::<u64>::zeros(comm, &[5])?;
-        let link = choices(comm)[1 + turn % 4];
+        let array = comm.zeros::<u64>(&[5])?;
+        let link = comm.choices()[1 + turn % 4];
         let deadline = (comm.rank() == 0).then_some(Duration::from_micros(300));
         let halo = HaloExchange::bind_with(
             comm,

@@ -3,10 +3,11 @@
 
 use crate::numbers::mix;
 use crate::scene::{Grid, by};
+use crate::stage::{Cells, Stage};
 use crate::{Outcome, Trouble, ensure, fail};
 use halocline::comm::Tag;
 use halocline::{
-    Array, BindOptions, Cause, Communicator, Error, Failure, HaloExchange, LinkChoice, Pattern, Reduce,
+    BindOptions, Cause, Communicator, Error, Failure, HaloExchange, LinkChoice, Pattern, Reduce,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,15 +18,15 @@ const OWNED: usize = 3;
 /// A periodic line of cells over all ranks, one halo cell at each side, in a typed array.
 pub(super) struct Line {
     pub pattern: Pattern,
-    pub array: Array<u64>,
+    pub array: Cells<u64>,
     rank: usize,
     ranks: usize,
 }
 
 impl Line {
-    pub fn new(comm: &Communicator) -> Result<Self, Trouble> {
+    pub fn new(comm: &Stage<'_>) -> Result<Self, Trouble> {
         let pattern = Grid::new(comm.size(), &[OWNED * comm.size()], &[true], 1)?.pattern(comm)?;
-        let array = Array::zeros(comm, &[OWNED + 2])?;
+        let array = comm.zeros(&[OWNED + 2])?;
         Ok(Self { pattern, array, rank: comm.rank(), ranks: comm.size() })
     }
 
@@ -39,15 +40,14 @@ impl Line {
 
     /// Writes the owned cells for a step, and nonsense into the halo.
     pub fn fill(&self, step: u64) -> Outcome {
-        let mut cells = self.array.write()?;
-        cells.fill(u64::MAX);
+        let mut cells = [u64::MAX; OWNED + 2];
         (0..OWNED).for_each(|at| cells[at + 1] = value(self.rank * OWNED + at, step));
-        Ok(())
+        Ok(self.array.put(&cells)?)
     }
 
     /// Compares the halo with what its owners wrote.
     pub fn check(&self, step: u64) -> Outcome {
-        let (cells, total) = (self.array.read()?, OWNED * self.ranks);
+        let (cells, total) = (self.array.get()?, OWNED * self.ranks);
         let first = self.rank * OWNED;
         let expected = [value((first + total - 1) % total, step), value((first + OWNED) % total, step)];
         let found = [cells[0], cells[OWNED + 1]];
@@ -55,10 +55,16 @@ impl Line {
         Ok(())
     }
 
-    /// Fills, exchanges, compares.
+    /// Fills, exchanges, compares; of an array on a device every other time in the order of a stream.
     pub fn step(&self, halo: &HaloExchange, step: u64) -> Outcome {
         self.fill(step)?;
-        halo.exchange()?.wait()?;
+        match self.array.stream().filter(|_| step.is_multiple_of(2)) {
+            None => halo.exchange()?.wait()?,
+            Some(stream) => {
+                halo.schedule_exchange(&[stream])?.schedule_wait(stream)?;
+                stream.synchronise()?;
+            }
+        }
         self.check(step)
     }
 }
@@ -109,7 +115,7 @@ impl<'a> Words<'a> {
 }
 
 /// A communicator on which something was refused or has failed still does everything.
-pub(super) fn still_works(comm: &Communicator) -> Outcome {
+pub(super) fn still_works(comm: &Stage<'_>) -> Outcome {
     comm.barrier()?;
     let sum = comm.all_reduce(&[comm.rank() as u64], Reduce::Sum)?;
     let expected = (0..comm.size() as u64).sum::<u64>();
@@ -140,12 +146,12 @@ pub(super) fn until_failure(halo: &HaloExchange) -> Result<Arc<Failure>, Trouble
 }
 
 /// Waits until the memory of a failed object is the user's again, and checks that it is.
-pub(super) fn reclaimed(comm: &Communicator, halo: &HaloExchange, array: &Array<u64>) -> Outcome {
+pub(super) fn reclaimed(comm: &Stage<'_>, halo: &HaloExchange, array: &Cells<u64>) -> Outcome {
     while !halo.reclaim() {
         comm.link().host().yield_now();
     }
-    array.write()?.fill(7);
-    ensure!(array.read()?.iter().all(|&cell| cell == 7), "reclaimed memory does not keep what is written");
+    array.fill(7)?;
+    ensure!(array.get()?.iter().all(|&cell| cell == 7), "reclaimed memory does not keep what is written");
     ensure!(halo.reclaim(), "what was reclaimed once is not any more");
     Ok(())
 }
@@ -168,7 +174,7 @@ pub(super) fn is_deadline(cause: Cause, at_least: Duration) -> bool {
 }
 
 /// Asks until the answer is yes, and lets others go on meanwhile.
-pub(super) fn poll(comm: &Communicator, mut ready: impl FnMut() -> Result<bool, Error>) -> Outcome {
+pub(super) fn poll(comm: &Stage<'_>, mut ready: impl FnMut() -> Result<bool, Error>) -> Outcome {
     while !ready()? {
         comm.link().host().yield_now();
     }

@@ -2,32 +2,37 @@
 
 use super::fixture::{Line, Words, in_flight, poll};
 use crate::form::{Form, Kind};
-use crate::scene::{Grid, Scene, by, choices, ring, ring_neighbours};
-use crate::subject::{Home, Subject};
+use crate::scene::{Grid, Scene, by, ring, ring_neighbours};
+use crate::stage::Stage;
+use crate::subject::Subject;
 use crate::{Case, Outcome, ensure, fail};
 use halocline::{Communicator, ElementType, Error, HaloExchange, LinkChoice, Pending, RegularGrid};
 
 pub(crate) const CASES: &[Case] = &[
     Case { name: "flight::many_objects_at_once", run: many_objects },
-    Case { name: "flight::begun_in_another_order_on_each_rank", run: other_orders },
     Case { name: "flight::is_ready_carries_on", run: is_ready },
     Case { name: "flight::a_wait_may_come_twice_or_late", run: wait_again },
     Case { name: "flight::a_pending_dropped_or_forgotten", run: forgotten },
-    Case { name: "flight::a_second_exchange_and_guards_are_refused", run: second_refused },
-    Case { name: "flight::an_exchange_of_a_borrowed_array_is_refused", run: borrowed },
     Case { name: "flight::collectives_meanwhile", run: collectives_meanwhile },
     Case { name: "flight::a_rank_that_computes_is_served", run: served_while_away },
     Case { name: "flight::a_sender_ahead_of_its_receiver_goes_away", run: sender_ahead },
-    Case { name: "flight::owned_cells_stay_as_they_are", run: owned_cells },
     Case { name: "flight::the_same_fields_bound_twice", run: bound_twice },
-    Case { name: "flight::an_array_in_two_objects_at_once_is_refused", run: shared_array },
     Case { name: "flight::nothing_bound", run: nothing_bound },
 ];
 
-fn many_objects(comm: &Communicator) -> Outcome {
+/// What memory of the host alone shows.
+pub(crate) const OF_HOST: &[Case] = &[
+    Case { name: "flight::begun_in_another_order_on_each_rank", run: other_orders },
+    Case { name: "flight::a_second_exchange_and_guards_are_refused", run: second_refused },
+    Case { name: "flight::an_exchange_of_a_borrowed_array_is_refused", run: borrowed },
+    Case { name: "flight::owned_cells_stay_as_they_are", run: owned_cells },
+    Case { name: "flight::an_array_in_two_objects_at_once_is_refused", run: shared_array },
+];
+
+fn many_objects(comm: &Stage<'_>) -> Outcome {
     let grid = Grid::new(comm.size(), &[2 * comm.size(), 5], &[true, true], 1)?;
     let mut scenes = Vec::new();
-    for link in choices(comm).into_iter().chain(choices(comm)) {
+    for link in comm.ways().into_iter().chain(comm.ways()) {
         let scene = Scene::simple(comm, &grid)?;
         let halo = scene.bind(comm, &by(link))?;
         scenes.push((scene, halo));
@@ -47,8 +52,8 @@ fn many_objects(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn other_orders(comm: &Communicator) -> Outcome {
-    for link in choices(comm) {
+fn other_orders(comm: &Stage<'_>) -> Outcome {
+    for link in comm.ways() {
         let lines = [Line::new(comm)?, Line::new(comm)?, Line::new(comm)?];
         let mut objects = Vec::new();
         for line in &lines {
@@ -65,8 +70,8 @@ fn other_orders(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn is_ready(comm: &Communicator) -> Outcome {
-    for link in choices(comm) {
+fn is_ready(comm: &Stage<'_>) -> Outcome {
+    for link in comm.ways() {
         let line = Line::new(comm)?;
         let halo = line.bind(comm, link)?;
         for step in 1..10 {
@@ -81,8 +86,8 @@ fn is_ready(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn wait_again(comm: &Communicator) -> Outcome {
-    for link in choices(comm) {
+fn wait_again(comm: &Stage<'_>) -> Outcome {
+    for link in comm.ways() {
         let line = Line::new(comm)?;
         let halo = line.bind(comm, link)?;
         halo.wait()?;
@@ -103,8 +108,8 @@ fn wait_again(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn forgotten(comm: &Communicator) -> Outcome {
-    for link in choices(comm) {
+fn forgotten(comm: &Stage<'_>) -> Outcome {
+    for link in comm.ways() {
         let line = Line::new(comm)?;
         let halo = line.bind(comm, link)?;
         for step in 1..8 {
@@ -121,8 +126,8 @@ fn forgotten(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn second_refused(comm: &Communicator) -> Outcome {
-    for (round, link) in (0..).zip(choices(comm)) {
+fn second_refused(comm: &Stage<'_>) -> Outcome {
+    for (round, link) in (0..).zip(comm.ways()) {
         let line = Line::new(comm)?;
         let halo = line.bind(comm, link)?;
         let words = Words::new(comm);
@@ -137,7 +142,8 @@ fn second_refused(comm: &Communicator) -> Outcome {
         if lacks_rank_0 {
             in_flight(halo.exchange(), 1)?;
             ensure!(!pending.is_ready()?, "ready although rank 0 has not come");
-            match (line.array.read().map(drop), line.array.write().map(drop)) {
+            let array = line.array.on_host()?;
+            match (array.read().map(drop), array.write().map(drop)) {
                 (Err(Error::ArrayInFlight), Err(Error::ArrayInFlight)) => {}
                 other => fail!("guards of an array in flight: {other:?}"),
             }
@@ -153,8 +159,9 @@ fn second_refused(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn borrowed(comm: &Communicator) -> Outcome {
+fn borrowed(comm: &Stage<'_>) -> Outcome {
     let (first, second) = (Line::new(comm)?, Line::new(comm)?);
+    let arrays = [first.array.on_host()?, second.array.on_host()?];
     let halo = HaloExchange::bind(comm, &[(&first.pattern, &first.array), (&second.pattern, &second.array)])?;
     for step in 1..4 {
         first.fill(step)?;
@@ -162,8 +169,8 @@ fn borrowed(comm: &Communicator) -> Outcome {
         if comm.rank().is_multiple_of(2) {
             for writing in [false, true] {
                 let guards = (
-                    (!writing).then(|| second.array.read()).transpose()?,
-                    writing.then(|| second.array.write()).transpose()?,
+                    (!writing).then(|| arrays[1].read()).transpose()?,
+                    writing.then(|| arrays[1].write()).transpose()?,
                 );
                 match halo.exchange() {
                     Err(Error::Borrowed { field: 1 }) => {}
@@ -171,8 +178,8 @@ fn borrowed(comm: &Communicator) -> Outcome {
                 }
                 drop(guards);
             }
-            let (_one, _two) = (first.array.read()?, first.array.read()?);
-            match first.array.write().map(drop) {
+            let (_one, _two) = (arrays[0].read()?, arrays[0].read()?);
+            match arrays[0].write().map(drop) {
                 Err(Error::ArrayBorrowed) => {}
                 other => fail!("a writing guard beside reading ones: {other:?}"),
             }
@@ -186,8 +193,8 @@ fn borrowed(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn collectives_meanwhile(comm: &Communicator) -> Outcome {
-    for link in choices(comm) {
+fn collectives_meanwhile(comm: &Stage<'_>) -> Outcome {
+    for link in comm.ways() {
         let line = Line::new(comm)?;
         let halo = line.bind(comm, link)?;
         for step in 1..20 {
@@ -205,8 +212,8 @@ fn collectives_meanwhile(comm: &Communicator) -> Outcome {
 
 /// Rank 0 begins before the others, so that nothing can be done at once, and then calls the object no
 /// more until the others are through.
-fn served_while_away(comm: &Communicator) -> Outcome {
-    for link in choices(comm) {
+fn served_while_away(comm: &Stage<'_>) -> Outcome {
+    for link in comm.ways() {
         let line = Line::new(comm)?;
         let halo = line.bind(comm, link)?;
         let words = Words::new(comm);
@@ -231,11 +238,11 @@ fn served_while_away(comm: &Communicator) -> Outcome {
 
 /// Data go upwards only. A sender gets ahead until it must wait for its receiver, then drops its handle
 /// and sits in a barrier; the receiver, which comes late, must still get everything.
-fn sender_ahead(comm: &Communicator) -> Outcome {
+fn sender_ahead(comm: &Stage<'_>) -> Outcome {
     const STEPS: u64 = 6;
     let decomposition = RegularGrid::new([3 * comm.size()]).decompose(comm.size())?;
     let grid = Grid::cut(decomposition, &[false], &[(1, 0)]);
-    for link in choices(comm) {
+    for link in comm.ways() {
         let mut scene = Scene::simple(comm, &grid)?;
         let halo = scene.bind(comm, &by(link))?;
         let words = Words::new(comm);
@@ -271,9 +278,9 @@ fn sender_ahead(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn owned_cells(comm: &Communicator) -> Outcome {
+fn owned_cells(comm: &Stage<'_>) -> Outcome {
     let grid = Grid::new(comm.size(), &[2 * comm.size(), 6], &[true, true], 1)?;
-    for link in choices(comm) {
+    for link in comm.ways() {
         let mut scene = Scene::simple(comm, &grid)?;
         let halo = scene.bind(comm, &by(link))?;
         for _ in 0..5 {
@@ -287,25 +294,25 @@ fn owned_cells(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn bound_twice(comm: &Communicator) -> Outcome {
+fn bound_twice(comm: &Stage<'_>) -> Outcome {
     let grid = ring(comm)?;
     let pattern = grid.pattern(comm)?;
     let kind = Kind::plain(ElementType::F64);
-    let subjects = grid.subjects(comm, &pattern, 0, (&kind, Home::Own), |_| Form::default())?;
+    let subjects = grid.subjects(comm, &pattern, 0, (&kind, comm.home()), |_| Form::default())?;
     let mut scene = Scene::of(pattern, subjects);
     let mut objects = Vec::new();
-    for link in choices(comm) {
+    for link in comm.ways() {
         objects.push(scene.bind(comm, &by(link))?);
     }
     for turn in 0..10 {
-        scene.steps(&objects[turn * 3 % 5], 1)?;
+        scene.steps(&objects[turn % objects.len()], 1)?;
     }
     Ok(())
 }
 
-fn shared_array(comm: &Communicator) -> Outcome {
+fn shared_array(comm: &Stage<'_>) -> Outcome {
     let (line, words) = (Line::new(comm)?, Words::new(comm));
-    let [_, one, _, other, _] = choices(comm);
+    let [_, one, _, other, _] = comm.choices();
     let (one, other) = (line.bind(comm, one)?, line.bind(comm, other)?);
     let beside_0 = ring_neighbours(0, comm.size());
     line.fill(1)?;
@@ -326,8 +333,8 @@ fn shared_array(comm: &Communicator) -> Outcome {
     line.step(&other, 2)
 }
 
-fn nothing_bound(comm: &Communicator) -> Outcome {
-    for link in choices(comm) {
+fn nothing_bound(comm: &Stage<'_>) -> Outcome {
+    for link in comm.ways() {
         let halo = HaloExchange::bind_with(comm, &[], &by(link))?;
         for _ in 0..3 {
             let pending = halo.exchange()?;
@@ -337,6 +344,6 @@ fn nothing_bound(comm: &Communicator) -> Outcome {
     }
     // A rank alone is its own neighbour, and needs no link.
     let alone = Communicator::single();
-    let line = Line::new(&alone)?;
+    let line = Line::new(&comm.of(&alone))?;
     line.step(&line.bind(&alone, LinkChoice::Auto)?, 1)
 }

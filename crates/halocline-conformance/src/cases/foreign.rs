@@ -1,10 +1,11 @@
 //! Memory that the library does not own.
 
 use crate::form::{Form, Kind};
-use crate::scene::{Grid, Scene, by, choices, ring, ring_neighbours, shares_memory};
+use crate::scene::{Grid, Scene, by, ring, ring_neighbours, shares_memory};
+use crate::stage::Stage;
 use crate::subject::Home;
 use crate::{Case, Outcome, Trouble, ensure};
-use halocline::{Communicator, ElementType, LinkChoice};
+use halocline::{ElementType, LinkChoice};
 
 pub(crate) const CASES: &[Case] = &[
     Case { name: "foreign::memory_takes_the_best_way_that_reaches_it", run: best_way },
@@ -14,13 +15,13 @@ pub(crate) const CASES: &[Case] = &[
 ];
 
 /// Whether other ranks reach memory that is not the library's.
-pub(crate) fn is_reached(comm: &Communicator) -> Result<bool, Trouble> {
+pub(crate) fn is_reached(comm: &Stage<'_>) -> Result<bool, Trouble> {
     // What the transport says of a segment without a descriptor is what it says of foreign memory.
     let Some(segment) = halocline::comm::Segment::heap(8) else { crate::fail!("no memory") };
     Ok(comm.link().reach((comm.rank() + 1) % comm.size(), &segment).is_ok())
 }
 
-fn scene(comm: &Communicator, grid: &Grid, home: Home, number: u64) -> Result<Scene, Trouble> {
+fn scene(comm: &Stage<'_>, grid: &Grid, home: Home, number: u64) -> Result<Scene, Trouble> {
     let pattern = grid.pattern(comm)?;
     let kind = Kind::with_extra(ElementType::F64, &[2]);
     let subjects = grid.subjects(comm, &pattern, number, (&kind, home), |domain| match domain % 3 {
@@ -31,11 +32,11 @@ fn scene(comm: &Communicator, grid: &Grid, home: Home, number: u64) -> Result<Sc
     Ok(Scene::of(pattern, subjects))
 }
 
-fn best_way(comm: &Communicator) -> Outcome {
+fn best_way(comm: &Stage<'_>) -> Outcome {
     let mut scene = scene(comm, &ring(comm)?, Home::Foreign, 0)?;
     let links = 2 * ring_neighbours(comm.rank(), comm.size()).len();
     let reached = is_reached(comm)?;
-    for link in [0, 3, 4].map(|at| choices(comm)[at]) {
+    for link in [0, 3, 4].map(|at| comm.choices()[at]) {
         let halo = scene.bind(comm, &by(link))?;
         let counts = halo.links();
         match link {
@@ -56,11 +57,11 @@ fn best_way(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn some_ranks(comm: &Communicator) -> Outcome {
+fn some_ranks(comm: &Stage<'_>) -> Outcome {
     // By Auto, what the one side cannot reach the other one still may.
-    let home = if comm.rank().is_multiple_of(2) { Home::Own } else { Home::Foreign };
+    let home = if comm.rank().is_multiple_of(2) { comm.home() } else { Home::Foreign };
     let mut scene = scene(comm, &ring(comm)?, home, 0)?;
-    for link in [0, 3, 4].map(|at| choices(comm)[at]) {
+    for link in [0, 3, 4].map(|at| comm.choices()[at]) {
         let halo = scene.bind(comm, &by(link))?;
         scene.steps(&halo, 3)?;
         let counts = halo.links();
@@ -72,16 +73,16 @@ fn some_ranks(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn mixed(comm: &Communicator) -> Outcome {
+fn mixed(comm: &Stage<'_>) -> Outcome {
     let grid = Grid::new(comm.size(), &[2 * comm.size(), 5], &[true, true], 1)?;
     let pattern = grid.pattern(comm)?;
     let kind = Kind::plain(ElementType::F32);
     let mut scene = Scene::default();
-    for (number, home) in [(0, Home::Own), (1, Home::Foreign), (2, Home::Own)] {
+    for (number, home) in [(0, comm.home()), (1, Home::Foreign), (2, comm.home())] {
         let subjects = grid.subjects(comm, &pattern, number, (&kind, home), |_| Form::default())?;
         scene.add(&pattern, subjects);
     }
-    for link in choices(comm) {
+    for link in comm.ways() {
         let impossible = matches!(link, LinkChoice::Push | LinkChoice::Pull) && !is_reached(comm)?;
         if !impossible {
             let halo = scene.bind(comm, &by(link))?;
@@ -91,7 +92,7 @@ fn mixed(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn outlives(comm: &Communicator) -> Outcome {
+fn outlives(comm: &Stage<'_>) -> Outcome {
     let grid = ring(comm)?;
     let mut scene = scene(comm, &grid, Home::Foreign, 0)?;
     let halo = scene.bind(comm, &by(LinkChoice::Auto))?;

@@ -1,9 +1,9 @@
 //! Exchanges that tasks wait for.
 
 use super::fixture::Line;
-use crate::scene::choices;
+use crate::stage::Stage;
 use crate::{Case, Outcome, ensure};
-use halocline::{Communicator, Exchanging};
+use halocline::Exchanging;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -39,8 +39,8 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-fn awaited(comm: &Communicator) -> Outcome {
-    for link in choices(comm) {
+fn awaited(comm: &Stage<'_>) -> Outcome {
+    for link in comm.ways() {
         let line = Line::new(comm)?;
         let halo = line.bind(comm, link)?;
         for step in 1..30 {
@@ -57,10 +57,10 @@ fn awaited(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn several(comm: &Communicator) -> Outcome {
+fn several(comm: &Stage<'_>) -> Outcome {
     let lines = [Line::new(comm)?, Line::new(comm)?, Line::new(comm)?];
     let mut objects = Vec::new();
-    for (line, link) in lines.iter().zip(choices(comm).into_iter().skip(1)) {
+    for (line, link) in lines.iter().zip(comm.choices().into_iter().skip(1)) {
         objects.push(line.bind(comm, link)?);
     }
     for step in 1..20 {
@@ -75,11 +75,11 @@ fn several(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn cancelled(comm: &Communicator) -> Outcome {
-    for link in choices(comm) {
+fn cancelled(comm: &Stage<'_>) -> Outcome {
+    for link in comm.ways() {
         let line = Line::new(comm)?;
         let halo = line.bind(comm, link)?;
-        for step in 1..60 {
+        for step in 1..if comm.is_on_device() { 20 } else { 60 } {
             line.fill(step)?;
             let mut future = halo.exchange_async();
             let waker = waker();

@@ -2,10 +2,10 @@
 
 use crate::form::{Form, Kind};
 use crate::numbers::{Numbers, mix};
-use crate::scene::{Cloud, Grid, Scene, Told, by, choices, pattern_of, ring, subjects_of};
-use crate::subject::Home;
+use crate::scene::{Cloud, Grid, Scene, Told, by, pattern_of, ring, subjects_of};
+use crate::stage::Stage;
 use crate::{Case, Outcome, ensure};
-use halocline::{Array, Communicator, Element, ElementType, HaloExchange, Layout, LinkChoice};
+use halocline::{Element, ElementType, HaloExchange, Layout, LinkChoice};
 
 pub(crate) const CASES: &[Case] = &[
     Case { name: "layouts::elements_of_one_to_sixteen_bytes", run: element_sizes },
@@ -20,18 +20,18 @@ pub(crate) const CASES: &[Case] = &[
 ];
 
 /// A ring of fields of one kind; `form` by domain.
-fn on_ring(comm: &Communicator, kind: &Kind, link: LinkChoice, form: impl Fn(u64) -> Form) -> Outcome {
+fn on_ring(comm: &Stage<'_>, kind: &Kind, link: LinkChoice, form: impl Fn(u64) -> Form) -> Outcome {
     let grid = ring(comm)?;
     let pattern = grid.pattern(comm)?;
-    let subjects = grid.subjects(comm, &pattern, 0, (kind, Home::Own), form)?;
+    let subjects = grid.subjects(comm, &pattern, 0, (kind, comm.home()), form)?;
     let mut scene = Scene::of(pattern, subjects);
     let halo = scene.bind(comm, &by(link))?;
     scene.steps(&halo, 2)
 }
 
-fn element_sizes(comm: &Communicator) -> Outcome {
+fn element_sizes(comm: &Stage<'_>) -> Outcome {
     for size in 1..=16u8 {
-        let link = choices(comm)[1 + usize::from(size) % 4];
+        let link = comm.choices()[1 + usize::from(size) % 4];
         on_ring(comm, &Kind::with_extra(ElementType::Opaque(size), &[3]), link, |_| Form::default())?;
         on_ring(comm, &Kind::plain(ElementType::Opaque(size)), LinkChoice::Auto, |_| Form::padded())?;
     }
@@ -56,39 +56,39 @@ const TYPES: [ElementType; 15] = [
     ElementType::C128,
 ];
 
-fn element_types(comm: &Communicator) -> Outcome {
+fn element_types(comm: &Stage<'_>) -> Outcome {
     for (at, element) in TYPES.into_iter().enumerate() {
-        on_ring(comm, &Kind::plain(element), choices(comm)[1 + at % 4], |_| Form::default())?;
+        on_ring(comm, &Kind::plain(element), comm.choices()[1 + at % 4], |_| Form::default())?;
     }
     Ok(())
 }
 
 /// A grid of two axes, cut along both where the number of ranks allows.
-fn plane(comm: &Communicator) -> Result<Grid, crate::Trouble> {
+fn plane(comm: &Stage<'_>) -> Result<Grid, crate::Trouble> {
     Grid::new(comm.size(), &[2 * comm.size() + 1, comm.size() + 4], &[true, false], 2)
 }
 
-fn strides(comm: &Communicator) -> Outcome {
+fn strides(comm: &Stage<'_>) -> Outcome {
     let grid = plane(comm)?;
     let pattern = grid.pattern(comm)?;
     for form in Form::all() {
         let kind = Kind::plain(ElementType::F32);
-        let subjects = grid.subjects(comm, &pattern, 0, (&kind, Home::Own), |_| form.clone())?;
+        let subjects = grid.subjects(comm, &pattern, 0, (&kind, comm.home()), |_| form.clone())?;
         Scene::of(pattern.clone(), subjects).every_way(comm, 2)?;
     }
     Ok(())
 }
 
-fn extra_dimensions(comm: &Communicator) -> Outcome {
+fn extra_dimensions(comm: &Stage<'_>) -> Outcome {
     let grid = plane(comm)?;
     let pattern = grid.pattern(comm)?;
     for (at, extra) in [&[3][..], &[1, 2], &[2, 3], &[2, 1, 2]].into_iter().enumerate() {
         for (other, form) in [Form::default(), Form::extra_first(), Form::shuffled()].into_iter().enumerate()
         {
             let kind = Kind::with_extra(ElementType::U16, extra);
-            let subjects = grid.subjects(comm, &pattern, 0, (&kind, Home::Own), |_| form.clone())?;
+            let subjects = grid.subjects(comm, &pattern, 0, (&kind, comm.home()), |_| form.clone())?;
             let mut scene = Scene::of(pattern.clone(), subjects);
-            let halo = scene.bind(comm, &by(choices(comm)[1 + (at + other) % 4]))?;
+            let halo = scene.bind(comm, &by(comm.choices()[1 + (at + other) % 4]))?;
             scene.steps(&halo, 2)?;
         }
     }
@@ -101,19 +101,19 @@ fn form_of(domain: u64, turn: u64) -> Form {
     all[((domain + turn) % all.len() as u64) as usize].clone()
 }
 
-fn one_each(comm: &Communicator) -> Outcome {
+fn one_each(comm: &Stage<'_>) -> Outcome {
     let grid = plane(comm)?;
     let pattern = grid.pattern(comm)?;
     for turn in 0..3 {
         let kind = Kind::with_extra(ElementType::F64, &[2, 2]);
         let subjects =
-            grid.subjects(comm, &pattern, 0, (&kind, Home::Own), |domain| form_of(domain, turn))?;
+            grid.subjects(comm, &pattern, 0, (&kind, comm.home()), |domain| form_of(domain, turn))?;
         Scene::of(pattern.clone(), subjects).every_way(comm, 2)?;
     }
     Ok(())
 }
 
-fn unstructured(comm: &Communicator) -> Outcome {
+fn unstructured(comm: &Stage<'_>) -> Outcome {
     let cells = 20 * comm.size();
     let cloud =
         Cloud { seed: 11, cells, domains_per_rank: 2, halo: 15, told: Told::ByIndices, coherence: 60 };
@@ -122,13 +122,13 @@ fn unstructured(comm: &Communicator) -> Outcome {
     for (turn, extra) in [(0, &[][..]), (1, &[3]), (2, &[2, 3])] {
         let kind = Kind::with_extra(ElementType::F32, extra);
         let form = |domain| form_of(domain / 1001, turn);
-        let subjects = subjects_of(comm, &pieces, 0, (&kind, Home::Own), form)?;
+        let subjects = subjects_of(comm, &pieces, 0, (&kind, comm.home()), form)?;
         Scene::of(pattern.clone(), subjects).every_way(comm, 2)?;
     }
     Ok(())
 }
 
-fn mixed(comm: &Communicator) -> Outcome {
+fn mixed(comm: &Stage<'_>) -> Outcome {
     let grid = plane(comm)?;
     let cloud = Cloud {
         seed: 21,
@@ -145,7 +145,7 @@ fn mixed(comm: &Communicator) -> Outcome {
     for (number, element) in (0..).zip(TYPES) {
         let kind = Kind::with_extra(element, &[1 + numbers.below(3)]);
         let form = |domain| form_of(domain, number);
-        let what = (&kind, Home::Own);
+        let what = (&kind, comm.home());
         if number % 3 == 2 {
             scene.add(&other, subjects_of(comm, &pieces, number, what, form)?);
         } else {
@@ -155,20 +155,19 @@ fn mixed(comm: &Communicator) -> Outcome {
     scene.every_way(comm, 2)
 }
 
-fn typed(comm: &Communicator) -> Outcome {
-    fn exchange<T: Element + PartialEq>(comm: &Communicator, value: impl Fn(u64) -> T) -> Outcome {
+fn typed(comm: &Stage<'_>) -> Outcome {
+    fn exchange<T: Element + PartialEq>(comm: &Stage<'_>, value: impl Fn(u64) -> T) -> Outcome {
         let n = 3;
         let total = (n * comm.size()) as u64;
         let pattern = ring_of(comm, n)?;
-        let array = Array::<T>::zeros(comm, &[n + 2])?;
+        let array = comm.zeros::<T>(&[n + 2])?;
         let halo = HaloExchange::bind(comm, &[(&pattern, &array)])?;
         let first = (n * comm.rank()) as u64;
         for step in 0..3 {
-            for at in 0..n {
-                array.write()?[at + 1] = value(mix(step) ^ (first + at as u64));
-            }
+            let fresh = |at: usize| value(mix(step) ^ (first + at as u64));
+            array.change(|cells| (0..n).for_each(|at| cells[at + 1] = fresh(at)))?;
             halo.exchange()?.wait()?;
-            let cells = array.read()?;
+            let cells = array.get()?;
             let (before, after) = ((first + total - 1) % total, (first + n as u64) % total);
             ensure!(cells[0] == value(mix(step) ^ before), "{}: the cell before is wrong", T::TYPE);
             ensure!(cells[n + 1] == value(mix(step) ^ after), "{}: the cell after is wrong", T::TYPE);
@@ -183,14 +182,14 @@ fn typed(comm: &Communicator) -> Outcome {
     exchange::<[f64; 2]>(comm, |id| [id as f64, -(id as f64)])
 }
 
-fn ring_of(comm: &Communicator, n: usize) -> Result<halocline::Pattern, crate::Trouble> {
+fn ring_of(comm: &Stage<'_>, n: usize) -> Result<halocline::Pattern, crate::Trouble> {
     Ok(Grid::new(comm.size(), &[n * comm.size()], &[true], 1)?.pattern(comm)?)
 }
 
-fn opaque(comm: &Communicator) -> Outcome {
+fn opaque(comm: &Stage<'_>) -> Outcome {
     let pattern = ring_of(comm, 2)?;
     let element = if comm.rank().is_multiple_of(2) { ElementType::F64 } else { ElementType::Opaque(8) };
-    let field = halocline::Field::allocate(comm, Layout::c_order(element, &[4])?)?;
+    let field = comm.field(Layout::c_order(element, &[4])?)?;
     let halo = HaloExchange::bind(comm, &[(&pattern, &field)])?;
     halo.exchange()?.wait()?;
     Ok(())

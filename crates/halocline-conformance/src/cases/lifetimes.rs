@@ -1,9 +1,10 @@
 //! Objects dropped at any time, in flight too, and what becomes of their memory.
 
 use super::fixture::{Line, Words, poll, still_works};
-use crate::scene::{Grid, Scene, by, choices, ring};
+use crate::scene::{Grid, Scene, by, ring};
+use crate::stage::Stage;
 use crate::{Case, Outcome, ensure};
-use halocline::{Array, Communicator, ElementType, Error, Field, HaloExchange, Layout, PatternLinks};
+use halocline::{ElementType, Error, Field, HaloExchange, Layout, PatternLinks};
 use std::cell::UnsafeCell;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -13,27 +14,31 @@ pub(crate) const CASES: &[Case] = &[
     Case { name: "lifetimes::objects_dropped_in_flight_beside_one_that_goes_on", run: dropped_in_flight },
     Case { name: "lifetimes::what_one_rank_drops_in_flight_the_others_still_get", run: dropped_by_one },
     Case { name: "lifetimes::a_pending_outlives_its_object", run: pending_outlives },
-    Case { name: "lifetimes::an_array_comes_back_when_a_dropped_exchange_is_over", run: array_comes_back },
-    Case { name: "lifetimes::foreign_memory_is_let_go", run: foreign_let_go },
-    Case { name: "lifetimes::binds_leave_no_descriptor_and_no_mapping_behind", run: nothing_left },
     Case { name: "lifetimes::handles_are_dropped_in_any_order", run: any_order },
 ];
 
-fn unused(comm: &Communicator) -> Outcome {
-    for link in choices(comm) {
+/// What memory of the host alone shows.
+pub(crate) const OF_HOST: &[Case] = &[
+    Case { name: "lifetimes::an_array_comes_back_when_a_dropped_exchange_is_over", run: array_comes_back },
+    Case { name: "lifetimes::foreign_memory_is_let_go", run: foreign_let_go },
+    Case { name: "lifetimes::binds_leave_no_descriptor_and_no_mapping_behind", run: nothing_left },
+];
+
+fn unused(comm: &Stage<'_>) -> Outcome {
+    for link in comm.ways() {
         let line = Line::new(comm)?;
         drop(line.bind(comm, link)?);
     }
     still_works(comm)
 }
 
-fn dropped_in_flight(comm: &Communicator) -> Outcome {
+fn dropped_in_flight(comm: &Stage<'_>) -> Outcome {
     let mut lasting = Scene::simple(comm, &ring(comm)?)?;
-    let lasting_halo = lasting.bind(comm, &by(choices(comm)[0]))?;
+    let lasting_halo = lasting.bind(comm, &by(comm.choices()[0]))?;
     for turn in 0..10 {
         let mut scene =
             Scene::simple(comm, &Grid::new(comm.size(), &[3 * comm.size(), 8], &[true, false], 2)?)?;
-        let halo = scene.bind(comm, &by(choices(comm)[turn % 5]))?;
+        let halo = scene.bind(comm, &by(comm.choices()[turn % 5]))?;
         scene.steps(&halo, turn % 3)?;
         lasting.next();
         let going_on = lasting_halo.exchange()?;
@@ -53,8 +58,8 @@ fn dropped_in_flight(comm: &Communicator) -> Outcome {
     still_works(comm)
 }
 
-fn dropped_by_one(comm: &Communicator) -> Outcome {
-    for link in choices(comm) {
+fn dropped_by_one(comm: &Stage<'_>) -> Outcome {
+    for link in comm.ways() {
         for dropper in [0, comm.size() - 1] {
             let line = Line::new(comm)?;
             let words = Words::new(comm);
@@ -75,8 +80,8 @@ fn dropped_by_one(comm: &Communicator) -> Outcome {
     still_works(comm)
 }
 
-fn pending_outlives(comm: &Communicator) -> Outcome {
-    for link in choices(comm) {
+fn pending_outlives(comm: &Stage<'_>) -> Outcome {
+    for link in comm.ways() {
         let line = Line::new(comm)?;
         let halo = line.bind(comm, link)?;
         line.fill(1)?;
@@ -89,8 +94,8 @@ fn pending_outlives(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn array_comes_back(comm: &Communicator) -> Outcome {
-    for link in choices(comm) {
+fn array_comes_back(comm: &Stage<'_>) -> Outcome {
+    for link in comm.ways() {
         let line = Line::new(comm)?;
         let words = Words::new(comm);
         let halo = line.bind(comm, link)?;
@@ -104,7 +109,8 @@ fn array_comes_back(comm: &Communicator) -> Outcome {
             words.all_tell(0, 0)?;
         }
         // Nobody waits, nobody holds the object: its rank's progress finishes it.
-        poll(comm, || match line.array.read() {
+        let array = line.array.on_host()?;
+        poll(comm, || match array.read() {
             Ok(_) => Ok(true),
             Err(Error::ArrayInFlight) => Ok(false),
             Err(other) => Err(other),
@@ -122,9 +128,9 @@ unsafe impl Send for Bytes {}
 // SAFETY: as above.
 unsafe impl Sync for Bytes {}
 
-fn foreign_let_go(comm: &Communicator) -> Outcome {
+fn foreign_let_go(comm: &Stage<'_>) -> Outcome {
     let pattern = ring(comm)?.pattern(comm)?;
-    for (link, in_flight) in choices(comm).into_iter().flat_map(|link| [(link, false), (link, true)]) {
+    for (link, in_flight) in comm.choices().into_iter().flat_map(|link| [(link, false), (link, true)]) {
         let layout = Layout::c_order(ElementType::U8, &[6])?;
         let cells: Box<[UnsafeCell<u8>]> = (0..6).map(UnsafeCell::new).collect();
         let base = NonNull::from(&cells[0]).cast();
@@ -156,14 +162,14 @@ pub(super) fn belongings() -> Result<(usize, usize), crate::Trouble> {
     Ok((std::fs::read_dir("/proc/self/fd")?.count(), maps.lines().count()))
 }
 
-fn nothing_left(comm: &Communicator) -> Outcome {
+fn nothing_left(comm: &Stage<'_>) -> Outcome {
     let some_binds = || -> Outcome {
         for turn in 0..40 {
             let line = Line::new(comm)?;
-            let halo = line.bind(comm, choices(comm)[1 + turn % 4])?;
+            let halo = line.bind(comm, comm.choices()[1 + turn % 4])?;
             line.step(&halo, 1)?;
             // The first exchange may be over before the larger buffers that it asks for have come.
-            let large = Array::<f64>::zeros(comm, &[5, 1000])?;
+            let large = comm.zeros::<f64>(&[5, 1000])?;
             PatternLinks::new(comm, &[&line.pattern])?.exchange(&[(&line.pattern, &large)])?.wait()?;
         }
         comm.barrier()?;
@@ -181,8 +187,8 @@ fn nothing_left(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn any_order(comm: &Communicator) -> Outcome {
-    for link in choices(comm) {
+fn any_order(comm: &Stage<'_>) -> Outcome {
+    for link in comm.ways() {
         let line = Line::new(comm)?;
         let mine = comm.duplicate()?;
         let halo = line.bind(&mine, link)?;
@@ -195,7 +201,7 @@ fn any_order(comm: &Communicator) -> Outcome {
         pending.wait()?;
         drop(halo);
         drop(pending);
-        ensure!(array.read()?.iter().all(|&cell| cell != u64::MAX), "the halo was not filled");
+        ensure!(array.get()?.iter().all(|&cell| cell != u64::MAX), "the halo was not filled");
         drop(array);
     }
     Ok(())

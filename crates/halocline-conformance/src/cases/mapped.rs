@@ -2,10 +2,11 @@
 
 use super::scheduled::device_of;
 use crate::ring::{Given, Ring};
+use crate::stage::Stage;
 use crate::yard::Rig;
 use crate::{Case, Outcome, Trouble, ensure};
 use halocline::comm::mappings::{Limits, Mappings, Stats};
-use halocline::{BindOptions, Communicator, Direction, HaloExchange, Way};
+use halocline::{BindOptions, Direction, HaloExchange, Way};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ pub(super) const fn cases<R: Rig>() -> [Case; 4] {
 }
 
 /// Whether the ranks of a communicator map memory of each other's devices.
-fn maps<R: Rig>(rig: &R, comm: &Communicator) -> bool {
+fn maps<R: Rig>(rig: &R, comm: &Stage<'_>) -> bool {
     let is_apart = (0..comm.size()).all(|rank| comm.link().bell(rank).is_some()) && rig.is_apart(comm);
     comm.size() > 1 && is_apart
 }
@@ -45,7 +46,7 @@ fn check_ways(halo: &HaloExchange, own: &Given, theirs: &Given) -> Outcome {
     Ok(())
 }
 
-fn every_kind<R: Rig>(comm: &Communicator) -> Outcome {
+fn every_kind<R: Rig>(comm: &Stage<'_>) -> Outcome {
     let rig = R::get()?;
     let device = device_of(rig, comm.rank());
     let kinds: Vec<bool> = rig.given(device, Ring::BYTES)?.iter().map(|given| given.kind.is_some()).collect();
@@ -79,7 +80,7 @@ fn every_kind<R: Rig>(comm: &Communicator) -> Outcome {
     rig.check()
 }
 
-fn bound_again<R: Rig>(comm: &Communicator) -> Outcome {
+fn bound_again<R: Rig>(comm: &Stage<'_>) -> Outcome {
     let rig = R::get()?;
     let device = device_of(rig, comm.rank());
     let memory = Arc::new(device.allocate(Ring::BYTES)?);
@@ -106,7 +107,7 @@ fn bound_again<R: Rig>(comm: &Communicator) -> Outcome {
 }
 
 /// Waits until others have unmapped all memory of this rank, but for what was in use before: other cases forget handles.
-fn nothing_more(comm: &Communicator, mappings: &Mappings, before: Stats) -> Outcome {
+fn nothing_more(comm: &Stage<'_>, mappings: &Mappings, before: Stats) -> Outcome {
     let usual = mappings.limits();
     mappings.set_limits(Limits { entries: 0, ..usual });
     let released = || {
@@ -120,7 +121,7 @@ fn nothing_more(comm: &Communicator, mappings: &Mappings, before: Stats) -> Outc
     Ok(comm.barrier()?)
 }
 
-fn limits<R: Rig>(comm: &Communicator) -> Outcome {
+fn limits<R: Rig>(comm: &Stage<'_>) -> Outcome {
     let rig = R::get()?;
     let device = device_of(rig, comm.rank());
     let mappings = Mappings::of(comm)?;
@@ -153,7 +154,7 @@ fn limits<R: Rig>(comm: &Communicator) -> Outcome {
 }
 
 /// Arrays that are dropped with what was bound to them, again and again: nobody waits, nothing stays.
-fn freed<R: Rig>(comm: &Communicator) -> Outcome {
+fn freed<R: Rig>(comm: &Stage<'_>) -> Outcome {
     let rig = R::get()?;
     let device = device_of(rig, comm.rank());
     let mappings = Mappings::of(comm)?;

@@ -2,8 +2,8 @@
 
 use super::lifetimes::belongings;
 use crate::numbers::Numbers;
+use crate::stage::Stage;
 use crate::{Case, Outcome, ensure, fail};
-use halocline::Communicator;
 use halocline::comm::Segment;
 use halocline::comm::mappings::{DeviceId, Kind, Limits, MappingError, Mappings, Refusal, Target};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub(crate) const CASES: &[Case] = &[
 const BYTES: usize = 3 * 4096 + 100;
 
 /// The ranks that share memory with this one.
-fn peers(comm: &Communicator) -> Vec<usize> {
+fn peers(comm: &Stage<'_>) -> Vec<usize> {
     let all = (0..comm.size()).filter(|rank| *rank != comm.rank());
     all.filter(|rank| comm.link().bell(*rank).is_some()).collect()
 }
@@ -38,7 +38,7 @@ fn content(rank: usize, seed: u64) -> Vec<u8> {
     Numbers::new(1000 * seed + rank as u64).bytes(BYTES)
 }
 
-fn filled(comm: &Communicator, seed: u64) -> Result<Arc<Segment>, halocline::CommError> {
+fn filled(comm: &Stage<'_>, seed: u64) -> Result<Arc<Segment>, halocline::CommError> {
     let memory = comm.allocate(BYTES)?;
     let bytes = content(comm.rank(), seed);
     // SAFETY: fresh memory of that length, which nobody else knows.
@@ -53,7 +53,7 @@ fn bytes_at<'a>(address: u64, length: u64) -> &'a [u8] {
     }
 }
 
-fn read_and_written(comm: &Communicator) -> Outcome {
+fn read_and_written(comm: &Stage<'_>) -> Outcome {
     let mappings = Mappings::of(comm)?;
     let memory = filled(comm, 1)?;
     let before = mappings.stats();
@@ -106,7 +106,7 @@ fn read_and_written(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn taken(comm: &Communicator) -> Outcome {
+fn taken(comm: &Stage<'_>) -> Outcome {
     let mappings = Mappings::of(comm)?;
     let usual = mappings.limits();
     let memories = [filled(comm, 3)?, filled(comm, 4)?, filled(comm, 5)?];
@@ -144,7 +144,7 @@ fn taken(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn allocated_again(comm: &Communicator) -> Outcome {
+fn allocated_again(comm: &Stage<'_>) -> Outcome {
     let mappings = Mappings::of(comm)?;
     for seed in 10..30 {
         // Freed without a word, and likely to come again where it was.
@@ -161,7 +161,7 @@ fn allocated_again(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn released(comm: &Communicator) -> Outcome {
+fn released(comm: &Stage<'_>) -> Outcome {
     let mappings = Mappings::of(comm)?;
     // What other cases have left is unmapped: there is no room for it.
     let usual = mappings.limits();
@@ -191,7 +191,7 @@ fn released(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn nothing_left(comm: &Communicator) -> Outcome {
+fn nothing_left(comm: &Stage<'_>) -> Outcome {
     if comm.transport() == "thread" {
         // All ranks count the same process.
         return Ok(());
@@ -225,7 +225,7 @@ fn nothing_left(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn private(comm: &Communicator) -> Outcome {
+fn private(comm: &Stage<'_>) -> Outcome {
     let mappings = Mappings::of(comm)?;
     let own = [1u8; 64];
     for peer in peers(comm) {

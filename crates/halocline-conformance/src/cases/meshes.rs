@@ -5,9 +5,9 @@ use super::unstructured::rectangle;
 use crate::form::{Form, Kind};
 use crate::numbers::Numbers;
 use crate::scene::{Piece, Scene, pattern_of, subjects_of};
-use crate::subject::Home;
+use crate::stage::Stage;
 use crate::{Case, Outcome, Trouble, ensure, fail};
-use halocline::{Communicator, ElementType, Error, Mesh, MeshHalos, Partition, Shared, agree};
+use halocline::{ElementType, Error, Mesh, MeshHalos, Partition, Shared, agree};
 
 pub(crate) const CASES: &[Case] = &[
     Case { name: "meshes::triangles_several_deep_over_vertices_and_edges", run: triangles },
@@ -19,7 +19,7 @@ pub(crate) const CASES: &[Case] = &[
 ];
 
 /// Fields on elements, vertices and edges in one bind, by every way.
-fn every_way(comm: &Communicator, parts: &[MeshHalos<'_>]) -> Outcome {
+fn every_way(comm: &Stage<'_>, parts: &[MeshHalos<'_>]) -> Outcome {
     let [mut elements, mut vertices, mut edges] = [const { Vec::new() }; 3];
     for halos in parts {
         elements.push(Piece::of_mesh(halos.elements(), halos.owned_elements()));
@@ -32,16 +32,16 @@ fn every_way(comm: &Communicator, parts: &[MeshHalos<'_>]) -> Outcome {
     for ((number, pieces), (element, levels)) in (0..).zip([elements, vertices, edges]).zip(kinds) {
         let kind = Kind::with_extra(element, &[levels]);
         let pattern = pattern_of(comm, &pieces)?;
-        scene.add(&pattern, subjects_of(comm, &pieces, number, (&kind, Home::Own), |_| Form::default())?);
+        scene.add(&pattern, subjects_of(comm, &pieces, number, (&kind, comm.home()), |_| Form::default())?);
     }
     scene.every_way(comm, 2)
 }
 
-fn of_part(comm: &Communicator, mesh: &Mesh, partition: &Partition, depth: usize, shared: Shared) -> Outcome {
+fn of_part(comm: &Stage<'_>, mesh: &Mesh, partition: &Partition, depth: usize, shared: Shared) -> Outcome {
     every_way(comm, &[mesh.halos(partition, comm.rank(), depth, shared)?])
 }
 
-fn triangles(comm: &Communicator) -> Outcome {
+fn triangles(comm: &Stage<'_>) -> Outcome {
     let mesh = rectangle(4 * comm.size(), 4)?;
     let partition = Partition::block(mesh.elements().len(), comm.size())?;
     for (depth, shared) in [(0, Shared::Vertex), (1, Shared::Vertex), (3, Shared::Edge), (4, Shared::Vertex)]
@@ -68,7 +68,7 @@ fn row_of_cubes(n: usize) -> Result<Mesh, Trouble> {
     Ok(Mesh::new(9 * (n + 1), 4, corners)?.solid()?)
 }
 
-fn tetrahedra(comm: &Communicator) -> Outcome {
+fn tetrahedra(comm: &Stage<'_>) -> Outcome {
     let mesh = row_of_cubes(3 * comm.size())?;
     let partition = Partition::metis(&mesh.element_graph(3)?, comm.size())?;
     for (depth, shared) in [(1, Shared::Vertex), (2, Shared::Edge), (3, Shared::Facet)] {
@@ -77,7 +77,7 @@ fn tetrahedra(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn several_parts(comm: &Communicator) -> Outcome {
+fn several_parts(comm: &Stage<'_>) -> Outcome {
     let mesh = rectangle(8, 3 * comm.size())?;
     let centre = |corners: &[u32]| {
         let columns = 3 * comm.size() as u32 + 1;
@@ -94,7 +94,7 @@ fn several_parts(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn empty_ranks(comm: &Communicator) -> Outcome {
+fn empty_ranks(comm: &Stage<'_>) -> Outcome {
     let mesh = rectangle(3, 6)?;
     let mut numbers = Numbers::new(8);
     // The last of several ranks has nothing, then all but the first.
@@ -105,7 +105,7 @@ fn empty_ranks(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn beyond(comm: &Communicator) -> Outcome {
+fn beyond(comm: &Stage<'_>) -> Outcome {
     // A row of cells: from the middle the ends are nearer than from one end the other.
     let cells = 2 * comm.size() as u32;
     let mesh = Mesh::new(2 * comm.size() + 1, 2, (0..cells).flat_map(|cell| [cell, cell + 1]).collect())?;
@@ -133,7 +133,7 @@ fn beyond(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn refined(comm: &Communicator) -> Outcome {
+fn refined(comm: &Stage<'_>) -> Outcome {
     let coarse = rectangle(2 * comm.size(), 2)?;
     let partition = Partition::block(coarse.elements().len(), comm.size())?;
     for (segments, depth) in [(3, 2), (2, 3)] {

@@ -1,9 +1,10 @@
 //! Point-to-point messages: order, any source, probing, unexpected and large ones.
 
 use crate::numbers::Numbers;
+use crate::stage::Stage;
 use crate::{Case, Outcome, ensure, fail};
+use halocline::CommError;
 use halocline::comm::Tag;
-use halocline::{CommError, Communicator};
 
 pub(crate) const CASES: &[Case] = &[
     Case { name: "messages::arrive_in_the_order_of_their_sender", run: in_order },
@@ -17,7 +18,7 @@ pub(crate) const CASES: &[Case] = &[
 
 const WHAT: &str = "a message of the suite";
 
-fn in_order(comm: &Communicator) -> Outcome {
+fn in_order(comm: &Stage<'_>) -> Outcome {
     let tag = Tag { operation: comm.begin(), round: 7 };
     for number in 0..200u64 {
         for to in 0..comm.size() {
@@ -37,7 +38,7 @@ fn in_order(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn any_source(comm: &Communicator) -> Outcome {
+fn any_source(comm: &Stage<'_>) -> Outcome {
     let tag = Tag { operation: comm.begin(), round: 0 };
     for to in 0..comm.size() {
         for number in 0..20u8 {
@@ -55,7 +56,7 @@ fn any_source(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn unexpected(comm: &Communicator) -> Outcome {
+fn unexpected(comm: &Stage<'_>) -> Outcome {
     let operations = [comm.begin(), comm.begin()];
     let tags: Vec<Tag> = operations
         .into_iter()
@@ -76,7 +77,7 @@ fn unexpected(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn probe(comm: &Communicator) -> Outcome {
+fn probe(comm: &Stage<'_>) -> Outcome {
     let operation = comm.begin();
     let (data, after) = (Tag { operation, round: 0 }, Tag { operation, round: 1 });
     let (next, before) = ((comm.rank() + 1) % comm.size(), (comm.rank() + comm.size() - 1) % comm.size());
@@ -102,7 +103,7 @@ fn probe(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn large(comm: &Communicator) -> Outcome {
+fn large(comm: &Stage<'_>) -> Outcome {
     let tag = Tag { operation: comm.begin(), round: 0 };
     let len = 20 << 20;
     let bytes = |rank: usize| {
@@ -121,7 +122,7 @@ fn large(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn to_oneself(comm: &Communicator) -> Outcome {
+fn to_oneself(comm: &Stage<'_>) -> Outcome {
     let tag = Tag { operation: comm.begin(), round: 3 };
     comm.send(comm.rank(), tag, vec![4, 5])?;
     let came = comm.receive(Some(comm.rank()), tag, WHAT)?;
@@ -129,7 +130,7 @@ fn to_oneself(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn to_nobody(comm: &Communicator) -> Outcome {
+fn to_nobody(comm: &Stage<'_>) -> Outcome {
     let tag = Tag { operation: comm.begin(), round: 0 };
     match comm.send(comm.size(), tag, Vec::new()) {
         Err(CommError::NoSuchRank { rank, size }) if rank == size && size == comm.size() => Ok(()),

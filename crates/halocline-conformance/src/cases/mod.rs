@@ -42,10 +42,13 @@ pub(crate) const BY_TOPIC: &[&[Case]] = &[
     meshes::CASES,
     narrowed::CASES,
     redistribution::CASES,
+    redistribution::OF_HOST,
     layouts::CASES,
     foreign::CASES,
     flight::CASES,
+    flight::OF_HOST,
     alternatives::CASES,
+    alternatives::OF_HOST,
     unbound::CASES,
     packing::CASES,
     &scheduled::cases::<Simulation>(),
@@ -53,11 +56,31 @@ pub(crate) const BY_TOPIC: &[&[Case]] = &[
     &mapped::cases::<Simulation>(),
     futures::CASES,
     threads::CASES,
+    threads::OF_HOST,
     lifetimes::CASES,
+    lifetimes::OF_HOST,
     failures::CASES,
     checked::CASES,
     refusals::CASES,
+    refusals::OF_HOST,
     refused_patterns::CASES,
+];
+
+/// Those whose fields may lie in memory of devices, too.
+pub(crate) const OF_FIELDS: &[&[Case]] = &[
+    regular::CASES,
+    unstructured::CASES,
+    meshes::CASES,
+    narrowed::CASES,
+    redistribution::CASES,
+    layouts::CASES,
+    flight::CASES,
+    alternatives::CASES,
+    futures::CASES,
+    threads::CASES,
+    lifetimes::CASES,
+    failures::CASES,
+    refusals::CASES,
 ];
 
 /// The cases of fields in memory of devices.

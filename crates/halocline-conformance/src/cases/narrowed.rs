@@ -4,11 +4,10 @@ use super::fixture::still_works;
 use super::unstructured::rectangle;
 use crate::form::{Form, Kind};
 use crate::scene::{Grid, Piece, Scene, by, pattern_of, ring, subjects_of};
-use crate::subject::Home;
+use crate::stage::Stage;
 use crate::{Case, Outcome, ensure, fail};
 use halocline::{
-    Array, Communicator, ElementType, Error, Halo, HaloExchange, LinkChoice, Neighbours, Partition,
-    RegularGrid, Shared,
+    ElementType, Error, Halo, HaloExchange, LinkChoice, Neighbours, Partition, RegularGrid, Shared,
 };
 
 pub(crate) const CASES: &[Case] = &[
@@ -18,7 +17,7 @@ pub(crate) const CASES: &[Case] = &[
     Case { name: "narrowed::what_is_wider_is_refused", run: refused },
 ];
 
-fn regular(comm: &Communicator) -> Outcome {
+fn regular(comm: &Stage<'_>) -> Outcome {
     let (periodic, wide) = ([true, false], [(3, 2), (2, 3)]);
     let grid = RegularGrid::new([3 * comm.size() + 1, 9]).periodic(periodic).domains_per_rank(2);
     let decomposition = grid.decompose(comm.size())?;
@@ -33,13 +32,13 @@ fn regular(comm: &Communicator) -> Outcome {
         let grid = Grid::cut(decomposition.clone(), &periodic, &wide);
         let grid = Grid { filled: filled.to_vec(), neighbours, ..grid };
         let kind = Kind::plain(ElementType::F32);
-        let subjects = grid.subjects(comm, &narrowed, 0, (&kind, Home::Own), |_| Form::default())?;
+        let subjects = grid.subjects(comm, &narrowed, 0, (&kind, comm.home()), |_| Form::default())?;
         Scene::of(narrowed, subjects).every_way(comm, 2)?;
     }
     Ok(())
 }
 
-fn levels(comm: &Communicator) -> Outcome {
+fn levels(comm: &Stage<'_>) -> Outcome {
     let mesh = rectangle(4 * comm.size(), 4)?;
     let partition = Partition::block(mesh.elements().len(), comm.size())?;
     let halos = mesh.halos(&partition, comm.rank(), 3, Shared::Vertex)?;
@@ -54,27 +53,27 @@ fn levels(comm: &Communicator) -> Outcome {
             pattern = pattern.narrowed(comm, &Halo::uniform(depth))?;
             let kind = Kind::with_extra(ElementType::F64, &[2]);
             let narrow = [piece.clone().narrowed(depth)];
-            let subjects = subjects_of(comm, &narrow, 0, (&kind, Home::Own), |_| Form::default())?;
+            let subjects = subjects_of(comm, &narrow, 0, (&kind, comm.home()), |_| Form::default())?;
             Scene::of(pattern.clone(), subjects).every_way(comm, 2)?;
         }
     }
     Ok(())
 }
 
-fn one_array(comm: &Communicator) -> Outcome {
+fn one_array(comm: &Stage<'_>) -> Outcome {
     let decomposition = RegularGrid::new([4 * comm.size()]).periodic([true]).decompose(comm.size())?;
     let wide = Grid::cut(decomposition, &[true], &[(3, 3)]).pattern(comm)?;
     let narrow = wide.narrowed(comm, &Halo::uniform(1))?;
-    let array = Array::<u64>::zeros(comm, &[10])?;
+    let array = comm.zeros::<u64>(&[10])?;
     let cell = |at: usize| ((4 * (comm.size() + comm.rank()) + at - 3) % (4 * comm.size())) as u64;
     let wide = HaloExchange::bind_with(comm, &[(&wide, &array)], &by(LinkChoice::Auto))?;
     let narrow = HaloExchange::bind_with(comm, &[(&narrow, &array)], &by(LinkChoice::Auto))?;
     for step in 0..20 {
         let fresh = |at: usize| 100 * step + cell(at);
-        (3..7).try_for_each(|at| array.write().map(|mut cells| cells[at] = fresh(at)))?;
+        array.change(|cells| (3..7).for_each(|at| cells[at] = fresh(at)))?;
         let (halo, width) = if step % 2 == 0 { (&wide, 3) } else { (&narrow, 1) };
         halo.exchange()?.wait()?;
-        let cells = array.read()?;
+        let cells = array.get()?;
         for (at, &found) in cells.iter().enumerate() {
             // What the narrow exchange leaves alone holds what the wide one left there.
             let expected = if (3 - width..7 + width).contains(&at) { fresh(at) } else { fresh(at) - 100 };
@@ -84,7 +83,7 @@ fn one_array(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn refused(comm: &Communicator) -> Outcome {
+fn refused(comm: &Stage<'_>) -> Outcome {
     let pattern = ring(comm)?.pattern(comm)?;
     let guilty = comm.size() - 1;
     let mine = comm.rank() == guilty;

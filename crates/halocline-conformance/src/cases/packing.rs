@@ -2,10 +2,11 @@
 //! shown wherever all ways are tried.
 
 use super::fixture::{Line, Words, in_flight};
-use crate::scene::{Grid, Scene, by, choices, ring_neighbours};
+use crate::scene::{Grid, Scene, by, ring_neighbours};
+use crate::stage::Stage;
 use crate::{Case, Outcome, ensure, fail};
 use halocline::comm::Tag;
-use halocline::{Communicator, Direction, Error, Field, Halo, HaloExchange, Pattern};
+use halocline::{Direction, Error, Field, Halo, HaloExchange, Pattern};
 
 pub(crate) const CASES: &[Case] = &[
     Case { name: "packing::packed_and_exchanged_in_turn", run: in_turn },
@@ -14,9 +15,9 @@ pub(crate) const CASES: &[Case] = &[
     Case { name: "packing::alternatives_and_narrowed_objects", run: other_sets },
 ];
 
-fn in_turn(comm: &Communicator) -> Outcome {
+fn in_turn(comm: &Stage<'_>) -> Outcome {
     let grid = Grid::new(comm.size(), &[4 * comm.size(), 6], &[false, false], 2)?;
-    for link in choices(comm) {
+    for link in comm.ways() {
         let mut scene = Scene::simple(comm, &grid)?;
         let halo = scene.bind(comm, &by(link))?;
         for _ in 0..5 {
@@ -30,8 +31,8 @@ fn in_turn(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn wrong(comm: &Communicator) -> Outcome {
-    for link in choices(comm) {
+fn wrong(comm: &Stage<'_>) -> Outcome {
+    for link in comm.ways() {
         let line = Line::new(comm)?;
         let halo = line.bind(comm, link)?;
         let beside: Vec<usize> =
@@ -66,8 +67,8 @@ fn wrong(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn busy(comm: &Communicator) -> Outcome {
-    for (round, link) in (0..).zip(choices(comm)) {
+fn busy(comm: &Stage<'_>) -> Outcome {
+    for (round, link) in (0..).zip(comm.ways()) {
         let line = Line::new(comm)?;
         let halo = line.bind(comm, link)?;
         let words = Words::new(comm);
@@ -87,22 +88,22 @@ fn busy(comm: &Communicator) -> Outcome {
         line.check(1)?;
         for peer in ring_neighbours(comm.rank(), comm.size()) {
             let mut message = vec![0; halo.message_bytes(peer, Direction::Send)?];
-            let guard = line.array.read()?;
+            let guard = line.array.on_host()?.read()?;
             match (halo.pack(peer, &mut message), halo.unpack(peer, &message)) {
                 (Err(Error::Borrowed { field: 0 }), Err(Error::Borrowed { field: 0 })) => {}
                 other => fail!("messages of a borrowed array: {other:?}"),
             }
             drop(guard);
             halo.pack(peer, &mut message)?;
-            ensure!(line.array.write().is_ok(), "the array is still taken");
+            ensure!(line.array.on_host()?.write().is_ok(), "the array is still taken");
         }
         line.step(&halo, 2)?;
     }
     Ok(())
 }
 
-fn other_sets(comm: &Communicator) -> Outcome {
-    for link in choices(comm) {
+fn other_sets(comm: &Stage<'_>) -> Outcome {
+    for link in comm.ways() {
         let (one, other) = (Line::new(comm)?, Line::new(comm)?);
         let sets: [&[(&Pattern, &Field)]; 2] =
             [&[(&one.pattern, &one.array)], &[(&other.pattern, &other.array)]];

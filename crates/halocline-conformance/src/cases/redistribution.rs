@@ -3,23 +3,28 @@
 use super::fixture::still_works;
 use crate::form::{Form, Kind};
 use crate::numbers::{Numbers, mix};
-use crate::scene::{Grid, Piece, by, choices, subjects_of};
-use crate::subject::{Home, Role, Subject};
+use crate::scene::{Grid, Piece, by, subjects_of};
+use crate::stage::Stage;
+use crate::subject::{Role, Subject};
 use crate::{Case, Outcome, Trouble, ensure, fail};
-use halocline::{Communicator, ElementType, Error, Field, Redistribute, RegularGrid, UnstructuredDomain};
+use halocline::{ElementType, Error, Field, Redistribute, RegularGrid, UnstructuredDomain};
 
 pub(crate) const CASES: &[Case] = &[
     Case { name: "redistribution::decompositions_there_and_back", run: decompositions },
     Case { name: "redistribution::boxes_with_a_rank_that_has_none", run: boxes },
     Case { name: "redistribution::partitions_there_and_back", run: partitions },
+    Case { name: "redistribution::fields_of_domains_that_are_elsewhere", run: other_domains },
+];
+
+/// What memory of the host alone shows.
+pub(crate) const OF_HOST: &[Case] = &[
     Case { name: "redistribution::a_cell_dropped_or_doubled_is_named", run: dropped_or_doubled },
     Case { name: "redistribution::grids_that_differ", run: other_grids },
-    Case { name: "redistribution::fields_of_domains_that_are_elsewhere", run: other_domains },
 ];
 
 /// Moves fields there and back by every way. `fields` makes those of one side for a field number.
 fn there_and_back(
-    comm: &Communicator,
+    comm: &Stage<'_>,
     redistribute: &Redistribute,
     fields: [&dyn Fn(u64) -> Result<Vec<Subject>, Trouble>; 2],
 ) -> Outcome {
@@ -32,7 +37,7 @@ fn there_and_back(
     let mut step = 0;
     for (way, from, to) in [(redistribute.clone(), 0, 1), (redistribute.back(), 1, 0)] {
         let (mut from, mut to) = (of(from, left)?, of(to, taken)?);
-        for link in choices(comm) {
+        for link in comm.ways() {
             let fields =
                 |subjects: &[Subject]| subjects.iter().map(Subject::field).cloned().collect::<Vec<_>>();
             let (leaving, arriving) = (fields(&from), fields(&to));
@@ -50,7 +55,7 @@ fn there_and_back(
 }
 
 /// Between two grids of the same cells, which say what their arrays are like.
-fn regular(comm: &Communicator, from: &Grid, to: &Grid) -> Outcome {
+fn regular(comm: &Stage<'_>, from: &Grid, to: &Grid) -> Outcome {
     let (from_halo, to_halo) = (from.halo(), to.halo());
     let ends = ((&from.decomposition, &from_halo), (&to.decomposition, &to_halo));
     let redistribute = Redistribute::regular(comm, ends.0, ends.1)?;
@@ -58,7 +63,7 @@ fn regular(comm: &Communicator, from: &Grid, to: &Grid) -> Outcome {
     let patterns = [from.pattern(comm)?, to.pattern(comm)?];
     let subjects = |grid: &Grid, at: usize, number| {
         let form = |domain| if domain % 2 == 0 { Form::default() } else { Form::fortran() };
-        grid.subjects(comm, &patterns[at], number, (&kind, Home::Own), form)
+        grid.subjects(comm, &patterns[at], number, (&kind, comm.home()), form)
     };
     there_and_back(
         comm,
@@ -67,7 +72,7 @@ fn regular(comm: &Communicator, from: &Grid, to: &Grid) -> Outcome {
     )
 }
 
-fn decompositions(comm: &Communicator) -> Outcome {
+fn decompositions(comm: &Stage<'_>) -> Outcome {
     let n = 2 * comm.size() + 1;
     let grid = |domains| RegularGrid::new([n, n + 2]).periodic([true, false]).domains_per_rank(domains);
     let rows = grid(1).decompose_into([comm.size(), 1], comm.size())?;
@@ -79,7 +84,7 @@ fn decompositions(comm: &Communicator) -> Outcome {
     regular(comm, &rows, &rows)
 }
 
-fn boxes(comm: &Communicator) -> Outcome {
+fn boxes(comm: &Stage<'_>) -> Outcome {
     // All on the last rank, as two boxes; then in layers on the others.
     let (last, holders) = (comm.size() - 1, comm.size().saturating_sub(1).max(1));
     let one = vec![(last, vec![0, 0], vec![2 * holders, 2]), (last, vec![0, 2], vec![2 * holders, 3])];
@@ -92,12 +97,7 @@ fn boxes(comm: &Communicator) -> Outcome {
 }
 
 /// Cells spread over the domains of all ranks by `domain_of`, in any order, some others as halo.
-fn pieces(
-    comm: &Communicator,
-    cells: usize,
-    per_rank: usize,
-    domain_of: impl Fn(usize) -> usize,
-) -> Vec<Piece> {
+fn pieces(comm: &Stage<'_>, cells: usize, per_rank: usize, domain_of: impl Fn(usize) -> usize) -> Vec<Piece> {
     let mine = (0..per_rank).map(|at| at * comm.size() + comm.rank());
     let of_domain = |domain: usize| {
         let mut numbers = Numbers::new(domain as u64 + 77);
@@ -116,7 +116,7 @@ fn domains(pieces: &[Piece]) -> Vec<UnstructuredDomain> {
     pieces.iter().map(|piece| piece.domain.clone()).collect()
 }
 
-fn partitions(comm: &Communicator) -> Outcome {
+fn partitions(comm: &Stage<'_>) -> Outcome {
     let cells = 12 * comm.size();
     let first = pieces(comm, cells, 1, |cell| cell / 12);
     // The first domain has half of the cells, the last none.
@@ -127,7 +127,7 @@ fn partitions(comm: &Communicator) -> Outcome {
     let redistribute = Redistribute::unstructured(comm, &domains(&first), &domains(&second))?;
     let kind = Kind::with_extra(ElementType::I32, &[3]);
     let subjects = |pieces: &[Piece], number| {
-        subjects_of(comm, pieces, number, (&kind, Home::Own), |domain| {
+        subjects_of(comm, pieces, number, (&kind, comm.home()), |domain| {
             if domain % 2 == 0 { Form::padded() } else { Form::default() }
         })
     };
@@ -138,7 +138,7 @@ fn partitions(comm: &Communicator) -> Outcome {
     )
 }
 
-fn dropped_or_doubled(comm: &Communicator) -> Outcome {
+fn dropped_or_doubled(comm: &Stage<'_>) -> Outcome {
     let (rank, size) = (comm.rank(), comm.size());
     let cells = |first: usize| (3 * first as u64..3 * first as u64 + 3).collect::<Vec<u64>>();
     let whole = || vec![UnstructuredDomain::new(rank as u64, cells(rank), vec![])];
@@ -171,7 +171,7 @@ fn dropped_or_doubled(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn other_grids(comm: &Communicator) -> Outcome {
+fn other_grids(comm: &Stage<'_>) -> Outcome {
     let cut = |extent: usize, ranks: usize| RegularGrid::new([extent * ranks]).decompose(ranks);
     let none = halocline::Halo::uniform(0);
     let guilty = comm.size() - 1;
@@ -187,13 +187,13 @@ fn other_grids(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn other_domains(comm: &Communicator) -> Outcome {
+fn other_domains(comm: &Stage<'_>) -> Outcome {
     let grid = RegularGrid::new([4 * comm.size()]);
     let one = Grid::cut(grid.decompose(comm.size())?, &[false], &[(0, 0)]);
     let two = Grid::cut(grid.domains_per_rank(2).decompose(comm.size())?, &[false], &[(0, 0)]);
     let halo = one.halo();
     let way = Redistribute::regular(comm, (&one.decomposition, &halo), (&two.decomposition, &halo))?;
-    let field = || Field::allocate(comm, halocline::Layout::c_order(ElementType::F64, &[4])?);
+    let field = || comm.field(halocline::Layout::c_order(ElementType::F64, &[4])?);
     let (from, low, high) = (field()?, field()?, field()?);
     let first = 2 * comm.rank() as u64;
     let good = [&low.on_domain(first), &high.on_domain(first + 1)];

@@ -4,12 +4,13 @@
 use super::fixture::{Line, still_works};
 use super::foreign::is_reached;
 use crate::form::{Form, Kind};
-use crate::scene::{Grid, by, choices, ring, ring_neighbours, shares_memory};
+use crate::scene::{Grid, by, ring, ring_neighbours, shares_memory};
+use crate::stage::Stage;
 use crate::subject::Home;
 use crate::{Case, Outcome, Trouble, ensure, fail};
 use halocline::{
-    Array, BindOptions, Communicator, ElementType, Error, Field, HaloExchange, Layout, LayoutError,
-    LinkChoice, Pattern, RegularGrid,
+    Array, BindOptions, ElementType, Error, Field, HaloExchange, Layout, LayoutError, LinkChoice, Pattern,
+    RegularGrid,
 };
 
 pub(crate) const CASES: &[Case] = &[
@@ -19,30 +20,34 @@ pub(crate) const CASES: &[Case] = &[
     Case { name: "refusals::an_array_smaller_than_its_pattern_needs", run: too_small },
     Case { name: "refusals::an_array_of_too_few_dimensions", run: too_few_dimensions },
     Case { name: "refusals::fields_that_overlap_where_a_halo_is_received", run: overlap },
-    Case { name: "refusals::a_way_that_the_memory_does_not_allow", run: impossible_way },
     Case { name: "refusals::other_options_on_one_rank", run: other_options },
     Case { name: "refusals::another_pattern_on_one_rank", run: other_pattern },
     Case { name: "refusals::a_domain_that_is_not_said", run: unsaid_domain },
     Case { name: "refusals::a_domain_of_another_rank", run: other_domain },
     Case { name: "refusals::domains_of_one_rank_that_disagree", run: own_domains_disagree },
     Case { name: "refusals::domains_of_one_rank_with_different_counts", run: own_domains_count },
-    Case { name: "refusals::an_array_whose_layout_is_not_of_its_elements", run: wrong_elements },
     Case { name: "refusals::one_after_the_other", run: again_and_again },
 ];
 
+/// What memory of the host alone shows.
+pub(crate) const OF_HOST: &[Case] = &[
+    Case { name: "refusals::a_way_that_the_memory_does_not_allow", run: impossible_way },
+    Case { name: "refusals::an_array_whose_layout_is_not_of_its_elements", run: wrong_elements },
+];
+
 /// The rank that gets something wrong in these cases.
-fn odd(comm: &Communicator) -> usize {
+fn odd(comm: &Stage<'_>) -> usize {
     comm.size() - 1
 }
 
 /// Whether this rank sees both sides of what the odd rank binds on [`ring`].
-fn beside_odd(comm: &Communicator) -> bool {
+fn beside_odd(comm: &Stage<'_>) -> bool {
     ring_neighbours(odd(comm), comm.size()).contains(&comm.rank())
 }
 
 /// All ranks must be refused; `knows` says on which of them the error must satisfy `typed`.
 fn refused<T>(
-    comm: &Communicator,
+    comm: &Stage<'_>,
     result: Result<T, Error>,
     knows: bool,
     typed: impl Fn(&Error) -> bool,
@@ -68,23 +73,23 @@ fn says<'a>(what: &'a [&'a str]) -> impl Fn(&Error) -> bool {
 
 /// Binds one field of the given kind on [`ring`].
 fn bind_kind(
-    comm: &Communicator,
+    comm: &Stage<'_>,
     kind: &Kind,
     link: LinkChoice,
 ) -> Result<Result<HaloExchange, Error>, Trouble> {
     let grid = ring(comm)?;
     let pattern = grid.pattern(comm)?;
-    let subjects = grid.subjects(comm, &pattern, 0, (kind, Home::Own), |_| Form::default())?;
+    let subjects = grid.subjects(comm, &pattern, 0, (kind, comm.home()), |_| Form::default())?;
     let fields: Vec<(&Pattern, &Field)> =
         subjects.iter().map(|subject| (&pattern, subject.field())).collect();
     Ok(HaloExchange::bind_with(comm, &fields, &by(link)))
 }
 
-fn element_type(comm: &Communicator) -> Outcome {
+fn element_type(comm: &Stage<'_>) -> Outcome {
     if comm.size() == 1 {
         return Ok(());
     }
-    for link in choices(comm) {
+    for link in comm.ways() {
         // Of another size, and of the same.
         for element in [ElementType::F32, ElementType::I64] {
             let is_odd = comm.rank() == odd(comm);
@@ -96,7 +101,7 @@ fn element_type(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn extra_dimensions(comm: &Communicator) -> Outcome {
+fn extra_dimensions(comm: &Stage<'_>) -> Outcome {
     if comm.size() == 1 {
         return Ok(());
     }
@@ -110,7 +115,7 @@ fn extra_dimensions(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn field_count(comm: &Communicator) -> Outcome {
+fn field_count(comm: &Stage<'_>) -> Outcome {
     if comm.size() == 1 {
         return Ok(());
     }
@@ -119,7 +124,7 @@ fn field_count(comm: &Communicator) -> Outcome {
         let is_odd = comm.rank() == odd(comm);
         let mut arrays = Vec::new();
         for _ in 0..if is_odd { odd_count } else { count } {
-            arrays.push(Array::<f32>::zeros(comm, &[6])?);
+            arrays.push(comm.zeros::<f32>(&[6])?);
         }
         let fields: Vec<(&Pattern, &Field)> = arrays.iter().map(|array| (&pattern, &**array)).collect();
         let result = HaloExchange::bind(comm, &fields);
@@ -130,11 +135,11 @@ fn field_count(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn too_small(comm: &Communicator) -> Outcome {
+fn too_small(comm: &Stage<'_>) -> Outcome {
     let pattern = ring(comm)?.pattern(comm)?;
     for extent in [0, 3, 5] {
         let is_odd = comm.rank() == odd(comm);
-        let array = Array::<f64>::zeros(comm, &[if is_odd { extent } else { 6 }])?;
+        let array = comm.zeros::<f64>(&[if is_odd { extent } else { 6 }])?;
         let result = HaloExchange::bind(comm, &[(&pattern, &array)]);
         refused(comm, result, is_odd, |error| {
             matches!(
@@ -146,27 +151,27 @@ fn too_small(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn too_few_dimensions(comm: &Communicator) -> Outcome {
+fn too_few_dimensions(comm: &Stage<'_>) -> Outcome {
     let pattern = Grid::new(comm.size(), &[2 * comm.size(), 4], &[true, true], 1)?.pattern(comm)?;
     let (_, shape) = &pattern.plan().domains[0];
     let is_odd = comm.rank() == odd(comm);
     let extents = if is_odd { vec![1000] } else { shape.extents() };
-    let array = Array::<f64>::zeros(comm, &extents)?;
+    let array = comm.zeros::<f64>(&extents)?;
     let result = HaloExchange::bind(comm, &[(&pattern, &array)]);
     refused(comm, result, is_odd, |error| {
         matches!(error, Error::Field { error: LayoutError::AxisCount { pattern: 2, layout: 1 }, .. })
     })
 }
 
-fn overlap(comm: &Communicator) -> Outcome {
+fn overlap(comm: &Stage<'_>) -> Outcome {
     let pattern = ring(comm)?.pattern(comm)?;
-    let (one, two) = (Array::<f64>::zeros(comm, &[6])?, Array::<f64>::zeros(comm, &[6])?);
+    let (one, two) = (comm.zeros::<f64>(&[6])?, comm.zeros::<f64>(&[6])?);
     let is_odd = comm.rank() == odd(comm);
     let result = HaloExchange::bind(comm, &[(&pattern, &one), (&pattern, if is_odd { &one } else { &two })]);
     refused(comm, result, is_odd, says(&["share memory", "0", "1"]))
 }
 
-fn impossible_way(comm: &Communicator) -> Outcome {
+fn impossible_way(comm: &Stage<'_>) -> Outcome {
     if comm.size() == 1 || !shares_memory(comm) {
         return Ok(());
     }
@@ -174,7 +179,7 @@ fn impossible_way(comm: &Communicator) -> Outcome {
         let grid = ring(comm)?;
         let pattern = grid.pattern(comm)?;
         let is_odd = comm.rank() == odd(comm);
-        let home = if is_odd { Home::Foreign } else { Home::Own };
+        let home = if is_odd { Home::Foreign } else { comm.home() };
         let kind = Kind::plain(ElementType::F64);
         let subjects = grid.subjects(comm, &pattern, 0, (&kind, home), |_| Form::default())?;
         let result = HaloExchange::bind_with(comm, &[(&pattern, subjects[0].field())], &by(link));
@@ -188,7 +193,7 @@ fn impossible_way(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn other_options(comm: &Communicator) -> Outcome {
+fn other_options(comm: &Stage<'_>) -> Outcome {
     if comm.size() == 1 {
         return Ok(());
     }
@@ -204,27 +209,27 @@ fn other_options(comm: &Communicator) -> Outcome {
     line.step(&halo, 1)
 }
 
-fn other_pattern(comm: &Communicator) -> Outcome {
+fn other_pattern(comm: &Stage<'_>) -> Outcome {
     if comm.size() == 1 {
         return Ok(());
     }
     let (one, other) = (ring(comm)?.pattern(comm)?, ring(comm)?.pattern(comm)?);
     let is_odd = comm.rank() == odd(comm);
-    let array = Array::<f64>::zeros(comm, &[6])?;
+    let array = comm.zeros::<f64>(&[6])?;
     let result = HaloExchange::bind(comm, &[(if is_odd { &other } else { &one }, &array)]);
     refused(comm, result, is_odd || beside_odd(comm), says(&["pattern"]))
 }
 
 /// Two domains on each rank of a periodic line.
-fn two_domains(comm: &Communicator) -> Result<Pattern, Trouble> {
+fn two_domains(comm: &Stage<'_>) -> Result<Pattern, Trouble> {
     let grid = RegularGrid::new([6 * comm.size()]).periodic([true]).domains_per_rank(2);
     Ok(Grid::cut(grid.decompose(comm.size())?, &[true], &[(1, 1)]).pattern(comm)?)
 }
 
-fn unsaid_domain(comm: &Communicator) -> Outcome {
+fn unsaid_domain(comm: &Stage<'_>) -> Outcome {
     let pattern = two_domains(comm)?;
     let ids = [0, 1].map(|at| pattern.plan().domains[at].0);
-    let arrays = [Array::<f64>::zeros(comm, &[5])?, Array::<f64>::zeros(comm, &[5])?];
+    let arrays = [comm.zeros::<f64>(&[5])?, comm.zeros::<f64>(&[5])?];
     let is_odd = comm.rank() == odd(comm);
     let fields =
         [0, 1].map(|at| if is_odd { Field::clone(&arrays[at]) } else { arrays[at].on_domain(ids[at]) });
@@ -233,24 +238,24 @@ fn unsaid_domain(comm: &Communicator) -> Outcome {
     refused(comm, result, is_odd, says(&["on_domain", &named]))
 }
 
-fn other_domain(comm: &Communicator) -> Outcome {
+fn other_domain(comm: &Stage<'_>) -> Outcome {
     let pattern = ring(comm)?.pattern(comm)?;
-    let array = Array::<f64>::zeros(comm, &[6])?;
+    let array = comm.zeros::<f64>(&[6])?;
     let is_odd = comm.rank() == odd(comm);
     let domain = if is_odd { 999 } else { comm.rank() as u64 };
     let result = HaloExchange::bind(comm, &[(&pattern, &array.on_domain(domain))]);
     refused(comm, result, is_odd, says(&["999", "not on this rank"]))
 }
 
-fn own_domains_disagree(comm: &Communicator) -> Outcome {
+fn own_domains_disagree(comm: &Stage<'_>) -> Outcome {
     let pattern = two_domains(comm)?;
     let ids = [0, 1].map(|at| pattern.plan().domains[at].0);
     // The second domain of the odd rank has smaller elements, or fewer of them.
     for (element, extra) in [(ElementType::U8, 2), (ElementType::F64, 1)] {
         let is_odd = comm.rank() == odd(comm);
-        let usual = Field::allocate(comm, Layout::c_order(ElementType::F64, &[5, 2])?)?;
+        let usual = comm.field(Layout::c_order(ElementType::F64, &[5, 2])?)?;
         let second = if is_odd { Layout::c_order(element, &[5, extra])? } else { usual.layout().clone() };
-        let second = Field::allocate(comm, second)?;
+        let second = comm.field(second)?;
         let fields = [usual.on_domain(ids[0]), second.on_domain(ids[1])];
         let result = HaloExchange::bind(comm, &[(&pattern, &fields[0]), (&pattern, &fields[1])]);
         refused(comm, result, is_odd, |error| {
@@ -262,11 +267,10 @@ fn own_domains_disagree(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn own_domains_count(comm: &Communicator) -> Outcome {
+fn own_domains_count(comm: &Stage<'_>) -> Outcome {
     let pattern = two_domains(comm)?;
     let ids = [0, 1].map(|at| pattern.plan().domains[at].0);
-    let field =
-        || -> Result<Field, Trouble> { Ok(Field::allocate(comm, Layout::c_order(ElementType::F64, &[5])?)?) };
+    let field = || -> Result<Field, Trouble> { Ok(comm.field(Layout::c_order(ElementType::F64, &[5])?)?) };
     let (first, second, third) =
         (field()?.on_domain(ids[0]), field()?.on_domain(ids[1]), field()?.on_domain(ids[0]));
     let is_odd = comm.rank() == odd(comm);
@@ -277,7 +281,7 @@ fn own_domains_count(comm: &Communicator) -> Outcome {
     refused(comm, HaloExchange::bind(comm, &fields), is_odd, says(&["domain", "binds 2", "binds 1"]))
 }
 
-fn wrong_elements(comm: &Communicator) -> Outcome {
+fn wrong_elements(comm: &Stage<'_>) -> Outcome {
     let layout = Layout::c_order(ElementType::F32, &[4])?;
     match Array::<f64>::with_layout(comm, layout) {
         Err(Error::ArrayElement { wanted: ElementType::F64, .. }) => {}
@@ -290,17 +294,17 @@ fn wrong_elements(comm: &Communicator) -> Outcome {
     }
 }
 
-fn again_and_again(comm: &Communicator) -> Outcome {
+fn again_and_again(comm: &Stage<'_>) -> Outcome {
     let line = Line::new(comm)?;
     let halo = line.bind(comm, LinkChoice::Auto)?;
     for step in 1..5 {
         let is_odd = comm.rank() == odd(comm);
-        let array = Array::<u64>::zeros(comm, &[if is_odd { 2 } else { 5 }])?;
+        let array = comm.zeros::<u64>(&[if is_odd { 2 } else { 5 }])?;
         let result = HaloExchange::bind(comm, &[(&line.pattern, &array)]);
         ensure!(result.is_err(), "an array that is too small was bound");
         // What was bound before goes on, and the array of a refused bind is free.
         line.step(&halo, step)?;
-        array.write()?.fill(step);
+        array.fill(step)?;
     }
     Ok(())
 }

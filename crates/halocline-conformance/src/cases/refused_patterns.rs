@@ -2,10 +2,9 @@
 
 use super::fixture::still_works;
 use crate::scene::ring;
+use crate::stage::Stage;
 use crate::{Case, Outcome, ensure, fail};
-use halocline::{
-    Communicator, Decomposed, Error, Halo, Pattern, PatternError, RegularGrid, UnstructuredDomain,
-};
+use halocline::{Decomposed, Error, Halo, Pattern, PatternError, RegularGrid, UnstructuredDomain};
 
 pub(crate) const CASES: &[Case] = &[
     Case { name: "refused_patterns::an_id_owned_by_nobody", run: owned_by_nobody },
@@ -23,12 +22,7 @@ pub(crate) const CASES: &[Case] = &[
 
 /// All ranks must be refused: the ranks in `knows` by an error of their own that says all of `words`,
 /// the others by such an error or by word of one of those.
-fn refused(
-    comm: &Communicator,
-    result: Result<Pattern, Error>,
-    knows: &[usize],
-    words: &[String],
-) -> Outcome {
+fn refused(comm: &Stage<'_>, result: Result<Pattern, Error>, knows: &[usize], words: &[String]) -> Outcome {
     let Err(error) = result else { fail!("rank {} was not refused", comm.rank()) };
     let text = error.to_string();
     match &error {
@@ -50,7 +44,7 @@ fn words<const N: usize>(words: [String; N]) -> Vec<String> {
 }
 
 /// A ring of unstructured domains, three cells on each rank, with cells added on this one.
-fn domains(comm: &Communicator, owned: &[u64], halo: &[u64]) -> Vec<UnstructuredDomain> {
+fn domains(comm: &Stage<'_>, owned: &[u64], halo: &[u64]) -> Vec<UnstructuredDomain> {
     let (rank, size) = (comm.rank() as u64, comm.size() as u64);
     let mine: Vec<u64> = (3 * rank..3 * rank + 3).chain(owned.iter().copied()).collect();
     let before = (3 * rank + 3 * size - 1) % (3 * size);
@@ -61,7 +55,7 @@ fn domains(comm: &Communicator, owned: &[u64], halo: &[u64]) -> Vec<Unstructured
     vec![UnstructuredDomain::new(rank, mine, wanted)]
 }
 
-fn owned_by_nobody(comm: &Communicator) -> Outcome {
+fn owned_by_nobody(comm: &Stage<'_>) -> Outcome {
     for guilty in [0, comm.size() - 1] {
         let halo: &[u64] = if comm.rank() == guilty { &[987_654] } else { &[] };
         let result = Pattern::unstructured(comm, &domains(comm, &[], halo));
@@ -70,7 +64,7 @@ fn owned_by_nobody(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn owned_by_two(comm: &Communicator) -> Outcome {
+fn owned_by_two(comm: &Stage<'_>) -> Outcome {
     if comm.size() == 1 {
         return Ok(());
     }
@@ -81,7 +75,7 @@ fn owned_by_two(comm: &Communicator) -> Outcome {
     refused(comm, result, &[one, other], &said)
 }
 
-fn halo_owned(comm: &Communicator) -> Outcome {
+fn halo_owned(comm: &Stage<'_>) -> Outcome {
     let guilty = comm.size() - 1;
     let mine = 3 * guilty as u64 + 1;
     let halo: &[u64] = if comm.rank() == guilty { &[mine] } else { &[] };
@@ -89,7 +83,7 @@ fn halo_owned(comm: &Communicator) -> Outcome {
     refused(comm, result, &[guilty], &words([format!("id {mine}"), "halo".into()]))
 }
 
-fn halo_twice(comm: &Communicator) -> Outcome {
+fn halo_twice(comm: &Stage<'_>) -> Outcome {
     if comm.size() == 1 {
         return Ok(());
     }
@@ -99,7 +93,7 @@ fn halo_twice(comm: &Communicator) -> Outcome {
     refused(comm, result, &[0], &words([format!("id {id}"), "twice".into()]))
 }
 
-fn domain_twice(comm: &Communicator) -> Outcome {
+fn domain_twice(comm: &Stage<'_>) -> Outcome {
     if comm.size() == 1 {
         return Ok(());
     }
@@ -109,7 +103,7 @@ fn domain_twice(comm: &Communicator) -> Outcome {
     refused(comm, result, &[0, comm.size() - 1], &words(["domain 0".into()]))
 }
 
-fn wrong_owner(comm: &Communicator) -> Outcome {
+fn wrong_owner(comm: &Stage<'_>) -> Outcome {
     if comm.size() < 3 {
         return Ok(());
     }
@@ -130,7 +124,7 @@ fn wrong_owner(comm: &Communicator) -> Outcome {
     refused(comm, Pattern::unstructured(comm, &[domain]), &[1], &words(["rank 2".into()]))
 }
 
-fn other_ranks(comm: &Communicator) -> Outcome {
+fn other_ranks(comm: &Stage<'_>) -> Outcome {
     let all: Vec<usize> = (0..comm.size()).collect();
     let decomposition = RegularGrid::new([100]).decompose(comm.size() + 1)?;
     let result = decomposition.pattern(comm, Halo::uniform(1));
@@ -143,7 +137,7 @@ fn other_ranks(comm: &Communicator) -> Outcome {
     refused(comm, result, &[guilty], &said)
 }
 
-fn other_decomposition(comm: &Communicator) -> Outcome {
+fn other_decomposition(comm: &Stage<'_>) -> Outcome {
     if comm.size() == 1 {
         return Ok(());
     }
@@ -161,7 +155,7 @@ fn other_decomposition(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn other_halo(comm: &Communicator) -> Outcome {
+fn other_halo(comm: &Stage<'_>) -> Outcome {
     if comm.size() == 1 {
         return Ok(());
     }
@@ -171,7 +165,7 @@ fn other_halo(comm: &Communicator) -> Outcome {
     refused(comm, result, &[], &[])
 }
 
-fn more_ranks_than_cells(comm: &Communicator) -> Outcome {
+fn more_ranks_than_cells(comm: &Stage<'_>) -> Outcome {
     match RegularGrid::new([comm.size(), 1]).decompose(comm.size() + 1) {
         Err(PatternError::MoreRanksThanCells { ranks, cells, .. }) => {
             ensure!((ranks, cells) == (comm.size() + 1, comm.size()), "{ranks} ranks, {cells} cells");
@@ -181,7 +175,7 @@ fn more_ranks_than_cells(comm: &Communicator) -> Outcome {
     }
 }
 
-fn halo_axes(comm: &Communicator) -> Outcome {
+fn halo_axes(comm: &Stage<'_>) -> Outcome {
     let guilty = comm.size() - 1;
     let axes = if comm.rank() == guilty { 3 } else { 1 };
     let result = ring(comm)?.decomposition.pattern(comm, Halo::per_axis(vec![(1, 1); axes]));

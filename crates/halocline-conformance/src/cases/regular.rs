@@ -1,10 +1,11 @@
 //! Exchanges on regular grids: every way, dimension, width, border and decomposition.
 
 use crate::form::{Form, Kind};
-use crate::scene::{Grid, Scene, by, choices, ring, shares_memory};
-use crate::subject::{Home, Role};
+use crate::scene::{Grid, Scene, by, ring, shares_memory};
+use crate::stage::Stage;
+use crate::subject::Role;
 use crate::{Case, Outcome, Trouble, ensure};
-use halocline::{Communicator, ElementType, LinkChoice, Neighbours, RegularGrid};
+use halocline::{ElementType, LinkChoice, Neighbours, RegularGrid};
 
 pub(crate) const CASES: &[Case] = &[
     Case { name: "regular::links_take_the_way_that_was_asked_for", run: ways },
@@ -24,18 +25,18 @@ pub(crate) const CASES: &[Case] = &[
 ];
 
 /// A few steps by every way.
-fn every_way(comm: &Communicator, grid: &Grid) -> Outcome {
+fn every_way(comm: &Stage<'_>, grid: &Grid) -> Outcome {
     Scene::simple(comm, grid)?.every_way(comm, 3)
 }
 
-fn ways(comm: &Communicator) -> Outcome {
+fn ways(comm: &Stage<'_>) -> Outcome {
     let mut scene = Scene::simple(comm, &ring(comm)?)?;
     let peers = match comm.size() {
         1 => 0,
         2 => 1,
         _ => 2,
     };
-    for link in choices(comm) {
+    for link in comm.ways() {
         let halo = scene.bind(comm, &by(link))?;
         let counts = halo.links();
         let expected = match link {
@@ -47,6 +48,10 @@ fn ways(comm: &Communicator) -> Outcome {
         let found = (counts.direct, counts.mailbox, counts.message);
         ensure!(found == expected, "{link:?}: {counts:?} instead of {expected:?}");
         let text = halo.explain();
+        ensure!(
+            comm.is_on_device() == text.contains("fields on devices"),
+            "where do its fields lie?\n{text}"
+        );
         for peer in crate::scene::ring_neighbours(comm.rank(), comm.size()) {
             let named =
                 text.contains(&format!("to rank {peer}")) && text.contains(&format!("from rank {peer}"));
@@ -62,7 +67,7 @@ fn ways(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn dimensions(comm: &Communicator) -> Outcome {
+fn dimensions(comm: &Stage<'_>) -> Outcome {
     let n = 2 * comm.size();
     for (extents, periodic) in [
         (&[n + 1][..], &[false][..]),
@@ -77,7 +82,7 @@ fn dimensions(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn widths(comm: &Communicator) -> Outcome {
+fn widths(comm: &Stage<'_>) -> Outcome {
     let decompose = || RegularGrid::new([4 * comm.size(), 6]).periodic([true, false]).decompose(comm.size());
     for widths in [[(2, 1), (0, 3)], [(0, 2), (1, 0)], [(3, 0), (0, 0)], [(0, 1), (2, 2)]] {
         every_way(comm, &Grid::cut(decompose()?, &[true, false], &widths))?;
@@ -85,7 +90,7 @@ fn widths(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn wide(comm: &Communicator) -> Outcome {
+fn wide(comm: &Stage<'_>) -> Outcome {
     for (extents, periodic, width) in
         [([comm.size(), 3], [false, true], 2), ([2 * comm.size(), 2], [true, true], 5)]
     {
@@ -96,7 +101,7 @@ fn wide(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn periodic(comm: &Communicator) -> Outcome {
+fn periodic(comm: &Stage<'_>) -> Outcome {
     // The first axis lies on one rank, or on two that are each other's neighbour on both sides.
     for across in [1, 2] {
         if comm.size().is_multiple_of(across) {
@@ -110,14 +115,14 @@ fn periodic(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn thin(comm: &Communicator) -> Outcome {
+fn thin(comm: &Stage<'_>) -> Outcome {
     for periodic in [[true, true, true], [false, false, true], [true, true, false]] {
         every_way(comm, &Grid::new(comm.size(), &[1, comm.size() + 2, 1], &periodic, 1)?)?;
     }
     Ok(())
 }
 
-fn several_domains(comm: &Communicator) -> Outcome {
+fn several_domains(comm: &Stage<'_>) -> Outcome {
     let periodic = [true, false];
     for domains in [2, 3] {
         let grid = RegularGrid::new([3 * comm.size(), 4 * domains]).periodic(periodic);
@@ -127,7 +132,7 @@ fn several_domains(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn staggered(comm: &Communicator) -> Outcome {
+fn staggered(comm: &Stage<'_>) -> Outcome {
     for (periodic, domains) in
         [([false, false], 1), ([true, false], 1), ([false, true], 2), ([true, true], 3)]
     {
@@ -139,7 +144,7 @@ fn staggered(comm: &Communicator) -> Outcome {
             let pattern = points.pattern(comm)?;
             let kind = Kind::plain(ElementType::F64);
             let subjects =
-                points.subjects(comm, &pattern, number, (&kind, Home::Own), |_| Form::default())?;
+                points.subjects(comm, &pattern, number, (&kind, comm.home()), |_| Form::default())?;
             scene.add(&pattern, subjects);
         }
         scene.every_way(comm, 2)?;
@@ -147,7 +152,7 @@ fn staggered(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn faces(comm: &Communicator) -> Outcome {
+fn faces(comm: &Stage<'_>) -> Outcome {
     let periodic = [true, true, false];
     let decomposition = RegularGrid::new([2 * comm.size(), 6, 4])
         .periodic(periodic)
@@ -164,7 +169,7 @@ fn faces(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn boxes(comm: &Communicator) -> Outcome {
+fn boxes(comm: &Stage<'_>) -> Outcome {
     // The last of several ranks owns nothing; rank 0 owns two boxes that do not touch each other.
     let holders = comm.size().saturating_sub(1).max(1);
     let mut list = vec![(0, vec![0, 0], vec![2, 5])];
@@ -180,7 +185,7 @@ fn boxes(comm: &Communicator) -> Outcome {
     scene.every_way(comm, 3)
 }
 
-fn measured(comm: &Communicator) -> Outcome {
+fn measured(comm: &Stage<'_>) -> Outcome {
     // Large enough for the trials of a bind: a halo of more than 4 KiB a link.
     let periodic = [true, false, true];
     let decomposition = RegularGrid::new([2 * comm.size(), 24, 24])
@@ -191,24 +196,25 @@ fn measured(comm: &Communicator) -> Outcome {
     let mut scene = Scene::default();
     for number in 0..2 {
         let kind = Kind::with_extra(ElementType::F32, &[2]);
-        let subjects = grid.subjects(comm, &pattern, number, (&kind, Home::Own), |_| Form::default())?;
+        let subjects = grid.subjects(comm, &pattern, number, (&kind, comm.home()), |_| Form::default())?;
         scene.add(&pattern, subjects);
     }
     let halo = scene.bind(comm, &by(LinkChoice::Auto))?;
     scene.steps(&halo, 4)
 }
 
-fn many_steps(comm: &Communicator) -> Outcome {
-    for link in choices(comm).into_iter().skip(1) {
+fn many_steps(comm: &Stage<'_>) -> Outcome {
+    for link in comm.ways().into_iter().skip(1) {
         let mut scene = Scene::simple(comm, &ring(comm)?)?;
         let halo = scene.bind(comm, &by(link))?;
         // Few enough where ranks share cores, and each step costs several switches.
-        scene.steps(&halo, if comm.size() > 2 { 100 } else { 1000 })?;
+        let few = comm.size() > 2 || comm.is_on_device();
+        scene.steps(&halo, if few { 100 } else { 1000 })?;
     }
     Ok(())
 }
 
-fn one_way(comm: &Communicator) -> Outcome {
+fn one_way(comm: &Stage<'_>) -> Outcome {
     // Only downwards: rank 0 never receives, the last rank never sends, links have no way back.
     let decomposition = RegularGrid::new([3 * comm.size()]).decompose(comm.size())?;
     let grid = Grid::cut(decomposition, &[false], &[(2, 0)]);
@@ -219,12 +225,12 @@ fn one_way(comm: &Communicator) -> Outcome {
     scene.every_way(comm, 50)
 }
 
-fn nothing(comm: &Communicator) -> Outcome {
+fn nothing(comm: &Stage<'_>) -> Outcome {
     let grid = Grid::new(comm.size(), &[2 * comm.size(), 3], &[true, true], 0)?;
     let mut scene = Scene::simple(comm, &grid)?;
     let idle = scene.subjects().all(|subject| subject.count(Role::Halo) == 0);
     ensure!(idle, "a halo of width 0 has cells");
-    for link in choices(comm) {
+    for link in comm.ways() {
         let halo = scene.bind(comm, &by(link))?;
         let counts = halo.links();
         ensure!(counts.direct + counts.mailbox + counts.message == 0, "{link:?}: {counts:?} for no cells");

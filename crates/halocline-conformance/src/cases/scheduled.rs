@@ -3,13 +3,12 @@
 use super::fixture::poll;
 use crate::instant::Instant;
 use crate::scene::{by, choices};
+use crate::stage::Stage;
 use crate::yard::{Rig, Yard, until_failure};
 use crate::{Case, Outcome, Trouble, ensure};
 use halocline::comm::mpi::DEVICE;
 use halocline::device::Priority;
-use halocline::{
-    BindOptions, Cause, Communicator, Device, Error, HaloExchange, LinkChoice, Pending, Stream, Way,
-};
+use halocline::{BindOptions, Cause, Device, Error, HaloExchange, LinkChoice, Pending, Stream, Way};
 
 pub(super) const fn cases<R: Rig>() -> [Case; 6] {
     [
@@ -31,7 +30,7 @@ pub(crate) fn device_of<R: Rig>(rig: &R, rank: usize) -> &Device {
 }
 
 /// What this transport can do; where nothing carries messages on, none is scheduled.
-pub(crate) fn ways(comm: &Communicator) -> Vec<LinkChoice> {
+pub(crate) fn ways(comm: &Stage<'_>) -> Vec<LinkChoice> {
     let mut ways = choices(comm).to_vec();
     ways.retain(|&link| link != LinkChoice::Pull && (direct(comm) || link != LinkChoice::Push));
     ways.dedup();
@@ -39,13 +38,13 @@ pub(crate) fn ways(comm: &Communicator) -> Vec<LinkChoice> {
 }
 
 /// Whether ranks reach each other's devices.
-fn direct(comm: &Communicator) -> bool {
+fn direct(comm: &Stage<'_>) -> bool {
     comm.transport() == "thread"
 }
 
 /// Binds, or sees that it is refused because nothing would carry messages on.
 pub(super) fn bind(
-    comm: &Communicator,
+    comm: &Stage<'_>,
     yard: &Yard,
     sets: &[&[usize]],
     options: &BindOptions,
@@ -78,7 +77,7 @@ fn step<R: Rig>(
     Ok(pending)
 }
 
-fn every_way_on_one_stream<R: Rig>(comm: &Communicator) -> Outcome {
+fn every_way_on_one_stream<R: Rig>(comm: &Stage<'_>) -> Outcome {
     let rig = R::get()?;
     let device = device_of(rig, comm.rank());
     let yard = Yard::new(comm, &[3 * comm.size(), 4], (1, 1, 1), |_| device)?;
@@ -99,7 +98,7 @@ fn every_way_on_one_stream<R: Rig>(comm: &Communicator) -> Outcome {
     rig.check()
 }
 
-fn several_in_flight<R: Rig>(comm: &Communicator) -> Outcome {
+fn several_in_flight<R: Rig>(comm: &Stage<'_>) -> Outcome {
     let rig = R::get()?;
     let device = device_of(rig, 0);
     let yard = Yard::new(comm, &[4 * comm.size()], (1, 2, 2), |_| device)?;
@@ -124,7 +123,7 @@ fn several_in_flight<R: Rig>(comm: &Communicator) -> Outcome {
     rig.check()
 }
 
-fn several_domains_and_devices<R: Rig>(comm: &Communicator) -> Outcome {
+fn several_domains_and_devices<R: Rig>(comm: &Stage<'_>) -> Outcome {
     let rig = R::get()?;
     let place = |domain: usize| device_of(rig, domain + comm.rank());
     let yard = Yard::new(comm, &[4 * comm.size(), 4], (2, 1, 1), place)?;
@@ -142,7 +141,7 @@ fn several_domains_and_devices<R: Rig>(comm: &Communicator) -> Outcome {
 }
 
 /// Memory of the host, unless MPI takes that of devices; and why.
-fn what_messages_lie_in_is_said<R: Rig>(comm: &Communicator) -> Outcome {
+fn what_messages_lie_in_is_said<R: Rig>(comm: &Stage<'_>) -> Outcome {
     let rig = R::get()?;
     let device = device_of(rig, comm.rank());
     let yard = Yard::new(comm, &[3 * comm.size()], (1, 1, 1), |_| device)?;
@@ -166,7 +165,7 @@ fn what_messages_lie_in_is_said<R: Rig>(comm: &Communicator) -> Outcome {
 }
 
 /// MPI that is handed memory and carries something else is found out when binding; memory that it cannot write for sure is not tried.
-fn memory_that_comes_wrong(comm: &Communicator) -> Outcome {
+fn memory_that_comes_wrong(comm: &Stage<'_>) -> Outcome {
     if comm.size() == 1 || !comm.link().is_driven() {
         return Ok(());
     }
@@ -189,7 +188,7 @@ fn memory_that_comes_wrong(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn a_peer_that_drops_its_object<R: Rig>(comm: &Communicator) -> Outcome {
+fn a_peer_that_drops_its_object<R: Rig>(comm: &Stage<'_>) -> Outcome {
     if comm.size() == 1 {
         return Ok(());
     }

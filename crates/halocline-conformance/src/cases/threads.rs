@@ -1,17 +1,21 @@
 //! Several threads of one rank.
 
 use super::fixture::{Line, poll};
-use crate::scene::{Grid, Scene, by, choices};
+use crate::scene::{Grid, Scene, by};
+use crate::stage::Stage;
 use crate::{Case, Outcome, Trouble, ensure, fail};
-use halocline::{Communicator, Error};
+use halocline::Error;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub(crate) const CASES: &[Case] = &[
-    Case { name: "threads::each_with_objects_and_a_duplicate_of_its_own", run: own_objects },
     Case { name: "threads::wait_for_what_another_one_began", run: handed_over },
     Case { name: "threads::wait_for_one_exchange_together", run: wait_together },
     Case { name: "threads::begin_exchanges_of_one_object", run: begin_together },
 ];
+
+/// What memory of the host alone shows.
+pub(crate) const OF_HOST: &[Case] =
+    &[Case { name: "threads::each_with_objects_and_a_duplicate_of_its_own", run: own_objects }];
 
 /// Runs the same on several threads; the first trouble counts.
 fn on_threads(count: usize, work: impl Fn(usize) -> Outcome + Sync) -> Outcome {
@@ -25,14 +29,14 @@ fn on_threads(count: usize, work: impl Fn(usize) -> Outcome + Sync) -> Outcome {
     })
 }
 
-fn own_objects(comm: &Communicator) -> Outcome {
+fn own_objects(comm: &Stage<'_>) -> Outcome {
     let duplicates = [comm.duplicate()?, comm.duplicate()?, comm.duplicate()?];
     on_threads(3, |thread| {
-        let comm = &duplicates[thread];
+        let comm = &comm.of(&duplicates[thread]);
         let grid = Grid::new(comm.size(), &[2 * comm.size() + thread, 4], &[true, true], 1)?;
         for turn in 0..3 {
             let mut scene = Scene::simple(comm, &grid)?;
-            let halo = scene.bind(comm, &by(choices(comm)[(thread + turn) % 5]))?;
+            let halo = scene.bind(comm, &by(comm.choices()[(thread + turn) % 5]))?;
             scene.steps(&halo, 10)?;
             comm.barrier()?;
         }
@@ -40,8 +44,8 @@ fn own_objects(comm: &Communicator) -> Outcome {
     })
 }
 
-fn handed_over(comm: &Communicator) -> Outcome {
-    for link in choices(comm) {
+fn handed_over(comm: &Stage<'_>) -> Outcome {
+    for link in comm.ways() {
         let line = Line::new(comm)?;
         let halo = line.bind(comm, link)?;
         for step in 1..10 {
@@ -54,8 +58,8 @@ fn handed_over(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn wait_together(comm: &Communicator) -> Outcome {
-    for link in choices(comm) {
+fn wait_together(comm: &Stage<'_>) -> Outcome {
+    for link in comm.ways() {
         let line = Line::new(comm)?;
         let halo = line.bind(comm, link)?;
         for step in 1..6 {
@@ -72,9 +76,9 @@ fn wait_together(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn begin_together(comm: &Communicator) -> Outcome {
+fn begin_together(comm: &Stage<'_>) -> Outcome {
     const EACH: u64 = 25;
-    for link in choices(comm).into_iter().skip(1) {
+    for link in comm.choices().into_iter().skip(1) {
         let line = Line::new(comm)?;
         let halo = line.bind(comm, link)?;
         line.fill(1)?;

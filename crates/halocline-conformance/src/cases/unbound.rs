@@ -3,10 +3,11 @@
 use super::fixture::{Line, Words, failure, in_flight, still_works};
 use crate::form::{Form, Kind};
 use crate::numbers::Numbers;
-use crate::scene::{Cloud, Grid, Scene, Told, by, choices, pattern_of, ring, ring_neighbours, subjects_of};
+use crate::scene::{Cloud, Grid, Scene, Told, by, pattern_of, ring, ring_neighbours, subjects_of};
+use crate::stage::Stage;
 use crate::subject::Home;
 use crate::{Case, Outcome, Trouble, ensure, fail};
-use halocline::{Array, Cause, Communicator, ElementType, Error, Field, LinkChoice, Pattern, PatternLinks};
+use halocline::{Array, Cause, ElementType, Error, Field, LinkChoice, Pattern, PatternLinks};
 use std::sync::Arc;
 
 pub(crate) const CASES: &[Case] = &[
@@ -25,14 +26,14 @@ pub(crate) const CASES: &[Case] = &[
 ];
 
 /// What links without fields can be made of here.
-fn ways(comm: &Communicator) -> [LinkChoice; 3] {
-    let [auto, _, _, mailbox, message] = choices(comm);
+fn ways(comm: &Stage<'_>) -> [LinkChoice; 3] {
+    let [auto, _, _, mailbox, message] = comm.choices();
     [auto, mailbox, message]
 }
 
 /// A scene of fields of one kind on a grid, in forms by domain.
 fn scene(
-    comm: &Communicator,
+    comm: &Stage<'_>,
     grid: &Grid,
     pattern: &Pattern,
     (count, kind): (u64, &Kind),
@@ -40,14 +41,14 @@ fn scene(
 ) -> Result<Scene, Trouble> {
     let mut scene = Scene::default();
     for number in 0..count {
-        let home = if number % 3 == 2 { Home::Foreign } else { Home::Own };
+        let home = if number % 3 == 2 { Home::Foreign } else { comm.home() };
         let subjects = grid.subjects(comm, pattern, number, (kind, home), |domain| form(number, domain))?;
         scene.add(pattern, subjects);
     }
     Ok(scene)
 }
 
-fn plane(comm: &Communicator) -> Result<Grid, Trouble> {
+fn plane(comm: &Stage<'_>) -> Result<Grid, Trouble> {
     Grid::new(comm.size(), &[2 * comm.size() + 1, comm.size() + 5], &[true, false], 2)
 }
 
@@ -56,7 +57,7 @@ fn any_form(at: u64) -> Form {
     all[(at % all.len() as u64) as usize].clone()
 }
 
-fn same_fields(comm: &Communicator) -> Outcome {
+fn same_fields(comm: &Stage<'_>) -> Outcome {
     let grid = plane(comm)?;
     for link in ways(comm) {
         let pattern = grid.pattern(comm)?;
@@ -68,7 +69,7 @@ fn same_fields(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn other_layouts(comm: &Communicator) -> Outcome {
+fn other_layouts(comm: &Stage<'_>) -> Outcome {
     let grid = plane(comm)?;
     let pattern = grid.pattern(comm)?;
     for (turn, link) in (0..).zip(ways(comm)) {
@@ -83,7 +84,7 @@ fn other_layouts(comm: &Communicator) -> Outcome {
 }
 
 /// One rank has another layout each time, the next step another rank.
-fn new_on_one(comm: &Communicator) -> Outcome {
+fn new_on_one(comm: &Stage<'_>) -> Outcome {
     let grid = plane(comm)?;
     let pattern = grid.pattern(comm)?;
     let kind = Kind::with_extra(ElementType::I32, &[2]);
@@ -103,7 +104,7 @@ fn new_on_one(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn growth(comm: &Communicator) -> Outcome {
+fn growth(comm: &Stage<'_>) -> Outcome {
     let grid = Grid::new(comm.size(), &[3 * comm.size(), 20], &[true, true], 1)?;
     let pattern = grid.pattern(comm)?;
     for link in ways(comm) {
@@ -126,7 +127,7 @@ fn growth(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn forgetting(comm: &Communicator) -> Outcome {
+fn forgetting(comm: &Stage<'_>) -> Outcome {
     let grid = ring(comm)?;
     let pattern = grid.pattern(comm)?;
     let links = PatternLinks::new(comm, &[&pattern])?;
@@ -141,7 +142,7 @@ fn forgetting(comm: &Communicator) -> Outcome {
     scenes.iter_mut().rev().try_for_each(|scene| scene.unbound_steps(&links, 2))
 }
 
-fn several_patterns(comm: &Communicator) -> Outcome {
+fn several_patterns(comm: &Stage<'_>) -> Outcome {
     let cloud = Cloud {
         seed: 4,
         cells: 25 * comm.size(),
@@ -160,7 +161,7 @@ fn several_patterns(comm: &Communicator) -> Outcome {
         let links = PatternLinks::new_with(comm, &patterns, &by(link))?;
         let kind = Kind::with_extra(ElementType::F32, &[2]);
         let mut both = scene(comm, &grid, &of_grid, (2, &kind), |_, domain| any_form(domain))?;
-        both.add(&of_cloud, subjects_of(comm, &pieces, 7, (&kind, Home::Own), any_form)?);
+        both.add(&of_cloud, subjects_of(comm, &pieces, 7, (&kind, comm.home()), any_form)?);
         let mut cloud_alone = Scene::of(
             of_cloud.clone(),
             subjects_of(comm, &pieces, 1, (&Kind::plain(ElementType::I64), Home::Foreign), any_form)?,
@@ -173,7 +174,7 @@ fn several_patterns(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn dropped_fields(comm: &Communicator) -> Outcome {
+fn dropped_fields(comm: &Stage<'_>) -> Outcome {
     for link in ways(comm) {
         let lasting = Line::new(comm)?;
         let links = PatternLinks::new_with(comm, &[&lasting.pattern], &by(link))?;
@@ -207,7 +208,7 @@ fn kept_field(kept: &Arc<()>) -> Result<Field, Trouble> {
     Ok(unsafe { Field::from_raw(base.cast(), layout, Arc::new((words, Arc::clone(kept)))) })
 }
 
-fn dropped_links(comm: &Communicator) -> Outcome {
+fn dropped_links(comm: &Stage<'_>) -> Outcome {
     for turn in 0..6 {
         for link in ways(comm) {
             let line = Line::new(comm)?;
@@ -228,7 +229,7 @@ fn dropped_links(comm: &Communicator) -> Outcome {
     still_works(comm)
 }
 
-fn refused(comm: &Communicator) -> Outcome {
+fn refused(comm: &Stage<'_>) -> Outcome {
     let (line, stranger) = (Line::new(comm)?, Line::new(comm)?);
     let links = PatternLinks::new(comm, &[&line.pattern])?;
     let small = Array::<u64>::zeros(comm, &[2])?;
@@ -253,7 +254,7 @@ fn refused(comm: &Communicator) -> Outcome {
         Ok(pending) if comm.size() == 1 => pending.wait()?,
         other => fail!("a field of very many dimensions: {other:?}"),
     }
-    let guard = line.array.read()?;
+    let guard = line.array.on_host()?.read()?;
     match links.exchange(&[(&line.pattern, &line.array)]) {
         Err(Error::Borrowed { field: 0 }) => {}
         other => fail!("a borrowed field: {other:?}"),
@@ -266,7 +267,7 @@ fn refused(comm: &Communicator) -> Outcome {
     line.check(1)
 }
 
-fn one_in_flight(comm: &Communicator) -> Outcome {
+fn one_in_flight(comm: &Stage<'_>) -> Outcome {
     for link in ways(comm) {
         let (line, other) = (Line::new(comm)?, Array::<u64>::zeros(comm, &[5])?);
         let links = PatternLinks::new_with(comm, &[&line.pattern], &by(link))?;
@@ -279,7 +280,7 @@ fn one_in_flight(comm: &Communicator) -> Outcome {
         let pending = links.exchange(&[(&line.pattern, &line.array)])?;
         if beside_0.contains(&comm.rank()) {
             in_flight(links.exchange(&[(&line.pattern, &other)]), 1)?;
-            ensure!(line.array.write().is_err(), "an array in flight is lent");
+            ensure!(line.array.on_host()?.write().is_err(), "an array in flight is lent");
             other.write()?.fill(1);
             words.say(0, 0)?;
         }
@@ -290,7 +291,7 @@ fn one_in_flight(comm: &Communicator) -> Outcome {
 }
 
 /// The last rank gives something else than the others: it and its neighbours end with a typed error.
-fn disagreement(comm: &Communicator) -> Outcome {
+fn disagreement(comm: &Stage<'_>) -> Outcome {
     let odd = comm.size() - 1;
     let concerned = comm.rank() == odd || ring_neighbours(odd, comm.size()).contains(&comm.rank());
     for link in ways(comm) {
@@ -327,13 +328,13 @@ fn disagreement(comm: &Communicator) -> Outcome {
             while !links.reclaim() {
                 comm.link().host().yield_now();
             }
-            line.array.write()?.fill(1);
+            line.array.fill(1)?;
         }
     }
     still_works(comm)
 }
 
-fn other_patterns(comm: &Communicator) -> Outcome {
+fn other_patterns(comm: &Stage<'_>) -> Outcome {
     let (one, other) = (Line::new(comm)?, Line::new(comm)?);
     let odd = comm.rank() + 1 == comm.size();
     if comm.size() > 1 {

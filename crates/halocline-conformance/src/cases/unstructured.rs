@@ -3,9 +3,9 @@
 use crate::form::{Form, Kind};
 use crate::numbers::Numbers;
 use crate::scene::{Cloud, Piece, Scene, Told, pattern_of, subjects_of};
-use crate::subject::Home;
+use crate::stage::Stage;
 use crate::{Case, Outcome, Trouble, ensure};
-use halocline::{Communicator, ElementType, Mesh, MeshDomains, Partition, UnstructuredDomain};
+use halocline::{ElementType, Mesh, MeshDomains, Partition, UnstructuredDomain};
 
 pub(crate) const CASES: &[Case] = &[
     Case { name: "unstructured::random_ids_owned_then_halo", run: owned_then_halo },
@@ -21,13 +21,13 @@ pub(crate) const CASES: &[Case] = &[
 ];
 
 /// A few steps by every way with one field.
-fn every_way(comm: &Communicator, pieces: &[Piece], kind: &Kind) -> Outcome {
+fn every_way(comm: &Stage<'_>, pieces: &[Piece], kind: &Kind) -> Outcome {
     let pattern = pattern_of(comm, pieces)?;
-    let subjects = subjects_of(comm, pieces, 0, (kind, Home::Own), |_| Form::default())?;
+    let subjects = subjects_of(comm, pieces, 0, (kind, comm.home()), |_| Form::default())?;
     Scene::of(pattern, subjects).every_way(comm, 3)
 }
 
-fn cloud(comm: &Communicator, told: Told, domains_per_rank: usize) -> Outcome {
+fn cloud(comm: &Stage<'_>, told: Told, domains_per_rank: usize) -> Outcome {
     for (seed, halo, coherence) in [(1, 10, 0), (2, 40, 90), (3, 0, 50)] {
         let cells = 30 * comm.size();
         let cloud = Cloud { seed, cells, domains_per_rank, halo, told, coherence };
@@ -37,19 +37,19 @@ fn cloud(comm: &Communicator, told: Told, domains_per_rank: usize) -> Outcome {
     Ok(())
 }
 
-fn owned_then_halo(comm: &Communicator) -> Outcome {
+fn owned_then_halo(comm: &Stage<'_>) -> Outcome {
     cloud(comm, Told::OwnedThenHalo, 1)
 }
 
-fn by_indices(comm: &Communicator) -> Outcome {
+fn by_indices(comm: &Stage<'_>) -> Outcome {
     cloud(comm, Told::ByIndices, 1)
 }
 
-fn by_owners(comm: &Communicator) -> Outcome {
+fn by_owners(comm: &Stage<'_>) -> Outcome {
     cloud(comm, Told::ByOwners, 1)
 }
 
-fn several_domains(comm: &Communicator) -> Outcome {
+fn several_domains(comm: &Stage<'_>) -> Outcome {
     cloud(comm, Told::ByIndices, 3)?;
     cloud(comm, Told::OwnedThenHalo, 2)?;
     cloud(comm, Told::ByOwners, 2)
@@ -67,24 +67,24 @@ pub(super) fn rectangle(n: usize, m: usize) -> Result<Mesh, Trouble> {
 }
 
 /// Nodes with levels and triangles with two components, exchanged together, by every way.
-fn mesh_case(comm: &Communicator, domains: &MeshDomains) -> Outcome {
+fn mesh_case(comm: &Stage<'_>, domains: &MeshDomains) -> Outcome {
     let (nodes, triangles) = Piece::pair_of(domains);
     let (nodes, triangles) = ([nodes], [triangles]);
     let (node_pattern, triangle_pattern) = (pattern_of(comm, &nodes)?, pattern_of(comm, &triangles)?);
     let (levels, vectors) =
         (Kind::with_extra(ElementType::F64, &[4]), Kind::with_extra(ElementType::F32, &[2]));
     let mut scene = Scene::default();
-    let on_nodes = |number| subjects_of(comm, &nodes, number, (&levels, Home::Own), |_| Form::default());
+    let on_nodes = |number| subjects_of(comm, &nodes, number, (&levels, comm.home()), |_| Form::default());
     scene.add(&node_pattern, on_nodes(0)?);
     scene.add(
         &triangle_pattern,
-        subjects_of(comm, &triangles, 1, (&vectors, Home::Own), |_| Form::fortran())?,
+        subjects_of(comm, &triangles, 1, (&vectors, comm.home()), |_| Form::fortran())?,
     );
     scene.add(&node_pattern, on_nodes(2)?);
     scene.every_way(comm, 3)
 }
 
-fn mesh_by_vertex(comm: &Communicator) -> Outcome {
+fn mesh_by_vertex(comm: &Stage<'_>) -> Outcome {
     let mesh = rectangle(6, 2 * comm.size())?;
     let mut numbers = Numbers::new(5);
     let owners = (0..mesh.vertices()).map(|_| numbers.below(comm.size())).collect();
@@ -95,13 +95,13 @@ fn mesh_by_vertex(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn mesh_by_element(comm: &Communicator) -> Outcome {
+fn mesh_by_element(comm: &Stage<'_>) -> Outcome {
     let mesh = rectangle(5, comm.size() + 3)?;
     let partition = Partition::block(mesh.elements().len(), comm.size())?;
     mesh_case(comm, &mesh.domains_by_element(&partition, comm.rank())?)
 }
 
-fn metis(comm: &Communicator) -> Outcome {
+fn metis(comm: &Stage<'_>) -> Outcome {
     let mesh = rectangle(9, 11)?;
     let partition = Partition::metis(&mesh.vertex_graph()?, comm.size())?;
     let owners: Vec<u8> = partition.owners().iter().map(|&owner| owner as u8).collect();
@@ -111,7 +111,7 @@ fn metis(comm: &Communicator) -> Outcome {
     mesh_case(comm, &mesh.domains_by_vertex(&partition, comm.rank())?)
 }
 
-fn all_on_one(comm: &Communicator) -> Outcome {
+fn all_on_one(comm: &Stage<'_>) -> Outcome {
     let last = comm.size() - 1;
     let ids: Vec<u64> = (0..50).map(|cell| 3 * cell).collect();
     let mine = comm.rank() == last;
@@ -124,7 +124,7 @@ fn all_on_one(comm: &Communicator) -> Outcome {
     every_way(comm, &[piece], &Kind::plain(ElementType::U16))
 }
 
-fn extreme_ids(comm: &Communicator) -> Outcome {
+fn extreme_ids(comm: &Stage<'_>) -> Outcome {
     let id = |rank: usize| match rank % 2 {
         0 => rank as u64,
         _ => u64::MAX - rank as u64 + 1,
@@ -134,7 +134,7 @@ fn extreme_ids(comm: &Communicator) -> Outcome {
     every_way(comm, &[Piece::of_mesh(&domain, 1)], &Kind::plain(ElementType::C128))
 }
 
-fn no_cells(comm: &Communicator) -> Outcome {
+fn no_cells(comm: &Stage<'_>) -> Outcome {
     let empty = UnstructuredDomain::new(comm.rank() as u64, Vec::new(), Vec::new());
     every_way(comm, &[Piece::of_mesh(&empty, 0)], &Kind::plain(ElementType::F64))?;
     every_way(comm, &[], &Kind::plain(ElementType::F64))

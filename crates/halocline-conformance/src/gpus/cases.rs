@@ -4,12 +4,13 @@ use super::Gpus;
 use super::raw::Raw;
 use crate::cases::{device_of, scheduled_ways};
 use crate::scene::by;
+use crate::stage::Stage;
 use crate::yard::{Rig, Yard, until_failure};
 use crate::{Case, Outcome, Trouble, ensure, fail};
 use halocline::device::{Address, Priority, RawStream};
 use halocline::{
-    BindOptions, Cause, Communicator, Decomposed, DeviceError, Error, Field, Halo, HaloExchange, Layout,
-    LinkChoice, RegularGrid, Stream,
+    BindOptions, Cause, Decomposed, DeviceError, Error, Field, Halo, HaloExchange, Layout, LinkChoice,
+    RegularGrid, Stream,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,12 +24,12 @@ pub(super) const CASES: [Case; 5] = [
 ];
 
 /// Whether ranks are processes that share a GPU, which takes turns of milliseconds among them.
-fn takes_turns(comm: &Communicator, rig: &Gpus) -> bool {
+fn takes_turns(comm: &Stage<'_>, rig: &Gpus) -> bool {
     comm.transport() != "thread" && comm.size() > rig.devices().len()
 }
 
 /// Begins an exchange as soon as there is room for one more.
-fn begin(comm: &Communicator, halo: &HaloExchange, stream: &Stream) -> Result<halocline::Pending, Trouble> {
+fn begin(comm: &Stage<'_>, halo: &HaloExchange, stream: &Stream) -> Result<halocline::Pending, Trouble> {
     loop {
         match halo.schedule_exchange(&[stream]) {
             Err(Error::TooManyInFlight { .. }) => comm.link().host().yield_now(),
@@ -37,7 +38,7 @@ fn begin(comm: &Communicator, halo: &HaloExchange, stream: &Stream) -> Result<ha
     }
 }
 
-fn many_exchanges(comm: &Communicator) -> Outcome {
+fn many_exchanges(comm: &Stage<'_>) -> Outcome {
     let rig = Gpus::get()?;
     let device = device_of(rig, comm.rank());
     let yard = Yard::new(comm, &[12 * comm.size(), 10, 9], (1, 1, 1), |_| device)?;
@@ -69,7 +70,7 @@ fn many_exchanges(comm: &Communicator) -> Outcome {
 }
 
 /// Objects whose exchanges are in flight together, each on a stream of its own, with other streams made and dropped between.
-fn many_streams(comm: &Communicator) -> Outcome {
+fn many_streams(comm: &Stage<'_>) -> Outcome {
     const OBJECTS: usize = 4;
     let rig = Gpus::get()?;
     let device = device_of(rig, comm.rank());
@@ -101,7 +102,7 @@ fn many_streams(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn other_streams(comm: &Communicator) -> Outcome {
+fn other_streams(comm: &Stage<'_>) -> Outcome {
     let rig = Gpus::get()?;
     let device = device_of(rig, comm.rank());
     let driver = Raw::new();
@@ -160,7 +161,7 @@ fn unowned(device: &halocline::Device, memory: Address, extents: &[usize]) -> Re
     Ok(unsafe { Field::from_device(device, memory, layout, Arc::new(())) }?)
 }
 
-fn freed(comm: &Communicator) -> Outcome {
+fn freed(comm: &Stage<'_>) -> Outcome {
     let rig = Gpus::get()?;
     let device = device_of(rig, comm.rank());
     let grid = RegularGrid::new([4 * comm.size(), 6]).periodic([true, true]);
@@ -218,7 +219,7 @@ fn freed(comm: &Communicator) -> Outcome {
     Ok(())
 }
 
-fn no_memory(comm: &Communicator) -> Outcome {
+fn no_memory(comm: &Stage<'_>) -> Outcome {
     let rig = Gpus::get()?;
     let device = device_of(rig, comm.rank());
     let yard = Yard::new(comm, &[6 * comm.size(), 5], (1, 1, 1), |_| device)?;

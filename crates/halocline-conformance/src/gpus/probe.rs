@@ -267,7 +267,9 @@ fn queues(gate: &Gate<'_>) -> Outcome {
             }
         }
         let whose = if of_ours { "ours" } else { "the driver's" };
-        println!("beside one that waits, one more does not get on after so many ({whose}) were made and dropped: {stuck:?}");
+        println!(
+            "beside one that waits, one more does not get on after so many ({whose}) were made and dropped: {stuck:?}"
+        );
     }
     Ok(())
 }

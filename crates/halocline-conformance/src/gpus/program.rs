@@ -1,10 +1,11 @@
-//! The suite on a machine with GPUs, whose scripts (`gpu/one`, `gpu/two`) start it:
+//! The suite on a machine with GPUs, whose scripts (`gpu/one`, `gpu/two`) start it; FILTER is a part of the names of cases:
 //!
 //! | arguments | what |
 //! | --- | --- |
 //! | `gpus threads COUNT [FILTER]` | ranks that are threads |
 //! | `gpus job COUNT [FILTER]` | ranks that are processes, over `shm` |
 //! | `gpus rank [FILTER]` | one rank of whatever has started it: `mpirun`, say |
+//! | `gpus fields threads`, `job`, `rank` | the same of the cases that hold wherever fields lie |
 //! | `gpus probe` | which calls of the driver wait for streams that wait |
 //! | `gpus rounds GPUS COUNT` | so many rounds of allocate, bind, exchange, free between two processes on one GPU or two |
 //! | `gpus mapping-costs GPUS` | what export, map, hit, eviction and release cost |
@@ -12,7 +13,7 @@
 
 use super::{Gpus, cases, mapped, probe, victim};
 use crate::processes::Ranks;
-use crate::{Case, Outcome, Trouble, ensure, run_cases};
+use crate::{Outcome, Trouble, ensure, run_cases, run_fields_on_devices};
 use halocline::Communicator;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -27,12 +28,7 @@ pub fn main(arguments: &[&str]) -> ExitCode {
     }
     let start = Instant::now();
     let ended = match *arguments {
-        ["threads", count] => threads(count, ""),
-        ["threads", count, filter] => threads(count, filter),
-        ["job", count] => job(count, ""),
-        ["job", count, filter] => job(count, filter),
-        ["rank"] => rank(""),
-        ["rank", filter] => rank(filter),
+        ["fields", ref rest @ ..] => Part::Fields.main(rest),
         ["ends"] => victim::SCENARIOS.iter().try_for_each(|scenario| victim::watch(scenario)),
         ["probe"] => probe::main(),
         ["rounds", gpus, count] => mapped::rounds(gpus, count),
@@ -40,7 +36,7 @@ pub fn main(arguments: &[&str]) -> ExitCode {
         ["mapping-costs", gpus] => mapped::costs(gpus),
         ["cost-rank", gpus] => mapped::cost_rank(gpus),
         ["victim", scenario] => victim::rank(scenario),
-        _ => Err(Trouble::new("there is no such program: see gpus/program.rs")),
+        ref rest => Part::OfDevices.main(rest),
     };
     match ended {
         Ok(()) => {
@@ -56,16 +52,55 @@ pub fn main(arguments: &[&str]) -> ExitCode {
     }
 }
 
-fn all() -> Vec<Case> {
-    [crate::device_cases::<Gpus>(), cases::CASES.to_vec()].concat()
+/// A part of the suite, of whose cases those are run whose names contain something.
+#[derive(Clone, Copy)]
+enum Part {
+    /// What device fields alone have, and what GPUs alone can show.
+    OfDevices,
+    /// What holds wherever fields lie.
+    Fields,
+}
+
+impl Part {
+    fn run(self, comm: &Communicator, filter: &str) -> Outcome {
+        match self {
+            Self::OfDevices => run_cases(
+                comm,
+                &[crate::device_cases::<Gpus>(), cases::CASES.to_vec()].concat(),
+                filter,
+                LIMIT,
+            ),
+            Self::Fields => run_fields_on_devices::<Gpus>(comm, filter, LIMIT),
+        }
+    }
+
+    /// What starts a rank.
+    fn rank(self) -> &'static [&'static str] {
+        match self {
+            Self::OfDevices => &["gpus", "rank"],
+            Self::Fields => &["gpus", "fields", "rank"],
+        }
+    }
+
+    fn main(self, arguments: &[&str]) -> Outcome {
+        match *arguments {
+            ["threads", count] => threads(self, count, ""),
+            ["threads", count, filter] => threads(self, count, filter),
+            ["job", count] => job(self, count, ""),
+            ["job", count, filter] => job(self, count, filter),
+            ["rank"] => self.run(&Communicator::init()?, ""),
+            ["rank", filter] => self.run(&Communicator::init()?, filter),
+            _ => Err(Trouble::new("there is no such program: see gpus/program.rs")),
+        }
+    }
 }
 
 fn count_of(text: &str) -> Result<usize, Trouble> {
     text.parse().map_err(|_| Trouble::new(format!("{text:?} is no number of ranks")))
 }
 
-fn threads(count: &str, filter: &str) -> Outcome {
-    let rank = |comm: Communicator| run_cases(&comm, &all(), filter, LIMIT);
+fn threads(part: Part, count: &str, filter: &str) -> Outcome {
+    let rank = |comm: Communicator| part.run(&comm, filter);
     std::thread::scope(|scope| {
         let ranks: Vec<_> = Communicator::threads(count_of(count)?)
             .into_iter()
@@ -77,9 +112,9 @@ fn threads(count: &str, filter: &str) -> Outcome {
     })
 }
 
-fn job(count: &str, filter: &str) -> Outcome {
+fn job(part: Part, count: &str, filter: &str) -> Outcome {
     let count = count_of(count)?;
-    let mut ranks = Ranks::start(std::env::current_exe()?, count, &["gpus", "rank", filter]);
+    let mut ranks = Ranks::start(std::env::current_exe()?, count, &[part.rank(), &[filter]].concat());
     // Each rank watches its cases by itself; this is for what is beside them.
     let in_time = ranks.await_end(0..count, Duration::from_secs(240));
     let ends = ranks.end();
@@ -87,8 +122,4 @@ fn job(count: &str, filter: &str) -> Outcome {
     ensure!(in_time && ends.iter().all(|end| end.status.success()), "in time: {in_time}\n{said}");
     print!("{said}");
     Ok(())
-}
-
-fn rank(filter: &str) -> Outcome {
-    run_cases(&Communicator::init()?, &all(), filter, LIMIT)
 }

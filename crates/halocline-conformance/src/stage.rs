@@ -1,0 +1,174 @@
+//! Where a case takes place: the ranks that show it, and the memory that its fields lie in.
+
+use crate::Trouble;
+use crate::scene;
+use crate::subject::{Home, stream_of};
+use halocline::{
+    Array, Communicator, Device, DeviceArray, Element, Error, Field, Layout, LinkChoice, Stream,
+};
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// The ranks of a case, as their communicator, and where its fields lie on this rank: in memory of the host, or of a device.
+#[derive(Debug, Clone, Copy)]
+pub struct Stage<'a> {
+    comm: &'a Communicator,
+    device: Option<&'static Device>,
+}
+
+impl Deref for Stage<'_> {
+    type Target = Communicator;
+
+    fn deref(&self) -> &Communicator {
+        self.comm
+    }
+}
+
+impl<'a> Stage<'a> {
+    /// Fields lie in memory of the host.
+    pub fn on_host(comm: &'a Communicator) -> Self {
+        Self { comm, device: None }
+    }
+
+    /// Fields lie in memory of a device.
+    pub fn on_device(comm: &'a Communicator, device: &'static Device) -> Self {
+        Self { comm, device: Some(device) }
+    }
+
+    /// The same memory for other ranks.
+    pub fn of<'b>(&self, comm: &'b Communicator) -> Stage<'b> {
+        Stage { comm, device: self.device }
+    }
+
+    /// Whether fields lie in memory of devices.
+    pub fn is_on_device(&self) -> bool {
+        self.device.is_some()
+    }
+
+    /// Where fields lie.
+    pub fn home(&self) -> Home {
+        self.device.map_or(Home::Own, Home::Device)
+    }
+
+    /// Where fields lie whose memory is not the library's.
+    pub fn foreign(&self) -> Home {
+        self.device.map_or(Home::Foreign, Home::Device)
+    }
+
+    /// All ways that can be asked for, those that these ranks cannot take between such fields replaced by others.
+    pub fn choices(&self) -> [LinkChoice; 5] {
+        let known = scene::choices(self);
+        match self.device {
+            None => known,
+            // Nothing is pulled from a device, and processes do not always reach each other's.
+            Some(_) if self.transport() == "thread" => known.map(|link| match link {
+                LinkChoice::Pull => LinkChoice::Push,
+                other => other,
+            }),
+            Some(_) => known.map(|link| match link {
+                LinkChoice::Push | LinkChoice::Pull => LinkChoice::Auto,
+                other => other,
+            }),
+        }
+    }
+
+    /// The same, each once.
+    pub fn ways(&self) -> Vec<LinkChoice> {
+        let mut ways: Vec<LinkChoice> = Vec::new();
+        for link in self.choices() {
+            if !ways.contains(&link) {
+                ways.push(link);
+            }
+        }
+        ways
+    }
+
+    /// An array in C order, all zeros.
+    pub fn zeros<T: Element>(&self, extents: &[usize]) -> Result<Cells<T>, Error> {
+        self.array(Layout::c_order(T::TYPE, extents)?)
+    }
+
+    /// An array of any layout, all zeros.
+    pub fn array<T: Element>(&self, layout: Layout) -> Result<Cells<T>, Error> {
+        Ok(match self.device {
+            None => Cells::Host(Array::with_layout(self, layout)?),
+            Some(device) => Cells::Device(DeviceArray::with_layout(device, layout)?, stream_of(device)?),
+        })
+    }
+
+    /// A field whose cells nobody looks at.
+    pub fn field(&self, layout: Layout) -> Result<Field, Error> {
+        let Some(device) = self.device else { return Field::allocate(self, layout) };
+        let span = layout.span();
+        let memory = Arc::new(device.allocate(span.len().max(1))?);
+        let base = memory.at(0).wrapping_add_signed(-(span.start as i64));
+        // SAFETY: the memory has room for the layout around its base, and is kept.
+        unsafe { Field::from_device(device, base, layout, memory) }
+    }
+}
+
+/// An array, wherever it lies. It is used while no exchange is in flight.
+#[derive(Debug, Clone)]
+pub enum Cells<T> {
+    /// In memory of the host.
+    Host(Array<T>),
+    /// In memory of a device, with a stream for copies of this thread.
+    Device(DeviceArray<T>, Arc<Stream>),
+}
+
+impl<T> Deref for Cells<T> {
+    type Target = Field;
+
+    fn deref(&self) -> &Field {
+        match self {
+            Self::Host(array) => array,
+            Self::Device(array, _) => array,
+        }
+    }
+}
+
+impl<T: Element> Cells<T> {
+    /// What it holds.
+    pub fn get(&self) -> Result<Vec<T>, Error> {
+        match self {
+            Self::Host(array) => Ok(array.read()?.to_vec()),
+            Self::Device(array, stream) => array.read(stream),
+        }
+    }
+
+    /// Writes all of it.
+    pub fn put(&self, cells: &[T]) -> Result<(), Error> {
+        match self {
+            Self::Host(array) => array.write().map(|mut now| now.copy_from_slice(cells)),
+            Self::Device(array, stream) => array.write(stream, cells),
+        }
+    }
+
+    /// Changes some of it.
+    pub fn change(&self, change: impl FnOnce(&mut [T])) -> Result<(), Error> {
+        let mut cells = self.get()?;
+        change(&mut cells);
+        self.put(&cells)
+    }
+
+    /// Writes the same everywhere.
+    pub fn fill(&self, value: T) -> Result<(), Error> {
+        self.change(|cells| cells.fill(value))
+    }
+
+    /// The stream of its copies, on a device.
+    pub fn stream(&self) -> Option<&Stream> {
+        match self {
+            Self::Host(_) => None,
+            Self::Device(_, stream) => Some(stream),
+        }
+    }
+
+    /// The array itself, for cases of what memory of the host alone has: guards.
+    pub fn on_host(&self) -> Result<&Array<T>, Trouble> {
+        match self {
+            Self::Host(array) => Ok(array),
+            Self::Device(..) => Err(Trouble::new("an array in memory of a device has no guards")),
+        }
+    }
+}
