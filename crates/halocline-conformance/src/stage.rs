@@ -2,12 +2,13 @@
 
 use crate::Trouble;
 use crate::scene;
-use crate::subject::{Home, stream_of};
+use crate::subject::{Home, foreign, stream_of};
 use halocline::{
     Array, Communicator, Device, DeviceArray, Element, Error, Field, Layout, LinkChoice, Stream,
 };
+use std::any::Any;
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// The ranks of a case, as their communicator, and where its fields lie on this rank: in memory of the host, or of a device.
 #[derive(Debug, Clone, Copy)]
@@ -98,12 +99,21 @@ impl<'a> Stage<'a> {
 
     /// A field whose cells nobody looks at.
     pub fn field(&self, layout: Layout) -> Result<Field, Error> {
-        let Some(device) = self.device else { return Field::allocate(self, layout) };
+        match self.device {
+            None => Field::allocate(self, layout),
+            Some(_) => self.lent(&layout).map(|(field, _)| field),
+        }
+    }
+
+    /// A field in memory that is not the library's, and what tells whether that is held still.
+    pub fn lent(&self, layout: &Layout) -> Result<(Field, Weak<dyn Any + Send + Sync>), Error> {
+        let Some(device) = self.device else { return Ok(foreign(layout)) };
         let span = layout.span();
         let memory = Arc::new(device.allocate(span.len().max(1))?);
-        let base = memory.at(0).wrapping_add_signed(-(span.start as i64));
+        let (base, held) = (memory.at(0).wrapping_add_signed(-(span.start as i64)), Arc::downgrade(&memory));
         // SAFETY: the memory has room for the layout around its base, and is kept.
-        unsafe { Field::from_device(device, base, layout, memory) }
+        let field = unsafe { Field::from_device(device, base, layout.clone(), memory) }?;
+        Ok((field, held))
     }
 }
 

@@ -10,9 +10,10 @@ use crate::numbers::mix;
 use crate::{Outcome, Trouble, ensure};
 use halocline::device::{Address, Memory, Priority};
 use halocline::{Communicator, Device, DeviceError, ElementType, Field, Layout, Stream};
+use std::any::Any;
 use std::cell::{RefCell, UnsafeCell};
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// What a cell of an array is to its domain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,7 +80,7 @@ impl Subject {
         let bytes = (span.end - span.start) as usize;
         let (field, staged) = match home {
             Home::Own => (Field::allocate(comm, layout.clone())?, None),
-            Home::Foreign => (foreign(bytes, layout), None),
+            Home::Foreign => (foreign(layout).0, None),
             Home::Device(device) => {
                 let (field, staged) = on_device(device, bytes, layout, number)?;
                 (field, Some(staged))
@@ -310,12 +311,14 @@ fn on_device(
     Ok((field, Staged { stream, pinned, first, bytes }))
 }
 
-fn foreign(bytes: usize, layout: &Layout) -> Field {
-    let memory = Arc::new(Foreign((0..bytes).map(|_| UnsafeCell::new(0)).collect()));
+/// A field in memory of the user's, and what tells whether that is held still.
+pub(crate) fn foreign(layout: &Layout) -> (Field, Weak<dyn Any + Send + Sync>) {
+    let memory = Arc::new(Foreign((0..layout.span().len()).map(|_| UnsafeCell::new(0)).collect()));
     let low = memory.0.as_ptr().cast_mut().cast::<u8>();
     let base = low.wrapping_offset(-layout.span().start);
+    let held = Arc::downgrade(&memory);
     // SAFETY: `base` lies in the memory (or is its dangling address where it has no bytes), whose bytes
     // are the layout's span and live as long as the field holds them. The suite touches owned and halo
     // cells only between exchanges.
-    unsafe { Field::from_raw(NonNull::new_unchecked(base), layout.clone(), memory) }
+    (unsafe { Field::from_raw(NonNull::new_unchecked(base), layout.clone(), memory) }, held)
 }

@@ -92,19 +92,23 @@ fn work(calls: &Calls) -> [u64; 4] {
 fn an_exchange_gives_a_device_few_calls() {
     println!("| way | streams | events recorded, waits for events, batches, launches | of the wait |");
     println!("| --- | --- | --- | --- |");
-    for (link, inline, expected) in [
-        (LinkChoice::Push, false, [2, 1, 2, 1]),
-        (LinkChoice::Push, true, [1, 0, 2, 1]),
-        (LinkChoice::Mailbox, false, [2, 1, 3, 2]),
-        (LinkChoice::Mailbox, true, [1, 0, 3, 2]),
-        (LinkChoice::Message, false, [2, 1, 2, 2]),
-        (LinkChoice::Message, true, [1, 0, 2, 2]),
+    for (link, inline, chunk, expected) in [
+        (LinkChoice::Push, false, None, [2, 1, 2, 1]),
+        (LinkChoice::Push, true, None, [1, 0, 2, 1]),
+        (LinkChoice::Mailbox, false, None, [2, 1, 3, 2]),
+        (LinkChoice::Mailbox, true, None, [1, 0, 3, 2]),
+        (LinkChoice::Message, false, None, [2, 1, 2, 2]),
+        (LinkChoice::Message, true, None, [1, 0, 2, 2]),
+        // Two chunks: of the one cell for either side of the other rank.
+        (LinkChoice::Message, false, Some(8), [2, 1, 3, 3]),
     ] {
-        let options = BindOptions { link, inline, stream_waits: true, ..BindOptions::default() };
+        let options = BindOptions { link, inline, chunk, stream_waits: true, ..BindOptions::default() };
         let [begin, wait] = count(&options, (1, 1)).expect("exchanges");
         let streams = if inline { "the user's" } else { "internal" };
-        println!("| {link:?} | {streams} | {:?} | {:?} |", work(&begin), work(&wait).iter().sum::<u64>());
-        assert_eq!(work(&begin), expected, "{link:?}, inline {inline}");
+        let link =
+            chunk.map_or_else(|| format!("{link:?}"), |chunk| format!("{link:?}, chunks of {chunk} bytes"));
+        println!("| {link} | {streams} | {:?} | {:?} |", work(&begin), work(&wait).iter().sum::<u64>());
+        assert_eq!(work(&begin), expected, "{link}, inline {inline}");
     }
 }
 

@@ -4,10 +4,7 @@ use super::fixture::{Line, Words, poll, still_works};
 use crate::scene::{Grid, Scene, by, ring};
 use crate::stage::Stage;
 use crate::{Case, Outcome, ensure};
-use halocline::{ElementType, Error, Field, HaloExchange, Layout, PatternLinks};
-use std::cell::UnsafeCell;
-use std::ptr::NonNull;
-use std::sync::Arc;
+use halocline::{ElementType, Error, HaloExchange, Layout, PatternLinks};
 
 pub(crate) const CASES: &[Case] = &[
     Case { name: "lifetimes::an_object_dropped_before_its_first_exchange", run: unused },
@@ -15,12 +12,12 @@ pub(crate) const CASES: &[Case] = &[
     Case { name: "lifetimes::what_one_rank_drops_in_flight_the_others_still_get", run: dropped_by_one },
     Case { name: "lifetimes::a_pending_outlives_its_object", run: pending_outlives },
     Case { name: "lifetimes::handles_are_dropped_in_any_order", run: any_order },
+    Case { name: "lifetimes::foreign_memory_is_let_go", run: foreign_let_go },
 ];
 
 /// What memory of the host alone shows.
 pub(crate) const OF_HOST: &[Case] = &[
     Case { name: "lifetimes::an_array_comes_back_when_a_dropped_exchange_is_over", run: array_comes_back },
-    Case { name: "lifetimes::foreign_memory_is_let_go", run: foreign_let_go },
     Case { name: "lifetimes::binds_leave_no_descriptor_and_no_mapping_behind", run: nothing_left },
 ];
 
@@ -120,27 +117,13 @@ fn array_comes_back(comm: &Stage<'_>) -> Outcome {
     Ok(())
 }
 
-/// Bytes of the user's.
-struct Bytes(#[expect(dead_code, reason = "reached through a raw pointer")] Box<[UnsafeCell<u8>]>);
-
-// SAFETY: plain bytes, which only exchanges touch.
-unsafe impl Send for Bytes {}
-// SAFETY: as above.
-unsafe impl Sync for Bytes {}
-
 fn foreign_let_go(comm: &Stage<'_>) -> Outcome {
     let pattern = ring(comm)?.pattern(comm)?;
-    for (link, in_flight) in comm.choices().into_iter().flat_map(|link| [(link, false), (link, true)]) {
-        let layout = Layout::c_order(ElementType::U8, &[6])?;
-        let cells: Box<[UnsafeCell<u8>]> = (0..6).map(UnsafeCell::new).collect();
-        let base = NonNull::from(&cells[0]).cast();
-        let memory = Arc::new(Bytes(cells));
-        let held = Arc::downgrade(&memory);
-        // SAFETY: `base` is the first of the layout's six bytes, which live as long as `memory`.
-        let field = unsafe { Field::from_raw(base, layout, memory) };
+    for (link, in_flight) in comm.ways().into_iter().flat_map(|link| [(link, false), (link, true)]) {
+        let (field, held) = comm.lent(&Layout::c_order(ElementType::U8, &[6])?)?;
         let possible = super::foreign::is_reached(comm)?;
         let forced = matches!(link, halocline::LinkChoice::Push | halocline::LinkChoice::Pull);
-        if forced && !possible && comm.size() > 1 {
+        if forced && !possible && comm.size() > 1 && !comm.is_on_device() {
             continue;
         }
         let halo = HaloExchange::bind_with(comm, &[(&pattern, &field)], &by(link))?;
