@@ -6,7 +6,7 @@ use halocline::device::Priority;
 use halocline::device::sim::{Options, World, explore};
 use halocline::{BindOptions, Cause, Communicator, Error, Exchanging, LinkChoice};
 use halocline_conformance::programs::Program;
-use halocline_conformance::simulated::{options, run_ranks};
+use halocline_conformance::simulated::{options, run_ranks, run_ranks_apart};
 use halocline_conformance::yard::{Yard, devices, until_failure};
 use halocline_conformance::{Outcome, Trouble, ensure};
 use std::pin::Pin;
@@ -163,6 +163,18 @@ fn all_peers_fail_when_one_drops_its_object() {
     {
         explore(0..100, &limited(), |world| {
             run_ranks(world, ranks, |comm| dropped_by_one(world, comm, link))
+        });
+    }
+}
+
+/// What had closed its end hears of the failure that this was to its peer, and says that it has failed, too: what was reclaimed meanwhile
+/// stays so.
+#[test]
+fn all_peers_fail_when_one_drops_its_object_whose_memory_they_have_mapped() {
+    let options = Options { exports: true, ..limited() };
+    for ranks in [2, 3] {
+        explore(0..60, &options, |world| {
+            run_ranks_apart(world, ranks, |comm| dropped_by_one(world, comm, LinkChoice::Auto));
         });
     }
 }

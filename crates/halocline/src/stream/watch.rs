@@ -276,7 +276,8 @@ impl Scheduled {
         let is_left = self.quiet.load(Ordering::Acquire)
             && self.lanes.iter().all(|lane| lane.is_drained(epoch))
             && self.links.iter().all(|link| self.leaves_alone(link));
-        // For good, also if another thread is about to write poison that nothing waits for any more.
+        // For good: a peer that had closed its end, and so touches nothing, says that it has failed, too, once it hears of this
+        // failure.
         self.reclaimed.fetch_or(is_left, Ordering::AcqRel) || is_left
     }
 
