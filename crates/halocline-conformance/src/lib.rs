@@ -1,6 +1,7 @@
 //! One suite of behaviours that ranks must show whatever their transport is: [`cases`], run by
 //! [`run_all`] over threads (`tests/thread.rs`) and over processes (`tests/shm.rs`, which starts this
-//! crate's binary). A new transport runs the same cases.
+//! crate's binary). A new transport runs the same cases. Those that are not about memory of the host run with fields in memory of
+//! devices, too ([`run_fields_on_devices`]): a case's fields lie where its [`stage::Stage`] says.
 //!
 //! Data are compared with a plain global oracle: what a cell holds follows from its global number, the
 //! field and the step alone ([`subject`]), and every byte of an array is compared, also those that an
