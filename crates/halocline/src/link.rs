@@ -6,8 +6,8 @@
 //! | --- | --- | --- |
 //! | push | `ready`: the halo may be overwritten | `arrived`: the bytes are there |
 //! | pull | `arrived`: the owned cells were read | `ready`: they may be read |
-//! | mailbox | `ready` of two epochs before: the slot is free | `arrived`: the slot is full |
-//! | message | the same, as messages, where none come back | the message |
+//! | mailbox | `ready` of two epochs before, where nothing comes back: the slot is free | `arrived`: the slot is full |
+//! | message | the same, as messages | the message |
 //!
 //! What is raised says for which set of fields: no side touches memory that the other has not given leave for.
 
@@ -102,6 +102,9 @@ pub(crate) struct Link {
     pub(crate) mapped: BTreeSet<Kind>,
     mailbox: Option<Mailbox>,
     signals: Signals,
+    /// Between the same two ranks there is a link in the other direction, and this one's bytes go through a buffer: what the
+    /// receiver sends back for an epoch says that it has emptied the buffer of the epoch before, so that nobody acknowledges anything.
+    is_mutual: bool,
     /// The peer's memory in which its counters and mailboxes lie.
     #[expect(dead_code, reason = "held for the pointers into it")]
     theirs: Option<Arc<Segment>>,
@@ -161,6 +164,7 @@ impl Link {
             mapped: BTreeSet::new(),
             mailbox,
             signals,
+            is_mutual: false,
             theirs,
             claim: Claim::default(),
             done: AtomicU64::new(0),
@@ -173,6 +177,11 @@ impl Link {
             proof: None,
             clashes: OnceLock::new(),
         }
+    }
+
+    /// There is one in the other direction, too.
+    pub(crate) fn make_mutual(&mut self) {
+        self.is_mutual = matches!(self.way, Way::Mailbox { .. } | Way::Message);
     }
 
     /// The same link for the unbound form.
@@ -254,8 +263,8 @@ impl Link {
     /// The copying of a turn, and its signals.
     fn carry(&self, comm: &Communicator, epoch: u64, cargo: &Cargo) -> Result<Turn, CommError> {
         let awaited = match (self.direction, self.way) {
-            // An exchange begins once the one before is over: the peer's message of that has come.
-            (Direction::Send, Way::Message) if self.is_mutual() => 0,
+            // An exchange begins once the one before is over: what the peer has sent for that has come.
+            (Direction::Send, Way::Mailbox { .. } | Way::Message) if self.is_mutual => 0,
             (Direction::Send, Way::Mailbox { .. } | Way::Message) => epoch.saturating_sub(SLOTS),
             _ => epoch,
         };
@@ -298,7 +307,7 @@ impl Link {
             (Direction::Receive, Way::Mailbox { .. }) => {
                 trace::unpack(comm, self, epoch, part.bytes)
                     .in_scope(|| unpack(cargo, part, self.slot(epoch)));
-                self.raise(comm, epoch, set)?;
+                self.acknowledge(comm, epoch, set)?;
             }
             (Direction::Send, Way::Message) => self.send(comm, epoch, (cargo, part))?,
             (Direction::Receive, Way::Message) => {
@@ -310,7 +319,7 @@ impl Link {
                     Some((payload, _)) if payload.len() == part.bytes => {
                         trace::unpack(comm, self, epoch, part.bytes)
                             .in_scope(|| unpack(cargo, part, payload.as_ptr()));
-                        self.raise(comm, epoch, set)?;
+                        self.acknowledge(comm, epoch, set)?;
                     }
                     _ => return Ok(Turn::Lost(Cause::Malformed, self.peer)),
                 }
@@ -319,6 +328,12 @@ impl Link {
             (Direction::Send, Way::Pull) | (Direction::Receive, Way::Push) => {}
         }
         Ok(Turn::Done)
+    }
+
+    /// Tells the sender that the buffer of this epoch is empty again, unless it learns that anyhow.
+    #[inline]
+    fn acknowledge(&self, comm: &Communicator, epoch: u64, set: usize) -> Result<(), CommError> {
+        if self.is_mutual { Ok(()) } else { self.raise(comm, epoch, set) }
     }
 
     /// The other side exchanges another set: found by this rank.
@@ -363,7 +378,7 @@ impl Link {
     }
 
     fn send(&self, comm: &Communicator, epoch: u64, (cargo, part): (&Cargo, &Part)) -> Result<(), CommError> {
-        let Signals::Messages { operation, .. } = self.signals else { return Ok(()) };
+        let Signals::Messages { operation } = self.signals else { return Ok(()) };
         let set = (cargo.set().number as u64).to_le_bytes();
         let mut message = buffers::take(part.bytes + set.len() + Communicator::ROOM);
         trace::pack(comm, self, epoch, part.bytes)

@@ -69,7 +69,7 @@ impl<'a> Pair<'a> {
         let (way, why, parts) = self.parts(direction, joints, wish)?;
         let signals = match self.segments {
             Some(_) => self.signals(direction, false)?.1,
-            None => Signals::Messages { operation: self.operation, mutual: false },
+            None => Signals::Messages { operation: self.operation },
         };
         let theirs = self.segments.as_ref().map(|(_, theirs)| Arc::clone(theirs));
         Ok((Link::new((self.peer, direction, way), self.operation, why, None, signals, theirs), parts))
@@ -100,7 +100,7 @@ impl<'a> Pair<'a> {
         let peer = self.peer;
         let (way, why, parts) = self.parts(direction, joints, wish)?;
         let (mailbox, signals) = match way {
-            Way::Message => (None, Signals::Messages { operation: self.operation, mutual: false }),
+            Way::Message => (None, Signals::Messages { operation: self.operation }),
             _ => self.signals(direction, matches!(way, Way::Mailbox { .. }))?,
         };
         let theirs = self.segments.as_ref().map(|(_, theirs)| Arc::clone(theirs));
@@ -160,7 +160,7 @@ impl<'a> Pair<'a> {
             let why = (self.comm.link().bell(self.peer).is_none())
                 .then(|| "the two ranks share no memory".to_owned());
             let ends = (self.peer, direction, Way::Message);
-            let signals = Signals::Messages { operation, mutual: false };
+            let signals = Signals::Messages { operation };
             let link = Link::new(ends, operation, why, None, signals, None);
             return Ok(link.with_parcels(Parcels::new(operation, None)));
         };
@@ -217,9 +217,9 @@ impl<'a> Pair<'a> {
     }
 }
 
-/// Two links by messages, one in each direction, need no acknowledgements.
+/// Of two links, one in each direction, none needs acknowledgements.
 fn make_mutual(links: Vec<&mut Link>) {
-    if links.len() == 2 && links.iter().all(|link| link.way == Way::Message) {
+    if links.len() == 2 {
         links.into_iter().for_each(Link::make_mutual);
     }
 }

@@ -267,7 +267,7 @@ impl Link {
             }
             Direction::Receive => {
                 match self.receive_parcel(comm, epoch, message, (cargo, part), (parcels, loose)) {
-                    Came::Unpacked => self.raise(comm, epoch, cargo.set().number)?,
+                    Came::Unpacked => self.acknowledge(comm, epoch, cargo.set().number)?,
                     Came::NotYet => return Ok(Turn::Waits),
                     Came::Lost(cause, culprit) => return Ok(Turn::Lost(cause, culprit)),
                 }

@@ -37,9 +37,6 @@ pub(crate) enum Signals {
     Messages {
         /// The operation.
         operation: u64,
-        /// Messages go both ways: the peer's of one epoch says that it has ours of the epoch before, so
-        /// that nobody acknowledges anything.
-        mutual: bool,
     },
 }
 
@@ -56,24 +53,12 @@ fn lost((cause, culprit): (Cause, usize)) -> Looked {
 }
 
 impl Link {
-    /// Of both links between two ranks that exchange messages only: nothing is acknowledged.
-    pub(crate) fn make_mutual(&mut self) {
-        if let Signals::Messages { mutual, .. } = &mut self.signals {
-            *mutual = true;
-        }
-    }
-
-    pub(super) fn is_mutual(&self) -> bool {
-        matches!(self.signals, Signals::Messages { mutual: true, .. })
-    }
-
     /// Tells the other side that this side has done its part of `epoch`, for this set.
     #[inline]
     pub(super) fn raise(&self, comm: &Communicator, epoch: u64, set: usize) -> Result<(), CommError> {
         match self.signals {
             Signals::Counters { .. } => self.raise_counter(comm, epoch, set),
-            Signals::Messages { mutual: true, .. } => {}
-            Signals::Messages { operation, mutual: false } => {
+            Signals::Messages { operation } => {
                 let tag = Tag { operation, round: ACKNOWLEDGED | epoch };
                 comm.send(self.peer, tag, Vec::new())?;
             }
@@ -108,7 +93,7 @@ impl Link {
                     Seen::Closed(_) => Looked::Lost(Cause::Dropped, self.peer),
                 }
             }
-            Signals::Messages { operation, .. } => self.look_at_messages(comm, operation, epoch),
+            Signals::Messages { operation } => self.look_at_messages(comm, operation, epoch),
         }
     }
 
@@ -164,7 +149,7 @@ impl Link {
                 Seen::Poisoned(word) => Some(Cause::decode(word)),
                 _ => None,
             },
-            Signals::Messages { operation, .. } => {
+            Signals::Messages { operation } => {
                 // One that was closed has not failed; one that has may have for somebody else's drop.
                 self.notice(comm, operation).filter(|_| self.closed.get().is_none())
             }
@@ -186,7 +171,7 @@ impl Link {
                 bell.changed(comm.link().host());
                 bell.demand(comm.link().host());
             }
-            Signals::Messages { operation, .. } => {
+            Signals::Messages { operation } => {
                 let notice = [&[FAILED][..], &word.to_le_bytes()].concat();
                 self.notify(comm, operation, notice);
             }
@@ -202,7 +187,7 @@ impl Link {
                 theirs.close(last);
                 bell.changed(comm.link().host());
             }
-            Signals::Messages { operation, .. } => {
+            Signals::Messages { operation } => {
                 self.notify(comm, operation, [&[CLOSED][..], &last.to_le_bytes()].concat());
             }
         }
@@ -222,7 +207,7 @@ impl Link {
     pub(crate) fn say_quiet(&self, comm: &Communicator) {
         match self.signals {
             Signals::Counters { .. } => self.raise_counter(comm, 1, 0),
-            Signals::Messages { operation, .. } => {
+            Signals::Messages { operation } => {
                 // One that cannot be sent goes to a rank that is gone.
                 let _ = comm.send(self.peer, Tag { operation, round: QUIET }, Vec::new());
             }
@@ -256,7 +241,7 @@ impl Link {
         match self.signals {
             // SAFETY: as in `raise_counter`.
             Signals::Counters { mine, .. } => unsafe { mine.as_ref() }.look(1) == Seen::Reached,
-            Signals::Messages { operation, .. } => {
+            Signals::Messages { operation } => {
                 let tag = Tag { operation, round: QUIET };
                 // One for each link between the two.
                 let said = self.is_done(1) || comm.link().inbox().take(tag, Some(self.peer)).is_some();
@@ -276,7 +261,7 @@ impl Link {
                 Seen::Closed(last) => Some(last),
                 _ => None,
             },
-            Signals::Messages { operation, .. } => {
+            Signals::Messages { operation } => {
                 self.notice(comm, operation)?;
                 self.closed.get().copied()
             }
@@ -286,7 +271,7 @@ impl Link {
     /// Throws away what messages of this link still wait in the inbox.
     pub(crate) fn forget(&self, comm: &Communicator) {
         let operation = match (&self.signals, &self.parcels) {
-            (Signals::Messages { operation, .. }, _) => *operation,
+            (Signals::Messages { operation }, _) => *operation,
             // Parcels that were too large, and slots for them.
             (Signals::Counters { .. }, Some(parcels)) => parcels.operation(),
             (Signals::Counters { .. }, None) => return,
