@@ -35,6 +35,37 @@ fn small(world: &World) -> Outcome {
     two.synchronise()
 }
 
+/// A stream waits for a word that another one writes, which is made after so many that are dropped again.
+fn beside_a_wait(world: &World, between: usize) -> Outcome {
+    let (device, waiting, _) = pair(world)?;
+    (0..between).try_for_each(|_| device.stream(Priority::Normal).map(drop))?;
+    let (last, word) = (device.stream(Priority::Normal)?, device.allocate_pinned(8)?);
+    // SAFETY: both streams are synchronised before the word goes.
+    unsafe {
+        waiting.values(&[ValueOp::Wait { address: word.at(0), at_least: 1 }])?;
+        last.values(&[ValueOp::Write { address: word.at(0), value: 1 }])?;
+    }
+    last.synchronise()?;
+    waiting.synchronise()
+}
+
+#[test]
+fn what_a_stream_waits_for_holds_what_others_are_given_of_its_queue() {
+    for (queues, keeps_streams) in [(Some(4), false), (Some(4), true), (None, false)] {
+        let options = Options { queues, keeps_streams, ..Options::default() };
+        // The default stream has the first queue, the waiting one the second, one more the third.
+        let is_held = |between: usize| {
+            let run = run(between as u64, &options, |world| drop(beside_a_wait(world, between)));
+            let report = run.reports.first().map(Report::to_string).unwrap_or_default();
+            assert!(report.is_empty() || report.contains("is held in its queue behind"), "{report}");
+            !report.is_empty()
+        };
+        let held: Vec<usize> = (0..12).filter(|&between| is_held(between)).collect();
+        let expected: &[usize] = if queues.is_some() && !keeps_streams { &[2, 6, 10] } else { &[] };
+        assert_eq!(held, expected, "{queues:?} {keeps_streams}");
+    }
+}
+
 #[test]
 fn a_seed_replays_exactly_and_seeds_differ() {
     let trace = |seed| run(seed, &Options::default(), |world| small(world).expect("fine")).trace;

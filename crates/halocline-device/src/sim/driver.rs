@@ -84,7 +84,9 @@ impl SimDriver {
         }
         let host = call.state.threads[call.me].actor;
         let seen = call.state.seen(host).clone();
-        call.state.streams[stream].push(op, seen);
+        call.state.given += 1;
+        let given = call.state.given;
+        call.state.streams[stream].push(op, seen, given);
         call.state.tick(host);
         Ok(call)
     }
@@ -111,6 +113,10 @@ unsafe impl Driver for SimDriver {
 
     fn name(&self) -> String {
         "simulated".to_owned()
+    }
+
+    fn queues(&self) -> u32 {
+        self.world.lock().options.queues.unwrap_or(u32::MAX)
     }
 
     fn uuid(&self) -> Option<DeviceId> {
@@ -182,7 +188,8 @@ unsafe impl Driver for SimDriver {
 
     fn create_stream(&self, priority: Priority) -> Result<RawStream, DeviceError> {
         let mut call = self.call(false)?;
-        let stream = call.state.add_stream(self.device);
+        let kept = call.state.kept_stream(self.device);
+        let stream = kept.unwrap_or_else(|| call.state.add_stream(self.device));
         if priority == Priority::Highest {
             call.state.choices.prefer(stream);
         }

@@ -64,6 +64,13 @@ pub struct Options {
     /// How many devices can reach each other's memory, from the first one on. Those behind them reach only their own, and nobody
     /// reaches theirs, as GPUs on different sockets may have it.
     pub peers: u32,
+    /// How many queues of the hardware the streams of each device share, assigned in turn as they are made, the default stream first,
+    /// whatever was destroyed meanwhile: what a stream waits for holds all that later calls have given to others of its queue. None:
+    /// each has its own.
+    pub queues: Option<u32>,
+    /// Whether streams that were given back are used again, once they have done their work, as those of GPUs are; otherwise each is
+    /// made anew.
+    pub keeps_streams: bool,
 }
 
 impl Default for Options {
@@ -75,6 +82,8 @@ impl Default for Options {
             ordered_threads: false,
             exports: false,
             peers: u32::MAX,
+            queues: None,
+            keeps_streams: false,
         }
     }
 }

@@ -43,6 +43,8 @@ pub(super) struct State {
     pub(super) streams: Vec<Stream>,
     pub(super) events: Vec<Event>,
     pub(super) records: Vec<Record>,
+    /// Operations that streams were given.
+    pub(super) given: u64,
     pub(super) tables: Vec<Option<Arc<Table>>>,
     pub(super) memories: Memories,
     pub(super) mapping_calls: Calls,
@@ -116,6 +118,7 @@ impl State {
             streams: Vec::new(),
             events: Vec::new(),
             records: Vec::new(),
+            given: 0,
             tables: Vec::new(),
             memories: Memories::new(options.devices),
             mapping_calls: Calls::default(),
@@ -142,8 +145,17 @@ impl State {
     pub(super) fn add_stream(&mut self, device: u32) -> usize {
         let nth = self.streams.iter().filter(|stream| stream.device == device).count();
         let actor = self.add_actor(format!("stream {nth} of device {device}"));
-        self.streams.push(Stream::new(device, actor));
+        let hardware = nth as u32 % self.options.queues.unwrap_or(u32::MAX).max(1);
+        self.streams.push(Stream::new(device, hardware, actor));
         self.streams.len() - 1
+    }
+
+    /// A stream that was given back, to be used again.
+    pub(super) fn kept_stream(&mut self, device: u32) -> Option<usize> {
+        let is_kept = |stream: &Stream| stream.device == device && !stream.alive && stream.is_idle();
+        let kept = self.streams.iter().position(is_kept).filter(|_| self.options.keeps_streams)?;
+        self.streams[kept].alive = true;
+        Some(kept)
     }
 
     pub(super) fn add_thread(&mut self, name: String) -> usize {

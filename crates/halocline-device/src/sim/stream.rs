@@ -13,6 +13,8 @@ use std::sync::Arc;
 /// One queue.
 pub(super) struct Stream {
     pub(super) device: u32,
+    /// Of the hardware: streams of one such number hold each other up.
+    hardware: u32,
     pub(super) actor: Actor,
     /// Its holder has not destroyed it.
     pub(super) alive: bool,
@@ -66,6 +68,8 @@ pub(super) struct Block {
 /// What a stream was given, and what the thread that gave it had seen.
 struct Queued {
     op: Op,
+    /// Of all operations, in the order of the calls.
+    given: u64,
     seen: Clock,
     /// Its number, once it has begun.
     begun: Option<usize>,
@@ -144,8 +148,9 @@ impl Table {
 }
 
 impl Stream {
-    pub(super) fn new(device: u32, actor: Actor) -> Self {
-        Self { device, actor, alive: true, captured: false, queue: VecDeque::new(), parts: Vec::new() }
+    pub(super) fn new(device: u32, hardware: u32, actor: Actor) -> Self {
+        let (queue, parts) = Default::default();
+        Self { device, hardware, actor, alive: true, captured: false, queue, parts }
     }
 
     /// Whether an actor is a part of its copy tables.
@@ -161,8 +166,13 @@ impl Stream {
         self.queue.len()
     }
 
-    pub(super) fn push(&mut self, op: Op, seen: Clock) {
-        self.queue.push_back(Queued { op, seen, begun: None });
+    pub(super) fn push(&mut self, op: Op, seen: Clock, given: u64) {
+        self.queue.push_back(Queued { op, given, seen, begun: None });
+    }
+
+    /// When the first operation was given that has not begun.
+    fn next(&self) -> Option<u64> {
+        self.queue.iter().find(|queued| queued.begun.is_none()).map(|queued| queued.given)
     }
 }
 
@@ -178,6 +188,9 @@ impl State {
         if self.devices[self.streams[stream].device as usize].lost.is_some() {
             return false;
         }
+        if head.begun.is_none() && self.held_behind(stream).is_some() {
+            return false;
+        }
         match &head.op {
             Op::Await(record) => self.records[*record].done.is_some(),
             Op::Wait { word, at_least } => self.is_reached(*word, *at_least),
@@ -186,6 +199,18 @@ impl State {
             }
             _ => true,
         }
+    }
+
+    /// A stream whose next operation was given before, to the same queue of the hardware.
+    fn held_behind(&self, stream: usize) -> Option<usize> {
+        self.options.queues?;
+        let own = &self.streams[stream];
+        let given = own.next()?;
+        let is_before = |other: &Stream| {
+            (other.device, other.hardware) == (own.device, own.hardware)
+                && other.next().is_some_and(|next| next < given)
+        };
+        self.streams.iter().position(is_before)
     }
 
     /// An operation that waits in memory that was freed goes on, to report it.
@@ -208,6 +233,9 @@ impl State {
     /// What a stream is at, if it has work.
     pub(super) fn what_holds(&self, stream: usize) -> Option<String> {
         let head = self.streams[stream].queue.front()?;
+        if let Some(other) = self.held_behind(stream).filter(|_| head.begun.is_none()) {
+            return Some(format!("is held in its queue behind {}", self.name_of(other)));
+        }
         let word = |word: &Spot| {
             let region = self.memories.region(word.region);
             let value = if self.memories.is_there(*word) { self.memories.load(*word) } else { 0 };
