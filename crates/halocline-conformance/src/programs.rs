@@ -7,6 +7,7 @@ use crate::yard::{Kernels, Yard};
 use crate::{Outcome, Trouble};
 use halocline::device::{EventPool, Priority};
 use halocline::{BindOptions, Communicator, Device, HaloExchange, LinkChoice, Pending, Stream};
+use std::time::Duration;
 
 /// What all ranks do alike.
 pub struct Program {
@@ -25,6 +26,7 @@ pub struct Program {
     /// Bytes of a chunk of a staged message.
     chunk: usize,
     steps: u64,
+    deadline: Option<Duration>,
 }
 
 impl Program {
@@ -57,7 +59,13 @@ impl Program {
             inline: numbers.one_in(3),
             chunk: [8, 24, 1 << 20][numbers.below(3)],
             steps: 2 + numbers.below(3) as u64,
+            deadline: None,
         }
+    }
+
+    /// The same with a deadline for each exchange, whose error says who waits for whom.
+    pub fn within(self, deadline: Option<Duration>) -> Self {
+        Self { deadline, ..self }
     }
 }
 
@@ -110,8 +118,9 @@ impl Program {
         }
         // Ranks that share no memory have messages alone.
         let link = if choices(comm).contains(&scene.link) { scene.link } else { LinkChoice::Message };
-        let (inline, chunk) = (scene.inline, Some(scene.chunk));
-        let options = BindOptions { link, inline, chunk, ..BindOptions::default() };
+        let inline = scene.inline;
+        let (chunk, deadline) = (Some(scene.chunk), scene.deadline);
+        let options = BindOptions { link, inline, chunk, deadline, ..BindOptions::default() };
         let mut objects: Vec<HaloExchange> = Vec::new();
         for sets in &scene.objects {
             let sets: Vec<&[usize]> = sets.iter().map(Vec::as_slice).collect();

@@ -111,6 +111,7 @@ impl Kernels for Simulation {
 
 impl Rig for Simulation {
     const SEEDS: u64 = 4;
+    const DEADLINE: Option<Duration> = None;
 
     fn get() -> Result<&'static Self, Trouble> {
         static THIS: OnceLock<Option<Simulation>> = OnceLock::new();

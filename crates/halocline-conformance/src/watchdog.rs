@@ -1,12 +1,69 @@
 //! A hang must be a failure: whoever does not come back in time takes the process down, with a word
-//! about what it was at.
+//! about what it was at, and where each thread of the process stands.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::collections::BTreeMap;
+use std::ffi::{c_int, c_void};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How long one case may take.
 pub const LIMIT: Duration = Duration::from_secs(60);
+
+/// What each rank of this process says of where it is, and since when.
+static NOTES: Mutex<BTreeMap<usize, (String, Instant)>> = Mutex::new(BTreeMap::new());
+
+/// A rank says where in its case it is, a seed say, for the report of a hang. From then on it has as much time as for a case.
+pub fn note(rank: usize, what: String) {
+    notes().insert(rank, (what, Instant::now()));
+}
+
+fn notes() -> MutexGuard<'static, BTreeMap<usize, (String, Instant)>> {
+    NOTES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Signals are given to this many threads at most.
+const THREADS: usize = 256;
+/// Calls of a thread's stack that are said.
+const CALLS: usize = 40;
+
+/// Prints where its thread stands: addresses of this program, which `addr2line` knows with the program as it was built, and names of
+/// what other libraries export.
+extern "C" fn say_where(_: c_int) {
+    let mut calls = [std::ptr::null_mut::<c_void>(); CALLS];
+    // SAFETY: both write no more than there is room for; `say_threads` has called the first before, which may allocate then only.
+    unsafe {
+        let count = libc::backtrace(calls.as_mut_ptr(), CALLS as c_int);
+        libc::backtrace_symbols_fd(calls.as_ptr(), count, libc::STDERR_FILENO);
+    }
+}
+
+/// Has every other thread of this process print where it stands.
+fn say_threads() {
+    let mut first = [std::ptr::null_mut::<c_void>(); 1];
+    // SAFETY: writes one address; loads what it needs.
+    unsafe { libc::backtrace(first.as_mut_ptr(), 1) };
+    let handler: extern "C" fn(c_int) = say_where;
+    // SAFETY: the handler does what handlers may: the library it needs is loaded.
+    unsafe { libc::signal(libc::SIGUSR2, handler as libc::sighandler_t) };
+    // SAFETY: numbers of this process and thread.
+    let (process, own) = unsafe { (libc::getpid(), libc::gettid()) };
+    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten().take(THREADS);
+    for task in tasks {
+        let Some(thread) = task.file_name().to_str().and_then(|name| name.parse::<libc::pid_t>().ok()) else {
+            continue;
+        };
+        if thread == own {
+            continue;
+        }
+        let read = |name: &str| std::fs::read_to_string(task.path().join(name)).unwrap_or_default();
+        eprintln!("thread {thread} ({}) in {}:", read("comm").trim(), read("wchan"));
+        // SAFETY: a thread of this process, or none any more.
+        unsafe { libc::syscall(libc::SYS_tgkill, process, thread, libc::SIGUSR2) };
+        // One after the other; who does not answer is blocked for good.
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
 
 #[derive(Default)]
 struct State {
@@ -27,7 +84,7 @@ impl Watchdog {
     pub fn new(limit: Duration) -> Self {
         let shared = Arc::new((Mutex::<State>::default(), Condvar::new()));
         let theirs = Arc::clone(&shared);
-        let thread = std::thread::spawn(move || watch(&theirs.0, &theirs.1));
+        let thread = std::thread::spawn(move || watch(&theirs.0, &theirs.1, limit));
         Self { shared, limit, thread: Some(thread) }
     }
 
@@ -57,18 +114,52 @@ impl Drop for Watchdog {
     }
 }
 
-fn watch(state: &Mutex<State>, changed: &Condvar) {
+fn watch(state: &Mutex<State>, changed: &Condvar, limit: Duration) {
     let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
     while !state.over {
         let now = Instant::now();
+        let last = notes().values().map(|(_, since)| *since + limit).max();
         let left = match &state.task {
-            Some((task, until)) if *until <= now => {
+            Some((task, until)) if last.map_or(*until, |last| last.max(*until)) <= now => {
                 eprintln!("HANG: {task}");
+                for (rank, (what, since)) in &*notes() {
+                    eprintln!("rank {rank}: {what}, since {:.1?}", since.elapsed());
+                }
+                say_threads();
                 std::process::abort();
             }
-            Some((_, until)) => *until - now,
+            Some((_, until)) => last.map_or(*until, |last| last.max(*until)) - now,
             None => Duration::from_secs(3600),
         };
         state = changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    const HANGS: &str = "HALOCLINE_TEST_HANGS";
+
+    #[test]
+    fn a_hang_says_where_each_rank_and_thread_stands() {
+        if std::env::var_os(HANGS).is_some() {
+            let watchdog = Watchdog::new(Duration::from_millis(50));
+            watchdog.begin("a case that hangs");
+            note(1, "seed 5".to_owned());
+            loop {
+                std::thread::park();
+            }
+        }
+        let mut command = Command::new(std::env::current_exe().expect("this test"));
+        let own = "watchdog::tests::a_hang_says_where_each_rank_and_thread_stands";
+        let output =
+            command.args([own, "--exact", "--nocapture"]).env(HANGS, "1").output().expect("it starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{said}");
+        for expected in ["HANG: a case that hangs", "rank 1: seed 5, since ", "\nthread ", "(+0x"] {
+            assert!(said.contains(expected), "{expected:?} is not in:\n{said}");
+        }
     }
 }

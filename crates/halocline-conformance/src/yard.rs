@@ -12,6 +12,7 @@ use halocline::{
     Failure, Field, Halo, HaloExchange, Layout, Pattern, RegularGrid, Stream,
 };
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 /// What a kind of device does with the fields of a [`Yard`]: work that streams are given.
 pub trait Kernels {
@@ -29,6 +30,9 @@ pub trait Kernels {
 pub trait Rig: Kernels + Sized + Sync + 'static {
     /// How many random cases of a kind are worth their time here.
     const SEEDS: u64;
+
+    /// When an exchange of a random program fails, where time is real.
+    const DEADLINE: Option<Duration>;
 
     /// The one of this process.
     fn get() -> Result<&'static Self, Trouble>;

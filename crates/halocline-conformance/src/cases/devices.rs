@@ -7,6 +7,7 @@ use crate::programs::Program;
 use crate::scene::{Cloud, Grid, Scene, Told, by, pattern_of, ring, ring_neighbours, subjects_of};
 use crate::stage::Stage;
 use crate::subject::Home;
+use crate::watchdog::note;
 use crate::yard::Rig;
 use crate::{Case, Outcome, Trouble, ensure, fail};
 use halocline::device::Priority;
@@ -14,6 +15,7 @@ use halocline::{
     BindOptions, Direction, ElementType, Error, Halo, HaloExchange, LinkChoice, Pattern, PatternLinks,
     RegularGrid,
 };
+use std::ops::Range;
 
 pub(super) const fn cases<R: Rig>() -> [Case; 4] {
     [
@@ -143,9 +145,22 @@ fn group<R: Rig>(rig: &'static R, comm: &Stage<'_>, numbers: &mut Numbers, scene
     Ok(())
 }
 
+/// So many seeds from 0 on, or those that `HALOCLINE_SEED` (the first, or the only one) and `HALOCLINE_SEEDS` (how many) say.
+fn seeds(count: u64) -> Result<Range<u64>, Trouble> {
+    let said = |name: &str| {
+        let said = std::env::var(name).ok();
+        let number = said.map(|text| text.parse().map_err(|_| Trouble::new(format!("{name} is no number"))));
+        number.transpose()
+    };
+    let first: Option<u64> = said("HALOCLINE_SEED")?;
+    let count = said("HALOCLINE_SEEDS")?.unwrap_or(if first.is_some() { 1 } else { count });
+    Ok(first.unwrap_or(0)..first.unwrap_or(0) + count)
+}
+
 fn random_fields<R: Rig>(comm: &Stage<'_>) -> Outcome {
     let rig = R::get()?;
-    for seed in 0..R::SEEDS {
+    for seed in seeds(R::SEEDS)? {
+        note(comm.rank(), format!("random fields, HALOCLINE_SEED={seed}"));
         let mut numbers = Numbers::new(seed);
         let mut scene = Scene::default();
         for _ in 0..1 + numbers.below(2) {
@@ -162,11 +177,10 @@ fn random_fields<R: Rig>(comm: &Stage<'_>) -> Outcome {
 
 fn random_programs<R: Rig>(comm: &Stage<'_>) -> Outcome {
     let rig = R::get()?;
-    for seed in 0..R::SEEDS {
-        if comm.rank() == 0 && std::env::var_os("HALOCLINE_SEEDS_SAID").is_some() {
-            println!("seed {seed}");
-        }
-        let ended = Program::new(seed, Some(comm.size())).run(rig, rig.devices(), comm);
+    for seed in seeds(R::SEEDS)? {
+        note(comm.rank(), format!("random programs, HALOCLINE_SEED={seed}"));
+        let program = Program::new(seed, Some(comm.size())).within(R::DEADLINE);
+        let ended = program.run(rig, rig.devices(), comm);
         let ended = ended.and_then(|()| rig.check());
         ended.map_err(|trouble| Trouble::new(format!("seed {seed}: {trouble}")))?;
         comm.barrier()?;

@@ -23,6 +23,7 @@ use std::ffi::c_void;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 /// A GPU with the kernels of the suite.
 pub struct Gpu {
@@ -256,6 +257,7 @@ impl Kernels for Gpus {
 
 impl Rig for Gpus {
     const SEEDS: u64 = 30;
+    const DEADLINE: Option<Duration> = Some(Duration::from_secs(8));
 
     fn get() -> Result<&'static Self, Trouble> {
         Ok(Self::made()?)

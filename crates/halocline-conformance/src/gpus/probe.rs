@@ -1,6 +1,10 @@
 //! Which calls of the driver wait while a stream waits, and hold the calls of other threads meanwhile: what a rank may not do
 //! while another one of its process waits for it.
 
+mod across;
+
+pub(super) use across::main as across;
+
 use super::raw::Raw;
 use super::{Gpu, KERNELS};
 use crate::{Outcome, Trouble};

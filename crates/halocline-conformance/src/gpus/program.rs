@@ -7,9 +7,13 @@
 //! | `gpus rank [FILTER]` | one rank of whatever has started it: `mpirun`, say |
 //! | `gpus fields threads`, `job`, `rank` | the same of the cases that hold wherever fields lie |
 //! | `gpus probe` | which calls of the driver wait for streams that wait |
+//! | `gpus probe across` | the same of all that the library calls, for streams and for kernels, on this device and another one |
 //! | `gpus rounds GPUS COUNT` | so many rounds of allocate, bind, exchange, free between two processes on one GPU or two |
 //! | `gpus mapping-costs GPUS` | what export, map, hit, eviction and release cost |
 //! | `gpus ends` | ranks that are killed, or whose GPU fails, with work in flight |
+//!
+//! `HALOCLINE_SEEDS=300 gpus threads 2 random_programs` runs so many programs instead of 30, `HALOCLINE_SEED=7` that one alone (both: so many
+//! from there on). What the library warns of goes to the error output, and so does where each thread stands if a case takes too long.
 
 use super::{Gpus, cases, mapped, probe, victim};
 use crate::processes::Ranks;
@@ -18,7 +22,7 @@ use halocline::Communicator;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// How long a case may take.
+/// How long a case may take, and each seed of one that says them.
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// Runs what the arguments say.
@@ -26,11 +30,17 @@ pub fn main(arguments: &[&str]) -> ExitCode {
     if let Err(why) = Gpus::made() {
         return super::skipped(&arguments.join(" "), &why);
     }
+    // Who waits for whom, for one.
+    tracing_subscriber::fmt()
+        .with_max_level(tracing_subscriber::filter::LevelFilter::WARN)
+        .with_writer(std::io::stderr)
+        .init();
     let start = Instant::now();
     let ended = match *arguments {
         ["fields", ref rest @ ..] => Part::Fields.main(rest),
         ["ends"] => victim::SCENARIOS.iter().try_for_each(|scenario| victim::watch(scenario)),
         ["probe"] => probe::main(),
+        ["probe", "across"] => probe::across(),
         ["rounds", gpus, count] => mapped::rounds(gpus, count),
         ["round-rank", gpus, count] => mapped::round_rank(gpus, count),
         ["mapping-costs", gpus] => mapped::costs(gpus),
