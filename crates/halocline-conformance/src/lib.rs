@@ -10,6 +10,7 @@
 mod cases;
 pub mod form;
 pub mod gpus;
+pub mod holding;
 pub mod host;
 pub mod instant;
 pub mod launchers;

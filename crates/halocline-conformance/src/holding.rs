@@ -1,0 +1,328 @@
+//! Simulated devices whose calls wait, and hold those of other threads, as CUDA's do (`docs/cuda.md`, "What waits for the device"): what frees, and
+//! the first table of a device, waits until no stream of any device has anything to do; launches, records, allocations and what is made wait
+//! for that; operations on words, waits for events and questions do not. Streams share as many queues as CUDA gives a process.
+
+use crate::ring::Given;
+use crate::yard::{self, Kernels, Piece, Rig};
+use crate::{Outcome, Trouble, fail};
+use halocline::device::sim::{Live, Options};
+use halocline::device::{
+    Address, Driver, Place, Priority, RawEvent, RawStream, RawTable, TableSpec, ValueOp,
+};
+use halocline::{Device, DeviceError, Stream};
+use halocline_device::sim::World;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+/// One driver for all devices, as CUDA's: who holds it keeps others from it.
+#[derive(Default)]
+struct Shared {
+    held: Mutex<()>,
+    /// Devices, each with its streams.
+    streams: Mutex<Vec<(Device, BTreeSet<usize>)>>,
+}
+
+impl Shared {
+    fn hold(&self) -> MutexGuard<'_, ()> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn streams(&self) -> MutexGuard<'_, Vec<(Device, BTreeSet<usize>)>> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Holds all, until no stream has anything to do, and for as long as what is returned lives.
+    fn wait(&self) -> MutexGuard<'_, ()> {
+        let held = self.hold();
+        // A stream that fails, or has gone, does nothing any more.
+        let is_idle = |device: &Device, stream: usize| device.driver().query(RawStream(stream)) != Ok(false);
+        while !self.streams().iter().all(|(device, streams)| streams.iter().all(|&at| is_idle(device, at))) {
+            std::thread::yield_now();
+        }
+        held
+    }
+}
+
+/// One device.
+struct Holding {
+    shared: Arc<Shared>,
+    inner: Device,
+    /// It has a table.
+    is_loaded: AtomicBool,
+}
+
+impl Holding {
+    fn of(&self) -> &dyn Driver {
+        self.inner.driver()
+    }
+
+    fn note(&self, change: impl FnOnce(&mut BTreeSet<usize>)) {
+        let mut all = self.shared.streams();
+        change(&mut all[self.inner.ordinal() as usize].1);
+    }
+}
+
+// SAFETY: all is done by the device within.
+unsafe impl Driver for Holding {
+    fn machine(&self) -> usize {
+        self.of().machine()
+    }
+
+    fn ordinal(&self) -> u32 {
+        self.of().ordinal()
+    }
+
+    fn name(&self) -> String {
+        self.of().name()
+    }
+
+    fn failure(&self) -> Option<DeviceError> {
+        self.of().failure()
+    }
+
+    fn queues(&self) -> u32 {
+        self.of().queues()
+    }
+
+    fn frees_wait(&self) -> bool {
+        true
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<Place, DeviceError> {
+        let _held = self.shared.hold();
+        self.of().allocate(bytes)
+    }
+
+    unsafe fn free(&self, base: Address) {
+        let _held = self.shared.wait();
+        // SAFETY: the caller's promise.
+        unsafe { self.of().free(base) };
+    }
+
+    fn allocate_pinned(&self, bytes: usize) -> Result<Place, DeviceError> {
+        let _held = self.shared.hold();
+        self.of().allocate_pinned(bytes)
+    }
+
+    unsafe fn free_pinned(&self, base: Address) {
+        let _held = self.shared.wait();
+        // SAFETY: the caller's promise.
+        unsafe { self.of().free_pinned(base) };
+    }
+
+    unsafe fn register(&self, base: Address, bytes: usize) -> Result<Place, DeviceError> {
+        let _held = self.shared.hold();
+        // SAFETY: the caller's promise.
+        unsafe { self.of().register(base, bytes) }
+    }
+
+    unsafe fn unregister(&self, base: Address) {
+        let _held = self.shared.wait();
+        // SAFETY: the caller's promise.
+        unsafe { self.of().unregister(base) };
+    }
+
+    fn place_of(&self, address: Address) -> Result<Place, DeviceError> {
+        self.of().place_of(address)
+    }
+
+    fn enable_peer(&self, peer: u32) -> Result<(), DeviceError> {
+        self.of().enable_peer(peer)
+    }
+
+    fn check_peer(&self, peer: u32) -> Result<(), DeviceError> {
+        self.of().check_peer(peer)
+    }
+
+    fn create_stream(&self, priority: Priority) -> Result<RawStream, DeviceError> {
+        let _held = self.shared.hold();
+        let made = self.of().create_stream(priority)?;
+        self.note(|streams| assert!(streams.insert(made.0), "a stream that is there already"));
+        Ok(made)
+    }
+
+    unsafe fn destroy_stream(&self, stream: RawStream) {
+        self.note(|streams| assert!(streams.remove(&stream.0), "no stream of ours"));
+        // SAFETY: the caller's promise.
+        unsafe { self.of().destroy_stream(stream) };
+    }
+
+    unsafe fn check_stream(&self, stream: RawStream) -> Result<(), DeviceError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.of().check_stream(stream) }
+    }
+
+    fn query(&self, stream: RawStream) -> Result<bool, DeviceError> {
+        self.of().query(stream)
+    }
+
+    fn synchronise(&self, stream: RawStream) -> Result<(), DeviceError> {
+        self.of().synchronise(stream)
+    }
+
+    fn create_event(&self) -> Result<RawEvent, DeviceError> {
+        let _held = self.shared.hold();
+        self.of().create_event()
+    }
+
+    unsafe fn destroy_event(&self, event: RawEvent) {
+        // SAFETY: the caller's promise.
+        unsafe { self.of().destroy_event(event) };
+    }
+
+    fn record(&self, event: RawEvent, stream: RawStream) -> Result<(), DeviceError> {
+        let _held = self.shared.hold();
+        self.of().record(event, stream)
+    }
+
+    fn wait_event(&self, stream: RawStream, event: RawEvent) -> Result<(), DeviceError> {
+        self.of().wait_event(stream, event)
+    }
+
+    fn query_event(&self, event: RawEvent) -> Result<bool, DeviceError> {
+        self.of().query_event(event)
+    }
+
+    unsafe fn values(&self, stream: RawStream, ops: &[ValueOp]) -> Result<(), DeviceError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.of().values(stream, ops) }
+    }
+
+    unsafe fn copy(
+        &self,
+        stream: RawStream,
+        target: Address,
+        source: Address,
+        bytes: usize,
+    ) -> Result<(), DeviceError> {
+        let _held = self.shared.hold();
+        // SAFETY: the caller's promise.
+        unsafe { self.of().copy(stream, target, source, bytes) }
+    }
+
+    fn upload(&self, table: &TableSpec<'_>) -> Result<RawTable, DeviceError> {
+        // Kernels are loaded before the first one.
+        let is_first = !self.is_loaded.swap(true, Ordering::AcqRel);
+        let _held = if is_first { self.shared.wait() } else { self.shared.hold() };
+        self.of().upload(table)
+    }
+
+    unsafe fn drop_table(&self, table: RawTable) {
+        let _held = self.shared.wait();
+        // SAFETY: the caller's promise.
+        unsafe { self.of().drop_table(table) };
+    }
+
+    unsafe fn launch(&self, stream: RawStream, table: RawTable, epoch: u64) -> Result<(), DeviceError> {
+        let _held = self.shared.hold();
+        // SAFETY: the caller's promise.
+        unsafe { self.of().launch(stream, table, epoch) }
+    }
+
+    unsafe fn load(&self, word: Address) -> u64 {
+        // SAFETY: the caller's promise.
+        unsafe { self.of().load(word) }
+    }
+
+    unsafe fn store(&self, word: Address, value: u64) {
+        // SAFETY: the caller's promise.
+        unsafe { self.of().store(word, value) };
+    }
+
+    unsafe fn peek(&self, stream: RawStream, word: Address) -> Result<u64, DeviceError> {
+        let _held = self.shared.hold();
+        // SAFETY: the caller's promise.
+        unsafe { self.of().peek(stream, word) }
+    }
+
+    fn host_access(&self, address: Address, bytes: usize, writes: bool) {
+        self.of().host_access(address, bytes, writes);
+    }
+}
+
+/// Two such devices beside a program.
+pub struct Held {
+    live: Live,
+    shared: Arc<Shared>,
+    devices: Vec<Device>,
+}
+
+/// As many as CUDA gives a process at most.
+const QUEUES: u32 = 32;
+
+impl Held {
+    fn world(&self) -> &World {
+        self.live.world()
+    }
+}
+
+impl Kernels for Held {
+    fn produce(&self, piece: &Piece, stream: &Stream, step: u64) -> Result<(), DeviceError> {
+        let _held = self.shared.hold();
+        self.world().produce(piece, stream, step)
+    }
+
+    fn read_owned(&self, piece: &Piece, stream: &Stream) -> Result<(), DeviceError> {
+        let _held = self.shared.hold();
+        self.world().read_owned(piece, stream)
+    }
+
+    fn consume(&self, piece: &Piece, stream: &Stream, step: u64) -> Result<(), DeviceError> {
+        let _held = self.shared.hold();
+        self.world().consume(piece, stream, step)
+    }
+}
+
+impl Rig for Held {
+    const SEEDS: u64 = 30;
+    const DEADLINE: Option<Duration> = None;
+
+    fn get() -> Result<&'static Self, Trouble> {
+        static THIS: OnceLock<Option<Held>> = OnceLock::new();
+        let make = || {
+            let (queues, keeps_streams) = (Some(QUEUES), true);
+            let seed = std::process::id().into();
+            let options = Options {
+                devices: 2,
+                depth: 1024,
+                ordered_threads: true,
+                queues,
+                keeps_streams,
+                ..Options::default()
+            };
+            let live = World::live(seed, &options).ok()?;
+            let inner = yard::devices(live.world(), 2).ok()?;
+            let shared = Arc::new(Shared::default());
+            *shared.streams() = inner.iter().map(|device| (device.clone(), BTreeSet::from([0]))).collect();
+            let device = |inner: Device| {
+                let (shared, is_loaded) = (Arc::clone(&shared), AtomicBool::new(false));
+                Device::new(Arc::new(Holding { shared, inner, is_loaded }))
+            };
+            let devices = inner.into_iter().map(device).collect();
+            Some(Self { live, shared, devices })
+        };
+        THIS.get_or_init(make).as_ref().ok_or_else(|| Trouble::new("no thread for the simulated devices"))
+    }
+
+    fn devices(&self) -> &[Device] {
+        &self.devices
+    }
+
+    fn given(&self, _: &Device, _: usize) -> Result<Vec<Given>, DeviceError> {
+        Ok(Vec::new())
+    }
+
+    fn check(&self) -> Outcome {
+        match self.world().reports().first() {
+            None => Ok(()),
+            Some(report) => fail!("{report}"),
+        }
+    }
+
+    fn delay(&self, _: &Stream) -> Result<(), DeviceError> {
+        // The scheduler lets any work take its time.
+        Ok(())
+    }
+}
