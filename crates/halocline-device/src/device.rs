@@ -4,6 +4,7 @@
 use crate::driver::{Address, Driver, MemorySpace, Place, Priority, RawStream, RawTable, TableSpec, ValueOp};
 use crate::error::DeviceError;
 use crate::event::{Event, EventPool};
+use crate::tuning::Tuned;
 use crate::{reaper, remote};
 use std::any::Any;
 use std::fmt;
@@ -68,6 +69,11 @@ impl Device {
     /// Blocks of threads that may wait at once in copy tables: see [`Driver::room`].
     pub fn room(&self) -> u32 {
         self.0.room()
+    }
+
+    /// What was measured of it: see [`Driver::tuned`].
+    pub fn tuned(&self) -> Tuned {
+        self.0.tuned()
     }
 
     /// See [`Driver::sees_writes_of_networks`].

@@ -3,6 +3,7 @@
 
 use crate::error::DeviceError;
 use crate::remote::{DeviceId, Provider};
+use crate::tuning::{Connection, Tuned};
 use halocline_plan::copy::CopyOp;
 use std::any::Any;
 use std::fmt;
@@ -184,6 +185,17 @@ pub unsafe trait Driver: Any + Send + Sync {
     /// may wait for. 0 where tables must not wait, since kernels have a time limit.
     fn room(&self) -> u32 {
         u32::MAX
+    }
+
+    /// What was measured of devices of this kind, and decides how copies are made.
+    fn tuned(&self) -> Tuned {
+        Tuned::simulated()
+    }
+
+    /// How this device reaches memory of another one, or of its own; none if it does not know that one.
+    fn connection(&self, other: &DeviceId) -> Option<Connection> {
+        let _ = other;
+        None
     }
 
     /// Whether the calls that free memory and tables wait for all that the device was given: then they are made behind the

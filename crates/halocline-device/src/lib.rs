@@ -15,6 +15,7 @@ mod reaper;
 pub mod remote;
 pub mod sim;
 mod streaming;
+pub mod tuning;
 
 pub use device::{CopyTable, Device, Memory, Stream};
 pub use driver::{

@@ -42,17 +42,28 @@ pub(super) fn keep(key: &str, code: &[u8]) {
     }
 }
 
-fn find_in(directory: &Path, key: &str) -> Option<Vec<u8>> {
-    let path = directory.join(file_name(key));
-    let mut opened = std::fs::File::open(path).ok()?;
-    // Code that somebody else could have written is not run.
-    let about = opened.metadata().ok()?;
+/// The bytes of a file that nobody else could have written, up to so many; none if there is no file. Otherwise says why not.
+pub(super) fn read_ours(path: &Path, most: u64) -> Result<Option<Vec<u8>>, String> {
+    // What is no file might keep whoever opens it waiting.
+    let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let opened = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path);
+    let opened = match opened {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        opened => opened.map_err(|error| error.to_string())?,
+    };
+    let about = opened.metadata().map_err(|error| error.to_string())?;
     let is_ours = about.uid() == rustix::process::geteuid().as_raw() || about.uid() == 0;
-    if !is_ours || about.mode() & WRITTEN_BY_OTHERS != 0 {
-        return None;
+    if !about.is_file() || !is_ours || about.mode() & WRITTEN_BY_OTHERS != 0 {
+        return Err("others could have written it".to_owned());
     }
     let mut file = Vec::new();
-    opened.read_to_end(&mut file).ok()?;
+    opened.take(most.saturating_add(1)).read_to_end(&mut file).map_err(|error| error.to_string())?;
+    if file.len() as u64 > most { Err(format!("it is longer than {most} bytes")) } else { Ok(Some(file)) }
+}
+
+fn find_in(directory: &Path, key: &str) -> Option<Vec<u8>> {
+    // Code that somebody else could have written is not run.
+    let file = read_ours(&directory.join(file_name(key)), u64::MAX).ok()??;
     let (content, checksum) = file.split_last_chunk::<8>()?;
     if hash(content).to_le_bytes() != *checksum {
         return None;
@@ -64,11 +75,15 @@ fn find_in(directory: &Path, key: &str) -> Option<Vec<u8>> {
 }
 
 fn keep_in(directory: &Path, key: &str, code: &[u8]) -> std::io::Result<()> {
-    static WRITTEN: AtomicU64 = AtomicU64::new(0);
-    std::fs::create_dir_all(directory)?;
     let mut file = [MAGIC, &(key.len() as u64).to_le_bytes()[..], key.as_bytes(), code].concat();
     file.extend_from_slice(&hash(&file).to_le_bytes());
-    let name = file_name(key);
+    write_whole(directory, &file_name(key), &file)
+}
+
+/// Writes a file of a directory, which is made if there is none: who reads it sees all of it, or what was there before.
+pub(super) fn write_whole(directory: &Path, name: &str, file: &[u8]) -> std::io::Result<()> {
+    static WRITTEN: AtomicU64 = AtomicU64::new(0);
+    std::fs::create_dir_all(directory)?;
     // No other writer, of this process or machine, has this name: directories may be shared by machines.
     let when =
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_nanos();
@@ -79,7 +94,7 @@ fn keep_in(directory: &Path, key: &str, code: &[u8]) -> std::io::Result<()> {
         .create_new(true)
         .mode(0o644)
         .open(&aside)
-        .and_then(|mut aside| aside.write_all(&file));
+        .and_then(|mut aside| aside.write_all(file));
     let kept = written.and_then(|()| std::fs::rename(&aside, directory.join(name)));
     if kept.is_err() {
         let _ = std::fs::remove_file(&aside);
@@ -92,7 +107,7 @@ fn file_name(key: &str) -> String {
 }
 
 /// FNV-1a (Fowler, Noll and Vo), 64 bits.
-fn hash(bytes: &[u8]) -> u64 {
+pub(super) fn hash(bytes: &[u8]) -> u64 {
     bytes
         .iter()
         .fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))

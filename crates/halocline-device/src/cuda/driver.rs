@@ -10,6 +10,7 @@ use crate::driver::{
 use crate::error::DeviceError;
 use crate::reaper;
 use crate::remote::{DeviceId, Provider};
+use crate::tuning::{Connection, Machine, Origin, Tuned, Tuning};
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr::NonNull;
@@ -24,6 +25,7 @@ pub struct CudaDriver {
     pub(super) ordinal: u32,
     device: c_int,
     multiprocessors: u32,
+    tuned: Tuned,
     room: u32,
     highest_priority: c_int,
     failure: OnceLock<DeviceError>,
@@ -66,6 +68,8 @@ const KERNEL_TIME_LIMIT: c_int = 17;
 /// `CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING`, and of its values `CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER`.
 const RDMA_WRITES_ORDERING: c_int = 118;
 const ORDERED_FOR_OWNER: c_int = 100;
+/// `CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED`.
+const NATIVE_ATOMICS: c_int = 3;
 const CAPABILITY_MAJOR: c_int = 75;
 const CAPABILITY_MINOR: c_int = 76;
 
@@ -83,6 +87,7 @@ impl CudaDriver {
             ordinal,
             device,
             multiprocessors: 0,
+            tuned: Tuned::built_in(0),
             room: 0,
             highest_priority: 0,
             failure: OnceLock::new(),
@@ -100,7 +105,18 @@ impl CudaDriver {
         this.check("cuCtxGetStreamPriorityRange", unsafe { (api.priorities)(&mut least, &mut greatest) })?;
         drop(current);
         this.highest_priority = greatest;
+        let mut version = 0;
+        // SAFETY: writes a number.
+        this.check("cuDriverGetVersion", unsafe { (api.driver_version)(&mut version) })?;
+        let driver = format!("{}.{}", version / 1000, version % 1000 / 10);
+        let machine = Machine { gpu: this.name(), driver, multiprocessors: this.multiprocessors };
+        this.tuned = super::tuned(&machine, this.capability()?);
         Ok(this)
+    }
+
+    /// With other values than those in force.
+    pub(super) fn with(self, values: Tuning) -> Self {
+        Self { tuned: Tuned { values, origin: Origin::BuiltIn("a trial") }, ..self }
     }
 
     /// Its compute capability as one number: 90 for 9.0.
@@ -314,6 +330,29 @@ unsafe impl Driver for CudaDriver {
         // Where the context cannot be made current, the library finds that out, too.
         let _current = self.primary.make_current();
         work();
+    }
+
+    fn tuned(&self) -> Tuned {
+        self.tuned.clone()
+    }
+
+    fn connection(&self, other: &DeviceId) -> Option<Connection> {
+        if self.uuid() == Some(*other) {
+            return Some(Connection::SameDevice);
+        }
+        let mut count = 0;
+        // SAFETY: writes a number.
+        (unsafe { (self.api.device_count)(&mut count) } == code::SUCCESS).then_some(())?;
+        let peer = (0..count.max(0) as u32).find(|&peer| self.id_of(peer).is_ok_and(|id| id == *other))?;
+        let (mut device, mut atomics) = (0, 0);
+        // SAFETY: each writes a number.
+        let result = unsafe {
+            match (self.api.device)(&mut device, peer as c_int) {
+                code::SUCCESS => (self.api.peer_attribute)(&mut atomics, NATIVE_ATOMICS, self.device, device),
+                failed => failed,
+            }
+        };
+        (result == code::SUCCESS).then_some(if atomics == 0 { Connection::Pcie } else { Connection::NvLink })
     }
 
     fn room(&self) -> u32 {
@@ -586,7 +625,8 @@ unsafe impl Driver for CudaDriver {
 
     fn upload(&self, spec: &TableSpec<'_>) -> Result<RawTable, DeviceError> {
         let _current = self.enter_beside_captures()?;
-        let cut = Cut::new(spec, self.multiprocessors, |address, bytes| self.reach(address, bytes))?;
+        let of = (self.multiprocessors, &self.tuned.values);
+        let cut = Cut::new(spec, of, |address, bytes| self.reach(address, bytes))?;
         let (kernel, blocks, waiting_blocks) = (self.kernel()?, cut.blocks(), cut.waiting_blocks());
         let (size, mut base) = (cut.size(), 0);
         // SAFETY: writes a number.

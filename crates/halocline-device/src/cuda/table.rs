@@ -9,6 +9,7 @@
 
 use crate::driver::{Address, Signal, TableSpec};
 use crate::error::DeviceError;
+use crate::tuning::Tuning;
 use halocline_plan::copy::{CellRun, CopyOp};
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -23,17 +24,11 @@ use nest::{Loop, Nest, Region};
 pub(super) const THREADS: u32 = 512;
 /// Up to so many runs of listed cells become regions of their own.
 const FEW_RUNS: usize = 8;
-/// Units of a piece: enough for every thread to have several accesses in flight, where there is so much to do; not so many
-/// that the last pieces keep few multiprocessors busy (measured on an H200: half and twice as many cost up to a tenth).
-const PIECE: (u64, u64) = (THREADS as u64, 4096);
+/// Units of a piece, at least. [`Tuning::item`] at most: enough for every thread to have several accesses in flight, where there is so
+/// much to do; not so many that the last pieces keep few multiprocessors busy (half and twice as many cost up to a tenth on an H200).
+const PIECE: u64 = THREADS as u64;
 /// Pieces of more units than this are of a multiple of it: an even number of accesses a thread.
 const LONG: u64 = 2 * THREADS as u64;
-/// Units that a block of a part does by itself: to have others help and be counted takes longer.
-const ALONE: u64 = 1024;
-/// Pieces for each multiprocessor, where there is not much to do: as many as it runs blocks.
-const ITEMS: u64 = 2;
-/// Multiprocessors for each block of parts that wait and copy: half of them stay free of those of one table.
-const SPARED: u64 = 2;
 /// Parts that copy nothing, of a table in which some of them wait: what one waits for, another one may have to raise (at a peer, who then
 /// goes on), so that all are looked at in turn. The kernel has bits for so many.
 const MOST_BARE: usize = 32 * THREADS as usize;
@@ -152,10 +147,11 @@ pub(super) struct Cut {
 }
 
 impl Cut {
-    /// Cuts a table for a device with so many multiprocessors. `reach` checks that the device reaches bytes.
+    /// Cuts a table for a device with so many multiprocessors, of which so much was measured. `reach` checks that the device reaches
+    /// bytes.
     pub(super) fn new(
         spec: &TableSpec<'_>,
-        multiprocessors: u32,
+        (multiprocessors, tuning): (u32, &Tuning),
         mut reach: impl FnMut(Address, usize) -> Result<(), DeviceError>,
     ) -> Result<Self, DeviceError> {
         let mut cut = Self::default();
@@ -204,7 +200,7 @@ impl Cut {
         if waits && cut.bare.len() > MOST_BARE {
             return Err(DeviceError::TooManyWaits { parts: cut.bare.len(), limit: MOST_BARE });
         }
-        cut.cut_parts(&copies, multiprocessors.into());
+        cut.cut_parts(&copies, multiprocessors.into(), tuning);
         Ok(cut)
     }
 
@@ -220,21 +216,23 @@ impl Cut {
         tied.sum::<u32>() + u32::from(bare)
     }
 
-    fn cut_parts(&mut self, parts: &[Copies], multiprocessors: u64) {
-        let all = (parts.iter().map(|copies| copies.units).sum(), ITEMS * multiprocessors);
+    fn cut_parts(&mut self, parts: &[Copies], multiprocessors: u64, tuning: &Tuning) {
+        let most = u64::from(tuning.item);
+        let all = (parts.iter().map(|copies| copies.units).sum(), u64::from(tuning.items) * multiprocessors);
+        let carriers = (multiprocessors * u64::from(tuning.waiting) / 100).max(1);
         let waiting: u64 =
             parts.iter().filter(|copies| copies.part.waits > 0).map(|copies| copies.units).sum();
         let is_tied = |copies: &&Copies| copies.part.waits + copies.part.raises > 0;
         for Copies { part, early, regions, units } in parts.iter().filter(is_tied) {
             // Those of parts that wait share a number of blocks, each with about one item.
-            let share = u128::from((multiprocessors / SPARED).max(1)) * u128::from(*units);
+            let share = u128::from(carriers) * u128::from(*units);
             // A single block has nobody to count.
             let share = match regions.len() {
-                1 if *units <= ALONE => 1,
+                1 if *units <= u64::from(tuning.alone) => 1,
                 _ => share.div_ceil(u128::from(waiting.max(1))) as u64,
             };
             let of = if part.waits > 0 || share == 1 { (*units, share) } else { all };
-            let mut pieces = self.cut_regions(regions.clone(), of);
+            let mut pieces = self.cut_regions(regions.clone(), of, most);
             let blocks = if part.waits > 0 { pieces.len().min(share as usize) } else { pieces.len() };
             // A block does every so many.
             for at in blocks..pieces.len() {
@@ -245,15 +243,15 @@ impl Cut {
             self.tied.push(Tied { part: *part, early: *early && part.waits > 0, blocks: blocks as u32 });
         }
         for copies in parts.iter().filter(|copies| !is_tied(copies)) {
-            let mut pieces = self.cut_regions(copies.regions.clone(), all);
+            let mut pieces = self.cut_regions(copies.regions.clone(), all, most);
             self.pieces.append(&mut pieces);
         }
     }
 
-    /// Pieces for so many blocks with so many units in all, long ones first.
-    fn cut_regions(&self, regions: Range<usize>, (units, blocks): (u64, u64)) -> Vec<Piece> {
-        let per_piece = units.div_ceil(blocks).clamp(PIECE.0, PIECE.1);
-        let per_piece = per_piece.next_multiple_of(if per_piece > LONG { LONG } else { PIECE.0 }) as u32;
+    /// Pieces of so many units at `most`, for so many blocks with so many units in all, long ones first.
+    fn cut_regions(&self, regions: Range<usize>, (units, blocks): (u64, u64), most: u64) -> Vec<Piece> {
+        let per_piece = units.div_ceil(blocks).clamp(PIECE, most.max(PIECE));
+        let per_piece = per_piece.next_multiple_of(if per_piece > LONG { LONG } else { PIECE }) as u32;
         let mut pieces = Vec::new();
         for region in regions {
             let units = self.units[region];

@@ -78,7 +78,7 @@ fn moved(cut: &Cut) -> Vec<(u64, u64, usize)> {
 fn cut(ops: &[CopyOp], source: Address, target: Address) -> Cut {
     let parts = [TablePart { ops, ..TablePart::default() }];
     let spec = TableSpec { parts: &parts, sources: &[source], targets: &[target], guard: None };
-    Cut::new(&spec, 4, |_, _| Ok(())).expect("within bounds")
+    Cut::new(&spec, (4, &Tuning::HOPPER), |_, _| Ok(())).expect("within bounds")
 }
 
 /// Bytes by their addresses at both ends.
@@ -171,7 +171,7 @@ fn a_row_that_begins_askew_is_moved_by_long_units_all_the_same() {
     let spec = TableSpec { parts: &parts, sources: &[source], targets: &[target], guard: None };
     let units = |cut: &Cut| (cut.units.clone(), cut.regions.iter().map(|r| r.log_unit).collect::<Vec<_>>());
     // 65 units of 16 bytes a row, of which the first and the last one leave out 8.
-    let whole = Cut::new(&spec, 4, |_, _| Ok(())).expect("within bounds");
+    let whole = Cut::new(&spec, (4, &Tuning::HOPPER), |_, _| Ok(())).expect("within bounds");
     assert_eq!((units(&whole), whole.regions[0].ends), ((vec![650], vec![4]), 8 | 8 << 4));
     // 8 bytes, 63 units of 16, 8 bytes, where no more may be read.
     let end = source + 9 * 1072 + 1024;
@@ -180,7 +180,7 @@ fn a_row_that_begins_askew_is_moved_by_long_units_all_the_same() {
             true => Err(DeviceError::NotReachable { address: first, bytes }),
             false => Ok(()),
         };
-    let split = Cut::new(&spec, 4, exact).expect("within bounds");
+    let split = Cut::new(&spec, (4, &Tuning::HOPPER), exact).expect("within bounds");
     assert_eq!(units(&split), (vec![10, 630, 10], vec![3, 4, 3]));
     assert_eq!(bytes(moved(&whole)), bytes(moved(&split)));
 }
@@ -211,7 +211,7 @@ fn parts_that_wait_or_raise_have_blocks_of_their_own() {
         TablePart { ops: &small, raises: &[128], ..TablePart::default() },
     ];
     let spec = TableSpec { parts: &parts, sources: &[1 << 40], targets: &[1 << 50], guard: None };
-    let cut = Cut::new(&spec, 16, |_, _| Ok(())).expect("fine");
+    let cut = Cut::new(&spec, (16, &Tuning::HOPPER), |_, _| Ok(())).expect("fine");
     // 3 of 4 and 1 of 4 of the 8 blocks that may wait; a block for each item of those that raise.
     assert_eq!(cut.tied.iter().map(|tied| tied.blocks).collect::<Vec<_>>(), [6, 2, 1]);
     assert_eq!((cut.bare.len(), &cut.first[..]), (1, &[128][..]));
@@ -237,7 +237,11 @@ fn more_parts_that_wait_than_are_looked_at_in_turn_are_refused() {
     let waiting = TablePart { waits: &waits, raises: &[128], ..TablePart::default() };
     let raising = TablePart { raises: &[128], ..TablePart::default() };
     let cut = |parts: &[TablePart<'_>]| {
-        Cut::new(&TableSpec { parts, sources: &[], targets: &[], guard: None }, 4, |_, _| Ok(()))
+        Cut::new(
+            &TableSpec { parts, sources: &[], targets: &[], guard: None },
+            (4, &Tuning::HOPPER),
+            |_, _| Ok(()),
+        )
     };
     let limit = MOST_BARE;
     let refused = Some(DeviceError::TooManyWaits { parts: limit + 1, limit });
@@ -257,9 +261,9 @@ fn every_part_that_waits_has_a_block_however_few_multiprocessors_there_are() {
     let parts: Vec<_> = ops.iter().map(|ops| part(&ops[..])).collect();
     for multiprocessors in [1, 2, 7, 14, 16, 132] {
         let spec = TableSpec { parts: &parts, sources: &[1 << 40], targets: &[1 << 50], guard: None };
-        let cut = Cut::new(&spec, multiprocessors, |_, _| Ok(())).expect("fine");
+        let cut = Cut::new(&spec, (multiprocessors, &Tuning::HOPPER), |_, _| Ok(())).expect("fine");
         assert!(cut.tied.len() == parts.len() && cut.tied.iter().all(|tied| tied.blocks > 0));
-        let most = parts.len() as u32 + (multiprocessors / SPARED as u32).max(1);
+        let most = parts.len() as u32 + (multiprocessors / 2).max(1);
         assert!((26..=most).contains(&cut.waiting_blocks()), "{} of {most}", cut.waiting_blocks());
     }
 }
@@ -267,7 +271,12 @@ fn every_part_that_waits_has_a_block_however_few_multiprocessors_there_are() {
 #[test]
 fn wrong_words_and_buffers_are_refused() {
     let cut = |parts: &[TablePart<'_>], guard| {
-        Cut::new(&TableSpec { parts, sources: &[], targets: &[0], guard }, 4, |_, _| Ok(())).err()
+        Cut::new(
+            &TableSpec { parts, sources: &[], targets: &[0], guard },
+            (4, &Tuning::HOPPER),
+            |_, _| Ok(()),
+        )
+        .err()
     };
     let raises = TablePart { raises: &[12], ..TablePart::default() };
     assert_eq!(cut(&[raises], None), Some(DeviceError::Misaligned { address: 12 }));
@@ -283,7 +292,7 @@ fn a_block_that_waits_does_every_so_many_items() {
     let ops = [op(Vec::new(), None, 16 * 4096 * 7)];
     let parts = [TablePart { waits: &waits, ops: &ops, early: true, ..TablePart::default() }];
     let spec = TableSpec { parts: &parts, sources: &[1 << 40], targets: &[1 << 50], guard: None };
-    let cut = Cut::new(&spec, 6, |_, _| Ok(())).expect("fine");
+    let cut = Cut::new(&spec, (6, &Tuning::HOPPER), |_, _| Ok(())).expect("fine");
     let items = cut.items();
     assert_eq!((cut.blocks(), items.len()), (3, 7));
     assert_eq!(items.iter().map(|item| item.next).collect::<Vec<_>>(), [3, 4, 5, 6, 0, 0, 0]);
@@ -293,4 +302,24 @@ fn a_block_that_waits_does_every_so_many_items() {
         [0, 1, 2, 3, 4, 5, 6].map(|at| at * 4096)
     );
     assert_eq!(items.iter().map(|item| item.early).collect::<Vec<_>>(), [1, 1, 1, 0, 0, 0, 0]);
+}
+
+#[test]
+fn what_was_measured_of_a_machine_decides_how_a_table_is_cut() {
+    let waits = [Signal { address: 64, lag: 0 }];
+    let ops = [op(Vec::new(), None, 16 * 4096 * 8)];
+    let tied = TablePart { waits: &waits, ops: &ops, early: true, ..TablePart::default() };
+    let free = TablePart { ops: &ops, ..TablePart::default() };
+    let cut = |parts: &[TablePart<'_>], tuning: Tuning| {
+        let spec = TableSpec { parts, sources: &[1 << 40], targets: &[1 << 50], guard: None };
+        let cut = Cut::new(&spec, (8, &tuning), |_, _| Ok(())).expect("fine");
+        (cut.waiting_blocks(), cut.pieces.len() + cut.later.len())
+    };
+    let usual = Tuning::HOPPER;
+    assert_eq!(cut(&[tied], usual), (4, 8));
+    assert_eq!(cut(&[tied], Tuning { waiting: 25, ..usual }), (2, 8));
+    assert_eq!(cut(&[tied], Tuning { item: 2048, ..usual }), (4, 16));
+    assert_eq!(cut(&[free], usual), (0, 16));
+    assert_eq!(cut(&[free], Tuning { items: 4, ..usual }), (0, 32));
+    assert_eq!(cut(&[tied], Tuning { alone: 65_536, ..usual }), (1, 8));
 }

@@ -75,7 +75,7 @@ impl Object {
     }
 
     /// A device's table, as an exchange in one launch has it.
-    fn table(&self, device: usize, multiprocessors: u32) -> Table {
+    fn table(&self, device: usize, machine: (u32, &Tuning)) -> Table {
         let numbered = || self.faces.iter().enumerate();
         let (mut parts, mut ops) = (Vec::new(), Vec::new());
         let (mut signals, mut words) = (Vec::new(), Vec::new());
@@ -113,7 +113,7 @@ impl Object {
                 || self.faces.iter().any(|(.., source, target)| within(source) || within(target));
             is_there.then_some(()).ok_or(DeviceError::NotReachable { address: first, bytes })
         };
-        Table::new(&spec, &own, multiprocessors, reach)
+        Table::new(&spec, &own, machine, reach)
     }
 }
 
@@ -126,9 +126,10 @@ pub(super) fn play(machine: &Machine, seed: u64, most: usize) -> Result<(), Stri
     let objects: Vec<Object> =
         (0..1 + numbers.below(2)).map(|_| Object::new(&mut numbers, devices, most)).collect();
     let multiprocessors = [2, 4, 8][numbers.below(3)];
+    let tuning = &any_tuning(&mut numbers);
     let tables: Vec<Table> = objects
         .iter()
-        .flat_map(|object| (0..devices).map(move |device| object.table(device, multiprocessors)))
+        .flat_map(|object| (0..devices).map(move |device| object.table(device, (multiprocessors, tuning))))
         .collect();
     // So many blocks wait at most; beside them there is room, if for one block only.
     let waiting =

@@ -6,6 +6,7 @@
 use super::{Argument, Cut, SLOTS};
 use crate::driver::{Address, TableSpec};
 use crate::error::DeviceError;
+use crate::tuning::Tuning;
 use libloading::os::unix::Library;
 use numbers::Numbers;
 use std::ffi::{CStr, CString, c_char, c_void};
@@ -195,6 +196,17 @@ struct Setting {
     context: *mut c_void,
 }
 
+/// Any values: nothing but speed depends on them.
+fn any_tuning(numbers: &mut Numbers) -> Tuning {
+    Tuning {
+        waiting: [1, 25, 50, 70][numbers.below(4)],
+        item: [512, 4096, 65_536][numbers.below(3)],
+        items: [1, 2, 16][numbers.below(3)],
+        alone: [0, 1024, 65_536][numbers.below(3)],
+        ..Tuning::HOPPER
+    }
+}
+
 /// A table in memory, and what a launch of it may do.
 struct Table {
     image: Arena,
@@ -213,10 +225,10 @@ impl Table {
     fn new(
         spec: &TableSpec<'_>,
         sources: &[Range<Address>],
-        multiprocessors: u32,
+        machine: (u32, &Tuning),
         reach: impl FnMut(Address, usize) -> Result<(), DeviceError>,
     ) -> Self {
-        let cut = Cut::new(spec, multiprocessors, reach).expect("within bounds");
+        let cut = Cut::new(spec, machine, reach).expect("within bounds");
         let (blocks, waiting) = (cut.blocks(), cut.waiting_blocks());
         let image = Arena::new(cut.size());
         let (bytes, argument) = cut.lay_out(image.at(0));

@@ -180,7 +180,7 @@ impl Scene {
         };
         let ranges: Vec<Range<Address>> = sources.iter().map(Arena::range).collect();
         let multiprocessors = [1, 2, 4, 8, 16][numbers.below(5)];
-        let table = Table::new(&spec, &ranges, multiprocessors, reach);
+        let table = Table::new(&spec, &ranges, (multiprocessors, &any_tuning(numbers)), reach);
         Self { sources, targets, words, drafts, table, waiting }
     }
 
