@@ -6,7 +6,7 @@ use crate::scene::choices;
 use crate::yard::{Kernels, Yard};
 use crate::{Outcome, Trouble};
 use halocline::device::{EventPool, Priority};
-use halocline::{BindOptions, Communicator, Device, HaloExchange, LinkChoice, Pending, Stream};
+use halocline::{BindOptions, Communicator, CopyEngine, Device, HaloExchange, LinkChoice, Pending, Stream};
 use std::time::Duration;
 
 /// What all ranks do alike.
@@ -22,6 +22,7 @@ pub struct Program {
     /// Sets of fields of each object.
     objects: Vec<Vec<Vec<usize>>>,
     link: LinkChoice,
+    copy_engine: CopyEngine,
     inline: bool,
     /// Bytes of a chunk of a staged message.
     chunk: usize,
@@ -47,6 +48,7 @@ impl Program {
             _ => vec![vec![vec![0]]],
         };
         let links = [LinkChoice::Auto, LinkChoice::Auto, LinkChoice::Mailbox, LinkChoice::Message];
+        let engines = [CopyEngine::Never, CopyEngine::From(1), CopyEngine::From(17)];
         Self {
             seed,
             ranks,
@@ -56,6 +58,7 @@ impl Program {
             width,
             objects,
             link: links[numbers.below(links.len())],
+            copy_engine: engines[numbers.below(engines.len())],
             inline: numbers.one_in(3),
             chunk: [8, 24, 1 << 20][numbers.below(3)],
             steps: 2 + numbers.below(3) as u64,
@@ -118,9 +121,9 @@ impl Program {
         }
         // Ranks that share no memory have messages alone.
         let link = if choices(comm).contains(&scene.link) { scene.link } else { LinkChoice::Message };
-        let inline = scene.inline;
+        let (inline, copy_engine) = (scene.inline, scene.copy_engine);
         let (chunk, deadline) = (Some(scene.chunk), scene.deadline);
-        let options = BindOptions { link, inline, chunk, deadline, ..BindOptions::default() };
+        let options = BindOptions { link, inline, chunk, deadline, copy_engine, ..BindOptions::default() };
         let mut objects: Vec<HaloExchange> = Vec::new();
         for sets in &scene.objects {
             let sets: Vec<&[usize]> = sets.iter().map(Vec::as_slice).collect();

@@ -4,7 +4,9 @@
 use halocline::comm::mappings::{DeviceId, Limits, Mappings, Refusal, Target};
 use halocline::device::Priority;
 use halocline::device::sim::{Options, World, explore};
-use halocline::{BindOptions, Cause, Communicator, Device, Direction, Error, HaloExchange, LinkChoice, Way};
+use halocline::{
+    BindOptions, Cause, Communicator, CopyEngine, Device, Direction, Error, HaloExchange, LinkChoice, Way,
+};
 use halocline_conformance::programs::Program;
 use halocline_conformance::ring::Ring;
 use halocline_conformance::simulated::{options, run_ranks, run_ranks_apart};
@@ -69,6 +71,34 @@ fn a_bound_exchange_writes_into_the_other_process_and_maps_nothing_more() {
         comm.barrier()?;
         ensure!(world.mapping_calls() == calls, "{:?} after {calls:?}", world.mapping_calls());
         ensure!(Mappings::of(comm)?.stats() == stats, "{:?} after {stats:?}", Mappings::of(comm)?.stats());
+        Ok(comm.barrier()?)
+    });
+}
+
+#[test]
+fn long_regions_are_pulled_out_of_the_other_process_by_copy_engines() {
+    play(0..30, 2, |world, device, comm| {
+        let ring = ring(comm, device)?;
+        let inline = world.seed() % 2 == 0;
+        // Forty cells of 8 bytes go each way: both sides must want it.
+        let bind = |from: [usize; 2]| {
+            let copy_engine = CopyEngine::From(from[comm.rank()]);
+            ring.bind(comm, &BindOptions { inline, copy_engine, ..BindOptions::default() })
+        };
+        let pushed = bind([320, 321])?;
+        ensure!(ways(&pushed, comm).iter().all(|(_, way)| *way == Way::Push), "{}", pushed.explain());
+        let pulled = bind([1, 320])?;
+        let text = pulled.explain();
+        ensure!(ways(&pulled, comm).iter().all(|(_, way)| *way == Way::Pull), "{text}");
+        for told in ["regions of 320 B, from 320 B on", "not in one: it pulls", "mapped by simulation"] {
+            ensure!(text.contains(told), "{told}: {text}");
+        }
+        comm.barrier()?;
+        let calls = world.mapping_calls();
+        comm.barrier()?;
+        (1..=5).try_for_each(|step| ring.step(&pulled, step))?;
+        comm.barrier()?;
+        ensure!(world.mapping_calls() == calls, "{:?} after {calls:?}", world.mapping_calls());
         Ok(comm.barrier()?)
     });
 }

@@ -29,10 +29,15 @@ pub(crate) fn explain(bound: &Bound, sets: &[Arc<Set>], scheduled: Option<&Sched
             };
             let unchecked = if bound.check.is_some() { "; checked mode does not look at them" } else { "" };
             let _ = writeln!(text, "fields on devices {}: {how}{unchecked}", devices.join(", "));
+            for lane in &scheduled.lanes {
+                let tuned = lane.device.tuned();
+                let _ =
+                    writeln!(text, "device {} is used as measured: {}", lane.device.ordinal(), tuned.origin);
+            }
             let set = &scheduled.sets[set.number];
             let through = |link: &Link, transport: &str| match scheduled.is_far(link) {
                 true => format!("memory of the devices, messages of {transport}"),
-                false => through_devices(link, transport),
+                false => through_devices(link, &set.parts[link.part], transport),
             };
             text += &table(bound.comm.transport(), &scheduled.links, set, through);
         }
@@ -110,8 +115,15 @@ fn through(link: &Link, transport: &str) -> String {
 }
 
 /// The same between devices.
-fn through_devices(link: &Link, transport: &str) -> String {
-    match link.way {
+fn through_devices(link: &Link, part: &Part, transport: &str) -> String {
+    let by_engine = match (link.way, link.direction, link.engine) {
+        (Way::Pull, Direction::Receive, Some(from)) => engine(&part.ops, link, from),
+        (Way::Pull, Direction::Send, Some(from)) => {
+            format!(", copy engine of the peer for {} and more", size(from))
+        }
+        _ => String::new(),
+    };
+    let memory = match link.way {
         Way::Message => format!("staged through the host, messages of {transport}"),
         Way::Mailbox { .. } => "staged through the host, a buffer of the receiver".to_owned(),
         _ if link.mapped.is_empty() => "memory of the devices".to_owned(),
@@ -119,6 +131,34 @@ fn through_devices(link: &Link, transport: &str) -> String {
             let kinds: Vec<String> = link.mapped.iter().map(ToString::to_string).collect();
             format!("memory of the devices, mapped by {}", kinds.join(", "))
         }
+    };
+    memory + &by_engine
+}
+
+/// What goes by a copy engine.
+fn engine(ops: &[CopyOp], link: &Link, from: usize) -> String {
+    let blocks = || ops.iter().filter(|op| link.by_engine(op));
+    let count: usize = blocks().map(CopyOp::blocks).sum();
+    let lengths = || blocks().map(|op| op.block);
+    match (lengths().min(), lengths().max()) {
+        (Some(least), Some(most)) if least == most => {
+            format!(", copy engine: {count} regions of {}, from {} on", size(least), size(from))
+        }
+        (Some(least), Some(most)) => {
+            let (least, most, from) = (size(least), size(most), size(from));
+            format!(", copy engine: {count} regions of {least} to {most}, from {from} on")
+        }
+        _ => format!(", no region of {} for a copy engine", size(from)),
+    }
+}
+
+/// Bytes, to two digits or more.
+fn size(bytes: usize) -> String {
+    match bytes {
+        0..10_000 => format!("{bytes} B"),
+        10_000..1_000_000 => format!("{:.0} kB", bytes as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} MB", bytes as f64 / 1e6),
+        _ => format!("{:.1} GB", bytes as f64 / 1e9),
     }
 }
 

@@ -58,6 +58,13 @@ pub enum Way {
     Message,
 }
 
+impl Way {
+    /// Whether one side copies straight from or into the fields of the other.
+    pub(crate) fn is_direct(self) -> bool {
+        matches!(self, Self::Push | Self::Pull)
+    }
+}
+
 impl fmt::Display for Way {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -68,6 +75,14 @@ impl fmt::Display for Way {
             Self::Message => "message",
         })
     }
+}
+
+/// Blocks of an operation that a copy engine does at most: each is a call.
+const BLOCKS: usize = 8;
+
+/// Whether a copy engine that takes so many contiguous bytes or more is for an operation.
+pub(crate) fn suits_engine(op: &CopyOp, from: usize) -> bool {
+    op.block >= from && op.blocks() <= BLOCKS
 }
 
 /// Slots of a mailbox: the sender may be two epochs ahead of the receiver's unpacking.
@@ -100,6 +115,10 @@ pub(crate) struct Link {
     pub(crate) why: Option<String>,
     /// How one side has mapped the memory of the other's devices, where it has.
     pub(crate) mapped: BTreeSet<Kind>,
+    /// From how many contiguous bytes on a region goes by a copy engine, of a link between devices that is pulled.
+    pub(crate) engine: Option<usize>,
+    /// Bytes of a message staged for a device that are worth a message of their own.
+    pub(crate) chunk: usize,
     mailbox: Option<Mailbox>,
     signals: Signals,
     /// Between the same two ranks there is a link in the other direction, and this one's bytes go through a buffer: what the
@@ -146,6 +165,11 @@ pub(crate) enum Turn {
 }
 
 impl Link {
+    /// Whether a copy engine does an operation of this link, rather than a kernel.
+    pub(crate) fn by_engine(&self, op: &CopyOp) -> bool {
+        self.engine.is_some_and(|from| suits_engine(op, from))
+    }
+
     pub(crate) fn new(
         (peer, direction, way): (usize, Direction, Way),
         object: u64,
@@ -162,6 +186,8 @@ impl Link {
             part: 0,
             why,
             mapped: BTreeSet::new(),
+            engine: None,
+            chunk: 0,
             mailbox,
             signals,
             is_mutual: false,

@@ -4,8 +4,8 @@ use halocline_device::Stream;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How links are to move their bytes. Of fields in memory of devices, `Push` and `Pull` both mean that the sender's device
-/// writes into the receiver's halo; the others are staged through the host, and `Auto` is what memory allows.
+/// How links are to move their bytes. Of fields in memory of devices, devices do that themselves; `Mailbox` and `Message` are staged
+/// through the host. `Auto` is what memory allows there: `Push`, or `Pull` where a copy engine is to move something ([`CopyEngine`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LinkChoice {
     /// The fastest of the ways that the memory allows, measured when binding.
@@ -19,6 +19,41 @@ pub enum LinkChoice {
     Mailbox,
     /// Through messages of the transport. Always possible.
     Message,
+}
+
+/// Which regions of device fields go by the copy engines of the receivers' devices, which take no multiprocessors from the work beside
+/// them. Links with such a region are pulled; the rest of their regions is copied by kernels. Streams wait for the peers then, as with
+/// [`BindOptions::stream_waits`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CopyEngine {
+    /// Those of so many contiguous bytes as was found to pay: measured by `halocline bench tune`, or built-in (so far never). In the
+    /// environment `HALOCLINE_COPY_ENGINE` may say otherwise, for all objects: a number of bytes, or `never`.
+    #[default]
+    Auto,
+    /// Those of at least so many contiguous bytes at both ends (at least 1).
+    From(usize),
+    /// None.
+    Never,
+}
+
+impl CopyEngine {
+    /// What is asked for, here or in the environment.
+    pub(crate) fn wanted(self) -> Result<Self, String> {
+        match (self, std::env::var_os("HALOCLINE_COPY_ENGINE")) {
+            (Self::Auto, Some(said)) => Self::parse(&said.to_string_lossy()),
+            (asked, _) => Ok(asked),
+        }
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        match text.trim() {
+            "" | "auto" => Ok(Self::Auto),
+            "never" => Ok(Self::Never),
+            number => number.parse().map(Self::From).map_err(|_| {
+                format!("HALOCLINE_COPY_ENGINE is {text:?}; give a number of bytes, `never`, or `auto`")
+            }),
+        }
+    }
 }
 
 impl LinkChoice {
@@ -65,6 +100,8 @@ pub struct BindOptions {
     /// of all objects of a process a quarter (objects beyond that have streams wait); a kernel that needs all of a GPU at once (a cooperative launch)
     /// begins only once they have gone.
     pub stream_waits: bool,
+    /// Which regions of device fields go by copy engines. Between two ranks it is the larger of what both say, and never if one says so.
+    pub copy_engine: CopyEngine,
     /// For tests: an order that is left out.
     #[cfg(feature = "cuts")]
     #[doc(hidden)]
@@ -80,12 +117,12 @@ pub struct BindOptions {
 }
 
 impl BindOptions {
-    /// Bytes of staged messages that are worth a message of their own.
-    pub(crate) fn chunk(&self) -> usize {
+    /// Bytes of staged messages that are worth a message of their own, if a test says.
+    pub(crate) fn chunk(&self) -> Option<usize> {
         #[cfg(feature = "cuts")]
-        return self.chunk.unwrap_or(crate::stream::CHUNK);
+        return self.chunk;
         #[cfg(not(feature = "cuts"))]
-        crate::stream::CHUNK
+        None
     }
 
     pub(crate) fn stream_waits(&self) -> bool {
@@ -104,5 +141,27 @@ impl BindOptions {
         return self.cut;
         #[cfg(not(feature = "cuts"))]
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_environment_says_of_copy_engines_is_read_or_refused() {
+        let parsed = ["", "auto", "never", "1", " 1048576 "].map(|text| CopyEngine::parse(text).expect(text));
+        let expected = [
+            CopyEngine::Auto,
+            CopyEngine::Auto,
+            CopyEngine::Never,
+            CopyEngine::From(1),
+            CopyEngine::From(1 << 20),
+        ];
+        assert_eq!(parsed, expected);
+        for text in ["-1", "1M", "always", "99999999999999999999999"] {
+            let refused = CopyEngine::parse(text).expect_err(text);
+            assert!(refused.contains(text) && refused.contains("a number of bytes"), "{refused}");
+        }
     }
 }

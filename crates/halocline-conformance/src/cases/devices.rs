@@ -12,8 +12,8 @@ use crate::yard::Rig;
 use crate::{Case, Outcome, Trouble, ensure, fail};
 use halocline::device::Priority;
 use halocline::{
-    BindOptions, Direction, ElementType, Error, Halo, HaloExchange, LinkChoice, Pattern, PatternLinks,
-    RegularGrid,
+    BindOptions, CopyEngine, Direction, ElementType, Error, Halo, HaloExchange, LinkChoice, Pattern,
+    PatternLinks, RegularGrid,
 };
 use std::ops::Range;
 
@@ -27,8 +27,12 @@ pub(super) const fn cases<R: Rig>() -> [Case; 4] {
 }
 
 /// Binds, unless nothing would carry messages on.
-fn bind(comm: &Stage<'_>, scene: &Scene, link: LinkChoice) -> Result<Option<HaloExchange>, Trouble> {
-    bind_with(comm, scene, by(link))
+fn bind(
+    comm: &Stage<'_>,
+    scene: &Scene,
+    (link, copy_engine): (LinkChoice, CopyEngine),
+) -> Result<Option<HaloExchange>, Trouble> {
+    bind_with(comm, scene, BindOptions { copy_engine, ..by(link) })
 }
 
 fn bind_with(comm: &Stage<'_>, scene: &Scene, options: BindOptions) -> Result<Option<HaloExchange>, Trouble> {
@@ -67,7 +71,7 @@ fn element_sizes<R: Rig>(comm: &Stage<'_>) -> Outcome {
         scene.add(&pattern, grid.subjects(comm, &pattern, size.into(), (&kind, home), form)?);
     }
     for link in ways(comm) {
-        if let Some(halo) = bind(comm, &scene, link)? {
+        if let Some(halo) = bind(comm, &scene, (link, CopyEngine::From(16)))? {
             steps(rig, comm, &mut scene, &halo)?;
         }
     }
@@ -168,9 +172,12 @@ fn random_fields<R: Rig>(comm: &Stage<'_>) -> Outcome {
         }
         let ways = ways(comm);
         let link = ways[numbers.below(ways.len())];
-        let Some(halo) = bind(comm, &scene, link)? else { continue };
+        let engines = [CopyEngine::Auto, CopyEngine::From(1), CopyEngine::From(64)];
+        let copy_engine = engines[numbers.below(engines.len())];
+        let Some(halo) = bind(comm, &scene, (link, copy_engine))? else { continue };
         let ended = steps(rig, comm, &mut scene, &halo);
-        ended.map_err(|trouble| Trouble::new(format!("seed {seed}, {link:?}: {trouble}")))?;
+        ended
+            .map_err(|trouble| Trouble::new(format!("seed {seed}, {link:?}, {copy_engine:?}: {trouble}")))?;
     }
     Ok(())
 }

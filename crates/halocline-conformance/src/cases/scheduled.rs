@@ -8,7 +8,9 @@ use crate::yard::{Rig, Yard, until_failure};
 use crate::{Case, Outcome, Trouble, ensure};
 use halocline::comm::mpi::DEVICE;
 use halocline::device::Priority;
-use halocline::{BindOptions, Cause, Device, Error, HaloExchange, LinkChoice, Pending, Stream, Way};
+use halocline::{
+    BindOptions, Cause, CopyEngine, Device, Error, HaloExchange, LinkChoice, Pending, Stream, Way,
+};
 
 pub(super) const fn cases<R: Rig>() -> [Case; 6] {
     [
@@ -32,7 +34,7 @@ pub(crate) fn device_of<R: Rig>(rig: &R, rank: usize) -> &Device {
 /// What this transport can do; where nothing carries messages on, none is scheduled.
 pub(crate) fn ways(comm: &Stage<'_>) -> Vec<LinkChoice> {
     let mut ways = choices(comm).to_vec();
-    ways.retain(|&link| link != LinkChoice::Pull && (direct(comm) || link != LinkChoice::Push));
+    ways.retain(|&link| direct(comm) || !matches!(link, LinkChoice::Push | LinkChoice::Pull));
     ways.dedup();
     ways
 }
@@ -83,7 +85,11 @@ fn every_way_on_one_stream<R: Rig>(comm: &Stage<'_>) -> Outcome {
     let yard = Yard::new(comm, &[3 * comm.size(), 4], (1, 1, 1), |_| device)?;
     for link in ways(comm) {
         for inline in [false, true] {
-            let options = BindOptions { inline, chunk: Some(16), ..by(link) };
+            // Of what is pulled, copy engines move what they can, or nothing.
+            let copy_engine = if inline { CopyEngine::From(1) } else { CopyEngine::Never };
+            // Ranks may find other chunks worth a message: two of them take the larger.
+            let chunk = Some(16 << (comm.rank() % 2));
+            let options = BindOptions { inline, chunk, copy_engine, ..by(link) };
             let Some(halo) = bind(comm, &yard, &[&[0]], &options)? else { continue };
             let stream = device.stream(Priority::Normal)?;
             let mut last = None;

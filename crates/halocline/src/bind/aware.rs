@@ -6,7 +6,6 @@ use super::device::Made;
 use super::lanes::{Opened, capacity};
 use crate::error::Error;
 use crate::link::{Direction, SLOTS, Way};
-use crate::options::BindOptions;
 use crate::stream::{Stage, chunks, offset};
 use halocline_comm::{Communicator, Lent, Surround, Tag};
 use halocline_device::{Device, Memory};
@@ -54,7 +53,6 @@ pub(super) fn prove(
     operation: u64,
     opened: &Opened,
     made: &mut Made,
-    options: &BindOptions,
 ) -> Result<Slots, Error> {
     let tag = |round| Tag { operation, round };
     let (mut candidates, mut reasons) = (Vec::new(), Vec::new());
@@ -62,7 +60,7 @@ pub(super) fn prove(
     let links: Vec<(usize, usize)> = ends.filter(|&(_, link)| made.links[link].way == Way::Message).collect();
     let is_sent = |link: usize| made.links[link].direction == Direction::Send;
     for &(peer, link) in &links {
-        let found = candidate(comm, opened, made, (peer, link), options);
+        let found = candidate(comm, opened, made, (peer, link));
         let said = found.as_ref().map_or_else(String::as_str, |_| YES);
         let round = if is_sent(link) { SENDER } else { RECEIVER };
         comm.send(peer, tag(round), said.as_bytes().to_vec())?;
@@ -126,7 +124,6 @@ fn candidate(
     opened: &Opened,
     made: &Made,
     (peer, link): (usize, usize),
-    options: &BindOptions,
 ) -> Result<Candidate, String> {
     comm.link().takes_devices(peer)?;
     let device = opened.devices.first().ok_or("this rank has no device")?;
@@ -137,7 +134,7 @@ fn candidate(
     let memory = device.allocate(Stage::slots(capacity)).map_err(|error| error.to_string())?;
     memory.handed_over(0..0, false).ok_or("no MPI takes memory of this kind of device")?;
     let place = |epoch: u64| {
-        let chunks = chunks(capacity, options.chunk()).into_iter().enumerate();
+        let chunks = chunks(capacity, made.links[link].chunk).into_iter().enumerate();
         chunks.map(move |(at, bytes)| {
             let begin = offset(capacity, epoch, at) + bytes.start;
             begin..begin + bytes.len()

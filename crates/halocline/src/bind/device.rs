@@ -13,7 +13,7 @@ use crate::agree::agree;
 use crate::bound::Bound;
 use crate::error::Error;
 use crate::link::{Direction, Link, MOST_SETS, SLOTS, Way};
-use crate::options::{BindOptions, LinkChoice};
+use crate::options::{BindOptions, CopyEngine, LinkChoice};
 use crate::set::{Part, Set};
 use crate::stream::{self, LINE, Pool, Scheduled, Staging};
 use halocline_comm::{Communicator, Counter, Patience, Segment, Tag};
@@ -25,6 +25,9 @@ use std::sync::Arc;
 
 /// Devices on which a rank can have fields of one object.
 pub(super) const LANES: usize = 8;
+
+/// Bytes of a chunk of a staged message at most, whatever a peer says.
+const LONGEST_CHUNK: usize = 1 << 30;
 
 /// Bytes in front of the slots of a mailbox: for each lane of the other side a word `ready`, then for each of them a word
 /// `arrived` of each set and slot. (The next raise of one finds its slot unpacked: what one epoch of a set has raised is not
@@ -42,9 +45,8 @@ pub(super) const WORD: usize = size_of::<u64>();
 
 /// What a peer's devices do for the links with this rank.
 pub(super) struct FarLanes {
-    /// For each: its number, whether it sends to us, and the words `ready`, of each set, that it waits for then.
     pub(super) lanes: Vec<FarLane>,
-    /// The words `arrived` of direct links that its first lane waits for, one for each of our lanes.
+    /// The words `arrived` of links that push that its first lane waits for, one for each of our lanes; then those of links that pull.
     pub(super) arrived: Address,
     /// Their memory, held.
     pub(super) words: Vec<Arc<Segment>>,
@@ -55,7 +57,10 @@ pub(super) struct FarLane {
     pub(super) device: (usize, u32),
     /// In another process, whose words this one has mapped.
     pub(super) is_mapped: bool,
+    /// Whether it sends to us, or pulls from us.
     pub(super) sends: bool,
+    pub(super) pulls: bool,
+    /// The words `ready`, of each set, that it waits for before it pushes; then those before it pulls.
     pub(super) ready: Address,
 }
 
@@ -69,17 +74,33 @@ pub(super) fn bind(
     let (offers, operation, words, staged) = (comm.begin(), comm.begin(), comm.begin(), comm.begin());
     let proof = comm.begin();
     let devices = devices_of(&sets).inspect(|devices| comm.part::<Pool>().join(devices));
-    let devices = agree(comm, devices)?;
-    let (berths, own_bytes) = lay_out(&sets, options.link);
+    let wanted = options.copy_engine.wanted().map_err(Error::Bind);
+    let (devices, wanted) = agree(comm, devices.and_then(|devices| Ok((devices, wanted?))))?;
+    let (mut berths, own_bytes) = lay_out(&sets, options.link);
     let company = Company::gather(comm, &devices)?;
+    let chunks = devices.iter().map(|device| device.tuned().values.chunk);
+    let chunk = options.chunk().or(chunks.max().and_then(|chunk| usize::try_from(chunk).ok()));
+    for (peer, berth) in &mut berths {
+        berth.chunk = chunk.unwrap_or(0);
+        berth.engine = match wanted {
+            CopyEngine::Auto => company.engine(*peer),
+            CopyEngine::From(bytes) => Some(bytes.max(1)),
+            CopyEngine::Never => None,
+        };
+    }
     let mut exports = Exports::default();
     if matches!(options.link, LinkChoice::Auto | LinkChoice::Push | LinkChoice::Pull) {
-        let written = |peer: usize| {
-            let of_set = move |set: &'_ &Local| set.bytes(peer, Direction::Receive) > 0;
+        // What a peer writes, or may come to read.
+        let touched = |&(peer, berth): &(usize, Berth)| {
+            let is_read = options.link == LinkChoice::Pull
+                || options.link == LinkChoice::Auto && berth.engine.is_some();
+            let of_set = move |set: &'_ &Local| {
+                set.bytes(peer, Direction::Receive) > 0 || is_read && set.bytes(peer, Direction::Send) > 0
+            };
             let memories = sets.iter().filter(of_set).flat_map(|set| &set.memories);
             memories.map(move |(memory, _)| (peer, memory))
         };
-        let all = || berths.iter().flat_map(|(peer, _)| written(*peer));
+        let all = || berths.iter().flat_map(touched);
         // All, as a link without bytes has words, too.
         let memories = || sets.iter().flat_map(|set| &set.memories).map(|(memory, _)| memory);
         exports.look(
@@ -106,7 +127,7 @@ pub(super) fn bind(
     // All ranks of the process have said by now which devices they use.
     let is_alone = company.is_alone(comm.rank()) && comm.part::<Pool>().is_alone(&devices);
     let is_alone = is_alone || options.is_alone();
-    let is_direct = |end: &&End| end.links.iter().any(|&link| made.links[link].way == Way::Push);
+    let is_direct = |end: &&End| end.links.iter().any(|&link| made.links[link].way.is_direct());
     let segments = opened.lanes.iter().map(lanes::Open::segment).collect::<Vec<_>>();
     let direct = made.ends.iter().filter(is_direct);
     let wanted = direct.flat_map(|end| segments.iter().map(|segment| (end.peer, segment)));
@@ -115,7 +136,7 @@ pub(super) fn bind(
     let told = made.ends.iter().try_for_each(tell);
     agree(comm, told).inspect_err(|_| comm.link().inbox().forget(words))?;
     let heard: Vec<_> = made.ends.iter().map(|end| hear(comm, words, end.peer)).collect();
-    let slots = aware::prove(comm, proof, &opened, &mut made, options);
+    let slots = aware::prove(comm, proof, &opened, &mut made);
     let slots = agree(comm, slots)?;
     let joined = heard.into_iter().collect::<Result<Vec<FarLanes>, Error>>().and_then(|far| {
         made.far = far;
@@ -215,7 +236,10 @@ fn lay_out(sets: &[Local], choice: LinkChoice) -> (Vec<(usize, Berth)>, usize) {
         let received = sets.iter().map(|set| set.bytes(peer, Direction::Receive)).max();
         let capacity = received.filter(|_| has_mailbox).unwrap_or(0);
         let (send_counter, receive_counter) = (2 * at * line, (2 * at + 1) * line);
-        berths.push((peer, Berth { send_counter, receive_counter, mailbox: end, capacity }));
+        berths.push((
+            peer,
+            Berth { send_counter, receive_counter, mailbox: end, capacity, engine: None, chunk: 0 },
+        ));
         if has_mailbox {
             end += head(sets.len()) + SLOTS as usize * slot(capacity);
         }
@@ -268,12 +292,21 @@ fn link(
             if joints.iter().all(Vec::is_empty) {
                 continue;
             }
-            let (mut link, of_sets) = pair.scheduled(direction, &joints, wish(choice))?;
+            let engine = berths.0.engine.zip(berths.1.engine).map(|(ours, theirs)| ours.max(theirs).max(1));
+            let suits = |from: usize| {
+                let mut of_sets = pair.sets.iter().zip(&joints);
+                of_sets.any(|(set, joints)| set.suits_engine(direction, joints, from))
+            };
+            let pays = choice == LinkChoice::Auto && engine.is_some_and(suits);
+            let wish = if pays { Preference { way: Way::Pull, forced: false } } else { wish(choice) };
+            let (mut link, of_sets) = pair.scheduled(direction, &joints, wish)?;
             link.part = made.links.len();
-            link.mapped = match direction {
-                _ if link.way != Way::Push => BTreeSet::new(),
-                Direction::Receive => exports.kinds(peer),
-                Direction::Send => {
+            link.chunk = berths.0.chunk.max(berths.1.chunk).min(LONGEST_CHUNK);
+            link.engine = engine.filter(|_| link.way == Way::Pull);
+            link.mapped = match (direction, link.way) {
+                (_, Way::Mailbox { .. } | Way::Message) => BTreeSet::new(),
+                (Direction::Receive, Way::Push) | (Direction::Send, Way::Pull) => exports.kinds(peer),
+                _ => {
                     let fields = pair.sets.iter().flat_map(|set| set.theirs.fields.values());
                     fields.filter_map(|field| field.mapped).collect()
                 }
@@ -296,7 +329,8 @@ fn link(
 fn wish(choice: LinkChoice) -> Preference {
     match choice {
         LinkChoice::Auto => Preference { way: Way::Push, forced: false },
-        LinkChoice::Push | LinkChoice::Pull => Preference { way: Way::Push, forced: true },
+        LinkChoice::Push => Preference { way: Way::Push, forced: true },
+        LinkChoice::Pull => Preference { way: Way::Pull, forced: true },
         LinkChoice::Mailbox => Preference { way: Way::Mailbox { streaming: false }, forced: true },
         LinkChoice::Message => Preference { way: Way::Message, forced: true },
     }
@@ -317,8 +351,9 @@ fn tell(
         let (machine, ordinal) = lane.device.id();
         w.size(machine);
         w.u64(ordinal.into());
-        w.u64(lanes::sends(made, end, number, &opened.devices).into());
-        w.u64(lane.ready(end, made));
+        let moves = |direction| lanes::moves(made, end, (number, direction), &opened.devices);
+        w.u64(u64::from(moves(Direction::Send)) | u64::from(moves(Direction::Receive)) << 1);
+        w.u64(lane.ready(end, made, Way::Push));
         match exports.of(end.peer, &segments[number]) {
             None => w.u64(0),
             Some(Ok(told)) => {
@@ -334,7 +369,7 @@ fn tell(
             }
         }
     }
-    w.u64(opened.lanes.first().map_or(0, |lane| lane.arrived(end, made)));
+    w.u64(opened.lanes.first().map_or(0, |lane| lane.arrived(end, made, Way::Push)));
     let segments: Vec<_> =
         opened.segments().filter(|segment| comm.link().reach(end.peer, segment).is_ok()).collect();
     Ok(comm.link().post(end.peer, Tag { operation, round: 0 }, w.finish(), &segments)?)
@@ -372,7 +407,9 @@ fn read_lanes(payload: &[u8]) -> Result<(FarLanes, Vec<MappedWords>), WireError>
     for number in 0..count {
         let machine = r.size()?;
         let device = (machine, u32::try_from(r.u64()?).map_err(|_| WireError::Content("no such device"))?);
-        lanes.push(FarLane { device, is_mapped: false, sends: r.u64()? != 0, ready: r.u64()? });
+        let moves = r.u64()?;
+        let (sends, pulls) = (moves & 1 != 0, moves & 2 != 0);
+        lanes.push(FarLane { device, is_mapped: false, sends, pulls, ready: r.u64()? });
         if r.u64()? != 0 {
             mapped.push((number, (r.u64()?, Told::read(&mut r)?)));
         }

@@ -5,7 +5,7 @@ use super::local::{Bindable, Local, Place};
 use super::offer::{FarField, Offered};
 use super::ops::{Leg, over_link};
 use crate::error::Error;
-use crate::link::{Direction, Way};
+use crate::link::{Direction, Way, suits_engine};
 use crate::set::Part;
 use halocline_comm::Segment;
 use halocline_plan::Transfer;
@@ -27,6 +27,19 @@ pub(super) struct Joint<'a> {
     pub(super) ours: &'a Bindable,
     pub(super) theirs: &'a FarField,
     transfer: &'a Transfer,
+}
+
+impl Joint<'_> {
+    fn leg(&self) -> Leg<'_> {
+        Leg {
+            index: self.index,
+            place: self.ours.place,
+            ours: &self.ours.cells,
+            theirs: &self.theirs.cells,
+            stands_in: false,
+            transfer: self.transfer,
+        }
+    }
 }
 
 impl<'a> Facing<'a> {
@@ -78,21 +91,20 @@ impl<'a> Facing<'a> {
         if matches!((direction, way), (Direction::Send, Way::Pull) | (Direction::Receive, Way::Push)) {
             return Ok(part);
         }
-        let leg = |joint: &Joint<'a>| Leg {
-            index: joint.index,
-            place: joint.ours.place,
-            ours: &joint.ours.cells,
-            theirs: &joint.theirs.cells,
-            stands_in: false,
-            transfer: joint.transfer,
-        };
-        let direct = matches!(way, Way::Push | Way::Pull);
-        let legs: Vec<Leg<'_>> = joints.iter().map(leg).collect();
+        let direct = way.is_direct();
+        let legs: Vec<Leg<'_>> = joints.iter().map(Joint::leg).collect();
         for (at, op) in over_link(direction, &legs, |at| direct.then(|| part.remote_of(&joints[at]))) {
             self.check_reach(direction, &joints[at], &op, direct)?;
             part.ops.push(op);
         }
         Ok(part)
+    }
+
+    /// Whether a copy engine that takes so many contiguous bytes or more is for one of the operations of a direct way. The same on both
+    /// sides.
+    pub(super) fn suits_engine(&self, direction: Direction, joints: &[Joint<'a>], from: usize) -> bool {
+        let legs: Vec<Leg<'_>> = joints.iter().map(Joint::leg).collect();
+        over_link(direction, &legs, |_| Some(0)).iter().any(|(_, op)| suits_engine(op, from))
     }
 
     /// An operation stays within the memory of its fields.

@@ -2,7 +2,8 @@
 //!
 //! | link | `ready` | `arrived` |
 //! | --- | --- | --- |
-//! | direct | one for each set: raised before anything waits, waited for before the table that pushes | raised by that table |
+//! | push | one for each set: raised before anything waits, waited for before the table that pushes | raised by that table |
+//! | pull | the same, raised by the sender, waited for before copy engines and a table pull | raised by that table, waited for by the sender |
 //! | mailbox | raised by the table that unpacks, waited for two epochs later | one for each set and slot: raised by the table that packs |
 //! | message | see `stream/staging.rs` | |
 //!
@@ -94,15 +95,17 @@ fn position(end: &End, made: &Made) -> usize {
 }
 
 impl Open {
-    /// The words, one of each set, that this lane waits for before it pushes to a peer.
-    pub(super) fn ready(&self, end: &End, made: &Made) -> Address {
-        self.words.at(LINE + position(end, made) * span(made.sets.len()))
+    /// The words, one of each set, that this lane waits for before it pushes to a peer, or pulls from it.
+    pub(super) fn ready(&self, end: &End, made: &Made, way: Way) -> Address {
+        let at = 2 * position(end, made) + usize::from(way == Way::Pull);
+        self.words.at(LINE + at * span(made.sets.len()))
     }
 
-    /// The first of the words that a peer's lanes raise, on the first lane.
-    pub(super) fn arrived(&self, end: &End, made: &Made) -> Address {
-        let ready = made.ends.len() * span(made.sets.len());
-        self.words.at(LINE + ready + position(end, made) * LANES * LINE)
+    /// The first of the words that a peer's lanes raise, on the first lane, once they have pushed, or pulled.
+    pub(super) fn arrived(&self, end: &End, made: &Made, way: Way) -> Address {
+        let ready = 2 * made.ends.len() * span(made.sets.len());
+        let at = 2 * position(end, made) + usize::from(way == Way::Pull);
+        self.words.at(LINE + ready + at * LANES * LINE)
     }
 
     /// What another lane of this rank raises when its producers are done, and when it is done with an exchange.
@@ -152,8 +155,8 @@ pub(super) fn open(
     for (number, device) in devices.iter().enumerate() {
         let shared = pool.of(device)?;
         let peers = made.ends.len();
-        let arrived = if number == 0 { peers * LANES * LINE } else { 0 };
-        let (sets, ready) = (made.sets.len(), LINE + peers * span(made.sets.len()));
+        let arrived = if number == 0 { 2 * peers * LANES * LINE } else { 0 };
+        let (sets, ready) = (made.sets.len(), LINE + 2 * peers * span(made.sets.len()));
         let bytes = ready + arrived + 2 * LINE * devices.len();
         let memory = device.allocate(bytes)?;
         let value = if options.cut() == Some(Cut::Stale) { 5 } else { 0 };
@@ -161,8 +164,9 @@ pub(super) fn open(
             address: memory.at(offset),
             value: if offset == 0 { 0 } else { value },
         };
-        let of_sets = |peer: usize| (0..sets).map(move |set| LINE + peer * span(sets) + set * WORD);
-        let words = [0].into_iter().chain((0..peers).flat_map(of_sets)).chain((ready..bytes).step_by(LINE));
+        let of_sets = |at: usize| (0..sets).map(move |set| LINE + at * span(sets) + set * WORD);
+        let words =
+            [0].into_iter().chain((0..2 * peers).flat_map(of_sets)).chain((ready..bytes).step_by(LINE));
         let zeros: Vec<ValueOp> = words.map(zero).collect();
         // SAFETY: nobody else knows the words; the stream is through before anybody does.
         unsafe { shared.rescue.values(&zeros) }?;
@@ -192,17 +196,30 @@ pub(super) fn lane_of(set: &Set, field: usize, devices: &[Device]) -> usize {
     devices.iter().position(|device| Some(device) == home).unwrap_or(0)
 }
 
-/// Whether a lane sends to a peer.
-pub(super) fn sends(made: &Made, end: &End, lane: usize, devices: &[Device]) -> bool {
-    let Some(link) = end.link(made, Direction::Send) else { return false };
-    if made.links[link].way == Way::Message {
+/// Which lane does an operation of a link: that of the device whose field of this rank it reads, or, pulling, writes.
+pub(super) fn lane_for(set: &Set, link: &Link, op: &CopyOp, devices: &[Device]) -> usize {
+    lane_of(set, if link.way == Way::Pull { op.target } else { op.source }, devices)
+}
+
+/// Whether a lane sends to a peer, or pulls from it.
+pub(super) fn moves(
+    made: &Made,
+    end: &End,
+    (lane, direction): (usize, Direction),
+    devices: &[Device],
+) -> bool {
+    let Some(at) = end.link(made, direction) else { return false };
+    let link = &made.links[at];
+    if (direction == Direction::Receive) != (link.way == Way::Pull) {
+        return false;
+    }
+    if link.way == Way::Message {
         return lane == 0;
     }
-    let lanes = || {
-        made.sets
-            .iter()
-            .flat_map(move |set| set.parts[link].ops.iter().map(move |op| lane_of(set, op.source, devices)))
+    let of_set = |set: &'_ Arc<Set>| -> Vec<usize> {
+        set.parts[at].ops.iter().map(|op| lane_for(set, link, op, devices)).collect()
     };
+    let lanes = || made.sets.iter().flat_map(of_set);
     // Where there is nothing to copy the first lane still says so.
     lanes().any(|of| of == lane) || (lane == 0 && lanes().next().is_none())
 }
@@ -263,7 +280,7 @@ pub(super) struct Outgoing {
 pub(super) struct Incoming {
     pub(super) link: usize,
     pub(super) way: Way,
-    /// Of each of the peer's lanes that send: raised, and waited for.
+    /// Of each of the peer's lanes that send, or pull from here: raised, and waited for.
     pub(super) words: Vec<(Word, Word)>,
     /// Our slots.
     pub(super) slots: Option<Area>,
@@ -307,18 +324,22 @@ pub(super) fn join(
     let mut incoming = Vec::new();
     let mut stages: Vec<Stage> = Vec::new();
     for (end, far) in made.ends.iter().zip(&made.far) {
-        if let Some(link) = end.link(made, Direction::Send) {
-            for lane in (0..opened.lanes.len()).filter(|&lane| sends(made, end, lane, &opened.devices)) {
-                stages.extend(stage(opened, made, slots, (end.peer, link), options)?);
-                let staged = (stages.last(), stages.len());
-                outgoing.push(send(opened, made, (end, far), (link, lane), staged, options)?);
+        for direction in [Direction::Send, Direction::Receive] {
+            let Some(link) = end.link(made, direction) else { continue };
+            for lane in 0..opened.lanes.len() {
+                if moves(made, end, (lane, direction), &opened.devices) {
+                    stages.extend(stage(opened, made, slots, (end.peer, link))?);
+                    let staged = (stages.last(), stages.len());
+                    outgoing.push(send(opened, made, (end, far), (link, lane), staged, options)?);
+                }
             }
-        }
-        if let Some(link) = end.link(made, Direction::Receive)
-            && !opened.lanes.is_empty()
-        {
-            stages.extend(stage(opened, made, slots, (end.peer, link), options)?);
-            incoming.push(receive(opened, made, (end, far), (link, stages.len()))?);
+            // What the other side moves, or what is unpacked here.
+            if (direction == Direction::Send) == (made.links[link].way == Way::Pull)
+                && !opened.lanes.is_empty()
+            {
+                stages.extend(stage(opened, made, slots, (end.peer, link))?);
+                incoming.push(receive(opened, made, (end, far), (link, stages.len()))?);
+            }
         }
     }
     let sets = made.sets.len();
@@ -336,7 +357,6 @@ pub(super) fn join(
             outgoing: outgoing.iter().filter(|out| out.lane == number).collect(),
             incoming: incoming.iter().filter(|_| number == 0).collect(),
             stages: &stages,
-            chunk: options.chunk(),
             status: &status,
             cut: options.cut(),
             in_one,
@@ -368,6 +388,8 @@ fn apart(opened: &Opened, made: &Made, options: &BindOptions, is_alone: bool) ->
         Some("`stream_waits`, or HALOCLINE_STREAM_WAITS, asks for that")
     } else if opened.lanes.len() != 1 {
         Some("the fields of this rank lie on several devices")
+    } else if made.links.iter().any(|link| link.way == Way::Pull) {
+        Some("it pulls, for copy engines, or as asked for")
     } else if made.links.iter().any(|link| link.way != Way::Push) {
         Some("not all links are direct")
     } else if made.links.len() > MOST_WAITS {
@@ -389,7 +411,7 @@ fn reach_all(opened: &Opened, made: &Made) -> Result<Vec<Arc<Memory>>, Error> {
             .iter()
             .filter(|own| **own != lane.device)
             .try_for_each(|own| lane.device.enable_peer(own))?;
-        let is_direct = |end: &End| end.links.iter().any(|&link| made.links[link].way == Way::Push);
+        let is_direct = |end: &End| end.links.iter().any(|&link| made.links[link].way.is_direct());
         let far = made.ends.iter().zip(&made.far).filter(|(end, _)| is_direct(end));
         for (end, far) in far {
             let here = far.lanes.iter().filter(|far| !far.is_mapped).map(|far| far.device);
@@ -456,7 +478,6 @@ fn stage(
     made: &Made,
     slots: &Slots,
     (peer, link): (usize, usize),
-    options: &BindOptions,
 ) -> Result<Option<Stage>, Error> {
     if made.links[link].way != Way::Message {
         return Ok(None);
@@ -466,7 +487,7 @@ fn stage(
     let bytes = Stage::WORDS + if far.is_some() { 0 } else { Stage::slots(capacity) };
     let memory = opened.devices[0].allocate_pinned(bytes)?;
     let of_set = |set: &Arc<Set>| -> Vec<Range<usize>> {
-        split(&set.parts[link], options.chunk()).into_iter().map(|(bytes, _)| bytes).collect()
+        split(&set.parts[link], made.links[link].chunk).into_iter().map(|(bytes, _)| bytes).collect()
     };
     let chunks = made.sets.iter().map(of_set).collect();
     let sends = made.links[link].direction == Direction::Send;
@@ -514,12 +535,13 @@ fn send(
             Outgoing { lane, link, way, ready, lag, arrived, slots: Some(theirs), stage: None }
         }
         None => {
-            if !far.holds(far.arrived, LANES * LINE) {
+            if !far.holds(far.arrived, 2 * LANES * LINE) {
                 return Err(Error::Bind(format!("rank {} offers words outside its memory", end.peer)));
             }
             let lag = u64::from(options.cut() == Some(Cut::Overtaking));
-            let ready = Word::Each(opened.lanes[lane].ready(end, made));
-            let arrived = Word::One(far.arrived + (lane * LINE) as Address);
+            let ready = Word::Each(opened.lanes[lane].ready(end, made, way));
+            let first = if way == Way::Pull { LANES } else { 0 };
+            let arrived = Word::One(far.arrived + ((first + lane) * LINE) as Address);
             Outgoing { lane, link, way, ready, lag, arrived, slots: None, stage: None }
         }
     };
@@ -536,18 +558,23 @@ fn receive(
     if way == Way::Message {
         return Ok(Incoming { link, way, words: Vec::new(), slots: None, stage: Some(stages - 1) });
     }
-    let senders = far.lanes.iter().enumerate().filter(|(_, lane)| lane.sends);
+    let is_pulled = way == Way::Pull;
+    let senders = far.lanes.iter().enumerate();
+    let senders = senders.filter(|(_, lane)| if is_pulled { lane.pulls } else { lane.sends });
     let (words, slots): (Vec<_>, _) = match areas(made, end, link)? {
         Some((own, theirs)) => {
             let word = |(lane, _)| (Word::One(theirs.ready(lane)), Word::Slots(own.arrived(lane)));
             (senders.map(word).collect(), Some(own))
         }
         None => {
-            let first = opened.lanes[0].arrived(end, made);
-            let bytes = WORD * made.sets.len();
-            let word = |(lane, far_lane): (usize, &FarLane)| match far.holds(far_lane.ready, bytes) {
-                true => Ok((Word::Each(far_lane.ready), Word::One(first + (lane * LINE) as Address))),
-                false => Err(Error::Bind(format!("rank {} offers words outside its memory", end.peer))),
+            let first = opened.lanes[0].arrived(end, made, way);
+            let bytes = span(made.sets.len());
+            let word = |(lane, far_lane): (usize, &FarLane)| {
+                if !far.holds(far_lane.ready, 2 * bytes) {
+                    return Err(Error::Bind(format!("rank {} offers words outside its memory", end.peer)));
+                }
+                let ready = far_lane.ready + if is_pulled { bytes as Address } else { 0 };
+                Ok((Word::Each(ready), Word::One(first + (lane * LINE) as Address)))
             };
             (senders.map(word).collect::<Result<_, _>>()?, None)
         }

@@ -31,6 +31,10 @@ pub(crate) struct Berth {
     pub(crate) mailbox: usize,
     /// Bytes that a slot of that mailbox holds: the most that an exchange receives.
     pub(crate) capacity: usize,
+    /// From how many contiguous bytes on this side would have a copy engine move regions of device fields.
+    pub(crate) engine: Option<usize>,
+    /// Bytes of messages of device fields that this side finds worth a message of their own.
+    pub(crate) chunk: usize,
 }
 
 /// One side's offer to the other.
@@ -111,9 +115,12 @@ pub(crate) fn send(
     let mut w = Writer::new();
     w.size(segments.len());
     w.u64(own.is_some().into());
-    for number in [berth.send_counter, berth.receive_counter, berth.mailbox, berth.capacity, sets.len()] {
+    for number in [berth.send_counter, berth.receive_counter, berth.mailbox, berth.capacity] {
         w.size(number);
     }
+    w.u64(berth.engine.map_or(u64::MAX, |bytes| bytes as u64));
+    w.size(berth.chunk);
+    w.size(sets.len());
     let mut payload = Some([w.finish(), body.finish()].concat());
     let batches = segments.len().div_ceil(SEGMENTS_A_MESSAGE).max(1);
     for round in 0..batches {
@@ -206,6 +213,8 @@ fn read(r: &mut Reader<'_>, segments: &[Arc<Segment>], told: &mut Vec<Mapped>) -
         receive_counter: r.size()?,
         mailbox: r.size()?,
         capacity: r.size()?,
+        engine: usize::try_from(r.u64()?).ok().filter(|&bytes| bytes < usize::MAX),
+        chunk: r.size()?,
     };
     let count = r.count(24)?;
     let sets = (0..count).map(|set| read_set(r, segments, (set, told))).collect::<Result<_, _>>()?;

@@ -148,7 +148,7 @@ impl<'a> Pair<'a> {
         }
         let streaming = matches!(wish.way, Way::Mailbox { streaming: true });
         let others = [Way::Push, Way::Pull, Way::Mailbox { streaming }, Way::Message];
-        // Devices do not pull.
+        // Devices pull only what pays, or if told to.
         let mut others = others.into_iter().filter(|&way| way != Way::Pull || !self.of_devices);
         let next = others.find(|&way| obstacle(way).is_none());
         Ok((next.unwrap_or(Way::Message), Some(why)))

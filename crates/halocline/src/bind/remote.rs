@@ -86,6 +86,24 @@ impl Company {
         Some(DeviceError::NotShared { device: hidden, peer: own, address: first }.to_string())
     }
 
+    /// From how many contiguous bytes on regions between this rank and a peer are to go by a copy engine, by what was measured of the
+    /// devices here and of how they reach the peer's.
+    pub(super) fn engine(&self, peer: usize) -> Option<usize> {
+        let mut most = None;
+        for device in &self.own {
+            let values = device.tuned().values;
+            // Mostly there is nothing to find out.
+            if values.copy_engine == [None; 3] {
+                return None;
+            }
+            for other in &self.of_ranks[peer] {
+                let from = values.copy_engine(device.driver().connection(other)?)?;
+                most = most.max(usize::try_from(from).ok());
+            }
+        }
+        most
+    }
+
     /// Whether no other rank of another process, as far as its devices can be named, uses those of a rank.
     pub(super) fn is_alone(&self, rank: usize) -> bool {
         let others = self.of_ranks.iter().enumerate().filter(|&(other, _)| other != rank);

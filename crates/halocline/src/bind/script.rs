@@ -1,11 +1,11 @@
 //! What one lane is given for an exchange of each set: operations on words, and copy tables.
 
 use super::device::Made;
-use super::lanes::{Incoming, Opened, Outgoing, Word, address, lane_of, split};
+use super::lanes::{Incoming, Opened, Outgoing, Word, address, lane_for, lane_of, split};
 use crate::error::Error;
 use crate::link::{SLOTS, Way};
 use crate::set::{Part, Set};
-use crate::stream::{BEGUN, Cue, Cut, Script, Stage, Step};
+use crate::stream::{BEGUN, Block, Cue, Cut, Script, Stage, Step};
 use halocline_device::{Address, CopyTable, Memory, Signal, TablePart, TableSpec};
 use halocline_plan::copy::CopyOp;
 
@@ -32,7 +32,6 @@ pub(super) struct Making<'a> {
     pub(super) outgoing: Vec<&'a Outgoing>,
     pub(super) incoming: Vec<&'a Incoming>,
     pub(super) stages: &'a [Stage],
-    pub(super) chunk: usize,
     pub(super) status: &'a Memory,
     pub(super) cut: Option<Cut>,
     /// Tables raise and wait for all words, so that an exchange is one launch.
@@ -46,7 +45,7 @@ impl Making<'_> {
 
     /// `ready` of direct links, which are raised at once.
     fn raised(&self, set: usize) -> impl Iterator<Item = Address> + '_ {
-        let direct = self.incoming.iter().filter(|into| into.way == Way::Push);
+        let direct = self.incoming.iter().filter(|into| into.way.is_direct());
         direct.flat_map(move |into| into.words.iter().map(move |(ready, _)| ready.of(set, 0)))
     }
 
@@ -56,7 +55,7 @@ impl Making<'_> {
     }
 
     fn script(&self, set: &Set) -> Result<Script, Error> {
-        let packs = self.outgoing.iter().any(|out| out.way != Way::Push);
+        let packs = self.outgoing.iter().any(|out| !out.way.is_direct());
         let (given, over) = self.ties();
         let mut raised: Vec<Address> =
             self.raised(set.number).filter(|_| !self.is_cut(Cut::ReadyFirst)).collect();
@@ -78,6 +77,7 @@ impl Making<'_> {
                 begun == self.status.at(BEGUN) && script.before[raised.len()..].iter().all(is_told);
         }
         let first = if self.in_one || script.is_raised_by_table { &raised[..] } else { &[] };
+        script.copies = self.copies(set);
         for parity in 0..if packs { SLOTS as usize } else { 1 } {
             script.out.extend(self.out(set, parity, first)?);
         }
@@ -112,7 +112,9 @@ impl Making<'_> {
     fn unpacks(&self, set: &Set, into: &Incoming) -> Vec<Vec<CopyOp>> {
         let part = &set.parts[into.link];
         match into.way {
-            Way::Message => split(part, self.chunk).into_iter().map(|(_, ops)| ops).collect(),
+            Way::Message => {
+                split(part, self.made.links[into.link].chunk).into_iter().map(|(_, ops)| ops).collect()
+            }
             _ => vec![part.ops.clone()],
         }
     }
@@ -133,11 +135,36 @@ impl Making<'_> {
         cues
     }
 
-    /// The table that pushes, packs, and copies within the rank; or all that there is to do. Raises some words first, if it has
+    /// What this lane does of a link's operations that are not packed.
+    fn of_lane<'b>(&'b self, set: &'b Set, out: &'b Outgoing) -> impl Iterator<Item = &'b CopyOp> {
+        let link = &self.made.links[out.link];
+        let mine = |op: &&CopyOp| lane_for(set, link, op, &self.opened.devices) == self.number;
+        set.parts[out.link].ops.iter().filter(mine)
+    }
+
+    /// What is pulled by a copy engine.
+    fn copies(&self, set: &Set) -> Vec<Block> {
+        let mut copies = Vec::new();
+        for out in self.outgoing.iter().filter(|out| out.way == Way::Pull) {
+            let link = &self.made.links[out.link];
+            for op in self.of_lane(set, out).filter(|op| link.by_engine(op)) {
+                let source = address(set.parts[out.link].remote[op.source]);
+                let target = address(set.bases[op.target]);
+                op.for_each_block(|from, to, bytes| {
+                    let (source, target) =
+                        (source.wrapping_add_signed(from as i64), target.wrapping_add_signed(to as i64));
+                    copies.push(Block { target, source, bytes });
+                });
+            }
+        }
+        copies
+    }
+
+    /// The table that pushes, pulls, packs, and copies within the rank; or all that there is to do. Raises some words first, if it has
     /// anything else to do.
     fn out(&self, set: &Set, parity: usize, first: &[Address]) -> Result<Option<CopyTable>, Error> {
         let bases: Vec<Address> = set.bases.iter().copied().map(address).collect();
-        let mut targets = bases.clone();
+        let (mut sources, mut targets) = (bases.clone(), bases);
         let mine = |op: &&CopyOp| lane_of(set, op.source, &self.opened.devices) == self.number;
         let begin = first.iter().map(|&word| Draft { raises: vec![word], ..Draft::default() });
         let mut drafts: Vec<Draft> = begin.collect();
@@ -149,7 +176,8 @@ impl Making<'_> {
                 op
             };
             if let Some(stage) = out.stage {
-                for (number, (_, ops)) in split(part, self.chunk).into_iter().enumerate() {
+                for (number, (_, ops)) in split(part, self.made.links[out.link].chunk).into_iter().enumerate()
+                {
                     let ops = ops.iter().map(|op| moved(op, targets.len())).collect();
                     targets.push(self.stages[stage].slot(parity, number));
                     let raises = vec![self.stages[stage].raised(number)];
@@ -157,15 +185,22 @@ impl Making<'_> {
                 }
                 continue;
             }
-            let begin = targets.len();
-            match out.slots {
-                Some(area) => targets.push(area.slot(parity)),
-                None => targets.extend(part.remote.iter().copied().map(address)),
+            let mut draft = Draft::default();
+            let remote = part.remote.iter().copied().map(address);
+            if out.way == Way::Pull {
+                let begin = sources.len();
+                sources.extend(remote);
+                let link = &self.made.links[out.link];
+                draft.ops.extend(self.of_lane(set, out).filter(|op| !link.by_engine(op)).cloned());
+                draft.ops.iter_mut().for_each(|op| op.source += begin);
+            } else {
+                let begin = targets.len();
+                match out.slots {
+                    Some(area) => targets.push(area.slot(parity)),
+                    None => targets.extend(remote),
+                }
+                draft.ops.extend(self.of_lane(set, out).map(|op| moved(op, begin)));
             }
-            let mut draft = Draft {
-                ops: part.ops.iter().filter(mine).map(|op| moved(op, begin)).collect(),
-                ..Draft::default()
-            };
             draft.raises = vec![out.arrived.of(set.number, parity)];
             if self.in_one {
                 // The owned cells are there; it is the peer's halo that is waited for.
@@ -186,7 +221,7 @@ impl Making<'_> {
         if !self.in_one && drafts.len() == first.len() {
             return Ok(None);
         }
-        self.upload(&drafts, &bases, &targets)
+        self.upload(&drafts, &sources, &targets)
     }
 
     /// The table that unpacks what a step has waited for.

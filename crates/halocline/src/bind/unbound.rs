@@ -157,7 +157,17 @@ fn lay_out(patterns: &[&Pattern]) -> (Vec<(usize, Berth)>, usize) {
     let each = super::pair::parcels_bytes(FIRST).unwrap_or(0);
     let berths = peers.iter().enumerate().map(|(at, &peer)| {
         let (send_counter, receive_counter) = (2 * at * line, (2 * at + 1) * line);
-        (peer, Berth { send_counter, receive_counter, mailbox: first + at * each, capacity: FIRST })
+        (
+            peer,
+            Berth {
+                send_counter,
+                receive_counter,
+                mailbox: first + at * each,
+                capacity: FIRST,
+                engine: None,
+                chunk: 0,
+            },
+        )
     });
     (berths.collect(), first + peers.len() * each)
 }

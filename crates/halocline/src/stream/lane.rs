@@ -14,7 +14,7 @@ pub(crate) const LINE: usize = 128;
 
 /// One device's part in the exchanges of an object, on one stream: where there are other lanes, wait until their producers
 /// are done, too; raise `ready`, wait for that of the peers, copy
-/// and raise `arrived` (one copy table), wait for `arrived`, unpack; wait for the other lanes; say that it is done.
+/// and raise `arrived` (copy engines, then one copy table), wait for `arrived`, unpack; wait for the other lanes; say that it is done.
 pub(crate) struct Lane {
     pub(crate) device: Device,
     pub(crate) shared: Arc<OfDevice>,
@@ -53,12 +53,22 @@ pub(crate) struct Script {
     pub(crate) raised: usize,
     /// The first table raises them, too: where nothing is waited for before it, that is enough.
     pub(crate) is_raised_by_table: bool,
-    /// Pushes and packs.
+    /// What copy engines pull, before the table that raises what says so.
+    pub(crate) copies: Vec<Block>,
+    /// Pushes, pulls and packs.
     pub(crate) out: Vec<CopyTable>,
     /// Waits for what comes, and unpacks.
     pub(crate) steps: Vec<Step>,
     /// Of the other lanes: they are done with this exchange.
     pub(crate) over: Vec<Cue>,
+}
+
+/// Contiguous bytes that a copy engine moves.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Block {
+    pub(crate) target: Address,
+    pub(crate) source: Address,
+    pub(crate) bytes: usize,
 }
 
 /// Waits, then unpacks.
@@ -122,7 +132,8 @@ impl Lane {
         done: &Event,
         cut: impl Fn(Cut) -> bool,
     ) -> Result<(), DeviceError> {
-        let Script { given, before, raised, is_raised_by_table, out, steps, over, .. } = &self.scripts[set];
+        let Script { given, before, raised, is_raised_by_table, copies, out, steps, over, .. } =
+            &self.scripts[set];
         if cut(Cut::Sent) {
             stream.record(done)?;
         }
@@ -144,6 +155,14 @@ impl Lane {
             // waited for, here or by the table, say that nobody else uses the cells concerned.
             unsafe { stream.launch(&tables[(epoch % count) as usize], epoch) }
         };
+        if !copies.is_empty() {
+            self.flush(stream, scratch)?;
+        }
+        for &Block { target, source, bytes } in copies {
+            // SAFETY: the object holds both memories until the stream is through. Where the words that were waited for are poison, the
+            // peer's cells are only read, and what comes into the halo is nobody's: the object has failed (`Scheduled::look`).
+            unsafe { stream.copy(target, source, bytes) }?;
+        }
         launch(out, scratch)?;
         for Step { cues, into } in steps {
             scratch.extend(cues.iter().filter(is_open).map(|cue| cue.of(epoch)));

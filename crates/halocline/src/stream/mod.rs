@@ -22,9 +22,9 @@ mod wait;
 mod watch;
 
 pub use cut::Cut;
-pub(crate) use lane::{BEGUN, Cue, LINE, Lane, STATUS, Script, Step};
+pub(crate) use lane::{BEGUN, Block, Cue, LINE, Lane, STATUS, Script, Step};
 pub(crate) use pool::{OfDevice, Pool, Room};
-pub(crate) use staging::{CHUNK, Stage, Staging, chunks, offset};
+pub(crate) use staging::{Stage, Staging, chunks, offset};
 
 use crate::bound::Bound;
 use crate::error::{Error, Failure};

@@ -28,9 +28,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Bytes that are worth a message of their own: sending them takes longer than all else about a message.
-pub(crate) const CHUNK: usize = 4 << 20;
-
 /// Chunks of one exchange over one link. Each is a launch at both ends; while one is sent, the next is packed and the last
 /// unpacked.
 pub(crate) const CHUNKS: usize = 8;
@@ -501,6 +498,8 @@ pub(crate) fn chunks(bytes: usize, least: usize) -> Vec<Range<usize>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const CHUNK: usize = 4 << 20;
 
     #[test]
     fn chunks_cover_a_message_in_order_and_are_not_too_many() {

@@ -3,6 +3,7 @@
 use super::{Cut, IN_FLIGHT, Scheduled};
 use crate::error::Error;
 use crate::future;
+use crate::link::{Direction, Link, Way};
 use halocline_comm::{CommError, Serve, Ticket};
 use halocline_device::Stream;
 use std::sync::Arc;
@@ -22,6 +23,8 @@ impl Scheduled {
         }
         let done = self.lanes.iter().map(|lane| lane.done(known, epoch)).min().unwrap_or(epoch);
         match self.failed.get() {
+            // Nothing is known to be over that may be wrong.
+            None if done > known && self.is_torn() => self.completed.load(Ordering::Acquire),
             None => {
                 let completed = self.completed.fetch_max(done, Ordering::AcqRel).max(done);
                 if completed == epoch {
@@ -32,6 +35,19 @@ impl Scheduled {
             // What ends after a failure ends for being released; what had ended before may have been seen by now.
             Some(_) => self.completed.load(Ordering::Acquire),
         }
+    }
+
+    /// Whether a rank that this one pulls from has failed, which fails this object, too: that rank's owned cells are its user's again,
+    /// so that what was read may have changed meanwhile. Who fails says so before it lets go of them; so this is asked after the streams
+    /// were seen to be through.
+    fn is_torn(&self) -> bool {
+        let pulled = |link: &&Link| link.way == Way::Pull && link.direction == Direction::Receive;
+        let told =
+            self.links.iter().filter(pulled).find_map(|link| Some((link, link.failed_there(&self.comm)?)));
+        if let Some((link, (cause, culprit))) = told {
+            self.fail(link, cause, culprit);
+        }
+        told.is_some()
     }
 
     /// Whether exchange `epoch` is over, with its error if it never will be.
