@@ -51,6 +51,21 @@ pub struct Tuning {
     pub chunk: u64,
 }
 
+impl fmt::Display for Tuning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { waiting, item, items, alone, copy_engine: _, chunk } = *self;
+        write!(f, "waiting {waiting}, item {item}, items {items}, alone {alone}, copy engine")?;
+        let engines = Connection::ALL.map(|over| (over, self.copy_engine(over)));
+        if engines.iter().all(|(_, from)| from.is_none()) {
+            write!(f, " never")?;
+        }
+        for (over, from) in engines.iter().filter_map(|&(over, from)| Some((over, from?))) {
+            write!(f, " over {over} from {from} bytes on")?;
+        }
+        write!(f, ", chunk {chunk}")
+    }
+}
+
 /// Bytes below which no copy engine is worth its launch, on any machine: 64 KiB.
 pub const LEAST_ENGINE: u64 = 64 << 10;
 
@@ -276,6 +291,20 @@ mod tests {
         }
         let deep = "[".repeat(1 << 20);
         assert!(machine().read(deep.as_bytes()).is_err());
+    }
+
+    #[test]
+    fn values_are_told_in_words() {
+        assert_eq!(
+            Tuning::HOPPER.to_string(),
+            "waiting 50, item 4096, items 2, alone 1024, copy engine never, chunk 4194304"
+        );
+        let values = Tuning { copy_engine: [None, Some(1 << 20), Some(1 << 22)], ..Tuning::HOPPER };
+        assert!(
+            values
+                .to_string()
+                .contains("copy engine over NVLink from 1048576 bytes on over PCIe from 4194304 bytes on,")
+        );
     }
 
     #[test]
