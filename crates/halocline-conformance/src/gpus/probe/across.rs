@@ -4,7 +4,7 @@ use super::super::raw::Raw;
 use super::super::{Gpu, Gpus, KERNELS};
 use crate::yard::Rig;
 use crate::{Outcome, Trouble};
-use halocline::device::cuda::{Compiler, CudaDriver, Function, Module};
+use halocline::device::cuda::{Compiled, Compiler, CudaDriver, Function, Module};
 use halocline::device::{CopyTable, Driver, Priority, Signal, TablePart, TableSpec, ValueOp};
 use halocline::{Device, Stream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -178,15 +178,15 @@ pub(in super::super) fn main() -> Outcome {
     let driver = CudaDriver::open(0)?;
     let compile = |name, text| Compiler::load()?.compile(name, text, &[], driver.capability()?);
     let (plain, local) = (compile("gpus.cu", KERNELS)?, compile("local.cu", LOCAL)?);
-    let load = |code: &[u8], name: &str| -> Result<Vec<(Module, Function)>, Trouble> {
+    let load = |compiled: &Compiled, name: &str| -> Result<Vec<(Module, Function)>, Trouble> {
         let each = |_| {
-            let module = Module::load(&driver, code)?;
+            let module = Module::load(&driver, compiled)?;
             let function = module.function(name)?;
             Ok((module, function))
         };
         (0..TRIALS).map(each).collect()
     };
-    let (plains, locals) = (load(&plain.code, "empty")?, load(&local.code, "local")?);
+    let (plains, locals) = (load(&plain, "empty")?, load(&local, "local")?);
     let fresh = std::sync::atomic::AtomicUsize::new(0);
     let next = || fresh.fetch_add(1, Ordering::Relaxed) % TRIALS;
     let own = device.stream(Priority::Normal)?;
