@@ -12,6 +12,7 @@ __all__ = [
     "_time_exchanges",
     "_check_stream",
     "trace",
+    "DeviceTrace",
     "Communicator",
     "ThreadGroup",
     "RegularGrid",
@@ -41,6 +42,7 @@ __all__ = [
 from halocline import (
     Communicator as Communicator,
     Decomposition as Decomposition,
+    DeviceTrace as DeviceTrace,
     Domain as Domain,
     Field as Field,
     Graph as Graph,

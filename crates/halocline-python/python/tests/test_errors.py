@@ -373,6 +373,18 @@ def test_streams():
     assert halo.exchange(wait=False).epoch == halo.pending.epoch
 
 
+def test_a_trace_of_a_device_that_there_is_not(tmp_path):
+    comm = hc.run_threads(1, lambda c: c)[0]
+    halo = bound(comm)[2]
+    with hc.trace(tmp_path / "trace.json", comm) as trace:
+        with pytest.raises(hc.HaloValueError, match="no field of a GPU"):
+            trace.on_device(halo, rounds=3)
+        with pytest.raises(hc.HaloTypeError, match="no stream"):
+            trace.on_device(halo, 3, rounds=3)
+    with pytest.raises(hc.HaloValueError, match="over"):
+        trace.on_device(halo, rounds=3)
+
+
 def test_calls_from_several_threads_are_right_or_refused():
     """Threads of one rank begin an exchange of the same object at once: one does, the others are told so; data is right."""
     threads = 4

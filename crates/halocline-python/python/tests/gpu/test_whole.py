@@ -25,18 +25,36 @@ def test_a_trace(together, main_engine, tmp_path_factory):
             case = Case(comm, mine)
             halo = case.bind(name="traced")
             stream, given = list(mine.streams().values())[-1]
-            with hc.trace(path, comm):
+            with hc.trace(path, comm) as trace:
+                steps = None if mine.device is None else trace.on_device(halo, given, rounds=ROUNDS)
                 with mine.on(stream):
                     for count in range(ROUNDS):
                         mine.add(case.field, case.grow)
-                        halo.schedule_exchange(given).schedule_wait(given)
+                        if steps:
+                            steps.stamp("begun")
+                        pending = halo.schedule_exchange(given)
+                        if steps:
+                            steps.observe(pending)
+                            steps.stamp("interior")
+                        pending.schedule_wait(given)
+                        if steps:
+                            steps.stamp("waited")
                         mine.copy(case.seen[count], case.field)
+                        if steps:
+                            steps.stamp("done")
                 mine.synchronise()
             case.check()
+            if steps:
+                with pytest.raises(hc.HaloValueError, match="over"):
+                    steps.stamp("begun")
         if comm.rank == 0:
             events = json.loads(Path(path).read_text())["traceEvents"]
             ranks = {e["pid"] for e in events if e["name"] == "exchange"}
             assert ranks == set(range(comm.size)), {e["name"] for e in events}
+            if steps:
+                for name in ("exchange (device)", "interior", "boundary"):
+                    stamped = [e["pid"] for e in events if e["name"] == name]
+                    assert sorted(stamped) == sorted(list(range(comm.size)) * ROUNDS), (name, stamped)
             names = sorted({e["name"] for e in events if e.get("ph") != "M"})
             return f"{len(events)} events of {len(ranks)} ranks: {', '.join(names)}"
 
