@@ -128,6 +128,10 @@ unsafe impl Driver for Holding {
         self.of().place_of(address)
     }
 
+    fn identity(&self, address: Address) -> Result<u64, DeviceError> {
+        self.of().identity(address)
+    }
+
     fn enable_peer(&self, peer: u32) -> Result<(), DeviceError> {
         self.of().enable_peer(peer)
     }
@@ -152,6 +156,10 @@ unsafe impl Driver for Holding {
     unsafe fn check_stream(&self, stream: RawStream) -> Result<(), DeviceError> {
         // SAFETY: the caller's promise.
         unsafe { self.of().check_stream(stream) }
+    }
+
+    fn is_capturing(&self, stream: RawStream) -> Result<bool, DeviceError> {
+        self.of().is_capturing(stream)
     }
 
     fn query(&self, stream: RawStream) -> Result<bool, DeviceError> {
