@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
+use std::io::Write;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -20,6 +21,12 @@ pub fn note(rank: usize, what: String) {
 
 fn notes() -> MutexGuard<'static, BTreeMap<usize, (String, Instant)>> {
     NOTES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// On the error output itself: what tests print is kept from there, and lost where the process is taken down.
+fn say(what: std::fmt::Arguments<'_>) {
+    // Where there is no such output, there is nobody to tell.
+    let _ = writeln!(std::io::stderr(), "{what}");
 }
 
 /// Signals are given to this many threads at most.
@@ -57,7 +64,7 @@ fn say_threads() {
             continue;
         }
         let read = |name: &str| std::fs::read_to_string(task.path().join(name)).unwrap_or_default();
-        eprintln!("thread {thread} ({}) in {}:", read("comm").trim(), read("wchan"));
+        say(format_args!("thread {thread} ({}) in {}:", read("comm").trim(), read("wchan")));
         // SAFETY: a thread of this process, or none any more.
         unsafe { libc::syscall(libc::SYS_tgkill, process, thread, libc::SIGUSR2) };
         // One after the other; who does not answer is blocked for good.
@@ -121,9 +128,9 @@ fn watch(state: &Mutex<State>, changed: &Condvar, limit: Duration) {
         let last = notes().values().map(|(_, since)| *since + limit).max();
         let left = match &state.task {
             Some((task, until)) if last.map_or(*until, |last| last.max(*until)) <= now => {
-                eprintln!("HANG: {task}");
+                say(format_args!("HANG: {task}"));
                 for (rank, (what, since)) in &*notes() {
-                    eprintln!("rank {rank}: {what}, since {:.1?}", since.elapsed());
+                    say(format_args!("rank {rank}: {what}, since {:.1?}", since.elapsed()));
                 }
                 say_threads();
                 std::process::abort();
@@ -154,8 +161,7 @@ mod tests {
         }
         let mut command = Command::new(std::env::current_exe().expect("this test"));
         let own = "watchdog::tests::a_hang_says_where_each_rank_and_thread_stands";
-        let output =
-            command.args([own, "--exact", "--nocapture"]).env(HANGS, "1").output().expect("it starts");
+        let output = command.args([own, "--exact"]).env(HANGS, "1").output().expect("it starts");
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success(), "{said}");
         for expected in ["HANG: a case that hangs", "rank 1: seed 5, since ", "\nthread ", "(+0x"] {
