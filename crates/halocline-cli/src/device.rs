@@ -25,8 +25,15 @@ pub(crate) struct NoGpu(#[from] DeviceError);
 /// What the environment says to CUDA, unless it says otherwise already. Streams share queues of the hardware, and one that waits
 /// holds up all in its queue: as many queues as there can be. Kernels are loaded when they are found, not when they are first
 /// launched: loading may wait for all streams, also for those that wait for what is launched next.
-const ENVIRONMENT: [(&str, &str); 2] =
-    [("CUDA_DEVICE_MAX_CONNECTIONS", "32"), ("CUDA_MODULE_LOADING", "EAGER")];
+const ENVIRONMENT: [(&str, &str); 2] = [QUEUES, ("CUDA_MODULE_LOADING", "EAGER")];
+
+const QUEUES: (&str, &str) = ("CUDA_DEVICE_MAX_CONNECTIONS", "32");
+
+/// What ranks that are started find in the environment besides what this process has: queues, which a program that starts CUDA by
+/// another library, or threads, could not ask for any more. (Kernels of such libraries are many: they load them as they like.)
+pub(crate) fn of_ranks() -> impl Iterator<Item = (&'static str, &'static str)> {
+    [QUEUES].into_iter().filter(|(name, _)| std::env::var_os(name).is_none())
+}
 
 impl Kind {
     /// Tells CUDA what it is to read in the environment. Call it where no other thread runs, before ranks are brought up.

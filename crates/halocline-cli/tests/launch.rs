@@ -153,6 +153,18 @@ fn ranks_know_their_job_and_hold_its_control_segment() {
 }
 
 #[test]
+fn ranks_have_all_queues_of_gpus_unless_the_environment_says_otherwise() {
+    let said = |given: Option<&str>| {
+        let mut launch = launch(&["-n", "2", "--", "sh", "-c", "echo $CUDA_DEVICE_MAX_CONNECTIONS"]);
+        launch.env_remove("CUDA_DEVICE_MAX_CONNECTIONS");
+        let output = launch.envs(given.map(|given| ("CUDA_DEVICE_MAX_CONNECTIONS", given))).output().unwrap();
+        sorted(&output.stdout)
+    };
+    assert_eq!(said(None), ["[0] 32", "[1] 32"]);
+    assert_eq!(said(Some("4")), ["[0] 4", "[1] 4"]);
+}
+
+#[test]
 fn rank_0_has_the_input_and_the_others_have_none() {
     let mut child = launch(&["-n", "2", "--", "sh", "-c", "cat; echo end"])
         .stdin(Stdio::piped())

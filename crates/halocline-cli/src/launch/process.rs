@@ -92,6 +92,7 @@ impl<'a> Launcher<'a> {
         let mut command = Command::new(&self.program);
         command.args(self.args);
         self.job.prepare(rank, &mut command);
+        command.envs(crate::device::of_ranks());
         command.stdin(if rank == 0 { Stdio::inherit() } else { Stdio::null() });
         if !inherits {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
