@@ -61,7 +61,7 @@ impl<'a> Stage<'a> {
         let known = scene::choices(self);
         match self.device {
             None => known,
-            // Nothing is pulled from a device, and processes do not always reach each other's.
+            // What is pulled has cases of its own (`devices`, `scheduled`); processes do not always reach each other's devices.
             Some(_) if self.transport() == "thread" => known.map(|link| match link {
                 LinkChoice::Pull => LinkChoice::Push,
                 other => other,

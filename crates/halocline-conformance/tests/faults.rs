@@ -61,8 +61,13 @@ impl Play {
         let output: String = ends.iter().map(|end| end.output.as_str()).collect();
         let about = self.about;
         assert!(in_time, "{about}: somebody is still there\n{output}");
-        for (rank, End { status, output: said }) in ends.iter().enumerate() {
-            let named = said.contains(&format!("named {} {how} at ", self.victim));
+        let names =
+            |rank: usize, other: usize| ends[rank].output.contains(&format!("named {other} {how} at "));
+        for (rank, End { status, .. }) in ends.iter().enumerate() {
+            // Whose deadline passes in the same moment as that of somebody whom it awaits, and who awaits the victim, names that one.
+            let between = |&other: &usize| ![rank, self.victim].contains(&other) && names(rank, other);
+            let named = names(rank, self.victim)
+                || how == "late" && (0..self.size).filter(between).any(|other| names(other, self.victim));
             let clean = status.code() == Some(NAMED.into());
             assert!(
                 rank == self.victim || named && clean,

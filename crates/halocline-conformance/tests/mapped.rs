@@ -90,7 +90,9 @@ fn long_regions_are_pulled_out_of_the_other_process_by_copy_engines() {
         let pulled = bind([1, 320])?;
         let text = pulled.explain();
         ensure!(ways(&pulled, comm).iter().all(|(_, way)| *way == Way::Pull), "{text}");
-        for told in ["regions of 320 B, from 320 B on", "not in one: it pulls", "mapped by simulation"] {
+        for told in
+            ["regions of 320 B, from 320 B on", "not in one: links are pulled", "mapped by simulation"]
+        {
             ensure!(text.contains(told), "{told}: {text}");
         }
         comm.barrier()?;

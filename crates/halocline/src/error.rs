@@ -68,8 +68,8 @@ pub enum Error {
     },
     /// More ranks of this process share a device than it has queues for: their streams would wait behind each other for good.
     #[error(
-        "{ranks} ranks of this process share device {device}, whose streams have {queues} queues, and each needs 3; start CUDA \
-         with CUDA_DEVICE_MAX_CONNECTIONS=32, or let fewer ranks share it"
+        "{ranks} ranks of this process share device {device}, whose streams have {queues} queues, and each needs 3; start the \
+         program with CUDA_DEVICE_MAX_CONNECTIONS=32 in its environment (there are never more), or let fewer ranks share it"
     )]
     TooFewQueues {
         /// Which device.

@@ -32,7 +32,7 @@ pub(crate) fn explain(bound: &Bound, sets: &[Arc<Set>], scheduled: Option<&Sched
             for lane in &scheduled.lanes {
                 let tuned = lane.device.tuned();
                 let _ =
-                    writeln!(text, "device {} is used as measured: {}", lane.device.ordinal(), tuned.origin);
+                    writeln!(text, "device {} is used with values {}", lane.device.ordinal(), tuned.origin);
             }
             let set = &scheduled.sets[set.number];
             let through = |link: &Link, transport: &str| match scheduled.is_far(link) {

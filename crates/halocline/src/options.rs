@@ -22,12 +22,12 @@ pub enum LinkChoice {
 }
 
 /// Which regions of device fields go by the copy engines of the receivers' devices, which take no multiprocessors from the work beside
-/// them. Links with such a region are pulled; the rest of their regions is copied by kernels. Streams wait for the peers then, as with
+/// them. With [`LinkChoice::Auto`] links with such a region are pulled; the rest of their regions is copied by kernels. Streams wait for the peers then, as with
 /// [`BindOptions::stream_waits`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CopyEngine {
     /// Those of so many contiguous bytes as was found to pay: measured by `halocline bench tune`, or built-in (so far never). In the
-    /// environment `HALOCLINE_COPY_ENGINE` may say otherwise, for all objects: a number of bytes, or `never`.
+    /// environment `HALOCLINE_COPY_ENGINE` may say otherwise for objects bound so: a number of bytes, or `never`.
     #[default]
     Auto,
     /// Those of at least so many contiguous bytes at both ends (at least 1).
@@ -96,7 +96,7 @@ pub struct BindOptions {
     /// overlap.
     pub inline: bool,
     /// Streams wait for peers, never kernels; so does `HALOCLINE_STREAM_WAITS=1` in the environment. By default, between GPUs that each serve
-    /// one rank, an exchange is one kernel, some microseconds less. Its blocks that wait leave half of the multiprocessors free, those
+    /// one rank, an exchange is one kernel, some microseconds less. Its blocks that wait leave half of the multiprocessors free (or what the value `waiting` leaves: `docs/cuda.md`), those
     /// of all objects of a process a quarter (objects beyond that have streams wait); a kernel that needs all of a GPU at once (a cooperative launch)
     /// begins only once they have gone.
     pub stream_waits: bool,

@@ -82,7 +82,7 @@ impl HaloExchange {
     fn part_of(&self, peer: usize, direction: Direction) -> Result<(&Link, &Part), Error> {
         if self.is_of_devices() {
             return Err(Error::OfDevices {
-                what: "packed into messages of the host's",
+                what: "packed into or unpacked from messages of the host",
                 instead: "let it exchange, or bind the host fields by themselves",
             });
         }

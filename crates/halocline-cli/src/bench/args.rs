@@ -122,9 +122,9 @@ pub(crate) struct LatencyArgs {
 ///
 /// How copies are cut into items, on how many multiprocessors exchanges wait for peers, and from which size on a region goes by a copy
 /// engine: of each, some candidates are measured in turn, on one GPU, and between two that reach each other, and one takes the place of
-/// what is in force only if it is faster by more than 3% over all cases, in most rounds, and slower in none. What comes of it is written
+/// what is in force only if it is faster by more than 3% over all cases, in three quarters of the rounds, and in no case slower by as much. What comes of it is written
 /// beside the compiled kernels (HALOCLINE_CACHE), for GPUs of this name, number of multiprocessors and driver; `halocline info` shows
-/// what is in force. Takes about a minute; the GPUs should have nothing else to do.
+/// what is in force. The GPUs should have nothing else to do.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct TuneArgs {
     /// Measure and say, but write nothing

@@ -43,7 +43,7 @@ pub(crate) enum BenchError {
     )]
     NoRoom,
     /// What was measured cannot be kept.
-    #[error("the values were measured, but cannot be written: {0}")]
+    #[error("the values were measured, but cannot be written (`--dry-run` writes nothing): {0}")]
     Keep(#[source] std::io::Error),
     /// The unbound form of fields on GPUs.
     #[error("`--unbound` measures fields of the host; leave it out, or `--device cuda`")]

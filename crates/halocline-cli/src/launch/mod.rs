@@ -36,7 +36,8 @@ const GRACE: Duration = Duration::from_secs(15);
 /// Every line that a rank prints appears here with its rank in front. Rank 0 reads this command's
 /// input, the others read nothing. The exit code is 0 if all ranks end with 0, else that of the first
 /// rank that failed (128 + signal if it was killed). Ctrl-C is passed on to the ranks; a second one
-/// kills them.
+/// kills them. Unless the environment says otherwise, ranks have CUDA_DEVICE_MAX_CONNECTIONS=32: as many queues
+/// of a GPU as there can be.
 #[derive(Debug, clap::Args)]
 pub(crate) struct LaunchArgs {
     /// Number of ranks

@@ -22,7 +22,7 @@ use halocline::Communicator;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// How long a case may take, and each seed of one that says them.
+/// How long a case may take; one that says where it is (`watchdog::note`) has that long anew each time.
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// Runs what the arguments say.

@@ -53,7 +53,10 @@ pub(super) fn read_ours(path: &Path, most: u64) -> Result<Option<Vec<u8>>, Strin
     };
     let about = opened.metadata().map_err(|error| error.to_string())?;
     let is_ours = about.uid() == rustix::process::geteuid().as_raw() || about.uid() == 0;
-    if !about.is_file() || !is_ours || about.mode() & WRITTEN_BY_OTHERS != 0 {
+    if !about.is_file() {
+        return Err("it is no file".to_owned());
+    }
+    if !is_ours || about.mode() & WRITTEN_BY_OTHERS != 0 {
         return Err("others could have written it".to_owned());
     }
     let mut file = Vec::new();

@@ -127,10 +127,10 @@ mod tests {
         std::fs::remove_file(&path).expect("ours");
         // A directory, or a pipe, in its place keeps nobody waiting.
         std::fs::create_dir(&path).expect("ours");
-        assert_eq!(why(&here()), Some("others could have written it"));
+        assert_eq!(why(&here()), Some("it is no file"));
         std::fs::remove_dir(&path).expect("ours");
         rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0)
             .expect("ours");
-        assert_eq!(why(&here()), Some("others could have written it"));
+        assert_eq!(why(&here()), Some("it is no file"));
     }
 }

@@ -488,7 +488,8 @@ class HaloExchange:
     The n-th field given for a domain of a pattern is exchanged with the n-th field of every other domain of it.
 
     ``link``: how bytes move (the same on all ranks). ``deadline``: seconds that a wait may take before the object fails.
-    ``checked``: every exchange proves that it did what it should, at a price; by default what ``HALOCLINE_CHECK`` says.
+    ``checked``: every exchange proves that it did what it should, at a price; by default what ``HALOCLINE_CHECK`` says. Fields in
+    memory of GPUs are not looked at.
     ``streams``: those whose work comes before an ``exchange`` of device fields, by default the null stream.
     ``inline``: scheduled exchanges run on the streams given to them, not beside them.
     ``stream_waits``: streams wait for peers, never kernels; so does ``HALOCLINE_STREAM_WAITS=1`` in the environment. By default, between
@@ -559,7 +560,8 @@ class HaloExchange:
     def alternative(self, set: int) -> HaloExchange:
         """A handle of one of the sets alone, which shares links and exchanges with this one."""
     def narrowed(self, halo: _HaloLike, *, neighbours: _Neighbours = "all") -> HaloExchange:
-        """The same fields, of whose halos an exchange fills only the narrower part; shares the links. Collective."""
+        """The same fields, of whose halos an exchange fills only the narrower part; shares the links. Collective.
+        Not of device fields: bind those to a narrowed pattern."""
     def reclaim(self) -> bool:
         """After a failure: true once no peer can touch the fields any more."""
     @property
@@ -571,11 +573,11 @@ class HaloExchange:
     def explain(self) -> str:
         """A table of this rank's links: peer, way, through what, bytes, regions, and why not a better way."""
     def message_bytes(self, peer: int, direction: Literal["send", "receive"]) -> int:
-        """Bytes of the buffers of ``pack`` (send) and ``unpack`` (receive)."""
+        """Bytes of the buffers of ``pack`` (send) and ``unpack`` (receive). Of host fields."""
     def pack(self, peer: int, message: _ArrayLike) -> None:
-        """Packs what ``peer`` needs into a contiguous buffer, for those who send by themselves."""
+        """Packs what ``peer`` needs into a contiguous buffer, for those who send by themselves. Of host fields."""
     def unpack(self, peer: int, message: _ArrayLike) -> None:
-        """Unpacks what ``peer`` has packed with the same object."""
+        """Unpacks what ``peer`` has packed with the same object. Of host fields."""
 
 @final
 class Pending(Awaitable[None]):
@@ -674,8 +676,9 @@ class trace:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None: ...
     def on_device(self, halo: HaloExchange, stream: _StreamLike = None, *, rounds: int) -> DeviceTrace:
-        """Adds what a stream of a GPU does in so many rounds, by the GPU's own clock. The stream is of a device of the exchange's fields.
-        Compiles a kernel of one thread, which stores the clock; each stamp takes a microsecond or two of the stream."""
+        """Adds what a stream of a GPU does in so many rounds (262,144 at most), by the GPU's own clock. The stream is of a device of the
+        exchange's fields. Blocks: compiles and loads a kernel of one thread, and compares clocks, so call it while no exchange is in
+        flight."""
 
 @final
 class DeviceTrace:
@@ -691,7 +694,7 @@ class DeviceTrace:
         ...                         # the rest
         steps.stamp("done")
 
-    Nothing waits for the GPU before the trace ends. After its last round stamps do nothing."""
+    Stamps do not wait for the GPU. Those after the last round do nothing, those after the trace's end raise ``HaloValueError``."""
 
     def stamp(self, moment: Literal["begun", "interior", "waited", "done"]) -> None:
         """The stream has come to a moment of this round; ``"done"`` ends it."""

@@ -83,6 +83,8 @@ pub(super) fn bind(
     for (peer, berth) in &mut berths {
         berth.chunk = chunk.unwrap_or(0);
         berth.engine = match wanted {
+            // Where lanes wait for each other's producers, poison would let a copy engine go on that these still need to wait.
+            _ if devices.len() > 1 => None,
             CopyEngine::Auto => company.engine(*peer),
             CopyEngine::From(bytes) => Some(bytes.max(1)),
             CopyEngine::Never => None,

@@ -389,7 +389,7 @@ fn apart(opened: &Opened, made: &Made, options: &BindOptions, is_alone: bool) ->
     } else if opened.lanes.len() != 1 {
         Some("the fields of this rank lie on several devices")
     } else if made.links.iter().any(|link| link.way == Way::Pull) {
-        Some("it pulls, for copy engines, or as asked for")
+        Some("links are pulled, by copy engines or as asked for")
     } else if made.links.iter().any(|link| link.way != Way::Push) {
         Some("not all links are direct")
     } else if made.links.len() > MOST_WAITS {

@@ -1,4 +1,4 @@
-//! Memory of devices for ranks of other processes of the node: its owner has it mapped by whoever is to write it, pins that,
+//! Memory of devices for ranks of other processes of the node: its owner has it mapped by whoever is to write or read it, pins that,
 //! and tells where, by a token and an offset, from which the other side gets an address ([`halocline_comm::mappings`]).
 
 use crate::agree::agree;

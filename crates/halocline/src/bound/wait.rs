@@ -35,7 +35,10 @@ impl Bound {
             self.advance(epoch);
             self.proven(epoch)
         };
-        at_once.or_else(|| (0..looks).find_map(|_| more()).inspect(|_| self.overlap.waited()))
+        at_once.or_else(|| {
+            self.overlap.waited();
+            (0..looks).find_map(|_| more())
+        })
     }
 
     /// The outcome, if the first look finds it.

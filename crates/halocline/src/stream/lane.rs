@@ -122,7 +122,8 @@ impl Lane {
         Self { device, shared, stream, words, status, scripts, poisoned, in_one, events, rescues, rescuing }
     }
 
-    /// Gives a stream the exchange `epoch` of a set, after its earlier work. `done` is recorded behind it.
+    /// Gives a stream the exchange `epoch` of a set, after its earlier work. `done` is recorded behind it. Before anything waits it lets
+    /// the object be looked after.
     #[inline]
     pub(crate) fn give(
         &self,
@@ -130,7 +131,7 @@ impl Lane {
         (set, epoch): (usize, u64),
         scratch: &mut Vec<ValueOp>,
         done: &Event,
-        cut: impl Fn(Cut) -> bool,
+        (cut, be_watched): (impl Fn(Cut) -> bool, impl Fn()),
     ) -> Result<(), DeviceError> {
         let Script { given, before, raised, is_raised_by_table, copies, out, steps, over, .. } =
             &self.scripts[set];
@@ -147,16 +148,26 @@ impl Lane {
         scratch.clear();
         scratch
             .extend(given.iter().chain(raised).chain(waits.iter().filter(is_open)).map(|cue| cue.of(epoch)));
+        // Whatever comes behind a wait may hold this thread until it is over, if another one calls what waits for the stream.
+        let flush = |scratch: &mut Vec<ValueOp>| {
+            if scratch.iter().any(|op| matches!(op, ValueOp::Wait { .. })) {
+                be_watched();
+            }
+            self.flush(stream, scratch)
+        };
+        if self.in_one.is_some() {
+            be_watched();
+        }
         // What lies between two launches is one call.
         let launch = |tables: &[CopyTable], scratch: &mut Vec<ValueOp>| {
             let Some(count) = NonZeroU64::new(tables.len() as u64) else { return Ok(()) };
-            self.flush(stream, scratch)?;
+            flush(scratch)?;
             // SAFETY: the object holds the memory of the table until the stream is through; the words that were
             // waited for, here or by the table, say that nobody else uses the cells concerned.
             unsafe { stream.launch(&tables[(epoch % count) as usize], epoch) }
         };
         if !copies.is_empty() {
-            self.flush(stream, scratch)?;
+            flush(scratch)?;
         }
         for &Block { target, source, bytes } in copies {
             // SAFETY: the object holds both memories until the stream is through. Where the words that were waited for are poison, the
@@ -172,7 +183,7 @@ impl Lane {
             scratch.extend(over.iter().map(|cue| cue.of(epoch)));
             scratch.push(Cue::Write(self.status.at(DONE)).of(epoch));
         }
-        self.flush(stream, scratch)?;
+        flush(scratch)?;
         if !cut(Cut::Sent) {
             stream.record(done)?;
         }

@@ -415,7 +415,8 @@ impl Scheduled {
             let stream = chosen(number);
             self.follow(stream, flights[before][number].as_ref())?;
             let done = lane.shared.events.take()?;
-            lane.give(stream, (set, epoch), scratch, &done, |cut| self.is_cut(cut))?;
+            let be_watched = || self.be_watched();
+            lane.give(stream, (set, epoch), scratch, &done, (|cut| self.is_cut(cut), be_watched))?;
             flights[at][number] = Some(done);
         }
         Ok(())

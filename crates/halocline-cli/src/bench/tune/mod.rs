@@ -52,12 +52,17 @@ pub(super) fn run(args: &TuneArgs, json: bool) -> Result<u8, BenchError> {
     };
     let found = steps::find(before.values, connection, &mut ask)?;
     let kept = match args.dry_run {
-        true => None,
-        false => Some(cuda::keep_tuning(&machine, &found.values).map_err(BenchError::Keep)?),
+        true => Ok(None),
+        false => cuda::keep_tuning(&machine, &found.values).map(Some),
     };
+    let (kept, error) = match kept {
+        Ok(kept) => (kept, None),
+        Err(error) => (None, Some(error)),
+    };
+    // Also what cannot be kept was measured.
     let outcome = Outcome { machine, before, connection, rounds: args.rounds, found, kept };
     report::print(&outcome, json).map_err(BenchError::Output)?;
-    Ok(0)
+    error.map_or(Ok(0), |error| Err(BenchError::Keep(error)))
 }
 
 /// How the first two GPUs reach each other, if they are of one kind, and do.
