@@ -117,14 +117,15 @@ pub(super) fn hash(bytes: &[u8]) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
-    struct Scratch(PathBuf);
+    /// A directory of a test.
+    pub(in super::super) struct Scratch(pub(in super::super) PathBuf);
 
     impl Scratch {
-        fn new(name: &str) -> Self {
+        pub(in super::super) fn new(name: &str) -> Self {
             let path = std::env::temp_dir().join(format!("halocline-cache-{name}-{}", std::process::id()));
             let _ = std::fs::remove_dir_all(&path);
             Self(path)

@@ -105,10 +105,8 @@ impl CudaDriver {
         this.check("cuCtxGetStreamPriorityRange", unsafe { (api.priorities)(&mut least, &mut greatest) })?;
         drop(current);
         this.highest_priority = greatest;
-        let mut version = 0;
-        // SAFETY: writes a number.
-        this.check("cuDriverGetVersion", unsafe { (api.driver_version)(&mut version) })?;
-        let driver = format!("{}.{}", version / 1000, version % 1000 / 10);
+        let (major, minor) = this.version()?;
+        let driver = format!("{major}.{minor}");
         let machine = Machine { gpu: this.name(), driver, multiprocessors: this.multiprocessors };
         this.tuned = super::tuned(&machine, this.capability()?);
         Ok(this)

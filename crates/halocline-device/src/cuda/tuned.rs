@@ -67,24 +67,9 @@ fn file_name(machine: &Machine) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::cache::tests::Scratch;
     use super::*;
     use std::os::unix::fs::PermissionsExt;
-
-    struct Scratch(PathBuf);
-
-    impl Scratch {
-        fn new(name: &str) -> Self {
-            let path = std::env::temp_dir().join(format!("halocline-tuned-{name}-{}", std::process::id()));
-            let _ = std::fs::remove_dir_all(&path);
-            Self(path)
-        }
-    }
-
-    impl Drop for Scratch {
-        fn drop(&mut self) {
-            let _ = std::fs::remove_dir_all(&self.0);
-        }
-    }
 
     fn machine(multiprocessors: u32) -> Machine {
         Machine { gpu: "A GPU".to_owned(), driver: "13.0".to_owned(), multiprocessors }
@@ -99,7 +84,7 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_in_force_for_that_machine_alone() {
-        let scratch = Scratch::new("kept");
+        let scratch = Scratch::new("tuned-kept");
         let here = |of: u32| tuned_in(&scratch.0, &machine(of), Tuned::built_in(90));
         assert_eq!(here(132), Tuned::built_in(90));
         let values = Tuning { waiting: 25, ..Tuning::HOPPER };
@@ -110,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_file_that_is_cut_or_of_others_is_refused_and_told_and_built_in_values_hold() {
-        let scratch = Scratch::new("refused");
+        let scratch = Scratch::new("tuned-refused");
         let path = keep_in(&scratch.0, &machine(1), &Tuning { waiting: 25, ..Tuning::OTHER }).expect("ours");
         let here = || tuned_in(&scratch.0, &machine(1), Tuned::built_in(80));
         let whole = std::fs::read(&path).expect("kept");
