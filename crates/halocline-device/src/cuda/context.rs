@@ -12,7 +12,7 @@ pub(super) struct Primary {
     pub(super) ordinal: u32,
     pub(super) device: c_int,
     pub(super) context: usize,
-    /// Streams of ours that were given back, with their priorities. CUDA gives a stream one of the queues of the hardware in turn, as
+    /// Streams of ours that were given back, with their priorities. CUDA seems to give a stream one of the queues of the hardware in turn, as
     /// streams are made, also one that a stream that waits has: so none is made where an old one will do, and none is destroyed.
     idle: Mutex<Vec<(c_int, usize)>>,
 }
