@@ -1,13 +1,14 @@
 //! Simulated devices whose calls wait, and hold those of other threads, as CUDA's do (`docs/cuda.md`, "What waits for the device"): what frees, and
 //! the first table of a device, waits until no stream of any device has anything to do; launches, records, allocations and what is made wait
-//! for that; operations on words, waits for events and questions do not. Streams share as many queues as CUDA gives a process.
+//! for that; operations on words, waits for events and questions do not. A look at a word of another device waits for streams that have copies,
+//! which may stand behind waits. Streams share as many queues as CUDA gives a process.
 
 use crate::ring::Given;
 use crate::yard::{self, Kernels, Piece, Rig};
 use crate::{Outcome, Trouble, fail};
 use halocline::device::sim::{Live, Options};
 use halocline::device::{
-    Address, Driver, Place, Priority, RawEvent, RawStream, RawTable, TableSpec, ValueOp,
+    Address, Driver, MemorySpace, Place, Priority, RawEvent, RawStream, RawTable, TableSpec, ValueOp,
 };
 use halocline::{Device, DeviceError, Stream};
 use halocline_device::sim::World;
@@ -22,6 +23,8 @@ struct Shared {
     held: Mutex<()>,
     /// Devices, each with its streams.
     streams: Mutex<Vec<(Device, BTreeSet<usize>)>>,
+    /// Streams that were given copies, by their devices' ordinals.
+    copying: Mutex<BTreeSet<(u32, usize)>>,
 }
 
 impl Shared {
@@ -33,11 +36,22 @@ impl Shared {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn copying(&self) -> MutexGuard<'_, BTreeSet<(u32, usize)>> {
+        self.copying.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Holds all, until no stream has anything to do, and for as long as what is returned lives.
     fn wait(&self) -> MutexGuard<'_, ()> {
+        self.wait_for(|_, _| true)
+    }
+
+    /// The same of some streams.
+    fn wait_for(&self, matters: impl Fn(&Device, usize) -> bool) -> MutexGuard<'_, ()> {
         let held = self.hold();
         // A stream that fails, or has gone, does nothing any more.
-        let is_idle = |device: &Device, stream: usize| device.driver().query(RawStream(stream)) != Ok(false);
+        let is_idle = |device: &Device, stream: usize| {
+            !matters(device, stream) || device.driver().query(RawStream(stream)) != Ok(false)
+        };
         while !self.streams().iter().all(|(device, streams)| streams.iter().all(|&at| is_idle(device, at))) {
             std::thread::yield_now();
         }
@@ -206,6 +220,7 @@ unsafe impl Driver for Holding {
         bytes: usize,
     ) -> Result<(), DeviceError> {
         let _held = self.shared.hold();
+        self.shared.copying().insert((self.ordinal(), stream.0));
         // SAFETY: the caller's promise.
         unsafe { self.of().copy(stream, target, source, bytes) }
     }
@@ -239,8 +254,13 @@ unsafe impl Driver for Holding {
         unsafe { self.of().store(word, value) };
     }
 
-    unsafe fn peek(&self, stream: RawStream, word: Address) -> Result<u64, DeviceError> {
-        let _held = self.shared.hold();
+    unsafe fn peek(&self, stream: RawStream, word: Address) -> Result<Option<u64>, DeviceError> {
+        let is_own = match self.of().place_of(word)?.space {
+            MemorySpace::Device(device) => device == self.ordinal(),
+            _ => true,
+        };
+        let copies = |device: &Device, stream| self.shared.copying().contains(&(device.ordinal(), stream));
+        let _held = if is_own { self.shared.hold() } else { self.shared.wait_for(copies) };
         // SAFETY: the caller's promise.
         unsafe { self.of().peek(stream, word) }
     }
@@ -285,7 +305,7 @@ impl Kernels for Held {
 
 impl Rig for Held {
     const SEEDS: u64 = 30;
-    const DEADLINE: Option<Duration> = None;
+    const DEADLINE: Option<Duration> = Some(Duration::from_secs(50));
 
     fn get() -> Result<&'static Self, Trouble> {
         static THIS: OnceLock<Option<Held>> = OnceLock::new();

@@ -10,6 +10,7 @@ use halocline::{BindOptions, Communicator, CopyEngine, Device, HaloExchange, Lin
 use std::time::Duration;
 
 /// What all ranks do alike.
+#[derive(Debug)]
 pub struct Program {
     seed: u64,
     /// How many ranks it is for, where that is not given.

@@ -390,7 +390,7 @@ impl Stream {
     ///
     /// # Safety
     /// As for [`Driver::peek`].
-    pub unsafe fn peek(&self, word: Address) -> Result<u64, DeviceError> {
+    pub unsafe fn peek(&self, word: Address) -> Result<Option<u64>, DeviceError> {
         // SAFETY: the caller's promise.
         unsafe { self.device.0.peek(self.raw, word) }
     }

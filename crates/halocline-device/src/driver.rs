@@ -130,6 +130,8 @@ pub struct TablePart<'a> {
     pub raises: &'a [Address],
     /// What it copies may be read from the begin of the launch on, before what the part waits for.
     pub early: bool,
+    /// Other work of the device runs meanwhile: unless the part waits or raises, few blocks do it, one piece after the other.
+    pub beside: bool,
 }
 
 /// A device of some kind.
@@ -383,15 +385,15 @@ pub unsafe trait Driver: Any + Send + Sync {
     }
 
     /// What a word is at some moment from now on, wherever this device reaches it: for reports and for those who look
-    /// seldom (`cuMemcpyAsync`). By a stream of this device, for whose work the call waits.
+    /// seldom (`cuMemcpyAsync`). By a stream of this device, for whose work the call waits a moment (2 ms): `None` where that is not enough.
     ///
     /// # Safety
-    /// `word` lies in memory that is valid, at a multiple of 8 bytes, and is written by nothing but atomic operations,
-    /// streams and copy tables.
-    unsafe fn peek(&self, stream: RawStream, word: Address) -> Result<u64, DeviceError> {
+    /// `word` lies in memory that is valid until the stream is through, at a multiple of 8 bytes, and is written by nothing but atomic
+    /// operations, streams and copy tables.
+    unsafe fn peek(&self, stream: RawStream, word: Address) -> Result<Option<u64>, DeviceError> {
         let _ = stream;
         // SAFETY: the caller's promise; devices of this kind have their memory where the host reaches it.
-        Ok(unsafe { self.load(word) })
+        Ok(Some(unsafe { self.load(word) }))
     }
 
     /// Where a library of this process that takes memory of devices finds bytes of this one's, which it is about to read, or to

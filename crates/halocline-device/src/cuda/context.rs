@@ -1,10 +1,11 @@
 //! A GPU's primary context, retained, and current for as long as a call needs it.
 
 use super::api::{Api, code};
+use super::looks::Looks;
 use crate::error::DeviceError;
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_uint};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 /// A primary context that we have retained, once for all openings of its GPU.
 pub(super) struct Primary {
@@ -15,6 +16,7 @@ pub(super) struct Primary {
     /// Streams of ours that were given back, with their priorities. CUDA seems to give a stream one of the queues of the hardware in turn, as
     /// streams are made, also one that a stream that waits has: so none is made where an old one will do, and none is destroyed.
     idle: Mutex<Vec<(c_int, usize)>>,
+    looks: OnceLock<Looks>,
 }
 
 static PRIMARIES: Mutex<BTreeMap<u32, Weak<Primary>>> = Mutex::new(BTreeMap::new());
@@ -46,7 +48,19 @@ impl Primary {
         // SAFETY: as above; released once, by the drop.
         check(unsafe { (api.retain)(&mut context, device) })
             .map_err(|r| refused("cuDevicePrimaryCtxRetain", r))?;
-        Ok(Self { api, ordinal, device, context, idle: Mutex::default() })
+        Ok(Self { api, ordinal, device, context, idle: Mutex::default(), looks: OnceLock::new() })
+    }
+
+    /// Where looks at words go. The context is current.
+    pub(super) fn looks(&self) -> Result<&Looks, c_int> {
+        if let Some(there) = self.looks.get() {
+            return Ok(there);
+        }
+        let made = Looks::new(self.api)?;
+        if let Err(second) = self.looks.set(made) {
+            second.close(self.api);
+        }
+        Ok(self.looks.get().expect("it was set"))
     }
 
     fn idle(&self) -> MutexGuard<'_, Vec<(c_int, usize)>> {
@@ -107,6 +121,9 @@ impl Drop for Primary {
         for (_, stream) in std::mem::take(&mut *self.idle()) {
             // SAFETY: ours, and nobody's any more. At the end of the process the driver may be gone, which it says.
             unsafe { (self.api.destroy_stream)(stream) };
+        }
+        if let (Some(looks), Ok(_current)) = (self.looks.get(), self.make_current()) {
+            looks.close(self.api);
         }
         // SAFETY: retained once; as above.
         unsafe { (self.api.release)(self.device) };

@@ -103,6 +103,8 @@ impl CudaDriver {
         let current = this.enter()?;
         // SAFETY: writes two numbers.
         this.check("cuCtxGetStreamPriorityRange", unsafe { (api.priorities)(&mut least, &mut greatest) })?;
+        // Now: later, to allocate may wait for others.
+        this.primary.looks().map_err(|result| this.error("cuMemHostAlloc", result))?;
         drop(current);
         this.highest_priority = greatest;
         let (major, minor) = this.version()?;
@@ -608,17 +610,13 @@ unsafe impl Driver for CudaDriver {
         self.check("cuMemcpyAsync", unsafe { (self.api.copy)(target, source, bytes, stream.0) })
     }
 
-    unsafe fn peek(&self, stream: RawStream, word: Address) -> Result<u64, DeviceError> {
-        let current = self.enter_beside_captures()?;
+    unsafe fn peek(&self, stream: RawStream, word: Address) -> Result<Option<u64>, DeviceError> {
+        let _current = self.enter_beside_captures()?;
         self.reach_word(word)?;
-        let mut value = 0u64;
-        let target = (&raw mut value).expose_provenance() as Address;
-        // SAFETY: a word that the device reaches, and room for it until the stream is synchronised.
-        let copied = unsafe { (self.api.copy)(target, word, size_of::<u64>(), stream.0) };
-        self.check("cuMemcpyAsync", copied)?;
-        drop(current);
-        self.synchronise(stream)?;
-        Ok(value)
+        let looks = self.primary.looks().map_err(|result| self.error("cuMemHostAlloc", result))?;
+        // SAFETY: a word that the device reaches; the rest is the caller's promise.
+        let seen = unsafe { looks.look(self.api, stream.0, word) };
+        seen.map_err(|(call, result)| self.error(call, result))
     }
 
     fn upload(&self, spec: &TableSpec<'_>) -> Result<RawTable, DeviceError> {

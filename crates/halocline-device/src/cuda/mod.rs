@@ -15,6 +15,7 @@ mod cache;
 mod context;
 mod driver;
 mod inventory;
+mod looks;
 mod module;
 mod nccl;
 mod nvrtc;

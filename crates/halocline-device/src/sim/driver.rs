@@ -357,14 +357,14 @@ unsafe impl Driver for SimDriver {
     }
 
     /// Nothing is ordered by it: what it says is of some moment.
-    unsafe fn peek(&self, stream: RawStream, word: Address) -> Result<u64, DeviceError> {
+    unsafe fn peek(&self, stream: RawStream, word: Address) -> Result<Option<u64>, DeviceError> {
         let Call { mut state, me } = self.call(true)?;
         self.stream(&state, stream)?;
         let spot = state.memories.find(word, 8)?;
         let host = state.threads[me].actor;
         let op = state.begin_op(host, "peek");
         state.touch(host, op, spot, 8, Touch::AtomicRead);
-        Ok(state.memories.load(spot))
+        Ok(Some(state.memories.load(spot)))
     }
 
     unsafe fn load(&self, word: Address) -> u64 {

@@ -279,7 +279,7 @@ fn captured(rig: &Rig) -> Outcome {
             std::thread::yield_now();
         }
         // SAFETY: a word.
-        assert_eq!(unsafe { other.peek(word.at(0)) }?, 0);
+        assert_eq!(unsafe { other.peek(word.at(0)) }?, Some(0));
         other.synchronise()?;
         drop(device.allocate(1 << 20)?);
         drop(device.allocate_pinned(64)?);

@@ -45,8 +45,6 @@ pub(crate) struct Lane {
 pub(crate) struct Script {
     /// Of the other lanes: the producers are done.
     pub(crate) given: Vec<Cue>,
-    /// The word that is raised first.
-    pub(crate) begun: Address,
     /// Raised and waited for at first,
     pub(crate) before: Vec<Cue>,
     /// of which so many are raised.
@@ -223,15 +221,15 @@ impl Lane {
         unsafe { self.device.driver().load(word) >= epoch.saturating_sub(lag) }
     }
 
-    /// Whether its stream has reached an exchange of a set, as far as can be known.
-    pub(crate) fn has_begun(&self, (set, epoch): (usize, u64)) -> bool {
-        self.peek(self.scripts[set].begun).is_some_and(|begun| begun >= epoch)
+    /// Whether its stream has reached an exchange.
+    pub(crate) fn has_begun(&self, epoch: u64) -> bool {
+        self.word(BEGUN) >= epoch
     }
 
-    /// What a word is that this device reaches, unless the device has failed.
+    /// What a word is that this device reaches, unless that takes too long, or the device has failed.
     pub(crate) fn peek(&self, word: Address) -> Option<u64> {
         // SAFETY: a word of this object or of its peers', which it holds.
-        unsafe { self.shared.rescue.peek(word) }.ok()
+        unsafe { self.shared.rescue.peek(word) }.ok().flatten()
     }
 
     /// The last epoch up to `epoch` that its stream is known to be through with; up to `known` it is. What it has done is visible then.

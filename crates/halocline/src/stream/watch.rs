@@ -208,19 +208,15 @@ impl Scheduled {
     /// peers what is awaited, where it may be something else than they do.
     fn keep_time(&self, oldest: u64) {
         let now = self.comm.link().host().now();
-        let (after, is_due) = {
+        let (after, is_late, is_due) = {
             let mut late = self.lateness.lock().unwrap_or_else(PoisonError::into_inner);
             if late.epoch != oldest {
                 *late = Lateness { epoch: oldest, has_begun: false, since: now, warn_at: now + WARN_AFTER };
             }
             if !late.has_begun {
-                // Asking costs calls to the devices: where nobody counts the time, not before it may be late.
-                if self.patience.deadline.is_none() && now.saturating_sub(late.since) < LOOK {
-                    return;
-                }
-                // Not under the lock: the calls may wait.
+                // Not under the lock: to look is a turn of a simulated schedule.
                 drop(late);
-                let has_begun = self.lanes.iter().any(|lane| lane.has_begun((self.set_of(oldest), oldest)));
+                let has_begun = self.lanes.iter().any(|lane| lane.has_begun(oldest));
                 let mut late = self.lateness.lock().unwrap_or_else(PoisonError::into_inner);
                 if late.epoch == oldest && !late.has_begun {
                     let warn_at = now + WARN_AFTER;
@@ -229,17 +225,17 @@ impl Scheduled {
                 return;
             }
             let after = now.saturating_sub(late.since);
-            let is_due =
-                self.patience.deadline.is_some_and(|deadline| after >= deadline) || now >= late.warn_at;
+            let (is_late, is_due) =
+                (self.patience.deadline.is_some_and(|deadline| after >= deadline), now >= late.warn_at);
             if is_due {
                 late.warn_at = now + WARN_AFTER;
             }
-            (after, is_due)
+            (after, is_late, is_due)
         };
         if self.sets.len() > 1 && after >= self.often() {
             self.links.iter().for_each(|link| link.say_awaited(&self.comm, oldest, self.set_of(oldest)));
         }
-        if !is_due {
+        if !is_late && !is_due {
             return;
         }
         let missing: Vec<&Link> = (0..self.links.len())
@@ -247,9 +243,9 @@ impl Scheduled {
             .map(|at| &self.links[at])
             .collect();
         match missing.first() {
-            Some(link) if self.patience.deadline.is_some_and(|deadline| after >= deadline) => {
-                self.fail(link, Cause::Deadline(Some(after)), link.peer);
-            }
+            Some(link) if is_late => self.fail(link, Cause::Deadline(Some(after)), link.peer),
+            // Nobody is missing: its own device has not come that far.
+            _ if !is_due => {}
             _ => {
                 let mut ranks: Vec<usize> = missing.iter().map(|link| link.peer).collect();
                 ranks.dedup();

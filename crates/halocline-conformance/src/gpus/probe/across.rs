@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 /// What must have come back by then does not wait.
 const SOON: Duration = Duration::from_millis(60);
-/// Four kinds of waits, of which each takes fresh memory and kernels.
-const TRIALS: usize = 4;
+/// Six kinds of waits, of which each takes fresh memory and kernels.
+const TRIALS: usize = 6;
 
 /// A kernel with memory of its threads' own, more than the driver keeps for each.
 const LOCAL: &str = "extern \"C\" __global__ void local(unsigned long long *to, int turns) {
@@ -24,31 +24,57 @@ const LOCAL: &str = "extern \"C\" __global__ void local(unsigned long long *to, 
   if (turns < 0) *to = own[(unsigned)turns % 512];
 }";
 
+/// Bytes of a copy that stands behind a wait.
+const QUEUED: usize = 64 << 20;
+
+/// What waits.
+#[derive(Clone, Copy)]
+enum Waiter {
+    Stream,
+    Kernel,
+    /// A stream, with copies of copy engines behind its wait: within the device, to another one, to the host and back.
+    Copies,
+}
+
 /// What holds a stream until a word of pinned memory is 1.
 struct Gate {
     stream: Stream,
     word: halocline::device::Memory,
     /// A launch waits, else the stream.
     table: Option<CopyTable>,
+    /// Where copies behind the wait go from, and to.
+    behind: Vec<(halocline::device::Memory, halocline::device::Memory)>,
 }
 
 impl Gate {
-    fn new(device: &Device, by_kernel: bool) -> Result<Self, Trouble> {
-        let word = device.allocate_pinned(8)?;
+    fn new(devices: &[Device], waiting: &Device, waiter: Waiter) -> Result<Self, Trouble> {
+        let word = waiting.allocate_pinned(8)?;
         let waits = [Signal { address: word.at(0), lag: 0 }];
         let parts = [TablePart { waits: &waits, ..TablePart::default() }];
         let spec = TableSpec { parts: &parts, sources: &[], targets: &[], guard: None };
-        let table = by_kernel.then(|| device.upload(&spec)).transpose()?;
-        Ok(Self { stream: device.stream(Priority::Highest)?, word, table })
+        let table = matches!(waiter, Waiter::Kernel).then(|| waiting.upload(&spec)).transpose()?;
+        let mut behind = Vec::new();
+        if let Waiter::Copies = waiter {
+            for device in devices {
+                behind.push((waiting.allocate(QUEUED)?, device.allocate(QUEUED)?));
+                behind.push((device.allocate(QUEUED)?, waiting.allocate(QUEUED)?));
+            }
+            behind.push((waiting.allocate(QUEUED)?, waiting.allocate_pinned(QUEUED)?));
+            behind.push((waiting.allocate_pinned(QUEUED)?, waiting.allocate(QUEUED)?));
+        }
+        Ok(Self { stream: waiting.stream(Priority::Highest)?, word, table, behind })
     }
 
     fn close(&self) -> Outcome {
-        // SAFETY: a word, which lives until the stream is through; table, too.
+        // SAFETY: a word, which lives until the stream is through; so do the table, and the memory of copies.
         unsafe {
             self.word.store(0, 0);
             match &self.table {
                 Some(table) => self.stream.launch(table, 1)?,
                 None => self.stream.values(&[ValueOp::Wait { address: self.word.at(0), at_least: 1 }])?,
+            }
+            for (from, to) in &self.behind {
+                self.stream.copy(to.at(0), from.at(0), QUEUED)?;
             }
         }
         // It runs by now.
@@ -195,6 +221,18 @@ pub(in super::super) fn main() -> Outcome {
     let page = page.as_ptr().expose_provenance().next_multiple_of(4096);
     let pageable = vec![1u8; 8 << 20];
     let far = device.allocate(8 << 20)?;
+    let (pinned, last) = (device.allocate_pinned(1 << 20)?, devices.last().expect("there is one"));
+    let away = last.allocate(1 << 20)?;
+    for (one, other) in [(0, last.ordinal()), (last.ordinal(), 0)] {
+        if one != other {
+            CudaDriver::open(one)?.enable_peer(other)?;
+        }
+    }
+    let copied = |from: &halocline::device::Memory, to: &halocline::device::Memory| {
+        // SAFETY: both are of that length, and nobody else uses what is written.
+        let given = unsafe { own.copy(to.at(0), from.at(0), 1 << 20) };
+        given.and_then(|()| own.synchronise()).expect("it is copied");
+    };
     let none = || 0usize;
     let memory = |bytes: usize| raw.made("cuMemAlloc_v2", bytes, 0);
     let parts = [TablePart { raises: &[kept.at(0)], ..TablePart::default() }];
@@ -249,6 +287,11 @@ pub(in super::super) fn main() -> Outcome {
             raw.call_with("cuMemcpyAsync", [far.at(0) as usize, from, 8 << 20, own.raw().0, 0]);
             own.synchronise().expect("it is through");
         }),
+        call("cuMemcpyAsync from pinned memory", none, |_| copied(&pinned, &kept)),
+        call("cuMemcpyAsync to pinned memory", none, |_| copied(&kept, &pinned)),
+        call("cuMemcpyAsync within the device", none, |_| copied(&kept, &far)),
+        call("cuMemcpyAsync to the last device", none, |_| copied(&kept, &away)),
+        call("cuMemcpyAsync from the last device", none, |_| copied(&away, &kept)),
         call("place of an address", none, |_| device.place_of(kept.at(8)).expect("it is there")),
         call("cuMemGetInfo", none, |_| device.driver().free_bytes().expect("it says so")),
         call("opening the device, and its peers, again", none, |_| {
@@ -268,10 +311,13 @@ pub(in super::super) fn main() -> Outcome {
         steady.run(value, &AtomicBool::new(false))?;
     }
     for waiting in devices.iter().take(2) {
-        for by_kernel in [false, true] {
-            let gate = Gate::new(waiting, by_kernel)?;
-            let what = if by_kernel { "a kernel" } else { "a stream" };
-            let title = format!("while {what} waits on device {}", waiting.ordinal());
+        for (waiter, what) in [
+            (Waiter::Stream, "a stream waits"),
+            (Waiter::Kernel, "a kernel waits"),
+            (Waiter::Copies, "a stream with copies waits"),
+        ] {
+            let gate = Gate::new(devices, waiting, waiter)?;
+            let title = format!("while {what} on device {}", waiting.ordinal());
             println!("{title:<44} {:>9}{steadies}", "returns");
             for one in &calls {
                 value += 1;
