@@ -13,6 +13,7 @@ use std::process::ExitCode;
 
 /// Cells of an axis a rank, width of the halo, fields.
 type Size = (usize, usize, u64);
+const SIZES: [Size; 4] = [(128, 1, 1), (128, 1, 8), (128, 3, 8), (256, 3, 8)];
 
 fn main() -> ExitCode {
     if let Err(why) = Gpu::new(0) {
@@ -55,7 +56,7 @@ fn all(comm: &Communicator) -> Outcome {
         meter.gpus()
     ));
     say(format!("{:<56} {:>9} {:>7} {:>6}  host", "case", "us", "empties", "given"));
-    for (cells, width, fields) in [(128, 1, 1), (128, 1, 8), (128, 3, 8), (256, 3, 8)] {
+    for (cells, width, fields) in SIZES {
         let yard = yard(&meter, (cells, width, fields))?;
         let modes = [(false, false), (true, false), (false, true), (true, true)];
         for (number, (inline, stream_waits)) in (0..).zip(modes) {
@@ -76,9 +77,22 @@ fn all(comm: &Communicator) -> Outcome {
             say(format!("{name:<56} {steady:>9.1} {empties:>7.1} {given:>6.1}  {first:.1} ({later:.1})"));
         }
     }
-    [(128, 1, 1), (128, 1, 8), (128, 3, 8), (256, 3, 8)]
-        .into_iter()
-        .try_for_each(|size| overlap(&meter, size, say))
+    say("\nhost, us, behind a kernel of 1 ms: schedule_exchange + its schedule_wait, of three exchanges in a row".to_owned());
+    for size in SIZES {
+        for inline in [false, true] {
+            let yard = yard(&meter, size)?;
+            let halo = bind(&meter, &yard, &BindOptions { inline, ..BindOptions::default() })?;
+            let calls = meter.calls(&halo)?.map(|[schedule, wait]| format!("{schedule:5.1} + {wait:4.1}"));
+            let (cells, width, fields) = size;
+            let how = [", inline", ""][usize::from(!inline)];
+            say(format!(
+                "{:<56} {}",
+                format!("{cells}^3, halo {width}, {fields} fields{how}"),
+                calls.join("   ")
+            ));
+        }
+    }
+    SIZES.into_iter().try_for_each(|size| overlap(&meter, size, say))
 }
 
 fn yard(meter: &Meter<'_>, (cells, width, fields): Size) -> Result<Yard, Trouble> {

@@ -269,7 +269,7 @@ fn exchange(rig: &Rig, (cells, halo, fields): (usize, usize, usize), in_kernel: 
         let waits = if in_kernel { &ready[..] } else { &[] };
         let table = device.upload(&TableSpec {
             parts: &[
-                TablePart { waits, ops: &crossing, raises: &raises, early: true },
+                TablePart { waits, ops: &crossing, raises: &raises, early: true, ..TablePart::default() },
                 TablePart { waits: &[], ops: &local, raises: &[], ..TablePart::default() },
             ],
             sources: &[arrays[rank].at(0)],

@@ -38,6 +38,9 @@ pub struct Tuning {
     /// Of a hundred multiprocessors, how many have a block of those that wait for peers and then write to them: the rest is left to
     /// the copies within the rank, and to whatever else runs there. 1 to 70 (all objects of a process together have 75).
     pub waiting: u32,
+    /// Of a hundred multiprocessors, how many have a block of those that copy within the rank while other work may run beside the exchange: it
+    /// takes longer then, and leaves room ([`TablePart::beside`](crate::TablePart::beside)). 1 to 1600.
+    pub beside: u32,
     /// Accesses of one item, at most: what a block of threads does at a time. 512 to 65,536.
     pub item: u32,
     /// Items for each multiprocessor, where there is little to copy. 1 to 16.
@@ -53,8 +56,11 @@ pub struct Tuning {
 
 impl fmt::Display for Tuning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { waiting, item, items, alone, copy_engine: _, chunk } = *self;
-        write!(f, "waiting {waiting}, item {item}, items {items}, alone {alone}, copy engine")?;
+        let Self { waiting, beside, item, items, alone, copy_engine: _, chunk } = *self;
+        write!(
+            f,
+            "waiting {waiting}, beside {beside}, item {item}, items {items}, alone {alone}, copy engine"
+        )?;
         let engines = Connection::ALL.map(|over| (over, self.copy_engine(over)));
         if engines.iter().all(|(_, from)| from.is_none()) {
             write!(f, " never")?;
@@ -73,8 +79,15 @@ impl Tuning {
     /// Of GPUs of compute capability 9.0 (H100, H200), chosen on H200s with NVLink; of `item` and `chunk` others were tried, too. The copy engine is not
     /// used until `halocline bench tune` has found that it pays: alone it takes 6% less than stores at 64 MiB, but it does not
     /// wait for peers by itself, which takes 7 to 9 us an exchange, and no exchange by it was measured.
-    pub const HOPPER: Self =
-        Self { waiting: 50, item: 4096, items: 2, alone: 1024, copy_engine: [None; 3], chunk: 4 << 20 };
+    pub const HOPPER: Self = Self {
+        waiting: 50,
+        beside: 50,
+        item: 4096,
+        items: 2,
+        alone: 1024,
+        copy_engine: [None; 3],
+        chunk: 4 << 20,
+    };
 
     /// Of GPUs that nobody has measured: as those of [`Tuning::HOPPER`].
     pub const OTHER: Self = Self::HOPPER;
@@ -86,10 +99,14 @@ impl Tuning {
 
     /// The value that is out of its bounds, if one is: its name, and what is allowed.
     pub fn out_of_bounds(&self) -> Option<&'static str> {
-        let Self { waiting, item, items, alone, copy_engine, chunk } = *self;
+        let Self { waiting, beside, item, items, alone, copy_engine, chunk } = *self;
         let engines = copy_engine.iter().flatten().all(|&bytes| bytes >= LEAST_ENGINE);
         [
             ((1..=70).contains(&waiting), "waiting is a share of the multiprocessors, 1 to 70 of a hundred"),
+            (
+                (1..=1600).contains(&beside),
+                "beside is a share of the multiprocessors, 1 to 1600 of a hundred",
+            ),
             ((512..=65_536).contains(&item), "item is 512 to 65536 accesses"),
             ((1..=16).contains(&items), "items is 1 to 16 for each multiprocessor"),
             (alone <= 65_536, "alone is at most 65536 accesses"),
@@ -118,7 +135,7 @@ const FORMAT: &str = "tuning 1";
 impl Machine {
     /// Values of this machine as the text of a file.
     pub fn write(&self, values: &Tuning) -> String {
-        let Tuning { waiting, item, items, alone, copy_engine: _, chunk } = *values;
+        let Tuning { waiting, beside, item, items, alone, copy_engine: _, chunk } = *values;
         let engines = Connection::ALL.map(|over| (over.to_string(), json!(values.copy_engine(over))));
         let engines: Map<String, Value> = engines.into_iter().collect();
         let text = json!({
@@ -127,6 +144,7 @@ impl Machine {
             "driver": self.driver,
             "multiprocessors": self.multiprocessors,
             "waiting": waiting,
+            "beside": beside,
             "item": item,
             "items": items,
             "alone": alone,
@@ -169,6 +187,7 @@ impl Machine {
         }
         let values = Tuning {
             waiting: small("waiting")?,
+            beside: small("beside")?,
             item: small("item")?,
             items: small("items")?,
             alone: small("alone")?,
@@ -248,6 +267,7 @@ mod tests {
         };
         assert_eq!(with(|values| values.waiting = 0), "waiting");
         assert_eq!(with(|values| values.waiting = 71), "waiting");
+        assert_eq!(with(|values| values.beside = 0), "beside");
         assert_eq!(with(|values| values.item = 511), "item");
         assert_eq!(with(|values| values.items = 0), "items");
         assert_eq!(with(|values| values.alone = 65_537), "alone");
@@ -262,7 +282,8 @@ mod tests {
     #[test]
     fn values_that_were_written_are_read_again() {
         let copy_engine = [None, Some(1 << 25), Some(u64::MAX)];
-        let values = Tuning { waiting: 30, item: 8192, items: 1, alone: 0, copy_engine, chunk: 1 << 20 };
+        let values =
+            Tuning { waiting: 30, beside: 20, item: 8192, items: 1, alone: 0, copy_engine, chunk: 1 << 20 };
         assert_eq!(machine().read(machine().write(&values).as_bytes()), Ok(values));
     }
 
@@ -304,7 +325,7 @@ mod tests {
     fn values_are_told_in_words() {
         assert_eq!(
             Tuning::HOPPER.to_string(),
-            "waiting 50, item 4096, items 2, alone 1024, copy engine never, chunk 4194304"
+            "waiting 50, beside 50, item 4096, items 2, alone 1024, copy engine never, chunk 4194304"
         );
         let values = Tuning { copy_engine: [None, Some(1 << 20), Some(1 << 22)], ..Tuning::HOPPER };
         assert!(

@@ -188,7 +188,13 @@ fn ping_pong(world: &World, without: Without) -> Result<(), DeviceError> {
         let ops = [line(0, 0, half), line(1, 1, half)];
         let waits = [Signal { address: ready[rank].at(0), lag: 0 }];
         let table = device.upload(&TableSpec {
-            parts: &[TablePart { waits: &waits, ops: &ops, raises: &[arrived[peer].at(0)], early: true }],
+            parts: &[TablePart {
+                waits: &waits,
+                ops: &ops,
+                raises: &[arrived[peer].at(0)],
+                early: true,
+                ..TablePart::default()
+            }],
             sources: &[fields[rank].at(0), fields[rank].at(half)],
             targets: &[halos[peer].at(0), halos[peer].at(half)],
             guard: None,

@@ -188,6 +188,32 @@ impl<'a> Meter<'a> {
         Ok([median(self.slowest(&firsts)?), median(self.slowest(&others)?)])
     }
 
+    /// What the host takes for each call of three exchanges in a row, us, behind a kernel that keeps the GPU busy: to schedule it, and its
+    /// wait; medians over rounds of the slowest rank's. Collective.
+    pub fn calls(&self, halo: &HaloExchange) -> Result<[[f64; 2]; 3], Trouble> {
+        let mut times: [[Vec<f64>; 2]; 3] = Default::default();
+        let us = |from: Instant, to: Instant| (to - from).as_secs_f64() * 1e6;
+        for _ in 0..ROUNDS {
+            self.stream.synchronise()?;
+            self.comm.barrier()?;
+            self.gpu.delay(&self.stream, BEHIND)?;
+            for [schedule, wait] in &mut times {
+                let begin = Instant::now();
+                let pending = halo.schedule_exchange(&[&self.stream])?;
+                let scheduled = Instant::now();
+                pending.schedule_wait(&self.stream)?;
+                schedule.push(us(begin, scheduled));
+                wait.push(us(scheduled, Instant::now()));
+            }
+        }
+        self.stream.synchronise()?;
+        let mut medians = [[0.0; 2]; 3];
+        for (at, call) in times.iter().flatten().enumerate() {
+            medians[at / 2][at % 2] = median(self.slowest(call)?);
+        }
+        Ok(medians)
+    }
+
     /// Of each time that of the slowest rank. Collective.
     fn slowest(&self, times: &[f64]) -> Result<Vec<f64>, Trouble> {
         let nanoseconds: Vec<u64> = times.iter().map(|us| (us * 1e3) as u64).collect();

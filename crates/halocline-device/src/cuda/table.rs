@@ -33,7 +33,7 @@ const LONG: u64 = 2 * THREADS as u64;
 /// goes on), so that all are looked at in turn. The kernel has bits for so many.
 const MOST_BARE: usize = 32 * THREADS as usize;
 /// Words that a launch raises first of all, and gives to the kernel by value.
-const RAISES: usize = 6;
+const RAISES: usize = 8;
 /// Launches of one table that may run at the same time: each has counters of its own.
 pub(super) const SLOTS: usize = 16;
 
@@ -87,6 +87,7 @@ struct Piece {
 struct Copies {
     part: Part,
     early: bool,
+    beside: bool,
     regions: Range<usize>,
     units: u64,
 }
@@ -122,7 +123,7 @@ const _: () = assert!(
         && size_of::<Item>() == 192
         && size_of::<Part>() == 16
         && size_of::<Wait>() == 16
-        && size_of::<Argument>() == 112
+        && size_of::<Argument>() == 128
 );
 
 /// A table that was cut, to be laid out in memory.
@@ -191,7 +192,7 @@ impl Cut {
             let regions = first..cut.regions.len();
             let units = cut.units[regions.clone()].iter().map(|&units| u64::from(units)).sum();
             if units > 0 {
-                copies.push(Copies { part: draft, early: part.early, regions, units });
+                copies.push(Copies { part: draft, early: part.early, beside: part.beside, regions, units });
             } else if draft.waits + draft.raises > 0 {
                 cut.bare.push(draft);
             }
@@ -219,11 +220,12 @@ impl Cut {
     fn cut_parts(&mut self, parts: &[Copies], multiprocessors: u64, tuning: &Tuning) {
         let most = u64::from(tuning.item);
         let all = (parts.iter().map(|copies| copies.units).sum(), u64::from(tuning.items) * multiprocessors);
-        let carriers = (multiprocessors * u64::from(tuning.waiting) / 100).max(1);
+        let blocks_of = |percent: u32| (multiprocessors * u64::from(percent) / 100).max(1);
+        let carriers = blocks_of(tuning.waiting);
         let waiting: u64 =
             parts.iter().filter(|copies| copies.part.waits > 0).map(|copies| copies.units).sum();
         let is_tied = |copies: &&Copies| copies.part.waits + copies.part.raises > 0;
-        for Copies { part, early, regions, units } in parts.iter().filter(is_tied) {
+        for Copies { part, early, regions, units, .. } in parts.iter().filter(is_tied) {
             // Those of parts that wait share a number of blocks, each with about one item.
             let share = u128::from(carriers) * u128::from(*units);
             // A single block has nobody to count.
@@ -232,20 +234,25 @@ impl Cut {
                 _ => share.div_ceil(u128::from(waiting.max(1))) as u64,
             };
             let of = if part.waits > 0 || share == 1 { (*units, share) } else { all };
-            let mut pieces = self.cut_regions(regions.clone(), of, most);
-            let blocks = if part.waits > 0 { pieces.len().min(share as usize) } else { pieces.len() };
-            // A block does every so many.
-            for at in blocks..pieces.len() {
-                pieces[at - blocks].next = Some(self.later.len() + at - blocks);
-            }
-            self.later.extend(pieces.drain(blocks..));
-            self.pieces.append(&mut pieces);
+            let pieces = self.cut_regions(regions.clone(), of, most);
+            let blocks = self.add_pieces(pieces, if part.waits > 0 { share } else { u64::MAX });
             self.tied.push(Tied { part: *part, early: *early && part.waits > 0, blocks: blocks as u32 });
         }
         for copies in parts.iter().filter(|copies| !is_tied(copies)) {
-            let mut pieces = self.cut_regions(copies.regions.clone(), all, most);
-            self.pieces.append(&mut pieces);
+            let pieces = self.cut_regions(copies.regions.clone(), all, most);
+            self.add_pieces(pieces, if copies.beside { blocks_of(tuning.beside) } else { u64::MAX });
         }
+    }
+
+    /// Gives pieces to so many blocks at most, each every so many. Returns how many blocks they are.
+    fn add_pieces(&mut self, mut pieces: Vec<Piece>, most: u64) -> usize {
+        let blocks = pieces.len().min(usize::try_from(most).unwrap_or(usize::MAX));
+        for at in blocks..pieces.len() {
+            pieces[at - blocks].next = Some(self.later.len() + at - blocks);
+        }
+        self.later.extend(pieces.drain(blocks..));
+        self.pieces.append(&mut pieces);
+        blocks
     }
 
     /// Pieces of so many units at `most`, for so many blocks with so many units in all, long ones first.

@@ -115,6 +115,7 @@ pub(super) fn carriers(rig: &dyn Rig) -> Outcome {
                 ops: &ops[at],
                 raises: &raises[at],
                 early: at % 2 == early,
+                ..TablePart::default()
             })
             .collect();
         let table = device.upload(&TableSpec {

@@ -360,6 +360,7 @@ pub(super) fn join(
             status: &status,
             cut: options.cut(),
             in_one,
+            inline: options.inline,
         };
         let mut scripts = making.scripts()?;
         let waiting = scripts.iter().map(Script::waiting_blocks).max().unwrap_or(0);

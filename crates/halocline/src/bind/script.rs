@@ -16,11 +16,13 @@ struct Draft {
     ops: Vec<CopyOp>,
     raises: Vec<Address>,
     early: bool,
+    beside: bool,
 }
 
 impl Draft {
     fn part(&self) -> TablePart<'_> {
-        TablePart { waits: &self.waits, ops: &self.ops, raises: &self.raises, early: self.early }
+        let Self { waits, ops, raises, early, beside } = self;
+        TablePart { waits, ops, raises, early: *early, beside: *beside }
     }
 }
 
@@ -36,6 +38,8 @@ pub(super) struct Making<'a> {
     pub(super) cut: Option<Cut>,
     /// Tables raise and wait for all words, so that an exchange is one launch.
     pub(super) in_one: bool,
+    /// All on a stream of the user's.
+    pub(super) inline: bool,
 }
 
 impl Making<'_> {
@@ -57,13 +61,9 @@ impl Making<'_> {
     fn script(&self, set: &Set) -> Result<Script, Error> {
         let packs = self.outgoing.iter().any(|out| !out.way.is_direct());
         let (given, over) = self.ties();
-        let mut raised: Vec<Address> =
-            self.raised(set.number).filter(|_| !self.is_cut(Cut::ReadyFirst)).collect();
-        if raised.is_empty() {
-            raised.push(self.status.at(BEGUN));
-        }
-        let begun = raised[0];
-        let mut script = Script { given, over, begun, raised: raised.len(), ..Script::default() };
+        let ready = self.raised(set.number).filter(|_| !self.is_cut(Cut::ReadyFirst));
+        let raised: Vec<Address> = [self.status.at(BEGUN)].into_iter().chain(ready).collect();
+        let mut script = Script { given, over, raised: raised.len(), ..Script::default() };
         let waits = self.outgoing.iter().map(|out| match out.stage {
             Some(stage) => Cue::Told(self.stages[stage].sent(), out.lag),
             None => out.ready.wait(set.number, out.lag),
@@ -74,7 +74,7 @@ impl Making<'_> {
             script.before = raised.iter().copied().map(Cue::Write).chain(waits).collect();
             let is_told = |cue: &Cue| matches!(cue, Cue::Told(..));
             script.is_raised_by_table =
-                begun == self.status.at(BEGUN) && script.before[raised.len()..].iter().all(is_told);
+                raised.len() == 1 && script.before[raised.len()..].iter().all(is_told);
         }
         let first = if self.in_one || script.is_raised_by_table { &raised[..] } else { &[] };
         script.copies = self.copies(set);
@@ -108,23 +108,37 @@ impl Making<'_> {
         (given, tie(&|other| lanes[other].over(self.number), &|other| own.over(other)))
     }
 
-    /// What is unpacked of a link: operations, step by step.
-    fn unpacks(&self, set: &Set, into: &Incoming) -> Vec<Vec<CopyOp>> {
+    /// What is unpacked of a link, step by step: chunks by their numbers, each with its operations. There are two steps, as each is a wait
+    /// and a launch: two thirds of the chunks while the others are on their way, then those.
+    fn unpacks(&self, set: &Set, into: &Incoming) -> Vec<Vec<(usize, Vec<CopyOp>)>> {
         let part = &set.parts[into.link];
-        match into.way {
+        let chunks: Vec<(usize, Vec<CopyOp>)> = match into.way {
             Way::Message => {
-                split(part, self.made.links[into.link].chunk).into_iter().map(|(_, ops)| ops).collect()
+                let chunks = split(part, self.made.links[into.link].chunk);
+                chunks.into_iter().map(|(_, ops)| ops).enumerate().collect()
             }
-            _ => vec![part.ops.clone()],
+            _ => vec![(0, part.ops.clone())],
+        };
+        let count = chunks.len();
+        let mut steps: Vec<Vec<_>> = Vec::new();
+        for (number, ops) in chunks {
+            if [0, (2 * count).div_ceil(3)].contains(&number) {
+                steps.push(Vec::new());
+            }
+            steps.last_mut().expect("0 begins one").push((number, ops));
         }
+        steps
     }
 
     /// What a step of receiving waits for.
     fn arrivals(&self, set: &Set, number: usize) -> Vec<Cue> {
         let mut cues = Vec::new();
         for into in &self.incoming {
-            let staged = into.stage.filter(|_| number < self.unpacks(set, into).len());
-            let staged = staged.map(|stage| Cue::Told(self.stages[stage].raised(number), 0));
+            let step = self.unpacks(set, into).into_iter().nth(number).unwrap_or_default();
+            let staged = into.stage.map(|stage| {
+                step.into_iter().map(move |(chunk, _)| Cue::Told(self.stages[stage].raised(chunk), 0))
+            });
+            let staged = staged.into_iter().flatten();
             let direct = into.words.iter().filter(|_| number == 0);
             let direct = direct.map(|(_, arrived)| arrived.wait(set.number, 0));
             cues.extend(direct.chain(staged).filter(|_| !self.is_cut(Cut::Arrived)));
@@ -207,11 +221,13 @@ impl Making<'_> {
                 draft.waits = vec![Signal { address: out.ready.of(set.number, parity), lag: out.lag }];
                 draft.early = true;
             }
+            draft.beside = !self.inline;
             drafts.push(draft);
         }
         let within: Vec<CopyOp> = set.within.iter().filter(mine).cloned().collect();
         if !within.is_empty() {
-            drafts.push(Draft { ops: within, ..Draft::default() });
+            // On a stream of the user's nothing runs beside it.
+            drafts.push(Draft { ops: within, beside: !self.inline, ..Draft::default() });
         }
         if self.in_one && !self.is_cut(Cut::Arrived) {
             let words = self.incoming.iter().flat_map(|into| &into.words);
@@ -229,22 +245,18 @@ impl Making<'_> {
         let targets: Vec<Address> = set.bases.iter().copied().map(address).collect();
         let (mut sources, mut drafts) = (Vec::new(), Vec::new());
         for into in &self.incoming {
-            let slot = match (into.slots, into.stage) {
-                (Some(area), _) => area.slot(parity),
-                (None, Some(stage)) => self.stages[stage].slot(parity, number),
-                (None, None) => continue,
+            let slot = |chunk| match (into.slots, into.stage) {
+                (Some(area), _) => Some(area.slot(parity)),
+                (None, Some(stage)) => Some(self.stages[stage].slot(parity, chunk)),
+                (None, None) => None,
             };
-            let Some(ops) = self.unpacks(set, into).into_iter().nth(number) else { continue };
-            let source = sources.len();
-            sources.push(slot);
-            let moved = |op: &CopyOp| {
-                let mut op = op.clone();
-                op.source = source;
-                op
-            };
-            let ops = ops.iter().map(moved).collect();
-            let raises = into.words.iter().map(|(ready, _)| ready.of(set.number, 0)).collect();
-            drafts.push(Draft { ops, raises, ..Draft::default() });
+            for (chunk, mut ops) in self.unpacks(set, into).into_iter().nth(number).unwrap_or_default() {
+                let Some(slot) = slot(chunk) else { continue };
+                ops.iter_mut().for_each(|op| op.source = sources.len());
+                sources.push(slot);
+                let raises = into.words.iter().map(|(ready, _)| ready.of(set.number, 0)).collect();
+                drafts.push(Draft { ops, raises, ..Draft::default() });
+            }
         }
         self.upload(&drafts, &sources, &targets)
     }

@@ -207,7 +207,7 @@ fn parts_that_wait_or_raise_have_blocks_of_their_own() {
         TablePart::default(),
         TablePart { raises: &[128], ..TablePart::default() },
         TablePart { waits: &waits, raises: &[128], ..TablePart::default() },
-        TablePart { waits: &waits, ops: &small, raises: &[128], early: true },
+        TablePart { waits: &waits, ops: &small, raises: &[128], early: true, ..TablePart::default() },
         TablePart { ops: &small, raises: &[128], ..TablePart::default() },
     ];
     let spec = TableSpec { parts: &parts, sources: &[1 << 40], targets: &[1 << 50], guard: None };
@@ -229,6 +229,34 @@ fn parts_that_wait_or_raise_have_blocks_of_their_own() {
     let (size, (bytes, argument)) = (cut.size(), cut.lay_out(1 << 40));
     assert_eq!(bytes.len(), size);
     assert_eq!(argument.in_slot(SLOTS + 1).done, argument.done + 3 * 8);
+}
+
+#[test]
+fn what_runs_beside_other_work_has_few_blocks_that_do_all_items() {
+    let local = [op(Vec::new(), None, 1 << 20)];
+    let of = |beside| {
+        let parts = [TablePart { ops: &local, beside, ..TablePart::default() }];
+        let spec = TableSpec { parts: &parts, sources: &[1 << 40], targets: &[1 << 50], guard: None };
+        let cut = Cut::new(&spec, (16, &Tuning::HOPPER), |_, _| Ok(())).expect("fine");
+        let (blocks, items) = (cut.blocks() as usize, cut.items());
+        let mut done: Vec<(u32, u32)> = Vec::new();
+        for first in 0..blocks {
+            let mut at = first;
+            loop {
+                done.push((items[at].first, items[at].units));
+                at = items[at].next as usize;
+                if at == 0 {
+                    break;
+                }
+            }
+        }
+        done.sort_unstable();
+        (blocks, done)
+    };
+    let (alone, beside) = (of(false), of(true));
+    assert_eq!((alone.0, beside.0), (alone.1.len(), 8));
+    assert!(alone.0 > 8, "{alone:?}");
+    assert_eq!(alone.1, beside.1);
 }
 
 #[test]
@@ -257,7 +285,7 @@ fn more_parts_that_wait_than_are_looked_at_in_turn_are_refused() {
 fn every_part_that_waits_has_a_block_however_few_multiprocessors_there_are() {
     let waits = [Signal { address: 64, lag: 0 }];
     let ops: Vec<_> = (0..26).map(|at| [op(Vec::new(), None, 8 << (at % 18))]).collect();
-    let part = |ops| TablePart { waits: &waits, ops, raises: &[128], early: true };
+    let part = |ops| TablePart { waits: &waits, ops, raises: &[128], early: true, ..TablePart::default() };
     let parts: Vec<_> = ops.iter().map(|ops| part(&ops[..])).collect();
     for multiprocessors in [1, 2, 7, 14, 16, 132] {
         let spec = TableSpec { parts: &parts, sources: &[1 << 40], targets: &[1 << 50], guard: None };

@@ -96,7 +96,13 @@ impl Object {
             ops.push(op.into_iter().collect::<Vec<_>>());
         }
         let parts: Vec<TablePart<'_>> = (0..ops.len())
-            .map(|at| TablePart { waits: &signals[at], ops: &ops[at], raises: &words[at], early: true })
+            .map(|at| TablePart {
+                waits: &signals[at],
+                ops: &ops[at],
+                raises: &words[at],
+                early: true,
+                ..TablePart::default()
+            })
             .collect();
         let [sources, targets]: [Vec<Address>; 2] = [
             self.faces.iter().map(|(.., source, _)| source.at(0)).collect(),

@@ -35,7 +35,7 @@ constexpr size_t STACK = 16 << 10;
 struct Index { unsigned x, y, z; };
 Index threadIdx, blockIdx;
 
-struct alignas(16) Argument { u8 bytes[112]; };
+struct alignas(16) Argument { u8 bytes[128]; };
 extern "C" void halocline_copy(Argument table, u64 epoch);
 extern "C" u8 __start_shared_memory[], __stop_shared_memory[];
 

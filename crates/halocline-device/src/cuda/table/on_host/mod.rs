@@ -170,7 +170,7 @@ struct OpOf {
 
 #[repr(C, align(16))]
 #[derive(Debug, Clone, Copy, Default)]
-struct Aligned([u64; 14]);
+struct Aligned([u64; 16]);
 
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
@@ -345,7 +345,7 @@ impl Program<'_> {
             match *op {
                 Op::Launch(table, value, launch) => {
                     let argument = self.tables[table].argument.in_slot(launch);
-                    // SAFETY: both are 14 words (asserted beside `Argument`), without padding.
+                    // SAFETY: both are 16 words (asserted beside `Argument`), without padding.
                     let argument = unsafe { std::mem::transmute::<Argument, Aligned>(argument) };
                     let blocks = self.tables[table].blocks;
                     OpOf { kind: 0, table: table as u32, blocks, value, argument, ..none }

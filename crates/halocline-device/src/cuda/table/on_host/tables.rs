@@ -165,6 +165,7 @@ impl Scene {
                 ops: &drafts[at].ops,
                 raises: &raises[at],
                 early: drafts[at].early,
+                beside: at % 3 != 0,
             })
             .collect();
         let bases = |arenas: &[Arena]| arenas.iter().map(|arena| arena.at(0)).collect::<Vec<_>>();
