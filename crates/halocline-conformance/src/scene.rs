@@ -1,5 +1,6 @@
 //! Scenes: patterns with their fields under test, and the steps that every case takes with them.
 
+use crate::by_hand;
 use crate::form::{Form, Kind};
 use crate::numbers::{Numbers, mix};
 use crate::stage::Stage;
@@ -386,16 +387,14 @@ impl Scene {
     /// rank is no message: only for scenes where nothing does, on any rank. Collective.
     pub fn packed_step(&mut self, comm: &Communicator, halo: &HaloExchange) -> Outcome {
         let operation = comm.begin();
-        let tag = Tag { operation, round: 0 };
+        let (tag, stream) = (Tag { operation, round: 0 }, self.stream());
         self.next();
         for (peer, _, _) in halo.ways().filter(|(_, direction, _)| *direction == Direction::Send) {
-            let mut message = vec![0; halo.message_bytes(peer, Direction::Send)?];
-            halo.pack(peer, &mut message)?;
-            comm.send(peer, tag, message)?;
+            comm.send(peer, tag, by_hand::pack(halo, peer, stream.as_deref())?)?;
         }
         for (peer, _, _) in halo.ways().filter(|(_, direction, _)| *direction == Direction::Receive) {
             let message = comm.receive(Some(peer), tag, "a packed message")?;
-            halo.unpack(peer, &message.payload)?;
+            by_hand::unpack(halo, peer, &message.payload, stream.as_deref())?;
         }
         self.check()
     }
@@ -428,12 +427,12 @@ impl Scene {
         Ok(())
     }
 
-    /// Binds by every way and takes a few steps by each; in memory of the host also packed by hand, and then unbound.
+    /// Binds by every way and takes a few steps by each, also packed by hand; in memory of the host then unbound.
     pub fn every_way(&mut self, comm: &Stage<'_>, count: usize) -> Outcome {
         for link in comm.ways() {
             let halo = self.bind(comm, &by(link))?;
             self.steps(&halo, count).map_err(|trouble| Trouble::new(format!("{link:?}: {trouble}")))?;
-            if !comm.is_on_device() && !self.stays_within(comm)? {
+            if !self.stays_within(comm)? {
                 let ended = self.packed_step(comm, &halo);
                 ended.map_err(|trouble| Trouble::new(format!("packed, {link:?}: {trouble}")))?;
             }

@@ -2,6 +2,7 @@
 //! so that a seed replays exactly.
 
 use crate::ring::Given;
+use crate::subject::forget_streams;
 use crate::yard::{self, Kernels, Piece, Rig};
 use crate::{Outcome, Trouble, fail};
 use halocline::comm::mappings::{Kind, Refusal};
@@ -82,7 +83,9 @@ fn run(world: &World, ends: Vec<Communicator>, rank: impl Fn(&Communicator) -> O
         let end = ends[number].lock().unwrap_or_else(PoisonError::into_inner).take();
         // Dropped with the thread: where one rank fails, the others do not hang.
         let comm = end.ok_or_else(|| Trouble::new("a rank began twice"))?;
-        rank(&comm)
+        let ended = rank(&comm);
+        forget_streams();
+        ended
     });
     let troubles: Vec<String> =
         ended.into_iter().flatten().filter_map(Result::err).map(|trouble| trouble.to_string()).collect();

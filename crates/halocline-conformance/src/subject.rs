@@ -257,6 +257,11 @@ pub(crate) fn stream_of(device: &Device) -> Result<Arc<Stream>, DeviceError> {
     })
 }
 
+/// Lets go of this thread's streams: before it leaves a simulated world, which nobody calls from outside.
+pub(crate) fn forget_streams() {
+    STREAMS.take();
+}
+
 /// Memory of a device by way of pinned memory.
 struct Staged {
     stream: Arc<Stream>,

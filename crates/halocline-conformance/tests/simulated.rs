@@ -1,11 +1,12 @@
-//! Exchanges of host fields under simulated schedules of ranks and their progress threads. `HALOCLINE_SEED` runs one
-//! seed alone.
+//! Exchanges of host fields, and cases of device fields, under simulated schedules of ranks and their progress threads.
+//! `HALOCLINE_SEED` runs one seed alone.
 
 use halocline::{Array, BindOptions, Communicator, Decomposed, Halo, HaloExchange, LinkChoice, RegularGrid};
 use halocline_conformance::simulated::{options, run_ranks};
 use halocline_conformance::stage::Stage;
-use halocline_conformance::{Case, Outcome, cases, ensure};
-use halocline_device::sim::{World, explore, run};
+use halocline_conformance::yard::devices;
+use halocline_conformance::{Case, Outcome, cases, cases_of_fields, ensure};
+use halocline_device::sim::{Options, World, explore, run};
 
 const OWNED: usize = 3;
 
@@ -76,6 +77,25 @@ fn cases_of_the_suite_pass_under_seeds() {
         println!("{}", case.name);
         explore(seed..seed + 2, &options(), |world| {
             run_ranks(world, 2, |comm| (case.run)(&Stage::on_host(comm)))
+        });
+    }
+}
+
+/// Topics whose cases pass with fields on devices of the world, too, each under schedules of its own.
+const ON_DEVICES: [&str; 1] = ["packing::"];
+
+#[test]
+fn cases_of_device_fields_pass_under_seeds() {
+    let is_chosen = |case: &&Case| ON_DEVICES.iter().any(|topic| case.name.starts_with(topic));
+    let all = cases_of_fields();
+    for (case, seed) in all.iter().filter(is_chosen).zip((0..).step_by(4)) {
+        println!("{}", case.name);
+        explore(seed..seed + 4, &Options { steps: 10_000_000, depth: 4096, ..options() }, |world| {
+            run_ranks(world, 2, |comm| {
+                // As long as a stage lives: a world for each run.
+                let devices = Box::leak(Box::new(devices(world, 2)?));
+                (case.run)(&Stage::on_device(comm, &devices[comm.rank()]))
+            });
         });
     }
 }

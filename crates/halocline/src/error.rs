@@ -51,8 +51,8 @@ pub enum Error {
     },
     /// A stream that is being captured into a graph.
     #[error(
-        "stream {stream} is being captured into a graph; an exchange cannot be part of one, as each has an epoch of its own: end the \
-         capture before, and give exchange and wait to the stream between graphs"
+        "stream {stream} is being captured into a graph; neither an exchange, as each has an epoch of its own, nor a message packed by hand \
+         can be part of one: end the capture before, and give both to the stream between graphs"
     )]
     Capturing {
         /// Which stream, counted in the order given.
@@ -111,6 +111,14 @@ pub enum Error {
     /// An object of device fields, asked for what only those of host fields have.
     #[error("an object of device fields cannot be {what}; {instead}")]
     OfDevices {
+        /// What was asked for.
+        what: &'static str,
+        /// What can be done.
+        instead: &'static str,
+    },
+    /// An object of host fields, asked for what only those of device fields have.
+    #[error("an object of host fields cannot be {what}; {instead}")]
+    OfHost {
         /// What was asked for.
         what: &'static str,
         /// What can be done.

@@ -39,7 +39,7 @@ pub struct HaloExchange {
     bound: Arc<Bound>,
     sets: Vec<Arc<Set>>,
     /// The device fields, if any rank has some.
-    scheduled: Option<Arc<Scheduled>>,
+    pub(crate) scheduled: Option<Arc<Scheduled>>,
     shared: Arc<Shared>,
 }
 

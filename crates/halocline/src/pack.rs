@@ -1,19 +1,24 @@
 //! For those who send by themselves: the message of an exchange, packed into their buffers and unpacked from
 //! them.
 
-use crate::bind;
 use crate::error::Error;
 use crate::exchange::HaloExchange;
-use crate::link::{Direction, Link, Way, as_sources};
+use crate::link::{Direction, Link, as_sources};
 use crate::set::{Part, Set};
-use halocline_device::host;
+use crate::stream::Scheduled;
+use halocline_device::{Address, Stream, host};
 use halocline_plan::copy::CopyOp;
+use std::sync::Arc;
 
 impl HaloExchange {
     /// Bytes of the message that an exchange sends to a peer, or receives from it: the length of the buffers of
-    /// [`HaloExchange::pack`] and [`HaloExchange::unpack`]. Local, never blocks. Fails with [`Error::OfDevices`], [`Error::NoSuchPeer`].
+    /// [`HaloExchange::pack`] and [`HaloExchange::unpack`], or of [`HaloExchange::pack_on`] and [`HaloExchange::unpack_on`].
+    /// Local, never blocks. Fails with [`Error::NoSuchPeer`], and [`Error::OfDevices`] of an object of host and device fields.
     pub fn message_bytes(&self, peer: usize, direction: Direction) -> Result<usize, Error> {
-        Ok(self.part_of(peer, direction)?.1.bytes)
+        match &self.scheduled {
+            None => Ok(self.host_part(peer, direction)?.1.bytes),
+            Some(scheduled) => Ok(self.device_part(scheduled, peer, direction)?.2.bytes),
+        }
     }
 
     /// Packs the owned cells that `peer` needs into a message, for those who send it by themselves. No exchange
@@ -24,10 +29,12 @@ impl HaloExchange {
     /// were made. Within a transfer the bytes of the cells, without gaps, in the order of this rank's memory,
     /// downward strides turned upwards. Two boxes of one shape and of short blocks (opposite faces) go block by
     /// block in turn; whether they do depends on the layouts at both ends, so that a message is for the peer's
-    /// [`HaloExchange::unpack`] of the same object.
+    /// [`HaloExchange::unpack`] of the same object, or of another one
+    /// of the same patterns and layouts, wherever its fields lie.
     ///
     /// Fails with [`Error::OfDevices`], [`Error::NoSuchPeer`], [`Error::MessageLength`], and as [`HaloExchange::exchange`] does: while
-    /// an exchange is in flight, or a guard of one of the arrays is held. Host memory only; never blocks.
+    /// an exchange is in flight, or a guard of one of the arrays is held. Host memory only
+    /// ([`HaloExchange::pack_on`]); never blocks.
     pub fn pack(&self, peer: usize, message: &mut [u8]) -> Result<(), Error> {
         self.copied(peer, Direction::Send, message.len(), |set, ops| {
             // SAFETY: the operations were checked against the fields, and fill a message of the part's length;
@@ -44,6 +51,56 @@ impl HaloExchange {
         })
     }
 
+    /// As [`HaloExchange::pack`], of device fields: packs into the `bytes` bytes from address `message` on, the same bytes
+    /// that host fields of these layouts give. They lie in memory that the stream's device reaches: its own, pinned or
+    /// registered memory of the host, or that of a device to which it has access.
+    ///
+    /// It takes its place in the order of the stream, which is of any of the object's devices, as a kernel would that reads the
+    /// owned cells: after all that the stream was given before, which is to be what writes them. With an exchange of the same fields
+    /// nothing but the stream orders it. What reads the message comes later in the stream, or waits for an event there.
+    ///
+    /// Blocks for no work of a device, unless the stream's queue is full ([`HaloExchange::schedule_exchange`]). The first call for a
+    /// buffer makes a copy table, which waits for the device as a bind does; a few are kept for each peer and direction, so that later calls
+    /// for one of some buffers that take turns are one launch, and allocate nothing. Calls for one buffer come after each
+    /// other, whatever their streams. The object may be dropped meanwhile.
+    ///
+    /// Fails with [`Error::OfHost`] (host fields), [`Error::OfDevices`] (host and device fields), [`Error::NoSuchPeer`],
+    /// [`Error::MessageLength`], [`Error::StreamDevice`], [`Error::Capturing`], [`Error::MemoryMoved`], [`Error::Failed`] (an
+    /// exchange of the object has), and [`Error::Device`]: of memory that the device does not reach, or not all of, that is
+    /// [`NotReachable`](halocline_device::DeviceError::NotReachable), [`OutOfBounds`](halocline_device::DeviceError::OutOfBounds),
+    /// [`NoPeerAccess`](halocline_device::DeviceError::NoPeerAccess) or [`NotShared`](halocline_device::DeviceError::NotShared).
+    /// None of them is an end of the object.
+    ///
+    /// # Safety
+    /// The memory stays valid until the stream has done it; until then nothing reads or writes it but what the stream, or an event of
+    /// it, orders before or after.
+    pub unsafe fn pack_on(
+        &self,
+        peer: usize,
+        message: Address,
+        bytes: usize,
+        stream: &Stream,
+    ) -> Result<(), Error> {
+        // SAFETY: the caller's promise.
+        unsafe { self.copied_on(peer, Direction::Send, (message, bytes), stream) }
+    }
+
+    /// Unpacks what `peer` has packed into this rank's halo, as a kernel would that writes it: after what still reads the halo, and
+    /// before what reads the cells that came. As [`HaloExchange::pack_on`].
+    ///
+    /// # Safety
+    /// As for [`HaloExchange::pack_on`]; the bytes are elements of the fields' types.
+    pub unsafe fn unpack_on(
+        &self,
+        peer: usize,
+        message: Address,
+        bytes: usize,
+        stream: &Stream,
+    ) -> Result<(), Error> {
+        // SAFETY: the caller's promise.
+        unsafe { self.copied_on(peer, Direction::Receive, (message, bytes), stream) }
+    }
+
     /// Calls `copy` with the operations between the fields of the first set, which are taken meanwhile, and a
     /// message.
     fn copied(
@@ -53,21 +110,16 @@ impl HaloExchange {
         found: usize,
         copy: impl FnOnce(&Set, &[CopyOp]),
     ) -> Result<(), Error> {
-        let (link, part) = self.part_of(peer, direction)?;
-        if found != part.bytes {
-            return Err(Error::MessageLength { peer, expected: part.bytes, found });
+        if self.is_of_devices() {
+            return Err(Error::OfDevices {
+                what: "packed into or unpacked from messages without a stream",
+                instead: "give the message and a stream to `pack_on` or `unpack_on`",
+            });
         }
+        let (link, part) = self.host_part(peer, direction)?;
+        check_length(peer, part, found)?;
         let set = self.set(0)?;
-        let ops = match link.way {
-            Way::Mailbox { .. } | Way::Message => &part.ops,
-            Way::Push | Way::Pull => match part.packing.get() {
-                Some(ops) => ops,
-                None => {
-                    let ops = bind::packing(set, peer, direction)?;
-                    part.packing.get_or_init(|| ops)
-                }
-            },
-        };
+        let ops = set.message(link)?;
         let epoch = self.bound().epoch();
         match self.bound().outcome(epoch) {
             Some(outcome) => outcome?,
@@ -79,21 +131,65 @@ impl HaloExchange {
         Ok(())
     }
 
-    fn part_of(&self, peer: usize, direction: Direction) -> Result<(&Link, &Part), Error> {
-        if self.is_of_devices() {
+    /// The same in the order of a stream.
+    ///
+    /// # Safety
+    /// As for [`HaloExchange::pack_on`].
+    unsafe fn copied_on(
+        &self,
+        peer: usize,
+        direction: Direction,
+        message: (Address, usize),
+        stream: &Stream,
+    ) -> Result<(), Error> {
+        let Some(scheduled) = &self.scheduled else {
+            return Err(Error::OfHost {
+                what: "packed into or unpacked from messages in the order of a stream",
+                instead: "give a message in memory of the host to `pack` or `unpack`",
+            });
+        };
+        let (set, link, part) = self.device_part(scheduled, peer, direction)?;
+        check_length(peer, part, message.1)?;
+        // SAFETY: the caller's promise; the message has the part's length.
+        unsafe { scheduled.copy_message(set, link, message, stream) }
+    }
+
+    fn host_part(&self, peer: usize, direction: Direction) -> Result<(&Link, &Part), Error> {
+        let link = find(&self.bound().links, peer, direction)?;
+        Ok((link, &self.set(0)?.parts[link.part]))
+    }
+
+    fn device_part<'a>(
+        &self,
+        scheduled: &'a Scheduled,
+        peer: usize,
+        direction: Direction,
+    ) -> Result<(&'a Arc<Set>, &'a Link, &'a Part), Error> {
+        if scheduled.host.is_some() {
             return Err(Error::OfDevices {
-                what: "packed into or unpacked from messages of the host",
-                instead: "let it exchange, or bind the host fields by themselves",
+                what: "packed into or unpacked from messages together with host fields",
+                instead: "bind the fields of each kind by themselves",
             });
         }
-        let mut links = self.bound().links.iter();
-        match links.find(|link| (link.peer, link.direction) == (peer, direction)) {
-            Some(link) => Ok((link, &self.set(0)?.parts[link.part])),
-            None => {
-                let of = |link: &&Link| link.direction == direction;
-                let peers = self.bound().links.iter().filter(of).map(|link| link.peer).collect();
-                Err(Error::NoSuchPeer { peer, direction, peers })
-            }
-        }
+        let link = find(&scheduled.links, peer, direction)?;
+        // Sets of host and device fields have the same numbers.
+        let set = &scheduled.sets[self.set(0)?.number];
+        Ok((set, link, &set.parts[link.part]))
+    }
+}
+
+fn find(links: &[Link], peer: usize, direction: Direction) -> Result<&Link, Error> {
+    let of_direction = || links.iter().filter(|link| link.direction == direction);
+    of_direction().find(|link| link.peer == peer).ok_or_else(|| Error::NoSuchPeer {
+        peer,
+        direction,
+        peers: of_direction().map(|link| link.peer).collect(),
+    })
+}
+
+fn check_length(peer: usize, part: &Part, found: usize) -> Result<(), Error> {
+    match part.bytes {
+        expected if found != expected => Err(Error::MessageLength { peer, expected, found }),
+        _ => Ok(()),
     }
 }

@@ -6,7 +6,7 @@
 use crate::bind::{self, Local, Offered};
 use crate::error::{Cause, Error};
 use crate::field::{Field, Memory};
-use crate::link::{Record, describe, prefix};
+use crate::link::{Link, Record, describe, prefix};
 use crate::pattern::Pattern;
 use halocline_plan::copy::CopyOp;
 use std::cell::UnsafeCell;
@@ -43,6 +43,21 @@ impl Set {
         let copied = |part: &Part| if part.ops.is_empty() && part.loose.is_none() { 0 } else { part.bytes };
         let bytes = parts.iter().map(copied).sum::<usize>() + within.iter().map(CopyOp::bytes).sum::<usize>();
         Self { number, local, offered, parts, within, bytes, bases }
+    }
+
+    /// The copying between the fields and the message that goes over a link, whatever way that is.
+    pub(crate) fn message(&self, link: &Link) -> Result<&[CopyOp], Error> {
+        let part = &self.parts[link.part];
+        if !link.way.is_direct() {
+            return Ok(&part.ops);
+        }
+        Ok(match part.packing.get() {
+            Some(ops) => ops,
+            None => {
+                let ops = bind::packing(self, link.peer, link.direction)?;
+                part.packing.get_or_init(|| ops)
+            }
+        })
     }
 }
 

@@ -1,6 +1,7 @@
 //! Fields of any pattern, type and layout in memory of devices, against the oracle.
 
 use super::scheduled::{device_of, ways};
+use crate::by_hand;
 use crate::form::{Form, Kind};
 use crate::numbers::Numbers;
 use crate::programs::Program;
@@ -10,17 +11,19 @@ use crate::subject::Home;
 use crate::watchdog::note;
 use crate::yard::Rig;
 use crate::{Case, Outcome, Trouble, ensure, fail};
+use halocline::comm::Tag;
 use halocline::device::Priority;
 use halocline::{
-    BindOptions, CopyEngine, Direction, ElementType, Error, Halo, HaloExchange, LinkChoice, Pattern,
-    PatternLinks, RegularGrid,
+    BindOptions, CopyEngine, Direction, ElementType, Error, Halo, HaloExchange, LinkChoice, PatternLinks,
+    RegularGrid,
 };
 use std::ops::Range;
 
-pub(super) const fn cases<R: Rig>() -> [Case; 4] {
+pub(super) const fn cases<R: Rig>() -> [Case; 5] {
     [
         Case { name: "devices::elements_of_one_to_sixteen_bytes_in_one_bind", run: element_sizes::<R> },
         Case { name: "devices::random_patterns_types_and_layouts", run: random_fields::<R> },
+        Case { name: "devices::messages_by_hand_are_those_of_host_fields", run: messages_alike::<R> },
         Case { name: "devices::random_programs", run: random_programs::<R> },
         Case { name: "devices::what_host_fields_alone_have_is_refused", run: of_host_alone::<R> },
     ]
@@ -104,18 +107,21 @@ fn kind(numbers: &mut Numbers) -> Kind {
     Kind { element, extra }
 }
 
-/// A group of fields of one pattern, and which of them lie in memory of the host.
-fn group<R: Rig>(rig: &'static R, comm: &Stage<'_>, numbers: &mut Numbers, scene: &mut Scene) -> Outcome {
+/// A group of fields of one pattern, which lie where `home` says: in each scene.
+fn group<const N: usize>(
+    comm: &Stage<'_>,
+    numbers: &mut Numbers,
+    scenes: &mut [Scene; N],
+    home: impl Fn(&mut Numbers) -> [Home; N],
+) -> Outcome {
     let ranks = comm.size();
-    let fields: Vec<(Kind, Home, Vec<Form>)> = (0..1 + numbers.below(3))
+    let fields: Vec<(Kind, [Home; N], Vec<Form>)> = (0..1 + numbers.below(3))
         .map(|_| {
-            let on_host = numbers.one_in(5);
-            let home = if on_host { Home::Own } else { Home::Device(device_of(rig, comm.rank())) };
+            let home = home(numbers);
             (kind(numbers), home, (0..3).map(|_| form(numbers)).collect())
         })
         .collect();
     let form_of = |forms: &[Form], domain: u64| forms[domain as usize % forms.len()].clone();
-    let mut add = |pattern: &Pattern, subjects| scene.add(pattern, subjects);
     if numbers.one_in(3) {
         let cloud = Cloud {
             seed: numbers.draw(),
@@ -129,7 +135,9 @@ fn group<R: Rig>(rig: &'static R, comm: &Stage<'_>, numbers: &mut Numbers, scene
         let pattern = pattern_of(comm, &pieces)?;
         for (number, (kind, home, forms)) in (0..).zip(&fields) {
             let form = |domain| form_of(forms, domain);
-            add(&pattern, subjects_of(comm, &pieces, number, (kind, *home), form)?);
+            for (scene, home) in scenes.iter_mut().zip(home) {
+                scene.add(&pattern, subjects_of(comm, &pieces, number, (kind, *home), form)?);
+            }
         }
         return Ok(());
     }
@@ -144,7 +152,9 @@ fn group<R: Rig>(rig: &'static R, comm: &Stage<'_>, numbers: &mut Numbers, scene
     let pattern = grid.pattern(comm)?;
     for (number, (kind, home, forms)) in (0..).zip(&fields) {
         let form = |domain| form_of(forms, domain);
-        add(&pattern, grid.subjects(comm, &pattern, number, (kind, *home), form)?);
+        for (scene, home) in scenes.iter_mut().zip(home) {
+            scene.add(&pattern, grid.subjects(comm, &pattern, number, (kind, *home), form)?);
+        }
     }
     Ok(())
 }
@@ -166,10 +176,13 @@ fn random_fields<R: Rig>(comm: &Stage<'_>) -> Outcome {
     for seed in seeds(R::SEEDS)? {
         note(comm.rank(), format!("random fields, HALOCLINE_SEED={seed}"));
         let mut numbers = Numbers::new(seed);
-        let mut scene = Scene::default();
+        let mut scenes = [Scene::default()];
+        let device = Home::Device(device_of(rig, comm.rank()));
         for _ in 0..1 + numbers.below(2) {
-            group(rig, comm, &mut numbers, &mut scene)?;
+            let home = |numbers: &mut Numbers| [if numbers.one_in(5) { Home::Own } else { device }];
+            group(comm, &mut numbers, &mut scenes, home)?;
         }
+        let [mut scene] = scenes;
         let ways = ways(comm);
         let link = ways[numbers.below(ways.len())];
         let engines = [CopyEngine::Auto, CopyEngine::From(1), CopyEngine::From(64)];
@@ -178,6 +191,47 @@ fn random_fields<R: Rig>(comm: &Stage<'_>) -> Outcome {
         let ended = steps(rig, comm, &mut scene, &halo);
         ended
             .map_err(|trouble| Trouble::new(format!("seed {seed}, {link:?}, {copy_engine:?}: {trouble}")))?;
+    }
+    Ok(())
+}
+
+/// Of fields of any layout a device packs the bytes that the host packs of the same, and each unpacks what the other has packed.
+fn messages_alike<R: Rig>(comm: &Stage<'_>) -> Outcome {
+    let device = device_of(R::get()?, comm.rank());
+    let stream = device.stream(Priority::Normal)?;
+    for seed in seeds(R::SEEDS)? {
+        note(comm.rank(), format!("messages by hand, HALOCLINE_SEED={seed}"));
+        let mut scenes = [Scene::default(), Scene::default()];
+        let mut numbers = Numbers::new(seed);
+        for _ in 0..1 + numbers.below(2) {
+            group(comm, &mut numbers, &mut scenes, |_| [Home::Own, Home::Device(device)])?;
+        }
+        let ways = ways(comm);
+        let link = ways[seed as usize % ways.len()];
+        let [on_host, on_device] = &mut scenes;
+        let Some(there) = bind(comm, on_device, (link, CopyEngine::Auto))? else { continue };
+        let here = on_host.bind(comm, &by(LinkChoice::Auto))?;
+        let tag = Tag { operation: comm.begin(), round: 0 };
+        on_host.next();
+        on_device.next();
+        for (peer, _, _) in here.ways().filter(|(_, direction, _)| *direction == Direction::Send) {
+            let messages = [by_hand::pack(&here, peer, None)?, by_hand::pack(&there, peer, Some(&stream))?];
+            let [ours, theirs] = &messages;
+            ensure!(
+                ours == theirs,
+                "seed {seed}, {link:?}: for rank {peer} {ours:?} is packed as {theirs:?}"
+            );
+            messages.into_iter().try_for_each(|message| comm.send(peer, tag, message))?;
+        }
+        for (peer, _, _) in here.ways().filter(|(_, direction, _)| *direction == Direction::Receive) {
+            let received = || comm.receive(Some(peer), tag, "a packed message");
+            by_hand::unpack(&there, peer, &received()?.payload, Some(&stream))?;
+            by_hand::unpack(&here, peer, &received()?.payload, None)?;
+        }
+        // What stays within a rank is no message.
+        if !on_host.stays_within(comm)? {
+            scenes.iter().try_for_each(Scene::check)?;
+        }
     }
     Ok(())
 }
@@ -215,13 +269,12 @@ fn of_host_alone<R: Rig>(comm: &Stage<'_>) -> Outcome {
         other => fail!("a narrowed object: {other:?}"),
     }
     for peer in ring_neighbours(comm.rank(), comm.size()) {
-        let packed = [
-            halo.message_bytes(peer, Direction::Send).map(drop),
-            halo.pack(peer, &mut [0; 8]),
-            halo.unpack(peer, &[0; 8]),
-        ];
-        for refused in packed {
-            ensure!(matches!(refused, Err(Error::OfDevices { .. })), "a message by hand: {refused:?}");
+        let mut message = vec![0; halo.message_bytes(peer, Direction::Send)?];
+        for refused in [halo.pack(peer, &mut message), halo.unpack(peer, &message)] {
+            ensure!(
+                matches!(refused, Err(Error::OfDevices { .. })),
+                "a message without a stream: {refused:?}"
+            );
         }
     }
     // None of it was an exchange.

@@ -2,17 +2,23 @@
 //! shown wherever all ways are tried.
 
 use super::fixture::{Line, Words, in_flight};
+use crate::by_hand::{self, Buffer};
 use crate::scene::{Grid, Scene, by, ring_neighbours};
 use crate::stage::Stage;
-use crate::{Case, Outcome, ensure, fail};
+use crate::{Case, Outcome, Trouble, ensure, fail};
 use halocline::comm::Tag;
 use halocline::{Direction, Error, Field, Halo, HaloExchange, Pattern};
 
 pub(crate) const CASES: &[Case] = &[
     Case { name: "packing::packed_and_exchanged_in_turn", run: in_turn },
     Case { name: "packing::a_wrong_peer_or_length", run: wrong },
+    Case { name: "packing::alternatives", run: other_sets },
+];
+
+/// What memory of the host alone shows.
+pub(crate) const OF_HOST: &[Case] = &[
     Case { name: "packing::not_while_an_exchange_is_in_flight_or_a_guard_held", run: busy },
-    Case { name: "packing::alternatives_and_narrowed_objects", run: other_sets },
+    Case { name: "packing::narrowed_objects", run: narrowed },
 ];
 
 fn in_turn(comm: &Stage<'_>) -> Outcome {
@@ -31,6 +37,29 @@ fn in_turn(comm: &Stage<'_>) -> Outcome {
     Ok(())
 }
 
+/// Packs into, and unpacks from, so many bytes.
+fn both(
+    line: &Line,
+    halo: &HaloExchange,
+    peer: usize,
+    bytes: usize,
+) -> Result<[Result<(), Error>; 2], Trouble> {
+    let Some(stream) = line.array.stream() else {
+        let mut message = vec![0; bytes];
+        return Ok([halo.pack(peer, &mut message), halo.unpack(peer, &message)]);
+    };
+    let buffer = Buffer::new(stream.device(), bytes, bytes.is_multiple_of(2))?;
+    // SAFETY: the buffer outlives the work on it, and nobody else uses it.
+    let results = unsafe {
+        [
+            halo.pack_on(peer, buffer.address(), bytes, stream),
+            halo.unpack_on(peer, buffer.address(), bytes, stream),
+        ]
+    };
+    stream.synchronise()?;
+    Ok(results)
+}
+
 fn wrong(comm: &Stage<'_>) -> Outcome {
     for link in comm.ways() {
         let line = Line::new(comm)?;
@@ -42,9 +71,7 @@ fn wrong(comm: &Stage<'_>) -> Outcome {
                 let bytes = halo.message_bytes(peer, Direction::Send)?;
                 ensure!(bytes == if comm.size() == 2 { 16 } else { 8 }, "{bytes} bytes for rank {peer}");
                 for length in [0, bytes - 1, bytes + 1] {
-                    let mut buffer = vec![0; length];
-                    let results = [halo.pack(peer, &mut buffer), halo.unpack(peer, &buffer)];
-                    for result in results {
+                    for result in both(&line, &halo, peer, length)? {
                         match result {
                             Err(Error::MessageLength { expected, found, .. })
                                 if (expected, found) == (bytes, length) => {}
@@ -54,7 +81,7 @@ fn wrong(comm: &Stage<'_>) -> Outcome {
                 }
                 continue;
             }
-            for result in [halo.pack(peer, &mut [0; 8]), halo.unpack(peer, &[0; 8])] {
+            for result in both(&line, &halo, peer, 8)? {
                 match result {
                     Err(Error::NoSuchPeer { peer: found, peers, .. }) if found == peer && peers == beside => {
                     }
@@ -109,24 +136,35 @@ fn other_sets(comm: &Stage<'_>) -> Outcome {
             [&[(&one.pattern, &one.array)], &[(&other.pattern, &other.array)]];
         let halo = HaloExchange::bind_alternatives(comm, &sets, &by(link))?;
         let second = halo.alternative(1)?;
-        let nothing = halo.narrowed(&Halo::uniform(0))?;
         let tag = Tag { operation: comm.begin(), round: 0 };
         other.fill(5)?;
         let peers = ring_neighbours(comm.rank(), comm.size());
         for &peer in &peers {
-            ensure!(nothing.message_bytes(peer, Direction::Send)? == 0, "a halo of width 0 has bytes");
-            nothing.pack(peer, &mut [])?;
-            let mut message = vec![0; second.message_bytes(peer, Direction::Send)?];
-            second.pack(peer, &mut message)?;
-            comm.send(peer, tag, message)?;
+            comm.send(peer, tag, by_hand::pack(&second, peer, other.array.stream())?)?;
         }
         for &peer in &peers {
-            second.unpack(peer, &comm.receive(Some(peer), tag, "a packed message")?.payload)?;
+            let message = comm.receive(Some(peer), tag, "a packed message")?.payload;
+            by_hand::unpack(&second, peer, &message, other.array.stream())?;
         }
         if !peers.is_empty() {
             other.check(5)?;
         }
         one.step(&halo, 1)?;
+    }
+    Ok(())
+}
+
+fn narrowed(comm: &Stage<'_>) -> Outcome {
+    for link in comm.ways() {
+        let line = Line::new(comm)?;
+        let halo = line.bind(comm, link)?;
+        let nothing = halo.narrowed(&Halo::uniform(0))?;
+        for peer in ring_neighbours(comm.rank(), comm.size()) {
+            ensure!(nothing.message_bytes(peer, Direction::Send)? == 0, "a halo of width 0 has bytes");
+            by_hand::pack(&nothing, peer, line.array.stream())?;
+            by_hand::unpack(&nothing, peer, &[], line.array.stream())?;
+        }
+        line.step(&halo, 1)?;
     }
     Ok(())
 }

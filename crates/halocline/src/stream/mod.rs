@@ -10,12 +10,14 @@
 //! | `mod.rs` | an exchange begins |
 //! | `lane.rs` | what one device does of it |
 //! | `pool.rs` | streams and events that objects share |
+//! | `message.rs` | messages packed and unpacked by hand |
 //! | `staging.rs` | links by messages, staged through pinned memory |
 //! | `wait.rs` | waiting for it, on the host and on a stream |
 //! | `watch.rs` | failure: who notices it, poison, the end of an object |
 
 mod cut;
 mod lane;
+mod message;
 mod pool;
 mod staging;
 mod wait;
@@ -33,6 +35,7 @@ use crate::set::Set;
 use halocline_comm::mappings::Pinned;
 use halocline_comm::{Communicator, Patience, Segment, Wakers};
 use halocline_device::{Address, Device, DeviceError, Event, Memory, Stream, ValueOp, Waiting};
+use message::Kept;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::Duration;
@@ -149,6 +152,7 @@ struct Begin {
     /// The last exchange was not given whole: the object is about to fail.
     is_broken: bool,
     scratch: Vec<ValueOp>,
+    messages: Vec<Kept>,
 }
 
 /// Since when the streams wait.
@@ -190,6 +194,7 @@ impl Scheduled {
             retired: 0,
             is_broken: false,
             scratch: Vec::with_capacity(longest.max().unwrap_or(0)),
+            messages: Vec::new(),
         };
         #[cfg(not(feature = "cuts"))]
         let _ = parts.cut;

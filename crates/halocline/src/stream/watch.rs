@@ -261,7 +261,7 @@ impl Scheduled {
     /// nothing is in flight.
     pub(crate) fn reclaim(&self) -> bool {
         if self.failed.get().is_none() {
-            return self.is_idle();
+            return self.is_idle() && self.is_packed();
         }
         if self.reclaimed.load(Ordering::Acquire) {
             return true;
@@ -271,6 +271,7 @@ impl Scheduled {
         let epoch = self.epoch();
         let is_left = self.quiet.load(Ordering::Acquire)
             && self.lanes.iter().all(|lane| lane.is_drained(epoch))
+            && self.is_packed()
             && self.links.iter().all(|link| self.leaves_alone(link));
         // For good: a peer that had closed its end, and so touches nothing, says that it has failed, too, once it hears of this
         // failure.

@@ -1,0 +1,127 @@
+//! The message of an exchange, packed or unpacked in the order of a user's stream: for those who send by themselves.
+//!
+//! A copy table knows its addresses: there is one for each buffer, kept for the next call with that buffer.
+
+use super::{Begin, Scheduled};
+use crate::error::Error;
+use crate::link::{Direction, Link};
+use crate::set::Set;
+use halocline_device::{Address, CopyTable, DeviceError, Event, Place, Stream, TablePart, TableSpec};
+use std::sync::TryLockError;
+
+/// Tables that are kept for one link, set and device: of as many buffers that take turns.
+const KEPT: usize = 4;
+
+/// A table between the fields of a set and a buffer, and its last launch.
+pub(super) struct Kept {
+    /// The set, the link, the lane.
+    of: (usize, usize, usize),
+    /// Where the buffer begins, and in which allocation.
+    buffer: (Address, u64),
+    table: CopyTable,
+    last: Option<Event>,
+}
+
+impl Kept {
+    /// Whether no launch of it runs any more. On a device that has failed none does.
+    fn is_over(&self) -> bool {
+        self.last.as_ref().is_none_or(|last| last.query().unwrap_or(true))
+    }
+
+    /// After its launch before, on whatever stream that was: the event of the last one says that all are over.
+    ///
+    /// # Safety
+    /// As for [`Stream::launch`].
+    unsafe fn launch(&mut self, stream: &Stream, last: Event) -> Result<(), DeviceError> {
+        if let Some(before) = &self.last
+            && !before.query()?
+        {
+            stream.wait(before)?;
+        }
+        // SAFETY: the caller's promise.
+        unsafe { stream.launch(&self.table, 0) }?;
+        if let Err(error) = stream.record(&last) {
+            // What nothing says the end of is waited for. If that fails, so has the device, and nothing runs there.
+            return Err(stream.synchronise().err().unwrap_or(error));
+        }
+        self.last = Some(last);
+        Ok(())
+    }
+}
+
+impl Scheduled {
+    /// Packs what goes over a link of a set into a message, or unpacks it, after all work that the stream was given before.
+    ///
+    /// # Safety
+    /// The message has as many bytes as the part of the link. Its memory is valid until the stream has done it; meanwhile nobody uses
+    /// it otherwise, or the cells concerned.
+    pub(crate) unsafe fn copy_message(
+        &self,
+        set: &Set,
+        link: &Link,
+        (message, bytes): (Address, usize),
+        stream: &Stream,
+    ) -> Result<(), Error> {
+        self.check_stream(0, stream)?;
+        self.check_failure()?;
+        self.check_memories(set.number)?;
+        let Some(lane) = self.lane_of(stream).filter(|_| bytes > 0) else { return Ok(()) };
+        let of = (set.number, link.part, lane);
+        // Another allocation may lie there by now, of other bounds.
+        let id = self.lanes[lane].device.identity(message).map_err(|error| match error {
+            DeviceError::NotReachable { address, .. } => DeviceError::NotReachable { address, bytes },
+            other => other,
+        })?;
+        let mut begin = self.enter();
+        let Begin { messages, .. } = &mut *begin;
+        let buffer = (message, id);
+        let at = match messages.iter().position(|kept| (kept.of, kept.buffer) == (of, buffer)) {
+            Some(at) => at,
+            None => {
+                let table = self.table_of(set, link, (message, bytes), lane)?;
+                let of_link = messages.iter().filter(|kept| kept.of == of).count();
+                if of_link >= KEPT
+                    && let Some(oldest) = messages.iter().position(|kept| kept.of == of && kept.is_over())
+                {
+                    messages.remove(oldest);
+                }
+                messages.push(Kept { of, buffer, table, last: None });
+                messages.len() - 1
+            }
+        };
+        let last = self.lanes[lane].shared.events.take()?;
+        // SAFETY: the object holds its fields and its tables until they are over (`Scheduled::reclaim`); the rest is the caller's promise.
+        Ok(unsafe { messages[at].launch(stream, last) }?)
+    }
+
+    fn table_of(
+        &self,
+        set: &Set,
+        link: &Link,
+        (message, bytes): (Address, usize),
+        lane: usize,
+    ) -> Result<CopyTable, Error> {
+        let device = &self.lanes[lane].device;
+        let Place { base, bytes: len, .. } = device.place_of(message)?;
+        if (message - base).checked_add(bytes as Address).is_none_or(|end| end > len as Address) {
+            return Err(DeviceError::OutOfBounds { address: message, bytes, base, len }.into());
+        }
+        let fields: Vec<Address> = set.bases.iter().map(|base| base.addr() as Address).collect();
+        let (sources, targets) = match link.direction {
+            Direction::Send => (&fields[..], &[message][..]),
+            Direction::Receive => (&[message][..], &fields[..]),
+        };
+        let parts = [TablePart { ops: set.message(link)?, ..TablePart::default() }];
+        let table = TableSpec { parts: &parts, sources, targets, guard: None };
+        Ok(device.upload(&table)?)
+    }
+
+    /// Whether no message is being packed or unpacked any more. Not while somebody gives work to the streams.
+    pub(super) fn is_packed(&self) -> bool {
+        match self.begin.try_lock() {
+            Ok(begin) => begin.messages.iter().all(Kept::is_over),
+            Err(TryLockError::Poisoned(begin)) => begin.get_ref().messages.iter().all(Kept::is_over),
+            Err(TryLockError::WouldBlock) => false,
+        }
+    }
+}
