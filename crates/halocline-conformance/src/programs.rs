@@ -6,7 +6,9 @@ use crate::scene::choices;
 use crate::yard::{Kernels, Yard};
 use crate::{Outcome, Trouble};
 use halocline::device::{EventPool, Priority};
-use halocline::{BindOptions, Communicator, CopyEngine, Device, HaloExchange, LinkChoice, Pending, Stream};
+use halocline::{
+    BindOptions, Communicator, CopyEngine, Device, Halo, HaloExchange, LinkChoice, Pending, Stream,
+};
 use std::time::Duration;
 
 /// What all ranks do alike.
@@ -25,6 +27,8 @@ pub struct Program {
     link: LinkChoice,
     copy_engine: CopyEngine,
     inline: bool,
+    /// Each object has a narrowed one beside it.
+    narrows: bool,
     /// Bytes of a chunk of a staged message.
     chunk: usize,
     steps: u64,
@@ -61,6 +65,7 @@ impl Program {
             link: links[numbers.below(links.len())],
             copy_engine: engines[numbers.below(engines.len())],
             inline: numbers.one_in(3),
+            narrows: seed % 3 == 1,
             chunk: [8, 24, 1 << 20][numbers.below(3)],
             steps: 2 + numbers.below(3) as u64,
             deadline: None,
@@ -130,12 +135,20 @@ impl Program {
             let sets: Vec<&[usize]> = sets.iter().map(Vec::as_slice).collect();
             objects.push(yard.bind(comm, &sets, &options)?);
         }
+        // Narrowed to all of the halo, so that whatever exchanges them fills as much.
+        let mut narrowed: Vec<HaloExchange> = Vec::new();
+        if self.narrows {
+            for halo in &objects {
+                narrowed.push(halo.narrowed(&Halo::uniform(scene.width))?);
+            }
+        }
         for step in 1..=scene.steps {
-            for (halo, sets) in objects.iter().zip(&scene.objects) {
+            for (at, (halo, sets)) in objects.iter().zip(&scene.objects).enumerate() {
                 let set = common.below(sets.len());
+                let narrow = narrowed.get(at).filter(|_| common.one_in(2));
                 exchange(
                     on,
-                    (comm, &yard, halo),
+                    (comm, &yard, narrow.unwrap_or(halo)),
                     (set, &sets[set]),
                     step,
                     &mut streams,
@@ -145,6 +158,7 @@ impl Program {
         }
         if own.one_in(2) {
             objects.clear();
+            narrowed.clear();
         }
         streams.streams.iter().try_for_each(Stream::synchronise)?;
         Ok(())

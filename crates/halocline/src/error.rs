@@ -190,6 +190,17 @@ pub enum Error {
         /// The object's number of sets.
         sets: usize,
     },
+    /// As many sets of an object of device fields, narrowed ones included, as there can be.
+    #[error(
+        "the object has {sets} sets of device fields, and room for {room}, those included that are narrowed; bind an object of the \
+         narrowed pattern"
+    )]
+    NoRoomForSets {
+        /// How many there are.
+        sets: usize,
+        /// How many there can be.
+        room: usize,
+    },
     /// A field for a pattern that has no links.
     #[error(
         "field {field} is of a pattern that is not among the {patterns} for which the links were made; make links \

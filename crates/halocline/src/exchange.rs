@@ -240,24 +240,20 @@ impl HaloExchange {
     /// one exchange is in flight over both at a time, all ranks begin those of both in one order, and all
     /// count together. Either may be dropped.
     ///
-    /// Not of an object of device fields: [`Error::OfDevices`].
-    ///
     /// Collective, on the communicator of the bind; all ranks have bound the same patterns. Blocks until all
-    /// have come, not for an exchange in flight.
+    /// have come, not for an exchange in flight; but of device fields it makes copy tables, for which CUDA may wait for what a
+    /// device was given: there, all ranks narrow and begin exchanges in one order.
+    ///
+    /// An object of device fields has room for twice as many sets as were bound, and for 16 at least; what is narrowed takes
+    /// places until the object goes: [`Error::NoRoomForSets`].
     pub fn narrowed(&self, to: &Halo) -> Result<Self, Error> {
         self.narrowed_if(Ok(to))
     }
 
     /// As [`HaloExchange::narrowed`], by ranks of which one may have no such halo: its error is one on all.
     pub fn narrowed_if(&self, to: Result<&Halo, Error>) -> Result<Self, Error> {
-        let to = to.and_then(|to| match self.scheduled {
-            None => Ok(to),
-            Some(_) => {
-                Err(Error::OfDevices { what: "narrowed", instead: "bind the fields to a narrowed pattern" })
-            }
-        });
         let to = agree(&self.bound().comm, to)?;
-        let sets = bind::narrowed(self.bound(), &self.sets, to)?;
+        let sets = bind::narrowed(self.bound(), self.scheduled.as_deref(), &self.sets, to)?;
         Ok(self.with(sets))
     }
 

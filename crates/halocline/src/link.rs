@@ -215,11 +215,6 @@ impl Link {
         Self { parcels: Some(Box::new(parcels)), ..self }
     }
 
-    /// Whether what lasts of the link suffices for parts of so many bytes.
-    pub(crate) fn holds(&self, bytes: usize) -> bool {
-        self.mailbox.is_none_or(|mailbox| bytes <= mailbox.capacity)
-    }
-
     /// Whether this side has finished with `epoch`.
     #[inline]
     pub(crate) fn is_done(&self, epoch: u64) -> bool {

@@ -19,10 +19,6 @@ pub(crate) const CASES: &[Case] = &[
     Case { name: "alternatives::a_set_that_there_is_not", run: no_such_set },
     Case { name: "alternatives::other_sets_on_one_rank_are_refused", run: refused },
     Case { name: "alternatives::handles_of_one_set", run: handles },
-];
-
-/// What memory of the host alone shows.
-pub(crate) const OF_HOST: &[Case] = &[
     Case { name: "alternatives::wide_and_narrow_in_turn", run: wide_and_narrow },
     Case { name: "alternatives::narrowed_handles_outlive_wide_ones", run: narrow_alone },
     Case { name: "alternatives::narrowing_that_is_refused", run: narrowing_refused },

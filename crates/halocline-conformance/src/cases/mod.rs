@@ -48,7 +48,6 @@ pub(crate) const BY_TOPIC: &[&[Case]] = &[
     flight::CASES,
     flight::OF_HOST,
     alternatives::CASES,
-    alternatives::OF_HOST,
     unbound::CASES,
     packing::CASES,
     packing::OF_HOST,

@@ -561,7 +561,7 @@ class HaloExchange:
         """A handle of one of the sets alone, which shares links and exchanges with this one."""
     def narrowed(self, halo: _HaloLike, *, neighbours: _Neighbours = "all") -> HaloExchange:
         """The same fields, of whose halos an exchange fills only the narrower part; shares the links. Collective.
-        Not of device fields: bind those to a narrowed pattern."""
+        Of device fields so many times at most: an object has room for twice the sets that were bound, at least 16."""
     def reclaim(self) -> bool:
         """After a failure: true once no peer can touch the fields any more."""
     @property

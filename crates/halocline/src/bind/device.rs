@@ -8,6 +8,7 @@ use super::local::Local;
 use super::offer::{Berth, Offer};
 use super::pair::Pair;
 use super::remote::{By, Company, Exports, Told};
+use super::script::Kit;
 use super::{Preference, swap_offers};
 use crate::agree::agree;
 use crate::bound::Bound;
@@ -15,7 +16,7 @@ use crate::error::Error;
 use crate::link::{Direction, Link, MOST_SETS, SLOTS, Way};
 use crate::options::{BindOptions, CopyEngine, LinkChoice};
 use crate::set::{Part, Set};
-use crate::stream::{self, LINE, Pool, Scheduled, Staging};
+use crate::stream::{self, BySet, LINE, Pool, Scheduled, Staging};
 use halocline_comm::{Communicator, Counter, Patience, Segment, Tag};
 use halocline_device::host::MESSAGE_ALIGN;
 use halocline_device::{Address, Device, DeviceError};
@@ -29,11 +30,17 @@ pub(super) const LANES: usize = 8;
 /// Bytes of a chunk of a staged message at most, whatever a peer says.
 const LONGEST_CHUNK: usize = 1 << 30;
 
+/// Sets that an object can have which binds so many: as many again can be made of them, and at least as many as words of one
+/// side's share a line.
+pub(super) fn room(sets: usize) -> usize {
+    (2 * sets).next_multiple_of(LINE / WORD).min(MOST_SETS)
+}
+
 /// Bytes in front of the slots of a mailbox: for each lane of the other side a word `ready`, then for each of them a word
-/// `arrived` of each set and slot. (The next raise of one finds its slot unpacked: what one epoch of a set has raised is not
+/// `arrived` of each set and slot that there is room for. (The next raise of one finds its slot unpacked: what one epoch of a set has raised is not
 /// taken for an earlier epoch.)
-pub(super) fn head(sets: usize) -> usize {
-    LANES * (LINE + span(SLOTS as usize * sets))
+pub(super) fn head(room: usize) -> usize {
+    LANES * (LINE + span(SLOTS as usize * room))
 }
 
 /// Bytes of so many words that one side raises.
@@ -144,14 +151,17 @@ pub(super) fn bind(
         made.far = far;
         lanes::join(&opened, &made, &slots, (options, is_alone))
     });
-    let Joined { lanes, stages, seats, producers, registered, apart } = agree(comm, joined)?;
+    let Joined { lanes, stages, seats, producers, registered, apart, outgoing, incoming } =
+        agree(comm, joined)?;
+    let sets = BySet::new(made.room(), made.sets);
     let held = made.far.into_iter().flat_map(|far| far.words);
     let scheduled = Arc::new(Scheduled::new(stream::Parts {
         comm: comm.behind_the_scenes(),
         links: made.links,
-        sets: made.sets,
+        sets,
         lanes,
         staging: (!stages.is_empty()).then(|| Staging::new(staged, stages)),
+        kit: Kit { opened, outgoing, incoming, cut: options.cut() },
         seats,
         producers,
         apart,
@@ -176,6 +186,13 @@ pub(super) struct Made {
     pub(super) far: Vec<FarLanes>,
     /// Memory that the words and mailboxes of peers lie in.
     pub(super) keep: Vec<Arc<Segment>>,
+}
+
+impl Made {
+    /// How many sets words have room for.
+    pub(super) fn room(&self) -> usize {
+        room(self.sets.len())
+    }
 }
 
 /// This rank and a peer.
@@ -243,7 +260,7 @@ fn lay_out(sets: &[Local], choice: LinkChoice) -> (Vec<(usize, Berth)>, usize) {
             Berth { send_counter, receive_counter, mailbox: end, capacity, engine: None, chunk: 0 },
         ));
         if has_mailbox {
-            end += head(sets.len()) + SLOTS as usize * slot(capacity);
+            end += head(room(sets.len())) + SLOTS as usize * slot(capacity);
         }
     }
     (berths, end)

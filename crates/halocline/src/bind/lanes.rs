@@ -21,11 +21,12 @@ use crate::error::Error;
 use crate::link::{Direction, Link, SLOTS, Way};
 use crate::options::BindOptions;
 use crate::set::{Part, Set};
-use crate::stream::{Cue, Cut, LINE, Lane, OfDevice, Pool, Room, STATUS, Script, Seat, Stage, Waits, chunks};
+use crate::stream::{
+    BySet, Cue, Cut, LINE, Lane, OfDevice, Pool, Room, STATUS, Script, Seat, Stage, Staged, Waits, chunks,
+};
 use halocline_comm::{Communicator, Segment};
 use halocline_device::{Address, Device, Memory, RawStream, Stream, ValueOp};
 use halocline_plan::copy::CopyOp;
-use std::collections::BTreeSet;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -57,6 +58,8 @@ pub(super) struct Joined {
     pub(super) registered: Vec<Arc<Memory>>,
     /// Why an exchange is more than one launch, if it is.
     pub(super) apart: Option<&'static str>,
+    pub(super) outgoing: Vec<Outgoing>,
+    pub(super) incoming: Vec<Incoming>,
 }
 
 /// The words and slots of a mailbox, within one side's memory.
@@ -64,7 +67,8 @@ pub(super) struct Joined {
 pub(super) struct Area {
     base: Address,
     capacity: usize,
-    sets: usize,
+    /// For how many sets.
+    room: usize,
 }
 
 impl Area {
@@ -75,11 +79,11 @@ impl Area {
 
     /// What they raise when a slot is full: the first of the words of all sets and slots.
     pub(super) fn arrived(self, lane: usize) -> Address {
-        self.base + (LANES * LINE + lane * span(SLOTS as usize * self.sets)) as Address
+        self.base + (LANES * LINE + lane * span(SLOTS as usize * self.room)) as Address
     }
 
     pub(super) fn slot(self, parity: usize) -> Address {
-        self.base + (head(self.sets) + parity * slot(self.capacity)) as Address
+        self.base + (head(self.room) + parity * slot(self.capacity)) as Address
     }
 }
 
@@ -98,12 +102,12 @@ impl Open {
     /// The words, one of each set, that this lane waits for before it pushes to a peer, or pulls from it.
     pub(super) fn ready(&self, end: &End, made: &Made, way: Way) -> Address {
         let at = 2 * position(end, made) + usize::from(way == Way::Pull);
-        self.words.at(LINE + at * span(made.sets.len()))
+        self.words.at(LINE + at * span(made.room()))
     }
 
     /// The first of the words that a peer's lanes raise, on the first lane, once they have pushed, or pulled.
     pub(super) fn arrived(&self, end: &End, made: &Made, way: Way) -> Address {
-        let ready = 2 * made.ends.len() * span(made.sets.len());
+        let ready = 2 * made.ends.len() * span(made.room());
         let at = 2 * position(end, made) + usize::from(way == Way::Pull);
         self.words.at(LINE + ready + at * LANES * LINE)
     }
@@ -156,7 +160,7 @@ pub(super) fn open(
         let shared = pool.of(device)?;
         let peers = made.ends.len();
         let arrived = if number == 0 { 2 * peers * LANES * LINE } else { 0 };
-        let (sets, ready) = (made.sets.len(), LINE + 2 * peers * span(made.sets.len()));
+        let (room, ready) = (made.room(), LINE + 2 * peers * span(made.room()));
         let bytes = ready + arrived + 2 * LINE * devices.len();
         let memory = device.allocate(bytes)?;
         let value = if options.cut() == Some(Cut::Stale) { 5 } else { 0 };
@@ -164,7 +168,7 @@ pub(super) fn open(
             address: memory.at(offset),
             value: if offset == 0 { 0 } else { value },
         };
-        let of_sets = |at: usize| (0..sets).map(move |set| LINE + at * span(sets) + set * WORD);
+        let of_sets = |at: usize| (0..room).map(move |set| LINE + at * span(room) + set * WORD);
         let words =
             [0].into_iter().chain((0..2 * peers).flat_map(of_sets)).chain((ready..bytes).step_by(LINE));
         let zeros: Vec<ValueOp> = words.map(zero).collect();
@@ -254,11 +258,6 @@ impl Word {
     fn each(self, sets: usize) -> Vec<[Address; SLOTS as usize]> {
         (0..sets).map(|set| [self.of(set, 0), self.of(set, 1)]).collect()
     }
-
-    /// For all of so many sets.
-    pub(super) fn all(self, sets: usize) -> BTreeSet<Address> {
-        self.each(sets).into_iter().flatten().collect()
-    }
 }
 
 /// What two sides of a link do: all that the tables and operations of a lane are made of.
@@ -342,9 +341,9 @@ pub(super) fn join(
             }
         }
     }
-    let sets = made.sets.len();
-    let of_senders = outgoing.iter().map(|out| out.seat(sets));
-    let seats = of_senders.chain(incoming.iter().flat_map(|into| into.seats(sets))).collect();
+    let room = made.room();
+    let of_senders = outgoing.iter().map(|out| out.seat(room));
+    let seats = of_senders.chain(incoming.iter().flat_map(|into| into.seats(room))).collect();
     let mut apart = apart(opened, made, options, is_alone);
     let in_one = apart.is_none();
     let mut lanes = Vec::new();
@@ -352,7 +351,7 @@ pub(super) fn join(
         let status = open.device.allocate_pinned(STATUS)?;
         let mut making = Making {
             opened,
-            made,
+            links: &made.links,
             number,
             outgoing: outgoing.iter().filter(|out| out.lane == number).collect(),
             incoming: incoming.iter().filter(|_| number == 0).collect(),
@@ -362,10 +361,10 @@ pub(super) fn join(
             in_one,
             inline: options.inline,
         };
-        let mut scripts = making.scripts()?;
+        let mut scripts = making.scripts(&made.sets)?;
         let waiting = scripts.iter().map(Script::waiting_blocks).max().unwrap_or(0);
-        let room = in_one.then(|| Room::take(open.device.id(), open.device.room(), waiting)).flatten();
-        if in_one && room.is_none() {
+        let taken = in_one.then(|| Room::take(open.device.id(), open.device.room(), waiting)).flatten();
+        if in_one && taken.is_none() {
             apart = Some(match open.device.room() {
                 0 => "kernels of this device have a time limit, or it has one multiprocessor",
                 _ => {
@@ -373,13 +372,15 @@ pub(super) fn join(
                 }
             });
             making.in_one = false;
-            scripts = making.scripts()?;
+            scripts = making.scripts(&made.sets)?;
         }
-        let poisoned = making.poisoned();
+        let (poisoned, scripts) =
+            (BySet::new(room, making.poisoned(&made.sets, &[])), BySet::new(room, scripts));
         let of = (open.device.clone(), Arc::clone(&open.shared), Arc::clone(&open.stream));
-        lanes.push(Lane::new(of, Arc::clone(&open.words), status, scripts, (poisoned, room)));
+        lanes.push(Lane::new(of, Arc::clone(&open.words), status, scripts, (poisoned, taken)));
     }
-    Ok(Joined { producers: producers(opened, options)?, lanes, stages, seats, registered, apart })
+    let producers = producers(opened, options)?;
+    Ok(Joined { producers, lanes, stages, seats, registered, apart, outgoing, incoming })
 }
 
 /// Why exchanges cannot be one launch, as far as that is known before there are tables: who spins on a device takes room from the work
@@ -449,14 +450,14 @@ fn areas(made: &Made, end: &End, link: usize) -> Result<Option<(Area, Area)>, Er
     let broken = || Error::Bind(format!("rank {} offers a mailbox outside its memory", end.peer));
     let (own, theirs) = end.segments.as_ref().ok_or_else(broken)?;
     let area = |segment: &Arc<Segment>, berth: super::offer::Berth| {
-        let sets = made.sets.len();
-        let bytes = slot(berth.capacity).checked_mul(SLOTS as usize)?.checked_add(head(sets))?;
+        let room = made.room();
+        let bytes = slot(berth.capacity).checked_mul(SLOTS as usize)?.checked_add(head(room))?;
         let end = berth.mailbox.checked_add(bytes).filter(|&end| end <= segment.len())?;
         let base = address(segment.base().as_ptr()) + berth.mailbox as Address;
         (end > 0 && berth.mailbox.is_multiple_of(LINE)).then_some(Area {
             base,
             capacity: berth.capacity,
-            sets,
+            room,
         })
     };
     let both = area(own, end.berths.0).zip(area(theirs, end.berths.1)).ok_or_else(broken)?;
@@ -487,17 +488,17 @@ fn stage(
     let far = slots.get(&link).cloned();
     let bytes = Stage::WORDS + if far.is_some() { 0 } else { Stage::slots(capacity) };
     let memory = opened.devices[0].allocate_pinned(bytes)?;
-    let of_set = |set: &Arc<Set>| -> Vec<Range<usize>> {
-        split(&set.parts[link], made.links[link].chunk).into_iter().map(|(bytes, _)| bytes).collect()
-    };
-    let chunks = made.sets.iter().map(of_set).collect();
+    let sets = made.sets.iter().map(|set| staged(set, &made.links[link], &made.links));
     let sends = made.links[link].direction == Direction::Send;
-    let comes_back = |other: &Link| {
-        let answers = other.peer == peer && other.direction != made.links[link].direction;
-        answers && made.sets.iter().all(|set| set.parts[other.part].bytes > 0)
-    };
-    let acknowledged = !made.links.iter().any(comes_back);
-    Ok(Some(Stage::new((link, peer, sends, acknowledged), (memory, far), capacity, chunks)))
+    Ok(Some(Stage::new((link, peer, sends), (memory, far), capacity, BySet::new(made.room(), sets))))
+}
+
+/// The message of a set over a link.
+pub(super) fn staged(set: &Set, link: &Link, links: &[Link]) -> Staged {
+    let chunks = split(&set.parts[link.part], link.chunk).into_iter().map(|(bytes, _)| bytes).collect();
+    let answers = |other: &&Link| other.peer == link.peer && other.direction != link.direction;
+    let comes_back = links.iter().filter(answers).any(|other| set.parts[other.part].bytes > 0);
+    Staged { chunks, acknowledged: !comes_back }
 }
 
 /// The chunks of a message: which bytes, and what moves them.
@@ -569,7 +570,7 @@ fn receive(
         }
         None => {
             let first = opened.lanes[0].arrived(end, made, way);
-            let bytes = span(made.sets.len());
+            let bytes = span(made.room());
             let word = |(lane, far_lane): (usize, &FarLane)| {
                 if !far.holds(far_lane.ready, 2 * bytes) {
                     return Err(Error::Bind(format!("rank {} offers words outside its memory", end.peer)));

@@ -4,6 +4,7 @@
 mod aware;
 mod device;
 mod facing;
+mod further;
 mod lanes;
 mod local;
 mod measure;
@@ -20,6 +21,7 @@ pub(crate) use local::{Local, Place};
 pub(crate) use narrow::narrowed;
 pub(crate) use offer::Offered;
 pub(crate) use ops::within;
+pub(crate) use script::Kit;
 
 use crate::agree::agree;
 use crate::bound::Bound;

@@ -2,14 +2,16 @@
 //! copy, too.
 
 use super::facing::Facing;
+use super::further;
 use super::local::Local;
 use super::offer::Offered;
 use crate::agree::agree;
 use crate::bound::Bound;
 use crate::error::Error;
-use crate::link::Direction;
+use crate::link::{Direction, Link};
 use crate::pattern::Pattern;
 use crate::set::{Part, Set};
+use crate::stream::Scheduled;
 use halocline_comm::Communicator;
 use halocline_plan::Halo;
 use halocline_plan::wire::{Reader, WireError, Writer};
@@ -17,9 +19,36 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// The sets, with no more of their halos than belongs to `to`. Collective.
-pub(crate) fn narrowed(bound: &Bound, sets: &[Arc<Set>], to: &Halo) -> Result<Vec<Arc<Set>>, Error> {
+/// What becomes sets: fields, those of the peers, what goes over each link.
+type Parted = (Local, BTreeMap<usize, Offered>, Vec<Part>);
+
+/// The sets, with no more of their halos than belongs to `to`; of device fields, too, those with the same numbers. Collective.
+pub(crate) fn narrowed(
+    bound: &Bound,
+    scheduled: Option<&Scheduled>,
+    sets: &[Arc<Set>],
+    to: &Halo,
+) -> Result<Vec<Arc<Set>>, Error> {
     let comm = &bound.comm;
+    let parted = parts(comm, &bound.links, sets, to)?;
+    let first = bound.sets.load(Ordering::Relaxed);
+    if let Some(scheduled) = scheduled {
+        let there: Vec<Arc<Set>> = sets.iter().map(|set| Arc::clone(&scheduled.sets[set.number])).collect();
+        let there = numbered(first, parts(comm, &scheduled.links, &there, to)?);
+        let further = agree(comm, further::make(scheduled, there))?;
+        further::add(scheduled, further);
+    }
+    bound.sets.fetch_add(sets.len(), Ordering::Relaxed);
+    Ok(numbered(first, parted))
+}
+
+fn numbered(first: usize, parted: Vec<Parted>) -> Vec<Arc<Set>> {
+    let set = |(number, (local, offered, parts))| Arc::new(Set::new(number, local, Arc::new(offered), parts));
+    (first..).zip(parted).map(set).collect()
+}
+
+/// What goes over the links of the sets' object. Collective.
+fn parts(comm: &Communicator, links: &[Link], sets: &[Arc<Set>], to: &Halo) -> Result<Vec<Parted>, Error> {
     let wide: BTreeMap<u64, &Pattern> =
         sets.iter().flat_map(|set| &set.local.patterns).map(|pattern| (pattern.id(), pattern)).collect();
     agree(comm, same_patterns(comm, sets.len(), wide.keys())?)?;
@@ -38,15 +67,15 @@ pub(crate) fn narrowed(bound: &Bound, sets: &[Arc<Set>], to: &Halo) -> Result<Ve
         .map(|set| set.offered.iter().map(|(&peer, o)| (peer, o.under(&narrow))).collect())
         .collect();
     agree(comm, compare_bytes(comm, &locals, &mut offered)?)?;
-    let first = bound.sets.fetch_add(sets.len(), Ordering::Relaxed);
-    let made = locals.into_iter().zip(offered).enumerate().map(|(at, (local, offered))| {
-        let parts = bound.links.iter().map(|link| {
+    let made = sets.iter().zip(locals.into_iter().zip(offered)).map(|(set, (local, offered))| {
+        let parts = links.iter().map(|link| {
             let facing = Facing { peer: link.peer, local: &local, theirs: &offered[&link.peer] };
             let part = facing.part(link.direction, link.way, &facing.joints(link.direction)?)?;
-            if link.holds(part.bytes) { Ok(part) } else { Err(wider(link.peer)) }
+            // What lasts of a link has room for no more.
+            if part.bytes <= set.parts[link.part].bytes { Ok(part) } else { Err(wider(link.peer)) }
         });
         let parts = parts.collect::<Result<Vec<Part>, Error>>()?;
-        Ok::<_, Error>(Arc::new(Set::new(first + at, local, Arc::new(offered), parts)))
+        Ok::<_, Error>((local, offered, parts))
     });
     agree(comm, made.collect())
 }

@@ -1,13 +1,14 @@
 //! What one lane is given for an exchange of each set: operations on words, and copy tables.
 
-use super::device::Made;
 use super::lanes::{Incoming, Opened, Outgoing, Word, address, lane_for, lane_of, split};
 use crate::error::Error;
-use crate::link::{SLOTS, Way};
+use crate::link::{Link, SLOTS, Way};
 use crate::set::{Part, Set};
 use crate::stream::{BEGUN, Block, Cue, Cut, Script, Stage, Step};
 use halocline_device::{Address, CopyTable, Memory, Signal, TablePart, TableSpec};
 use halocline_plan::copy::CopyOp;
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// One part of a copy table in the making.
 #[derive(Default)]
@@ -26,10 +27,18 @@ impl Draft {
     }
 }
 
+/// What the tables and operations of all lanes are made of: kept, for further sets.
+pub(crate) struct Kit {
+    pub(super) opened: Opened,
+    pub(super) outgoing: Vec<Outgoing>,
+    pub(super) incoming: Vec<Incoming>,
+    pub(super) cut: Option<Cut>,
+}
+
 /// One lane's tables and operations, in the making.
 pub(super) struct Making<'a> {
     pub(super) opened: &'a Opened,
-    pub(super) made: &'a Made,
+    pub(super) links: &'a [Link],
     pub(super) number: usize,
     pub(super) outgoing: Vec<&'a Outgoing>,
     pub(super) incoming: Vec<&'a Incoming>,
@@ -54,11 +63,11 @@ impl Making<'_> {
     }
 
     /// What the lane does for each set.
-    pub(super) fn scripts(&self) -> Result<Vec<Script>, Error> {
-        self.made.sets.iter().map(|set| self.script(set)).collect()
+    pub(super) fn scripts(&self, sets: &[Arc<Set>]) -> Result<Vec<Script>, Error> {
+        sets.iter().map(|set| self.script(set)).collect()
     }
 
-    fn script(&self, set: &Set) -> Result<Script, Error> {
+    pub(super) fn script(&self, set: &Set) -> Result<Script, Error> {
         let packs = self.outgoing.iter().any(|out| !out.way.is_direct());
         let (given, over) = self.ties();
         let ready = self.raised(set.number).filter(|_| !self.is_cut(Cut::ReadyFirst));
@@ -114,7 +123,7 @@ impl Making<'_> {
         let part = &set.parts[into.link];
         let chunks: Vec<(usize, Vec<CopyOp>)> = match into.way {
             Way::Message => {
-                let chunks = split(part, self.made.links[into.link].chunk);
+                let chunks = split(part, self.links[into.link].chunk);
                 chunks.into_iter().map(|(_, ops)| ops).enumerate().collect()
             }
             _ => vec![(0, part.ops.clone())],
@@ -151,7 +160,7 @@ impl Making<'_> {
 
     /// What this lane does of a link's operations that are not packed.
     fn of_lane<'b>(&'b self, set: &'b Set, out: &'b Outgoing) -> impl Iterator<Item = &'b CopyOp> {
-        let link = &self.made.links[out.link];
+        let link = &self.links[out.link];
         let mine = |op: &&CopyOp| lane_for(set, link, op, &self.opened.devices) == self.number;
         set.parts[out.link].ops.iter().filter(mine)
     }
@@ -160,7 +169,7 @@ impl Making<'_> {
     fn copies(&self, set: &Set) -> Vec<Block> {
         let mut copies = Vec::new();
         for out in self.outgoing.iter().filter(|out| out.way == Way::Pull) {
-            let link = &self.made.links[out.link];
+            let link = &self.links[out.link];
             for op in self.of_lane(set, out).filter(|op| link.by_engine(op)) {
                 let source = address(set.parts[out.link].remote[op.source]);
                 let target = address(set.bases[op.target]);
@@ -190,8 +199,7 @@ impl Making<'_> {
                 op
             };
             if let Some(stage) = out.stage {
-                for (number, (_, ops)) in split(part, self.made.links[out.link].chunk).into_iter().enumerate()
-                {
+                for (number, (_, ops)) in split(part, self.links[out.link].chunk).into_iter().enumerate() {
                     let ops = ops.iter().map(|op| moved(op, targets.len())).collect();
                     targets.push(self.stages[stage].slot(parity, number));
                     let raises = vec![self.stages[stage].raised(number)];
@@ -204,7 +212,7 @@ impl Making<'_> {
             if out.way == Way::Pull {
                 let begin = sources.len();
                 sources.extend(remote);
-                let link = &self.made.links[out.link];
+                let link = &self.links[out.link];
                 draft.ops.extend(self.of_lane(set, out).filter(|op| !link.by_engine(op)).cloned());
                 draft.ops.iter_mut().for_each(|op| op.source += begin);
             } else {
@@ -276,14 +284,21 @@ impl Making<'_> {
         Ok(Some(self.opened.lanes[self.number].device.upload(&table)?))
     }
 
-    /// The guard, and all words that this lane waits for.
-    pub(super) fn poisoned(&self) -> Vec<Address> {
-        let sets = self.made.sets.len();
-        let ready = self.outgoing.iter().flat_map(|out| out.ready.all(sets));
+    /// The guard, and all words that this lane waits for: for each set those that are neither another one's before it nor known.
+    pub(super) fn poisoned(&self, sets: &[Arc<Set>], known: &[Address]) -> Vec<Vec<Address>> {
+        let mut seen: BTreeSet<Address> = known.iter().copied().collect();
+        let new = |set: &Arc<Set>| self.awaited(set).into_iter().filter(|word| seen.insert(*word)).collect();
+        sets.iter().map(new).collect()
+    }
+
+    fn awaited(&self, set: &Set) -> Vec<Address> {
+        let of_set = |word: Word| [word.of(set.number, 0), word.of(set.number, 1)];
+        let ready = self.outgoing.iter().flat_map(|out| of_set(out.ready));
         let arrived = self.incoming.iter().flat_map(|into| &into.words);
-        let arrived = arrived.flat_map(|(_, arrived)| arrived.all(sets));
-        let staged = self.incoming.iter().filter_map(|into| into.stage);
-        let staged = staged.flat_map(|stage| self.stages[stage].awaited());
+        let arrived = arrived.flat_map(|(_, arrived)| of_set(*arrived));
+        let staged = self.incoming.iter().filter_map(|into| Some((into, into.stage?)));
+        let staged =
+            staged.flat_map(|(into, stage)| self.stages[stage].awaited(self.unpacks(set, into).len()));
         let guard = self.opened.lanes[self.number].words.at(0);
         let (given, over) = self.ties();
         let ties = given.into_iter().chain(over).filter_map(|cue| match cue {

@@ -1,5 +1,6 @@
 //! What one device does of an exchange.
 
+use super::by_set::BySet;
 use super::pool::{OfDevice, Room};
 use super::{Cut, IN_FLIGHT, POISON};
 use crate::error::Error;
@@ -26,9 +27,9 @@ pub(crate) struct Lane {
     /// What the streams tell the host, in pinned memory.
     pub(crate) status: Memory,
     /// For each set.
-    pub(crate) scripts: Vec<Script>,
-    /// The guard, then all words that are waited for.
-    pub(crate) poisoned: Vec<Address>,
+    pub(crate) scripts: BySet<Script>,
+    /// For each set, words that no set before it has: the guard, then all that are waited for.
+    pub(crate) poisoned: BySet<Vec<Address>>,
     /// An exchange is one launch, and only the event behind it says that it is over: a stream's write of a word would cost
     /// much of what that saves.
     in_one: Option<Room>,
@@ -112,8 +113,8 @@ impl Lane {
         (device, shared, stream): (Device, Arc<OfDevice>, Arc<Stream>),
         words: Arc<Memory>,
         status: Memory,
-        scripts: Vec<Script>,
-        (poisoned, in_one): (Vec<Address>, Option<Room>),
+        scripts: BySet<Script>,
+        (poisoned, in_one): (BySet<Vec<Address>>, Option<Room>),
     ) -> Self {
         let (rescues, rescuing) = (AtomicU64::new(0), Mutex::new(()));
         let events = (0..IN_FLIGHT).map(|_| (AtomicU64::new(0), AtomicUsize::new(0))).collect();
@@ -189,6 +190,11 @@ impl Lane {
         event.store(done.raw().0, Ordering::Relaxed);
         of.store(epoch, Ordering::Release);
         Ok(())
+    }
+
+    /// Blocks of threads that may wait for an exchange in one launch; none if it is more than that.
+    pub(crate) fn in_one(&self) -> Option<u32> {
+        self.in_one.as_ref().map(Room::blocks)
     }
 
     pub(crate) fn cue(
@@ -292,7 +298,8 @@ impl Lane {
         };
         let rescues = self.rescues.fetch_add(1, Ordering::AcqRel) + 1;
         let rescued = ValueOp::Write { address: self.status.at(RESCUED), value: rescues };
-        let ops: Vec<ValueOp> = self.poisoned.iter().enumerate().map(write).chain([rescued]).collect();
+        let ops: Vec<ValueOp> =
+            self.poisoned.iter().flatten().enumerate().map(write).chain([rescued]).collect();
         // SAFETY: words of this object, which it holds until the stream is through.
         Ok(unsafe { self.shared.rescue.values(&ops) }?)
     }

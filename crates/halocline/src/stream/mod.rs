@@ -8,6 +8,7 @@
 //! | file | what |
 //! | --- | --- |
 //! | `mod.rs` | an exchange begins |
+//! | `by_set.rs` | what there is for each set |
 //! | `lane.rs` | what one device does of it |
 //! | `pool.rs` | streams and events that objects share |
 //! | `message.rs` | messages packed and unpacked by hand |
@@ -15,6 +16,7 @@
 //! | `wait.rs` | waiting for it, on the host and on a stream |
 //! | `watch.rs` | failure: who notices it, poison, the end of an object |
 
+mod by_set;
 mod cut;
 mod lane;
 mod message;
@@ -23,11 +25,13 @@ mod staging;
 mod wait;
 mod watch;
 
+pub(crate) use by_set::BySet;
 pub use cut::Cut;
 pub(crate) use lane::{BEGUN, Block, Cue, LINE, Lane, STATUS, Script, Step};
 pub(crate) use pool::{OfDevice, Pool, Room};
-pub(crate) use staging::{Stage, Staging, chunks, offset};
+pub(crate) use staging::{Stage, Staged, Staging, chunks, offset};
 
+use crate::bind::Kit;
 use crate::bound::Bound;
 use crate::error::{Error, Failure};
 use crate::link::{Link, SLOTS};
@@ -53,10 +57,12 @@ pub(crate) struct Scheduled {
     pub(crate) comm: Communicator,
     /// One for each peer and direction. Their counters say that a side has failed, is quiet, or closed.
     pub(crate) links: Vec<Link>,
-    pub(crate) sets: Vec<Arc<Set>>,
+    pub(crate) sets: BySet<Arc<Set>>,
     pub(crate) lanes: Vec<Lane>,
     /// After the lanes, whose tables use its memory.
     staging: Option<Staging>,
+    /// What the scripts of further sets are made of.
+    pub(crate) kit: Kit,
     seats: Vec<Seat>,
     /// Producer streams of [`crate::HaloExchange::exchange`].
     producers: Vec<Arc<Stream>>,
@@ -69,7 +75,7 @@ pub(crate) struct Scheduled {
     patience: Patience,
     begin: Mutex<Begin>,
     /// For each set, memory that is not our own and must not have moved.
-    borrowed: Vec<Vec<Borrowed>>,
+    borrowed: BySet<Vec<Borrowed>>,
     /// The last exchange given to the streams.
     epoch: AtomicU64,
     /// The last that is known to be over.
@@ -170,9 +176,10 @@ struct Lateness {
 pub(crate) struct Parts {
     pub(crate) comm: Communicator,
     pub(crate) links: Vec<Link>,
-    pub(crate) sets: Vec<Arc<Set>>,
+    pub(crate) sets: BySet<Arc<Set>>,
     pub(crate) lanes: Vec<Lane>,
     pub(crate) staging: Option<Staging>,
+    pub(crate) kit: Kit,
     pub(crate) seats: Vec<Seat>,
     pub(crate) producers: Vec<Arc<Stream>>,
     pub(crate) apart: Option<&'static str>,
@@ -198,7 +205,7 @@ impl Scheduled {
         };
         #[cfg(not(feature = "cuts"))]
         let _ = parts.cut;
-        let borrowed = sets.iter().map(|set| Borrowed::of(set)).collect();
+        let borrowed = BySet::new(sets.room(), sets.iter().map(|set| Borrowed::of(set)));
         Self {
             pinned: parts.pinned,
             comm,
@@ -206,6 +213,7 @@ impl Scheduled {
             sets,
             lanes,
             staging: parts.staging,
+            kit: parts.kit,
             seats,
             producers,
             apart,
@@ -233,6 +241,21 @@ impl Scheduled {
             #[cfg(feature = "cuts")]
             cut: parts.cut,
         }
+    }
+
+    /// The staged links.
+    pub(crate) fn stages(&self) -> &[Stage] {
+        self.staging.as_ref().map_or(&[], |staging| &staging.stages)
+    }
+
+    /// Adds sets, for which there is all else already.
+    pub(crate) fn add(&self, sets: Vec<Arc<Set>>) {
+        let longest = self.lanes.iter().flat_map(|lane| lane.scripts.iter().map(Script::longest)).max();
+        let mut begin = self.enter();
+        let more = longest.unwrap_or(0).saturating_sub(begin.scratch.len());
+        begin.scratch.reserve(more);
+        self.borrowed.extend(sets.iter().map(|set| Borrowed::of(set)));
+        self.sets.extend(sets);
     }
 
     /// Whether a test leaves this piece of order out.
@@ -381,7 +404,7 @@ impl Scheduled {
             return Err(Error::TooManyInFlight { limit: IN_FLIGHT, oldest });
         }
         // What the host carries on is behind by what is in flight at most, but where exchanges leave it nothing to do.
-        while self.staging.as_ref().is_some_and(|staging| staging.oldest() + 2 * IN_FLIGHT <= epoch) {
+        while self.staging.as_ref().is_some_and(|staging| staging.oldest() + 2 * IN_FLIGHT <= epoch + SLOTS) {
             self.check_failure()?;
             self.carry_on();
             self.comm.link().host().yield_now();

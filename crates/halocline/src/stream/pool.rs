@@ -56,6 +56,11 @@ impl Room {
         *taken = taken.checked_add(blocks).filter(|&sum| sum <= all)?;
         Some(Self { device, blocks })
     }
+
+    /// How many it holds.
+    pub(crate) fn blocks(&self) -> u32 {
+        self.blocks
+    }
 }
 
 impl Drop for Room {

@@ -17,7 +17,7 @@
 //! and sent from where it lies, and what is announced is received in its slot.
 
 use super::watch::STAGED;
-use super::{LINE, Scheduled};
+use super::{BySet, LINE, Scheduled};
 use crate::error::Cause;
 use crate::link::{Link, SLOTS};
 use halocline_comm::{Claim, CommError, Communicator, Lent, Room, Tag, buffers};
@@ -71,15 +71,13 @@ pub(crate) struct Stage {
     pub(crate) link: usize,
     pub(crate) peer: usize,
     pub(crate) sends: bool,
-    /// No messages come back, so that the sender could run ahead: the receiver says what it has put in place.
-    pub(crate) acknowledged: bool,
     pub(crate) memory: Arc<Memory>,
     /// The slots, where MPI takes them from a device.
     pub(crate) far: Option<Arc<Memory>>,
     /// Bytes of a slot.
     pub(crate) capacity: usize,
-    /// For each set, the chunks of its message.
-    pub(crate) chunks: Vec<Vec<Range<usize>>>,
+    /// For each set, what its messages are.
+    pub(crate) sets: BySet<Staged>,
     /// The exchange that the host is at, and the chunk of it. Under the claim.
     at: (AtomicU64, AtomicUsize),
     /// Of a sender: the last exchange whose slot may be packed again, all of it being sent. Of a receiver: the last whose
@@ -89,6 +87,13 @@ pub(crate) struct Stage {
     asked: (AtomicU64, AtomicUsize),
     /// Whether the transport has a chunk, of each slot.
     lent: [[Arc<AtomicUsize>; CHUNKS]; SLOTS as usize],
+}
+
+/// The message of a set.
+pub(crate) struct Staged {
+    pub(crate) chunks: Vec<Range<usize>>,
+    /// No messages come back, so that the sender could run ahead: the receiver says what it has put in place.
+    pub(crate) acknowledged: bool,
 }
 
 /// Where `sent` lies.
@@ -115,15 +120,15 @@ impl Stage {
     }
 
     pub(crate) fn new(
-        (link, peer, sends, acknowledged): (usize, usize, bool, bool),
+        (link, peer, sends): (usize, usize, bool),
         (memory, far): (Memory, Option<Arc<Memory>>),
         capacity: usize,
-        chunks: Vec<Vec<Range<usize>>>,
+        sets: BySet<Staged>,
     ) -> Self {
         let first = || (AtomicU64::new(1), AtomicUsize::new(0));
         let (at, asked) = (first(), first());
         let (memory, given, lent) = (Arc::new(memory), AtomicU64::new(0), Default::default());
-        Self { link, peer, sends, acknowledged, memory, far, capacity, chunks, at, given, asked, lent }
+        Self { link, peer, sends, memory, far, capacity, sets, at, given, asked, lent }
     }
 
     /// `packed`, or `staged`, of a chunk.
@@ -192,14 +197,11 @@ impl Stage {
         true
     }
 
-    /// The words that streams wait for on this side.
-    pub(crate) fn awaited(&self) -> Vec<Address> {
+    /// The words that streams wait for on this side, for a message of so many chunks.
+    pub(crate) fn awaited(&self, chunks: usize) -> Vec<Address> {
         match self.sends {
             true => vec![self.sent()],
-            false => {
-                let most = self.chunks.iter().map(Vec::len).max().unwrap_or(0);
-                (0..most).map(|chunk| self.raised(chunk)).collect()
-            }
+            false => (0..chunks).map(|chunk| self.raised(chunk)).collect(),
         }
     }
 }
@@ -227,7 +229,9 @@ impl Staging {
     pub(super) fn is_sent(&self, epoch: u64) -> bool {
         self.stages.iter().all(|stage| match stage.sends {
             true => stage.given.load(Ordering::Acquire) >= epoch,
-            false => !stage.acknowledged || stage.at.0.load(Ordering::Acquire) > epoch,
+            false => {
+                !stage.sets.iter().any(|set| set.acknowledged) || stage.at.0.load(Ordering::Acquire) > epoch
+            }
         })
     }
 
@@ -323,7 +327,7 @@ impl Scheduled {
                 return Ok(None);
             }
             let set = self.set_of(now);
-            if let Some(range) = stage.chunks[set].get(at) {
+            if let Some(range) = stage.sets[set].chunks.get(at) {
                 // SAFETY: written by tables alone.
                 if unsafe { stage.memory.load(at * LINE) } < now {
                     return Ok(None);
@@ -350,7 +354,7 @@ impl Scheduled {
                 chunk.store(at + 1, Ordering::Relaxed);
                 continue;
             }
-            if stage.acknowledged && now > SLOTS {
+            if now > SLOTS && stage.sets[self.set_of(now - SLOTS)].acknowledged {
                 let tag = staging.acknowledgement(now - SLOTS);
                 if self.comm.link().inbox().take(tag, Some(stage.peer)).is_none() {
                     return Ok(None);
@@ -370,7 +374,7 @@ impl Scheduled {
                 return Ok(());
             }
             let set = self.set_of(now);
-            let Some(range) = stage.chunks[set].get(at) else {
+            let Some(range) = stage.sets[set].chunks.get(at) else {
                 chunk.store(0, Ordering::Relaxed);
                 epoch.store(now + 1, Ordering::Relaxed);
                 continue;
@@ -405,7 +409,7 @@ impl Scheduled {
             if next > self.epoch() || next > free {
                 return;
             }
-            for (at, range) in stage.chunks[self.set_of(next)].iter().enumerate() {
+            for (at, range) in stage.sets[self.set_of(next)].chunks.iter().enumerate() {
                 if stage.far.is_some() {
                     break;
                 }
@@ -435,8 +439,8 @@ impl Scheduled {
                 return Ok(None);
             }
             let set = self.set_of(now);
-            let Some(range) = stage.chunks[set].get(at) else {
-                if stage.acknowledged {
+            let Some(range) = stage.sets[set].chunks.get(at) else {
+                if stage.sets[set].acknowledged {
                     self.comm.send(stage.peer, staging.acknowledgement(now), Vec::new())?;
                 }
                 chunk.store(0, Ordering::Relaxed);

@@ -1,0 +1,69 @@
+//! Further sets of device fields over the links that an object has: tables and operations of their own, over words that there is
+//! room for since the bind.
+
+use super::lanes::staged;
+use super::script::Making;
+use crate::error::Error;
+use crate::set::Set;
+use crate::stream::{Scheduled, Script, Stage, Staged};
+use halocline_device::Address;
+use std::sync::Arc;
+
+/// What is added to an object: for each lane and each staged link what there is for each set.
+pub(super) struct Further {
+    sets: Vec<Arc<Set>>,
+    lanes: Vec<(Vec<Script>, Vec<Vec<Address>>)>,
+    stages: Vec<Vec<Staged>>,
+}
+
+/// Makes it, for sets with the next numbers. Nobody exchanges them before all ranks have added them.
+pub(super) fn make(scheduled: &Scheduled, sets: Vec<Arc<Set>>) -> Result<Further, Error> {
+    let (there, room) = (scheduled.sets.len(), scheduled.sets.room());
+    if there + sets.len() > room {
+        return Err(Error::NoRoomForSets { sets: there, room });
+    }
+    let of_stage = |stage: &Stage| -> Vec<Staged> {
+        sets.iter().map(|set| staged(set, &scheduled.links[stage.link], &scheduled.links)).collect()
+    };
+    let stages = scheduled.stages().iter().map(of_stage).collect();
+    let kit = &scheduled.kit;
+    let mut lanes = Vec::new();
+    for (number, lane) in scheduled.lanes.iter().enumerate() {
+        let mut making = Making {
+            opened: &kit.opened,
+            links: &scheduled.links,
+            number,
+            outgoing: kit.outgoing.iter().filter(|out| out.lane == number).collect(),
+            incoming: kit.incoming.iter().filter(|_| number == 0).collect(),
+            stages: scheduled.stages(),
+            status: &lane.status,
+            cut: kit.cut,
+            in_one: lane.in_one().is_some(),
+        };
+        let mut scripts = making.scripts(&sets)?;
+        // There is room for the blocks that wait in those that were bound: of more, streams wait.
+        if let Some(blocks) = lane.in_one() {
+            making.in_one = false;
+            for (script, set) in
+                scripts.iter_mut().zip(&sets).filter(|(script, _)| script.waiting_blocks() > blocks)
+            {
+                *script = making.script(set)?;
+            }
+        }
+        let known: Vec<Address> = lane.poisoned.iter().flatten().copied().collect();
+        let poisoned = making.poisoned(&sets, &known);
+        lanes.push((scripts, poisoned));
+    }
+    Ok(Further { sets, lanes, stages })
+}
+
+/// Adds it.
+pub(super) fn add(scheduled: &Scheduled, further: Further) {
+    let Further { sets, lanes, stages } = further;
+    scheduled.stages().iter().zip(stages).for_each(|(stage, of_sets)| stage.sets.extend(of_sets));
+    for (lane, (scripts, poisoned)) in scheduled.lanes.iter().zip(lanes) {
+        lane.poisoned.extend(poisoned);
+        lane.scripts.extend(scripts);
+    }
+    scheduled.add(sets);
+}
