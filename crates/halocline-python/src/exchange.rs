@@ -1,6 +1,6 @@
 //! Bound exchanges, and one exchange in flight.
 
-use crate::array::{Watches, bytes_of, field_of};
+use crate::array::{Described, Watches, bytes_anywhere, bytes_of, field_of};
 use crate::comm::PyCommunicator;
 use crate::error;
 use crate::given::{Given, List, Typed};
@@ -10,7 +10,7 @@ use crate::options::{counts, direction, is_checked, options, ways};
 use crate::owned::{Closable, Member, Owned, bury};
 use crate::stream::{Streams, handles};
 use crate::task::Waiting;
-use halocline::device::{MemorySpace, cuda};
+use halocline::device::{Address, MemorySpace, cuda};
 use halocline::{BindOptions, Device, Error, Field, HaloExchange, Pattern, Pending, Stream};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -139,6 +139,17 @@ impl PyHaloExchange {
             .into_iter()
             .next()
             .ok_or_else(|| error::value("the exchange has no field of a GPU on this rank"))
+    }
+
+    /// A message that a device reaches, and the stream in whose order it is used.
+    fn message(
+        &self,
+        message: &Bound<'_, PyAny>,
+        to_write: bool,
+        stream: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<(Address, usize, Described, Arc<Stream>)> {
+        let (base, bytes, held) = bytes_anywhere(message, to_write)?;
+        Ok((base.addr().get() as Address, bytes, held, self.stream(stream)?))
     }
 
     fn pending(&self, pending: Pending) -> PyPending {
@@ -307,9 +318,22 @@ impl PyHaloExchange {
         self.halo.get()?.message_bytes(peer, self::direction(direction)?).map_err(error::of)
     }
 
-    fn pack(&self, py: Python<'_>, peer: Typed<usize>, message: &Bound<'_, PyAny>) -> PyResult<()> {
+    #[pyo3(signature = (peer, message, stream = None))]
+    fn pack(
+        &self,
+        py: Python<'_>,
+        peer: Typed<usize>,
+        message: &Bound<'_, PyAny>,
+        stream: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
         let Typed(peer) = peer;
         let halo = self.halo.get()?;
+        if halo.is_of_devices() {
+            let (address, bytes, _held, stream) = self.message(message, true, stream)?;
+            // SAFETY: so many bytes that may be written, by the word of their owner, which the program keeps and leaves alone until the
+            // stream is through, as with a kernel of its own.
+            return py.detach(|| unsafe { halo.pack_on(peer, address, bytes, &stream) }).map_err(error::of);
+        }
         let (base, len, _held) = bytes_of(message, true)?;
         // SAFETY: so many bytes that may be written, by the word of their owner, who is held; other threads of the
         // program leave a buffer alone that is being packed into, as with any call of Python that fills one.
@@ -317,9 +341,21 @@ impl PyHaloExchange {
         py.detach(|| halo.pack(peer, bytes)).map_err(error::of)
     }
 
-    fn unpack(&self, py: Python<'_>, peer: Typed<usize>, message: &Bound<'_, PyAny>) -> PyResult<()> {
+    #[pyo3(signature = (peer, message, stream = None))]
+    fn unpack(
+        &self,
+        py: Python<'_>,
+        peer: Typed<usize>,
+        message: &Bound<'_, PyAny>,
+        stream: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
         let Typed(peer) = peer;
         let halo = self.halo.get()?;
+        if halo.is_of_devices() {
+            let (address, bytes, _held, stream) = self.message(message, false, stream)?;
+            // SAFETY: as above, of bytes that are read; they are elements, as the peer's program has it.
+            return py.detach(|| unsafe { halo.unpack_on(peer, address, bytes, &stream) }).map_err(error::of);
+        }
         let (base, len, _held) = bytes_of(message, false)?;
         // SAFETY: as above, of bytes that are read.
         let bytes = unsafe { std::slice::from_raw_parts(base.as_ptr(), len) };

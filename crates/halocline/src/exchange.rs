@@ -126,8 +126,8 @@ impl HaloExchange {
         &self.bound
     }
 
-    /// Whether any rank has bound device fields.
-    pub(crate) fn is_of_devices(&self) -> bool {
+    /// Whether any rank has bound device fields: then messages by hand take a stream ([`HaloExchange::pack_on`]).
+    pub fn is_of_devices(&self) -> bool {
         self.scheduled.is_some()
     }
 

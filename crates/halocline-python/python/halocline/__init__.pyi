@@ -573,11 +573,16 @@ class HaloExchange:
     def explain(self) -> str:
         """A table of this rank's links: peer, way, through what, bytes, regions, and why not a better way."""
     def message_bytes(self, peer: int, direction: Literal["send", "receive"]) -> int:
-        """Bytes of the buffers of ``pack`` (send) and ``unpack`` (receive). Of host fields."""
-    def pack(self, peer: int, message: _ArrayLike) -> None:
-        """Packs what ``peer`` needs into a contiguous buffer, for those who send by themselves. Of host fields."""
-    def unpack(self, peer: int, message: _ArrayLike) -> None:
-        """Unpacks what ``peer`` has packed with the same object. Of host fields."""
+        """Bytes of the buffers of ``pack`` (send) and ``unpack`` (receive). Not of host and device fields in one object."""
+    def pack(self, peer: int, message: _ArrayLike, stream: _StreamLike = None) -> None:
+        """Packs what ``peer`` needs into a contiguous buffer, for those who send by themselves.
+
+        Host fields: at the call. Device fields: into memory that the GPU reaches, its own or pinned, after all work that the stream
+        was given before; never waits, but for a table that the first call for a buffer makes. Keep the buffer until the stream is
+        through. The bytes are the same.
+        """
+    def unpack(self, peer: int, message: _ArrayLike, stream: _StreamLike = None) -> None:
+        """Unpacks what ``peer`` has packed with an object of the same fields; as ``pack``."""
 
 @final
 class Pending(Awaitable[None]):

@@ -266,14 +266,25 @@ pub(crate) fn bytes_of(
     array: &Bound<'_, PyAny>,
     to_write: bool,
 ) -> PyResult<(NonNull<u8>, usize, Described)> {
+    let (base, bytes, described) = bytes_anywhere(array, to_write)?;
+    if described.device.is_some() {
+        return Err(error::value("a contiguous array in memory of the host is wanted: the fields lie there"));
+    }
+    Ok((base, bytes, described))
+}
+
+/// The same of an array of the host or of a GPU.
+pub(crate) fn bytes_anywhere(
+    array: &Bound<'_, PyAny>,
+    to_write: bool,
+) -> PyResult<(NonNull<u8>, usize, Described)> {
     let described = describe(array)?;
     let layout = described.layout()?;
     let contiguous = Layout::c_order(described.element, &described.extents).map_err(error::of)?;
-    if described.device.is_some()
-        || layout.span() != contiguous.span()
+    if layout.span() != contiguous.span()
         || described.strides.as_ref().is_some_and(|s| s.iter().any(|s| *s < 0))
     {
-        return Err(error::value("a contiguous array in memory of the host is wanted"));
+        return Err(error::value("a contiguous array is wanted"));
     }
     if to_write && !described.is_writable {
         return Err(error::value("the array is read-only"));

@@ -22,10 +22,10 @@ IS_SHARED = bool(os.environ.get("HALOCLINE_TEST_SHARED"))
 class Case:
     """A field of a rank whose owned cells grow by ``STEP`` a round."""
 
-    def __init__(self, comm, engine, seed=0):
-        self.comm, self.engine = comm, engine
+    def __init__(self, comm, engine, seed=0, periodic=PERIODIC):
+        self.comm, self.engine, self.periodic = comm, engine, periodic
         self.random = random.Random(seed * 100 + comm.rank)
-        self.pattern = hc.RegularGrid(SHAPE, periodic=PERIODIC).decompose(comm).pattern(HALO)
+        self.pattern = hc.RegularGrid(SHAPE, periodic=periodic).decompose(comm).pattern(HALO)
         (self.domain,) = self.pattern.domains
         self.begin = start(self.domain, SHAPE)
         self.field = engine.array(self.begin)
@@ -40,7 +40,7 @@ class Case:
 
     def expected(self, count):
         """After so many times of growth."""
-        truth = expected(self.domain, SHAPE, PERIODIC)
+        truth = expected(self.domain, SHAPE, self.periodic)
         return np.where(truth == -1, -1, truth + STEP * count)
 
     def spin(self):
@@ -197,6 +197,56 @@ def test_many_are_in_flight_and_alternatives_narrowed_and_mixed_fields_are_order
             filled = mine.host(fields[0])
             inside = [slice(1, -1) if low else slice(None) for low, _ in case.domain.halo]
             np.testing.assert_array_equal(filled[tuple(inside)], case.expected(0)[tuple(inside)])
+            comm.barrier()
+
+    together(rank)
+
+
+def test_messages_by_hand_are_packed_and_unpacked_in_the_order_of_a_stream(together, main_engine):
+    """What a GPU packs is what the host packs of the same cells."""
+
+    def rank(comm):
+        mine = main_engine(comm.rank)
+        with mine.here():
+            # Nothing stays within a rank, which would be no message.
+            case = Case(comm, mine, periodic=(False, False, False))
+            halo = case.bind()
+            on_host = case.begin.copy()
+            same = hc.HaloExchange(comm, [(case.pattern, on_host)], deadline=20)
+            stream, given = list(mine.streams().values())[-1]
+            sends = [peer for peer, direction, _ in halo.ways if direction == "send"]
+            receives = [peer for peer, direction, _ in halo.ways if direction == "receive"]
+            out = {peer: mine.array(np.zeros(halo.message_bytes(peer, "send"), "uint8")) for peer in sends}
+            into = {peer: mine.array(np.zeros(halo.message_bytes(peer, "receive"), "uint8")) for peer in receives}
+            mine.synchronise()
+            for count in range(ROUNDS):
+                on_host[case.domain.interior] += STEP
+                with mine.on(stream):
+                    case.spin()
+                    mine.add(case.field, case.grow)
+                    for peer in sends:
+                        halo.pack(peer, out[peer], given)
+                mine.synchronise()
+                for peer in range(comm.size):
+                    packed = mine.host(out[peer]).tobytes() if peer in out else b""
+                    if peer in out:
+                        message = bytearray(len(packed))
+                        same.pack(peer, message)
+                        assert packed == bytes(message)
+                    # What every rank has for this one.
+                    told = comm.all_gather(packed)
+                    if peer == comm.rank:
+                        arrived = told
+                with mine.on(stream):
+                    for peer in receives:
+                        mine.copy(into[peer], mine.array(np.frombuffer(arrived[peer], "uint8")))
+                        case.spin()
+                        halo.unpack(peer, into[peer], given)
+                    mine.copy(case.seen[count], case.field)
+            case.check()
+            for peer in sends:
+                with pytest.raises(hc.HaloValueError, match="bytes"):
+                    halo.pack(peer, out[peer][1:], given)
             comm.barrier()
 
     together(rank)
