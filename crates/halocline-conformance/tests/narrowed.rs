@@ -73,7 +73,7 @@ fn ranks_of_which_one_exchanges_the_wide_and_one_the_narrow_object_fail() {
 #[test]
 fn a_sender_of_a_narrow_object_waits_for_its_receiver_until_the_deadline() {
     under_seeds(|world, comm, link| {
-        let deadline = Some(Duration::from_secs(1));
+        let deadline = Some(Duration::from_millis(50));
         let line = Line::new(world, comm, &BindOptions { deadline, ..by(link) })?;
         let narrow = line.wide.narrowed(&Halo::per_axis([(1, 0)]))?;
         line.step(world, &line.wide, 1)?;

@@ -168,7 +168,8 @@ pub(super) fn open(
             address: memory.at(offset),
             value: if offset == 0 { 0 } else { value },
         };
-        let of_sets = |at: usize| (0..room).map(move |set| LINE + at * span(room) + set * WORD);
+        let sets = made.sets.len();
+        let of_sets = |at: usize| (0..sets).map(move |set| LINE + at * span(room) + set * WORD);
         let words =
             [0].into_iter().chain((0..2 * peers).flat_map(of_sets)).chain((ready..bytes).step_by(LINE));
         let zeros: Vec<ValueOp> = words.map(zero).collect();
