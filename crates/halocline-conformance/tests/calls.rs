@@ -2,7 +2,7 @@
 
 use halocline::device::Priority;
 use halocline::{
-    BindOptions, Communicator, Decomposed, Device, Field, Halo, HaloExchange, Layout, LinkChoice,
+    BindOptions, Communicator, Decomposed, Device, Direction, Field, Halo, HaloExchange, Layout, LinkChoice,
 };
 use halocline::{Pattern, RegularGrid};
 use halocline_conformance::instant::{Call, Instant};
@@ -124,4 +124,42 @@ fn the_memory_of_fields_is_looked_at_once_an_allocation() {
         );
         assert_eq!([of(&begin, Call::Place), of(&wait, Call::Identity), of(&wait, Call::Place)], [0; 3]);
     }
+}
+
+#[test]
+fn a_message_by_hand_is_one_launch_and_an_event() {
+    let (driver, device) = Instant::device();
+    let rank = |comm: Communicator| -> Result<(), Trouble> {
+        let pattern = RegularGrid::new([4]).periodic([true]).decompose(2)?;
+        let pattern = pattern.pattern(&comm, Halo::uniform(1))?;
+        let fields = fields(&device, 1, 1)?;
+        let halo = HaloExchange::bind(&comm, &[(&pattern, &fields[0])])?;
+        let (stream, peer) = (device.stream(Priority::Normal)?, 1 - comm.rank());
+        let bytes = halo.message_bytes(peer, Direction::Send)?;
+        let buffer = device.allocate(bytes)?;
+        // SAFETY: the buffer outlives the work on it, which this stream orders.
+        let pack = || unsafe { halo.pack_on(peer, buffer.at(0), bytes, &stream) };
+        for turn in 0..2 {
+            comm.barrier()?;
+            if turn == comm.rank() {
+                pack()?;
+                let before = driver.count();
+                pack()?;
+                let after = driver.count();
+                let calls: Calls = std::array::from_fn(|kind| after[kind] - before[kind]);
+                ensure!(work(&calls) == [1, 0, 0, 1], "{calls:?}");
+                // The allocations of the field and of the buffer, and whether the last launch is over.
+                let asked = [Call::Identity, Call::Place, Call::QueryEvent].map(|kind| calls[kind as usize]);
+                ensure!(asked == [2, 0, 1], "{calls:?}");
+            }
+        }
+        Ok(comm.barrier()?)
+    };
+    std::thread::scope(|scope| {
+        let ranks: Vec<_> =
+            Communicator::threads(2).into_iter().map(|comm| scope.spawn(|| rank(comm))).collect();
+        for ended in ranks.into_iter().map(|rank| rank.join().expect("no rank panics")) {
+            ended.expect("messages");
+        }
+    });
 }

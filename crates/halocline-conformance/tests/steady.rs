@@ -4,7 +4,7 @@
 use halocline::comm::{Host, System};
 use halocline::device::Priority;
 use halocline::{
-    BindOptions, Communicator, Decomposed, Device, DeviceArray, Halo, HaloExchange, RegularGrid,
+    BindOptions, Communicator, Decomposed, Device, DeviceArray, Direction, Halo, HaloExchange, RegularGrid,
 };
 use halocline_conformance::instant::Instant;
 use halocline_conformance::processes::Ranks;
@@ -122,6 +122,28 @@ fn scheduled(comm: &Communicator, device: &Device, inline: bool) -> Outcome {
     (0..200).try_for_each(|_| exchange())?;
     let allocated = allocations(|| (0..1000).try_for_each(|_| exchange()))?;
     ensure!(allocated == 0, "inline {inline}: 1000 scheduled exchanges allocate {allocated} times");
+    let narrow = halo.narrowed(&Halo::uniform(1))?;
+    let in_turn =
+        || exchange().and_then(|()| Ok(narrow.schedule_exchange(&[&stream])?.schedule_wait(&stream)?));
+    let allocated = allocations(|| (0..1000).try_for_each(|_| in_turn()))?;
+    ensure!(allocated == 0, "inline {inline}: 1000 wide and narrow exchanges allocate {allocated} times");
+    halo.wait()?;
+    comm.barrier()?;
+    let peer = 1 - comm.rank();
+    let bytes = halo.message_bytes(peer, Direction::Send)?;
+    let buffers = [device.allocate(bytes)?, device.allocate(bytes)?];
+    let message = |turn: usize| -> Outcome {
+        let buffer = buffers[turn % 2].at(0);
+        // SAFETY: the buffer outlives the work on it, which this stream orders.
+        unsafe {
+            halo.pack_on(peer, buffer, bytes, &stream)?;
+            halo.unpack_on(peer, buffer, bytes, &stream)?;
+        }
+        Ok(())
+    };
+    (0..4).try_for_each(message)?;
+    let allocated = allocations(|| (0..1000).try_for_each(message))?;
+    ensure!(allocated == 0, "inline {inline}: 1000 messages by hand allocate {allocated} times");
     Ok(comm.barrier()?)
 }
 
