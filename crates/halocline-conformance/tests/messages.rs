@@ -12,6 +12,7 @@ use halocline_conformance::simulated::{options, run_ranks};
 use halocline_conformance::yard::{Yard, devices};
 use halocline_conformance::{Outcome, Trouble, ensure, fail};
 use std::mem::discriminant;
+use std::time::Duration;
 
 /// Seeds under which whole programs pass, and within which those fail that leave something out.
 const SEEDS: u64 = 100;
@@ -165,6 +166,39 @@ fn the_object_and_its_fields_are_dropped_while_a_message_is_packed() {
         }
         drop((halo, yard));
         Ok(stream.synchronise()?)
+    });
+}
+
+/// After a failure the fields are the user's again only once no message is packed from them either.
+#[test]
+fn the_object_fails_while_a_message_is_packed() {
+    under_seeds(|world, comm| {
+        let device = &devices(world, 2)?[comm.rank()];
+        let yard = Yard::new(comm, &[6], (1, 1, 1), |_| device)?;
+        let deadline = Some(Duration::from_micros(if comm.rank() == 0 { 400 } else { 1_000_000 }));
+        let halo = yard.bind(comm, &[&[0]], &BindOptions { deadline, ..BindOptions::default() })?;
+        let (kernels, messages) = (device.stream(Priority::Normal)?, device.stream(Priority::Normal)?);
+        let buffers = buffers(&halo, &messages, Direction::Send)?;
+        yard.produce(world, &[0], &kernels, 1)?;
+        if comm.rank() == 0 {
+            // It reads what the message is packed from; the other rank does not come.
+            let pending = halo.schedule_exchange(&[&kernels])?;
+            follow(&kernels, &messages)?;
+            for (peer, buffer) in &buffers {
+                // SAFETY: the buffer outlives the work on it, and nobody else uses it.
+                unsafe { halo.pack_on(*peer, buffer.address(), buffer.bytes(), &messages) }?;
+            }
+            ensure!(matches!(pending.wait(), Err(Error::Failed(_))), "it does not fail");
+            let refused = refused(&halo, (buffers[0].1.address(), buffers[0].1.bytes()), 1, &messages)?;
+            ensure!(matches!(refused, Error::Failed(_)), "a failed object packs: {refused}");
+        }
+        comm.barrier()?;
+        while halo.pending().is_some() && !halo.reclaim() {
+            comm.link().host().yield_now();
+        }
+        yard.produce(world, &[0], &kernels, 2)?;
+        kernels.synchronise()?;
+        Ok(messages.synchronise()?)
     });
 }
 
