@@ -2,16 +2,17 @@
 //! there under every seed, each piece that is left to the caller is needed, and what is wrong is refused.
 
 use halocline::device::sim::{Options, World, explore, run};
-use halocline::device::{Memory, Priority};
+use halocline::device::{Memory, Priority, ValueOp};
 use halocline::{
-    Array, BindOptions, Communicator, Decomposed, DeviceError, Direction, Error, Field, Halo, HaloExchange,
-    LinkChoice, Pattern, RegularGrid, Stream,
+    Array, BindOptions, Cause, Communicator, Decomposed, DeviceError, Direction, Error, Field, Halo,
+    HaloExchange, LinkChoice, Pattern, RegularGrid, Stream,
 };
 use halocline_conformance::by_hand::Buffer;
 use halocline_conformance::simulated::{options, run_ranks};
-use halocline_conformance::yard::{Yard, devices};
+use halocline_conformance::yard::{Yard, devices, until_failure};
 use halocline_conformance::{Outcome, Trouble, ensure, fail};
 use std::mem::discriminant;
+use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 /// Seeds under which whole programs pass, and within which those fail that leave something out.
@@ -165,6 +166,39 @@ fn the_object_and_its_fields_are_dropped_while_a_message_is_packed() {
             unsafe { halo.pack_on(*peer, buffer.address(), buffer.bytes(), &stream) }?;
         }
         drop((halo, yard));
+        Ok(stream.synchronise()?)
+    });
+}
+
+/// The peers hear of it as soon as the message is packed, although nothing else is in flight.
+#[test]
+fn one_rank_drops_its_object_while_a_message_is_packed() {
+    under_seeds(|world, comm| {
+        let device = &devices(world, 2)?[comm.rank()];
+        let yard = Yard::new(comm, &[6], (1, 1, 1), |_| device)?;
+        let halo = yard.bind(comm, &[&[0]], &BindOptions::default())?;
+        let stream = device.stream(Priority::Normal)?;
+        let buffers = buffers(&halo, &stream, Direction::Send)?;
+        yard.produce(world, &[0], &stream, 1)?;
+        if comm.rank() == 0 {
+            let word = device.allocate_pinned(8)?;
+            // SAFETY: the word outlives the wait, and is raised by the host alone.
+            unsafe { stream.values(&[ValueOp::Wait { address: word.at(0), at_least: 1 }]) }?;
+            for (peer, buffer) in &buffers {
+                // SAFETY: the buffer outlives the work on it, and nobody else uses it.
+                unsafe { halo.pack_on(*peer, buffer.address(), buffer.bytes(), &stream) }?;
+            }
+            drop(halo);
+            // Longer than anybody looks after an object with nothing in flight.
+            world.park(&AtomicU32::new(0), 0, Some(Duration::from_secs(3)));
+            // SAFETY: as above.
+            unsafe { word.store(0, 1) };
+            stream.synchronise()?;
+        } else {
+            let failed = until_failure(&halo, &stream)?;
+            ensure!(failed.cause == Cause::Dropped && failed.culprit == 0, "it failed by {failed}");
+        }
+        comm.barrier()?;
         Ok(stream.synchronise()?)
     });
 }

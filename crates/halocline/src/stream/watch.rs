@@ -374,8 +374,10 @@ impl Serve for Scheduled {
 
     fn due(&self) -> Option<Duration> {
         let now = self.comm.link().host().now();
+        // An object that was dropped ends once they are packed, of which nobody hears.
+        let packing = || (!self.is_packed()).then(|| now + LOOK);
         if self.failed.get().is_some() {
-            return (!self.quiet.load(Ordering::Acquire)).then(|| now + DRAIN);
+            return (!self.quiet.load(Ordering::Acquire)).then(|| now + DRAIN).or_else(packing);
         }
         if self.closed.load(Ordering::Acquire) && !self.is_left_alone() {
             return Some(now + LOOK);
@@ -389,7 +391,7 @@ impl Serve for Scheduled {
             self.watched.store(false, Ordering::SeqCst);
             // Who begins an exchange from now on finds that nobody looks.
             if self.epoch.load(Ordering::SeqCst) == epoch || self.watched.swap(true, Ordering::SeqCst) {
-                return None;
+                return packing();
             }
         }
         // Neither devices nor all transports ring a bell.
