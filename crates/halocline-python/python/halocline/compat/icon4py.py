@@ -1,28 +1,33 @@
 """icon4py's exchange protocol. icon4py itself is not needed.
 
-To use it there, register it for the kind of process properties that the program has::
+To use it there, before anything imports ``icon4py.model.common.decomposition.mpi_decomposition``::
 
-    from icon4py.model.common.decomposition import definitions, mpi_decomposition
     from halocline.compat import icon4py as halocline_icon4py
 
-    @definitions.create_exchange.register(mpi_decomposition.MPICommProcessProperties)
-    def create(props, decomp_info):
-        return halocline_icon4py.create_exchange(decomp_info, props.comm)
+    halocline_icon4py.install()
+
+From then on icon4py's ``create_exchange`` gives Halocline's exchange to ranks of MPI. GHEX is not needed: where it is not installed,
+``halocline.compat.ghex`` is in its place, since icon4py does not use MPI without. For process properties of another kind
+register ``create_exchange(decomposition_info, comm)`` as ``install`` does.
 
 Fields of the host are exchanged from the call on, whatever the stream, and ``finish`` and ``exchange`` return once that is
 over. Those of GPUs are exchanged in the order of the streams given, and the host waits for ``BLOCK`` only. Of a field, the first cells are exchanged, as many as the grid has locally: arrays may be longer.
+icon4py's ``BLOCK`` and ``DEFAULT_STREAM`` are understood as those here.
 """
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from halocline import HaloTypeError, HaloValueError
+from halocline import HaloError, HaloTypeError, HaloValueError
 
+from . import ghex
 from .ghex import unstructured
 from .ghex.context import make_context
 
@@ -36,6 +41,7 @@ __all__ = [
     "ExchangeRuntime",
     "SingleNodeExchange",
     "create_exchange",
+    "install",
 ]
 
 
@@ -65,6 +71,12 @@ class Block:
 
 DEFAULT_STREAM = DefaultStream()
 BLOCK = Block()
+
+
+def _blocks(stream: Any) -> bool:
+    """Whether it is ``BLOCK``, of here or of icon4py: whose has that, has imported its module."""
+    theirs = sys.modules.get("icon4py.model.common.decomposition.definitions")
+    return stream is BLOCK or (theirs is not None and stream is theirs.BLOCK)
 
 
 @runtime_checkable
@@ -155,7 +167,7 @@ class _Result:
 
     def finish(self, stream: Any = DEFAULT_STREAM) -> None:
         """Returns once the halos are filled and the owned cells may be overwritten."""
-        if stream is BLOCK:
+        if _blocks(stream):
             self._handle.wait()
         else:
             self._handle.schedule_wait(stream)
@@ -199,13 +211,15 @@ class Exchange(_Runtime):
         if domain is None or pattern is None:
             raise HaloValueError(f"there are no halos on {dim!r}; those known are on {list(self._domains)}")
         buffers = [pattern(self._describe(domain, dim, at, field)) for at, field in enumerate(fields)]
-        if stream is BLOCK:
+        if _blocks(stream):
             handle = self._communication.exchange(buffers)
             handle.wait()
             return _Result(handle)
         return _Result(self._communication.schedule_exchange(stream, buffers))
 
     def _describe(self, domain: unstructured.DomainDescriptor, dim: Any, at: int, field: Any) -> Any:
+        if (axes := getattr(getattr(field, "domain", None), "dims", None)) is not None:
+            _check_axes(field, axes, dim, at)
         array, cells = getattr(field, "ndarray", field), domain.size()
         shape = getattr(array, "shape", None)
         if not shape:
@@ -218,6 +232,15 @@ class Exchange(_Runtime):
 
     def __str__(self) -> str:
         return f"Exchange(rank = {self.my_rank()} / {self.get_size()})"
+
+
+def _check_axes(field: Any, axes: Any, dim: Any, at: int) -> None:
+    """Of a field that knows its dimensions and where it begins on them, as those of GT4Py."""
+    if not axes or axes[0] != dim:
+        raise HaloValueError(f"field {at} is on {axes!r}; its first axis is to be {dim!r}")
+    first = field.domain.ranges[0].start
+    if first != 0:
+        raise HaloValueError(f"field {at} begins at {first} on {dim!r}; one that begins at 0 is wanted")
 
 
 def _on_host(array: Any) -> Any:
@@ -243,3 +266,28 @@ def create_exchange(
         if dims is None:
             raise HaloTypeError(f"{decomposition_info!r} does not say which dimensions it has; give dims=[...]")
     return Exchange(decomposition_info, comm, dims)
+
+
+def install() -> None:
+    """From now on icon4py's ``create_exchange`` gives this exchange for its ``MPICommProcessProperties``. Before its
+    ``mpi_decomposition`` is imported, unless GHEX is installed."""
+    from icon4py.model.common.decomposition import definitions
+
+    if importlib.util.find_spec("ghex") is None:
+        ghex.install()
+    from icon4py.model.common.decomposition import mpi_decomposition
+
+    if mpi_decomposition.import_error is not None:
+        raise HaloError(
+            f"icon4py was imported without what it uses MPI with: {mpi_decomposition.import_error}; mpi4py is to be installed, "
+            "and install() called before anything imports icon4py.model.common.decomposition.mpi_decomposition"
+        )
+
+    def create(process_props: Any, decomp_info: Any) -> Any:
+        if process_props.comm_size == 1:
+            return definitions.SingleNodeExchange()
+        return create_exchange(decomp_info, process_props.comm)
+
+    definitions.create_exchange.register(mpi_decomposition.MPICommProcessProperties, create)
+    for kind in (Exchange, SingleNodeExchange):
+        definitions.create_halo_exchange_wait.register(kind, definitions.HaloExchangeWait)

@@ -1,5 +1,8 @@
 """icon4py's exchange protocol, on a ring of cells and the edges between them, without icon4py."""
 
+import sys
+import types
+
 import numpy as np
 import pytest
 
@@ -160,3 +163,74 @@ def test_the_constants():
     with pytest.raises(AttributeError):
         DEFAULT_STREAM.ptr = 1
     assert icon4py.Block() is BLOCK and repr(BLOCK) == "BLOCK"
+
+
+@pytest.fixture
+def modules(monkeypatch):
+    """Modules in the place of icon4py's, as far as they are asked for."""
+    made = {}
+    for name in ["", ".model", ".model.common", ".model.common.decomposition"]:
+        monkeypatch.setitem(sys.modules, "icon4py" + name, types.ModuleType("icon4py" + name))
+    for name in ["definitions", "mpi_decomposition"]:
+        made[name] = types.ModuleType(name)
+        monkeypatch.setitem(sys.modules, f"icon4py.model.common.decomposition.{name}", made[name])
+    made["definitions"].BLOCK = object()
+    return made
+
+
+def test_the_constant_of_icon4py_is_understood(modules):
+    theirs = modules["definitions"].BLOCK
+
+    def rank(comm):
+        case = Case(comm, CELL)
+        runtime = icon4py.create_exchange(case.info, comm)
+        for by, stream in [(0, theirs), (1, BLOCK)]:
+            array = case.field(by)
+            runtime.exchange(CELL, array, stream=stream)
+            case.check(array, by)
+            array = case.field(by)
+            runtime.start(CELL, array).finish(stream=stream)
+            case.check(array, by)
+        with pytest.raises(TypeError, match="stream"):
+            runtime.start(CELL, case.field(), stream=object())
+
+    hc.run_threads(2, rank)
+
+
+def test_fields_that_know_their_dimensions_are_on_the_right_ones():
+    def field(array, dims, first=0):
+        made = Field(array)
+        made.domain = types.SimpleNamespace(dims=dims, ranges=[types.SimpleNamespace(start=first)])
+        return made
+
+    def rank(comm):
+        case = Case(comm, CELL)
+        runtime = icon4py.create_exchange(case.info, comm)
+        array = case.field(levels=(3,))
+        for bad, text in [
+            (field(array, (EDGE, "K")), "field 1 is on .*Edge.*first axis .*Cell"),
+            (field(array, ("K", CELL)), "field 1 is on .*first axis .*Cell"),
+            (field(array, (CELL, "K"), 2), "field 1 begins at 2 on 'Cell'"),
+        ]:
+            with pytest.raises(hc.HaloValueError, match=text):
+                runtime.start(CELL, case.field(levels=(3,)), bad)
+        runtime.exchange(CELL, field(array, (CELL, "K")))
+        case.check(array, levels=(3,))
+
+    hc.run_threads(2, rank)
+
+
+def test_without_icon4py_nothing_is_installed(monkeypatch):
+    monkeypatch.setitem(sys.modules, "icon4py", None)
+    monkeypatch.delitem(sys.modules, "ghex", raising=False)
+    with pytest.raises(ImportError, match="icon4py"):
+        icon4py.install()
+    assert "ghex" not in sys.modules
+
+
+def test_icon4py_that_was_imported_without_mpi_is_an_error(modules, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ghex", types.ModuleType("ghex"))
+    sys.modules["ghex"].__spec__ = pytest.__spec__
+    modules["mpi_decomposition"].import_error = ImportError("No module named 'ghex'")
+    with pytest.raises(hc.HaloError, match="No module named 'ghex'.* install.. called before"):
+        icon4py.install()
