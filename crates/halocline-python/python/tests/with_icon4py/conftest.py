@@ -118,7 +118,7 @@ RUNTIMES = {
 }
 
 
-@pytest.fixture(params=RUNTIMES)
+@pytest.fixture(params=RUNTIMES, scope="session")
 def runtime(request, process, grid):
     """What icon4py's `create_exchange` gives, and icon4py's own exchange: of GHEX, or of what is in its place."""
     return RUNTIMES[request.param](process, grid.info)

@@ -128,6 +128,18 @@ def test_arrays_are_exchanged_too(grid, runtime):
                 np.testing.assert_array_equal(array, grid.truth(dim, number, levels=levels))
 
 
+def test_fields_of_several_kinds_go_together(process, grid):
+    runtime = definitions.create_exchange(process, grid.info)
+    for dim in DIMS:
+        fields = [
+            gtx.as_field((dim,) if levels is None else (dim, dims.KDim), grid.begin(dim, 0, dtype, levels, more), allocator=whose)
+            for levels, dtype, more, whose in KINDS
+        ]
+        runtime.exchange(dim, *fields, grid.begin(dim, 1))
+        for field, (levels, dtype, *_) in zip(fields, KINDS):
+            np.testing.assert_array_equal(field.ndarray[: len(grid.ids(dim))], grid.truth(dim, 0, dtype, levels))
+
+
 def test_several_exchanges_are_in_flight(process, grid):
     runtime = definitions.create_exchange(process, grid.info)
     begun = []
