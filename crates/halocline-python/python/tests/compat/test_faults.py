@@ -420,6 +420,8 @@ def test_scheduled_exchanges_are_there_for_each_kind_of_stream():
             line.communication.schedule_exchange(stream, line.buffer(line.new()), line.buffer(line.new())).wait()
         with pytest.raises(TypeError, match="__cuda_stream__"):
             line.communication.schedule_exchange("stream", line.buffer(array))
+        with pytest.raises(hc.HaloTypeError, match="b3.*b2.*patterns"):
+            line.communication.schedule_exchange(None, b0=line.buffer(array), b3=line.buffer(array))
         # Nothing was begun by that.
         line.communication.exchange(line.buffer(line.fill(array))).wait()
         line.check(array)

@@ -23,6 +23,9 @@ __all__ = ["BufferInfo", "CommunicationObject", "FieldDescriptor", "Pattern", "p
 IN_FLIGHT = 2
 """Exchanges of one pattern that may be in flight at once; one more waits for the first of them."""
 
+NAMES = {"patterns", "b", "b0", "b1", "b2"}
+"""What GHEX calls the buffers of a scheduled exchange."""
+
 
 def placed(field: Field, arch: Architecture | None) -> None:
     """Refuses fields that are not where they are said to be."""
@@ -139,10 +142,17 @@ class CommunicationObject(Exchanges):
             raise HaloTypeError(f"{ctx!r} is no context: see make_context")
         self._scheduled: CommunicationHandle | None = None
 
-    def schedule_exchange(self, stream: Any, *buffers: BufferInfo | Iterable[BufferInfo]) -> CommunicationHandle:
+    def schedule_exchange(
+        self, stream: Any, *buffers: BufferInfo | Iterable[BufferInfo], **named: BufferInfo | Iterable[BufferInfo]
+    ) -> CommunicationHandle:
         """As ``exchange``, after the work that the stream was given before; fields of the host have no stream, and begin at once.
-        The stream is ``None``, or has ``__cuda_stream__`` or ``ptr``."""
+        The stream is ``None``, or has ``__cuda_stream__`` or ``ptr``. By name as in GHEX: ``patterns`` is a list, ``b`` or
+        ``b0`` to ``b2`` are single ones."""
         check_stream(stream)
+        if named:
+            if unknown := named.keys() - NAMES:
+                raise HaloTypeError(f"schedule_exchange has no arguments {sorted(unknown)}; those it has are {sorted(NAMES)}")
+            buffers += tuple(named[name] for name in sorted(named))
         self._scheduled = _begin(buffers, (stream,))
         return self._scheduled
 

@@ -35,8 +35,13 @@ def run(comm: Any) -> Findings:
                 array[2:] = -1
             buffers = [pattern(unstructured.make_field_descriptor(domain, array)) for array in arrays]
             if hasattr(communication, "schedule_exchange"):
-                handle = communication.schedule_exchange(stream, *([buffers] if form == "list" else buffers))
-                handle.schedule_wait(stream)
+                names = {1: ["b"], 2: ["b0", "b1"], 3: ["b0", "b1", "b2"], "list": ["patterns"]}[form]
+                given = [buffers] if form == "list" else buffers
+                communication.schedule_exchange(stream, *given).schedule_wait(stream)
+                for array in arrays:
+                    array[2:] = -1
+                handle = communication.schedule_exchange(stream=stream, **dict(zip(names, given)))
+                handle.schedule_wait(stream=stream)
                 assert isinstance(communication.has_scheduled_exchange(), bool)
             else:
                 handle = communication.exchange(buffers)
