@@ -39,6 +39,7 @@ pub(super) fn make(scheduled: &Scheduled, sets: Vec<Arc<Set>>) -> Result<Further
             status: &lane.status,
             cut: kit.cut,
             in_one: lane.in_one().is_some(),
+            inline: scheduled.inline,
         };
         clear(&making, &sets)?;
         let mut scripts = making.scripts(&sets)?;

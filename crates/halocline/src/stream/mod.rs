@@ -71,7 +71,7 @@ pub(crate) struct Scheduled {
     /// The host fields of the same object, if this rank has any.
     pub(crate) host: Option<Arc<Bound>>,
     /// Everything on the users' streams.
-    inline: bool,
+    pub(crate) inline: bool,
     patience: Patience,
     begin: Mutex<Begin>,
     /// For each set, memory that is not our own and must not have moved.
