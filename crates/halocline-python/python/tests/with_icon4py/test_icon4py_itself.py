@@ -119,6 +119,20 @@ def test_each_halo_cell_has_the_value_of_its_owner(grid, runtime, form):
             np.testing.assert_array_equal(field.ndarray[cells:], before[number][cells:])
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_icon4py_schedules_exchanges_where_ghex_is_for_gpus(process, grid, monkeypatch, form):
+    ghex = mpi_decomposition.ghex
+    if ghex.__name__ != "halocline.compat.ghex":
+        pytest.skip("GHEX is installed, for CPUs")
+    # As it would be said of GHEX built for them: then icon4py schedules exchanges of host fields, too.
+    monkeypatch.setitem(ghex.__config__, "gpu", True)
+    runtime = mpi_decomposition.create_multinode_node_exchange(process, grid.info)
+    for dim in DIMS:
+        field = gtx.as_field((dim, dims.KDim), grid.begin(dim, levels=3, padding=2))
+        FORMS[form](runtime, dim, field)
+        np.testing.assert_array_equal(field.ndarray[: len(grid.ids(dim))], grid.truth(dim, levels=3))
+
+
 def test_arrays_are_exchanged_too(grid, runtime):
     for dim in DIMS:
         for levels in (None, 4):
