@@ -131,7 +131,7 @@ impl Making<'_> {
         let count = chunks.len();
         let mut steps: Vec<Vec<_>> = Vec::new();
         for (number, ops) in chunks {
-            if [0, (2 * count).div_ceil(3)].contains(&number) {
+            if [0, 2 * count / 3].contains(&number) {
                 steps.push(Vec::new());
             }
             steps.last_mut().expect("0 begins one").push((number, ops));
