@@ -13,8 +13,8 @@ pub(super) struct Primary {
     pub(super) ordinal: u32,
     pub(super) device: c_int,
     pub(super) context: usize,
-    /// Streams of ours that were given back, with their priorities. CUDA seems to give a stream one of the queues of the hardware in turn, as
-    /// streams are made, also one that a stream that waits has: so none is made where an old one will do, and none is destroyed.
+    /// Streams of ours that were given back, with their priorities. Streams share the queues of the hardware, and to make one takes long:
+    /// so none is made where an old one will do, and none is destroyed.
     idle: Mutex<Vec<(c_int, usize)>>,
     looks: OnceLock<Looks>,
 }
