@@ -155,6 +155,31 @@ fn a_failure_while_exchanges_are_begun() {
     }
 }
 
+/// A peer that does not come, where a message has many chunks: all that streams wait for is released.
+fn waits_for_chunks(world: &World, comm: &Communicator) -> Outcome {
+    let device = &devices(world, 1)?[0];
+    let yard = Yard::new(comm, &[8, 4], (1, 2, 1), |_| device)?;
+    let (link, chunk) = (LinkChoice::Message, Some(8));
+    let deadline = (comm.rank() == 0).then(|| Duration::from_micros(300));
+    let options = BindOptions { link, chunk, deadline, ..BindOptions::default() };
+    let halo = yard.bind(comm, &[&[0]], &options)?;
+    if comm.rank() == 0 {
+        let stream = device.stream(Priority::Normal)?;
+        halo.schedule_exchange(&[&stream])?.schedule_wait(&stream)?;
+        while !halo.reclaim() {
+            comm.link().host().yield_now();
+        }
+        stream.synchronise()?;
+    }
+    comm.barrier()?;
+    Ok(())
+}
+
+#[test]
+fn a_peer_that_does_not_come_with_many_chunks() {
+    explore(0..50, &limited(1), |world| run_ranks(world, 2, |comm| waits_for_chunks(world, comm)));
+}
+
 /// Sets that leave a staged link nothing to do, more of them than the host remembers.
 fn nothing_to_stage(world: &World, comm: &Communicator) -> Outcome {
     let device = &devices(world, 1)?[0];

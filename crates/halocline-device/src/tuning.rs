@@ -130,7 +130,7 @@ pub struct Machine {
 }
 
 /// The first words of a file of values.
-const FORMAT: &str = "tuning 1";
+const FORMAT: &str = "tuning 2";
 
 impl Machine {
     /// Values of this machine as the text of a file.
@@ -297,7 +297,7 @@ mod tests {
             assert!(text.contains(from), "{from} in {text}");
             machine().read(text.replace(from, to).as_bytes()).expect_err(to)
         };
-        assert_eq!(refused("tuning 1", "tuning 2"), "its halocline is \"tuning 2\", here it is \"tuning 1\"");
+        assert_eq!(refused("tuning 2", "tuning 1"), "its halocline is \"tuning 1\", here it is \"tuning 2\"");
         assert_eq!(refused("13.0", "12.4"), "its driver is \"12.4\", here it is \"13.0\"");
         assert_eq!(refused("132", "131"), "its multiprocessors is 131, here it is 132");
         assert_eq!(refused("\"items\"", "\"itens\""), "it has no items");

@@ -198,7 +198,7 @@ impl HaloExchange {
     /// There are two waits for a device. If this process is just freeing memory of a GPU that was dropped while nothing was in flight, the
     /// call waits until that is done, which CUDA does once that GPU has done all it was given before. And the device's own queue
     /// sets a bound: CUDA takes about 1,000 operations a stream, of which an exchange has
-    /// two to five, and two more for each chunk (4 MiB or more) of a staged message; a call that finds it full waits for room.
+    /// two to five, and two more where a staged message has several chunks (4 MiB or more each); a call that finds it full waits for room.
     ///
     /// Besides the errors of [`HaloExchange::exchange`]: [`Error::StreamDevice`], [`Error::Capturing`],
     /// [`Error::TooManyInFlight`], [`Error::NotDriven`], which leave the object as it was, and [`Error::MemoryMoved`], with which it has failed, as its

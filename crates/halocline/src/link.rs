@@ -13,6 +13,7 @@
 
 mod parcel;
 mod signals;
+mod taken;
 
 pub(crate) use parcel::{Berthed, LABELS, Parcels, Record, describe, prefix};
 pub(crate) use signals::{MOST_SETS, Signals};
@@ -31,6 +32,7 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+use taken::Taken;
 
 /// Whether a link sends or receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,7 +137,9 @@ pub(crate) struct Link {
     /// The sets that the other side's counter says, for even and odd epochs.
     said: [AtomicUsize; 2],
     /// What the other side said last, where it says so by message.
-    notice: OnceLock<(Cause, usize)>,
+    notice: Taken<(Cause, usize)>,
+    /// It has said by message that nothing runs there any more.
+    quiet: Taken<()>,
     /// The last epoch of the other side, where it says by message that it is closed.
     closed: OnceLock<u64>,
     /// How the other side went, once it is gone.
@@ -196,7 +200,8 @@ impl Link {
             done: AtomicU64::new(0),
             told: AtomicBool::new(false),
             said: Default::default(),
-            notice: OnceLock::new(),
+            notice: Taken::default(),
+            quiet: Taken::default(),
             closed: OnceLock::new(),
             gone: OnceLock::new(),
             parcels: None,

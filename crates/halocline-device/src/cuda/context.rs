@@ -3,6 +3,7 @@
 use super::api::{Api, code};
 use super::looks::Looks;
 use crate::error::DeviceError;
+use crate::reaper;
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_uint};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -122,8 +123,15 @@ impl Drop for Primary {
             // SAFETY: ours, and nobody's any more. At the end of the process the driver may be gone, which it says.
             unsafe { (self.api.destroy_stream)(stream) };
         }
-        if let (Some(looks), Ok(_current)) = (self.looks.get(), self.make_current()) {
-            looks.close(self.api);
+        // To free them may wait for the device: not here.
+        if let Some(looks) = self.looks.take() {
+            let &mut Self { api, ordinal, device, context, .. } = self;
+            let last = Self { api, ordinal, device, context, idle: Mutex::default(), looks: OnceLock::new() };
+            return reaper::give(move || {
+                if let Ok(_current) = last.make_current_beside_captures() {
+                    looks.close(api);
+                }
+            });
         }
         // SAFETY: retained once; as above.
         unsafe { (self.api.release)(self.device) };

@@ -103,8 +103,6 @@ impl CudaDriver {
         let current = this.enter()?;
         // SAFETY: writes two numbers.
         this.check("cuCtxGetStreamPriorityRange", unsafe { (api.priorities)(&mut least, &mut greatest) })?;
-        // Now: later, to allocate may wait for others.
-        this.primary.looks().map_err(|result| this.error("cuMemHostAlloc", result))?;
         drop(current);
         this.highest_priority = greatest;
         let (major, minor) = this.version()?;
@@ -483,6 +481,8 @@ unsafe impl Driver for CudaDriver {
             Priority::Normal => 0,
             Priority::Highest => self.highest_priority,
         };
+        // For looks by this stream: later, to allocate may wait for others.
+        self.primary.looks().map_err(|result| self.error("cuMemHostAlloc", result))?;
         let made = self.primary.stream(priority);
         made.map(RawStream).map_err(|result| self.error("cuStreamCreateWithPriority", result))
     }

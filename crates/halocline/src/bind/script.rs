@@ -229,7 +229,6 @@ impl Making<'_> {
                 draft.waits = vec![Signal { address: out.ready.of(set.number, parity), lag: out.lag }];
                 draft.early = true;
             }
-            draft.beside = !self.inline;
             drafts.push(draft);
         }
         let within: Vec<CopyOp> = set.within.iter().filter(mine).cloned().collect();
@@ -297,8 +296,10 @@ impl Making<'_> {
         let arrived = self.incoming.iter().flat_map(|into| &into.words);
         let arrived = arrived.flat_map(|(_, arrived)| of_set(*arrived));
         let staged = self.incoming.iter().filter_map(|into| Some((into, into.stage?)));
-        let staged =
-            staged.flat_map(|(into, stage)| self.stages[stage].awaited(self.unpacks(set, into).len()));
+        let staged = staged.flat_map(|(into, stage)| {
+            let chunks = self.unpacks(set, into).iter().map(Vec::len).sum();
+            self.stages[stage].awaited(chunks)
+        });
         let guard = self.opened.lanes[self.number].words.at(0);
         let (given, over) = self.ties();
         let ties = given.into_iter().chain(over).filter_map(|cue| match cue {

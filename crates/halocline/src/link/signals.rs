@@ -138,7 +138,7 @@ impl Link {
                 _ => (Cause::Malformed, self.peer),
             })
         };
-        self.notice.get().copied().or_else(|| taken().map(|notice| *self.notice.get_or_init(|| notice)))
+        self.notice.get_or_take(taken).copied()
     }
 
     /// Whether the other side has failed, although nothing is awaited from it.
@@ -244,11 +244,7 @@ impl Link {
             Signals::Messages { operation } => {
                 let tag = Tag { operation, round: QUIET };
                 // One for each link between the two.
-                let said = self.is_done(1) || comm.link().inbox().take(tag, Some(self.peer)).is_some();
-                if said {
-                    self.done.store(1, Ordering::Release);
-                }
-                said
+                self.quiet.get_or_take(|| comm.link().inbox().take(tag, Some(self.peer)).map(drop)).is_some()
             }
         }
     }

@@ -63,8 +63,6 @@ impl Scheduled {
         stream: &Stream,
     ) -> Result<(), Error> {
         self.check_stream(0, stream)?;
-        self.check_failure()?;
-        self.check_memories(set.number)?;
         let Some(lane) = self.lane_of(stream).filter(|_| bytes > 0) else { return Ok(()) };
         let of = (set.number, link.part, lane);
         // Another allocation may lie there by now, of other bounds.
@@ -72,26 +70,39 @@ impl Scheduled {
             DeviceError::NotReachable { address, .. } => DeviceError::NotReachable { address, bytes },
             other => other,
         })?;
-        let mut begin = self.enter();
-        let Begin { messages, .. } = &mut *begin;
         let buffer = (message, id);
-        let at = match messages.iter().position(|kept| (kept.of, kept.buffer) == (of, buffer)) {
-            Some(at) => at,
-            None => {
-                let table = self.table_of(set, link, (message, bytes), lane)?;
-                let of_link = messages.iter().filter(|kept| kept.of == of).count();
-                if of_link >= KEPT
-                    && let Some(oldest) = messages.iter().position(|kept| kept.of == of && kept.is_over())
-                {
-                    messages.remove(oldest);
+        let mut made = None;
+        loop {
+            let mut begin = self.enter();
+            // Under the lock: a failed object gives its fields back only while nobody is here.
+            self.check_failure()?;
+            self.check_memories(set.number)?;
+            let Begin { messages, .. } = &mut *begin;
+            let there = messages.iter().position(|kept| (kept.of, kept.buffer) == (of, buffer));
+            let at = match (there, made.take()) {
+                (Some(at), _) => at,
+                (None, Some(table)) => {
+                    let of_link = messages.iter().filter(|kept| kept.of == of).count();
+                    if of_link >= KEPT
+                        && let Some(oldest) = messages.iter().position(|kept| kept.of == of && kept.is_over())
+                    {
+                        messages.remove(oldest);
+                    }
+                    messages.push(Kept { of, buffer, table, last: None });
+                    messages.len() - 1
                 }
-                messages.push(Kept { of, buffer, table, last: None });
-                messages.len() - 1
-            }
-        };
-        let last = self.lanes[lane].shared.events.take()?;
-        // SAFETY: the object holds its fields and its tables until they are over (`Scheduled::reclaim`); the rest is the caller's promise.
-        Ok(unsafe { messages[at].launch(stream, last) }?)
+                (None, None) => {
+                    // To make one may wait for the device, and others want to begin exchanges.
+                    drop(begin);
+                    made = Some(self.table_of(set, link, (message, bytes), lane)?);
+                    continue;
+                }
+            };
+            let last = self.lanes[lane].shared.events.take()?;
+            // SAFETY: the object holds its fields and its tables until they are over (`Scheduled::reclaim`); the rest is the caller's
+            // promise.
+            return Ok(unsafe { messages[at].launch(stream, last) }?);
+        }
     }
 
     fn table_of(

@@ -9,7 +9,7 @@
 //! | sender's host | `packed` of a chunk | sends it | `sent`, after the last chunk |
 //! | receiver's host | that its stream is done with the epoch before the last | gives the slot for the message to lie there | |
 //! | receiver's host | the message | copies it into the slot, if it does not lie there | `staged` of the chunk |
-//! | receiver's stream | `staged` of a chunk | unpacks it | |
+//! | receiver's stream | `staged` of two thirds of the chunks, then of the others | unpacks them | |
 //!
 //! Where no messages come back, `sent` also awaits an acknowledgement of two epochs before.
 //!
@@ -28,8 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Chunks of one exchange over one link. Each is a launch at both ends; while one is sent, the next is packed and the last
-/// unpacked.
+/// Chunks of one exchange over one link. One launch packs them, each is sent as soon as it is packed, two launches unpack them.
 pub(crate) const CHUNKS: usize = 8;
 
 /// How long after the last message the next is looked for without pause.

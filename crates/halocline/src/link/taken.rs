@@ -1,0 +1,68 @@
+//! What comes in one message of several alike.
+
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+/// It is taken once: of two threads that looked at the same time, the second would take what another link waits for.
+pub(super) struct Taken<T> {
+    value: OnceLock<T>,
+    taking: Mutex<()>,
+}
+
+impl<T> Default for Taken<T> {
+    fn default() -> Self {
+        Self { value: OnceLock::new(), taking: Mutex::new(()) }
+    }
+}
+
+impl<T> Taken<T> {
+    /// What was taken, or is there to be taken now. Waits for nothing but another thread that takes it.
+    pub(super) fn get_or_take(&self, take: impl FnOnce() -> Option<T>) -> Option<&T> {
+        if self.value.get().is_none() {
+            let _taking = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
+            if self.value.get().is_none()
+                && let Some(taken) = take()
+            {
+                self.value.get_or_init(|| taken);
+            }
+        }
+        self.value.get()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+    /// Two links of one peer, a message for each; two threads look at the first link at the same time.
+    #[test]
+    fn threads_that_look_at_the_same_time_take_one_message() {
+        let (first, second) = (Taken::default(), Taken::default());
+        let inbox = Mutex::new(vec![2, 1]);
+        let [is_inside, is_about] = [AtomicBool::new(false), AtomicBool::new(false)];
+        let takers = AtomicUsize::new(0);
+        let until = |flag: &AtomicBool| {
+            while !flag.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+        };
+        let take = || {
+            takers.fetch_add(1, Ordering::AcqRel);
+            is_inside.store(true, Ordering::Release);
+            until(&is_about);
+            // The other one comes in here, if it can.
+            (0..1000)
+                .take_while(|_| takers.load(Ordering::Acquire) < 2)
+                .for_each(|_| std::thread::yield_now());
+            inbox.lock().expect("no panic").pop()
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| first.get_or_take(take).copied());
+            until(&is_inside);
+            is_about.store(true, Ordering::Release);
+            assert_eq!(first.get_or_take(take), Some(&1));
+        });
+        assert_eq!(takers.into_inner(), 1);
+        assert_eq!(second.get_or_take(|| inbox.lock().expect("no panic").pop()), Some(&2));
+    }
+}
