@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::{PyBool, PyBytes, PyDict};
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -170,6 +170,9 @@ impl PyCommunicator {
     ) -> PyResult<Self> {
         prepare(py)?;
         let (handle, deadline) = (mpi_handle(comm)?, seconds(deadline)?);
+        if !is_first_process() {
+            return Err(error::forked());
+        }
         let host = Arc::new(PythonHost::default());
         host::waits_for_nobody();
         // SAFETY: an object of mpi4py holds a communicator of the library that it has loaded; whoever gives a number
@@ -276,6 +279,15 @@ impl PyCommunicator {
     }
 }
 
+/// Whether this process is the one that joined a job first: not a forked child of it, whose job is its parent's.
+fn is_first_process() -> bool {
+    static FIRST: AtomicU32 = AtomicU32::new(0);
+    let own = std::process::id();
+    FIRST
+        .compare_exchange(0, own, Ordering::AcqRel, Ordering::Acquire)
+        .map_or_else(|first| first == own, |_| true)
+}
+
 /// What `init` gives, and by which name it was asked for first.
 type Found = Arc<Mutex<Option<(String, Py<PyCommunicator>)>>>;
 
@@ -322,6 +334,7 @@ pub(crate) fn init(py: Python<'_>, transport: &str, deadline: Option<f64>) -> Py
         return Err(error::value("init is called by a signal handler while this thread joins in init"));
     }
     let (found, is_child) = found();
+    let is_child = is_child || !is_first_process();
     // Other threads wait here, without the GIL, while one joins.
     JOINS.set(true);
     let mut found = found.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner);

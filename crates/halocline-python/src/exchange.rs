@@ -362,8 +362,8 @@ impl PyHaloExchange {
         py.detach(|| halo.unpack(peer, bytes)).map_err(error::of)
     }
 
-    fn __repr__(&self) -> PyResult<String> {
-        Ok(format!("{:?}", self.halo.get()?))
+    fn __repr__(&self) -> String {
+        self.halo.get().map_or_else(|_| "HaloExchange(closed)".to_owned(), |halo| format!("{halo:?}"))
     }
 }
 

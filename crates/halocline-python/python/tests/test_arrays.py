@@ -120,12 +120,20 @@ def test_what_is_refused(alone):
     class Jax:
         pass
 
+    class Record(ctypes.Structure):
+        _fields_ = [("O", ctypes.c_int), ("b", ctypes.py_object)]
+
     Jax.__module__ = "jaxlib._jax"
     cases = [
         (hc.HaloValueError, "read-only", read_only),
         (hc.HaloValueError, "read-only", bytes(8)),
         (hc.HaloTypeError, "byte order", good.astype(">f8")),
         (hc.HaloTypeError, "Python objects", np.zeros(8, object)),
+        (hc.HaloTypeError, "Python objects", np.zeros(8, [("a", "f4"), ("b", [("c", "O")])])),
+        (hc.HaloTypeError, "Python objects", (ctypes.py_object * 8)()),
+        (hc.HaloTypeError, "Python objects", (Record * 8)()),
+        (hc.HaloTypeError, "byte order", np.zeros(8, [("a", ">f8")])),
+        (hc.HaloTypeError, "descr", Interface(good, descr=[1])),
         (hc.HaloTypeError, "masked", masked),
         (hc.HaloTypeError, "mask", Interface(good, mask=np.zeros(8, bool))),
         (hc.HaloTypeError, "JAX", Jax()),

@@ -48,6 +48,20 @@ pub(super) fn check_order(order: char, size: usize, as_given: &str) -> PyResult<
     Ok(())
 }
 
+/// Refuses records one of whose members, by a type string or a format of the struct module, is a Python object or in the other byte order.
+/// Names stand between colons in a format.
+pub(super) fn check_record(format: &str) -> PyResult<()> {
+    let codes = || format.split(':').step_by(2).flat_map(str::chars);
+    if codes().any(|code| code == 'O') {
+        return of('O', 0, format).map(drop);
+    }
+    let other = if cfg!(target_endian = "little") { ['>', '!'] } else { ['<', '<'] };
+    match codes().find(|code| other.contains(code)) {
+        Some(order) => check_order(order, 2, format),
+        None => Ok(()),
+    }
+}
+
 /// A type string of the array interface, as `<f8`.
 pub(super) fn of_typestr(typestr: &str) -> PyResult<ElementType> {
     let wrong = || error::kind(format!("{typestr:?} is no type string of the array interface"));
@@ -72,6 +86,7 @@ pub(super) fn of_format(format: &str, size: usize) -> PyResult<ElementType> {
         _ => ('@', format),
     };
     check_order(order, size, format)?;
+    check_record(code)?;
     let kind = match code {
         "?" => 'b',
         "b" | "h" | "i" | "l" | "q" | "n" => 'i',

@@ -37,6 +37,23 @@ fn device_of(py: Python<'_>, base: usize) -> PyResult<u32> {
     }
 }
 
+/// Members of records, as `descr` lists them: a name, a type string or a list of members, perhaps a shape.
+fn check_members(members: &Bound<'_, PyAny>) -> PyResult<()> {
+    let wrong = || {
+        error::kind(
+            "the \"descr\" of an array interface is a list of tuples: a name, a type, perhaps a shape",
+        )
+    };
+    for member in members.try_iter().map_err(|_| wrong())? {
+        let kind = member.and_then(|member| member.get_item(1)).map_err(|_| wrong())?;
+        match kind.extract::<String>() {
+            Ok(typestr) => element::check_record(&typestr)?,
+            Err(_) => check_members(&kind)?,
+        }
+    }
+    Ok(())
+}
+
 fn common<'py>(interface: &Bound<'py, PyAny>) -> PyResult<Described> {
     let py = interface.py();
     let interface = interface.cast::<PyDict>().map_err(|_| error::kind("an array interface is a dict"))?;
@@ -55,6 +72,9 @@ fn common<'py>(interface: &Bound<'py, PyAny>) -> PyResult<Described> {
     let strides = strides.transpose()?;
     let typestr = wanted(intern!(py, "typestr"))?.extract::<Given<String>>()?.get(py, "typestr")?;
     let element = element::of_typestr(&typestr)?;
+    if let Some(members) = item(intern!(py, "descr"))? {
+        check_members(&members)?;
+    }
     let data = item(intern!(py, "data"))?;
     let (base, is_read_only, owner) = match data.as_ref().map(|data| data.extract::<(usize, bool)>()) {
         Some(Ok((base, is_read_only))) => (base, is_read_only, None),

@@ -181,20 +181,23 @@ class _Result:
 class Exchange(_Runtime):
     """That of several ranks. Several exchanges may be in flight. Made by ``create_exchange``."""
 
-    def __init__(self, decomposition_info: Any, comm: Any, dims: Iterable[Any]) -> None:
+    def __init__(self, decomposition_info: Any, comm: Any, dims: Iterable[Any] | None) -> None:
         self._context = make_context(comm)
         self._communication = unstructured.make_communication_object(self._context)
-        dims = list(dims)
-        if len({str(names) for names in self._context._gather(lambda: [str(dim) for dim in dims])}) > 1:
-            raise HaloValueError(f"ranks differ in the dimensions or their order, which are {dims} here")
         self._domains: dict[Any, unstructured.DomainDescriptor] = {}
-        self._patterns: dict[Any, Any] = {}
-        for dim in dims:
-            cells = _on_host(decomposition_info.global_index(dim))
-            halo = np.flatnonzero(~_on_host(decomposition_info.owner_mask(dim)).astype(bool))
-            domain = unstructured.DomainDescriptor(self.my_rank(), cells, halo)
-            self._domains[dim] = domain
-            self._patterns[dim] = unstructured.make_pattern(self._context, unstructured.HaloGenerator(), [domain])
+
+        # What one rank is refused is an error on all.
+        def describe() -> list[str]:
+            for dim in _dimensions(decomposition_info) if dims is None else dims:
+                self._domains[dim] = _domain(decomposition_info, dim, self.my_rank())
+            return [str(dim) for dim in self._domains]
+
+        if len({str(names) for names in self._context._gather(describe)}) > 1:
+            raise HaloValueError(f"ranks differ in the dimensions or their order, which are {list(self._domains)} here")
+        self._patterns = {
+            dim: unstructured.make_pattern(self._context, unstructured.HaloGenerator(), [domain])
+            for dim, domain in self._domains.items()
+        }
 
     def get_size(self) -> int:
         """The number of ranks."""
@@ -234,6 +237,22 @@ class Exchange(_Runtime):
         return f"Exchange(rank = {self.my_rank()} / {self.get_size()})"
 
 
+def _dimensions(decomposition_info: Any) -> Iterable[Any]:
+    """Those given to it by `with_dimension`."""
+    dims: Iterable[Any] | None = getattr(decomposition_info, "_global_index", None)
+    if dims is None:
+        raise HaloTypeError(f"{decomposition_info!r} does not say which dimensions it has; give dims=[...]")
+    return dims
+
+
+def _domain(decomposition_info: Any, dim: Any, rank: int) -> unstructured.DomainDescriptor:
+    cells = _on_host(decomposition_info.global_index(dim))
+    owned = _on_host(decomposition_info.owner_mask(dim)).astype(bool)
+    if owned.shape != cells.shape:
+        raise HaloValueError(f"the owner mask on {dim!r} has the shape {owned.shape}, its cells have {cells.shape}")
+    return unstructured.DomainDescriptor(rank, cells, np.flatnonzero(~owned))
+
+
 def _check_axes(field: Any, axes: Any, dim: Any, at: int) -> None:
     """Of a field that knows its dimensions and where it begins on them, as those of GT4Py."""
     if not axes or axes[0] != dim:
@@ -260,11 +279,6 @@ def create_exchange(
     size = 1 if comm is None else comm.size
     if size == 1:
         return SingleNodeExchange()
-    if dims is None:
-        # Those given to it by `with_dimension`.
-        dims = getattr(decomposition_info, "_global_index", None)
-        if dims is None:
-            raise HaloTypeError(f"{decomposition_info!r} does not say which dimensions it has; give dims=[...]")
     return Exchange(decomposition_info, comm, dims)
 
 

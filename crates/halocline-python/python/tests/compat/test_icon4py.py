@@ -234,3 +234,21 @@ def test_icon4py_that_was_imported_without_mpi_is_an_error(modules, monkeypatch)
     modules["mpi_decomposition"].import_error = ImportError("No module named 'ghex'")
     with pytest.raises(hc.HaloError, match="No module named 'ghex'.* install.. called before"):
         icon4py.install()
+
+
+@pytest.mark.parametrize("fault", ["no such dimension", "a short mask", "no dimensions"])
+def test_what_one_rank_is_refused_is_an_error_on_all(fault):
+    def rank(comm):
+        info, dims = DecompositionInfo(comm.rank, comm.size), None
+        if comm.rank == 1 and fault == "no such dimension":
+            info._global_index = {**info._global_index, "Nothing": None}
+        if comm.rank == 1 and fault == "a short mask":
+            info._owner_mask[CELL] = info._owner_mask[CELL][:-1]
+        if comm.rank == 1 and fault == "no dimensions":
+            info._global_index = None
+        with pytest.raises((hc.HaloError, KeyError, AttributeError, TypeError)) as refused:
+            icon4py.create_exchange(info, comm.with_deadline(60), dims)
+        return type(refused.value)
+
+    first, second = hc.run_threads(2, rank)
+    assert first is hc.RefusedElsewhereError and second is not hc.RefusedElsewhereError

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -176,3 +177,29 @@ def test_parts_of_a_job(comm):
     again.close()
     part.Free()
 
+
+def test_a_forked_child_of_a_rank_is_alone(comm):
+    """It has no part in the job: neither by the communicator of MPI, nor by what tells ranks of theirs."""
+    reading, writing = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(30)
+            said = []
+            if os.environ.get("HALOCLINE_TEST_COMM") == "mpi4py":
+                from mpi4py import MPI
+
+                try:
+                    said.append(repr(hc.Communicator(MPI.COMM_WORLD)))
+                except hc.ForkedError:
+                    said.append("refused")
+            alone = hc.init()
+            said.append(f"{alone.rank} of {alone.size}")
+            os.write(writing, ", ".join(said).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        said = pipe.read().decode().removeprefix("refused, ")
+    assert (said, os.waitpid(child, 0)[1]) == ("0 of 1", 0)
+    comm.barrier()

@@ -72,7 +72,7 @@ def print_config(config: dict[str, Any]) -> None:
 def expose_cpp_ptr(obj: object) -> NoReturn:
     """There are no C++ objects of GHEX here."""
     raise UnsupportedError(
-        f"expose_cpp_ptr({obj!r}): there is no C++ object of GHEX behind it; C and C++ programs call Halocline's C interface"
+        f"expose_cpp_ptr({obj!r}): there is no C++ object of GHEX behind it that C++ could use"
     )
 
 
