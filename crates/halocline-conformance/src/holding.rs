@@ -1,7 +1,8 @@
 //! Simulated devices whose calls wait, and hold those of other threads, as CUDA's do (`docs/cuda.md`, "What waits for the device"): what frees, and
 //! the first table of a device, waits until no stream of any device has anything to do; launches, records, allocations and what is made wait
 //! for that; operations on words, waits for events and questions do not. A look at a word of another device waits for streams that have copies,
-//! which may stand behind waits. Streams share as many queues as CUDA gives a process.
+//! which may stand behind waits. Copies from another device stand behind each other, whichever stream they were given to: one that has to wait
+//! holds the others. Streams share as many queues as CUDA gives a process.
 
 use crate::ring::Given;
 use crate::yard::{self, Kernels, Piece, Rig};
@@ -12,7 +13,7 @@ use halocline::device::{
 };
 use halocline::{Device, DeviceError, Stream};
 use halocline_device::sim::World;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -25,6 +26,8 @@ struct Shared {
     streams: Mutex<Vec<(Device, BTreeSet<usize>)>>,
     /// Streams that were given copies, by their devices' ordinals.
     copying: Mutex<BTreeSet<(u32, usize)>>,
+    /// Of each device that was copied from by another one, an event behind the last such copy.
+    last: Mutex<BTreeMap<u32, RawEvent>>,
 }
 
 impl Shared {
@@ -221,8 +224,21 @@ unsafe impl Driver for Holding {
     ) -> Result<(), DeviceError> {
         let _held = self.shared.hold();
         self.shared.copying().insert((self.ordinal(), stream.0));
+        let source_device = match self.of().place_of(source)?.space {
+            MemorySpace::Device(device) if device != self.ordinal() => device,
+            // SAFETY: the caller's promise.
+            _ => return unsafe { self.of().copy(stream, target, source, bytes) },
+        };
+        let mut last = self.shared.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(before) = last.get(&source_device) {
+            self.of().wait_event(stream, *before)?;
+        }
         // SAFETY: the caller's promise.
-        unsafe { self.of().copy(stream, target, source, bytes) }
+        unsafe { self.of().copy(stream, target, source, bytes) }?;
+        let done = self.of().create_event()?;
+        self.of().record(done, stream)?;
+        last.insert(source_device, done);
+        Ok(())
     }
 
     fn upload(&self, table: &TableSpec<'_>) -> Result<RawTable, DeviceError> {

@@ -23,7 +23,8 @@ pub enum LinkChoice {
 
 /// Which regions of device fields go by the copy engines of the receivers' devices, which take no multiprocessors from the work beside
 /// them. With [`LinkChoice::Auto`] links with such a region are pulled; the rest of their regions is copied by kernels. Streams wait for
-/// the peers then, as with [`BindOptions::stream_waits`](field@BindOptions::stream_waits).
+/// the peers then, as with [`BindOptions::stream_waits`](field@BindOptions::stream_waits). None do between more than two ranks of one process,
+/// whose copies CUDA would queue behind each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CopyEngine {
     /// Those of so many contiguous bytes as was found to pay: measured by `halocline bench tune`, or built-in (so far never). In the

@@ -91,6 +91,7 @@ fn every_way_on_one_stream<R: Rig>(comm: &Stage<'_>) -> Outcome {
             let chunk = Some(16 << (comm.rank() % 2));
             let options = BindOptions { inline, chunk, copy_engine, ..by(link) };
             let Some(halo) = bind(comm, &yard, &[&[0]], &options)? else { continue };
+            crate::watchdog::note(comm.rank(), format!("{link:?}, inline {inline}"));
             let stream = device.stream(Priority::Normal)?;
             let mut last = None;
             for number in 1..=5 {
@@ -135,7 +136,7 @@ fn several_domains_and_devices<R: Rig>(comm: &Stage<'_>) -> Outcome {
     let yard = Yard::new(comm, &[4 * comm.size(), 4], (2, 1, 1), place)?;
     for link in ways(comm) {
         let Some(halo) = bind(comm, &yard, &[&[0]], &by(link))? else { continue };
-        let stream = device_of(rig, 0).stream(Priority::Normal)?;
+        let stream = place(0).stream(Priority::Normal)?;
         for number in 1..=3 {
             let _ = step(rig, &yard, &stream, &halo, number)?;
         }

@@ -92,6 +92,9 @@ pub(super) fn bind(
         berth.engine = match wanted {
             // Where lanes wait for each other's producers, poison would let a copy engine go on that these still need to wait.
             _ if devices.len() > 1 => None,
+            // CUDA queues what is copied from a device to others of the process, whoever copies: what waits for one peer would hold
+            // what another one waits for.
+            _ if comm.size() > 2 && comm.transport() == "thread" => None,
             CopyEngine::Auto => company.engine(*peer),
             CopyEngine::From(bytes) => Some(bytes.max(1)),
             CopyEngine::Never => None,
