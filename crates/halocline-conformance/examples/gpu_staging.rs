@@ -7,7 +7,7 @@
 //! gpu_staging [bandwidth|hosts] [MIB...]                     # two threads; MIB: chunks of a message
 //! ```
 
-use halocline::device::{Memory, Priority};
+use halocline::device::{EventPool, Memory, Priority, TablePart, TableSpec, ValueOp};
 use halocline::{
     BindOptions, Communicator, Decomposed, DeviceArray, Field, Halo, HaloExchange, LinkChoice, Pattern,
     RegularGrid, Stream,
@@ -115,6 +115,9 @@ fn timed(comm: &Communicator, mut work: impl FnMut() -> Result<()>) -> Result<f6
     comm.barrier()?;
     Ok(median(&mut times))
 }
+
+/// Before the kernel and the calls: so many milliseconds.
+const PAUSES: [(&str, u64); 3] = [("at once", 0), ("5 ms later", 5), ("200 ms later", 200)];
 
 /// How often something of so many seconds is done, the same on both ranks.
 fn affordable(comm: &Communicator, seconds: f64, most: usize) -> Result<usize> {
@@ -262,6 +265,9 @@ fn hosts(comm: &Communicator, gpu: &Gpu, say: impl Fn(String) + Copy) -> Result<
         "host us behind a kernel of 1 ms, median (ninth tenth, maximum) of as many as take a second, at most {CALLS}: first, second, third schedule_exchange; \
          schedule_waits"
     ));
+    for (name, pause) in PAUSES {
+        say(format!("the driver's calls alone, {name:<12} {}", bare_times(comm, gpu, pause)?));
+    }
     for way in ways(comm) {
         for (cells, width, fields) in [(128, 1, 1), (128, 1, 8), (128, 3, 8)] {
             let extents = [2 * cells, cells, cells];
@@ -280,7 +286,7 @@ fn hosts(comm: &Communicator, gpu: &Gpu, say: impl Fn(String) + Copy) -> Result<
                 halo.schedule_exchange(&[&stream])?.schedule_wait(&stream)?;
                 Ok(stream.synchronise()?)
             })?;
-            for (name, pause) in [("at once", 0), ("5 ms later", 5), ("200 ms later", 200)] {
+            for (name, pause) in PAUSES {
                 let round = 3.0 * one + (1.5 + pause as f64) / 1e3;
                 let calls = affordable(comm, round, CALLS)?;
                 let times = host_times(comm, gpu, (&halo, &stream), pause, calls)?;
@@ -292,6 +298,83 @@ fn hosts(comm: &Communicator, gpu: &Gpu, say: impl Fn(String) + Copy) -> Result<
         }
     }
     Ok(())
+}
+
+/// What an exchange gives to its streams, given by hand with nothing else done: times of each of three, then of the calls of the first.
+fn bare_times(comm: &Communicator, gpu: &Gpu, pause: u64) -> Result<String> {
+    let device = gpu.device();
+    let (user, own) = (device.stream(Priority::Normal)?, device.stream(Priority::Highest)?);
+    let words = device.allocate_pinned(1024)?;
+    let parts = [TablePart { raises: &[words.at(256)], ..TablePart::default() }];
+    let table = device.upload(&TableSpec { parts: &parts, sources: &[], targets: &[], guard: None })?;
+    let events: EventPool = device.events();
+    let calls = affordable(comm, (4.0 + pause as f64) / 1e3, CALLS)?;
+    let mut rounds = [const { Vec::new() }; 3];
+    let mut each: [Vec<f64>; 8] = Default::default();
+    let mut epoch = 0;
+    for round in 0..calls + 2 {
+        user.synchronise()?;
+        comm.barrier()?;
+        compute(200 + 1000 * pause);
+        gpu.delay(&user, 1_000_000)?;
+        for (at, times) in rounds.iter_mut().enumerate() {
+            epoch += 1;
+            let (given, done) = (events.take()?, events.take()?);
+            let begin = Instant::now();
+            let mut last = begin;
+            for (number, each) in each.iter_mut().enumerate() {
+                let wait = ValueOp::Wait { address: words.at(0), at_least: epoch };
+                let write = ValueOp::Write { address: words.at(512), value: epoch };
+                // SAFETY: words of this function's, which outlive what the streams are given.
+                unsafe {
+                    match number {
+                        0 => drop(user.is_capturing()?),
+                        1 => user.record(&given)?,
+                        2 => own.wait(&given)?,
+                        3 | 5 => own.launch(&table, epoch)?,
+                        4 => own.values(&[wait])?,
+                        6 => own.values(&[write])?,
+                        _ => own.record(&done)?,
+                    }
+                }
+                let now = Instant::now();
+                if round >= 2 && at == 0 {
+                    each.push((now - last).as_secs_f64() * 1e6);
+                }
+                last = now;
+            }
+            if round >= 2 {
+                times.push(begin.elapsed().as_secs_f64() * 1e6);
+            }
+            user.wait(&done)?;
+            // SAFETY: a stream waits for it.
+            unsafe { words.store(0, epoch) };
+        }
+    }
+    user.synchronise()?;
+    let each = each.iter_mut().map(|times| format!("{:.1}", median(times))).collect::<Vec<_>>().join(" ");
+    Ok(format!(
+        "{}   of the first: capturing, record, wait, launch, wait for a word, launch, write, record {each}",
+        list(&mut rounds)
+    ))
+}
+
+/// As a program's thread that computes, not one that sleeps: microseconds.
+fn compute(time: u64) {
+    let begin = Instant::now();
+    while begin.elapsed().as_micros() < u128::from(time) {
+        std::hint::spin_loop();
+    }
+}
+
+/// Median, ninth tenth and maximum of each.
+fn list(times: &mut [Vec<f64>; 3]) -> String {
+    let each = times.iter_mut().map(|times| {
+        let middle = median(times);
+        let (ninth, most) = (times[times.len() * 9 / 10], times[times.len() - 1]);
+        format!("{middle:.1} ({ninth:.1}, {most:.1})")
+    });
+    each.collect::<Vec<_>>().join("  ")
 }
 
 /// `pause`: so many milliseconds pass, in which this thread computes, after all is done and before the kernel.
@@ -307,11 +390,7 @@ fn host_times(
     for round in 0..calls + 2 {
         stream.synchronise()?;
         comm.barrier()?;
-        // As a program's thread that has just computed, not one that has just slept.
-        let begin = Instant::now();
-        while begin.elapsed().as_micros() < 200 + 1000 * u128::from(pause) {
-            std::hint::spin_loop();
-        }
+        compute(200 + 1000 * pause);
         gpu.delay(stream, 1_000_000)?;
         for at in 0..3 {
             let begin = Instant::now();
@@ -328,13 +407,5 @@ fn host_times(
     }
     stream.synchronise()?;
     comm.barrier()?;
-    let list = |times: &mut [Vec<f64>; 3]| {
-        let each = times.iter_mut().map(|times| {
-            let middle = median(times);
-            let (ninth, most) = (times[times.len() * 9 / 10], times[times.len() - 1]);
-            format!("{middle:.1} ({ninth:.1}, {most:.1})")
-        });
-        each.collect::<Vec<_>>().join("  ")
-    };
     Ok(format!("{}   waits {}", list(&mut exchanges), list(&mut waits)))
 }
