@@ -38,7 +38,8 @@ struct __align__(16) Region {
   u8 log_unit;                                // 2^log_unit bytes a unit
   u8 loops;                                   // number of loops, loop 0 counted
   u8 cell_loop;                               // which loop goes over listed cells; 0: none
-  u8 ends;                                    // bytes left out of a block's first unit, and, times 16, of its last one
+  u8 ends;                                    // of units of 16 bytes: words of 4 left out of a block's first unit, then, times 4, of its last
+                                              // one, then, times 16, how many units of a block are spare: its others begin where target lines do
   const uint2 *cells;                         // their numbers in source and target
 };
 
@@ -102,10 +103,17 @@ __device__ __forceinline__ void fence_system() { asm volatile("fence.acq_rel.sys
 // n / divisor, for n below 2^31.
 __device__ __forceinline__ u32 divide(u32 n, u32 multiplier, u32 shift) { return (__umulhi(multiplier, n) + n) >> shift; }
 
+constexpr u32 LINE = 8; // units of 16 bytes
+
+// What is stored of a unit of 16 bytes: all of it, or one of these. In the lowest bits of where it goes.
+constexpr u32 FIRST = 1, LAST = 2, NOTHING = 3;
+
 // Offsets of a unit from the region's begin.
-template <bool CELLS> __device__ __forceinline__ void locate(const Region &region, u32 unit, i64 &source, i64 &target) {
+template <bool CELLS, bool LONG> __device__ __forceinline__ void locate(const Region &region, u32 unit, u64 &source, u64 &target) {
   u32 rest = divide(unit, region.multiplier[0], region.shift[0]);
-  source = target = (i64)(unit - rest * region.count[0]) << region.log_unit;
+  u32 within = unit - rest * region.count[0];
+  source = region.source;
+  target = region.target;
 #pragma unroll
   for (u32 loop = 1; loop <= LOOPS; loop++) {
     if (loop < region.loops) {
@@ -124,6 +132,18 @@ template <bool CELLS> __device__ __forceinline__ void locate(const Region &regio
       target += to * region.target_step[loop - 1];
     }
   }
+  u32 stored = 0;
+  if (LONG && region.ends != 0) {
+    const u32 ends = region.ends, spare = ends >> 4, last = region.count[0] - spare - 1;
+    // So that a warp stores whole lines: parts of them cost as much on their way to a peer.
+    if (spare != 0) within -= (u32)target / sizeof(uint4) % LINE;
+    if (within > last) stored = NOTHING; // the spare units before the first one, too
+    else if (within == 0 && (ends & 3) != 0) stored = FIRST;
+    else if (within == last && (ends & 12) != 0) stored = LAST;
+    within = min(within, last);
+  }
+  source += (u64)within << region.log_unit;
+  target += ((u64)within << region.log_unit) + stored;
 }
 
 // How far a word is beyond what is awaited; words compare cyclically, and the epoch waited for is at least 0.
@@ -163,26 +183,26 @@ __device__ __forceinline__ bool may_store(const Table &table, const Item &item, 
   return good;
 }
 
-template <typename UNIT> __device__ __forceinline__ void store_unit(const Region &, u32, char *target, UNIT value) { *(UNIT *)target = value; }
+template <typename UNIT> __device__ __forceinline__ void store_unit(const Region &, u64 target, UNIT value) { *(UNIT *)target = value; }
 
 // The ends of a block may be parts of a unit, in words of 4 bytes.
-template <> __device__ __forceinline__ void store_unit(const Region &region, u32 unit, char *target, uint4 value) {
-  u32 first = 0, end = sizeof(uint4);
-  if (region.ends != 0) {
-    const u32 within = unit - divide(unit, region.multiplier[0], region.shift[0]) * region.count[0];
-    if (within == 0) first = region.ends & 15;
-    if (within == region.count[0] - 1) end -= region.ends >> 4;
-  }
-  if (end - first == sizeof(uint4)) {
+template <> __device__ __forceinline__ void store_unit(const Region &region, u64 target, uint4 value) {
+  const u32 stored = target & 3;
+  if (stored == 0) {
     *(uint4 *)target = value;
     return;
   }
-  if (first == 0 && end >= 8) *(uint2 *)target = make_uint2(value.x, value.y);
-  else if (first == 0) *(u32 *)target = value.x;
-  else if (first == 4 && end >= 8) *(u32 *)(target + 4) = value.y;
-  if (first <= 8 && end == 16) *(uint2 *)(target + 8) = make_uint2(value.z, value.w);
-  else if (first <= 8 && end == 12) *(u32 *)(target + 8) = value.z;
-  else if (end == 16) *(u32 *)(target + 12) = value.w;
+  target -= stored;
+  const u32 out = stored == FIRST ? region.ends & 3 : region.ends >> 2 & 3;
+  if (stored == FIRST) {
+    if (out == 1) *(u32 *)(target + 4) = value.y;
+    if (out <= 2) *(uint2 *)(target + 8) = make_uint2(value.z, value.w);
+    else *(u32 *)(target + 12) = value.w;
+  } else if (stored == LAST) {
+    if (out <= 2) *(uint2 *)target = make_uint2(value.x, value.y);
+    else *(u32 *)target = value.x;
+    if (out == 1) *(u32 *)(target + 8) = value.z;
+  }
 }
 
 // By all threads of a block, each its own units; warps need not be here at the same time, but where an early item waits,
@@ -191,29 +211,27 @@ template <typename UNIT, bool CELLS, bool GATED>
 __device__ __forceinline__ bool move_units(const Table &table, const Item &item, u64 epoch, u32 &good) {
   constexpr u32 AT_ONCE = GATED ? 2 : 4; // accesses of a thread that are under way; more find no registers beside the waiting
   const Region &region = item.region;
-  const char *const source = (const char *)region.source;
-  char *const target = (char *)region.target;
 #pragma unroll 1
   for (u32 base = 0; base < item.units; base += THREADS * AT_ONCE) {
-    i64 from[AT_ONCE], to[AT_ONCE];
+    u64 from[AT_ONCE], to[AT_ONCE];
     UNIT values[AT_ONCE];
 #pragma unroll
     for (u32 at = 0; at < AT_ONCE; at++) {
       if (base + at * THREADS < item.units) {
         // The last threads of an item read its last unit again, and write nothing.
         const u32 unit = min(base + at * THREADS + threadIdx.x, item.units - 1);
-        locate<CELLS>(region, item.first + unit, from[at], to[at]);
-        if (!CELLS) values[at] = __ldcg((const UNIT *)(source + from[at]));
+        locate<CELLS, !CELLS && sizeof(UNIT) == sizeof(uint4)>(region, item.first + unit, from[at], to[at]);
+        if (!CELLS) values[at] = __ldcg((const UNIT *)from[at]);
       }
     }
 #pragma unroll
     for (u32 at = 0; at < AT_ONCE; at++) {
-      if (CELLS && base + at * THREADS < item.units) values[at] = __ldcg((const UNIT *)(source + from[at]));
+      if (CELLS && base + at * THREADS < item.units) values[at] = __ldcg((const UNIT *)from[at]);
     }
     if (GATED && base == 0 && item.early && !may_store(table, item, epoch, good)) return false;
 #pragma unroll
     for (u32 at = 0; at < AT_ONCE; at++) {
-      if (base + at * THREADS + threadIdx.x < item.units) store_unit(region, item.first + base + at * THREADS + threadIdx.x, target + to[at], values[at]);
+      if (base + at * THREADS + threadIdx.x < item.units) store_unit(region, to[at], values[at]);
     }
   }
   return true;

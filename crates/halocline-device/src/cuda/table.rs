@@ -3,7 +3,8 @@
 //! A [`CopyOp`] is at most four loops around a block here. Operations with more loops become several. A block of 64 bytes
 //! or more, not of listed cells, that begins or ends amid 16 bytes, at words of 4, the same ones at both sides, is moved in
 //! units of 16, of which the first and the last are read whole (up to 12 bytes beside the block, if they are the memory's)
-//! and written without what lies outside. Another long block whose two sides have one alignment, but do not begin there, is
+//! and written without what lies outside. Blocks of 512 bytes or more have a few units to spare, so that warps store whole lines of
+//! 128 bytes, wherever a block begins. Another long block whose two sides have one alignment, but do not begin there, is
 //! split into a body of long units and its two ends. Listed cells that are few long runs become plain loops. So the kernel
 //! has one shape to deal with.
 

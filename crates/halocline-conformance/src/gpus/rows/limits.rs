@@ -46,6 +46,24 @@ impl Far {
         Ok(unsafe { gpu.stores(stream, (self.mapping.address(), self.source.at(0)), bytes, share) }?)
     }
 
+    /// The same in rows of so many bytes, so far apart, the first of which begins there.
+    pub(super) fn store_rows(
+        &self,
+        gpu: &Gpu,
+        stream: &Stream,
+        bytes: usize,
+        (first, row, stride): (usize, usize, usize),
+        share: f64,
+    ) -> Outcome {
+        let (ends, rows) = (self.mapping.address(), bytes / row);
+        let to_and_from = (ends + first as u64, self.source.at(first));
+        if first + rows * stride > self.source.place().bytes {
+            fail!("{rows} rows of {stride} bytes do not fit");
+        }
+        // SAFETY: as above; all rows lie within.
+        Ok(unsafe { gpu.row_stores(stream, to_and_from, (rows, row, stride), share) }?)
+    }
+
     /// Gives a stream a copy of so many bytes to the next rank's memory.
     pub(super) fn copy(&self, stream: &Stream, bytes: usize) -> Outcome {
         // SAFETY: as above.

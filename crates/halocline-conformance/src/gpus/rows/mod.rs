@@ -16,7 +16,7 @@ use crate::{Outcome, Trouble, ensure};
 use capture::Graphs;
 pub use cases::cube;
 use cases::{CASES, Case};
-use halocline::{BindOptions, Communicator};
+use halocline::{BindOptions, Communicator, Stream};
 use limits::Far;
 use nccl::Nccl;
 use report::{Report, Row, Size};
@@ -140,7 +140,12 @@ impl<'a> Bench<'a> {
             }
             Ok(())
         })?;
-        let stores = case.stores.then(|| self.stores(far, packed.bytes[0])).transpose()?;
+        let bytes = packed.bytes[0];
+        let stores = |of_rows| -> Result<[f64; 2], Trouble> {
+            let in_rows = self.fastest(|stream, share| far.store_rows(gpu, stream, bytes, of_rows, share))?;
+            Ok([self.stores(far, bytes)?, in_rows])
+        };
+        let stores = case.stores.map(stores).transpose()?;
         Ok(Row { name: case.name, bytes: packed.bytes, way, us, host, stores, bars: case.bars })
     }
 
@@ -204,9 +209,14 @@ impl<'a> Bench<'a> {
 
     /// Plain stores of so many bytes to the next rank, with the number of blocks that is fastest.
     fn stores(&self, far: &Far, bytes: usize) -> Result<f64, Trouble> {
-        let times = limits::SHARES.into_iter().map(|share| {
-            self.meter.steady(&Way::other(move |stream| far.store(self.meter.gpu, stream, bytes, share)))
-        });
+        self.fastest(|stream, share| far.store(self.meter.gpu, stream, bytes, share))
+    }
+
+    /// The time of what is given with some number of blocks, with the one that is fastest.
+    fn fastest(&self, give: impl Fn(&Stream, f64) -> Outcome) -> Result<f64, Trouble> {
+        let give = &give;
+        let time = |share| self.meter.steady(&Way::other(move |stream| give(stream, share)));
+        let times = limits::SHARES.into_iter().map(time);
         times.reduce(|one, other| Ok(one?.min(other?))).unwrap_or(Ok(f64::NAN))
     }
 }

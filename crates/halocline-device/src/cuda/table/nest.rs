@@ -14,6 +14,10 @@ const WORD: u64 = 4;
 const WORTH_LEAVING: u64 = 64;
 /// Blocks shorter than so many long units are not split: their ends would cost more than their body gains.
 const WORTH_SPLITTING: u64 = 8;
+/// Bytes of a line of the target: warps that store parts of lines take a tenth longer on their way to a peer.
+pub(super) const LINE: u64 = 128;
+/// Blocks of so many bytes have units to spare, so that those of all of them begin where lines do.
+const WORTH_SPARING: u64 = 512;
 
 #[repr(C, align(16))]
 #[derive(Debug, Clone, Copy, Default)]
@@ -28,7 +32,7 @@ pub(super) struct Region {
     pub(super) log_unit: u8,
     pub(super) loops: u8,
     pub(super) cell_loop: u8,
-    /// Bytes that the first unit of a block leaves out, and, times 16, those of the last one.
+    /// Words that the first unit of a block leaves out, times 4 those of the last one, times 16 the units that a block has to spare.
     pub(super) ends: u8,
     /// Until the table is laid out, an index into its cells.
     pub(super) cells: u64,
@@ -122,6 +126,22 @@ impl Nest {
         })
     }
 
+    /// How many units, 14 at most, a block has more than its bytes need: so many that the unit that lies at the begin of a line of the target
+    /// has a number that is a multiple of a line's units, in each block.
+    fn spare(&self) -> u64 {
+        let has_cells = self.loops.iter().any(|l| l.cells.is_some());
+        if self.unit() < WIDEST || self.block < WORTH_SPARING || has_cells {
+            return 0;
+        }
+        let far = self.loops.iter().fold(self.block, |all, l| all | l.target as u64);
+        let late = match (far % LINE, self.target % LINE) {
+            (0, 0) => return 0,
+            _ if self.loops.iter().all(|l| (l.target as u64).is_multiple_of(LINE)) => self.target % LINE,
+            _ => LINE - WIDEST,
+        };
+        ((self.block + late).next_multiple_of(LINE) - self.block) / WIDEST
+    }
+
     /// The blocks' bodies in longer units and their ends, if both ends of the copy have the same alignment.
     pub(super) fn by_alignment(&self) -> Option<Vec<Self>> {
         let unit = self.longest();
@@ -196,7 +216,7 @@ impl Nest {
             target: self.target,
             log_unit: unit.trailing_zeros() as u8,
             loops: self.loops.len() as u8 + 1,
-            ends: (self.ends[0] | self.ends[1] << 4) as u8,
+            ends: (self.ends[0] / WORD + 4 * (self.ends[1] / WORD) + 16 * self.spare()) as u8,
             ..Region::default()
         };
         let mut divide_by = |at: usize, count: u64| {
@@ -206,7 +226,7 @@ impl Nest {
                 (region.multiplier[at], region.shift[at]) = divisor(count as u32);
             }
         };
-        divide_by(0, self.block / unit);
+        divide_by(0, self.block / unit + self.spare());
         for (at, l) in self.loops.iter().rev().enumerate() {
             divide_by(at + 1, l.count);
         }
@@ -222,7 +242,7 @@ impl Nest {
     /// How many accesses move it.
     pub(super) fn units(&self) -> u128 {
         let around: u128 = self.loops.iter().map(|l| u128::from(l.count)).product();
-        around * u128::from(self.block / self.unit())
+        around * u128::from(self.block / self.unit() + self.spare())
     }
 }
 

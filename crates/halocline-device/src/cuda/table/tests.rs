@@ -29,6 +29,7 @@ fn the_kernel_has_the_same_constants() {
     let constants = [
         format!("u32 THREADS = {THREADS};"),
         format!("u32 LOOPS = {};", nest::LOOPS),
+        format!("u32 LINE = {};", nest::LINE / nest::WIDEST),
         format!("u32 RAISES = {RAISES};"),
         format!("u32 LANES = {};", MOST_BARE / THREADS as usize),
         format!("i64 POISON = 1ll << {};", crate::driver::POISON.trailing_zeros()),
@@ -38,14 +39,11 @@ fn the_kernel_has_the_same_constants() {
     }
 }
 
-/// Addresses of a unit and its length, as the kernel finds them.
-fn locate(region: &Region, unit: u32, cells: &[[u32; 2]]) -> (u64, u64, usize) {
-    let of_block = unit % region.count[0];
-    let head = if of_block == 0 { u64::from(region.ends & 15) } else { 0 };
-    let tail = if of_block == region.count[0] - 1 { region.ends >> 4 } else { 0 };
+/// Addresses of a unit and its length, as the kernel finds them; nothing of a spare one.
+fn locate(region: &Region, unit: u32, cells: &[[u32; 2]]) -> Option<(u64, u64, usize)> {
     let mut rest = divide(unit, region.multiplier[0], region.shift[0]);
-    let within = i64::from(unit - rest * region.count[0]) << region.log_unit;
-    let (mut source, mut target) = (within, within);
+    let of_block = unit - rest * region.count[0];
+    let (mut source, mut target) = (0, 0);
     for at in 1..usize::from(region.loops) {
         let mut step = rest;
         if at + 1 < usize::from(region.loops) {
@@ -60,8 +58,15 @@ fn locate(region: &Region, unit: u32, cells: &[[u32; 2]]) -> (u64, u64, usize) {
         target += i64::from(to) * region.target_step[at - 1];
     }
     let at = |base: u64, offset: i64| base.wrapping_add_signed(offset);
-    let len = (1usize << region.log_unit) - head as usize - usize::from(tail);
-    (at(region.source, source) + head, at(region.target, target) + head, len)
+    let (source, target) = (at(region.source, source), at(region.target, target));
+    let spare = u32::from(region.ends >> 4);
+    let late = if spare == 0 { 0 } else { (target % 128 / 16) as u32 };
+    let (of_block, last) = (of_block.checked_sub(late)?, region.count[0] - 1 - spare);
+    let words = |which: u32, ends: u8| if of_block == which { 4 * u64::from(ends & 3) } else { 0 };
+    let (head, tail) = (words(0, region.ends), words(last, region.ends >> 2));
+    let begin = (u64::from(of_block) << region.log_unit) + head;
+    let len = (1usize << region.log_unit) - (head + tail) as usize;
+    (of_block <= last).then_some((source + begin, target + begin, len))
 }
 
 /// All (source, target, length) of a table, item by item, by address of the target.
@@ -70,7 +75,7 @@ fn moved(cut: &Cut) -> Vec<(u64, u64, usize)> {
     for item in cut.pieces.iter().chain(&cut.later) {
         let region = &cut.regions[item.region];
         let units = item.first..item.first + item.units;
-        all.extend(units.map(|unit| locate(region, unit, &cut.cells)));
+        all.extend(units.filter_map(|unit| locate(region, unit, &cut.cells)));
     }
     all
 }
@@ -158,7 +163,8 @@ fn what_is_beyond_31_bits_is_cut() {
     assert!(cut.units.iter().all(|&units| u128::from(units) < UNITS), "{:?}", cut.units);
     let (last, item) = (cut.regions.len() - 1, cut.pieces.last().expect("there are pieces"));
     let end = (1u64 << 36) - (1 << 15) - 1;
-    let (source, target, _) = locate(&cut.regions[last], item.first + item.units - 1, &[]);
+    let (source, target, _) =
+        locate(&cut.regions[last], item.first + item.units - 1, &[]).expect("no spare one");
     assert_eq!((item.region, source, target), (last, (1 << 40) + 1 + end, (1 << 50) + end));
 }
 
@@ -170,10 +176,10 @@ fn a_row_that_begins_askew_is_moved_by_long_units_all_the_same() {
     let (source, target) = ((1 << 40) + 24, (1 << 50) + 24);
     let spec = TableSpec { parts: &parts, sources: &[source], targets: &[target], guard: None };
     let units = |cut: &Cut| (cut.units.clone(), cut.regions.iter().map(|r| r.log_unit).collect::<Vec<_>>());
-    // 65 units of 16 bytes a row, of which the first and the last one leave out 8.
+    // 65 units of 16 bytes a row, of which the first and the last one leave out 8; and 7 to spare, as rows begin anywhere in a line.
     let whole = Cut::new(&spec, (4, &Tuning::HOPPER), |_, _| Ok(())).expect("within bounds");
-    assert_eq!((units(&whole), whole.regions[0].ends), ((vec![650], vec![4]), 8 | 8 << 4));
-    // 8 bytes, 63 units of 16, 8 bytes, where no more may be read.
+    assert_eq!((units(&whole), whole.regions[0].ends), ((vec![720], vec![4]), 2 | 2 << 2 | 7 << 4));
+    // 8 bytes, 63 units of 16 and 9 to spare, 8 bytes, where no more may be read.
     let end = source + 9 * 1072 + 1024;
     let exact =
         |first: Address, bytes: usize| match first < source || first + bytes as u64 > end && first < target {
@@ -181,14 +187,14 @@ fn a_row_that_begins_askew_is_moved_by_long_units_all_the_same() {
             false => Ok(()),
         };
     let split = Cut::new(&spec, (4, &Tuning::HOPPER), exact).expect("within bounds");
-    assert_eq!(units(&split), (vec![10, 630, 10], vec![3, 4, 3]));
+    assert_eq!(units(&split), (vec![10, 720, 10], vec![3, 4, 3]));
     assert_eq!(bytes(moved(&whole)), bytes(moved(&split)));
 }
 
 proptest! {
     #[test]
     fn blocks_that_begin_and_end_with_parts_of_long_units_are_moved(
-        at in 0u64..16, block in 16usize..80, count in 1usize..5, gap in 0isize..4, far in 0u64..8
+        at in 0u64..32, block in 16usize..300, count in 1usize..10, gap in 0isize..4, far in 0u64..8
     ) {
         let step = (4 * block).next_multiple_of(16) as isize + 16 * gap;
         let rows = halocline_plan::copy::Loop { count, source: step, target: -step };

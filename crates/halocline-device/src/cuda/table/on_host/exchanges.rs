@@ -16,8 +16,9 @@ struct Face {
 impl Face {
     fn new(numbers: &mut Numbers, most: usize) -> Self {
         let unit = [4, 8, 16][numbers.below(3)];
-        let bytes = unit * (1 + numbers.below(40));
-        let rows = numbers.below(most / bytes);
+        let longest = if numbers.one_in(4) { 100 } else { 40 };
+        let bytes = unit * (1 + numbers.below(longest));
+        let rows = numbers.below((most / bytes).max(1));
         let steps = [(); 2].map(|()| bytes + unit * numbers.below(3));
         let begins = [(); 2].map(|()| 4 * numbers.below(8));
         Self { rows, bytes, steps, begins }
