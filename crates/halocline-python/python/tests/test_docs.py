@@ -11,9 +11,10 @@ ROOT = Path(__file__).resolve().parents[4]
 
 
 def programs():
-    readme = (ROOT / "README.md").read_text()
-    for number, program in enumerate(re.findall(r"```python\n(.*?)```", readme, re.DOTALL)):
-        yield f"README {number}", program
+    for name, folder in [("README", ROOT), ("PyPI", ROOT / "crates/halocline-python")]:
+        readme = (folder / "README.md").read_text()
+        for number, program in enumerate(re.findall(r"```python\n(.*?)```", readme, re.DOTALL)):
+            yield f"{name} {number}", program
     page = (ROOT / "docs/python.md").read_text()
     indented = re.search(r"\n((?:    .*\n|\n)+)", page).group(1)
     yield "docs/python.md", re.sub(r"^    ", "", indented, flags=re.MULTILINE)
