@@ -62,5 +62,5 @@ def mpi4py():
 def ghex_python():
     python = python_with("ghex", "mpi4py", "numpy")
     if python is None:
-        pytest.skip("GHEX is not installed here: bench/peers/run --install, then HALOCLINE_GHEX_PYTHON=its python")
+        pytest.skip("GHEX is not installed here; tools/test-python installs it, and HALOCLINE_GHEX_PYTHON names a Python that has it")
     return python
