@@ -45,6 +45,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("_run_command", wrap_pyfunction!(command::run_command, module)?)?;
     module.add("_time_exchanges", wrap_pyfunction!(exchange::time_exchanges, module)?)?;
     module.add("_check_stream", wrap_pyfunction!(stream::check_stream, module)?)?;
+    module.add("_gpus", wrap_pyfunction!(stream::gpus, module)?)?;
     module.add_class::<trace::PyTrace>()?;
     module.add_class::<trace::PyDeviceTrace>()?;
     module.add_class::<comm::PyCommunicator>()?;

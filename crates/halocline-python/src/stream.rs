@@ -2,7 +2,7 @@
 
 use crate::error;
 use crate::given::Typed;
-use halocline::device::RawStream;
+use halocline::device::{RawStream, cuda};
 use halocline::{Device, Stream};
 use pyo3::prelude::*;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -68,6 +68,12 @@ fn handle(stream: &Bound<'_, PyAny>) -> PyResult<usize> {
 #[pyfunction(name = "_check_stream")]
 pub(crate) fn check_stream(stream: &Bound<'_, PyAny>) -> PyResult<()> {
     handle(stream).map(drop)
+}
+
+/// How many GPUs CUDA has here; starts its driver, and makes no context.
+#[pyfunction(name = "_gpus")]
+pub(crate) fn gpus(py: Python<'_>) -> usize {
+    py.detach(|| cuda::inventory().map_or(0, |inventory| inventory.gpus.len()))
 }
 
 /// One stream or a sequence of them.

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import halocline as hc
-from halocline.compat import icon4py
+from halocline.compat import ghex, icon4py
 from halocline.compat.ghex import unstructured
 from halocline.compat.ghex.context import make_context
 from halocline.compat.ghex.structured import regular
@@ -38,6 +38,10 @@ class Rows:
         seen = self.mine.host(self.seen)
         for count in range(ROUNDS):
             np.testing.assert_array_equal(seen[count], self.want + 1000 * (count + 1), err_msg=f"round {count}")
+
+
+def test_the_configuration_of_ghex_tells_of_gpus(cupy_engine):
+    assert ghex.__config__["gpu"] is True and ghex.config()["gpu_mode"] == "cuda"
 
 
 @pytest.mark.parametrize("is_scheduled", [True, False])

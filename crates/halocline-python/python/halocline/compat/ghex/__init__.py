@@ -21,6 +21,7 @@ import sys
 from typing import Any, NoReturn
 
 from halocline import HaloError
+from halocline._core import _gpus
 
 from . import context, structured, unstructured, util
 from ._mpi import (
@@ -55,11 +56,17 @@ __version__ = "0.9.0"
 
 
 def config() -> dict[str, Any]:
-    """How it is built, by the names that GHEX has for it."""
-    return {"transport": "HALOCLINE", "gpu": False, "gpu_mode": "none", "xpmem": False, "version": __version__}
+    """What it serves, by the names that GHEX has for it: ``gpu`` is whether CUDA has a GPU here, whose driver this starts."""
+    gpu = _gpus() > 0
+    gpu_mode = "cuda" if gpu else "none"
+    return {"transport": "HALOCLINE", "gpu": gpu, "gpu_mode": gpu_mode, "xpmem": False, "version": __version__}
 
 
-__config__ = config()
+def __getattr__(name: str) -> Any:
+    # Not before it is asked for: the import leaves CUDA alone.
+    if name == "__config__":
+        return globals().setdefault(name, config())
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def print_config(config: dict[str, Any]) -> None:
