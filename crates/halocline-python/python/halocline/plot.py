@@ -8,12 +8,14 @@ if comm.rank == 0:
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import Communicator, HaloValueError, Partition, Pattern
+from . import Communicator, HaloTypeError, HaloValueError, Partition, Pattern
+from ._given import gather, listed, whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,10 +35,10 @@ def pattern(pattern: Pattern, comm: Communicator) -> Figure:
     """How many cells each rank sends to each other, as a heat map. Collective; every rank gets the figure."""
     import numpy as np
 
-    lines = comm.all_gather(json.dumps([(peer, sent) for peer, sent, _ in pattern.peers]).encode())
+    everybody = gather(_checked(comm), lambda: [(peer, sent) for peer, sent, _ in _of_ranks(pattern, comm).peers])
     sent = np.full((comm.size, comm.size), np.nan)
-    for rank, line in enumerate(lines):
-        for peer, cells in json.loads(line):
+    for rank, those in enumerate(everybody):
+        for peer, cells in those:
             if cells:
                 sent[rank, peer] = cells
     figure, axes = _figure(f"Cells that {comm.size} ranks send to each other")
@@ -61,15 +63,22 @@ def domains(pattern: Pattern, comm: Communicator, *, axes: tuple[int, int] | Non
     ``axes``: the two that are drawn, (across, up), by default the last two; of the others, the first layer of cells. A grid of
     one axis is drawn as a row.
     """
-    mine = [(domain.id, domain.first, domain.owned) for domain in pattern.domains]
-    everybody = [json.loads(line) for line in comm.all_gather(json.dumps(mine).encode())]
-    boxes = [(rank, *box) for rank, those in enumerate(everybody) for box in those]
+
+    def places() -> Any:
+        wanted = None if axes is None else [whole(axis, "an axis") for axis in listed(axes, "axes")]
+        return wanted, [(domain.id, domain.first, domain.owned) for domain in _of_ranks(pattern, comm).domains]
+
+    everybody = gather(_checked(comm), places)
+    wanted = everybody[comm.rank][0]
+    boxes = [(rank, *box) for rank, (_, those) in enumerate(everybody) for box in those]
     if not boxes or any(first is None for _, _, first, _ in boxes):
         raise HaloValueError("only domains of a regular grid have places; draw others with partition()")
     ndim = len(boxes[0][2])
-    across, up = axes or ((ndim - 1, ndim - 2) if ndim > 1 else (0, 0))
-    if not {across, up} <= set(range(ndim)) or (ndim > 1 and across == up):
-        raise HaloValueError(f"axes {axes} of a grid of {ndim} axes; give two different ones, from 0")
+    if wanted is None:
+        wanted = [ndim - 1, max(ndim - 2, 0)]
+    if len(wanted) != 2 or not set(wanted) <= set(range(ndim)) or len(set(wanted)) < min(ndim, 2):
+        raise HaloValueError(f"axes {wanted} of a grid of {ndim} axes; give two different ones, from 0")
+    across, up = wanted
     figure, drawn = _figure(f"{len(boxes)} domains of {comm.size} ranks")
     from matplotlib.patches import Rectangle
 
@@ -100,11 +109,13 @@ def partition(points: Any, owners: Partition | Any, *, connectivity: Any = None)
     """
     import numpy as np
 
-    places = np.asarray(points)
-    ranks = np.asarray(owners.owners if isinstance(owners, Partition) else owners)
+    places = _array(points, "places", "iuf")
+    ranks = _array(owners.owners if isinstance(owners, Partition) else owners, "owners", "iu")
     if places.ndim != 2 or places.shape[1] != 2:
         raise HaloValueError(f"places of shape {places.shape}; (n, 2) is wanted, two coordinates for each point")
-    polygons = None if connectivity is None else np.asarray(connectivity)
+    polygons = None if connectivity is None else _array(connectivity, "the connectivity", "iu")
+    if polygons is not None and polygons.ndim != 2:
+        raise HaloValueError(f"a connectivity of shape {polygons.shape}; give a row of vertices for each polygon")
     coloured = len(places) if polygons is None else len(polygons)
     if ranks.shape != (coloured,):
         what = "points" if polygons is None else "polygons"
@@ -139,7 +150,8 @@ def message_sizes(results: Results) -> Figure:
     for row in _rows(results, "latency"):
         for what, name in [("exchange_us", "exchange"), ("message_round_trip_us", "message, there and back")]:
             if row.get(what) is not None:
-                series.setdefault(f"{name}, {row['transport']}", []).append((row["bytes"], row[what]))
+                of = f"{name}, {_of(row, 'transport')}"
+                series.setdefault(of, []).append((_number(row, "bytes"), _number(row, what)))
     figure, axes = _figure("Two ranks: time over size")
     _lines(axes, series)
     axes.set_xscale("log", base=2)
@@ -154,10 +166,11 @@ def scaling(results: Results) -> Figure:
     that level lines are ideal."""
     series: dict[str, list[tuple[float, float]]] = {}
     rows = list(_rows(results, "halo"))
-    cases = {row["case"] for row in rows}
+    cases = {str(_of(row, "case")) for row in rows}
     for row in rows:
-        name = row["row"] if len(cases) == 1 else f"{row['case']}: {row['row']}"
-        series.setdefault(f"{name} ({row['transport']})", []).append((row["ranks"], row["us"]))
+        name = _of(row, "row") if len(cases) == 1 else f"{_of(row, 'case')}: {_of(row, 'row')}"
+        name = f"{name} ({_of(row, 'transport')})"
+        series.setdefault(name, []).append((_number(row, "ranks"), _number(row, "us")))
     figure, axes = _figure(
         f"Exchange and reading of the halo: {cases.pop()}" if len(cases) == 1 else "Exchange and reading of the halo"
     )
@@ -203,6 +216,35 @@ def _lines(axes: Axes, series: Mapping[str, list[tuple[float, float]]]) -> None:
     axes.legend(frameon=False, fontsize="small")
 
 
+def _checked(comm: Communicator) -> Communicator:
+    if not isinstance(comm, Communicator):
+        raise HaloTypeError(f"a halocline.Communicator is wanted, not {comm!r}")
+    return comm
+
+
+def _of_ranks(pattern: Pattern, comm: Communicator) -> Pattern:
+    """The pattern, if it is one of so many ranks."""
+    if not isinstance(pattern, Pattern):
+        raise HaloTypeError(f"a halocline.Pattern is wanted, not {pattern!r}")
+    if beyond := [peer for peer, _, _ in pattern.peers if peer >= comm.size]:
+        raise HaloValueError(f"the pattern has a rank {beyond[0]}, the communicator {comm.size}; give the pattern's own")
+    return pattern
+
+
+def _array(given: Any, what: str, kinds: str) -> Any:
+    """An array of numbers."""
+    import numpy as np
+
+    try:
+        array = np.asarray(given)
+    except (TypeError, ValueError) as error:
+        raise HaloTypeError(f"{what} are no array: {error}") from None
+    if array.size and array.dtype.kind not in kinds:
+        wanted = "numbers" if "f" in kinds else "whole numbers"
+        raise HaloTypeError(f"{what} are {wanted}, not of dtype {array.dtype} and shape {array.shape}")
+    return array
+
+
 def _rows(results: Results, bench: str) -> Iterable[Mapping[str, Any]]:
     """The rows of one benchmark; an error if there are none."""
     rows = [row for row in _read(results) if row.get("bench") == bench]
@@ -213,13 +255,39 @@ def _rows(results: Results, bench: str) -> Iterable[Mapping[str, Any]]:
 
 def _read(results: Results) -> Iterable[Mapping[str, Any]]:
     if not isinstance(results, (str, os.PathLike)):
-        return results
-    rows = []
-    for number, line in enumerate(Path(results).read_text().splitlines(), start=1):
+        return [_object(row, f"result {number}") for number, row in enumerate(listed(results, "results"))]
+    name, rows = os.fspath(results), []
+    try:
+        lines = Path(results).read_text().splitlines()
+    except UnicodeDecodeError as error:
+        raise HaloValueError(f"{name} is no text: {error}") from None
+    for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
-            rows.append(json.loads(line))
-        except ValueError as error:
-            raise HaloValueError(f"{os.fspath(results)}, line {number} is no JSON object: {error}") from None
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise HaloValueError(f"{name}, line {number} is no JSON object: {error}") from None
+        rows.append(_object(row, f"{name}, line {number}"))
     return rows
+
+
+def _object(row: Any, what: str) -> Mapping[str, Any]:
+    if not isinstance(row, Mapping):
+        raise HaloValueError(f"{what} is no JSON object, as `halocline bench --json` prints them, but {str(row)[:60]!r}")
+    return row
+
+
+def _of(row: Mapping[str, Any], name: str) -> Any:
+    """What a result says of something that all results of its benchmark have."""
+    if name not in row:
+        raise HaloValueError(f"a result lacks {name!r}: {str(dict(row))[:200]}")
+    return row[name]
+
+
+def _number(row: Mapping[str, Any], name: str) -> float:
+    value = _of(row, name)
+    # Axes are logarithmic.
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+        raise HaloValueError(f"a result has {value!r} for {name!r}, where a number above 0 is wanted: {str(dict(row))[:200]}")
+    return value

@@ -125,3 +125,106 @@ def test_files_that_are_no_results_are_refused(tmp_path):
         plot.scaling(file)
     with pytest.raises(hc.HaloValueError, match="bench latency --json"):
         plot.message_sizes([])
+
+
+ROW = {"bench": "halo", "case": "a", "row": "auto", "ranks": 2, "transport": "shm", "us": 1.5}
+POINT = {"bench": "latency", "bytes": 8, "transport": "shm", "exchange_us": 1.0, "message_round_trip_us": 2.0}
+SQUARE = [[0, 0], [1, 0], [0, 1], [1, 1]]
+COMM = hc.init()
+PATTERN = hc.RegularGrid((8, 6)).decompose(COMM).pattern(1)
+
+
+def without(row, key):
+    return {name: value for name, value in row.items() if name != key}
+
+
+JUNK_RESULTS = {
+    **{f"halo without {key}": (plot.scaling, [without(ROW, key)]) for key in ROW},
+    **{f"latency without {key}": (plot.message_sizes, [without(POINT, key)]) for key in ("bench", "bytes", "transport")},
+    **{f"{value!r} us": (plot.scaling, [{**ROW, "us": value}]) for value in (None, "1", [], True, 0, -1, float("nan"))},
+    **{f"{value!r} bytes": (plot.message_sizes, [{**POINT, "bytes": value}]) for value in (None, "8", {}, 0)},
+    "no list": (plot.scaling, 3),
+    "none": (plot.scaling, None),
+    "numbers": (plot.message_sizes, [1, 2]),
+    "bytes": (plot.message_sizes, b"{}"),
+    "one of them": (plot.scaling, [ROW, None]),
+    "a single object": (plot.scaling, ROW),
+}
+
+
+@pytest.mark.parametrize("what", JUNK_RESULTS)
+def test_results_of_another_kind_are_refused(matplotlib, what):
+    draw, results = JUNK_RESULTS[what]
+    with pytest.raises(hc.HaloError):
+        draw(results)
+
+
+JUNK_LINES = ["3", "[]", '"halo"', "null", "[" * 100_000, '{"bench": "halo"', '{"bench": "halo"} 3', b"\xff\xfe\x00", b"\x89PNG\r\n\x1a"]
+
+
+@pytest.mark.parametrize("line", JUNK_LINES, ids=lambda line: str(line[:9]))
+def test_files_of_another_kind_are_refused(matplotlib, line, tmp_path):
+    file = tmp_path / "results.jsonl"
+    file.write_bytes(json.dumps(ROW).encode() + b"\n" + (line if isinstance(line, bytes) else line.encode()))
+    with pytest.raises(hc.HaloValueError, match=r"results\.jsonl"):
+        plot.scaling(file)
+
+
+JUNK_MESHES = {
+    "points": ("xy", [0, 1], None),
+    "points, ragged": ([[0, 0], [1]], [0, 1], None),
+    "points of letters": ([["a", "b"]], [0], None),
+    "points, none": (None, [0], None),
+    "owners": (SQUARE, "abcd", None),
+    "owners, ragged": (SQUARE, [[0], [0, 1]], None),
+    "owners with a fraction": (SQUARE, [0.5, 0, 0, 0], None),
+    "owners, an object": (SQUARE, object(), None),
+    "connectivity": (SQUARE, [0, 1], "abc"),
+    "connectivity, flat": (SQUARE, [0, 1, 1], [0, 1, 2]),
+    "connectivity, ragged": (SQUARE, [0, 1], [[0, 1, 2], [1, 2]]),
+    "connectivity with a fraction": (SQUARE, [0], [[0, 1, 2.5]]),
+}
+
+
+@pytest.mark.parametrize("what", JUNK_MESHES)
+def test_meshes_of_another_kind_are_refused(matplotlib, what):
+    points, owners, connectivity = JUNK_MESHES[what]
+    with pytest.raises(hc.HaloError):
+        plot.partition(points, owners, connectivity=connectivity)
+
+
+@pytest.mark.parametrize("draw", [plot.pattern, plot.domains])
+@pytest.mark.parametrize("junk", [None, 3, "pattern", object()], ids=str)
+def test_what_is_no_pattern_or_communicator_is_refused(matplotlib, draw, junk):
+    with pytest.raises(hc.HaloTypeError, match="Communicator"):
+        draw(PATTERN, junk)
+    with pytest.raises(hc.HaloTypeError, match="Pattern"):
+        draw(junk, COMM)
+
+
+@pytest.mark.parametrize("axes", [3, "01", (0,), (0, 1, 0), (0, 0), (0, -1), (0.0, 1.0), (None, 1), ()], ids=str)
+def test_axes_that_cannot_be_are_refused(matplotlib, axes):
+    with pytest.raises(hc.HaloError, match="ax[ie]s"):
+        plot.domains(PATTERN, COMM, axes=axes)
+
+
+def test_what_one_rank_gives_wrong_is_an_error_on_all(matplotlib):
+    """The others waited for it."""
+
+    def draw(comm):
+        comm = comm.with_deadline(20)
+        pattern = hc.RegularGrid((8, 6)).decompose(comm).pattern(1)
+        wanted = hc.HaloTypeError if comm.rank == 1 else hc.RefusedElsewhereError
+        with pytest.raises(wanted):
+            plot.pattern(3 if comm.rank == 1 else pattern, comm)
+        with pytest.raises(wanted):
+            plot.domains(pattern, comm, axes="ab" if comm.rank == 1 else (0, 1))
+        plot.domains(pattern, comm)
+
+    hc.run_threads(2, draw)
+
+
+def test_a_pattern_of_more_ranks_than_the_communicator_has_is_refused(matplotlib):
+    pattern = hc.run_threads(2, lambda comm: hc.RegularGrid((8, 6)).decompose(comm).pattern(1))[0]
+    with pytest.raises(hc.HaloValueError, match="rank 1"):
+        plot.pattern(pattern, COMM)

@@ -26,9 +26,10 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from halocline import HaloError, HaloTypeError, HaloValueError
+from halocline._given import listed
 
 from . import ghex
-from .ghex import unstructured
+from .ghex import mpi_comm, unstructured
 from .ghex.context import make_context
 
 __all__ = [
@@ -188,7 +189,7 @@ class Exchange(_Runtime):
 
         # What one rank is refused is an error on all.
         def describe() -> list[str]:
-            for dim in _dimensions(decomposition_info) if dims is None else dims:
+            for dim in listed(_dimensions(decomposition_info) if dims is None else dims, "dimensions"):
                 self._domains[dim] = _domain(decomposition_info, dim, self.my_rank())
             return [str(dim) for dim in self._domains]
 
@@ -246,6 +247,9 @@ def _dimensions(decomposition_info: Any) -> Iterable[Any]:
 
 
 def _domain(decomposition_info: Any, dim: Any, rank: int) -> unstructured.DomainDescriptor:
+    for name in ("global_index", "owner_mask"):
+        if not callable(getattr(decomposition_info, name, None)):
+            raise HaloTypeError(f"{decomposition_info!r} has no {name}(dim), as icon4py's DecompositionInfo has")
     cells = _on_host(decomposition_info.global_index(dim))
     owned = _on_host(decomposition_info.owner_mask(dim)).astype(bool)
     if owned.shape != cells.shape:
@@ -276,8 +280,7 @@ def create_exchange(
     ``comm``: a communicator of mpi4py or Halocline; without one, or with one rank, nothing is exchanged. ``dims``: those that
     have halos, by default all that the decomposition knows.
     """
-    size = 1 if comm is None else comm.size
-    if size == 1:
+    if comm is None or mpi_comm(comm)._comm.size == 1:
         return SingleNodeExchange()
     return Exchange(decomposition_info, comm, dims)
 

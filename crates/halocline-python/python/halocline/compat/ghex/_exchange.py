@@ -15,7 +15,7 @@ from halocline._core import _FieldDescriptor as FieldDescriptor
 from halocline._core import _Lane as Lane
 
 from ._bound import Bound, Fields
-from .context import context
+from .context import check_context, context
 from .util import Architecture
 
 __all__ = ["BufferInfo", "CommunicationObject", "FieldDescriptor", "Pattern", "placed"]
@@ -138,8 +138,7 @@ class CommunicationObject(Exchanges):
     """
 
     def __init__(self, ctx: context) -> None:
-        if not isinstance(ctx, context):
-            raise HaloTypeError(f"{ctx!r} is no context: see make_context")
+        check_context(ctx)
         self._scheduled: CommunicationHandle | None = None
 
     def schedule_exchange(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from halocline import Communicator, HaloError, HaloTypeError, MpiError
@@ -21,6 +22,11 @@ class mpi_comm:
             raise HaloTypeError(f"one communicator is wanted, not {len(comm)}")
         given = comm[0] if comm else _mpi().COMM_WORLD
         self._comm: Any = given._comm if isinstance(given, mpi_comm) else given
+        # Who has one of mpi4py has imported it.
+        mpi = sys.modules.get("mpi4py.MPI")
+        kinds = (Communicator,) if mpi is None else (Communicator, mpi.Comm)
+        if not isinstance(self._comm, kinds):
+            raise HaloTypeError(f"a communicator must be `mpi4py.MPI.Comm` (or halocline.Communicator), not {given!r}")
 
     def _join(self) -> Communicator:
         """Ranks of their own messages. Collective."""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import weakref
 from collections.abc import Callable
 from typing import Any
 
-from halocline import RefusedElsewhereError
+from halocline import HaloTypeError
+from halocline._given import gather
 
 from ._mpi import mpi_comm
 
 __all__ = ["context", "make_context"]
+
+# As classes have a parameter and a method of that name.
+_mpi_comm = mpi_comm
 
 
 class _Begun:
@@ -51,10 +54,18 @@ def _begun() -> _Begun:
     return found
 
 
+def check_context(ctx: Any) -> None:
+    """Refuses what is no context."""
+    if not isinstance(ctx, context):
+        raise HaloTypeError(f"{ctx!r} is no context: see make_context")
+
+
 class context:
     """Ranks that make patterns together. Collective; all ranks of the communicator make one."""
 
     def __init__(self, mpi_comm: mpi_comm, thread_safe: bool = False) -> None:
+        if not isinstance(mpi_comm, _mpi_comm):
+            raise HaloTypeError(f"{mpi_comm!r} is no mpi_comm: see make_context, which takes communicators")
         self._given = mpi_comm
         self._comm = mpi_comm._join()
         self._begun = _begun()
@@ -73,19 +84,7 @@ class context:
 
     def _gather(self, say: Callable[[], Any]) -> list[Any]:
         """What every rank says. If that is an error on one, it is an error on all. Collective."""
-        said, refusal = None, None
-        try:
-            said = say()
-        except Exception as error:
-            refusal = error
-        line = json.dumps([said, None if refusal is None else str(refusal)])
-        everybody = [json.loads(line) for line in self._comm.all_gather(line.encode())]
-        if refusal is not None:
-            raise refusal
-        for rank, (_, refused) in enumerate(everybody):
-            if refused is not None:
-                raise RefusedElsewhereError(f"rank {rank} was given something impossible: {refused}")
-        return [said for said, _ in everybody]
+        return gather(self._comm, say)
 
     def __repr__(self) -> str:
         return f"<ghex.context: {self._given!r}, rank {self.rank()} of {self.size()}>"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import numpy as np
@@ -10,9 +9,10 @@ import numpy.typing as npt
 
 from halocline import Field, HaloTypeError, HaloValueError, UnstructuredDomain
 from halocline import Pattern as CorePattern
+from halocline._given import listed, whole
 
 from ._exchange import CommunicationObject, FieldDescriptor, Pattern, placed
-from .context import context
+from .context import check_context, context
 from .util import Architecture
 
 __all__ = [
@@ -33,8 +33,11 @@ _DOMAIN_BITS = 32
 
 
 def _numbers(given: Any, what: str) -> npt.NDArray[np.int64]:
-    array = np.asarray(given)
-    if array.size == 0:
+    try:
+        array = np.asarray(given)
+    except (TypeError, ValueError) as error:
+        raise HaloTypeError(f"{what} are a list of whole numbers: {error}") from None
+    if array.shape == (0,):
         return np.empty(0, np.int64)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise HaloTypeError(f"{what} are a list of whole numbers, not of shape {array.shape} and dtype {array.dtype}")
@@ -58,7 +61,7 @@ class DomainDescriptor:
     """
 
     def __init__(self, index: int, indices: Any, halo_indices: Any) -> None:
-        self._id = operator.index(index)
+        self._id = whole(index, "the number of a domain")
         if not 0 <= self._id < 1 << 31:
             raise HaloValueError(f"domain {index}: the number of a domain is from 0 and below 2**31")
         self._cells = _numbers(indices, f"the ids of domain {index}")
@@ -92,6 +95,11 @@ class DomainDescriptor:
         return ids
 
 
+def _check_domain(domain: Any) -> None:
+    if not isinstance(domain, DomainDescriptor):
+        raise HaloTypeError(f"{domain!r} is no domain of an unstructured grid")
+
+
 class HaloGenerator:
     """Which halo cells are filled: all, or those whose ids are given."""
 
@@ -118,8 +126,7 @@ def make_field_descriptor(
     domain_desc: DomainDescriptor, field: Any, *, arch: Architecture | None = None
 ) -> FieldDescriptor:
     """An array whose first dimension is the cells of the domain, of any strides."""
-    if not isinstance(domain_desc, DomainDescriptor):
-        raise HaloTypeError(f"{domain_desc!r} is no domain of an unstructured grid")
+    _check_domain(domain_desc)
     core = Field(field, domain=domain_desc._id)
     placed(core, arch)
     shape, cells = core.shape, domain_desc._cells.size
@@ -141,12 +148,16 @@ def make_pattern(ctx: context, halo_gen: HaloGenerator, domain_range: list[Domai
 
     Each halo cell that is filled must be owned by one domain.
     """
+    check_context(ctx)
     made: list[UnstructuredDomain] = []
     numbers: dict[int, tuple[int, ...]] = {}
 
     def prepare() -> None:
+        if not isinstance(halo_gen, HaloGenerator):
+            raise HaloTypeError(f"{halo_gen!r} is no halo generator of an unstructured grid")
         private = _PRIVATE + (ctx.rank() << _CELL_BITS)
-        for domain in domain_range:
+        for domain in listed(domain_range, "domains"):
+            _check_domain(domain)
             if domain._id in numbers:
                 raise HaloValueError(f"domain {domain._id} is given twice")
             layers = _layers(domain, halo_gen._filled(domain), private)

@@ -10,11 +10,12 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
 from halocline import HaloTypeError, HaloValueError
+from halocline._given import listed, whole
 
 from .. import _boxes
 from .._boxes import Box, Interval
@@ -37,7 +38,7 @@ S = TypeVar("S", bound="Set")
 
 def _integer(value: Any) -> Any:
     """A whole number, or an infinite one."""
-    if value in (math.inf, -math.inf):
+    if isinstance(value, float) and math.isinf(value):
         return value
     try:
         return operator.index(value)
@@ -121,13 +122,16 @@ class Set:
         """The set moved, by a number for each dimension."""
         if len(by) != self._axes:
             raise HaloValueError(f"{len(by)} distances for a set of {self._axes} dimensions; give one for each")
+        by = tuple(whole(distance, "a distance") for distance in by)
         return self._made(tuple((a + d, b + d) for (a, b), d in zip(box, by)) for box in self._boxes)
 
     def extend(self, *by: Any) -> Any:
         """The range or box grown, in each dimension by a number on both sides, or by (low, high). The empty set stays so."""
         if len(by) != self._axes:
             raise HaloValueError(f"{len(by)} widths for a set of {self._axes} dimensions; give one for each")
-        widths = [width if isinstance(width, tuple) else (width, width) for width in by]
+        widths = [tuple(map(_integer, width if isinstance(width, tuple) else (width, width))) for width in by]
+        if any(len(width) != 2 for width in widths):
+            raise HaloValueError(f"widths {by!r}: give a number for each dimension, or a pair (low, high)")
         return self._made(tuple((a - low, b + high) for (a, b), (low, high) in zip(box, widths)) for box in self._boxes)
 
     def _contains(self, point: tuple[Any, ...]) -> bool:
@@ -240,10 +244,12 @@ class UnitRange(IntegerSet):
             def at(position: Any, default: Any) -> Any:
                 if position is None:
                     return default
-                return (self.start if position >= 0 else self.stop) + _integer(position)
+                position = _integer(position)
+                return (self.start if position >= 0 else self.stop) + position
 
             return UnitRange(at(index.start, self.start), at(index.stop, self.stop))
-        member = (self.start if index >= 0 else self.stop) + operator.index(index)
+        index = whole(index, "a position")
+        member = (self.start if index >= 0 else self.stop) + index
         if member not in self:
             raise IndexError(f"position {index} of {self!r}")
         return member
@@ -299,7 +305,7 @@ class CartesianSet(Set):
     dim = ndim
 
     def __contains__(self, point: Any) -> bool:
-        return self._contains(tuple(point))
+        return self._contains(tuple(listed(point, "the coordinates of a point")))
 
     def __iter__(self) -> Iterator[tuple[int, ...]]:
         return itertools.chain.from_iterable(
@@ -374,6 +380,8 @@ class IndexSpace:
     """Cartesian sets with names, one of which is ``definition``."""
 
     def __init__(self, subset: dict[Any, Any]) -> None:
+        if not isinstance(subset, Mapping):
+            raise HaloTypeError(f"the sets of an index space are a dict, not {subset!r}")
         if "definition" not in subset:
             raise HaloValueError(f"the sets {list(subset)} of an index space lack the one named 'definition'")
         self.subset = subset
@@ -397,6 +405,8 @@ class IndexSpace:
     def intersect(self, mask: ProductSet) -> IndexSpace:
         """What lies in a box, which may have three dimensions where the space is horizontal (the first two) or a column
         (the third)."""
+        if not isinstance(mask, ProductSet):
+            raise HaloTypeError(f"a mask is a ProductSet, not {mask!r}")
         if mask.ndim != self.ndim:
             axes = {1: mask.args[2:3], 2: mask.args[:2]}.get(self.ndim, ())
             if mask.ndim != 3 or not axes:
@@ -411,6 +421,7 @@ class IndexSpace:
 
     def decompose(self, parts_per_dim: Sequence[int]) -> dict[tuple[int, ...], IndexSpace]:
         """Equal parts along each dimension, the last ones with what is left over, by their position."""
+        parts_per_dim = [whole(parts, "a number of parts") for parts in listed(parts_per_dim, "numbers of parts")]
         if len(parts_per_dim) != self.ndim:
             raise HaloValueError(f"{len(parts_per_dim)} numbers of parts for {self.ndim} dimensions; give one for each")
 

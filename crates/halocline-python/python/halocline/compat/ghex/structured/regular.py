@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from halocline import Field, HaloTypeError, HaloValueError, RegularGrid
+from halocline._given import listed, whole
 
 from .._exchange import CommunicationObject, FieldDescriptor, Pattern, placed
-from ..context import context
+from ..context import check_context, context
 from ..util import Architecture
 from .cartesian_sets import CartesianSet, ProductSet, UnitRange, union
 
@@ -43,11 +44,26 @@ def _box(cells: CartesianSet, what: str) -> tuple[tuple[int, ...], tuple[int, ..
         raise HaloValueError(f"{what} is infinite: {cells!r}") from None
 
 
+def _sides(halo: Any) -> list[int]:
+    """The widths of a halo at both sides of a dimension."""
+    # Numbers of NumPy have a shape, too.
+    if hasattr(halo, "__len__") and getattr(halo, "shape", None) != ():
+        return [whole(width, "the width of a halo") for width in halo]
+    return [whole(halo, "the width of a halo")] * 2
+
+
+def _flag(periodic: Any) -> bool:
+    """Whether a dimension is periodic."""
+    if not getattr(periodic, "shape", ()) and periodic in (True, False):
+        return bool(periodic)
+    raise HaloTypeError(f"a dimension is periodic, True, or is not, False, but not {periodic!r}")
+
+
 class DomainDescriptor:
     """A domain: its number, which no other domain of any rank may have, and the box of cells that it owns."""
 
     def __init__(self, id_: int, sub_domain_indices: CartesianSet) -> None:
-        self._id = operator.index(id_)
+        self._id = whole(id_, "the number of a domain")
         if self._id < 0:
             raise HaloValueError(f"domain {id_}: the number of a domain is from 0")
         self._first, self._extents = _box(sub_domain_indices, f"domain {id_}")
@@ -65,6 +81,11 @@ class DomainDescriptor:
         return tuple(first + extent - 1 for first, extent in zip(self._first, self._extents))
 
 
+def _check_domain(domain: Any) -> None:
+    if not isinstance(domain, DomainDescriptor):
+        raise HaloTypeError(f"{domain!r} is no domain of a regular grid")
+
+
 @dataclass
 class HaloContainer:
     """The halo of a domain: relative to its first cell, and as the cells of the grid that it copies."""
@@ -78,19 +99,20 @@ class HaloGenerator:
 
     def __init__(self, glob_domain_indices: ProductSet, halos: Any, periodicity: Any) -> None:
         self._first, self._extents = _box(glob_domain_indices, "the grid")
-        widths = [halo if isinstance(halo, Sequence) else (halo, halo) for halo in halos]
-        self._periodic = [bool(periodic) for periodic in periodicity]
+        widths = [_sides(halo) for halo in listed(halos, "halos")]
+        self._periodic = [_flag(periodic) for periodic in listed(periodicity, "periodicities")]
         if not len(widths) == len(self._periodic) == len(self._extents):
             raise HaloValueError(
                 f"{len(widths)} widths and {len(self._periodic)} periodicities for a grid of {len(self._extents)} "
                 "dimensions; give one of each for each dimension"
             )
-        if any(len(pair) != 2 or min(map(operator.index, pair)) < 0 for pair in widths):
+        if any(len(pair) != 2 or min(pair) < 0 for pair in widths):
             raise HaloValueError(f"halos {halos!r}: a width is a number from 0, or a pair (low, high) of such")
-        self._halos = [(operator.index(low), operator.index(high)) for low, high in widths]
+        self._halos = [(low, high) for low, high in widths]
 
     def __call__(self, domain: DomainDescriptor) -> HaloContainer:
         """The halo of a domain. Beyond a border that is not periodic it copies nothing, but is there."""
+        _check_domain(domain)
         if len(domain._first) != len(self._extents):
             raise HaloValueError(
                 f"a domain of {len(domain._first)} dimensions in a grid of {len(self._extents)} dimensions"
@@ -131,9 +153,11 @@ def make_field_descriptor(
 ) -> FieldDescriptor:
     """An array of any strides. ``offsets``: the index of the first owned cell. ``extents``: how much of the array belongs to
     the domain and its halo, by default all of it."""
-    if not isinstance(domain_desc, DomainDescriptor):
-        raise HaloTypeError(f"{domain_desc!r} is no domain of a regular grid")
-    offsets, extents = tuple(offsets), tuple(extents)
+    _check_domain(domain_desc)
+    try:
+        offsets, extents = tuple(map(operator.index, offsets)), tuple(map(operator.index, extents))
+    except TypeError:
+        raise HaloTypeError(f"offsets {offsets!r}, extents {extents!r}: give a whole number for each dimension") from None
     core = Field(field, domain=domain_desc._id, origin=offsets)
     placed(core, arch)
     shape = core.shape
@@ -174,14 +198,20 @@ def make_pattern(ctx: context, halo_gen: HaloGenerator, domain_range: list[Domai
     All ranks give the same halo generator. The domains cover the grid, each cell once.
     """
 
+    check_context(ctx)
+
     def describe() -> Any:
-        for domain in domain_range:
+        if not isinstance(halo_gen, HaloGenerator):
+            raise HaloTypeError(f"{halo_gen!r} is no halo generator of a regular grid")
+        domains = listed(domain_range, "domains")
+        for domain in domains:
+            _check_domain(domain)
             if len(domain._first) != len(halo_gen._extents):
                 raise HaloValueError(
                     f"domain {domain._id} has {len(domain._first)} dimensions, the grid has {len(halo_gen._extents)}"
                 )
         grid = [halo_gen._first, halo_gen._extents, halo_gen._halos, halo_gen._periodic]
-        return grid, [(domain._id, domain._first, domain._extents) for domain in domain_range]
+        return grid, [(domain._id, domain._first, domain._extents) for domain in domains]
 
     everybody = ctx._gather(describe)
     for rank, (grid, _) in enumerate(everybody):
