@@ -3,7 +3,7 @@
 use crate::array::is_instance;
 use crate::command::listen;
 use crate::error;
-use crate::given::{Bytes, Given, List, Typed};
+use crate::given::{Bytes, Given, Numbers, Typed};
 use crate::host;
 use crate::host::PythonHost;
 use crate::owned::{Closable, Member, Owned};
@@ -226,8 +226,13 @@ impl PyCommunicator {
     }
 
     #[pyo3(signature = (values, op = Given::of("sum")), text_signature = "($self, values, op='sum')")]
-    fn all_reduce(&self, py: Python<'_>, values: Given<List<u64>>, op: Given<String>) -> PyResult<Vec<u128>> {
-        let List(values) = values.get(py, "values")?;
+    fn all_reduce(
+        &self,
+        py: Python<'_>,
+        values: Given<Numbers<u64>>,
+        op: Given<String>,
+    ) -> PyResult<Vec<u128>> {
+        let Numbers(values) = values.get(py, "values")?;
         let op = match &*op.get(py, "op")? {
             "sum" => return self.sum(py, &values),
             "min" => Reduce::Min,

@@ -3,7 +3,7 @@
 use crate::error;
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyByteArray, PyBytes, PyList, PySequence, PyString, PyTuple};
+use pyo3::types::{PyByteArray, PyBytes, PyList, PyMapping, PySequence, PyString, PyTuple};
 use std::convert::Infallible;
 
 /// An argument, or why it is none.
@@ -59,18 +59,63 @@ impl<'a, 'py, T: for<'b> FromPyObject<'b, 'py>> FromPyObject<'a, 'py> for List<T
     type Error = PyErr;
 
     fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
-        let py = object.py();
-        let is_plain = object.is_exact_instance_of::<PyTuple>() || object.is_exact_instance_of::<PyList>();
-        if !is_plain && (object.is_instance_of::<PyString>() || !object.is_instance_of::<PySequence>()) {
-            let class = object.get_type().fully_qualified_name()?;
-            return Err(error::kind(format!("a sequence is wanted, not {class}")));
+        match is_sequence(&object) {
+            true => entries(&object).map(Self),
+            false => Err(no_sequence(&object)?),
         }
-        let mut list = room(object.len().map_err(|error| typed(py, error, ""))?)?;
-        for item in object.try_iter()? {
-            list.push(item?.extract().map_err(|error: T::Error| typed(py, error.into(), ""))?);
-        }
-        Ok(Self(list))
     }
+}
+
+/// A sequence of numbers, which an array is, too, though Python does not say so of those of NumPy. Refused by errors of ours.
+pub(crate) struct Numbers<T>(pub(crate) Vec<T>);
+
+impl<'a, 'py, T: for<'b> FromPyObject<'b, 'py>> FromPyObject<'a, 'py> for Numbers<T> {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        let is_array = || -> PyResult<bool> {
+            let has_entries = object.hasattr("__getitem__")? && object.hasattr("__len__")?;
+            Ok(has_entries && !object.is_instance_of::<PyString>() && !object.is_instance_of::<PyMapping>())
+        };
+        match is_sequence(&object) || is_array()? {
+            true => entries(&object).map(Self),
+            false => Err(no_sequence(&object)?),
+        }
+    }
+}
+
+/// Two numbers: of a tuple, or of any sequence of numbers.
+pub(crate) struct Pair(pub(crate) usize, pub(crate) usize);
+
+impl<'a, 'py> FromPyObject<'a, 'py> for Pair {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        match object.extract::<Numbers<usize>>()?.0[..] {
+            [one, other] => Ok(Self(one, other)),
+            ref numbers => Err(error::value(format!("a pair of numbers is wanted, not {}", numbers.len()))),
+        }
+    }
+}
+
+fn is_sequence(object: &Bound<'_, PyAny>) -> bool {
+    object.is_exact_instance_of::<PyTuple>()
+        || object.is_exact_instance_of::<PyList>()
+        || object.is_instance_of::<PySequence>() && !object.is_instance_of::<PyString>()
+}
+
+fn no_sequence(object: &Bound<'_, PyAny>) -> PyResult<PyErr> {
+    let class = object.get_type().fully_qualified_name()?;
+    Ok(error::kind(format!("a sequence is wanted, not {class}")))
+}
+
+fn entries<'py, T: for<'b> FromPyObject<'b, 'py>>(object: &Bound<'py, PyAny>) -> PyResult<Vec<T>> {
+    let py = object.py();
+    let mut list = room(object.len().map_err(|error| typed(py, error, ""))?)?;
+    for item in object.try_iter()? {
+        list.push(item?.extract().map_err(|error: T::Error| typed(py, error.into(), ""))?);
+    }
+    Ok(list)
 }
 
 /// Room for so many entries.

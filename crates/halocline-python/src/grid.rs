@@ -2,7 +2,7 @@
 
 use crate::comm::PyCommunicator;
 use crate::error;
-use crate::given::{Given, List, Typed};
+use crate::given::{Given, List, Numbers, Pair, Typed};
 use halocline::plan::DomainShape;
 use halocline::{Decomposition, Halo, Neighbours, Pattern, RegularGrid, agree};
 use pyo3::prelude::*;
@@ -48,11 +48,11 @@ impl PyRegularGrid {
     #[new]
     #[pyo3(signature = (shape, *, periodic = None, domains_per_rank = Typed(1)), text_signature = "(shape, *, periodic=None, domains_per_rank=1)")]
     fn new(
-        shape: List<usize>,
-        periodic: Option<List<bool>>,
+        shape: Numbers<usize>,
+        periodic: Option<Numbers<bool>>,
         domains_per_rank: Typed<usize>,
     ) -> PyResult<Self> {
-        let List(shape) = shape;
+        let Numbers(shape) = shape;
         let Typed(domains_per_rank) = domains_per_rank;
         let periodic = periodic.map_or_else(|| vec![false; shape.len()], |periodic| periodic.0);
         if periodic.len() != shape.len() {
@@ -79,20 +79,24 @@ impl PyRegularGrid {
         self.decomposed(comm, RegularGrid::decompose)
     }
 
-    fn decompose_into(&self, blocks: List<usize>, comm: &Bound<'_, PyAny>) -> PyResult<PyDecomposition> {
-        let List(blocks) = blocks;
+    fn decompose_into(&self, blocks: Numbers<usize>, comm: &Bound<'_, PyAny>) -> PyResult<PyDecomposition> {
+        let Numbers(blocks) = blocks;
         self.decomposed(comm, |grid, ranks| grid.decompose_into(blocks, ranks))
     }
 
-    fn decompose_at(&self, cuts: List<List<usize>>, comm: &Bound<'_, PyAny>) -> PyResult<PyDecomposition> {
-        let List(cuts) = cuts;
+    fn decompose_at(
+        &self,
+        cuts: Numbers<Numbers<usize>>,
+        comm: &Bound<'_, PyAny>,
+    ) -> PyResult<PyDecomposition> {
+        let Numbers(cuts) = cuts;
         let cuts: Vec<Vec<usize>> = cuts.into_iter().map(|cuts| cuts.0).collect();
         self.decomposed(comm, |grid, ranks| grid.decompose_at(cuts, ranks))
     }
 
     fn decompose_boxes(
         &self,
-        boxes: List<(usize, List<usize>, List<usize>)>,
+        boxes: List<(usize, Numbers<usize>, Numbers<usize>)>,
         comm: &Bound<'_, PyAny>,
     ) -> PyResult<PyDecomposition> {
         let List(boxes) = boxes;
@@ -134,8 +138,8 @@ impl PyDecomposition {
         self.decomposition.blocks_per_axis().map(|blocks| PyTuple::new(py, blocks)).transpose()
     }
 
-    fn staggered(&self, py: Python<'_>, axes: List<bool>) -> PyResult<Self> {
-        let List(axes) = axes;
+    fn staggered(&self, py: Python<'_>, axes: Numbers<bool>) -> PyResult<Self> {
+        let Numbers(axes) = axes;
         let decomposition = self.decomposition.staggered(axes).map_err(error::of)?;
         Ok(Self { decomposition, comm: self.comm.as_ref().map(|comm| comm.clone_ref(py)) })
     }
@@ -182,10 +186,10 @@ pub(crate) fn halo_of(halo: &Bound<'_, PyAny>, neighbours: &str) -> PyResult<Hal
         && let Ok(width) = halo.extract::<usize>()
     {
         Halo::uniform(width)
-    } else if let Ok(widths) = halo.extract::<List<usize>>() {
+    } else if let Ok(widths) = halo.extract::<Numbers<usize>>() {
         Halo::per_axis(widths.0.into_iter().map(both).collect::<Vec<_>>())
-    } else if let Ok(widths) = halo.extract::<List<(usize, usize)>>() {
-        Halo::per_axis(widths.0)
+    } else if let Ok(widths) = halo.extract::<Numbers<Pair>>() {
+        Halo::per_axis(widths.0.into_iter().map(|Pair(low, high)| (low, high)).collect::<Vec<_>>())
     } else {
         return Err(error::value(format!(
             "a halo is a width (from 0), one for each axis, or a pair (low, high) for each axis, not {halo}"

@@ -3,7 +3,7 @@
 use crate::array::describe;
 use crate::comm::PyCommunicator;
 use crate::error;
-use crate::given::{List, Typed, room};
+use crate::given::{List, Numbers, Typed, room};
 use halocline::{ElementType, Graph, Partition, UnstructuredDomain};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -132,8 +132,8 @@ impl PyUnstructuredDomain {
         Ok(Self(UnstructuredDomain::from_owners(id, rank, ids(cells)?, indices(owners)?)))
     }
 
-    fn with_levels(&self, ends: List<usize>) -> Self {
-        let List(ends) = ends;
+    fn with_levels(&self, ends: Numbers<usize>) -> Self {
+        let Numbers(ends) = ends;
         Self(self.0.clone().with_levels(ends))
     }
 

@@ -16,7 +16,7 @@ was being waited for then goes on, as if its handle had been dropped; a collecti
 import os
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Literal, Protocol, TypeVar, final, overload
+from typing import Any, Literal, Protocol, SupportsIndex, TypeVar, final, overload
 
 from typing_extensions import Buffer, TypeAlias, disjoint_base
 
@@ -24,6 +24,11 @@ import numpy
 import numpy.typing
 
 _T = TypeVar("_T")
+
+_NumbersLike: TypeAlias = Sequence[SupportsIndex] | numpy.typing.NDArray[Any]
+"""Whole numbers: any sequence of them, also an array of one dimension. What ``operator.index`` refuses, as 64.0, is none."""
+
+_FlagsLike: TypeAlias = Sequence[bool] | numpy.typing.NDArray[Any]
 
 __version__: str
 
@@ -113,7 +118,7 @@ class Communicator:
         """Gives the root's bytes to every rank. Collective."""
     def all_gather(self, data: bytes) -> list[bytes]:
         """Gives the bytes of every rank to every rank, in the order of ranks. Collective."""
-    def all_reduce(self, values: Sequence[int], op: Literal["sum", "min", "max"] = "sum") -> list[int]:
+    def all_reduce(self, values: _NumbersLike, op: Literal["sum", "min", "max"] = "sum") -> list[int]:
         """Combines values from 0 below 2**64 of all ranks, element by element; sums may be larger. Collective."""
     def mappings(self) -> dict[str, int]:
         """Counts of memory of this rank that others have mapped, and of theirs that it has."""
@@ -142,7 +147,7 @@ def run_threads(n: int, fn: Callable[[Communicator], _T]) -> list[_T]:
 
 # --- grids and patterns ------------------------------------------------------------------------------------------
 
-_HaloLike: TypeAlias = int | Sequence[int] | Sequence[tuple[int, int]]
+_HaloLike: TypeAlias = SupportsIndex | _NumbersLike | Sequence[_NumbersLike]
 """The width of a halo: one number, one for each axis, or (low, high) for each axis."""
 
 _Neighbours: TypeAlias = Literal["faces", "edges", "all"]
@@ -153,21 +158,21 @@ class RegularGrid:
     """A regular grid of 1 to 4 axes, the last one running fastest in the numbering of domains."""
 
     def __new__(
-        cls, shape: Sequence[int], *, periodic: Sequence[bool] | None = None, domains_per_rank: int = 1
+        cls, shape: _NumbersLike, *, periodic: _FlagsLike | None = None, domains_per_rank: SupportsIndex = 1
     ) -> RegularGrid: ...
     @property
     def shape(self) -> tuple[int, ...]: ...
     @property
     def periodic(self) -> tuple[bool, ...]: ...
-    def decompose(self, comm: Communicator | int) -> Decomposition:
+    def decompose(self, comm: Communicator | SupportsIndex) -> Decomposition:
         """Blocks, one a domain, that cut through the fewest faces. With a number of ranks in place of a communicator,
         ``pattern`` needs one. Local, the same on all ranks."""
-    def decompose_into(self, blocks: Sequence[int], comm: Communicator | int) -> Decomposition:
+    def decompose_into(self, blocks: _NumbersLike, comm: Communicator | SupportsIndex) -> Decomposition:
         """That many blocks along each axis."""
-    def decompose_at(self, cuts: Sequence[Sequence[int]], comm: Communicator | int) -> Decomposition:
+    def decompose_at(self, cuts: Sequence[_NumbersLike], comm: Communicator | SupportsIndex) -> Decomposition:
         """Explicit cuts: for each axis the positions, ascending, at which a new block starts."""
     def decompose_boxes(
-        self, boxes: Sequence[tuple[int, Sequence[int], Sequence[int]]], comm: Communicator | int
+        self, boxes: Sequence[tuple[SupportsIndex, _NumbersLike, _NumbersLike]], comm: Communicator | SupportsIndex
     ) -> Decomposition:
         """Any boxes ``(rank, first cell, cells along each axis)``; box i is domain i, all ranks give all boxes. Ranks may
         own any number of them."""
@@ -184,7 +189,7 @@ class Decomposition:
     def domains(self) -> int: ...
     @property
     def blocks_per_axis(self) -> tuple[int, ...] | None: ...
-    def staggered(self, axes: Sequence[bool]) -> Decomposition:
+    def staggered(self, axes: _FlagsLike) -> Decomposition:
         """That of the points that are staggered along the axes that are true: those between the cells."""
     def pattern(
         self, halo: _HaloLike, *, neighbours: _Neighbours = "all", comm: Communicator | None = None
@@ -249,7 +254,7 @@ class UnstructuredDomain:
     @staticmethod
     def from_owners(id: int, comm: Communicator, cells: _IdsLike, owners: _IdsLike) -> UnstructuredDomain:
         """``cells`` in local order with the rank that owns each; those of other ranks are halo."""
-    def with_levels(self, ends: Sequence[int]) -> UnstructuredDomain:
+    def with_levels(self, ends: _NumbersLike) -> UnstructuredDomain:
         """``ends[d]`` is the end, in local order, of the cells that a halo of depth d has, so that it can be narrowed."""
     @property
     def id(self) -> int: ...
@@ -367,8 +372,8 @@ class Field:
         array: _ArrayLike,
         *,
         domain: int | None = None,
-        axes: Sequence[int] | None = None,
-        origin: Sequence[int] | None = None,
+        axes: _NumbersLike | None = None,
+        origin: _NumbersLike | None = None,
     ) -> Field: ...
     @property
     def array(self) -> Any:

@@ -134,6 +134,66 @@ def test_flags_are_no_numbers(flag):
             call()
 
 
+# What takes whole numbers, each with numbers that it takes.
+TAKE_NUMBERS_OF_ANY_KIND = {
+    "RegularGrid": (lambda n: hc.RegularGrid(n).shape, (8, 6)),
+    "domains_per_rank": (lambda n: hc.RegularGrid((8, 6), domains_per_rank=n[0]).decompose(COMM).domains, (2,)),
+    "decompose": (lambda n: GRID.decompose(n[0]).domains, (4,)),
+    "decompose_into": (lambda n: GRID.decompose_into(n, 4).blocks_per_axis, (4, 1)),
+    "decompose_at": (lambda n: GRID.decompose_at([n, n], 9).domains, (3, 5)),
+    "boxes": (lambda n: GRID.decompose_boxes([(n[0], n[:2], n[2:])], COMM).domains, (0, 0, 8, 8)),
+    "halo": (lambda n: CUT.pattern(n[0]).shape, (3,)),
+    "halo of axes": (lambda n: CUT.pattern(n).shape, (3, 1)),
+    "halo of sides": (lambda n: CUT.pattern([n, n]).domains[0].halo, (2, 1)),
+    "narrowed": (lambda n: bound().narrowed(n).links, (1, 0)),
+    "axes": (lambda n: hc.Field(array(), axes=n).shape, (1, 0)),
+    "origin": (lambda n: bound_at(n).links, (1, 1)),
+    "domain": (lambda n: hc.Field(array(), domain=n[0]).domain, (7,)),
+    "with_levels": (lambda n: hc.UnstructuredDomain(0, [0, 1], [2]).with_levels(n).id, (2, 3)),
+    "set": (lambda n: bound().exchange(set=n[0]), (0,)),
+    "all_reduce": (lambda n: COMM.all_reduce(n), (3, 5)),
+}
+
+AS_NUMBERS = {
+    "a list": list,
+    "a tuple of NumPy's": lambda numbers: tuple(map(np.int32, numbers)),
+    "an array": np.array,
+    "an array of bytes": lambda numbers: np.array(numbers, np.uint8),
+    "a strided array": lambda numbers: np.repeat(np.array(numbers), 2)[::2],
+}
+
+
+def bound_at(origin):
+    return hc.HaloExchange(COMM, [(PATTERN, hc.Field(array(), origin=origin))])
+
+
+@pytest.mark.parametrize("kind", AS_NUMBERS)
+@pytest.mark.parametrize("what", TAKE_NUMBERS_OF_ANY_KIND)
+def test_whole_numbers_of_any_kind_are_taken(what, kind):
+    call, numbers = TAKE_NUMBERS_OF_ANY_KIND[what]
+    assert call(AS_NUMBERS[kind](numbers)) == call(numbers)
+
+
+@pytest.mark.parametrize("what", TAKE_NUMBERS_OF_ANY_KIND)
+@pytest.mark.parametrize("kind", [list, np.array], ids=["a list", "an array"])
+def test_numbers_with_a_fraction_are_refused(what, kind):
+    call, numbers = TAKE_NUMBERS_OF_ANY_KIND[what]
+    with pytest.raises((hc.HaloTypeError, hc.HaloValueError)):
+        call(kind(list(map(float, numbers))))
+
+
+@pytest.mark.parametrize("junk", [8, 8.0, None, "88", {8: 8}, {8}, np.array(8), iter((8, 8)), object()], ids=repr)
+def test_what_is_no_sequence_is_no_shape(junk):
+    with pytest.raises(hc.HaloTypeError):
+        hc.RegularGrid(junk)
+
+
+def test_flags_of_numpy_are_taken():
+    for flags in (np.array([True, False]), (np.True_, np.False_)):
+        assert hc.RegularGrid((8, 8), periodic=flags).periodic == (True, False)
+        assert CUT.staggered(flags).shape == (9, 8)
+
+
 TAKE_SEQUENCES = {
     "RegularGrid": lambda s: hc.RegularGrid(s),
     "periodic": lambda s: hc.RegularGrid((8, 8), periodic=s),

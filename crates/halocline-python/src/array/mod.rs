@@ -11,7 +11,7 @@ pub(crate) use memory::PyMemory;
 pub(crate) use watch::Watches;
 
 use crate::error;
-use crate::given::{List, Typed};
+use crate::given::{Numbers, Typed};
 use crate::owned::Keep;
 use halocline::device::cuda;
 use halocline::{ElementType, Field, Layout};
@@ -122,16 +122,16 @@ impl PyField {
     fn new(
         array: &Bound<'_, PyAny>,
         domain: Option<Typed<u64>>,
-        axes: Option<List<usize>>,
-        origin: Option<List<usize>>,
+        axes: Option<Numbers<usize>>,
+        origin: Option<Numbers<usize>>,
     ) -> PyResult<Self> {
         let domain = domain.map(|domain| domain.0);
         let described = describe(array)?;
         let mut layout = described.layout()?;
-        if let Some(List(axes)) = axes {
+        if let Some(Numbers(axes)) = axes {
             layout = layout.with_axes(&axes).map_err(error::of)?;
         }
-        if let Some(List(origin)) = origin {
+        if let Some(Numbers(origin)) = origin {
             layout = layout.with_origin(&origin);
         }
         let device = described.device;
