@@ -6,12 +6,12 @@ use crate::error;
 use crate::given::{Given, List, Typed};
 use crate::grid::{PyPattern, collective, halo_of};
 use crate::host::{self, Left};
-use crate::options::{counts, direction, is_checked, options, ways};
+use crate::options::{Engine, OfDevices, counts, direction, is_checked, options, ways};
 use crate::owned::{Closable, Member, Owned, bury};
 use crate::stream::{Streams, handles};
 use crate::task::Waiting;
 use halocline::device::{Address, MemorySpace, cuda};
-use halocline::{BindOptions, Device, Error, Field, HaloExchange, Pattern, Pending, Stream};
+use halocline::{BindOptions, CopyEngine, Device, Error, Field, HaloExchange, Pattern, Pending, Stream};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::borrow::Cow;
@@ -52,8 +52,11 @@ pub(crate) fn numbered(py: Python<'_>, at: usize, error: PyErr) -> PyErr {
     error
 }
 
-/// The devices of fields, each once.
-fn devices_of<'a>(py: Python<'_>, fields: impl Iterator<Item = &'a Field>) -> PyResult<Vec<Device>> {
+/// The devices of fields, each once, for their streams.
+pub(crate) fn streams_of<'a>(
+    py: Python<'_>,
+    fields: impl Iterator<Item = &'a Field>,
+) -> PyResult<Arc<Streams>> {
     let mut ordinals: Vec<u32> = Vec::new();
     for field in fields {
         if let MemorySpace::Device(ordinal) = field.space()
@@ -62,8 +65,8 @@ fn devices_of<'a>(py: Python<'_>, fields: impl Iterator<Item = &'a Field>) -> Py
             ordinals.push(ordinal);
         }
     }
-    let opened = py.detach(|| ordinals.into_iter().map(cuda::device).collect::<Result<_, _>>());
-    opened.map_err(|device| error::of(halocline::Error::from(device)))
+    let opened = py.detach(|| ordinals.into_iter().map(cuda::device).collect::<Result<Vec<Device>, _>>());
+    opened.map(|devices| Arc::new(Streams::of(devices))).map_err(|error| error::of(Error::from(error)))
 }
 
 type Sets = Vec<Vec<(Pattern, Field)>>;
@@ -74,8 +77,7 @@ fn prepared(
     comm: &PyCommunicator,
     sets: &Bound<'_, PyAny>,
     options: PyResult<BindOptions>,
-    streams: Option<&Bound<'_, PyAny>>,
-    (inline, stream_waits): (Given<bool>, Given<bool>),
+    of_devices: OfDevices<'_, '_>,
 ) -> PyResult<Prepared> {
     let py = sets.py();
     let wrong = |_: PyErr| error::kind("a bind is given a sequence of (pattern, array) pairs");
@@ -86,11 +88,8 @@ fn prepared(
         Ok(fields.map(|(pattern, field)| (pattern.clone(), field.into_owned())).collect())
     };
     let fields: Sets = sets.iter().map(held).collect::<PyResult<_>>()?;
-    let devices = devices_of(py, fields.iter().flatten().map(|(_, field)| field))?;
-    let known = Arc::new(Streams::of(devices));
-    let given = streams.map_or(Ok(Vec::new()), handles)?;
-    let (inline, stream_waits) = (inline.get(py, "inline")?, stream_waits.get(py, "stream_waits")?);
-    let options = BindOptions { streams: known.get(&given)?, inline, stream_waits, ..options? };
+    let known = streams_of(py, fields.iter().flatten().map(|(_, field)| field))?;
+    let options = of_devices.beside(py, options?, &known)?;
     let mut watches = Watches::new(is_checked(&options));
     sets.iter().try_for_each(|set| watches.push(set.iter().map(|(_, array)| array)))?;
     Ok((fields, options, known, watches))
@@ -161,7 +160,7 @@ impl PyHaloExchange {
 #[pymethods]
 impl PyHaloExchange {
     #[new]
-    #[pyo3(signature = (comm, fields, *, link = Given::of("auto"), deadline = None, name = None, checked = None, streams = None, inline = Given::of(false), stream_waits = Given::of(false)), text_signature = "(comm, fields, *, link='auto', deadline=None, name=None, checked=None, streams=None, inline=False, stream_waits=False)")]
+    #[pyo3(signature = (comm, fields, *, link = Given::of("auto"), deadline = None, name = None, checked = None, streams = None, inline = Given::of(false), stream_waits = Given::of(false), copy_engine = Given::of(CopyEngine::Auto)), text_signature = "(comm, fields, *, link='auto', deadline=None, name=None, checked=None, streams=None, inline=False, stream_waits=False, copy_engine='auto')")]
     #[expect(clippy::too_many_arguments, reason = "by keyword")]
     fn new(
         py: Python<'_>,
@@ -174,15 +173,17 @@ impl PyHaloExchange {
         streams: Option<&Bound<'_, PyAny>>,
         inline: Given<bool>,
         stream_waits: Given<bool>,
+        copy_engine: Given<Engine>,
     ) -> PyResult<Self> {
         let sets = pyo3::types::PyList::new(py, [fields])?;
         let options = options(py, link, deadline, name, checked);
-        let prepared = prepared(comm.get(), &sets, options, streams, (inline, stream_waits));
+        let prepared =
+            prepared(comm.get(), &sets, options, OfDevices { streams, inline, stream_waits, copy_engine });
         bound(py, &comm, prepared)
     }
 
     #[staticmethod]
-    #[pyo3(signature = (comm, sets, *, link = Given::of("auto"), deadline = None, name = None, checked = None, streams = None, inline = Given::of(false), stream_waits = Given::of(false)), text_signature = "(comm, sets, *, link='auto', deadline=None, name=None, checked=None, streams=None, inline=False, stream_waits=False)")]
+    #[pyo3(signature = (comm, sets, *, link = Given::of("auto"), deadline = None, name = None, checked = None, streams = None, inline = Given::of(false), stream_waits = Given::of(false), copy_engine = Given::of(CopyEngine::Auto)), text_signature = "(comm, sets, *, link='auto', deadline=None, name=None, checked=None, streams=None, inline=False, stream_waits=False, copy_engine='auto')")]
     #[expect(clippy::too_many_arguments, reason = "by keyword")]
     fn alternatives(
         py: Python<'_>,
@@ -195,9 +196,11 @@ impl PyHaloExchange {
         streams: Option<&Bound<'_, PyAny>>,
         inline: Given<bool>,
         stream_waits: Given<bool>,
+        copy_engine: Given<Engine>,
     ) -> PyResult<Self> {
         let options = options(py, link, deadline, name, checked);
-        let prepared = prepared(comm.get(), sets, options, streams, (inline, stream_waits));
+        let prepared =
+            prepared(comm.get(), sets, options, OfDevices { streams, inline, stream_waits, copy_engine });
         bound(py, &comm, prepared)
     }
 

@@ -58,6 +58,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<unstructured::PyGraph>()?;
     module.add_class::<unstructured::PyPartition>()?;
     module.add_class::<mesh::PyMesh>()?;
+    module.add_class::<mesh::PyMeshPart>()?;
     module.add_class::<mesh::PyMeshDomains>()?;
     module.add_class::<mesh::PyMeshHalos>()?;
     module.add_class::<array::PyField>()?;

@@ -2,8 +2,8 @@
 
 use crate::error;
 use crate::given::{List, Typed};
-use crate::unstructured::{PyGraph, PyPartition, PyUnstructuredDomain, indices, to_numpy, vertices};
-use halocline::{Mesh, Shared, UnstructuredDomain};
+use crate::unstructured::{PyGraph, PyPartition, PyUnstructuredDomain, ids, indices, to_numpy, vertices};
+use halocline::{Elements, Mesh, MeshError, MeshPart, Shared, UnstructuredDomain};
 use pyo3::prelude::*;
 
 /// A whole mesh.
@@ -40,6 +40,16 @@ impl PyMesh {
     #[getter]
     fn elements(&self) -> usize {
         self.0.elements().len()
+    }
+
+    #[getter]
+    fn connectivity<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        numbers(py, self.0.elements().connectivity())
+    }
+
+    #[getter]
+    fn offsets<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        offsets(py, self.0.elements())
     }
 
     fn vertex_graph(&self, py: Python<'_>) -> PyResult<PyGraph> {
@@ -84,37 +94,90 @@ impl PyMesh {
     ) -> PyResult<Py<PyMeshHalos>> {
         let Typed(part) = part;
         let Typed(depth) = depth;
-        let shared = match shared {
-            "vertex" => Shared::Vertex,
-            "edge" => Shared::Edge,
-            "facet" => Shared::Facet,
-            other => {
-                return Err(error::value(format!(
-                    "elements cannot share {other:?}; choose vertex, edge or facet"
-                )));
-            }
-        };
-        let (domains, edges) = py
-            .detach(|| {
-                let halos = self.0.halos(&partition.0, part, depth, shared)?;
-                let edges = halos.edges()?;
-                let domains = PyMeshDomains {
-                    vertices: halos.vertices().clone(),
-                    elements: halos.elements().clone(),
-                    owned_vertices: halos.owned_vertices(),
-                    owned_elements: halos.owned_elements(),
-                    connectivity: halos.local_elements().connectivity().to_vec(),
-                };
-                let edges = PyMeshHalos {
-                    edges: edges.domain().clone(),
-                    owned_edges: edges.owned(),
-                    ends: edges.vertices().iter().flatten().copied().collect(),
-                };
-                Ok::<_, halocline::MeshError>((domains, edges))
-            })
-            .map_err(error::of)?;
-        Py::new(py, PyClassInitializer::from(domains).add_subclass(edges))
+        let shared = shared_of(shared)?;
+        made(py, || self.0.halos(&partition.0, part, depth, shared))
     }
+
+    fn refined_part(
+        &self,
+        py: Python<'_>,
+        partition: &PyPartition,
+        part: Typed<usize>,
+        segments: Typed<usize>,
+        depth: Typed<usize>,
+    ) -> PyResult<PyMeshPart> {
+        let (Typed(part), Typed(segments), Typed(depth)) = (part, segments, depth);
+        let part = py.detach(|| self.0.refined_part(&partition.0, part, segments, depth));
+        part.map(PyMeshPart).map_err(error::of)
+    }
+}
+
+/// A part of a mesh that no rank holds as a whole.
+#[pyclass(frozen, module = "halocline", name = "MeshPart")]
+pub(crate) struct PyMeshPart(MeshPart);
+
+#[pymethods]
+impl PyMeshPart {
+    #[new]
+    fn new(
+        mesh: &PyMesh,
+        vertices: &Bound<'_, PyAny>,
+        elements: &Bound<'_, PyAny>,
+        partition: &PyPartition,
+        part: Typed<usize>,
+        depth: Typed<usize>,
+    ) -> PyResult<Self> {
+        let (Typed(part), Typed(depth)) = (part, depth);
+        let (mesh, of) = (mesh.0.clone(), (partition.0.clone(), part));
+        MeshPart::new(mesh, ids(vertices)?, ids(elements)?, of, depth).map(Self).map_err(error::of)
+    }
+
+    #[getter]
+    fn mesh(&self) -> PyMesh {
+        PyMesh(self.0.mesh().clone())
+    }
+
+    #[pyo3(signature = (depth, *, shared = "vertex"))]
+    fn halos(&self, py: Python<'_>, depth: Typed<usize>, shared: &str) -> PyResult<Py<PyMeshHalos>> {
+        let (Typed(depth), shared) = (depth, shared_of(shared)?);
+        made(py, || self.0.halos(depth, shared))
+    }
+}
+
+/// What neighbours have in common, by its name.
+fn shared_of(name: &str) -> PyResult<Shared> {
+    match name {
+        "vertex" => Ok(Shared::Vertex),
+        "edge" => Ok(Shared::Edge),
+        "facet" => Ok(Shared::Facet),
+        other => Err(error::value(format!("elements cannot share {other:?}; choose vertex, edge or facet"))),
+    }
+}
+
+/// Halos of a mesh, with edges.
+fn made<'a>(
+    py: Python<'_>,
+    make: impl FnOnce() -> Result<halocline::MeshHalos<'a>, MeshError> + Send,
+) -> PyResult<Py<PyMeshHalos>> {
+    let made = py.detach(|| {
+        let halos = make()?;
+        let edges = halos.edges()?;
+        let domains = PyMeshDomains {
+            vertices: halos.vertices().clone(),
+            elements: halos.elements().clone(),
+            owned_vertices: halos.owned_vertices(),
+            owned_elements: halos.owned_elements(),
+            local: halos.local_elements().clone(),
+        };
+        let edges = PyMeshHalos {
+            edges: edges.domain().clone(),
+            owned_edges: edges.owned(),
+            ends: edges.vertices().iter().flatten().copied().collect(),
+        };
+        Ok::<_, MeshError>((domains, edges))
+    });
+    let (domains, edges) = made.map_err(error::of)?;
+    Py::new(py, PyClassInitializer::from(domains).add_subclass(edges))
 }
 
 /// Rows of as many vertices each: those of an array of two dimensions, or of a sequence of sequences.
@@ -149,7 +212,7 @@ pub(crate) struct PyMeshDomains {
     owned_vertices: usize,
     #[pyo3(get)]
     owned_elements: usize,
-    connectivity: Vec<u32>,
+    local: Elements,
 }
 
 impl PyMeshDomains {
@@ -159,13 +222,24 @@ impl PyMeshDomains {
             elements: made.elements().clone(),
             owned_vertices: made.owned_vertices(),
             owned_elements: made.owned_elements(),
-            connectivity: made.local_elements().connectivity().to_vec(),
+            local: made.local_elements().clone(),
         }
     }
 }
 
 fn numbers<'py>(py: Python<'py>, numbers: &[u32]) -> PyResult<Bound<'py, PyAny>> {
     to_numpy(py, numbers.iter().map(|&number| number.into()))
+}
+
+/// Where the vertices of each element begin in the connectivity, and where those of the last end.
+fn offsets<'py>(py: Python<'py>, elements: &Elements) -> PyResult<Bound<'py, PyAny>> {
+    let mut end = 0;
+    let ends = elements.iter().map(|vertices| {
+        end += vertices.len() as u64;
+        end
+    });
+    let offsets: Vec<u64> = std::iter::once(0).chain(ends).collect();
+    to_numpy(py, offsets.into_iter())
 }
 
 #[pymethods]
@@ -182,7 +256,12 @@ impl PyMeshDomains {
 
     #[getter]
     fn connectivity<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        numbers(py, &self.connectivity)
+        numbers(py, self.local.connectivity())
+    }
+
+    #[getter]
+    fn offsets<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        offsets(py, &self.local)
     }
 }
 

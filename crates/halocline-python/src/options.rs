@@ -3,8 +3,10 @@
 use crate::comm::seconds;
 use crate::error;
 use crate::given::Given;
-use halocline::{BindOptions, LinkChoice};
+use crate::stream::{Streams, handles};
+use halocline::{BindOptions, CopyEngine, LinkChoice};
 use pyo3::prelude::*;
+use pyo3::types::PyBool;
 
 pub(crate) fn options(
     py: Python<'_>,
@@ -29,6 +31,61 @@ pub(crate) fn options(
     let name = name.map(|name| name.get(py, "name")).transpose()?;
     let checked = checked.map(|checked| checked.get(py, "checked")).transpose()?;
     Ok(BindOptions { link, deadline, name, checked, ..BindOptions::default() })
+}
+
+/// What a bind is told of fields in memory of devices.
+pub(crate) struct OfDevices<'a, 'py> {
+    pub(crate) streams: Option<&'a Bound<'py, PyAny>>,
+    pub(crate) inline: Given<bool>,
+    pub(crate) stream_waits: Given<bool>,
+    pub(crate) copy_engine: Given<Engine>,
+}
+
+impl OfDevices<'_, '_> {
+    /// With the other options, where the fields are on the devices of `known`.
+    pub(crate) fn beside(
+        self,
+        py: Python<'_>,
+        options: BindOptions,
+        known: &Streams,
+    ) -> PyResult<BindOptions> {
+        let streams = known.get(&self.streams.map_or(Ok(Vec::new()), handles)?)?;
+        let inline = self.inline.get(py, "inline")?;
+        let stream_waits = self.stream_waits.get(py, "stream_waits")?;
+        let Engine(copy_engine) = self.copy_engine.get(py, "copy_engine")?;
+        Ok(BindOptions { streams, inline, stream_waits, copy_engine, ..options })
+    }
+}
+
+/// Which regions go by copy engines, as Python says it.
+pub(crate) struct Engine(CopyEngine);
+
+impl From<CopyEngine> for Engine {
+    fn from(engine: CopyEngine) -> Self {
+        Self(engine)
+    }
+}
+
+impl<'a, 'py> FromPyObject<'a, 'py> for Engine {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        let wanted = "a number of bytes, from 1, \"never\" or \"auto\" is wanted";
+        if let Ok(name) = object.extract::<String>() {
+            return match &*name {
+                "auto" => Ok(Self(CopyEngine::Auto)),
+                "never" => Ok(Self(CopyEngine::Never)),
+                other => Err(error::value(format!("{wanted}, not {other:?}"))),
+            };
+        }
+        match object.extract::<i128>() {
+            Ok(bytes) if !object.is_instance_of::<PyBool>() => match usize::try_from(bytes) {
+                Ok(bytes @ 1..) => Ok(Self(CopyEngine::From(bytes))),
+                _ => Err(error::value(format!("{wanted}, not {bytes}"))),
+            },
+            _ => Err(error::kind(format!("{wanted}, not {}", object.get_type().fully_qualified_name()?))),
+        }
+    }
 }
 
 /// Whether a bind with these options is in checked mode, if the library takes them.

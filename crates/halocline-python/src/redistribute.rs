@@ -3,13 +3,13 @@
 use crate::array::{Watches, field_of};
 use crate::comm::PyCommunicator;
 use crate::error;
-use crate::exchange::{PyHaloExchange, numbered};
+use crate::exchange::{PyHaloExchange, numbered, streams_of};
 use crate::given::{Given, List};
-use crate::grid::{PyDecomposition, collective, halo_of};
-use crate::options::{is_checked, options};
+use crate::grid::{PyDecomposition, PyPattern, collective, halo_of};
+use crate::options::{Engine, OfDevices, is_checked, options};
 use crate::owned::bury;
 use crate::unstructured::{PyUnstructuredDomain, domains};
-use halocline::{Field, Redistribute};
+use halocline::{CopyEngine, Field, Redistribute};
 use pyo3::prelude::*;
 use std::borrow::Cow;
 
@@ -17,7 +17,7 @@ use std::borrow::Cow;
 #[pyclass(frozen, module = "halocline", name = "Redistribute")]
 pub(crate) struct PyRedistribute {
     redistribute: Redistribute,
-    group: u64,
+    comm: Py<PyCommunicator>,
 }
 
 type End<'py> = (Py<PyDecomposition>, Bound<'py, PyAny>);
@@ -39,7 +39,7 @@ impl PyRedistribute {
         let redistribute = collective(py, &comm, prepared, |comm, (source, target)| {
             Redistribute::regular(comm, (&source.0, &source.1), (&target.0, &target.1))
         })?;
-        Ok(Self { redistribute, group: comm.get().group() })
+        Ok(Self { redistribute, comm })
     }
 
     #[staticmethod]
@@ -53,14 +53,19 @@ impl PyRedistribute {
         let redistribute = collective(py, &comm, prepared(), |comm, (from, to)| {
             Redistribute::unstructured(comm, &from, &to)
         })?;
-        Ok(Self { redistribute, group: comm.get().group() })
+        Ok(Self { redistribute, comm })
     }
 
-    fn back(&self) -> Self {
-        Self { redistribute: self.redistribute.back(), group: self.group }
+    fn back(&self, py: Python<'_>) -> Self {
+        Self { redistribute: self.redistribute.back(), comm: self.comm.clone_ref(py) }
     }
 
-    #[pyo3(signature = (comm, source, target, *, link = Given::of("auto"), deadline = None, name = None, checked = None), text_signature = "($self, comm, source, target, *, link='auto', deadline=None, name=None, checked=None)")]
+    #[getter]
+    fn pattern(&self, py: Python<'_>) -> PyPattern {
+        PyPattern { pattern: self.redistribute.pattern().clone(), comm: self.comm.clone_ref(py) }
+    }
+
+    #[pyo3(signature = (comm, source, target, *, link = Given::of("auto"), deadline = None, name = None, checked = None, streams = None, inline = Given::of(false), stream_waits = Given::of(false), copy_engine = Given::of(CopyEngine::Auto)), text_signature = "($self, comm, source, target, *, link='auto', deadline=None, name=None, checked=None, streams=None, inline=False, stream_waits=False, copy_engine='auto')")]
     #[expect(clippy::too_many_arguments, reason = "by keyword")]
     fn bind(
         &self,
@@ -72,9 +77,13 @@ impl PyRedistribute {
         deadline: Option<Given<f64>>,
         name: Option<Given<String>>,
         checked: Option<Given<bool>>,
+        streams: Option<&Bound<'_, PyAny>>,
+        inline: Given<bool>,
+        stream_waits: Given<bool>,
+        copy_engine: Given<Engine>,
     ) -> PyResult<PyHaloExchange> {
         let prepared = || {
-            if self.group != comm.get().group() {
+            if self.comm.get().group() != comm.get().group() {
                 return Err(error::value(
                     "the redistribution was made with another communicator; use that one",
                 ));
@@ -88,18 +97,20 @@ impl PyRedistribute {
                     field_of(array).map(Cow::into_owned).map_err(|error| numbered(py, at, error))
                 })
                 .collect::<PyResult<_>>()?;
-            let options = options(py, link, deadline, name, checked)?;
+            let known = streams_of(py, fields.iter())?;
+            let of_devices = OfDevices { streams, inline, stream_waits, copy_engine };
+            let options = of_devices.beside(py, options(py, link, deadline, name, checked)?, &known)?;
             let mut watches = Watches::new(is_checked(&options));
             watches.push(source.iter().chain(&target))?;
-            Ok((fields, source.len(), options, watches))
+            Ok((fields, source.len(), options, (known, watches)))
         };
-        let halo = collective(py, &comm, prepared(), |comm, (fields, sources, options, watches)| {
+        let halo = collective(py, &comm, prepared(), |comm, (fields, sources, options, kept)| {
             let fields: Vec<&Field> = fields.iter().collect();
             let (from, to) = fields.split_at(sources);
-            Ok((self.redistribute.bind_with(comm, from, to, &options)?, watches))
+            Ok((self.redistribute.bind_with(comm, from, to, &options)?, kept))
         });
         bury(py);
-        let (halo, watches) = halo?;
-        Ok(PyHaloExchange::of(halo, Default::default(), watches, comm.get().member()))
+        let (halo, (streams, watches)) = halo?;
+        Ok(PyHaloExchange::of(halo, streams, watches, comm.get().member()))
     }
 }

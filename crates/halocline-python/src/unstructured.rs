@@ -6,7 +6,7 @@ use crate::error;
 use crate::given::{List, Numbers, Typed, room};
 use halocline::{ElementType, Graph, Partition, UnstructuredDomain};
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyTuple};
 
 /// Whole numbers from 0, of a sequence or of an array of integers (of any strides), in C order.
 pub(crate) fn ids(given: &Bound<'_, PyAny>) -> PyResult<Vec<u64>> {
@@ -138,6 +138,11 @@ impl PyUnstructuredDomain {
     }
 
     #[getter]
+    fn levels<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.0.levels())
+    }
+
+    #[getter]
     fn id(&self) -> u64 {
         self.0.id()
     }
@@ -170,6 +175,14 @@ impl PyGraph {
 
     fn __len__(&self) -> usize {
         self.0.len()
+    }
+
+    fn neighbours<'py>(&self, py: Python<'py>, cell: Typed<usize>) -> PyResult<Bound<'py, PyAny>> {
+        let (Typed(cell), cells) = (cell, self.0.len());
+        if cell >= cells {
+            return Err(error::value(format!("there is no cell {cell}; the graph has {cells}, from 0")));
+        }
+        to_numpy(py, self.0.neighbours(cell).iter().map(|&cell| cell.into()))
     }
 }
 

@@ -11,6 +11,7 @@ from ._core import (
     Mesh,
     MeshDomains,
     MeshHalos,
+    MeshPart,
     Partition,
     Pattern,
     PatternLinks,

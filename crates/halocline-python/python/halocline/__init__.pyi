@@ -142,7 +142,7 @@ def run_threads(n: int, fn: Callable[[Communicator], _T]) -> list[_T]:
     """Calls ``fn(comm)`` in ``n`` threads, each a rank of one group, and returns what they return, in the order of ranks.
 
     If one raises, the others find that it has left, and the first error is raised here. One that returns has left, too,
-    unless something keeps its communicator, or a pattern made with it (what it returned, say); what it has in flight goes on.
+    unless something keeps its communicator, or a pattern or redistribution made with it (what it returned, say); what it has in flight goes on.
     """
 
 # --- grids and patterns ------------------------------------------------------------------------------------------
@@ -257,6 +257,9 @@ class UnstructuredDomain:
     def with_levels(self, ends: _NumbersLike) -> UnstructuredDomain:
         """``ends[d]`` is the end, in local order, of the cells that a halo of depth d has, so that it can be narrowed."""
     @property
+    def levels(self) -> tuple[int, ...]:
+        """What ``with_levels`` was given."""
+    @property
     def id(self) -> int: ...
     @property
     def cells(self) -> numpy.typing.NDArray[numpy.uint64]: ...
@@ -269,6 +272,7 @@ class Graph:
 
     def __new__(cls, offsets: _IdsLike, neighbours: _IdsLike) -> Graph: ...
     def __len__(self) -> int: ...
+    def neighbours(self, cell: int) -> numpy.typing.NDArray[numpy.uint64]: ...
 
 @final
 class Partition:
@@ -303,6 +307,12 @@ class Mesh:
     def vertices(self) -> int: ...
     @property
     def elements(self) -> int: ...
+    @property
+    def connectivity(self) -> numpy.typing.NDArray[numpy.uint64]:
+        """The vertices of the elements, one element after the other."""
+    @property
+    def offsets(self) -> numpy.typing.NDArray[numpy.uint64]:
+        """Where the vertices of each element begin there, and where those of the last end."""
     def vertex_graph(self) -> Graph: ...
     def element_graph(self, common: int) -> Graph: ...
     def domains_by_vertex(self, partition: Partition, rank: int) -> MeshDomains:
@@ -313,6 +323,30 @@ class Mesh:
         self, partition: Partition, part: int, depth: int, *, shared: Literal["vertex", "edge", "facet"] = "vertex"
     ) -> MeshHalos:
         """The domains of a part of a partition of the elements, with halos so many elements deep."""
+    def refined_part(self, partition: Partition, part: int, segments: int, depth: int) -> MeshPart:
+        """The part of a finer mesh that is needed for halos up to ``depth`` elements deep around a part of this one: every edge of its
+        triangles is cut into so many segments. Finer triangles belong to the part of theirs in the partition, and no rank holds all of them.
+
+        Their global numbers: of triangle t from ``segments**2 * t`` on; of vertices first those of this mesh, then those on its edges, in
+        the order of the pairs of their vertices, then those within its triangles."""
+
+@final
+class MeshPart:
+    """What a rank holds of a mesh that no rank holds as a whole, for halos up to ``depth`` elements deep around a part.
+
+    ``mesh``: the elements and vertices that are here, numbered from 0; ``vertices`` and ``elements``: their global numbers;
+    ``partition``: the part of each element. All elements must be here that are ``depth + 1`` steps from element to element over shared
+    vertices away from the part, or fewer; that cannot be checked here, but ranks that disagree on an owner learn it when the pattern is made.
+    """
+
+    def __new__(
+        cls, mesh: Mesh, vertices: _IdsLike, elements: _IdsLike, partition: Partition, part: int, depth: int
+    ) -> MeshPart: ...
+    @property
+    def mesh(self) -> Mesh:
+        """The elements and vertices that are here."""
+    def halos(self, depth: int, *, shared: Literal["vertex", "edge", "facet"] = "vertex") -> MeshHalos:
+        """As those of a whole mesh, with global numbers."""
 
 @disjoint_base
 class MeshDomains:
@@ -329,6 +363,9 @@ class MeshDomains:
     @property
     def connectivity(self) -> numpy.typing.NDArray[numpy.uint64]:
         """The local vertices of the local elements, one element after the other."""
+    @property
+    def offsets(self) -> numpy.typing.NDArray[numpy.uint64]:
+        """Where the vertices of each local element begin there, and where those of the last end."""
 
 @final
 class MeshHalos(MeshDomains):
@@ -485,6 +522,9 @@ _StreamLike: TypeAlias = Stream | _HasCudaStream | _HasPtr | _HasCudaStreamHandl
 
 _LinkChoice: TypeAlias = Literal["auto", "push", "pull", "mailbox", "message"]
 
+_CopyEngine: TypeAlias = int | Literal["auto", "never"]
+"""A number of bytes, from 1; ``auto``: what ``HALOCLINE_COPY_ENGINE`` says, or what was found to pay."""
+
 @final
 class HaloExchange:
     """Fields whose halos are exchanged together, bound once and exchanged many times. Collective; all ranks bind fields
@@ -500,6 +540,9 @@ class HaloExchange:
     ``stream_waits``: streams wait for peers, never kernels; so does ``HALOCLINE_STREAM_WAITS=1`` in the environment. By default, between
     GPUs that each serve one rank, an exchange is one kernel, some microseconds less, and a kernel that needs all of a GPU at once (a
     cooperative launch) begins only once that has gone.
+    ``copy_engine``: regions of device fields of at least so many contiguous bytes at both ends go by the copy engines of the receivers'
+    GPUs, which take no multiprocessors from the work beside them; links with such a region are pulled, where ``link`` is ``auto``. Between two
+    ranks it is the larger of what both say, and never if one says so.
     """
 
     def __new__(
@@ -514,6 +557,7 @@ class HaloExchange:
         streams: Sequence[_StreamLike] | None = None,
         inline: bool = False,
         stream_waits: bool = False,
+        copy_engine: _CopyEngine = "auto",
     ) -> HaloExchange: ...
     @staticmethod
     def alternatives(
@@ -527,6 +571,7 @@ class HaloExchange:
         streams: Sequence[_StreamLike] | None = None,
         inline: bool = False,
         stream_waits: bool = False,
+        copy_engine: _CopyEngine = "auto",
     ) -> HaloExchange:
         """Binds several sets of fields at once, of which an exchange takes one (``set=``): time levels that swap. Collective."""
     @overload
@@ -659,6 +704,10 @@ class Redistribute:
         """Between two sets of domains, of which each rank gives its own. Collective."""
     def back(self) -> Redistribute:
         """The way back."""
+    @property
+    def pattern(self) -> Pattern:
+        """The pattern behind it: domain d of the source has the number 2 d there, domain d of the target 2 d + 1. Its ``peers`` tell how many
+        cells go where."""
     def bind(
         self,
         comm: Communicator,
@@ -669,8 +718,13 @@ class Redistribute:
         deadline: float | None = None,
         name: str | None = None,
         checked: bool | None = None,
+        streams: Sequence[_StreamLike] | None = None,
+        inline: bool = False,
+        stream_waits: bool = False,
+        copy_engine: _CopyEngine = "auto",
     ) -> HaloExchange:
-        """Binds fields: ``source`` on the domains that cells leave, ``target`` on those where they go. Collective."""
+        """Binds fields: ``source`` on the domains that cells leave, ``target`` on those where they go. Collective. Options as for
+        ``HaloExchange``."""
 
 # --- traces ------------------------------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ __all__ = [
     "Graph",
     "Partition",
     "Mesh",
+    "MeshPart",
     "MeshDomains",
     "MeshHalos",
     "Field",
@@ -51,6 +52,7 @@ from halocline import (
     Mesh as Mesh,
     MeshDomains as MeshDomains,
     MeshHalos as MeshHalos,
+    MeshPart as MeshPart,
     Partition as Partition,
     Pattern as Pattern,
     PatternLinks as PatternLinks,
@@ -129,6 +131,6 @@ class _Exchanges:
     def exchange(self, *buffers: _BufferInfo | Iterable[_BufferInfo]) -> Any: ...
 
 def _check_stream(stream: object) -> None: ...
+def _gpus() -> int: ...
 def _run_command(args: list[str], again: list[str]) -> int: ...
 def _time_exchanges(halo: HaloExchange, rounds: int, stream: object = None) -> float: ...
-def _gpus() -> int: ...

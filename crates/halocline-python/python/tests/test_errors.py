@@ -133,6 +133,7 @@ def wrong_types(comm, pattern):
     grid = hc.RegularGrid((8, 8)).decompose(comm)
     whole = np.zeros(grid.pattern(0).shape)
     moved = hc.Redistribute.regular(comm, (grid, 0), (grid, 0))
+    move = lambda **options: moved.bind(comm, [whole], [whole.copy()], **options)  # noqa: E731
     return {
         "patterns": (lambda given: hc.PatternLinks(comm, given), [pattern], [None]),
         "name": (lambda given: hc.HaloExchange(comm, [(pattern, array)], name=given), "name", 5),
@@ -140,10 +141,13 @@ def wrong_types(comm, pattern):
         "link": (lambda given: hc.HaloExchange.alternatives(comm, [[(pattern, array)]], link=given), "auto", 3),
         "inline": (lambda given: hc.HaloExchange(comm, [(pattern, array)], inline=given), False, "no"),
         "stream_waits": (lambda given: hc.HaloExchange(comm, [(pattern, array)], stream_waits=given), False, "no"),
+        "copy_engine": (lambda given: hc.HaloExchange(comm, [(pattern, array)], copy_engine=given), "never", 1.5),
         "checked": (lambda given: hc.PatternLinks(comm, [pattern], checked=given), False, "no"),
         "domains": (lambda given: hc.Pattern.unstructured(comm, given), [domain], [3]),
         "neighbours": (lambda given: grid.pattern(1, neighbours=given), "all", 3),
         "target": (lambda given: hc.Redistribute.unstructured(comm, [domain], given), [domain], 3),
+        "copy_engine of a redistribution": (lambda given: move(copy_engine=given), 64, None),
+        "inline of a redistribution": (lambda given: move(inline=given), True, 1),
         "source": (lambda given: moved.bind(comm, given, [whole.copy()]), [whole], 3),
     }
 
@@ -156,11 +160,26 @@ def test_an_argument_of_a_wrong_type_is_an_error_on_all_ranks():
             with pytest.raises(hc.HaloError) as caught:
                 call(wrong if comm.rank == 1 else good)
             want = hc.HaloTypeError if comm.rank == 1 else hc.RefusedElsewhereError
-            assert type(caught.value) is want and f"{name}: " in str(caught.value), (name, caught.value)
+            named = f"{name.split()[0]}: "
+            assert type(caught.value) is want and named in str(caught.value), (name, caught.value)
             call(good)
         halo.exchange()
 
     hc.run_threads(2, run)
+
+
+def test_regions_that_go_by_copy_engines():
+    comm = hc.run_threads(1, lambda c: c)[0]
+    pattern, array, _ = bound(comm)
+    for given in ("auto", "never", 1, 2**40, np.int64(4096)):
+        hc.HaloExchange(comm, [(pattern, array)], copy_engine=given).exchange()
+        hc.HaloExchange.alternatives(comm, [[(pattern, array)]], copy_engine=given).exchange()
+    for given in (0, -1, 2**70, "1M", "", "Never"):
+        with pytest.raises(hc.HaloValueError, match='copy_engine: a number of bytes, from 1, "never" or "auto"'):
+            hc.HaloExchange(comm, [(pattern, array)], copy_engine=given)
+    for given in (True, None, 4096.0, [1], b"auto"):
+        with pytest.raises(hc.HaloTypeError, match="copy_engine: a number of bytes"):
+            hc.HaloExchange(comm, [(pattern, array)], copy_engine=given)
 
 
 def test_arguments_of_collectives_of_the_communicator():

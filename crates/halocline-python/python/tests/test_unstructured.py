@@ -248,3 +248,95 @@ def test_redistribution_there_and_back():
         np.testing.assert_array_equal(b, value(ids[1]))
 
     hc.run_threads(2, run)
+
+
+def test_the_pattern_of_a_redistribution():
+    """Who has what goes to whom is seen there; its fields are on domains of both sides."""
+
+    def run(comm):
+        grid = hc.RegularGrid((12, 10))
+        rows, columns = grid.decompose_into((comm.size, 1), comm), grid.decompose_into((1, comm.size), comm)
+        way = hc.Redistribute.regular(comm, (rows, 0), (columns, 1))
+        assert [domain.id for domain in way.pattern.domains] == [2 * comm.rank, 2 * comm.rank + 1]
+        assert [domain.shape for domain in way.pattern.domains] == [(6, 10), (14, 7)]
+        # A quarter of the cells goes to the other rank, and as many come.
+        assert way.pattern.peers == [(1 - comm.rank, 30, 30)] == way.back().pattern.peers
+        source, target = np.full((6, 10), float(comm.rank)), np.full((14, 7), -1.0)
+        fields = [hc.Field(array, domain=2 * comm.rank + side) for side, array in enumerate((source, target))]
+        hc.HaloExchange(comm, [(way.pattern, field) for field in fields]).exchange()
+        np.testing.assert_array_equal(target[1:-1, 1:-1], np.repeat([0.0, 1.0], 6)[:, None] + np.zeros(5))
+        with pytest.raises(hc.HaloValueError, match="another communicator"):
+            alone = hc.run_threads(1, lambda c: c)[0]
+            hc.HaloExchange(alone, [(way.pattern, fields[0])])
+
+    hc.run_threads(2, run)
+
+
+@pytest.mark.parametrize("is_refined", [True, False], ids=["refined", "given"])
+def test_parts_of_meshes_that_no_rank_has_as_a_whole(is_refined):
+    """As ranks that have all of it."""
+    coarse, segments, ranks = hc.Mesh(*triangles(6, 5)), 3, 3
+    partition = hc.Partition.metis(coarse.element_graph(2), ranks)
+    whole = coarse.refined_part(hc.Partition.block(coarse.elements, 1), 0, segments, 0).mesh
+    assert whole.elements == segments**2 * coarse.elements
+    owners = np.repeat(partition.owners, segments**2)
+
+    def run(comm):
+        if is_refined:
+            part = coarse.refined_part(partition, comm.rank, segments, 2)
+            assert part.mesh.elements < whole.elements
+        else:
+            # All of it, backwards.
+            vertices, elements = np.arange(whole.vertices)[::-1], np.arange(whole.elements)[::-1]
+            backwards = hc.Mesh(whole.vertices, vertices[whole.connectivity.reshape(-1, 3).astype(int)][::-1])
+            part = hc.MeshPart(backwards, vertices, elements, hc.Partition(owners[::-1], ranks), comm.rank, 2)
+            assert part.mesh.connectivity.tolist() == backwards.connectivity.tolist()
+        halos = part.halos(2, shared="edge")
+        same = whole.halos(hc.Partition(owners, ranks), comm.rank, 2, shared="edge")
+        assert set(halos.elements.cells) == set(same.elements.cells)
+        for kind in ("elements", "vertices", "edges"):
+            assert getattr(halos, kind).levels == getattr(same, kind).levels
+            assert len(getattr(halos, kind).cells) == len(getattr(same, kind).cells)
+            domain, owned = getattr(halos, kind), getattr(halos, f"owned_{kind}")
+            field = value(domain.cells, 3)
+            field[owned:] = -1
+            hc.HaloExchange(comm, [(hc.Pattern.unstructured(comm, [domain]), field)]).exchange()
+            np.testing.assert_array_equal(field, value(domain.cells, 3))
+        for depth, error in [(3, hc.HaloValueError), (1.0, hc.HaloTypeError), (-1, hc.HaloValueError)]:
+            with pytest.raises(error):
+                part.halos(depth)
+
+    hc.run_threads(ranks, run)
+
+
+def test_parts_that_are_none_are_refused():
+    mesh, one = hc.Mesh(4, [[0, 1, 2], [1, 2, 3]]), hc.Partition([0, 0], 1)
+    for call, text in [
+        (lambda: hc.MeshPart(mesh, [0, 1, 2], [0, 1], one, 0, 1), "vertices"),
+        (lambda: hc.MeshPart(mesh, [0, 1, 2, 2], [0, 1], one, 0, 1), "2"),
+        (lambda: hc.MeshPart(mesh, [0, 1, 2, 3], [0], one, 0, 1), "elements"),
+        (lambda: hc.MeshPart(mesh, [0, 1, 2, 3], [0, 1], one, 1, 1), "1"),
+        (lambda: hc.MeshPart(hc.Mesh(5, [[0, 1, 2], [1, 2, 3]]), range(5), [0, 1], one, 0, 1), "4"),
+        (lambda: mesh.refined_part(one, 0, 0, 1), "segments"),
+        (lambda: hc.Mesh(4, [[0, 1, 2, 3]]).refined_part(hc.Partition([0], 1), 0, 2, 1), "triangle"),
+        (lambda: mesh.refined_part(hc.Partition([0], 1), 0, 2, 1), "elements"),
+        (lambda: hc.MeshPart(mesh, "abcd", [0, 1], one, 0, 1), "whole numbers"),
+    ]:
+        with pytest.raises(hc.HaloError, match=text):
+            call()
+
+
+def test_what_meshes_graphs_and_domains_are_made_of_is_told():
+    mixed = hc.Mesh(6, [0, 1, 2, 1, 2, 4, 3, 5], offsets=[0, 3, 7, 8])
+    assert mixed.connectivity.tolist() == [0, 1, 2, 1, 2, 4, 3, 5] and mixed.offsets.tolist() == [0, 3, 7, 8]
+    assert hc.Mesh(3, np.empty((0, 3), int)).offsets.tolist() == [0]
+    mine = mixed.domains_by_element(hc.Partition([0, 0, 0], 1), 0)
+    lists = np.split(mine.vertices.cells[mine.connectivity], mine.offsets[1:-1])
+    assert [cells.tolist() for cells in lists] == [[0, 1, 2], [1, 2, 4, 3], [5]]
+    graph = mixed.element_graph(2)
+    assert [graph.neighbours(cell).tolist() for cell in range(len(graph))] == [[1], [0], []]
+    for cell in (3, -1, 2**70):
+        with pytest.raises(hc.HaloValueError):
+            graph.neighbours(cell)
+    domain = hc.UnstructuredDomain(0, [0, 1], [2])
+    assert domain.levels == () and domain.with_levels((2, 3)).levels == (2, 3)

@@ -202,6 +202,57 @@ def test_many_are_in_flight_and_alternatives_narrowed_and_mixed_fields_are_order
     together(rank)
 
 
+@pytest.mark.parametrize("copy_engine", [1, "never"])
+def test_regions_go_by_copy_engines_where_that_is_asked_for(together, cupy_engine, copy_engine):
+    def rank(comm):
+        mine = cupy_engine(comm.rank)
+        with mine.here():
+            case = Case(comm, mine)
+            halo = case.bind(copy_engine=copy_engine)
+            assert ("copy engine: " in halo.explain()) == (copy_engine == 1), halo.explain()
+            stream, given = list(mine.streams().values())[-1]
+            with mine.on(stream):
+                for count in range(ROUNDS):
+                    case.spin()
+                    mine.add(case.field, case.grow)
+                    halo.schedule_exchange(given).schedule_wait(given)
+                    mine.copy(case.seen[count], case.field)
+            case.check()
+
+    together(rank)
+
+
+@pytest.mark.parametrize("inline", [False, True])
+def test_redistributions_take_their_place_in_the_order_of_a_stream(together, main_engine, inline):
+    def rank(comm):
+        mine = main_engine(comm.rank)
+        truth = np.arange(24.0 * 20).reshape(24, 20)
+        grid = hc.RegularGrid(truth.shape)
+        rows, columns = grid.decompose_into((comm.size, 1), comm), grid.decompose_into((1, comm.size), comm)
+        way = hc.Redistribute.regular(comm, (rows, 0), (columns, 0))
+        begin, want = (np.split(truth, comm.size, axis)[comm.rank] for axis in (0, 1))
+        with mine.here():
+            field, grow = mine.array(begin), mine.array(np.full(begin.shape, STEP))
+            target, seen = mine.array(np.zeros(want.shape)), mine.array(np.zeros((ROUNDS, *want.shape)))
+            mine.synchronise()
+            stream, given = list(mine.streams().values())[-1]
+            moved = way.bind(comm, [field], [target], deadline=20, inline=inline, streams=[given])
+            with mine.on(stream):
+                for count in range(ROUNDS):
+                    mine.spin(count % 3)
+                    mine.add(field, grow)
+                    if count % 2:
+                        moved.exchange()
+                    else:
+                        moved.schedule_exchange(given).schedule_wait(given)
+                    mine.copy(seen[count], target)
+            mine.synchronise()
+            for count, shown in enumerate(mine.host(seen)):
+                np.testing.assert_array_equal(shown, want + STEP * (count + 1), err_msg=f"round {count}")
+
+    together(rank)
+
+
 def test_messages_by_hand_are_packed_and_unpacked_in_the_order_of_a_stream(together, main_engine):
     """What a GPU packs is what the host packs of the same cells."""
 
