@@ -3,6 +3,7 @@
 import os
 
 import pytest
+from driver import with_driver  # noqa: F401
 
 import halocline as hc
 

@@ -369,3 +369,20 @@ def test_memory_that_was_given_back_is_not_known(alone):
     del second
     hc.Field(np.zeros(1))
     assert first
+
+
+def test_a_gpu_is_opened_once_to_find_out_where_arrays_lie(with_driver):
+    """GPU 0 was opened for each array, and so got a context each time where nobody else uses it."""
+    code = """
+import halocline as hc
+
+class OnGpu:
+    def __init__(self, number):
+        data = ((1 << 28) + 64 * number, False)
+        self.__cuda_array_interface__ = {"shape": (8,), "typestr": "<f8", "data": data, "version": 3}
+
+print("begun")
+for number in range(5):
+    assert hc.Field(OnGpu(number)).device == 1
+"""
+    assert with_driver(code) == ["begun", "started 0", "context 0", "context 1"]

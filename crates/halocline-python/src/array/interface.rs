@@ -3,10 +3,13 @@
 use super::{Described, element};
 use crate::error;
 use crate::given::{Given, List};
-use halocline::device::{Address, cuda};
+use crate::owned::Owned;
+use halocline::device::{Address, MemorySpace, Place, cuda};
+use halocline::{Device, DeviceError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
+use std::sync::{Arc, Mutex, PoisonError};
 
 pub(super) fn host(interface: &Bound<'_, PyAny>) -> PyResult<Described> {
     let described = common(interface)?;
@@ -23,14 +26,33 @@ pub(super) fn cuda(interface: &Bound<'_, PyAny>) -> PyResult<Described> {
     Ok(described)
 }
 
-/// Which GPU an address belongs to.
+/// Which GPU an address belongs to. A GPU that had memory before is asked, and kept open for that: to open one takes long, and makes
+/// a context where there is none. Only the first time, and where that one has failed, it is GPU 0, whoever uses that.
 fn device_of(py: Python<'_>, base: usize) -> PyResult<u32> {
-    let of = |error| error::of(halocline::Error::from(error));
-    // The first call starts CUDA.
-    let place =
-        py.detach(|| cuda::device(0).and_then(|device| device.place_of(base as Address))).map_err(of)?;
+    // Held for a moment by threads that are attached, so that no fork meets it locked.
+    static KEPT: Mutex<Option<Owned<Arc<Device>>>> = Mutex::new(None);
+    let of = |error: DeviceError| error::of(halocline::Error::from(error));
+    let kept = || KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = kept().as_ref().and_then(|device| device.get().ok().cloned());
+    let find = |device: &Device| device.place_of(base as Address);
+    let (place, opened) = py
+        .detach(|| match known.as_deref().map(find) {
+            Some(Ok(place)) => Ok((place, None)),
+            // The first call starts CUDA.
+            _ => match cuda::device(0).and_then(|device| find(&device))? {
+                place @ Place { space: MemorySpace::Device(ordinal), .. } => {
+                    Ok((place, Some(cuda::device(ordinal)?)))
+                }
+                place => Ok((place, None)),
+            },
+        })
+        .map_err(of)?;
+    if let Some(opened) = opened {
+        let before = kept().replace(Owned::new(Arc::new(opened)));
+        drop(before);
+    }
     match place.space {
-        halocline::device::MemorySpace::Device(ordinal) => Ok(ordinal),
+        MemorySpace::Device(ordinal) => Ok(ordinal),
         other => Err(error::kind(format!(
             "__cuda_array_interface__ tells of memory that is {other:?}, not a GPU's"
         ))),
