@@ -4,11 +4,13 @@ use crate::array::is_instance;
 use crate::command::listen;
 use crate::error;
 use crate::given::{Bytes, Given, Numbers, Typed};
+use crate::grid::collective;
 use crate::host;
 use crate::host::PythonHost;
 use crate::owned::{Closable, Member, Owned};
 use halocline::comm::mappings::Mappings;
 use halocline::{Communicator, Reduce};
+use pyo3::exceptions::PyBaseException;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::{PyBool, PyBytes, PyDict};
@@ -242,6 +244,19 @@ impl PyCommunicator {
             }
         };
         Ok(self.wait(py, |comm| comm.all_reduce(&values, op))?.into_iter().map(u128::from).collect())
+    }
+
+    #[pyo3(signature = (error = None))]
+    fn agree(this: Py<Self>, py: Python<'_>, error: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        let given = match error {
+            None => Ok(()),
+            Some(error) if error.is_instance_of::<PyBaseException>() => Err(PyErr::from_value(error.clone())),
+            Some(other) => {
+                let class = other.get_type().fully_qualified_name()?;
+                Err(error::kind(format!("error: an exception or None is wanted, not {class}")))
+            }
+        };
+        collective(py, &this, given, |_, ()| Ok(()))
     }
 
     fn mappings<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {

@@ -144,6 +144,14 @@ impl PyDecomposition {
         Ok(Self { decomposition, comm: self.comm.as_ref().map(|comm| comm.clone_ref(py)) })
     }
 
+    #[pyo3(signature = (rank, halo = None))]
+    fn domains_of(&self, rank: Typed<usize>, halo: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<PyDomain>> {
+        let Typed(rank) = rank;
+        let halo = halo.map_or_else(|| Ok(Halo::uniform(0)), |halo| halo_of(halo, "all"))?;
+        let pattern = self.decomposition.pattern_of(rank, &halo).map_err(error::of)?;
+        Ok(pattern.domains.into_iter().map(|(id, shape)| PyDomain { id, shape }).collect())
+    }
+
     #[pyo3(signature = (halo, *, neighbours = Given::of("all"), comm = None), text_signature = "($self, halo, *, neighbours='all', comm=None)")]
     fn pattern(
         &self,

@@ -120,6 +120,9 @@ class Communicator:
         """Gives the bytes of every rank to every rank, in the order of ranks. Collective."""
     def all_reduce(self, values: _NumbersLike, op: Literal["sum", "min", "max"] = "sum") -> list[int]:
         """Combines values from 0 below 2**64 of all ranks, element by element; sums may be larger. Collective."""
+    def agree(self, error: BaseException | None = None) -> None:
+        """Ends what some ranks may have failed in: if a rank gives an error, that is raised there, and ``RefusedElsewhereError`` by all
+        others. So a local call that only some ranks are refused, as ``MeshPart.halos``, keeps nobody waiting. Collective."""
     def mappings(self) -> dict[str, int]:
         """Counts of memory of this rank that others have mapped, and of theirs that it has."""
     def close(self) -> None:
@@ -191,6 +194,8 @@ class Decomposition:
     def blocks_per_axis(self) -> tuple[int, ...] | None: ...
     def staggered(self, axes: _FlagsLike) -> Decomposition:
         """That of the points that are staggered along the axes that are true: those between the cells."""
+    def domains_of(self, rank: int, halo: _HaloLike | None = None) -> list[Domain]:
+        """The domains of any rank, with halos of that width (by default without), ascending by their ids. Local."""
     def pattern(
         self, halo: _HaloLike, *, neighbours: _Neighbours = "all", comm: Communicator | None = None
     ) -> Pattern:

@@ -182,6 +182,23 @@ def test_regions_that_go_by_copy_engines():
             hc.HaloExchange(comm, [(pattern, array)], copy_engine=given)
 
 
+def test_ranks_agree_on_what_one_of_them_failed_in():
+    class Own(Exception):
+        pass
+
+    def run(comm):
+        comm.agree()
+        failed = Own("no such file")
+        for error, wanted in [(failed, Own), (KeyboardInterrupt(), KeyboardInterrupt), (3, hc.HaloTypeError), (Own, hc.HaloTypeError)]:
+            with pytest.raises(wanted if comm.rank == 1 else hc.RefusedElsewhereError) as caught:
+                comm.agree(error if comm.rank == 1 else None)
+            if error is failed:
+                assert (caught.value is failed) if comm.rank == 1 else "no such file" in str(caught.value)
+        comm.agree(None)
+
+    hc.run_threads(3, run)
+
+
 def test_arguments_of_collectives_of_the_communicator():
     comm = hc.run_threads(1, lambda c: c)[0]
     for call, error in [

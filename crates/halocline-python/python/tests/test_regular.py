@@ -188,3 +188,27 @@ def test_memory_of_the_library_is_reached_directly():
             hc.zeros(3, object, comm)
 
     hc.run_threads(2, run)
+
+
+def test_the_domains_of_every_rank_are_known_to_all():
+    grid = hc.RegularGrid((13, 9), periodic=(True, False), domains_per_rank=2)
+
+    def run(comm):
+        cut = grid.decompose(comm)
+        mine = [(domain.id, domain.first, domain.owned, domain.shape) for domain in cut.pattern((2, 1)).domains]
+        assert mine == [(d.id, d.first, d.owned, d.shape) for d in cut.domains_of(comm.rank, (2, 1))]
+        owned = np.zeros(grid.shape, int)
+        for rank in range(comm.size):
+            for domain in cut.domains_of(rank):
+                assert domain.shape == domain.owned and domain.halo == ((0, 0), (0, 0))
+                owned[tuple(slice(at, at + n) for at, n in zip(domain.first, domain.owned))] += 1
+        assert (owned == 1).all()
+        for rank in (comm.size, -1, 2**70):
+            with pytest.raises(hc.HaloValueError):
+                cut.domains_of(rank)
+        with pytest.raises(hc.HaloValueError, match="a halo is"):
+            cut.domains_of(0, "1")
+
+    hc.run_threads(3, run)
+    # Without a communicator.
+    assert [domain.id for domain in grid.decompose(4).domains_of(3)] == [6, 7]
