@@ -32,6 +32,7 @@ def test_licences_are_in_the_wheel():
     assert sorted(carried) == sorted(LICENCES)
     for name, file in carried.items():
         assert file.read_text() == LICENCES[name].read_text(), name
+    assert any("/sboms/" in str(file) for file in metadata.files("halocline"))
 
 
 def test_the_page_is_the_readme():
