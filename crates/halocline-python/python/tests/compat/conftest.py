@@ -60,7 +60,7 @@ def mpi4py():
 
 @pytest.fixture(scope="session")
 def ghex_python():
-    python = python_with("ghex", "mpi4py", "numpy")
+    python = python_with("ghex.context", "mpi4py", "numpy")
     if python is None:
         pytest.skip("GHEX is not installed here; tools/test-python installs it, and HALOCLINE_GHEX_PYTHON names a Python that has it")
     return python
