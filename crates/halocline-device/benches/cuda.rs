@@ -381,7 +381,7 @@ fn layout(cells: usize, halo: usize) -> (CellLayout, usize) {
     let strides = [extent * extent * 8, extent * 8, 8];
     let axes = strides.map(|s| AxisLayout { stride: s as isize, origin: halo as i64, extent }).to_vec();
     let array = (extent * extent * extent * 8).next_multiple_of(256);
-    (CellLayout { element: ElementType::F64, axes, extra: Vec::new() }, array)
+    (CellLayout { element: ElementType::F64, name: None, axes, extra: Vec::new() }, array)
 }
 
 /// Where a region lies along each axis.
@@ -531,6 +531,7 @@ fn unstructured(rig: &Rig, report: &mut Vec<String>) -> Result<()> {
         let total = 4 * count;
         let layout = CellLayout {
             element: ElementType::F64,
+            name: None,
             axes: vec![AxisLayout { stride: 8 * levels as isize, origin: 0, extent: total }],
             extra: if levels == 1 { Vec::new() } else { vec![(levels, 8)] },
         };

@@ -162,6 +162,7 @@ fn line(source: usize, target: usize, bytes: usize) -> CopyOp {
     let transfer = Transfer { from: 0, to: 0, source: cells(), target: cells(), map: AxisMap::Identity };
     let layout = CellLayout {
         element: ElementType::U8,
+        name: None,
         axes: vec![AxisLayout { stride: 1, origin: 0, extent: bytes }],
         extra: Vec::new(),
     };

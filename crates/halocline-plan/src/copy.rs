@@ -7,7 +7,7 @@
 
 mod section;
 
-use crate::{Cells, DomainShape, ElementType, Layout, LayoutError, Run, Transfer};
+use crate::{CellContent, Cells, DomainShape, ElementType, Layout, LayoutError, NamedElement, Run, Transfer};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -17,6 +17,8 @@ use std::sync::Arc;
 pub struct CellLayout {
     /// Element type.
     pub element: ElementType,
+    /// What the elements stand for, if that was said ([`Layout::named`]).
+    pub name: Option<Arc<str>>,
     /// The pattern's axes.
     pub axes: Vec<AxisLayout>,
     /// Extent and byte stride of each extra dimension, in the order of the array, those of extent 1
@@ -194,6 +196,7 @@ impl CellLayout {
         let extra = layout.extra(&dims).into_iter().map(|dim| (layout.extents()[dim], layout.strides()[dim]));
         let this = Self {
             element: layout.element(),
+            name: layout.named_element().name,
             axes: axes.collect(),
             extra: extra.filter(|(extent, _)| *extent != 1).collect(),
         };
@@ -234,6 +237,11 @@ impl CellLayout {
         Err(LayoutError::TooSmall { axis, dim, extent, first, last, needed })
     }
 
+    /// The element type with what its elements stand for.
+    pub fn named_element(&self) -> NamedElement {
+        NamedElement { element: self.element, name: self.name.clone() }
+    }
+
     /// Bytes of one cell.
     pub fn bytes_per_cell(&self) -> usize {
         self.extra.iter().map(|(extent, _)| extent).product::<usize>() * self.element.size()
@@ -256,23 +264,18 @@ impl CellLayout {
 
     /// Checks that cells of this layout can be exchanged with cells of `other`.
     pub fn check_peer(&self, other: &Self) -> Result<(), LayoutError> {
-        let extents = |layout: &Self| layout.extra.iter().map(|(extent, _)| *extent).collect::<Vec<_>>();
-        let (ours, theirs) = (extents(self), extents(other));
-        let opaque = |e| matches!(e, ElementType::Opaque(_));
-        let same_element = self.element == other.element
-            || (self.element.size() == other.element.size()
-                && (opaque(self.element) || opaque(other.element)));
-        if same_element && ours == theirs && self.axes.len() == other.axes.len() {
+        let content = |layout: &Self| {
+            let extra: Vec<usize> = layout.extra.iter().map(|(extent, _)| *extent).collect();
+            CellContent { element: layout.named_element(), count: extra.iter().product(), extra }
+        };
+        let (ours, theirs) = (content(self), content(other));
+        if ours.element.fits(&theirs.element)
+            && ours.extra == theirs.extra
+            && self.axes.len() == other.axes.len()
+        {
             return Ok(());
         }
-        Err(LayoutError::CellMismatch {
-            ours: self.element,
-            ours_count: ours.iter().product(),
-            ours_extra: ours,
-            theirs: other.element,
-            theirs_count: theirs.iter().product(),
-            theirs_extra: theirs,
-        })
+        Err(LayoutError::CellMismatch { ours: Box::new(ours), theirs: Box::new(theirs) })
     }
 }
 

@@ -1,6 +1,7 @@
 //! The type of one element of an array, beside its size.
 
 use std::fmt;
+use std::sync::Arc;
 
 /// The type of one element. Exchange copies bytes and needs only the size; the type travels beside
 /// it so that peers can compare what they bound, and so that later operations (adding in a reverse
@@ -38,7 +39,7 @@ pub enum ElementType {
     C64,
     /// Two [`ElementType::F64`].
     C128,
-    /// Anything else of that many bytes, 1 to 16.
+    /// Anything else of that many bytes, 1 to 16. Without a name ([`NamedElement`]) it goes with every type of that size.
     Opaque(u8),
 }
 
@@ -122,6 +123,54 @@ impl fmt::Display for ElementType {
                 Self::C64 => "complex64",
                 _ => "complex128",
             }),
+        }
+    }
+}
+
+/// An element type and, if its owner gave one, the name of what it stands for (`datetime64[ms]`, the members of a record), as peers
+/// compare them.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct NamedElement {
+    /// The type.
+    pub element: ElementType,
+    /// The name.
+    pub name: Option<Arc<str>>,
+}
+
+impl NamedElement {
+    /// Whether elements of the one can be copied to elements of the other: of one type and, where both have names, of one name. An
+    /// opaque type without a name goes with every type of its size.
+    pub fn fits(&self, other: &Self) -> bool {
+        fits((self.element, self.name.as_ref()), (other.element, other.name.as_ref()))
+    }
+
+    /// A number for the name in 48 bits, the same on all ranks; 0 without a name.
+    pub fn digest(&self) -> u64 {
+        let Some(name) = &self.name else { return 0 };
+        // FNV-1a, folded.
+        let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        ((hash ^ hash >> 48) & 0xffff_ffff_ffff).max(1)
+    }
+}
+
+/// As [`NamedElement::fits`], of names or of their digests.
+pub fn fits<N: PartialEq>(one: (ElementType, Option<N>), other: (ElementType, Option<N>)) -> bool {
+    let is_any = |(element, name): &(ElementType, Option<N>)| {
+        matches!(element, ElementType::Opaque(_)) && name.is_none()
+    };
+    match (&one.1, &other.1) {
+        (Some(ours), Some(theirs)) => one.0 == other.0 && ours == theirs,
+        _ => one.0 == other.0 || (one.0.size() == other.0.size() && (is_any(&one) || is_any(&other))),
+    }
+}
+
+impl fmt::Display for NamedElement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.name {
+            Some(name) => f.write_str(name),
+            None => self.element.fmt(f),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What can be wrong with a layout or a pattern.
 
-use crate::ElementType;
+use crate::NamedElement;
 
 /// A layout that cannot be, or does not fit its pattern.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -70,23 +70,26 @@ pub enum LayoutError {
     },
     /// Two ends of a transfer carry different bytes for each cell.
     #[error(
-        "one side has {ours_count} x {ours} for each cell (extra dimensions {ours_extra:?}), the other \
-         {theirs_count} x {theirs} ({theirs_extra:?}); both sides must bind the same"
+        "one side has {} x {} for each cell (extra dimensions {:?}), the other {} x {} ({:?}); both sides must bind the same",
+        ours.count, ours.element, ours.extra, theirs.count, theirs.element, theirs.extra
     )]
     CellMismatch {
-        /// Element type on this side.
-        ours: ElementType,
-        /// Elements a cell on this side.
-        ours_count: usize,
-        /// Extra extents on this side.
-        ours_extra: Vec<usize>,
-        /// Element type on the other side.
-        theirs: ElementType,
-        /// Elements a cell on the other side.
-        theirs_count: usize,
-        /// Extra extents on the other side.
-        theirs_extra: Vec<usize>,
+        /// On this side.
+        ours: Box<CellContent>,
+        /// On the other side.
+        theirs: Box<CellContent>,
     },
+}
+
+/// What each cell of a field carries.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CellContent {
+    /// Its elements.
+    pub element: NamedElement,
+    /// How many.
+    pub count: usize,
+    /// The extents of the extra dimensions.
+    pub extra: Vec<usize>,
 }
 
 /// A grid, decomposition, halo or set of transfers that is no pattern.

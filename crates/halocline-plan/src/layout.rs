@@ -1,7 +1,8 @@
 //! Where the elements of one array lie in memory.
 
-use crate::{ElementType, LayoutError};
+use crate::{ElementType, LayoutError, NamedElement};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Extents, byte strides and element type of one array, and which of its dimensions are the axes of
 /// a pattern. All other dimensions (levels, components) are extra: every cell carries all of them.
@@ -11,6 +12,7 @@ use std::ops::Range;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
     element: ElementType,
+    name: Option<Arc<str>>,
     extents: Vec<usize>,
     strides: Vec<isize>,
     axes: Option<Vec<usize>>,
@@ -72,7 +74,8 @@ impl Layout {
                 .filter(|&s| s <= isize::MAX as usize)
                 .ok_or(LayoutError::TooLarge)?;
         }
-        Ok(Self { element, extents: extents.to_vec(), strides: strides.to_vec(), axes: None, origin: None })
+        let (extents, strides) = (extents.to_vec(), strides.to_vec());
+        Ok(Self { element, name: None, extents, strides, axes: None, origin: None })
     }
 
     /// Names the dimensions that are the pattern's axes, in the order of the pattern's axes. The
@@ -94,9 +97,21 @@ impl Layout {
         self
     }
 
+    /// Says what the elements stand for, where their type does not: `datetime64[ms]`, the members of a record. Fields whose
+    /// elements have different names are not exchanged with each other.
+    pub fn named(mut self, name: &str) -> Self {
+        self.name = Some(name).filter(|name| !name.is_empty()).map(Arc::from);
+        self
+    }
+
     /// The element type.
     pub fn element(&self) -> ElementType {
         self.element
+    }
+
+    /// The element type with what its elements stand for.
+    pub fn named_element(&self) -> NamedElement {
+        NamedElement { element: self.element, name: self.name.clone() }
     }
 
     /// Elements along each dimension.

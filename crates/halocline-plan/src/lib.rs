@@ -29,8 +29,8 @@ mod unstructured;
 pub mod wire;
 
 pub use decomposition::Decomposition;
-pub use element::ElementType;
-pub use error::{LayoutError, PatternError};
+pub use element::{ElementType, NamedElement, fits};
+pub use error::{CellContent, LayoutError, PatternError};
 pub use grid::{OwnedBox, RegularGrid};
 pub use layout::Layout;
 pub use mesh::{Elements, Mesh, MeshDomains, MeshEdges, MeshError, MeshHalos, MeshPart, Shared};

@@ -30,7 +30,7 @@ impl<T: Element> DeviceArray<T> {
     pub fn with_layout(device: &Device, layout: Layout) -> Result<Self, Error> {
         let size = T::TYPE.size() as isize;
         if layout.element() != T::TYPE || layout.strides().iter().any(|stride| stride % size != 0) {
-            return Err(Error::ArrayElement { wanted: T::TYPE, layout });
+            return Err(Error::ArrayElement { wanted: T::TYPE, layout: Box::new(layout) });
         }
         let span = layout.span();
         let bytes = (span.end - span.start) as usize;

@@ -259,7 +259,7 @@ pub enum Error {
         /// The array's element type.
         wanted: ElementType,
         /// The layout asked for.
-        layout: Layout,
+        layout: Box<Layout>,
     },
     /// An exchange was begun while the one before is in flight.
     #[error("exchange {epoch} of this object is still in flight; wait for it before the next")]
@@ -320,7 +320,7 @@ pub struct Failure {
     pub cause: Cause,
     /// The rank that it happened to, or that found it.
     pub culprit: usize,
-    /// What checked mode has found where, for people; on the ranks that have found it.
+    /// What checked mode has found where, or which elements are sent and awaited, for people; on the ranks that have found it.
     pub report: Option<String>,
 }
 
@@ -473,10 +473,15 @@ impl fmt::Display for Failure {
             }
             Cause::Deadline(None) => write!(f, "rank {culprit} did not come within a deadline")?,
             Cause::Malformed => write!(f, "rank {culprit} sent what does not belong here")?,
-            Cause::Fields(difference) => write!(
-                f,
-                "the fields that rank {culprit} sends are not what their receiver awaits: {difference}"
-            )?,
+            Cause::Fields(difference) => {
+                write!(
+                    f,
+                    "the fields that rank {culprit} sends are not what their receiver awaits: {difference}"
+                )?;
+                if let Some(report) = report {
+                    write!(f, ": {report}")?;
+                }
+            }
             Cause::Device => match report {
                 Some(report) => f.write_str(report)?,
                 None => write!(f, "a device of rank {culprit} has failed")?,

@@ -319,7 +319,7 @@ impl<T: Element> Array<T> {
     pub fn with_layout(comm: &Communicator, layout: Layout) -> Result<Self, Error> {
         let size = T::TYPE.size() as isize;
         if layout.element() != T::TYPE || layout.strides().iter().any(|stride| stride % size != 0) {
-            return Err(Error::ArrayElement { wanted: T::TYPE, layout });
+            return Err(Error::ArrayElement { wanted: T::TYPE, layout: Box::new(layout) });
         }
         Ok(Self { field: Field::allocate(comm, layout)?, element: PhantomData })
     }

@@ -65,9 +65,10 @@ pub use unbound::PatternLinks;
 pub use halocline_comm::{CommError, Communicator, Reduce};
 pub use halocline_device::{Device, DeviceError, Element, Stream};
 pub use halocline_plan::{
-    Decomposition, DomainShape, ElementType, Elements, Graph, Halo, Layout, LayoutError, Mesh, MeshDomains,
-    MeshEdges, MeshError, MeshHalos, MeshPart, Neighbours, Partition, PartitionError, PatternError,
-    RedistributeError, RegularGrid, Shared, Side, UnstructuredDomain, UnstructuredError,
+    CellContent, Decomposition, DomainShape, ElementType, Elements, Graph, Halo, Layout, LayoutError, Mesh,
+    MeshDomains, MeshEdges, MeshError, MeshHalos, MeshPart, NamedElement, Neighbours, Partition,
+    PartitionError, PatternError, RedistributeError, RegularGrid, Shared, Side, UnstructuredDomain,
+    UnstructuredError,
 };
 
 /// The transports' own floor, for those who launch ranks or bring another transport.

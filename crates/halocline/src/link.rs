@@ -148,7 +148,7 @@ pub(crate) struct Link {
     pub(crate) parcels: Option<Box<Parcels>>,
     /// In checked mode, of a link that receives.
     pub(crate) proof: Option<Proof>,
-    /// The other side was found to exchange another set.
+    /// The other side was found to exchange another set, or elements of another type.
     clashes: OnceLock<String>,
 }
 
@@ -373,6 +373,13 @@ impl Link {
             )
         });
         Cause::Check(Fault::OtherSet)
+    }
+
+    /// The other side's elements are of another type: found by this rank.
+    #[cold]
+    fn mismatch(&self, comm: &Communicator, (ours, theirs): (&str, &str)) {
+        let (rank, peer) = (comm.rank(), self.peer);
+        self.clashes.get_or_init(|| format!("rank {peer} sends {theirs}, rank {rank} awaits {ours}"));
     }
 
     /// The failure of an object in an epoch on this link.

@@ -192,5 +192,10 @@ fn opaque(comm: &Stage<'_>) -> Outcome {
     let field = comm.field(Layout::c_order(element, &[4])?)?;
     let halo = HaloExchange::bind(comm, &[(&pattern, &field)])?;
     halo.exchange()?.wait()?;
+    // One side says what its bytes stand for, the other that they are any.
+    let named = Layout::c_order(ElementType::Opaque(8), &[4])?;
+    let named = if comm.rank().is_multiple_of(2) { named.named("datetime64[s]") } else { named };
+    let field = comm.field(named)?;
+    HaloExchange::bind(comm, &[(&pattern, &field)])?.exchange()?.wait()?;
     Ok(())
 }

@@ -15,6 +15,7 @@ use halocline::{
 
 pub(crate) const CASES: &[Case] = &[
     Case { name: "refusals::another_element_type_than_the_peer", run: element_type },
+    Case { name: "refusals::opaque_elements_of_another_name_than_the_peer", run: element_name },
     Case { name: "refusals::other_extra_dimensions_than_the_peer", run: extra_dimensions },
     Case { name: "refusals::another_number_of_fields", run: field_count },
     Case { name: "refusals::an_array_smaller_than_its_pattern_needs", run: too_small },
@@ -97,6 +98,34 @@ fn element_type(comm: &Stage<'_>) -> Outcome {
             let result = bind_kind(comm, &kind, link)?;
             refused(comm, result, is_odd || beside_odd(comm), is_peer)?;
         }
+    }
+    Ok(())
+}
+
+fn element_name(comm: &Stage<'_>) -> Outcome {
+    if comm.size() == 1 {
+        return Ok(());
+    }
+    const NAMES: [&str; 2] = ["datetime64[s]", "datetime64[ms]"];
+    let pattern = ring(comm)?.pattern(comm)?;
+    // Another name, and a type of its size instead of a name.
+    for (link, other) in comm.ways().into_iter().flat_map(|link| [(link, true), (link, false)]) {
+        let is_odd = comm.rank() == odd(comm);
+        let (element, theirs) = match other {
+            true => (ElementType::Opaque(8), NAMES[1]),
+            false => (ElementType::F64, "float64"),
+        };
+        let layout = match is_odd {
+            true if other => Layout::c_order(element, &[6])?.named(theirs),
+            true => Layout::c_order(element, &[6])?,
+            false => Layout::c_order(ElementType::Opaque(8), &[6])?.named(NAMES[0]),
+        };
+        let field = comm.field(layout)?;
+        let result = HaloExchange::bind_with(comm, &[(&pattern, &field)], &by(link));
+        refused(comm, result, is_odd || beside_odd(comm), |error| {
+            let text = error.to_string();
+            is_peer(error) && text.contains(NAMES[0]) && text.contains(theirs)
+        })?;
     }
     Ok(())
 }

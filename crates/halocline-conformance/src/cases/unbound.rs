@@ -7,7 +7,7 @@ use crate::scene::{Cloud, Grid, Scene, Told, by, pattern_of, ring, ring_neighbou
 use crate::stage::Stage;
 use crate::subject::Home;
 use crate::{Case, Outcome, Trouble, ensure, fail};
-use halocline::{Array, Cause, ElementType, Error, Field, LinkChoice, Pattern, PatternLinks};
+use halocline::{Array, Cause, ElementType, Error, Field, Layout, LinkChoice, Pattern, PatternLinks, Reduce};
 use std::sync::Arc;
 
 pub(crate) const CASES: &[Case] = &[
@@ -22,6 +22,7 @@ pub(crate) const CASES: &[Case] = &[
     Case { name: "unbound::a_field_refused_takes_no_epoch", run: refused },
     Case { name: "unbound::one_exchange_in_flight", run: one_in_flight },
     Case { name: "unbound::fields_that_disagree_fail_at_both_ends", run: disagreement },
+    Case { name: "unbound::opaque_elements_of_other_names_fail_with_both", run: other_names },
     Case { name: "unbound::other_patterns_on_one_rank_are_refused", run: other_patterns },
 ];
 
@@ -330,6 +331,40 @@ fn disagreement(comm: &Stage<'_>) -> Outcome {
             }
             line.array.fill(1)?;
         }
+    }
+    still_works(comm)
+}
+
+fn other_names(comm: &Stage<'_>) -> Outcome {
+    const NAMES: [&str; 2] = ["datetime64[s]", "[('first', '<i4'), ('a name that has no room', '<f4')]"];
+    // As much of the second as a record has room for.
+    let shown = [NAMES[0], "[('first', '<i4'), ('a name t..."];
+    let odd = comm.size() - 1;
+    for link in ways(comm) {
+        let line = Line::new(comm)?;
+        let links = PatternLinks::new_with(comm, &[&line.pattern], &by(link))?;
+        let named = |name: &str| -> Result<Field, Trouble> {
+            Ok(comm.field(Layout::c_order(ElementType::Opaque(8), &[5])?.named(name))?)
+        };
+        let (same, other) = (named(NAMES[1])?, named(NAMES[usize::from(comm.rank() == odd)])?);
+        // What all name alike is exchanged.
+        links.exchange(&[(&line.pattern, &same)])?.wait()?;
+        comm.barrier()?;
+        let mut ended = links.exchange(&[(&line.pattern, &other)]).and_then(|pending| pending.wait());
+        if comm.size() == 1 {
+            ended?;
+            continue;
+        }
+        while ended.is_ok() {
+            ended = links.exchange(&[(&line.pattern, &other)]).and_then(|pending| pending.wait());
+        }
+        let failed = failure(ended)?;
+        let text = failed.to_string();
+        let names_both = shown.iter().all(|name| text.contains(name));
+        ensure!(failed.report.is_none() || names_both, "other names: {text}");
+        // Whoever was told first knows no more than that.
+        let found = comm.all_reduce(&[u64::from(names_both)], Reduce::Sum)?;
+        ensure!(found[0] > 0, "no rank names both: {text}");
     }
     still_works(comm)
 }

@@ -429,7 +429,7 @@ class Field:
     def _key(self) -> object: ...
     @property
     def element(self) -> str:
-        """The element type, as ``float64``."""
+        """The element type, as ``float64``; of plain bytes what they stand for, as ``datetime64[s]``."""
     @property
     def domain(self) -> int | None: ...
     @property

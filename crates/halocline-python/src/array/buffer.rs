@@ -3,7 +3,8 @@
 
 use super::{Described, element};
 use crate::error;
-use pyo3::exceptions::{PyBufferError, PyTypeError};
+use halocline::ElementType;
+use pyo3::exceptions::{PyBufferError, PyException, PyTypeError};
 use pyo3::ffi::PyObject;
 use pyo3::prelude::*;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -47,6 +48,17 @@ impl Drop for Export {
     }
 }
 
+/// What elements that are plain bytes stand for, as NumPy reads their format, or as it is.
+fn name_of(array: &Bound<'_, PyAny>, format: &str) -> PyResult<Option<String>> {
+    let py = array.py();
+    let read = py.import("numpy")?.call_method1("asarray", (array,)).and_then(|read| read.getattr("dtype"));
+    match read {
+        Ok(dtype) => element::name_of(&dtype),
+        Err(error) if error.is_instance_of::<PyException>(py) => Ok(Some(format.to_owned())),
+        Err(error) => Err(error),
+    }
+}
+
 /// What a buffer says of itself; none for what has no buffer.
 pub(super) fn describe(array: &Bound<'_, PyAny>) -> PyResult<Option<Described>> {
     let py = array.py();
@@ -86,9 +98,14 @@ pub(super) fn describe(array: &Bound<'_, PyAny>) -> PyResult<Option<Described>> 
         false => unsafe { CStr::from_ptr(view.format) }.to_string_lossy(),
     };
     let element = element::of_format(&format, itemsize)?;
+    let name = match element {
+        ElementType::Opaque(_) => name_of(array, &format)?,
+        _ => None,
+    };
     let described = Described {
         base: view.buf.addr(),
         element,
+        name,
         extents,
         strides: list(view.strides),
         is_writable: view.readonly == 0,

@@ -146,6 +146,7 @@ pub(super) fn describe(array: &Bound<'_, PyAny>) -> PyResult<Described> {
     Ok(Described {
         base: tensor.data.addr().wrapping_add(tensor.byte_offset as usize),
         element,
+        name: Some(as_given()),
         extents,
         strides,
         is_writable: flags & READ_ONLY == 0,

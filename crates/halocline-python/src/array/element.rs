@@ -2,7 +2,9 @@
 
 use crate::error;
 use halocline::ElementType;
-use pyo3::PyResult;
+use pyo3::exceptions::PyValueError;
+use pyo3::intern;
+use pyo3::prelude::*;
 
 /// Of a kind (as NumPy's: b, i, u, f, c, V) and a size in bytes.
 pub(super) fn of(kind: char, size: usize, as_given: &str) -> PyResult<ElementType> {
@@ -34,6 +36,44 @@ pub(super) fn of(kind: char, size: usize, as_given: &str) -> PyResult<ElementTyp
             )));
         }
     })
+}
+
+/// What elements that are plain bytes stand for, by their type string and, of records, their members: peers compare it. None for bytes
+/// that are nothing else (`V8`).
+pub(super) fn name(typestr: &str, members: Option<&Bound<'_, PyAny>>) -> PyResult<Option<String>> {
+    let after_order = typestr.trim_start_matches(['<', '>', '=', '|']);
+    let unit = after_order.find('[').map_or("", |at| &after_order[at..]);
+    Ok(match after_order.chars().next() {
+        Some('M') => Some(format!("datetime64{unit}")),
+        Some('m') => Some(format!("timedelta64{unit}")),
+        Some('V') => match members {
+            // One without a name is no record.
+            Some(members) if members.len()? > 1 || !members.get_item(0)?.get_item(0)?.eq("")? => {
+                Some(members.str()?.to_string())
+            }
+            _ => None,
+        },
+        _ => Some(after_order.to_owned()),
+    })
+}
+
+/// The same of a type of NumPy's.
+pub(super) fn name_of(dtype: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
+    let py = dtype.py();
+    let typestr: String = dtype.getattr(intern!(py, "str"))?.extract()?;
+    if !dtype.getattr(intern!(py, "names"))?.is_none() {
+        // Members that overlap, or come in another order than they lie, have no list.
+        return match dtype.getattr(intern!(py, "descr")) {
+            Ok(members) => Ok(Some(members.str()?.to_string())),
+            Err(error) if error.is_instance_of::<PyValueError>(py) => Ok(Some(dtype.str()?.to_string())),
+            Err(error) => Err(error),
+        };
+    }
+    // Types of other packages (bfloat16) are bytes by their type string.
+    match dtype.getattr(intern!(py, "type"))?.is(&py.import("numpy")?.getattr("void")?) {
+        false if typestr.contains('V') => Ok(Some(dtype.str()?.to_string())),
+        _ => name(&typestr, None),
+    }
 }
 
 /// Refuses elements in the other byte order.

@@ -94,9 +94,11 @@ fn common<'py>(interface: &Bound<'py, PyAny>) -> PyResult<Described> {
     let strides = strides.transpose()?;
     let typestr = wanted(intern!(py, "typestr"))?.extract::<Given<String>>()?.get(py, "typestr")?;
     let element = element::of_typestr(&typestr)?;
-    if let Some(members) = item(intern!(py, "descr"))? {
-        check_members(&members)?;
+    let members = item(intern!(py, "descr"))?;
+    if let Some(members) = &members {
+        check_members(members)?;
     }
+    let name = element::name(&typestr, members.as_ref())?;
     let data = item(intern!(py, "data"))?;
     let (base, is_read_only, owner) = match data.as_ref().map(|data| data.extract::<(usize, bool)>()) {
         Some(Ok((base, is_read_only))) => (base, is_read_only, None),
@@ -105,5 +107,5 @@ fn common<'py>(interface: &Bound<'py, PyAny>) -> PyResult<Described> {
     if data.is_none() {
         return Err(error::kind("the array interface has no \"data\""));
     }
-    Ok(Described { base, element, extents, strides, is_writable: !is_read_only, device: None, owner })
+    Ok(Described { base, element, name, extents, strides, is_writable: !is_read_only, device: None, owner })
 }

@@ -28,6 +28,8 @@ pub(crate) struct Described {
     /// Address of element (0, 0, …).
     pub(crate) base: usize,
     pub(crate) element: ElementType,
+    /// What elements that are plain bytes stand for, if that is known.
+    pub(crate) name: Option<String>,
     pub(crate) extents: Vec<usize>,
     /// In bytes; none: C order.
     pub(crate) strides: Option<Vec<isize>>,
@@ -44,7 +46,11 @@ impl Described {
             None => Layout::c_order(self.element, &self.extents),
             Some(strides) => Layout::strided(self.element, &self.extents, strides),
         };
-        layout.map_err(error::of)
+        let layout = layout.map_err(error::of)?;
+        Ok(match (&self.name, self.element) {
+            (Some(name), ElementType::Opaque(_)) => layout.named(name),
+            _ => layout,
+        })
     }
 }
 
@@ -52,7 +58,10 @@ const ACCEPTED: &str = "an object with __cuda_array_interface__, __array_interfa
                         the buffer protocol";
 
 /// Which of these libraries the class of an object is in a module of, if one.
-fn library_of(object: &Bound<'_, PyAny>, libraries: &[&'static str]) -> PyResult<Option<&'static str>> {
+pub(crate) fn library_of(
+    object: &Bound<'_, PyAny>,
+    libraries: &[&'static str],
+) -> PyResult<Option<&'static str>> {
     let module = object.get_type().module()?;
     let module = module.to_cow()?;
     let is_in = |library: &&&str| {
@@ -72,6 +81,18 @@ pub(crate) fn is_instance(object: &Bound<'_, PyAny>, module: &str, class: &str) 
 
 /// What an array object says of itself.
 pub(crate) fn describe(array: &Bound<'_, PyAny>) -> PyResult<Described> {
+    let mut described = by_protocol(array)?;
+    if matches!(described.element, ElementType::Opaque(_))
+        && let Some(dtype) = array.getattr_opt(intern!(array.py(), "dtype"))?
+        && is_instance(&dtype, "numpy", "dtype")?
+    {
+        // It says more than the protocols.
+        described.name = element::name_of(&dtype)?;
+    }
+    Ok(described)
+}
+
+fn by_protocol(array: &Bound<'_, PyAny>) -> PyResult<Described> {
     let (py, class) = (array.py(), array.get_type());
     match library_of(array, &["jax", "jaxlib", "numpy.ma"])? {
         None => {}
@@ -154,7 +175,7 @@ impl PyField {
 
     #[getter]
     fn element(&self) -> PyResult<String> {
-        Ok(self.field.get()?.layout().element().to_string())
+        Ok(self.field.get()?.layout().named_element().to_string())
     }
 
     /// The same for fields that are exchanged alike: for `halocline/compat/ghex/_bound.py`.

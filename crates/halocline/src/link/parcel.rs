@@ -18,8 +18,8 @@ use crate::set::{Cargo, Loose, Part};
 use crate::trace;
 use halocline_comm::{CommError, Communicator, Segment, Tag};
 use halocline_device::host::{self, MESSAGE_ALIGN};
-use halocline_plan::ElementType;
 use halocline_plan::copy::{CellLayout, CopyOp};
+use halocline_plan::{ElementType, fits};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,13 +33,21 @@ pub(crate) struct Record {
     pub(crate) pattern: u64,
     pub(crate) number: u64,
     pub(crate) domain: u64,
+    /// The code of the element type, above it the digest of its name.
     element: u64,
     extents: u64,
     /// In which order its bytes travel; 0 in what a receiver expects.
     pub(crate) order: u64,
+    /// The name of the element type, as much of it as there is room for: for people.
+    name: [u64; NAME],
 }
 
-const RECORD: usize = 6 * size_of::<u64>();
+/// Words of a record, and of the name at its end.
+const WORDS: usize = 6 + NAME;
+const NAME: usize = 4;
+const RECORD: usize = WORDS * size_of::<u64>();
+/// Bits of the code of an element type.
+const CODE: u32 = 16;
 
 impl Record {
     /// Of a field with these cells.
@@ -47,7 +55,27 @@ impl Record {
         let extents = cells.extra.iter().fold(cells.extra.len() as u64, |hash, &(extent, _)| {
             (hash ^ extent as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
         });
-        Self { pattern, number: number as u64, domain, element: cells.element.code().into(), extents, order }
+        let named = cells.named_element();
+        let element = named.digest() << CODE | u64::from(cells.element.code());
+        let name = name_in_words(named.name.as_deref().unwrap_or_default());
+        Self { pattern, number: number as u64, domain, element, extents, order, name }
+    }
+
+    /// The element type, and the digest of its name if it has one.
+    fn element(&self) -> Option<(ElementType, Option<u64>)> {
+        let digest = Some(self.element >> CODE).filter(|digest| *digest != 0);
+        Some((ElementType::from_code(self.element as u16)?, digest))
+    }
+
+    /// Of which elements it is, for people.
+    fn elements(&self) -> String {
+        let bytes = self.name.map(u64::to_le_bytes).concat();
+        let name = String::from_utf8_lossy(&bytes);
+        match (name.trim_end_matches('\0'), self.element()) {
+            ("", Some((element, _))) => element.to_string(),
+            ("", None) => "unknown elements".to_owned(),
+            (name, _) => name.to_owned(),
+        }
     }
 
     /// Whether it is of the field at this place of the sender's.
@@ -55,28 +83,25 @@ impl Record {
         (self.pattern, self.number, self.domain) == (pattern, number as u64, domain)
     }
 
-    fn words(self) -> [u64; 6] {
-        [self.pattern, self.number, self.domain, self.element, self.extents, self.order]
+    fn words(self) -> [u64; WORDS] {
+        let [a, b, c, d] = self.name;
+        [self.pattern, self.number, self.domain, self.element, self.extents, self.order, a, b, c, d]
     }
 
     fn read(bytes: &[u8; RECORD]) -> Self {
-        let mut words = [0; 6];
+        let mut words = [0; WORDS];
         for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
             *word = u64::from_le_bytes(*bytes);
         }
-        let [pattern, number, domain, element, extents, order] = words;
-        Self { pattern, number, domain, element, extents, order }
+        let [pattern, number, domain, element, extents, order, name @ ..] = words;
+        Self { pattern, number, domain, element, extents, order, name }
     }
 
     /// What is wrong with a record in the place of this one.
     fn differs(&self, other: &Self) -> Option<Difference> {
         let field = self.number as u32;
-        let element = |record: &Self| ElementType::from_code(record.element as u16);
-        let same_element = match (element(self), element(other)) {
-            (Some(a), Some(b)) => {
-                let opaque = |e| matches!(e, ElementType::Opaque(_));
-                a == b || (a.size() == b.size() && (opaque(a) || opaque(b)))
-            }
+        let same_element = match (self.element(), other.element()) {
+            (Some(ours), Some(theirs)) => fits(ours, theirs),
             _ => false,
         };
         let place = |record: &Self| (record.pattern, record.number, record.domain);
@@ -87,6 +112,20 @@ impl Record {
             () => None,
         }
     }
+}
+
+/// The begin of a name.
+fn name_in_words(name: &str) -> [u64; NAME] {
+    const ROOM: usize = NAME * size_of::<u64>();
+    const MORE: &str = "...";
+    let mut bytes = [0; ROOM];
+    let whole = (0..=ROOM - MORE.len()).rev().find(|&end| name.is_char_boundary(end)).unwrap_or(0);
+    let (head, tail) = if name.len() <= ROOM { (name, "") } else { (&name[..whole], MORE) };
+    let text = head.bytes().chain(tail.bytes());
+    bytes.iter_mut().zip(text).for_each(|(byte, of_text)| *byte = of_text);
+    let mut words = [0; NAME];
+    words.iter_mut().zip(bytes.as_chunks().0).for_each(|(word, bytes)| *word = u64::from_le_bytes(*bytes));
+    words
 }
 
 /// Records as they travel.
@@ -396,8 +435,15 @@ impl Link {
             if theirs.len() != loose.records.len() {
                 return Err(Cause::Fields(Difference::Fields));
             }
-            match loose.records.iter().zip(&theirs).find_map(|(ours, theirs)| ours.differs(theirs)) {
-                Some(difference) => Err(Cause::Fields(difference)),
+            let difference =
+                |(ours, theirs): (&Record, &Record)| Some((ours.differs(theirs)?, *ours, *theirs));
+            match loose.records.iter().zip(&theirs).find_map(difference) {
+                Some((difference, ours, theirs)) => {
+                    if matches!(difference, Difference::Element { .. }) {
+                        self.mismatch(comm, (&ours.elements(), &theirs.elements()));
+                    }
+                    Err(Cause::Fields(difference))
+                }
                 None => unbound::operations(&cargo.set().local, self.peer, Direction::Receive, &theirs)
                     .ok_or(Cause::Malformed),
             }
