@@ -10,18 +10,22 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 /// Memory that fields lie in, and its borrow state.
-///
-/// The state counts exchanges in flight (upper half, one at most) and guards (lower half, with a mark
-/// for a writing one); the two exclude each other.
 pub(crate) struct Memory {
     pub(crate) segment: Arc<Segment>,
     /// The device that it is memory of; then the addresses of the segment are the device's.
     pub(crate) device: Option<OnDevice>,
-    state: AtomicU64,
+    pub(crate) state: Arc<State>,
+    /// The states of memories that were there before, and have some of the same bytes: who takes this one takes those, too.
+    met: OnceLock<Box<[Arc<State>]>>,
 }
+
+/// Who uses some memory: exchanges in flight (upper half, one at most) and guards (lower half, with a mark for a writing one); the
+/// two exclude each other.
+#[derive(Default)]
+pub(crate) struct State(AtomicU64);
 
 /// Memory of a device.
 pub(crate) struct OnDevice {
@@ -62,7 +66,7 @@ const GUARDS: u64 = FLIGHT - 1;
 
 impl Memory {
     pub(crate) fn new(segment: Arc<Segment>) -> Arc<Self> {
-        Arc::new(Self { segment, device: None, state: AtomicU64::new(0) })
+        Arc::new(Self { segment, device: None, state: Arc::default(), met: OnceLock::new() })
     }
 
     /// Memory of a device: `bytes` from `base`.
@@ -76,27 +80,35 @@ impl Memory {
             NonNull::new(std::ptr::without_provenance_mut(base as usize)).unwrap_or(NonNull::dangling());
         // SAFETY: whoever reaches the segment's bytes does so by the device, whose memory it is.
         let segment = unsafe { Segment::foreign(base, bytes, keepalive) };
-        Arc::new(Self { segment, device: Some(device), state: AtomicU64::new(0) })
+        Arc::new(Self { segment, device: Some(device), state: Arc::default(), met: OnceLock::new() })
     }
 
+    /// The states of other memories with some of its bytes that an exchange of it takes, too.
+    #[inline]
+    pub(crate) fn met(&self) -> &[Arc<State>] {
+        self.met.get().map_or(&[], |met| met)
+    }
+}
+
+impl State {
     /// Notes an exchange in flight. Not while a guard is held, and not twice: two objects would write
     /// the same cells, or one write what the other sends.
     pub(crate) fn begin_flight(&self) -> Result<(), Blocked> {
-        match self.state.compare_exchange(0, FLIGHT, Ordering::Acquire, Ordering::Relaxed) {
+        match self.0.compare_exchange(0, FLIGHT, Ordering::Acquire, Ordering::Relaxed) {
             Ok(_) => Ok(()),
             Err(state) if state >= FLIGHT => Err(Blocked::InFlight),
             Err(_) => Err(Blocked::Borrowed),
         }
     }
 
-    /// Takes back a [`Memory::begin_flight`], since which nobody else could change the state.
+    /// Takes back a [`State::begin_flight`], since which nobody else could change the state.
     pub(crate) fn end_flight(&self) {
-        self.state.store(0, Ordering::Release);
+        self.0.store(0, Ordering::Release);
     }
 
     fn guard(&self, add: u64, blocked_by: u64) -> Result<(), Error> {
         let take = |state| (state & blocked_by == 0).then_some(state + add);
-        match self.state.fetch_update(Ordering::Acquire, Ordering::Relaxed, take) {
+        match self.0.fetch_update(Ordering::Acquire, Ordering::Relaxed, take) {
             Ok(_) => Ok(()),
             Err(state) if state >= FLIGHT => Err(Error::ArrayInFlight),
             Err(_) => Err(Error::ArrayBorrowed),
@@ -104,7 +116,7 @@ impl Memory {
     }
 
     fn unguard(&self, add: u64) {
-        self.state.fetch_sub(add, Ordering::Release);
+        self.0.fetch_sub(add, Ordering::Release);
     }
 }
 
@@ -250,6 +262,18 @@ impl Field {
         }
     }
 
+    /// Says, once, which fields of other memories have some of the bytes of this one's, where that is known: parts of one buffer
+    /// that were made fields on their own before. An exchange of this field, or of a view of it, is then refused while one of
+    /// those is in flight, and the other way round. Without it that is for their owner to see to.
+    pub fn meeting(self, others: &[Field]) -> Self {
+        if !others.is_empty() {
+            let states = others.iter().map(|other| Arc::clone(&other.memory.state));
+            // A second time changes nothing: others may have taken what was said first.
+            let _ = self.memory.met.set(states.collect());
+        }
+        self
+    }
+
     /// The addresses of the memory that it lies in, of which other fields may have parts, too.
     pub fn memory(&self) -> Range<usize> {
         let first = self.memory.segment.base().addr().get();
@@ -327,13 +351,13 @@ impl<T: Element> Array<T> {
     /// The elements, lowest address first, gaps of the layout included. Fails while an exchange of the
     /// array is in flight or a writing guard is held.
     pub fn read(&self) -> Result<ReadGuard<'_, T>, Error> {
-        self.field.memory.guard(1, !GUARDS | WRITER)?;
+        self.field.memory.state.guard(1, !GUARDS | WRITER)?;
         Ok(ReadGuard { array: self })
     }
 
     /// As [`Array::read`], for writing: nobody else may hold a guard.
     pub fn write(&self) -> Result<WriteGuard<'_, T>, Error> {
-        self.field.memory.guard(WRITER, !0)?;
+        self.field.memory.state.guard(WRITER, !0)?;
         Ok(WriteGuard { array: self })
     }
 
@@ -372,7 +396,7 @@ impl<T: Element> Deref for ReadGuard<'_, T> {
 
 impl<T: Element> Drop for ReadGuard<'_, T> {
     fn drop(&mut self) {
-        self.array.field.memory.unguard(1);
+        self.array.field.memory.state.unguard(1);
     }
 }
 
@@ -402,7 +426,7 @@ impl<T: Element> DerefMut for WriteGuard<'_, T> {
 
 impl<T: Element> Drop for WriteGuard<'_, T> {
     fn drop(&mut self) {
-        self.array.field.memory.unguard(WRITER);
+        self.array.field.memory.state.unguard(WRITER);
     }
 }
 

@@ -5,7 +5,7 @@
 
 use crate::bind::{self, Local, Offered};
 use crate::error::{Cause, Error};
-use crate::field::{Field, Memory};
+use crate::field::{Blocked, Field, Memory, State};
 use crate::link::{Link, Record, describe, prefix};
 use crate::pattern::Pattern;
 use halocline_plan::copy::CopyOp;
@@ -146,6 +146,8 @@ pub(crate) struct Cargo {
     /// In the unbound form: what `bases` points to, and the memories given, each once.
     given: Vec<*mut u8>,
     held: Vec<Arc<Memory>>,
+    /// What those have met ([`Memory::met`]), and is none of them.
+    met: Vec<Arc<State>>,
 }
 
 // SAFETY: as for `Set`; `parts` and `bases` point into what `set` and `given` hold.
@@ -156,7 +158,7 @@ unsafe impl Sync for Cargo {}
 impl Cargo {
     fn new(set: Arc<Set>) -> Self {
         let (parts, bases) = (NonNull::from(&set.parts[..]), NonNull::from(&set.bases[..]));
-        Self { set, parts, bases, given: Vec::new(), held: Vec::new() }
+        Self { set, parts, bases, given: Vec::new(), held: Vec::new(), met: Vec::new() }
     }
 
     #[inline]
@@ -200,12 +202,11 @@ impl Cargo {
     fn take_given(&mut self, given: &[(&Pattern, &Field)]) -> Result<(), Error> {
         for (at, (_, field)) in given.iter().enumerate() {
             // Memories are counted in the order in which they first appear.
-            if self.set.local.fields[at].memory == self.held.len() {
-                if let Err(blocked) = field.memory.begin_flight() {
-                    self.held.drain(..).for_each(|memory| memory.end_flight());
-                    return Err(blocked.error(at));
-                }
-                self.held.push(Arc::clone(&field.memory));
+            if self.set.local.fields[at].memory == self.held.len()
+                && let Err(blocked) = self.hold(&field.memory)
+            {
+                self.let_go();
+                return Err(blocked.error(at));
             }
         }
         self.given.clear();
@@ -214,11 +215,36 @@ impl Cargo {
         Ok(())
     }
 
+    /// Takes a memory, and those that it has met.
+    #[inline]
+    fn hold(&mut self, memory: &Arc<Memory>) -> Result<(), Blocked> {
+        let is = |state: &Arc<State>, other: &Arc<State>| Arc::ptr_eq(state, other);
+        match self.met.iter().position(|state| is(state, &memory.state)) {
+            // One before it has met it.
+            Some(at) => drop(self.met.swap_remove(at)),
+            None => memory.state.begin_flight()?,
+        }
+        self.held.push(Arc::clone(memory));
+        for state in memory.met() {
+            let is_held = self.held.iter().any(|memory| is(&memory.state, state));
+            if !is_held && !self.met.iter().any(|other| is(other, state)) {
+                state.begin_flight()?;
+                self.met.push(Arc::clone(state));
+            }
+        }
+        Ok(())
+    }
+
+    fn let_go(&mut self) {
+        self.held.drain(..).for_each(|memory| memory.state.end_flight());
+        self.met.drain(..).for_each(|state| state.end_flight());
+    }
+
     #[inline]
     fn land(&mut self) {
         self.set.local.end_flight();
         if !self.held.is_empty() {
-            self.held.drain(..).for_each(|memory| memory.end_flight());
+            self.let_go();
         }
     }
 }

@@ -105,6 +105,12 @@ impl PatternLinks {
         if let Some(field) = fields.iter().position(|(_, field)| field.memory.device.is_some()) {
             return Err(Error::NotOnHost { field, instead: "bind it with HaloExchange" });
         }
+        let describe =
+            || unbound::set(&self.bound().links, Local::new(&self.bound().comm, fields)?).map(Arc::new);
+        if meet(fields) {
+            // Where they do so is not among what is remembered.
+            return describe();
+        }
         let mut known = self.known();
         if let Some(at) = known.iter().rposition(|known| known.is_of(fields)) {
             let last = known.len() - 1;
@@ -113,8 +119,7 @@ impl PatternLinks {
             known[last].last.extend(numbers(fields));
             return Ok(Arc::clone(&known[last].set));
         }
-        let local = Local::new(&self.bound().comm, fields)?;
-        let set = Arc::new(unbound::set(&self.bound().links, local)?);
+        let set = describe()?;
         if known.len() == Self::REMEMBERED {
             known.remove(0);
         }
@@ -153,6 +158,12 @@ impl fmt::Debug for PatternLinks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "PatternLinks(epoch {}, {:?})", self.bound().epoch(), self.links())
     }
+}
+
+/// Whether fields of different memories may have bytes in common.
+fn meet(fields: &[(&Pattern, &Field)]) -> bool {
+    let met = fields.iter().flat_map(|(_, field)| field.memory.met());
+    met.into_iter().any(|state| fields.iter().any(|(_, other)| Arc::ptr_eq(&other.memory.state, state)))
 }
 
 fn numbers(fields: &[(&Pattern, &Field)]) -> impl Iterator<Item = (u64, Number)> {

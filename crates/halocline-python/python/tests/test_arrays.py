@@ -170,6 +170,65 @@ def test_the_same_memory_twice(alone):
     hc.HaloExchange(comm, [(pattern, array[::2])]).exchange()
 
 
+@pytest.mark.parametrize("form", ["bound", "unbound"])
+@pytest.mark.parametrize("second", ["whole", "part", "beyond"])
+@pytest.mark.parametrize("first", ["whole", "part", "beyond"])
+def test_raw_buffers_that_share_memory_are_known_in_any_order(first, second, form):
+    """No array tells that they are parts of one: their addresses do."""
+
+    def run(comm):
+        pattern = hc.RegularGrid((8,), periodic=(True,)).decompose(comm).pattern(1)
+        memory, cells = memoryview(bytearray(8 * 20)), 6
+        assert pattern.shape == (cells,)
+        # The halo of each is where another one has cells that it sends.
+        parts = {
+            "whole": memory[: 8 * 12].cast("d", (cells, 2)),
+            "part": memory[8 * 4 : 8 * 10].cast("d"),
+            "beyond": memory[8 * 8 :].cast("d", (cells, 2)),
+        }
+        arrays = [parts[first], parts[second]]
+        links = [hc.PatternLinks(comm, [pattern]) for _ in arrays]
+        if form == "bound":
+            halos = [hc.HaloExchange(comm, [(pattern, array)]) for array in arrays]
+            begin = lambda at: halos[at].exchange(wait=False)
+        else:
+            fields = [hc.Field(array) for array in arrays]
+            begin = lambda at: links[at].exchange([(pattern, fields[at])], wait=False)
+        for at in range(2):
+            if comm.rank == 0:
+                # Not over before the other rank begins it.
+                pending = begin(at)
+                with pytest.raises(hc.InFlightError):
+                    begin(1 - at)
+                comm.barrier()
+                pending.wait()
+            else:
+                comm.barrier()
+                begin(at).wait()
+        if first != second:
+            fields = [(pattern, array) for array in arrays]
+            with pytest.raises(hc.HaloValueError, match="share memory"):
+                hc.HaloExchange(comm, fields)
+            # Others of these layouts, apart, are remembered.
+            apart = [memoryview(bytearray(array.nbytes)).cast("B").cast("d", array.shape) for array in arrays]
+            links[0].exchange([(pattern, array) for array in apart])
+            with pytest.raises(hc.HaloValueError, match="share memory"):
+                links[0].exchange(fields)
+
+    hc.run_threads(2, run)
+
+
+def test_raw_buffers_that_meet_where_nothing_is_exchanged(alone):
+    comm, pattern = alone
+    memory = memoryview(np.arange(32.0)).cast("B")
+    # The second begins in the first one's gaps, which are its even elements.
+    one = np.asarray(memory[: 8 * 15]).view("f8")[::2]
+    other = np.asarray(memory[8 : 8 * 16]).view("f8")[::2]
+    hc.HaloExchange(comm, [(pattern, one), (pattern, other)]).exchange()
+    hc.PatternLinks(comm, [pattern]).exchange([(pattern, other), (pattern, one)])
+    assert one[0] == 12 and one[7] == 2 and other[0] == 13 and other[7] == 3
+
+
 def test_an_array_is_kept_and_let_go(alone):
     comm, pattern = alone
     array = np.arange(8.0)

@@ -133,8 +133,11 @@ pub(super) fn whole(
 /// A field of all of some memory, and the array that has it.
 type Known = (WeakField, Option<Arc<Watch>>);
 
-/// Memory that fields are in, by device and lowest address.
-static KNOWN: Mutex<BTreeMap<(Option<u32>, usize), Known>> = Mutex::new(BTreeMap::new());
+/// A device, and the addresses of memory there: the first, and the end.
+type Addresses = (Option<u32>, usize, usize);
+
+/// Memory that fields are in.
+static KNOWN: Mutex<BTreeMap<Addresses, Known>> = Mutex::new(BTreeMap::new());
 
 /// From now on the memory of this field is known.
 fn note(device: Option<u32>, whole: &Field, watch: Option<Arc<Watch>>) {
@@ -143,11 +146,19 @@ fn note(device: Option<u32>, whole: &Field, watch: Option<Arc<Watch>>) {
     if known.len().is_power_of_two() {
         known.retain(|_, (field, _)| field.upgrade().is_some());
     }
-    known.insert((device, whole.memory().start), (whole.downgrade(), watch));
+    let Range { start, end } = whole.memory();
+    known.insert((device, start, end), (whole.downgrade(), watch));
+}
+
+/// What is known of memory with some of these addresses, the nearest below the last one first.
+fn meeting(device: Option<u32>, span: &Range<usize>) -> Vec<Known> {
+    let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let begun = known.range((device, 0, 0)..(device, span.end, 0)).rev();
+    begun.filter(|((_, _, end), _)| *end > span.start).map(|(_, known)| known.clone()).collect()
 }
 
 /// The field in memory that is known, or else in memory that `make` makes known: a field of all addresses of the span, whose
-/// array is watched.
+/// array is watched. Known memory that has some of the addresses is met by it.
 pub(super) fn known_or(
     py: Python<'_>,
     (device, span, watch): (Option<u32>, Range<usize>, Option<Arc<Watch>>),
@@ -155,30 +166,32 @@ pub(super) fn known_or(
     layout: Layout,
     make: impl FnOnce(NonNull<u8>, Layout) -> PyResult<Field>,
 ) -> PyResult<Field> {
-    let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    let nearest = known.range(..=(device, span.start)).next_back().filter(|((of, _), _)| *of == device);
-    let nearest = nearest.map(|(_, known)| known.clone());
-    drop(known);
+    if span.is_empty() {
+        return make(base, layout);
+    }
     // An array that has given its memory back since may be met again at the addresses of another.
     let is_there = |watch: &Option<Arc<Watch>>| match watch {
         Some(watch) => Ok::<_, PyErr>(watch.change(py)?.is_none()),
         None => Ok(true),
     };
-    if let Some((known, watch)) = nearest
-        && is_there(&watch)?
-        && let Some(field) = known.upgrade()
-        && field.memory().end >= span.end
-        && field.memory().start <= span.start
-        && !span.is_empty()
-        && let Ok(view) = field.view(base, layout.clone())
-    {
-        return Ok(view);
-    }
-    if span.is_empty() {
-        return make(base, layout);
+    let mut met = Vec::new();
+    for (known, watch) in meeting(device, &span) {
+        if !is_there(&watch)? {
+            continue;
+        }
+        let Some(field) = known.upgrade() else { continue };
+        let whole = field.memory();
+        if whole.start <= span.start
+            && span.end <= whole.end
+            && let Ok(view) = field.view(base, layout.clone())
+        {
+            return Ok(view);
+        }
+        met.push(field);
     }
     let bytes = Layout::c_order(ElementType::U8, &[span.len()]).map_err(error::of)?;
     let whole = make(base.map_addr(|_| std::num::NonZero::new(span.start).unwrap_or(base.addr())), bytes)?;
+    let whole = whole.meeting(&met);
     note(device, &whole, watch);
     whole.view(base, layout).map_err(error::of)
 }

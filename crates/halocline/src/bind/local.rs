@@ -1,7 +1,7 @@
 //! The part of a bind that needs no peer: the fields given, checked against their patterns.
 
 use crate::error::Error;
-use crate::field::{Field, Memory, Number};
+use crate::field::{Field, Memory, Number, State};
 use crate::link::Direction;
 use crate::pattern::{DomainName, Pattern};
 use halocline_comm::{Communicator, Segment};
@@ -31,6 +31,8 @@ pub(crate) struct Local {
     by_place: HashMap<Place, usize>,
     /// Distinct memories, each with the first field in it.
     pub(crate) memories: Vec<(Arc<Memory>, usize)>,
+    /// What an exchange takes beside those: [`Memory::met`] of them.
+    met: Vec<(Arc<State>, usize)>,
 }
 
 /// A field with its place and what the place makes of its layout.
@@ -61,6 +63,7 @@ impl Local {
             fields: Vec::new(),
             by_place: HashMap::new(),
             memories: Vec::new(),
+            met: Vec::new(),
         };
         for &(pattern, field) in given {
             local.add(comm.size(), pattern, field)?;
@@ -68,6 +71,7 @@ impl Local {
         local.check_counts()?;
         local.check_within(comm.rank())?;
         local.check_aliases()?;
+        local.find_met();
         Ok(local)
     }
 
@@ -176,12 +180,32 @@ impl Local {
         self.patterns.iter().flat_map(|pattern| &pattern.plan().peers).map(|peer| peer.rank).collect()
     }
 
+    /// Each once, and none that is that of a memory.
+    fn find_met(&mut self) {
+        for (memory, field) in &self.memories {
+            for state in memory.met() {
+                let is_state = |other: &Arc<State>| Arc::ptr_eq(other, state);
+                if !self.memories.iter().any(|(memory, _)| is_state(&memory.state))
+                    && !self.met.iter().any(|(other, _)| is_state(other))
+                {
+                    self.met.push((Arc::clone(state), *field));
+                }
+            }
+        }
+    }
+
+    /// The states of memories that an exchange takes, each with a field.
+    fn states(&self) -> impl Iterator<Item = (&Arc<State>, usize)> {
+        let own = self.memories.iter().map(|(memory, field)| (&memory.state, *field));
+        own.chain(self.met.iter().map(|(state, field)| (state, *field)))
+    }
+
     /// Takes all memories for an exchange, or none.
     pub(crate) fn begin_flight(&self) -> Result<(), Error> {
-        for (at, (memory, field)) in self.memories.iter().enumerate() {
-            if let Err(blocked) = memory.begin_flight() {
-                self.memories[..at].iter().for_each(|(memory, _)| memory.end_flight());
-                return Err(blocked.error(*field));
+        for (at, (state, field)) in self.states().enumerate() {
+            if let Err(blocked) = state.begin_flight() {
+                self.states().take(at).for_each(|(state, _)| state.end_flight());
+                return Err(blocked.error(field));
             }
         }
         Ok(())
@@ -189,7 +213,38 @@ impl Local {
 
     /// Takes back one [`Local::begin_flight`].
     pub(crate) fn end_flight(&self) {
-        self.memories.iter().for_each(|(memory, _)| memory.end_flight());
+        self.states().for_each(|(state, _)| state.end_flight());
+    }
+
+    /// From now on it holds no memory, and takes none.
+    pub(crate) fn forget_memories(&mut self) {
+        self.memories.clear();
+        self.met.clear();
+    }
+
+    /// For each memory which others have bytes of the same addresses: the number of the first of all that do so, one after the other.
+    fn meetings(&self) -> Vec<usize> {
+        let place = |at: usize| {
+            let (memory, _) = &self.memories[at];
+            let first = memory.segment.base().addr().get();
+            let device = memory.device.as_ref().map(|home| home.device.ordinal());
+            (device, first, first + memory.segment.len())
+        };
+        let mut by_address: Vec<usize> = (0..self.memories.len()).collect();
+        by_address.sort_by_key(|&at| place(at));
+        let mut groups: Vec<usize> = (0..self.memories.len()).collect();
+        let mut last: Option<(Option<u32>, usize, usize)> = None;
+        for at in by_address {
+            let (device, first, end) = place(at);
+            last = Some(match last {
+                Some((same, group, reach)) if same == device && first < reach => {
+                    (device, group, reach.max(end))
+                }
+                _ => (device, at, end),
+            });
+            groups[at] = last.map_or(at, |(_, group, _)| group);
+        }
+        groups
     }
 
     /// What is exchanged with a peer, in the order in which it travels: the number of this rank's field,
@@ -283,9 +338,10 @@ impl Local {
 
     /// Fields that share memory must not meet where one of them is written.
     fn check_aliases(&self) -> Result<(), Error> {
-        let mut sharing: HashMap<u64, Vec<usize>> = HashMap::new();
+        let mut sharing: HashMap<usize, Vec<usize>> = HashMap::new();
+        let meetings = self.meetings();
         for (index, bound) in self.fields.iter().enumerate() {
-            sharing.entry(self.segment_of(bound).id()).or_default().push(index);
+            sharing.entry(meetings[bound.memory]).or_default().push(index);
         }
         for indices in sharing.values().filter(|indices| indices.len() > 1) {
             // (first byte, end, written, field), in the order of memory
@@ -327,10 +383,11 @@ impl Local {
         ))
     }
 
-    /// The bytes that exchanges read from (or write to) a field, relative to its segment.
+    /// The addresses that exchanges read of a field (or write to).
     fn blocks(&self, index: usize, written: bool) -> Vec<Range<isize>> {
         let bound = &self.fields[index];
-        let (base, cells) = (bound.offset as isize, &bound.cells);
+        let first = self.segment_of(bound).base().addr().get().wrapping_add(bound.offset);
+        let (base, cells) = (first as isize, &bound.cells);
         let mut ranges = Vec::new();
         let mine =
             |transfer: &&Transfer| bound.place.domain == if written { transfer.to } else { transfer.from };

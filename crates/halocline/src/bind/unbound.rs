@@ -177,7 +177,7 @@ pub(crate) fn set(links: &[Link], local: Local) -> Result<Set, Error> {
     let parts = links.iter().map(|link| part(link, &local)).collect::<Result<_, _>>()?;
     // Sets are told apart by their fields, which travel with the data.
     let mut set = Set::new(0, local, Arc::new(BTreeMap::new()), parts);
-    set.local.memories.clear();
+    set.local.forget_memories();
     set.bases.clear();
     Ok(set)
 }
