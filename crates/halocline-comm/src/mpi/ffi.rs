@@ -50,7 +50,7 @@ functions! {
     finalize = "MPI_Finalize" ();
     comm_rank = "MPI_Comm_rank" (H, *mut c_int);
     comm_size = "MPI_Comm_size" (H, *mut c_int);
-    comm_dup = "MPI_Comm_dup" (H, *mut H);
+    comm_idup = "MPI_Comm_idup" (H, *mut H, *mut H);
     comm_split_type = "MPI_Comm_split_type" (H, c_int, c_int, H, *mut H);
     comm_split = "MPI_Comm_split" (H, c_int, c_int, *mut H);
     comm_free = "MPI_Comm_free" (*mut H);
@@ -202,18 +202,30 @@ impl<A: Abi> Api<A> {
         Ok((rank as usize, size as usize))
     }
 
-    /// A duplicate whose errors are returned, not fatal. Collective.
+    /// Begins to make a duplicate. Collective.
+    ///
+    /// # Safety
+    /// MPI is up, `comm` a communicator of it. The duplicate's handle stays where it is, and is not read, until the request is done.
+    pub(super) unsafe fn begin_duplicate(
+        &self,
+        comm: A::Handle,
+        duplicate: &mut A::Handle,
+    ) -> Result<A::Handle, MpiError> {
+        let mut request = self.handles.request_null;
+        // SAFETY: by our caller.
+        let code = unsafe { (self.functions.comm_idup)(comm, duplicate, &mut request) };
+        self.check("MPI_Comm_idup", code)?;
+        Ok(request)
+    }
+
+    /// From now on errors of a communicator are returned, not fatal.
     ///
     /// # Safety
     /// MPI is up, `comm` a communicator of it.
-    pub(super) unsafe fn duplicate(&self, comm: A::Handle) -> Result<A::Handle, MpiError> {
-        let mut duplicate = comm;
-        // SAFETY: by our caller.
-        self.check("MPI_Comm_dup", unsafe { (self.functions.comm_dup)(comm, &mut duplicate) })?;
+    pub(super) unsafe fn return_errors(&self, comm: A::Handle) -> Result<(), MpiError> {
         // SAFETY: by our caller; the handler is predefined.
-        let code = unsafe { (self.functions.comm_set_errhandler)(duplicate, self.handles.errors_return) };
-        self.check("MPI_Comm_set_errhandler", code)?;
-        Ok(duplicate)
+        let code = unsafe { (self.functions.comm_set_errhandler)(comm, self.handles.errors_return) };
+        self.check("MPI_Comm_set_errhandler", code)
     }
 
     /// The communicator of the ranks of `comm` on this node. Collective.

@@ -13,6 +13,7 @@ mod ffi;
 mod frame;
 #[cfg(fuzzing)]
 pub mod fuzz;
+mod joining;
 mod landing;
 mod launcher;
 mod library;
@@ -78,7 +79,7 @@ pub(crate) fn join(
     };
     let most = node_ranks_from_env()?;
     let mpi = runtime::get(program.is_some())?;
-    let (mut wire, rank, size) = mpi.connect(program)?;
+    let (mut wire, rank, size) = mpi.connect(program, &*host)?;
     let about = mpi.about();
     let takes_devices = aware::decide(about.cuda)?;
     if let Some(started) = launcher::started().filter(|one| program.is_none() && size == 1 && one.ranks > 1) {

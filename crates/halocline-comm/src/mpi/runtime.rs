@@ -6,9 +6,12 @@ use super::aware;
 use super::engine::{Engine, Wire};
 use super::error::{MpiError, ThreadLevel};
 use super::ffi::Api;
+use super::joining::Joining;
 use super::launcher;
 use super::library::{self, Opened};
 use super::line;
+use crate::error::CommError;
+use crate::host::Host;
 use std::ffi::{c_int, c_void};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,8 +27,13 @@ pub(super) trait Mpi: Send + Sync {
     fn is_finalized(&self) -> bool;
 
     /// A communicator of our own with the ranks of the program's (given as a number), or of all:
-    /// the wire, this rank and the number of ranks. Collective over them, blocks.
-    fn connect(&'static self, program: Option<usize>) -> Result<(Box<dyn Wire>, usize, usize), MpiError>;
+    /// the wire, this rank and the number of ranks. Collective over them; waits for the last of them, unless the host wants the
+    /// thread back before.
+    fn connect(
+        &'static self,
+        program: Option<usize>,
+        host: &dyn Host,
+    ) -> Result<(Box<dyn Wire>, usize, usize), CommError>;
 
     /// Finalises MPI, if that is ours to do.
     fn finalize(&self);
@@ -48,6 +56,7 @@ pub(super) struct About {
 struct Runtime<A: Abi> {
     api: Api<A>,
     about: About,
+    joining: Joining<A>,
 }
 
 /// Set once a rank has died: MPI_Finalize would wait for it.
@@ -118,7 +127,7 @@ impl<A: Abi> Runtime<A> {
         let cuda = unsafe { aware::says(&library, &api) };
         let about = About { path, kind, level, ours, only, cuda };
         tracing::debug!(?about, version = api.version(), "MPI");
-        let runtime: &'static Self = Box::leak(Box::new(Self { api, about }));
+        let runtime: &'static Self = Box::leak(Box::new(Self { api, about, joining: Joining::new() }));
         if ours {
             // SAFETY: the function has C linkage, lives as long as the process, and does not panic.
             unsafe { libc::atexit(at_exit) };
@@ -136,17 +145,20 @@ impl<A: Abi> Mpi for Runtime<A> {
         self.api.is_finalized()
     }
 
-    fn connect(&'static self, program: Option<usize>) -> Result<(Box<dyn Wire>, usize, usize), MpiError> {
+    fn connect(
+        &'static self,
+        program: Option<usize>,
+        host: &dyn Host,
+    ) -> Result<(Box<dyn Wire>, usize, usize), CommError> {
         if self.about.only.is_some_and(|only| only != std::thread::current().id()) {
-            return Err(MpiError::Thread { level: self.about.level });
+            return Err(MpiError::Thread { level: self.about.level }.into());
         }
         let api = &self.api;
         let theirs = program.map_or(api.handles.comm_world, A::handle_of);
         // SAFETY: `get` saw that MPI is up, its user does not finalise it during a call of ours, and this
         // thread may call it. The handle is one of the program's, by the promise of `from_mpi`.
         unsafe {
-            let comm = api.duplicate(theirs)?;
-            let bulks = api.duplicate(theirs)?;
+            let [comm, bulks] = self.joining.duplicate_twice(api, (program, theirs), host)?;
             let (rank, size) = api.place(comm)?;
             let node = api.split_by_node(comm)?;
             let (_, on_node) = api.place(node)?;
