@@ -168,10 +168,10 @@ impl PyCommunicator {
         py: Python<'_>,
         comm: &Bound<'_, PyAny>,
         node_aware: Option<bool>,
-        deadline: Option<f64>,
+        deadline: Option<Typed<f64>>,
     ) -> PyResult<Self> {
         prepare(py)?;
-        let (handle, deadline) = (mpi_handle(comm)?, seconds(deadline)?);
+        let (handle, deadline) = (mpi_handle(comm)?, seconds(deadline.map(|deadline| deadline.0))?);
         if !is_first_process() {
             return Err(error::forked());
         }
@@ -203,8 +203,8 @@ impl PyCommunicator {
         Ok(self.beside(self.get()?.duplicate().map_err(error::of)?))
     }
 
-    fn with_deadline(&self, seconds: Option<f64>) -> PyResult<Self> {
-        Ok(self.beside(self.get()?.with_deadline(self::seconds(seconds)?)))
+    fn with_deadline(&self, seconds: Option<Typed<f64>>) -> PyResult<Self> {
+        Ok(self.beside(self.get()?.with_deadline(self::seconds(seconds.map(|seconds| seconds.0))?)))
     }
 
     fn barrier(&self, py: Python<'_>) -> PyResult<()> {
@@ -343,10 +343,14 @@ fn join(py: Python<'_>, transport: &str, is_child: bool) -> PyResult<Py<PyCommun
 
 /// The communicator of this process.
 #[pyfunction]
-#[pyo3(signature = (transport = "auto", *, deadline = None))]
-pub(crate) fn init(py: Python<'_>, transport: &str, deadline: Option<f64>) -> PyResult<Py<PyCommunicator>> {
+#[pyo3(signature = (transport = Typed("auto".to_owned()), *, deadline = None), text_signature = "(transport='auto', *, deadline=None)")]
+pub(crate) fn init(
+    py: Python<'_>,
+    transport: Typed<String>,
+    deadline: Option<Typed<f64>>,
+) -> PyResult<Py<PyCommunicator>> {
     thread_local!(static JOINS: Cell<bool> = const { Cell::new(false) });
-    let deadline = seconds(deadline)?;
+    let deadline = seconds(deadline.map(|deadline| deadline.0))?;
     if ENDED.load(Ordering::Relaxed) {
         return Err(error::closed("the interpreter has left all groups"));
     }
@@ -358,7 +362,7 @@ pub(crate) fn init(py: Python<'_>, transport: &str, deadline: Option<f64>) -> Py
     // Other threads wait here, without the GIL, while one joins.
     JOINS.set(true);
     let mut found = found.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner);
-    let comm = of_process(py, &mut found, transport, is_child);
+    let comm = of_process(py, &mut found, &transport.0, is_child);
     drop(found);
     JOINS.set(false);
     let comm = comm?;

@@ -316,9 +316,9 @@ impl PyHaloExchange {
         Ok(self.halo.get()?.explain())
     }
 
-    fn message_bytes(&self, peer: Typed<usize>, direction: &str) -> PyResult<usize> {
-        let Typed(peer) = peer;
-        self.halo.get()?.message_bytes(peer, self::direction(direction)?).map_err(error::of)
+    fn message_bytes(&self, peer: Typed<usize>, direction: Typed<String>) -> PyResult<usize> {
+        let (Typed(peer), Typed(direction)) = (peer, direction);
+        self.halo.get()?.message_bytes(peer, self::direction(&direction)?).map_err(error::of)
     }
 
     #[pyo3(signature = (peer, message, stream = None))]

@@ -83,18 +83,18 @@ impl PyMesh {
         Ok(PyMeshDomains::of(&made))
     }
 
-    #[pyo3(signature = (partition, part, depth, *, shared = "vertex"))]
+    #[pyo3(signature = (partition, part, depth, *, shared = Typed("vertex".to_owned())), text_signature = "($self, partition, part, depth, *, shared='vertex')")]
     fn halos(
         &self,
         py: Python<'_>,
         partition: &PyPartition,
         part: Typed<usize>,
         depth: Typed<usize>,
-        shared: &str,
+        shared: Typed<String>,
     ) -> PyResult<Py<PyMeshHalos>> {
         let Typed(part) = part;
         let Typed(depth) = depth;
-        let shared = shared_of(shared)?;
+        let shared = shared_of(&shared.0)?;
         made(py, || self.0.halos(&partition.0, part, depth, shared))
     }
 
@@ -137,9 +137,9 @@ impl PyMeshPart {
         PyMesh(self.0.mesh().clone())
     }
 
-    #[pyo3(signature = (depth, *, shared = "vertex"))]
-    fn halos(&self, py: Python<'_>, depth: Typed<usize>, shared: &str) -> PyResult<Py<PyMeshHalos>> {
-        let (Typed(depth), shared) = (depth, shared_of(shared)?);
+    #[pyo3(signature = (depth, *, shared = Typed("vertex".to_owned())), text_signature = "($self, depth, *, shared='vertex')")]
+    fn halos(&self, py: Python<'_>, depth: Typed<usize>, shared: Typed<String>) -> PyResult<Py<PyMeshHalos>> {
+        let (Typed(depth), shared) = (depth, shared_of(&shared.0)?);
         made(py, || self.0.halos(depth, shared))
     }
 }

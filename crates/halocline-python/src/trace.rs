@@ -143,8 +143,8 @@ impl Stamped {
 
 #[pymethods]
 impl PyDeviceTrace {
-    fn stamp(&self, py: Python<'_>, moment: &str) -> PyResult<()> {
-        let moment = match moment {
+    fn stamp(&self, py: Python<'_>, moment: Typed<String>) -> PyResult<()> {
+        let moment = match &*moment.0 {
             "begun" => Moment::Begun,
             "interior" => Moment::Interior,
             "waited" => Moment::Waited,

@@ -13,9 +13,12 @@ def zeros(shape, dtype="float64", comm=None, device=None, *, order="C"):
 
     import numpy
 
-    if order not in ("C", "F"):
+    if not isinstance(order, str) or order not in ("C", "F"):
         raise HaloValueError(f"there is no order {order!r}; choose C or F")
-    dtype = numpy.dtype(dtype)
+    try:
+        dtype = numpy.dtype(dtype)
+    except (TypeError, ValueError, SyntaxError) as error:
+        raise HaloTypeError(f"{dtype!r} is no type of elements: {error}") from None
     if dtype.hasobject or not 1 <= dtype.itemsize <= 16:
         raise HaloTypeError(f"elements of {dtype} cannot be exchanged; plain ones of 1 to 16 bytes can")
     try:

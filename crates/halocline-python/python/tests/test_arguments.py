@@ -390,3 +390,33 @@ def test_what_was_closed_interrupts_nothing_else():
         comm.barrier()
 
     hc.run_threads(2, rank)
+
+
+def test_options_of_any_kind_are_refused_by_errors_of_ours():
+    """Not even by those of Python that say something of texts, or of NumPy that say something of types."""
+    comm = hc.init()
+    halo = hc.HaloExchange(comm, [])
+    mesh = hc.Mesh(3, [[0, 1, 2]])
+    part = hc.Partition.block(1, 1)
+    lone = "\ud800"
+    for error, call in [
+        (hc.HaloValueError, lambda: hc.init(lone)),
+        (hc.HaloTypeError, lambda: hc.init(None)),
+        (hc.HaloTypeError, lambda: hc.init(deadline=np.zeros(3))),
+        (hc.HaloTypeError, lambda: comm.with_deadline(np.zeros(0))),
+        (hc.HaloTypeError, lambda: hc.Communicator(0, deadline="soon")),
+        (hc.HaloValueError, lambda: halo.message_bytes(0, lone)),
+        (hc.HaloTypeError, lambda: halo.message_bytes(0, 1)),
+        (hc.HaloValueError, lambda: mesh.halos(part, 0, 1, shared=lone)),
+        (hc.HaloTypeError, lambda: mesh.halos(part, 0, 1, shared=None)),
+        (hc.HaloTypeError, lambda: hc.zeros(3, "no such type")),
+        (hc.HaloTypeError, lambda: hc.zeros(3, 5)),
+        (hc.HaloTypeError, lambda: hc.zeros(3, [1, 2])),
+        (hc.HaloTypeError, lambda: hc.zeros(3, lone)),
+        (hc.HaloTypeError, lambda: hc.zeros(3, ())),
+        (hc.HaloValueError, lambda: hc.zeros(3, order=np.zeros(2))),
+        (hc.HaloValueError, lambda: hc.zeros(3, order=["C"])),
+    ]:
+        with pytest.raises(hc.HaloError) as caught:
+            call()
+        assert type(caught.value) is error, caught.value
