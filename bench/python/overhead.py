@@ -20,14 +20,28 @@ def of_python(call, rounds):
     return (time.perf_counter() - start) / rounds
 
 
+class OfCupy:
+    """Says which stream it is as CuPy's do, for the host's part of that."""
+
+    __module__ = "cupy.cuda.stream"
+
+    def __init__(self):
+        self.ptr = 0
+
+    def __cuda_stream__(self):
+        return (0, self.ptr)
+
+
 class OnHost:
     """Exchanges that are over when a call, or the wait for it, is."""
 
     rounds, samples, stream = 2000, 31, None
+    like_cupy = OfCupy()
     calls = {
         "exchange()": lambda halo, _: halo.exchange,
         "exchange(wait=False).wait()": lambda halo, _: lambda: halo.exchange(wait=False).wait(),
         "schedule_exchange().schedule_wait()": lambda halo, _: lambda: halo.schedule_exchange().schedule_wait(),
+        "the same, a stream like CuPy's": lambda halo, _, s=like_cupy: lambda: halo.schedule_exchange(s).schedule_wait(s),
     }
 
     def zeros(self, shape, comm):

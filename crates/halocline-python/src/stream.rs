@@ -1,10 +1,13 @@
 //! Streams of other libraries.
 
+use crate::array::library_of;
 use crate::error;
 use crate::given::Typed;
 use halocline::device::{RawStream, cuda};
 use halocline::{Device, Stream};
+use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::types::PyType;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A stream given by its handle.
@@ -31,6 +34,47 @@ impl PyStream {
     }
 }
 
+/// Attributes that are the handle of a stream, by which of them the streams of a class have it: those of CuPy, and of PyTorch.
+#[derive(Clone, Copy)]
+enum Attribute {
+    Ptr,
+    CudaStream,
+}
+
+impl Attribute {
+    fn of(self, stream: &Bound<'_, PyAny>) -> PyResult<Option<usize>> {
+        let py = stream.py();
+        let name = match self {
+            Self::Ptr => intern!(py, "ptr"),
+            Self::CudaStream => intern!(py, "cuda_stream"),
+        };
+        Ok(stream.getattr_opt(name)?.and_then(|number| number.extract().ok()))
+    }
+}
+
+/// Classes whose streams have an attribute. An attribute that is not there costs an exception, a method a call: each more than all
+/// else of an exchange that comes from Python.
+static CLASSES: Mutex<Vec<(Py<PyType>, Attribute)>> = Mutex::new(Vec::new());
+
+/// Classes that are remembered.
+const REMEMBERED: usize = 8;
+
+fn attribute_of_class(stream: &Bound<'_, PyAny>) -> Option<Attribute> {
+    let classes = CLASSES.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = classes.iter().find(|(class, _)| class.as_ptr() == stream.get_type_ptr().cast());
+    known.map(|(_, attribute)| *attribute)
+}
+
+fn remember(stream: &Bound<'_, PyAny>, attribute: Attribute) {
+    let entry = (stream.get_type().unbind(), attribute);
+    let mut classes = CLASSES.lock().unwrap_or_else(PoisonError::into_inner);
+    let oldest = (classes.len() == REMEMBERED).then(|| classes.remove(0));
+    classes.push(entry);
+    drop(classes);
+    // The end of a class may run any Python: with no lock held.
+    drop(oldest);
+}
+
 /// The handle of anything that is a stream.
 fn handle(stream: &Bound<'_, PyAny>) -> PyResult<usize> {
     if stream.is_none() {
@@ -39,7 +83,30 @@ fn handle(stream: &Bound<'_, PyAny>) -> PyResult<usize> {
     if let Ok(stream) = stream.cast::<PyStream>() {
         return Ok(stream.get().ptr);
     }
-    if let Some(protocol) = stream.getattr_opt("__cuda_stream__")? {
+    let attribute = attribute_of_class(stream);
+    if let Some(attribute) = attribute
+        && let Some(handle) = attribute.of(stream)?
+    {
+        return Ok(handle);
+    }
+    let handle = handle_by_protocol(stream)?;
+    // The method of other libraries may say something else than an attribute of such a name.
+    let own = match library_of(stream, &["cupy", "torch"])? {
+        Some("cupy") => Some(Attribute::Ptr),
+        Some(_) => Some(Attribute::CudaStream),
+        None => None,
+    };
+    if attribute.is_none()
+        && let Some(own) = own
+        && own.of(stream)? == Some(handle)
+    {
+        remember(stream, own);
+    }
+    Ok(handle)
+}
+
+fn handle_by_protocol(stream: &Bound<'_, PyAny>) -> PyResult<usize> {
+    if let Some(protocol) = stream.getattr_opt(intern!(stream.py(), "__cuda_stream__"))? {
         // A method; numba and older drafts have a property.
         let pair = if protocol.is_callable() { protocol.call0()? } else { protocol };
         return match pair.extract::<(i64, usize)>() {
@@ -50,11 +117,9 @@ fn handle(stream: &Bound<'_, PyAny>) -> PyResult<usize> {
             Err(_) => Err(error::kind("__cuda_stream__ is to give (0, handle)")),
         };
     }
-    for name in ["ptr", "cuda_stream"] {
-        if let Some(number) = stream.getattr_opt(name)?
-            && let Ok(number) = number.extract::<usize>()
-        {
-            return Ok(number);
+    for attribute in [Attribute::Ptr, Attribute::CudaStream] {
+        if let Some(handle) = attribute.of(stream)? {
+            return Ok(handle);
         }
     }
     Err(error::kind(format!(
@@ -107,18 +172,16 @@ impl Streams {
         }
         let mut met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
         for &handle in handles {
-            let known = match met.iter().find(|(known, _)| *known == handle) {
-                Some((_, known)) => known.clone(),
-                None => {
-                    let found = self.find(handle)?;
-                    if met.len() == Self::REMEMBERED {
-                        met.remove(0);
-                    }
-                    met.push((handle, found.clone()));
-                    found
-                }
-            };
-            streams.extend(known);
+            if let Some((_, known)) = met.iter().find(|(known, _)| *known == handle) {
+                streams.extend_from_slice(known);
+                continue;
+            }
+            let found = self.find(handle)?;
+            streams.extend_from_slice(&found);
+            if met.len() == Self::REMEMBERED {
+                met.remove(0);
+            }
+            met.push((handle, found));
         }
         Ok(streams)
     }

@@ -373,6 +373,54 @@ def test_collectives():
     hc.run_threads(3, run)
 
 
+def test_streams_of_known_libraries_are_asked_once_which_attribute_it_is():
+    """A method that is called, or an attribute that is not there, costs more than all else of an exchange."""
+    asked = []
+
+    class OfCupy:
+        __module__ = "cupy.cuda.stream"
+
+        def __init__(self, ptr, says=None):
+            self.ptr, self.says = ptr, ptr if says is None else says
+
+        def __cuda_stream__(self):
+            asked.append(self.ptr)
+            return (0, self.says)
+
+    class OfTorch:
+        __module__ = "torch.cuda.streams"
+        cuda_stream = 7
+
+        def __getattr__(self, name):
+            asked.append(name)
+            raise AttributeError(name)
+
+    class Odd(OfCupy):
+        pass
+
+    class OfNobody(OfCupy):
+        __module__ = "mine"
+
+    *_, halo = bound(hc.init())
+    for make, times in [
+        (lambda at: OfCupy(at), 1),
+        # What looks for the method, and for the attribute of CuPy.
+        (lambda at: OfTorch(), 2),
+        (lambda at: Odd(at, 5), 10),
+        (lambda at: OfNobody(at), 10),
+    ]:
+        asked.clear()
+        for at in range(10, 15):
+            stream = make(at)
+            halo.schedule_exchange(stream).schedule_wait(stream)
+        assert len(asked) == times, asked
+    # One that has it no more is asked again.
+    gone = OfCupy(3)
+    del gone.ptr
+    with pytest.raises(AttributeError):
+        halo.schedule_exchange(gone)
+
+
 def test_streams():
     comm = hc.init()
     _, _, halo = bound(comm)
