@@ -1,8 +1,9 @@
 //! A GPU's calls: each method of [`Driver`] by the function of CUDA's driver that it names.
 
-use super::api::{Api, WordOp, api, code};
-use super::context::{Current, Primary, refused};
-use super::module::{Function, Module};
+use super::api::{WordOp, code};
+use super::context::Primary;
+use super::gpu::{CudaDriver, ENABLED, events};
+use super::module::Function;
 use super::table::{Argument, Cut, THREADS};
 use crate::driver::{
     Address, Driver, MemorySpace, Place, Priority, RawEvent, RawStream, RawTable, TableSpec, ValueOp,
@@ -10,31 +11,11 @@ use crate::driver::{
 use crate::error::DeviceError;
 use crate::reaper;
 use crate::remote::{DeviceId, Provider};
-use crate::tuning::{Connection, Machine, Origin, Tuned, Tuning};
-use std::collections::{BTreeSet, HashMap};
+use crate::tuning::{Connection, Tuned};
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-
-/// A GPU, by its primary context: the one that CUDA's runtime uses, and every library above it, so that their streams
-/// and memory can be used here. Nothing that is not ours is ever destroyed or changed, not even which context is current
-/// in a thread.
-pub struct CudaDriver {
-    pub(super) api: &'static Api,
-    pub(super) ordinal: u32,
-    device: c_int,
-    multiprocessors: u32,
-    tuned: Tuned,
-    room: u32,
-    highest_priority: c_int,
-    failure: OnceLock<DeviceError>,
-    /// Devices whose memory this one reaches, and that we keep.
-    peers: Mutex<Vec<Arc<Primary>>>,
-    /// The kernel of copy tables, once it was loaded: what failed is tried again.
-    kernel: Mutex<Option<(Function, Module)>>,
-    primary: Arc<Primary>,
-}
+use std::sync::{Arc, PoisonError};
 
 /// An uploaded table.
 struct CudaTable {
@@ -48,246 +29,18 @@ struct CudaTable {
     launches: AtomicUsize,
 }
 
-/// Devices, and those whose memory they reach.
-static ENABLED: Mutex<BTreeSet<(u32, u32)>> = Mutex::new(BTreeSet::new());
-
-/// Which device each of our events belongs to; looked at when a call has refused one.
-static EVENTS: Mutex<Option<HashMap<usize, u32>>> = Mutex::new(None);
-
-fn events() -> MutexGuard<'static, Option<HashMap<usize, u32>>> {
-    EVENTS.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Flags of the driver.
 const EVENT_DISABLE_TIMING: c_uint = 2;
 const HOST_PORTABLE_AND_MAPPED: c_uint = 1 | 2;
 
-/// Attributes of devices.
-const MULTIPROCESSOR_COUNT: c_int = 16;
-const KERNEL_TIME_LIMIT: c_int = 17;
 /// `CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING`, and of its values `CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER`.
 const RDMA_WRITES_ORDERING: c_int = 118;
 const ORDERED_FOR_OWNER: c_int = 100;
 /// `CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED`.
 const NATIVE_ATOMICS: c_int = 3;
-const CAPABILITY_MAJOR: c_int = 75;
-const CAPABILITY_MINOR: c_int = 76;
 
 /// Operations on words in one call of the driver.
 const WORDS_AT_ONCE: usize = 64;
-
-impl CudaDriver {
-    /// Opens a GPU. Blocks for a second or so the first time in a process, while CUDA makes the context.
-    pub fn open(ordinal: u32) -> Result<Self, DeviceError> {
-        let api = api()?;
-        let primary = Primary::retain(api, ordinal)?;
-        let device = primary.device;
-        let mut this = Self {
-            api,
-            ordinal,
-            device,
-            multiprocessors: 0,
-            tuned: Tuned::built_in(0),
-            room: 0,
-            highest_priority: 0,
-            failure: OnceLock::new(),
-            peers: Mutex::default(),
-            kernel: Mutex::default(),
-            primary,
-        };
-        this.multiprocessors = this.attribute(MULTIPROCESSOR_COUNT)?.max(1) as u32;
-        // A quarter is nobody's: there a block finds room that needs all of a multiprocessor.
-        let is_limited = this.attribute(KERNEL_TIME_LIMIT)? != 0;
-        this.room = if is_limited { 0 } else { this.multiprocessors * 3 / 4 };
-        let (mut least, mut greatest) = (0, 0);
-        let current = this.enter()?;
-        // SAFETY: writes two numbers.
-        this.check("cuCtxGetStreamPriorityRange", unsafe { (api.priorities)(&mut least, &mut greatest) })?;
-        drop(current);
-        this.highest_priority = greatest;
-        let (major, minor) = this.version()?;
-        let driver = format!("{major}.{minor}");
-        let machine = Machine { gpu: this.name(), driver, multiprocessors: this.multiprocessors };
-        this.tuned = super::tuned(&machine, this.capability()?);
-        Ok(this)
-    }
-
-    /// With other values than those in force.
-    pub(super) fn with(self, values: Tuning) -> Self {
-        Self { tuned: Tuned { values, origin: Origin::BuiltIn("a trial") }, ..self }
-    }
-
-    /// Its compute capability as one number: 90 for 9.0.
-    pub fn capability(&self) -> Result<u32, DeviceError> {
-        Ok((10 * self.attribute(CAPABILITY_MAJOR)? + self.attribute(CAPABILITY_MINOR)?) as u32)
-    }
-
-    /// The newest CUDA that the driver supports: major, minor.
-    pub fn version(&self) -> Result<(i32, i32), DeviceError> {
-        let mut version = 0;
-        // SAFETY: writes a number.
-        self.check("cuDriverGetVersion", unsafe { (self.api.driver_version)(&mut version) })?;
-        Ok((version / 1000, version % 1000 / 10))
-    }
-
-    /// Number of its multiprocessors.
-    pub fn multiprocessors(&self) -> u32 {
-        self.multiprocessors
-    }
-
-    pub(super) fn primary(&self) -> &Arc<Primary> {
-        &self.primary
-    }
-
-    fn attribute(&self, attribute: c_int) -> Result<c_int, DeviceError> {
-        let mut value = 0;
-        // SAFETY: writes a number.
-        self.check("cuDeviceGetAttribute", unsafe {
-            (self.api.device_attribute)(&mut value, attribute, self.device)
-        })?;
-        Ok(value)
-    }
-
-    /// Begins a call: refused if the device has failed; its context is current for as long as what is returned lives.
-    pub(super) fn enter(&self) -> Result<Current, DeviceError> {
-        match self.failure.get() {
-            Some(failure) => Err(failure.clone()),
-            None => self.primary.make_current().map_err(|result| self.error("cuCtxPushCurrent", result)),
-        }
-    }
-
-    /// The same, beside captures of other threads ([`Primary::make_current_beside_captures`]): for all calls but those
-    /// that give a stream something, or look something up.
-    pub(super) fn enter_beside_captures(&self) -> Result<Current, DeviceError> {
-        match self.failure.get() {
-            Some(failure) => Err(failure.clone()),
-            None => {
-                let current = self.primary.make_current_beside_captures();
-                current.map_err(|result| self.error("cuCtxPushCurrent", result))
-            }
-        }
-    }
-
-    /// What a result says: nothing, a refusal, or that the device has failed, which is remembered.
-    pub(super) fn check(&self, call: &'static str, result: c_int) -> Result<(), DeviceError> {
-        if result == code::SUCCESS { Ok(()) } else { Err(self.error(call, result)) }
-    }
-
-    /// The same of a result that is no success.
-    fn error(&self, call: &'static str, result: c_int) -> DeviceError {
-        match code::is_fatal(result) {
-            true => self.fail(call, result),
-            false => refused(self.api, self.ordinal, call, result),
-        }
-    }
-
-    fn fail(&self, call: &'static str, result: c_int) -> DeviceError {
-        let what = format!("{call}: {}", self.api.text(result));
-        self.failure.get_or_init(|| DeviceError::Lost { device: self.ordinal, what }).clone()
-    }
-
-    fn check_allocation(
-        &self,
-        call: &'static str,
-        result: c_int,
-        space: MemorySpace,
-        bytes: usize,
-    ) -> Result<(), DeviceError> {
-        match result {
-            code::OUT_OF_MEMORY => Err(DeviceError::OutOfMemory { space, bytes }),
-            other => self.check(call, other),
-        }
-    }
-
-    /// A call that returns nothing: its failure is the device's, unless that is known, or the process is ending.
-    fn last(&self, call: &'static str, make: impl FnOnce() -> c_int) {
-        let result = match self.primary.make_current_beside_captures() {
-            Ok(_current) => make(),
-            Err(_) => return,
-        };
-        if result != code::SUCCESS && result != code::DEINITIALIZED {
-            self.fail(call, result);
-        }
-    }
-
-    /// A call about an event, of which it may be said that it is none of this device's.
-    fn check_event(&self, call: &'static str, result: c_int, event: RawEvent) -> Result<(), DeviceError> {
-        if matches!(result, code::INVALID_HANDLE | code::INVALID_VALUE) {
-            let known = events().as_ref().and_then(|events| events.get(&event.0).copied());
-            return match known {
-                None => Err(DeviceError::NoEvent { event: event.0 }),
-                Some(actual) if actual != self.ordinal => {
-                    let (handle, device) = (event.0, self.ordinal);
-                    Err(DeviceError::OtherDevice { what: "event", handle, actual, device })
-                }
-                Some(_) => self.check(call, result),
-            };
-        }
-        self.check(call, result)
-    }
-
-    /// Writes memory of the device, which is done when this returns. (After `cuMemcpyHtoD` it may not be: bytes of pageable
-    /// memory are staged, and streams that do not synchronise with the default stream may come before they arrive.)
-    fn fill(&self, base: Address, bytes: &[u8]) -> Result<(), DeviceError> {
-        let source = bytes.as_ptr().expose_provenance() as Address;
-        let stream = self.create_stream(Priority::Highest)?;
-        // SAFETY: there is room for so many bytes, and nothing else uses it.
-        let copied = unsafe { (self.api.copy)(base, source, bytes.len(), stream.0) };
-        let done = self.check("cuMemcpyAsync", copied).and_then(|()| self.synchronise(stream));
-        // SAFETY: created above.
-        unsafe { self.destroy_stream(stream) };
-        done
-    }
-
-    fn peers(&self) -> MutexGuard<'_, Vec<Arc<Primary>>> {
-        self.peers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn has_peer(&self, ordinal: u32) -> bool {
-        self.peers().iter().any(|peer| peer.ordinal == ordinal)
-    }
-
-    /// Whether this device reaches the memory of another: what was enabled for it elsewhere in the process holds here, too.
-    pub(super) fn reaches(&self, peer: u32) -> bool {
-        let enabled =
-            || ENABLED.lock().unwrap_or_else(PoisonError::into_inner).contains(&(self.ordinal, peer));
-        peer == self.ordinal || self.has_peer(peer) || enabled() && self.enable_peer(peer).is_ok()
-    }
-
-    /// The kernel of copy tables.
-    fn kernel(&self) -> Result<Function, DeviceError> {
-        let mut loaded = self.kernel.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((kernel, _)) = *loaded {
-            return Ok(kernel);
-        }
-        let compiler = super::Compiler::load_for(self.version()?)?;
-        let compiled = compiler.compile("copy.cu", super::COPY_KERNELS, &[], self.capability()?)?;
-        let module = Module::load(self, &compiled)?;
-        let kernel = module.function("halocline_copy")?;
-        *loaded = Some((kernel, module));
-        Ok(kernel)
-    }
-
-    /// A context's device, for a context that is not this one.
-    fn stranger(&self, stream: RawStream, context: usize) -> DeviceError {
-        let (mut device, mut other) = (0, 0);
-        // SAFETY: the context is that of a stream that lives; popped at once.
-        let pushed = unsafe { (self.api.push)(context) };
-        if pushed != code::SUCCESS {
-            return DeviceError::NoStream { stream: stream.0 };
-        }
-        // SAFETY: each writes a number.
-        let found = unsafe { ((self.api.current_device)(&mut device), (self.api.pop)(&mut other)) };
-        match (found, u32::try_from(device)) {
-            ((code::SUCCESS, _), Ok(actual)) if actual != self.ordinal => {
-                let (handle, device) = (stream.0, self.ordinal);
-                DeviceError::OtherDevice { what: "stream", handle, actual, device }
-            }
-            ((code::SUCCESS, _), Ok(device)) => DeviceError::OtherContext { stream: stream.0, device },
-            _ => DeviceError::NoStream { stream: stream.0 },
-        }
-    }
-}
 
 // SAFETY: CUDA's unified addressing.
 unsafe impl Driver for CudaDriver {

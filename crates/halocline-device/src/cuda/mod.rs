@@ -14,6 +14,7 @@ mod api;
 mod cache;
 mod context;
 mod driver;
+mod gpu;
 mod inventory;
 mod looks;
 mod module;
@@ -26,7 +27,7 @@ mod table;
 mod tuned;
 
 pub use cache::directory as cache_directory;
-pub use driver::CudaDriver;
+pub use gpu::CudaDriver;
 pub use inventory::{Gpu, Inventory, Link, inventory};
 pub use module::{Function, Module};
 pub use nccl::{Nccl, nccl};

@@ -2,7 +2,7 @@
 
 use super::api::code;
 use super::context::{Primary, refused};
-use super::driver::CudaDriver;
+use super::gpu::CudaDriver;
 use super::nvrtc::Compiled;
 use crate::driver::RawStream;
 use crate::error::DeviceError;

@@ -1,7 +1,7 @@
 //! Where addresses lie, and whether a GPU reaches them.
 
 use super::api::{Access, code};
-use super::driver::CudaDriver;
+use super::gpu::CudaDriver;
 use super::remote::has_opened;
 use crate::driver::{Address, MemorySpace, Place};
 use crate::error::DeviceError;

@@ -1,6 +1,6 @@
 //! Kernels of a program's own: CUDA C++ that is compiled for a GPU when it is needed, and launched on its streams.
 
-use super::driver::CudaDriver;
+use super::gpu::CudaDriver;
 use super::module::{Function, Module};
 use super::nvrtc::Compiler;
 use crate::device::{Device, Stream};

@@ -6,7 +6,7 @@ mod open;
 
 use super::api::{Api, IpcHandle, code};
 use super::context::Current;
-use super::driver::CudaDriver;
+use super::gpu::CudaDriver;
 use crate::driver::{Address, Driver};
 use crate::error::DeviceError;
 use crate::remote::{Allocation, DeviceId, Export, Kind, Opened, Provider, Refusal};
