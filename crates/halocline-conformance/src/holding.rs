@@ -1,7 +1,6 @@
 //! Simulated devices whose calls wait, and hold those of other threads, as CUDA's do (`docs/cuda.md`, "What waits for the device"): what frees, and
 //! the first table of a device, waits until no stream of any device has anything to do; launches, records, allocations and what is made wait
-//! for that; operations on words, waits for events and questions do not. A look at a word of another device waits for streams that have copies,
-//! which may stand behind waits. Copies from another device stand behind each other, whichever stream they were given to: one that has to wait
+//! for that; operations on words, waits for events and questions do not. A look at a word of a device may say nothing ([`silence`]). Copies from another device stand behind each other, whichever stream they were given to: one that has to wait
 //! holds the others. Streams share as many queues as CUDA gives a process.
 
 use crate::ring::Given;
@@ -24,8 +23,6 @@ struct Shared {
     held: Mutex<()>,
     /// Devices, each with its streams.
     streams: Mutex<Vec<(Device, BTreeSet<usize>)>>,
-    /// Streams that were given copies, by their devices' ordinals.
-    copying: Mutex<BTreeSet<(u32, usize)>>,
     /// Of each device that was copied from by another one, an event behind the last such copy.
     last: Mutex<BTreeMap<u32, RawEvent>>,
 }
@@ -39,27 +36,24 @@ impl Shared {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn copying(&self) -> MutexGuard<'_, BTreeSet<(u32, usize)>> {
-        self.copying.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Holds all, until no stream has anything to do, and for as long as what is returned lives.
     fn wait(&self) -> MutexGuard<'_, ()> {
-        self.wait_for(|_, _| true)
-    }
-
-    /// The same of some streams.
-    fn wait_for(&self, matters: impl Fn(&Device, usize) -> bool) -> MutexGuard<'_, ()> {
         let held = self.hold();
         // A stream that fails, or has gone, does nothing any more.
-        let is_idle = |device: &Device, stream: usize| {
-            !matters(device, stream) || device.driver().query(RawStream(stream)) != Ok(false)
-        };
+        let is_idle = |device: &Device, stream: usize| device.driver().query(RawStream(stream)) != Ok(false);
         while !self.streams().iter().all(|(device, streams)| streams.iter().all(|&at| is_idle(device, at))) {
             std::thread::yield_now();
         }
         held
     }
+}
+
+/// Whether looks at words say nothing.
+static SILENT: AtomicBool = AtomicBool::new(false);
+
+/// From now on no device of this process tells what a word is, as one that has no time for it.
+pub fn silence() {
+    SILENT.store(true, Ordering::Release);
 }
 
 /// One device.
@@ -223,7 +217,6 @@ unsafe impl Driver for Holding {
         bytes: usize,
     ) -> Result<(), DeviceError> {
         let _held = self.shared.hold();
-        self.shared.copying().insert((self.ordinal(), stream.0));
         let source_device = match self.of().place_of(source)?.space {
             MemorySpace::Device(device) if device != self.ordinal() => device,
             // SAFETY: the caller's promise.
@@ -237,7 +230,10 @@ unsafe impl Driver for Holding {
         unsafe { self.of().copy(stream, target, source, bytes) }?;
         let done = self.of().create_event()?;
         self.of().record(done, stream)?;
-        last.insert(source_device, done);
+        if let Some(before) = last.insert(source_device, done) {
+            // SAFETY: made here; who waits for it has been told so.
+            unsafe { self.of().destroy_event(before) };
+        }
         Ok(())
     }
 
@@ -271,12 +267,10 @@ unsafe impl Driver for Holding {
     }
 
     unsafe fn peek(&self, stream: RawStream, word: Address) -> Result<Option<u64>, DeviceError> {
-        let is_own = match self.of().place_of(word)?.space {
-            MemorySpace::Device(device) => device == self.ordinal(),
-            _ => true,
-        };
-        let copies = |device: &Device, stream| self.shared.copying().contains(&(device.ordinal(), stream));
-        let _held = if is_own { self.shared.hold() } else { self.shared.wait_for(copies) };
+        if SILENT.load(Ordering::Acquire) {
+            return Ok(None);
+        }
+        let _held = self.shared.hold();
         // SAFETY: the caller's promise.
         unsafe { self.of().peek(stream, word) }
     }

@@ -20,6 +20,8 @@ const DRAIN: Duration = Duration::from_millis(1);
 pub(super) const STAGED: Duration = Duration::from_micros(50);
 /// How long it goes on looking after the last exchange is over, in case another one comes.
 const LINGER: Duration = Duration::from_secs(1);
+/// What a device does not tell for so long counts as not there: looks are given up soon, and tried again.
+const SILENCE: Duration = Duration::from_secs(1);
 const LINGER_STAGED: Duration = Duration::from_millis(5);
 
 impl Scheduled {
@@ -154,12 +156,12 @@ impl Scheduled {
         self.lanes.iter().find_map(|lane| lane.shared.rescue.query().err().filter(lost))
     }
 
-    fn is_behind(&self, link: usize, epoch: u64) -> bool {
+    /// Whether what is awaited of a link is not there. `unless_told`: what to say where the device does not tell.
+    fn is_behind(&self, link: usize, epoch: u64, unless_told: bool) -> bool {
         let is_behind = |seat: &Seat| match &seat.waits {
-            // A device that says nothing any more is found out otherwise.
             Waits::Word { lane, of_sets, lag } => {
                 let word = self.lanes[*lane].peek(of_sets[self.set_of(epoch)][(epoch % SLOTS) as usize]);
-                word.is_some_and(|word| word < epoch.saturating_sub(*lag))
+                word.map_or(unless_told, |word| word < epoch.saturating_sub(*lag))
             }
             Waits::Stage(stage) => {
                 self.staging.as_ref().is_some_and(|staging| staging.is_behind(*stage, epoch))
@@ -184,7 +186,8 @@ impl Scheduled {
                 PeerState::Dead => Cause::Died,
             };
             // What it did before it went may have come meanwhile.
-            if self.look() < epoch && link.closed_there(&self.comm).is_none() && self.is_behind(at, epoch) {
+            let is_gone = || self.look() < epoch && link.closed_there(&self.comm).is_none();
+            if is_gone() && self.is_behind(at, epoch, self.has_waited(epoch) >= SILENCE) && is_gone() {
                 return self.fail(link, cause, link.peer);
             }
         }
@@ -201,6 +204,15 @@ impl Scheduled {
                 let cause = link.clash(&self.comm, ours, theirs);
                 return self.fail(link, cause, self.comm.rank());
             }
+        }
+    }
+
+    /// How long the streams have waited for an exchange, as far as that is known.
+    fn has_waited(&self, epoch: u64) -> Duration {
+        let late = self.lateness.lock().unwrap_or_else(PoisonError::into_inner);
+        match late.epoch == epoch && late.has_begun {
+            true => self.comm.link().host().now().saturating_sub(late.since),
+            false => Duration::ZERO,
         }
     }
 
@@ -238,8 +250,9 @@ impl Scheduled {
         if !is_late && !is_due {
             return;
         }
+        let is_silent = after >= self.patience.deadline.unwrap_or_default() + SILENCE;
         let missing: Vec<&Link> = (0..self.links.len())
-            .filter(|&at| self.is_behind(at, oldest))
+            .filter(|&at| self.is_behind(at, oldest, is_silent))
             .map(|at| &self.links[at])
             .collect();
         match missing.first() {

@@ -1,0 +1,23 @@
+//! Ranks as threads of one process on devices that never tell what a word is: who is late, or has gone, is found out all the same.
+
+use halocline::Communicator;
+use halocline_conformance::holding::{Held, silence};
+use halocline_conformance::{Outcome, run_fields_on_devices};
+use std::time::Duration;
+
+#[test]
+fn deadlines_and_ranks_that_go_are_noticed_without_looks() {
+    silence();
+    for ranks in [2, 3] {
+        let ended: Vec<Outcome> = std::thread::scope(|scope| {
+            let rank = |comm: Communicator| {
+                scope.spawn(move || {
+                    run_fields_on_devices::<Held>(&comm, "failures::", Duration::from_secs(60))
+                })
+            };
+            let ranks: Vec<_> = Communicator::threads(ranks).into_iter().map(rank).collect();
+            ranks.into_iter().map(|rank| rank.join().expect("no rank panics")).collect()
+        });
+        ended.into_iter().for_each(|outcome| outcome.unwrap_or_else(|trouble| panic!("{trouble}")));
+    }
+}
