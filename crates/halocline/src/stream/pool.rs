@@ -110,6 +110,11 @@ impl Pool {
         devices.iter().all(|device| ranks.get(&device.id()).is_none_or(|&ranks| ranks == 1))
     }
 
+    /// Whether more than two ranks of this process have devices.
+    pub(crate) fn is_crowded(&self) -> bool {
+        lock(&RANKS).values().sum::<usize>() > 2
+    }
+
     pub(crate) fn of(&self, device: &Device) -> Result<Arc<OfDevice>, Error> {
         let id = device.id();
         let known = |shared: &Shared| shared.devices.get(&id).and_then(OnceLock::get).cloned();
