@@ -40,7 +40,7 @@ pub(super) struct Status([c_int; 8]);
 /// One interface. The associated values are those of its `mpi.h`.
 pub(super) trait Abi: 'static {
     /// What communicators, requests, datatypes and the like are.
-    type Handle: Copy + Send + Sync + 'static;
+    type Handle: Copy + Eq + Send + Sync + 'static;
 
     const ANY_SOURCE: c_int;
     const ANY_TAG: c_int;

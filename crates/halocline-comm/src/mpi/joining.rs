@@ -7,7 +7,6 @@ use super::ffi::Api;
 use crate::error::CommError;
 use crate::host::Host;
 use crate::sync::AtomicU32;
-use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -16,8 +15,8 @@ const YIELD: Duration = Duration::from_micros(500);
 /// then sleeps so long between two looks: first, and at most.
 const NAP: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(1));
 
-/// What was left before it ended, by the number of the program's communicator; none: of all ranks.
-pub(super) struct Joining<A: Abi>(Mutex<HashMap<Option<usize>, Duplicates<A>>>);
+/// What was left before it ended, by the communicator.
+pub(super) struct Joining<A: Abi>(Mutex<Vec<(A::Handle, Duplicates<A>)>>);
 
 /// Duplicates of one communicator, made one after the other.
 struct Duplicates<A: Abi> {
@@ -39,23 +38,27 @@ impl<A: Abi> Joining<A> {
     /// Two duplicates of a communicator, whose errors are returned, not fatal. Collective, waits for all ranks.
     ///
     /// # Safety
-    /// MPI is up, `comm` a communicator of it, the program's of that number or that of all ranks.
+    /// MPI is up, `comm` a communicator of it.
     pub(super) unsafe fn duplicate_twice(
         &self,
         api: &Api<A>,
-        (program, comm): (Option<usize>, A::Handle),
+        comm: A::Handle,
         host: &dyn Host,
     ) -> Result<[A::Handle; 2], CommError> {
         let lock = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = lock().remove(&program);
-        let mut duplicates = known.unwrap_or(Duplicates { made: Vec::new(), begun: None });
+        let left = {
+            let mut left = lock();
+            let at = left.iter().position(|(of, _)| *of == comm);
+            at.map(|at| left.swap_remove(at).1)
+        };
+        let mut duplicates = left.unwrap_or(Duplicates { made: Vec::new(), begun: None });
         loop {
             if let [first, second] = duplicates.made[..] {
                 return Ok([first, second]);
             }
             // SAFETY: by our caller.
             if !unsafe { duplicates.next(api, comm, host)? } {
-                lock().insert(program, duplicates);
+                lock().push((comm, duplicates));
                 // SAFETY: by our caller.
                 let (waiting, _) = unsafe { api.place(comm)? };
                 let what = "the ranks of its MPI communicator".to_owned();

@@ -158,7 +158,7 @@ impl<A: Abi> Mpi for Runtime<A> {
         // SAFETY: `get` saw that MPI is up, its user does not finalise it during a call of ours, and this
         // thread may call it. The handle is one of the program's, by the promise of `from_mpi`.
         unsafe {
-            let [comm, bulks] = self.joining.duplicate_twice(api, (program, theirs), host)?;
+            let [comm, bulks] = self.joining.duplicate_twice(api, theirs, host)?;
             let (rank, size) = api.place(comm)?;
             let node = api.split_by_node(comm)?;
             let (_, on_node) = api.place(node)?;
