@@ -123,6 +123,11 @@ def test_what_is_refused(alone):
     class Record(ctypes.Structure):
         _fields_ = [("O", ctypes.c_int), ("b", ctypes.py_object)]
 
+    def turned(*formats):
+        return np.dtype({"names": ["b", "a"], "formats": formats, "offsets": [8, 0]})
+
+    endless = []
+    endless.append(("a", endless))
     Jax.__module__ = "jaxlib._jax"
     cases = [
         (hc.HaloValueError, "read-only", read_only),
@@ -133,7 +138,14 @@ def test_what_is_refused(alone):
         (hc.HaloTypeError, "Python objects", (ctypes.py_object * 8)()),
         (hc.HaloTypeError, "Python objects", (Record * 8)()),
         (hc.HaloTypeError, "byte order", np.zeros(8, [("a", ">f8")])),
-        (hc.HaloTypeError, "descr", Interface(good, descr=[1])),
+        # Their members are not listed by the array interface.
+        (hc.HaloTypeError, "Python objects", np.zeros(8, turned("f8", "O"))),
+        (hc.HaloTypeError, "byte order", np.zeros(8, turned(">f8", "i8"))),
+        (hc.HaloTypeError, "Python objects", np.zeros(8, [("a", turned("f8", "O"))])),
+        *((hc.HaloTypeError, "descr", Interface(good, typestr="|V8", descr=descr)) for descr in ([1], [], iter([]), {0}, {}, [("a",)], [("a", "|u1", -1)])),
+        (hc.HaloTypeError, "nested", Interface(good, typestr="|V8", descr=endless)),
+        (hc.HaloTypeError, "type string", Interface(good, typestr="<f8[zz")),
+        (hc.HaloTypeError, "type string", Interface(good, typestr="<i8[s]")),
         (hc.HaloTypeError, "masked", masked),
         (hc.HaloTypeError, "mask", Interface(good, mask=np.zeros(8, bool))),
         (hc.HaloTypeError, "JAX", Jax()),

@@ -514,10 +514,10 @@ UNLIKE = [
     ("M8[s]", "M8[ms]", "datetime64[s]", "datetime64[ms]"),
     ("M8[s]", "m8[s]", "datetime64[s]", "timedelta64[s]"),
     ("M8[s]", "f8", "datetime64[s]", "float64"),
-    ([("a", "i4"), ("b", "f4")], [("a", "f4"), ("b", "i4")], "[('a', '<i4'), ('b', '<f4')]", "[('a', '<f4'), ('b', '<i4')]"),
-    ([("a", "i4"), ("b", "f4")], [("a", "i4"), ("c", "f4")], "('b', '<f4')", "('c', '<f4')"),
+    ([("a", "i4"), ("b", "f4")], [("a", "f4"), ("b", "i4")], "[('a', 'i4'), ('b', 'f4')]", "[('a', 'f4'), ('b', 'i4')]"),
+    ([("a", "i4"), ("b", "f4")], [("a", "i4"), ("c", "f4")], "('b', 'f4')", "('c', 'f4')"),
     ("S8", "U2", "S8", "U2"),
-    ("S8", [("a", "f8")], "S8", "[('a', '<f8')]"),
+    ("S8", [("a", "f8")], "S8", "[('a', 'f8')]"),
 ]
 
 
@@ -555,6 +555,10 @@ def test_plain_bytes_that_mean_something_else_fail_an_unbound_exchange(ours, the
 def test_plain_bytes_by_another_protocol_are_the_same():
     record = np.dtype([("a", "i1"), ("b", "f4")], align=True)
     packed = np.dtype([("a", "i4"), ("b", "f4")])
+    parts = np.dtype([("a", "u1", (2, 2)), ("b", [("c", "i2"), ("d", "u2", 3)])])
+    # As they lie, not as they are listed.
+    turned = np.dtype({"names": ["b", "a"], "formats": ["f4", "i4"], "offsets": [4, 0]})
+    titled = np.dtype([(("the first", "a"), "i4"), ("b", "f4")])
 
     class Told:
         def __init__(self, array):
@@ -567,6 +571,12 @@ def test_plain_bytes_by_another_protocol_are_the_same():
         (record, lambda array: array.view(np.recarray)),
         (packed, memoryview),
         (packed, Told),
+        (packed, lambda array: array.view(turned)),
+        (packed, lambda array: array.view(titled)),
+        (packed, lambda array: Told(array.view(titled))),
+        (packed, lambda array: array.view((np.record, turned))),
+        (parts, Told),
+        (parts, memoryview),
         ("M8[ms]", Told),
         ("g", memoryview),
         ("g", Told),

@@ -2,9 +2,10 @@
 
 use crate::error;
 use halocline::ElementType;
-use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::types::{PyList, PyTuple};
+use std::ops::Range;
 
 /// Of a kind (as NumPy's: b, i, u, f, c, V) and a size in bytes.
 pub(super) fn of(kind: char, size: usize, as_given: &str) -> PyResult<ElementType> {
@@ -41,19 +42,13 @@ pub(super) fn of(kind: char, size: usize, as_given: &str) -> PyResult<ElementTyp
 /// What elements that are plain bytes stand for, by their type string and, of records, their members: peers compare it. None for bytes
 /// that are nothing else (`V8`).
 pub(super) fn name(typestr: &str, members: Option<&Bound<'_, PyAny>>) -> PyResult<Option<String>> {
-    let after_order = typestr.trim_start_matches(['<', '>', '=', '|']);
-    let unit = after_order.find('[').map_or("", |at| &after_order[at..]);
-    Ok(match after_order.chars().next() {
+    let kind = without_order(typestr);
+    let unit = kind.find('[').map_or("", |at| &kind[at..]);
+    Ok(match kind.chars().next() {
         Some('M') => Some(format!("datetime64{unit}")),
         Some('m') => Some(format!("timedelta64{unit}")),
-        Some('V') => match members {
-            // One without a name is no record.
-            Some(members) if members.len()? > 1 || !members.get_item(0)?.get_item(0)?.eq("")? => {
-                Some(members.str()?.to_string())
-            }
-            _ => None,
-        },
-        _ => Some(after_order.to_owned()),
+        Some('V') => members.map(|members| told(members, 0)).transpose()?.and_then(|(members, _)| members),
+        _ => Some(kind.to_owned()),
     })
 }
 
@@ -62,35 +57,180 @@ pub(super) fn name_of(dtype: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     let py = dtype.py();
     let typestr: String = dtype.getattr(intern!(py, "str"))?.extract()?;
     if !dtype.getattr(intern!(py, "names"))?.is_none() {
-        // Members that overlap, or come in another order than they lie, have no list.
-        return match dtype.getattr(intern!(py, "descr")) {
-            Ok(members) => Ok(Some(members.str()?.to_string())),
-            Err(error) if error.is_instance_of::<PyValueError>(py) => Ok(Some(dtype.str()?.to_string())),
-            Err(error) => Err(error),
+        return Ok(Some(kind_of(dtype)?));
+    }
+    match is_foreign(dtype, &typestr)? {
+        true => Ok(Some(dtype.str()?.to_string())),
+        false => name(&typestr, None),
+    }
+}
+
+/// A type of another package (bfloat16), which is bytes by its type string.
+fn is_foreign(dtype: &Bound<'_, PyAny>, typestr: &str) -> PyResult<bool> {
+    let py = dtype.py();
+    Ok(typestr.contains('V')
+        && !dtype.getattr(intern!(py, "type"))?.is(&py.import("numpy")?.getattr("void")?))
+}
+
+/// A type of NumPy's that protocols have no word for.
+pub(super) fn known(dtype: &Bound<'_, PyAny>) -> PyResult<Option<ElementType>> {
+    Ok((dtype.str()? == "bfloat16").then_some(ElementType::Bf16))
+}
+
+/// Refuses types of NumPy's, above all records however they are laid out, that hold Python objects or are in the other byte order.
+pub(super) fn check_type(dtype: &Bound<'_, PyAny>) -> PyResult<()> {
+    let py = dtype.py();
+    let as_given = || -> PyResult<String> { Ok(dtype.str()?.to_string()) };
+    if dtype.getattr(intern!(py, "hasobject"))?.is_truthy()? {
+        return of('O', 0, &as_given()?).map(drop);
+    }
+    match dtype.getattr(intern!(py, "isnative"))?.is_truthy()? {
+        true => Ok(()),
+        false => Err(other_order(&as_given()?)),
+    }
+}
+
+fn without_order(typestr: &str) -> &str {
+    typestr.trim_start_matches(['<', '>', '=', '|'])
+}
+
+/// Members of a record in the order in which they lie, as text: the same however they were listed.
+#[derive(Default)]
+struct Members {
+    told: Vec<String>,
+    end: usize,
+}
+
+impl Members {
+    fn add(&mut self, name: &str, kind: &str, shape: &[usize], place: Range<usize>) {
+        if place.start != self.end {
+            self.told.push(format!("at {}", place.start));
+        }
+        let quote = if kind.starts_with('[') { "" } else { "'" };
+        let shape = if shape.is_empty() { String::new() } else { format!(", {shape:?}") };
+        self.told.push(format!("('{name}', {quote}{kind}{quote}{shape})"));
+        self.end = place.end;
+    }
+
+    fn text(&self) -> String {
+        format!("[{}]", self.told.join(", "))
+    }
+}
+
+/// What a type of NumPy's is called among the members of a record.
+fn kind_of(dtype: &Bound<'_, PyAny>) -> PyResult<String> {
+    let py = dtype.py();
+    let names = dtype.getattr(intern!(py, "names"))?;
+    if names.is_none() {
+        let typestr: String = dtype.getattr(intern!(py, "str"))?.extract()?;
+        return match is_foreign(dtype, &typestr)? {
+            true => Ok(dtype.str()?.to_string()),
+            false => Ok(without_order(&typestr).to_owned()),
         };
     }
-    // Types of other packages (bfloat16) are bytes by their type string.
-    match dtype.getattr(intern!(py, "type"))?.is(&py.import("numpy")?.getattr("void")?) {
-        false if typestr.contains('V') => Ok(Some(dtype.str()?.to_string())),
-        _ => name(&typestr, None),
+    let fields = dtype.getattr(intern!(py, "fields"))?;
+    let mut members = Vec::new();
+    for name in names.extract::<Vec<String>>()? {
+        let field = fields.get_item(&name)?;
+        let (dtype, offset) = (field.get_item(0)?, field.get_item(1)?.extract::<usize>()?);
+        members.push((offset, name, dtype));
     }
+    members.sort_by(|one, other| (one.0, &one.1).cmp(&(other.0, &other.1)));
+    let mut told = Members::default();
+    for (offset, name, dtype) in members {
+        let size: usize = dtype.getattr(intern!(py, "itemsize"))?.extract()?;
+        let (kind, shape) = match dtype.getattr(intern!(py, "subdtype"))? {
+            whole if whole.is_none() => (kind_of(&dtype)?, Vec::new()),
+            parts => (kind_of(&parts.get_item(0)?)?, parts.get_item(1)?.extract()?),
+        };
+        told.add(&name, &kind, &shape, offset..offset + size);
+    }
+    Ok(told.text())
+}
+
+/// Members as `descr` of an array interface lists them: a name, a type string or a list of members, perhaps a shape. As text, unless it is
+/// one without a name, which is no record; and their bytes. Refuses Python objects and the other byte order.
+fn told(members: &Bound<'_, PyAny>, depth: usize) -> PyResult<(Option<String>, usize)> {
+    /// How deep records of records are looked into.
+    const DEEPEST: usize = 64;
+    let wrong = || {
+        error::kind(
+            "the \"descr\" of an array interface is a list of tuples: a name, a type, perhaps a shape",
+        )
+    };
+    if depth > DEEPEST {
+        return Err(error::kind(format!("records are nested deeper than {DEEPEST}")));
+    }
+    let listed: Vec<Bound<'_, PyAny>> = match (members.cast::<PyList>(), members.cast::<PyTuple>()) {
+        (Ok(list), _) => list.iter().collect(),
+        (_, Ok(tuple)) => tuple.iter().collect(),
+        _ => return Err(wrong()),
+    };
+    let (mut all, mut begin, count) = (Members::default(), 0_usize, listed.len());
+    let mut is_named = count > 1;
+    for member in listed {
+        let member = member.cast_into::<PyTuple>().map_err(|_| wrong())?;
+        let (name, kind) = match member.len() {
+            2 | 3 => (member.get_item(0)?, member.get_item(1)?),
+            _ => return Err(wrong()),
+        };
+        // Perhaps with a title, which says nothing of the bytes.
+        let name = name.cast::<PyTuple>().map_or_else(|_| Ok(name.clone()), |pair| pair.get_item(1))?;
+        let name: String = name.extract().map_err(|_| wrong())?;
+        let shape = member.get_item(2).ok();
+        let shape: Vec<usize> = match shape {
+            None => Vec::new(),
+            Some(shape) => shape
+                .extract::<usize>()
+                .map(|one| vec![one])
+                .or_else(|_| shape.extract())
+                .map_err(|_| wrong())?,
+        };
+        let (kind, size) = match kind.extract::<String>() {
+            Ok(typestr) => {
+                let (order, kind, size) = parts(&typestr)?;
+                if kind == 'O' {
+                    return of('O', 0, &typestr).map(|_| (None, 0));
+                }
+                check_order(order, size, &typestr)?;
+                (without_order(&typestr).to_owned(), size)
+            }
+            Err(_) => {
+                let (kind, size) = told(&kind, depth + 1)?;
+                (kind.unwrap_or_else(|| format!("V{size}")), size)
+            }
+        };
+        let size = shape.iter().try_fold(size, |size, &count| size.checked_mul(count));
+        let end = size.and_then(|size| begin.checked_add(size)).ok_or_else(wrong)?;
+        is_named |= !name.is_empty();
+        // One without a name is a gap.
+        if !name.is_empty() {
+            all.add(&name, &kind, &shape, begin..end);
+        }
+        begin = end;
+    }
+    if count == 0 { Err(wrong()) } else { Ok((is_named.then(|| all.text()), begin)) }
 }
 
 /// Refuses elements in the other byte order.
 pub(super) fn check_order(order: char, size: usize, as_given: &str) -> PyResult<()> {
     let other = if cfg!(target_endian = "little") { '>' } else { '<' };
-    if size > 1 && (order == other || order == '!' && other == '>') {
-        return Err(error::kind(format!(
-            "elements of type {as_given} are not in the byte order of this machine; convert the array: \
-             array.astype(array.dtype.newbyteorder(\"=\"))"
-        )));
+    match size > 1 && (order == other || order == '!' && other == '>') {
+        true => Err(other_order(as_given)),
+        false => Ok(()),
     }
-    Ok(())
 }
 
-/// Refuses records one of whose members, by a type string or a format of the struct module, is a Python object or in the other byte order.
+fn other_order(as_given: &str) -> PyErr {
+    error::kind(format!(
+        "elements of type {as_given} are not in the byte order of this machine; convert the array: \
+         array.astype(array.dtype.newbyteorder(\"=\"))"
+    ))
+}
+
+/// Refuses records one of whose members, by a format of the struct module, is a Python object or in the other byte order.
 /// Names stand between colons in a format.
-pub(super) fn check_record(format: &str) -> PyResult<()> {
+fn check_record(format: &str) -> PyResult<()> {
     let codes = || format.split(':').step_by(2).flat_map(str::chars);
     if codes().any(|code| code == 'O') {
         return of('O', 0, format).map(drop);
@@ -102,19 +242,28 @@ pub(super) fn check_record(format: &str) -> PyResult<()> {
     }
 }
 
-/// A type string of the array interface, as `<f8`.
-pub(super) fn of_typestr(typestr: &str) -> PyResult<ElementType> {
+/// Byte order, kind and bytes of a type string of the array interface.
+fn parts(typestr: &str) -> PyResult<(char, char, usize)> {
     let wrong = || error::kind(format!("{typestr:?} is no type string of the array interface"));
     let mut chars = typestr.chars();
     let (order, kind) = (chars.next().ok_or_else(wrong)?, chars.next().ok_or_else(wrong)?);
     if kind == 'O' {
-        return of(kind, 0, typestr);
+        return Ok((order, kind, 0));
     }
     // Dates have their unit behind it, as `<M8[ns]`.
-    let digits = chars.as_str().split('[').next().unwrap_or_default();
+    let digits = match chars.as_str().split_once('[') {
+        Some((digits, unit)) if matches!(kind, 'M' | 'm') && unit.ends_with(']') => digits,
+        Some(_) => return Err(wrong()),
+        None => chars.as_str(),
+    };
     let size: usize = digits.parse().map_err(|_| wrong())?;
     // Of characters, four bytes each.
-    let size = if kind == 'U' { size.saturating_mul(4) } else { size };
+    Ok((order, kind, if kind == 'U' { size.saturating_mul(4) } else { size }))
+}
+
+/// A type string of the array interface, as `<f8`.
+pub(super) fn of_typestr(typestr: &str) -> PyResult<ElementType> {
+    let (order, kind, size) = parts(typestr)?;
     check_order(order, size, typestr)?;
     of(kind, size, typestr)
 }

@@ -59,23 +59,6 @@ fn device_of(py: Python<'_>, base: usize) -> PyResult<u32> {
     }
 }
 
-/// Members of records, as `descr` lists them: a name, a type string or a list of members, perhaps a shape.
-fn check_members(members: &Bound<'_, PyAny>) -> PyResult<()> {
-    let wrong = || {
-        error::kind(
-            "the \"descr\" of an array interface is a list of tuples: a name, a type, perhaps a shape",
-        )
-    };
-    for member in members.try_iter().map_err(|_| wrong())? {
-        let kind = member.and_then(|member| member.get_item(1)).map_err(|_| wrong())?;
-        match kind.extract::<String>() {
-            Ok(typestr) => element::check_record(&typestr)?,
-            Err(_) => check_members(&kind)?,
-        }
-    }
-    Ok(())
-}
-
 fn common<'py>(interface: &Bound<'py, PyAny>) -> PyResult<Described> {
     let py = interface.py();
     let interface = interface.cast::<PyDict>().map_err(|_| error::kind("an array interface is a dict"))?;
@@ -95,9 +78,6 @@ fn common<'py>(interface: &Bound<'py, PyAny>) -> PyResult<Described> {
     let typestr = wanted(intern!(py, "typestr"))?.extract::<Given<String>>()?.get(py, "typestr")?;
     let element = element::of_typestr(&typestr)?;
     let members = item(intern!(py, "descr"))?;
-    if let Some(members) = &members {
-        check_members(members)?;
-    }
     let name = element::name(&typestr, members.as_ref())?;
     let data = item(intern!(py, "data"))?;
     let (base, is_read_only, owner) = match data.as_ref().map(|data| data.extract::<(usize, bool)>()) {

@@ -13,7 +13,7 @@ use pyo3::types::PyDict;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Memory of the library's own, zeroed, as bytes: the base of NumPy and CuPy arrays.
 #[pyclass(frozen, module = "halocline", name = "Memory")]
@@ -133,28 +133,88 @@ pub(super) fn whole(
 /// A field of all of some memory, and the array that has it.
 type Known = (WeakField, Option<Arc<Watch>>);
 
-/// A device, and the addresses of memory there: the first, and the end.
-type Addresses = (Option<u32>, usize, usize);
+/// Memory that fields are in: of each device clusters of addresses that meet, by the first address, which do not meet each other.
+struct Memories {
+    clusters: BTreeMap<(Option<u32>, usize), Cluster>,
+    count: usize,
+    /// How many there may be before those that are gone are forgotten.
+    most: usize,
+    /// A forked child knows nothing of its parent's.
+    process: u32,
+}
 
-/// Memory that fields are in.
-static KNOWN: Mutex<BTreeMap<Addresses, Known>> = Mutex::new(BTreeMap::new());
+/// Memory whose addresses meet, and the end of all.
+struct Cluster {
+    end: usize,
+    known: Vec<(Range<usize>, Known)>,
+}
+
+const FEW: usize = 64;
+
+static KNOWN: Mutex<Memories> =
+    Mutex::new(Memories { clusters: BTreeMap::new(), count: 0, most: FEW, process: 0 });
+
+fn memories() -> MutexGuard<'static, Memories> {
+    let mut memories = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if memories.process != std::process::id() {
+        let known = Memories { clusters: BTreeMap::new(), count: 0, most: FEW, process: std::process::id() };
+        // What the parent had is not dropped: others hold it, too.
+        std::mem::forget(std::mem::replace(&mut *memories, known));
+    }
+    memories
+}
+
+impl Memories {
+    /// The first addresses of clusters that a range meets, from the last one on.
+    fn met<'a>(&'a self, device: Option<u32>, range: &'a Range<usize>) -> impl Iterator<Item = usize> + 'a {
+        let begun = self.clusters.range((device, 0)..(device, range.end)).rev();
+        begun.take_while(|(_, cluster)| cluster.end > range.start).map(|((_, start), _)| *start)
+    }
+
+    fn add(&mut self, device: Option<u32>, range: Range<usize>, known: Known) {
+        let (mut start, mut cluster) = (range.start, Cluster { end: range.end, known: Vec::new() });
+        for met in self.met(device, &range).collect::<Vec<_>>() {
+            let Some(other) = self.clusters.remove(&(device, met)) else { continue };
+            (start, cluster.end) = (start.min(met), cluster.end.max(other.end));
+            cluster.known.extend(other.known);
+        }
+        let before = cluster.known.len();
+        cluster.known.retain(|(other, _)| *other != range);
+        self.count = self.count + 1 + cluster.known.len() - before;
+        cluster.known.push((range, known));
+        self.clusters.insert((device, start), cluster);
+    }
+
+    fn forget_what_is_gone(&mut self) {
+        let all = std::mem::take(&mut self.clusters);
+        self.count = 0;
+        for ((device, _), cluster) in all {
+            for (range, known) in cluster.known.into_iter().filter(|(_, known)| known.0.upgrade().is_some()) {
+                self.add(device, range, known);
+            }
+        }
+        self.most = FEW.max(2 * self.count);
+    }
+}
 
 /// From now on the memory of this field is known.
 fn note(device: Option<u32>, whole: &Field, watch: Option<Arc<Watch>>) {
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    // What is gone is forgotten now and then.
-    if known.len().is_power_of_two() {
-        known.retain(|_, (field, _)| field.upgrade().is_some());
+    let mut memories = memories();
+    if memories.count >= memories.most {
+        memories.forget_what_is_gone();
     }
-    let Range { start, end } = whole.memory();
-    known.insert((device, start, end), (whole.downgrade(), watch));
+    memories.add(device, whole.memory(), (whole.downgrade(), watch));
 }
 
 /// What is known of memory with some of these addresses, the nearest below the last one first.
 fn meeting(device: Option<u32>, span: &Range<usize>) -> Vec<Known> {
-    let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    let begun = known.range((device, 0, 0)..(device, span.end, 0)).rev();
-    begun.filter(|((_, _, end), _)| *end > span.start).map(|(_, known)| known.clone()).collect()
+    let memories = memories();
+    let clusters = memories.met(device, span).filter_map(|start| memories.clusters.get(&(device, start)));
+    let known = clusters.flat_map(|cluster| &cluster.known);
+    let mut met: Vec<_> =
+        known.filter(|(range, _)| range.start < span.end && range.end > span.start).collect();
+    met.sort_by_key(|(range, _)| std::cmp::Reverse((range.start, range.end)));
+    met.into_iter().map(|(_, known)| known.clone()).collect()
 }
 
 /// The field in memory that is known, or else in memory that `make` makes known: a field of all addresses of the span, whose

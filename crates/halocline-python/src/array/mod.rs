@@ -87,7 +87,11 @@ pub(crate) fn describe(array: &Bound<'_, PyAny>) -> PyResult<Described> {
         && is_instance(&dtype, "numpy", "dtype")?
     {
         // It says more than the protocols.
-        described.name = element::name_of(&dtype)?;
+        element::check_type(&dtype)?;
+        match element::known(&dtype)? {
+            Some(element) => described.element = element,
+            None => described.name = element::name_of(&dtype)?,
+        }
     }
     Ok(described)
 }

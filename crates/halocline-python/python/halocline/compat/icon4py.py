@@ -290,7 +290,9 @@ def install() -> None:
     ``mpi_decomposition`` is imported, unless GHEX is installed."""
     from icon4py.model.common.decomposition import definitions
 
-    if importlib.util.find_spec("ghex") is None:
+    found = importlib.util.find_spec("ghex")
+    # Any folder of that name is found, too, as a package without a file.
+    if found is None or found.loader is None or found.origin is None:
         ghex.install()
     from icon4py.model.common.decomposition import mpi_decomposition
 
