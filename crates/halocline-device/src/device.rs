@@ -386,7 +386,7 @@ impl Stream {
         unsafe { self.device.0.launch(self.raw, table.raw, epoch) }
     }
 
-    /// What a word is at some moment from now on. The stream waits for nothing: the call waits for its work.
+    /// What a word is at some moment from now on, if it is known soon. The stream waits for nothing.
     ///
     /// # Safety
     /// As for [`Driver::peek`].

@@ -78,7 +78,7 @@ pub const LEAST_ENGINE: u64 = 64 << 10;
 impl Tuning {
     /// Of GPUs of compute capability 9.0 (H100, H200), chosen on H200s with NVLink; of `item` and `chunk` others were tried, too. The copy engine is not
     /// used until `halocline bench tune` has found that it pays: alone it takes 6% less than stores at 64 MiB, but it does not
-    /// wait for peers by itself, which takes 7 to 9 us an exchange, and no exchange by it was measured.
+    /// wait for peers by itself, and exchanges by it took as long there and longer below.
     pub const HOPPER: Self = Self {
         waiting: 50,
         beside: 50,

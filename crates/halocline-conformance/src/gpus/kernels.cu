@@ -119,7 +119,7 @@ extern "C" __global__ void compute(u64 rounds, u64 *nowhere) {
   if (sum + other == -1) *nowhere = 1;
 }
 
-// The same of rows of so many words of 8 bytes, so far apart: a word a thread, in their order.
+// Copies rows of so many words of 8 bytes, so far apart: a word a thread, in their order.
 extern "C" __global__ void row_stores(const u64 *from, u64 *to, u64 words, u64 row, u64 stride) {
   const u64 thread = blockIdx.x * (u64)blockDim.x + threadIdx.x, threads = (u64)gridDim.x * blockDim.x;
   constexpr u64 AT_ONCE = 8;

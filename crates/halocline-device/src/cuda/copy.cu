@@ -108,7 +108,7 @@ constexpr u32 LINE = 8; // units of 16 bytes
 // What is stored of a unit of 16 bytes: all of it, or one of these. In the lowest bits of where it goes.
 constexpr u32 FIRST = 1, LAST = 2, NOTHING = 3;
 
-// Offsets of a unit from the region's begin.
+// Where a unit is read, and where it goes, with what is stored of it.
 template <bool CELLS, bool LONG> __device__ __forceinline__ void locate(const Region &region, u32 unit, u64 &source, u64 &target) {
   u32 rest = divide(unit, region.multiplier[0], region.shift[0]);
   u32 within = unit - rest * region.count[0];

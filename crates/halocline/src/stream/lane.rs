@@ -234,7 +234,7 @@ impl Lane {
 
     /// What a word is that this device reaches, unless that takes too long, or the device has failed.
     pub(crate) fn peek(&self, word: Address) -> Option<u64> {
-        // SAFETY: a word of this object or of its peers', which it holds; what is freed or unregistered after that is so once the device is
+        // SAFETY: a word of this object, which it holds; what is freed or unregistered after that is so once the device is
         // through with what it was given before, a look that was given up included.
         unsafe { self.shared.rescue.peek(word) }.ok().flatten()
     }

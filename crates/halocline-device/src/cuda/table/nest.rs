@@ -14,7 +14,7 @@ const WORD: u64 = 4;
 const WORTH_LEAVING: u64 = 64;
 /// Blocks shorter than so many long units are not split: their ends would cost more than their body gains.
 const WORTH_SPLITTING: u64 = 8;
-/// Bytes of a line of the target: warps that store parts of lines take a tenth longer on their way to a peer.
+/// Bytes of a line of the target: what warps store in parts of lines takes longer on its way to a peer.
 pub(super) const LINE: u64 = 128;
 /// Blocks of so many bytes have units to spare, so that those of all of them begin where lines do.
 const WORTH_SPARING: u64 = 512;
