@@ -28,8 +28,8 @@ def found():
     return hc.init("mpi")
 
 
-# Both are of the same ranks, so that either goes on with what the other has left.
-for first, join in ((given, given), (found, found), (given, found), (found, given)):
+# Both are of the same ranks, so that either goes on with what the other has left. What init() has joined once, it gives again: last.
+for first, join in ((given, given), (found, given), (given, found)):
     for rounds in range(2):
         if world.rank == 1:
             # It comes only after that: without an interruption the other waits for good.
