@@ -94,7 +94,7 @@ pub(super) fn bind(
             _ if devices.len() > 1 => None,
             // CUDA queues what is copied from a device to others of the process, whoever copies: what waits for one peer would hold
             // what another one waits for.
-            _ if comm.part::<Pool>().is_crowded() => None,
+            _ if comm.part::<Pool>().is_crowded(&devices) => None,
             CopyEngine::Auto => company.engine(*peer),
             CopyEngine::From(bytes) => Some(bytes.max(1)),
             CopyEngine::Never => None,
