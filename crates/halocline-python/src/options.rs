@@ -78,10 +78,10 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Engine {
                 other => Err(error::value(format!("{wanted}, not {other:?}"))),
             };
         }
-        match object.extract::<i128>() {
-            Ok(bytes) if !object.is_instance_of::<PyBool>() => match usize::try_from(bytes) {
+        match object.call_method0("__index__") {
+            Ok(whole) if !object.is_instance_of::<PyBool>() => match whole.extract::<usize>() {
                 Ok(bytes @ 1..) => Ok(Self(CopyEngine::From(bytes))),
-                _ => Err(error::value(format!("{wanted}, not {bytes}"))),
+                _ => Err(error::value(format!("{wanted}, not {whole}"))),
             },
             _ => Err(error::kind(format!("{wanted}, not {}", object.get_type().fully_qualified_name()?))),
         }

@@ -21,6 +21,9 @@ def zeros(shape, dtype="float64", comm=None, device=None, *, order="C"):
         raise HaloTypeError(f"{dtype!r} is no type of elements: {error}") from None
     if dtype.hasobject or not 1 <= dtype.itemsize <= 16:
         raise HaloTypeError(f"elements of {dtype} cannot be exchanged; plain ones of 1 to 16 bytes can")
+    if dtype != dtype.newbyteorder("="):
+        native = dtype.newbyteorder("=")
+        raise HaloTypeError(f"elements of {dtype} are not in the byte order of this machine, as those of {native} are")
     try:
         # No more than shows that there are too many.
         extents = itertools.islice(shape, MOST_AXES + 1) if numpy.iterable(shape) else (shape,)

@@ -337,6 +337,13 @@ def test_shapes_of_integers_of_numpy():
             hc.zeros(wrong)
 
 
+def test_memory_is_not_given_for_elements_that_cannot_be_exchanged():
+    for dtype in ">f8", [("a", "i2"), ("b", ">i4")]:
+        with pytest.raises(hc.HaloTypeError, match="byte order"):
+            hc.empty(3, dtype)
+    assert hc.empty(3, [("a", "i2"), ("b", "S3")]).dtype.itemsize == 5
+
+
 class Told:
     """An array as its interface says."""
 

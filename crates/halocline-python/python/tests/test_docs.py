@@ -1,6 +1,8 @@
 """What the documentation shows is what runs."""
 
+import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -20,8 +22,19 @@ def programs():
     yield "docs/python.md", re.sub(r"^    ", "", indented, flags=re.MULTILINE)
 
 
+LAUNCHERS = {
+    "alone": [],
+    "launched": [sys.executable, "-m", "halocline", "launch", "-n", "4", "--"],
+    "mpirun": ["mpirun", "--oversubscribe", "--mca", "mpi_yield_when_idle", "1", "-n", "4"],
+}
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
 @pytest.mark.parametrize("name, program", list(programs()), ids=lambda x: x if len(x) < 20 else "")
-def test_programs(name, program):
-    for command in ([], ["-m", "halocline", "launch", "-n", "2", "--", sys.executable]):
-        done = subprocess.run([sys.executable, *command, "-c", program], capture_output=True, text=True, timeout=60)
-        assert done.returncode == 0, (name, command, done.stderr)
+def test_programs(name, program, launcher):
+    if launcher == "mpirun" and shutil.which("mpirun") is None:
+        pytest.skip("there is no mpirun")
+    root = {f"OMPI_ALLOW_RUN_AS_ROOT{confirm}": "1" for confirm in ("", "_CONFIRM")}
+    command = [*LAUNCHERS[launcher], sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=os.environ | root)
+    assert done.returncode == 0, (name, command, done.stderr)

@@ -174,7 +174,7 @@ def test_regions_that_go_by_copy_engines():
     for given in ("auto", "never", 1, 2**40, np.int64(4096)):
         hc.HaloExchange(comm, [(pattern, array)], copy_engine=given).exchange()
         hc.HaloExchange.alternatives(comm, [[(pattern, array)]], copy_engine=given).exchange()
-    for given in (0, -1, 2**70, "1M", "", "Never"):
+    for given in (0, -1, 2**70, 2**200, "1M", "", "Never"):
         with pytest.raises(hc.HaloValueError, match='copy_engine: a number of bytes, from 1, "never" or "auto"'):
             hc.HaloExchange(comm, [(pattern, array)], copy_engine=given)
     for given in (True, None, 4096.0, [1], b"auto"):

@@ -189,7 +189,8 @@ class Exchange(_Runtime):
 
         # What one rank is refused is an error on all.
         def describe() -> list[str]:
-            for dim in listed(_dimensions(decomposition_info) if dims is None else dims, "dimensions"):
+            known = _dimensions(decomposition_info) if dims is None else dims
+            for dim in map(_hashable, listed(known, "dimensions")):
                 self._domains[dim] = _domain(decomposition_info, dim, self.my_rank())
             return [str(dim) for dim in self._domains]
 
@@ -211,7 +212,7 @@ class Exchange(_Runtime):
     def start(self, dim: Any, *fields: Any, stream: Any = DEFAULT_STREAM) -> ExchangeResult:
         """Begins to fill the halos of fields on a dimension, all with one message to each neighbour. All ranks begin theirs in
         the same order. Fields are arrays, or have one as ``ndarray``; their first axis is the dimension."""
-        domain, pattern = self._domains.get(dim), self._patterns.get(dim)
+        domain, pattern = self._domains.get(_hashable(dim)), self._patterns.get(dim)
         if domain is None or pattern is None:
             raise HaloValueError(f"there are no halos on {dim!r}; those known are on {list(self._domains)}")
         buffers = [pattern(self._describe(domain, dim, at, field)) for at, field in enumerate(fields)]
@@ -244,6 +245,14 @@ def _dimensions(decomposition_info: Any) -> Iterable[Any]:
     if dims is None:
         raise HaloTypeError(f"{decomposition_info!r} does not say which dimensions it has; give dims=[...]")
     return dims
+
+
+def _hashable(dim: Any) -> Any:
+    try:
+        hash(dim)
+    except TypeError:
+        raise HaloTypeError(f"a dimension is what a dict can have as its key, not {dim!r}") from None
+    return dim
 
 
 def _domain(decomposition_info: Any, dim: Any, rank: int) -> unstructured.DomainDescriptor:

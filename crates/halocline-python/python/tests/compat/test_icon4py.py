@@ -142,6 +142,10 @@ def test_bad_arguments_are_refused():
             runtime.start("Vertex", case.field())
         with pytest.raises(hc.HaloValueError, match="field 1 has 5 cells .* the grid has 8"):
             runtime.start(CELL, case.field(), np.zeros(5))
+        with pytest.raises(hc.HaloTypeError, match=r"a dimension is .* not \[\]"):
+            runtime.start([], case.field())
+        with pytest.raises(hc.HaloTypeError, match=r"a dimension is .* not \[1\]"):
+            icon4py.create_exchange(case.info, comm, [[1]])
         with pytest.raises(hc.HaloTypeError, match="field 0 is no array"):
             runtime.start(CELL, 3)
         with pytest.raises(TypeError, match="stream"):

@@ -89,6 +89,7 @@ CALLS = {
     "space, parts": (lambda junk, _: IndexSpace.from_sizes(8, 6).decompose(junk), []),
     "space, a part": (lambda junk, _: IndexSpace.from_sizes(8, 6).decompose((1, junk)), [3]),
     "space, mask": (lambda junk, _: IndexSpace.from_sizes(8, 6).intersect(junk), []),
+    "configuration": (lambda junk, _: ghex.print_config(junk), [{"a": 1}]),
     "icon4py, communicator": (lambda junk, _: icon4py.create_exchange(types.SimpleNamespace(), junk), [None]),
 }
 

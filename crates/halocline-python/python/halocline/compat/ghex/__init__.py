@@ -18,9 +18,10 @@ Not to be had: ``expose_cpp_ptr``.
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from halocline import HaloError
+from halocline import HaloError, HaloTypeError
 from halocline._core import _gpus
 
 from . import context, structured, unstructured, util
@@ -71,6 +72,8 @@ def __getattr__(name: str) -> Any:
 
 def print_config(config: dict[str, Any]) -> None:
     """Prints what ``config`` returns."""
+    if not isinstance(config, Mapping):
+        raise HaloTypeError(f"what config() returns is wanted, not {config!r}")
     print("GHEX's configuration:")
     for name, value in config.items():
         print(f"     {name:<16}: {value!s:>10}")
