@@ -106,6 +106,21 @@ fn long_regions_are_pulled_out_of_the_other_process_by_copy_engines() {
 }
 
 #[test]
+fn more_than_two_ranks_of_a_process_leave_copy_engines_out_and_are_told_so() {
+    play(0..10, 3, |_, device, comm| {
+        let ring = ring(comm, device)?;
+        let copy_engine = CopyEngine::From(1);
+        let halo = ring.bind(comm, &BindOptions { copy_engine, ..BindOptions::default() })?;
+        ensure!(ways(&halo, comm).iter().all(|(_, way)| *way == Way::Push), "{}", halo.explain());
+        let why = "no copy engine, as more than two ranks of this process use devices";
+        ensure!(halo.explain().matches(why).count() == 4, "{}", halo.explain());
+        let unasked = ring.bind(comm, &BindOptions::default())?;
+        ensure!(!unasked.explain().contains(why), "{}", unasked.explain());
+        Ok(comm.barrier()?)
+    });
+}
+
+#[test]
 fn memory_that_cannot_be_exported_takes_a_mailbox_and_only_that() {
     play(0..30, 3, |world, device, comm| {
         let ring = ring(comm, device)?;

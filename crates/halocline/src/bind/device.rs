@@ -87,17 +87,23 @@ pub(super) fn bind(
     let company = Company::gather(comm, &devices)?;
     let chunks = devices.iter().map(|device| device.tuned().values.chunk);
     let chunk = options.chunk().or(chunks.max().and_then(|chunk| usize::try_from(chunk).ok()));
+    let overruled = if devices.len() > 1 {
+        // Where lanes wait for each other's producers, poison would let a copy engine go on that these still need to wait.
+        Some("no copy engine, as the fields of this rank lie on several devices")
+    } else if comm.part::<Pool>().is_crowded(&devices) {
+        // CUDA queues what is copied from a device to others of the process, whoever copies: what waits for one peer would hold
+        // what another one waits for.
+        Some("no copy engine, as more than two ranks of this process use devices")
+    } else {
+        None
+    };
     for (peer, berth) in &mut berths {
         berth.chunk = chunk.unwrap_or(0);
         berth.engine = match wanted {
-            // Where lanes wait for each other's producers, poison would let a copy engine go on that these still need to wait.
-            _ if devices.len() > 1 => None,
-            // CUDA queues what is copied from a device to others of the process, whoever copies: what waits for one peer would hold
-            // what another one waits for.
-            _ if comm.part::<Pool>().is_crowded(&devices) => None,
+            CopyEngine::Never => None,
+            _ if overruled.is_some() => None,
             CopyEngine::Auto => company.engine(*peer),
             CopyEngine::From(bytes) => Some(bytes.max(1)),
-            CopyEngine::Never => None,
         };
     }
     let mut exports = Exports::default();
@@ -133,6 +139,10 @@ pub(super) fn bind(
         _ => Ok(made),
     });
     let mut made = agree(comm, linked)?;
+    if matches!(wanted, CopyEngine::From(_)) {
+        let pushed = made.links.iter_mut().filter(|link| link.way == Way::Push && link.why.is_none());
+        pushed.for_each(|link| link.why = overruled.map(str::to_owned));
+    }
     // Words first: what a peer is told of must be there.
     let opened = lanes::open(comm, &devices, &made, options);
     let opened = agree(comm, opened)?;
