@@ -57,11 +57,16 @@ impl Primary {
         if let Some(there) = self.looks.get() {
             return Ok(there);
         }
-        let made = Looks::new(self.api)?;
-        if let Err(second) = self.looks.set(made) {
-            second.close(self.api);
+        // One thread makes them: a second one's would have to be freed, which may wait for the device.
+        static MAKING: Mutex<()> = Mutex::new(());
+        let _alone = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.looks.get() {
+            Some(there) => Ok(there),
+            None => {
+                let made = Looks::new(self.api)?;
+                Ok(self.looks.get_or_init(|| made))
+            }
         }
-        Ok(self.looks.get().expect("it was set"))
     }
 
     fn idle(&self) -> MutexGuard<'_, Vec<(c_int, usize)>> {

@@ -6,6 +6,7 @@ use super::gpu::CudaDriver;
 use super::nvrtc::Compiled;
 use crate::driver::RawStream;
 use crate::error::DeviceError;
+use crate::reaper;
 use std::ffi::{CString, c_void};
 use std::sync::Arc;
 
@@ -71,10 +72,14 @@ impl Module {
 
 impl Drop for Module {
     fn drop(&mut self) {
-        if let Ok(_current) = self.primary.make_current_beside_captures() {
-            // SAFETY: loaded once. If the device has failed, or the process ends, it says so.
-            unsafe { (self.primary.api.unload_module)(self.raw) };
-        }
+        // That may wait for the device: not here.
+        let (raw, primary) = (self.raw, Arc::clone(&self.primary));
+        reaper::give(move || {
+            if let Ok(_current) = primary.make_current_beside_captures() {
+                // SAFETY: loaded once, and nobody's any more. If the device has failed, or the process ends, it says so.
+                unsafe { (primary.api.unload_module)(raw) };
+            }
+        });
     }
 }
 
