@@ -1,5 +1,6 @@
 //! Communicators: found, of mpi4py, of threads.
 
+use crate::alone::Alone;
 use crate::array::is_instance;
 use crate::command::listen;
 use crate::error;
@@ -12,9 +13,7 @@ use halocline::comm::mappings::Mappings;
 use halocline::{Communicator, Reduce};
 use pyo3::exceptions::PyBaseException;
 use pyo3::prelude::*;
-use pyo3::sync::MutexExt;
 use pyo3::types::{PyBool, PyBytes, PyDict};
-use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -308,6 +307,9 @@ fn is_first_process() -> bool {
         .map_or_else(|first| first == own, |_| true)
 }
 
+/// Who is in `init`.
+pub(crate) static JOINING: Alone = Alone::new();
+
 /// What `init` gives, and by which name it was asked for first.
 type Found = Arc<Mutex<Option<(String, Py<PyCommunicator>)>>>;
 
@@ -349,22 +351,17 @@ pub(crate) fn init(
     transport: Typed<String>,
     deadline: Option<Typed<f64>>,
 ) -> PyResult<Py<PyCommunicator>> {
-    thread_local!(static JOINS: Cell<bool> = const { Cell::new(false) });
     let deadline = seconds(deadline.map(|deadline| deadline.0))?;
     if ENDED.load(Ordering::Relaxed) {
         return Err(error::closed("the interpreter has left all groups"));
     }
-    if JOINS.get() {
-        return Err(error::value("init is called by a signal handler while this thread joins in init"));
-    }
     let (found, is_child) = found();
     let is_child = is_child || !is_first_process();
-    // Other threads wait here, without the GIL, while one joins.
-    JOINS.set(true);
-    let mut found = found.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner);
+    let inside = JOINING.enter(py, "init")?;
+    let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
     let comm = of_process(py, &mut found, &transport.0, is_child);
     drop(found);
-    JOINS.set(false);
+    drop(inside);
     let comm = comm?;
     match deadline {
         None => Ok(comm),

@@ -1,6 +1,7 @@
 //! What is called for every exchange through the interface of GHEX (`halocline/compat/ghex/_exchange.py`, which has the rest of it, and
 //! what these classes promise): the way of fields of the host that are exchanged by one pattern. What is otherwise goes there.
 
+use crate::alone::Alone;
 use crate::array::PyField;
 use crate::error;
 use crate::exchange::PyPending;
@@ -8,10 +9,9 @@ use crate::grid::PyPattern;
 use crate::unbound::PyPatternLinks;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::sync::{MutexExt, PyOnceLock};
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyList, PyString, PyTuple};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// An array of a domain.
 #[pyclass(frozen, module = "halocline.compat.ghex._exchange", name = "FieldDescriptor")]
@@ -134,8 +134,10 @@ pub(crate) struct Exchanged {
     /// Domains that are one of the core's, of the same number, ascending.
     plain: Vec<u64>,
     lanes: Vec<Py<Lane>>,
+    /// Who begins an exchange. It may have to wait for an earlier one first.
+    beginning: Alone,
     /// The lane that is next. Taken by what has begun only: what is refused here is not begun by the others.
-    turn: Mutex<usize>,
+    turn: AtomicUsize,
 }
 
 #[pymethods]
@@ -151,7 +153,7 @@ impl Exchanged {
             return Err(error::value("a pattern has a lane at least"));
         }
         plain.sort_unstable();
-        Ok(Self { core, grid_type, plain, lanes, turn: Mutex::new(0) })
+        Ok(Self { core, grid_type, plain, lanes, beginning: Alone::new(), turn: AtomicUsize::new(0) })
     }
 
     #[getter]
@@ -187,8 +189,11 @@ fn begin<'a>(
     fields: impl Iterator<Item = (&'a PyPattern, &'a Py<PyField>)> + Clone,
 ) -> PyResult<Py<PyAny>> {
     let (py, this) = (pattern.py(), pattern.get());
-    let mut turn = this.turn.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner);
-    let lane = &this.lanes[*turn];
+    // Not in a forked child, nor of what was closed.
+    this.lanes[0].get().links.get().check()?;
+    let _inside = this.beginning.enter(py, "an exchange of a pattern")?;
+    let turn = this.turn.load(Ordering::Relaxed);
+    let lane = &this.lanes[turn];
     let begun = match lane.get().begin_fields(py, fields.clone().map(|(core, field)| (core, field.get()))) {
         Ok(pending) => Bound::new(py, pending)?.into_any().unbind(),
         Err(error) if error::is(py, &error, "InFlightError") => {
@@ -198,7 +203,7 @@ fn begin<'a>(
         }
         Err(error) => return Err(error),
     };
-    *turn = (*turn + 1) % this.lanes.len();
+    this.turn.store((turn + 1) % this.lanes.len(), Ordering::Relaxed);
     Ok(begun)
 }
 

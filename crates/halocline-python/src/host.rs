@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 /// How long a signal may go unnoticed.
-const ASKS_AFTER: Duration = Duration::from_millis(50);
+pub(crate) const ASKS_AFTER: Duration = Duration::from_millis(50);
 
 thread_local! {
     /// What a signal handler of Python has raised during a wait of this thread.

@@ -1,6 +1,7 @@
 //! The Python package `halocline`: foreign arrays, streams and communicators, and nothing else. What its parts promise is
 //! said in `python/halocline/__init__.pyi`.
 
+mod alone;
 mod array;
 mod comm;
 mod command;
@@ -68,6 +69,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("_Lane", module.py().get_type::<ghex::Lane>())?;
     module.add("_Exchanged", module.py().get_type::<ghex::Exchanged>())?;
     module.add("_Exchanges", module.py().get_type::<ghex::Exchanges>())?;
+    module.add("_Alone", module.py().get_type::<alone::PyAlone>())?;
     module.add_class::<stream::PyStream>()?;
     module.add_class::<exchange::PyHaloExchange>()?;
     module.add_class::<exchange::PyPending>()?;

@@ -1,12 +1,13 @@
 //! What outlives, or must not outlive, the objects of Python: values that belong to one process, array objects kept alive by
 //! threads without Python.
 
+use crate::comm::JOINING;
 use crate::error;
 use crate::host::{self, Left};
 use pyo3::prelude::*;
 use pyo3::types::PyWeakrefReference;
 use std::mem::ManuallyDrop;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Once, PoisonError, RwLock, Weak};
 
 /// How many forks lie between this process and the one that imported the package.
@@ -148,10 +149,11 @@ fn watch_forks() {
     static WATCH: Once = Once::new();
     extern "C" fn in_child() {
         GENERATION.fetch_add(1, Ordering::Relaxed);
+        JOINING.reset();
     }
     WATCH.call_once(|| {
-        // SAFETY: the handler stays as long as the process (extension modules are not unloaded), and is one atomic
-        // operation. Out of memory it is not installed: then children go unnoticed, as without it.
+        // SAFETY: the handler stays as long as the process (extension modules are not unloaded), and two atomic
+        // operations. Out of memory it is not installed: then children go unnoticed, as without it.
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     });
 }
@@ -170,23 +172,41 @@ impl Keep {
     }
 }
 
-static ASIDE: Mutex<Vec<Py<PyAny>>> = Mutex::new(Vec::new());
-static ANY_ASIDE: AtomicBool = AtomicBool::new(false);
+/// What was put aside, the last one first. No lock: a fork would find it locked by a thread that it does not take along.
+static ASIDE: AtomicPtr<Aside> = AtomicPtr::new(std::ptr::null_mut());
+
+struct Aside {
+    object: Py<PyAny>,
+    next: *mut Aside,
+}
 
 impl Drop for Keep {
     fn drop(&mut self) {
-        let objects = self.0.iter_mut().filter_map(Option::take);
-        ASIDE.lock().unwrap_or_else(PoisonError::into_inner).extend(objects);
-        ANY_ASIDE.store(true, Ordering::Release);
+        for object in self.0.iter_mut().filter_map(Option::take) {
+            let last = Box::into_raw(Box::new(Aside { object, next: ASIDE.load(Ordering::Relaxed) }));
+            // SAFETY: nobody else knows it before it is the last one; then whoever takes all of them owns it.
+            let push = || unsafe {
+                let exchanged =
+                    ASIDE.compare_exchange((*last).next, last, Ordering::Release, Ordering::Relaxed);
+                exchanged.map_err(|other| (*last).next = other)
+            };
+            while push().is_err() {}
+        }
     }
 }
 
 /// Lets go of what was put aside.
 #[inline]
 pub(crate) fn bury(py: Python<'_>) {
-    if ANY_ASIDE.load(Ordering::Relaxed) && ANY_ASIDE.swap(false, Ordering::Acquire) {
-        let aside = std::mem::take(&mut *ASIDE.lock().unwrap_or_else(PoisonError::into_inner));
-        // Their ends may run any Python: with no lock held.
-        aside.into_iter().for_each(|object| drop(object.into_bound(py)));
+    if ASIDE.load(Ordering::Relaxed).is_null() {
+        return;
+    }
+    let mut last = ASIDE.swap(std::ptr::null_mut(), Ordering::Acquire);
+    while !last.is_null() {
+        // SAFETY: made by a box, and this call's since the swap.
+        let Aside { object, next } = *unsafe { Box::from_raw(last) };
+        // Its end may run any Python, this function, too.
+        drop(object.into_bound(py));
+        last = next;
     }
 }

@@ -33,6 +33,11 @@ const USUAL: usize = 8;
 const LITTLE: usize = 1 << 14;
 
 impl PyPatternLinks {
+    /// Refuses what was closed, or belongs to a parent process.
+    pub(crate) fn check(&self) -> PyResult<()> {
+        self.links.with(|_| ())
+    }
+
     /// Begins an exchange of fields of patterns of the same ranks.
     pub(crate) fn begin_fields<'a>(
         &self,

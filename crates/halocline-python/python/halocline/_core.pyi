@@ -31,6 +31,7 @@ __all__ = [
     "Memory",
     "_FieldDescriptor",
     "_BufferInfo",
+    "_Alone",
     "_Lane",
     "_Exchanged",
     "_Exchanges",
@@ -106,6 +107,14 @@ class _BufferInfo:
     def _fields(self) -> list[tuple[Pattern, Field]]: ...
 
 @final
+class _Alone:
+    """Lets one thread in at a time, of those that may wait for other ranks within: ``with`` it. A signal handler amid what its own
+    thread does there is refused (``HaloValueError``), and Ctrl-C ends a wait to get in."""
+
+    def __new__(cls, what: str) -> _Alone: ...
+    def __enter__(self) -> None: ...
+    def __exit__(self, *_of: object) -> None: ...
+
 class _Lane:
     def __new__(cls, links: PatternLinks) -> _Lane: ...
     @property

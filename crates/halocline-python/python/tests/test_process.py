@@ -354,6 +354,57 @@ def test_first_init_of_several_threads():
     assert done.returncode == 0, done.stderr
 
 
+def test_ctrl_c_ends_init_while_another_thread_joins(tmp_path):
+    os.mkfifo(tmp_path / "told")
+    program = f"""
+        import os, signal, threading
+        told = {str(tmp_path / 'told')!r}
+        if os.environ["HALOCLINE_RANK"] == "0":
+            other = threading.Thread(target=hc.init)
+            other.start()
+            signal.signal(signal.SIGALRM, signal.default_int_handler)
+            signal.setitimer(signal.ITIMER_REAL, 0.5)
+            try:
+                hc.init()
+            except KeyboardInterrupt:
+                print("interrupted", flush=True)
+            open(told, "w").close()
+            other.join()
+        else:
+            open(told).close()  # joins once rank 0 was interrupted
+        hc.init().barrier()
+    """
+    launch = [sys.executable, "-m", "halocline", "launch", "-n", "2", "--no-prefix", "--"]
+    done = subprocess.run([*launch, *script(program)], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "interrupted\n"), (done.stdout, done.stderr)
+
+
+def test_children_forked_while_another_thread_drops_what_it_has():
+    """Which puts array objects aside: a lock that it holds for that would stay locked in the child."""
+    ends_well("""
+        import os, threading, warnings
+        warnings.simplefilter("ignore")
+        comm, stop = hc.init(), threading.Event()
+        # What PyO3 makes at the first call of a kind it makes under a lock, which a fork would take along.
+        hc.Field(np.zeros(3))
+
+        def work():
+            while not stop.is_set():
+                hc.Field(np.zeros(3))
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        for _ in range(1000):
+            child = os.fork()
+            if child == 0:
+                hc.Field(np.zeros(3))
+                os._exit(0)
+            assert os.waitpid(child, 0)[1] == 0
+        stop.set()
+        thread.join()
+    """)
+
+
 def test_init_in_a_signal_handler_during_init(tmp_path):
     os.mkfifo(tmp_path / "handled")
     program = f"""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from typing import Any
 
 from halocline import Communicator, Field, HaloError, HaloExchange, InFlightError, Pending
 from halocline import Pattern as CorePattern
+from halocline._core import _Alone
 
-from .context import _Begun
+from .context import _Begun, forget
 
 Fields = Sequence[tuple[CorePattern, Field]]
 
@@ -41,11 +41,11 @@ class Bound:
         # The latest last. Numbers count binds, which are collective: so they mean the same on all ranks.
         self._known: dict[Any, tuple[int, HaloExchange]] = {}
         self._binds = 0
-        self._lock = threading.Lock()
+        self._alone = _Alone("an exchange of a pattern")
 
     def begin(self, fields: Fields, streams: tuple[Any, ...]) -> Pending:
         """Begins an exchange: after the work that the streams were given, if there are any. Collective."""
-        with self._lock:
+        with self._alone:
             halo = self._find(fields)
             begun = self._begun
             while True:
@@ -58,7 +58,7 @@ class Bound:
                             raise
                         oldest = begun.pendings[0]
                     else:
-                        begun.pendings = [earlier for earlier in begun.pendings if not _is_over(earlier)]
+                        forget(begun.pendings, [earlier for earlier in begun.pendings if _is_over(earlier)])
                         begun.pendings.append(pending)
                         return pending
                 # It stays in the list until it is over: so it is found by other threads that it is in the way of.
@@ -66,7 +66,7 @@ class Bound:
                     oldest.wait()
                 finally:
                     with begun.lock:
-                        begun.pendings = [earlier for earlier in begun.pendings if earlier is not oldest]
+                        forget(begun.pendings, [oldest])
 
     def _find(self, fields: Fields) -> HaloExchange:
         key = tuple(field._key for _, field in fields)

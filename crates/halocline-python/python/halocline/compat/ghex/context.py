@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import weakref
 from collections.abc import Callable
@@ -18,12 +19,19 @@ __all__ = ["context", "make_context"]
 _mpi_comm = mpi_comm
 
 
+def forget(kept: list[Any], over: list[Any]) -> None:
+    """Takes some out of a list, which a signal handler may have taken out."""
+    for one in over:
+        with contextlib.suppress(ValueError):
+            kept.remove(one)
+
+
 class _Begun:
     """What a rank, which is a thread here, may have in flight, whatever it was made with. Other threads may exchange for it."""
 
     def __init__(self) -> None:
-        # Held by nobody who waits for another rank.
-        self.lock = threading.Lock()
+        # Held by nobody who waits for another rank; by a signal handler amid what its thread holds it for.
+        self.lock = threading.RLock()
         self.patterns: weakref.WeakSet[Any] = weakref.WeakSet()
         # Of patterns that nobody holds any more. Appended to without the lock.
         self.lanes: list[Any] = []
@@ -33,8 +41,7 @@ class _Begun:
     def add_pattern(self, pattern: Any) -> None:
         """One more pattern. What is over of those before is forgotten."""
         with self.lock:
-            for lane in [lane for lane in self.lanes if lane.is_over()]:
-                self.lanes.remove(lane)
+            forget(self.lanes, [lane for lane in self.lanes if lane.is_over()])
             self.patterns.add(pattern)
 
     def in_flight(self) -> list[Any]:
