@@ -6,7 +6,7 @@ use crate::error;
 use crate::given::{Given, List, Typed};
 use crate::grid::{PyPattern, collective, halo_of};
 use crate::host::{self, Left};
-use crate::options::{Engine, OfDevices, counts, direction, is_checked, options, ways};
+use crate::options::{Engine, OfDevices, counts, direction, options, ways};
 use crate::owned::{Closable, Member, Owned, bury};
 use crate::stream::{Streams, handles};
 use crate::task::Waiting;
@@ -90,7 +90,7 @@ fn prepared(
     let fields: Sets = sets.iter().map(held).collect::<PyResult<_>>()?;
     let known = streams_of(py, fields.iter().flatten().map(|(_, field)| field))?;
     let options = of_devices.beside(py, options?, &known)?;
-    let mut watches = Watches::new(is_checked(&options));
+    let mut watches = Watches::new(options.is_checked().map_err(error::of)?);
     sets.iter().try_for_each(|set| watches.push(set.iter().map(|(_, array)| array)))?;
     Ok((fields, options, known, watches))
 }

@@ -88,11 +88,6 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Engine {
     }
 }
 
-/// Whether a bind with these options is in checked mode, if the library takes them.
-pub(crate) fn is_checked(options: &BindOptions) -> bool {
-    options.checked.unwrap_or_else(|| std::env::var_os("HALOCLINE_CHECK").is_some_and(|value| value == "1"))
-}
-
 /// Names of the two ways of a link.
 pub(crate) fn direction(name: &str) -> PyResult<halocline::Direction> {
     match name {

@@ -6,7 +6,7 @@ use crate::error;
 use crate::exchange::{PyHaloExchange, numbered, streams_of};
 use crate::given::{Given, List};
 use crate::grid::{PyDecomposition, PyPattern, collective, halo_of};
-use crate::options::{Engine, OfDevices, is_checked, options};
+use crate::options::{Engine, OfDevices, options};
 use crate::owned::bury;
 use crate::unstructured::{PyUnstructuredDomain, domains};
 use halocline::{CopyEngine, Field, Redistribute};
@@ -100,7 +100,7 @@ impl PyRedistribute {
             let known = streams_of(py, fields.iter())?;
             let of_devices = OfDevices { streams, inline, stream_waits, copy_engine };
             let options = of_devices.beside(py, options(py, link, deadline, name, checked)?, &known)?;
-            let mut watches = Watches::new(is_checked(&options));
+            let mut watches = Watches::new(options.is_checked().map_err(error::of)?);
             watches.push(source.iter().chain(&target))?;
             Ok((fields, source.len(), options, (known, watches)))
         };

@@ -6,7 +6,7 @@ use crate::error;
 use crate::exchange::{Binding, PyPending, fields_of};
 use crate::given::{Given, List};
 use crate::grid::{PyPattern, collective};
-use crate::options::{counts, is_checked, options, ways};
+use crate::options::{counts, options, ways};
 use crate::owned::{Closable, bury};
 use crate::stream::handles;
 use halocline::{Field, Pattern, PatternLinks};
@@ -102,7 +102,7 @@ impl PyPatternLinks {
             let patterns: Vec<Pattern> =
                 patterns.iter().map(|pattern| pattern.get().pattern.clone()).collect();
             let options = options(py, link, deadline, name, checked)?;
-            let is_checked = is_checked(&options);
+            let is_checked = options.is_checked().map_err(error::of)?;
             Ok((patterns, options, is_checked))
         };
         let (links, is_checked) =

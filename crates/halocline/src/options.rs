@@ -1,5 +1,7 @@
 //! What a bind can be told.
 
+use crate::check;
+use crate::error::Error;
 use halocline_device::Stream;
 use std::sync::Arc;
 use std::time::Duration;
@@ -118,6 +120,12 @@ pub struct BindOptions {
 }
 
 impl BindOptions {
+    /// Whether exchanges are checked: as [`BindOptions::checked`] says, or else `HALOCLINE_CHECK` in the environment, which is `1` or `0`
+    /// (anything else is an error).
+    pub fn is_checked(&self) -> Result<bool, Error> {
+        Ok(check::wanted(self)?)
+    }
+
     /// Bytes of staged messages that are worth a message of their own, if a test says.
     pub(crate) fn chunk(&self) -> Option<usize> {
         #[cfg(feature = "cuts")]
