@@ -98,13 +98,13 @@ pub(crate) fn describe(array: &Bound<'_, PyAny>) -> PyResult<Described> {
 
 fn by_protocol(array: &Bound<'_, PyAny>) -> PyResult<Described> {
     let (py, class) = (array.py(), array.get_type());
-    match library_of(array, &["jax", "jaxlib", "numpy.ma"])? {
-        None => {}
-        Some("numpy.ma") => {
-            return Err(error::kind(
-                "a masked array is two arrays; exchange its .data, and its .mask as a field of its own",
-            ));
-        }
+    let masked = || {
+        error::kind("a masked array is two arrays; exchange its .data, and its .mask as a field of its own")
+    };
+    match library_of(array, &["jax", "jaxlib", "numpy.ma", "numpy"])? {
+        None if is_instance(array, "numpy.ma", "MaskedArray")? => return Err(masked()),
+        None | Some("numpy") => {}
+        Some("numpy.ma") => return Err(masked()),
         Some(_) => {
             return Err(error::kind(
                 "arrays of JAX cannot be changed in place; exchange a NumPy, CuPy or PyTorch array and give it to JAX \
