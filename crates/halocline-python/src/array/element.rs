@@ -228,12 +228,23 @@ fn other_order(as_given: &str) -> PyErr {
     ))
 }
 
-/// Refuses records one of whose members, by a format of the struct module, is a Python object or in the other byte order.
-/// Names stand between colons in a format.
+/// Refuses elements that are, or records one of whose members is, by a format of the struct module, a Python object, an address or in the
+/// other byte order. Names stand between colons in a format.
 fn check_record(format: &str) -> PyResult<()> {
     let codes = || format.split(':').step_by(2).flat_map(str::chars);
     if codes().any(|code| code == 'O') {
         return of('O', 0, format).map(drop);
+    }
+    // `Z` is one, unless it makes a number complex.
+    let is_complex = |next: Option<char>| matches!(next, Some('f' | 'd' | 'g'));
+    let follow = codes().skip(1).map(Some).chain([None]);
+    if codes()
+        .zip(follow)
+        .any(|(code, next)| matches!(code, 'P' | 'z' | '&' | 'X') || code == 'Z' && !is_complex(next))
+    {
+        return Err(error::kind(format!(
+            "elements of format {format} are, or have, addresses, which mean nothing in another process; they must be plain bytes"
+        )));
     }
     let other = if cfg!(target_endian = "little") { ['>', '!'] } else { ['<', '<'] };
     match codes().find(|code| other.contains(code)) {
@@ -276,6 +287,12 @@ pub(super) fn of_format(format: &str, size: usize) -> PyResult<ElementType> {
     };
     check_order(order, size, format)?;
     check_record(code)?;
+    if code == "B" && size != 1 {
+        return Err(error::kind(format!(
+            "elements of {size} bytes that are a union, or a packed record, of ctypes may have addresses: the buffer does not say what \
+             they are; give numpy.frombuffer(array, dtype), which does"
+        )));
+    }
     let kind = match code {
         "?" => 'b',
         "b" | "h" | "i" | "l" | "q" | "n" => 'i',
