@@ -3,7 +3,7 @@
 use crate::host;
 use halocline::comm::CommError;
 use halocline::{Cause, Error, Failure};
-use pyo3::exceptions::PyRuntimeError;
+use pyo3::exceptions::{PyAttributeError, PyBufferError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
@@ -34,6 +34,24 @@ pub(crate) fn value(message: impl AsRef<str>) -> PyErr {
 
 pub(crate) fn kind(message: impl AsRef<str>) -> PyErr {
     of_class("HaloTypeError", message.as_ref())
+}
+
+/// The error of ours for what somebody's protocol raises, who refuses by it; what is no refusal, as itself.
+pub(crate) fn refused(py: Python<'_>, error: PyErr, what: &str) -> PyErr {
+    let told = format!("{what}: {}", error.value(py));
+    let typed = match () {
+        () if error.is_instance_of::<PyValueError>(py) => value(told),
+        () if error.is_instance_of::<PyAttributeError>(py)
+            || error.is_instance_of::<PyBufferError>(py)
+            || error.is_instance_of::<PyRuntimeError>(py)
+            || error.is_instance_of::<PyTypeError>(py) =>
+        {
+            kind(told)
+        }
+        () => return error,
+    };
+    typed.set_cause(py, Some(error));
+    typed
 }
 
 /// Whether an error is of a class of ours.

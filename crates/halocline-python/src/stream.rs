@@ -106,6 +106,10 @@ fn handle(stream: &Bound<'_, PyAny>) -> PyResult<usize> {
 }
 
 fn handle_by_protocol(stream: &Bound<'_, PyAny>) -> PyResult<usize> {
+    if let Ok(class) = stream.cast::<PyType>() {
+        let name = class.fully_qualified_name()?;
+        return Err(error::kind(format!("the class {name} is no stream; give one that was made of it")));
+    }
     if let Some(protocol) = stream.getattr_opt(intern!(stream.py(), "__cuda_stream__"))? {
         // A method; numba and older drafts have a property.
         let pair = if protocol.is_callable() { protocol.call0()? } else { protocol };

@@ -19,6 +19,9 @@ def zeros(shape, dtype="float64", comm=None, device=None, *, order="C"):
         dtype = numpy.dtype(dtype)
     except (TypeError, ValueError, SyntaxError) as error:
         raise HaloTypeError(f"{dtype!r} is no type of elements: {error}") from None
+    if dtype.subdtype is not None:
+        base, inner = dtype.subdtype
+        raise HaloTypeError(f"elements of {dtype} are arrays of shape {inner}; give elements of {base} and a shape that ends so")
     if dtype.hasobject or not 1 <= dtype.itemsize <= 16:
         raise HaloTypeError(f"elements of {dtype} cannot be exchanged; plain ones of 1 to 16 bytes can")
     if dtype != dtype.newbyteorder("="):

@@ -1,6 +1,7 @@
 """What looks like an array, and is none, or none any more: an error of the package."""
 
 import ctypes
+import mmap
 
 import numpy as np
 import pytest
@@ -71,3 +72,78 @@ def test_records_without_addresses_are_not():
     assert hc.Field((Plain * 8)()).shape == (8,)
     assert hc.Field(memoryview(np.zeros(8, "c16"))).element == "complex128"
     assert hc.Field(memoryview(np.zeros(8, [("Z", "c8"), ("P", "f4")]))).shape == (8,)
+
+
+def released():
+    view = memoryview(bytearray(64)).cast("d")
+    view.release()
+    return view
+
+
+def closed():
+    mapped = mmap.mmap(-1, 64)
+    mapped.close()
+    return mapped
+
+
+class WithoutDevice:
+    def __dlpack__(self, **_):
+        return np.zeros(8).__dlpack__()
+
+
+class DeviceIsNone(WithoutDevice):
+    __dlpack_device__ = None
+
+
+class DeviceRaises(WithoutDevice):
+    def __init__(self, error):
+        self.error = error
+
+    def __dlpack_device__(self):
+        raise self.error
+
+
+class Refuses:
+    """As a tensor of PyTorch whose gradient is wanted."""
+
+    @property
+    def __cuda_array_interface__(self):
+        raise RuntimeError("cannot be had of what requires a gradient")
+
+
+WRONG = [
+    (released(), hc.HaloValueError, "buffer.*released"),
+    (closed(), hc.HaloValueError, "buffer.*closed"),
+    (WithoutDevice(), hc.HaloTypeError, "__dlpack_device__"),
+    (DeviceIsNone(), hc.HaloTypeError, "__dlpack_device__"),
+    (DeviceRaises(ValueError("gone")), hc.HaloValueError, "__dlpack_device__: gone"),
+    (DeviceRaises(BufferError("gone")), hc.HaloTypeError, "__dlpack_device__: gone"),
+    (Refuses(), hc.HaloTypeError, "__cuda_array_interface__: cannot be had"),
+]
+
+
+@pytest.mark.parametrize("array, error, text", WRONG, ids=lambda x: type(x).__name__)
+def test_what_an_array_raises_is_the_cause_of_an_error_of_ours(array, error, text):
+    comm, pattern = alone()
+    for use in (hc.Field, lambda array: hc.HaloExchange(comm, [(pattern, array)])):
+        with pytest.raises(error, match=text) as caught:
+            use(array)
+        assert use is not hc.Field or isinstance(caught.value.__cause__, Exception)
+
+
+def test_what_is_no_error_of_an_array_is_left_alone():
+    with pytest.raises(KeyboardInterrupt):
+        hc.Field(DeviceRaises(KeyboardInterrupt()))
+
+
+def test_memory_is_not_given_for_elements_that_are_arrays():
+    for use in (hc.zeros, hc.empty):
+        with pytest.raises(hc.HaloTypeError, match=r"shape \(3,\)"):
+            use((2,), "3f4")
+
+
+def test_the_class_of_a_stream_is_no_stream():
+    comm, pattern = alone()
+    halo = hc.HaloExchange(comm, [(pattern, np.zeros(8))])
+    with pytest.raises(hc.HaloTypeError, match="the class halocline.Stream is no stream"):
+        halo.schedule_exchange(hc.Stream)

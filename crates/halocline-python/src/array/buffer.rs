@@ -4,7 +4,7 @@
 use super::{Described, element};
 use crate::error;
 use halocline::ElementType;
-use pyo3::exceptions::{PyBufferError, PyException, PyTypeError};
+use pyo3::exceptions::{PyException, PyTypeError};
 use pyo3::ffi::PyObject;
 use pyo3::prelude::*;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -70,10 +70,7 @@ pub(super) fn describe(array: &Bound<'_, PyAny>) -> PyResult<Option<Described>> 
         let error = PyErr::fetch(py);
         return match error.is_instance_of::<PyTypeError>(py) {
             true => Ok(None),
-            false if error.is_instance_of::<PyBufferError>(py) => {
-                Err(error::kind(format!("the buffer cannot be had: {error}")))
-            }
-            false => Err(error),
+            false => Err(error::refused(py, error, "the buffer cannot be had")),
         };
     }
     let export = Export(view);

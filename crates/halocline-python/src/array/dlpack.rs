@@ -4,7 +4,7 @@
 use super::{Described, element};
 use crate::error;
 use crate::given::Typed;
-use pyo3::exceptions::{PyBufferError, PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::exceptions::PyTypeError;
 use pyo3::ffi::c_str;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict};
@@ -42,23 +42,16 @@ const CUDA: i32 = 2;
 const CUDA_HOST: i32 = 3;
 const CUDA_MANAGED: i32 = 13;
 
-/// What an array that hands out no tensor says to it: by one of these, the protocol has it.
-fn refused(py: Python<'_>, error: PyErr) -> PyErr {
-    let is_refusal = error.is_instance_of::<PyBufferError>(py)
-        || error.is_instance_of::<PyRuntimeError>(py)
-        || error.is_instance_of::<PyTypeError>(py)
-        || error.is_instance_of::<PyValueError>(py);
-    if !is_refusal {
-        return error;
-    }
-    let typed = error::kind(format!("the array refuses __dlpack__: {}", error.value(py)));
-    typed.set_cause(py, Some(error));
-    typed
+/// The type of the device that an array lies on, and its number.
+fn device_of(array: &Bound<'_, PyAny>) -> PyResult<(i32, i64)> {
+    let refused = |error| error::refused(array.py(), error, "the array refuses __dlpack_device__");
+    let Typed(device) = array.call_method0("__dlpack_device__").map_err(refused)?.extract()?;
+    Ok(device)
 }
 
 pub(super) fn describe(array: &Bound<'_, PyAny>) -> PyResult<Described> {
     let py = array.py();
-    let Typed((device, _)): Typed<(i32, i64)> = array.call_method0("__dlpack_device__")?.extract()?;
+    let (device, _) = device_of(array)?;
     let arguments = PyDict::new(py);
     arguments.set_item("max_version", (1, 0))?;
     if device == CUDA || device == CUDA_MANAGED {
@@ -73,7 +66,7 @@ pub(super) fn describe(array: &Bound<'_, PyAny>) -> PyResult<Described> {
         }
         other => other,
     };
-    let capsule = capsule.map_err(|error| refused(py, error))?;
+    let capsule = capsule.map_err(|error| error::refused(py, error, "the array refuses __dlpack__"))?;
     let capsule = capsule.cast_into::<PyCapsule>().map_err(|_| error::kind("__dlpack__ gives no capsule"))?;
     let versioned = c_str!("dltensor_versioned");
     let (tensor, flags) = if capsule.is_valid_checked(Some(versioned)) {

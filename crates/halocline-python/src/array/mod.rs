@@ -17,7 +17,7 @@ use halocline::device::cuda;
 use halocline::{ElementType, Field, Layout};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyString};
 use std::borrow::Cow;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -96,7 +96,7 @@ pub(crate) fn describe(array: &Bound<'_, PyAny>) -> PyResult<Described> {
     Ok(described)
 }
 
-fn by_protocol(array: &Bound<'_, PyAny>) -> PyResult<Described> {
+fn by_protocol<'py>(array: &Bound<'py, PyAny>) -> PyResult<Described> {
     let (py, class) = (array.py(), array.get_type());
     let masked = || {
         error::kind("a masked array is two arrays; exchange its .data, and its .mask as a field of its own")
@@ -112,10 +112,14 @@ fn by_protocol(array: &Bound<'_, PyAny>) -> PyResult<Described> {
             ));
         }
     }
-    if let Some(interface) = array.getattr_opt(intern!(py, "__array_interface__"))? {
+    let told = |name: &Bound<'py, PyString>| {
+        let refused = |error| error::refused(py, error, &format!("the array refuses {name}"));
+        array.getattr_opt(name).map_err(refused)
+    };
+    if let Some(interface) = told(intern!(py, "__array_interface__"))? {
         return interface::host(&interface);
     }
-    if let Some(interface) = array.getattr_opt(intern!(py, "__cuda_array_interface__"))? {
+    if let Some(interface) = told(intern!(py, "__cuda_array_interface__"))? {
         return interface::cuda(&interface);
     }
     if array.hasattr("__dlpack__")? {

@@ -18,6 +18,7 @@ icon4py's ``BLOCK`` and ``DEFAULT_STREAM`` are understood as those here.
 from __future__ import annotations
 
 import importlib.util
+import operator
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -226,14 +227,15 @@ class Exchange(_Runtime):
         if (axes := getattr(getattr(field, "domain", None), "dims", None)) is not None:
             _check_axes(field, axes, dim, at)
         array, cells = getattr(field, "ndarray", field), domain.size()
-        shape = getattr(array, "shape", None)
-        if not shape:
-            raise HaloTypeError(f"field {at} is no array of one or more axes: {field!r}")
-        if shape[0] < cells:
+        try:
+            there = operator.index(array.shape[0])
+        except (AttributeError, LookupError, TypeError):
+            raise HaloTypeError(f"field {at} is no array of one or more axes: {field!r}") from None
+        if there < cells:
             raise HaloValueError(
-                f"field {at} has {shape[0]} cells along its first axis, of shape {shape}; the grid has {cells} on {dim!r} here"
+                f"field {at} has {there} cells along its first axis, of shape {array.shape}; the grid has {cells} on {dim!r} here"
             )
-        return unstructured.make_field_descriptor(domain, array if shape[0] == cells else array[:cells])
+        return unstructured.make_field_descriptor(domain, array if there == cells else array[:cells])
 
     def __str__(self) -> str:
         return f"Exchange(rank = {self.my_rank()} / {self.get_size()})"
@@ -268,11 +270,25 @@ def _domain(decomposition_info: Any, dim: Any, rank: int) -> unstructured.Domain
 
 def _check_axes(field: Any, axes: Any, dim: Any, at: int) -> None:
     """Of a field that knows its dimensions and where it begins on them, as those of GT4Py."""
-    if not axes or axes[0] != dim:
+    axes = listed(axes, f"the dimensions of field {at}")
+    if not axes or not _is(axes[0], dim):
         raise HaloValueError(f"field {at} is on {axes!r}; its first axis is to be {dim!r}")
-    first = field.domain.ranges[0].start
-    if first != 0:
+    try:
+        first = field.domain.ranges[0].start
+    except (AttributeError, LookupError, TypeError):
+        raise HaloTypeError(
+            f"field {at} does not say where it begins on {dim!r}, by domain.ranges[0].start, as fields of GT4Py do"
+        ) from None
+    if not _is(first, 0):
         raise HaloValueError(f"field {at} begins at {first} on {dim!r}; one that begins at 0 is wanted")
+
+
+def _is(one: Any, other: Any) -> bool:
+    """Whether they are equal; an array is equal to nothing."""
+    try:
+        return bool(one == other)
+    except (TypeError, ValueError):
+        return False
 
 
 def _on_host(array: Any) -> Any:

@@ -224,6 +224,41 @@ def test_fields_that_know_their_dimensions_are_on_the_right_ones():
     hc.run_threads(2, rank)
 
 
+def test_fields_that_are_none_are_errors_of_ours():
+    def made(shape=(9, 3), **domain):
+        return types.SimpleNamespace(
+            shape=shape, domain=types.SimpleNamespace(**domain), ndarray=types.SimpleNamespace(shape=shape)
+        )
+
+    at_0, nowhere = types.SimpleNamespace(start=0), types.SimpleNamespace()
+
+    def rank(comm):
+        case = Case(comm, CELL)
+        runtime = icon4py.create_exchange(case.info, comm)
+        for shape in (3, (None,), (), None, {"a": 1}, "x", object()):
+            with pytest.raises(hc.HaloTypeError, match="field 1 is no array of one or more axes"):
+                runtime.start(CELL, case.field(), made(shape))
+        for ranges in ({}, {"ranges": None}, {"ranges": []}, {"ranges": [nowhere]}, {"ranges": 3}):
+            with pytest.raises(hc.HaloTypeError, match=r"field 1 .*ranges\[0\].start"):
+                runtime.start(CELL, case.field(), made(dims=(CELL, "K"), **ranges))
+        for dims in (3, object()):
+            with pytest.raises(hc.HaloTypeError, match="the dimensions of field 0 are a list"):
+                runtime.start(CELL, made(dims=dims, ranges=[at_0]))
+        for dims in (np.array([EDGE, "K"]), np.zeros((2, 2)), np.array([]), [np.zeros(2)], [None]):
+            with pytest.raises(hc.HaloValueError, match="field 0 is on"):
+                runtime.start(CELL, made(dims=dims, ranges=[at_0]))
+        for start in (None, np.zeros(2), "x"):
+            with pytest.raises(hc.HaloValueError, match="field 0 begins at"):
+                runtime.start(CELL, made(dims=(CELL,), ranges=[types.SimpleNamespace(start=start)]))
+        # Given in an array they are as good.
+        good = Field(case.field(levels=(3,)))
+        good.domain = types.SimpleNamespace(dims=np.array([CELL, "K"]), ranges=[at_0])
+        runtime.exchange(CELL, good)
+        case.check(good.ndarray, levels=(3,))
+
+    hc.run_threads(2, rank)
+
+
 def test_without_icon4py_nothing_is_installed(monkeypatch):
     monkeypatch.setitem(sys.modules, "icon4py", None)
     monkeypatch.delitem(sys.modules, "ghex", raising=False)
