@@ -4,7 +4,7 @@ use halocline::device::sim::{Kernel, Options, World, explore};
 use halocline::device::{Memory, Priority, ValueOp};
 use halocline::{
     Array, BindOptions, Cause, Communicator, Decomposed, Device, DeviceArray, DeviceError, Error, Fault,
-    Field, Halo, HaloExchange, Layout, LinkChoice, Pattern, PatternLinks, RegularGrid,
+    Field, Halo, HaloExchange, Layout, LinkChoice, Pattern, PatternLinks, RegularGrid, UnstructuredDomain,
 };
 use halocline_conformance::simulated::{options, run_ranks};
 use halocline_conformance::yard::{Yard, devices, until_failure};
@@ -165,6 +165,33 @@ fn a_field_whose_memory_moved() {
         }
         ensure!(halo.pending().is_some_and(|pending| pending.epoch() == 1), "a refusal counted");
         Ok(())
+    });
+}
+
+#[test]
+fn a_field_without_cells_may_be_anywhere() {
+    under_seeds(2, |world, comm| {
+        let device = &devices(world, 1)?[0];
+        let rank = comm.rank() as u64;
+        let domain = match rank {
+            0 => UnstructuredDomain::new(rank, vec![0, 1], Vec::new()),
+            _ => UnstructuredDomain::new(rank, Vec::new(), Vec::new()),
+        };
+        let pattern = Pattern::unstructured(comm, &[domain])?;
+        let memory = device.allocate(16)?;
+        let cells = 2 - 2 * comm.rank();
+        let layout = Layout::c_order(halocline::ElementType::U64, &[cells])?;
+        let base = if cells > 0 { memory.at(0) } else { 0 };
+        // SAFETY: the memory outlives the exchange.
+        let field = unsafe { Field::from_device(device, base, layout, Arc::new(())) }?;
+        let halo = HaloExchange::bind(comm, &[(&pattern, &field)])?;
+        let stream = device.stream(Priority::Normal)?;
+        halo.schedule_exchange(&[&stream])?.wait()?;
+        let one = Layout::c_order(halocline::ElementType::U64, &[1])?;
+        // SAFETY: it is refused.
+        let nowhere = unsafe { Field::from_device(device, 0, one, Arc::new(())) };
+        ensure!(nowhere.is_err(), "a field with a cell at address 0 is made");
+        Ok(stream.synchronise()?)
     });
 }
 

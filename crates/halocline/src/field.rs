@@ -205,7 +205,8 @@ impl Field {
 
     /// A field in memory of a device that the library does not own: an array of another library, say.
     ///
-    /// Fails if `base` is no memory of `device`, or the layout goes beyond the allocation. The
+    /// Fails if `base` is no memory of `device`, or the layout goes beyond the allocation. A layout without
+    /// elements may be anywhere, also at address 0. The
     /// memory must not move: that is noticed at the next exchange, as [`Error::MemoryMoved`].
     ///
     /// # Safety
@@ -218,17 +219,22 @@ impl Field {
         layout: Layout,
         keepalive: Arc<dyn Any + Send + Sync>,
     ) -> Result<Self, Error> {
-        let place = device.place_of(base)?;
         let span = layout.span();
         let bytes = (span.end - span.start) as usize;
         let first = base.wrapping_add_signed(span.start as i64);
-        let before = first.checked_sub(place.base).filter(|_| place.space == device.space());
-        if before.is_none_or(|before| before + bytes as u64 > place.bytes as u64) {
-            return Err(Error::OutsideMemory { device: device.ordinal(), base, bytes, place });
-        }
-        // Virtual memory has an identity for each physical one that lies in it.
-        let id = if bytes > 0 { device.place_of(first)?.id } else { place.id };
-        let home = OnDevice { device: device.clone(), place: Place { id, ..place }, foreign: true };
+        let place = match bytes {
+            0 => Place { space: device.space(), id: 0, base, bytes },
+            _ => {
+                let place = device.place_of(base)?;
+                let before = first.checked_sub(place.base).filter(|_| place.space == device.space());
+                if before.is_none_or(|before| before + bytes as u64 > place.bytes as u64) {
+                    return Err(Error::OutsideMemory { device: device.ordinal(), base, bytes, place });
+                }
+                // Virtual memory has an identity for each physical one that lies in it.
+                Place { id: device.place_of(first)?.id, ..place }
+            }
+        };
+        let home = OnDevice { device: device.clone(), place, foreign: true };
         let memory = Memory::on_device(home, (first, bytes), keepalive);
         Ok(Self { memory, layout, offset: span.start.unsigned_abs(), domain: None, number: Number::next() })
     }

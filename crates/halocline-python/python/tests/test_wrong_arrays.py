@@ -147,3 +147,44 @@ def test_the_class_of_a_stream_is_no_stream():
     halo = hc.HaloExchange(comm, [(pattern, np.zeros(8))])
     with pytest.raises(hc.HaloTypeError, match="the class halocline.Stream is no stream"):
         halo.schedule_exchange(hc.Stream)
+
+
+OF_GPU = """
+import halocline as hc
+
+class OfGpu:
+    def __init__(self, shape, address, **told):
+        self.__cuda_array_interface__ = {"shape": shape, "typestr": "<f8", "data": (address, False), "version": 3, **told}
+
+class OnDevice(OfGpu):
+    def __dlpack_device__(self):
+        return 2, 1
+"""
+
+
+def test_an_empty_array_of_a_gpu(with_driver):
+    """It has no address, so that no driver knows where it is."""
+    code = """
+for shape in [(0,), (0, 5), (4, 0)]:
+    for address in (0, 64):
+        assert hc.Field(OnDevice(shape, address)).device == 1
+        assert hc.Field(OfGpu(shape, address)).device == 0
+assert hc.Field(OfGpu((4,), 1 << 28)).device == 1
+assert hc.Field(OfGpu((0,), 0)).device == 1
+assert hc.Field(OfGpu((0,), 0)).shape == (0,)
+"""
+    said = with_driver(OF_GPU + code)
+    assert set(said) == {"started 0", "context 0", "context 1"}
+
+
+def test_an_array_of_a_gpu_without_an_address(with_driver):
+    code = """
+for error, told in [(hc.HaloValueError, {}), (hc.HaloTypeError, {"data": b"12345678"}), (hc.HaloTypeError, {"data": None})]:
+    try:
+        hc.Field(OfGpu((4,), 0, **told))
+    except error as refused:
+        assert "address" in str(refused) or "data" in str(refused), refused
+    else:
+        raise AssertionError(told)
+"""
+    assert with_driver(OF_GPU + code) == []

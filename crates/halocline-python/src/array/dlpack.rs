@@ -49,6 +49,12 @@ fn device_of(array: &Bound<'_, PyAny>) -> PyResult<(i32, i64)> {
     Ok(device)
 }
 
+/// The ordinal of the GPU that an array lies on; none if that is the host, or something else.
+pub(super) fn gpu_of(array: &Bound<'_, PyAny>) -> PyResult<Option<u32>> {
+    let (kind, ordinal) = device_of(array)?;
+    Ok(matches!(kind, CUDA | CUDA_MANAGED).then(|| u32::try_from(ordinal).unwrap_or(0)))
+}
+
 pub(super) fn describe(array: &Bound<'_, PyAny>) -> PyResult<Described> {
     let py = array.py();
     let (device, _) = device_of(array)?;

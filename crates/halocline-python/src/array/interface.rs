@@ -1,6 +1,6 @@
 //! `__array_interface__` and `__cuda_array_interface__`, both version 3.
 
-use super::{Described, element};
+use super::{Described, dlpack, element};
 use crate::error;
 use crate::given::{Given, List};
 use crate::owned::Owned;
@@ -9,30 +9,48 @@ use halocline::{Device, DeviceError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub(super) fn host(interface: &Bound<'_, PyAny>) -> PyResult<Described> {
-    let described = common(interface)?;
-    if described.owner.is_some() {
-        return Err(error::kind("an array interface without an address (data: a buffer) is not supported"));
-    }
-    Ok(described)
+    common(interface)
 }
 
 /// The stream that it may name is that of its producer; who exchanges says which streams count.
-pub(super) fn cuda(interface: &Bound<'_, PyAny>) -> PyResult<Described> {
+pub(super) fn cuda(array: &Bound<'_, PyAny>, interface: &Bound<'_, PyAny>) -> PyResult<Described> {
     let mut described = common(interface)?;
-    described.device = Some(device_of(interface.py(), described.base)?);
+    described.device = Some(match described.extents.contains(&0) {
+        // Its address is 0, or that of something else.
+        true => device_of_nothing(array)?,
+        false if described.base == 0 => return Err(super::at_address_0()),
+        false => device_of(interface.py(), described.base)?,
+    });
     Ok(described)
+}
+
+/// A GPU whose memory was asked for before, and kept open for that.
+type Kept = Option<Owned<Arc<Device>>>;
+
+fn kept() -> MutexGuard<'static, Kept> {
+    // Held for a moment by threads that are attached, so that no fork meets it locked.
+    static KEPT: Mutex<Kept> = Mutex::new(None);
+    KEPT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Which GPU an array without elements is on: as DLPack says, else the one that had memory before, else GPU 0.
+fn device_of_nothing(array: &Bound<'_, PyAny>) -> PyResult<u32> {
+    if array.hasattr(intern!(array.py(), "__dlpack_device__"))?
+        && let Some(device) = dlpack::gpu_of(array)?
+    {
+        return Ok(device);
+    }
+    let known = kept().as_ref().and_then(|device| device.get().ok().cloned());
+    Ok(known.map_or(0, |device| device.ordinal()))
 }
 
 /// Which GPU an address belongs to. A GPU that had memory before is asked, and kept open for that: to open one takes long, and makes
 /// a context where there is none. Only the first time, and where that one has failed, it is GPU 0, whoever uses that.
 fn device_of(py: Python<'_>, base: usize) -> PyResult<u32> {
-    // Held for a moment by threads that are attached, so that no fork meets it locked.
-    static KEPT: Mutex<Option<Owned<Arc<Device>>>> = Mutex::new(None);
     let of = |error: DeviceError| error::of(halocline::Error::from(error));
-    let kept = || KEPT.lock().unwrap_or_else(PoisonError::into_inner);
     let known = kept().as_ref().and_then(|device| device.get().ok().cloned());
     let find = |device: &Device| device.place_of(base as Address);
     let (place, opened) = py
@@ -79,13 +97,9 @@ fn common<'py>(interface: &Bound<'py, PyAny>) -> PyResult<Described> {
     let element = element::of_typestr(&typestr)?;
     let members = item(intern!(py, "descr"))?;
     let name = element::name(&typestr, members.as_ref())?;
-    let data = item(intern!(py, "data"))?;
-    let (base, is_read_only, owner) = match data.as_ref().map(|data| data.extract::<(usize, bool)>()) {
-        Some(Ok((base, is_read_only))) => (base, is_read_only, None),
-        _ => (0, false, data.clone().map(Bound::unbind)),
-    };
-    if data.is_none() {
-        return Err(error::kind("the array interface has no \"data\""));
-    }
-    Ok(Described { base, element, name, extents, strides, is_writable: !is_read_only, device: None, owner })
+    let (base, is_read_only) = wanted(intern!(py, "data"))?.extract::<(usize, bool)>().map_err(|_| {
+        error::kind("an array interface without an address (data: a buffer) is not supported")
+    })?;
+    let is_writable = !is_read_only;
+    Ok(Described { base, element, name, extents, strides, is_writable, device: None, owner: None })
 }

@@ -120,7 +120,7 @@ fn by_protocol<'py>(array: &Bound<'py, PyAny>) -> PyResult<Described> {
         return interface::host(&interface);
     }
     if let Some(interface) = told(intern!(py, "__cuda_array_interface__"))? {
-        return interface::cuda(&interface);
+        return interface::cuda(array, &interface);
     }
     if array.hasattr("__dlpack__")? {
         return dlpack::describe(array);
@@ -246,6 +246,10 @@ fn watched(given: &Bound<'_, PyAny>, described: Option<&Described>) -> PyResult<
     Ok(own.into_iter().chain(whole).collect())
 }
 
+fn at_address_0() -> PyErr {
+    error::value("the array says that it lies at address 0")
+}
+
 /// The field of an array that is described. It holds the array object.
 fn field(array: &Bound<'_, PyAny>, described: Described, layout: Layout) -> PyResult<Field> {
     if !described.is_writable {
@@ -255,7 +259,7 @@ fn field(array: &Bound<'_, PyAny>, described: Described, layout: Layout) -> PyRe
     let base = match base {
         Some(base) => base,
         None if layout.is_empty() => NonNull::dangling(),
-        None => return Err(error::value("the array says that it lies at address 0")),
+        None => return Err(at_address_0()),
     };
     let (owner, span, watch) = match (&described.device, described.owner) {
         (None, None) => {
