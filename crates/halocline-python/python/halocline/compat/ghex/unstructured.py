@@ -117,9 +117,9 @@ class HaloGenerator:
         return halo if self._ids is None else halo[np.isin(domain._cells[halo], self._ids)]
 
 
-def make_communication_object(ctx: context) -> CommunicationObject:
+def make_communication_object(context: context) -> CommunicationObject:
     """What exchanges fields."""
-    return CommunicationObject(ctx)
+    return CommunicationObject(context)
 
 
 def make_field_descriptor(
@@ -143,19 +143,19 @@ def wrap_field(*args: Any) -> FieldDescriptor:
     return make_field_descriptor(*args)
 
 
-def make_pattern(ctx: context, halo_gen: HaloGenerator, domain_range: list[DomainDescriptor]) -> Pattern:
+def make_pattern(context: context, halo_gen: HaloGenerator, domain_range: list[DomainDescriptor]) -> Pattern:
     """Who sends what to fill the halos of the domains of all ranks, of which each gives its own. Collective.
 
     Each halo cell that is filled must be owned by one domain.
     """
-    check_context(ctx)
+    check_context(context)
     made: list[UnstructuredDomain] = []
     numbers: dict[int, tuple[int, ...]] = {}
 
     def prepare() -> None:
         if not isinstance(halo_gen, HaloGenerator):
             raise HaloTypeError(f"{halo_gen!r} is no halo generator of an unstructured grid")
-        private = _PRIVATE + (ctx.rank() << _CELL_BITS)
+        private = _PRIVATE + (context.rank() << _CELL_BITS)
         for domain in listed(domain_range, "domains"):
             _check_domain(domain)
             if domain._id in numbers:
@@ -166,8 +166,8 @@ def make_pattern(ctx: context, halo_gen: HaloGenerator, domain_range: list[Domai
             for number, (cells, halo) in zip(numbers[domain._id], layers):
                 made.append(UnstructuredDomain.from_indices(number, cells, halo))
 
-    ctx._gather(prepare)
-    return Pattern(ctx, CorePattern.unstructured(ctx._comm, made), GRID, numbers)
+    context._gather(prepare)
+    return Pattern(context, CorePattern.unstructured(context._comm, made), GRID, numbers)
 
 
 def _layers(

@@ -192,6 +192,16 @@ class IntegerSet(Set):
         return several
 
     @staticmethod
+    def empty_set() -> UnitRange:
+        """The empty set."""
+        return UnitRange(0, 0)
+
+    @staticmethod
+    def universe() -> UnitRange:
+        """All integers."""
+        return UnitRange(-math.inf, math.inf)
+
+    @staticmethod
     def primitive_type() -> type[UnitRange]:
         return UnitRange
 
@@ -291,11 +301,11 @@ class CartesianSet(Set):
         return UnionCartesian
 
     @staticmethod
-    def from_range(numbers: IntegerSet) -> Any:
+    def from_range(rng: IntegerSet) -> Any:
         """The tuples of one member each."""
-        if not isinstance(numbers, IntegerSet):
-            raise HaloTypeError(f"{numbers!r} is no UnitRange or UnionRange")
-        return CartesianSet._of(numbers._boxes, 1)
+        if not isinstance(rng, IntegerSet):
+            raise HaloTypeError(f"{rng!r} is no UnitRange or UnionRange")
+        return CartesianSet._of(rng._boxes, 1)
 
     @property
     def ndim(self) -> int:

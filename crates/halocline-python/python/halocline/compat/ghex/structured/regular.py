@@ -138,9 +138,9 @@ class HaloGenerator:
             start += length
 
 
-def make_communication_object(ctx: context) -> CommunicationObject:
+def make_communication_object(context: context) -> CommunicationObject:
     """What exchanges fields."""
-    return CommunicationObject(ctx)
+    return CommunicationObject(context)
 
 
 def make_field_descriptor(
@@ -192,13 +192,13 @@ def wrap_field(*args: Any) -> FieldDescriptor:
     return make_field_descriptor(*args)
 
 
-def make_pattern(ctx: context, halo_gen: HaloGenerator, domain_range: list[DomainDescriptor]) -> Pattern:
+def make_pattern(context: context, halo_gen: HaloGenerator, domain_range: list[DomainDescriptor]) -> Pattern:
     """Who sends what to fill the halos of the domains of all ranks, of which each gives its own. Collective.
 
     All ranks give the same halo generator. The domains cover the grid, each cell once.
     """
 
-    check_context(ctx)
+    check_context(context)
 
     def describe() -> Any:
         if not isinstance(halo_gen, HaloGenerator):
@@ -213,7 +213,7 @@ def make_pattern(ctx: context, halo_gen: HaloGenerator, domain_range: list[Domai
         grid = [halo_gen._first, halo_gen._extents, halo_gen._halos, halo_gen._periodic]
         return grid, [(domain._id, domain._first, domain._extents) for domain in domains]
 
-    everybody = ctx._gather(describe)
+    everybody = context._gather(describe)
     for rank, (grid, _) in enumerate(everybody):
         if grid != everybody[0][0]:
             raise HaloValueError(f"the halo generators of rank 0 and rank {rank} differ: {everybody[0][0]} and {grid}")
@@ -223,7 +223,7 @@ def make_pattern(ctx: context, halo_gen: HaloGenerator, domain_range: list[Domai
             raise HaloValueError(
                 f"domain {id_} exists on rank {rank} and on rank {other_rank}, or twice; numbers of domains are global"
             )
-    return _pattern(ctx, halo_gen, owned)
+    return _pattern(context, halo_gen, owned)
 
 
 def _pattern(ctx: context, halo_gen: HaloGenerator, owned: list[Any]) -> Pattern:
