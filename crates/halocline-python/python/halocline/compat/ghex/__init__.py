@@ -12,19 +12,19 @@
   for those of the others.
 * The scheduled calls are there without a GPU, too: fields of the host begin at once.
 
-Not to be had: ``expose_cpp_ptr``.
+Not to be had: what is of C++ objects, which there are none of here. ``expose_cpp_ptr``, ``util.CppWrapper(...)``,
+``util.cls_from_cpp_type_spec``, ``__wrapped__`` of domains and halo generators, and the C++ classes of ``pyghex`` are an ``UnsupportedError``;
+``util.unwrap`` gives the object itself, which the functions of ``pyghex`` take.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any
 
-from halocline import HaloError, HaloTypeError
-from halocline._core import _gpus
+from halocline import HaloError
 
-from . import context, structured, unstructured, util
+from . import context, pyghex, structured, unstructured, util
 from ._mpi import (
     UnsupportedError,
     mpi_comm,
@@ -33,6 +33,7 @@ from ._mpi import (
     mpi_is_finalized,
     mpi_is_initialized,
 )
+from .pyghex import VERSION, config, expose_cpp_ptr, print_config
 from .structured import cartesian_sets, regular
 
 __all__ = [
@@ -47,20 +48,14 @@ __all__ = [
     "mpi_is_finalized",
     "mpi_is_initialized",
     "print_config",
+    "pyghex",
     "structured",
     "unstructured",
     "util",
 ]
 
-__version__ = "0.9.0"
+__version__ = VERSION
 """The version of GHEX whose interface this is."""
-
-
-def config() -> dict[str, Any]:
-    """What it serves, by the names that GHEX has for it: ``gpu`` is whether CUDA has a GPU here, whose driver this starts."""
-    gpu = _gpus() > 0
-    gpu_mode = "cuda" if gpu else "none"
-    return {"transport": "HALOCLINE", "gpu": gpu, "gpu_mode": gpu_mode, "xpmem": False, "version": __version__}
 
 
 def __getattr__(name: str) -> Any:
@@ -70,26 +65,10 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def print_config(config: dict[str, Any]) -> None:
-    """Prints what ``config`` returns."""
-    if not isinstance(config, Mapping):
-        raise HaloTypeError(f"what config() returns is wanted, not {config!r}")
-    print("GHEX's configuration:")
-    for name, value in config.items():
-        print(f"     {name:<16}: {value!s:>10}")
-
-
-def expose_cpp_ptr(obj: object) -> NoReturn:
-    """There are no C++ objects of GHEX here."""
-    raise UnsupportedError(
-        f"expose_cpp_ptr({obj!r}): there is no C++ object of GHEX behind it that C++ could use"
-    )
-
-
 def install() -> None:
     """From now on ``import ghex`` is this package, submodules included. Before GHEX itself is imported."""
     there = sys.modules.get("ghex")
     if there is not None and there is not sys.modules[__name__]:
         raise HaloError("GHEX itself is imported already; call install() before its first import")
-    for module in (sys.modules[__name__], context, util, unstructured, structured, regular, cartesian_sets):
+    for module in (sys.modules[__name__], context, util, pyghex, unstructured, structured, regular, cartesian_sets):
         sys.modules["ghex" + module.__name__.removeprefix(__name__)] = module

@@ -12,6 +12,10 @@ class UnsupportedError(HaloError, NotImplementedError):
     """Something of the interface of GHEX that cannot be had here."""
 
 
+class _UnsupportedMember(UnsupportedError, AttributeError):
+    """The same of a member that an object has in GHEX. Who only looks whether it is there finds that it is not."""
+
+
 class mpi_comm:
     """A communicator of mpi4py, by default ``MPI.COMM_WORLD``; or one of Halocline, where ranks are found without MPI."""
 

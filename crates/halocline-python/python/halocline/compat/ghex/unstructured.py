@@ -13,7 +13,7 @@ from halocline._given import listed, whole
 
 from ._exchange import CommunicationObject, FieldDescriptor, Pattern, placed
 from .context import check_context, context
-from .util import Architecture
+from .util import Architecture, CppWrapper
 
 __all__ = [
     "DomainDescriptor",
@@ -53,7 +53,7 @@ def _first_twice(numbers: npt.NDArray[np.int64]) -> int | None:
     return int(twice[0]) if twice.size else None
 
 
-class DomainDescriptor:
+class DomainDescriptor(CppWrapper):
     """A domain: the global ids of its cells in local order, of which those at the local indices ``halo_indices`` are halo.
 
     Its number is global: no other domain of any rank may have it. Owned ids come once; an id may be in the halo several times,
@@ -100,7 +100,7 @@ def _check_domain(domain: Any) -> None:
         raise HaloTypeError(f"{domain!r} is no domain of an unstructured grid")
 
 
-class HaloGenerator:
+class HaloGenerator(CppWrapper):
     """Which halo cells are filled: all, or those whose ids are given."""
 
     def __init__(self, gids: Any = None) -> None:

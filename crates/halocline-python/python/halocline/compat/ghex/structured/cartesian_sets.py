@@ -30,6 +30,8 @@ __all__ = [
     "UnionMixin",
     "UnionRange",
     "UnitRange",
+    "index_convention",
+    "is_integer_like",
     "union",
 ]
 
@@ -44,6 +46,15 @@ def _integer(value: Any) -> Any:
         return operator.index(value)
     except TypeError:
         raise HaloTypeError(f"{value!r} is no whole number, nor math.inf or -math.inf") from None
+
+
+def is_integer_like(val: Any) -> bool:
+    """Whether a coordinate may be this."""
+    try:
+        _integer(val)
+    except HaloTypeError:
+        return False
+    return True
 
 
 class Set:
@@ -484,3 +495,10 @@ class IndexSpace:
 
     def __str__(self) -> str:
         return "".join([f"{self!r}\n  subsets:\n", *(f"    {name}: {at}\n" for name, at in self.subset.items())])
+
+
+class index_convention:
+    """Index spaces by what they are of, and where each of them begins."""
+
+    index_spaces: dict[Any, IndexSpace]
+    origins: dict[Any, Sequence[int]]

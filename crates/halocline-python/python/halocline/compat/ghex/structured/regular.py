@@ -13,7 +13,7 @@ from halocline._given import listed, whole
 
 from .._exchange import CommunicationObject, FieldDescriptor, Pattern, placed
 from ..context import check_context, context
-from ..util import Architecture
+from ..util import Architecture, CppWrapper
 from .cartesian_sets import CartesianSet, ProductSet, UnitRange, union
 
 __all__ = [
@@ -59,7 +59,7 @@ def _flag(periodic: Any) -> bool:
     raise HaloTypeError(f"a dimension is periodic, True, or is not, False, but not {periodic!r}")
 
 
-class DomainDescriptor:
+class DomainDescriptor(CppWrapper):
     """A domain: its number, which no other domain of any rank may have, and the box of cells that it owns."""
 
     def __init__(self, id_: int, sub_domain_indices: CartesianSet) -> None:
@@ -94,7 +94,7 @@ class HaloContainer:
     global_: CartesianSet
 
 
-class HaloGenerator:
+class HaloGenerator(CppWrapper):
     """How wide halos are, by a number for each dimension, or a pair (low, high); and which dimensions are periodic."""
 
     def __init__(self, glob_domain_indices: ProductSet, halos: Any, periodicity: Any) -> None:
