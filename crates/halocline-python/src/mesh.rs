@@ -2,8 +2,11 @@
 
 use crate::error;
 use crate::given::{List, Typed};
-use crate::unstructured::{PyGraph, PyPartition, PyUnstructuredDomain, ids, indices, to_numpy, vertices};
+use crate::unstructured::{
+    PyGraph, PyPartition, PyUnstructuredDomain, ids, indices, negative, to_numpy, vertex, vertices,
+};
 use halocline::{Elements, Mesh, MeshError, MeshPart, Shared, UnstructuredDomain};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 /// A whole mesh.
@@ -190,9 +193,10 @@ fn rows(connectivity: &Bound<'_, PyAny>) -> PyResult<(usize, Vec<u32>)> {
             )),
         };
     }
-    let List(rows): List<List<u32>> = connectivity.extract().map_err(|_| {
-        error::kind("connectivity is an array, or a sequence, with a row of vertices for each element")
-    })?;
+    let rows = match connectivity.extract::<List<List<u32>>>() {
+        Ok(List(rows)) => rows,
+        Err(_) => rows_of_others(connectivity)?,
+    };
     let arity = rows.first().map_or(1, |row| row.0.len());
     if let Some(row) = rows.iter().position(|row| row.0.len() != arity) {
         return Err(error::value(format!(
@@ -201,6 +205,21 @@ fn rows(connectivity: &Bound<'_, PyAny>) -> PyResult<(usize, Vec<u32>)> {
         )));
     }
     Ok((arity, rows.into_iter().flat_map(|row| row.0).collect()))
+}
+
+/// Rows that are not all of vertices: with the number that is none in the error.
+fn rows_of_others(connectivity: &Bound<'_, PyAny>) -> PyResult<Vec<List<u32>>> {
+    let List(rows): List<List<i64>> = connectivity.extract().map_err(|error: PyErr| {
+        match error.is_instance_of::<PyValueError>(connectivity.py()) {
+            true => error,
+            false => error::kind(
+                "connectivity is an array, or a sequence, with a row of vertices for each element",
+            ),
+        }
+    })?;
+    let number = |id: i64| u64::try_from(id).map_err(|_| negative(id)).and_then(vertex);
+    let of = |row: List<i64>| row.0.into_iter().map(number).collect::<PyResult<_>>().map(List);
+    rows.into_iter().map(of).collect()
 }
 
 /// The domains of one rank.

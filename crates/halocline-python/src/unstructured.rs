@@ -8,9 +8,12 @@ use halocline::{ElementType, Graph, Partition, UnstructuredDomain};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
+pub(crate) fn negative(id: i64) -> PyErr {
+    error::value(format!("{id} is no id or index: they count from 0"))
+}
+
 /// Whole numbers from 0, of a sequence or of an array of integers (of any strides), in C order.
 pub(crate) fn ids(given: &Bound<'_, PyAny>) -> PyResult<Vec<u64>> {
-    let negative = |id: i64| error::value(format!("{id} is no id or index: they count from 0"));
     if !given.hasattr("__array_interface__")? {
         if let Ok(count) = given.len() {
             room::<u64>(count)?;
@@ -87,9 +90,11 @@ pub(crate) fn indices(given: &Bound<'_, PyAny>) -> PyResult<Vec<usize>> {
 }
 
 pub(crate) fn vertices(given: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
-    let number =
-        |id| u32::try_from(id).map_err(|_| error::value(format!("{id} is more than 32 bits can number")));
-    ids(given)?.into_iter().map(number).collect()
+    ids(given)?.into_iter().map(vertex).collect()
+}
+
+pub(crate) fn vertex(id: u64) -> PyResult<u32> {
+    u32::try_from(id).map_err(|_| error::value(format!("{id} is more than 32 bits can number")))
 }
 
 /// An array of NumPy that nobody can write.

@@ -64,7 +64,7 @@ pub enum MeshError {
         needed: usize,
     },
     /// A rank that the partition does not have.
-    #[error("rank {rank} of a partition over {ranks} ranks")]
+    #[error("there is no part {rank}: the partition has {ranks}, numbered from 0")]
     Rank {
         /// The rank.
         rank: usize,

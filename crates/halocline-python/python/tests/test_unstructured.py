@@ -326,6 +326,25 @@ def test_parts_that_are_none_are_refused():
             call()
 
 
+def test_numbers_that_are_no_vertices_and_parts_that_there_are_not_are_named():
+    for entry, error, text in [
+        (-1, hc.HaloValueError, "-1 is no id or index"),
+        (2**40, hc.HaloValueError, f"{2**40} is more than 32 bits"),
+        (2**70, hc.HaloValueError, "large"),
+        ("x", hc.HaloTypeError, "a row of vertices"),
+    ]:
+        with pytest.raises(error, match=text):
+            hc.Mesh(3, [[0, 1, 2], [0, 1, entry]])
+    for entries in ([0, 1, -1], [0, 1, 2**40]):
+        for connectivity in ([entries], np.array([entries])):
+            with pytest.raises(hc.HaloValueError, match=str(entries[-1])):
+                hc.Mesh(3, connectivity)
+    mesh, partition = hc.Mesh(4, [[0, 1, 2], [1, 2, 3]]), hc.Partition([0, 1], 2)
+    for call in (lambda: mesh.halos(partition, 5, 1), lambda: mesh.domains_by_element(partition, 5)):
+        with pytest.raises(hc.HaloValueError, match="no part 5: the partition has 2, numbered from 0"):
+            call()
+
+
 def test_what_meshes_graphs_and_domains_are_made_of_is_told():
     mixed = hc.Mesh(6, [0, 1, 2, 1, 2, 4, 3, 5], offsets=[0, 3, 7, 8])
     assert mixed.connectivity.tolist() == [0, 1, 2, 1, 2, 4, 3, 5] and mixed.offsets.tolist() == [0, 3, 7, 8]

@@ -136,6 +136,15 @@ def test_what_is_no_error_of_an_array_is_left_alone():
         hc.Field(DeviceRaises(KeyboardInterrupt()))
 
 
+@pytest.mark.parametrize("typestr", ["éf8", "xf8", "!f8", "ff8", " f8", "", "<", "f8"])
+def test_a_type_string_of_no_byte_order_is_refused(typestr):
+    class Told:
+        __array_interface__ = {**np.zeros(8).__array_interface__, "typestr": typestr}
+
+    with pytest.raises(hc.HaloTypeError, match="type string"):
+        hc.Field(Told())
+
+
 def test_memory_is_not_given_for_elements_that_are_arrays():
     for use in (hc.zeros, hc.empty):
         with pytest.raises(hc.HaloTypeError, match=r"shape \(3,\)"):

@@ -258,6 +258,9 @@ fn parts(typestr: &str) -> PyResult<(char, char, usize)> {
     let wrong = || error::kind(format!("{typestr:?} is no type string of the array interface"));
     let mut chars = typestr.chars();
     let (order, kind) = (chars.next().ok_or_else(wrong)?, chars.next().ok_or_else(wrong)?);
+    if !matches!(order, '<' | '>' | '=' | '|') {
+        return Err(wrong());
+    }
     if kind == 'O' {
         return Ok((order, kind, 0));
     }
