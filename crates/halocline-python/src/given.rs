@@ -5,6 +5,7 @@ use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyList, PyMapping, PySequence, PyString, PyTuple};
 use std::convert::Infallible;
+use std::path::PathBuf;
 
 /// An argument, or why it is none.
 pub(crate) struct Given<T>(PyResult<T>);
@@ -126,6 +127,23 @@ pub(crate) fn room<T>(count: usize) -> PyResult<Vec<T>> {
     match count <= MOST && list.try_reserve_exact(count).is_ok() {
         true => Ok(list),
         false => Err(error::value(format!("{count} entries are more than there is memory for"))),
+    }
+}
+
+/// The path of a file. Refused by errors of ours.
+pub(crate) struct FilePath(pub(crate) PathBuf);
+
+impl<'a, 'py> FromPyObject<'a, 'py> for FilePath {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        object.extract().map(Self).map_err(|error| match error.is_instance_of::<PyTypeError>(object.py()) {
+            true => match object.get_type().fully_qualified_name() {
+                Ok(class) => error::kind(format!("a str or an os.PathLike of a str is wanted, not {class}")),
+                Err(error) => error,
+            },
+            false => error,
+        })
     }
 }
 

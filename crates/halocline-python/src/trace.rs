@@ -3,7 +3,7 @@
 use crate::comm::PyCommunicator;
 use crate::error;
 use crate::exchange::{PyHaloExchange, PyPending};
-use crate::given::{Given, Typed};
+use crate::given::{FilePath, Given, Typed};
 use crate::grid::collective;
 use crate::owned::Owned;
 use halocline::Stream;
@@ -47,8 +47,13 @@ impl PyTrace {
 #[pymethods]
 impl PyTrace {
     #[new]
-    fn new(py: Python<'_>, path: Given<PathBuf>, comm: Py<PyCommunicator>) -> Self {
-        Self { path: path.get(py, "path"), comm, running: Mutex::default(), devices: Mutex::default() }
+    fn new(py: Python<'_>, path: Given<FilePath>, comm: Py<PyCommunicator>) -> Self {
+        Self {
+            path: path.get(py, "path").map(|path| path.0),
+            comm,
+            running: Mutex::default(),
+            devices: Mutex::default(),
+        }
     }
 
     fn __enter__(this: Py<Self>, py: Python<'_>) -> PyResult<Py<Self>> {

@@ -375,6 +375,13 @@ def test_close_ends_the_waits_of_other_threads(call):
         done.set()
 
 
+@pytest.mark.parametrize("path", [5, None, b"trace.json", ["trace.json"]], ids=repr)
+def test_what_is_no_path_is_told(path):
+    with pytest.raises(hc.HaloTypeError, match=rf"path: a str or an os.PathLike of a str is wanted, not {type(path).__name__}"):
+        with hc.trace(path, hc.run_threads(1, lambda comm: comm)[0]):
+            pass
+
+
 def test_what_was_closed_interrupts_nothing_else():
     def rank(comm):
         other = hc.run_threads(1, lambda alone: alone)[0]
