@@ -3,6 +3,7 @@ with equal results."""
 
 import importlib
 import json
+import re
 import subprocess
 import sys
 
@@ -87,6 +88,30 @@ assert ghex.__version__ == "0.9.0" and ghex.__config__ == ghex.config() and Arch
 ghex.print_config(ghex.config())
 """
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["-h"], 0, "usage: .*program.py"),
+        (["--help"], 0, "usage: .*program.py"),
+        ([], 2, "usage: .*program.py"),
+        (["-x", "program.py"], 2, "usage: .*program.py"),
+        (["nowhere.py"], 2, "cannot read the program: .*nowhere.py"),
+        (["."], 1, "__main__"),
+        (["raises.py"], 1, "FileNotFoundError: mine"),
+        (["says.py", "-h"], 0, r"\['says.py', '-h'\] halocline.compat.ghex$"),
+    ],
+    ids=str,
+)
+def test_the_command_that_runs_a_program(tmp_path, arguments, code, said):
+    (tmp_path / "raises.py").write_text("raise FileNotFoundError('mine')")
+    (tmp_path / "says.py").write_text("import sys, ghex; print(sys.argv, ghex.__name__)")
+    command = [sys.executable, "-m", "halocline.compat.ghex", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    told, other = (done.stderr, done.stdout) if code else (done.stdout, done.stderr)
+    assert (done.returncode, other) == (code, ""), done
+    assert re.search(said, told.strip()) and (code == 1 or "Traceback" not in told), told
 
 
 def test_the_configuration_tells_of_gpus_once_asked(with_driver):
