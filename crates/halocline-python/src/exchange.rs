@@ -17,7 +17,7 @@ use pyo3::types::PyDict;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// Fields whose halos are exchanged together.
+/// Fields whose halos are exchanged together, bound once and exchanged many times.
 #[pyclass(frozen, module = "halocline", name = "HaloExchange", weakref)]
 pub(crate) struct PyHaloExchange {
     halo: Arc<Closable<HaloExchange>>,
@@ -182,6 +182,7 @@ impl PyHaloExchange {
         bound(py, &comm, prepared)
     }
 
+    /// Binds several sets of fields at once, of which an exchange takes one (``set=``): time levels that swap.
     #[staticmethod]
     #[pyo3(signature = (comm, sets, *, link = Given::of("auto"), deadline = None, name = None, checked = None, streams = None, inline = Given::of(false), stream_waits = Given::of(false), copy_engine = Given::of(CopyEngine::Auto)), text_signature = "(comm, sets, *, link='auto', deadline=None, name=None, checked=None, streams=None, inline=False, stream_waits=False, copy_engine='auto')")]
     #[expect(clippy::too_many_arguments, reason = "by keyword")]
@@ -204,6 +205,7 @@ impl PyHaloExchange {
         bound(py, &comm, prepared)
     }
 
+    /// Exchanges, and waits until halos are filled and owned cells may be overwritten; or only begins it.
     #[pyo3(signature = (*, wait = true, set = Typed(0), streams = None), text_signature = "($self, *, wait=True, set=0, streams=None)")]
     fn exchange(
         &self,
@@ -232,6 +234,7 @@ impl PyHaloExchange {
         Ok(pending.map_err(error::of)?.map(|pending| self.pending(pending)))
     }
 
+    /// ``await`` what it returns.
     #[pyo3(signature = (*, set = Typed(0), streams = None), text_signature = "($self, *, set=0, streams=None)")]
     fn exchange_async(
         &self,
@@ -242,6 +245,7 @@ impl PyHaloExchange {
         self.exchange(py, false, set, streams)
     }
 
+    /// Begins an exchange after all work that the stream was given before; never waits.
     #[pyo3(signature = (stream = None, *, set = Typed(0)), text_signature = "($self, stream=None, *, set=0)")]
     fn schedule_exchange(
         &self,
@@ -260,17 +264,20 @@ impl PyHaloExchange {
         Ok(self.pending(pending.map_err(error::of)?))
     }
 
+    /// As ``Pending.schedule_wait``, for the exchange begun last.
     #[pyo3(signature = (stream = None))]
     fn schedule_wait(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let streams = self.streams.get(&stream.map_or(Ok(vec![0]), handles)?)?;
         self.halo.get()?.pending().map_or(Ok(()), |pending| schedule_wait(py, &pending, &streams))
     }
 
+    /// Waits for the exchange begun last, if there is one.
     fn wait(&self, py: Python<'_>) -> PyResult<()> {
         let halo = self.halo.get()?;
         py.detach(|| halo.wait()).map_err(error::of)
     }
 
+    /// The exchange begun last, over or not.
     #[getter(pending)]
     fn last(&self) -> PyResult<Option<PyPending>> {
         Ok(self.halo.get()?.pending().map(|pending| self.pending(pending)))
@@ -281,12 +288,14 @@ impl PyHaloExchange {
         Ok(self.halo.get()?.sets())
     }
 
+    /// A handle of one of the sets alone, which shares links and exchanges with this one.
     fn alternative(&self, set: Typed<usize>) -> PyResult<Self> {
         let Typed(set) = set;
         let halo = self.halo.get()?.alternative(set).map_err(error::of)?;
         Ok(self.beside(halo, self.watches.alternative(set)))
     }
 
+    /// The same fields, of whose halos an exchange fills only the narrower part; shares the links.
     #[pyo3(signature = (halo, *, neighbours = Given::of("all")), text_signature = "($self, halo, *, neighbours='all')")]
     fn narrowed(&self, py: Python<'_>, halo: &Bound<'_, PyAny>, neighbours: Given<String>) -> PyResult<Self> {
         let to = neighbours.get(py, "neighbours").and_then(|neighbours| halo_of(halo, &neighbours));
@@ -297,30 +306,36 @@ impl PyHaloExchange {
         Ok(self.beside(narrowed.map_err(error::of)?, self.watches.clone()))
     }
 
+    /// After a failure: true once no peer can touch the fields any more.
     fn reclaim(&self, py: Python<'_>) -> PyResult<bool> {
         let halo = self.halo.get()?;
         Ok(py.detach(|| halo.reclaim()))
     }
 
+    /// How many links of this rank are ``direct``, ``mailbox`` and ``message``.
     #[getter]
     fn links<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         counts(py, self.halo.get()?.links())
     }
 
+    /// The links of this rank: peer, direction, way.
     #[getter]
     fn ways(&self) -> PyResult<Vec<(usize, &'static str, String)>> {
         Ok(ways(self.halo.get()?.ways()))
     }
 
+    /// A table of this rank's links: peer, way, through what, bytes, regions, and why not a better way.
     fn explain(&self) -> PyResult<String> {
         Ok(self.halo.get()?.explain())
     }
 
+    /// Bytes of the buffers of ``pack`` (send) and ``unpack`` (receive).
     fn message_bytes(&self, peer: Typed<usize>, direction: Typed<String>) -> PyResult<usize> {
         let (Typed(peer), Typed(direction)) = (peer, direction);
         self.halo.get()?.message_bytes(peer, self::direction(&direction)?).map_err(error::of)
     }
 
+    /// Packs what ``peer`` needs into a contiguous buffer, for those who send by themselves.
     #[pyo3(signature = (peer, message, stream = None))]
     fn pack(
         &self,
@@ -344,6 +359,7 @@ impl PyHaloExchange {
         py.detach(|| halo.pack(peer, bytes)).map_err(error::of)
     }
 
+    /// Unpacks what ``peer`` has packed with an object of the same fields; as ``pack``.
     #[pyo3(signature = (peer, message, stream = None))]
     fn unpack(
         &self,
@@ -408,6 +424,7 @@ fn schedule_wait(py: Python<'_>, pending: &Pending, streams: &[Arc<Stream>]) -> 
 
 #[pymethods]
 impl PyPending {
+    /// Blocks until the halo is filled and owned cells may be overwritten.
     fn wait(&self, py: Python<'_>) -> PyResult<()> {
         let pending = self.get()?;
         let waited = if self.is_brief { pending.wait_briefly(LOOKS) } else { None };
@@ -416,6 +433,7 @@ impl PyPending {
         waited.map_err(error::of)
     }
 
+    /// All work that the stream is given from now on runs after the exchange.
     #[pyo3(signature = (stream = None))]
     fn schedule_wait(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let pending = self.get()?;
@@ -424,6 +442,7 @@ impl PyPending {
         schedule_wait(py, pending, &streams)
     }
 
+    /// Whether ``wait`` would return at once.
     fn is_ready(&self, py: Python<'_>) -> PyResult<bool> {
         let pending = self.pending.get()?;
         let ready = py.detach(|| pending.is_ready());
@@ -431,6 +450,7 @@ impl PyPending {
         ready.map_err(error::of)
     }
 
+    /// Carries the exchange on as far as it goes now.
     fn progress(&self, py: Python<'_>) -> PyResult<()> {
         self.is_ready(py).map(drop)
     }

@@ -8,7 +8,7 @@ use halocline::{Decomposition, Halo, Neighbours, Pattern, RegularGrid, agree};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PySlice, PyTuple};
 
-/// A regular grid.
+/// A regular grid of 1 to 4 axes, the last one running fastest in the numbering of domains.
 #[pyclass(frozen, module = "halocline", name = "RegularGrid")]
 pub(crate) struct PyRegularGrid {
     grid: RegularGrid,
@@ -75,15 +75,18 @@ impl PyRegularGrid {
         PyTuple::new(py, &self.periodic)
     }
 
+    /// Blocks, one a domain, that cut through the fewest faces.
     fn decompose(&self, comm: &Bound<'_, PyAny>) -> PyResult<PyDecomposition> {
         self.decomposed(comm, RegularGrid::decompose)
     }
 
+    /// That many blocks along each axis.
     fn decompose_into(&self, blocks: Numbers<usize>, comm: &Bound<'_, PyAny>) -> PyResult<PyDecomposition> {
         let Numbers(blocks) = blocks;
         self.decomposed(comm, |grid, ranks| grid.decompose_into(blocks, ranks))
     }
 
+    /// Explicit cuts: for each axis the positions, ascending, at which a new block starts.
     fn decompose_at(
         &self,
         cuts: Numbers<Numbers<usize>>,
@@ -94,6 +97,7 @@ impl PyRegularGrid {
         self.decomposed(comm, |grid, ranks| grid.decompose_at(cuts, ranks))
     }
 
+    /// Any boxes ``(rank, first cell, cells along each axis)``; box i is domain i, all ranks give all boxes.
     fn decompose_boxes(
         &self,
         boxes: List<(usize, Numbers<usize>, Numbers<usize>)>,
@@ -109,7 +113,7 @@ impl PyRegularGrid {
     }
 }
 
-/// A grid cut into domains.
+/// A regular grid cut into domains, each owned by one rank.
 #[pyclass(frozen, module = "halocline", name = "Decomposition")]
 pub(crate) struct PyDecomposition {
     pub(crate) decomposition: Decomposition,
@@ -138,12 +142,14 @@ impl PyDecomposition {
         self.decomposition.blocks_per_axis().map(|blocks| PyTuple::new(py, blocks)).transpose()
     }
 
+    /// That of the points that are staggered along the axes that are true: those between the cells.
     fn staggered(&self, py: Python<'_>, axes: Numbers<bool>) -> PyResult<Self> {
         let Numbers(axes) = axes;
         let decomposition = self.decomposition.staggered(axes).map_err(error::of)?;
         Ok(Self { decomposition, comm: self.comm.as_ref().map(|comm| comm.clone_ref(py)) })
     }
 
+    /// The domains of any rank, with halos of that width (by default without), ascending by their ids.
     #[pyo3(signature = (rank, halo = None))]
     fn domains_of(&self, rank: Typed<usize>, halo: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<PyDomain>> {
         let Typed(rank) = rank;
@@ -152,6 +158,7 @@ impl PyDecomposition {
         Ok(pattern.domains.into_iter().map(|(id, shape)| PyDomain { id, shape }).collect())
     }
 
+    /// Who sends what to fill halos of that width.
     #[pyo3(signature = (halo, *, neighbours = Given::of("all"), comm = None), text_signature = "($self, halo, *, neighbours='all', comm=None)")]
     fn pattern(
         &self,
@@ -225,7 +232,7 @@ pub(crate) fn collective<A: Send, T: Send>(
     }
 }
 
-/// Which cells go where.
+/// Which cells the domains of this rank exchange with which others.
 #[pyclass(frozen, module = "halocline", name = "Pattern")]
 pub(crate) struct PyPattern {
     pub(crate) pattern: Pattern,
@@ -246,6 +253,7 @@ impl PyPattern {
 
 #[pymethods]
 impl PyPattern {
+    /// The pattern of domains given by global ids or owners; a rank gives its own, any number of them.
     #[staticmethod]
     fn unstructured(
         py: Python<'_>,
@@ -257,12 +265,14 @@ impl PyPattern {
         Ok(Self { pattern, comm })
     }
 
+    /// The domains of this rank, ascending by their ids.
     #[getter]
     fn domains(&self) -> Vec<PyDomain> {
         let domains = self.pattern.plan().domains.iter();
         domains.map(|(id, shape)| PyDomain { id: *id, shape: shape.clone() }).collect()
     }
 
+    /// Shape of the one domain of this rank; an error where it has none or several.
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         match &self.pattern.plan().domains[..] {
@@ -274,6 +284,7 @@ impl PyPattern {
         }
     }
 
+    /// For each rank that this one exchanges with: the rank, cells sent to it, cells received from it.
     #[getter]
     fn peers(&self) -> Vec<(usize, usize, usize)> {
         let cells =
@@ -282,6 +293,7 @@ impl PyPattern {
         peers.map(|peer| (peer.rank, cells(&peer.sends), cells(&peer.receives))).collect()
     }
 
+    /// The pattern that fills only what belongs to the narrower halo, of the same arrays.
     #[pyo3(signature = (halo, *, neighbours = Given::of("all")), text_signature = "($self, halo, *, neighbours='all')")]
     fn narrowed(&self, py: Python<'_>, halo: &Bound<'_, PyAny>, neighbours: Given<String>) -> PyResult<Self> {
         let halo = neighbours.get(py, "neighbours").and_then(|neighbours| halo_of(halo, &neighbours));
@@ -299,6 +311,7 @@ impl PyPattern {
 /// A domain of this rank.
 #[pyclass(frozen, module = "halocline", name = "Domain")]
 pub(crate) struct PyDomain {
+    /// Its global number.
     #[pyo3(get)]
     id: u64,
     shape: DomainShape,
@@ -306,11 +319,13 @@ pub(crate) struct PyDomain {
 
 #[pymethods]
 impl PyDomain {
+    /// Extents of the smallest array that holds owned and halo cells (along the axes of the pattern).
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.shape.extents())
     }
 
+    /// Of a regular grid: the first owned cell in the global grid.
     #[getter]
     fn first<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         match &self.shape {
@@ -319,6 +334,7 @@ impl PyDomain {
         }
     }
 
+    /// Owned cells: along each axis, or their number.
     #[getter]
     fn owned<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         match &self.shape {
@@ -327,6 +343,7 @@ impl PyDomain {
         }
     }
 
+    /// Of a regular grid: the width at the low and the high side of each axis.
     #[getter]
     fn halo<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         match &self.shape {
@@ -335,6 +352,7 @@ impl PyDomain {
         }
     }
 
+    /// Index of the owned cells in an array of ``shape``; of an unstructured domain only if owned cells come first.
     #[getter]
     fn interior<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let slice = |low: usize, cells: usize| PySlice::new(py, low as isize, (low + cells) as isize, 1);

@@ -9,7 +9,7 @@ use halocline::{Elements, Mesh, MeshError, MeshPart, Shared, UnstructuredDomain}
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-/// A whole mesh.
+/// A whole mesh, the same on every rank: the vertices that each element connects.
 #[pyclass(frozen, module = "halocline", name = "Mesh")]
 pub(crate) struct PyMesh(Mesh);
 
@@ -45,11 +45,13 @@ impl PyMesh {
         self.0.elements().len()
     }
 
+    /// The vertices of the elements, one element after the other.
     #[getter]
     fn connectivity<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         numbers(py, self.0.elements().connectivity())
     }
 
+    /// Where the vertices of each element begin there, and where those of the last end.
     #[getter]
     fn offsets<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         offsets(py, self.0.elements())
@@ -64,6 +66,7 @@ impl PyMesh {
         py.detach(|| self.0.element_graph(common)).map(PyGraph).map_err(error::of)
     }
 
+    /// Where the partition gives each vertex to a rank; an element belongs to its lowest rank.
     fn domains_by_vertex(
         &self,
         py: Python<'_>,
@@ -75,6 +78,7 @@ impl PyMesh {
         Ok(PyMeshDomains::of(&made))
     }
 
+    /// Where the partition gives each element to a rank; a vertex belongs to its lowest rank.
     fn domains_by_element(
         &self,
         py: Python<'_>,
@@ -86,6 +90,7 @@ impl PyMesh {
         Ok(PyMeshDomains::of(&made))
     }
 
+    /// The domains of a part of a partition of the elements, with halos so many elements deep.
     #[pyo3(signature = (partition, part, depth, *, shared = Typed("vertex".to_owned())), text_signature = "($self, partition, part, depth, *, shared='vertex')")]
     fn halos(
         &self,
@@ -101,6 +106,8 @@ impl PyMesh {
         made(py, || self.0.halos(&partition.0, part, depth, shared))
     }
 
+    /// The part of a finer mesh that is needed for halos up to ``depth`` elements deep around a part of this one: every edge
+    /// of its triangles is cut into so many segments.
     fn refined_part(
         &self,
         py: Python<'_>,
@@ -115,7 +122,7 @@ impl PyMesh {
     }
 }
 
-/// A part of a mesh that no rank holds as a whole.
+/// What a rank holds of a mesh that no rank holds as a whole, for halos up to ``depth`` elements deep around a part.
 #[pyclass(frozen, module = "halocline", name = "MeshPart")]
 pub(crate) struct PyMeshPart(MeshPart);
 
@@ -135,11 +142,13 @@ impl PyMeshPart {
         MeshPart::new(mesh, ids(vertices)?, ids(elements)?, of, depth).map(Self).map_err(error::of)
     }
 
+    /// The elements and vertices that are here.
     #[getter]
     fn mesh(&self) -> PyMesh {
         PyMesh(self.0.mesh().clone())
     }
 
+    /// As those of a whole mesh, with global numbers.
     #[pyo3(signature = (depth, *, shared = Typed("vertex".to_owned())), text_signature = "($self, depth, *, shared='vertex')")]
     fn halos(&self, py: Python<'_>, depth: Typed<usize>, shared: Typed<String>) -> PyResult<Py<PyMeshHalos>> {
         let (Typed(depth), shared) = (depth, shared_of(&shared.0)?);
@@ -222,7 +231,7 @@ fn rows_of_others(connectivity: &Bound<'_, PyAny>) -> PyResult<Vec<List<u32>>> {
     rows.into_iter().map(of).collect()
 }
 
-/// The domains of one rank.
+/// The domains of one rank for fields on vertices and on elements; owned ones come first in local order.
 #[pyclass(frozen, subclass, module = "halocline", name = "MeshDomains")]
 pub(crate) struct PyMeshDomains {
     vertices: UnstructuredDomain,
@@ -273,18 +282,20 @@ impl PyMeshDomains {
         PyUnstructuredDomain(self.elements.clone())
     }
 
+    /// The local vertices of the local elements, one element after the other.
     #[getter]
     fn connectivity<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         numbers(py, self.local.connectivity())
     }
 
+    /// Where the vertices of each local element begin there, and where those of the last end.
     #[getter]
     fn offsets<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         offsets(py, &self.local)
     }
 }
 
-/// The domains of one part, with edges.
+/// As ``MeshDomains``, with edges.
 #[pyclass(frozen, extends = PyMeshDomains, module = "halocline", name = "MeshHalos")]
 pub(crate) struct PyMeshHalos {
     edges: UnstructuredDomain,
@@ -300,6 +311,7 @@ impl PyMeshHalos {
         PyUnstructuredDomain(self.edges.clone())
     }
 
+    /// The local vertices at the two ends of each local edge: shape (edges, 2).
     #[getter]
     fn edge_vertices<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         numbers(py, &self.ends)?.call_method1("reshape", (self.ends.len() / 2, 2))

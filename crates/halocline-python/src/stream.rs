@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyType;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A stream given by its handle.
+/// A stream given by its handle (a ``cudaStream_t`` or ``CUstream`` as a number; 0 is the null stream).
 #[pyclass(frozen, module = "halocline", name = "Stream")]
 pub(crate) struct PyStream {
     #[pyo3(get)]

@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::sync::Arc;
 
-/// Links of patterns.
+/// The unbound form: links of patterns, made once, collectively, and fields given to each exchange.
 #[pyclass(frozen, module = "halocline", name = "PatternLinks", weakref)]
 pub(crate) struct PyPatternLinks {
     links: Arc<Closable<PatternLinks>>,
@@ -117,6 +117,7 @@ impl PyPatternLinks {
         Ok(Self { links, comm, only_copies, shares_gil })
     }
 
+    /// All ranks give fields of the same patterns, as many, of the same element types and extra dimensions.
     #[pyo3(signature = (fields, *, wait = true))]
     fn exchange(&self, py: Python<'_>, fields: List<Binding<'_>>, wait: bool) -> PyResult<Option<PyPending>> {
         let List(fields) = fields;
@@ -128,6 +129,7 @@ impl PyPatternLinks {
         self.begin(py, fields, false)
     }
 
+    /// As ``exchange(wait=False)``: host fields begin at once.
     #[pyo3(signature = (fields, stream = None))]
     fn schedule_exchange(
         &self,

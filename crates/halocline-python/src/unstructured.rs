@@ -107,7 +107,7 @@ pub(crate) fn to_numpy<'py>(
     py.import("numpy")?.call_method1("frombuffer", (PyBytes::new(py, &bytes), "uint64"))
 }
 
-/// A piece of an unstructured grid.
+/// A piece of an unstructured grid: the global ids of its cells in local order, and which are halo.
 #[pyclass(frozen, module = "halocline", name = "UnstructuredDomain")]
 pub(crate) struct PyUnstructuredDomain(pub(crate) UnstructuredDomain);
 
@@ -119,12 +119,14 @@ impl PyUnstructuredDomain {
         Ok(Self(UnstructuredDomain::new(id, ids(owned)?, ids(halo)?)))
     }
 
+    /// ``cells`` in local order; those at the local indices ``halo`` are halo.
     #[staticmethod]
     fn from_indices(id: Typed<u64>, cells: &Bound<'_, PyAny>, halo: &Bound<'_, PyAny>) -> PyResult<Self> {
         let Typed(id) = id;
         Ok(Self(UnstructuredDomain::from_indices(id, ids(cells)?, &indices(halo)?)))
     }
 
+    /// ``cells`` in local order with the rank that owns each; those of other ranks are halo.
     #[staticmethod]
     fn from_owners(
         id: Typed<u64>,
@@ -137,11 +139,13 @@ impl PyUnstructuredDomain {
         Ok(Self(UnstructuredDomain::from_owners(id, rank, ids(cells)?, indices(owners)?)))
     }
 
+    /// ``ends[d]`` is the end, in local order, of the cells that a halo of depth d has, so that it can be narrowed.
     fn with_levels(&self, ends: Numbers<usize>) -> Self {
         let Numbers(ends) = ends;
         Self(self.0.clone().with_levels(ends))
     }
 
+    /// What ``with_levels`` was given.
     #[getter]
     fn levels<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.0.levels())
@@ -167,7 +171,7 @@ pub(crate) fn domains(given: Vec<Py<PyUnstructuredDomain>>) -> Vec<UnstructuredD
     given.iter().map(|domain| domain.get().0.clone()).collect()
 }
 
-/// Which cells are neighbours.
+/// Which cells are neighbours, in compressed rows: those of cell c are ``neighbours[offsets[c]:offsets[c + 1]]``.
 #[pyclass(frozen, module = "halocline", name = "Graph")]
 pub(crate) struct PyGraph(pub(crate) Graph);
 
@@ -203,6 +207,7 @@ impl PyPartition {
         Ok(Self(Partition::given(indices(owners)?, ranks).map_err(error::of)?))
     }
 
+    /// Consecutive blocks, whose sizes differ by at most one.
     #[staticmethod]
     fn block(cells: Typed<usize>, ranks: Typed<usize>) -> PyResult<Self> {
         let Typed(cells) = cells;
@@ -210,6 +215,7 @@ impl PyPartition {
         Ok(Self(Partition::block(cells, ranks).map_err(error::of)?))
     }
 
+    /// METIS' multilevel k-way partition; the same graph gives the same partition on every rank.
     #[staticmethod]
     fn metis(py: Python<'_>, graph: &PyGraph, ranks: Typed<usize>) -> PyResult<Self> {
         let Typed(ranks) = ranks;

@@ -1,4 +1,5 @@
-"""Halo exchange of distributed arrays: bind once, exchange many times. The stub beside this file documents all of it."""
+"""Halo exchange of distributed arrays: bind once, exchange many times. The stub beside this file, ``__init__.pyi``, documents
+all of it; what is here is the first sentence of each."""
 
 from ._core import (
     Communicator,
@@ -41,3 +42,48 @@ from ._errors import (
     RefusedElsewhereError,
 )
 from ._threads import run_threads
+
+__all__ = [
+    "ClosedError",
+    "Communicator",
+    "CommunicatorError",
+    "CommunicatorTimeoutError",
+    "Decomposition",
+    "DeviceError",
+    "DeviceTrace",
+    "Domain",
+    "ExchangeFailedError",
+    "ExchangeTimeoutError",
+    "Field",
+    "ForkedError",
+    "Graph",
+    "HaloError",
+    "HaloExchange",
+    "HaloTypeError",
+    "HaloValueError",
+    "InFlightError",
+    "Mesh",
+    "MeshDomains",
+    "MeshHalos",
+    "MeshPart",
+    "MpiError",
+    "Partition",
+    "Pattern",
+    "PatternLinks",
+    "Pending",
+    "Redistribute",
+    "RefusedElsewhereError",
+    "RegularGrid",
+    "Stream",
+    "UnstructuredDomain",
+    "empty",
+    "init",
+    "run_threads",
+    "trace",
+    "zeros",
+]
+
+# Where they are to be found, wherever they were written.
+for _function in (empty, init, run_threads, zeros):
+    _function.__module__ = __name__
+del _function

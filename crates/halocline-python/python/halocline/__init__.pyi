@@ -30,6 +30,46 @@ _NumbersLike: TypeAlias = Sequence[SupportsIndex] | numpy.typing.NDArray[Any]
 
 _FlagsLike: TypeAlias = Sequence[bool] | numpy.typing.NDArray[Any]
 
+__all__ = [
+    "ClosedError",
+    "Communicator",
+    "CommunicatorError",
+    "CommunicatorTimeoutError",
+    "Decomposition",
+    "DeviceError",
+    "DeviceTrace",
+    "Domain",
+    "ExchangeFailedError",
+    "ExchangeTimeoutError",
+    "Field",
+    "ForkedError",
+    "Graph",
+    "HaloError",
+    "HaloExchange",
+    "HaloTypeError",
+    "HaloValueError",
+    "InFlightError",
+    "Mesh",
+    "MeshDomains",
+    "MeshHalos",
+    "MeshPart",
+    "MpiError",
+    "Partition",
+    "Pattern",
+    "PatternLinks",
+    "Pending",
+    "Redistribute",
+    "RefusedElsewhereError",
+    "RegularGrid",
+    "Stream",
+    "UnstructuredDomain",
+    "empty",
+    "init",
+    "run_threads",
+    "trace",
+    "zeros",
+]
+
 __version__: str
 
 # --- errors ------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ MOST_AXES = 64
 
 
 def zeros(shape, dtype="float64", comm=None, device=None, *, order="C"):
+    """As ``empty``, zeroed."""
     import itertools
     import math
     import operator
@@ -48,4 +49,6 @@ def zeros(shape, dtype="float64", comm=None, device=None, *, order="C"):
 
 
 def empty(shape, dtype="float64", comm=None, device=None, *, order="C"):
+    """A NumPy array in memory that as many peers as possible can reach directly; on a device (the ordinal of a GPU) a CuPy
+    array, in memory that other ranks can map."""
     return zeros(shape, dtype, comm, device, order=order)

@@ -6,6 +6,7 @@ from ._core import ThreadGroup
 
 
 def run_threads(n, fn):
+    """Calls ``fn(comm)`` in ``n`` threads, each a rank of one group, and returns what they return, in the order of ranks."""
     group = ThreadGroup(n)
     ranks = group.ranks
     results = [None] * n

@@ -133,10 +133,11 @@ fn by_protocol<'py>(array: &Bound<'py, PyAny>) -> PyResult<Described> {
     }
 }
 
-/// An array, and what is to be said of it beside its memory.
+/// An array with what is to be said of it beside its memory.
 #[pyclass(frozen, module = "halocline", name = "Field")]
 pub(crate) struct PyField {
     field: crate::owned::Owned<Field>,
+    /// The array object.
     #[pyo3(get)]
     array: Py<PyAny>,
     device: Option<u32>,
@@ -176,11 +177,13 @@ impl PyField {
         pyo3::types::PyTuple::new(py, self.field.get()?.layout().extents())
     }
 
+    /// In bytes.
     #[getter]
     fn strides<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, pyo3::types::PyTuple>> {
         pyo3::types::PyTuple::new(py, self.field.get()?.layout().strides())
     }
 
+    /// The element type, as ``float64``; of plain bytes what they stand for, as ``datetime64[s]``.
     #[getter]
     fn element(&self) -> PyResult<String> {
         Ok(self.field.get()?.layout().named_element().to_string())
@@ -199,6 +202,7 @@ impl PyField {
         self.domain
     }
 
+    /// The ordinal of the GPU; none for host memory.
     #[getter]
     fn device(&self) -> Option<u32> {
         self.device
