@@ -11,9 +11,20 @@ use pyo3::types::PyDict;
 /// The classes, by name. Taken at the import: when the interpreter ends, modules are emptied and cannot be imported.
 static CLASSES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
 
-pub(crate) fn import(py: Python<'_>) -> PyResult<()> {
-    let classes = || Ok::<_, PyErr>(py.import("halocline._errors")?.dict().copy()?.unbind());
+const MODULE: &str = "halocline._errors";
+
+fn import(py: Python<'_>) -> PyResult<()> {
+    let classes = || Ok::<_, PyErr>(py.import(MODULE)?.dict().copy()?.unbind());
     CLASSES.get_or_try_init(py, classes).map(drop)
+}
+
+/// At the import of the package. One that comes again, after its modules were taken away, gets the classes of the first, as it gets
+/// all others: what is raised is of them.
+pub(crate) fn begin(py: Python<'_>) -> PyResult<()> {
+    static FIRST: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
+    let first = FIRST.get_or_try_init(py, || py.import(MODULE).map(Bound::unbind))?;
+    py.import("sys")?.getattr("modules")?.set_item(MODULE, first)?;
+    import(py)
 }
 
 /// An instance of an exception of ours.

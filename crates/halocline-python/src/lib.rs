@@ -40,7 +40,7 @@ fn check_interpreter() -> PyResult<()> {
 #[pymodule(gil_used = false)]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     check_interpreter()?;
-    error::import(module.py())?;
+    error::begin(module.py())?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_function(wrap_pyfunction!(comm::init, module)?)?;
     module.add("_run_command", wrap_pyfunction!(command::run_command, module)?)?;
