@@ -43,6 +43,28 @@ def test_arrays_of_the_library_are_reached_directly(together, cupy_engine):
     together(rank)
 
 
+def test_a_rank_without_cells_binds_an_empty_array(together, engine):
+    """Whose CUDA array interface has no address."""
+
+    def rank(comm):
+        mine = engine(comm.rank)
+        with mine.here():
+            last = comm.size - 1
+            # Rank 0 owns two cells, which all have copies of but the last rank, which has nothing.
+            owned = [0, 1] if comm.rank == 0 else []
+            halo = [0, 1] if 0 < comm.rank < last else []
+            pattern = hc.Pattern.unstructured(comm, [hc.UnstructuredDomain(comm.rank, owned, halo)])
+            values = np.full((len(owned) + len(halo), 5), 7.0 if owned else -1.0)
+            field = mine.array(values)
+            assert comm.rank != last or last == 0 or hc.Field(field).shape == (0, 5)
+            bound = hc.HaloExchange(comm, [(pattern, field)])
+            for _ in range(3):
+                bound.exchange()
+            assert (mine.host(field) == 7).all()
+
+    together(rank)
+
+
 def allocators():
     import cupy
 
