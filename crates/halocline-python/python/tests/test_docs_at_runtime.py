@@ -31,8 +31,7 @@ def first_sentence(text):
     return found[0] if found else text
 
 
-# Those of src/comm.rs have none yet.
-DOCUMENTED = {name: text for name, text in documented() if name != "init" and not name.startswith("Communicator.")}
+DOCUMENTED = dict(documented())
 
 
 @pytest.mark.parametrize("name", DOCUMENTED)
