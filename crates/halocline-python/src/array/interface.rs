@@ -11,13 +11,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-pub(super) fn host(interface: &Bound<'_, PyAny>) -> PyResult<Described> {
-    common(interface)
-}
-
 /// The stream that it may name is that of its producer; who exchanges says which streams count.
 pub(super) fn cuda(array: &Bound<'_, PyAny>, interface: &Bound<'_, PyAny>) -> PyResult<Described> {
-    let mut described = common(interface)?;
+    let mut described = host(interface)?;
     described.device = Some(match described.extents.contains(&0) {
         // Its address is 0, or that of something else.
         true => device_of_nothing(array)?,
@@ -77,7 +73,8 @@ fn device_of(py: Python<'_>, base: usize) -> PyResult<u32> {
     }
 }
 
-fn common<'py>(interface: &Bound<'py, PyAny>) -> PyResult<Described> {
+/// What both say alike; of the host it is all.
+pub(super) fn host<'py>(interface: &Bound<'py, PyAny>) -> PyResult<Described> {
     let py = interface.py();
     let interface = interface.cast::<PyDict>().map_err(|_| error::kind("an array interface is a dict"))?;
     let item = |name: &Bound<'py, PyString>| -> PyResult<Option<Bound<'py, PyAny>>> {
