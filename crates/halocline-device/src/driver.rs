@@ -119,6 +119,24 @@ pub struct TableSpec<'a> {
 /// A word so far beyond what is awaited ends a wait ([`TableSpec::guard`]).
 pub(crate) const POISON: i64 = 1 << 60;
 
+/// Which side of a part's operations is a slot: memory of words that say themselves from which epoch they are, so that who reads
+/// them needs to wait for nothing else.
+///
+/// A slot is twice as long as the message in it: word n holds the message's bytes 4n to 4n + 3 below, and above them its flag, the lowest 32
+/// bits of the epoch of the launch that has written it. It begins at a multiple of 16 bytes, zeroed; operations name the place of bytes
+/// within the message. At the other side, and in the message, blocks begin at multiples of 4 bytes, and have as many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Flags {
+    /// None is.
+    #[default]
+    None,
+    /// What the part writes.
+    Written,
+    /// What the part reads: it copies each word once that has the flag of the launch. While it waits for that it looks at the guard, too,
+    /// and where that is set it ends, raising nothing.
+    Awaited,
+}
+
 /// One link of a copy table: waits, then copies, then raises.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct TablePart<'a> {
@@ -132,6 +150,8 @@ pub struct TablePart<'a> {
     pub early: bool,
     /// Other work of the device runs meanwhile: unless the part waits or raises, few blocks do it, one piece after the other.
     pub beside: bool,
+    /// Whether it writes a slot, or reads one. (What is early is never one that is read.)
+    pub flags: Flags,
 }
 
 /// A device of some kind.

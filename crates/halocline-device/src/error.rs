@@ -88,6 +88,19 @@ pub enum DeviceError {
         /// The address.
         address: Address,
     },
+    /// A copy into or out of a slot whose words have flags, of other bytes than fours at multiples of 4.
+    #[error(
+        "a copy of {block} bytes from {source_address:#x} to {target_address:#x} cannot go by words with flags: blocks are of 4 bytes each, at \
+         multiples of 4, and slots begin at multiples of 16"
+    )]
+    NoWords {
+        /// The first byte read, as if the slot were the message.
+        source_address: Address,
+        /// The first byte written, likewise.
+        target_address: Address,
+        /// Bytes of a block.
+        block: usize,
+    },
     /// Memory of a peer that the device may not reach.
     #[error(
         "device {device} has no access to the memory of device {peer}: enable it, or stage through the host"

@@ -49,6 +49,10 @@ fn every_kernel_compiles_for_every_architecture() {
     // For a GPU of the future there is PTX.
     let future = compiler.compile("copy.cu", COPY_KERNELS, &[], 9990).unwrap_or_else(|why| panic!("{why}"));
     assert!(future.target.starts_with("compute_") && future.code.starts_with(b"//"), "{}", future.target);
+    let code = String::from_utf8_lossy(&future.code);
+    for kernel in ["halocline_copy", "halocline_copy_flags"] {
+        assert!(code.contains(&format!(".entry {kernel}(")), "there is no {kernel}");
+    }
     let wrong = compiler.compile("wrong.cu", "__global__ void f() { g(); }", &[], 90);
     assert!(wrong.is_err_and(|why| why.to_string().contains("wrong.cu(1)")), "the compiler's words are lost");
 }

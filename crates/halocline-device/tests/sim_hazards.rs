@@ -3,7 +3,7 @@
 
 use halocline_device::sim::{Kernel, KernelMemory, Options, Report, World, explore, find, run};
 use halocline_device::{
-    Device, DeviceError, Memory, Priority, Signal, Stream, TablePart, TableSpec, ValueOp,
+    Device, DeviceError, Flags, Memory, Priority, Signal, Stream, TablePart, TableSpec, ValueOp,
 };
 use halocline_plan::ElementType;
 use halocline_plan::copy::{AxisLayout, CellLayout, CopyOp, End, copy_op};
@@ -108,6 +108,55 @@ fn freed(world: &World, without: Without) -> Result<(), DeviceError> {
         stream.synchronise()?;
     }
     Ok(())
+}
+
+/// Two slots of words with flags on the other device, written and unpacked by tables.
+fn slots(world: &World, without: Without) -> Result<(), DeviceError> {
+    let [here, there] = devices(world)?;
+    let (sender, receiver) = (here.stream(Priority::Highest)?, there.stream(Priority::Highest)?);
+    let (field, halo) = (here.allocate(BYTES)?, there.allocate(BYTES)?);
+    let (slots, zeros) = (there.allocate(4 * BYTES)?, there.allocate_pinned(4 * BYTES)?);
+    let words = here.allocate_pinned(16)?;
+    let ops = [line(0, 0, BYTES)];
+    let lag = if without == 1 { 3 } else { 2 };
+    let waits = [Signal { address: words.at(0), lag }];
+    let upload = |device: &Device, flags, parity: usize| {
+        let (slot, arrived, ready) = (slots.at(2 * BYTES * parity), [words.at(8)], [words.at(0)]);
+        let early = TablePart { raises: &ready, ..TablePart::default() };
+        if flags == Flags::Written {
+            let part = TablePart { waits: &waits, ops: &ops, raises: &arrived, flags, early: true, ..early };
+            let (sources, targets) = ([field.at(0)], [slot]);
+            let spec = TableSpec { parts: &[part], sources: &sources, targets: &targets, guard: None };
+            return device.upload(&spec);
+        }
+        let part = TablePart { ops: &ops, flags, ..early };
+        // The slot is said to be free by another part.
+        let apart = [early, TablePart { raises: &[], ..part }];
+        let parts = if without == 2 { &apart[..] } else { std::slice::from_ref(&part) };
+        device.upload(&TableSpec { parts, sources: &[slot], targets: &[halo.at(0)], guard: None })
+    };
+    // SAFETY: the streams are synchronised before the memory goes.
+    unsafe { sender.copy(slots.at(0), zeros.at(0), 4 * BYTES) }?;
+    sender.synchronise()?;
+    let [writes, reads] = [(&here, Flags::Written), (&there, Flags::Awaited)]
+        .map(|(device, flags)| [0, 1].map(|parity| upload(device, flags, parity)));
+    for epoch in 1..=5u64 {
+        produce(world, &sender, &field, epoch * 100)?;
+        let at = epoch as usize % 2;
+        // SAFETY: the streams are synchronised before the memory goes.
+        unsafe {
+            sender.launch(writes[at].as_ref().map_err(Clone::clone)?, epoch)?;
+            receiver.launch(reads[at].as_ref().map_err(Clone::clone)?, epoch)?;
+        }
+        consume(world, &receiver, &halo, epoch * 100)?;
+    }
+    sender.synchronise()?;
+    receiver.synchronise()
+}
+
+#[test]
+fn slots_of_words_with_flags() {
+    check("slots", &["the wait for the slot", "the order of unpacking and its word"], slots);
 }
 
 #[test]

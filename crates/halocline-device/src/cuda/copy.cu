@@ -15,6 +15,10 @@
 // non-coherent path. Whoever polls acquires, and a barrier passes that on to its block; at the end of a carrier a barrier and a
 // fence of one thread, then a count, pass the block's stores on to whoever counts last, who fences and raises (fences are
 // cumulative). What earlier work of the stream wrote was made visible when it ended.
+//
+// Slots, in a kernel of their own, which other tables do not pay for: each word of 8 bytes holds 4 of a message, and above them its flag, the
+// lowest half of the epoch. It is stored and loaded as one, so that nothing else needs to be ordered. A warp looks at the words of its units
+// until all have the flag, and now and then at the guard.
 
 typedef unsigned char u8;
 typedef unsigned int u32;
@@ -35,13 +39,16 @@ struct __align__(16) Region {
   u32 count[LOOPS];                           // of loops 0 to 3
   u32 multiplier[LOOPS];                      // for divisions by them
   u8 shift[LOOPS];
-  u8 log_unit;                                // 2^log_unit bytes a unit
+  u8 log_unit;                                // 2^log_unit bytes a unit; or one of those below
   u8 loops;                                   // number of loops, loop 0 counted
   u8 cell_loop;                               // which loop goes over listed cells; 0: none
   u8 ends;                                    // of units of 16 bytes: words of 4 left out of a block's first unit, then, times 4, of its last
                                               // one, then, times 16, how many units of a block are spare: its others begin where target lines do
   const uint2 *cells;                         // their numbers in source and target
 };
+
+// Units of 4 or 8 bytes that go into a slot, or come out of one: twice as long there.
+constexpr u8 WRITTEN = 5, AWAITED = 7;
 
 struct Wait {
   const u64 *word;
@@ -98,6 +105,20 @@ __device__ __forceinline__ void store_word(u64 *word, u64 value) {
 }
 
 __device__ __forceinline__ void fence_system() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
+
+// One word of a slot, or two; each is whole.
+__device__ __forceinline__ void load_words(u64 from, u64 (&words)[1]) {
+  asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(words[0]) : "l"(from) : "memory");
+}
+__device__ __forceinline__ void load_words(u64 from, u64 (&words)[2]) {
+  asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];" : "=l"(words[0]), "=l"(words[1]) : "l"(from) : "memory");
+}
+__device__ __forceinline__ void store_words(u64 to, const u64 (&words)[1]) {
+  asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(to), "l"(words[0]) : "memory");
+}
+__device__ __forceinline__ void store_words(u64 to, const u64 (&words)[2]) {
+  asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(to), "l"(words[0]), "l"(words[1]) : "memory");
+}
 #endif
 
 // n / divisor, for n below 2^31.
@@ -108,8 +129,10 @@ constexpr u32 LINE = 8; // units of 16 bytes
 // What is stored of a unit of 16 bytes: all of it, or one of these. In the lowest bits of where it goes.
 constexpr u32 FIRST = 1, LAST = 2, NOTHING = 3;
 
-// Where a unit is read, and where it goes, with what is stored of it.
-template <bool CELLS, bool LONG> __device__ __forceinline__ void locate(const Region &region, u32 unit, u64 &source, u64 &target) {
+// Where a unit is read, and where it goes, with what is stored of it. `SLOT`: of a region with a slot, which kind that is; units have so many
+// bytes then.
+template <bool CELLS, bool LONG, u8 SLOT = 0, u32 BYTES = 0>
+__device__ __forceinline__ void locate(const Region &region, u32 unit, u64 &source, u64 &target) {
   u32 rest = divide(unit, region.multiplier[0], region.shift[0]);
   u32 within = unit - rest * region.count[0];
   source = region.source;
@@ -141,6 +164,11 @@ template <bool CELLS, bool LONG> __device__ __forceinline__ void locate(const Re
     else if (within == 0 && (ends & 3) != 0) stored = FIRST;
     else if (within == last && (ends & 12) != 0) stored = LAST;
     within = min(within, last);
+  }
+  if constexpr (SLOT != 0) {
+    source += (u64)within * (SLOT == AWAITED ? 2 * BYTES : BYTES);
+    target += (u64)within * (SLOT == WRITTEN ? 2 * BYTES : BYTES);
+    return;
   }
   source += (u64)within << region.log_unit;
   target += ((u64)within << region.log_unit) + stored;
@@ -237,8 +265,98 @@ __device__ __forceinline__ bool move_units(const Table &table, const Item &item,
   return true;
 }
 
-template <bool CELLS, bool GATED>
+__device__ __forceinline__ void to_words(u32 value, u64 flag, u64 (&words)[1]) { words[0] = flag << 32 | value; }
+__device__ __forceinline__ void to_words(uint2 value, u64 flag, u64 (&words)[2]) {
+  words[0] = flag << 32 | value.x;
+  words[1] = flag << 32 | value.y;
+}
+
+// Whether all words have the flag; then that is their value.
+__device__ __forceinline__ bool from_words(const u64 (&words)[1], u32 flag, u32 &value) {
+  value = (u32)words[0];
+  return (u32)(words[0] >> 32) == flag;
+}
+__device__ __forceinline__ bool from_words(const u64 (&words)[2], u32 flag, uint2 &value) {
+  value = make_uint2((u32)words[0], (u32)words[1]);
+  return (u32)(words[0] >> 32) == flag && (u32)(words[1] >> 32) == flag;
+}
+
+constexpr u32 SLOT_AT_ONCE = 2; // accesses of a thread that are under way
+
+// The same into a slot.
+template <typename UNIT, bool CELLS, bool GATED>
+__device__ __forceinline__ bool write_slot(const Table &table, const Item &item, u64 epoch, u32 &good) {
+#pragma unroll 1
+  for (u32 base = 0; base < item.units; base += THREADS * SLOT_AT_ONCE) {
+    u64 to[SLOT_AT_ONCE];
+    UNIT values[SLOT_AT_ONCE];
+#pragma unroll
+    for (u32 at = 0; at < SLOT_AT_ONCE; at++) {
+      if (base + at * THREADS < item.units) {
+        const u32 unit = min(base + at * THREADS + threadIdx.x, item.units - 1);
+        u64 from;
+        locate<CELLS, false, WRITTEN, sizeof(UNIT)>(item.region, item.first + unit, from, to[at]);
+        values[at] = __ldcg((const UNIT *)from);
+      }
+    }
+    if (GATED && base == 0 && item.early && !may_store(table, item, epoch, good)) return false;
+#pragma unroll
+    for (u32 at = 0; at < SLOT_AT_ONCE; at++) {
+      if (base + at * THREADS + threadIdx.x < item.units) {
+        u64 words[sizeof(UNIT) / 4];
+        to_words(values[at], (u32)epoch, words);
+        store_words(to[at], words);
+      }
+    }
+  }
+  return true;
+}
+
+// The same out of one: returns false where the guard says so before all flags are there.
+template <typename UNIT, bool CELLS> __device__ __forceinline__ bool read_slot(const Table &table, const Item &item, u64 epoch) {
+#pragma unroll 1
+  for (u32 base = 0; base < item.units; base += THREADS * SLOT_AT_ONCE) {
+    u64 from[SLOT_AT_ONCE], to[SLOT_AT_ONCE];
+    UNIT values[SLOT_AT_ONCE];
+#pragma unroll
+    for (u32 at = 0; at < SLOT_AT_ONCE; at++) {
+      if (base + at * THREADS < item.units) {
+        const u32 unit = min(base + at * THREADS + threadIdx.x, item.units - 1);
+        locate<CELLS, false, AWAITED, sizeof(UNIT)>(item.region, item.first + unit, from[at], to[at]);
+      }
+    }
+    for (u32 looks = 0;; looks++) {
+      bool there = true;
+#pragma unroll
+      for (u32 at = 0; at < SLOT_AT_ONCE; at++) {
+        if (base + at * THREADS < item.units) {
+          u64 words[sizeof(UNIT) / 4];
+          load_words(from[at], words);
+          there &= from_words(words, (u32)epoch, values[at]);
+        }
+      }
+      if (__all_sync(~0u, there)) break;
+      if (looks % LANES == LANES - 1 && !__all_sync(~0u, is_well(table))) return false;
+      pause(looks);
+    }
+#pragma unroll
+    for (u32 at = 0; at < SLOT_AT_ONCE; at++) {
+      if (base + at * THREADS + threadIdx.x < item.units) *(UNIT *)to[at] = values[at];
+    }
+  }
+  return true;
+}
+
+template <bool CELLS, bool GATED, bool SLOTS>
 __device__ __forceinline__ bool move_as(const Table &table, const Item &item, u64 epoch, u32 &good) {
+  if constexpr (SLOTS) {
+    switch (item.region.log_unit) {
+    case WRITTEN: return write_slot<u32, CELLS, GATED>(table, item, epoch, good);
+    case WRITTEN + 1: return write_slot<uint2, CELLS, GATED>(table, item, epoch, good);
+    case AWAITED: return read_slot<u32, CELLS>(table, item, epoch);
+    case AWAITED + 1: return read_slot<uint2, CELLS>(table, item, epoch);
+    }
+  }
   switch (item.region.log_unit) {
   case 0: return move_units<u8, CELLS, GATED>(table, item, epoch, good);
   case 1: return move_units<unsigned short, CELLS, GATED>(table, item, epoch, good);
@@ -248,9 +366,10 @@ __device__ __forceinline__ bool move_as(const Table &table, const Item &item, u6
   }
 }
 
-template <bool GATED> __device__ __forceinline__ bool move_item(const Table &table, const Item &item, u64 epoch, u32 &good) {
-  if (item.region.cell_loop) return move_as<true, GATED>(table, item, epoch, good);
-  return move_as<false, GATED>(table, item, epoch, good);
+template <bool GATED, bool SLOTS>
+__device__ __forceinline__ bool move_item(const Table &table, const Item &item, u64 epoch, u32 &good) {
+  if (item.region.cell_loop) return move_as<true, GATED, SLOTS>(table, item, epoch, good);
+  return move_as<false, GATED, SLOTS>(table, item, epoch, good);
 }
 
 // Parts that copy nothing, by one block: a part a thread, and none keeps another waiting.
@@ -289,7 +408,7 @@ __device__ __forceinline__ u32 word_of(const Table &table, u32 item, u32 word) {
 
 // The items of a block, one after the other; the first one is there. Each warp has the others to itself, so that some load while others
 // store. Returns whether it may.
-__device__ __forceinline__ bool carry(const Table &table, Item (&items)[1 + WARPS], u64 epoch, u32 &good) {
+template <bool SLOTS> __device__ __forceinline__ bool carry(const Table &table, Item (&items)[1 + WARPS], u64 epoch, u32 &good) {
   static_assert(WORDS > LANES && WORDS <= 2 * LANES, "two words a thread");
   const u32 lane = threadIdx.x % LANES;
   for (u32 at = 0;;) {
@@ -299,7 +418,7 @@ __device__ __forceinline__ bool carry(const Table &table, Item (&items)[1 + WARP
       ahead[0] = word_of(table, next, lane);
       if (lane < WORDS - LANES) ahead[1] = word_of(table, next, LANES + lane);
     }
-    if (!move_item<true>(table, items[at], epoch, good)) return false;
+    if (!move_item<true, SLOTS>(table, items[at], epoch, good)) return false;
     if (next == 0) return true;
     at = 1 + threadIdx.x / LANES;
     __syncwarp();
@@ -310,7 +429,8 @@ __device__ __forceinline__ bool carry(const Table &table, Item (&items)[1 + WARP
   }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 2) halocline_copy(const __grid_constant__ Table table, u64 epoch) {
+template <bool SLOTS>
+__device__ __forceinline__ void copy(const Table &table, u64 epoch, Item (&items)[1 + WARPS], u32 &well, u32 &good) {
   u32 block = blockIdx.x;
   if (table.bare != 0 || table.first_count != 0) {
     if (block == 0) {
@@ -320,18 +440,21 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) halocline_copy(const __
     }
     block--;
   }
-  __shared__ Item items[1 + WARPS];
-  __shared__ u32 well, good;
   const Item &head = items[0];
   if (threadIdx.x < WORDS) ((u32 *)&items[0])[threadIdx.x] = word_of(table, block, threadIdx.x);
   if (threadIdx.x == WORDS) well = is_well(table);
   __syncthreads();
   bool may = well || head.waits != 0;
   if (may && head.waits != 0 && !head.early) may = may_store(table, head, epoch, good);
-  if (may && head.next == 0 && !head.early) move_item<false>(table, head, epoch, good);
-  else if (may) may = carry(table, items, epoch, good);
+  if (may && head.next == 0 && !head.early) {
+    const bool all = move_item<false, SLOTS>(table, head, epoch, good);
+    if constexpr (SLOTS) may = all;
+  } else if (may) {
+    may = carry<SLOTS>(table, items, epoch, good);
+  }
   if (head.raises == 0) return;
-  __syncthreads();
+  if constexpr (SLOTS) may = __syncthreads_and(may);
+  else __syncthreads();
   if (threadIdx.x != 0) return;
   fence_system();
   if (head.blocks != 1) {
@@ -345,4 +468,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) halocline_copy(const __
   if (!may) return;
   store_word(head.raised, epoch);
   for (u32 at = 1; at < head.raises; at++) store_word(table.raises[head.raise + at], epoch);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 2) halocline_copy(const __grid_constant__ Table table, u64 epoch) {
+  __shared__ Item items[1 + WARPS];
+  __shared__ u32 well, good;
+  copy<false>(table, epoch, items, well, good);
+}
+
+// The same for tables of which some parts write or read slots.
+extern "C" __global__ void __launch_bounds__(THREADS, 2) halocline_copy_flags(const __grid_constant__ Table table, u64 epoch) {
+  __shared__ Item items[1 + WARPS];
+  __shared__ u32 well, good;
+  copy<true>(table, epoch, items, well, good);
 }

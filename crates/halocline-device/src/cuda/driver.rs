@@ -376,7 +376,9 @@ unsafe impl Driver for CudaDriver {
         let _current = self.enter_beside_captures()?;
         let of = (self.multiprocessors, &self.tuned.values);
         let cut = Cut::new(spec, of, |address, bytes| self.reach(address, bytes))?;
-        let (kernel, blocks, waiting_blocks) = (self.kernel()?, cut.blocks(), cut.waiting_blocks());
+        let (plain, flagged) = self.kernels()?;
+        let kernel = if cut.has_flags() { flagged } else { plain };
+        let (blocks, waiting_blocks) = (cut.blocks(), cut.waiting_blocks());
         let (size, mut base) = (cut.size(), 0);
         // SAFETY: writes a number.
         let result = unsafe { (self.api.allocate)(&mut base, size.max(1)) };

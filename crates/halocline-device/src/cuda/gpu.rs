@@ -25,7 +25,7 @@ pub struct CudaDriver {
     /// Devices whose memory this one reaches, and that we keep.
     peers: Mutex<Vec<Arc<Primary>>>,
     /// The kernel of copy tables, once it was loaded: what failed is tried again.
-    kernel: Mutex<Option<(Function, Module)>>,
+    kernels: Mutex<Option<((Function, Function), Module)>>,
     pub(super) primary: Arc<Primary>,
 }
 
@@ -61,7 +61,7 @@ impl CudaDriver {
             highest_priority: 0,
             failure: OnceLock::new(),
             peers: Mutex::default(),
-            kernel: Mutex::default(),
+            kernels: Mutex::default(),
             primary,
         };
         this.multiprocessors = this.attribute(MULTIPROCESSOR_COUNT)?.max(1) as u32;
@@ -228,18 +228,18 @@ impl CudaDriver {
         peer == self.ordinal || self.has_peer(peer) || enabled() && self.enable_peer(peer).is_ok()
     }
 
-    /// The kernel of copy tables.
-    pub(super) fn kernel(&self) -> Result<Function, DeviceError> {
-        let mut loaded = self.kernel.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((kernel, _)) = *loaded {
-            return Ok(kernel);
+    /// The kernels of copy tables: without slots, and with them.
+    pub(super) fn kernels(&self) -> Result<(Function, Function), DeviceError> {
+        let mut loaded = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((kernels, _)) = *loaded {
+            return Ok(kernels);
         }
         let compiler = super::Compiler::load_for(self.version()?)?;
         let compiled = compiler.compile("copy.cu", super::COPY_KERNELS, &[], self.capability()?)?;
         let module = Module::load(self, &compiled)?;
-        let kernel = module.function("halocline_copy")?;
-        *loaded = Some((kernel, module));
-        Ok(kernel)
+        let kernels = (module.function("halocline_copy")?, module.function("halocline_copy_flags")?);
+        *loaded = Some((kernels, module));
+        Ok(kernels)
     }
 
     /// A context's device, for a context that is not this one.

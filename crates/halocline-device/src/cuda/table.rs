@@ -8,7 +8,7 @@
 //! split into a body of long units and its two ends. Listed cells that are few long runs become plain loops. So the kernel
 //! has one shape to deal with.
 
-use crate::driver::{Address, Signal, TableSpec};
+use crate::driver::{Address, Flags, Signal, TableSpec};
 use crate::error::DeviceError;
 use crate::tuning::Tuning;
 use halocline_plan::copy::{CellRun, CopyOp};
@@ -89,6 +89,8 @@ struct Copies {
     part: Part,
     early: bool,
     beside: bool,
+    /// Its blocks may wait: for words, or for flags in what it reads.
+    waits: bool,
     regions: Range<usize>,
     units: u64,
 }
@@ -98,6 +100,7 @@ struct Copies {
 struct Tied {
     part: Part,
     early: bool,
+    waits: bool,
     blocks: u32,
 }
 
@@ -146,6 +149,7 @@ pub(super) struct Cut {
     raises: Vec<u64>,
     cells: Vec<[u32; 2]>,
     guard: u64,
+    has_flags: bool,
 }
 
 impl Cut {
@@ -188,12 +192,15 @@ impl Cut {
         for (part, draft) in spec.parts.iter().zip(drafts) {
             let first = cut.regions.len();
             for op in part.ops {
-                cut.add(op, spec, &mut listed, &mut reach)?;
+                cut.add((op, part.flags), spec, &mut listed, &mut reach)?;
             }
             let regions = first..cut.regions.len();
             let units = cut.units[regions.clone()].iter().map(|&units| u64::from(units)).sum();
             if units > 0 {
-                copies.push(Copies { part: draft, early: part.early, beside: part.beside, regions, units });
+                let is_awaited = part.flags == Flags::Awaited;
+                let (early, waits) = (part.early && !is_awaited, draft.waits > 0 || is_awaited);
+                cut.has_flags |= part.flags != Flags::None;
+                copies.push(Copies { part: draft, early, beside: part.beside, waits, regions, units });
             } else if draft.waits + draft.raises > 0 {
                 cut.bare.push(draft);
             }
@@ -214,8 +221,13 @@ impl Cut {
     /// How many of them may wait.
     pub(super) fn waiting_blocks(&self) -> u32 {
         let bare = self.bare.iter().any(|part| part.waits > 0);
-        let tied = self.tied.iter().filter(|tied| tied.part.waits > 0).map(|tied| tied.blocks);
+        let tied = self.tied.iter().filter(|tied| tied.waits).map(|tied| tied.blocks);
         tied.sum::<u32>() + u32::from(bare)
+    }
+
+    /// Whether it is for the kernel that knows slots.
+    pub(super) fn has_flags(&self) -> bool {
+        self.has_flags
     }
 
     fn cut_parts(&mut self, parts: &[Copies], multiprocessors: u64, tuning: &Tuning) {
@@ -223,10 +235,9 @@ impl Cut {
         let all = (parts.iter().map(|copies| copies.units).sum(), u64::from(tuning.items) * multiprocessors);
         let blocks_of = |percent: u32| (multiprocessors * u64::from(percent) / 100).max(1);
         let carriers = blocks_of(tuning.waiting);
-        let waiting: u64 =
-            parts.iter().filter(|copies| copies.part.waits > 0).map(|copies| copies.units).sum();
-        let is_tied = |copies: &&Copies| copies.part.waits + copies.part.raises > 0;
-        for Copies { part, early, regions, units, .. } in parts.iter().filter(is_tied) {
+        let waiting: u64 = parts.iter().filter(|copies| copies.waits).map(|copies| copies.units).sum();
+        let is_tied = |copies: &&Copies| copies.waits || copies.part.raises > 0;
+        for Copies { part, early, waits, regions, units, .. } in parts.iter().filter(is_tied) {
             // Those of parts that wait share a number of blocks, each with about one item.
             let share = u128::from(carriers) * u128::from(*units);
             // A single block has nobody to count.
@@ -234,10 +245,10 @@ impl Cut {
                 1 if *units <= u64::from(tuning.alone) => 1,
                 _ => share.div_ceil(u128::from(waiting.max(1))) as u64,
             };
-            let of = if part.waits > 0 || share == 1 { (*units, share) } else { all };
+            let of = if *waits || share == 1 { (*units, share) } else { all };
             let pieces = self.cut_regions(regions.clone(), of, most);
-            let blocks = self.add_pieces(pieces, if part.waits > 0 { share } else { u64::MAX });
-            self.tied.push(Tied { part: *part, early: *early && part.waits > 0, blocks: blocks as u32 });
+            let blocks = self.add_pieces(pieces, if *waits { share } else { u64::MAX }) as u32;
+            self.tied.push(Tied { part: *part, early: *early && part.waits > 0, waits: *waits, blocks });
         }
         for copies in parts.iter().filter(|copies| !is_tied(copies)) {
             let pieces = self.cut_regions(copies.regions.clone(), all, most);
@@ -274,7 +285,7 @@ impl Cut {
 
     fn add(
         &mut self,
-        op: &CopyOp,
+        (op, flags): (&CopyOp, Flags),
         spec: &TableSpec<'_>,
         listed: &mut HashMap<*const CellRun, usize>,
         reach: &mut impl FnMut(Address, usize) -> Result<(), DeviceError>,
@@ -289,8 +300,10 @@ impl Cut {
             return Ok(());
         }
         let (reads, writes) = op.reach();
-        for (base, range) in [(source, reads), (target, writes)] {
-            reach(base.wrapping_add_signed(range.start as i64), (range.end - range.start) as usize)?;
+        for (base, range, of_slot) in [(source, reads, Flags::Awaited), (target, writes, Flags::Written)] {
+            let times = if flags == of_slot { 2 } else { 1 };
+            let first = base.wrapping_add_signed(times * range.start as i64);
+            reach(first, times as usize * (range.end - range.start) as usize)?;
         }
         let around = op.loops.iter().map(Loop::from);
         let nest = Nest {
@@ -299,10 +312,10 @@ impl Cut {
             loops: Vec::new(),
             block: op.block as u64,
             ends: [0, 0],
+            slot: (flags, if flags == Flags::Awaited { source } else { target }),
         };
         let Some(cells) = &op.cells else {
-            self.add_nest(Nest { loops: around.collect(), ..nest }, reach);
-            return Ok(());
+            return self.add_nest(Nest { loops: around.collect(), ..nest }, reach);
         };
         let inner = || cells.inner.iter().map(Loop::from);
         let (from, to) = (cells.source_stride as i64, cells.target_stride as i64);
@@ -315,7 +328,7 @@ impl Cut {
                     loops: around.clone().chain([each]).chain(inner()).collect(),
                     ..nest
                 };
-                self.add_nest(nest, reach);
+                self.add_nest(nest, reach)?;
             }
             return Ok(());
         }
@@ -331,27 +344,31 @@ impl Cut {
         });
         let count = cells.runs.iter().map(|run| u64::from(run.len)).sum();
         let each = Loop { count, source: from, target: to, cells: Some(begin) };
-        self.add_nest(Nest { loops: around.chain([each]).chain(inner()).collect(), ..nest }, reach);
-        Ok(())
+        self.add_nest(Nest { loops: around.chain([each]).chain(inner()).collect(), ..nest }, reach)
     }
 
     fn add_nest(
         &mut self,
         mut nest: Nest,
         reach: &mut impl FnMut(Address, usize) -> Result<(), DeviceError>,
-    ) {
+    ) -> Result<(), DeviceError> {
         nest.tidy();
         if nest.block == 0 || nest.loops.iter().any(|l| l.count == 0) {
-            return;
+            return Ok(());
+        }
+        if !nest.has_words() {
+            let (source_address, target_address) = (nest.source, nest.target);
+            return Err(DeviceError::NoWords { source_address, target_address, block: nest.block as usize });
         }
         if let Some(longer) = nest.by_ends(|first, bytes| reach(first, bytes).is_ok()) {
             nest = longer;
         }
         if let Some(pieces) = nest.by_alignment().or_else(|| nest.by_size()) {
-            return pieces.into_iter().for_each(|piece| self.add_nest(piece, reach));
+            return pieces.into_iter().try_for_each(|piece| self.add_nest(piece, reach));
         }
         self.units.push(nest.units() as u32);
         self.regions.push(nest.region());
+        Ok(())
     }
 
     /// The bytes of the table in memory at `base`, the counters of all launches behind it, and what a launch passes.

@@ -25,6 +25,7 @@ mod places;
 mod remote;
 mod report;
 mod shadow;
+mod slots;
 mod state;
 mod stream;
 mod threads;

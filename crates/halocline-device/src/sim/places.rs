@@ -7,7 +7,7 @@ use super::report::Report;
 use super::shadow::Touch;
 use super::state::State;
 use super::stream::{Block, Part, Table};
-use crate::driver::{Address, MemorySpace, Place, TableSpec};
+use crate::driver::{Address, Flags, MemorySpace, Place, TableSpec};
 use crate::error::DeviceError;
 
 impl SimDriver {
@@ -51,12 +51,31 @@ impl SimDriver {
                 let source = buffer("source", spec.sources, op.source)?;
                 let target = buffer("target", spec.targets, op.target)?;
                 let mut wrong = None;
+                let mut add = |source, target, bytes: usize| match (source, target) {
+                    (Ok(source), Ok(target)) => blocks.push(Block { target, source, bytes }),
+                    (Err(error), _) | (_, Err(error)) => wrong = Some(error),
+                };
                 op.for_each_block(|from, to, bytes| {
-                    let source = self.reach(state, source.wrapping_add_signed(from as i64), bytes);
-                    let target = self.reach(state, target.wrapping_add_signed(to as i64), bytes);
-                    match (source, target) {
-                        (Ok(source), Ok(target)) => blocks.push(Block { target, source, bytes }),
-                        (Err(error), _) | (_, Err(error)) => wrong = Some(error),
+                    let at = |base: Address, offset: isize| base.wrapping_add_signed(offset as i64);
+                    if part.flags == Flags::None {
+                        let source = self.reach(state, at(source, from), bytes);
+                        return add(source, self.reach(state, at(target, to), bytes), bytes);
+                    }
+                    let is_read = part.flags == Flags::Awaited;
+                    let begins = if is_read { source } else { target };
+                    let near = if is_read { at(target, to) } else { at(source, from) };
+                    let within = if is_read { from } else { to };
+                    let bits = near as usize | within as usize | bytes;
+                    if !(bits.is_multiple_of(4) && begins.is_multiple_of(16)) {
+                        let (source_address, target_address) = (at(source, from), at(target, to));
+                        let none = DeviceError::NoWords { source_address, target_address, block: bytes };
+                        return add(Err(none.clone()), Err(none), bytes);
+                    }
+                    for offset in (0..bytes).step_by(4) {
+                        let word = self.reach(state, at(begins, 2 * (within + offset as isize)), 8);
+                        let near = self.reach(state, near + offset as Address, 4);
+                        let (source, target) = if is_read { (word, near) } else { (near, word) };
+                        add(source, target, 4);
                     }
                 });
                 wrong.map_or(Ok(()), Err)?;
@@ -65,7 +84,8 @@ impl SimDriver {
             let raise = |word: &Address| self.reach_word(state, *word);
             let waits: Result<_, DeviceError> = part.waits.iter().map(wait).collect();
             let raises: Result<_, DeviceError> = part.raises.iter().map(raise).collect();
-            parts.push(Part { waits: waits?, blocks, raises: raises?, early: part.early });
+            let early = part.early && part.flags != Flags::Awaited;
+            parts.push(Part { waits: waits?, blocks, raises: raises?, early, flags: part.flags });
         }
         let guard = spec.guard.map(|guard| self.reach_word(state, guard)).transpose()?;
         Ok(Table { device: self.device, guard, parts })

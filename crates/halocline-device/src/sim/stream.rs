@@ -6,7 +6,7 @@ use super::memory::Spot;
 use super::report::Report;
 use super::shadow::Touch;
 use super::state::State;
-use crate::driver::POISON;
+use crate::driver::{Flags, POISON};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -55,6 +55,8 @@ pub(super) struct Part {
     pub(super) blocks: Vec<Block>,
     pub(super) raises: Vec<Spot>,
     pub(super) early: bool,
+    /// Blocks are of 4 bytes where one side is a slot, whose words lie at their places there.
+    pub(super) flags: Flags,
 }
 
 /// Contiguous bytes to copy.
@@ -88,10 +90,12 @@ pub(super) enum Op {
 
 /// A part of a copy table that runs.
 pub(super) struct Running {
-    actor: Actor,
+    pub(super) actor: Actor,
     stage: Stage,
     /// Its copying, once it has begun; else the launch.
-    op: usize,
+    pub(super) op: usize,
+    /// Blocks that are not copied, of parts that write slots or read them.
+    pub(super) left: Vec<usize>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,6 +108,8 @@ enum Stage {
     },
     /// So many blocks are copied.
     Copying(usize),
+    /// Words of a slot are written or read, each by itself; [`Running::left`] are not yet.
+    Words,
     /// So many words are raised.
     Raising(usize),
     Done,
@@ -195,7 +201,7 @@ impl State {
             Op::Await(record) => self.records[*record].done.is_some(),
             Op::Wait { word, at_least } => self.is_reached(*word, *at_least),
             Op::Launch { table, epoch, parts } if head.begun.is_some() => {
-                (0..parts.len()).any(|at| self.can_advance(table, *epoch, at, parts[at].stage))
+                (0..parts.len()).any(|at| self.can_advance(table, *epoch, at, &parts[at]))
             }
             _ => true,
         }
@@ -218,14 +224,22 @@ impl State {
         !self.memories.is_there(word) || reached(self.memories.load(word), at_least)
     }
 
-    fn can_advance(&self, table: &Table, epoch: u64, part: usize, stage: Stage) -> bool {
-        match stage {
+    fn can_advance(&self, table: &Table, epoch: u64, part: usize, running: &Running) -> bool {
+        match running.stage {
             Stage::Starting => true,
             Stage::Waiting { .. } => {
                 let waits = &table.parts[part].waits;
                 waits.iter().all(|(word, lag)| self.is_reached(*word, epoch.saturating_sub(*lag)))
             }
-            Stage::Copying(_) | Stage::Raising(_) => true,
+            Stage::Words if table.parts[part].flags == Flags::Awaited => {
+                let blocks = &table.parts[part].blocks;
+                let is_there = |&at: &usize| self.has_flag(blocks[at].source, epoch);
+                let is_ended = |guard: Spot| !self.memories.is_there(guard) || self.memories.load(guard) != 0;
+                running.left.is_empty()
+                    || running.left.iter().any(is_there)
+                    || table.guard.is_some_and(is_ended)
+            }
+            Stage::Copying(_) | Stage::Words | Stage::Raising(_) => true,
             Stage::Done => false,
         }
     }
@@ -243,11 +257,19 @@ impl State {
         };
         Some(match &head.op {
             Op::Wait { word: at, at_least } => format!("waits for {at_least} in {}", word(at)),
-            Op::Launch { table, epoch, .. } => {
+            Op::Launch { table, epoch, parts } => {
                 let waits = table.parts.iter().flat_map(|part| &part.waits);
                 let open = waits.map(|(at, lag)| (at, epoch.saturating_sub(*lag)));
                 let open = open.filter(|(at, value)| !self.is_reached(**at, *value));
-                let open: Vec<String> = open.map(|(at, value)| format!("{value} in {}", word(at))).collect();
+                let mut open: Vec<String> =
+                    open.map(|(at, value)| format!("{value} in {}", word(at))).collect();
+                for (part, running) in table.parts.iter().zip(parts) {
+                    let words = running.left.iter().map(|&at| part.blocks[at].source);
+                    let words = words.filter(|_| part.flags == Flags::Awaited);
+                    if let Some(first) = words.clone().find(|&at| !self.has_flag(at, *epoch)) {
+                        open.push(format!("the flag {} in {}", *epoch as u32, word(&first)));
+                    }
+                }
                 format!("is at a copy table that waits for {}", open.join(" and for "))
             }
             op => format!("is at: {}", op.what()),
@@ -322,7 +344,7 @@ impl State {
                     for block in blocks {
                         self.touch(part, number, block.source, block.bytes, Touch::Read);
                     }
-                    parts.push(Running { actor: part, stage: Stage::Starting, op: number });
+                    parts.push(Running { actor: part, stage: Stage::Starting, op: number, left: Vec::new() });
                 }
                 parts.is_empty()
             }
@@ -374,7 +396,7 @@ impl State {
                 *done == block.bytes
             }
             Op::Launch { table, epoch, parts } => {
-                let can = |at: &usize| self.can_advance(table, *epoch, *at, parts[*at].stage);
+                let can = |at: &usize| self.can_advance(table, *epoch, *at, &parts[*at]);
                 let ready: Vec<usize> = (0..parts.len()).filter(can).collect();
                 let at = ready[self.choices.number(ready.len())];
                 self.extend(parts[at].op);
@@ -395,7 +417,7 @@ impl State {
     }
 
     /// How much of what is left goes in one step.
-    fn piece(&mut self, left: usize) -> usize {
+    pub(super) fn piece(&mut self, left: usize) -> usize {
         match self.choices.number(3) {
             0 => left,
             1 => left.div_ceil(2),
@@ -421,11 +443,27 @@ impl State {
                 well &= !part.blocks.is_empty() || part.raises.is_empty() || self.is_well(actor, op, table);
                 let mut there = true;
                 for block in part.blocks.iter().filter(|_| well) {
-                    there &= self.touch(actor, op, block.source, block.bytes, Touch::Read);
-                    there &= self.touch(actor, op, block.target, block.bytes, Touch::Write);
+                    if part.flags != Flags::Awaited {
+                        there &= self.touch(actor, op, block.source, block.bytes, Touch::Read);
+                    }
+                    if part.flags != Flags::Written {
+                        there &= self.touch(actor, op, block.target, block.bytes, Touch::Write);
+                    }
                 }
-                if well && there { Stage::Copying(0) } else { Stage::Done }
+                match (well && there, part.flags) {
+                    (false, _) => Stage::Done,
+                    (true, Flags::None) => Stage::Copying(0),
+                    (true, _) => {
+                        running.left = (0..part.blocks.len()).collect();
+                        Stage::Words
+                    }
+                }
             }
+            Stage::Words if running.left.is_empty() => Stage::Copying(part.blocks.len()),
+            Stage::Words => match self.copy_words(table, part, epoch, running) {
+                true => Stage::Words,
+                false => Stage::Done,
+            },
             Stage::Copying(done) if done < part.blocks.len() => {
                 let count = self.piece(part.blocks.len() - done);
                 for block in &part.blocks[done..done + count] {
@@ -448,7 +486,7 @@ impl State {
     }
 
     /// Whether the guard of a table, if it has one, says so.
-    fn is_well(&mut self, actor: Actor, op: usize, table: &Table) -> bool {
+    pub(super) fn is_well(&mut self, actor: Actor, op: usize, table: &Table) -> bool {
         table.guard.is_none_or(|guard| self.read_word(actor, op, guard) == Some(0))
     }
 

@@ -1,6 +1,7 @@
 //! What every kind of device must do: small programs on two devices, each right under any timing.
 
 mod carriers;
+mod flags;
 pub mod operations;
 
 use crate::arrays::{Case, boxes, runs};
@@ -50,6 +51,9 @@ pub const PROGRAMS: &[(&str, Program)] = &[
     ("words compare cyclically", cyclic_words),
     ("a guard keeps a table from copying and raising", guard),
     ("carriers of a part do many items each, or copy and raise nothing", carriers::carriers),
+    ("words of slots say of which epoch they are", flags::flags),
+    ("a guard ends who waits for words of a slot", flags::guarded),
+    ("what is no words of 4 bytes goes into no slot", flags::refusals),
     ("tables copy what their operations say", copies),
     ("bad calls are refused by name", refusals),
     ("memory is never taken for other memory", identities),

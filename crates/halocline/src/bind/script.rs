@@ -23,7 +23,7 @@ struct Draft {
 impl Draft {
     fn part(&self) -> TablePart<'_> {
         let Self { waits, ops, raises, early, beside } = self;
-        TablePart { waits, ops, raises, early: *early, beside: *beside }
+        TablePart { waits, ops, raises, early: *early, beside: *beside, ..TablePart::default() }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Nests of loops around blocks, until the kernel can do each: a [`Region`].
 
-use crate::driver::Address;
+use crate::driver::{Address, Flags};
 
 /// Loops around a block, as in the kernel.
 pub(super) const LOOPS: usize = 4;
@@ -8,6 +8,8 @@ pub(super) const LOOPS: usize = 4;
 pub(super) const UNITS: u128 = 1 << 31;
 /// Longest access in bytes.
 pub(super) const WIDEST: u64 = 16;
+/// The same where one side is a slot, of which it takes twice as much.
+const WIDEST_OF_SLOTS: u64 = 8;
 /// Bytes of the smallest part of a long unit that is written by itself.
 const WORD: u64 = 4;
 /// Blocks of so many bytes are moved in long units, of which they leave out words.
@@ -29,6 +31,7 @@ pub(super) struct Region {
     pub(super) count: [u32; LOOPS],
     pub(super) multiplier: [u32; LOOPS],
     pub(super) shift: [u8; LOOPS],
+    /// 2^log_unit bytes a unit; where one side is a slot, [`WRITTEN`] or [`AWAITED`] and, of 8 bytes, one more.
     pub(super) log_unit: u8,
     pub(super) loops: u8,
     pub(super) cell_loop: u8,
@@ -37,6 +40,10 @@ pub(super) struct Region {
     /// Until the table is laid out, an index into its cells.
     pub(super) cells: u64,
 }
+
+/// Units of 4 bytes that go into a slot, or come out of one.
+pub(super) const WRITTEN: u8 = 5;
+pub(super) const AWAITED: u8 = 7;
 
 /// One loop of a nest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +64,8 @@ pub(super) struct Nest {
     pub(super) block: u64,
     /// Bytes at the begin and at the end of a block that are read, but not written.
     pub(super) ends: [u64; 2],
+    /// Which side is a slot, and where that begins; addresses there are as if it were the message.
+    pub(super) slot: (Flags, u64),
 }
 
 impl From<&halocline_plan::copy::Loop> for Loop {
@@ -88,8 +97,14 @@ impl Nest {
     }
 
     /// Longest access by which all blocks can be moved.
-    fn unit(&self) -> u64 {
-        self.step_alignment().min(alignment(self.source | self.target | self.block))
+    pub(super) fn unit(&self) -> u64 {
+        let most = if self.slot.0 == Flags::None { WIDEST } else { WIDEST_OF_SLOTS };
+        self.step_alignment().min(alignment(self.source | self.target | self.block)).min(most)
+    }
+
+    /// Whether it can be moved as words with flags, if that is how.
+    pub(super) fn has_words(&self) -> bool {
+        self.slot.0 == Flags::None || self.unit() >= WORD && self.slot.1.is_multiple_of(WIDEST)
     }
 
     /// Longest access, if both ends of the copy have the same alignment.
@@ -107,6 +122,7 @@ impl Nest {
             || !(head | tail).is_multiple_of(WORD)
             || head | tail == 0
             || has_cells
+            || self.slot.0 != Flags::None
         {
             return None;
         }
@@ -117,13 +133,7 @@ impl Nest {
         let end = (self.source + block + tail).wrapping_add_signed(reach(false));
         let (source, target, block) = (self.source - head, self.target - head, block + head + tail);
         let ends = [head, tail];
-        may_read(first, (end - first) as usize).then(|| Self {
-            source,
-            target,
-            block,
-            ends,
-            loops: self.loops.clone(),
-        })
+        may_read(first, (end - first) as usize).then(|| Self { source, target, block, ends, ..self.clone() })
     }
 
     /// How many units, 14 at most, a block has more than its bytes need: so many that the unit that lies at the begin of a line of the target
@@ -145,7 +155,7 @@ impl Nest {
     /// The blocks' bodies in longer units and their ends, if both ends of the copy have the same alignment.
     pub(super) fn by_alignment(&self) -> Option<Vec<Self>> {
         let unit = self.longest();
-        if unit <= self.unit() || self.block < WORTH_SPLITTING * unit {
+        if unit <= self.unit() || self.block < WORTH_SPLITTING * unit || self.slot.0 != Flags::None {
             return None;
         }
         let head = self.source.wrapping_neg() % unit;
@@ -177,8 +187,7 @@ impl Nest {
                 source: self.source.wrapping_add_signed(step as i64 * source),
                 target: self.target.wrapping_add_signed(step as i64 * target),
                 loops: loops.clone(),
-                block: self.block,
-                ends: self.ends,
+                ..self.clone()
             };
             return Some((0..count).map(step).collect());
         }
@@ -236,6 +245,15 @@ impl Nest {
                 (region.cell_loop, region.cells) = (at as u8 + 1, begin as u64);
             }
         }
+        let (flags, begin) = self.slot;
+        let (begins, steps, log_unit) = match flags {
+            Flags::None => return region,
+            Flags::Written => (&mut region.target, &mut region.target_step, WRITTEN),
+            Flags::Awaited => (&mut region.source, &mut region.source_step, AWAITED),
+        };
+        *begins = begin + 2 * (*begins - begin);
+        steps.iter_mut().for_each(|step| *step *= 2);
+        region.log_unit = log_unit + u8::from(unit > WORD);
         region
     }
 

@@ -1,10 +1,10 @@
 //! What a table that was cut moves, found as the kernel finds it.
 
-use super::nest::{UNITS, divisor};
+use super::nest::{AWAITED, UNITS, WRITTEN, divisor};
 use super::*;
 use crate::driver::TablePart;
 use halocline_plan::copy::{AxisLayout, CellLayout, End};
-use halocline_plan::copy::{Indexed, copy_op};
+use halocline_plan::copy::{Indexed, Loop, copy_op};
 use halocline_plan::{AxisMap, BoxCells, Cells, ElementType, Transfer};
 use proptest::prelude::*;
 
@@ -32,6 +32,7 @@ fn the_kernel_has_the_same_constants() {
         format!("u32 LINE = {};", nest::LINE / nest::WIDEST),
         format!("u32 RAISES = {RAISES};"),
         format!("u32 LANES = {};", MOST_BARE / THREADS as usize),
+        format!("u8 WRITTEN = {WRITTEN}, AWAITED = {AWAITED};"),
         format!("i64 POISON = 1ll << {};", crate::driver::POISON.trailing_zeros()),
     ];
     for constant in constants {
@@ -356,4 +357,39 @@ fn what_was_measured_of_a_machine_decides_how_a_table_is_cut() {
     assert_eq!(cut(&[free], usual), (0, 16));
     assert_eq!(cut(&[free], Tuning { items: 4, ..usual }), (0, 32));
     assert_eq!(cut(&[tied], Tuning { alone: 65_536, ..usual }), (1, 8));
+}
+
+#[test]
+fn a_part_with_flags_has_few_blocks_that_wait_and_a_slot_of_twice_the_bytes() {
+    let rows = [Loop { count: 3, source: 32, target: 24 }];
+    let (packs, waits) = (op(rows.to_vec(), None, 24), [Signal { address: 64, lag: 2 }]);
+    let mut unpacks = packs.clone();
+    unpacks.source_offset = 4;
+    let (field, slot) = (1 << 40, 1 << 50);
+    let cut = |op: &CopyOp, flags, waits: &[Signal], (source, target)| {
+        let ops = std::slice::from_ref(op);
+        let parts = [TablePart { waits, ops, raises: &[128], early: true, flags, ..TablePart::default() }];
+        let mut reached = Vec::new();
+        let spec = TableSpec { parts: &parts, sources: &[source], targets: &[target], guard: None };
+        let reach = |first, bytes| {
+            reached.push((first, bytes));
+            Ok(())
+        };
+        (Cut::new(&spec, (8, &Tuning::HOPPER), reach), reached)
+    };
+    let (written, reached) = cut(&packs, Flags::Written, &waits, (field, slot));
+    let written = written.expect("fine");
+    assert_eq!(reached[2..], [(field, 88), (slot, 144)]);
+    let region = written.regions[0];
+    assert_eq!((region.log_unit, region.source_step[0], region.target_step[0]), (WRITTEN + 1, 32, 48));
+    assert_eq!((written.units[0], written.waiting_blocks(), written.has_flags()), (9, 1, true));
+    // Who reads a slot waits there, whatever else it waits for, and never reads early.
+    let (awaited, reached) = cut(&unpacks, Flags::Awaited, &[], (slot, field));
+    let awaited = awaited.expect("fine");
+    assert_eq!(reached[1..], [(slot + 8, 176), (field, 72)]);
+    let region = awaited.regions[0];
+    assert_eq!((region.log_unit, region.source, region.source_step[0]), (AWAITED, slot + 8, 64));
+    assert_eq!((awaited.units[0], awaited.waiting_blocks(), awaited.items()[0].early), (18, 1, 0));
+    let (plain, _) = cut(&packs, Flags::None, &[], (field, slot));
+    assert!(plain.is_ok_and(|plain| !plain.has_flags() && plain.waiting_blocks() == 0));
 }

@@ -29,11 +29,29 @@ impl Face {
     }
 
     fn op(&self, from: usize, to: usize) -> CopyOp {
-        let [source, target] = self.steps.map(|step| step as isize);
+        self.op_with(self.steps, self.begins, (from, to))
+    }
+
+    /// Into a slot, or out of it.
+    fn packs(&self, from: usize, to: usize) -> CopyOp {
+        self.op_with([self.steps[0], self.bytes], [self.begins[0], 0], (from, to))
+    }
+
+    fn unpacks(&self, from: usize, to: usize) -> CopyOp {
+        self.op_with([self.bytes, self.steps[1]], [0, self.begins[1]], (from, to))
+    }
+
+    fn op_with(&self, steps: [usize; 2], begins: [usize; 2], (from, to): (usize, usize)) -> CopyOp {
+        let [source, target] = steps.map(|step| step as isize);
         let mut op = op(vec![Loop { count: self.rows, source, target }], None, self.bytes);
-        (op.source_offset, op.target_offset) = (self.begins[0] as isize, self.begins[1] as isize);
+        (op.source_offset, op.target_offset) = (begins[0] as isize, begins[1] as isize);
         (op.source, op.target) = (from, to);
         op
+    }
+
+    /// Bytes of a slot.
+    fn slot(&self) -> usize {
+        (2 * self.rows * self.bytes).next_multiple_of(16)
     }
 
     /// The bytes that it moves, of memory at one end.
@@ -47,6 +65,8 @@ impl Face {
 struct Object {
     /// From, to.
     faces: Vec<(usize, usize, Face, Arena, Arena)>,
+    /// Of each face, two slots at the receiver, if it goes by words with flags.
+    slots: Vec<Option<Arena>>,
     /// Of each face, `ready` at the sender and `arrived` at the receiver, each 128 bytes from the next; then a guard for each device.
     words: Arena,
 }
@@ -64,7 +84,19 @@ impl Object {
             }
         }
         let words = Arena::new(LINE * (2 * faces.len() + devices));
-        Self { faces, words }
+        let slots = |(.., face, _, _): &(usize, usize, Face, Arena, Arena)| {
+            numbers.one_in(2).then(|| Arena::new(2 * face.slot()))
+        };
+        let slots = faces.iter().map(slots).collect();
+        Self { faces, slots, words }
+    }
+
+    /// Where a face's slot of a parity lies.
+    fn slot(&self, face: usize, parity: usize) -> Range<Address> {
+        let bytes = self.faces[face].2.slot();
+        self.slots[face]
+            .as_ref()
+            .map_or(0..0, |slots| slots.at(bytes * parity)..slots.at(bytes * (parity + 1)))
     }
 
     fn ready(&self, face: usize) -> Address {
@@ -75,25 +107,41 @@ impl Object {
         self.words.at(2 * LINE * face + LINE)
     }
 
-    /// A device's table, as an exchange in one launch has it.
-    fn table(&self, device: usize, machine: (u32, &Tuning)) -> Table {
+    /// A device's table, as an exchange in one launch has it, in epochs of a parity.
+    fn table(&self, (device, parity): (usize, usize), machine: (u32, &Tuning)) -> Table {
         let numbered = || self.faces.iter().enumerate();
         let (mut parts, mut ops) = (Vec::new(), Vec::new());
-        let (mut signals, mut words) = (Vec::new(), Vec::new());
+        let (mut signals, mut words, mut flags) = (Vec::new(), Vec::new(), Vec::new());
+        let count = self.faces.len();
         for (number, (from, to, face, ..)) in numbered() {
+            if self.slots[number].is_some() {
+                if *to == device {
+                    let op = face.unpacks(count + number, number);
+                    parts.push((Vec::new(), vec![self.ready(number)], Some(op), Flags::Awaited));
+                }
+                if *from == device {
+                    let waits = vec![Signal { address: self.ready(number), lag: 2 }];
+                    let op = face.packs(number, count + number);
+                    parts.push((waits, vec![self.arrived(number)], Some(op), Flags::Written));
+                }
+                continue;
+            }
             if *to == device {
                 // Leave to write, and what has come.
-                parts.push((Vec::new(), vec![self.ready(number)], None));
-                parts.push((vec![Signal { address: self.arrived(number), lag: 0 }], Vec::new(), None));
+                parts.push((Vec::new(), vec![self.ready(number)], None, Flags::None));
+                let waits = vec![Signal { address: self.arrived(number), lag: 0 }];
+                parts.push((waits, Vec::new(), None, Flags::None));
             }
             if *from == device {
                 let waits = vec![Signal { address: self.ready(number), lag: 0 }];
-                parts.push((waits, vec![self.arrived(number)], Some(face.op(number, number))));
+                let op = Some(face.op(number, number));
+                parts.push((waits, vec![self.arrived(number)], op, Flags::None));
             }
         }
-        for (waits, raises, op) in parts {
+        for (waits, raises, op, of_slot) in parts {
             signals.push(waits);
             words.push(raises);
+            flags.push(of_slot);
             ops.push(op.into_iter().collect::<Vec<_>>());
         }
         let parts: Vec<TablePart<'_>> = (0..ops.len())
@@ -102,21 +150,34 @@ impl Object {
                 ops: &ops[at],
                 raises: &words[at],
                 early: true,
+                flags: flags[at],
                 ..TablePart::default()
             })
             .collect();
+        let slots = || (0..count).map(|face| self.slot(face, parity));
         let [sources, targets]: [Vec<Address>; 2] = [
-            self.faces.iter().map(|(.., source, _)| source.at(0)).collect(),
-            self.faces.iter().map(|(.., target)| target.at(0)).collect(),
+            self.faces
+                .iter()
+                .map(|(.., source, _)| source.at(0))
+                .chain(slots().map(|slot| slot.start))
+                .collect(),
+            self.faces
+                .iter()
+                .map(|(.., target)| target.at(0))
+                .chain(slots().map(|slot| slot.start))
+                .collect(),
         ];
+        let all: Vec<Range<Address>> =
+            self.faces.iter().map(|(.., source, _)| source.range()).chain(slots()).collect();
         let own: Vec<Range<Address>> =
-            ops.iter().map(|ops| ops.first().map_or(0..0, |op| self.faces[op.source].3.range())).collect();
+            ops.iter().map(|ops| ops.first().map_or(0..0, |op| all[op.source].clone())).collect();
         let guard = Some(self.words.at(LINE * (2 * self.faces.len() + device)));
         let spec = TableSpec { parts: &parts, sources: &sources, targets: &targets, guard };
         let reach = |first: Address, bytes: usize| {
             let within =
                 |arena: &Arena| arena.at(0) <= first && first + bytes as u64 <= arena.at(arena.bytes);
             let is_there = within(&self.words)
+                || self.slots.iter().flatten().any(within)
                 || self.faces.iter().any(|(.., source, target)| within(source) || within(target));
             is_there.then_some(()).ok_or(DeviceError::NotReachable { address: first, bytes })
         };
@@ -136,23 +197,27 @@ pub(super) fn play(machine: &Machine, seed: u64, most: usize) -> Result<(), Stri
     let tuning = &any_tuning(&mut numbers);
     let tables: Vec<Table> = objects
         .iter()
-        .flat_map(|object| (0..devices).map(move |device| object.table(device, (multiprocessors, tuning))))
+        .flat_map(|object| (0..2 * devices).map(move |at| (object, (at % devices, at / devices))))
+        .map(|(object, of)| object.table(of, (multiprocessors, tuning)))
         .collect();
     // So many blocks wait at most; beside them there is room, if for one block only.
-    let waiting =
-        |device: usize| tables.iter().skip(device).step_by(devices).map(|table| table.waiting).sum::<u32>();
+    let waiting = |device: usize| {
+        let of_object = |tables: &[Table]| tables[device].waiting.max(tables[devices + device].waiting);
+        tables.chunks(2 * devices).map(of_object).sum::<u32>()
+    };
     let room = (0..devices).map(|device| waiting(device) + 1 + numbers.below(2) as u32).collect();
     let (mut ops, mut calls) = (Vec::new(), Vec::new());
     let mut streams = Vec::new();
     // Launches of a stream follow each other, so that all may have the same counters.
-    for table in 0..tables.len() {
-        let (object, device, stream) = (table / devices, table % devices, streams.len() as u32);
+    for lane in 0..objects.len() * devices {
+        let (object, device, stream) = (lane / devices, lane % devices, streams.len() as u32);
         streams.push(device as u32);
         for epoch in 1..=epochs {
             for step in 0..3 {
                 if numbers.one_in(4) {
                     ops.push((stream, Op::Busy(1 + numbers.below(5) as u32)));
                 }
+                let table = (2 * object + epoch as usize % 2) * devices + device;
                 calls.push((object, device, epoch, step == 2));
                 ops.push((
                     stream,
@@ -192,6 +257,48 @@ pub(super) fn play(machine: &Machine, seed: u64, most: usize) -> Result<(), Stri
     })
 }
 
+/// A slot in which some words never come, until the guard is set.
+fn unfilled(machine: &Machine, seed: u64) -> Result<(), String> {
+    const EPOCH: u64 = 0x1_0000_0007;
+    let mut numbers = Numbers::new(!seed);
+    let bytes = [8, 4][numbers.below(2)] * (1 + numbers.below(500));
+    let (slot, halo, words) = (Arena::new(2 * bytes), Arena::new(bytes), Arena::new(16));
+    let (count, mut there) = (bytes / 4, 0);
+    for word in 0..count {
+        // What is missing is of an earlier epoch, if it is not the last one.
+        let is_there = word + 1 < count && numbers.below(count) > 1;
+        there += usize::from(is_there);
+        let flag = if is_there { EPOCH as u32 } else { numbers.below(7) as u32 };
+        slot.set(8 * word, &(u64::from(flag) << 32 | 0x7777_7777).to_le_bytes());
+    }
+    let (ops, raises) = ([op(Vec::new(), None, bytes)], [words.at(8)]);
+    let part = TablePart { ops: &ops, raises: &raises, flags: Flags::Awaited, ..TablePart::default() };
+    let (parts, sources, targets) = ([part], [slot.at(0)], [halo.at(0)]);
+    let spec = TableSpec { parts: &parts, sources: &sources, targets: &targets, guard: Some(words.at(0)) };
+    let tables = [Table::new(&spec, &[slot.range()], (4, &any_tuning(&mut numbers)), |_, _| Ok(()))];
+    let (room, streams) = (vec![tables[0].waiting + 1], vec![0, 0]);
+    let ops = vec![(0, Op::Launch(0, EPOCH, 0)), (1, Op::Busy(1)), (1, Op::Write(words.at(0), 1))];
+    Program { tables: &tables, room, streams, ops }.run(machine, seed, &mut |_| Ok(()))?;
+    let found = halo.get();
+    let copied = found.chunks(4).zip(0..).filter(|(bytes, _)| **bytes != [0; 4]);
+    for (bytes, word) in copied {
+        let flag = slot.word(word) >> 32;
+        if bytes != [0x77; 4] || flag != EPOCH & 0xffff_ffff {
+            return Err(format!("word {word} of {count}, {there} of them there, became {bytes:?}"));
+        }
+    }
+    match words.word(1) {
+        0 => Ok(()),
+        _ => Err("a word is raised, although not all flags were there".to_owned()),
+    }
+}
+
+#[test]
+fn who_waits_for_flags_that_never_come_is_ended_by_the_guard() {
+    let Some(machine) = Machine::small() else { return };
+    under_seeds(30, |seed| unfilled(machine, seed).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}")));
+}
+
 #[test]
 fn devices_that_wait_for_each_other_get_on_in_any_order_of_their_threads() {
     let Some(machine) = Machine::small() else { return };
@@ -210,8 +317,8 @@ fn a_kernel_without_one_of_its_barriers_fences_and_looks_is_found_out() {
     let changes = [
         (
             "a barrier before a word is raised",
-            "if (head.raises == 0) return;\n  __syncthreads();",
-            "if (head.raises == 0) return;",
+            "  if constexpr (SLOTS) may = __syncthreads_and(may);\n  else __syncthreads();",
+            "",
         ),
         (
             "the fence before the count",
@@ -247,12 +354,23 @@ fn a_kernel_without_one_of_its_barriers_fences_and_looks_is_found_out() {
         ),
         ("the wait of parts that copy nothing", "reached = far >= 0;", "reached = true;"),
         ("the end of the count", "    table.done[head.part] = 0;", ""),
+        ("the flag of a word", "return (u32)(words[0] >> 32) == flag;", "return true;"),
+        ("the flag of the first of two words", "(u32)(words[0] >> 32) == flag && (u32)", "(u32)"),
+        ("the flag of the second one", " && (u32)(words[1] >> 32) == flag;", ";"),
+        (
+            "the look at the guard of parts that wait for flags",
+            "if (looks % LANES == LANES - 1 && !__all_sync(~0u, is_well(table))) return false;",
+            "",
+        ),
+        ("what that says of a block with one item", "if constexpr (SLOTS) may = all;", ""),
+        ("what the threads of a block say of it", "may = __syncthreads_and(may);", "__syncthreads();"),
     ];
     for (what, from, to) in changes {
         let Some(machine) = Machine::new(64, |source| replaced(source, from, to)) else { return };
         let found = (0..100).find_map(|seed| {
             super::tables::play(&machine, seed, 4000)
                 .and_then(|()| play(&machine, seed, 6000))
+                .and_then(|()| unfilled(&machine, seed))
                 .err()
                 .map(|why| (seed, why))
         });

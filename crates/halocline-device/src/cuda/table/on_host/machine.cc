@@ -10,6 +10,7 @@
 //   targets          each byte is written once a launch, once what the part waits for was there
 //   words            become the epoch once a launch, when all bytes of the part are written, each followed by a fence that a
 //                    barrier, or a fence and the part's counter, put between the write and the word
+//   slots            each word is loaded and stored by itself, in any order, as a source or a target, with the flag of the launch
 //
 // A device has room for so many blocks, which begin in their order; those of launches on different streams mix. Nobody getting on
 // is an error that says who waits.
@@ -37,6 +38,7 @@ Index threadIdx, blockIdx;
 
 struct alignas(16) Argument { u8 bytes[128]; };
 extern "C" void halocline_copy(Argument table, u64 epoch);
+extern "C" void halocline_copy_flags(Argument table, u64 epoch);
 extern "C" u8 __start_shared_memory[], __stop_shared_memory[];
 
 // As `mod.rs` has them.
@@ -55,7 +57,7 @@ struct Table {
   const Signal *waits;
   const u64 *raises;
   u64 guard;
-  u32 part_count, target_count, blocks, unused;
+  u32 part_count, target_count, blocks, has_flags;
 };
 enum Kind : u32 { LAUNCH, CALL, WRITE, BUSY };
 struct Op {
@@ -103,6 +105,7 @@ struct Cell { std::vector<Access> reads; Access write{~0u, 0, 0}; };
 struct Block {
   Launch *launch;
   u32 device, number, phase = 0, arrived = 0, left;
+  bool all = true, last = true;
   std::vector<u8> shared;
   std::vector<Cell> cells;
   std::vector<Fiber *> waiting;
@@ -216,7 +219,14 @@ void shared_access(Fiber &fiber, u64 address, u32 bytes, bool writes) {
     }
     if (!writes) {
       if (!cell.reads.empty() && cell.reads.back().phase < block.phase) cell.reads.clear();
-      cell.reads.push_back(now);
+      // A thread that reads in a loop has read once.
+      bool is_known = false;
+      for (Access &read : cell.reads) {
+        if (read.thread != now.thread) continue;
+        read = now;
+        is_known = true;
+      }
+      if (!is_known) cell.reads.push_back(now);
       continue;
     }
     for (const Access &read : cell.reads) {
@@ -332,7 +342,8 @@ void run_thread() {
       yield();
     }
   } else {
-    halocline_copy(op.argument, op.value);
+    const bool has_flags = me->block->launch->table->has_flags;
+    (has_flags ? halocline_copy_flags : halocline_copy)(op.argument, op.value);
   }
   happened();
   me->block->left--;
@@ -549,21 +560,28 @@ extern "C" const char *run_machine(const Setting *setting) {
 // What the kernel calls.
 extern "C" {
 
-void __syncthreads() {
+int __syncthreads_and(int predicate) {
   Fiber *const me = machine->current;
   Block &block = *me->block;
   me->at = "__syncthreads", me->word = 0;
+  block.all = block.all && predicate;
   if (++block.arrived < block.fibers.size()) {
     block.waiting.push_back(me);
-    return leave();
+    leave();
+    return block.last;
   }
   block.arrived = 0;
   block.phase++;
+  block.last = block.all;
+  block.all = true;
   happened();
   machine->ready.insert(machine->ready.end(), block.waiting.begin(), block.waiting.end());
   block.waiting.clear();
   yield();
+  return block.last;
 }
+
+void __syncthreads() { __syncthreads_and(1); }
 
 int __all_sync(unsigned, int predicate) {
   Fiber *const me = machine->current;
@@ -580,7 +598,6 @@ int __all_sync(unsigned, int predicate) {
   warp.phase++;
   warp.last = warp.all;
   warp.all = true;
-  happened();
   machine->ready.insert(machine->ready.end(), warp.waiting.begin(), warp.waiting.end());
   warp.waiting.clear();
   yield();
@@ -603,6 +620,29 @@ void store_word(u64 *word, u64 value) {
   raise(*machine->current, (u64)word, value);
   leave_if_wrong();
   *(volatile u64 *)word = value;
+  happened();
+}
+
+unsigned any_of_two() { return machine->below(2); }
+
+u64 load_slot(u64 from) {
+  Fiber &me = *machine->current;
+  me.at = "load_slot", me.word = from;
+  yield();
+  read_source(*me.block->launch, from, 8);
+  leave_if_wrong();
+  return *(const volatile u64 *)from;
+}
+
+void store_slot(u64 to, u64 word) {
+  Fiber &me = *machine->current;
+  me.at = "store_slot", me.word = to;
+  yield();
+  Launch &launch = *me.block->launch;
+  if (word >> 32 != (u32)launch.op->value) fail("a word has the flag %llu", (unsigned long long)(word >> 32));
+  write_target(me, launch, to, 8);
+  leave_if_wrong();
+  *(volatile u64 *)to = word;
   happened();
 }
 

@@ -4,7 +4,7 @@
 //! `HALOCLINE_SEEDS` is how many seeds a test tries, `HALOCLINE_SEED` the first one.
 
 use super::{Argument, Cut, SLOTS};
-use crate::driver::{Address, TableSpec};
+use crate::driver::{Address, Flags, TableSpec};
 use crate::error::DeviceError;
 use crate::tuning::Tuning;
 use libloading::os::unix::Library;
@@ -153,7 +153,7 @@ struct TableOf {
     part_count: u32,
     target_count: u32,
     blocks: u32,
-    unused: u32,
+    has_flags: u32,
 }
 
 #[repr(C)]
@@ -213,6 +213,7 @@ struct Table {
     argument: Argument,
     blocks: u32,
     waiting: u32,
+    has_flags: bool,
     parts: Vec<PartOf>,
     targets: Vec<Interval>,
     waits: Vec<Wait>,
@@ -229,7 +230,7 @@ impl Table {
         reach: impl FnMut(Address, usize) -> Result<(), DeviceError>,
     ) -> Self {
         let cut = Cut::new(spec, machine, reach).expect("within bounds");
-        let (blocks, waiting) = (cut.blocks(), cut.waiting_blocks());
+        let (blocks, waiting, has_flags) = (cut.blocks(), cut.waiting_blocks(), cut.has_flags());
         let image = Arena::new(cut.size());
         let (bytes, argument) = cut.lay_out(image.at(0));
         image.set(0, &bytes);
@@ -248,9 +249,11 @@ impl Table {
             waits.extend(part.waits.iter().map(|wait| Wait { word: wait.address, lag: wait.lag }));
             raises.extend_from_slice(part.raises);
             for op in part.ops {
+                let times = if part.flags == Flags::Written { 2 } else { 1 };
                 op.for_each_block(|_, to, bytes| {
-                    let begin = spec.targets[op.target].wrapping_add_signed(to as i64);
-                    targets.push(Interval { begin, end: begin + bytes as u64, part: number, unused: 0 });
+                    let begin = spec.targets[op.target].wrapping_add_signed(times * to as i64);
+                    let end = begin + times as u64 * bytes as u64;
+                    targets.push(Interval { begin, end, part: number, unused: 0 });
                 });
             }
         }
@@ -263,7 +266,7 @@ impl Table {
             is_one
         });
         let guard = spec.guard.unwrap_or(0);
-        Self { image, argument, blocks, waiting, parts, targets, waits, raises, guard }
+        Self { image, argument, blocks, waiting, has_flags, parts, targets, waits, raises, guard }
     }
 
     fn of(&self) -> TableOf {
@@ -280,7 +283,7 @@ impl Table {
             part_count: self.parts.len() as u32,
             target_count: self.targets.len() as u32,
             blocks: self.blocks,
-            unused: 0,
+            has_flags: self.has_flags.into(),
         }
     }
 }

@@ -25,6 +25,24 @@ unsigned long long atomicAdd(unsigned long long *word, unsigned long long value)
 unsigned long long load_word(const unsigned long long *word);
 void store_word(unsigned long long *word, unsigned long long value);
 void fence_system();
+int __syncthreads_and(int predicate);
+unsigned long long load_slot(unsigned long long from);
+void store_slot(unsigned long long to, unsigned long long word);
+unsigned any_of_two();
+}
+
+// Each word of a slot is whole, and two have no order.
+static inline void load_words(unsigned long long from, unsigned long long (&words)[1]) { words[0] = load_slot(from); }
+static inline void load_words(unsigned long long from, unsigned long long (&words)[2]) {
+  const unsigned first = any_of_two();
+  words[first] = load_slot(from + 8 * first);
+  words[1 - first] = load_slot(from + 8 * (1 - first));
+}
+static inline void store_words(unsigned long long to, const unsigned long long (&words)[1]) { store_slot(to, words[0]); }
+static inline void store_words(unsigned long long to, const unsigned long long (&words)[2]) {
+  const unsigned first = any_of_two();
+  store_slot(to + 8 * first, words[first]);
+  store_slot(to + 8 * (1 - first), words[1 - first]);
 }
 
 static inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned long long)a * b >> 32; }

@@ -166,6 +166,7 @@ impl Scene {
                 raises: &raises[at],
                 early: drafts[at].early,
                 beside: at % 3 != 0,
+                ..TablePart::default()
             })
             .collect();
         let bases = |arenas: &[Arena]| arenas.iter().map(|arena| arena.at(0)).collect::<Vec<_>>();

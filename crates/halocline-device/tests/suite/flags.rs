@@ -1,0 +1,152 @@
+//! Slots whose words say themselves of which epoch they are.
+
+use super::operations::{line, scatter};
+use super::{Outcome, Rig};
+use halocline_device::{
+    CopyTable, Device, DeviceError, Flags, Memory, Priority, Signal, Stream, TablePart, TableSpec,
+};
+use halocline_plan::copy::CopyOp;
+
+const WORDS: usize = 24;
+const BYTES: usize = 8 * WORDS;
+/// The second half lies a word of 4 bytes later than the first one ends.
+const MESSAGE: usize = BYTES + 4;
+/// Of one slot, up to the next.
+const SLOT: usize = (2 * MESSAGE).next_multiple_of(16);
+
+/// Between a field and a message: half of the words in another order, by lists, and half of the bytes as they are.
+fn ops(packs: bool) -> [CopyOp; 2] {
+    let half = WORDS as u32 / 2;
+    // 5 has no factor in common with 12, and is its own inverse modulo that.
+    let first = scatter(&(0..half).map(|at| at * 5 % half).collect::<Vec<_>>());
+    let mut second = line(0, 0, BYTES / 2);
+    let (field, message) = (BYTES as isize / 2, BYTES as isize / 2 + 4);
+    (second.source_offset, second.target_offset) = if packs { (field, message) } else { (message, field) };
+    [first, second]
+}
+
+/// A slot, zeroed.
+fn slots(device: &Device) -> Result<Memory, DeviceError> {
+    let (slots, zeros) = (device.allocate(2 * SLOT)?, device.allocate_pinned(2 * SLOT)?);
+    let stream = device.stream(Priority::Normal)?;
+    // SAFETY: the stream is synchronised before the memory goes.
+    unsafe { stream.copy(slots.at(0), zeros.at(0), 2 * SLOT) }?;
+    stream.synchronise()?;
+    Ok(slots)
+}
+
+/// One side's tables, for even epochs and odd ones.
+fn tables(
+    device: &Device,
+    (flags, waits, raises): (Flags, &[Signal], u64),
+    (field, slots): (&Memory, &Memory),
+    guard: &Memory,
+) -> Result<Vec<CopyTable>, DeviceError> {
+    let ops = ops(flags == Flags::Written);
+    let table = |parity: usize| {
+        let (field, slot) = ([field.at(0)], [slots.at(parity * SLOT)]);
+        let (sources, targets) = if flags == Flags::Written { (&field, &slot) } else { (&slot, &field) };
+        let parts = [TablePart { waits, ops: &ops, raises: &[raises], flags, ..TablePart::default() }];
+        device.upload(&TableSpec { parts: &parts, sources, targets, guard: Some(guard.at(0)) })
+    };
+    (0..2).map(table).collect()
+}
+
+/// The sender is up to two epochs ahead of who unpacks, and waits for nothing else; the receiver for the words alone.
+pub(super) fn flags(rig: &dyn Rig) -> Outcome {
+    let [here, there] = rig.devices();
+    let (sender, receiver) = (here.stream(Priority::Highest)?, there.stream(Priority::Highest)?);
+    let (field, halo, slots) = (here.allocate(BYTES)?, there.allocate(BYTES)?, slots(there)?);
+    let (words, guard) = (here.allocate_pinned(16)?, here.allocate_pinned(8)?);
+    let (ready, arrived) = (words.at(0), words.at(8));
+    let waits = [Signal { address: ready, lag: 2 }];
+    let writes = tables(here, (Flags::Written, &waits, arrived), (&field, &slots), &guard)?;
+    let reads = tables(there, (Flags::Awaited, &[], ready), (&halo, &slots), &guard)?;
+    for epoch in 1..=20u64 {
+        let launch = |stream: &Stream, tables: &[CopyTable]| {
+            rig.delay(stream)?;
+            // SAFETY: the streams are synchronised before the memory goes.
+            unsafe { stream.launch(&tables[epoch as usize % 2], epoch) }
+        };
+        rig.fill(&sender, &field, epoch * 100)?;
+        launch(&sender, &writes)?;
+        launch(&receiver, &reads)?;
+        rig.check(&receiver, &halo, epoch * 100)?;
+    }
+    sender.synchronise()?;
+    receiver.synchronise()?;
+    // SAFETY: words.
+    assert_eq!(unsafe { (words.load(0), words.load(8)) }, (20, 20));
+    Ok(())
+}
+
+/// What never comes is awaited until the guard is set; then nothing is raised, whatever has come.
+pub(super) fn guarded(rig: &dyn Rig) -> Outcome {
+    let [device, _] = rig.devices();
+    let stream = device.stream(Priority::Highest)?;
+    let (field, halo, slots) = (device.allocate(BYTES)?, device.allocate(BYTES)?, slots(device)?);
+    let (words, guard) = (device.allocate_pinned(16)?, device.allocate_pinned(8)?);
+    let writes = tables(device, (Flags::Written, &[], words.at(8)), (&field, &slots), &guard)?;
+    let reads = tables(device, (Flags::Awaited, &[], words.at(0)), (&halo, &slots), &guard)?;
+    // SAFETY: the stream is synchronised before the memory goes, and before the host looks at what it has copied.
+    unsafe {
+        rig.fill(&stream, &field, 500)?;
+        stream.launch(&writes[1], 1)?;
+        stream.launch(&reads[1], 1)?;
+        stream.synchronise()?;
+        assert_eq!((words.load(0), words.load(8)), (1, 1));
+        // The words of epoch 1 are none of epoch 3.
+        stream.launch(&reads[1], 3)?;
+        for _ in 0..10 {
+            rig.pause();
+            assert_eq!((words.load(0), stream.query()?), (1, false));
+        }
+        guard.store(0, 1);
+        stream.synchronise()?;
+        assert_eq!(words.load(0), 1);
+        rig.fill(&stream, &field, 600)?;
+        stream.launch(&writes[1], 3)?;
+        stream.synchronise()?;
+        assert_eq!(words.load(8), 1);
+        rig.check(&stream, &halo, 500)?;
+        guard.store(0, 0);
+        stream.launch(&writes[1], 3)?;
+        stream.launch(&reads[1], 3)?;
+        rig.check(&stream, &halo, 600)?;
+        stream.synchronise()?;
+        assert_eq!((words.load(0), words.load(8)), (3, 3));
+    }
+    Ok(())
+}
+
+/// Bytes that are no words of 4 are refused, as are slots that begin amid 16 and what lies outside.
+pub(super) fn refusals(rig: &dyn Rig) -> Outcome {
+    let [device, _] = rig.devices();
+    let (field, slot) = (device.allocate(64)?, device.allocate(128)?);
+    let refused = |op: CopyOp, (source, target): (u64, u64), flags| {
+        let ops = [op];
+        let parts = [TablePart { ops: &ops, flags, ..TablePart::default() }];
+        let table = TableSpec { parts: &parts, sources: &[source], targets: &[target], guard: None };
+        device.upload(&table).err()
+    };
+    let (from, to) = (field.at(0), slot.at(0));
+    let none = |source_address, target_address, block| {
+        Some(DeviceError::NoWords { source_address, target_address, block })
+    };
+    for (flags, (source, target)) in [(Flags::Written, (from, to)), (Flags::Awaited, (to, from))] {
+        assert_eq!(refused(line(0, 0, 64), (source, target), flags), None);
+        assert_eq!(refused(line(0, 0, 6), (source, target), flags), none(source, target, 6));
+        let (source, target) =
+            if flags == Flags::Written { (source + 2, target) } else { (source, target + 2) };
+        assert_eq!(refused(line(0, 0, 4), (source, target), flags), none(source, target, 4));
+    }
+    assert_eq!(refused(line(0, 0, 8), (from, to + 8), Flags::Written), none(from, to + 8, 8));
+    let mut beyond = line(0, 0, 8);
+    beyond.target_offset = 60;
+    let found = refused(beyond, (from, to), Flags::Written);
+    let is_out = |error: &DeviceError| {
+        matches!(error, DeviceError::OutOfBounds { .. } | DeviceError::NotReachable { .. })
+    };
+    assert!(found.as_ref().is_some_and(is_out), "{found:?}");
+    Ok(())
+}
