@@ -44,6 +44,7 @@ impl State {
                 return false;
             }
             if is_read {
+                self.touch(actor, op, target, 4, Touch::Write);
                 let word = self.memories.load(slot) as u32;
                 self.memories.slice_mut(target, 4).copy_from_slice(&word.to_le_bytes());
             } else {

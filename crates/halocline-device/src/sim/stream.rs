@@ -443,10 +443,11 @@ impl State {
                 well &= !part.blocks.is_empty() || part.raises.is_empty() || self.is_well(actor, op, table);
                 let mut there = true;
                 for block in part.blocks.iter().filter(|_| well) {
+                    // What lies on one side of a slot is written once its word has come.
                     if part.flags != Flags::Awaited {
                         there &= self.touch(actor, op, block.source, block.bytes, Touch::Read);
                     }
-                    if part.flags != Flags::Written {
+                    if part.flags == Flags::None {
                         there &= self.touch(actor, op, block.target, block.bytes, Touch::Write);
                     }
                 }
