@@ -50,13 +50,15 @@ pub struct Tuning {
     /// From how many contiguous bytes on a region goes by a copy engine, over each kind of [`Connection`], in the order of
     /// [`Connection::ALL`]; none: never. At least [`LEAST_ENGINE`].
     pub copy_engine: [Option<u64>; 3],
+    /// Up to how many bytes a message between devices goes as words with flags ([`Flags`](crate::Flags)); 0: none. At most 1 MiB.
+    pub flags: u32,
     /// Bytes of a message staged through memory of the host that are worth a message of their own. 64 KiB to 1 GiB.
     pub chunk: u64,
 }
 
 impl fmt::Display for Tuning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { waiting, beside, item, items, alone, copy_engine: _, chunk } = *self;
+        let Self { waiting, beside, item, items, alone, copy_engine: _, flags, chunk } = *self;
         write!(
             f,
             "waiting {waiting}, beside {beside}, item {item}, items {items}, alone {alone}, copy engine"
@@ -68,6 +70,10 @@ impl fmt::Display for Tuning {
         for (over, from) in engines.iter().filter_map(|&(over, from)| Some((over, from?))) {
             write!(f, " over {over} from {from} bytes on")?;
         }
+        match flags {
+            0 => write!(f, ", flags never")?,
+            most => write!(f, ", flags up to {most} bytes")?,
+        }
         write!(f, ", chunk {chunk}")
     }
 }
@@ -78,7 +84,7 @@ pub const LEAST_ENGINE: u64 = 64 << 10;
 impl Tuning {
     /// Of GPUs of compute capability 9.0 (H100, H200), chosen on H200s with NVLink; of `item` and `chunk` others were tried, too. The copy engine is not
     /// used until `halocline bench tune` has found that it pays: alone it takes 6% less than stores at 64 MiB, but it does not
-    /// wait for peers by itself, and exchanges by it took as long there and longer below.
+    /// wait for peers by itself, and exchanges by it took as long there and longer below. Words with flags have not been measured, and are not used.
     pub const HOPPER: Self = Self {
         waiting: 50,
         beside: 50,
@@ -86,6 +92,7 @@ impl Tuning {
         items: 2,
         alone: 1024,
         copy_engine: [None; 3],
+        flags: 0,
         chunk: 4 << 20,
     };
 
@@ -99,7 +106,7 @@ impl Tuning {
 
     /// The value that is out of its bounds, if one is: its name, and what is allowed.
     pub fn out_of_bounds(&self) -> Option<&'static str> {
-        let Self { waiting, beside, item, items, alone, copy_engine, chunk } = *self;
+        let Self { waiting, beside, item, items, alone, copy_engine, flags, chunk } = *self;
         let engines = copy_engine.iter().flatten().all(|&bytes| bytes >= LEAST_ENGINE);
         [
             ((1..=70).contains(&waiting), "waiting is a share of the multiprocessors, 1 to 70 of a hundred"),
@@ -111,6 +118,7 @@ impl Tuning {
             ((1..=16).contains(&items), "items is 1 to 16 for each multiprocessor"),
             (alone <= 65_536, "alone is at most 65536 accesses"),
             (engines, "copy_engine is null, or at least 65536 bytes"),
+            (flags <= 1 << 20, "flags is at most 1 MiB"),
             ((64 << 10..=1 << 30).contains(&chunk), "chunk is 64 KiB to 1 GiB"),
         ]
         .into_iter()
@@ -130,12 +138,12 @@ pub struct Machine {
 }
 
 /// The first words of a file of values.
-const FORMAT: &str = "tuning 2";
+const FORMAT: &str = "tuning 3";
 
 impl Machine {
     /// Values of this machine as the text of a file.
     pub fn write(&self, values: &Tuning) -> String {
-        let Tuning { waiting, beside, item, items, alone, copy_engine: _, chunk } = *values;
+        let Tuning { waiting, beside, item, items, alone, copy_engine: _, flags, chunk } = *values;
         let engines = Connection::ALL.map(|over| (over.to_string(), json!(values.copy_engine(over))));
         let engines: Map<String, Value> = engines.into_iter().collect();
         let text = json!({
@@ -149,6 +157,7 @@ impl Machine {
             "items": items,
             "alone": alone,
             "copy_engine": engines,
+            "flags": flags,
             "chunk": chunk,
         });
         format!("{text:#}\n")
@@ -192,6 +201,7 @@ impl Machine {
             items: small("items")?,
             alone: small("alone")?,
             copy_engine,
+            flags: small("flags")?,
             chunk: number("chunk")?,
         };
         values.out_of_bounds().map_or(Ok(values), |what| Err(what.to_owned()))
@@ -272,6 +282,7 @@ mod tests {
         assert_eq!(with(|values| values.items = 0), "items");
         assert_eq!(with(|values| values.alone = 65_537), "alone");
         assert_eq!(with(|values| values.copy_engine[1] = Some(65_535)), "copy_engine");
+        assert_eq!(with(|values| values.flags = (1 << 20) + 1), "flags");
         assert_eq!(with(|values| values.chunk = u64::MAX), "chunk");
     }
 
@@ -282,8 +293,16 @@ mod tests {
     #[test]
     fn values_that_were_written_are_read_again() {
         let copy_engine = [None, Some(1 << 25), Some(u64::MAX)];
-        let values =
-            Tuning { waiting: 30, beside: 20, item: 8192, items: 1, alone: 0, copy_engine, chunk: 1 << 20 };
+        let values = Tuning {
+            waiting: 30,
+            beside: 20,
+            item: 8192,
+            items: 1,
+            alone: 0,
+            copy_engine,
+            flags: 64,
+            chunk: 1 << 20,
+        };
         assert_eq!(machine().read(machine().write(&values).as_bytes()), Ok(values));
     }
 
@@ -297,7 +316,7 @@ mod tests {
             assert!(text.contains(from), "{from} in {text}");
             machine().read(text.replace(from, to).as_bytes()).expect_err(to)
         };
-        assert_eq!(refused("tuning 2", "tuning 1"), "its halocline is \"tuning 1\", here it is \"tuning 2\"");
+        assert_eq!(refused("tuning 3", "tuning 2"), "its halocline is \"tuning 2\", here it is \"tuning 3\"");
         assert_eq!(refused("13.0", "12.4"), "its driver is \"12.4\", here it is \"13.0\"");
         assert_eq!(refused("132", "131"), "its multiprocessors is 131, here it is 132");
         assert_eq!(refused("\"items\"", "\"itens\""), "it has no items");
@@ -325,9 +344,10 @@ mod tests {
     fn values_are_told_in_words() {
         assert_eq!(
             Tuning::HOPPER.to_string(),
-            "waiting 50, beside 50, item 4096, items 2, alone 1024, copy engine never, chunk 4194304"
+            "waiting 50, beside 50, item 4096, items 2, alone 1024, copy engine never, flags never, chunk 4194304"
         );
-        let values = Tuning { copy_engine: [None, Some(1 << 20), Some(1 << 22)], ..Tuning::HOPPER };
+        let values = Tuning { copy_engine: [None, Some(1 << 20), Some(1 << 22)], flags: 8, ..Tuning::HOPPER };
+        assert!(values.to_string().contains("flags up to 8 bytes,"));
         assert!(
             values
                 .to_string()

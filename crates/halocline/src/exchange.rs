@@ -58,7 +58,7 @@ impl Drop for Shared {
 /// How many links of this rank take which way.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LinkCounts {
-    /// Pushed straight into the receiver's halo, or pulled from the owned cells.
+    /// Pushed straight into the receiver's halo, or pulled from the owned cells; small ones between devices as words with flags.
     pub direct: usize,
     /// Through a buffer of the receiver in shared memory.
     pub mailbox: usize,
@@ -71,7 +71,7 @@ impl LinkCounts {
         let mut counts = Self::default();
         for link in links {
             match link.way {
-                Way::Push | Way::Pull => counts.direct += 1,
+                Way::Push | Way::Pull | Way::Flags => counts.direct += 1,
                 Way::Mailbox { .. } => counts.mailbox += 1,
                 Way::Message => counts.message += 1,
             }

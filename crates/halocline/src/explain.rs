@@ -123,6 +123,11 @@ fn through_devices(link: &Link, part: &Part, transport: &str) -> String {
         }
         _ => String::new(),
     };
+    let by_flags = match (link.way, link.flags) {
+        (Way::Flags, Some(most)) => format!(", for messages of up to {}", size(most)),
+        (_, Some(most)) => format!(", no words with flags, which are for 1 B to {}", size(most)),
+        (_, None) => String::new(),
+    };
     let memory = match link.way {
         Way::Message => format!("staged through the host, messages of {transport}"),
         Way::Mailbox { .. } => "staged through the host, a buffer of the receiver".to_owned(),
@@ -132,7 +137,7 @@ fn through_devices(link: &Link, part: &Part, transport: &str) -> String {
             format!("memory of the devices, mapped by {}", kinds.join(", "))
         }
     };
-    memory + &by_engine
+    memory + &by_engine + &by_flags
 }
 
 /// What goes by a copy engine.

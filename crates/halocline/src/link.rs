@@ -51,6 +51,8 @@ pub enum Way {
     Push,
     /// Direct: the receiver reads the sender's owned cells.
     Pull,
+    /// Packed as words with flags into memory of the receiver's device, which looks at these and unpacks: small messages between devices.
+    Flags,
     /// Packed into a buffer of the receiver, unpacked there.
     Mailbox {
         /// Packed by non-temporal stores, past the sender's caches.
@@ -65,6 +67,11 @@ impl Way {
     pub(crate) fn is_direct(self) -> bool {
         matches!(self, Self::Push | Self::Pull)
     }
+
+    /// Whether a device on one side reaches memory of a device on the other.
+    pub(crate) fn reaches_devices(self) -> bool {
+        self.is_direct() || self == Self::Flags
+    }
 }
 
 impl fmt::Display for Way {
@@ -72,6 +79,7 @@ impl fmt::Display for Way {
         f.write_str(match self {
             Self::Push => "direct, push",
             Self::Pull => "direct, pull",
+            Self::Flags => "words with flags",
             Self::Mailbox { streaming: false } => "mailbox",
             Self::Mailbox { streaming: true } => "mailbox, streaming",
             Self::Message => "message",
@@ -119,6 +127,8 @@ pub(crate) struct Link {
     pub(crate) mapped: BTreeSet<Kind>,
     /// From how many contiguous bytes on a region goes by a copy engine, of a link between devices that is pulled.
     pub(crate) engine: Option<usize>,
+    /// Up to how many bytes a message between devices goes as words with flags, if both sides want that.
+    pub(crate) flags: Option<usize>,
     /// Bytes of a message staged for a device that are worth a message of their own.
     pub(crate) chunk: usize,
     mailbox: Option<Mailbox>,
@@ -191,6 +201,7 @@ impl Link {
             why,
             mapped: BTreeSet::new(),
             engine: None,
+            flags: None,
             chunk: 0,
             mailbox,
             signals,
@@ -351,7 +362,8 @@ impl Link {
                 }
                 message.into_iter().for_each(buffers::put);
             }
-            (Direction::Send, Way::Pull) | (Direction::Receive, Way::Push) => {}
+            // The last one is for devices alone.
+            (Direction::Send, Way::Pull) | (Direction::Receive, Way::Push) | (_, Way::Flags) => {}
         }
         Ok(Turn::Done)
     }

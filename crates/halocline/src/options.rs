@@ -59,6 +59,42 @@ impl CopyEngine {
     }
 }
 
+/// Which messages between devices go as words with flags ([`crate::Way::Flags`]): the sender waits for no leave of the receiver's halo, the receiver
+/// for nothing but the words. They take twice the bytes and an unpacking, so it is for the smallest ones. Of fields of elements of 4 bytes
+/// or a multiple, at such addresses; with [`LinkChoice::Auto`], of ranks whose fields lie on one device, and where kernels may wait
+/// ([`BindOptions::stream_waits`](field@BindOptions::stream_waits)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Flags {
+    /// Those of up to as many bytes as was found to pay: a value of the device, built-in none so far. In the environment `HALOCLINE_FLAGS` may
+    /// say otherwise for objects bound so: a number of bytes, or `never`.
+    #[default]
+    Auto,
+    /// Those of at most so many bytes.
+    UpTo(usize),
+    /// None.
+    Never,
+}
+
+impl Flags {
+    /// What is asked for, here or in the environment.
+    pub(crate) fn wanted(self) -> Result<Self, String> {
+        match (self, std::env::var_os("HALOCLINE_FLAGS")) {
+            (Self::Auto, Some(said)) => Self::parse(&said.to_string_lossy()),
+            (asked, _) => Ok(asked),
+        }
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        match text.trim() {
+            "" | "auto" => Ok(Self::Auto),
+            "never" => Ok(Self::Never),
+            number => number.parse().map(Self::UpTo).map_err(|_| {
+                format!("HALOCLINE_FLAGS is {text:?}; give a number of bytes, `never`, or `auto`")
+            }),
+        }
+    }
+}
+
 impl LinkChoice {
     pub(crate) const fn code(self) -> u64 {
         self as u64
@@ -105,6 +141,8 @@ pub struct BindOptions {
     pub stream_waits: bool,
     /// Which regions of device fields go by copy engines. Between two ranks it is the larger of what both say, and never if one says so.
     pub copy_engine: CopyEngine,
+    /// Which messages between devices go as words with flags. Between two ranks it is the smaller of what both say, and never if one says so.
+    pub flags: Flags,
     /// For tests: an order that is left out.
     #[cfg(feature = "cuts")]
     #[doc(hidden)]
@@ -156,6 +194,16 @@ impl BindOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_environment_says_of_flags_is_read_or_refused() {
+        let parsed = ["", "auto", "never", " 4096 "].map(|text| Flags::parse(text).expect(text));
+        assert_eq!(parsed, [Flags::Auto, Flags::Auto, Flags::Never, Flags::UpTo(4096)]);
+        for text in ["-1", "4K", "always"] {
+            let refused = Flags::parse(text).expect_err(text);
+            assert!(refused.contains(text) && refused.contains("HALOCLINE_FLAGS"), "{refused}");
+        }
+    }
 
     #[test]
     fn what_the_environment_says_of_copy_engines_is_read_or_refused() {

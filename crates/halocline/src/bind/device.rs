@@ -14,7 +14,7 @@ use crate::agree::agree;
 use crate::bound::Bound;
 use crate::error::Error;
 use crate::link::{Direction, Link, MOST_SETS, SLOTS, Way};
-use crate::options::{BindOptions, CopyEngine, LinkChoice};
+use crate::options::{BindOptions, CopyEngine, Flags, LinkChoice};
 use crate::set::{Part, Set};
 use crate::stream::{self, BySet, LINE, Pool, Scheduled, Staging};
 use halocline_comm::{Communicator, Counter, Patience, Segment, Tag};
@@ -55,6 +55,8 @@ pub(super) struct FarLanes {
     pub(super) lanes: Vec<FarLane>,
     /// The words `arrived` of links that push that its first lane waits for, one for each of our lanes; then those of links that pull.
     pub(super) arrived: Address,
+    /// The slots of words with flags of what we send, on its first lane.
+    pub(super) slots: Address,
     /// Their memory, held.
     pub(super) words: Vec<Arc<Segment>>,
 }
@@ -81,8 +83,16 @@ pub(super) fn bind(
     let (offers, operation, words, staged) = (comm.begin(), comm.begin(), comm.begin(), comm.begin());
     let proof = comm.begin();
     let devices = devices_of(&sets).inspect(|devices| comm.part::<Pool>().join(devices));
-    let wanted = options.copy_engine.wanted().map_err(Error::Bind);
-    let (devices, wanted) = agree(comm, devices.and_then(|devices| Ok((devices, wanted?))))?;
+    let wanted = options.copy_engine.wanted().and_then(|engine| Ok((engine, options.flags.wanted()?)));
+    let wanted = wanted.map_err(Error::Bind);
+    let (devices, (wanted, flags)) = agree(comm, devices.and_then(|devices| Ok((devices, wanted?))))?;
+    let flags = match flags {
+        // What several devices send and receive, each would have to pack a part of; and only where kernels wait is it faster.
+        _ if devices.len() != 1 || options.stream_waits() || !sets.iter().all(has_words) => 0,
+        Flags::Auto => usize::try_from(devices[0].tuned().values.flags).unwrap_or(0),
+        Flags::UpTo(bytes) => bytes,
+        Flags::Never => 0,
+    };
     let (mut berths, own_bytes) = lay_out(&sets, options.link);
     let company = Company::gather(comm, &devices)?;
     let chunks = devices.iter().map(|device| device.tuned().values.chunk);
@@ -99,6 +109,7 @@ pub(super) fn bind(
     };
     for (peer, berth) in &mut berths {
         berth.chunk = chunk.unwrap_or(0);
+        berth.flags = flags;
         berth.engine = match wanted {
             CopyEngine::Never => None,
             _ if overruled.is_some() => None,
@@ -149,7 +160,7 @@ pub(super) fn bind(
     // All ranks of the process have said by now which devices they use.
     let is_alone = company.is_alone(comm.rank()) && comm.part::<Pool>().is_alone(&devices);
     let is_alone = is_alone || options.is_alone();
-    let is_direct = |end: &&End| end.links.iter().any(|&link| made.links[link].way.is_direct());
+    let is_direct = |end: &&End| end.links.iter().any(|&link| made.links[link].way.reaches_devices());
     let segments = opened.lanes.iter().map(lanes::Open::segment).collect::<Vec<_>>();
     let direct = made.ends.iter().filter(is_direct);
     let wanted = direct.flat_map(|end| segments.iter().map(|segment| (end.peer, segment)));
@@ -224,6 +235,19 @@ impl End {
     }
 }
 
+/// Whether all fields of a set can go as words of 4 bytes.
+fn has_words(local: &Local) -> bool {
+    local.fields.iter().all(|field| {
+        let cells = &field.cells;
+        let base = local.segment_of(field).base().addr().get();
+        let strides =
+            cells.axes.iter().map(|axis| axis.stride).chain(cells.extra.iter().map(|&(_, stride)| stride));
+        let bits =
+            strides.fold(base | field.offset | cells.element.size(), |all, stride| all | stride as usize);
+        bits.is_multiple_of(4)
+    })
+}
+
 /// The devices of the fields of this rank, ascending.
 fn devices_of(sets: &[Local]) -> Result<Vec<Device>, Error> {
     if sets.len() > MOST_SETS {
@@ -270,7 +294,7 @@ fn lay_out(sets: &[Local], choice: LinkChoice) -> (Vec<(usize, Berth)>, usize) {
         let (send_counter, receive_counter) = (2 * at * line, (2 * at + 1) * line);
         berths.push((
             peer,
-            Berth { send_counter, receive_counter, mailbox: end, capacity, engine: None, chunk: 0 },
+            Berth { send_counter, receive_counter, mailbox: end, capacity, engine: None, flags: 0, chunk: 0 },
         ));
         if has_mailbox {
             end += head(room(sets.len())) + SLOTS as usize * slot(capacity);
@@ -330,14 +354,26 @@ fn link(
                 of_sets.any(|(set, joints)| set.suits_engine(direction, joints, from))
             };
             let pays = choice == LinkChoice::Auto && engine.is_some_and(suits);
-            let wish = if pays { Preference { way: Way::Pull, forced: false } } else { wish(choice) };
+            let flags = Some(berths.0.flags.min(berths.1.flags))
+                .filter(|&most| most > 0 && choice == LinkChoice::Auto);
+            let bytes = || pair.sets.iter().map(|set| set.local.bytes(peer, direction));
+            // Who exchanges a set without bytes would find everything there.
+            let is_small = flags.is_some_and(|most| bytes().all(|bytes| (1..=most).contains(&bytes)));
+            let wish = match () {
+                () if pays => Preference { way: Way::Pull, forced: false },
+                () if is_small => Preference { way: Way::Flags, forced: false },
+                () => wish(choice),
+            };
             let (mut link, of_sets) = pair.scheduled(direction, &joints, wish)?;
             link.part = made.links.len();
             link.chunk = berths.0.chunk.max(berths.1.chunk).min(LONGEST_CHUNK);
             link.engine = engine.filter(|_| link.way == Way::Pull);
+            link.flags = flags.filter(|_| matches!(link.way, Way::Push | Way::Flags));
             link.mapped = match (direction, link.way) {
                 (_, Way::Mailbox { .. } | Way::Message) => BTreeSet::new(),
-                (Direction::Receive, Way::Push) | (Direction::Send, Way::Pull) => exports.kinds(peer),
+                (Direction::Receive, Way::Push | Way::Flags) | (Direction::Send, Way::Pull) => {
+                    exports.kinds(peer)
+                }
                 _ => {
                     let fields = pair.sets.iter().flat_map(|set| set.theirs.fields.values());
                     fields.filter_map(|field| field.mapped).collect()
@@ -402,6 +438,7 @@ fn tell(
         }
     }
     w.u64(opened.lanes.first().map_or(0, |lane| lane.arrived(end, made, Way::Push)));
+    w.u64(opened.lanes.first().map_or(0, |lane| lane.slots(end, made)));
     let segments: Vec<_> =
         opened.segments().filter(|segment| comm.link().reach(end.peer, segment).is_ok()).collect();
     Ok(comm.link().post(end.peer, Tag { operation, round: 0 }, w.finish(), &segments)?)
@@ -418,6 +455,7 @@ fn hear(comm: &Communicator, operation: u64, peer: usize) -> Result<FarLanes, Er
             |address: Address| address.wrapping_sub(base).wrapping_add(words.base().addr().get() as Address);
         if lane == 0 {
             far.arrived = here(far.arrived);
+            far.slots = here(far.slots);
         }
         far.lanes[lane].ready = here(far.lanes[lane].ready);
         far.lanes[lane].is_mapped = true;
@@ -446,9 +484,9 @@ fn read_lanes(payload: &[u8]) -> Result<(FarLanes, Vec<MappedWords>), WireError>
             mapped.push((number, (r.u64()?, Told::read(&mut r)?)));
         }
     }
-    let arrived = r.u64()?;
+    let (arrived, slots) = (r.u64()?, r.u64()?);
     r.finish()?;
-    Ok((FarLanes { lanes, arrived, words: Vec::new() }, mapped))
+    Ok((FarLanes { lanes, arrived, slots, words: Vec::new() }, mapped))
 }
 
 impl FarLanes {

@@ -5,12 +5,13 @@
 //! | push | one for each set: raised before anything waits, waited for before the table that pushes | raised by that table |
 //! | pull | the same, raised by the sender, waited for before copy engines and a table pull | raised by that table, waited for by the sender |
 //! | mailbox | raised by the table that unpacks, waited for two epochs later | one for each set and slot: raised by the table that packs |
+//! | flags | the same | raised by the table that packs, waited for by streams; who is in one launch waits for the words of the slot, of which each set has its own |
 //! | message | see `stream/staging.rs` | |
 //!
 //! Of words of which each set has its own, ranks that exchange different sets wait for ever, and nothing is copied that the
 //! other side has not given; the watch finds that (`stream/watch.rs`).
 //!
-//! The first lane does all that is received: raises `ready`, waits for `arrived`, unpacks. Where all links are direct, to devices that
+//! The first lane does all that is received: raises `ready`, waits for `arrived`, unpacks. Where all links are direct (or go as words with flags), to devices that
 //! are the peers' alone, one launch of a table does all of it, waits included. Otherwise streams wait, never tables: what
 //! spins on a device takes room from the work beside it, and may keep the work that it waits for from running there.
 
@@ -43,8 +44,8 @@ pub(super) struct Open {
     pub(super) device: Device,
     shared: Arc<OfDevice>,
     stream: Arc<Stream>,
-    /// A guard, for each peer `ready` of each set, on the first lane `arrived` of each peer's lanes; at the end what each
-    /// lane of this rank raises.
+    /// A guard, for each peer `ready` of each set, on the first lane `arrived` of each peer's lanes, and the slots of words with flags; at the
+    /// end what each lane of this rank raises.
     pub(super) words: Arc<Memory>,
 }
 
@@ -82,8 +83,43 @@ impl Area {
         self.base + (LANES * LINE + lane * span(SLOTS as usize * self.room)) as Address
     }
 
-    pub(super) fn slot(self, parity: usize) -> Address {
-        self.base + (head(self.room) + parity * slot(self.capacity)) as Address
+    fn slots(self) -> Places {
+        let first = self.base + head(self.room) as Address;
+        Places { first, of_set: 0, of_parity: slot(self.capacity) }
+    }
+}
+
+/// Where slots lie.
+#[derive(Clone, Copy)]
+pub(super) struct Places {
+    first: Address,
+    /// From one set's to the next one's, where each has its own; and between those of even epochs and of odd ones.
+    of_set: usize,
+    of_parity: usize,
+}
+
+impl Places {
+    /// Of words with flags, for messages of so many bytes.
+    fn of_flags(first: Address, capacity: usize) -> Self {
+        let of_parity = (2 * capacity).next_multiple_of(LINE);
+        Self { first, of_set: SLOTS as usize * of_parity, of_parity }
+    }
+
+    pub(super) fn at(self, set: usize, parity: usize) -> Address {
+        self.first + (set * self.of_set + parity * self.of_parity) as Address
+    }
+
+    /// Bytes of those of so many sets.
+    fn bytes(self, room: usize) -> usize {
+        room * self.of_set
+    }
+}
+
+/// Bytes of the slots of words with flags for what a peer sends.
+fn flags_bytes(end: &End, made: &Made) -> usize {
+    match end.link(made, Direction::Receive).filter(|&link| made.links[link].way == Way::Flags) {
+        Some(link) => Places::of_flags(0, capacity(made, link)).bytes(made.room()),
+        None => 0,
     }
 }
 
@@ -93,6 +129,12 @@ pub(super) fn address(base: *mut u8) -> Address {
 
 /// Links of an object whose tables wait: each has blocks of threads of its own.
 const MOST_WAITS: usize = 64;
+
+/// Bytes in front of the slots of words with flags.
+fn slots_begin(made: &Made) -> usize {
+    let peers = made.ends.len();
+    LINE + 2 * peers * span(made.room()) + 2 * peers * LANES * LINE
+}
 
 fn position(end: &End, made: &Made) -> usize {
     made.ends.iter().take_while(|other| other.peer != end.peer).count()
@@ -110,6 +152,13 @@ impl Open {
         let ready = 2 * made.ends.len() * span(made.room());
         let at = 2 * position(end, made) + usize::from(way == Way::Pull);
         self.words.at(LINE + ready + at * LANES * LINE)
+    }
+
+    /// The slots of words with flags for what a peer sends, on the first lane.
+    pub(super) fn slots(&self, end: &End, made: &Made) -> Address {
+        let before: usize =
+            made.ends[..position(end, made)].iter().map(|other| flags_bytes(other, made)).sum();
+        self.words.at(slots_begin(made) + before)
     }
 
     /// What another lane of this rank raises when its producers are done, and when it is done with an exchange.
@@ -161,7 +210,9 @@ pub(super) fn open(
         let peers = made.ends.len();
         let arrived = if number == 0 { 2 * peers * LANES * LINE } else { 0 };
         let (room, ready) = (made.room(), LINE + 2 * peers * span(made.room()));
-        let bytes = ready + arrived + 2 * LINE * devices.len();
+        let of_ends = made.ends.iter().filter(|_| number == 0);
+        let slots: usize = of_ends.map(|end| flags_bytes(end, made)).sum();
+        let bytes = ready + arrived + slots + 2 * LINE * devices.len();
         let memory = device.allocate(bytes)?;
         let value = if options.cut() == Some(Cut::Stale) { 5 } else { 0 };
         let zero = |offset: usize| ValueOp::Write {
@@ -170,11 +221,17 @@ pub(super) fn open(
         };
         let sets = made.sets.len();
         let of_sets = |at: usize| (0..sets).map(move |set| LINE + at * span(room) + set * WORD);
-        let words =
-            [0].into_iter().chain((0..2 * peers).flat_map(of_sets)).chain((ready..bytes).step_by(LINE));
+        let after = (ready..ready + arrived).chain(ready + arrived + slots..bytes).step_by(LINE);
+        let words = [0].into_iter().chain((0..2 * peers).flat_map(of_sets)).chain(after);
         let zeros: Vec<ValueOp> = words.map(zero).collect();
         // SAFETY: nobody else knows the words; the stream is through before anybody does.
         unsafe { shared.rescue.values(&zeros) }?;
+        // No word of a slot is of any epoch.
+        let none = (slots > 0).then(|| device.allocate_pinned(slots)).transpose()?;
+        if let Some(none) = &none {
+            // SAFETY: as above, and pinned memory begins zeroed.
+            unsafe { shared.rescue.copy(memory.at(ready + arrived), none.at(0), slots) }?;
+        }
         shared.rescue.synchronise()?;
         let stream = shared.stream(object)?;
         lanes.push(Open { device: device.clone(), shared, stream, words: Arc::new(memory) });
@@ -272,7 +329,7 @@ pub(super) struct Outgoing {
     /// Raised: the peer's, or, of a staged message, `packed` of each chunk.
     pub(super) arrived: Word,
     /// The peer's slots.
-    pub(super) slots: Option<Area>,
+    pub(super) slots: Option<Places>,
     /// Our own.
     pub(super) stage: Option<usize>,
 }
@@ -283,7 +340,7 @@ pub(super) struct Incoming {
     /// Of each of the peer's lanes that send, or pull from here: raised, and waited for.
     pub(super) words: Vec<(Word, Word)>,
     /// Our slots.
-    pub(super) slots: Option<Area>,
+    pub(super) slots: Option<Places>,
     /// Those of a staged message.
     pub(super) stage: Option<usize>,
 }
@@ -393,7 +450,7 @@ fn apart(opened: &Opened, made: &Made, options: &BindOptions, is_alone: bool) ->
         Some("the fields of this rank lie on several devices")
     } else if made.links.iter().any(|link| link.way == Way::Pull) {
         Some("links are pulled, by copy engines or as asked for")
-    } else if made.links.iter().any(|link| link.way != Way::Push) {
+    } else if made.links.iter().any(|link| !link.way.reaches_devices()) {
         Some("not all links are direct")
     } else if made.links.len() > MOST_WAITS {
         Some("it has more than 64 links")
@@ -414,7 +471,7 @@ fn reach_all(opened: &Opened, made: &Made) -> Result<Vec<Arc<Memory>>, Error> {
             .iter()
             .filter(|own| **own != lane.device)
             .try_for_each(|own| lane.device.enable_peer(own))?;
-        let is_direct = |end: &End| end.links.iter().any(|&link| made.links[link].way.is_direct());
+        let is_direct = |end: &End| end.links.iter().any(|&link| made.links[link].way.reaches_devices());
         let far = made.ends.iter().zip(&made.far).filter(|(end, _)| is_direct(end));
         for (end, far) in far {
             let here = far.lanes.iter().filter(|far| !far.is_mapped).map(|far| far.device);
@@ -535,16 +592,27 @@ fn send(
         Some((own, theirs)) => {
             let lag = if options.cut() == Some(Cut::Slot) { SLOTS + 1 } else { SLOTS };
             let (ready, arrived) = (Word::One(own.ready(lane)), Word::Slots(theirs.arrived(lane)));
-            Outgoing { lane, link, way, ready, lag, arrived, slots: Some(theirs), stage: None }
+            Outgoing { lane, link, way, ready, lag, arrived, slots: Some(theirs.slots()), stage: None }
         }
         None => {
             if !far.holds(far.arrived, 2 * LANES * LINE) {
                 return Err(Error::Bind(format!("rank {} offers words outside its memory", end.peer)));
             }
-            let lag = u64::from(options.cut() == Some(Cut::Overtaking));
-            let ready = Word::Each(opened.lanes[lane].ready(end, made, way));
+            let ready = opened.lanes[lane].ready(end, made, way);
             let first = if way == Way::Pull { LANES } else { 0 };
             let arrived = Word::One(far.arrived + ((first + lane) * LINE) as Address);
+            if way == Way::Flags {
+                let slots = Places::of_flags(far.slots, capacity(made, link));
+                if !far.holds(far.slots, slots.bytes(made.room()))
+                    || !far.slots.is_multiple_of(LINE as Address)
+                {
+                    return Err(Error::Bind(format!("rank {} offers slots outside its memory", end.peer)));
+                }
+                let lag = if options.cut() == Some(Cut::Slot) { SLOTS + 1 } else { SLOTS };
+                let (ready, slots) = (Word::One(ready), Some(slots));
+                return Ok(Outgoing { lane, link, way, ready, lag, arrived, slots, stage: None });
+            }
+            let (ready, lag) = (Word::Each(ready), u64::from(options.cut() == Some(Cut::Overtaking)));
             Outgoing { lane, link, way, ready, lag, arrived, slots: None, stage: None }
         }
     };
@@ -567,7 +635,7 @@ fn receive(
     let (words, slots): (Vec<_>, _) = match areas(made, end, link)? {
         Some((own, theirs)) => {
             let word = |(lane, _)| (Word::One(theirs.ready(lane)), Word::Slots(own.arrived(lane)));
-            (senders.map(word).collect(), Some(own))
+            (senders.map(word).collect(), Some(own.slots()))
         }
         None => {
             let first = opened.lanes[0].arrived(end, made, way);
@@ -577,9 +645,11 @@ fn receive(
                     return Err(Error::Bind(format!("rank {} offers words outside its memory", end.peer)));
                 }
                 let ready = far_lane.ready + if is_pulled { bytes as Address } else { 0 };
-                Ok((Word::Each(ready), Word::One(first + (lane * LINE) as Address)))
+                let ready = if way == Way::Flags { Word::One(ready) } else { Word::Each(ready) };
+                Ok((ready, Word::One(first + (lane * LINE) as Address)))
             };
-            (senders.map(word).collect::<Result<_, _>>()?, None)
+            let slots = || Places::of_flags(opened.lanes[0].slots(end, made), capacity(made, link));
+            (senders.map(word).collect::<Result<_, _>>()?, (way == Way::Flags).then(slots))
         }
     };
     Ok(Incoming { link, way, words, slots, stage: None })

@@ -207,8 +207,10 @@ fn lay_out(sets: &[Local]) -> (Vec<(usize, Berth)>, usize) {
         let received = sets.iter().map(|set| set.bytes(peer, Direction::Receive));
         let capacity = received.max().unwrap_or(0);
         let (send_counter, receive_counter) = (2 * at * line, (2 * at + 1) * line);
-        berths
-            .push((peer, Berth { send_counter, receive_counter, mailbox, capacity, engine: None, chunk: 0 }));
+        berths.push((
+            peer,
+            Berth { send_counter, receive_counter, mailbox, capacity, engine: None, flags: 0, chunk: 0 },
+        ));
         mailbox += SLOTS as usize * capacity.next_multiple_of(MESSAGE_ALIGN);
     }
     (berths, mailbox)

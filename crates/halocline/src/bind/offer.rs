@@ -33,6 +33,8 @@ pub(crate) struct Berth {
     pub(crate) capacity: usize,
     /// From how many contiguous bytes on this side would have a copy engine move regions of device fields.
     pub(crate) engine: Option<usize>,
+    /// Up to how many bytes this side would have messages of device fields go as words with flags.
+    pub(crate) flags: usize,
     /// Bytes of messages of device fields that this side finds worth a message of their own.
     pub(crate) chunk: usize,
 }
@@ -119,6 +121,7 @@ pub(crate) fn send(
         w.size(number);
     }
     w.u64(berth.engine.map_or(u64::MAX, |bytes| bytes as u64));
+    w.size(berth.flags);
     w.size(berth.chunk);
     w.size(sets.len());
     let mut payload = Some([w.finish(), body.finish()].concat());
@@ -214,6 +217,7 @@ fn read(r: &mut Reader<'_>, segments: &[Arc<Segment>], told: &mut Vec<Mapped>) -
         mailbox: r.size()?,
         capacity: r.size()?,
         engine: usize::try_from(r.u64()?).ok().filter(|&bytes| bytes < usize::MAX),
+        flags: r.size()?,
         chunk: r.size()?,
     };
     let count = r.count(24)?;

@@ -133,7 +133,7 @@ impl<'a> Pair<'a> {
             None => "the two ranks share no memory".to_owned(),
         });
         let obstacle = |way: Way| match way {
-            Way::Push => {
+            Way::Push | Way::Flags => {
                 apart.clone().or_else(|| push.as_ref().map(|why| format!("the receiver's field: {why}")))
             }
             Way::Pull => {

@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::link::{Link, SLOTS, Way};
 use crate::set::{Part, Set};
 use crate::stream::{BEGUN, Block, Cue, Cut, Script, Stage, Step};
-use halocline_device::{Address, CopyTable, Memory, Signal, TablePart, TableSpec};
+use halocline_device::{Address, CopyTable, Flags, Memory, Signal, TablePart, TableSpec};
 use halocline_plan::copy::CopyOp;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,12 +18,13 @@ struct Draft {
     raises: Vec<Address>,
     early: bool,
     beside: bool,
+    flags: Flags,
 }
 
 impl Draft {
     fn part(&self) -> TablePart<'_> {
-        let Self { waits, ops, raises, early, beside } = self;
-        TablePart { waits, ops, raises, early: *early, beside: *beside, ..TablePart::default() }
+        let Self { waits, ops, raises, early, beside, flags } = self;
+        TablePart { waits, ops, raises, early: *early, beside: *beside, flags: *flags }
     }
 }
 
@@ -58,8 +59,14 @@ impl Making<'_> {
 
     /// `ready` of direct links, which are raised at once.
     fn raised(&self, set: usize) -> impl Iterator<Item = Address> + '_ {
-        let direct = self.incoming.iter().filter(|into| into.way.is_direct());
+        let is_at_once = |into: &Incoming| into.way.is_direct() || self.is_raised_early(into);
+        let direct = self.incoming.iter().filter(move |into| is_at_once(into));
         direct.flat_map(move |into| into.words.iter().map(move |(ready, _)| ready.of(set, 0)))
+    }
+
+    /// Whether a test has a slot said to be free before it is.
+    fn is_raised_early(&self, into: &Incoming) -> bool {
+        into.way == Way::Flags && self.is_cut(Cut::Unpacked)
     }
 
     /// What the lane does for each set.
@@ -69,6 +76,7 @@ impl Making<'_> {
 
     pub(super) fn script(&self, set: &Set) -> Result<Script, Error> {
         let packs = self.outgoing.iter().any(|out| !out.way.is_direct());
+        let unpacks = self.in_one && self.incoming.iter().any(|into| into.slots.is_some());
         let (given, over) = self.ties();
         let ready = self.raised(set.number).filter(|_| !self.is_cut(Cut::ReadyFirst));
         let raised: Vec<Address> = [self.status.at(BEGUN)].into_iter().chain(ready).collect();
@@ -87,7 +95,7 @@ impl Making<'_> {
         }
         let first = if self.in_one || script.is_raised_by_table { &raised[..] } else { &[] };
         script.copies = self.copies(set);
-        for parity in 0..if packs { SLOTS as usize } else { 1 } {
+        for parity in 0..if packs || unpacks { SLOTS as usize } else { 1 } {
             script.out.extend(self.out(set, parity, first)?);
         }
         if self.in_one {
@@ -218,12 +226,15 @@ impl Making<'_> {
             } else {
                 let begin = targets.len();
                 match out.slots {
-                    Some(area) => targets.push(area.slot(parity)),
+                    Some(slots) => targets.push(slots.at(set.number, parity)),
                     None => targets.extend(remote),
                 }
                 draft.ops.extend(self.of_lane(set, out).map(|op| moved(op, begin)));
             }
             draft.raises = vec![out.arrived.of(set.number, parity)];
+            if out.way == Way::Flags {
+                draft.flags = Flags::Written;
+            }
             if self.in_one {
                 // The owned cells are there; it is the peer's halo that is waited for.
                 draft.waits = vec![Signal { address: out.ready.of(set.number, parity), lag: out.lag }];
@@ -236,15 +247,35 @@ impl Making<'_> {
             // On a stream of the user's nothing runs beside it.
             drafts.push(Draft { ops: within, beside: !self.inline, ..Draft::default() });
         }
-        if self.in_one && !self.is_cut(Cut::Arrived) {
-            let words = self.incoming.iter().flat_map(|into| &into.words);
-            let waits = words.map(|(_, arrived)| Signal { address: arrived.of(set.number, parity), lag: 0 });
-            drafts.extend(waits.map(|wait| Draft { waits: vec![wait], ..Draft::default() }));
+        for into in self.incoming.iter().filter(|_| self.in_one) {
+            let arrived = into.words.iter().map(|(_, arrived)| arrived.of(set.number, parity));
+            let waits = arrived.map(|address| Signal { address, lag: 0 });
+            if let Some(slots) = into.slots {
+                let ops = set.parts[into.link].ops.clone();
+                let mut draft = self.unpack(set, into, (sources.len(), ops));
+                // Its words say themselves that they have come.
+                if draft.ops.is_empty() {
+                    draft.waits.extend(waits);
+                }
+                drafts.push(draft);
+                sources.push(slots.at(set.number, parity));
+            } else if !self.is_cut(Cut::Arrived) {
+                drafts.extend(waits.map(|wait| Draft { waits: vec![wait], ..Draft::default() }));
+            }
         }
         if !self.in_one && drafts.len() == first.len() {
             return Ok(None);
         }
         self.upload(&drafts, &sources, &targets)
+    }
+
+    /// What unpacks a slot, the source of this number.
+    fn unpack(&self, set: &Set, into: &Incoming, (source, mut ops): (usize, Vec<CopyOp>)) -> Draft {
+        ops.iter_mut().for_each(|op| op.source = source);
+        let words = into.words.iter().filter(|_| !self.is_raised_early(into));
+        let raises = words.map(|(ready, _)| ready.of(set.number, 0)).collect();
+        let flags = if into.way == Way::Flags { Flags::Awaited } else { Flags::None };
+        Draft { ops, raises, flags, ..Draft::default() }
     }
 
     /// The table that unpacks what a step has waited for.
@@ -253,16 +284,14 @@ impl Making<'_> {
         let (mut sources, mut drafts) = (Vec::new(), Vec::new());
         for into in &self.incoming {
             let slot = |chunk| match (into.slots, into.stage) {
-                (Some(area), _) => Some(area.slot(parity)),
+                (Some(slots), _) => Some(slots.at(set.number, parity)),
                 (None, Some(stage)) => Some(self.stages[stage].slot(parity, chunk)),
                 (None, None) => None,
             };
-            for (chunk, mut ops) in self.unpacks(set, into).into_iter().nth(number).unwrap_or_default() {
+            for (chunk, ops) in self.unpacks(set, into).into_iter().nth(number).unwrap_or_default() {
                 let Some(slot) = slot(chunk) else { continue };
-                ops.iter_mut().for_each(|op| op.source = sources.len());
+                drafts.push(self.unpack(set, into, (sources.len(), ops)));
                 sources.push(slot);
-                let raises = into.words.iter().map(|(ready, _)| ready.of(set.number, 0)).collect();
-                drafts.push(Draft { ops, raises, ..Draft::default() });
             }
         }
         self.upload(&drafts, &sources, &targets)

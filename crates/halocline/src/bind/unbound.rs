@@ -165,6 +165,7 @@ fn lay_out(patterns: &[&Pattern]) -> (Vec<(usize, Berth)>, usize) {
                 mailbox: first + at * each,
                 capacity: FIRST,
                 engine: None,
+                flags: 0,
                 chunk: 0,
             },
         )

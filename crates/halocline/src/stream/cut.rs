@@ -18,6 +18,8 @@ pub enum Cut {
     Consumer,
     /// A slot of a mailbox is written again only once it was unpacked.
     Slot,
+    /// A slot of words with flags is said to be free only once it was unpacked.
+    Unpacked,
     /// A staging buffer is packed again only once it was sent.
     Staging,
     /// An event stays with its exchange until that is over.
