@@ -7,7 +7,7 @@ use crate::yard::{Kernels, Yard};
 use crate::{Outcome, Trouble};
 use halocline::device::{EventPool, Priority};
 use halocline::{
-    BindOptions, Communicator, CopyEngine, Device, Halo, HaloExchange, LinkChoice, Pending, Stream,
+    BindOptions, Communicator, CopyEngine, Device, Flags, Halo, HaloExchange, LinkChoice, Pending, Stream,
 };
 use std::time::Duration;
 
@@ -26,6 +26,9 @@ pub struct Program {
     objects: Vec<Vec<Vec<usize>>>,
     link: LinkChoice,
     copy_engine: CopyEngine,
+    flags: Flags,
+    /// Some ranks are in one launch although others use their device.
+    crowds: bool,
     inline: bool,
     /// Each object has a narrowed one beside it.
     narrows: bool,
@@ -64,6 +67,8 @@ impl Program {
             objects,
             link: links[numbers.below(links.len())],
             copy_engine: engines[numbers.below(engines.len())],
+            flags: [Flags::Never, Flags::UpTo(40), Flags::UpTo(1 << 20)][(seed / 4 % 3) as usize],
+            crowds: false,
             inline: numbers.one_in(3),
             narrows: seed % 3 == 1,
             chunk: [8, 24, 1 << 20][numbers.below(3)],
@@ -75,6 +80,11 @@ impl Program {
     /// The same with a deadline for each exchange, whose error says who waits for whom.
     pub fn within(self, deadline: Option<Duration>) -> Self {
         Self { deadline, ..self }
+    }
+
+    /// The same, in which any rank may have exchanges in one launch: for devices that have room for all of them.
+    pub fn crowding(self) -> Self {
+        Self { crowds: true, ..self }
     }
 }
 
@@ -127,9 +137,19 @@ impl Program {
         }
         // Ranks that share no memory have messages alone.
         let link = if choices(comm).contains(&scene.link) { scene.link } else { LinkChoice::Message };
-        let (inline, copy_engine) = (scene.inline, scene.copy_engine);
+        let (inline, copy_engine, flags) = (scene.inline, scene.copy_engine, scene.flags);
+        let alone = scene.crowds && !(self.seed + comm.rank() as u64).is_multiple_of(3);
         let (chunk, deadline) = (Some(scene.chunk), scene.deadline);
-        let options = BindOptions { link, inline, chunk, deadline, copy_engine, ..BindOptions::default() };
+        let options = BindOptions {
+            link,
+            inline,
+            chunk,
+            deadline,
+            copy_engine,
+            flags,
+            alone,
+            ..BindOptions::default()
+        };
         let mut objects: Vec<HaloExchange> = Vec::new();
         for sets in &scene.objects {
             let sets: Vec<&[usize]> = sets.iter().map(Vec::as_slice).collect();

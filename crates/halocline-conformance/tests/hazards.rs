@@ -3,7 +3,7 @@
 
 use halocline::device::Priority;
 use halocline::device::sim::{Options, World, explore, run};
-use halocline::{BindOptions, Cause, Communicator, CopyEngine, Cut, Error, LinkChoice, Stream};
+use halocline::{BindOptions, Cause, Communicator, CopyEngine, Cut, Error, Flags, LinkChoice, Stream};
 use halocline_conformance::simulated::{options, run_ranks};
 use halocline_conformance::yard::{Yard, devices};
 use halocline_conformance::{Outcome, ensure, fail};
@@ -22,6 +22,8 @@ struct Setting {
     apart: bool,
     /// Copy engines do what is pulled, rather than tables.
     engine: bool,
+    /// All goes as words with flags, in one launch.
+    flags: bool,
 }
 
 type Program = fn(&World, &Communicator, Setting) -> Outcome;
@@ -32,19 +34,20 @@ fn limited() -> Options {
 
 /// The program passes as it is, with ranks on one device and on two, and fails without the piece of order.
 fn check(hazard: &str, cut: Cut, link: LinkChoice, program: Program) {
+    check_with(hazard, cut, (link, false), program);
+}
+
+fn check_with(hazard: &str, cut: Cut, (link, flags): (LinkChoice, bool), program: Program) {
+    let whole = Setting { cut: None, link, apart: false, engine: true, flags };
     let play = |world: &World, setting: Setting| run_ranks(world, 2, |comm| program(world, comm, setting));
     for apart in [false, true] {
-        explore(0..SEEDS, &limited(), |world| play(world, Setting { cut: None, link, apart, engine: true }));
+        explore(0..SEEDS, &limited(), |world| play(world, Setting { apart, ..whole }));
     }
-    let cut = |seed| {
-        run(seed, &limited(), |world| {
-            play(world, Setting { cut: Some(cut), link, apart: false, engine: true })
-        })
-    };
+    let cut = |seed| run(seed, &limited(), |world| play(world, Setting { cut: Some(cut), ..whole }));
     let found = (0..ENOUGH).map(|seed| (seed, cut(seed))).find(|(_, run)| !run.reports.is_empty());
     let Some((seed, run)) = found else { panic!("{hazard}: {ENOUGH} seeds find nothing") };
     // A table of the others is in the docs.
-    if link != LinkChoice::Pull {
+    if link != LinkChoice::Pull && !flags {
         println!("| {hazard} | {} | {} |", seed + 1, kind(&run.reports[0].to_string()));
     }
 }
@@ -58,7 +61,9 @@ fn kind(report: &str) -> String {
 fn bound(setting: Setting) -> BindOptions {
     let copy_engine = if setting.engine { CopyEngine::From(1) } else { CopyEngine::Never };
     let copy_engine = if setting.link == LinkChoice::Pull { copy_engine } else { CopyEngine::Never };
-    BindOptions { link: setting.link, cut: setting.cut, copy_engine, ..BindOptions::default() }
+    let flags = if setting.flags { Flags::UpTo(1 << 20) } else { Flags::Never };
+    let (link, cut, alone) = (setting.link, setting.cut, setting.flags);
+    BindOptions { link, cut, copy_engine, flags, alone, ..BindOptions::default() }
 }
 
 /// The stream of this rank, and a line of six cells with two fields.
@@ -308,16 +313,36 @@ fn every_order_is_needed_where_links_are_pulled() {
     }
 }
 
+/// The same where all goes as words with flags: what they say themselves needs no other order.
+#[test]
+fn every_order_is_needed_beside_words_with_flags() {
+    let hazards: [(Cut, Program); 8] = [
+        (Cut::Slot, one_way),
+        (Cut::Unpacked, one_way),
+        (Cut::Producer, steps),
+        (Cut::Consumer, steps),
+        (Cut::Sent, overwriting),
+        (Cut::Event, two_in_flight),
+        (Cut::Drop, dropped),
+        (Cut::Told, lost),
+    ];
+    for (cut, program) in hazards {
+        check_with(&format!("flags, without {cut:?}"), cut, (LinkChoice::Auto, true), program);
+    }
+}
+
 #[test]
 fn failures_end_every_wait_by_every_way() {
-    for link in [LinkChoice::Auto, LinkChoice::Pull, LinkChoice::Mailbox, LinkChoice::Message] {
+    let links = [LinkChoice::Auto, LinkChoice::Pull, LinkChoice::Mailbox, LinkChoice::Message];
+    let ways = links.map(|link| (link, false)).into_iter().chain([(LinkChoice::Auto, true)]);
+    for (link, flags) in ways {
         // Released by poison, a copy engine still reads cells that it has no leave for (what comes of it is nobody's): so where it moves
         // what is pulled, nobody writes them.
         let programs: [(Program, bool, _); 4] =
             [(alone, true, 0..200), (alone, false, 0..100), (lost, false, 0..200), (dropped, true, 0..50)];
         for (program, engine, seeds) in programs {
             for apart in [false, true] {
-                let setting = Setting { cut: None, link, apart, engine };
+                let setting = Setting { cut: None, link, apart, engine, flags };
                 explore(seeds.clone(), &limited(), |world| {
                     run_ranks(world, 2, |comm| program(world, comm, setting));
                 });

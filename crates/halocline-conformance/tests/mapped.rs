@@ -324,7 +324,7 @@ fn memory_that_its_user_has_freed_is_noticed_and_nobody_writes_to_it() {
 #[test]
 fn random_programs_of_ranks_that_are_processes() {
     explore(0..80, &apart(), |world| {
-        let program = Program::new(world.seed(), None);
+        let program = Program::new(world.seed(), None).crowding();
         run_ranks_apart(world, program.ranks, |comm| program.run(world, &devices(world, 3)?, comm));
     });
 }

@@ -3,17 +3,25 @@
 use halocline::device::Priority;
 use halocline::device::sim::{Options, World, explore};
 use halocline::{
-    Array, BindOptions, Cause, Communicator, Decomposed, Error, Fault, Field, Halo, HaloExchange, LinkChoice,
-    Pattern, RegularGrid, Stream,
+    Array, BindOptions, Cause, Communicator, Decomposed, Error, Fault, Field, Flags, Halo, HaloExchange,
+    LinkChoice, Pattern, RegularGrid, Stream,
 };
 use halocline_conformance::simulated::{options, run_ranks};
 use halocline_conformance::yard::{Numbers, Yard, devices, until_failure};
 use halocline_conformance::{Outcome, Trouble, ensure, fail};
 use std::time::Duration;
 
-const LINKS: [LinkChoice; 4] = [LinkChoice::Auto, LinkChoice::Pull, LinkChoice::Mailbox, LinkChoice::Message];
+type Choice = (LinkChoice, Flags);
 
-fn under_seeds(program: impl Fn(&World, &Communicator, LinkChoice) -> Outcome + Sync) {
+const LINKS: [Choice; 5] = [
+    (LinkChoice::Auto, Flags::Never),
+    (LinkChoice::Auto, Flags::UpTo(1 << 20)),
+    (LinkChoice::Pull, Flags::Never),
+    (LinkChoice::Mailbox, Flags::Never),
+    (LinkChoice::Message, Flags::Never),
+];
+
+fn under_seeds(program: impl Fn(&World, &Communicator, Choice) -> Outcome + Sync) {
     let options = Options { depth: 4096, steps: 400_000, ..options() };
     for link in LINKS {
         explore(0..20, &options, |world| run_ranks(world, 2, |comm| program(world, comm, link)));
@@ -44,8 +52,8 @@ impl Line {
     }
 }
 
-fn by(link: LinkChoice) -> BindOptions {
-    BindOptions { link, ..BindOptions::default() }
+fn by((link, flags): Choice) -> BindOptions {
+    BindOptions { link, flags, ..BindOptions::default() }
 }
 
 #[test]

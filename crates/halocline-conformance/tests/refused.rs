@@ -4,7 +4,8 @@ use halocline::device::sim::{Kernel, Options, World, explore};
 use halocline::device::{Memory, Priority, ValueOp};
 use halocline::{
     Array, BindOptions, Cause, Communicator, Decomposed, Device, DeviceArray, DeviceError, Error, Fault,
-    Field, Halo, HaloExchange, Layout, LinkChoice, Pattern, PatternLinks, RegularGrid, UnstructuredDomain,
+    Field, Flags, Halo, HaloExchange, Layout, LinkChoice, Pattern, PatternLinks, RegularGrid,
+    UnstructuredDomain,
 };
 use halocline_conformance::simulated::{options, run_ranks};
 use halocline_conformance::yard::{Yard, devices, until_failure};
@@ -288,10 +289,10 @@ fn different_sets(
     world: &World,
     comm: &Communicator,
     (device, yard): (&Device, &Yard),
-    link: LinkChoice,
+    options: &BindOptions,
 ) -> Outcome {
     let stream = device.stream(Priority::Normal)?;
-    let halo = yard.bind(comm, &[&[0], &[1]], &BindOptions { link, ..BindOptions::default() })?;
+    let halo = yard.bind(comm, &[&[0], &[1]], options)?;
     for step in 1..=2 {
         yard.produce(world, &[0, 1], &stream, step)?;
         for set in 0..2 {
@@ -310,11 +311,11 @@ fn different_sets(
 }
 
 /// The sender exchanges set 1, then set 0, the receiver set 0 twice.
-fn swapped_sets(world: &World, comm: &Communicator, link: LinkChoice) -> Outcome {
+fn swapped_sets(world: &World, comm: &Communicator, options: &BindOptions) -> Outcome {
     let device = &devices(world, 1)?[0];
     let yard = Yard::one_way(comm, 6, 2, device)?;
     let stream = device.stream(Priority::Normal)?;
-    let halo = yard.bind(comm, &[&[0], &[1]], &BindOptions { link, ..BindOptions::default() })?;
+    let halo = yard.bind(comm, &[&[0], &[1]], options)?;
     yard.produce(world, &[0, 1], &stream, 1)?;
     let begin = |set: usize| match halo.schedule_exchange_set(set, &[&stream]) {
         Ok(pending) => Ok(Some(pending)),
@@ -331,16 +332,24 @@ fn swapped_sets(world: &World, comm: &Communicator, link: LinkChoice) -> Outcome
     Ok(comm.barrier()?)
 }
 
+/// Each way, and words with flags where streams wait and in one launch.
+fn ways() -> impl Iterator<Item = BindOptions> {
+    let links = [LinkChoice::Auto, LinkChoice::Mailbox, LinkChoice::Message];
+    let links = links.map(|link| BindOptions { link, ..BindOptions::default() });
+    let flags = Flags::UpTo(1 << 20);
+    links.into_iter().chain([false, true].map(|alone| BindOptions { flags, alone, ..BindOptions::default() }))
+}
+
 #[test]
 fn a_sender_that_is_ahead_with_another_set() {
-    for link in [LinkChoice::Auto, LinkChoice::Mailbox, LinkChoice::Message] {
-        under_seeds(2, |world, comm| swapped_sets(world, comm, link));
+    for options in ways() {
+        under_seeds(2, |world, comm| swapped_sets(world, comm, &options));
     }
 }
 
 #[test]
 fn ranks_that_exchange_different_sets() {
-    for link in [LinkChoice::Auto, LinkChoice::Mailbox, LinkChoice::Message] {
+    for options in ways() {
         for (apart, one_way) in [(false, false), (true, false), (false, true), (true, true)] {
             under_seeds(2, |world, comm| {
                 let device = &devices(world, 2)?[if apart { comm.rank() } else { 0 }];
@@ -348,7 +357,7 @@ fn ranks_that_exchange_different_sets() {
                     false => Yard::new(comm, &[6], (1, 1, 2), |_| device)?,
                     true => Yard::one_way(comm, 6, 2, device)?,
                 };
-                different_sets(world, comm, (device, &yard), link)
+                different_sets(world, comm, (device, &yard), &options)
             });
         }
     }

@@ -32,7 +32,7 @@ fn scheduled_exchanges_keep_their_promises() {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
     let part = |core: u64| {
         explore(seeds * core / cores..seeds * (core + 1) / cores, &limited(), |world| {
-            let program = Program::new(world.seed(), None);
+            let program = Program::new(world.seed(), None).crowding();
             run_ranks(world, program.ranks, |comm| program.run(world, &devices(world, 3)?, comm));
         });
     };

@@ -14,7 +14,7 @@ use crate::{Case, Outcome, Trouble, ensure, fail};
 use halocline::comm::Tag;
 use halocline::device::Priority;
 use halocline::{
-    BindOptions, CopyEngine, Direction, ElementType, Error, HaloExchange, LinkChoice, PatternLinks,
+    BindOptions, CopyEngine, Direction, ElementType, Error, Flags, HaloExchange, LinkChoice, PatternLinks,
     RegularGrid,
 };
 use std::ops::Range;
@@ -187,10 +187,13 @@ fn random_fields<R: Rig>(comm: &Stage<'_>) -> Outcome {
         let link = ways[numbers.below(ways.len())];
         let engines = [CopyEngine::Auto, CopyEngine::From(1), CopyEngine::From(64)];
         let copy_engine = engines[numbers.below(engines.len())];
-        let Some(halo) = bind(comm, &scene, (link, copy_engine))? else { continue };
+        let flags = [Flags::Auto, Flags::UpTo(256), Flags::UpTo(1 << 20)][numbers.below(3)];
+        let options = BindOptions { copy_engine, flags, ..by(link) };
+        let Some(halo) = bind_with(comm, &scene, options)? else { continue };
         let ended = steps(rig, comm, &mut scene, &halo);
-        ended
-            .map_err(|trouble| Trouble::new(format!("seed {seed}, {link:?}, {copy_engine:?}: {trouble}")))?;
+        ended.map_err(|trouble| {
+            Trouble::new(format!("seed {seed}, {link:?}, {copy_engine:?}, {flags:?}: {trouble}"))
+        })?;
     }
     Ok(())
 }
