@@ -10,7 +10,7 @@ use halocline::comm::mappings::{DeviceId, Limits, MappingError, Mappings, Target
 use halocline::device::Priority;
 use halocline::device::sim::{Options, World};
 use halocline::{
-    Array, BindOptions, Cause, CommError, Communicator, DeviceArray, Error, HaloExchange, LinkChoice,
+    Array, BindOptions, Cause, CommError, Communicator, DeviceArray, Error, Flags, HaloExchange, LinkChoice,
     Pattern, Reduce, Way,
 };
 use rustix::process::{Signal, getpid, kill_process};
@@ -272,9 +272,12 @@ impl Play {
         let pattern = Grid::new(comm.size(), &[2 * comm.size(), 40], &[true, true], 1)?.pattern(comm)?;
         let (_, shape) = &pattern.plan().domains[0];
         let array = DeviceArray::<f64>::zeros(&device, &shape.extents())?;
-        let bound = BindOptions { inline: (self.seed / 3).is_multiple_of(2), link, ..BindOptions::default() };
+        let flags = if (self.seed / 6).is_multiple_of(2) { Flags::Never } else { Flags::UpTo(1 << 20) };
+        let inline = (self.seed / 3).is_multiple_of(2);
+        let bound = BindOptions { inline, link, flags, ..BindOptions::default() };
         let halo = HaloExchange::bind_with(comm, &[(&pattern, &array)], &bound)?;
-        let is_direct = halo.ways().all(|(_, _, way)| way == Way::Push);
+        let direct = if flags == Flags::Never { Way::Push } else { Way::Flags };
+        let is_direct = halo.ways().all(|(_, _, way)| way == direct);
         ensure!(link != LinkChoice::Auto || is_direct || comm.transport() != "shm", "{}", halo.explain());
         let stream = device.stream(Priority::Normal)?;
         let turn = |number: usize| {
