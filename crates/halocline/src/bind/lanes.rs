@@ -18,6 +18,7 @@
 use super::aware::Slots;
 use super::device::{End, FarLane, LANES, Made, WORD, head, slot, span};
 use super::script::Making;
+use super::slots::{Places, flags_bytes, slots_begin};
 use crate::error::Error;
 use crate::link::{Direction, Link, SLOTS, Way};
 use crate::options::BindOptions;
@@ -85,41 +86,7 @@ impl Area {
 
     fn slots(self) -> Places {
         let first = self.base + head(self.room) as Address;
-        Places { first, of_set: 0, of_parity: slot(self.capacity) }
-    }
-}
-
-/// Where slots lie.
-#[derive(Clone, Copy)]
-pub(super) struct Places {
-    first: Address,
-    /// From one set's to the next one's, where each has its own; and between those of even epochs and of odd ones.
-    of_set: usize,
-    of_parity: usize,
-}
-
-impl Places {
-    /// Of words with flags, for messages of so many bytes.
-    fn of_flags(first: Address, capacity: usize) -> Self {
-        let of_parity = (2 * capacity).next_multiple_of(LINE);
-        Self { first, of_set: SLOTS as usize * of_parity, of_parity }
-    }
-
-    pub(super) fn at(self, set: usize, parity: usize) -> Address {
-        self.first + (set * self.of_set + parity * self.of_parity) as Address
-    }
-
-    /// Bytes of those of so many sets.
-    fn bytes(self, room: usize) -> usize {
-        room * self.of_set
-    }
-}
-
-/// Bytes of the slots of words with flags for what a peer sends.
-fn flags_bytes(end: &End, made: &Made) -> usize {
-    match end.link(made, Direction::Receive).filter(|&link| made.links[link].way == Way::Flags) {
-        Some(link) => Places::of_flags(0, capacity(made, link)).bytes(made.room()),
-        None => 0,
+        Places::of_all_sets(first, slot(self.capacity))
     }
 }
 
@@ -129,12 +96,6 @@ pub(super) fn address(base: *mut u8) -> Address {
 
 /// Links of an object whose tables wait: each has blocks of threads of its own.
 const MOST_WAITS: usize = 64;
-
-/// Bytes in front of the slots of words with flags.
-fn slots_begin(made: &Made) -> usize {
-    let peers = made.ends.len();
-    LINE + 2 * peers * span(made.room()) + 2 * peers * LANES * LINE
-}
 
 fn position(end: &End, made: &Made) -> usize {
     made.ends.iter().take_while(|other| other.peer != end.peer).count()

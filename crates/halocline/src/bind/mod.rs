@@ -15,6 +15,7 @@ mod ops;
 mod pair;
 mod remote;
 mod script;
+mod slots;
 pub(crate) mod unbound;
 
 pub(crate) use local::{Local, Place};
