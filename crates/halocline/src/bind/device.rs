@@ -87,12 +87,23 @@ pub(super) fn bind(
     let wanted = wanted.map_err(Error::Bind);
     let (devices, (wanted, flags)) = agree(comm, devices.and_then(|devices| Ok((devices, wanted?))))?;
     let flags = match flags {
-        // What several devices send and receive, each would have to pack a part of; and only where kernels wait is it faster.
-        _ if devices.len() != 1 || options.stream_waits() || !sets.iter().all(has_words) => 0,
-        Flags::Auto => usize::try_from(devices[0].tuned().values.flags).unwrap_or(0),
+        Flags::Auto => devices.first().map_or(0, |device| device.tuned().values.flags as usize),
         Flags::UpTo(bytes) => bytes,
         Flags::Never => 0,
     };
+    // What several devices send and receive, each would have to pack a part of; and only where kernels wait is it faster.
+    let no_flags = match () {
+        () if flags == 0 => None,
+        () if devices.len() != 1 => {
+            Some("no words with flags: the fields of this rank lie on several devices")
+        }
+        () if options.stream_waits() => Some("no words with flags: streams wait here, as asked for"),
+        () if !sets.iter().all(has_words) => Some(
+            "no words with flags: fields here have elements, strides or addresses of no multiple of 4 bytes",
+        ),
+        () => None,
+    };
+    let flags = if no_flags.is_some() { 0 } else { flags };
     let (mut berths, own_bytes) = lay_out(&sets, options.link);
     let company = Company::gather(comm, &devices)?;
     let chunks = devices.iter().map(|device| device.tuned().values.chunk);
@@ -150,9 +161,9 @@ pub(super) fn bind(
         _ => Ok(made),
     });
     let mut made = agree(comm, linked)?;
-    if matches!(wanted, CopyEngine::From(_)) {
-        let pushed = made.links.iter_mut().filter(|link| link.way == Way::Push && link.why.is_none());
-        pushed.for_each(|link| link.why = overruled.map(str::to_owned));
+    let no_engine = overruled.filter(|_| matches!(wanted, CopyEngine::From(_)));
+    for link in made.links.iter_mut().filter(|link| link.way == Way::Push) {
+        link.why = link.why.take().or(no_engine.or(no_flags).map(str::to_owned));
     }
     // Words first: what a peer is told of must be there.
     let opened = lanes::open(comm, &devices, &made, options);
