@@ -169,6 +169,10 @@ unsafe impl Driver for Holding {
         unsafe { self.of().check_stream(stream) }
     }
 
+    fn stream_id(&self, stream: RawStream) -> Option<u64> {
+        self.of().stream_id(stream)
+    }
+
     fn is_capturing(&self, stream: RawStream) -> Result<bool, DeviceError> {
         self.of().is_capturing(stream)
     }

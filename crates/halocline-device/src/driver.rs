@@ -305,6 +305,12 @@ pub unsafe trait Driver: Any + Send + Sync {
     /// The handle is a stream of this process that lives, of any device. The simulated device takes any number.
     unsafe fn check_stream(&self, stream: RawStream) -> Result<(), DeviceError>;
 
+    /// What no other stream of the device ever has, unlike its handle (`cuStreamGetId`). `None` where that is not known, or the handle means
+    /// a stream of the thread that uses it.
+    fn stream_id(&self, _stream: RawStream) -> Option<u64> {
+        None
+    }
+
     /// Whether what the stream is given becomes part of a graph, and is not done (`cuStreamIsCapturing`).
     fn is_capturing(&self, _stream: RawStream) -> Result<bool, DeviceError> {
         Ok(false)

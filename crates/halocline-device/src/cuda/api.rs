@@ -94,6 +94,8 @@ macro_rules! api {
             $($(#[$doc])* pub(super) $name: unsafe extern "C" fn($($argument),*) -> c_int,)*
             /// `cuFuncLoad`, of CUDA 12.4 and later: a kernel.
             pub(super) load_function: Option<unsafe extern "C" fn(usize) -> c_int>,
+            /// `cuStreamGetId`, of CUDA 12.0 and later: a stream, its number.
+            pub(super) stream_id: Option<unsafe extern "C" fn(usize, *mut u64) -> c_int>,
             /// Queues that the streams of the process share.
             pub(super) queues: u32,
             /// Keeps the functions there.
@@ -116,7 +118,9 @@ macro_rules! api {
                 )*
                 // SAFETY: as above.
                 let load_function = unsafe { library.get(b"cuFuncLoad\0") }.ok().map(|found| *found);
-                Ok(Self { $($name,)* load_function, queues: QUEUES, _library: library })
+                // SAFETY: as above.
+                let stream_id = unsafe { library.get(b"cuStreamGetId\0") }.ok().map(|found| *found);
+                Ok(Self { $($name,)* load_function, stream_id, queues: QUEUES, _library: library })
             }
         }
     };

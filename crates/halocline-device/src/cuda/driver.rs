@@ -33,6 +33,9 @@ struct CudaTable {
 const EVENT_DISABLE_TIMING: c_uint = 2;
 const HOST_PORTABLE_AND_MAPPED: c_uint = 1 | 2;
 
+/// `CU_STREAM_PER_THREAD`.
+const STREAM_PER_THREAD: usize = 2;
+
 /// `CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING`, and of its values `CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER`.
 const RDMA_WRITES_ORDERING: c_int = 118;
 const ORDERED_FOR_OWNER: c_int = 100;
@@ -263,6 +266,14 @@ unsafe impl Driver for CudaDriver {
                 if context == self.primary.context { Ok(()) } else { Err(self.stranger(stream, context)) }
             }
         }
+    }
+
+    fn stream_id(&self, stream: RawStream) -> Option<u64> {
+        let ask = self.api.stream_id.filter(|_| stream.0 != STREAM_PER_THREAD)?;
+        let _current = self.enter().ok()?;
+        let mut id = 0;
+        // SAFETY: a handle of a stream that lives: ours, or borrowed; the number is written.
+        (unsafe { ask(stream.0, &mut id) } == code::SUCCESS).then_some(id)
     }
 
     fn is_capturing(&self, stream: RawStream) -> Result<bool, DeviceError> {

@@ -213,6 +213,10 @@ unsafe impl Driver for SimDriver {
         self.stream(&call.state, stream).map(drop)
     }
 
+    fn stream_id(&self, stream: RawStream) -> Option<u64> {
+        Some(stream.0 as u64)
+    }
+
     fn is_capturing(&self, stream: RawStream) -> Result<bool, DeviceError> {
         let state = self.world.lock();
         self.stream(&state, stream).map(|stream| state.streams[stream].captured)

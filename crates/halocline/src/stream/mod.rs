@@ -152,13 +152,31 @@ pub(crate) enum Waits {
 /// What changes when an exchange begins. Whoever holds it gives work to the streams.
 struct Begin {
     /// For each exchange in flight, what says on each lane that it is over; by its epoch.
-    flights: Vec<Vec<Option<Event>>>,
+    flights: Vec<Vec<Option<Flight>>>,
     /// Events of exchanges up to this one were returned.
     retired: u64,
     /// The last exchange was not given whole: the object is about to fail.
     is_broken: bool,
     scratch: Vec<ValueOp>,
     messages: Vec<Kept>,
+}
+
+/// A lane's part of an exchange that streams were given.
+struct Flight {
+    /// Behind it,
+    done: Event,
+    /// on this stream ([`Stream::id`]).
+    on: Option<u64>,
+}
+
+impl Flight {
+    /// Whatever the stream is given from now on comes later: of itself, where it is the same one.
+    fn precede(&self, stream: &Stream) -> Result<(), DeviceError> {
+        match self.on.is_some() && self.on == stream.id() {
+            true => Ok(()),
+            false => stream.wait(&self.done),
+        }
+    }
 }
 
 /// Since when the streams wait.
@@ -435,8 +453,8 @@ impl Scheduled {
             let given = self.lanes[lane].shared.events.take()?;
             stream.record(&given)?;
             chosen(lane).wait(&given)?;
-            if let Some(done) = flights[before][lane].as_ref().filter(|_| self.is_cut(Cut::Event)) {
-                stream.record(done)?;
+            if let Some(flight) = flights[before][lane].as_ref().filter(|_| self.is_cut(Cut::Event)) {
+                stream.record(&flight.done)?;
             }
         }
         for (number, lane) in self.lanes.iter().enumerate() {
@@ -445,7 +463,7 @@ impl Scheduled {
             let done = lane.shared.events.take()?;
             let be_watched = || self.be_watched();
             lane.give(stream, (set, epoch), scratch, &done, (|cut| self.is_cut(cut), be_watched))?;
-            flights[at][number] = Some(done);
+            flights[at][number] = Some(Flight { done, on: stream.id() });
         }
         Ok(())
     }
@@ -465,7 +483,7 @@ impl Scheduled {
             let given = given.or_else(|error| {
                 // The user's stream takes nothing any more: what was given before is what is left.
                 tracing::debug!("rank {}: {error}", self.comm.rank());
-                before.map_or(Ok(()), |before| lane.stream.wait(before))?;
+                before.map_or(Ok(()), |before| before.precede(&lane.stream))?;
                 lane.give_up(&lane.stream, epoch, &mut begin.scratch)
             });
             if let Err(error) = given {
@@ -487,10 +505,9 @@ impl Scheduled {
         self.lanes.iter().position(|lane| lane.device == *stream.device())
     }
 
-    /// On a user's stream: after the exchange before, which may have been given to another one. Handles do not tell: they
-    /// are used again, and some mean another stream in each thread.
-    fn follow(&self, stream: &Stream, before: Option<&Event>) -> Result<(), DeviceError> {
-        before.filter(|_| self.inline).map_or(Ok(()), |done| stream.wait(done))
+    /// On a user's stream: after the exchange before, which may have been given to another one.
+    fn follow(&self, stream: &Stream, before: Option<&Flight>) -> Result<(), DeviceError> {
+        before.filter(|_| self.inline).map_or(Ok(()), |before| before.precede(stream))
     }
 
     /// Returns the events of exchanges that are over.
@@ -498,7 +515,9 @@ impl Scheduled {
         let completed = self.completed.load(Ordering::Acquire);
         while begin.retired < completed {
             begin.retired += 1;
-            begin.flights[(begin.retired % IN_FLIGHT) as usize].iter_mut().for_each(|done| drop(done.take()));
+            begin.flights[(begin.retired % IN_FLIGHT) as usize]
+                .iter_mut()
+                .for_each(|flight| drop(flight.take()));
         }
     }
 }

@@ -166,8 +166,8 @@ impl Scheduled {
         if self.completed.load(Ordering::Acquire) >= epoch || self.is_cut(Cut::Consumer) {
             return Ok(());
         }
-        let done = begin.flights[(epoch % IN_FLIGHT) as usize][lane].as_ref().filter(|_| !begin.is_broken);
-        let given = done.map(|done| stream.wait(done));
+        let flight = begin.flights[(epoch % IN_FLIGHT) as usize][lane].as_ref().filter(|_| !begin.is_broken);
+        let given = flight.map(|flight| flight.precede(stream));
         drop(begin);
         match given {
             Some(given) => given.map_err(|error| self.lose(error)),
