@@ -6,12 +6,14 @@ use crate::error;
 use crate::given::{Given, List, Typed};
 use crate::grid::{PyPattern, collective, halo_of};
 use crate::host::{self, Left};
-use crate::options::{Engine, OfDevices, counts, direction, options, ways};
+use crate::options::{Engine, OfDevices, Words, counts, direction, options, ways};
 use crate::owned::{Closable, Member, Owned, bury};
 use crate::stream::{Streams, handles};
 use crate::task::Waiting;
 use halocline::device::{Address, MemorySpace, cuda};
-use halocline::{BindOptions, CopyEngine, Device, Error, Field, HaloExchange, Pattern, Pending, Stream};
+use halocline::{
+    BindOptions, CopyEngine, Device, Error, Field, Flags, HaloExchange, Pattern, Pending, Stream,
+};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::borrow::Cow;
@@ -160,7 +162,7 @@ impl PyHaloExchange {
 #[pymethods]
 impl PyHaloExchange {
     #[new]
-    #[pyo3(signature = (comm, fields, *, link = Given::of("auto"), deadline = None, name = None, checked = None, streams = None, inline = Given::of(false), stream_waits = Given::of(false), copy_engine = Given::of(CopyEngine::Auto)), text_signature = "(comm, fields, *, link='auto', deadline=None, name=None, checked=None, streams=None, inline=False, stream_waits=False, copy_engine='auto')")]
+    #[pyo3(signature = (comm, fields, *, link = Given::of("auto"), deadline = None, name = None, checked = None, streams = None, inline = Given::of(false), stream_waits = Given::of(false), copy_engine = Given::of(CopyEngine::Auto), flags = Given::of(Flags::Auto)), text_signature = "(comm, fields, *, link='auto', deadline=None, name=None, checked=None, streams=None, inline=False, stream_waits=False, copy_engine='auto', flags='auto')")]
     #[expect(clippy::too_many_arguments, reason = "by keyword")]
     fn new(
         py: Python<'_>,
@@ -174,17 +176,22 @@ impl PyHaloExchange {
         inline: Given<bool>,
         stream_waits: Given<bool>,
         copy_engine: Given<Engine>,
+        flags: Given<Words>,
     ) -> PyResult<Self> {
         let sets = pyo3::types::PyList::new(py, [fields])?;
         let options = options(py, link, deadline, name, checked);
-        let prepared =
-            prepared(comm.get(), &sets, options, OfDevices { streams, inline, stream_waits, copy_engine });
+        let prepared = prepared(
+            comm.get(),
+            &sets,
+            options,
+            OfDevices { streams, inline, stream_waits, copy_engine, flags },
+        );
         bound(py, &comm, prepared)
     }
 
     /// Binds several sets of fields at once, of which an exchange takes one (``set=``): time levels that swap.
     #[staticmethod]
-    #[pyo3(signature = (comm, sets, *, link = Given::of("auto"), deadline = None, name = None, checked = None, streams = None, inline = Given::of(false), stream_waits = Given::of(false), copy_engine = Given::of(CopyEngine::Auto)), text_signature = "(comm, sets, *, link='auto', deadline=None, name=None, checked=None, streams=None, inline=False, stream_waits=False, copy_engine='auto')")]
+    #[pyo3(signature = (comm, sets, *, link = Given::of("auto"), deadline = None, name = None, checked = None, streams = None, inline = Given::of(false), stream_waits = Given::of(false), copy_engine = Given::of(CopyEngine::Auto), flags = Given::of(Flags::Auto)), text_signature = "(comm, sets, *, link='auto', deadline=None, name=None, checked=None, streams=None, inline=False, stream_waits=False, copy_engine='auto', flags='auto')")]
     #[expect(clippy::too_many_arguments, reason = "by keyword")]
     fn alternatives(
         py: Python<'_>,
@@ -198,10 +205,15 @@ impl PyHaloExchange {
         inline: Given<bool>,
         stream_waits: Given<bool>,
         copy_engine: Given<Engine>,
+        flags: Given<Words>,
     ) -> PyResult<Self> {
         let options = options(py, link, deadline, name, checked);
-        let prepared =
-            prepared(comm.get(), sets, options, OfDevices { streams, inline, stream_waits, copy_engine });
+        let prepared = prepared(
+            comm.get(),
+            sets,
+            options,
+            OfDevices { streams, inline, stream_waits, copy_engine, flags },
+        );
         bound(py, &comm, prepared)
     }
 

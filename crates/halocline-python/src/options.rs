@@ -4,7 +4,7 @@ use crate::comm::seconds;
 use crate::error;
 use crate::given::Given;
 use crate::stream::{Streams, handles};
-use halocline::{BindOptions, CopyEngine, LinkChoice};
+use halocline::{BindOptions, CopyEngine, Flags, LinkChoice};
 use pyo3::prelude::*;
 use pyo3::types::PyBool;
 
@@ -39,6 +39,7 @@ pub(crate) struct OfDevices<'a, 'py> {
     pub(crate) inline: Given<bool>,
     pub(crate) stream_waits: Given<bool>,
     pub(crate) copy_engine: Given<Engine>,
+    pub(crate) flags: Given<Words>,
 }
 
 impl OfDevices<'_, '_> {
@@ -53,12 +54,16 @@ impl OfDevices<'_, '_> {
         let inline = self.inline.get(py, "inline")?;
         let stream_waits = self.stream_waits.get(py, "stream_waits")?;
         let Engine(copy_engine) = self.copy_engine.get(py, "copy_engine")?;
-        Ok(BindOptions { streams, inline, stream_waits, copy_engine, ..options })
+        let Words(flags) = self.flags.get(py, "flags")?;
+        Ok(BindOptions { streams, inline, stream_waits, copy_engine, flags, ..options })
     }
 }
 
 /// Which regions go by copy engines, as Python says it.
 pub(crate) struct Engine(CopyEngine);
+
+/// Which messages go as words with flags, as Python says it.
+pub(crate) struct Words(Flags);
 
 impl From<CopyEngine> for Engine {
     fn from(engine: CopyEngine) -> Self {
@@ -66,25 +71,44 @@ impl From<CopyEngine> for Engine {
     }
 }
 
+impl From<Flags> for Words {
+    fn from(flags: Flags) -> Self {
+        Self(flags)
+    }
+}
+
 impl<'a, 'py> FromPyObject<'a, 'py> for Engine {
     type Error = PyErr;
 
     fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
-        let wanted = "a number of bytes, from 1, \"never\" or \"auto\" is wanted";
-        if let Ok(name) = object.extract::<String>() {
-            return match &*name {
-                "auto" => Ok(Self(CopyEngine::Auto)),
-                "never" => Ok(Self(CopyEngine::Never)),
-                other => Err(error::value(format!("{wanted}, not {other:?}"))),
-            };
-        }
-        match object.call_method0("__index__") {
-            Ok(whole) if !object.is_instance_of::<PyBool>() => match whole.extract::<usize>() {
-                Ok(bytes @ 1..) => Ok(Self(CopyEngine::From(bytes))),
-                _ => Err(error::value(format!("{wanted}, not {whole}"))),
-            },
-            _ => Err(error::kind(format!("{wanted}, not {}", object.get_type().fully_qualified_name()?))),
-        }
+        bytes_or(&object, [CopyEngine::Auto, CopyEngine::Never], CopyEngine::From).map(Self)
+    }
+}
+
+impl<'a, 'py> FromPyObject<'a, 'py> for Words {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        bytes_or(&object, [Flags::Auto, Flags::Never], Flags::UpTo).map(Self)
+    }
+}
+
+/// A number of bytes, or one of the two words.
+fn bytes_or<T>(object: &Bound<'_, PyAny>, [auto, never]: [T; 2], of: impl FnOnce(usize) -> T) -> PyResult<T> {
+    let wanted = "a number of bytes, from 1, \"never\" or \"auto\" is wanted";
+    if let Ok(name) = object.extract::<String>() {
+        return match &*name {
+            "auto" => Ok(auto),
+            "never" => Ok(never),
+            other => Err(error::value(format!("{wanted}, not {other:?}"))),
+        };
+    }
+    match object.call_method0("__index__") {
+        Ok(whole) if !object.is_instance_of::<PyBool>() => match whole.extract::<usize>() {
+            Ok(bytes @ 1..) => Ok(of(bytes)),
+            _ => Err(error::value(format!("{wanted}, not {whole}"))),
+        },
+        _ => Err(error::kind(format!("{wanted}, not {}", object.get_type().fully_qualified_name()?))),
     }
 }
 

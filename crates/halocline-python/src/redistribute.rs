@@ -6,10 +6,10 @@ use crate::error;
 use crate::exchange::{PyHaloExchange, numbered, streams_of};
 use crate::given::{Given, List};
 use crate::grid::{PyDecomposition, PyPattern, collective, halo_of};
-use crate::options::{Engine, OfDevices, options};
+use crate::options::{Engine, OfDevices, Words, options};
 use crate::owned::bury;
 use crate::unstructured::{PyUnstructuredDomain, domains};
-use halocline::{CopyEngine, Field, Redistribute};
+use halocline::{CopyEngine, Field, Flags, Redistribute};
 use pyo3::prelude::*;
 use std::borrow::Cow;
 
@@ -70,7 +70,7 @@ impl PyRedistribute {
     }
 
     /// Binds fields: ``source`` on the domains that cells leave, ``target`` on those where they go.
-    #[pyo3(signature = (comm, source, target, *, link = Given::of("auto"), deadline = None, name = None, checked = None, streams = None, inline = Given::of(false), stream_waits = Given::of(false), copy_engine = Given::of(CopyEngine::Auto)), text_signature = "($self, comm, source, target, *, link='auto', deadline=None, name=None, checked=None, streams=None, inline=False, stream_waits=False, copy_engine='auto')")]
+    #[pyo3(signature = (comm, source, target, *, link = Given::of("auto"), deadline = None, name = None, checked = None, streams = None, inline = Given::of(false), stream_waits = Given::of(false), copy_engine = Given::of(CopyEngine::Auto), flags = Given::of(Flags::Auto)), text_signature = "($self, comm, source, target, *, link='auto', deadline=None, name=None, checked=None, streams=None, inline=False, stream_waits=False, copy_engine='auto', flags='auto')")]
     #[expect(clippy::too_many_arguments, reason = "by keyword")]
     fn bind(
         &self,
@@ -86,6 +86,7 @@ impl PyRedistribute {
         inline: Given<bool>,
         stream_waits: Given<bool>,
         copy_engine: Given<Engine>,
+        flags: Given<Words>,
     ) -> PyResult<PyHaloExchange> {
         let prepared = || {
             if self.comm.get().group() != comm.get().group() {
@@ -103,7 +104,7 @@ impl PyRedistribute {
                 })
                 .collect::<PyResult<_>>()?;
             let known = streams_of(py, fields.iter())?;
-            let of_devices = OfDevices { streams, inline, stream_waits, copy_engine };
+            let of_devices = OfDevices { streams, inline, stream_waits, copy_engine, flags };
             let options = of_devices.beside(py, options(py, link, deadline, name, checked)?, &known)?;
             let mut watches = Watches::new(options.is_checked().map_err(error::of)?);
             watches.push(source.iter().chain(&target))?;

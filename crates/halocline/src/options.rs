@@ -65,7 +65,8 @@ impl CopyEngine {
 /// ([`BindOptions::stream_waits`](field@BindOptions::stream_waits)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Flags {
-    /// Those of up to as many bytes as was found to pay: a value of the device, built-in none so far. In the environment `HALOCLINE_FLAGS` may
+    /// Those of up to as many bytes as was found to pay: a value of the device, built-in 2 KiB, between GPUs that reach each other over NVLink and
+    /// that no other rank uses. In the environment `HALOCLINE_FLAGS` may
     /// say otherwise for objects bound so: a number of bytes, or `never`.
     #[default]
     Auto,

@@ -6,7 +6,7 @@ use crate::stage::Stage;
 use crate::yard::Rig;
 use crate::{Case, Outcome, Trouble, ensure};
 use halocline::comm::mappings::{Limits, Mappings, Stats};
-use halocline::{BindOptions, Direction, HaloExchange, Way};
+use halocline::{BindOptions, Direction, Flags, HaloExchange, Way};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -59,7 +59,9 @@ fn every_kind<R: Rig>(comm: &Stage<'_>) -> Outcome {
         let of = |trouble| Trouble::new(format!("{} on even ranks: {trouble}", own.name));
         let ring = Ring::new(comm, device, own.address, Arc::clone(&own.owner))?;
         for inline in [false, true] {
-            let halo = ring.bind(comm, &BindOptions { inline, ..BindOptions::default() })?;
+            // Of the way that is the same for all sizes.
+            let flags = Flags::Never;
+            let halo = ring.bind(comm, &BindOptions { inline, flags, ..BindOptions::default() })?;
             // In a ring of an odd number of ranks two even ones meet.
             if maps(rig, comm) && comm.size().is_multiple_of(2) {
                 check_ways(&halo, &own, &theirs).map_err(of)?;

@@ -568,6 +568,7 @@ _StreamLike: TypeAlias = Stream | _HasCudaStream | _HasPtr | _HasCudaStreamHandl
 _LinkChoice: TypeAlias = Literal["auto", "push", "pull", "mailbox", "message"]
 
 _CopyEngine: TypeAlias = int | Literal["auto", "never"]
+_Flags: TypeAlias = int | Literal["auto", "never"]
 """A number of bytes, from 1; ``auto``: what ``HALOCLINE_COPY_ENGINE`` says, or what was found to pay."""
 
 @final
@@ -588,6 +589,8 @@ class HaloExchange:
     ``copy_engine``: regions of device fields of at least so many contiguous bytes at both ends go by the copy engines of the receivers'
     GPUs, which take no multiprocessors from the work beside them; links with such a region are pulled, where ``link`` is ``auto``. Between two
     ranks it is the larger of what both say, and never if one says so.
+    ``flags``: messages between GPUs of at most so many bytes go as words with flags, one step between the GPUs instead of two; by default
+    those for which it was measured to be faster. Between two ranks it is the smaller of what both say, and never if one says so.
     """
 
     def __new__(
@@ -603,6 +606,7 @@ class HaloExchange:
         inline: bool = False,
         stream_waits: bool = False,
         copy_engine: _CopyEngine = "auto",
+        flags: _Flags = "auto",
     ) -> HaloExchange: ...
     @staticmethod
     def alternatives(
@@ -617,6 +621,7 @@ class HaloExchange:
         inline: bool = False,
         stream_waits: bool = False,
         copy_engine: _CopyEngine = "auto",
+        flags: _Flags = "auto",
     ) -> HaloExchange:
         """Binds several sets of fields at once, of which an exchange takes one (``set=``): time levels that swap. Collective."""
     @overload
@@ -767,6 +772,7 @@ class Redistribute:
         inline: bool = False,
         stream_waits: bool = False,
         copy_engine: _CopyEngine = "auto",
+        flags: _Flags = "auto",
     ) -> HaloExchange:
         """Binds fields: ``source`` on the domains that cells leave, ``target`` on those where they go. Collective. Options as for
         ``HaloExchange``."""

@@ -142,11 +142,13 @@ def wrong_types(comm, pattern):
         "inline": (lambda given: hc.HaloExchange(comm, [(pattern, array)], inline=given), False, "no"),
         "stream_waits": (lambda given: hc.HaloExchange(comm, [(pattern, array)], stream_waits=given), False, "no"),
         "copy_engine": (lambda given: hc.HaloExchange(comm, [(pattern, array)], copy_engine=given), "never", 1.5),
+        "flags": (lambda given: hc.HaloExchange(comm, [(pattern, array)], flags=given), "never", 1.5),
         "checked": (lambda given: hc.PatternLinks(comm, [pattern], checked=given), False, "no"),
         "domains": (lambda given: hc.Pattern.unstructured(comm, given), [domain], [3]),
         "neighbours": (lambda given: grid.pattern(1, neighbours=given), "all", 3),
         "target": (lambda given: hc.Redistribute.unstructured(comm, [domain], given), [domain], 3),
         "copy_engine of a redistribution": (lambda given: move(copy_engine=given), 64, None),
+        "flags of a redistribution": (lambda given: move(flags=given), 64, None),
         "inline of a redistribution": (lambda given: move(inline=given), True, 1),
         "source": (lambda given: moved.bind(comm, given, [whole.copy()]), [whole], 3),
     }
@@ -168,18 +170,19 @@ def test_an_argument_of_a_wrong_type_is_an_error_on_all_ranks():
     hc.run_threads(2, run)
 
 
-def test_regions_that_go_by_copy_engines():
+@pytest.mark.parametrize("option", ["copy_engine", "flags"])
+def test_what_goes_by_copy_engines_or_as_words_with_flags(option):
     comm = hc.run_threads(1, lambda c: c)[0]
     pattern, array, _ = bound(comm)
     for given in ("auto", "never", 1, 2**40, np.int64(4096)):
-        hc.HaloExchange(comm, [(pattern, array)], copy_engine=given).exchange()
-        hc.HaloExchange.alternatives(comm, [[(pattern, array)]], copy_engine=given).exchange()
+        hc.HaloExchange(comm, [(pattern, array)], **{option: given}).exchange()
+        hc.HaloExchange.alternatives(comm, [[(pattern, array)]], **{option: given}).exchange()
     for given in (0, -1, 2**70, 2**200, "1M", "", "Never"):
-        with pytest.raises(hc.HaloValueError, match='copy_engine: a number of bytes, from 1, "never" or "auto"'):
-            hc.HaloExchange(comm, [(pattern, array)], copy_engine=given)
+        with pytest.raises(hc.HaloValueError, match=f'{option}: a number of bytes, from 1, "never" or "auto"'):
+            hc.HaloExchange(comm, [(pattern, array)], **{option: given})
     for given in (True, None, 4096.0, [1], b"auto"):
-        with pytest.raises(hc.HaloTypeError, match="copy_engine: a number of bytes"):
-            hc.HaloExchange(comm, [(pattern, array)], copy_engine=given)
+        with pytest.raises(hc.HaloTypeError, match=f"{option}: a number of bytes"):
+            hc.HaloExchange(comm, [(pattern, array)], **{option: given})
 
 
 def test_ranks_agree_on_what_one_of_them_failed_in():

@@ -86,10 +86,18 @@ pub(super) fn bind(
     let wanted = options.copy_engine.wanted().and_then(|engine| Ok((engine, options.flags.wanted()?)));
     let wanted = wanted.map_err(Error::Bind);
     let (devices, (wanted, flags)) = agree(comm, devices.and_then(|devices| Ok((devices, wanted?))))?;
+    let (mut berths, own_bytes) = lay_out(&sets, options.link);
+    let company = Company::gather(comm, &devices)?;
+    let is_alone = company.is_alone(comm.rank()) && comm.part::<Pool>().is_alone(&devices);
+    let is_alone = is_alone || options.is_alone();
+    let asks_for_flags = matches!(flags, Flags::UpTo(_));
     let flags = match flags {
-        Flags::Auto => devices.first().map_or(0, |device| device.tuned().values.flags as usize),
+        // Only where an exchange is one launch are they faster.
+        Flags::Auto if is_alone && company.is_near(berths.iter().map(|(peer, _)| *peer)) => {
+            devices.first().map_or(0, |device| device.tuned().values.flags as usize)
+        }
         Flags::UpTo(bytes) => bytes,
-        Flags::Never => 0,
+        Flags::Auto | Flags::Never => 0,
     };
     // What several devices send and receive, each would have to pack a part of; and only where kernels wait is it faster.
     let no_flags = match () {
@@ -104,8 +112,7 @@ pub(super) fn bind(
         () => None,
     };
     let flags = if no_flags.is_some() { 0 } else { flags };
-    let (mut berths, own_bytes) = lay_out(&sets, options.link);
-    let company = Company::gather(comm, &devices)?;
+    let no_flags = no_flags.filter(|_| asks_for_flags);
     let chunks = devices.iter().map(|device| device.tuned().values.chunk);
     let chunk = options.chunk().or(chunks.max().and_then(|chunk| usize::try_from(chunk).ok()));
     let overruled = if devices.len() > 1 {
@@ -164,13 +171,12 @@ pub(super) fn bind(
     let no_engine = overruled.filter(|_| matches!(wanted, CopyEngine::From(_)));
     for link in made.links.iter_mut().filter(|link| link.way == Way::Push) {
         link.why = link.why.take().or(no_engine.or(no_flags).map(str::to_owned));
+        link.flags = link.flags.filter(|_| asks_for_flags);
     }
     // Words first: what a peer is told of must be there.
     let opened = lanes::open(comm, &devices, &made, options);
     let opened = agree(comm, opened)?;
     // All ranks of the process have said by now which devices they use.
-    let is_alone = company.is_alone(comm.rank()) && comm.part::<Pool>().is_alone(&devices);
-    let is_alone = is_alone || options.is_alone();
     let is_direct = |end: &&End| end.links.iter().any(|&link| made.links[link].way.reaches_devices());
     let segments = opened.lanes.iter().map(lanes::Open::segment).collect::<Vec<_>>();
     let direct = made.ends.iter().filter(is_direct);

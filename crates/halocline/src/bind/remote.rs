@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::field::Memory;
 use halocline_comm::mappings::{DeviceId, Kind, MappingError, Mappings, Pinned, Requested, Target};
 use halocline_comm::{Communicator, Segment};
+use halocline_device::tuning::Connection;
 use halocline_device::{Address, Device, DeviceError};
 use halocline_plan::wire::{Reader, WireError, Writer};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -102,6 +103,19 @@ impl Company {
             }
         }
         most
+    }
+
+    /// Whether the device here reaches all devices of these ranks over NVLink.
+    pub(super) fn is_near(&self, mut peers: impl Iterator<Item = usize>) -> bool {
+        let over = |device: &Device, other| device.driver().connection(other);
+        peers.all(|peer| {
+            let mut pairs = self
+                .own
+                .iter()
+                .flat_map(|device| self.of_ranks[peer].iter().map(move |other| (device, other)));
+            !self.of_ranks[peer].is_empty()
+                && pairs.all(|(device, other)| over(device, other) == Some(Connection::NvLink))
+        })
     }
 
     /// Whether no other rank of another process, as far as its devices can be named, uses those of a rank.

@@ -203,6 +203,28 @@ def test_many_are_in_flight_and_alternatives_narrowed_and_mixed_fields_are_order
     together(rank)
 
 
+@pytest.mark.parametrize("flags", [2**20, "never"])
+def test_small_messages_go_as_words_with_flags_where_that_is_asked_for(together, cupy_engine, flags):
+    def rank(comm):
+        mine = cupy_engine(comm.rank)
+        with mine.here():
+            case = Case(comm, mine)
+            is_direct = re.search(r"^from rank \d+ +direct", case.bind(flags="never").explain(), re.MULTILINE) is not None
+            halo = case.bind(flags=flags)
+            told = halo.explain()
+            assert ("words with flags" in told) == (is_direct and flags != "never"), told
+            stream, given = list(mine.streams().values())[-1]
+            with mine.on(stream):
+                for count in range(ROUNDS):
+                    case.spin()
+                    mine.add(case.field, case.grow)
+                    halo.schedule_exchange(given).schedule_wait(given)
+                    mine.copy(case.seen[count], case.field)
+            case.check()
+
+    together(rank)
+
+
 @pytest.mark.parametrize("copy_engine", [1, "never"])
 def test_regions_go_by_copy_engines_where_that_is_asked_for(together, cupy_engine, copy_engine):
     def rank(comm):
