@@ -148,7 +148,7 @@ pub struct TablePart<'a> {
     pub raises: &'a [Address],
     /// What it copies may be read from the begin of the launch on, before what the part waits for.
     pub early: bool,
-    /// Other work of the device runs meanwhile: unless the part waits or raises, few blocks do it, one piece after the other.
+    /// Other work of the device runs meanwhile: few blocks do it, one piece after the other (not of a part that raises without waiting).
     pub beside: bool,
     /// Whether it writes a slot, or reads one. (What is early is never one that is read.)
     pub flags: Flags,

@@ -17,6 +17,8 @@ struct State {
     waiting: usize,
     /// The thread is at it.
     is_freeing: bool,
+    /// The process ends: what is not freed by now goes with it.
+    is_ending: bool,
     /// So much is yet to be given.
     later: usize,
     /// How often something was freed.
@@ -25,8 +27,15 @@ struct State {
     in_vain: Option<u64>,
 }
 
-static STATE: Mutex<State> =
-    Mutex::new(State { jobs: Vec::new(), waiting: 0, is_freeing: false, later: 0, freed: 0, in_vain: None });
+static STATE: Mutex<State> = Mutex::new(State {
+    jobs: Vec::new(),
+    waiting: 0,
+    is_freeing: false,
+    is_ending: false,
+    later: 0,
+    freed: 0,
+    in_vain: None,
+});
 static CHANGED: Condvar = Condvar::new();
 
 /// How long an allocation that finds no room waits for what is to be freed.
@@ -82,7 +91,13 @@ impl Drop for Later {
 /// Frees something behind the scenes, in the order of these calls; at once where there can be no thread.
 pub(crate) fn give(free: impl FnOnce() + Send + 'static) {
     static IS_THERE: OnceLock<bool> = OnceLock::new();
-    let start = || std::thread::Builder::new().name("halocline-free".into()).spawn(run).is_ok();
+    let start = || {
+        OWNER.get_or_init(std::process::id);
+        // SAFETY: a function without arguments that may be called at the end of the process. Where there is no place for it, that is as it
+        // would be without.
+        unsafe { libc::atexit(end) };
+        std::thread::Builder::new().name("halocline-free".into()).spawn(run).is_ok()
+    };
     if !IS_THERE.get_or_init(start) {
         return free();
     }
@@ -93,16 +108,36 @@ pub(crate) fn give(free: impl FnOnce() + Send + 'static) {
     }
 }
 
+/// At the end of the process, before the driver's own (which was loaded before anything was freed): a call of the thread while the driver
+/// takes itself down would be a crash.
+extern "C" fn end() {
+    // A child that was forked has no such thread.
+    if OWNER.get() != Some(&std::process::id()) {
+        return;
+    }
+    let mut state = lock();
+    state.is_ending = true;
+    let ended = CHANGED.wait_timeout_while(state, PATIENCE, |state| state.is_freeing);
+    drop(ended);
+}
+
+/// The process whose thread it is.
+static OWNER: OnceLock<u32> = OnceLock::new();
+
 fn run() {
     let mut state = lock();
     loop {
-        while state.jobs.is_empty() || state.waiting > 0 {
+        while state.jobs.is_empty() || state.waiting > 0 || state.is_ending {
             state = CHANGED.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         let jobs = std::mem::take(&mut state.jobs);
         state.is_freeing = true;
         drop(state);
         for job in jobs {
+            if lock().is_ending {
+                std::mem::forget(job);
+                continue;
+            }
             // What a job drops may be a user's, whose panic has been printed by now: it must not keep everybody else waiting.
             let _ = catch_unwind(AssertUnwindSafe(job));
         }
@@ -152,6 +187,41 @@ mod tests {
             begun.send(())
         });
         seen.recv_timeout(DEADLINE).expect("streams may wait again");
+    }
+
+    const CHILD: &str = "HALOCLINE_TEST_OF_ENDS";
+
+    extern "C" fn last() {
+        give(|| println!("too late"));
+    }
+
+    #[test]
+    fn a_process_ends_once_what_is_being_freed_is_and_frees_nothing_more() {
+        if std::env::var_os(CHILD).is_some() {
+            let (begun, seen) = channel();
+            // In one run of the thread.
+            let waiting = Waiting::begin();
+            give(move || {
+                begun.send(()).expect("somebody listens");
+                while !lock().is_ending {
+                    std::hint::spin_loop();
+                }
+                println!("whole");
+            });
+            give(|| println!("too late"));
+            drop(waiting);
+            seen.recv().expect("it is begun");
+            // SAFETY: a function without arguments.
+            unsafe { libc::atexit(last) };
+            std::process::exit(0);
+        }
+        let me = std::env::current_exe().expect("a path");
+        let name = "reaper::tests::a_process_ends_once_what_is_being_freed_is_and_frees_nothing_more";
+        let child =
+            std::process::Command::new(me).args(["--exact", name, "--nocapture"]).env(CHILD, "1").output();
+        let child = child.expect("it runs");
+        let said = String::from_utf8_lossy(&child.stdout);
+        assert!(child.status.success() && said.contains("whole") && !said.contains("too late"), "{child:?}");
     }
 
     #[test]

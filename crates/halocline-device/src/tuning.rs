@@ -36,10 +36,10 @@ impl fmt::Display for Connection {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tuning {
     /// Of a hundred multiprocessors, how many have a block of those that wait for peers and then write to them: the rest is left to
-    /// the copies within the rank, and to whatever else runs there. 1 to 70 (all objects of a process together have 75).
+    /// the copies within the rank, and to whatever else runs there. 1 to 70 (all objects of a process together have 80).
     pub waiting: u32,
-    /// Of a hundred multiprocessors, how many have a block of those that copy within the rank while other work may run beside the exchange: it
-    /// takes longer then, and leaves room ([`TablePart::beside`](crate::TablePart::beside)). 1 to 1600.
+    /// Of a hundred multiprocessors, how many have a block of those that copy within the rank while other work may run beside the exchange, and at
+    /// most of those that wait: it takes longer then, and leaves room ([`TablePart::beside`](crate::TablePart::beside)). 1 to 1600.
     pub beside: u32,
     /// Accesses of one item, at most: what a block of threads does at a time. 512 to 65,536.
     pub item: u32,
@@ -87,7 +87,7 @@ impl Tuning {
     /// wait for peers by itself, and exchanges by it took as long there and longer below. Words with flags are
     /// a twentieth faster up to 2 KiB, and not from 8 KiB on.
     pub const HOPPER: Self = Self {
-        waiting: 50,
+        waiting: 60,
         beside: 50,
         item: 4096,
         items: 2,
@@ -324,7 +324,7 @@ mod tests {
         assert_eq!(refused("132", "131"), "its multiprocessors is 131, here it is 132");
         assert_eq!(refused("\"items\"", "\"itens\""), "it has no items");
         assert_eq!(
-            refused("\"waiting\": 50", "\"waiting\": -1"),
+            refused("\"waiting\": 60", "\"waiting\": -1"),
             "its waiting is -1, which is no number of this kind"
         );
         assert!(refused("4194304", "1e999").starts_with("number out of range"));
@@ -347,7 +347,7 @@ mod tests {
     fn values_are_told_in_words() {
         assert_eq!(
             Tuning::HOPPER.to_string(),
-            "waiting 50, beside 50, item 4096, items 2, alone 1024, copy engine never, flags up to 2048 bytes, chunk 4194304"
+            "waiting 60, beside 50, item 4096, items 2, alone 1024, copy engine never, flags up to 2048 bytes, chunk 4194304"
         );
         let values = Tuning { copy_engine: [None, Some(1 << 20), Some(1 << 22)], flags: 8, ..Tuning::HOPPER };
         assert!(values.to_string().contains("flags up to 8 bytes,"));

@@ -149,7 +149,7 @@ mod tests {
         let text = cuda.to_text().join("\n");
         let expected = "0  A GPU, 3 GiB, 7 multiprocessors, compute capability 9.0\n\
             1  A GPU, 3 GiB, 7 multiprocessors, compute capability 9.0\n\
-            0 is used with: waiting 50, beside 50, item 4096, items 2, alone 1024, copy engine never, flags up to 2048 bytes, chunk 4194304 \
+            0 is used with: waiting 60, beside 50, item 4096, items 2, alone 1024, copy engine never, flags up to 2048 bytes, chunk 4194304 \
             (built-in, of H100 and H200)\n\
             0 and 1 reach each other's memory, with atomic operations (as over NVLink)\n\
             1 and 2 reach each other's memory, without atomic operations (as over PCIe)\n\

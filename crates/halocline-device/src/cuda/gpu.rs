@@ -65,9 +65,9 @@ impl CudaDriver {
             primary,
         };
         this.multiprocessors = this.attribute(MULTIPROCESSOR_COUNT)?.max(1) as u32;
-        // A quarter is nobody's: there a block finds room that needs all of a multiprocessor.
+        // A fifth is nobody's: there a block finds room that needs all of a multiprocessor.
         let is_limited = this.attribute(KERNEL_TIME_LIMIT)? != 0;
-        this.room = if is_limited { 0 } else { this.multiprocessors * 3 / 4 };
+        this.room = if is_limited { 0 } else { this.multiprocessors * 4 / 5 };
         let (mut least, mut greatest) = (0, 0);
         let current = this.enter()?;
         // SAFETY: writes two numbers.

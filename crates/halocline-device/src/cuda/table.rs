@@ -234,7 +234,8 @@ impl Cut {
         let most = u64::from(tuning.item);
         let all = (parts.iter().map(|copies| copies.units).sum(), u64::from(tuning.items) * multiprocessors);
         let blocks_of = |percent: u32| (multiprocessors * u64::from(percent) / 100).max(1);
-        let carriers = blocks_of(tuning.waiting);
+        let is_beside = parts.iter().any(|copies| copies.beside && copies.waits);
+        let carriers = blocks_of(if is_beside { tuning.waiting.min(tuning.beside) } else { tuning.waiting });
         let waiting: u64 = parts.iter().filter(|copies| copies.waits).map(|copies| copies.units).sum();
         let is_tied = |copies: &&Copies| copies.waits || copies.part.raises > 0;
         for Copies { part, early, waits, regions, units, .. } in parts.iter().filter(is_tied) {

@@ -244,8 +244,7 @@ impl Making<'_> {
         }
         let within: Vec<CopyOp> = set.within.iter().filter(mine).cloned().collect();
         if !within.is_empty() {
-            // On a stream of the user's nothing runs beside it.
-            drafts.push(Draft { ops: within, beside: !self.inline, ..Draft::default() });
+            drafts.push(Draft { ops: within, ..Draft::default() });
         }
         for into in self.incoming.iter().filter(|_| self.in_one) {
             let arrived = into.words.iter().map(|(_, arrived)| arrived.of(set.number, parity));
@@ -266,6 +265,8 @@ impl Making<'_> {
         if !self.in_one && drafts.len() == first.len() {
             return Ok(None);
         }
+        // On a stream of the user's nothing runs beside it.
+        drafts.iter_mut().for_each(|draft| draft.beside = !self.inline);
         self.upload(&drafts, &sources, &targets)
     }
 

@@ -61,7 +61,7 @@ const ON_ONE: [Number; 2] = [
     ("items", |of| of.items, |of, to| of.items = to, &[1, 2, 4]),
 ];
 const ON_TWO: [Number; 2] = [
-    ("waiting", |of| of.waiting, |of, to| of.waiting = to, &[20, 35, 50, 65]),
+    ("waiting", |of| of.waiting, |of, to| of.waiting = to, &[20, 35, 50, 60, 70]),
     ("alone", |of| of.alone, |of, to| of.alone = to, &[0, 512, 1024, 4096]),
 ];
 
