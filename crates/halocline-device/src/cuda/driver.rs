@@ -33,7 +33,8 @@ struct CudaTable {
 const EVENT_DISABLE_TIMING: c_uint = 2;
 const HOST_PORTABLE_AND_MAPPED: c_uint = 1 | 2;
 
-/// `CU_STREAM_PER_THREAD`.
+/// `CU_STREAM_LEGACY`, `CU_STREAM_PER_THREAD`.
+const STREAM_LEGACY: usize = 1;
 const STREAM_PER_THREAD: usize = 2;
 
 /// `CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING`, and of its values `CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER`.
@@ -269,8 +270,12 @@ unsafe impl Driver for CudaDriver {
     }
 
     fn stream_id(&self, stream: RawStream) -> Option<u64> {
+        // The context has one default stream, which must not be asked while another one is captured.
+        if let 0 | STREAM_LEGACY = stream.0 {
+            return Some(u64::MAX);
+        }
         let ask = self.api.stream_id.filter(|_| stream.0 != STREAM_PER_THREAD)?;
-        let _current = self.enter().ok()?;
+        let _current = self.enter_beside_captures().ok()?;
         let mut id = 0;
         // SAFETY: a handle of a stream that lives: ours, or borrowed; the number is written.
         (unsafe { ask(stream.0, &mut id) } == code::SUCCESS).then_some(id)

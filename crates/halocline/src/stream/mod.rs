@@ -165,7 +165,7 @@ struct Begin {
 struct Flight {
     /// Behind it,
     done: Event,
-    /// on this stream ([`Stream::id`]).
+    /// on this stream ([`Stream::id`]), if it is a user's.
     on: Option<u64>,
 }
 
@@ -463,7 +463,7 @@ impl Scheduled {
             let done = lane.shared.events.take()?;
             let be_watched = || self.be_watched();
             lane.give(stream, (set, epoch), scratch, &done, (|cut| self.is_cut(cut), be_watched))?;
-            flights[at][number] = Some(Flight { done, on: stream.id() });
+            flights[at][number] = Some(Flight { done, on: self.inline.then(|| stream.id()).flatten() });
         }
         Ok(())
     }
