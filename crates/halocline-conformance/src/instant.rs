@@ -264,6 +264,10 @@ unsafe impl Driver for Instant {
         Ok(())
     }
 
+    fn stream_id(&self, stream: RawStream) -> Option<u64> {
+        Some(stream.0 as u64)
+    }
+
     fn wait_event(&self, _: RawStream, _: RawEvent) -> Result<(), DeviceError> {
         self.call(Call::WaitEvent);
         Ok(())

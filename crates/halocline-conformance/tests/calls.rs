@@ -109,6 +109,8 @@ fn an_exchange_gives_a_device_few_calls() {
             chunk.map_or_else(|| format!("{link:?}"), |chunk| format!("{link:?}, chunks of {chunk} bytes"));
         println!("| {link} | {streams} | {:?} | {:?} |", work(&begin), work(&wait).iter().sum::<u64>());
         assert_eq!(work(&begin), expected, "{link}, inline {inline}");
+        // Its own stream comes later anyway.
+        assert!(!inline || work(&wait) == [0; 4], "{link}: {wait:?}");
     }
 }
 

@@ -214,6 +214,12 @@ unsafe impl Driver for SimDriver {
     }
 
     fn stream_id(&self, stream: RawStream) -> Option<u64> {
+        let mut state = self.world.lock();
+        let index = self.stream(&state, stream).ok()?;
+        if state.streams[index].captured {
+            let what = "the stream is captured, which this would end".to_owned();
+            state.report(Report::Refused { call: "stream_id", what });
+        }
         Some(stream.0 as u64)
     }
 
