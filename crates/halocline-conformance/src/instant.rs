@@ -17,6 +17,7 @@ pub struct Instant {
     state: Mutex<State>,
     calls: [AtomicU64; Call::ALL.len()],
     handles: AtomicUsize,
+    generation: AtomicU64,
     /// What other libraries are handed for its memory, where that is something else.
     decoy: Option<Box<[AtomicU64]>>,
     must_be_flushed: bool,
@@ -78,6 +79,11 @@ type Block = (Address, Address, usize);
 const ALIGN: usize = 4096;
 
 impl Instant {
+    /// From now on its handles mean other streams, as where streams are destroyed and made.
+    pub fn renew(&self) {
+        self.generation.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// A device with the ordinal 0.
     pub fn device() -> (Arc<Self>, Device) {
         let driver = Arc::new(Self::default());
@@ -265,7 +271,7 @@ unsafe impl Driver for Instant {
     }
 
     fn stream_id(&self, stream: RawStream) -> Option<u64> {
-        Some(stream.0 as u64)
+        Some(self.generation.load(Ordering::Relaxed) << 32 | stream.0 as u64)
     }
 
     fn wait_event(&self, _: RawStream, _: RawEvent) -> Result<(), DeviceError> {

@@ -115,6 +115,18 @@ fn an_exchange_gives_a_device_few_calls() {
 }
 
 #[test]
+fn a_borrowed_handle_that_means_another_stream_by_now_is_no_longer_the_same() {
+    let (driver, device) = Instant::device();
+    let own = device.stream(Priority::Normal).expect("a stream");
+    // SAFETY: the stream outlives it.
+    let borrowed = unsafe { device.borrow_stream(own.raw()) }.expect("it is one of the device");
+    let before = borrowed.id();
+    assert!(before.is_some() && before == borrowed.id());
+    driver.renew();
+    assert_ne!(before, borrowed.id());
+}
+
+#[test]
 fn the_memory_of_fields_is_looked_at_once_an_allocation() {
     for (allocations, each) in [(1, 1), (1, 8), (3, 2)] {
         let [begin, wait] = count(&BindOptions::default(), (allocations, each)).expect("exchanges");

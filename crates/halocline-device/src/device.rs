@@ -10,7 +10,7 @@ use std::any::Any;
 use std::fmt;
 use std::ops::Range;
 use std::ptr::NonNull;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// A device. A clone is the same device.
 #[derive(Clone)]
@@ -168,7 +168,7 @@ impl Device {
     /// A new stream.
     pub fn stream(&self, priority: Priority) -> Result<Stream, DeviceError> {
         let raw = self.once_freed(|| self.0.create_stream(priority))?;
-        Ok(Stream { device: self.clone(), raw, id: OnceLock::new(), owned: true })
+        Ok(Stream { device: self.clone(), raw, owned: true })
     }
 
     /// Somebody else's stream; 0 is the default stream. One of another device is refused.
@@ -178,7 +178,7 @@ impl Device {
     pub unsafe fn borrow_stream(&self, raw: RawStream) -> Result<Stream, DeviceError> {
         // SAFETY: the caller's promise.
         unsafe { self.0.check_stream(raw) }?;
-        Ok(Stream { device: self.clone(), raw, id: OnceLock::new(), owned: false })
+        Ok(Stream { device: self.clone(), raw, owned: false })
     }
 
     /// A pool of events, empty.
@@ -328,7 +328,6 @@ impl Drop for Memory {
 pub struct Stream {
     device: Device,
     raw: RawStream,
-    id: OnceLock<Option<u64>>,
     owned: bool,
 }
 
@@ -343,9 +342,10 @@ impl Stream {
         self.raw
     }
 
-    /// What no other stream of its device ever has, if it is known: [`Driver::stream_id`].
+    /// What no other stream of its device ever has, if it is known: [`Driver::stream_id`]. Asked anew each time: a borrowed handle may mean
+    /// another stream by now.
     pub fn id(&self) -> Option<u64> {
-        *self.id.get_or_init(|| self.device.0.stream_id(self.raw))
+        self.device.0.stream_id(self.raw)
     }
 
     /// `event` now means all that the stream was given before. It must be of the same device.

@@ -109,7 +109,7 @@ pub(crate) fn give(free: impl FnOnce() + Send + 'static) {
 }
 
 /// At the end of the process, before the driver's own (which was loaded before anything was freed): a call of the thread while the driver
-/// takes itself down would be a crash.
+/// takes itself down may be a crash. Waits for what is being freed, but for no more than [`PATIENCE`].
 extern "C" fn end() {
     // A child that was forked has no such thread.
     if OWNER.get() != Some(&std::process::id()) {

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// How links are to move their bytes. Of fields in memory of devices, devices do that themselves; `Mailbox` and `Message` are staged
-/// through the host. `Auto` is what memory allows there: `Push`, or `Pull` where a copy engine is to move something ([`CopyEngine`]).
+/// through the host. `Auto` is what memory allows there: `Push`, or `Pull` where a copy engine is to move something ([`CopyEngine`]), or words
+/// with flags where a message is small ([`Flags`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LinkChoice {
     /// The fastest of the ways that the memory allows, measured when binding.
@@ -70,13 +71,16 @@ pub enum Flags {
     /// say otherwise for objects bound so: a number of bytes, or `never`.
     #[default]
     Auto,
-    /// Those of at most so many bytes.
+    /// Those of at most so many bytes, and of 1 MiB.
     UpTo(usize),
     /// None.
     Never,
 }
 
 impl Flags {
+    /// Slots are for messages of so many bytes at most.
+    pub(crate) const MOST: usize = 1 << 20;
+
     /// What is asked for, here or in the environment.
     pub(crate) fn wanted(self) -> Result<Self, String> {
         match (self, std::env::var_os("HALOCLINE_FLAGS")) {
@@ -136,8 +140,8 @@ pub struct BindOptions {
     /// overlap.
     pub inline: bool,
     /// Streams wait for peers, never kernels; so does `HALOCLINE_STREAM_WAITS=1` in the environment. By default, between GPUs that each serve
-    /// one rank, an exchange is one kernel, some microseconds less. Its blocks that wait leave half of the multiprocessors free (or what the value `waiting` leaves: `docs/cuda.md`), those
-    /// of all objects of a process a quarter (objects beyond that have streams wait); a kernel that needs all of a GPU at once (a cooperative launch)
+    /// one rank, an exchange is one kernel, some microseconds less. Its blocks that wait leave half of the multiprocessors free, two fifths where it is `inline` (or what the values `beside` and `waiting`
+    /// leave: `docs/cuda.md`), those of all objects of a process a fifth (objects beyond that have streams wait); a kernel that needs all of a GPU at once (a cooperative launch)
     /// begins only once they have gone.
     pub stream_waits: bool,
     /// Which regions of device fields go by copy engines. Between two ranks it is the larger of what both say, and never if one says so.

@@ -220,7 +220,7 @@ unsafe impl Driver for SimDriver {
             let what = "the stream is captured, which this would end".to_owned();
             state.report(Report::Refused { call: "stream_id", what });
         }
-        Some(stream.0 as u64)
+        Some(u64::MAX - stream.0 as u64)
     }
 
     fn is_capturing(&self, stream: RawStream) -> Result<bool, DeviceError> {

@@ -568,8 +568,10 @@ _StreamLike: TypeAlias = Stream | _HasCudaStream | _HasPtr | _HasCudaStreamHandl
 _LinkChoice: TypeAlias = Literal["auto", "push", "pull", "mailbox", "message"]
 
 _CopyEngine: TypeAlias = int | Literal["auto", "never"]
-_Flags: TypeAlias = int | Literal["auto", "never"]
 """A number of bytes, from 1; ``auto``: what ``HALOCLINE_COPY_ENGINE`` says, or what was found to pay."""
+
+_WordsWithFlags: TypeAlias = int | Literal["auto", "never"]
+"""A number of bytes, from 1, of which no more than 1 MiB counts; ``auto``: what ``HALOCLINE_FLAGS`` says, or what was found to pay."""
 
 @final
 class HaloExchange:
@@ -606,7 +608,7 @@ class HaloExchange:
         inline: bool = False,
         stream_waits: bool = False,
         copy_engine: _CopyEngine = "auto",
-        flags: _Flags = "auto",
+        flags: _WordsWithFlags = "auto",
     ) -> HaloExchange: ...
     @staticmethod
     def alternatives(
@@ -621,7 +623,7 @@ class HaloExchange:
         inline: bool = False,
         stream_waits: bool = False,
         copy_engine: _CopyEngine = "auto",
-        flags: _Flags = "auto",
+        flags: _WordsWithFlags = "auto",
     ) -> HaloExchange:
         """Binds several sets of fields at once, of which an exchange takes one (``set=``): time levels that swap. Collective."""
     @overload
@@ -772,7 +774,7 @@ class Redistribute:
         inline: bool = False,
         stream_waits: bool = False,
         copy_engine: _CopyEngine = "auto",
-        flags: _Flags = "auto",
+        flags: _WordsWithFlags = "auto",
     ) -> HaloExchange:
         """Binds fields: ``source`` on the domains that cells leave, ``target`` on those where they go. Collective. Options as for
         ``HaloExchange``."""

@@ -93,10 +93,14 @@ pub(super) fn bind(
     let asks_for_flags = matches!(flags, Flags::UpTo(_));
     let flags = match flags {
         // Only where an exchange is one launch are they faster.
-        Flags::Auto if is_alone && company.is_near(berths.iter().map(|(peer, _)| *peer)) => {
+        Flags::Auto
+            if is_alone
+                && devices.iter().all(|device| device.room() > 0)
+                && company.is_near(berths.iter().map(|(peer, _)| *peer)) =>
+        {
             devices.first().map_or(0, |device| device.tuned().values.flags as usize)
         }
-        Flags::UpTo(bytes) => bytes,
+        Flags::UpTo(bytes) => bytes.min(Flags::MOST),
         Flags::Auto | Flags::Never => 0,
     };
     // What several devices send and receive, each would have to pack a part of; and only where kernels wait is it faster.
