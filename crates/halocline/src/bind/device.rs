@@ -174,8 +174,10 @@ pub(super) fn bind(
     let mut made = agree(comm, linked)?;
     let no_engine = overruled.filter(|_| matches!(wanted, CopyEngine::From(_)));
     for link in made.links.iter_mut().filter(|link| link.way == Way::Push) {
+        let refused = link.flags == Some(0) && asks_for_flags;
+        let no_flags = no_flags.or(refused.then_some("no words with flags: the peer takes none"));
         link.why = link.why.take().or(no_engine.or(no_flags).map(str::to_owned));
-        link.flags = link.flags.filter(|_| asks_for_flags);
+        link.flags = link.flags.filter(|&most| most > 0 && asks_for_flags);
     }
     // Words first: what a peer is told of must be there.
     let opened = lanes::open(comm, &devices, &made, options);
@@ -376,7 +378,7 @@ fn link(
             };
             let pays = choice == LinkChoice::Auto && engine.is_some_and(suits);
             let flags = Some(berths.0.flags.min(berths.1.flags))
-                .filter(|&most| most > 0 && choice == LinkChoice::Auto);
+                .filter(|_| berths.0.flags > 0 && choice == LinkChoice::Auto);
             let bytes = || pair.sets.iter().map(|set| set.local.bytes(peer, direction));
             // Who exchanges a set without bytes would find everything there.
             let is_small = flags.is_some_and(|most| bytes().all(|bytes| (1..=most).contains(&bytes)));
