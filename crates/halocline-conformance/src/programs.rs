@@ -136,7 +136,13 @@ impl Program {
             streams.events.push(device.events());
         }
         // Ranks that share no memory have messages alone.
-        let link = if choices(comm).contains(&scene.link) { scene.link } else { LinkChoice::Message };
+        let link = match scene.link {
+            LinkChoice::Mailbox if comm.transport() == "thread" && scene.seed % 2 == 1 => {
+                LinkChoice::DeviceMailbox
+            }
+            link if choices(comm).contains(&link) => link,
+            _ => LinkChoice::Message,
+        };
         let (inline, copy_engine, flags) = (scene.inline, scene.copy_engine, scene.flags);
         let alone = scene.crowds && !(self.seed + comm.rank() as u64).is_multiple_of(3);
         let (chunk, deadline) = (Some(scene.chunk), scene.deadline);

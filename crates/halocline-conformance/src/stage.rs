@@ -63,7 +63,7 @@ impl<'a> Stage<'a> {
             None => known,
             // What is pulled has cases of its own (`devices`, `scheduled`); processes do not always reach each other's devices.
             Some(_) if self.transport() == "thread" => known.map(|link| match link {
-                LinkChoice::Pull => LinkChoice::Push,
+                LinkChoice::Pull => LinkChoice::DeviceMailbox,
                 other => other,
             }),
             Some(_) => known.map(|link| match link {

@@ -140,6 +140,25 @@ fn a_slot_reused_too_early() {
     check("a slot reused too early", Cut::Slot, LinkChoice::Mailbox, one_way);
 }
 
+/// The same hazards where what is sent lies in memory of the receiver's device, in one launch and where streams wait.
+#[test]
+fn hazards_of_mailboxes_on_devices() {
+    let hazards: [(Cut, Program); 9] = [
+        (Cut::Slot, one_way),
+        (Cut::Unpacked, one_way),
+        (Cut::Arrived, steps),
+        (Cut::Producer, steps),
+        (Cut::Consumer, steps),
+        (Cut::Sent, overwriting),
+        (Cut::Event, two_in_flight),
+        (Cut::Drop, dropped),
+        (Cut::Told, lost),
+    ];
+    for (cut, program) in hazards {
+        check(&format!("mailbox on the device, without {cut:?}"), cut, LinkChoice::DeviceMailbox, program);
+    }
+}
+
 #[test]
 fn a_staging_buffer_reused() {
     check("staging buffer reused", Cut::Staging, LinkChoice::Message, one_way);
@@ -333,7 +352,13 @@ fn every_order_is_needed_beside_words_with_flags() {
 
 #[test]
 fn failures_end_every_wait_by_every_way() {
-    let links = [LinkChoice::Auto, LinkChoice::Pull, LinkChoice::Mailbox, LinkChoice::Message];
+    let links = [
+        LinkChoice::Auto,
+        LinkChoice::Pull,
+        LinkChoice::DeviceMailbox,
+        LinkChoice::Mailbox,
+        LinkChoice::Message,
+    ];
     let ways = links.map(|link| (link, false)).into_iter().chain([(LinkChoice::Auto, true)]);
     for (link, flags) in ways {
         // Released by poison, a copy engine still reads cells that it has no leave for (what comes of it is nobody's): so where it moves

@@ -75,6 +75,30 @@ fn a_bound_exchange_writes_into_the_other_process_and_maps_nothing_more() {
     });
 }
 
+/// Asked for, though the fields could be mapped: these are not, the words and slots are.
+#[test]
+fn mailboxes_on_devices_are_mapped_instead_of_fields() {
+    play(0..30, 2, |world, device, comm| {
+        let ring = ring(comm, device)?;
+        let (inline, stream_waits) = (world.seed() % 2 == 0, world.seed() % 3 == 0);
+        let link = LinkChoice::DeviceMailbox;
+        let halo = ring.bind(comm, &BindOptions { link, inline, stream_waits, ..BindOptions::default() })?;
+        let text = halo.explain();
+        ensure!(ways(&halo, comm).iter().all(|(_, way)| *way == Way::DeviceMailbox), "{text}");
+        ensure!(text.contains("each exchange in one launch") != stream_waits, "{text}");
+        let through = "memory of the devices, a buffer of the receiver, mapped by simulation";
+        ensure!(text.matches(through).count() == 2, "{text}");
+        comm.barrier()?;
+        let (calls, stats) = (world.mapping_calls(), Mappings::of(comm)?.stats());
+        ensure!(calls.opens == 2 && stats.mapped == 1, "{calls:?}, {stats:?}");
+        comm.barrier()?;
+        (1..=7).try_for_each(|step| ring.step(&halo, step))?;
+        comm.barrier()?;
+        ensure!(world.mapping_calls() == calls, "{:?} after {calls:?}", world.mapping_calls());
+        Ok(comm.barrier()?)
+    });
+}
+
 #[test]
 fn long_regions_are_pulled_out_of_the_other_process_by_copy_engines() {
     play(0..30, 2, |world, device, comm| {
@@ -121,19 +145,17 @@ fn more_than_two_ranks_of_a_process_leave_copy_engines_out_and_are_told_so() {
 }
 
 #[test]
-fn memory_that_cannot_be_exported_takes_a_mailbox_and_only_that() {
+fn memory_that_cannot_be_exported_takes_a_mailbox_on_its_device_and_only_that() {
     play(0..30, 3, |world, device, comm| {
         let ring = ring(comm, device)?;
         if comm.rank() == 1 {
             world.refuse_export(ring.address(), Refusal::DefaultPool)?;
         }
         let halo = ring.bind(comm, &BindOptions::default())?;
-        let is_apart = ways(&halo, comm).iter().any(|(written, _)| *written == 1);
-        let has_said = halo.explain().contains("not in one: not all links are direct");
-        ensure!(has_said == is_apart, "{}", halo.explain());
+        ensure!(halo.explain().contains("each exchange in one launch"), "{}", halo.explain());
         for (written, way) in ways(&halo, comm) {
-            let expected = written != 1;
-            ensure!((way == Way::Push) == expected, "to rank {written}\n{}", halo.explain());
+            let expected = if written == 1 { Way::DeviceMailbox } else { Way::Push };
+            ensure!(way == expected, "to rank {written}\n{}", halo.explain());
         }
         let is_told = halo.explain().contains("comes from the default memory pool");
         ensure!(is_told || comm.size() > 3, "{}", halo.explain());
@@ -143,7 +165,7 @@ fn memory_that_cannot_be_exported_takes_a_mailbox_and_only_that() {
 }
 
 #[test]
-fn what_the_other_side_cannot_open_takes_a_mailbox_whatever_the_reason() {
+fn what_the_other_side_cannot_open_takes_a_mailbox_on_its_device_whatever_the_reason() {
     let all = [
         Refusal::AlreadyOpen,
         Refusal::OutOfMemory,
@@ -162,7 +184,8 @@ fn what_the_other_side_cannot_open_takes_a_mailbox_whatever_the_reason() {
             for round in 0..2 {
                 let halo = ring.bind(comm, &BindOptions::default())?;
                 for (written, way) in ways(&halo, comm) {
-                    ensure!((way == Way::Push) == (written == 1), "to rank {written}\n{}", halo.explain());
+                    let expected = if written == 0 { Way::DeviceMailbox } else { Way::Push };
+                    ensure!(way == expected, "to rank {written}\n{}", halo.explain());
                 }
                 ensure!(halo.explain().contains(&why.to_string()), "{why}:\n{}", halo.explain());
                 (1..=2).try_for_each(|step| ring.step(&halo, 10 * round + step))?;
@@ -174,6 +197,39 @@ fn what_the_other_side_cannot_open_takes_a_mailbox_whatever_the_reason() {
             Ok(comm.barrier()?)
         });
     }
+}
+
+/// Neither fields nor words are mapped by rank 1, which then writes nothing of rank 0's, who awaits nothing on a device that rank 1 should raise.
+#[test]
+fn without_words_on_the_other_device_all_goes_through_a_mailbox_of_the_host() {
+    play(0..30, 2, |world, device, comm| {
+        let why = Refusal::NoPeerAccess;
+        for link in [LinkChoice::Auto, LinkChoice::Push, LinkChoice::Pull, LinkChoice::DeviceMailbox] {
+            if comm.rank() == 1 {
+                // The field, unless only words are asked for, then these.
+                world.refuse_opens(
+                    device,
+                    (0..if link == LinkChoice::DeviceMailbox { 1 } else { 2 }).map(|_| why),
+                );
+            }
+            comm.barrier()?;
+            // What was refused is not asked for again: another field.
+            let ring = ring(comm, device)?;
+            let bound = ring.bind(comm, &BindOptions { link, ..BindOptions::default() });
+            if link != LinkChoice::Auto {
+                let told = bound.err().map(|error| error.to_string()).unwrap_or_default();
+                ensure!(told.contains(&why.to_string()), "{link:?}: {told}");
+                continue;
+            }
+            let halo = bound?;
+            let is_right = |(_, way): &(usize, Way)| matches!(way, Way::Mailbox { .. });
+            ensure!(ways(&halo, comm).iter().all(is_right), "{}", halo.explain());
+            ensure!(halo.explain().contains(&why.to_string()), "{}", halo.explain());
+            (1..=4).try_for_each(|step| ring.step(&halo, step))?;
+            comm.barrier()?;
+        }
+        Ok(comm.barrier()?)
+    });
 }
 
 /// Between ranks of one process: memory of pools is its device's alone, unless whoever made it says otherwise.
@@ -188,7 +244,8 @@ fn memory_that_is_not_shared_with_the_peers_device_takes_a_mailbox() {
             }
             let halo = ring.bind(comm, &BindOptions::default())?;
             for (written, way) in ways(&halo, comm) {
-                ensure!((way == Way::Push) == (written == 0), "to rank {written}\n{}", halo.explain());
+                let expected = if written == 1 { Way::DeviceMailbox } else { Way::Push };
+                ensure!(way == expected, "to rank {written}\n{}", halo.explain());
             }
             ensure!(halo.explain().contains("has no access to the memory at"), "{}", halo.explain());
             (1..=3).try_for_each(|step| ring.step(&halo, step))?;
@@ -213,7 +270,8 @@ fn a_rank_with_fields_on_several_devices_is_written_to_by_another_process() {
         let inline = world.seed().is_multiple_of(2);
         let halo = yard.bind(comm, &[&[0]], &BindOptions { inline, ..BindOptions::default() })?;
         for (written, way) in ways(&halo, comm) {
-            ensure!((way == Way::Push) == (written == 1), "to rank {written}\n{}", halo.explain());
+            let is_right = if written == 1 { way == Way::Push } else { matches!(way, Way::Mailbox { .. }) };
+            ensure!(is_right, "to rank {written}\n{}", halo.explain());
         }
         ensure!(halo.explain().contains("from several devices"), "{}", halo.explain());
         let stream = places[0].stream(Priority::Normal)?;

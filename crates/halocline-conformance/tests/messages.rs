@@ -116,7 +116,13 @@ fn each_piece_of_order_is_needed() {
 /// Messages by hand and exchanges of the same object in turn, on one stream, by each way.
 #[test]
 fn exchanged_and_packed_in_turn_on_one_stream() {
-    for link in [LinkChoice::Auto, LinkChoice::Pull, LinkChoice::Mailbox, LinkChoice::Message] {
+    for link in [
+        LinkChoice::Auto,
+        LinkChoice::Pull,
+        LinkChoice::DeviceMailbox,
+        LinkChoice::Mailbox,
+        LinkChoice::Message,
+    ] {
         under_seeds(|world, comm| {
             let device = &devices(world, 2)?[comm.rank()];
             let yard = Yard::new(comm, &[6], (1, 1, 1), |_| device)?;

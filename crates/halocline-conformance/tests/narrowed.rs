@@ -13,10 +13,11 @@ use std::time::Duration;
 
 type Choice = (LinkChoice, Flags);
 
-const LINKS: [Choice; 5] = [
+const LINKS: [Choice; 6] = [
     (LinkChoice::Auto, Flags::Never),
     (LinkChoice::Auto, Flags::UpTo(1 << 20)),
     (LinkChoice::Pull, Flags::Never),
+    (LinkChoice::DeviceMailbox, Flags::Never),
     (LinkChoice::Mailbox, Flags::Never),
     (LinkChoice::Message, Flags::Never),
 ];

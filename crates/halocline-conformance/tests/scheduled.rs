@@ -99,7 +99,7 @@ fn awaited_by_tasks(world: &World, comm: &Communicator, link: LinkChoice) -> Out
 
 #[test]
 fn tasks_sleep_until_their_exchange_is_over() {
-    for link in [LinkChoice::Auto, LinkChoice::Mailbox, LinkChoice::Message] {
+    for link in [LinkChoice::Auto, LinkChoice::DeviceMailbox, LinkChoice::Mailbox, LinkChoice::Message] {
         explore(0..20, &limited(), |world| {
             run_ranks(world, 3, |comm| awaited_by_tasks(world, comm, link));
         });
@@ -125,7 +125,7 @@ fn sent_to_nobody(world: &World, comm: &Communicator, link: LinkChoice) -> Outco
 
 #[test]
 fn a_sender_does_not_run_ahead_of_its_receiver() {
-    for link in [LinkChoice::Auto, LinkChoice::Mailbox, LinkChoice::Message] {
+    for link in [LinkChoice::Auto, LinkChoice::DeviceMailbox, LinkChoice::Mailbox, LinkChoice::Message] {
         explore(0..20, &limited(), |world| run_ranks(world, 2, |comm| sent_to_nobody(world, comm, link)));
     }
 }
@@ -158,9 +158,13 @@ fn dropped_by_one(world: &World, comm: &Communicator, link: LinkChoice) -> Outco
 
 #[test]
 fn all_peers_fail_when_one_drops_its_object() {
-    for (ranks, link) in
-        [(2, LinkChoice::Auto), (4, LinkChoice::Auto), (4, LinkChoice::Mailbox), (3, LinkChoice::Message)]
-    {
+    for (ranks, link) in [
+        (2, LinkChoice::Auto),
+        (4, LinkChoice::Auto),
+        (4, LinkChoice::Mailbox),
+        (3, LinkChoice::DeviceMailbox),
+        (3, LinkChoice::Message),
+    ] {
         explore(0..100, &limited(), |world| {
             run_ranks(world, ranks, |comm| dropped_by_one(world, comm, link))
         });

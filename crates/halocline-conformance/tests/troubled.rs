@@ -75,7 +75,7 @@ fn on_streams_in_turn(world: &World, comm: &Communicator, link: LinkChoice) -> O
 
 #[test]
 fn inline_exchanges_on_several_streams_follow_each_other() {
-    for link in [LinkChoice::Auto, LinkChoice::Mailbox, LinkChoice::Message] {
+    for link in [LinkChoice::Auto, LinkChoice::DeviceMailbox, LinkChoice::Mailbox, LinkChoice::Message] {
         explore(0..60, &limited(2), |world| {
             run_ranks(world, 2, |comm| on_streams_in_turn(world, comm, link));
         });
@@ -111,7 +111,7 @@ fn one_device_fails(world: &World, comm: &Communicator, inline: bool, link: Link
 
 #[test]
 fn one_of_several_devices_of_a_rank_fails() {
-    for link in [LinkChoice::Auto, LinkChoice::Mailbox, LinkChoice::Message] {
+    for link in [LinkChoice::Auto, LinkChoice::DeviceMailbox, LinkChoice::Mailbox, LinkChoice::Message] {
         for inline in [false, true] {
             explore(0..60, &limited(3), |world| {
                 run_ranks(world, 2, |comm| one_device_fails(world, comm, inline, link));

@@ -382,6 +382,15 @@ impl Stream {
         unsafe { self.device.0.copy(self.raw, target, source, bytes) }
     }
 
+    /// Sets bytes to 0, some time before it is synchronised.
+    ///
+    /// # Safety
+    /// As for [`Driver::clear`].
+    pub unsafe fn clear(&self, base: Address, bytes: usize) -> Result<(), DeviceError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.device.0.clear(self.raw, base, bytes) }
+    }
+
     /// Does all that a copy table of the same device says, for an epoch.
     ///
     /// # Safety

@@ -362,6 +362,20 @@ pub unsafe trait Driver: Any + Send + Sync {
         bytes: usize,
     ) -> Result<(), DeviceError>;
 
+    /// Sets bytes to 0; may wait until the stream has done it (`cuMemsetD8Async`, which does not).
+    ///
+    /// # Safety
+    /// The range stays valid until the stream has done it, and nothing accesses it meanwhile.
+    unsafe fn clear(&self, stream: RawStream, base: Address, bytes: usize) -> Result<(), DeviceError> {
+        let zeros = self.allocate_pinned(bytes.max(1))?;
+        // SAFETY: the caller's promise, and nobody else knows the other memory, which is used until the stream is through.
+        let copied =
+            unsafe { self.copy(stream, base, zeros.base, bytes) }.and_then(|()| self.synchronise(stream));
+        // SAFETY: as above; a stream that failed uses nothing any more.
+        unsafe { self.free_pinned(zeros.base) };
+        copied
+    }
+
     /// Makes a copy table ready to be launched; checks that this device can reach every byte. Waits for the
     /// device (`cuMemAlloc`, `cuMemcpyHtoD`).
     fn upload(&self, table: &TableSpec<'_>) -> Result<RawTable, DeviceError>;

@@ -19,11 +19,12 @@ pub(crate) fn options(
         "auto" => LinkChoice::Auto,
         "push" => LinkChoice::Push,
         "pull" => LinkChoice::Pull,
+        "device-mailbox" => LinkChoice::DeviceMailbox,
         "mailbox" => LinkChoice::Mailbox,
         "message" => LinkChoice::Message,
         other => {
             return Err(error::value(format!(
-                "there is no link {other:?}; choose auto, push, pull, mailbox or message"
+                "there is no link {other:?}; choose auto, push, pull, device-mailbox, mailbox or message"
             )));
         }
     };

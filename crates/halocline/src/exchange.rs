@@ -60,7 +60,7 @@ impl Drop for Shared {
 pub struct LinkCounts {
     /// Pushed straight into the receiver's halo, or pulled from the owned cells; small ones between devices as words with flags.
     pub direct: usize,
-    /// Through a buffer of the receiver in shared memory.
+    /// Through a buffer of the receiver, in memory of its device or in shared memory.
     pub mailbox: usize,
     /// Through messages.
     pub message: usize,
@@ -72,7 +72,7 @@ impl LinkCounts {
         for link in links {
             match link.way {
                 Way::Push | Way::Pull | Way::Flags => counts.direct += 1,
-                Way::Mailbox { .. } => counts.mailbox += 1,
+                Way::DeviceMailbox | Way::Mailbox { .. } => counts.mailbox += 1,
                 Way::Message => counts.message += 1,
             }
         }

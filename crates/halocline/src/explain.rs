@@ -131,13 +131,12 @@ fn through_devices(link: &Link, part: &Part, transport: &str) -> String {
     let memory = match link.way {
         Way::Message => format!("staged through the host, messages of {transport}"),
         Way::Mailbox { .. } => "staged through the host, a buffer of the receiver".to_owned(),
-        _ if link.mapped.is_empty() => "memory of the devices".to_owned(),
-        _ => {
-            let kinds: Vec<String> = link.mapped.iter().map(ToString::to_string).collect();
-            format!("memory of the devices, mapped by {}", kinds.join(", "))
-        }
+        Way::DeviceMailbox => "memory of the devices, a buffer of the receiver".to_owned(),
+        _ => "memory of the devices".to_owned(),
     };
-    memory + &by_engine + &by_flags
+    let kinds: Vec<String> = link.mapped.iter().map(ToString::to_string).collect();
+    let mapped = if kinds.is_empty() { String::new() } else { format!(", mapped by {}", kinds.join(", ")) };
+    memory + &mapped + &by_engine + &by_flags
 }
 
 /// What goes by a copy engine.

@@ -53,7 +53,9 @@ pub enum Way {
     Pull,
     /// Packed as words with flags into memory of the receiver's device, which looks at these and unpacks: small messages between devices.
     Flags,
-    /// Packed into a buffer of the receiver, unpacked there.
+    /// Packed into memory of the receiver's device, unpacked there: between devices, where the receiver's field is out of reach.
+    DeviceMailbox,
+    /// Packed into a buffer of the receiver in memory of the host, unpacked there.
     Mailbox {
         /// Packed by non-temporal stores, past the sender's caches.
         streaming: bool,
@@ -70,7 +72,12 @@ impl Way {
 
     /// Whether a device on one side reaches memory of a device on the other.
     pub(crate) fn reaches_devices(self) -> bool {
-        self.is_direct() || self == Self::Flags
+        self.is_direct() || self.has_slots_on_devices()
+    }
+
+    /// Whether what is sent goes into slots in memory of the receiver's device.
+    pub(crate) fn has_slots_on_devices(self) -> bool {
+        matches!(self, Self::Flags | Self::DeviceMailbox)
     }
 }
 
@@ -80,6 +87,7 @@ impl fmt::Display for Way {
             Self::Push => "direct, push",
             Self::Pull => "direct, pull",
             Self::Flags => "words with flags",
+            Self::DeviceMailbox => "device mailbox",
             Self::Mailbox { streaming: false } => "mailbox",
             Self::Mailbox { streaming: true } => "mailbox, streaming",
             Self::Message => "message",
@@ -363,7 +371,9 @@ impl Link {
                 message.into_iter().for_each(buffers::put);
             }
             // The last one is for devices alone.
-            (Direction::Send, Way::Pull) | (Direction::Receive, Way::Push) | (_, Way::Flags) => {}
+            (Direction::Send, Way::Pull)
+            | (Direction::Receive, Way::Push)
+            | (_, Way::Flags | Way::DeviceMailbox) => {}
         }
         Ok(Turn::Done)
     }

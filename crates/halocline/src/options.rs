@@ -18,6 +18,9 @@ pub enum LinkChoice {
     Push,
     /// Direct: receivers read the senders' owned cells. Refused where memory is out of reach.
     Pull,
+    /// Between devices: through buffers of the receivers in memory of their devices. Refused where that is out of reach. For fields of the
+    /// host the same as `Mailbox`.
+    DeviceMailbox,
     /// Through buffers of the receivers in shared memory. Refused between ranks that share none.
     Mailbox,
     /// Through messages of the transport. Always possible.

@@ -31,7 +31,7 @@ fn check_ways(halo: &HaloExchange, own: &Given, theirs: &Given) -> Outcome {
         let written = if direction == Direction::Receive { own } else { theirs };
         let is_right = match written.kind {
             Some(_) => way == Way::Push,
-            None => matches!(way, Way::Mailbox { .. }),
+            None => way == Way::DeviceMailbox,
         };
         ensure!(is_right, "{} of rank {peer}, {direction:?}: {way}\n{}", written.name, halo.explain());
     }

@@ -41,7 +41,7 @@ fn ways(comm: &Stage<'_>) -> Outcome {
         let counts = halo.links();
         let expected = match link {
             LinkChoice::Message => (0, 0, 2 * peers),
-            LinkChoice::Mailbox => (0, 2 * peers, 0),
+            LinkChoice::Mailbox | LinkChoice::DeviceMailbox => (0, 2 * peers, 0),
             LinkChoice::Push | LinkChoice::Pull => (2 * peers, 0, 0),
             LinkChoice::Auto => (counts.direct, counts.mailbox, 2 * peers - counts.direct - counts.mailbox),
         };
@@ -60,7 +60,7 @@ fn ways(comm: &Stage<'_>) -> Outcome {
         scene.steps(&halo, 5)?;
     }
     if !shares_memory(comm) {
-        for link in [LinkChoice::Push, LinkChoice::Pull, LinkChoice::Mailbox] {
+        for link in [LinkChoice::Push, LinkChoice::Pull, LinkChoice::DeviceMailbox, LinkChoice::Mailbox] {
             ensure!(scene.bind(comm, &by(link)).is_err(), "{link:?} without shared memory");
         }
     }

@@ -36,6 +36,7 @@ pub(crate) fn ways(comm: &Stage<'_>) -> Vec<LinkChoice> {
     let mut ways = choices(comm).to_vec();
     ways.retain(|&link| direct(comm) || !matches!(link, LinkChoice::Push | LinkChoice::Pull));
     ways.dedup();
+    ways.extend(direct(comm).then_some(LinkChoice::DeviceMailbox));
     ways
 }
 

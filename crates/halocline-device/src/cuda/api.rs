@@ -163,6 +163,7 @@ api! {
     pointer_attributes: b"cuPointerGetAttributes\0"(c_uint, *const c_int, *const *mut c_void, u64);
     /// Target, source, bytes, stream.
     copy: b"cuMemcpyAsync\0"(u64, u64, usize, usize);
+    clear: b"cuMemsetD8Async\0"(u64, u8, usize, usize);
     create_stream: b"cuStreamCreateWithPriority\0"(*mut usize, c_uint, c_int);
     destroy_stream: b"cuStreamDestroy_v2\0"(usize);
     stream_context: b"cuStreamGetCtx\0"(usize, *mut usize);

@@ -379,6 +379,13 @@ unsafe impl Driver for CudaDriver {
         self.check("cuMemcpyAsync", unsafe { (self.api.copy)(target, source, bytes, stream.0) })
     }
 
+    unsafe fn clear(&self, stream: RawStream, base: Address, bytes: usize) -> Result<(), DeviceError> {
+        let _current = self.enter()?;
+        self.find_range(base, bytes)?;
+        // SAFETY: memory that devices know; the rest is the caller's promise.
+        self.check("cuMemsetD8Async", unsafe { (self.api.clear)(base, 0, bytes, stream.0) })
+    }
+
     unsafe fn peek(&self, stream: RawStream, word: Address) -> Result<Option<u64>, DeviceError> {
         let _current = self.enter_beside_captures()?;
         self.reach_word(word)?;

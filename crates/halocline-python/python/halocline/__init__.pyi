@@ -565,7 +565,7 @@ _StreamLike: TypeAlias = Stream | _HasCudaStream | _HasPtr | _HasCudaStreamHandl
 
 # --- exchanges ---------------------------------------------------------------------------------------------------
 
-_LinkChoice: TypeAlias = Literal["auto", "push", "pull", "mailbox", "message"]
+_LinkChoice: TypeAlias = Literal["auto", "push", "pull", "device-mailbox", "mailbox", "message"]
 
 _CopyEngine: TypeAlias = int | Literal["auto", "never"]
 """A number of bytes, from 1; ``auto``: what ``HALOCLINE_COPY_ENGINE`` says, or what was found to pay."""
@@ -580,7 +580,8 @@ class HaloExchange:
 
     The n-th field given for a domain of a pattern is exchanged with the n-th field of every other domain of it.
 
-    ``link``: how bytes move (the same on all ranks). ``deadline``: seconds that a wait may take before the object fails.
+    ``link``: how bytes move (the same on all ranks); ``device-mailbox`` is for memory of GPUs, of whose receivers it takes a buffer.
+    ``deadline``: seconds that a wait may take before the object fails.
     ``checked``: every exchange proves that it did what it should, at a price; by default what ``HALOCLINE_CHECK`` says. Fields in
     memory of GPUs are not looked at.
     ``streams``: those whose work comes before an ``exchange`` of device fields, by default the null stream.

@@ -3,7 +3,8 @@
 //! memory, and [`crate::HaloExchange::explain`] says why.
 
 use super::device::Made;
-use super::lanes::{Opened, capacity};
+use super::lanes::Opened;
+use super::sides::capacity;
 use crate::error::Error;
 use crate::link::{Direction, SLOTS, Way};
 use crate::stream::{Stage, chunks, offset};

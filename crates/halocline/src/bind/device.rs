@@ -3,24 +3,26 @@
 
 use super::aware;
 use super::facing::{Facing, Joint};
+use super::far::{self, FarLanes};
 use super::lanes::{self, Joined};
 use super::local::Local;
-use super::offer::{Berth, Offer};
+use super::offer::{Berth, OfDevices, Offer};
 use super::pair::Pair;
-use super::remote::{By, Company, Exports, Told};
+use super::remote::{By, Company, Exports};
 use super::script::Kit;
+use super::wishes::Wishes;
+use super::words::{self, Plot, Plots};
 use super::{Preference, swap_offers};
 use crate::agree::agree;
 use crate::bound::Bound;
 use crate::error::Error;
 use crate::link::{Direction, Link, MOST_SETS, SLOTS, Way};
-use crate::options::{BindOptions, CopyEngine, Flags, LinkChoice};
+use crate::options::{BindOptions, LinkChoice};
 use crate::set::{Part, Set};
 use crate::stream::{self, BySet, LINE, Pool, Scheduled, Staging};
-use halocline_comm::{Communicator, Counter, Patience, Segment, Tag};
+use halocline_comm::{Communicator, Counter, Patience, Segment};
 use halocline_device::host::MESSAGE_ALIGN;
-use halocline_device::{Address, Device, DeviceError};
-use halocline_plan::wire::{Reader, WireError, Writer};
+use halocline_device::{Device, DeviceError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -36,11 +38,10 @@ pub(super) fn room(sets: usize) -> usize {
     (2 * sets).next_multiple_of(LINE / WORD).min(MOST_SETS)
 }
 
-/// Bytes in front of the slots of a mailbox: for each lane of the other side a word `ready`, then for each of them a word
-/// `arrived` of each set and slot that there is room for. (The next raise of one finds its slot unpacked: what one epoch of a set has raised is not
-/// taken for an earlier epoch.)
+/// Bytes in front of the slots of a mailbox in memory of the host: for each lane of the other side a word `ready`, then for each of them
+/// a word `arrived` of each set and slot that there is room for.
 pub(super) fn head(room: usize) -> usize {
-    LANES * (LINE + span(SLOTS as usize * room))
+    LANES * LINE + words::arrived(room)
 }
 
 /// Bytes of so many words that one side raises.
@@ -50,29 +51,6 @@ pub(super) fn span(words: usize) -> usize {
 
 pub(super) const WORD: usize = size_of::<u64>();
 
-/// What a peer's devices do for the links with this rank.
-pub(super) struct FarLanes {
-    pub(super) lanes: Vec<FarLane>,
-    /// The words `arrived` of links that push that its first lane waits for, one for each of our lanes; then those of links that pull.
-    pub(super) arrived: Address,
-    /// The slots of words with flags of what we send, on its first lane.
-    pub(super) slots: Address,
-    /// Their memory, held.
-    pub(super) words: Vec<Arc<Segment>>,
-}
-
-pub(super) struct FarLane {
-    /// [`Device::id`], in the peer's process.
-    pub(super) device: (usize, u32),
-    /// In another process, whose words this one has mapped.
-    pub(super) is_mapped: bool,
-    /// Whether it sends to us, or pulls from us.
-    pub(super) sends: bool,
-    pub(super) pulls: bool,
-    /// The words `ready`, of each set, that it waits for before it pushes; then those before it pulls.
-    pub(super) ready: Address,
-}
-
 /// Binds sets of device fields. Collective; a rank may have none.
 pub(super) fn bind(
     comm: &Communicator,
@@ -80,121 +58,61 @@ pub(super) fn bind(
     options: &BindOptions,
     host: Option<Arc<Bound>>,
 ) -> Result<Arc<Scheduled>, Error> {
-    let (offers, operation, words, staged) = (comm.begin(), comm.begin(), comm.begin(), comm.begin());
+    let (offers, operation, told, staged) = (comm.begin(), comm.begin(), comm.begin(), comm.begin());
     let proof = comm.begin();
     let devices = devices_of(&sets).inspect(|devices| comm.part::<Pool>().join(devices));
     let wanted = options.copy_engine.wanted().and_then(|engine| Ok((engine, options.flags.wanted()?)));
     let wanted = wanted.map_err(Error::Bind);
-    let (devices, (wanted, flags)) = agree(comm, devices.and_then(|devices| Ok((devices, wanted?))))?;
+    let (devices, (engine, flags)) = agree(comm, devices.and_then(|devices| Ok((devices, wanted?))))?;
     let (mut berths, own_bytes) = lay_out(&sets, options.link);
     let company = Company::gather(comm, &devices)?;
     let is_alone = company.is_alone(comm.rank()) && comm.part::<Pool>().is_alone(&devices);
     let is_alone = is_alone || options.is_alone();
-    let asks_for_flags = matches!(flags, Flags::UpTo(_));
-    let flags = match flags {
-        // Only where an exchange is one launch are they faster.
-        Flags::Auto
-            if is_alone
-                && devices.iter().all(|device| device.room() > 0)
-                && company.is_near(berths.iter().map(|(peer, _)| *peer)) =>
-        {
-            devices.first().map_or(0, |device| device.tuned().values.flags as usize)
-        }
-        Flags::UpTo(bytes) => bytes.min(Flags::MOST),
-        Flags::Auto | Flags::Never => 0,
-    };
-    // What several devices send and receive, each would have to pack a part of; and only where kernels wait is it faster.
-    let no_flags = match () {
-        () if flags == 0 => None,
-        () if devices.len() != 1 => {
-            Some("no words with flags: the fields of this rank lie on several devices")
-        }
-        () if options.stream_waits() => Some("no words with flags: streams wait here, as asked for"),
-        () if !sets.iter().all(has_words) => Some(
-            "no words with flags: fields here have elements, strides or addresses of no multiple of 4 bytes",
-        ),
-        () => None,
-    };
-    let flags = if no_flags.is_some() { 0 } else { flags };
-    let no_flags = no_flags.filter(|_| asks_for_flags);
-    let chunks = devices.iter().map(|device| device.tuned().values.chunk);
-    let chunk = options.chunk().or(chunks.max().and_then(|chunk| usize::try_from(chunk).ok()));
-    let overruled = if devices.len() > 1 {
-        // Where lanes wait for each other's producers, poison would let a copy engine go on that these still need to wait.
-        Some("no copy engine, as the fields of this rank lie on several devices")
-    } else if comm.part::<Pool>().is_crowded(&devices) {
-        // CUDA queues what is copied from a device to others of the process, whoever copies: what waits for one peer would hold
-        // what another one waits for.
-        Some("no copy engine, as more than two ranks of this process use devices")
-    } else {
-        None
-    };
-    for (peer, berth) in &mut berths {
-        berth.chunk = chunk.unwrap_or(0);
-        berth.flags = flags;
-        berth.engine = match wanted {
-            CopyEngine::Never => None,
-            _ if overruled.is_some() => None,
-            CopyEngine::Auto => company.engine(*peer),
-            CopyEngine::From(bytes) => Some(bytes.max(1)),
-        };
-    }
+    let wishes = Wishes::new((comm, &company), (&devices, &sets), (engine, flags), (options, is_alone));
+    berths.iter_mut().for_each(|(peer, berth)| wishes.enter(&company, *peer, berth));
     let mut exports = Exports::default();
     if matches!(options.link, LinkChoice::Auto | LinkChoice::Push | LinkChoice::Pull) {
-        // What a peer writes, or may come to read.
-        let touched = |&(peer, berth): &(usize, Berth)| {
-            let is_read = options.link == LinkChoice::Pull
-                || options.link == LinkChoice::Auto && berth.engine.is_some();
-            let of_set = move |set: &'_ &Local| {
-                set.bytes(peer, Direction::Receive) > 0 || is_read && set.bytes(peer, Direction::Send) > 0
-            };
-            let memories = sets.iter().filter(of_set).flat_map(|set| &set.memories);
-            memories.map(move |(memory, _)| (peer, memory))
-        };
-        let all = || berths.iter().flat_map(touched);
-        // All, as a link without bytes has words, too.
-        let memories = || sets.iter().flat_map(|set| &set.memories).map(|(memory, _)| memory);
-        exports.look(
-            comm,
-            &company,
-            berths.iter().flat_map(|(peer, _)| memories().map(move |memory| (*peer, memory))),
-        );
-        let segments = all().map(|(peer, memory)| (peer, &memory.segment));
-        exports.add(comm, (&company, By::AllDevices), segments);
+        export_fields(comm, &company, &mut exports, (&sets, &berths), options.link);
+    }
+    let plots = berths
+        .iter_mut()
+        .map(|(peer, berth)| plot(comm, &company, &exports, &sets, (*peer, berth), options.link));
+    let plots = Plots { of_peers: plots.collect(), room: room(sets.len()), lanes: devices.len() };
+    // Words first: what a peer is told of must be there.
+    let opened = lanes::open(comm, &devices, (plots, sets.len()), options);
+    let mut opened = agree(comm, opened)?;
+    if !matches!(options.link, LinkChoice::Mailbox | LinkChoice::Message) {
+        let wanted =
+            berths.iter().flat_map(|(peer, _)| opened.lanes.iter().map(|lane| (*peer, &lane.segment)));
+        exports.look_at_words(comm, &company, wanted.clone());
+        exports.add(comm, (&company, By::FirstDevice), wanted);
     }
     let shared = berths.iter().any(|(peer, _)| comm.link().bell(*peer).is_some());
     let own = agree(comm, shared.then(|| comm.allocate(own_bytes)).transpose().map_err(Error::from))?;
-    let theirs = swap_offers(comm, offers, &sets, &berths, own.as_ref(), (true, &exports))?;
+    let words: Vec<_> = opened.lanes.iter().map(|lane| Arc::clone(&lane.segment)).collect();
+    let of_devices = OfDevices { exports: &exports, words: &words };
+    let theirs = swap_offers(comm, offers, &sets, &berths, own.as_ref(), Some(of_devices))?;
     let of = (operation, options.link);
-    let linked = theirs.and_then(|theirs| link(comm, sets, berths, own, theirs, of, &exports));
+    let linked = theirs.and_then(|theirs| link(comm, sets, berths, own, theirs, of, of_devices));
     let linked = linked.and_then(|made| match made.links.iter().any(|link| link.way == Way::Message) {
         true if !comm.link().is_driven() => Err(Error::NotDriven),
         _ => Ok(made),
     });
     let mut made = agree(comm, linked)?;
-    let no_engine = overruled.filter(|_| matches!(wanted, CopyEngine::From(_)));
-    for link in made.links.iter_mut().filter(|link| link.way == Way::Push) {
-        let refused = link.flags == Some(0) && asks_for_flags;
-        let no_flags = no_flags.or(refused.then_some("no words with flags: the peer takes none"));
-        link.why = link.why.take().or(no_engine.or(no_flags).map(str::to_owned));
-        link.flags = link.flags.filter(|&most| most > 0 && asks_for_flags);
-    }
-    // Words first: what a peer is told of must be there.
-    let opened = lanes::open(comm, &devices, &made, options);
-    let opened = agree(comm, opened)?;
-    // All ranks of the process have said by now which devices they use.
-    let is_direct = |end: &&End| end.links.iter().any(|&link| made.links[link].way.reaches_devices());
-    let segments = opened.lanes.iter().map(lanes::Open::segment).collect::<Vec<_>>();
-    let direct = made.ends.iter().filter(is_direct);
-    let wanted = direct.flat_map(|end| segments.iter().map(|segment| (end.peer, segment)));
-    exports.add(comm, (&company, By::FirstDevice), wanted);
-    let tell = |end| tell(comm, words, end, &made, &opened, (&segments, &exports));
-    let told = made.ends.iter().try_for_each(tell);
-    agree(comm, told).inspect_err(|_| comm.link().inbox().forget(words))?;
-    let heard: Vec<_> = made.ends.iter().map(|end| hear(comm, words, end.peer)).collect();
+    wishes.explain(&mut made.links);
+    let registered = lanes::register_own(&mut opened, &made);
+    agree(comm, registered)?;
+    let tell = |end| far::tell(comm, told, end, &made, &opened, &exports);
+    agree(comm, made.ends.iter().try_for_each(tell)).inspect_err(|_| comm.link().inbox().forget(told))?;
+    let heard: Vec<_> = made.ends.iter().map(|end| far::hear(comm, told, end.peer)).collect();
     let slots = aware::prove(comm, proof, &opened, &mut made);
     let slots = agree(comm, slots)?;
     let joined = heard.into_iter().collect::<Result<Vec<FarLanes>, Error>>().and_then(|far| {
+        for (end, far) in made.ends.iter().zip(&far) {
+            let of_slots = end.link(&made, Direction::Send).map(|link| &mut made.links[link]);
+            let of_slots = of_slots.filter(|link| link.way.has_slots_on_devices());
+            of_slots.into_iter().for_each(|link| link.mapped.extend(far.mapped));
+        }
         made.far = far;
         lanes::join(&opened, &made, &slots, (options, is_alone))
     });
@@ -245,6 +163,8 @@ impl Made {
 /// This rank and a peer.
 pub(super) struct End {
     pub(super) peer: usize,
+    /// Which of the peers it is.
+    pub(super) number: usize,
     pub(super) berths: (Berth, Berth),
     pub(super) segments: Option<(Arc<Segment>, Arc<Segment>)>,
     /// Its links, by their numbers.
@@ -252,23 +172,67 @@ pub(super) struct End {
 }
 
 impl End {
+    /// Whether devices of one side reach memory of devices of the other.
+    pub(super) fn reaches_devices(&self, made: &Made) -> bool {
+        self.links.iter().any(|&link| made.links[link].way.reaches_devices())
+    }
+
     /// The number of the link of one direction.
     pub(super) fn link(&self, made: &Made, direction: Direction) -> Option<usize> {
         self.links.iter().copied().find(|&link| made.links[link].direction == direction)
     }
 }
 
-/// Whether all fields of a set can go as words of 4 bytes.
-fn has_words(local: &Local) -> bool {
-    local.fields.iter().all(|field| {
-        let cells = &field.cells;
-        let base = local.segment_of(field).base().addr().get();
-        let strides =
-            cells.axes.iter().map(|axis| axis.stride).chain(cells.extra.iter().map(|&(_, stride)| stride));
-        let bits =
-            strides.fold(base | field.offset | cells.element.size(), |all, stride| all | stride as usize);
-        bits.is_multiple_of(4)
-    })
+/// Has peers map the fields that they write, or may come to read.
+fn export_fields(
+    comm: &Communicator,
+    company: &Company,
+    exports: &mut Exports,
+    (sets, berths): (&[Local], &[(usize, Berth)]),
+    choice: LinkChoice,
+) {
+    let touched = |&(peer, berth): &(usize, Berth)| {
+        let is_read = choice == LinkChoice::Pull || choice == LinkChoice::Auto && berth.engine.is_some();
+        let of_set = move |set: &'_ &Local| {
+            set.bytes(peer, Direction::Receive) > 0 || is_read && set.bytes(peer, Direction::Send) > 0
+        };
+        let memories = sets.iter().filter(of_set).flat_map(|set| &set.memories);
+        memories.map(move |(memory, _)| (peer, &memory.segment))
+    };
+    let memories = || sets.iter().flat_map(|set| &set.memories).map(|(memory, _)| memory);
+    let all = berths.iter().flat_map(|(peer, _)| memories().map(move |memory| (*peer, memory)));
+    exports.look(comm, company, all);
+    exports.add(comm, (company, By::AllDevices), berths.iter().flat_map(touched));
+}
+
+/// What a peer may need behind the words, as far as this side knows.
+fn plot(
+    comm: &Communicator,
+    company: &Company,
+    exports: &Exports,
+    sets: &[Local],
+    (peer, berth): (usize, &mut Berth),
+    choice: LinkChoice,
+) -> Plot {
+    let received = || sets.iter().map(|set| set.bytes(peer, Direction::Receive));
+    let most = received().max().unwrap_or(0);
+    // Who exchanges a set without bytes would find everything there.
+    let is_small = received().all(|bytes| (1..=berth.flags).contains(&bytes));
+    let segments = |set: &'_ Local| {
+        set.memories.iter().map(|(memory, _)| Arc::clone(&memory.segment)).collect::<Vec<_>>()
+    };
+    let is_hidden =
+        |set: &Local| segments(set).iter().any(|segment| exports.reach(comm, peer, segment).is_err());
+    let mut receiving = sets.iter().filter(|set| set.bytes(peer, Direction::Receive) > 0);
+    // What several devices of another process send, each would map by itself.
+    let is_here = || sets.iter().flat_map(segments).all(|segment| comm.link().reach(peer, &segment).is_ok());
+    let is_wanted = match choice {
+        LinkChoice::DeviceMailbox => true,
+        LinkChoice::Auto => receiving.any(is_hidden),
+        _ => false,
+    };
+    berth.on_device = is_wanted && (company.has_one_device(peer) || is_here());
+    Plot { flags: is_small.then_some(most), mailbox: berth.on_device.then_some(most) }
 }
 
 /// The devices of the fields of this rank, ascending.
@@ -317,18 +281,13 @@ fn lay_out(sets: &[Local], choice: LinkChoice) -> (Vec<(usize, Berth)>, usize) {
         let (send_counter, receive_counter) = (2 * at * line, (2 * at + 1) * line);
         berths.push((
             peer,
-            Berth { send_counter, receive_counter, mailbox: end, capacity, engine: None, flags: 0, chunk: 0 },
+            Berth { send_counter, receive_counter, mailbox: end, capacity, ..Berth::default() },
         ));
         if has_mailbox {
-            end += head(room(sets.len())) + SLOTS as usize * slot(capacity);
+            end += head(room(sets.len())) + SLOTS as usize * words::slot(capacity);
         }
     }
     (berths, end)
-}
-
-/// Bytes from one slot to the next.
-pub(super) fn slot(capacity: usize) -> usize {
-    capacity.next_multiple_of(MESSAGE_ALIGN.max(LINE))
 }
 
 fn link(
@@ -338,8 +297,9 @@ fn link(
     own: Option<Arc<Segment>>,
     theirs: Vec<Offer>,
     (operation, choice): (u64, LinkChoice),
-    exports: &Exports,
+    of_devices: OfDevices<'_>,
 ) -> Result<Made, Error> {
+    let mut obstacles = Vec::new();
     let mut made = Made {
         links: Vec::new(),
         sets: Vec::new(),
@@ -355,16 +315,20 @@ fn link(
         offered.iter_mut().zip(offer.sets).for_each(|(peers, set)| drop(peers.insert(peer, set)));
         let segments = own.clone().zip(offer.own);
         made.keep.extend(segments.iter().map(|(_, theirs)| Arc::clone(theirs)));
-        made.ends.push(End { peer, berths: (berth, offer.berth), segments, links: Vec::new() });
+        let number = made.ends.len();
+        obstacles.push(of_devices.obstacle(comm, peer).or(offer.words));
+        made.ends.push(End { peer, number, berths: (berth, offer.berth), segments, links: Vec::new() });
     }
     let mut parts: Vec<Vec<Part>> = sets.iter().map(|_| Vec::new()).collect();
-    for end in &mut made.ends {
+    for (end, words) in made.ends.iter_mut().zip(&obstacles) {
         let pairs = sets.iter().zip(&offered);
         let facings: Vec<Facing<'_>> =
             pairs.map(|(local, peers)| Facing { peer: end.peer, local, theirs: &peers[&end.peer] }).collect();
         facings.iter().try_for_each(Facing::check_bytes)?;
         let (peer, berths, segments) = (end.peer, end.berths, end.segments.clone());
-        let pair = Pair { comm, peer, berths, segments, operation, sets: facings, exports, of_devices: true };
+        let (exports, words) = (of_devices.exports, words.as_deref());
+        let pair =
+            Pair { comm, peer, berths, segments, operation, sets: facings, exports, on_devices: Some(words) };
         for direction in [Direction::Receive, Direction::Send] {
             let joints: Vec<Vec<Joint<'_>>> =
                 pair.sets.iter().map(|set| set.joints(direction)).collect::<Result<_, _>>()?;
@@ -393,14 +357,19 @@ fn link(
             link.engine = engine.filter(|_| link.way == Way::Pull);
             link.flags = flags.filter(|_| matches!(link.way, Way::Push | Way::Flags));
             link.mapped = match (direction, link.way) {
-                (_, Way::Mailbox { .. } | Way::Message) => BTreeSet::new(),
-                (Direction::Receive, Way::Push | Way::Flags) | (Direction::Send, Way::Pull) => {
-                    exports.kinds(peer)
+                (Direction::Receive, Way::Push) | (Direction::Send, Way::Pull) => {
+                    let memories = pair.sets.iter().flat_map(|set| &set.local.memories);
+                    memories.filter_map(|(memory, _)| exports.kind(peer, &memory.segment)).collect()
                 }
-                _ => {
+                (Direction::Send, Way::Push) | (Direction::Receive, Way::Pull) => {
                     let fields = pair.sets.iter().flat_map(|set| set.theirs.fields.values());
                     fields.filter_map(|field| field.mapped).collect()
                 }
+                (Direction::Receive, Way::Flags | Way::DeviceMailbox) => {
+                    of_devices.words.first().and_then(|words| exports.kind(peer, words)).into_iter().collect()
+                }
+                // The peer says where its words lie, and how to map them, once there are links.
+                _ => BTreeSet::new(),
             };
             end.links.push(made.links.len());
             made.links.push(link);
@@ -422,106 +391,8 @@ fn wish(choice: LinkChoice) -> Preference {
         LinkChoice::Auto => Preference { way: Way::Push, forced: false },
         LinkChoice::Push => Preference { way: Way::Push, forced: true },
         LinkChoice::Pull => Preference { way: Way::Pull, forced: true },
+        LinkChoice::DeviceMailbox => Preference { way: Way::DeviceMailbox, forced: true },
         LinkChoice::Mailbox => Preference { way: Way::Mailbox { streaming: false }, forced: true },
         LinkChoice::Message => Preference { way: Way::Message, forced: true },
-    }
-}
-
-/// Tells a peer which lanes there are and where their words lie.
-fn tell(
-    comm: &Communicator,
-    operation: u64,
-    end: &End,
-    made: &Made,
-    opened: &lanes::Opened,
-    (segments, exports): (&[Arc<Segment>], &Exports),
-) -> Result<(), Error> {
-    let mut w = Writer::new();
-    w.size(opened.lanes.len());
-    for (number, lane) in opened.lanes.iter().enumerate() {
-        let (machine, ordinal) = lane.device.id();
-        w.size(machine);
-        w.u64(ordinal.into());
-        let moves = |direction| lanes::moves(made, end, (number, direction), &opened.devices);
-        w.u64(u64::from(moves(Direction::Send)) | u64::from(moves(Direction::Receive)) << 1);
-        w.u64(lane.ready(end, made, Way::Push));
-        match exports.of(end.peer, &segments[number]) {
-            None => w.u64(0),
-            Some(Ok(told)) => {
-                w.u64(1);
-                w.u64(lane.words.at(0));
-                told.write(&mut w);
-            }
-            Some(Err(why)) => {
-                let peer = end.peer;
-                return Err(Error::Bind(format!(
-                    "rank {peer} cannot map the words of a device: {why}; bind with `LinkChoice::Mailbox`"
-                )));
-            }
-        }
-    }
-    w.u64(opened.lanes.first().map_or(0, |lane| lane.arrived(end, made, Way::Push)));
-    w.u64(opened.lanes.first().map_or(0, |lane| lane.slots(end, made)));
-    let segments: Vec<_> =
-        opened.segments().filter(|segment| comm.link().reach(end.peer, segment).is_ok()).collect();
-    Ok(comm.link().post(end.peer, Tag { operation, round: 0 }, w.finish(), &segments)?)
-}
-
-fn hear(comm: &Communicator, operation: u64, peer: usize) -> Result<FarLanes, Error> {
-    let message = comm.receive(Some(peer), Tag { operation, round: 0 }, "the lanes of a bind")?;
-    let malformed = |error| Error::Bind(format!("rank {peer} sent malformed lanes: {error}"));
-    let (mut far, mapped) = read_lanes(&message.payload).map_err(malformed)?;
-    far.words = message.segments.clone();
-    for (lane, (base, told)) in mapped {
-        let (words, _) = told.import(comm, peer).map_err(|error| Error::Bind(error.to_string()))?;
-        let here =
-            |address: Address| address.wrapping_sub(base).wrapping_add(words.base().addr().get() as Address);
-        if lane == 0 {
-            far.arrived = here(far.arrived);
-            far.slots = here(far.slots);
-        }
-        far.lanes[lane].ready = here(far.lanes[lane].ready);
-        far.lanes[lane].is_mapped = true;
-        far.words.push(words);
-    }
-    Ok(far)
-}
-
-/// The words of a lane that are mapped here: where they begin there, and what is told of them.
-type MappedWords = (usize, (Address, Told));
-
-fn read_lanes(payload: &[u8]) -> Result<(FarLanes, Vec<MappedWords>), WireError> {
-    let mut r = Reader::new(payload);
-    let count = r.count(40)?;
-    if count > LANES {
-        return Err(WireError::Content("it has more devices than there can be"));
-    }
-    let (mut lanes, mut mapped) = (Vec::new(), Vec::new());
-    for number in 0..count {
-        let machine = r.size()?;
-        let device = (machine, u32::try_from(r.u64()?).map_err(|_| WireError::Content("no such device"))?);
-        let moves = r.u64()?;
-        let (sends, pulls) = (moves & 1 != 0, moves & 2 != 0);
-        lanes.push(FarLane { device, is_mapped: false, sends, pulls, ready: r.u64()? });
-        if r.u64()? != 0 {
-            mapped.push((number, (r.u64()?, Told::read(&mut r)?)));
-        }
-    }
-    let (arrived, slots) = (r.u64()?, r.u64()?);
-    r.finish()?;
-    Ok((FarLanes { lanes, arrived, slots, words: Vec::new() }, mapped))
-}
-
-impl FarLanes {
-    /// Words lie in the memory that came with them.
-    pub(super) fn holds(&self, address: Address, bytes: usize) -> bool {
-        let bytes = bytes as Address;
-        self.words.iter().any(|segment| {
-            let base = segment.base().addr().get() as Address;
-            let len = segment.len() as Address;
-            address >= base
-                && (address - base).checked_add(bytes).is_some_and(|end| end <= len)
-                && address.is_multiple_of(WORD as Address)
-        })
     }
 }

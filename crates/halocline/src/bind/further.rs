@@ -1,12 +1,12 @@
 //! Further sets of device fields over the links that an object has: tables and operations of their own, over words that there is
 //! room for since the bind.
 
-use super::lanes::staged;
 use super::script::Making;
+use super::sides::staged;
 use crate::error::Error;
 use crate::set::Set;
 use crate::stream::{Scheduled, Script, Stage, Staged};
-use halocline_device::{Address, ValueOp};
+use halocline_device::Address;
 use std::sync::Arc;
 
 /// What is added to an object: for each lane and each staged link what there is for each set.
@@ -41,7 +41,6 @@ pub(super) fn make(scheduled: &Scheduled, sets: Vec<Arc<Set>>) -> Result<Further
             in_one: lane.in_one().is_some(),
             inline: scheduled.inline,
         };
-        clear(&making, &sets)?;
         let mut scripts = making.scripts(&sets)?;
         // There is room for the blocks that wait in those that were bound: of more, streams wait.
         if let Some(blocks) = lane.in_one() {
@@ -57,17 +56,6 @@ pub(super) fn make(scheduled: &Scheduled, sets: Vec<Arc<Set>>) -> Result<Further
         lanes.push((scripts, poisoned));
     }
     Ok(Further { sets, lanes, stages })
-}
-
-/// Words that are of one set alone begin at 0. Those in mailboxes do since they were allocated.
-fn clear(making: &Making<'_>, sets: &[Arc<Set>]) -> Result<(), Error> {
-    let direct = making.outgoing.iter().filter(|out| out.way.is_direct());
-    let words = direct.flat_map(|out| sets.iter().map(|set| out.ready.of(set.number, 0)));
-    let zeros: Vec<ValueOp> = words.map(|address| ValueOp::Write { address, value: 0 }).collect();
-    let stream = making.opened.lanes[making.number].rescue();
-    // SAFETY: words of this object, which it holds; no peer raises them before all ranks have added the sets.
-    unsafe { stream.values(&zeros) }?;
-    Ok(stream.synchronise()?)
 }
 
 /// Adds it.

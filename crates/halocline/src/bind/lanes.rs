@@ -16,16 +16,15 @@
 //! spins on a device takes room from the work beside it, and may keep the work that it waits for from running there.
 
 use super::aware::Slots;
-use super::device::{End, FarLane, LANES, Made, WORD, head, slot, span};
+use super::device::{End, Made};
 use super::script::Making;
-use super::slots::{Places, flags_bytes, slots_begin};
+use super::sides::{Incoming, Outgoing, receive, send, stage};
+use super::words::Plots;
 use crate::error::Error;
-use crate::link::{Direction, Link, SLOTS, Way};
+use crate::link::{Direction, Link, Way};
 use crate::options::BindOptions;
-use crate::set::{Part, Set};
-use crate::stream::{
-    BySet, Cue, Cut, LINE, Lane, OfDevice, Pool, Room, STATUS, Script, Seat, Stage, Staged, Waits, chunks,
-};
+use crate::set::Set;
+use crate::stream::{BySet, Cut, Lane, OfDevice, Pool, Room, STATUS, Script, Seat, Stage};
 use halocline_comm::{Communicator, Segment};
 use halocline_device::{Address, Device, Memory, RawStream, Stream, ValueOp};
 use halocline_plan::copy::CopyOp;
@@ -37,7 +36,9 @@ use std::sync::Arc;
 pub(super) struct Opened {
     pub(super) devices: Vec<Device>,
     pub(super) lanes: Vec<Open>,
-    /// This rank's mailboxes, as devices reach them.
+    /// What lies in their words.
+    pub(super) plots: Plots,
+    /// This rank's mailboxes in memory of the host, as devices reach them.
     registered: Option<Arc<Memory>>,
 }
 
@@ -45,9 +46,9 @@ pub(super) struct Open {
     pub(super) device: Device,
     shared: Arc<OfDevice>,
     stream: Arc<Stream>,
-    /// A guard, for each peer `ready` of each set, on the first lane `arrived` of each peer's lanes, and the slots of words with flags; at the
-    /// end what each lane of this rank raises.
     pub(super) words: Arc<Memory>,
+    /// The words, for those who raise them to hold.
+    pub(super) segment: Arc<Segment>,
 }
 
 /// What comes of it.
@@ -64,32 +65,6 @@ pub(super) struct Joined {
     pub(super) incoming: Vec<Incoming>,
 }
 
-/// The words and slots of a mailbox, within one side's memory.
-#[derive(Clone, Copy)]
-pub(super) struct Area {
-    base: Address,
-    capacity: usize,
-    /// For how many sets.
-    room: usize,
-}
-
-impl Area {
-    /// What the other side's lanes raise when slots are free.
-    pub(super) fn ready(self, lane: usize) -> Address {
-        self.base + (lane * LINE) as Address
-    }
-
-    /// What they raise when a slot is full: the first of the words of all sets and slots.
-    pub(super) fn arrived(self, lane: usize) -> Address {
-        self.base + (LANES * LINE + lane * span(SLOTS as usize * self.room)) as Address
-    }
-
-    fn slots(self) -> Places {
-        let first = self.base + head(self.room) as Address;
-        Places::of_all_sets(first, slot(self.capacity))
-    }
-}
-
 pub(super) fn address(base: *mut u8) -> Address {
     base.addr() as Address
 }
@@ -97,55 +72,17 @@ pub(super) fn address(base: *mut u8) -> Address {
 /// Links of an object whose tables wait: each has blocks of threads of its own.
 const MOST_WAITS: usize = 64;
 
-fn position(end: &End, made: &Made) -> usize {
-    made.ends.iter().take_while(|other| other.peer != end.peer).count()
-}
-
 impl Open {
-    /// The words, one of each set, that this lane waits for before it pushes to a peer, or pulls from it.
-    pub(super) fn ready(&self, end: &End, made: &Made, way: Way) -> Address {
-        let at = 2 * position(end, made) + usize::from(way == Way::Pull);
-        self.words.at(LINE + at * span(made.room()))
-    }
-
-    /// The first of the words that a peer's lanes raise, on the first lane, once they have pushed, or pulled.
-    pub(super) fn arrived(&self, end: &End, made: &Made, way: Way) -> Address {
-        let ready = 2 * made.ends.len() * span(made.room());
-        let at = 2 * position(end, made) + usize::from(way == Way::Pull);
-        self.words.at(LINE + ready + at * LANES * LINE)
-    }
-
-    /// The slots of words with flags for what a peer sends, on the first lane.
-    pub(super) fn slots(&self, end: &End, made: &Made) -> Address {
-        let before: usize =
-            made.ends[..position(end, made)].iter().map(|other| flags_bytes(other, made)).sum();
-        self.words.at(slots_begin(made) + before)
-    }
-
-    /// What another lane of this rank raises when its producers are done, and when it is done with an exchange.
-    pub(super) fn given(&self, lane: usize) -> Address {
-        self.words.at(self.words.place().bytes - (2 * lane + 2) * LINE)
-    }
-
-    pub(super) fn over(&self, lane: usize) -> Address {
-        self.words.at(self.words.place().bytes - (2 * lane + 1) * LINE)
-    }
-
     /// A stream that never waits.
     pub(super) fn rescue(&self) -> &Stream {
         &self.shared.rescue
-    }
-
-    /// The words, for those who raise them to hold.
-    pub(super) fn segment(&self) -> Arc<Segment> {
-        held(&self.words)
     }
 }
 
 impl Opened {
     /// All memory that peers reach, for them to hold.
     pub(super) fn segments(&self) -> impl Iterator<Item = Arc<Segment>> + '_ {
-        self.lanes.iter().map(Open::segment).chain(self.registered.iter().map(held))
+        self.lanes.iter().map(|lane| Arc::clone(&lane.segment)).chain(self.registered.iter().map(held))
     }
 }
 
@@ -156,11 +93,11 @@ fn held(memory: &Arc<Memory>) -> Arc<Segment> {
     unsafe { Segment::foreign(base, memory.place().bytes, Arc::clone(memory) as _) }
 }
 
-/// Streams, events and words of this rank's devices.
+/// Streams, events and words of this rank's devices, for so many sets.
 pub(super) fn open(
     comm: &Communicator,
     devices: &[Device],
-    made: &Made,
+    (plots, sets): (Plots, usize),
     options: &BindOptions,
 ) -> Result<Opened, Error> {
     let pool = comm.part::<Pool>();
@@ -168,42 +105,33 @@ pub(super) fn open(
     let mut lanes = Vec::new();
     for (number, device) in devices.iter().enumerate() {
         let shared = pool.of(device)?;
-        let peers = made.ends.len();
-        let arrived = if number == 0 { 2 * peers * LANES * LINE } else { 0 };
-        let (room, ready) = (made.room(), LINE + 2 * peers * span(made.room()));
-        let of_ends = made.ends.iter().filter(|_| number == 0);
-        let slots: usize = of_ends.map(|end| flags_bytes(end, made)).sum();
-        let bytes = ready + arrived + slots + 2 * LINE * devices.len();
-        let memory = device.allocate(bytes)?;
-        let value = if options.cut() == Some(Cut::Stale) { 5 } else { 0 };
-        let zero = |offset: usize| ValueOp::Write {
-            address: memory.at(offset),
-            value: if offset == 0 { 0 } else { value },
-        };
-        let sets = made.sets.len();
-        let of_sets = |at: usize| (0..sets).map(move |set| LINE + at * span(room) + set * WORD);
-        let after = (ready..ready + arrived).chain(ready + arrived + slots..bytes).step_by(LINE);
-        let words = [0].into_iter().chain((0..2 * peers).flat_map(of_sets)).chain(after);
-        let zeros: Vec<ValueOp> = words.map(zero).collect();
-        // SAFETY: nobody else knows the words; the stream is through before anybody does.
-        unsafe { shared.rescue.values(&zeros) }?;
-        // No word of a slot is of any epoch.
-        let none = (slots > 0).then(|| device.allocate_pinned(slots)).transpose()?;
-        if let Some(none) = &none {
-            // SAFETY: as above, and pinned memory begins zeroed.
-            unsafe { shared.rescue.copy(memory.at(ready + arrived), none.at(0), slots) }?;
+        let words = Arc::new(device.allocate(plots.bytes(number))?);
+        for Range { start, end } in plots.cleared(number) {
+            // SAFETY: nobody else knows the words; the stream is through before anybody does.
+            unsafe { shared.rescue.clear(words.at(start), end - start) }?;
+        }
+        if options.cut() == Some(Cut::Stale) {
+            let stale = |offset| ValueOp::Write { address: words.at(offset), value: 5 };
+            let stale: Vec<ValueOp> = plots.awaited(number, sets).map(stale).collect();
+            // SAFETY: as above.
+            unsafe { shared.rescue.values(&stale) }?;
         }
         shared.rescue.synchronise()?;
         let stream = shared.stream(object)?;
-        lanes.push(Open { device: device.clone(), shared, stream, words: Arc::new(memory) });
+        let segment = held(&words);
+        lanes.push(Open { device: device.clone(), shared, stream, words, segment });
     }
+    Ok(Opened { devices: devices.to_vec(), lanes, plots, registered: None })
+}
+
+/// Lets the devices reach this rank's mailboxes in memory of the host, if links go through any.
+pub(super) fn register_own(opened: &mut Opened, made: &Made) -> Result<(), Error> {
     let has_mailbox = made.links.iter().any(|link| matches!(link.way, Way::Mailbox { .. }));
     let own = made.ends.iter().find_map(|end| end.segments.as_ref()).map(|(own, _)| own);
-    let registered = match (devices.first(), own) {
-        (Some(device), Some(own)) if has_mailbox => Some(Arc::new(register(device, own)?)),
-        _ => None,
-    };
-    Ok(Opened { devices: devices.to_vec(), lanes, registered })
+    if let (Some(device), Some(own), true) = (opened.devices.first(), own, has_mailbox) {
+        opened.registered = Some(Arc::new(register(device, own)?));
+    }
+    Ok(())
 }
 
 fn register(device: &Device, segment: &Arc<Segment>) -> Result<Memory, Error> {
@@ -245,89 +173,6 @@ pub(super) fn moves(
     let lanes = || made.sets.iter().flat_map(of_set);
     // Where there is nothing to copy the first lane still says so.
     lanes().any(|of| of == lane) || (lane == 0 && lanes().next().is_none())
-}
-
-/// A word that one side raises and the other waits for.
-#[derive(Clone, Copy)]
-pub(super) enum Word {
-    /// The same for all sets.
-    One(Address),
-    /// The first of as many as there are sets.
-    Each(Address),
-    /// The first of as many as there are sets and slots.
-    Slots(Address),
-}
-
-impl Word {
-    /// Of a set, in epochs of a parity.
-    pub(super) fn of(self, set: usize, parity: usize) -> Address {
-        match self {
-            Self::One(address) => address,
-            Self::Each(first) => first + (WORD * set) as Address,
-            Self::Slots(first) => first + (WORD * (SLOTS as usize * set + parity)) as Address,
-        }
-    }
-
-    /// A wait for it, in exchanges of a set.
-    pub(super) fn wait(self, set: usize, lag: u64) -> Cue {
-        Cue::Wait([self.of(set, 0), self.of(set, 1)], lag)
-    }
-
-    /// That of each of so many sets, in even epochs and in odd ones.
-    fn each(self, sets: usize) -> Vec<[Address; SLOTS as usize]> {
-        (0..sets).map(|set| [self.of(set, 0), self.of(set, 1)]).collect()
-    }
-}
-
-/// What two sides of a link do: all that the tables and operations of a lane are made of.
-pub(super) struct Outgoing {
-    pub(super) lane: usize,
-    pub(super) link: usize,
-    pub(super) way: Way,
-    /// Waited for, no further behind than `lag`.
-    pub(super) ready: Word,
-    pub(super) lag: u64,
-    /// Raised: the peer's, or, of a staged message, `packed` of each chunk.
-    pub(super) arrived: Word,
-    /// The peer's slots.
-    pub(super) slots: Option<Places>,
-    /// Our own.
-    pub(super) stage: Option<usize>,
-}
-
-pub(super) struct Incoming {
-    pub(super) link: usize,
-    pub(super) way: Way,
-    /// Of each of the peer's lanes that send, or pull from here: raised, and waited for.
-    pub(super) words: Vec<(Word, Word)>,
-    /// Our slots.
-    pub(super) slots: Option<Places>,
-    /// Those of a staged message.
-    pub(super) stage: Option<usize>,
-}
-
-impl Outgoing {
-    /// Where it shows how far the peer is.
-    fn seat(&self, sets: usize) -> Seat {
-        let waits = match self.stage {
-            Some(stage) => Waits::Stage(stage),
-            None => Waits::Word { lane: self.lane, of_sets: self.ready.each(sets), lag: self.lag },
-        };
-        Seat { link: self.link, waits }
-    }
-}
-
-impl Incoming {
-    fn seats(&self, sets: usize) -> Vec<Seat> {
-        let seat = |waits| Seat { link: self.link, waits };
-        match self.stage {
-            Some(stage) => vec![seat(Waits::Stage(stage))],
-            None => {
-                let word = |arrived: &Word| Waits::Word { lane: 0, of_sets: arrived.each(sets), lag: 0 };
-                self.words.iter().map(|(_, arrived)| seat(word(arrived))).collect()
-            }
-        }
-    }
 }
 
 /// Tables and operations of all lanes. `is_alone`: no other rank uses this rank's devices.
@@ -461,159 +306,6 @@ fn reach_all(opened: &Opened, made: &Made) -> Result<Vec<Arc<Memory>>, Error> {
         }
     }
     Ok(registered)
-}
-
-/// The mailboxes of this rank and of a peer, for each other.
-fn areas(made: &Made, end: &End, link: usize) -> Result<Option<(Area, Area)>, Error> {
-    let Way::Mailbox { .. } = made.links[link].way else { return Ok(None) };
-    let broken = || Error::Bind(format!("rank {} offers a mailbox outside its memory", end.peer));
-    let (own, theirs) = end.segments.as_ref().ok_or_else(broken)?;
-    let area = |segment: &Arc<Segment>, berth: super::offer::Berth| {
-        let room = made.room();
-        let bytes = slot(berth.capacity).checked_mul(SLOTS as usize)?.checked_add(head(room))?;
-        let end = berth.mailbox.checked_add(bytes).filter(|&end| end <= segment.len())?;
-        let base = address(segment.base().as_ptr()) + berth.mailbox as Address;
-        (end > 0 && berth.mailbox.is_multiple_of(LINE)).then_some(Area {
-            base,
-            capacity: berth.capacity,
-            room,
-        })
-    };
-    let both = area(own, end.berths.0).zip(area(theirs, end.berths.1)).ok_or_else(broken)?;
-    let bytes = |set: &Arc<Set>| set.parts[link].bytes;
-    let room = if made.links[link].direction == Direction::Send { both.1 } else { both.0 };
-    if made.sets.iter().map(bytes).any(|bytes| bytes > room.capacity) {
-        return Err(broken());
-    }
-    Ok(Some(both))
-}
-
-/// The most bytes that a link's message has.
-pub(super) fn capacity(made: &Made, link: usize) -> usize {
-    made.sets.iter().map(|set| set.parts[link].bytes).max().unwrap_or(0)
-}
-
-/// The staging memory of a link by messages.
-fn stage(
-    opened: &Opened,
-    made: &Made,
-    slots: &Slots,
-    (peer, link): (usize, usize),
-) -> Result<Option<Stage>, Error> {
-    if made.links[link].way != Way::Message {
-        return Ok(None);
-    }
-    let capacity = capacity(made, link);
-    let far = slots.get(&link).cloned();
-    let bytes = Stage::WORDS + if far.is_some() { 0 } else { Stage::slots(capacity) };
-    let memory = opened.devices[0].allocate_pinned(bytes)?;
-    let sets = made.sets.iter().map(|set| staged(set, &made.links[link], &made.links));
-    let sends = made.links[link].direction == Direction::Send;
-    Ok(Some(Stage::new((link, peer, sends), (memory, far), capacity, BySet::new(made.room(), sets))))
-}
-
-/// The message of a set over a link.
-pub(super) fn staged(set: &Set, link: &Link, links: &[Link]) -> Staged {
-    let chunks = split(&set.parts[link.part], link.chunk).into_iter().map(|(bytes, _)| bytes).collect();
-    let answers = |other: &&Link| other.peer == link.peer && other.direction != link.direction;
-    let comes_back = links.iter().filter(answers).any(|other| set.parts[other.part].bytes > 0);
-    Staged { chunks, acknowledged: !comes_back }
-}
-
-/// The chunks of a message: which bytes, and what moves them.
-pub(super) fn split(part: &Part, chunk: usize) -> Vec<(Range<usize>, Vec<CopyOp>)> {
-    let mut chunks: Vec<_> = chunks(part.bytes, chunk).into_iter().map(|bytes| (bytes, Vec::new())).collect();
-    let mut begin = 0;
-    for op in &part.ops {
-        let end = begin + op.bytes();
-        for (bytes, ops) in chunks.iter_mut().filter(|(bytes, _)| bytes.start < end && bytes.end > begin) {
-            ops.extend(op.section(bytes.start.max(begin) - begin..bytes.end.min(end) - begin));
-        }
-        begin = end;
-    }
-    chunks
-}
-
-fn send(
-    opened: &Opened,
-    made: &Made,
-    (end, far): (&End, &super::device::FarLanes),
-    (link, lane): (usize, usize),
-    (stage, stages): (Option<&Stage>, usize),
-    options: &BindOptions,
-) -> Result<Outgoing, Error> {
-    let way = made.links[link].way;
-    if let (Way::Message, Some(stage)) = (way, stage) {
-        let lag = if options.cut() == Some(Cut::Staging) { SLOTS + 1 } else { SLOTS };
-        let (ready, arrived) = (Word::One(stage.sent()), Word::One(stage.raised(0)));
-        let stage = Some(stages - 1);
-        return Ok(Outgoing { lane, link, way, ready, lag, arrived, slots: None, stage });
-    }
-    let out = match areas(made, end, link)? {
-        Some((own, theirs)) => {
-            let lag = if options.cut() == Some(Cut::Slot) { SLOTS + 1 } else { SLOTS };
-            let (ready, arrived) = (Word::One(own.ready(lane)), Word::Slots(theirs.arrived(lane)));
-            Outgoing { lane, link, way, ready, lag, arrived, slots: Some(theirs.slots()), stage: None }
-        }
-        None => {
-            if !far.holds(far.arrived, 2 * LANES * LINE) {
-                return Err(Error::Bind(format!("rank {} offers words outside its memory", end.peer)));
-            }
-            let ready = opened.lanes[lane].ready(end, made, way);
-            let first = if way == Way::Pull { LANES } else { 0 };
-            let arrived = Word::One(far.arrived + ((first + lane) * LINE) as Address);
-            if way == Way::Flags {
-                let slots = Places::of_flags(far.slots, capacity(made, link));
-                if !far.holds(far.slots, slots.bytes(made.room()))
-                    || !far.slots.is_multiple_of(LINE as Address)
-                {
-                    return Err(Error::Bind(format!("rank {} offers slots outside its memory", end.peer)));
-                }
-                let lag = if options.cut() == Some(Cut::Slot) { SLOTS + 1 } else { SLOTS };
-                let (ready, slots) = (Word::One(ready), Some(slots));
-                return Ok(Outgoing { lane, link, way, ready, lag, arrived, slots, stage: None });
-            }
-            let (ready, lag) = (Word::Each(ready), u64::from(options.cut() == Some(Cut::Overtaking)));
-            Outgoing { lane, link, way, ready, lag, arrived, slots: None, stage: None }
-        }
-    };
-    Ok(out)
-}
-
-fn receive(
-    opened: &Opened,
-    made: &Made,
-    (end, far): (&End, &super::device::FarLanes),
-    (link, stages): (usize, usize),
-) -> Result<Incoming, Error> {
-    let way = made.links[link].way;
-    if way == Way::Message {
-        return Ok(Incoming { link, way, words: Vec::new(), slots: None, stage: Some(stages - 1) });
-    }
-    let is_pulled = way == Way::Pull;
-    let senders = far.lanes.iter().enumerate();
-    let senders = senders.filter(|(_, lane)| if is_pulled { lane.pulls } else { lane.sends });
-    let (words, slots): (Vec<_>, _) = match areas(made, end, link)? {
-        Some((own, theirs)) => {
-            let word = |(lane, _)| (Word::One(theirs.ready(lane)), Word::Slots(own.arrived(lane)));
-            (senders.map(word).collect(), Some(own.slots()))
-        }
-        None => {
-            let first = opened.lanes[0].arrived(end, made, way);
-            let bytes = span(made.room());
-            let word = |(lane, far_lane): (usize, &FarLane)| {
-                if !far.holds(far_lane.ready, 2 * bytes) {
-                    return Err(Error::Bind(format!("rank {} offers words outside its memory", end.peer)));
-                }
-                let ready = far_lane.ready + if is_pulled { bytes as Address } else { 0 };
-                let ready = if way == Way::Flags { Word::One(ready) } else { Word::Each(ready) };
-                Ok((ready, Word::One(first + (lane * LINE) as Address)))
-            };
-            let slots = || Places::of_flags(opened.lanes[0].slots(end, made), capacity(made, link));
-            (senders.map(word).collect::<Result<_, _>>()?, (way == Way::Flags).then(slots))
-        }
-    };
-    Ok(Incoming { link, way, words, slots, stage: None })
 }
 
 /// The streams that an exchange comes after where it is not told.

@@ -4,6 +4,7 @@
 mod aware;
 mod device;
 mod facing;
+mod far;
 mod further;
 mod lanes;
 mod local;
@@ -15,8 +16,10 @@ mod ops;
 mod pair;
 mod remote;
 mod script;
-mod slots;
+mod sides;
 pub(crate) mod unbound;
+mod wishes;
+mod words;
 
 pub(crate) use local::{Local, Place};
 pub(crate) use narrow::narrowed;
@@ -39,7 +42,7 @@ use facing::Facing;
 use halocline_comm::{Communicator, Counter, Patience, Reduce, Segment};
 use halocline_device::host::MESSAGE_ALIGN;
 use halocline_plan::copy::CopyOp;
-use offer::{Berth, Offer};
+use offer::{Berth, OfDevices, Offer};
 use pair::Pair;
 use remote::Exports;
 use std::collections::{BTreeMap, BTreeSet};
@@ -98,7 +101,9 @@ pub(crate) fn bind(
         }
         LinkChoice::Push => forced(Way::Push),
         LinkChoice::Pull => forced(Way::Pull),
-        LinkChoice::Mailbox => forced(measure::choose(comm, &sets[0], &measure::MAILBOXES)?),
+        LinkChoice::Mailbox | LinkChoice::DeviceMailbox => {
+            forced(measure::choose(comm, &sets[0], &measure::MAILBOXES)?)
+        }
         LinkChoice::Message => forced(Way::Message),
     };
     let (bound, sets) = build(comm, sets, preference, options)?;
@@ -161,7 +166,7 @@ fn build(
     let (berths, own_bytes) = lay_out(&sets);
     let shared = berths.iter().any(|(peer, _)| comm.link().bell(*peer).is_some());
     let own = agree(comm, shared.then(|| comm.allocate(own_bytes)).transpose())?;
-    let received = swap_offers(comm, offers, &sets, &berths, own.as_ref(), (false, &Exports::default()))?;
+    let received = swap_offers(comm, offers, &sets, &berths, own.as_ref(), None)?;
     let made = received.and_then(|theirs| {
         connect(Meeting { comm, sets, berths, own: own.as_ref(), theirs, operation }, preference)
     });
@@ -184,17 +189,19 @@ fn swap_offers(
     sets: &[Local],
     berths: &[(usize, Berth)],
     own: Option<&Arc<Segment>>,
-    (of_devices, exports): (bool, &Exports),
+    of_devices: Option<OfDevices<'_>>,
 ) -> Result<Result<Vec<Offer>, Error>, Error> {
     let sent = berths.iter().try_for_each(|(peer, berth)| {
         let own = own.filter(|_| comm.link().bell(*peer).is_some());
-        offer::send(comm, (*peer, operation), sets, *berth, own, exports)
+        offer::send(comm, (*peer, operation), sets, *berth, own, of_devices)
     });
     // Nobody waits for an offer that could not be sent.
     agree(comm, sent).inspect_err(|_| comm.link().inbox().forget(operation))?;
     // All offers are taken, whatever is wrong with one: none is left behind in the inbox.
-    let received: Vec<_> =
-        berths.iter().map(|(peer, _)| offer::receive(comm, (*peer, operation), of_devices)).collect();
+    let received: Vec<_> = berths
+        .iter()
+        .map(|(peer, _)| offer::receive(comm, (*peer, operation), of_devices.is_some()))
+        .collect();
     Ok(received.into_iter().collect())
 }
 
@@ -208,10 +215,7 @@ fn lay_out(sets: &[Local]) -> (Vec<(usize, Berth)>, usize) {
         let received = sets.iter().map(|set| set.bytes(peer, Direction::Receive));
         let capacity = received.max().unwrap_or(0);
         let (send_counter, receive_counter) = (2 * at * line, (2 * at + 1) * line);
-        berths.push((
-            peer,
-            Berth { send_counter, receive_counter, mailbox, capacity, engine: None, flags: 0, chunk: 0 },
-        ));
+        berths.push((peer, Berth { send_counter, receive_counter, mailbox, capacity, ..Berth::default() }));
         mailbox += SLOTS as usize * capacity.next_multiple_of(MESSAGE_ALIGN);
     }
     (berths, mailbox)
@@ -255,7 +259,7 @@ fn connect(meeting: Meeting<'_>, preference: Preference) -> Result<(Vec<Link>, V
             operation,
             sets: facings.collect(),
             exports,
-            of_devices: false,
+            on_devices: None,
         };
         for (mut link, of_sets) in pair.links(preference)? {
             link.part = links.len();

@@ -21,7 +21,7 @@ const SEGMENTS_A_MESSAGE: usize = 64;
 const FIELD: usize = 40;
 
 /// Where this rank's side of the links with one peer waits and receives, within its own segment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Berth {
     /// Offset of the counter of the link that sends to the peer.
     pub(crate) send_counter: usize,
@@ -37,6 +37,8 @@ pub(crate) struct Berth {
     pub(crate) flags: usize,
     /// Bytes of messages of device fields that this side finds worth a message of their own.
     pub(crate) chunk: usize,
+    /// Whether there is a mailbox in memory of this side's device for what the peer sends.
+    pub(crate) on_device: bool,
 }
 
 /// One side's offer to the other.
@@ -44,6 +46,8 @@ pub(crate) struct Offer {
     pub(crate) berth: Berth,
     /// The sender's own segment, if the other side can reach it.
     pub(crate) own: Option<Arc<Segment>>,
+    /// Why the other side does not reach the words of the sender's devices.
+    pub(crate) words: Option<String>,
     /// The sender's sets of fields.
     pub(crate) sets: Vec<Offered>,
 }
@@ -83,16 +87,32 @@ enum Reached {
     Mapped(Told),
 }
 
-/// Sends this rank's offer to a peer. `own` is this rank's segment of counters and mailboxes; `exports`: what the peer has
-/// mapped.
+/// Memory of this rank's devices: what peers have mapped of it, and the words of the lanes.
+#[derive(Clone, Copy)]
+pub(crate) struct OfDevices<'a> {
+    pub(crate) exports: &'a Exports,
+    pub(crate) words: &'a [Arc<Segment>],
+}
+
+impl OfDevices<'_> {
+    /// Why a peer does not reach the words.
+    pub(crate) fn obstacle(&self, comm: &Communicator, peer: usize) -> Option<String> {
+        self.words.iter().find_map(|words| self.exports.reach(comm, peer, words).err())
+    }
+}
+
+/// Sends this rank's offer to a peer. `own` is this rank's segment of counters and mailboxes.
 pub(crate) fn send(
     comm: &Communicator,
     (peer, operation): (usize, u64),
     sets: &[Local],
     berth: Berth,
     own: Option<&Arc<Segment>>,
-    exports: &Exports,
+    of_devices: Option<OfDevices<'_>>,
 ) -> Result<(), Error> {
+    let none = Exports::default();
+    let exports = of_devices.map_or(&none, |of_devices| of_devices.exports);
+    let words = of_devices.and_then(|of_devices| of_devices.obstacle(comm, peer));
     let mut segments: Vec<Arc<Segment>> = own.into_iter().cloned().collect();
     let mut body = Writer::new();
     for local in sets {
@@ -123,6 +143,8 @@ pub(crate) fn send(
     w.u64(berth.engine.map_or(u64::MAX, |bytes| bytes as u64));
     w.size(berth.flags);
     w.size(berth.chunk);
+    w.u64(berth.on_device.into());
+    write_why(&mut w, words.as_deref().unwrap_or_default());
     w.size(sets.len());
     let mut payload = Some([w.finish(), body.finish()].concat());
     let batches = segments.len().div_ceil(SEGMENTS_A_MESSAGE).max(1);
@@ -157,7 +179,7 @@ fn write_set(w: &mut Writer, (peer, local): (usize, &Local), memories: &[Result<
             }
             Err(why) => {
                 w.u64(0);
-                w.u32s(&why.bytes().map(u32::from).collect::<Vec<_>>());
+                write_why(w, why);
             }
         }
     }
@@ -219,10 +241,20 @@ fn read(r: &mut Reader<'_>, segments: &[Arc<Segment>], told: &mut Vec<Mapped>) -
         engine: usize::try_from(r.u64()?).ok().filter(|&bytes| bytes < usize::MAX),
         flags: r.size()?,
         chunk: r.size()?,
+        on_device: r.u64()? != 0,
     };
+    let words = Some(read_why(r)?).filter(|why| !why.is_empty());
     let count = r.count(24)?;
     let sets = (0..count).map(|set| read_set(r, segments, (set, told))).collect::<Result<_, _>>()?;
-    Ok(Offer { berth, own, sets })
+    Ok(Offer { berth, own, words, sets })
+}
+
+fn write_why(w: &mut Writer, why: &str) {
+    w.u32s(&why.chars().map(u32::from).collect::<Vec<_>>());
+}
+
+fn read_why(r: &mut Reader<'_>) -> Result<String, WireError> {
+    Ok(r.u32s()?.into_iter().filter_map(char::from_u32).collect())
 }
 
 fn read_set(
@@ -236,7 +268,7 @@ fn read_set(
         let place = Place { pattern: r.u64()?, number: r.size()?, domain: r.u64()? };
         let cells = read_cells(r)?;
         let memory = match r.u64()? {
-            0 => Err(r.u32s()?.into_iter().filter_map(char::from_u32).collect()),
+            0 => Err(read_why(r)?),
             2 => {
                 told.push((set, place, Told::read(r)?, r.size()?));
                 Err(String::new())

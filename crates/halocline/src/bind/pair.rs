@@ -30,8 +30,8 @@ pub(super) struct Pair<'a> {
     pub(super) sets: Vec<Facing<'a>>,
     /// Memory of devices that the peer has mapped.
     pub(super) exports: &'a Exports,
-    /// The fields lie in memory of devices.
-    pub(super) of_devices: bool,
+    /// Of fields in memory of devices, why one side does not reach the words of the other's devices, if so.
+    pub(super) on_devices: Option<Option<&'a str>>,
 }
 
 impl<'a> Pair<'a> {
@@ -132,13 +132,21 @@ impl<'a> Pair<'a> {
             Some(why) => format!("the two ranks share no memory: {why}"),
             None => "the two ranks share no memory".to_owned(),
         });
+        let words = || self.on_devices.flatten().map(|why| format!("words of a device: {why}"));
+        let receiver = if direction == Direction::Receive { self.berths.0 } else { self.berths.1 };
         let obstacle = |way: Way| match way {
-            Way::Push | Way::Flags => {
-                apart.clone().or_else(|| push.as_ref().map(|why| format!("the receiver's field: {why}")))
+            Way::Push => {
+                let why = || push.as_ref().map(|why| format!("the receiver's field: {why}"));
+                apart.clone().or_else(why).or_else(words)
             }
             Way::Pull => {
-                apart.clone().or_else(|| pull.as_ref().map(|why| format!("the sender's field: {why}")))
+                let why = || pull.as_ref().map(|why| format!("the sender's field: {why}"));
+                apart.clone().or_else(why).or_else(words)
             }
+            Way::Flags => apart.clone().or_else(words),
+            Way::DeviceMailbox => apart.clone().or_else(words).or_else(|| {
+                (!receiver.on_device).then(|| "the receiver has no mailbox on its device for it".to_owned())
+            }),
             Way::Mailbox { .. } => apart.clone(),
             Way::Message => None,
         };
@@ -147,9 +155,12 @@ impl<'a> Pair<'a> {
             return Err(why);
         }
         let streaming = matches!(wish.way, Way::Mailbox { streaming: true });
-        let others = [Way::Push, Way::Pull, Way::Mailbox { streaming }, Way::Message];
-        // Devices pull only what pays, or if told to.
-        let mut others = others.into_iter().filter(|&way| way != Way::Pull || !self.of_devices);
+        let others = match self.on_devices {
+            // Devices pull only what pays, or if told to.
+            Some(_) => [Way::Push, Way::DeviceMailbox],
+            None => [Way::Push, Way::Pull],
+        };
+        let mut others = others.into_iter().chain([Way::Mailbox { streaming }, Way::Message]);
         let next = others.find(|&way| obstacle(way).is_none());
         Ok((next.unwrap_or(Way::Message), Some(why)))
     }

@@ -9,7 +9,7 @@ use halocline_comm::{Communicator, Segment};
 use halocline_device::tuning::Connection;
 use halocline_device::{Address, Device, DeviceError};
 use halocline_plan::wire::{Reader, WireError, Writer};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -118,6 +118,11 @@ impl Company {
         })
     }
 
+    /// Whether all that a rank sends comes from one device.
+    pub(super) fn has_one_device(&self, rank: usize) -> bool {
+        self.here[rank].len() <= 1
+    }
+
     /// Whether no other rank of another process, as far as its devices can be named, uses those of a rank.
     pub(super) fn is_alone(&self, rank: usize) -> bool {
         let others = self.of_ranks.iter().enumerate().filter(|&(other, _)| other != rank);
@@ -189,8 +194,8 @@ impl Told {
 #[derive(Default)]
 pub(super) struct Exports {
     told: HashMap<(usize, u64), Result<Told, String>>,
-    /// How peers have mapped something.
-    kinds: BTreeSet<(usize, Kind)>,
+    /// How peers have mapped it.
+    kinds: HashMap<(usize, u64), Kind>,
     pub(super) pinned: Vec<Pinned>,
 }
 
@@ -221,7 +226,7 @@ impl Exports {
             let pinned = requested.and_then(|request| request.wait().map_err(|error| error.to_string()));
             let told = pinned.map(|pinned| {
                 let told = Told { token: pinned.token(), offset: pinned.offset(), bytes: pinned.bytes() };
-                self.kinds.insert((at.0, pinned.kind()));
+                self.kinds.insert(at, pinned.kind());
                 self.pinned.push(pinned);
                 told
             });
@@ -245,14 +250,28 @@ impl Exports {
         }
     }
 
+    /// The same of the words of the devices here.
+    pub(super) fn look_at_words<'a>(
+        &mut self,
+        comm: &Communicator,
+        company: &Company,
+        words: impl Iterator<Item = (usize, &'a Arc<Segment>)>,
+    ) {
+        for (peer, segment) in words.filter(|(peer, segment)| comm.link().reach(*peer, segment).is_ok()) {
+            if let Some(why) = company.severed(peer) {
+                self.told.insert((peer, segment.id()), Err(why));
+            }
+        }
+    }
+
     /// What a peer is to be told of a memory, if it has mapped it, or why it has not.
     pub(super) fn of(&self, peer: usize, segment: &Segment) -> Option<&Result<Told, String>> {
         self.told.get(&(peer, segment.id()))
     }
 
-    /// How a peer has mapped memory of this rank.
-    pub(super) fn kinds(&self, peer: usize) -> BTreeSet<Kind> {
-        self.kinds.iter().filter(|(rank, _)| *rank == peer).map(|(_, kind)| *kind).collect()
+    /// How a peer has mapped a memory, if it has.
+    pub(super) fn kind(&self, peer: usize, segment: &Segment) -> Option<Kind> {
+        self.kinds.get(&(peer, segment.id())).copied()
     }
 
     /// Whether a peer reaches a memory, or why it does not.

@@ -1,10 +1,12 @@
 //! What one lane is given for an exchange of each set: operations on words, and copy tables.
 
-use super::lanes::{Incoming, Opened, Outgoing, Word, address, lane_for, lane_of, split};
+use super::lanes::{Opened, address, lane_for, lane_of};
+use super::sides::{Incoming, Outgoing, split};
+use super::words::Word;
 use crate::error::Error;
 use crate::link::{Link, SLOTS, Way};
 use crate::set::{Part, Set};
-use crate::stream::{BEGUN, Block, Cue, Cut, Script, Stage, Step};
+use crate::stream::{BEGUN, Block, Cue, Cut, LINE, Script, Stage, Step};
 use halocline_device::{Address, CopyTable, Flags, Memory, Signal, TablePart, TableSpec};
 use halocline_plan::copy::CopyOp;
 use std::collections::BTreeSet;
@@ -66,7 +68,7 @@ impl Making<'_> {
 
     /// Whether a test has a slot said to be free before it is.
     fn is_raised_early(&self, into: &Incoming) -> bool {
-        into.way == Way::Flags && self.is_cut(Cut::Unpacked)
+        into.way.has_slots_on_devices() && self.is_cut(Cut::Unpacked)
     }
 
     /// What the lane does for each set.
@@ -115,14 +117,17 @@ impl Making<'_> {
 
     /// What ties the lanes of this rank to each other, at the begin and at the end: each raises a word of all others.
     fn ties(&self) -> (Vec<Cue>, Vec<Cue>) {
-        let (lanes, own) = (&self.opened.lanes, &self.opened.lanes[self.number]);
-        let others = || (0..lanes.len()).filter(|&other| other != self.number);
-        let tie = |theirs: &dyn Fn(usize) -> Address, ours: &dyn Fn(usize) -> Address| {
-            let raised = others().map(|other| Cue::Write(theirs(other)));
-            raised.chain(others().map(|other| Word::One(ours(other)).wait(0, 0))).collect()
+        let others = || (0..self.opened.lanes.len()).filter(|&other| other != self.number);
+        let word = |lane: usize, (other, line): (usize, usize)| {
+            self.opened.lanes[lane].words.at(self.opened.plots.of_lane(lane, other) + line * LINE)
         };
-        let given = tie(&|other| lanes[other].given(self.number), &|other| own.given(other));
-        (given, tie(&|other| lanes[other].over(self.number), &|other| own.over(other)))
+        let tie = |line| {
+            let raised = others().map(|other| Cue::Write(word(other, (self.number, line))));
+            raised
+                .chain(others().map(|other| Word::One(word(self.number, (other, line))).wait(0, 0)))
+                .collect()
+        };
+        (tie(0), tie(1))
     }
 
     /// What is unpacked of a link, step by step: chunks by their numbers, each with its operations. There are two steps, as each is a wait
@@ -252,8 +257,9 @@ impl Making<'_> {
             if let Some(slots) = into.slots {
                 let ops = set.parts[into.link].ops.clone();
                 let mut draft = self.unpack(set, into, (sources.len(), ops));
-                // Its words say themselves that they have come.
-                if draft.ops.is_empty() {
+                // Words with flags say themselves that they have come.
+                let says_itself = into.way == Way::Flags && !draft.ops.is_empty();
+                if !says_itself && !self.is_cut(Cut::Arrived) {
                     draft.waits.extend(waits);
                 }
                 drafts.push(draft);

@@ -38,14 +38,7 @@ pub(crate) fn links(
     let any = berths.iter().any(|(peer, _)| shared(*peer));
     let own = agree(comm, any.then(|| comm.allocate(own_bytes)).transpose())?;
     for (peer, berth) in &berths {
-        offer::send(
-            comm,
-            (*peer, offers),
-            &[],
-            *berth,
-            own.as_ref().filter(|_| shared(*peer)),
-            &Exports::default(),
-        )?;
+        offer::send(comm, (*peer, offers), &[], *berth, own.as_ref().filter(|_| shared(*peer)), None)?;
     }
     // All offers are taken, whatever is wrong with one.
     let received: Vec<_> =
@@ -55,20 +48,13 @@ pub(crate) fn links(
         for ((peer, berth), offer) in berths.iter().zip(theirs) {
             let (peer, berths) = (*peer, (*berth, offer.berth));
             let segments = own.clone().filter(|_| shared(peer)).zip(offer.own);
-            if segments.is_none() && options.link == LinkChoice::Mailbox {
+            let by_mailbox = matches!(options.link, LinkChoice::Mailbox | LinkChoice::DeviceMailbox);
+            if segments.is_none() && by_mailbox {
                 return Err(Error::Bind(format!("rank {peer} shares no memory with this one; choose auto")));
             }
             let exports = &Exports::default();
-            let pair = Pair {
-                comm,
-                peer,
-                berths,
-                segments,
-                operation,
-                sets: Vec::new(),
-                exports,
-                of_devices: false,
-            };
+            let pair =
+                Pair { comm, peer, berths, segments, operation, sets: Vec::new(), exports, on_devices: None };
             let any = |direction: &Direction| {
                 patterns.iter().any(|pattern| transfers(pattern, peer, *direction).next().is_some())
             };
@@ -164,9 +150,7 @@ fn lay_out(patterns: &[&Pattern]) -> (Vec<(usize, Berth)>, usize) {
                 receive_counter,
                 mailbox: first + at * each,
                 capacity: FIRST,
-                engine: None,
-                flags: 0,
-                chunk: 0,
+                ..Berth::default()
             },
         )
     });

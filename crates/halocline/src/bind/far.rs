@@ -1,0 +1,134 @@
+//! What a rank has to know of the devices of a peer once there are links: what each does for them, and where its words lie.
+
+use super::device::{End, LANES, Made, WORD};
+use super::lanes;
+use super::remote::{Exports, Told};
+use crate::error::Error;
+use crate::link::Direction;
+use halocline_comm::mappings::Kind;
+use halocline_comm::{Communicator, Segment, Tag};
+use halocline_device::Address;
+use halocline_plan::wire::{Reader, WireError, Writer};
+use std::sync::Arc;
+
+/// What a peer's devices do for the links with this rank.
+pub(super) struct FarLanes {
+    pub(super) lanes: Vec<FarLane>,
+    /// The words `arrived` of links that push that its first lane waits for, one for each of our lanes; then those of links that pull.
+    pub(super) arrived: Address,
+    /// The slots of words with flags of what we send, and the mailbox for it, on its first lane.
+    pub(super) flags: Address,
+    pub(super) mailbox: Address,
+    /// How the memory of that one was mapped here, if it was.
+    pub(super) mapped: Option<Kind>,
+    /// Their memory, held.
+    pub(super) words: Vec<Arc<Segment>>,
+}
+
+pub(super) struct FarLane {
+    /// [`Device::id`], in the peer's process.
+    pub(super) device: (usize, u32),
+    /// In another process, whose words this one has mapped.
+    pub(super) is_mapped: bool,
+    /// Whether it sends to us, or pulls from us.
+    pub(super) sends: bool,
+    pub(super) pulls: bool,
+    /// The words `ready`, of each set, that it waits for before it pushes; then those before it pulls.
+    pub(super) ready: Address,
+}
+
+/// Tells a peer which lanes there are and where their words lie.
+pub(super) fn tell(
+    comm: &Communicator,
+    operation: u64,
+    end: &End,
+    made: &Made,
+    opened: &lanes::Opened,
+    exports: &Exports,
+) -> Result<(), Error> {
+    let mut w = Writer::new();
+    w.size(opened.lanes.len());
+    for (number, lane) in opened.lanes.iter().enumerate() {
+        let (machine, ordinal) = lane.device.id();
+        w.size(machine);
+        w.u64(ordinal.into());
+        let moves = |direction| lanes::moves(made, end, (number, direction), &opened.devices);
+        w.u64(u64::from(moves(Direction::Send)) | u64::from(moves(Direction::Receive)) << 1);
+        w.u64(lane.words.at(opened.plots.ready(end.number, false)));
+        match exports.of(end.peer, &lane.segment) {
+            Some(Ok(told)) if end.reaches_devices(made) => {
+                w.u64(1);
+                w.u64(lane.words.at(0));
+                told.write(&mut w);
+            }
+            // It reaches them where they are, or has nothing to do with them.
+            _ => w.u64(0),
+        }
+    }
+    let plots = &opened.plots;
+    for offset in [plots.arrived(end.number, false), plots.flags(end.number), plots.mailbox(end.number)] {
+        w.u64(opened.lanes.first().map_or(0, |lane| lane.words.at(offset)));
+    }
+    let segments: Vec<_> =
+        opened.segments().filter(|segment| comm.link().reach(end.peer, segment).is_ok()).collect();
+    Ok(comm.link().post(end.peer, Tag { operation, round: 0 }, w.finish(), &segments)?)
+}
+
+pub(super) fn hear(comm: &Communicator, operation: u64, peer: usize) -> Result<FarLanes, Error> {
+    let message = comm.receive(Some(peer), Tag { operation, round: 0 }, "the lanes of a bind")?;
+    let malformed = |error| Error::Bind(format!("rank {peer} sent malformed lanes: {error}"));
+    let (mut far, mapped) = read_lanes(&message.payload).map_err(malformed)?;
+    far.words = message.segments.clone();
+    for (lane, (base, told)) in mapped {
+        let (words, kind) = told.import(comm, peer).map_err(|error| Error::Bind(error.to_string()))?;
+        let here =
+            |address: Address| address.wrapping_sub(base).wrapping_add(words.base().addr().get() as Address);
+        if lane == 0 {
+            [&mut far.arrived, &mut far.flags, &mut far.mailbox].into_iter().for_each(|at| *at = here(*at));
+            far.mapped = kind;
+        }
+        far.lanes[lane].ready = here(far.lanes[lane].ready);
+        far.lanes[lane].is_mapped = true;
+        far.words.push(words);
+    }
+    Ok(far)
+}
+
+/// The words of a lane that are mapped here: where they begin there, and what is told of them.
+type MappedWords = (usize, (Address, Told));
+
+fn read_lanes(payload: &[u8]) -> Result<(FarLanes, Vec<MappedWords>), WireError> {
+    let mut r = Reader::new(payload);
+    let count = r.count(40)?;
+    if count > LANES {
+        return Err(WireError::Content("it has more devices than there can be"));
+    }
+    let (mut lanes, mut mapped) = (Vec::new(), Vec::new());
+    for number in 0..count {
+        let machine = r.size()?;
+        let device = (machine, u32::try_from(r.u64()?).map_err(|_| WireError::Content("no such device"))?);
+        let moves = r.u64()?;
+        let (sends, pulls) = (moves & 1 != 0, moves & 2 != 0);
+        lanes.push(FarLane { device, is_mapped: false, sends, pulls, ready: r.u64()? });
+        if r.u64()? != 0 {
+            mapped.push((number, (r.u64()?, Told::read(&mut r)?)));
+        }
+    }
+    let (arrived, flags, mailbox) = (r.u64()?, r.u64()?, r.u64()?);
+    r.finish()?;
+    Ok((FarLanes { lanes, arrived, flags, mailbox, mapped: None, words: Vec::new() }, mapped))
+}
+
+impl FarLanes {
+    /// Words lie in the memory that came with them.
+    pub(super) fn holds(&self, address: Address, bytes: usize) -> bool {
+        let bytes = bytes as Address;
+        self.words.iter().any(|segment| {
+            let base = segment.base().addr().get() as Address;
+            let len = segment.len() as Address;
+            address >= base
+                && (address - base).checked_add(bytes).is_some_and(|end| end <= len)
+                && address.is_multiple_of(WORD as Address)
+        })
+    }
+}

@@ -1,0 +1,274 @@
+//! The two sides of a link: which words each raises and waits for, and where its slots lie.
+
+use super::aware::Slots;
+use super::device::{End, LANES, Made, head, span};
+use super::far::{FarLane, FarLanes};
+use super::lanes::{Opened, address};
+use super::words::{self, Places, Word, slot};
+use crate::error::Error;
+use crate::link::{Direction, Link, SLOTS, Way};
+use crate::options::BindOptions;
+use crate::set::{Part, Set};
+use crate::stream::{BySet, Cut, LINE, Seat, Stage, Staged, Waits, chunks};
+use halocline_comm::Segment;
+use halocline_device::Address;
+use halocline_plan::copy::CopyOp;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// The words and slots of a mailbox, within one side's memory.
+#[derive(Clone, Copy)]
+struct Area {
+    base: Address,
+    capacity: usize,
+    /// For how many sets.
+    room: usize,
+}
+
+impl Area {
+    /// What the other side's lanes raise when slots are free.
+    fn ready(self, lane: usize) -> Address {
+        self.base + (lane * LINE) as Address
+    }
+
+    /// What lies behind them.
+    fn mailbox(self) -> Mailbox {
+        Mailbox { base: self.base + (LANES * LINE) as Address, capacity: self.capacity, room: self.room }
+    }
+}
+
+/// The words that are raised when a slot is full, and the slots; in memory of the host or of a device.
+#[derive(Clone, Copy)]
+struct Mailbox {
+    base: Address,
+    capacity: usize,
+    room: usize,
+}
+
+impl Mailbox {
+    /// What a lane raises: the first of the words of all sets and slots.
+    fn arrived(self, lane: usize) -> Word {
+        Word::Slots(self.base + (lane * span(SLOTS as usize * self.room)) as Address)
+    }
+
+    fn slots(self) -> Places {
+        Places::of_all_sets(self.base + words::arrived(self.room) as Address, self.capacity)
+    }
+}
+
+/// What two sides of a link do: all that the tables and operations of a lane are made of.
+pub(super) struct Outgoing {
+    pub(super) lane: usize,
+    pub(super) link: usize,
+    pub(super) way: Way,
+    /// Waited for, no further behind than `lag`.
+    pub(super) ready: Word,
+    pub(super) lag: u64,
+    /// Raised: the peer's, or, of a staged message, `packed` of each chunk.
+    pub(super) arrived: Word,
+    /// The peer's slots.
+    pub(super) slots: Option<Places>,
+    /// Our own.
+    pub(super) stage: Option<usize>,
+}
+
+pub(super) struct Incoming {
+    pub(super) link: usize,
+    pub(super) way: Way,
+    /// Of each of the peer's lanes that send, or pull from here: raised, and waited for.
+    pub(super) words: Vec<(Word, Word)>,
+    /// Our slots.
+    pub(super) slots: Option<Places>,
+    /// Those of a staged message.
+    pub(super) stage: Option<usize>,
+}
+
+impl Outgoing {
+    /// Where it shows how far the peer is.
+    pub(super) fn seat(&self, sets: usize) -> Seat {
+        let waits = match self.stage {
+            Some(stage) => Waits::Stage(stage),
+            None => Waits::Word { lane: self.lane, of_sets: self.ready.each(sets), lag: self.lag },
+        };
+        Seat { link: self.link, waits }
+    }
+}
+
+impl Incoming {
+    pub(super) fn seats(&self, sets: usize) -> Vec<Seat> {
+        let seat = |waits| Seat { link: self.link, waits };
+        match self.stage {
+            Some(stage) => vec![seat(Waits::Stage(stage))],
+            None => {
+                let word = |arrived: &Word| Waits::Word { lane: 0, of_sets: arrived.each(sets), lag: 0 };
+                self.words.iter().map(|(_, arrived)| seat(word(arrived))).collect()
+            }
+        }
+    }
+}
+
+/// The mailboxes of this rank and of a peer, for each other.
+fn areas(made: &Made, end: &End, link: usize) -> Result<Option<(Area, Area)>, Error> {
+    let Way::Mailbox { .. } = made.links[link].way else { return Ok(None) };
+    let broken = || Error::Bind(format!("rank {} offers a mailbox outside its memory", end.peer));
+    let (own, theirs) = end.segments.as_ref().ok_or_else(broken)?;
+    let area = |segment: &Arc<Segment>, berth: super::offer::Berth| {
+        let room = made.room();
+        let bytes = slot(berth.capacity).checked_mul(SLOTS as usize)?.checked_add(head(room))?;
+        let end = berth.mailbox.checked_add(bytes).filter(|&end| end <= segment.len())?;
+        let base = address(segment.base().as_ptr()) + berth.mailbox as Address;
+        (end > 0 && berth.mailbox.is_multiple_of(LINE)).then_some(Area {
+            base,
+            capacity: berth.capacity,
+            room,
+        })
+    };
+    let both = area(own, end.berths.0).zip(area(theirs, end.berths.1)).ok_or_else(broken)?;
+    let bytes = |set: &Arc<Set>| set.parts[link].bytes;
+    let room = if made.links[link].direction == Direction::Send { both.1 } else { both.0 };
+    if made.sets.iter().map(bytes).any(|bytes| bytes > room.capacity) {
+        return Err(broken());
+    }
+    Ok(Some(both))
+}
+
+/// The most bytes that a link's message has.
+pub(super) fn capacity(made: &Made, link: usize) -> usize {
+    made.sets.iter().map(|set| set.parts[link].bytes).max().unwrap_or(0)
+}
+
+/// The staging memory of a link by messages.
+pub(super) fn stage(
+    opened: &Opened,
+    made: &Made,
+    slots: &Slots,
+    (peer, link): (usize, usize),
+) -> Result<Option<Stage>, Error> {
+    if made.links[link].way != Way::Message {
+        return Ok(None);
+    }
+    let capacity = capacity(made, link);
+    let far = slots.get(&link).cloned();
+    let bytes = Stage::WORDS + if far.is_some() { 0 } else { Stage::slots(capacity) };
+    let memory = opened.devices[0].allocate_pinned(bytes)?;
+    let sets = made.sets.iter().map(|set| staged(set, &made.links[link], &made.links));
+    let sends = made.links[link].direction == Direction::Send;
+    Ok(Some(Stage::new((link, peer, sends), (memory, far), capacity, BySet::new(made.room(), sets))))
+}
+
+/// The message of a set over a link.
+pub(super) fn staged(set: &Set, link: &Link, links: &[Link]) -> Staged {
+    let chunks = split(&set.parts[link.part], link.chunk).into_iter().map(|(bytes, _)| bytes).collect();
+    let answers = |other: &&Link| other.peer == link.peer && other.direction != link.direction;
+    let comes_back = links.iter().filter(answers).any(|other| set.parts[other.part].bytes > 0);
+    Staged { chunks, acknowledged: !comes_back }
+}
+
+/// The chunks of a message: which bytes, and what moves them.
+pub(super) fn split(part: &Part, chunk: usize) -> Vec<(Range<usize>, Vec<CopyOp>)> {
+    let mut chunks: Vec<_> = chunks(part.bytes, chunk).into_iter().map(|bytes| (bytes, Vec::new())).collect();
+    let mut begin = 0;
+    for op in &part.ops {
+        let end = begin + op.bytes();
+        for (bytes, ops) in chunks.iter_mut().filter(|(bytes, _)| bytes.start < end && bytes.end > begin) {
+            ops.extend(op.section(bytes.start.max(begin) - begin..bytes.end.min(end) - begin));
+        }
+        begin = end;
+    }
+    chunks
+}
+
+pub(super) fn send(
+    opened: &Opened,
+    made: &Made,
+    (end, far): (&End, &FarLanes),
+    (link, lane): (usize, usize),
+    (stage, stages): (Option<&Stage>, usize),
+    options: &BindOptions,
+) -> Result<Outgoing, Error> {
+    let way = made.links[link].way;
+    if let (Way::Message, Some(stage)) = (way, stage) {
+        let lag = if options.cut() == Some(Cut::Staging) { SLOTS + 1 } else { SLOTS };
+        let (ready, arrived) = (Word::One(stage.sent()), Word::One(stage.raised(0)));
+        let stage = Some(stages - 1);
+        return Ok(Outgoing { lane, link, way, ready, lag, arrived, slots: None, stage });
+    }
+    let of_slot = if options.cut() == Some(Cut::Slot) { SLOTS + 1 } else { SLOTS };
+    if let Some((own, theirs)) = areas(made, end, link)? {
+        let (ready, theirs) = (Word::One(own.ready(lane)), theirs.mailbox());
+        let (arrived, slots) = (theirs.arrived(lane), Some(theirs.slots()));
+        return Ok(Outgoing { lane, link, way, ready, lag: of_slot, arrived, slots, stage: None });
+    }
+    let outside = |what: &str| Error::Bind(format!("rank {} offers {what} outside its memory", end.peer));
+    let first = if way == Way::Pull { LANES } else { 0 };
+    if !far.holds(far.arrived, 2 * LANES * LINE) {
+        return Err(outside("words"));
+    }
+    let ready = opened.lanes[lane].words.at(opened.plots.ready(end.number, way == Way::Pull));
+    let arrived = Word::One(far.arrived + ((first + lane) * LINE) as Address);
+    let (capacity, room) = (capacity(made, link), made.room());
+    let (ready, lag, arrived, slots) = match way {
+        Way::Flags => {
+            let slots = Places::of_flags(far.flags, capacity);
+            if !far.holds(far.flags, slots.bytes(room)) || !far.flags.is_multiple_of(LINE as Address) {
+                return Err(outside("slots"));
+            }
+            (Word::One(ready), of_slot, arrived, Some(slots))
+        }
+        Way::DeviceMailbox => {
+            let mailbox = Mailbox { base: far.mailbox, capacity, room };
+            if !far.holds(far.mailbox, words::mailbox(capacity, room))
+                || !far.mailbox.is_multiple_of(LINE as Address)
+            {
+                return Err(outside("a mailbox"));
+            }
+            (Word::One(ready), of_slot, mailbox.arrived(lane), Some(mailbox.slots()))
+        }
+        _ => (Word::Each(ready), u64::from(options.cut() == Some(Cut::Overtaking)), arrived, None),
+    };
+    Ok(Outgoing { lane, link, way, ready, lag, arrived, slots, stage: None })
+}
+
+pub(super) fn receive(
+    opened: &Opened,
+    made: &Made,
+    (end, far): (&End, &FarLanes),
+    (link, stages): (usize, usize),
+) -> Result<Incoming, Error> {
+    let way = made.links[link].way;
+    if way == Way::Message {
+        return Ok(Incoming { link, way, words: Vec::new(), slots: None, stage: Some(stages - 1) });
+    }
+    let is_pulled = way == Way::Pull;
+    let senders = far.lanes.iter().enumerate();
+    let senders = senders.filter(|(_, lane)| if is_pulled { lane.pulls } else { lane.sends });
+    if let Some((own, theirs)) = areas(made, end, link)? {
+        let own = own.mailbox();
+        let word = |(lane, _)| (Word::One(theirs.ready(lane)), own.arrived(lane));
+        let (words, slots) = (senders.map(word).collect(), Some(own.slots()));
+        return Ok(Incoming { link, way, words, slots, stage: None });
+    }
+    let (plots, own) = (&opened.plots, &opened.lanes[0].words);
+    let (capacity, room) = (capacity(made, link), made.room());
+    let mailbox = Mailbox { base: own.at(plots.mailbox(end.number)), capacity, room };
+    let slots = match way {
+        Way::Flags => Some(Places::of_flags(own.at(plots.flags(end.number)), capacity)),
+        Way::DeviceMailbox => Some(mailbox.slots()),
+        _ => None,
+    };
+    let first = own.at(plots.arrived(end.number, is_pulled));
+    let word = |(lane, far_lane): (usize, &FarLane)| {
+        if !far.holds(far_lane.ready, 2 * span(room)) {
+            return Err(Error::Bind(format!("rank {} offers words outside its memory", end.peer)));
+        }
+        let ready = far_lane.ready + if is_pulled { span(room) as Address } else { 0 };
+        let ready = if slots.is_some() { Word::One(ready) } else { Word::Each(ready) };
+        let arrived = match way {
+            Way::DeviceMailbox => mailbox.arrived(lane),
+            _ => Word::One(first + (lane * LINE) as Address),
+        };
+        Ok((ready, arrived))
+    };
+    let words = senders.map(word).collect::<Result<_, _>>()?;
+    Ok(Incoming { link, way, words, slots, stage: None })
+}

@@ -1,0 +1,108 @@
+//! What this rank would have of the links of its device fields: copy engines, words with flags, chunks; and why it goes without.
+
+use super::local::Local;
+use super::offer::Berth;
+use super::remote::Company;
+use crate::link::{Link, Way};
+use crate::options::{BindOptions, CopyEngine, Flags};
+use crate::stream::Pool;
+use halocline_comm::Communicator;
+use halocline_device::Device;
+
+pub(super) struct Wishes {
+    engine: CopyEngine,
+    no_engine: Option<&'static str>,
+    /// Up to how many bytes messages are to go as words with flags.
+    flags: usize,
+    no_flags: Option<&'static str>,
+    /// Whether that was asked for.
+    asks_for_flags: bool,
+    chunk: usize,
+}
+
+impl Wishes {
+    /// `is_alone`: no other rank uses this rank's devices.
+    pub(super) fn new(
+        (comm, company): (&Communicator, &Company),
+        (devices, sets): (&[Device], &[Local]),
+        (engine, flags): (CopyEngine, Flags),
+        (options, is_alone): (&BindOptions, bool),
+    ) -> Self {
+        let chunks = devices.iter().map(|device| device.tuned().values.chunk);
+        let chunk = options.chunk().or(chunks.max().and_then(|chunk| usize::try_from(chunk).ok()));
+        let no_engine = if devices.len() > 1 {
+            // Where lanes wait for each other's producers, poison would let a copy engine go on that these still need to wait.
+            Some("no copy engine, as the fields of this rank lie on several devices")
+        } else if comm.part::<Pool>().is_crowded(devices) {
+            // CUDA queues what is copied from a device to others of the process, whoever copies: what waits for one peer would hold
+            // what another one waits for.
+            Some("no copy engine, as more than two ranks of this process use devices")
+        } else {
+            None
+        };
+        let asks_for_flags = matches!(flags, Flags::UpTo(_));
+        let mut peers = sets.iter().flat_map(Local::peers);
+        let flags = match flags {
+            // Only where an exchange is one launch are they faster.
+            Flags::Auto
+                if is_alone
+                    && devices.iter().all(|device| device.room() > 0)
+                    && company.is_near(&mut peers) =>
+            {
+                devices.first().map_or(0, |device| device.tuned().values.flags as usize)
+            }
+            Flags::UpTo(bytes) => bytes.min(Flags::MOST),
+            Flags::Auto | Flags::Never => 0,
+        };
+        // What several devices send and receive, each would have to pack a part of; and only where kernels wait is it faster.
+        let no_flags = match () {
+            () if flags == 0 => None,
+            () if devices.len() != 1 => {
+                Some("no words with flags: the fields of this rank lie on several devices")
+            }
+            () if options.stream_waits() => Some("no words with flags: streams wait here, as asked for"),
+            () if !sets.iter().all(has_words) => Some(
+                "no words with flags: fields here have elements, strides or addresses of no multiple of 4 bytes",
+            ),
+            () => None,
+        };
+        let flags = if no_flags.is_some() { 0 } else { flags };
+        Self { engine, no_engine, flags, no_flags, asks_for_flags, chunk: chunk.unwrap_or(0) }
+    }
+
+    /// What a peer is to know of it.
+    pub(super) fn enter(&self, company: &Company, peer: usize, berth: &mut Berth) {
+        (berth.chunk, berth.flags) = (self.chunk, self.flags);
+        berth.engine = match self.engine {
+            CopyEngine::Never => None,
+            _ if self.no_engine.is_some() => None,
+            CopyEngine::Auto => company.engine(peer),
+            CopyEngine::From(bytes) => Some(bytes.max(1)),
+        };
+    }
+
+    /// Lets links say why they go without what was asked for.
+    pub(super) fn explain(&self, links: &mut [Link]) {
+        let no_engine = self.no_engine.filter(|_| matches!(self.engine, CopyEngine::From(_)));
+        for link in links.iter_mut().filter(|link| link.way == Way::Push) {
+            let refused = link.flags == Some(0) && self.asks_for_flags;
+            let no_flags = self.no_flags.filter(|_| self.asks_for_flags);
+            let no_flags = no_flags.or(refused.then_some("no words with flags: the peer takes none"));
+            link.why = link.why.take().or(no_engine.or(no_flags).map(str::to_owned));
+            link.flags = link.flags.filter(|&most| most > 0 && self.asks_for_flags);
+        }
+    }
+}
+
+/// Whether all fields of a set can go as words of 4 bytes.
+fn has_words(local: &Local) -> bool {
+    local.fields.iter().all(|field| {
+        let cells = &field.cells;
+        let base = local.segment_of(field).base().addr().get();
+        let strides =
+            cells.axes.iter().map(|axis| axis.stride).chain(cells.extra.iter().map(|&(_, stride)| stride));
+        let bits =
+            strides.fold(base | field.offset | cells.element.size(), |all, stride| all | stride as usize);
+        bits.is_multiple_of(4)
+    })
+}

@@ -1,0 +1,184 @@
+//! Where the words and slots lie that peers reach in memory of a lane's device: known, and told to the peers, before there are ways.
+//!
+//! | from the begin on | on |
+//! | --- | --- |
+//! | a guard | each lane |
+//! | for each peer `ready` of each set, of links that push, then of those that pull | each lane |
+//! | for each peer `arrived` of each of its lanes, of links that push, then of those that pull | the first lane |
+//! | for each peer the slots of words with flags | the first lane |
+//! | for each peer the mailbox: `arrived` of each of its lanes, set and slot, then the slots | the first lane |
+//! | what each lane of this rank raises | each lane |
+
+use super::device::{LANES, WORD, span};
+use crate::link::SLOTS;
+use crate::stream::{Cue, LINE};
+use halocline_device::Address;
+use halocline_device::host::MESSAGE_ALIGN;
+use std::ops::Range;
+
+/// What a peer may need there, beside words.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Plot {
+    /// Bytes of messages that may come as words with flags.
+    pub(super) flags: Option<usize>,
+    /// Bytes of messages that may come through a mailbox there.
+    pub(super) mailbox: Option<usize>,
+}
+
+/// What lies there.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Plots {
+    /// Of each peer, in their order.
+    pub(super) of_peers: Vec<Plot>,
+    /// For how many sets.
+    pub(super) room: usize,
+    /// Of this rank.
+    pub(super) lanes: usize,
+}
+
+impl Plot {
+    fn flags(&self, room: usize) -> usize {
+        self.flags.map_or(0, |capacity| Places::of_flags(0, capacity).bytes(room))
+    }
+
+    fn mailbox(&self, room: usize) -> usize {
+        self.mailbox.map_or(0, |capacity| mailbox(capacity, room))
+    }
+}
+
+/// Bytes of a mailbox.
+pub(super) fn mailbox(capacity: usize, room: usize) -> usize {
+    arrived(room) + SLOTS as usize * slot(capacity)
+}
+
+/// Bytes of its words, in front of the slots.
+pub(super) fn arrived(room: usize) -> usize {
+    LANES * span(SLOTS as usize * room)
+}
+
+/// Bytes from one slot to the next.
+pub(super) fn slot(capacity: usize) -> usize {
+    capacity.next_multiple_of(MESSAGE_ALIGN.max(LINE))
+}
+
+impl Plots {
+    /// The words, one of each set, that a lane waits for before it pushes to a peer, or pulls from it.
+    pub(super) fn ready(&self, peer: usize, pulls: bool) -> usize {
+        LINE + (2 * peer + usize::from(pulls)) * span(self.room)
+    }
+
+    /// The first of the words that a peer's lanes raise once they have pushed, or pulled.
+    pub(super) fn arrived(&self, peer: usize, pulls: bool) -> usize {
+        self.ready(self.of_peers.len(), false) + (2 * peer + usize::from(pulls)) * LANES * LINE
+    }
+
+    pub(super) fn flags(&self, peer: usize) -> usize {
+        let before = self.of_peers[..peer].iter().map(|plot| plot.flags(self.room));
+        self.arrived(self.of_peers.len(), false) + before.sum::<usize>()
+    }
+
+    pub(super) fn mailbox(&self, peer: usize) -> usize {
+        let before = self.of_peers[..peer].iter().map(|plot| plot.mailbox(self.room));
+        self.flags(self.of_peers.len()) + before.sum::<usize>()
+    }
+
+    /// What another lane of this rank raises when its producers are done; a line further, when it is done with an exchange.
+    pub(super) fn of_lane(&self, number: usize, other: usize) -> usize {
+        let peers = self.of_peers.len();
+        let end = if number == 0 { self.mailbox(peers) } else { self.ready(peers, false) };
+        end + 2 * other * LINE
+    }
+
+    /// All bytes of a lane.
+    pub(super) fn bytes(&self, number: usize) -> usize {
+        self.of_lane(number, self.lanes)
+    }
+
+    /// What is 0 before the first exchange: all but the slots of mailboxes.
+    pub(super) fn cleared(&self, number: usize) -> impl Iterator<Item = Range<usize>> {
+        let peers = self.of_peers.len();
+        let first = 0..if number == 0 { self.flags(peers) } else { self.of_lane(number, 0) };
+        let with_mailbox =
+            (0..peers).filter(move |&peer| number == 0 && self.of_peers[peer].mailbox.is_some());
+        let mailboxes = with_mailbox.map(|peer| self.mailbox(peer)).map(|at| at..at + arrived(self.room));
+        let last = self.of_lane(number, 0)..self.bytes(number);
+        std::iter::once(first).chain(mailboxes).chain([last]).filter(|range| !range.is_empty())
+    }
+
+    /// Words that streams and tables wait for in exchanges of so many sets, but those of mailboxes.
+    pub(super) fn awaited(&self, number: usize, sets: usize) -> impl Iterator<Item = usize> {
+        let peers = self.of_peers.len();
+        let of_peers = self.ready(0, false)..self.ready(peers, false);
+        let ready = of_peers
+            .step_by(span(self.room))
+            .flat_map(move |first| (0..sets).map(move |set| first + set * WORD));
+        let arrived =
+            self.arrived(0, false)..if number == 0 { self.flags(0) } else { self.arrived(0, false) };
+        let lanes = self.of_lane(number, 0)..self.bytes(number);
+        ready.chain(arrived.chain(lanes).step_by(LINE))
+    }
+}
+
+/// Where slots lie.
+#[derive(Clone, Copy)]
+pub(super) struct Places {
+    first: Address,
+    /// From one set's to the next one's, where each has its own; and between those of even epochs and of odd ones.
+    of_set: usize,
+    of_parity: usize,
+}
+
+impl Places {
+    /// Of a mailbox, for messages of so many bytes.
+    pub(super) fn of_all_sets(first: Address, capacity: usize) -> Self {
+        Self { first, of_set: 0, of_parity: slot(capacity) }
+    }
+
+    /// Of words with flags.
+    pub(super) fn of_flags(first: Address, capacity: usize) -> Self {
+        let of_parity = (2 * capacity).next_multiple_of(LINE);
+        Self { first, of_set: SLOTS as usize * of_parity, of_parity }
+    }
+
+    pub(super) fn at(self, set: usize, parity: usize) -> Address {
+        self.first + (set * self.of_set + parity * self.of_parity) as Address
+    }
+
+    /// Bytes of those of so many sets.
+    pub(super) fn bytes(self, room: usize) -> usize {
+        room * self.of_set
+    }
+}
+
+/// A word that one side raises and the other waits for.
+#[derive(Clone, Copy)]
+pub(super) enum Word {
+    /// The same for all sets.
+    One(Address),
+    /// The first of as many as there are sets.
+    Each(Address),
+    /// The first of as many as there are sets and slots. (The next raise of one finds its slot unpacked: what one epoch of a set has raised is
+    /// not taken for an earlier epoch.)
+    Slots(Address),
+}
+
+impl Word {
+    /// Of a set, in epochs of a parity.
+    pub(super) fn of(self, set: usize, parity: usize) -> Address {
+        match self {
+            Self::One(address) => address,
+            Self::Each(first) => first + (WORD * set) as Address,
+            Self::Slots(first) => first + (WORD * (SLOTS as usize * set + parity)) as Address,
+        }
+    }
+
+    /// A wait for it, in exchanges of a set.
+    pub(super) fn wait(self, set: usize, lag: u64) -> Cue {
+        Cue::Wait([self.of(set, 0), self.of(set, 1)], lag)
+    }
+
+    /// That of each of so many sets, in even epochs and in odd ones.
+    pub(super) fn each(self, sets: usize) -> Vec<[Address; SLOTS as usize]> {
+        (0..sets).map(|set| [self.of(set, 0), self.of(set, 1)]).collect()
+    }
+}
