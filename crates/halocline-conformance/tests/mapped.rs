@@ -387,6 +387,41 @@ fn random_programs_of_ranks_that_are_processes() {
     });
 }
 
+/// Of an array of the library's own: a miss looks and opens, a hit calls no driver, and once the array is dropped what lies there is looked
+/// at again.
+#[test]
+fn memory_of_the_library_that_is_mapped_is_mapped_again_without_a_call() {
+    play(0..10, 2, |world, device, comm| {
+        let mappings = Mappings::of(comm)?;
+        let own = device.driver().provider()?.ok_or_else(|| Trouble::new("no provider"))?;
+        let ids = comm.all_gather(&own.device().0)?;
+        mappings.attach(own);
+        comm.barrier()?;
+        if comm.rank() == 1 {
+            return Ok(comm.barrier()?);
+        }
+        let id = ids[1][..].try_into().map_err(|_| Trouble::new("16 bytes"))?;
+        let target = Target { rank: 1, device: DeviceId(id) };
+        for round in 1..=3 {
+            let memory = device.allocate(Ring::BYTES)?;
+            let (before, map) = (world.mapping_calls(), |offset| mappings.map(target, memory.at(offset), 8));
+            let first = map(0)?;
+            let missed = world.mapping_calls();
+            ensure!(missed.looks > before.looks && missed.opens == before.opens + 1, "{before:?} {missed:?}");
+            let again = map(64)?;
+            ensure!(world.mapping_calls() == missed, "{:?} after {missed:?}", world.mapping_calls());
+            ensure!(
+                (again.token(), mappings.stats().hits) == (first.token(), round),
+                "{:?}",
+                mappings.stats()
+            );
+            drop((first, again));
+            drop(memory);
+        }
+        Ok(comm.barrier()?)
+    });
+}
+
 /// Who keeps a mapping for ever keeps nobody from freeing: the driver holds the memory for it.
 #[test]
 fn memory_that_a_peer_does_not_unmap_is_freed_after_a_while_and_nobody_waits_for_that() {

@@ -84,11 +84,13 @@ impl Device {
     /// Memory of the device, not initialised, aligned to 256 bytes.
     pub fn allocate(&self, bytes: usize) -> Result<Memory, DeviceError> {
         let place = self.once_freed(|| self.0.allocate(bytes))?;
-        Ok(self.memory(place, Kind::Device))
+        let mut memory = self.memory(place, Kind::Device);
+        memory.own = self.0.uuid().map(|device| remote::Own::new(device, place.base, place.id));
+        Ok(memory)
     }
 
     fn memory(&self, place: Place, kind: Kind) -> Memory {
-        Memory { device: self.clone(), place, kind, held: None }
+        Memory { device: self.clone(), place, kind, held: None, own: None }
     }
 
     /// An allocation, made again if there was no room for it before what was dropped is freed.
@@ -203,6 +205,8 @@ pub struct Memory {
     kind: Kind,
     /// Who keeps registered memory there.
     held: Option<Arc<dyn Any + Send + Sync>>,
+    /// Of memory of the device, if other processes can map it.
+    own: Option<remote::Own>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -297,6 +301,8 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
+        // Before whoever lets others map it hears of that: who asks in between finds it to be anybody's, or hears, too.
+        drop(self.own.take());
         let (base, kind, held) = (self.place.base, self.kind, self.held.take());
         let free = move |driver: &dyn Driver| {
             // SAFETY: the driver gave it, by the call that matches; that nothing uses it any more is the promise of

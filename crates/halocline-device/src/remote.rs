@@ -3,9 +3,10 @@
 
 use crate::driver::{Address, Driver, Place};
 use rustix::fd::OwnedFd;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// A device by its UUID, which is the same in every process; ordinals are not (`CUDA_VISIBLE_DEVICES`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -173,6 +174,12 @@ pub trait Provider: Send + Sync {
     /// hold so many bytes from there. Cheap.
     fn find(&self, address: Address, bytes: u64) -> Option<Allocation>;
 
+    /// Whether an allocation that was found is still there. One call of the driver where [`Provider::find`] makes several; a false
+    /// that is none costs no more than a find.
+    fn still(&self, allocation: &Allocation) -> bool {
+        self.find(allocation.base, allocation.bytes) == Some(*allocation)
+    }
+
     /// What others need to open an allocation of this device.
     fn export(&self, allocation: &Allocation) -> Result<Export, Refusal>;
 
@@ -213,6 +220,40 @@ impl Drop for Freeing {
         if let Some(free) = self.free.take() {
             free();
         }
+    }
+}
+
+/// Says of memory of a device that the library has allocated it: while this lives, nobody frees it, and whoever lets others map it
+/// hears before anybody does ([`Exporter`]), so that no driver has to be asked whether it is still there.
+#[derive(Debug)]
+pub struct Own {
+    device: DeviceId,
+    base: Address,
+    id: u64,
+}
+
+static OWN: Mutex<BTreeSet<(DeviceId, Address, u64)>> = Mutex::new(BTreeSet::new());
+
+fn all_own() -> MutexGuard<'static, BTreeSet<(DeviceId, Address, u64)>> {
+    OWN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Own {
+    /// Memory of a device, by its first byte and identity.
+    pub fn new(device: DeviceId, base: Address, id: u64) -> Self {
+        all_own().insert((device, base, id));
+        Self { device, base, id }
+    }
+
+    /// Whether an allocation is such memory.
+    pub fn covers(allocation: &Allocation) -> bool {
+        all_own().contains(&(allocation.device, allocation.base, allocation.id))
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        all_own().remove(&(self.device, self.base, self.id));
     }
 }
 

@@ -18,7 +18,17 @@ struct Inner {
     exports: usize,
     opens: usize,
     closes: usize,
+    asked: Asked,
     wrongs: Vec<String>,
+}
+
+/// What drivers were asked about allocations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Asked {
+    /// Which one lies around an address.
+    pub(super) finds: usize,
+    /// Whether one is still there.
+    pub(super) stills: usize,
 }
 
 /// Physical memory: there until it is freed and nobody has it open.
@@ -117,6 +127,11 @@ impl World {
         (inner.exports, inner.opens, inner.closes)
     }
 
+    /// What drivers were asked so far.
+    pub(super) fn asked(&self) -> Asked {
+        self.lock().asked
+    }
+
     /// What must never happen, and has.
     pub(super) fn wrongs(&self) -> Vec<String> {
         self.lock().wrongs.clone()
@@ -159,13 +174,23 @@ impl Provider for Fake {
     }
 
     fn find(&self, address: Address, _bytes: u64) -> Option<Allocation> {
-        let inner = self.world.lock();
+        let mut inner = self.world.lock();
+        inner.asked.finds += 1;
         let is_here = |memory: &&Memory| {
             let allocation = memory.allocation;
             let is_ours = memory.process == self.process && allocation.device == self.device;
             is_ours && !memory.is_freed && (allocation.base..allocation.end()).contains(&address)
         };
         inner.memory.values().find(is_here).map(|memory| memory.allocation)
+    }
+
+    fn still(&self, allocation: &Allocation) -> bool {
+        let mut inner = self.world.lock();
+        inner.asked.stills += 1;
+        inner.memory.get(&allocation.id).is_some_and(|memory| {
+            let is_ours = memory.process == self.process && allocation.device == self.device;
+            is_ours && !memory.is_freed && memory.allocation == *allocation
+        })
     }
 
     fn export(&self, allocation: &Allocation) -> Result<Export, Refusal> {

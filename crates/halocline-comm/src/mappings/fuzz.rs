@@ -13,7 +13,7 @@ pub fn messages(bytes: &[u8]) {
     let now = Duration::ZERO;
     let mut protocol = Protocol::new(process, Limits { entries: 1, bytes: 1 << 20 });
     let allocation = Allocation { base: 4096, bytes: 4096, id: 1, device: DeviceId::HOST, kind: Kind::Memfd };
-    let entry = protocol.insert(allocation);
+    let entry = protocol.insert(allocation, false);
     let target = |rank| Target { rank, device: DeviceId::HOST };
     protocol.request(entry, target(0), Want::Map, now);
     protocol.request(entry, target(1), Want::Data { offset: 8, length: 8 }, now);

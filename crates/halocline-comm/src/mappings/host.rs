@@ -52,6 +52,10 @@ impl Provider for HostMemory {
         of(&*Segment::around(usize::try_from(address).ok()?)?)
     }
 
+    fn still(&self, allocation: &Allocation) -> bool {
+        segment_of(allocation).is_some()
+    }
+
     fn export(&self, allocation: &Allocation) -> Result<Export, Refusal> {
         let segment = segment_of(allocation).ok_or(Refusal::BadHandle)?;
         // Memory of ranks that are threads has none, and needs none.

@@ -111,7 +111,8 @@ impl Mappings {
     }
 
     /// Lets a rank map the allocation around `bytes` bytes at `address`, for one of its devices. Blocks until it has, unless
-    /// it had before. The caller sees to it that the memory is freed only after a [`Mappings::release`].
+    /// it had before: then no message is sent and no driver called, but to ask of memory that the library has not allocated whether it
+    /// is still there. The caller sees to it that the memory is freed only after a [`Mappings::release`].
     pub fn map(&self, target: Target, address: Address, bytes: u64) -> Result<Pinned, MappingError> {
         self.request(target, address, bytes)?.wait()
     }

@@ -100,6 +100,8 @@ enum State {
 
 struct Entry {
     allocation: Allocation,
+    /// We hear before it is freed ([`halocline_device::remote::Own`]).
+    is_own: bool,
     pins: usize,
     last_use: Duration,
     retiring: bool,

@@ -14,7 +14,7 @@ use crate::transport::{PeerState, Transport};
 use crate::wait::{Late, Patience};
 use halocline_device::Address;
 use halocline_device::remote::{
-    Allocation, DeviceId, Export, Exporter, Freeing, Kind, Opened, Provider, Refusal,
+    Allocation, DeviceId, Export, Exporter, Freeing, Kind, Opened, Own, Provider, Refusal,
 };
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -123,10 +123,17 @@ impl Service {
         }
     }
 
-    /// The allocation around an address.
+    /// The allocation around an address: of memory of the library's own that has an entry without a call of the driver; of other
+    /// memory that has one, by asking whether it is still there.
     pub(super) fn find(&self, address: Address, bytes: u64) -> Option<Allocation> {
-        let providers = self.lock().providers.clone();
-        providers.into_iter().find_map(|provider| provider.find(address, bytes))
+        let (known, providers) = {
+            let state = self.lock();
+            (state.protocol.around(address, bytes), state.providers.clone())
+        };
+        let is_there = |of: &Allocation| providers.iter().any(|by| by.device() == of.device && by.still(of));
+        let known = known.filter(|(allocation, is_own)| *is_own || is_there(allocation));
+        let look = || providers.iter().find_map(|provider| provider.find(address, bytes));
+        known.map(|(allocation, _)| allocation).or_else(look)
     }
 
     /// Asks for an allocation to be mapped. Where memory that was freed is in use: its base, and by how many.
@@ -146,7 +153,8 @@ impl Service {
         }
         let mut state = self.lock();
         let known = state.protocol.lookup(allocation)?;
-        let id = known.unwrap_or_else(|| state.protocol.insert(*allocation));
+        // Under the lock, which is taken to hear that it is freed, too.
+        let id = known.unwrap_or_else(|| state.protocol.insert(*allocation, Own::covers(allocation)));
         let request = state.protocol.request(id, target, want, now);
         state.awaited.insert(request);
         Ok(request)

@@ -1,11 +1,11 @@
 //! The service over ranks that are threads and pretend to be processes, each with a fake device.
 
 use super::bounds::DEFAULT;
-use super::fake::{Fake, World};
+use super::fake::{Asked, Fake, World};
 use super::*;
 use crate::communicator::mix;
 use crate::inbox::Tag;
-use halocline_device::remote;
+use halocline_device::remote::{self, Own};
 use std::thread::{scope, spawn};
 
 const PAGE: u64 = 4096;
@@ -35,23 +35,74 @@ fn two(world: &World) -> [(Communicator, Mappings, Arc<Fake>); 2] {
     [ranks.next().unwrap(), ranks.next().unwrap()]
 }
 
+/// All calls of drivers: at the owner, of memory of the library's own, none; of other memory, which may have been freed without a word,
+/// whether it is still there. At the importer none.
 #[test]
-fn a_hit_makes_no_call_of_the_driver_and_sends_nothing() {
-    let world = World::default();
-    let [(_owner, mappings, _), (importer, theirs, _)] = two(&world);
-    let memory = world.allocate(0, device(0), PAGE, PAGE);
-    let first = mappings.map(at(1), PAGE + 100, 8).unwrap();
-    assert_eq!((first.offset(), first.bytes(), world.calls()), (100, 8, (1, 1, 0)));
-    let mapping = theirs.resolve(0, first.token(), first.offset(), 8).unwrap();
-    assert_eq!(world.look(1, mapping.address()), Some((memory.id, 100)));
-    assert_eq!(mapping.kind(), Some(Kind::Legacy));
-    // The importer's progress is at its end: nobody could answer.
-    theirs.service.with(|protocol| protocol.is_gone(0));
-    let sent = mappings.stats().messages;
-    let again = mappings.map(at(1), PAGE, PAGE).unwrap();
-    assert_eq!((again.token(), world.calls(), mappings.stats().hits), (first.token(), (1, 1, 0), 1));
-    assert_eq!((sent, mappings.stats().messages), (1, 1));
-    assert_eq!(importer.probe(None, Tag { operation: 1, round: 0 }), None);
+fn a_hit_makes_no_call_of_the_driver_but_whether_memory_of_others_is_there_and_sends_nothing() {
+    for is_own in [true, false] {
+        let world = World::default();
+        let [(_owner, mappings, _), (importer, theirs, _)] = two(&world);
+        let unlike = DeviceId([77; 16]);
+        mappings.attach(Fake::new(&world, 0, unlike) as _);
+        let memory = world.allocate(0, unlike, PAGE, PAGE);
+        let _own = is_own.then(|| Own::new(unlike, memory.base, memory.id));
+        let first = mappings.map(at(1), PAGE + 100, 8).unwrap();
+        assert_eq!((first.offset(), first.bytes(), world.calls()), (100, 8, (1, 1, 0)));
+        let asked = world.asked();
+        let resolve = |pinned: &Pinned| theirs.resolve(0, pinned.token(), pinned.offset(), 8).unwrap();
+        let mapping = resolve(&first);
+        assert_eq!(world.look(1, mapping.address()), Some((memory.id, 100)));
+        assert_eq!(mapping.kind(), Some(Kind::Legacy));
+        assert_eq!(world.asked(), asked, "by who uses a mapping");
+        // The importer's progress is at its end: nobody could answer.
+        theirs.service.with(|protocol| protocol.is_gone(0));
+        let sent = mappings.stats().messages;
+        let again = mappings.map(at(1), PAGE, PAGE).unwrap();
+        assert_eq!((again.token(), world.calls(), mappings.stats().hits), (first.token(), (1, 1, 0), 1));
+        let of_others = usize::from(!is_own);
+        assert_eq!(world.asked(), Asked { stills: asked.stills + of_others, ..asked }, "own: {is_own}");
+        assert_eq!((sent, mappings.stats().messages), (1, 1));
+        assert_eq!(importer.probe(None, Tag { operation: 1, round: 0 }), None);
+    }
+}
+
+/// The same addresses again, of another length and of the same, freed with a word and without one: the first who asks gets what is there.
+#[test]
+fn a_hit_is_never_of_memory_that_was_freed() {
+    let own = DeviceId([78; 16]);
+    for (is_own, bytes) in [(true, PAGE), (true, 2 * PAGE), (false, PAGE), (false, 2 * PAGE)] {
+        let world = World::default();
+        let [(_owner, mappings, _), (_importer, theirs, _)] = two(&world);
+        mappings.attach(Fake::new(&world, 0, own) as _);
+        let allocate = |bytes| {
+            let memory = world.allocate(0, own, PAGE, bytes);
+            (memory, is_own.then(|| Own::new(own, memory.base, memory.id)))
+        };
+        let found = || {
+            let pinned = mappings.map(at(1), PAGE + 8, 8).unwrap();
+            let mapping = theirs.resolve(0, pinned.token(), pinned.offset(), 8).unwrap();
+            world.look(1, mapping.address())
+        };
+        let (mut memory, mut holder) = allocate(PAGE);
+        for _ in 0..20 {
+            assert_eq!((found(), found()), (Some((memory.id, 8)), Some((memory.id, 8))));
+            if holder.take().is_some() {
+                let (freeing, id) = (world.clone(), memory.id);
+                remote::free_once_unmapped_by_all(own, memory.base, id, move || freeing.free(id));
+                let freed = || {
+                    mappings.drive();
+                    theirs.drive();
+                    Ok((!world.is_there(id)).then_some(()))
+                };
+                mappings.comm.wait_for(None, "the memory", freed).unwrap();
+            } else {
+                world.free(memory.id);
+            }
+            (memory, holder) = allocate(bytes);
+        }
+        assert_eq!(found(), Some((memory.id, 8)));
+        assert_eq!(world.wrongs(), [""; 0]);
+    }
 }
 
 #[test]

@@ -95,6 +95,16 @@ struct Piece {
     id: u64,
 }
 
+impl Piece {
+    /// First byte, length and identity of some that lie side by side.
+    fn whole(pieces: &[Self]) -> Option<(Address, u64, u64)> {
+        let (first, last) = (pieces.first()?, pieces.last()?);
+        // Of one piece it is the piece's own.
+        let id = pieces[1..].iter().fold(first.id, |id, piece| id.rotate_left(7) ^ piece.id);
+        Some((first.base, last.base + last.bytes - first.base, id))
+    }
+}
+
 impl CudaDriver {
     pub(super) fn id_of(&self, ordinal: u32) -> Result<DeviceId, DeviceError> {
         let (mut device, mut uuid) = (0, [0; 16]);
@@ -180,10 +190,7 @@ impl CudaMemory {
             return Some((ordinal, allocation(Kind::Legacy)));
         }
         let pieces = self.pieces(address, bytes);
-        let (first, last) = (pieces.first()?, pieces.last()?);
-        // Of one piece it is the piece's own.
-        let id = pieces[1..].iter().fold(first.id, |id, piece| id.rotate_left(7) ^ piece.id);
-        let (base, bytes) = (first.base, last.base + last.bytes - first.base);
+        let (base, bytes, id) = Piece::whole(&pieces)?;
         Some((ordinal, Allocation { base, bytes, id, device, kind: Kind::Vmm }))
     }
 
@@ -283,6 +290,15 @@ impl Provider for CudaMemory {
         let _current = self.enter().ok()?;
         let (ordinal, allocation) = self.describe(address, bytes)?;
         (ordinal == self.driver.ordinal).then_some(allocation)
+    }
+
+    /// By one call, for each physical memory in virtual memory; attributes of addresses want no context.
+    fn still(&self, allocation: &Allocation) -> bool {
+        let Allocation { base, bytes, id, kind, .. } = *allocation;
+        match kind {
+            Kind::Vmm => Piece::whole(&self.pieces(base, bytes)) == Some((base, bytes, id)),
+            _ => self.ask(base, [BUFFER_ID, RANGE_START, RANGE_SIZE]) == Some([id, base, bytes]),
+        }
     }
 
     fn export(&self, allocation: &Allocation) -> Result<Export, Refusal> {

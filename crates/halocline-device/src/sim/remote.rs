@@ -18,6 +18,8 @@ pub struct Calls {
     pub opens: u64,
     /// Memory of others that was closed.
     pub closes: u64,
+    /// Looks at which allocation lies somewhere.
+    pub looks: u64,
 }
 
 /// Memory of this world, as another process has mapped it.
@@ -114,7 +116,8 @@ impl Provider for SimMemory {
 
     /// Nobody else goes on: it is called under locks.
     fn find(&self, address: Address, _bytes: u64) -> Option<Allocation> {
-        let state = self.world.lock();
+        let mut state = self.world.lock();
+        state.mapping_calls.looks += 1;
         let found = self.describe(&state.memories, state.memories.find(address, 1).ok()?)?;
         (found.device == self.device()).then_some(found)
     }

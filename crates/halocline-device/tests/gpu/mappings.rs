@@ -116,6 +116,15 @@ fn round(rig: &Rig, provider: &Arc<dyn Provider>, address: Address, bytes: usize
     let allocation = provider.find(address + 100, bytes as u64 - 100).expect("memory of the device");
     assert_eq!((allocation.base, allocation.kind, allocation.device), (address, kind, provider.device()));
     assert!(allocation.bytes >= bytes as u64, "{allocation:?}");
+    // Asked for in one call, with no context in the thread.
+    let still = || std::thread::scope(|threads| threads.spawn(|| provider.still(&allocation)).join());
+    assert!(still().expect("it asks"), "{allocation:?}");
+    for other in [
+        Allocation { id: allocation.id + 1, ..allocation },
+        Allocation { bytes: allocation.bytes + 1, ..allocation },
+    ] {
+        assert!(!provider.still(&other), "{other:?} instead of {allocation:?}");
+    }
     let export = provider.export(&allocation).expect("it can be exported");
     write(device, &stream, address, allocation.bytes as usize, 7)?;
     open_elsewhere(&allocation, &export, Seen::Memory);
@@ -162,6 +171,7 @@ pub fn virtual_memory(rig: &Rig) -> Outcome {
     assert_eq!(provider.export(&last).err(), Some(Refusal::NoHandleType));
     raw.call("cuMemUnmap", base as usize, 4 * BYTES, 0);
     assert_eq!(provider.find(base, 8), None);
+    assert!([one, three].into_iter().flatten().all(|freed| !provider.still(&freed)));
     raw.call("cuMemAddressFree", base as usize, 4 * BYTES, 0);
     Ok(())
 }
@@ -175,8 +185,10 @@ pub fn pools(rig: &Rig) -> Outcome {
         let memory = Foreign::new(0, Sort::Pool, BYTES);
         let address = memory.address as Address;
         round(rig, &provider, address, BYTES, Kind::Pool)?;
+        let found = provider.find(address, 8).expect("memory of the device");
         drop(memory);
         assert_eq!(provider.find(address, 8), None);
+        assert!(!provider.still(&found), "{found:?}");
     }
     Ok(())
 }

@@ -34,17 +34,26 @@ impl Protocol {
         Ok(self.entries.iter().find(|(_, entry)| is_same(entry)).map(|(id, _)| *id))
     }
 
+    /// The smallest allocation with an entry that holds some bytes, and whether it is sure to be there still.
+    pub(crate) fn around(&self, address: Address, bytes: u64) -> Option<(Allocation, bool)> {
+        let end = address.checked_add(bytes)?;
+        let holds = |of: &Allocation| of.base <= address && end <= of.end() && address < of.end();
+        let kept = self.entries.values().filter(|entry| !entry.retiring && holds(&entry.allocation));
+        let entry = kept.min_by_key(|entry| entry.allocation.bytes)?;
+        Some((entry.allocation, entry.is_own))
+    }
+
     /// Whether there is an entry of an allocation.
     pub(crate) fn knows(&self, allocation: &Allocation) -> bool {
         self.entries.values().any(|entry| !entry.retiring && entry.allocation == *allocation)
     }
 
-    /// A new entry, after a [`Protocol::lookup`] that found none.
-    pub(crate) fn insert(&mut self, allocation: Allocation) -> u64 {
+    /// A new entry, after a [`Protocol::lookup`] that found none. Of memory that is the library's own we hear before it is freed.
+    pub(crate) fn insert(&mut self, allocation: Allocation, is_own: bool) -> u64 {
         let id = self.fresh();
         let (targets, waiting) = (BTreeMap::new(), Vec::new());
         let (pins, last_use, retiring, is_given_up) = (0, Duration::ZERO, false, false);
-        let entry = Entry { allocation, pins, last_use, retiring, is_given_up, targets, waiting };
+        let entry = Entry { allocation, is_own, pins, last_use, retiring, is_given_up, targets, waiting };
         self.entries.insert(id, entry);
         id
     }
@@ -154,9 +163,9 @@ impl Protocol {
         self.entries.is_empty() && self.imports.is_empty()
     }
 
-    /// Whether something is kept that nothing uses.
+    /// Whether something is kept that nothing uses and that may have been freed without a word.
     pub(crate) fn has_unused(&self) -> bool {
-        self.entries.values().any(|entry| entry.pins == 0 && !entry.retiring)
+        self.entries.values().any(|entry| entry.pins == 0 && !entry.retiring && !entry.is_own)
     }
 
     /// All entries there are.
@@ -166,7 +175,7 @@ impl Protocol {
 
     /// Gives up what was freed without a word. What is in use nevertheless is returned, and by how many.
     pub(crate) fn sweep(&mut self, is_there: impl Fn(&Allocation) -> bool) -> Vec<(Allocation, usize)> {
-        let kept = self.entries.iter().filter(|(_, entry)| !entry.retiring);
+        let kept = self.entries.iter().filter(|(_, entry)| !entry.retiring && !entry.is_own);
         let freed: Vec<u64> = kept.filter(|(_, e)| !is_there(&e.allocation)).map(|(id, _)| *id).collect();
         let (used, unused): (Vec<u64>, Vec<u64>) =
             freed.into_iter().partition(|id| self.entries[id].pins > 0);

@@ -84,7 +84,7 @@ impl Sim {
         let known = rank.protocol.lookup(allocation).map_err(|(_, pins)| pins)?;
         let id = match known {
             Some(id) => id,
-            None => rank.protocol.insert(*allocation),
+            None => rank.protocol.insert(*allocation, false),
         };
         let request = rank.protocol.request(id, target, want, self.now);
         if let Want::Data { offset, length } = want {
