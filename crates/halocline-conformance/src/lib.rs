@@ -7,6 +7,7 @@
 //! field and the step alone ([`subject`]), and every byte of an array is compared, also those that an
 //! exchange must leave alone.
 
+pub mod bind_costs;
 pub mod by_hand;
 mod cases;
 pub mod form;

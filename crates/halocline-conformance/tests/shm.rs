@@ -57,3 +57,25 @@ fn eight_ranks() {
 fn three_ranks_with_fields_on_devices() {
     run_part("fields", 3);
 }
+
+/// The times are of no device; what is counted is as it is on GPUs.
+#[test]
+fn binds_are_measured_beside_their_opens() {
+    let program = env!("CARGO_BIN_EXE_halocline-conformance");
+    let mut ranks = Ranks::start(program, 2, &["bind-costs"]);
+    let in_time = ranks.await_end(0..2, Duration::from_secs(120));
+    let ends = ranks.end();
+    let output: String = ends.iter().map(|end| end.output.as_str()).collect();
+    assert!(in_time && ends.iter().all(|end| end.status.success()), "in time: {in_time}\n{output}");
+    // Fields, opens, raw, cold, bar, whether it is met, opens once more, warm.
+    let row = |line: &str| -> Option<[u64; 3]> {
+        let columns: Vec<&str> = line.strip_prefix("[0]")?.split('|').map(str::trim).collect();
+        let number = |at: usize| columns.get(at)?.parse().ok();
+        Some([number(0)?, number(1)?, number(6)?])
+    };
+    let rows: Vec<[u64; 3]> = output.lines().filter_map(row).collect();
+    let words = rows.first().map_or(0, |row| row[2]);
+    assert!(words > 0, "{output}");
+    assert_eq!(rows, [[1, 1 + words, words], [8, 8 + words, words]], "{output}");
+    print!("{output}");
+}

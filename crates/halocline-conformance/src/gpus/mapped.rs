@@ -52,6 +52,18 @@ pub(super) fn costs(gpus: &str) -> Outcome {
     start(&["gpus", "cost-rank", gpus], Duration::from_secs(120))
 }
 
+/// `gpus bind-costs GPUS`: what binding takes beside its opens.
+pub(super) fn bind_costs(gpus: &str) -> Outcome {
+    start(&["gpus", "bind-cost-rank", gpus], Duration::from_secs(120))
+}
+
+/// One of the two ranks.
+pub(super) fn bind_cost_rank(gpus: &str) -> Outcome {
+    let (comm, rig) = (Communicator::init()?, Gpus::get()?);
+    // A field of 2.3 MB lies in no block that the driver shares out.
+    crate::bind_costs::rank::<Gpus>(&comm, device_among(rig, gpus, comm.rank())?, 64, REPEATS)
+}
+
 fn start(arguments: &[&str], limit: Duration) -> Outcome {
     let mut ranks = Ranks::start(std::env::current_exe()?, 2, arguments);
     let in_time = ranks.await_end(0..2, limit);

@@ -10,6 +10,7 @@
 //! | `gpus probe across` | the same of all that the library calls, for streams and for kernels, on this device and another one |
 //! | `gpus rounds GPUS COUNT` | so many rounds of allocate, bind, exchange, free between two processes on one GPU or two |
 //! | `gpus mapping-costs GPUS` | what export, map, hit, eviction and release cost |
+//! | `gpus bind-costs GPUS` | what binding takes beside the opens that it needs, made by hand |
 //! | `gpus ends` | ranks that are killed, or whose GPU fails, with work in flight |
 //!
 //! `HALOCLINE_SEEDS=300 gpus threads 2 random_programs` runs so many programs instead of 30, `HALOCLINE_SEED=7` that one alone (both: so many
@@ -45,12 +46,14 @@ pub fn main(arguments: &[&str]) -> ExitCode {
         ["round-rank", gpus, count] => mapped::round_rank(gpus, count),
         ["mapping-costs", gpus] => mapped::costs(gpus),
         ["cost-rank", gpus] => mapped::cost_rank(gpus),
+        ["bind-costs", gpus] => mapped::bind_costs(gpus),
+        ["bind-cost-rank", gpus] => mapped::bind_cost_rank(gpus),
         ["victim", scenario] => victim::rank(scenario),
         ref rest => Part::OfDevices.main(rest),
     };
     match ended {
         Ok(()) => {
-            if !matches!(arguments, ["victim" | "round-rank" | "cost-rank", ..]) {
+            if !matches!(arguments, ["victim" | "round-rank" | "cost-rank" | "bind-cost-rank", ..]) {
                 println!("suite on GPUs, {} ... ok ({:.1?})", arguments.join(" "), start.elapsed());
             }
             ExitCode::SUCCESS
