@@ -120,9 +120,11 @@ pub(crate) struct LatencyArgs {
 
 /// Measure the values that GPUs are used by, and keep them
 ///
-/// How copies are cut into items, on how many multiprocessors exchanges wait for peers, and from which size on a region goes by a copy
-/// engine: of each, some candidates are measured in turn, on one GPU, and between two that reach each other, and one takes the place of
-/// what is in force only if it is faster by more than 3% over all cases, in three quarters of the rounds, and in no case slower by as much. What comes of it is written
+/// How copies are cut into items, on how many multiprocessors exchanges wait for peers, and have blocks where work runs beside them, from which
+/// size on a region goes by a copy engine, up to which a message goes as words with flags, and in which chunks it is staged: of each, some
+/// candidates are measured in turn, on one GPU, and between two that reach each other, and one takes the place of
+/// what is in force only if it is faster by more than 3% over all cases, in three quarters of the rounds, and in no case slower by as much. What
+/// could not be tried is told, and stays. What comes of it is written
 /// beside the compiled kernels (HALOCLINE_CACHE), for GPUs of this name, number of multiprocessors and driver; `halocline info` shows
 /// what is in force. The GPUs should have nothing else to do.
 #[derive(Debug, Clone, clap::Args)]

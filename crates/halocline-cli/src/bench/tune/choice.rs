@@ -111,6 +111,26 @@ pub(super) fn from_size(sizes: &[Sized], present: Option<u64>) -> Choice<Option<
     }
 }
 
+/// Up to which size the other way is taken, 0 if at none: the largest at which it is faster beyond doubt, of those up to which the usual way
+/// nowhere is. What is in force stays while neither way is, at any size, faster beyond doubt than the one that it says.
+pub(super) fn up_to_size(sizes: &[Sized], present: u64) -> Choice<u64> {
+    let is_right = |size: &Sized| match size.bytes <= present {
+        true => !beats(&size.other, &size.usual),
+        false => !beats(&size.usual, &size.other),
+    };
+    if sizes.iter().all(is_right) {
+        return Choice { value: present, why: "kept: nothing else is faster at any size".to_owned() };
+    }
+    let small = sizes.iter().take_while(|size| !beats(&size.other, &size.usual));
+    match small.filter(|size| beats(&size.usual, &size.other)).last() {
+        Some(last) => {
+            let (ratio, _) = compare(&last.usual, &last.other);
+            Choice { value: last.bytes, why: format!("{} faster there, not slower below", percent(ratio)) }
+        }
+        None => Choice { value: 0, why: "not faster at the smallest sizes".to_owned() },
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -211,5 +231,32 @@ mod tests {
         let slower = sized(&[(4, 30.0, 34.0), (8, 60.0, 70.0), (16, 120.0, 130.0)]);
         assert_eq!(from_size(&slower, Some(8)).value, None);
         assert_eq!(from_size(&slower, None).value, None);
+    }
+
+    #[test]
+    fn small_messages_take_the_other_way_up_to_where_it_is_last_faster() {
+        let sizes = sized(&[(1, 6.6, 6.2), (2, 6.6, 6.5), (4, 7.0, 6.3), (8, 7.0, 7.1), (16, 7.0, 8.0)]);
+        let choice = up_to_size(&sizes, 0);
+        assert_eq!((choice.value, &choice.why[..]), (4, "10.0% faster there, not slower below"));
+        // Where the usual way was faster in between, nothing above counts.
+        let between = sized(&[(1, 6.6, 6.2), (2, 6.6, 7.5), (4, 7.0, 6.3)]);
+        assert_eq!(up_to_size(&between, 0).value, 1);
+        assert_eq!(up_to_size(&between, 4).value, 1);
+        let slower = sized(&[(1, 6.6, 7.0), (2, 6.6, 7.2)]);
+        assert_eq!(
+            up_to_size(&slower, 2),
+            Choice { value: 0, why: "not faster at the smallest sizes".to_owned() }
+        );
+        assert_eq!(up_to_size(&[], 2).value, 2);
+    }
+
+    #[test]
+    fn a_bound_in_force_stays_until_one_of_its_sides_is_wrong() {
+        let even = sized(&[(1, 6.6, 6.2), (2, 6.6, 6.5), (4, 7.0, 7.1), (8, 7.0, 8.0)]);
+        for right in [1, 2, 3, 4, 7] {
+            let choice = up_to_size(&even, right);
+            assert!(choice.value == right && choice.why.starts_with("kept"), "{choice:?}");
+        }
+        assert_eq!([0, 8, u64::MAX].map(|wrong| up_to_size(&even, wrong).value), [1, 1, 1]);
     }
 }

@@ -1,8 +1,10 @@
 //! `halocline bench tune`: measures the values that GPUs are used by ([`Tuning`]), and keeps them.
 //!
-//! [`steps`] says what is tried, one value after the other, each with those found so far; [`measure`] times exchanges; [`choice`] decides.
+//! [`steps`] says what is tried, one value after the other, each with those found so far; [`measure`] times exchanges, also beside the work of
+//! [`interior`]; [`choice`] decides.
 
 mod choice;
+mod interior;
 mod measure;
 mod report;
 mod steps;
@@ -11,9 +13,11 @@ use super::args::TuneArgs;
 use super::error::BenchError;
 use crate::device::Kind;
 use crate::ranks::{Transport, Way, as_threads};
+use halocline::device::Device;
 use halocline::device::cuda::{self, Inventory};
 use halocline::device::tuning::{Connection, Machine, Tuned};
-use measure::measure;
+use interior::{Interior, Kernels};
+use measure::{Bench, measure};
 use std::path::PathBuf;
 use steps::{Asked, Found};
 
@@ -45,9 +49,14 @@ pub(super) fn run(args: &TuneArgs, json: bool) -> Result<u8, BenchError> {
     let before = cuda::tuned(&machine, gpu.capability);
     let connection = connection(&inventory, &machine);
     let mut ask = |asked: &Asked| {
-        let open = |rank: usize, values| cuda::device_with(rank as u32, values);
+        let interior = |device: &Device| {
+            let kernels = Kernels::load(device, machine.multiprocessors)?;
+            Ok::<Box<dyn Interior>, _>(Box::new(kernels))
+        };
+        let bench = Bench { open: &cuda::device_with, interior: &interior };
         let of = (&asked.trials[..], &asked.cases[..], args.rounds as usize);
-        let mut ranks = as_threads::<_, BenchError>(asked.ranks, |comm| measure(comm, &open, of))?;
+        let mut ranks =
+            as_threads::<_, BenchError>(asked.ranks, |comm| measure(comm, bench, asked.devices, of))?;
         Ok::<_, BenchError>(ranks.swap_remove(0))
     };
     let found = steps::find(before.values, connection, &mut ask)?;

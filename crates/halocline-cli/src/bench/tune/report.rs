@@ -36,6 +36,7 @@ pub(super) fn to_json(outcome: &Outcome) -> serde_json::Value {
         "second_gpu": connection.map(|over| over.to_string()),
         "rounds": rounds,
         "steps": steps.collect::<Vec<_>>(),
+        "untried": found.untried.iter().map(|(value, why)| json!({"value": value, "why": why})).collect::<Vec<_>>(),
         "values": values,
         "file": kept,
     })
@@ -50,15 +51,21 @@ pub(super) fn to_text(outcome: &Outcome) -> String {
     // Writing to a String cannot fail.
     let _ = match connection {
         Some(over) => writeln!(text, "a second GPU of this kind is reached over {over}"),
-        None => writeln!(
-            text,
-            "no second GPU of this kind is reached: what is between two is not measured, and stays as it is"
-        ),
+        None => writeln!(text, "no second GPU of this kind is reached"),
     };
-    let _ = writeln!(text, "us an exchange, medians of {rounds} rounds");
+    let _ = writeln!(
+        text,
+        "us an exchange (of beside: a step of one and work beside it), medians of {rounds} rounds; chunk by messages between threads of this process"
+    );
     for step in &found.steps {
         let _ = write!(text, "\n{}", table(&rows(step)));
         let _ = writeln!(text, "{}: {} ({})", step.name, step.chosen, step.why);
+    }
+    if !found.untried.is_empty() {
+        let _ = writeln!(text, "\nnot tried, and as before:");
+    }
+    for (name, why) in &found.untried {
+        let _ = writeln!(text, "{name} ({why})");
     }
     let _ = match kept {
         Some(path) => writeln!(text, "\nkept in {}", path.display()),
