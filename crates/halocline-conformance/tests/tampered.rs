@@ -1,7 +1,9 @@
 //! Messages that cannot be sent, or that say something else than they should: errors on all ranks.
 
+use halocline::device::sim::{Options, World};
 use halocline::{
-    Array, BindOptions, CommError, Communicator, Decomposed, Error, Halo, HaloExchange, RegularGrid,
+    Array, BindOptions, CommError, Communicator, Decomposed, DeviceArray, Error, Flags, Halo, HaloExchange,
+    LinkChoice, RegularGrid,
 };
 use halocline_conformance::tampered::tampered;
 use halocline_conformance::watchdog::{LIMIT, Watchdog};
@@ -72,5 +74,63 @@ fn an_offer_that_announces_memory_without_end_is_refused() {
     for (rank, error) in ended.iter().enumerate() {
         let text = error.as_ref().expect("an error on all ranks").to_string();
         assert!(text.contains("rank 1 sent a malformed offer"), "rank {rank}: {text}");
+    }
+}
+
+/// What the ranks' binds of a device field end with, where something is added to one word of each message with memory of rank 1.
+fn binds_on_devices(choice: (LinkChoice, Flags), word: usize) -> Vec<Option<Error>> {
+    let watchdog = Watchdog::new(LIMIT);
+    watchdog.begin("a bind of a device field");
+    let world = World::live(7, &Options::default()).expect("a world");
+    let world = world.world();
+    std::thread::scope(|scope| {
+        let ranks = Communicator::threads(2).into_iter().map(|comm| {
+            scope.spawn(move || {
+                let device = world.device(comm.rank() as u32).expect("a device");
+                let comm = match comm.rank() {
+                    1 => tampered(comm, move |message| {
+                        let bytes = message.payload.get_mut(8 * word..8 * word + 8);
+                        if let Some(bytes) = bytes.filter(|_| !message.segments.is_empty()) {
+                            // An address, an offset or a number far away.
+                            bytes[5] = bytes[5].wrapping_add(1);
+                        }
+                        Ok(())
+                    }),
+                    _ => comm,
+                };
+                let (link, flags) = choice;
+                let bound = (|| {
+                    let grid = RegularGrid::new([4]).periodic([true]);
+                    let pattern = grid.decompose(2)?.pattern(&comm, Halo::uniform(1))?;
+                    let array = DeviceArray::<u64>::zeros(&device, &[4])?;
+                    let options = BindOptions { link, flags, ..BindOptions::default() };
+                    HaloExchange::bind_with(&comm, &[(&pattern, &array)], &options)
+                })();
+                comm.barrier().expect("the communicator works");
+                bound.err()
+            })
+        });
+        let ranks: Vec<_> = ranks.collect();
+        ranks.into_iter().map(|rank| rank.join().expect("no panic")).collect()
+    })
+}
+
+#[test]
+fn words_slots_and_mailboxes_on_devices_that_lie_elsewhere_are_refused() {
+    let cases = [
+        ((LinkChoice::Push, Flags::Never), "offers words outside its memory"),
+        ((LinkChoice::Auto, Flags::UpTo(1 << 10)), "offers slots outside its memory"),
+        ((LinkChoice::DeviceMailbox, Flags::Never), "offers a mailbox outside its memory"),
+    ];
+    for (choice, told) in cases {
+        let mut found = 0;
+        for word in 0..64 {
+            let ended = binds_on_devices(choice, word);
+            let refused = ended.iter().flatten().any(|error| error.to_string().contains(told));
+            found += usize::from(refused);
+            // Whoever notices tells all.
+            assert!(!refused || ended.iter().all(Option::is_some), "{choice:?}, word {word}: {ended:?}");
+        }
+        assert!(found > 0, "{choice:?}: nothing was noticed of {told:?}");
     }
 }

@@ -70,7 +70,7 @@ pub(super) fn address(base: *mut u8) -> Address {
 }
 
 /// Links of an object whose tables wait: each has blocks of threads of its own.
-const MOST_WAITS: usize = 64;
+pub(super) const MOST_WAITS: usize = 64;
 
 impl Open {
     /// A stream that never waits.

@@ -1,5 +1,6 @@
 //! What this rank would have of the links of its device fields: copy engines, words with flags, chunks; and why it goes without.
 
+use super::lanes::MOST_WAITS;
 use super::local::Local;
 use super::offer::Berth;
 use super::remote::Company;
@@ -8,6 +9,7 @@ use crate::options::{BindOptions, CopyEngine, Flags};
 use crate::stream::Pool;
 use halocline_comm::Communicator;
 use halocline_device::Device;
+use std::collections::BTreeSet;
 
 pub(super) struct Wishes {
     engine: CopyEngine,
@@ -41,13 +43,14 @@ impl Wishes {
             None
         };
         let asks_for_flags = matches!(flags, Flags::UpTo(_));
-        let mut peers = sets.iter().flat_map(Local::peers);
+        let peers: BTreeSet<usize> = sets.iter().flat_map(Local::peers).collect();
         let flags = match flags {
             // Only where an exchange is one launch are they faster.
             Flags::Auto
                 if is_alone
                     && devices.iter().all(|device| device.room() > 0)
-                    && company.is_near(&mut peers) =>
+                    && 2 * peers.len() <= MOST_WAITS
+                    && company.is_near(peers.iter().copied()) =>
             {
                 devices.first().map_or(0, |device| device.tuned().values.flags as usize)
             }
