@@ -2,7 +2,7 @@
 
 use super::api::{Access, code};
 use super::gpu::CudaDriver;
-use super::remote::has_opened;
+use super::remote::opened;
 use crate::driver::{Address, MemorySpace, Place};
 use crate::error::DeviceError;
 use std::ffi::{c_int, c_uint, c_void};
@@ -87,10 +87,14 @@ impl CudaDriver {
 
     /// Refuses bytes that this device cannot reach by itself.
     pub(super) fn reach(&self, address: Address, bytes: usize) -> Result<(), DeviceError> {
+        // Of a GPU that is not visible here the driver tells no ordinal.
+        if opened::holds(self.ordinal, address, bytes) {
+            return Ok(());
+        }
         let place = self.find_range(address, bytes)?;
         self.reach_space(place.space)?;
         match place.space {
-            MemorySpace::Device(peer) if peer != self.ordinal && !has_opened(self.ordinal, peer) => {
+            MemorySpace::Device(peer) if peer != self.ordinal => {
                 let device = self.ordinal;
                 let is_let = self.lets_reach(address, bytes, device);
                 if is_let { Ok(()) } else { Err(DeviceError::NotShared { device, peer, address }) }
@@ -147,6 +151,9 @@ impl CudaDriver {
 
     /// The same for a word, in less time: it lies at a multiple of 8 bytes, so it is in one memory.
     pub(super) fn reach_word(&self, address: Address) -> Result<(), DeviceError> {
+        if address.is_multiple_of(8) && opened::holds(self.ordinal, address, 8) {
+            return Ok(());
+        }
         let nowhere = || DeviceError::NotReachable { address, bytes: 8 };
         let (mut kind, mut device): (c_uint, c_int) = (0, 0);
         let values = [(&raw mut kind).cast(), (&raw mut device).cast()];
@@ -160,9 +167,7 @@ impl CudaDriver {
 
     fn reach_space(&self, space: MemorySpace) -> Result<(), DeviceError> {
         match space {
-            MemorySpace::Device(peer)
-                if peer != self.ordinal && !has_opened(self.ordinal, peer) && !self.reaches(peer) =>
-            {
+            MemorySpace::Device(peer) if peer != self.ordinal && !self.reaches(peer) => {
                 Err(DeviceError::NoPeerAccess { device: self.ordinal, peer })
             }
             _ => Ok(()),

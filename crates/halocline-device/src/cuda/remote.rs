@@ -3,6 +3,7 @@
 //! pool's file descriptor, once, and data of the pointer. What an address is its attributes say.
 
 mod open;
+pub(super) mod opened;
 
 use super::api::{Api, IpcHandle, code};
 use super::context::Current;
@@ -14,7 +15,6 @@ use rustix::fd::{FromRawFd, OwnedFd};
 use std::collections::HashMap;
 use std::ffi::{c_int, c_uint, c_void};
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Attributes of addresses.
@@ -39,22 +39,6 @@ const LAZY_PEER_ACCESS: c_uint = 1;
 
 /// The most bytes of one allocation of a pool: drivers of CUDA 13.0 were reported to crash where they import more than 5.1 GiB.
 const POOL_MOST: u64 = 4 << 30;
-
-/// Of each of the first 64 devices, as a bit each, those of whose memory it has opened some, now or before.
-static OPENED: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
-
-fn note_opened(device: u32, peer: u32) {
-    if let Some(peers) = OPENED.get(device as usize) {
-        peers.fetch_or(1u64.checked_shl(peer).unwrap_or(0), Ordering::Relaxed);
-    }
-}
-
-/// Whether a device has opened memory of another process that lies on `peer`. It reaches that memory; of what else lies
-/// there this says nothing.
-pub(super) fn has_opened(device: u32, peer: u32) -> bool {
-    let peers = OPENED.get(device as usize).map_or(0, |peers| peers.load(Ordering::Relaxed));
-    peers & 1u64.checked_shl(peer).unwrap_or(0) != 0
-}
 
 /// What a process and a pool of it are called in handles.
 type PoolName = [u8; 16];
@@ -330,9 +314,7 @@ impl Provider for CudaMemory {
             self.close_open(open)?;
             return Err(Refusal::BadHandle);
         }
-        if let Some([ordinal]) = self.ask(address, [DEVICE_ORDINAL]) {
-            note_opened(self.driver.ordinal, ordinal as u32);
-        }
+        opened::note(self.driver.ordinal, address, allocation.bytes);
         let mut table = self.opened();
         table.last += 1;
         let key = table.last;
@@ -342,6 +324,7 @@ impl Provider for CudaMemory {
 
     unsafe fn close(&self, opened: Opened) -> Result<(), Refusal> {
         let open = self.opened().mappings.remove(&opened.key).ok_or(Refusal::BadHandle)?;
+        opened::forget(self.driver.ordinal, opened.address);
         let _current = match self.driver.primary().make_current_beside_captures() {
             Err(code::DEINITIALIZED) => return Ok(()),
             current => current.map_err(refusal)?,

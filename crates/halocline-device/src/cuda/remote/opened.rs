@@ -1,0 +1,78 @@
+//! Which memory of other processes is open here, by address: what a device reaches although the GPU where it lies is not visible to
+//! this process, or gives it no access to anything else.
+
+use crate::driver::Address;
+use std::collections::BTreeMap;
+use std::sync::{PoisonError, RwLock};
+
+/// Of devices.
+static OPENED: RwLock<Ranges> = RwLock::new(Ranges(BTreeMap::new()));
+
+/// A device has opened so many bytes at an address, once more.
+pub(super) fn note(device: u32, base: Address, bytes: u64) {
+    OPENED.write().unwrap_or_else(PoisonError::into_inner).add(device, base, bytes);
+}
+
+/// It closes them, once.
+pub(super) fn forget(device: u32, base: Address) {
+    OPENED.write().unwrap_or_else(PoisonError::into_inner).remove(device, base);
+}
+
+/// Whether a device reaches bytes since it has opened them.
+pub(in crate::cuda) fn holds(device: u32, address: Address, bytes: usize) -> bool {
+    OPENED.read().unwrap_or_else(PoisonError::into_inner).hold(device, address, bytes as u64)
+}
+
+/// By device and first byte: the byte behind the last one, and how often it is open. The driver gives one address as long as it is.
+#[derive(Default)]
+struct Ranges(BTreeMap<(u32, Address), (Address, usize)>);
+
+impl Ranges {
+    fn add(&mut self, device: u32, base: Address, bytes: u64) {
+        let (end, count) = self.0.entry((device, base)).or_default();
+        (*end, *count) = ((*end).max(base.saturating_add(bytes)), *count + 1);
+    }
+
+    fn remove(&mut self, device: u32, base: Address) {
+        if let Some((_, count)) = self.0.get_mut(&(device, base)) {
+            *count -= 1;
+            if *count == 0 {
+                self.0.remove(&(device, base));
+            }
+        }
+    }
+
+    fn hold(&self, device: u32, address: Address, bytes: u64) -> bool {
+        let before = self.0.range((device, 0)..=(device, address)).next_back();
+        let end = address.checked_add(bytes);
+        before.zip(end).is_some_and(|((_, (last, _)), end)| address < *last && end <= *last)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_reaches_what_it_has_opened_as_long_as_that_is_open_and_nothing_beside_it() {
+        let mut ranges = Ranges::default();
+        ranges.add(1, 0x1000, 0x100);
+        ranges.add(1, 0x1100, 0x80);
+        let reached = [(0x1000, 0x100), (0x1000, 8), (0x10f8, 8), (0x1100, 0x80), (0x1180 - 8, 8)];
+        assert!(reached.iter().all(|&(address, bytes)| ranges.hold(1, address, bytes)));
+        // Before it, behind it, over the end, of two that lie side by side, of another device.
+        let not = [(0xff8, 8), (0x1180, 8), (0x1180, 0), (0x117c, 8), (0x1000, 0x180), (u64::MAX, 8)];
+        assert!(not.iter().all(|&(address, bytes)| !ranges.hold(1, address, bytes)));
+        assert!([0, 2].iter().all(|&device| !ranges.hold(device, 0x1000, 8)));
+        // What is opened twice is closed twice.
+        ranges.add(1, 0x1000, 0x100);
+        ranges.remove(1, 0x1000);
+        assert!(ranges.hold(1, 0x1000, 8));
+        ranges.remove(1, 0x1000);
+        assert!(!ranges.hold(1, 0x1000, 8) && ranges.hold(1, 0x1100, 8));
+        // What was never open is nobody's mistake here: the driver says it.
+        ranges.remove(1, 0x1000);
+        ranges.remove(1, 0x1100);
+        assert!(ranges.0.is_empty());
+    }
+}
