@@ -23,6 +23,7 @@ pub mod raw_mpi;
 pub mod ring;
 mod run;
 pub mod scene;
+pub mod seen;
 pub mod simulated;
 pub mod stage;
 pub mod steady;

@@ -1,7 +1,7 @@
 //! One rank of a job of the suite: `tests/shm.rs` and its like start it, a user need not.
 //!
 //! `halocline-conformance suite [FILTER]` runs the cases, `fields [FILTER]` those of fields in memory of simulated devices, `bind-costs` what binds
-//! of such fields take; `victim SCENARIO SEED` is killed or sees others
+//! of such fields take, `seen` what ranks make of each other's devices; `victim SCENARIO SEED` is killed or sees others
 //! being killed; `storm shm|mpi KILLS [SEED]` kills them; `host SCENARIO LIBRARY` is a program with an MPI of its own; `steady` counts the system calls of exchanges; `gpus` is the suite on GPUs.
 
 use halocline::Communicator;
@@ -9,7 +9,7 @@ use halocline_conformance::simulated::Simulation;
 use halocline_conformance::watchdog::LIMIT;
 use halocline_conformance::yard::Rig;
 use halocline_conformance::{
-    Outcome, bind_costs, gpus, host, run_all, run_fields_on_devices, steady, storm, victim,
+    Outcome, bind_costs, gpus, host, run_all, run_fields_on_devices, seen, steady, storm, victim,
 };
 use std::process::ExitCode;
 
@@ -22,6 +22,7 @@ fn main() -> ExitCode {
         ["fields"] => fields(""),
         ["fields", filter] => fields(filter),
         ["bind-costs"] => bind_costs(),
+        ["seen"] => ended(seen::rank::<Simulation>()),
         ["host", scenario, library] => host::main(scenario, library),
         ["victim", scenario, seed] => victim::main(scenario, seed),
         ["storm", transport @ ("shm" | "mpi"), kills] => storm::main(transport, kills, None),
@@ -30,7 +31,7 @@ fn main() -> ExitCode {
         ["steady", transport] => steady::main(transport),
         _ => {
             eprintln!(
-                "usage: halocline-conformance suite [FILTER] | fields [FILTER] | bind-costs | victim SCENARIO SEED | storm shm|mpi KILLS [SEED] | host SCENARIO LIBRARY | steady thread|shm | gpus ..."
+                "usage: halocline-conformance suite [FILTER] | fields [FILTER] | bind-costs | seen | victim SCENARIO SEED | storm shm|mpi KILLS [SEED] | host SCENARIO LIBRARY | steady thread|shm | gpus ..."
             );
             ExitCode::from(2)
         }

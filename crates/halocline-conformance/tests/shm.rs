@@ -79,3 +79,19 @@ fn binds_are_measured_beside_their_opens() {
     assert_eq!(rows, [[1, 1 + words, words], [8, 8 + words, words]], "{output}");
     print!("{output}");
 }
+
+/// Simulated devices of other processes are as GPUs that are not visible: known by name alone, and mapped all the same.
+#[test]
+fn ranks_tell_by_which_way_they_reach_devices_that_they_do_not_see() {
+    let mut ranks = Ranks::start(env!("CARGO_BIN_EXE_halocline-conformance"), 2, &["seen"]);
+    let in_time = ranks.await_end(0..2, Duration::from_secs(120));
+    let ends = ranks.end();
+    for (rank, end) in ends.iter().enumerate() {
+        let said = &end.output;
+        assert!(in_time && end.status.success(), "in time: {in_time}\n{said}");
+        assert!(
+            said.contains("not seen here") && said.contains("mapped by simulation"),
+            "rank {rank}:\n{said}"
+        );
+    }
+}

@@ -11,6 +11,7 @@
 //! | `gpus rounds GPUS COUNT` | so many rounds of allocate, bind, exchange, free between two processes on one GPU or two |
 //! | `gpus mapping-costs GPUS` | what export, map, hit, eviction and release cost |
 //! | `gpus bind-costs GPUS` | what binding takes beside the opens that it needs, made by hand |
+//! | `gpus seen` | one rank of whatever has started it: whose GPUs it sees, by which ways it exchanges, and whether that is right |
 //! | `gpus ends` | ranks that are killed, or whose GPU fails, with work in flight |
 //!
 //! `HALOCLINE_SEEDS=300 gpus threads 2 random_programs` runs so many programs instead of 30, `HALOCLINE_SEED=7` that one alone (both: so many
@@ -48,6 +49,7 @@ pub fn main(arguments: &[&str]) -> ExitCode {
         ["cost-rank", gpus] => mapped::cost_rank(gpus),
         ["bind-costs", gpus] => mapped::bind_costs(gpus),
         ["bind-cost-rank", gpus] => mapped::bind_cost_rank(gpus),
+        ["seen"] => crate::seen::rank::<Gpus>(),
         ["victim", scenario] => victim::rank(scenario),
         ref rest => Part::OfDevices.main(rest),
     };

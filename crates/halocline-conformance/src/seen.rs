@@ -1,0 +1,55 @@
+//! What ranks that are processes make of each other's devices, whatever each of them sees (`CUDA_VISIBLE_DEVICES`).
+
+use crate::cases::device_of;
+use crate::yard::{Rig, Yard};
+use crate::{Outcome, Trouble, ensure};
+use halocline::comm::mappings::DeviceId;
+use halocline::device::Priority;
+use halocline::device::tuning::Connection;
+use halocline::{BindOptions, Communicator, Device};
+
+fn name_of(device: &Device) -> Result<DeviceId, Trouble> {
+    device.driver().uuid().ok_or_else(|| Trouble::new("a device without a name"))
+}
+
+/// One rank of whatever has started it: says whose devices it knows, by which ways it exchanges, and looks at all cells. Collective.
+pub fn rank<R: Rig>() -> Outcome {
+    let (comm, rig) = (Communicator::init()?, R::get()?);
+    let (rank, device) = (comm.rank(), device_of(rig, comm.rank()));
+    let (own, count) = (name_of(device)?, rig.devices().len());
+    println!("rank {rank}: device {} of the {count} that it sees, {own}", device.ordinal());
+    let seen = rig.devices().iter().map(name_of).collect::<Result<Vec<_>, _>>()?;
+    for (peer, name) in comm.all_gather(&own.0)?.iter().enumerate().filter(|(peer, _)| *peer != rank) {
+        let theirs = DeviceId(name[..].try_into().map_err(|_| Trouble::new("16 bytes"))?);
+        let connection = device.driver().connection(&theirs);
+        let is_right = match connection {
+            Some(Connection::SameDevice) => theirs == own,
+            Some(_) => theirs != own && seen.contains(&theirs),
+            None => !seen.contains(&theirs),
+        };
+        ensure!(is_right, "{connection:?} to {theirs} of rank {peer}, seen are {seen:?}");
+        let how = connection.map_or_else(|| "not seen here".to_owned(), |how| format!("{how:?}"));
+        println!("rank {rank}: rank {peer} has {theirs}, {how}");
+    }
+    let yard = Yard::new(&comm, &[12 * comm.size(), 10, 9], (1, 1, 2), |_| device)?;
+    let stream = device.stream(Priority::Normal)?;
+    for inline in [false, true] {
+        let halo = yard.bind(&comm, &[&[0, 1]], &BindOptions { inline, ..BindOptions::default() })?;
+        for step in 1..=50 {
+            yard.produce(rig, &[0, 1], &stream, step)?;
+            halo.schedule_exchange(&[&stream])?.schedule_wait(&stream)?;
+            yard.consume(rig, &[0, 1], &stream, step)?;
+        }
+        stream.synchronise()?;
+        halo.wait()?;
+        rig.check()?;
+        let ways: Vec<String> =
+            halo.ways().map(|(peer, direction, way)| format!("{direction:?} {peer}: {way}")).collect();
+        println!("rank {rank}: inline {inline}, {}", ways.join(", "));
+        if !inline {
+            println!("{}", halo.explain());
+        }
+        comm.barrier()?;
+    }
+    Ok(())
+}
