@@ -126,7 +126,7 @@ pub(crate) const POISON: i64 = 1 << 60;
 /// bits of the epoch of the launch that has written it. It begins at a multiple of 16 bytes, zeroed; operations name the place of bytes
 /// within the message. At the other side, and in the message, blocks begin at multiples of 4 bytes, and have as many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Flags {
+pub enum Slot {
     /// None is.
     #[default]
     None,
@@ -151,7 +151,7 @@ pub struct TablePart<'a> {
     /// Other work of the device runs meanwhile: few blocks do it, one piece after the other (not of a part that raises without waiting).
     pub beside: bool,
     /// Whether it writes a slot, or reads one. (What is early is never one that is read.)
-    pub flags: Flags,
+    pub slot: Slot,
 }
 
 /// A device of some kind.

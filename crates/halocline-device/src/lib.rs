@@ -19,7 +19,7 @@ pub mod tuning;
 
 pub use device::{CopyTable, Device, Memory, Stream};
 pub use driver::{
-    Address, Driver, Flags, MemorySpace, Place, Priority, RawEvent, RawStream, RawTable, Signal, TablePart,
+    Address, Driver, MemorySpace, Place, Priority, RawEvent, RawStream, RawTable, Signal, Slot, TablePart,
     TableSpec, ValueOp,
 };
 pub use element::Element;

@@ -50,7 +50,7 @@ pub struct Tuning {
     /// From how many contiguous bytes on a region goes by a copy engine, over each kind of [`Connection`], in the order of
     /// [`Connection::ALL`]; none: never. At least [`LEAST_ENGINE`].
     pub copy_engine: [Option<u64>; 3],
-    /// Up to how many bytes a message between devices goes as words with flags ([`Flags`](crate::Flags)); 0: none. At most 1 MiB.
+    /// Up to how many bytes a message between devices goes as words with flags ([`Slot`](crate::Slot)); 0: none. At most 1 MiB.
     pub flags: u32,
     /// Bytes of a message staged through memory of the host that are worth a message of their own. 64 KiB to 1 GiB.
     pub chunk: u64,

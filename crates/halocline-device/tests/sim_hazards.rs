@@ -3,7 +3,7 @@
 
 use halocline_device::sim::{Kernel, KernelMemory, Options, Report, World, explore, find, run};
 use halocline_device::{
-    Device, DeviceError, Flags, Memory, Priority, Signal, Stream, TablePart, TableSpec, ValueOp,
+    Device, DeviceError, Memory, Priority, Signal, Slot, Stream, TablePart, TableSpec, ValueOp,
 };
 use halocline_plan::ElementType;
 use halocline_plan::copy::{AxisLayout, CellLayout, CopyOp, End, copy_op};
@@ -120,16 +120,17 @@ fn slots(world: &World, without: Without) -> Result<(), DeviceError> {
     let ops = [line(0, 0, BYTES)];
     let lag = if without == 1 { 3 } else { 2 };
     let waits = [Signal { address: words.at(0), lag }];
-    let upload = |device: &Device, flags, parity: usize| {
+    let upload = |device: &Device, side, parity: usize| {
         let (slot, arrived, ready) = (slots.at(2 * BYTES * parity), [words.at(8)], [words.at(0)]);
         let early = TablePart { raises: &ready, ..TablePart::default() };
-        if flags == Flags::Written {
-            let part = TablePart { waits: &waits, ops: &ops, raises: &arrived, flags, early: true, ..early };
+        if side == Slot::Written {
+            let part =
+                TablePart { waits: &waits, ops: &ops, raises: &arrived, slot: side, early: true, ..early };
             let (sources, targets) = ([field.at(0)], [slot]);
             let spec = TableSpec { parts: &[part], sources: &sources, targets: &targets, guard: None };
             return device.upload(&spec);
         }
-        let part = TablePart { ops: &ops, flags, ..early };
+        let part = TablePart { ops: &ops, slot: side, ..early };
         // The slot is said to be free by another part.
         let apart = [early, TablePart { raises: &[], ..part }];
         let parts = if without == 2 { &apart[..] } else { std::slice::from_ref(&part) };
@@ -138,7 +139,7 @@ fn slots(world: &World, without: Without) -> Result<(), DeviceError> {
     // SAFETY: the streams are synchronised before the memory goes.
     unsafe { sender.copy(slots.at(0), zeros.at(0), 4 * BYTES) }?;
     sender.synchronise()?;
-    let [writes, reads] = [(&here, Flags::Written), (&there, Flags::Awaited)]
+    let [writes, reads] = [(&here, Slot::Written), (&there, Slot::Awaited)]
         .map(|(device, flags)| [0, 1].map(|parity| upload(device, flags, parity)));
     for epoch in 1..=5u64 {
         produce(world, &sender, &field, epoch * 100)?;

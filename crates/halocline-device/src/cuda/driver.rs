@@ -456,7 +456,7 @@ unsafe impl Driver for CudaDriver {
             return Ok(());
         }
         let launch = table.launches.fetch_add(1, Ordering::Relaxed);
-        let (mut argument, mut epoch) = (table.argument.in_slot(launch), epoch);
+        let (mut argument, mut epoch) = (table.argument.of_launch(launch), epoch);
         let arguments: [*mut c_void; 2] = [(&raw mut argument).cast(), (&raw mut epoch).cast()];
         // SAFETY: the kernel takes these two; all that they point to is there as long as the table.
         unsafe { table.kernel.launch(self, stream, [table.blocks, 1, 1], [THREADS, 1, 1], &arguments) }

@@ -8,7 +8,7 @@
 //! split into a body of long units and its two ends. Listed cells that are few long runs become plain loops. So the kernel
 //! has one shape to deal with.
 
-use crate::driver::{Address, Flags, Signal, TableSpec};
+use crate::driver::{Address, Signal, Slot, TableSpec};
 use crate::error::DeviceError;
 use crate::tuning::Tuning;
 use halocline_plan::copy::{CellRun, CopyOp};
@@ -36,7 +36,7 @@ const MOST_BARE: usize = 32 * THREADS as usize;
 /// Words that a launch raises first of all, and gives to the kernel by value.
 const RAISES: usize = 8;
 /// Launches of one table that may run at the same time: each has counters of its own.
-pub(super) const SLOTS: usize = 16;
+pub(super) const LAUNCHES: usize = 16;
 
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
@@ -192,14 +192,14 @@ impl Cut {
         for (part, draft) in spec.parts.iter().zip(drafts) {
             let first = cut.regions.len();
             for op in part.ops {
-                cut.add((op, part.flags), spec, &mut listed, &mut reach)?;
+                cut.add((op, part.slot), spec, &mut listed, &mut reach)?;
             }
             let regions = first..cut.regions.len();
             let units = cut.units[regions.clone()].iter().map(|&units| u64::from(units)).sum();
             if units > 0 {
-                let is_awaited = part.flags == Flags::Awaited;
+                let is_awaited = part.slot == Slot::Awaited;
                 let (early, waits) = (part.early && !is_awaited, draft.waits > 0 || is_awaited);
-                cut.has_flags |= part.flags != Flags::None;
+                cut.has_flags |= part.slot != Slot::None;
                 copies.push(Copies { part: draft, early, beside: part.beside, waits, regions, units });
             } else if draft.waits + draft.raises > 0 {
                 cut.bare.push(draft);
@@ -286,7 +286,7 @@ impl Cut {
 
     fn add(
         &mut self,
-        (op, flags): (&CopyOp, Flags),
+        (op, slot): (&CopyOp, Slot),
         spec: &TableSpec<'_>,
         listed: &mut HashMap<*const CellRun, usize>,
         reach: &mut impl FnMut(Address, usize) -> Result<(), DeviceError>,
@@ -301,8 +301,8 @@ impl Cut {
             return Ok(());
         }
         let (reads, writes) = op.reach();
-        for (base, range, of_slot) in [(source, reads, Flags::Awaited), (target, writes, Flags::Written)] {
-            let times = if flags == of_slot { 2 } else { 1 };
+        for (base, range, of_slot) in [(source, reads, Slot::Awaited), (target, writes, Slot::Written)] {
+            let times = if slot == of_slot { 2 } else { 1 };
             let first = base.wrapping_add_signed(times * range.start as i64);
             reach(first, times as usize * (range.end - range.start) as usize)?;
         }
@@ -313,7 +313,7 @@ impl Cut {
             loops: Vec::new(),
             block: op.block as u64,
             ends: [0, 0],
-            slot: (flags, if flags == Flags::Awaited { source } else { target }),
+            slot: (slot, if slot == Slot::Awaited { source } else { target }),
         };
         let Some(cells) = &op.cells else {
             return self.add_nest(Nest { loops: around.collect(), ..nest }, reach);
@@ -389,7 +389,7 @@ impl Cut {
             waits: base + put(&mut bytes, &self.waits),
             raises: base + put(&mut bytes, &self.raises),
             guard: self.guard,
-            done: base + put(&mut bytes, &vec![0u64; SLOTS * self.tied.len()]),
+            done: base + put(&mut bytes, &vec![0u64; LAUNCHES * self.tied.len()]),
             bare: self.bare.len() as u32,
             first_count: self.first.len() as u32,
             tied: self.tied.len() as u32,
@@ -435,14 +435,14 @@ impl Cut {
             + of(self.bare.len(), size_of::<Part>())
             + of(self.waits.len(), size_of::<Wait>())
             + of(self.raises.len(), 8)
-            + of(SLOTS * self.tied.len(), 8)
+            + of(LAUNCHES * self.tied.len(), 8)
     }
 }
 
 impl Argument {
     /// With the counters of a launch, by its number.
-    pub(super) fn in_slot(mut self, launch: usize) -> Self {
-        self.done += (launch % SLOTS) as u64 * u64::from(self.tied) * 8;
+    pub(super) fn of_launch(mut self, launch: usize) -> Self {
+        self.done += (launch % LAUNCHES) as u64 * u64::from(self.tied) * 8;
         self
     }
 }

@@ -7,7 +7,7 @@ use super::report::Report;
 use super::shadow::Touch;
 use super::state::State;
 use super::stream::{Block, Part, Table};
-use crate::driver::{Address, Flags, MemorySpace, Place, TableSpec};
+use crate::driver::{Address, MemorySpace, Place, Slot, TableSpec};
 use crate::error::DeviceError;
 
 impl SimDriver {
@@ -57,11 +57,11 @@ impl SimDriver {
                 };
                 op.for_each_block(|from, to, bytes| {
                     let at = |base: Address, offset: isize| base.wrapping_add_signed(offset as i64);
-                    if part.flags == Flags::None {
+                    if part.slot == Slot::None {
                         let source = self.reach(state, at(source, from), bytes);
                         return add(source, self.reach(state, at(target, to), bytes), bytes);
                     }
-                    let is_read = part.flags == Flags::Awaited;
+                    let is_read = part.slot == Slot::Awaited;
                     let begins = if is_read { source } else { target };
                     let near = if is_read { at(target, to) } else { at(source, from) };
                     let within = if is_read { from } else { to };
@@ -84,8 +84,8 @@ impl SimDriver {
             let raise = |word: &Address| self.reach_word(state, *word);
             let waits: Result<_, DeviceError> = part.waits.iter().map(wait).collect();
             let raises: Result<_, DeviceError> = part.raises.iter().map(raise).collect();
-            let early = part.early && part.flags != Flags::Awaited;
-            parts.push(Part { waits: waits?, blocks, raises: raises?, early, flags: part.flags });
+            let early = part.early && part.slot != Slot::Awaited;
+            parts.push(Part { waits: waits?, blocks, raises: raises?, early, slot: part.slot });
         }
         let guard = spec.guard.map(|guard| self.reach_word(state, guard)).transpose()?;
         Ok(Table { device: self.device, guard, parts })

@@ -4,7 +4,7 @@ use super::memory::Spot;
 use super::shadow::Touch;
 use super::state::State;
 use super::stream::{Block, Part, Running, Table};
-use crate::driver::Flags;
+use crate::driver::Slot;
 
 impl State {
     /// Whether a word of a slot says that it is of an epoch; one in memory that was freed goes on, to report it.
@@ -21,7 +21,7 @@ impl State {
         epoch: u64,
         running: &mut Running,
     ) -> bool {
-        let (actor, op, is_read) = (running.actor, running.op, part.flags == Flags::Awaited);
+        let (actor, op, is_read) = (running.actor, running.op, part.slot == Slot::Awaited);
         let is_there = |&at: &usize| !is_read || self.has_flag(part.blocks[at].source, epoch);
         let (mut ready, mut left): (Vec<usize>, Vec<usize>) =
             std::mem::take(&mut running.left).into_iter().partition(is_there);

@@ -6,7 +6,7 @@ use super::memory::Spot;
 use super::report::Report;
 use super::shadow::Touch;
 use super::state::State;
-use crate::driver::{Flags, POISON};
+use crate::driver::{POISON, Slot};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -56,7 +56,7 @@ pub(super) struct Part {
     pub(super) raises: Vec<Spot>,
     pub(super) early: bool,
     /// Blocks are of 4 bytes where one side is a slot, whose words lie at their places there.
-    pub(super) flags: Flags,
+    pub(super) slot: Slot,
 }
 
 /// Contiguous bytes to copy.
@@ -231,7 +231,7 @@ impl State {
                 let waits = &table.parts[part].waits;
                 waits.iter().all(|(word, lag)| self.is_reached(*word, epoch.saturating_sub(*lag)))
             }
-            Stage::Words if table.parts[part].flags == Flags::Awaited => {
+            Stage::Words if table.parts[part].slot == Slot::Awaited => {
                 let blocks = &table.parts[part].blocks;
                 let is_there = |&at: &usize| self.has_flag(blocks[at].source, epoch);
                 let is_ended = |guard: Spot| !self.memories.is_there(guard) || self.memories.load(guard) != 0;
@@ -265,7 +265,7 @@ impl State {
                     open.map(|(at, value)| format!("{value} in {}", word(at))).collect();
                 for (part, running) in table.parts.iter().zip(parts) {
                     let words = running.left.iter().map(|&at| part.blocks[at].source);
-                    let words = words.filter(|_| part.flags == Flags::Awaited);
+                    let words = words.filter(|_| part.slot == Slot::Awaited);
                     if let Some(first) = words.clone().find(|&at| !self.has_flag(at, *epoch)) {
                         open.push(format!("the flag {} in {}", *epoch as u32, word(&first)));
                     }
@@ -444,16 +444,16 @@ impl State {
                 let mut there = true;
                 for block in part.blocks.iter().filter(|_| well) {
                     // What lies on one side of a slot is written once its word has come.
-                    if part.flags != Flags::Awaited {
+                    if part.slot != Slot::Awaited {
                         there &= self.touch(actor, op, block.source, block.bytes, Touch::Read);
                     }
-                    if part.flags == Flags::None {
+                    if part.slot == Slot::None {
                         there &= self.touch(actor, op, block.target, block.bytes, Touch::Write);
                     }
                 }
-                match (well && there, part.flags) {
+                match (well && there, part.slot) {
                     (false, _) => Stage::Done,
-                    (true, Flags::None) => Stage::Copying(0),
+                    (true, Slot::None) => Stage::Copying(0),
                     (true, _) => {
                         running.left = (0..part.blocks.len()).collect();
                         Stage::Words

@@ -3,7 +3,7 @@
 use super::operations::{line, scatter};
 use super::{Outcome, Rig};
 use halocline_device::{
-    CopyTable, Device, DeviceError, Flags, Memory, Priority, Signal, Stream, TablePart, TableSpec,
+    CopyTable, Device, DeviceError, Memory, Priority, Signal, Slot, Stream, TablePart, TableSpec,
 };
 use halocline_plan::copy::CopyOp;
 
@@ -38,15 +38,15 @@ fn slots(device: &Device) -> Result<Memory, DeviceError> {
 /// One side's tables, for even epochs and odd ones.
 fn tables(
     device: &Device,
-    (flags, waits, raises): (Flags, &[Signal], u64),
+    (side, waits, raises): (Slot, &[Signal], u64),
     (field, slots): (&Memory, &Memory),
     guard: &Memory,
 ) -> Result<Vec<CopyTable>, DeviceError> {
-    let ops = ops(flags == Flags::Written);
+    let ops = ops(side == Slot::Written);
     let table = |parity: usize| {
         let (field, slot) = ([field.at(0)], [slots.at(parity * SLOT)]);
-        let (sources, targets) = if flags == Flags::Written { (&field, &slot) } else { (&slot, &field) };
-        let parts = [TablePart { waits, ops: &ops, raises: &[raises], flags, ..TablePart::default() }];
+        let (sources, targets) = if side == Slot::Written { (&field, &slot) } else { (&slot, &field) };
+        let parts = [TablePart { waits, ops: &ops, raises: &[raises], slot: side, ..TablePart::default() }];
         device.upload(&TableSpec { parts: &parts, sources, targets, guard: Some(guard.at(0)) })
     };
     (0..2).map(table).collect()
@@ -60,8 +60,8 @@ pub(super) fn flags(rig: &dyn Rig) -> Outcome {
     let (words, guard) = (here.allocate_pinned(16)?, here.allocate_pinned(8)?);
     let (ready, arrived) = (words.at(0), words.at(8));
     let waits = [Signal { address: ready, lag: 2 }];
-    let writes = tables(here, (Flags::Written, &waits, arrived), (&field, &slots), &guard)?;
-    let reads = tables(there, (Flags::Awaited, &[], ready), (&halo, &slots), &guard)?;
+    let writes = tables(here, (Slot::Written, &waits, arrived), (&field, &slots), &guard)?;
+    let reads = tables(there, (Slot::Awaited, &[], ready), (&halo, &slots), &guard)?;
     for epoch in 1..=20u64 {
         let launch = |stream: &Stream, tables: &[CopyTable]| {
             rig.delay(stream)?;
@@ -86,8 +86,8 @@ pub(super) fn guarded(rig: &dyn Rig) -> Outcome {
     let stream = device.stream(Priority::Highest)?;
     let (field, halo, slots) = (device.allocate(BYTES)?, device.allocate(BYTES)?, slots(device)?);
     let (words, guard) = (device.allocate_pinned(16)?, device.allocate_pinned(8)?);
-    let writes = tables(device, (Flags::Written, &[], words.at(8)), (&field, &slots), &guard)?;
-    let reads = tables(device, (Flags::Awaited, &[], words.at(0)), (&halo, &slots), &guard)?;
+    let writes = tables(device, (Slot::Written, &[], words.at(8)), (&field, &slots), &guard)?;
+    let reads = tables(device, (Slot::Awaited, &[], words.at(0)), (&halo, &slots), &guard)?;
     // SAFETY: the stream is synchronised before the memory goes, and before the host looks at what it has copied.
     unsafe {
         rig.fill(&stream, &field, 500)?;
@@ -123,9 +123,9 @@ pub(super) fn guarded(rig: &dyn Rig) -> Outcome {
 pub(super) fn refusals(rig: &dyn Rig) -> Outcome {
     let [device, _] = rig.devices();
     let (field, slot) = (device.allocate(64)?, device.allocate(128)?);
-    let refused = |op: CopyOp, (source, target): (u64, u64), flags| {
+    let refused = |op: CopyOp, (source, target): (u64, u64), slot| {
         let ops = [op];
-        let parts = [TablePart { ops: &ops, flags, ..TablePart::default() }];
+        let parts = [TablePart { ops: &ops, slot, ..TablePart::default() }];
         let table = TableSpec { parts: &parts, sources: &[source], targets: &[target], guard: None };
         device.upload(&table).err()
     };
@@ -133,17 +133,17 @@ pub(super) fn refusals(rig: &dyn Rig) -> Outcome {
     let none = |source_address, target_address, block| {
         Some(DeviceError::NoWords { source_address, target_address, block })
     };
-    for (flags, (source, target)) in [(Flags::Written, (from, to)), (Flags::Awaited, (to, from))] {
-        assert_eq!(refused(line(0, 0, 64), (source, target), flags), None);
-        assert_eq!(refused(line(0, 0, 6), (source, target), flags), none(source, target, 6));
+    for (slot, (source, target)) in [(Slot::Written, (from, to)), (Slot::Awaited, (to, from))] {
+        assert_eq!(refused(line(0, 0, 64), (source, target), slot), None);
+        assert_eq!(refused(line(0, 0, 6), (source, target), slot), none(source, target, 6));
         let (source, target) =
-            if flags == Flags::Written { (source + 2, target) } else { (source, target + 2) };
-        assert_eq!(refused(line(0, 0, 4), (source, target), flags), none(source, target, 4));
+            if slot == Slot::Written { (source + 2, target) } else { (source, target + 2) };
+        assert_eq!(refused(line(0, 0, 4), (source, target), slot), none(source, target, 4));
     }
-    assert_eq!(refused(line(0, 0, 8), (from, to + 8), Flags::Written), none(from, to + 8, 8));
+    assert_eq!(refused(line(0, 0, 8), (from, to + 8), Slot::Written), none(from, to + 8, 8));
     let mut beyond = line(0, 0, 8);
     beyond.target_offset = 60;
-    let found = refused(beyond, (from, to), Flags::Written);
+    let found = refused(beyond, (from, to), Slot::Written);
     let is_out = |error: &DeviceError| {
         matches!(error, DeviceError::OutOfBounds { .. } | DeviceError::NotReachable { .. })
     };

@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::link::{Link, SLOTS, Way};
 use crate::set::{Part, Set};
 use crate::stream::{BEGUN, Block, Cue, Cut, LINE, Script, Stage, Step};
-use halocline_device::{Address, CopyTable, Flags, Memory, Signal, TablePart, TableSpec};
+use halocline_device::{Address, CopyTable, Memory, Signal, Slot, TablePart, TableSpec};
 use halocline_plan::copy::CopyOp;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,13 +20,13 @@ struct Draft {
     raises: Vec<Address>,
     early: bool,
     beside: bool,
-    flags: Flags,
+    slot: Slot,
 }
 
 impl Draft {
     fn part(&self) -> TablePart<'_> {
-        let Self { waits, ops, raises, early, beside, flags } = self;
-        TablePart { waits, ops, raises, early: *early, beside: *beside, flags: *flags }
+        let Self { waits, ops, raises, early, beside, slot } = self;
+        TablePart { waits, ops, raises, early: *early, beside: *beside, slot: *slot }
     }
 }
 
@@ -238,7 +238,7 @@ impl Making<'_> {
             }
             draft.raises = vec![out.arrived.of(set.number, parity)];
             if out.way == Way::Flags {
-                draft.flags = Flags::Written;
+                draft.slot = Slot::Written;
             }
             if self.in_one {
                 // The owned cells are there; it is the peer's halo that is waited for.
@@ -281,8 +281,8 @@ impl Making<'_> {
         ops.iter_mut().for_each(|op| op.source = source);
         let words = into.words.iter().filter(|_| !self.is_raised_early(into));
         let raises = words.map(|(ready, _)| ready.of(set.number, 0)).collect();
-        let flags = if into.way == Way::Flags { Flags::Awaited } else { Flags::None };
-        Draft { ops, raises, flags, ..Draft::default() }
+        let slot = if into.way == Way::Flags { Slot::Awaited } else { Slot::None };
+        Draft { ops, raises, slot, ..Draft::default() }
     }
 
     /// The table that unpacks what a step has waited for.

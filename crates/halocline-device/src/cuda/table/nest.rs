@@ -1,6 +1,6 @@
 //! Nests of loops around blocks, until the kernel can do each: a [`Region`].
 
-use crate::driver::{Address, Flags};
+use crate::driver::{Address, Slot};
 
 /// Loops around a block, as in the kernel.
 pub(super) const LOOPS: usize = 4;
@@ -65,7 +65,7 @@ pub(super) struct Nest {
     /// Bytes at the begin and at the end of a block that are read, but not written.
     pub(super) ends: [u64; 2],
     /// Which side is a slot, and where that begins; addresses there are as if it were the message.
-    pub(super) slot: (Flags, u64),
+    pub(super) slot: (Slot, u64),
 }
 
 impl From<&halocline_plan::copy::Loop> for Loop {
@@ -98,13 +98,13 @@ impl Nest {
 
     /// Longest access by which all blocks can be moved.
     pub(super) fn unit(&self) -> u64 {
-        let most = if self.slot.0 == Flags::None { WIDEST } else { WIDEST_OF_SLOTS };
+        let most = if self.slot.0 == Slot::None { WIDEST } else { WIDEST_OF_SLOTS };
         self.step_alignment().min(alignment(self.source | self.target | self.block)).min(most)
     }
 
     /// Whether it can be moved as words with flags, if that is how.
     pub(super) fn has_words(&self) -> bool {
-        self.slot.0 == Flags::None || self.unit() >= WORD && self.slot.1.is_multiple_of(WIDEST)
+        self.slot.0 == Slot::None || self.unit() >= WORD && self.slot.1.is_multiple_of(WIDEST)
     }
 
     /// Longest access, if both ends of the copy have the same alignment.
@@ -122,7 +122,7 @@ impl Nest {
             || !(head | tail).is_multiple_of(WORD)
             || head | tail == 0
             || has_cells
-            || self.slot.0 != Flags::None
+            || self.slot.0 != Slot::None
         {
             return None;
         }
@@ -155,7 +155,7 @@ impl Nest {
     /// The blocks' bodies in longer units and their ends, if both ends of the copy have the same alignment.
     pub(super) fn by_alignment(&self) -> Option<Vec<Self>> {
         let unit = self.longest();
-        if unit <= self.unit() || self.block < WORTH_SPLITTING * unit || self.slot.0 != Flags::None {
+        if unit <= self.unit() || self.block < WORTH_SPLITTING * unit || self.slot.0 != Slot::None {
             return None;
         }
         let head = self.source.wrapping_neg() % unit;
@@ -245,11 +245,11 @@ impl Nest {
                 (region.cell_loop, region.cells) = (at as u8 + 1, begin as u64);
             }
         }
-        let (flags, begin) = self.slot;
-        let (begins, steps, log_unit) = match flags {
-            Flags::None => return region,
-            Flags::Written => (&mut region.target, &mut region.target_step, WRITTEN),
-            Flags::Awaited => (&mut region.source, &mut region.source_step, AWAITED),
+        let (slot, begin) = self.slot;
+        let (begins, steps, log_unit) = match slot {
+            Slot::None => return region,
+            Slot::Written => (&mut region.target, &mut region.target_step, WRITTEN),
+            Slot::Awaited => (&mut region.source, &mut region.source_step, AWAITED),
         };
         *begins = begin + 2 * (*begins - begin);
         steps.iter_mut().for_each(|step| *step *= 2);

@@ -40,6 +40,36 @@ fn the_kernel_has_the_same_constants() {
     }
 }
 
+/// What `log_unit` of a region says to the kernel: which type an access has.
+#[test]
+fn the_kernel_moves_units_as_their_codes_say() {
+    let types = [(1, "u8"), (2, "unsigned short"), (4, "u32"), (8, "uint2"), (nest::WIDEST, "uint4")];
+    let code = |bytes: u64, slot: Slot| {
+        let (block, slot) = (64 + bytes, (slot, 0));
+        let nest = Nest { source: 0, target: 0, loops: Vec::new(), block, ends: [0, 0], slot };
+        assert_eq!(nest.unit(), bytes);
+        nest.region().log_unit
+    };
+    for (bytes, name) in types {
+        let log_unit = code(bytes, Slot::None);
+        let case = if bytes == nest::WIDEST { "default".to_owned() } else { format!("case {log_unit}") };
+        let line = format!("  {case}: return move_units<{name}, CELLS, GATED>(table, item, epoch, good);");
+        assert!(crate::cuda::COPY_KERNELS.contains(&line), "{line}");
+    }
+    for (slot, name, code_of, moves) in
+        [(Slot::Written, "WRITTEN", WRITTEN, "write_slot"), (Slot::Awaited, "AWAITED", AWAITED, "read_slot")]
+    {
+        for (at, (bytes, unit)) in [(4, "u32"), (8, "uint2")].into_iter().enumerate() {
+            assert_eq!(code(bytes, slot), code_of + at as u8);
+            let case = if at == 0 { name.to_owned() } else { format!("{name} + {at}") };
+            let line = format!("    case {case}: return {moves}<{unit}, CELLS");
+            assert!(crate::cuda::COPY_KERNELS.contains(&line), "{line}");
+        }
+    }
+    let plain = nest::WIDEST.trailing_zeros() as u8;
+    assert!(plain < WRITTEN && WRITTEN + 1 < AWAITED, "codes that mean two things");
+}
+
 /// Addresses of a unit and its length, as the kernel finds them; nothing of a spare one.
 fn locate(region: &Region, unit: u32, cells: &[[u32; 2]]) -> Option<(u64, u64, usize)> {
     let mut rest = divide(unit, region.multiplier[0], region.shift[0]);
@@ -235,7 +265,7 @@ fn parts_that_wait_or_raise_have_blocks_of_their_own() {
     );
     let (size, (bytes, argument)) = (cut.size(), cut.lay_out(1 << 40));
     assert_eq!(bytes.len(), size);
-    assert_eq!(argument.in_slot(SLOTS + 1).done, argument.done + 3 * 8);
+    assert_eq!(argument.of_launch(LAUNCHES + 1).done, argument.done + 3 * 8);
 }
 
 #[test]
@@ -360,15 +390,15 @@ fn what_was_measured_of_a_machine_decides_how_a_table_is_cut() {
 }
 
 #[test]
-fn a_part_with_flags_has_few_blocks_that_wait_and_a_slot_of_twice_the_bytes() {
+fn a_part_with_a_slot_has_few_blocks_that_wait_and_a_slot_of_twice_the_bytes() {
     let rows = [Loop { count: 3, source: 32, target: 24 }];
     let (packs, waits) = (op(rows.to_vec(), None, 24), [Signal { address: 64, lag: 2 }]);
     let mut unpacks = packs.clone();
     unpacks.source_offset = 4;
-    let (field, slot) = (1 << 40, 1 << 50);
-    let cut = |op: &CopyOp, flags, waits: &[Signal], (source, target)| {
+    let (field, slots) = (1 << 40, 1 << 50);
+    let cut = |op: &CopyOp, slot, waits: &[Signal], (source, target)| {
         let ops = std::slice::from_ref(op);
-        let parts = [TablePart { waits, ops, raises: &[128], early: true, flags, ..TablePart::default() }];
+        let parts = [TablePart { waits, ops, raises: &[128], early: true, slot, ..TablePart::default() }];
         let mut reached = Vec::new();
         let spec = TableSpec { parts: &parts, sources: &[source], targets: &[target], guard: None };
         let reach = |first, bytes| {
@@ -377,19 +407,19 @@ fn a_part_with_flags_has_few_blocks_that_wait_and_a_slot_of_twice_the_bytes() {
         };
         (Cut::new(&spec, (8, &Tuning::HOPPER), reach), reached)
     };
-    let (written, reached) = cut(&packs, Flags::Written, &waits, (field, slot));
+    let (written, reached) = cut(&packs, Slot::Written, &waits, (field, slots));
     let written = written.expect("fine");
-    assert_eq!(reached[2..], [(field, 88), (slot, 144)]);
+    assert_eq!(reached[2..], [(field, 88), (slots, 144)]);
     let region = written.regions[0];
     assert_eq!((region.log_unit, region.source_step[0], region.target_step[0]), (WRITTEN + 1, 32, 48));
     assert_eq!((written.units[0], written.waiting_blocks(), written.has_flags()), (9, 1, true));
     // Who reads a slot waits there, whatever else it waits for, and never reads early.
-    let (awaited, reached) = cut(&unpacks, Flags::Awaited, &[], (slot, field));
+    let (awaited, reached) = cut(&unpacks, Slot::Awaited, &[], (slots, field));
     let awaited = awaited.expect("fine");
-    assert_eq!(reached[1..], [(slot + 8, 176), (field, 72)]);
+    assert_eq!(reached[1..], [(slots + 8, 176), (field, 72)]);
     let region = awaited.regions[0];
-    assert_eq!((region.log_unit, region.source, region.source_step[0]), (AWAITED, slot + 8, 64));
+    assert_eq!((region.log_unit, region.source, region.source_step[0]), (AWAITED, slots + 8, 64));
     assert_eq!((awaited.units[0], awaited.waiting_blocks(), awaited.items()[0].early), (18, 1, 0));
-    let (plain, _) = cut(&packs, Flags::None, &[], (field, slot));
+    let (plain, _) = cut(&packs, Slot::None, &[], (field, slots));
     assert!(plain.is_ok_and(|plain| !plain.has_flags() && plain.waiting_blocks() == 0));
 }

@@ -111,37 +111,37 @@ impl Object {
     fn table(&self, (device, parity): (usize, usize), machine: (u32, &Tuning)) -> Table {
         let numbered = || self.faces.iter().enumerate();
         let (mut parts, mut ops) = (Vec::new(), Vec::new());
-        let (mut signals, mut words, mut flags) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut signals, mut words, mut slots) = (Vec::new(), Vec::new(), Vec::new());
         let count = self.faces.len();
         for (number, (from, to, face, ..)) in numbered() {
             if self.slots[number].is_some() {
                 if *to == device {
                     let op = face.unpacks(count + number, number);
-                    parts.push((Vec::new(), vec![self.ready(number)], Some(op), Flags::Awaited));
+                    parts.push((Vec::new(), vec![self.ready(number)], Some(op), Slot::Awaited));
                 }
                 if *from == device {
                     let waits = vec![Signal { address: self.ready(number), lag: 2 }];
                     let op = face.packs(number, count + number);
-                    parts.push((waits, vec![self.arrived(number)], Some(op), Flags::Written));
+                    parts.push((waits, vec![self.arrived(number)], Some(op), Slot::Written));
                 }
                 continue;
             }
             if *to == device {
                 // Leave to write, and what has come.
-                parts.push((Vec::new(), vec![self.ready(number)], None, Flags::None));
+                parts.push((Vec::new(), vec![self.ready(number)], None, Slot::None));
                 let waits = vec![Signal { address: self.arrived(number), lag: 0 }];
-                parts.push((waits, Vec::new(), None, Flags::None));
+                parts.push((waits, Vec::new(), None, Slot::None));
             }
             if *from == device {
                 let waits = vec![Signal { address: self.ready(number), lag: 0 }];
                 let op = Some(face.op(number, number));
-                parts.push((waits, vec![self.arrived(number)], op, Flags::None));
+                parts.push((waits, vec![self.arrived(number)], op, Slot::None));
             }
         }
         for (waits, raises, op, of_slot) in parts {
             signals.push(waits);
             words.push(raises);
-            flags.push(of_slot);
+            slots.push(of_slot);
             ops.push(op.into_iter().collect::<Vec<_>>());
         }
         let parts: Vec<TablePart<'_>> = (0..ops.len())
@@ -150,7 +150,7 @@ impl Object {
                 ops: &ops[at],
                 raises: &words[at],
                 early: true,
-                flags: flags[at],
+                slot: slots[at],
                 ..TablePart::default()
             })
             .collect();
@@ -221,7 +221,7 @@ pub(super) fn play(machine: &Machine, seed: u64, most: usize) -> Result<(), Stri
                 calls.push((object, device, epoch, step == 2));
                 ops.push((
                     stream,
-                    if step == 1 { Op::Launch(table, epoch, SLOTS * epoch as usize) } else { Op::Call },
+                    if step == 1 { Op::Launch(table, epoch, LAUNCHES * epoch as usize) } else { Op::Call },
                 ));
             }
         }
@@ -272,7 +272,7 @@ fn unfilled(machine: &Machine, seed: u64) -> Result<(), String> {
         slot.set(8 * word, &(u64::from(flag) << 32 | 0x7777_7777).to_le_bytes());
     }
     let (ops, raises) = ([op(Vec::new(), None, bytes)], [words.at(8)]);
-    let part = TablePart { ops: &ops, raises: &raises, flags: Flags::Awaited, ..TablePart::default() };
+    let part = TablePart { ops: &ops, raises: &raises, slot: Slot::Awaited, ..TablePart::default() };
     let (parts, sources, targets) = ([part], [slot.at(0)], [halo.at(0)]);
     let spec = TableSpec { parts: &parts, sources: &sources, targets: &targets, guard: Some(words.at(0)) };
     let tables = [Table::new(&spec, &[slot.range()], (4, &any_tuning(&mut numbers)), |_, _| Ok(()))];

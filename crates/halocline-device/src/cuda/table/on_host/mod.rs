@@ -3,8 +3,8 @@
 //!
 //! `HALOCLINE_SEEDS` is how many seeds a test tries, `HALOCLINE_SEED` the first one.
 
-use super::{Argument, Cut, SLOTS};
-use crate::driver::{Address, Flags, TableSpec};
+use super::{Argument, Cut, LAUNCHES};
+use crate::driver::{Address, Slot, TableSpec};
 use crate::error::DeviceError;
 use crate::tuning::Tuning;
 use libloading::os::unix::Library;
@@ -249,7 +249,7 @@ impl Table {
             waits.extend(part.waits.iter().map(|wait| Wait { word: wait.address, lag: wait.lag }));
             raises.extend_from_slice(part.raises);
             for op in part.ops {
-                let times = if part.flags == Flags::Written { 2 } else { 1 };
+                let times = if part.slot == Slot::Written { 2 } else { 1 };
                 op.for_each_block(|_, to, bytes| {
                     let begin = spec.targets[op.target].wrapping_add_signed(times * to as i64);
                     let end = begin + times as u64 * bytes as u64;
@@ -274,7 +274,7 @@ impl Table {
         let counters = self.argument.done;
         TableOf {
             image: [start, end],
-            counters: [counters, counters + (SLOTS as u64 * u64::from(self.argument.tied) * 8)],
+            counters: [counters, counters + (LAUNCHES as u64 * u64::from(self.argument.tied) * 8)],
             parts: self.parts.as_ptr(),
             targets: self.targets.as_ptr(),
             waits: self.waits.as_ptr(),
@@ -347,7 +347,7 @@ impl Program<'_> {
             };
             match *op {
                 Op::Launch(table, value, launch) => {
-                    let argument = self.tables[table].argument.in_slot(launch);
+                    let argument = self.tables[table].argument.of_launch(launch);
                     // SAFETY: both are 16 words (asserted beside `Argument`), without padding.
                     let argument = unsafe { std::mem::transmute::<Argument, Aligned>(argument) };
                     let blocks = self.tables[table].blocks;
