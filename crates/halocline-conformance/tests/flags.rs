@@ -1,5 +1,5 @@
-//! Links that go as words with flags: who takes them, what becomes of exchanges whose words never come, and of ranks that exchange different
-//! sets. Simulated devices under schedules of their own; `HALOCLINE_SEED` runs one seed alone.
+//! Links that go as words with flags: who takes them, and what becomes of exchanges whose words never come. (Ranks that exchange different sets:
+//! `refused.rs`, by every way.) Simulated devices under schedules of their own; `HALOCLINE_SEED` runs one seed alone.
 
 use halocline::device::Priority;
 use halocline::device::sim::{Options, World, explore};
