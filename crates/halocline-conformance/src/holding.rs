@@ -295,6 +295,11 @@ pub struct Held {
 const QUEUES: u32 = 32;
 
 impl Held {
+    /// Whether a call holds those of others now.
+    pub fn is_held(&self) -> bool {
+        self.shared.held.try_lock().is_err()
+    }
+
     fn world(&self) -> &World {
         self.live.world()
     }

@@ -50,10 +50,11 @@ fn lock() -> MutexGuard<'static, State> {
 pub struct Waiting(());
 
 impl Waiting {
-    /// Waits while something is being freed, which waits for work that was given to devices before.
+    /// Waits while something is being freed, which waits for work that was given to devices before; not while the process ends.
     pub fn begin() -> Self {
         let mut state = lock();
-        while state.is_freeing {
+        // What is not freed when the process ends may never be.
+        while state.is_freeing && !state.is_ending {
             state = CHANGED.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         state.waiting += 1;
@@ -88,7 +89,7 @@ impl Drop for Later {
     }
 }
 
-/// Frees something behind the scenes, in the order of these calls; at once where there can be no thread.
+/// Frees something behind the scenes, in the order of these calls; at once where there can be no thread; never once the process ends.
 pub(crate) fn give(free: impl FnOnce() + Send + 'static) {
     static IS_THERE: OnceLock<bool> = OnceLock::new();
     let start = || {
@@ -98,10 +99,16 @@ pub(crate) fn give(free: impl FnOnce() + Send + 'static) {
         unsafe { libc::atexit(end) };
         std::thread::Builder::new().name("halocline-free".into()).spawn(run).is_ok()
     };
-    if !IS_THERE.get_or_init(start) {
+    let is_there = *IS_THERE.get_or_init(start);
+    let mut state = lock();
+    if state.is_ending {
+        // The driver may be gone. Not dropped either: what it holds may call that, too.
+        return std::mem::forget(free);
+    }
+    if !is_there {
+        drop(state);
         return free();
     }
-    let mut state = lock();
     state.jobs.push(Box::new(free));
     if state.waiting == 0 {
         CHANGED.notify_all();
@@ -117,6 +124,7 @@ extern "C" fn end() {
     }
     let mut state = lock();
     state.is_ending = true;
+    CHANGED.notify_all();
     let ended = CHANGED.wait_timeout_while(state, PATIENCE, |state| state.is_freeing);
     drop(ended);
 }
@@ -154,7 +162,8 @@ pub(crate) fn catch_up() -> bool {
     let mut state = lock();
     let is_behind = |state: &mut State| state.is_freeing || !state.jobs.is_empty() || state.later > 0;
     if state.in_vain != Some(state.freed) {
-        let waited = CHANGED.wait_timeout_while(state, PATIENCE, is_behind);
+        let waited =
+            CHANGED.wait_timeout_while(state, PATIENCE, |state| is_behind(state) && !state.is_ending);
         state = waited.unwrap_or_else(PoisonError::into_inner).0;
     }
     let is_late = is_behind(&mut state);
@@ -165,7 +174,9 @@ pub(crate) fn catch_up() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::mpsc::channel;
+    use std::io::Read;
+    use std::sync::mpsc::{RecvTimeoutError, channel};
+    use std::time::Instant;
 
     /// There is one state for all tests.
     static ALONE: Mutex<()> = Mutex::new(());
@@ -191,13 +202,48 @@ mod tests {
 
     const CHILD: &str = "HALOCLINE_TEST_OF_ENDS";
 
+    /// Runs a test again, alone in a process of its own, and says what that has printed. It ends by itself.
+    fn again(name: &str) -> String {
+        let me = std::env::current_exe().expect("a path");
+        let mut command = std::process::Command::new(me);
+        command.args(["--exact", &format!("reaper::tests::{name}"), "--nocapture"]).env(CHILD, "1");
+        let mut child = command.stdout(std::process::Stdio::piped()).spawn().expect("it runs");
+        let began = Instant::now();
+        let status = loop {
+            match child.try_wait().expect("it can be waited for") {
+                Some(status) => break status,
+                // A child's end wakes nobody here.
+                None if began.elapsed() < Duration::from_secs(60) => {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                None => {
+                    child.kill().expect("it is there");
+                    panic!("{name}: its process has not ended in {:?}", began.elapsed());
+                }
+            }
+        };
+        let mut said = String::new();
+        child.stdout.take().expect("piped").read_to_string(&mut said).expect("text");
+        assert!(status.success(), "{name}: {status}: {said}");
+        said
+    }
+
+    fn is_again() -> bool {
+        std::env::var_os(CHILD).is_some()
+    }
+
+    fn at_exit(last: extern "C" fn()) {
+        // SAFETY: a function without arguments.
+        assert_eq!(unsafe { libc::atexit(last) }, 0);
+    }
+
     extern "C" fn last() {
         give(|| println!("too late"));
     }
 
     #[test]
     fn a_process_ends_once_what_is_being_freed_is_and_frees_nothing_more() {
-        if std::env::var_os(CHILD).is_some() {
+        if is_again() {
             let (begun, seen) = channel();
             // In one run of the thread.
             let waiting = Waiting::begin();
@@ -211,17 +257,82 @@ mod tests {
             give(|| println!("too late"));
             drop(waiting);
             seen.recv().expect("it is begun");
-            // SAFETY: a function without arguments.
-            unsafe { libc::atexit(last) };
+            at_exit(last);
             std::process::exit(0);
         }
-        let me = std::env::current_exe().expect("a path");
-        let name = "reaper::tests::a_process_ends_once_what_is_being_freed_is_and_frees_nothing_more";
-        let child =
-            std::process::Command::new(me).args(["--exact", name, "--nocapture"]).env(CHILD, "1").output();
-        let child = child.expect("it runs");
-        let said = String::from_utf8_lossy(&child.stdout);
-        assert!(child.status.success() && said.contains("whole") && !said.contains("too late"), "{child:?}");
+        let said = again("a_process_ends_once_what_is_being_freed_is_and_frees_nothing_more");
+        assert!(said.contains("whole") && !said.contains("too late"), "{said}");
+    }
+
+    /// As the drop of something of a user's that is called behind ours, and maybe behind the driver's.
+    extern "C" fn afterwards() {
+        assert!(lock().is_ending, "our own end was before");
+        let (freed, seen) = channel();
+        give(move || freed.send(()).expect("somebody listens"));
+        // Nor is it dropped, which may call the driver, too.
+        let is_held = seen.recv_timeout(Duration::from_millis(50)) == Err(RecvTimeoutError::Timeout);
+        drop(Waiting::begin());
+        drop(later());
+        catch_up();
+        println!("through, held: {is_held}, {} jobs", lock().jobs.len());
+    }
+
+    #[test]
+    fn what_is_given_after_the_end_is_not_freed_and_nobody_waits_for_it() {
+        if is_again() {
+            // Before the first one that is given, so that it is called behind our own.
+            at_exit(afterwards);
+            give(|| println!("whole"));
+            assert!(catch_up());
+            std::process::exit(0);
+        }
+        let said = again("what_is_given_after_the_end_is_not_freed_and_nobody_waits_for_it");
+        assert!(said.contains("whole") && said.contains("through, held: true, 0 jobs"), "{said}");
+    }
+
+    extern "C" fn first() {
+        give(|| println!("whole"));
+        println!("through");
+    }
+
+    #[test]
+    fn the_first_that_is_given_may_be_given_while_the_process_ends() {
+        if is_again() {
+            at_exit(first);
+            std::process::exit(0);
+        }
+        let said = again("the_first_that_is_given_may_be_given_while_the_process_ends");
+        assert!(said.contains("through"), "{said}");
+    }
+
+    static ENDING: OnceLock<Instant> = OnceLock::new();
+
+    extern "C" fn in_time() {
+        let took = ENDING.get().expect("it ends").elapsed();
+        // Who lets streams wait even now waits for nothing that never ends.
+        drop(Waiting::begin());
+        println!("through after {} ms", took.as_millis());
+    }
+
+    #[test]
+    fn a_process_ends_a_moment_later_where_a_device_never_lets_something_be_freed() {
+        if is_again() {
+            at_exit(in_time);
+            let (begun, seen) = channel();
+            give(move || {
+                begun.send(()).expect("somebody listens");
+                loop {
+                    std::thread::park();
+                }
+            });
+            seen.recv().expect("it is begun");
+            ENDING.get_or_init(Instant::now);
+            std::process::exit(0);
+        }
+        let said = again("a_process_ends_a_moment_later_where_a_device_never_lets_something_be_freed");
+        let took = said.split("through after ").nth(1).and_then(|rest| rest.split(' ').next()?.parse().ok());
+        let took = Duration::from_millis(took.unwrap_or_else(|| panic!("it did not get through: {said}")));
+        assert!(took >= PATIENCE && took < 5 * PATIENCE, "{took:?}");
     }
 
     #[test]
