@@ -1,21 +1,17 @@
 //! What GPUs alone can show.
 
+use super::Rig;
+use super::children::{fault, killed, queues};
 use super::mappings;
 use super::raw::Raw;
-use super::{Gpu, Rig};
 use crate::suite::operations::{blocks, line};
 use crate::suite::{Outcome, Rig as _};
-use halocline_device::cuda::CudaDriver;
 use halocline_device::{
     Address, DeviceError, MemorySpace, Priority, RawStream, Signal, TablePart, TableSpec, ValueOp,
 };
 use halocline_plan::ElementType;
 use halocline_plan::copy::{AxisLayout, CellLayout, CopyOp, End, copy_op};
 use halocline_plan::{AxisMap, Cells, Transfer};
-use std::io::{BufRead, BufReader};
-use std::process::{Command, ExitCode, Stdio};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 type Program = fn(&Rig) -> Outcome;
 
@@ -95,7 +91,7 @@ fn many_epochs(rig: &Rig) -> Outcome {
     })
 }
 
-fn table<'a>(parts: &'a [TablePart<'a>], ends: &'a ([Address; 1], [Address; 1])) -> TableSpec<'a> {
+pub fn table<'a>(parts: &'a [TablePart<'a>], ends: &'a ([Address; 1], [Address; 1])) -> TableSpec<'a> {
     TableSpec { parts, sources: &ends.0, targets: &ends.1, guard: None }
 }
 
@@ -202,7 +198,7 @@ fn many_cells(rig: &Rig) -> Outcome {
 }
 
 /// The GPU is full of a long kernel, a launch waits in it, and a stream's operation releases that.
-fn full(rig: &Rig) -> Outcome {
+pub fn full(rig: &Rig) -> Outcome {
     let [device, _] = rig.devices();
     let (user, inner) = (device.stream(Priority::Normal)?, device.stream(Priority::Highest)?);
     let (field, halo) = (device.allocate(8 << 20)?, device.allocate(8 << 20)?);
@@ -226,7 +222,7 @@ fn full(rig: &Rig) -> Outcome {
     Ok(())
 }
 
-fn no_memory(rig: &Rig) -> Outcome {
+pub fn no_memory(rig: &Rig) -> Outcome {
     let [device, _] = rig.devices();
     let space = MemorySpace::Device(0);
     let refused = device.allocate(1 << 46).err();
@@ -362,84 +358,6 @@ fn pools(rig: &Rig) -> Outcome {
     Ok(())
 }
 
-const WAITING: &str = "child-waiting";
-
-/// A process is killed while a stream, a launch and an event of it wait for what never comes.
-fn killed(rig: &Rig) -> Outcome {
-    let program = std::env::current_exe().expect("this test");
-    let mut child = Command::new(program).arg(WAITING).stdout(Stdio::piped()).spawn().expect("it starts");
-    let mut said = String::new();
-    let output = child.stdout.take().expect("it is piped");
-    BufReader::new(output).read_line(&mut said).expect("it says something");
-    assert_eq!(said, "waiting\n");
-    child.kill().expect("it lives");
-    child.wait().expect("it ends");
-    no_memory(rig)?;
-    full(rig)
-}
-
-/// Says that it waits, then waits for good.
-fn waiting() -> Outcome {
-    let gpu = Gpu::new(0)?;
-    let device = halocline_device::Device::new(gpu.driver.clone());
-    let (one, two) = (device.stream(Priority::Normal)?, device.stream(Priority::Highest)?);
-    let word = device.allocate_pinned(8)?;
-    let waits = [Signal { address: word.at(0), lag: 0 }];
-    let parts = [TablePart { waits: &waits, ops: &[], raises: &[], ..TablePart::default() }];
-    let table = device.upload(&table(&parts, &([0], [0])))?;
-    let event = device.events().take()?;
-    // SAFETY: the process is killed before anything goes.
-    unsafe {
-        one.launch(&table, 1)?;
-        one.record(&event)?;
-        two.wait(&event)?;
-        two.values(&[ValueOp::Wait { address: word.at(0), at_least: 1 }])?;
-    }
-    println!("waiting");
-    two.synchronise()
-}
-
-const QUEUES: &str = "child-queues";
-
-/// How many queues there are is said before CUDA starts, so each try is a process. The second is the control: a program that says 8 itself,
-/// which is what CUDA has where nobody says anything.
-fn queues(_: &Rig) -> Outcome {
-    let said = |connections: Option<&str>| {
-        let mut command = Command::new(std::env::current_exe().expect("this test"));
-        match connections {
-            Some(connections) => command.env("CUDA_DEVICE_MAX_CONNECTIONS", connections),
-            None => command.env_remove("CUDA_DEVICE_MAX_CONNECTIONS"),
-        };
-        let output = command.arg(QUEUES).output().expect("it starts");
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    };
-    assert_eq!((said(None), said(Some("8"))), ("32 queues, gets on\n".into(), "8 queues, is held\n".into()));
-    Ok(())
-}
-
-/// Says whether a stream gets on beside twelve that wait for it. The host lets them go after a second.
-fn waits_of_many() -> Outcome {
-    let device = halocline_device::Device::new(Arc::new(CudaDriver::open(0)?));
-    let streams = (0..13).map(|_| device.stream(Priority::Highest)).collect::<Result<Vec<_>, _>>()?;
-    let (word, begin) = (device.allocate_pinned(8)?, Instant::now());
-    let (last, waiting) = streams.split_last().expect("there are some");
-    // SAFETY: all streams are synchronised before the word goes.
-    let gets_on = unsafe {
-        for stream in waiting {
-            stream.values(&[ValueOp::Wait { address: word.at(0), at_least: 1 }])?;
-        }
-        last.values(&[ValueOp::Write { address: word.at(0), value: 1 }])?;
-        while word.load(0) == 0 && begin.elapsed() < Duration::from_secs(1) {
-            std::thread::yield_now();
-        }
-        let gets_on = word.load(0) == 1;
-        word.store(0, 1);
-        gets_on
-    };
-    println!("{} queues, {}", device.queues(), if gets_on { "gets on" } else { "is held" });
-    streams.iter().try_for_each(halocline_device::Stream::synchronise)
-}
-
 fn used_again(rig: &Rig) -> Outcome {
     let device = &rig.devices()[0];
     let (word, first) = (device.allocate_pinned(8)?, device.stream(Priority::Normal)?);
@@ -463,68 +381,5 @@ fn used_again(rig: &Rig) -> Outcome {
     assert_eq!(taken.last(), Some(&raw), "it was not given again");
     let made = device.stream(Priority::Highest)?.raw();
     assert_ne!(made, raw, "a stream of another priority");
-    Ok(())
-}
-
-const FAULT: &str = "child-fault";
-
-/// What a process does that is started for one test.
-pub fn child(what: &str) -> Option<ExitCode> {
-    let outcome = match what {
-        FAULT => faulty(),
-        WAITING => waiting(),
-        QUEUES => waits_of_many(),
-        mappings::IMPORTER => mappings::importer(),
-        _ => return None,
-    };
-    Some(match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(why) => {
-            println!("{why}");
-            ExitCode::FAILURE
-        }
-    })
-}
-
-/// The context is lost, so it happens in a process of its own. Afterwards the GPU is as before.
-fn fault(rig: &Rig) -> Outcome {
-    let program = std::env::current_exe().expect("this test");
-    let output = Command::new(program).arg(FAULT).output().expect("it starts");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
-    no_memory(rig)
-}
-
-fn faulty() -> Outcome {
-    let gpu = Gpu::new(0)?;
-    let device = halocline_device::Device::new(gpu.driver.clone());
-    let stream = device.stream(Priority::Normal)?;
-    let (memory, pool) = (device.allocate(64)?, device.events());
-    let event = pool.take()?;
-    assert_eq!(device.failure(), None);
-    gpu.fault(&stream)?;
-    let lost = stream.synchronise().expect_err("it has failed");
-    assert!(
-        matches!(&lost, DeviceError::Lost { device: 0, what } if what.contains("ILLEGAL_ADDRESS")),
-        "{lost}"
-    );
-    assert_eq!(device.failure(), Some(lost.clone()));
-    let ends = ([memory.at(0)], [memory.at(32)]);
-    // SAFETY: all of these are refused.
-    let copied = unsafe { stream.copy(memory.at(0), memory.at(32), 8) };
-    let refusals = [
-        stream.record(&event),
-        stream.wait(&event),
-        stream.query().map(drop),
-        stream.synchronise(),
-        event.query().map(drop),
-        device.allocate(8).map(drop),
-        device.place_of(memory.at(0)).map(drop),
-        device.upload(&table(&[], &ends)).map(drop),
-        gpu.empty(&stream),
-        copied,
-    ];
-    for (number, refusal) in refusals.into_iter().enumerate() {
-        assert_eq!(refusal, Err(lost.clone()), "{number}");
-    }
     Ok(())
 }

@@ -1,11 +1,13 @@
 //! GPUs as a rig of the suite, and tests for GPUs alone.
 
 mod alone;
+mod children;
 mod kinds;
 mod mappings;
 mod raw;
 
-pub use alone::{TESTS, child};
+pub use alone::TESTS;
+pub use children::child;
 #[allow(unused_imports, reason = "of the measurements")]
 pub use raw::Raw;
 

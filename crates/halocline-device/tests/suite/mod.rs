@@ -1,18 +1,16 @@
 //! What every kind of device must do: small programs on two devices, each right under any timing.
 
 mod carriers;
+mod copies;
 mod flags;
+mod memory;
 pub mod operations;
 
-use crate::arrays::{Case, boxes, runs};
 use halocline_device::{
     Device, DeviceError, Memory, Priority, Signal, Stream, TablePart, TableSpec, ValueOp,
 };
-use halocline_plan::copy::{CopyOp, End};
+use halocline_plan::copy::CopyOp;
 use operations::line;
-use proptest::strategy::{Strategy, ValueTree};
-use proptest::test_runner::TestRunner;
-use std::time::{Duration, Instant};
 
 pub type Outcome = Result<(), DeviceError>;
 
@@ -54,10 +52,10 @@ pub const PROGRAMS: &[(&str, Program)] = &[
     ("words of slots say of which epoch they are", flags::flags),
     ("a guard ends who waits for words of a slot", flags::guarded),
     ("what is no words of 4 bytes goes into no slot", flags::refusals),
-    ("tables copy what their operations say", copies),
+    ("tables copy what their operations say", copies::copies),
     ("bad calls are refused by name", refusals),
-    ("memory is never taken for other memory", identities),
-    ("registered memory is reached like pinned memory", registered),
+    ("memory is never taken for other memory", memory::identities),
+    ("registered memory is reached like pinned memory", memory::registered),
     ("events come back to their pool", event_pool),
 ];
 
@@ -390,66 +388,6 @@ fn guard(rig: &dyn Rig) -> Outcome {
     Ok(())
 }
 
-/// Random arrays of one device to the other: directly, and packed here and unpacked there.
-fn copies(rig: &dyn Rig) -> Outcome {
-    let mut runner = TestRunner::deterministic();
-    for number in 0..rig.cases() {
-        let case = match number % 2 {
-            0 => boxes().new_tree(&mut runner).map(|tree| tree.current()),
-            _ => runs().new_tree(&mut runner).map(|tree| tree.current()),
-        };
-        one_copy(rig, &case.expect("a case"), number as usize % 16)?;
-    }
-    Ok(())
-}
-
-/// `askew` bytes before each array, so that nothing is aligned by chance.
-fn one_copy(rig: &dyn Rig, case: &Case, askew: usize) -> Outcome {
-    let [here, there] = rig.devices();
-    let (sender, receiver) = (here.stream(Priority::Normal)?, there.stream(Priority::Normal)?);
-    let expected = case.expected();
-    let askew = askew * case.source.layout.element().size();
-    let len = case.source.bytes.len().max(case.target.bytes.len()) + askew;
-    let (source, target, message) = (here.allocate(len)?, there.allocate(len)?, there.allocate(len)?);
-    let (out, into) = (here.allocate_pinned(len)?, there.allocate_pinned(len)?);
-    let field = |memory: &Memory, base: usize| memory.at(askew + base);
-    let (from, to) = (field(&source, case.source.base), field(&target, case.target.base));
-    let upload = |ops: &[CopyOp], device: &Device, source, target| {
-        let parts = [TablePart { waits: &[], ops, raises: &[], ..TablePart::default() }];
-        device.upload(&TableSpec { parts: &parts, sources: &[source], targets: &[target], guard: None })
-    };
-    let direct = case.op(End::Field(0), End::Field(0));
-    let (pack, unpack) =
-        (case.op(End::Field(0), End::Message(0, askew)), case.op(End::Message(0, askew), End::Field(0)));
-    let direct = upload(&[direct], here, from, to)?;
-    let pack = upload(&[pack], here, from, message.at(0))?;
-    let unpack = upload(&[unpack], there, message.at(0), to)?;
-    // SAFETY: every stream is synchronised before anybody else goes on.
-    unsafe {
-        out.bytes_mut(askew..askew + case.source.bytes.len()).copy_from_slice(&case.source.bytes);
-        sender.copy(source.at(0), out.at(0), len)?;
-        sender.synchronise()?;
-        for by_message in [false, true] {
-            into.bytes_mut(askew..askew + case.target.bytes.len()).copy_from_slice(&case.target.bytes);
-            receiver.copy(target.at(0), into.at(0), len)?;
-            receiver.synchronise()?;
-            if by_message {
-                sender.launch(&pack, 1)?;
-                sender.synchronise()?;
-                receiver.launch(&unpack, 1)?;
-            } else {
-                sender.launch(&direct, 1)?;
-                sender.synchronise()?;
-            }
-            receiver.copy(into.at(0), target.at(0), len)?;
-            receiver.synchronise()?;
-            let found = into.bytes(askew..askew + expected.bytes.len());
-            assert!(found == expected.bytes, "by message: {by_message}; askew by {askew}; {case:?}");
-        }
-    }
-    Ok(())
-}
-
 fn refusals(rig: &dyn Rig) -> Outcome {
     let [device, other] = rig.devices();
     let stream = device.stream(Priority::Normal)?;
@@ -505,58 +443,6 @@ fn refusals(rig: &dyn Rig) -> Outcome {
     rig.fill(&stream, &near, 1)?;
     rig.check(&stream, &near, 1)?;
     stream.synchronise()
-}
-
-fn identities(rig: &dyn Rig) -> Outcome {
-    let [device, other] = rig.devices();
-    for pinned in [false, true] {
-        let allocate = || if pinned { device.allocate_pinned(4096) } else { device.allocate(4096) };
-        let mut ids: Vec<u64> =
-            (0..4).map(|_| allocate().map(|memory| memory.place().id)).collect::<Result<_, _>>()?;
-        ids.sort_unstable();
-        ids.dedup();
-        assert_eq!(ids.len(), 4, "pinned: {pinned}");
-    }
-    for memory in [device.allocate(100)?, device.allocate_pinned(100)?, other.allocate(100)?] {
-        let place = device.place_of(memory.at(99))?;
-        assert_eq!((place, place.bytes), (memory.place(), 100));
-    }
-    let gone = device.allocate(1 << 20)?.at(0);
-    await_gone(rig, gone);
-    Ok(())
-}
-
-/// What is dropped may be freed behind the scenes.
-fn await_gone(rig: &dyn Rig, address: u64) {
-    let start = Instant::now();
-    loop {
-        match rig.devices()[0].place_of(address) {
-            Err(DeviceError::NotReachable { .. }) => return,
-            found => assert!(found.is_ok() && start.elapsed() < Duration::from_secs(20), "{found:?}"),
-        }
-        rig.pause();
-    }
-}
-
-fn registered(rig: &dyn Rig) -> Outcome {
-    let [device, _] = rig.devices();
-    let stream = device.stream(Priority::Normal)?;
-    let mut buffer = vec![0u64; 4096];
-    let base = buffer.as_mut_ptr().expose_provenance() as u64;
-    {
-        // SAFETY: it lives longer than what is returned.
-        let memory = unsafe { device.register(base, 8 * 4096, std::sync::Arc::new(())) }?;
-        assert_eq!((memory.at(0), memory.place().bytes), (base, 8 * 4096));
-        let near = device.allocate(8 * 4096)?;
-        rig.fill(&stream, &near, 3)?;
-        // SAFETY: the stream is synchronised before the memory goes.
-        unsafe { stream.copy(memory.at(0), near.at(0), 8 * 4096) }?;
-        rig.check(&stream, &memory, 3)?;
-        stream.synchronise()?;
-    }
-    await_gone(rig, base);
-    assert_eq!((buffer[0], buffer[4095]), (3, 4098));
-    Ok(())
 }
 
 fn event_pool(rig: &dyn Rig) -> Outcome {

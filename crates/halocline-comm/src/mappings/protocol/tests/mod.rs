@@ -1,6 +1,7 @@
 //! Ranks whose messages and calls of the fake driver happen when a test, or a random schedule, says so.
 
 mod cases;
+mod ends;
 mod random;
 
 use super::*;

@@ -1,0 +1,254 @@
+//! What streams do, step by step.
+
+use super::{Op, Running, Stage, Table};
+use crate::driver::{POISON, Slot};
+use crate::sim::clock::Actor;
+use crate::sim::kernel::{Kernel, KernelMemory};
+use crate::sim::memory::Spot;
+use crate::sim::report::Report;
+use crate::sim::shadow::Touch;
+use crate::sim::state::State;
+
+impl State {
+    /// Lets the first operation of a stream, which can go on, do so.
+    pub(in crate::sim) fn step(&mut self, stream: usize) {
+        let Some(mut head) = self.streams[stream].queue.pop_front() else { return };
+        let actor = self.streams[stream].actor;
+        let done = match head.begun {
+            Some(number) => {
+                self.extend(number);
+                self.carry_on(actor, number, &mut head.op)
+            }
+            None => {
+                self.join(actor, &head.seen);
+                self.tick(actor);
+                let number = self.begin_op(actor, head.op.what());
+                head.begun = Some(number);
+                self.begin(stream, actor, number, &mut head.op)
+            }
+        };
+        if !done {
+            self.streams[stream].queue.push_front(head);
+        }
+    }
+
+    /// The first step of an operation; true if it was the last.
+    fn begin(&mut self, stream: usize, actor: Actor, number: usize, op: &mut Op) -> bool {
+        match op {
+            Op::Record(record) => {
+                self.records[*record].done = Some(self.seen(actor).clone());
+                self.record(|recording| recording.records.push((*record, number)));
+                true
+            }
+            Op::Await(record) => {
+                self.join_record(actor, *record);
+                self.record(|recording| recording.awaited(*record, number));
+                true
+            }
+            Op::Write { word, value } => {
+                self.write_word(actor, number, *word, *value);
+                true
+            }
+            Op::Wait { word, .. } => {
+                self.read_word(actor, number, *word);
+                true
+            }
+            Op::Copy { block, .. } => {
+                let there = self.touch(actor, number, block.source, block.bytes, Touch::Read);
+                let there = self.touch(actor, number, block.target, block.bytes, Touch::Write) && there;
+                !there || block.bytes == 0
+            }
+            Op::Launch { table, parts, .. } => {
+                for at in 0..table.parts.len() {
+                    let part = self.part_actor(stream, at);
+                    self.join_actor(part, actor);
+                    self.tick(part);
+                    let blocks = table.parts[at].blocks.iter().filter(|_| table.parts[at].early);
+                    for block in blocks {
+                        self.touch(part, number, block.source, block.bytes, Touch::Read);
+                    }
+                    parts.push(Running { actor: part, stage: Stage::Starting, op: number, left: Vec::new() });
+                }
+                parts.is_empty()
+            }
+            Op::Kernel(kernel) => {
+                let spots = kernel.as_ref().map(|kernel| kernel.spots.clone()).unwrap_or_default();
+                for (spot, bytes, writes) in spots {
+                    let touch = if writes { Touch::Write } else { Touch::Read };
+                    if !self.touch(actor, number, spot, bytes, touch) {
+                        return true;
+                    }
+                }
+                if self.choices.number(2) == 1 {
+                    self.run_kernel(number, kernel);
+                }
+                false
+            }
+        }
+    }
+
+    /// Sees what a record means, if it is done.
+    pub(in crate::sim) fn join_record(&mut self, actor: Actor, record: usize) {
+        if let Some(seen) = self.records[record].done.take() {
+            self.join(actor, &seen);
+            self.records[record].done = Some(seen);
+        }
+    }
+
+    fn part_actor(&mut self, stream: usize, part: usize) -> Actor {
+        if let Some(&actor) = self.streams[stream].parts.get(part) {
+            return actor;
+        }
+        let actor = self.add_actor(format!("part {part} of a copy table on {}", self.name_of(stream)));
+        self.streams[stream].parts.push(actor);
+        actor
+    }
+
+    /// A later step of an operation; true if it was the last.
+    fn carry_on(&mut self, actor: Actor, number: usize, op: &mut Op) -> bool {
+        match op {
+            Op::Copy { block, done } => {
+                let alive = |spot: Spot| self.memories.is_there(spot);
+                if !alive(block.source) || !alive(block.target) {
+                    return true;
+                }
+                let bytes = self.piece(block.bytes - *done);
+                let at = |spot: Spot| Spot { offset: spot.offset + *done, ..spot };
+                self.memories.copy(at(block.target), at(block.source), bytes);
+                *done += bytes;
+                *done == block.bytes
+            }
+            Op::Launch { table, epoch, parts } => {
+                let can = |at: &usize| self.can_advance(table, *epoch, *at, &parts[*at]);
+                let ready: Vec<usize> = (0..parts.len()).filter(can).collect();
+                let at = ready[self.choices.number(ready.len())];
+                self.extend(parts[at].op);
+                self.advance(table, *epoch, at, &mut parts[at]);
+                let over = parts.iter().all(|part| part.stage == Stage::Done);
+                if over {
+                    parts.iter().for_each(|part| self.join_actor(actor, part.actor));
+                }
+                over
+            }
+            Op::Kernel(kernel) => {
+                self.run_kernel(number, kernel);
+                true
+            }
+            // The others are over with their first step.
+            _ => true,
+        }
+    }
+
+    /// How much of what is left goes in one step.
+    pub(in crate::sim) fn piece(&mut self, left: usize) -> usize {
+        match self.choices.number(3) {
+            0 => left,
+            1 => left.div_ceil(2),
+            _ => left.min(8),
+        }
+    }
+
+    fn advance(&mut self, table: &Table, epoch: u64, at: usize, running: &mut Running) {
+        let (part, actor) = (&table.parts[at], running.actor);
+        running.stage = match running.stage {
+            Stage::Starting => {
+                Stage::Waiting { well: part.blocks.is_empty() || self.is_well(actor, running.op, table) }
+            }
+            Stage::Waiting { mut well } => {
+                let op = self.begin_op(actor, "copies");
+                running.op = op;
+                for (word, lag) in &part.waits {
+                    let value = self.read_word(actor, op, *word).unwrap_or(0);
+                    let is_poison = value.wrapping_sub(epoch.saturating_sub(*lag)) as i64 >= POISON;
+                    well &= !is_poison || table.guard.is_none();
+                }
+                // What copies nothing looks at the guard now.
+                well &= !part.blocks.is_empty() || part.raises.is_empty() || self.is_well(actor, op, table);
+                let mut there = true;
+                for block in part.blocks.iter().filter(|_| well) {
+                    // What lies on one side of a slot is written once its word has come.
+                    if part.slot != Slot::Awaited {
+                        there &= self.touch(actor, op, block.source, block.bytes, Touch::Read);
+                    }
+                    if part.slot == Slot::None {
+                        there &= self.touch(actor, op, block.target, block.bytes, Touch::Write);
+                    }
+                }
+                match (well && there, part.slot) {
+                    (false, _) => Stage::Done,
+                    (true, Slot::None) => Stage::Copying(0),
+                    (true, _) => {
+                        running.left = (0..part.blocks.len()).collect();
+                        Stage::Words
+                    }
+                }
+            }
+            Stage::Words if running.left.is_empty() => Stage::Copying(part.blocks.len()),
+            Stage::Words => match self.copy_words(table, part, epoch, running) {
+                true => Stage::Words,
+                false => Stage::Done,
+            },
+            Stage::Copying(done) if done < part.blocks.len() => {
+                let count = self.piece(part.blocks.len() - done);
+                for block in &part.blocks[done..done + count] {
+                    let alive = |spot: Spot| self.memories.is_there(spot);
+                    if alive(block.source) && alive(block.target) {
+                        self.memories.copy(block.target, block.source, block.bytes);
+                    }
+                }
+                Stage::Copying(done + count)
+            }
+            Stage::Copying(_) if part.raises.is_empty() => Stage::Done,
+            Stage::Copying(_) => Stage::Raising(0),
+            Stage::Raising(done) => {
+                let op = self.begin_op(actor, "raise of a word");
+                self.write_word(actor, op, part.raises[done], epoch);
+                if done + 1 == part.raises.len() { Stage::Done } else { Stage::Raising(done + 1) }
+            }
+            Stage::Done => Stage::Done,
+        };
+    }
+
+    /// Whether the guard of a table, if it has one, says so.
+    pub(in crate::sim) fn is_well(&mut self, actor: Actor, op: usize, table: &Table) -> bool {
+        table.guard.is_none_or(|guard| self.read_word(actor, op, guard) == Some(0))
+    }
+
+    /// Publishes all that an actor has seen.
+    pub(in crate::sim) fn write_word(&mut self, actor: Actor, op: usize, word: Spot, value: u64) {
+        if self.touch(actor, op, word, 8, Touch::AtomicWrite) {
+            self.memories.store(word, value);
+            self.note_word(op, word, value, true);
+            let seen = self.seen(actor).clone();
+            self.memories.region_mut(word.region).set_word(word.offset, &seen);
+            self.tick(actor);
+            self.note(|_| format!("  the word becomes {value}"), value);
+        }
+    }
+
+    /// Sees all that the last writer of a word had seen. None if the memory was freed.
+    pub(in crate::sim) fn read_word(&mut self, actor: Actor, op: usize, word: Spot) -> Option<u64> {
+        if !self.touch(actor, op, word, 8, Touch::AtomicRead) {
+            return None;
+        }
+        if let Some(seen) = self.memories.region(word.region).word(word.offset).cloned() {
+            self.join(actor, &seen);
+        }
+        let value = self.memories.load(word);
+        self.note_word(op, word, value, false);
+        Some(value)
+    }
+
+    fn run_kernel(&mut self, number: usize, kernel: &mut Option<Kernel>) {
+        let Some(kernel) = kernel.take() else { return };
+        if kernel.spots.iter().any(|(spot, ..)| !self.memories.is_there(*spot)) {
+            return;
+        }
+        let by = self.operation(number);
+        let mut memory = KernelMemory { state: self, declared: &kernel.spots, by: by.clone() };
+        let body = kernel.body;
+        if let Err(panic) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| body(&mut memory))) {
+            self.report(Report::KernelPanicked { by, message: crate::sim::message(&*panic) });
+        }
+    }
+}
