@@ -301,8 +301,6 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // Before whoever lets others map it hears of that: who asks in between finds it to be anybody's, or hears, too.
-        drop(self.own.take());
         let (base, kind, held) = (self.place.base, self.kind, self.held.take());
         let free = move |driver: &dyn Driver| {
             // SAFETY: the driver gave it, by the call that matches; that nothing uses it any more is the promise of
@@ -316,16 +314,12 @@ impl Drop for Memory {
             }
             drop(held);
         };
-        match self.kind {
-            Kind::Device => {
-                let (device, later) = (self.device.clone(), self.device.0.frees_wait().then(reaper::later));
-                remote::free_once_unmapped(&*self.device.0, self.place, move || {
-                    device.free(free);
-                    drop(later);
-                });
-            }
-            Kind::Pinned | Kind::Registered => self.device.free(free),
-        }
+        let Some(own) = self.own.take() else { return self.device.free(free) };
+        let (device, later) = (self.device.clone(), self.device.0.frees_wait().then(reaper::later));
+        remote::free_once_unmapped(own, move || {
+            device.free(free);
+            drop(later);
+        });
     }
 }
 

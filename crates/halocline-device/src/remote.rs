@@ -1,11 +1,10 @@
 //! Memory of other processes: how a device exports an allocation, and opens and closes what another process has
 //! exported. Who may do so when is decided above, by the mapping cache.
 
-use crate::driver::{Address, Driver, Place};
+use crate::driver::Address;
 use rustix::fd::OwnedFd;
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// A device by its UUID, which is the same in every process; ordinals are not (`CUDA_VISIBLE_DEVICES`).
@@ -264,22 +263,20 @@ pub trait Exporter: Send + Sync {
 }
 
 static EXPORTERS: Mutex<Vec<Weak<dyn Exporter>>> = Mutex::new(Vec::new());
-static ANY: AtomicBool = AtomicBool::new(false);
 
 /// From now on an exporter is told of what is freed, as long as somebody holds it.
 pub fn tell(exporter: Weak<dyn Exporter>) {
     let mut exporters = EXPORTERS.lock().unwrap_or_else(PoisonError::into_inner);
     exporters.retain(|known| known.strong_count() > 0);
     exporters.push(exporter);
-    ANY.store(true, Ordering::Release);
 }
 
-/// Calls `free` once nobody has mapped some memory of a device any more: at once, or later, from another thread.
-pub fn free_once_unmapped(driver: &dyn Driver, place: Place, free: impl FnOnce() + Send + Sync + 'static) {
-    match ANY.load(Ordering::Acquire).then(|| driver.uuid()).flatten() {
-        Some(device) => free_once_unmapped_by_all(device, place.base, place.id, free),
-        None => free(),
-    }
+/// Calls `free` once nobody has mapped memory of the library's own any more: at once, or later, from another thread.
+pub fn free_once_unmapped(own: Own, free: impl FnOnce() + Send + Sync + 'static) {
+    let Own { device, base, id } = own;
+    // Before anybody hears of it: who asks in between finds it to be anybody's, or hears, too.
+    drop(own);
+    free_once_unmapped_by_all(device, base, id, free);
 }
 
 /// The same, of memory by its device, first byte and identity.

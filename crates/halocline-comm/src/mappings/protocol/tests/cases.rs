@@ -18,6 +18,28 @@ fn a_miss_then_a_hit() {
     assert_eq!((stats.hits, stats.opens, stats.pinned, stats.bytes_held), (1, 1, 1, PAGE));
 }
 
+/// Of virtual memory any part can have an entry: who asks for bytes hits the smallest that holds them all, whatever lies around it.
+#[test]
+fn bytes_are_found_in_the_smallest_allocation_that_holds_them_all() {
+    let mut sim = Sim::new(2, KEEP);
+    let part = |base, bytes, id| Allocation { base, bytes, id, device: device(0, 0), kind: Kind::Vmm };
+    let protocol = &mut sim.ranks[0].protocol;
+    let (all, one) = (part(PAGE, 3 * PAGE, 7), part(2 * PAGE, PAGE, 8));
+    protocol.insert(all, false);
+    let id = protocol.insert(one, true);
+    let found = |protocol: &Protocol, address, bytes| protocol.around(address, bytes);
+    assert_eq!(found(protocol, 2 * PAGE, PAGE), Some((one, true)));
+    assert_eq!(found(protocol, 3 * PAGE - 8, 8), Some((one, true)));
+    assert_eq!(found(protocol, 3 * PAGE - 8, 9), Some((all, false)));
+    assert_eq!(found(protocol, PAGE, 3 * PAGE), Some((all, false)));
+    for (address, bytes) in [(PAGE - 1, 8), (4 * PAGE, 0), (4 * PAGE - 8, 9), (PAGE, u64::MAX), (0, 1)] {
+        assert_eq!(found(protocol, address, bytes), None, "{bytes} bytes at {address}");
+    }
+    // What retires is nobody's any more.
+    protocol.retire(id);
+    assert_eq!(found(protocol, 2 * PAGE, PAGE), Some((all, false)));
+}
+
 #[test]
 fn two_peers_have_mappings_of_their_own_of_one_entry() {
     let mut sim = Sim::new(3, KEEP);

@@ -8,7 +8,7 @@ use super::*;
 use crate::communicator::mix;
 use crate::mappings::fake::{Fake, World};
 use halocline_device::Address;
-use halocline_device::remote::{Export, Opened, Provider};
+use halocline_device::remote::{Export, Kind, Opened, Provider};
 use std::collections::HashMap;
 
 /// Some processes on one node, each with two devices, a rank each.
