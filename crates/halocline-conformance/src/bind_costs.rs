@@ -135,13 +135,14 @@ impl Costs<'_> {
     /// Exports memories and opens the peer's, without anything else: what that takes, but for what is told.
     fn by_hand(&self, memories: &[Memory]) -> Result<f64, Trouble> {
         let refused = |why: Refusal| Trouble::new(why.to_string());
-        let export = |memory: &Memory| {
+        let find = |memory: &Memory| {
             let found = self.provider.find(memory.at(0), memory.place().bytes as u64);
-            let allocation = found.ok_or_else(|| Trouble::new("memory of the device"))?;
-            Ok((allocation, self.provider.export(&allocation).map_err(refused)?))
+            found.ok_or_else(|| Trouble::new("memory of the device"))
         };
-        let (exporting, own) = self
-            .timed(|| memories.iter().map(export).collect::<Result<Vec<(Allocation, Export)>, Trouble>>())?;
+        let found = memories.iter().map(find).collect::<Result<Vec<Allocation>, Trouble>>()?;
+        let export = |of: &Allocation| Ok((*of, self.provider.export(of).map_err(refused)?));
+        let (exporting, own) =
+            self.timed(|| found.iter().map(export).collect::<Result<Vec<(Allocation, Export)>, Trouble>>())?;
         let told = Value::Array(own.iter().map(tell).collect()).to_string();
         let told = self.comm.all_gather(told.as_bytes())?;
         let told: Value = serde_json::from_slice(&told[1 - self.comm.rank()])?;
