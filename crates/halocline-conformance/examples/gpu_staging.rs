@@ -310,7 +310,7 @@ fn bare_times(comm: &Communicator, gpu: &Gpu, pause: u64) -> Result<String> {
     let events: EventPool = device.events();
     let calls = affordable(comm, (4.0 + pause as f64) / 1e3, CALLS)?;
     let mut rounds = [const { Vec::new() }; 3];
-    let mut each: [Vec<f64>; 8] = Default::default();
+    let mut each: [Vec<f64>; 7] = Default::default();
     let mut epoch = 0;
     for round in 0..calls + 2 {
         user.synchronise()?;
@@ -324,7 +324,6 @@ fn bare_times(comm: &Communicator, gpu: &Gpu, pause: u64) -> Result<String> {
             let mut last = begin;
             for (number, each) in each.iter_mut().enumerate() {
                 let wait = ValueOp::Wait { address: words.at(0), at_least: epoch };
-                let write = ValueOp::Write { address: words.at(512), value: epoch };
                 // SAFETY: words of this function's, which outlive what the streams are given.
                 unsafe {
                     match number {
@@ -333,7 +332,6 @@ fn bare_times(comm: &Communicator, gpu: &Gpu, pause: u64) -> Result<String> {
                         2 => own.wait(&given)?,
                         3 | 5 => own.launch(&table, epoch)?,
                         4 => own.values(&[wait])?,
-                        6 => own.values(&[write])?,
                         _ => own.record(&done)?,
                     }
                 }
@@ -354,7 +352,7 @@ fn bare_times(comm: &Communicator, gpu: &Gpu, pause: u64) -> Result<String> {
     user.synchronise()?;
     let each = each.iter_mut().map(|times| format!("{:.1}", median(times))).collect::<Vec<_>>().join(" ");
     Ok(format!(
-        "{}   of the first: capturing, record, wait, launch, wait for a word, launch, write, record {each}",
+        "{}   of the first: capturing, record, wait, launch, wait for a word, launch, record {each}",
         list(&mut rounds)
     ))
 }

@@ -6,7 +6,7 @@ use super::words::Word;
 use crate::error::Error;
 use crate::link::{Link, SLOTS, Way};
 use crate::set::{Part, Set};
-use crate::stream::{BEGUN, Block, Cue, Cut, LINE, Script, Stage, Step};
+use crate::stream::{BEGUN, Block, Cue, Cut, DONE, LINE, Script, Stage, Step};
 use halocline_device::{Address, CopyTable, Memory, Signal, Slot, TablePart, TableSpec};
 use halocline_plan::copy::CopyOp;
 use std::collections::BTreeSet;
@@ -24,6 +24,11 @@ struct Draft {
 }
 
 impl Draft {
+    /// It copies, and that is all.
+    fn is_plain(&self) -> bool {
+        self.waits.is_empty() && self.raises.is_empty() && self.slot == Slot::None
+    }
+
     fn part(&self) -> TablePart<'_> {
         let Self { waits, ops, raises, early, beside, slot } = self;
         TablePart { waits, ops, raises, early: *early, beside: *beside, slot: *slot }
@@ -105,10 +110,15 @@ impl Making<'_> {
         }
         script.is_raised_by_table &= !script.out.is_empty();
         let chunks = self.incoming.iter().map(|into| self.unpacks(set, into).len());
-        for number in 0..chunks.max().unwrap_or(0).max(1) {
+        let count = chunks.max().unwrap_or(0).max(1);
+        for number in 0..count {
             let mut step = Step { cues: self.arrivals(set, number), into: Vec::new() };
+            // Behind it nothing is waited for.
+            let is_last = number + 1 == count && script.over.is_empty();
             for parity in 0..SLOTS as usize {
-                step.into.extend(self.into(set, number, parity)?);
+                let Some((table, says_done)) = self.into(set, number, parity, is_last)? else { continue };
+                step.into.push(table);
+                script.is_ended_by_table = says_done;
             }
             script.steps.push(step);
         }
@@ -285,10 +295,17 @@ impl Making<'_> {
         Draft { ops, raises, slot, ..Draft::default() }
     }
 
-    /// The table that unpacks what a step has waited for.
-    fn into(&self, set: &Set, number: usize, parity: usize) -> Result<Option<CopyTable>, Error> {
+    /// The table that unpacks what a step has waited for. If that is the last, and one part can be all of it, that says that the lane is done, which
+    /// spares the stream a write of its own; returns whether it does.
+    fn into(
+        &self,
+        set: &Set,
+        number: usize,
+        parity: usize,
+        is_last: bool,
+    ) -> Result<Option<(CopyTable, bool)>, Error> {
         let targets: Vec<Address> = set.bases.iter().copied().map(address).collect();
-        let (mut sources, mut drafts) = (Vec::new(), Vec::new());
+        let (mut sources, mut drafts) = (Vec::new(), Vec::<Draft>::new());
         for into in &self.incoming {
             let slot = |chunk| match (into.slots, into.stage) {
                 (Some(slots), _) => Some(slots.at(set.number, parity)),
@@ -297,11 +314,21 @@ impl Making<'_> {
             };
             for (chunk, ops) in self.unpacks(set, into).into_iter().nth(number).unwrap_or_default() {
                 let Some(slot) = slot(chunk) else { continue };
-                drafts.push(self.unpack(set, into, (sources.len(), ops)));
+                let mut draft = self.unpack(set, into, (sources.len(), ops));
                 sources.push(slot);
+                // What raises nothing needs no part of its own.
+                match drafts.last_mut().filter(|last| last.is_plain() && draft.is_plain()) {
+                    Some(last) => last.ops.append(&mut draft.ops),
+                    None => drafts.push(draft),
+                }
             }
         }
-        self.upload(&drafts, &sources, &targets)
+        let mut says_done = false;
+        if let ([all], true) = (&mut drafts[..], is_last) {
+            all.raises.push(self.status.at(DONE));
+            says_done = true;
+        }
+        Ok(self.upload(&drafts, &sources, &targets)?.map(|table| (table, says_done)))
     }
 
     fn upload(

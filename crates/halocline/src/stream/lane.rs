@@ -60,6 +60,8 @@ pub(crate) struct Script {
     pub(crate) steps: Vec<Step>,
     /// Of the other lanes: they are done with this exchange.
     pub(crate) over: Vec<Cue>,
+    /// The table of the last step says that this one is done.
+    pub(crate) is_ended_by_table: bool,
 }
 
 /// Contiguous bytes that a copy engine moves.
@@ -132,7 +134,7 @@ impl Lane {
         done: &Event,
         (cut, be_watched): (impl Fn(Cut) -> bool, impl Fn()),
     ) -> Result<(), DeviceError> {
-        let Script { given, before, raised, is_raised_by_table, copies, out, steps, over, .. } =
+        let Script { given, before, raised, is_raised_by_table, copies, out, steps, over, is_ended_by_table } =
             &self.scripts[set];
         if cut(Cut::Sent) {
             stream.record(done)?;
@@ -180,7 +182,9 @@ impl Lane {
         }
         if self.in_one.is_none() {
             scratch.extend(over.iter().map(|cue| cue.of(epoch)));
-            scratch.push(Cue::Write(self.status.at(DONE)).of(epoch));
+            if !is_ended_by_table {
+                scratch.push(Cue::Write(self.status.at(DONE)).of(epoch));
+            }
         }
         flush(scratch)?;
         if !cut(Cut::Sent) {
@@ -305,12 +309,13 @@ impl Lane {
         Ok(unsafe { self.shared.rescue.values(&ops) }?)
     }
 
-    /// Whether nothing of the exchanges up to `epoch` runs any more, nor any poison.
+    /// Whether nothing of the exchanges up to `epoch` runs any more, nor any poison. A table that was ended by its guard has not said that it is
+    /// done: the event behind it does.
     pub(crate) fn is_drained(&self, epoch: u64) -> bool {
         if self.device.failure().is_some() {
             return true;
         }
-        (self.written() >= epoch || self.in_one.is_some() && self.is_over(epoch)) && self.is_rescued()
+        (self.written() >= epoch || self.is_over(epoch)) && self.is_rescued()
     }
 
     fn is_rescued(&self) -> bool {

@@ -27,7 +27,7 @@ mod watch;
 
 pub(crate) use by_set::BySet;
 pub use cut::Cut;
-pub(crate) use lane::{BEGUN, Block, Cue, LINE, Lane, STATUS, Script, Step};
+pub(crate) use lane::{BEGUN, Block, Cue, DONE, LINE, Lane, STATUS, Script, Step};
 pub(crate) use pool::{OfDevice, Pool, Room};
 pub(crate) use staging::{Stage, Staged, Staging, chunks, offset};
 

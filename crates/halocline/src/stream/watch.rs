@@ -22,7 +22,7 @@ pub(super) const STAGED: Duration = Duration::from_micros(50);
 const LINGER: Duration = Duration::from_secs(1);
 /// What a device does not tell for so long counts as not there: looks are given up soon, and tried again.
 const SILENCE: Duration = Duration::from_secs(1);
-const LINGER_STAGED: Duration = Duration::from_millis(5);
+const LINGER_STAGED: Duration = Duration::from_millis(20);
 
 impl Scheduled {
     /// Lets the progress thread look after this object, if it does not yet.
