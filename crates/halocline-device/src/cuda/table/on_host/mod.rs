@@ -32,7 +32,7 @@ impl Machine {
         let source = replaced(crate::cuda::COPY_KERNELS, "THREADS = 512;", &format!("THREADS = {threads};"));
         let kernel = format!("{}{}", include_str!("shim.h"), change(&source));
         let checked: &[&str] = &["-O1", "-fsanitize=thread"];
-        let library = compile::library(&[(&kernel, checked), (include_str!("machine.cc"), &["-O2"])])?;
+        let library = compile::library(&[(&kernel, checked), (MACHINE, &["-O2"])])?;
         Some(Self { threads, library: Mutex::new(library) })
     }
 
@@ -111,7 +111,10 @@ impl Arena {
     }
 }
 
-/// `machine.cc` has the same structures.
+/// What runs the kernel, in one piece.
+const MACHINE: &str = concat!(include_str!("state.h"), include_str!("checks.h"), include_str!("machine.cc"));
+
+/// `state.h` has the same structures.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 struct Interval {

@@ -1,0 +1,234 @@
+//! An exchange begins: what is looked at before, and what each lane's stream is given.
+
+use super::{Begin, Borrowed, Cut, Flight, IN_FLIGHT, Pool, Scheduled, Script};
+use crate::error::Error;
+use crate::link::SLOTS;
+use crate::set::Set;
+use halocline_device::{DeviceError, Stream, Waiting};
+use std::sync::atomic::{Ordering, fence};
+use std::sync::{Arc, MutexGuard, PoisonError, TryLockError};
+
+impl Scheduled {
+    /// As [`Scheduled::begin`], after the producer streams that were bound.
+    pub(crate) fn begin_bound(&self, set: &Arc<Set>) -> Result<u64, Error> {
+        self.begin(set, self.producers.iter().map(|stream| &**stream))
+    }
+
+    /// Begins an exchange of a set, of which the host fields are given, after all work that the streams were given before.
+    /// Waits for nobody but a thread that begins an exchange of this object, and, if nothing of it is in flight, for what is being freed
+    /// ([`halocline_device::Device::let_wait`]).
+    pub(crate) fn begin<'a>(
+        &'a self,
+        host_set: &Arc<Set>,
+        streams: impl Iterator<Item = &'a Stream> + Clone,
+    ) -> Result<u64, Error> {
+        streams.clone().enumerate().try_for_each(|(at, stream)| self.check_stream(at, stream))?;
+        // Sets of host and device fields have the same numbers.
+        let set = host_set.number;
+        let mut begin = self.enter();
+        self.check_failure()?;
+        self.check_memories(set).inspect_err(|error| self.end_by_device(error.to_string()))?;
+        let epoch = self.epoch() + 1;
+        self.make_room(epoch)?;
+        if let Some(host) = &self.host {
+            host.begin(host_set, &[])?;
+        }
+        self.chosen[(epoch % (2 * IN_FLIGHT)) as usize].store(set, Ordering::Release);
+        {
+            let mut waiting = self.waiting();
+            if waiting.is_none() {
+                *waiting = self.lanes.iter().find_map(|lane| lane.device.let_wait());
+            }
+            // Before anything is given: whoever looks after the object from now on looks at this exchange, too.
+            self.epoch.store(epoch, Ordering::SeqCst);
+        }
+        fence(Ordering::SeqCst);
+        // Where others are in flight, already now: a queue that is full holds this thread until the host has carried on what
+        // streams wait for.
+        if self.completed.load(Ordering::Acquire) + 1 < epoch {
+            self.be_watched();
+        }
+        // Objects share streams: on all lanes in one order, or each waits behind the other.
+        let pool = self.comm.part::<Pool>();
+        let order = (self.lanes.len() > 1).then(|| pool.enter(&self.comm));
+        let given = match self.check_failure() {
+            Ok(()) => self.give(&mut begin, (set, epoch), streams.clone()).map_err(Some),
+            Err(_) => Err(None),
+        };
+        if given.is_err() {
+            begin.is_broken = true;
+            self.give_up(&mut begin, epoch, streams);
+        }
+        drop(order);
+        drop(begin);
+        self.be_watched();
+        match given {
+            Ok(()) => {}
+            Err(Some(error)) => return Err(self.lose(error)),
+            Err(None) => return self.check_failure().map(|()| epoch),
+        }
+        Ok(epoch)
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Option<Waiting>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nothing is in flight any more, unless somebody has begun an exchange meanwhile.
+    pub(super) fn let_free(&self) {
+        let mut waiting = self.waiting();
+        if self.completed.load(Ordering::Acquire) >= self.epoch() || self.quiet.load(Ordering::Acquire) {
+            *waiting = None;
+        }
+    }
+
+    /// Waits until nobody else begins an exchange here, or ties a stream to one: both are short.
+    pub(super) fn enter(&self) -> MutexGuard<'_, Begin> {
+        loop {
+            match self.begin.try_lock() {
+                Ok(begin) => return begin,
+                // What a panic interrupts has not counted yet.
+                Err(TryLockError::Poisoned(begin)) => return begin.into_inner(),
+                Err(TryLockError::WouldBlock) => self.comm.link().host().yield_now(),
+            }
+        }
+    }
+
+    /// A stream of one of the object's devices, whose work is done, and not captured.
+    pub(super) fn check_stream(&self, at: usize, stream: &Stream) -> Result<(), Error> {
+        let device = stream.device().ordinal();
+        if self.lanes.is_empty() {
+            return Ok(());
+        }
+        if self.lane_of(stream).is_some() {
+            return match stream.is_capturing()? {
+                false => Ok(()),
+                true => Err(Error::Capturing { stream: at }),
+            };
+        }
+        let devices = self.lanes.iter().map(|lane| lane.device.ordinal()).collect();
+        Err(Error::StreamDevice { stream: at, device, devices })
+    }
+
+    pub(super) fn check_failure(&self) -> Result<(), Error> {
+        self.failed.get().map_or(Ok(()), |failure| Err(Error::Failed(Arc::clone(failure))))
+    }
+
+    /// Memory that is not our own still is what was bound.
+    pub(super) fn check_memories(&self, set: usize) -> Result<(), Error> {
+        for Borrowed { device, address, id, field } in &self.borrowed[set] {
+            if device.identity(*address) != Ok(*id) {
+                // A device that has failed says nothing about memory.
+                let lost = device.failure().map(Error::from);
+                return Err(lost.unwrap_or(Error::MemoryMoved { field: *field }));
+            }
+        }
+        Ok(())
+    }
+
+    fn make_room(&self, epoch: u64) -> Result<(), Error> {
+        let is_full = |completed: u64| epoch - 1 - completed >= IN_FLIGHT;
+        if is_full(self.completed.load(Ordering::Acquire)) && is_full(self.look()) {
+            let oldest = self.completed.load(Ordering::Acquire) + 1;
+            return Err(Error::TooManyInFlight { limit: IN_FLIGHT, oldest });
+        }
+        // What the host carries on is behind by what is in flight at most, but where exchanges leave it nothing to do.
+        while self.staging.as_ref().is_some_and(|staging| staging.oldest() + 2 * IN_FLIGHT <= epoch + SLOTS) {
+            self.check_failure()?;
+            self.carry_on();
+            self.comm.link().host().yield_now();
+        }
+        Ok(())
+    }
+
+    fn give<'a>(
+        &'a self,
+        begin: &mut Begin,
+        (set, epoch): (usize, u64),
+        streams: impl Iterator<Item = &'a Stream> + Clone,
+    ) -> Result<(), DeviceError> {
+        self.retire(begin);
+        let Begin { flights, scratch, .. } = begin;
+        let (before, at) = (((epoch - 1) % IN_FLIGHT) as usize, (epoch % IN_FLIGHT) as usize);
+        let chosen = |number| self.chosen(number, streams.clone());
+        if self.is_cut(Cut::HaloRead) {
+            for (number, lane) in self.lanes.iter().enumerate() {
+                let Script { before, raised, .. } = &lane.scripts[set];
+                lane.cue(chosen(number), &before[..*raised], epoch, scratch)?;
+            }
+        }
+        for stream in streams.clone().filter(|_| !self.is_cut(Cut::Producer)) {
+            let Some(lane) = self.lane_of(stream).filter(|&lane| chosen(lane).raw() != stream.raw()) else {
+                continue;
+            };
+            let given = self.lanes[lane].shared.events.take()?;
+            stream.record(&given)?;
+            chosen(lane).wait(&given)?;
+            if let Some(flight) = flights[before][lane].as_ref().filter(|_| self.is_cut(Cut::Event)) {
+                stream.record(&flight.done)?;
+            }
+        }
+        for (number, lane) in self.lanes.iter().enumerate() {
+            let stream = chosen(number);
+            self.follow(stream, flights[before][number].as_ref())?;
+            let done = lane.shared.events.take()?;
+            let be_watched = || self.be_watched();
+            lane.give(stream, (set, epoch), scratch, &done, (|cut| self.is_cut(cut), be_watched))?;
+            flights[at][number] = Some(Flight { done, on: self.inline.then(|| stream.id()).flatten() });
+        }
+        Ok(())
+    }
+
+    /// Exchange `epoch` counts as begun, but is not given whole: streams that still work say that they are through.
+    fn give_up<'a>(
+        &'a self,
+        begin: &mut Begin,
+        epoch: u64,
+        streams: impl Iterator<Item = &'a Stream> + Clone,
+    ) {
+        for (number, lane) in self.lanes.iter().enumerate() {
+            let before = begin.flights[((epoch - 1) % IN_FLIGHT) as usize][number].as_ref();
+            let stream = self.chosen(number, streams.clone());
+            let given =
+                self.follow(stream, before).and_then(|()| lane.give_up(stream, epoch, &mut begin.scratch));
+            let given = given.or_else(|error| {
+                // The user's stream takes nothing any more: what was given before is what is left.
+                tracing::debug!("rank {}: {error}", self.comm.rank());
+                before.map_or(Ok(()), |before| before.precede(&lane.stream))?;
+                lane.give_up(&lane.stream, epoch, &mut begin.scratch)
+            });
+            if let Err(error) = given {
+                // A device that has failed keeps nobody waiting.
+                tracing::debug!("rank {}: {error}", self.comm.rank());
+            }
+        }
+    }
+
+    /// The stream that a lane's part of an exchange is given to.
+    fn chosen<'a>(&'a self, lane: usize, mut streams: impl Iterator<Item = &'a Stream>) -> &'a Stream {
+        let of = |stream: &&Stream| self.lane_of(stream) == Some(lane);
+        let users = if self.inline { streams.find(of) } else { None };
+        users.unwrap_or(&self.lanes[lane].stream)
+    }
+
+    /// The lane of a stream's device.
+    pub(super) fn lane_of(&self, stream: &Stream) -> Option<usize> {
+        self.lanes.iter().position(|lane| lane.device == *stream.device())
+    }
+
+    /// On a user's stream: after the exchange before, which may have been given to another one.
+    fn follow(&self, stream: &Stream, before: Option<&Flight>) -> Result<(), DeviceError> {
+        before.filter(|_| self.inline).map_or(Ok(()), |before| before.precede(stream))
+    }
+
+    /// Returns the events of exchanges that are over.
+    fn retire(&self, begin: &mut Begin) {
+        let completed = self.completed.load(Ordering::Acquire);
+        while begin.retired < completed {
+            begin.retired += 1;
+            begin.flights[(begin.retired % IN_FLIGHT) as usize]
+                .iter_mut()
+                .for_each(|flight| drop(flight.take()));
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! One side of a link by messages: its memory, where in it chunks and words lie, and how far the host is.
+
+use super::{BySet, LINE};
+use crate::link::SLOTS;
+use halocline_comm::{Communicator, Lent};
+use halocline_device::{Address, Memory};
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// Chunks of one exchange over one link. One launch packs them, each is sent as soon as it is packed, two launches unpack them.
+pub(crate) const CHUNKS: usize = 8;
+
+/// Chunks begin at multiples of so many bytes, but for short ones.
+const ALIGN: usize = 4096;
+
+/// What is sent behind a chunk: the number of its set.
+const NOTE: usize = size_of::<u64>();
+
+/// Bytes from the end of a chunk to the next: room for that, and for what a transport adds.
+const GAP: usize = LINE;
+const _: () = assert!(GAP >= NOTE + Communicator::ROOM);
+
+/// One side of a staged link: [`CHUNKS`] words that are raised chunk by chunk, a word `sent`, two slots; pinned.
+pub(crate) struct Stage {
+    pub(crate) link: usize,
+    pub(crate) peer: usize,
+    pub(crate) sends: bool,
+    pub(crate) memory: Arc<Memory>,
+    /// The slots, where MPI takes them from a device.
+    pub(crate) far: Option<Arc<Memory>>,
+    /// Bytes of a slot.
+    pub(crate) capacity: usize,
+    /// For each set, what its messages are.
+    pub(crate) sets: BySet<Staged>,
+    /// The exchange that the host is at, and the chunk of it. Under the claim.
+    pub(super) at: (AtomicU64, AtomicUsize),
+    /// Of a sender: the last exchange whose slot may be packed again, all of it being sent. Of a receiver: the last whose
+    /// slot was given for what comes.
+    pub(super) given: AtomicU64,
+    /// Of a receiver whose slots lie in memory of a device: the exchange and the chunk that is to be announced next.
+    pub(super) asked: (AtomicU64, AtomicUsize),
+    /// Whether the transport has a chunk, of each slot.
+    lent: [[Arc<AtomicUsize>; CHUNKS]; SLOTS as usize],
+}
+
+/// The message of a set.
+pub(crate) struct Staged {
+    pub(crate) chunks: Vec<Range<usize>>,
+    /// No messages come back, so that the sender could run ahead: the receiver says what it has put in place.
+    pub(crate) acknowledged: bool,
+}
+
+/// Where `sent` lies.
+const SENT: usize = CHUNKS * LINE;
+const SLOT: usize = SENT + LINE;
+
+/// From the first slot to where a message lies of which a chunk is.
+pub(crate) fn offset(capacity: usize, epoch: u64, chunk: usize) -> usize {
+    (epoch % SLOTS) as usize * slot(capacity) + chunk * GAP
+}
+
+/// Bytes of a slot, with the gaps.
+fn slot(capacity: usize) -> usize {
+    (capacity + CHUNKS * GAP).next_multiple_of(LINE)
+}
+
+impl Stage {
+    /// Bytes of the words.
+    pub(crate) const WORDS: usize = SLOT;
+
+    /// Bytes of the slots.
+    pub(crate) fn slots(capacity: usize) -> usize {
+        SLOTS as usize * slot(capacity)
+    }
+
+    pub(crate) fn new(
+        (link, peer, sends): (usize, usize, bool),
+        (memory, far): (Memory, Option<Arc<Memory>>),
+        capacity: usize,
+        sets: BySet<Staged>,
+    ) -> Self {
+        let first = || (AtomicU64::new(1), AtomicUsize::new(0));
+        let (at, asked) = (first(), first());
+        let (memory, given, lent) = (Arc::new(memory), AtomicU64::new(0), Default::default());
+        Self { link, peer, sends, memory, far, capacity, sets, at, given, asked, lent }
+    }
+
+    /// `packed`, or `staged`, of a chunk.
+    pub(crate) fn raised(&self, chunk: usize) -> Address {
+        self.memory.at(chunk * LINE)
+    }
+
+    pub(crate) fn sent(&self) -> Address {
+        self.memory.at(SENT)
+    }
+
+    /// Where the message lies of which a chunk is.
+    pub(crate) fn slot(&self, parity: usize, chunk: usize) -> Address {
+        self.far.as_ref().unwrap_or(&self.memory).at(self.offset(parity as u64, chunk))
+    }
+
+    fn offset(&self, epoch: u64, chunk: usize) -> usize {
+        let first = if self.far.is_some() { 0 } else { SLOT };
+        first + offset(self.capacity, epoch, chunk)
+    }
+
+    /// Where a chunk lies.
+    pub(super) fn place(&self, epoch: u64, chunk: usize, bytes: &Range<usize>) -> Range<usize> {
+        let begin = self.offset(epoch, chunk) + bytes.start;
+        begin..begin + bytes.len()
+    }
+
+    /// What says behind a chunk which set it is of.
+    pub(super) fn note(&self, place: &Range<usize>) -> *mut [u8; NOTE] {
+        std::ptr::with_exposed_provenance_mut(self.memory.at(place.end) as usize)
+    }
+
+    pub(super) fn is_lent(&self, epoch: u64, chunk: usize) -> bool {
+        self.lent[(epoch % SLOTS) as usize][chunk].load(Ordering::Acquire) > 0
+    }
+
+    /// A chunk for the transport, with its note.
+    ///
+    /// # Safety
+    /// Nobody uses it before it is given back: [`Stage::is_lent`].
+    pub(super) unsafe fn lend(&self, epoch: u64, chunk: usize, place: Range<usize>) -> Lent {
+        let first: *mut u8 = std::ptr::with_exposed_provenance_mut(self.memory.at(place.start) as usize);
+        let (out, owner) = (&self.lent[(epoch % SLOTS) as usize][chunk], Arc::clone(&self.memory));
+        // SAFETY: by our caller; there is a gap behind each chunk, which nobody else uses.
+        unsafe { Lent::new(NonNull::new_unchecked(first), place.len() + NOTE, out, owner as _) }
+    }
+
+    /// A chunk in memory of the device for the transport; not where no library finds it.
+    pub(super) fn lend_far(
+        &self,
+        far: &Arc<Memory>,
+        epoch: u64,
+        chunk: usize,
+        place: Range<usize>,
+    ) -> Option<Lent> {
+        let (out, owner) = (&self.lent[(epoch % SLOTS) as usize][chunk], Arc::clone(far));
+        let first = far.handed_over(place.clone(), !self.sends)?;
+        // SAFETY: memory of a device, for a bulk; nobody else uses it before it is given back: streams wait for words that say so.
+        Some(unsafe { Lent::new(first, place.len(), out, owner as _) })
+    }
+
+    /// Says of an exchange that was handed over, one after the other, that it is sent.
+    pub(super) fn say_sent(&self) -> bool {
+        let next = self.given.load(Ordering::Relaxed) + 1;
+        let handed_over = next < self.at.0.load(Ordering::Relaxed);
+        if !handed_over || (0..CHUNKS).any(|chunk| self.is_lent(next, chunk)) {
+            return false;
+        }
+        // SAFETY: streams read it.
+        unsafe { self.memory.store(SENT, next) };
+        self.given.store(next, Ordering::Release);
+        true
+    }
+
+    /// The words that streams wait for on this side, for a message of so many chunks.
+    pub(crate) fn awaited(&self, chunks: usize) -> Vec<Address> {
+        match self.sends {
+            true => vec![self.sent()],
+            false => (0..chunks).map(|chunk| self.raised(chunk)).collect(),
+        }
+    }
+}
+
+/// The chunks of a message, in order: about as long as each other, none shorter than `least` but the last.
+pub(crate) fn chunks(bytes: usize, least: usize) -> Vec<Range<usize>> {
+    let size = least.max(bytes.div_ceil(CHUNKS)).max(1);
+    let size = if size < ALIGN { size } else { size.next_multiple_of(ALIGN) };
+    (0..bytes).step_by(size).map(|begin| begin..bytes.min(begin + size)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CHUNK: usize = 4 << 20;
+
+    #[test]
+    fn chunks_cover_a_message_in_order_and_are_not_too_many() {
+        assert!(chunks(0, CHUNK).is_empty());
+        assert_eq!(chunks(16, CHUNK), std::iter::once(0..16).collect::<Vec<_>>());
+        for (bytes, least) in
+            [(CHUNK, CHUNK), (3 * CHUNK + 1, CHUNK), (500 * CHUNK + 7, CHUNK), (100, 8), (7, 0)]
+        {
+            let (made, mut byte) = (chunks(bytes, least), 0);
+            assert!(made.len() <= CHUNKS, "{} chunks", made.len());
+            for chunk in &made {
+                assert!(chunk.start == byte && chunk.end > byte);
+                byte = chunk.end;
+            }
+            assert_eq!(byte, bytes);
+        }
+    }
+}
