@@ -6,7 +6,7 @@ use crate::{Outcome, Trouble, ensure};
 use halocline::comm::mappings::DeviceId;
 use halocline::device::Priority;
 use halocline::device::tuning::Connection;
-use halocline::{BindOptions, Communicator, Device};
+use halocline::{BindOptions, Communicator, CopyEngine, Device};
 
 fn name_of(device: &Device) -> Result<DeviceId, Trouble> {
     device.driver().uuid().ok_or_else(|| Trouble::new("a device without a name"))
@@ -33,8 +33,11 @@ pub fn rank<R: Rig>() -> Outcome {
     }
     let yard = Yard::new(&comm, &[12 * comm.size(), 10, 9], (1, 1, 2), |_| device)?;
     let stream = device.stream(Priority::Normal)?;
-    for inline in [false, true] {
-        let halo = yard.bind(&comm, &[&[0, 1]], &BindOptions { inline, ..BindOptions::default() })?;
+    // What is pulled copy engines copy, out of memory of a GPU that may not be seen here.
+    let engines = [CopyEngine::Auto, CopyEngine::Auto, CopyEngine::From(1)];
+    for (inline, copy_engine) in [false, true, false].into_iter().zip(engines) {
+        let halo =
+            yard.bind(&comm, &[&[0, 1]], &BindOptions { inline, copy_engine, ..BindOptions::default() })?;
         for step in 1..=50 {
             yard.produce(rig, &[0, 1], &stream, step)?;
             halo.schedule_exchange(&[&stream])?.schedule_wait(&stream)?;

@@ -266,6 +266,8 @@ impl Play {
         // Direct between processes that map each other's memory.
         let ways = [LinkChoice::Auto, LinkChoice::Mailbox, LinkChoice::Message];
         let (comm, link) = (&self.comm, ways[self.seed as usize % 3]);
+        let is_mailbox = link == LinkChoice::Auto && (self.seed / 12) % 2 == 1 && comm.transport() == "shm";
+        let link = if is_mailbox { LinkChoice::DeviceMailbox } else { link };
         let options = Options { ordered_threads: true, depth: 4096, exports: true, ..Options::default() };
         let live = World::live(self.seed ^ comm.rank() as u64, &options)?;
         let device = live.world().device(0)?;

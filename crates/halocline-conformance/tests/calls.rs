@@ -95,10 +95,10 @@ fn an_exchange_gives_a_device_few_calls() {
     for (link, inline, chunk, expected) in [
         (LinkChoice::Push, false, None, [2, 1, 2, 1]),
         (LinkChoice::Push, true, None, [1, 0, 2, 1]),
-        (LinkChoice::DeviceMailbox, false, None, [2, 1, 2, 2]),
-        (LinkChoice::DeviceMailbox, true, None, [1, 0, 2, 2]),
-        (LinkChoice::Mailbox, false, None, [2, 1, 2, 2]),
-        (LinkChoice::Mailbox, true, None, [1, 0, 2, 2]),
+        (LinkChoice::DeviceMailbox, false, None, [2, 1, 3, 2]),
+        (LinkChoice::DeviceMailbox, true, None, [1, 0, 3, 2]),
+        (LinkChoice::Mailbox, false, None, [2, 1, 3, 2]),
+        (LinkChoice::Mailbox, true, None, [1, 0, 3, 2]),
         (LinkChoice::Message, false, None, [2, 1, 1, 2]),
         (LinkChoice::Message, true, None, [1, 0, 1, 2]),
         // Two chunks: of the one cell for either side of the other rank.

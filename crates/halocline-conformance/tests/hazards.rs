@@ -22,8 +22,10 @@ struct Setting {
     apart: bool,
     /// Copy engines do what is pulled, rather than tables.
     engine: bool,
-    /// All goes as words with flags, in one launch.
+    /// All goes as words with flags.
     flags: bool,
+    /// In one launch, also where ranks share a device.
+    alone: bool,
 }
 
 type Program = fn(&World, &Communicator, Setting) -> Outcome;
@@ -34,11 +36,11 @@ fn limited() -> Options {
 
 /// The program passes as it is, with ranks on one device and on two, and fails without the piece of order.
 fn check(hazard: &str, cut: Cut, link: LinkChoice, program: Program) {
-    check_with(hazard, cut, (link, false), program);
+    check_with(hazard, cut, (link, false, false), program);
 }
 
-fn check_with(hazard: &str, cut: Cut, (link, flags): (LinkChoice, bool), program: Program) {
-    let whole = Setting { cut: None, link, apart: false, engine: true, flags };
+fn check_with(hazard: &str, cut: Cut, (link, flags, alone): (LinkChoice, bool, bool), program: Program) {
+    let whole = Setting { cut: None, link, apart: false, engine: true, flags, alone };
     let play = |world: &World, setting: Setting| run_ranks(world, 2, |comm| program(world, comm, setting));
     for apart in [false, true] {
         explore(0..SEEDS, &limited(), |world| play(world, Setting { apart, ..whole }));
@@ -47,7 +49,7 @@ fn check_with(hazard: &str, cut: Cut, (link, flags): (LinkChoice, bool), program
     let found = (0..ENOUGH).map(|seed| (seed, cut(seed))).find(|(_, run)| !run.reports.is_empty());
     let Some((seed, run)) = found else { panic!("{hazard}: {ENOUGH} seeds find nothing") };
     // A table of the others is in the docs.
-    if link != LinkChoice::Pull && !flags {
+    if link != LinkChoice::Pull && !alone {
         println!("| {hazard} | {} | {} |", seed + 1, kind(&run.reports[0].to_string()));
     }
 }
@@ -62,7 +64,7 @@ fn bound(setting: Setting) -> BindOptions {
     let copy_engine = if setting.engine { CopyEngine::From(1) } else { CopyEngine::Never };
     let copy_engine = if setting.link == LinkChoice::Pull { copy_engine } else { CopyEngine::Never };
     let flags = if setting.flags { Flags::UpTo(1 << 20) } else { Flags::Never };
-    let (link, cut, alone) = (setting.link, setting.cut, setting.flags);
+    let (link, cut, alone) = (setting.link, setting.cut, setting.alone);
     BindOptions { link, cut, copy_engine, flags, alone, ..BindOptions::default() }
 }
 
@@ -155,7 +157,10 @@ fn hazards_of_mailboxes_on_devices() {
         (Cut::Told, lost),
     ];
     for (cut, program) in hazards {
-        check(&format!("mailbox on the device, without {cut:?}"), cut, LinkChoice::DeviceMailbox, program);
+        for alone in [false, true] {
+            let hazard = format!("mailbox on the device, without {cut:?}");
+            check_with(&hazard, cut, (LinkChoice::DeviceMailbox, false, alone), program);
+        }
     }
 }
 
@@ -346,7 +351,7 @@ fn every_order_is_needed_beside_words_with_flags() {
         (Cut::Told, lost),
     ];
     for (cut, program) in hazards {
-        check_with(&format!("flags, without {cut:?}"), cut, (LinkChoice::Auto, true), program);
+        check_with(&format!("flags, without {cut:?}"), cut, (LinkChoice::Auto, true, true), program);
     }
 }
 
@@ -367,7 +372,7 @@ fn failures_end_every_wait_by_every_way() {
             [(alone, true, 0..200), (alone, false, 0..100), (lost, false, 0..200), (dropped, true, 0..50)];
         for (program, engine, seeds) in programs {
             for apart in [false, true] {
-                let setting = Setting { cut: None, link, apart, engine, flags };
+                let setting = Setting { cut: None, link, apart, engine, flags, alone: flags };
                 explore(seeds.clone(), &limited(), |world| {
                     run_ranks(world, 2, |comm| program(world, comm, setting));
                 });

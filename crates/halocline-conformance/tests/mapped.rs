@@ -64,6 +64,9 @@ fn a_bound_exchange_writes_into_the_other_process_and_maps_nothing_more() {
         ensure!(halo.explain().contains(&how), "{}", halo.explain());
         ensure!(ways(&halo, comm).iter().all(|(_, way)| *way == Way::Push), "{}", halo.explain());
         ensure!(halo.explain().contains("mapped by simulation"), "{}", halo.explain());
+        // Its field and its words.
+        let told = "mappings of this rank so far: 0 hits, 2 opens, 0 evictions, 0 staged;";
+        ensure!(halo.explain().contains(told), "{}", halo.explain());
         comm.barrier()?;
         let (calls, stats) = (world.mapping_calls(), Mappings::of(comm)?.stats());
         comm.barrier()?;
@@ -199,6 +202,32 @@ fn what_the_other_side_cannot_open_takes_a_mailbox_on_its_device_whatever_the_re
     }
 }
 
+/// A message that the receiver's device has no room for twice more goes through memory of the host.
+#[test]
+fn without_room_for_a_mailbox_on_the_device_one_of_the_host_is_taken() {
+    play(0..20, 2, |world, device, comm| {
+        let ring = ring(comm, device)?;
+        if comm.rank() == 1 {
+            world.refuse_export(ring.address(), Refusal::DefaultPool)?;
+            // The words alone take less.
+            world.refuse_allocations_beyond(device, 4096);
+        }
+        comm.barrier()?;
+        let halo = ring.bind(comm, &BindOptions::default())?;
+        for (written, way) in ways(&halo, comm) {
+            let is_right = if written == 1 { matches!(way, Way::Mailbox { .. }) } else { way == Way::Push };
+            ensure!(is_right, "to rank {written}\n{}", halo.explain());
+        }
+        (1..=4).try_for_each(|step| ring.step(&halo, step))?;
+        comm.barrier()?;
+        let link = LinkChoice::DeviceMailbox;
+        let forced = ring.bind(comm, &BindOptions { link, ..BindOptions::default() });
+        let told = forced.err().map(|error| error.to_string()).unwrap_or_default();
+        ensure!(told.contains("memory") || told.contains("bytes"), "{told}");
+        Ok(comm.barrier()?)
+    });
+}
+
 /// Neither fields nor words are mapped by rank 1, which then writes nothing of rank 0's, who awaits nothing on a device that rank 1 should raise.
 #[test]
 fn without_words_on_the_other_device_all_goes_through_a_mailbox_of_the_host() {
@@ -330,9 +359,11 @@ fn memory_is_freed_with_its_array_once_nobody_has_it_mapped() {
 
 #[test]
 fn all_fail_when_one_drops_its_object_and_memory_comes_back() {
-    play(0..60, 3, |_, device, comm| {
+    play(0..60, 3, |world, device, comm| {
         let ring = ring(comm, device)?;
-        let halo = ring.bind(comm, &BindOptions::default())?;
+        // The field is mapped, or only the words and the mailbox behind them.
+        let link = [LinkChoice::Auto, LinkChoice::DeviceMailbox][world.seed() as usize % 2];
+        let halo = ring.bind(comm, &BindOptions { link, ..BindOptions::default() })?;
         ring.step(&halo, 1)?;
         comm.barrier()?;
         if comm.rank() == 0 {

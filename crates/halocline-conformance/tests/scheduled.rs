@@ -177,9 +177,11 @@ fn all_peers_fail_when_one_drops_its_object() {
 fn all_peers_fail_when_one_drops_its_object_whose_memory_they_have_mapped() {
     let options = Options { exports: true, ..limited() };
     for ranks in [2, 3] {
-        explore(0..60, &options, |world| {
-            run_ranks_apart(world, ranks, |comm| dropped_by_one(world, comm, LinkChoice::Auto));
-        });
+        for link in [LinkChoice::Auto, LinkChoice::DeviceMailbox] {
+            explore(0..60, &options, |world| {
+                run_ranks_apart(world, ranks, |comm| dropped_by_one(world, comm, link));
+            });
+        }
     }
 }
 

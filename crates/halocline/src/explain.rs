@@ -4,6 +4,7 @@ use crate::bound::Bound;
 use crate::link::{Direction, Link, Way};
 use crate::set::{Part, Set};
 use crate::stream::Scheduled;
+use halocline_comm::mappings::Stats;
 use halocline_plan::copy::CopyOp;
 use std::fmt::Write;
 use std::sync::Arc;
@@ -33,6 +34,14 @@ pub(crate) fn explain(bound: &Bound, sets: &[Arc<Set>], scheduled: Option<&Sched
                 let tuned = lane.device.tuned();
                 let _ =
                     writeln!(text, "device {} is used with values {}", lane.device.ordinal(), tuned.origin);
+            }
+            if let Some(stats) = scheduled.mappings() {
+                let Stats { hits, opens, evictions, staged, .. } = stats;
+                let (held, mapped) = (stats.bytes_held, stats.bytes_mapped);
+                let _ = writeln!(
+                    text,
+                    "mappings of this rank so far: {hits} hits, {opens} opens, {evictions} evictions, {staged} staged; {held} bytes held by others, {mapped} of theirs mapped"
+                );
             }
             let set = &scheduled.sets[set.number];
             let through = |link: &Link, transport: &str| match scheduled.is_far(link) {

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 /// How links are to move their bytes. Of fields in memory of devices, devices do that themselves; `Mailbox` and `Message` are staged
 /// through the host. `Auto` is what memory allows there: `Push`, or `Pull` where a copy engine is to move something ([`CopyEngine`]), or words
-/// with flags where a message is small ([`Flags`]).
+/// with flags where a message is small ([`Flags`]); where the receiver's field is out of reach `DeviceMailbox`, where its device is `Mailbox`, between
+/// nodes `Message`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LinkChoice {
     /// The fastest of the ways that the memory allows, measured when binding.

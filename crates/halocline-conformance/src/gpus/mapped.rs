@@ -9,7 +9,7 @@ use crate::yard::Rig;
 use crate::{Outcome, Trouble, ensure};
 use halocline::comm::mappings::{Kind, Limits, Mappings, Target};
 use halocline::device::{Address, Priority, cuda};
-use halocline::{BindOptions, Communicator, Device};
+use halocline::{BindOptions, Communicator, Device, LinkChoice};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -117,7 +117,9 @@ pub(super) fn round_rank(gpus: &str, count: &str) -> Outcome {
             }
         };
         let ring = Ring::new(&comm, device, address, Arc::clone(&owner))?;
-        let halo = ring.bind(&comm, &BindOptions::default())?;
+        // Its field is mapped, or only the words.
+        let link = if number % 4 == 3 { LinkChoice::DeviceMailbox } else { LinkChoice::Auto };
+        let halo = ring.bind(&comm, &BindOptions { link, ..BindOptions::default() })?;
         ring.step(&halo, number)?;
         drop((halo, ring));
         if number % 3 == 1 {

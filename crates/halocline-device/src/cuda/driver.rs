@@ -373,15 +373,15 @@ unsafe impl Driver for CudaDriver {
         bytes: usize,
     ) -> Result<(), DeviceError> {
         let _current = self.enter()?;
-        self.find_range(target, bytes)?;
-        self.find_range(source, bytes)?;
+        self.know(target, bytes)?;
+        self.know(source, bytes)?;
         // SAFETY: both ranges are memory that devices know; the rest is the caller's promise.
         self.check("cuMemcpyAsync", unsafe { (self.api.copy)(target, source, bytes, stream.0) })
     }
 
     unsafe fn clear(&self, stream: RawStream, base: Address, bytes: usize) -> Result<(), DeviceError> {
         let _current = self.enter()?;
-        self.find_range(base, bytes)?;
+        self.know(base, bytes)?;
         // SAFETY: memory that devices know; the rest is the caller's promise.
         self.check("cuMemsetD8Async", unsafe { (self.api.clear)(base, 0, bytes, stream.0) })
     }

@@ -85,9 +85,17 @@ impl CudaDriver {
         Ok(place)
     }
 
+    /// Refuses bytes that lie in no allocation that is known here.
+    pub(super) fn know(&self, address: Address, bytes: usize) -> Result<(), DeviceError> {
+        // Of a GPU that is not visible here the driver tells no ordinal.
+        if opened::holds(self.ordinal, address, bytes) {
+            return Ok(());
+        }
+        self.find_range(address, bytes).map(drop)
+    }
+
     /// Refuses bytes that this device cannot reach by itself.
     pub(super) fn reach(&self, address: Address, bytes: usize) -> Result<(), DeviceError> {
-        // Of a GPU that is not visible here the driver tells no ordinal.
         if opened::holds(self.ordinal, address, bytes) {
             return Ok(());
         }

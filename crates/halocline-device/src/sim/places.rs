@@ -100,6 +100,11 @@ impl SimDriver {
         what: &'static str,
     ) -> Result<Place, DeviceError> {
         let Call { mut state, me } = self.call(false)?;
+        if let MemorySpace::Device(device) = space
+            && state.devices[device as usize].largest.is_some_and(|largest| bytes > largest)
+        {
+            return Err(DeviceError::OutOfMemory { space, bytes });
+        }
         let place = state.memories.add(space, bytes, given)?;
         let host = state.threads[me].actor;
         let op = state.begin_op(host, what);

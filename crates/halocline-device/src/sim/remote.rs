@@ -55,6 +55,11 @@ impl World {
         self.lock().devices[device.ordinal() as usize].refusals.extend(why);
     }
 
+    /// A device has no room for allocations of more than so many bytes.
+    pub fn refuse_allocations_beyond(&self, device: &Device, bytes: usize) {
+        self.lock().devices[device.ordinal() as usize].largest = Some(bytes);
+    }
+
     /// Calls of providers so far.
     pub fn mapping_calls(&self) -> Calls {
         self.lock().mapping_calls

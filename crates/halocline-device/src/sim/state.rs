@@ -62,6 +62,8 @@ pub(super) struct Device {
     pub(super) peers: Vec<u32>,
     /// What it says when it is to open memory of other processes, last first.
     pub(super) refusals: Vec<Refusal>,
+    /// Bytes that an allocation can have, if there is a bound.
+    pub(super) largest: Option<usize>,
 }
 
 pub(super) struct Thread {

@@ -79,7 +79,15 @@ pub(super) fn bind(
         .map(|(peer, berth)| plot(comm, &company, &exports, &sets, (*peer, berth), options.link));
     let plots = Plots { of_peers: plots.collect(), room: room(sets.len()), lanes: devices.len() };
     // Words first: what a peer is told of must be there.
-    let opened = lanes::open(comm, &devices, (plots, sets.len()), options);
+    let opened = match lanes::open(comm, &devices, (plots.clone(), sets.len()), options) {
+        // There is another way for what would go through mailboxes.
+        Err(Error::Device(DeviceError::OutOfMemory { .. })) if options.link == LinkChoice::Auto => {
+            berths.iter_mut().for_each(|(_, berth)| berth.on_device = false);
+            let of_peers = plots.of_peers.iter().map(|plot| Plot { mailbox: None, ..*plot }).collect();
+            lanes::open(comm, &devices, (Plots { of_peers, ..plots }, sets.len()), options)
+        }
+        opened => opened,
+    };
     let mut opened = agree(comm, opened)?;
     if !matches!(options.link, LinkChoice::Mailbox | LinkChoice::Message) {
         let wanted =
@@ -218,20 +226,20 @@ fn plot(
     let most = received().max().unwrap_or(0);
     // Who exchanges a set without bytes would find everything there.
     let is_small = received().all(|bytes| (1..=berth.flags).contains(&bytes));
-    let segments = |set: &'_ Local| {
-        set.memories.iter().map(|(memory, _)| Arc::clone(&memory.segment)).collect::<Vec<_>>()
+    let written = || {
+        let fields =
+            sets.iter().flat_map(|set| set.exchanged(peer, Direction::Receive).map(move |of| (set, of.1)));
+        fields.map(|(set, field)| set.segment_of(field))
     };
-    let is_hidden =
-        |set: &Local| segments(set).iter().any(|segment| exports.reach(comm, peer, segment).is_err());
-    let mut receiving = sets.iter().filter(|set| set.bytes(peer, Direction::Receive) > 0);
-    // What several devices of another process send, each would map by itself.
-    let is_here = || sets.iter().flat_map(segments).all(|segment| comm.link().reach(peer, &segment).is_ok());
     let is_wanted = match choice {
         LinkChoice::DeviceMailbox => true,
-        LinkChoice::Auto => receiving.any(is_hidden),
+        LinkChoice::Auto => written().any(|segment| exports.reach(comm, peer, segment).is_err()),
         _ => false,
     };
-    berth.on_device = is_wanted && (company.has_one_device(peer) || is_here());
+    // Another process has to map it, for one device.
+    let is_here = || written().all(|segment| comm.link().reach(peer, segment).is_ok());
+    let can_be = comm.link().bell(peer).is_some() && (company.maps_for_one_device(peer) || is_here());
+    berth.on_device = is_wanted && can_be;
     Plot { flags: is_small.then_some(most), mailbox: berth.on_device.then_some(most) }
 }
 

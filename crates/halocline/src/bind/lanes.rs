@@ -4,14 +4,14 @@
 //! | --- | --- | --- |
 //! | push | one for each set: raised before anything waits, waited for before the table that pushes | raised by that table |
 //! | pull | the same, raised by the sender, waited for before copy engines and a table pull | raised by that table, waited for by the sender |
-//! | mailbox | raised by the table that unpacks, waited for two epochs later | one for each set and slot: raised by the table that packs |
+//! | mailbox, of the host or of the device | raised by the table that unpacks, waited for two epochs later | one for each set and slot: raised by the table that packs |
 //! | flags | the same | raised by the table that packs, waited for by streams; who is in one launch waits for the words of the slot, of which each set has its own |
 //! | message | see `stream/staging.rs` | |
 //!
 //! Of words of which each set has its own, ranks that exchange different sets wait for ever, and nothing is copied that the
 //! other side has not given; the watch finds that (`stream/watch.rs`).
 //!
-//! The first lane does all that is received: raises `ready`, waits for `arrived`, unpacks. Where all links are direct (or go as words with flags), to devices that
+//! The first lane does all that is received: raises `ready`, waits for `arrived`, unpacks. Where all links are direct (or go as words with flags, or through mailboxes on devices), to devices that
 //! are the peers' alone, one launch of a table does all of it, waits included. Otherwise streams wait, never tables: what
 //! spins on a device takes room from the work beside it, and may keep the work that it waits for from running there.
 

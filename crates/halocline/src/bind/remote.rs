@@ -118,9 +118,9 @@ impl Company {
         })
     }
 
-    /// Whether all that a rank sends comes from one device.
-    pub(super) fn has_one_device(&self, rank: usize) -> bool {
-        self.here[rank].len() <= 1
+    /// Whether a rank of another process can map memory here, and one device of it is all that sends.
+    pub(super) fn maps_for_one_device(&self, rank: usize) -> bool {
+        self.mappings.is_some() && self.of_ranks[rank].len() == 1
     }
 
     /// Whether no other rank of another process, as far as its devices can be named, uses those of a rank.

@@ -295,8 +295,8 @@ impl Making<'_> {
         Draft { ops, raises, slot, ..Draft::default() }
     }
 
-    /// The table that unpacks what a step has waited for. If that is the last, and one part can be all of it, that says that the lane is done, which
-    /// spares the stream a write of its own; returns whether it does.
+    /// The table that unpacks what a step has waited for. If that is the last, and one part can be all of it, which raises nothing (so that no word
+    /// is still on its way to a peer), that says that the lane is done, which spares the stream a write of its own; returns whether it does.
     fn into(
         &self,
         set: &Set,
@@ -324,7 +324,10 @@ impl Making<'_> {
             }
         }
         let mut says_done = false;
-        if let ([all], true) = (&mut drafts[..], is_last) {
+        if let ([all], true) = (&mut drafts[..], is_last)
+            && all.is_plain()
+            && all.ops.iter().any(|op| op.bytes() > 0)
+        {
             all.raises.push(self.status.at(DONE));
             says_done = true;
         }

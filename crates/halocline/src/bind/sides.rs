@@ -114,7 +114,9 @@ fn areas(made: &Made, end: &End, link: usize) -> Result<Option<(Area, Area)>, Er
     let (own, theirs) = end.segments.as_ref().ok_or_else(broken)?;
     let area = |segment: &Arc<Segment>, berth: super::offer::Berth| {
         let room = made.room();
-        let bytes = slot(berth.capacity).checked_mul(SLOTS as usize)?.checked_add(head(room))?;
+        // What a peer says may be any number.
+        let slot = berth.capacity.checked_next_multiple_of(slot(1))?;
+        let bytes = slot.checked_mul(SLOTS as usize)?.checked_add(head(room))?;
         let end = berth.mailbox.checked_add(bytes).filter(|&end| end <= segment.len())?;
         let base = address(segment.base().as_ptr()) + berth.mailbox as Address;
         (end > 0 && berth.mailbox.is_multiple_of(LINE)).then_some(Area {

@@ -92,7 +92,7 @@ impl Wishes {
             let no_flags = self.no_flags.filter(|_| self.asks_for_flags);
             let no_flags = no_flags.or(refused.then_some("no words with flags: the peer takes none"));
             link.why = link.why.take().or(no_engine.or(no_flags).map(str::to_owned));
-            link.flags = link.flags.filter(|&most| most > 0 && self.asks_for_flags);
+            link.flags = link.flags.filter(|&most| most > 0);
         }
     }
 }

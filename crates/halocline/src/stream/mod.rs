@@ -41,7 +41,7 @@ use crate::bound::Bound;
 use crate::error::Failure;
 use crate::link::{Link, SLOTS};
 use crate::set::Set;
-use halocline_comm::mappings::Pinned;
+use halocline_comm::mappings::{Mappings, Pinned, Stats};
 use halocline_comm::{Communicator, Patience, Segment, Wakers};
 use halocline_device::{Address, Device, DeviceError, Event, Memory, Stream, ValueOp, Waiting};
 use message::Kept;
@@ -216,6 +216,13 @@ pub(crate) struct Parts {
 }
 
 impl Scheduled {
+    /// What the mappings of this rank have been doing, if it has memory mapped for this object, or by its peers.
+    pub(crate) fn mappings(&self) -> Option<Stats> {
+        let is_used = !self.pinned.is_empty() || self.links.iter().any(|link| !link.mapped.is_empty());
+        // They are there then.
+        is_used.then(|| Mappings::of(&self.comm).ok()).flatten().map(|mappings| mappings.stats())
+    }
+
     pub(crate) fn new(parts: Parts) -> Self {
         let Parts { comm, links, sets, lanes, seats, producers, apart, host, inline, patience, .. } = parts;
         let longest = lanes.iter().flat_map(|lane| lane.scripts.iter().map(Script::longest));

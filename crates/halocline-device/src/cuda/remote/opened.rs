@@ -2,29 +2,58 @@
 //! this process, or gives it no access to anything else.
 
 use crate::driver::Address;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::sync::{PoisonError, RwLock};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// Of devices.
-static OPENED: RwLock<Ranges> = RwLock::new(Ranges(BTreeMap::new()));
+static OPENED: Mutex<Ranges> = Mutex::new(Ranges(BTreeMap::new()));
+
+/// How often that has changed, so that those who look take no lock: every exchange does, whose streams wait for words there.
+static CHANGES: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    /// What this thread has seen of it, after how many changes.
+    static SEEN: RefCell<(u64, Ranges)> = const { RefCell::new((0, Ranges(BTreeMap::new()))) };
+}
+
+fn change(what: impl FnOnce(&mut Ranges)) {
+    let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+    what(&mut opened);
+    CHANGES.fetch_add(1, Ordering::Release);
+}
 
 /// A device has opened so many bytes at an address, once more.
 pub(super) fn note(device: u32, base: Address, bytes: u64) {
-    OPENED.write().unwrap_or_else(PoisonError::into_inner).add(device, base, bytes);
+    change(|ranges| ranges.add(device, base, bytes));
 }
 
 /// It closes them, once.
 pub(super) fn forget(device: u32, base: Address) {
-    OPENED.write().unwrap_or_else(PoisonError::into_inner).remove(device, base);
+    change(|ranges| ranges.remove(device, base));
 }
 
-/// Whether a device reaches bytes since it has opened them.
+/// Whether a device reaches bytes since it has opened them. What another thread changes at the same time may be seen or not.
 pub(in crate::cuda) fn holds(device: u32, address: Address, bytes: usize) -> bool {
-    OPENED.read().unwrap_or_else(PoisonError::into_inner).hold(device, address, bytes as u64)
+    let look = |seen: &RefCell<(u64, Ranges)>| {
+        let (changes, ranges) = &mut *seen.borrow_mut();
+        if CHANGES.load(Ordering::Acquire) != *changes {
+            let opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+            // Under the lock: nobody changes it meanwhile.
+            *changes = CHANGES.load(Ordering::Relaxed);
+            ranges.clone_from(&opened);
+        }
+        ranges.hold(device, address, bytes as u64)
+    };
+    // A thread that ends has none any more.
+    SEEN.try_with(look).unwrap_or_else(|_| {
+        OPENED.lock().unwrap_or_else(PoisonError::into_inner).hold(device, address, bytes as u64)
+    })
 }
 
 /// By device and first byte: the byte behind the last one, and how often it is open. The driver gives one address as long as it is.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Ranges(BTreeMap<(u32, Address), (Address, usize)>);
 
 impl Ranges {
@@ -52,6 +81,20 @@ impl Ranges {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn threads_see_what_others_have_opened_and_closed() {
+        // An address that nothing else here has; no device has this ordinal.
+        let (device, base) = (4_000_000_000, 0x7000_0000_0000);
+        assert!(!holds(device, base, 8));
+        for _ in 0..100 {
+            std::thread::scope(|scope| scope.spawn(|| note(device, base, 64)).join().unwrap());
+            assert!(holds(device, base + 56, 8));
+            std::thread::scope(|scope| scope.spawn(|| assert!(holds(device, base, 64))).join().unwrap());
+            std::thread::scope(|scope| scope.spawn(|| forget(device, base)).join().unwrap());
+            assert!(!holds(device, base, 8));
+        }
+    }
 
     #[test]
     fn a_device_reaches_what_it_has_opened_as_long_as_that_is_open_and_nothing_beside_it() {
