@@ -16,24 +16,16 @@ use halocline_plan::copy::CopyOp;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The words and slots of a mailbox, within one side's memory.
+/// One side's memory of the host: what the other side's lanes raise when slots are free, and the mailbox.
 #[derive(Clone, Copy)]
 struct Area {
     base: Address,
-    capacity: usize,
-    /// For how many sets.
-    room: usize,
+    mailbox: Mailbox,
 }
 
 impl Area {
-    /// What the other side's lanes raise when slots are free.
     fn ready(self, lane: usize) -> Address {
         self.base + (lane * LINE) as Address
-    }
-
-    /// What lies behind them.
-    fn mailbox(self) -> Mailbox {
-        Mailbox { base: self.base + (LANES * LINE) as Address, capacity: self.capacity, room: self.room }
     }
 }
 
@@ -42,6 +34,7 @@ impl Area {
 struct Mailbox {
     base: Address,
     capacity: usize,
+    /// For how many sets.
     room: usize,
 }
 
@@ -119,16 +112,13 @@ fn areas(made: &Made, end: &End, link: usize) -> Result<Option<(Area, Area)>, Er
         let bytes = slot.checked_mul(SLOTS as usize)?.checked_add(head(room))?;
         let end = berth.mailbox.checked_add(bytes).filter(|&end| end <= segment.len())?;
         let base = address(segment.base().as_ptr()) + berth.mailbox as Address;
-        (end > 0 && berth.mailbox.is_multiple_of(LINE)).then_some(Area {
-            base,
-            capacity: berth.capacity,
-            room,
-        })
+        let mailbox = Mailbox { base: base + (LANES * LINE) as Address, capacity: berth.capacity, room };
+        (end > 0 && berth.mailbox.is_multiple_of(LINE)).then_some(Area { base, mailbox })
     };
     let both = area(own, end.berths.0).zip(area(theirs, end.berths.1)).ok_or_else(broken)?;
     let bytes = |set: &Arc<Set>| set.parts[link].bytes;
     let room = if made.links[link].direction == Direction::Send { both.1 } else { both.0 };
-    if made.sets.iter().map(bytes).any(|bytes| bytes > room.capacity) {
+    if made.sets.iter().map(bytes).any(|bytes| bytes > room.mailbox.capacity) {
         return Err(broken());
     }
     Ok(Some(both))
@@ -197,7 +187,7 @@ pub(super) fn send(
     }
     let of_slot = if options.cut() == Some(Cut::Slot) { SLOTS + 1 } else { SLOTS };
     if let Some((own, theirs)) = areas(made, end, link)? {
-        let (ready, theirs) = (Word::One(own.ready(lane)), theirs.mailbox());
+        let (ready, theirs) = (Word::One(own.ready(lane)), theirs.mailbox);
         let (arrived, slots) = (theirs.arrived(lane), Some(theirs.slots()));
         return Ok(Outgoing { lane, link, way, ready, lag: of_slot, arrived, slots, stage: None });
     }
@@ -245,7 +235,7 @@ pub(super) fn receive(
     let senders = far.lanes.iter().enumerate();
     let senders = senders.filter(|(_, lane)| if is_pulled { lane.pulls } else { lane.sends });
     if let Some((own, theirs)) = areas(made, end, link)? {
-        let own = own.mailbox();
+        let own = own.mailbox;
         let word = |(lane, _)| (Word::One(theirs.ready(lane)), own.arrived(lane));
         let (words, slots) = (senders.map(word).collect(), Some(own.slots()));
         return Ok(Incoming { link, way, words, slots, stage: None });
