@@ -92,7 +92,7 @@ fn work(calls: &Calls) -> [u64; 4] {
 fn an_exchange_gives_a_device_few_calls() {
     println!("| way | streams | events recorded, waits for events, batches, launches | of the wait |");
     println!("| --- | --- | --- | --- |");
-    for (link, inline, chunk, expected) in [
+    for (link, inline, chunks, expected) in [
         (LinkChoice::Push, false, None, [2, 1, 2, 1]),
         (LinkChoice::Push, true, None, [1, 0, 2, 1]),
         (LinkChoice::DeviceMailbox, false, None, [2, 1, 3, 2]),
@@ -101,14 +101,16 @@ fn an_exchange_gives_a_device_few_calls() {
         (LinkChoice::Mailbox, true, None, [1, 0, 3, 2]),
         (LinkChoice::Message, false, None, [2, 1, 1, 2]),
         (LinkChoice::Message, true, None, [1, 0, 1, 2]),
-        // Two chunks: of the one cell for either side of the other rank.
-        (LinkChoice::Message, false, Some(8), [2, 1, 2, 3]),
+        // Of each field, the one cell for either side of the other rank.
+        (LinkChoice::Message, false, Some(2), [2, 1, 1, 2]),
+        (LinkChoice::Message, false, Some(4), [2, 1, 2, 3]),
     ] {
+        // Where chunks are counted, a cell is one.
+        let (chunk, fields) = (chunks.map(|_| 8), chunks.unwrap_or(2) / 2);
         let options = BindOptions { link, inline, chunk, stream_waits: true, ..BindOptions::default() };
-        let [begin, wait] = count(&options, (1, 1)).expect("exchanges");
+        let [begin, wait] = count(&options, (1, fields)).expect("exchanges");
         let streams = if inline { "the user's" } else { "internal" };
-        let link =
-            chunk.map_or_else(|| format!("{link:?}"), |chunk| format!("{link:?}, chunks of {chunk} bytes"));
+        let link = chunks.map_or_else(|| format!("{link:?}"), |count| format!("{link:?}, {count} chunks"));
         println!("| {link} | {streams} | {:?} | {:?} |", work(&begin), work(&wait).iter().sum::<u64>());
         assert_eq!(work(&begin), expected, "{link}, inline {inline}");
         // Its own stream comes later anyway.

@@ -140,8 +140,9 @@ impl Making<'_> {
         (tie(0), tie(1))
     }
 
-    /// What is unpacked of a link, step by step: chunks by their numbers, each with its operations. There are two steps, as each is a wait
-    /// and a launch: two thirds of the chunks while the others are on their way, then those.
+    /// What is unpacked of a link, step by step: chunks by their numbers, each with its operations. A step is a wait and a launch, so there
+    /// are two at most: two thirds of the chunks while the others are on their way, then those. Of two chunks, the host loses by a step
+    /// more than the exchange gains.
     fn unpacks(&self, set: &Set, into: &Incoming) -> Vec<Vec<(usize, Vec<CopyOp>)>> {
         let part = &set.parts[into.link];
         let chunks: Vec<(usize, Vec<CopyOp>)> = match into.way {
@@ -152,9 +153,10 @@ impl Making<'_> {
             _ => vec![(0, part.ops.clone())],
         };
         let count = chunks.len();
+        let second = if count > 2 { 2 * count / 3 } else { count };
         let mut steps: Vec<Vec<_>> = Vec::new();
         for (number, ops) in chunks {
-            if [0, 2 * count / 3].contains(&number) {
+            if [0, second].contains(&number) {
                 steps.push(Vec::new());
             }
             steps.last_mut().expect("0 begins one").push((number, ops));
