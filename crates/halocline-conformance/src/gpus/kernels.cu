@@ -97,6 +97,15 @@ extern "C" __global__ void delay(u64 nanoseconds) {
   while (now - begin < nanoseconds);
 }
 
+// Needs 2 KiB of local memory a thread.
+extern "C" __global__ void deep(unsigned long long *cell) {
+    volatile unsigned char bytes[2048];
+    for (int at = 0; at < 2048; ++at) bytes[at] = (unsigned char)(*cell + at);
+    unsigned sum = 0;
+    for (int at = 0; at < 2048; ++at) sum += bytes[(at * 7 + sum) % 2048];
+    *cell = sum;
+}
+
 extern "C" __global__ void empty() {}
 
 extern "C" __global__ void fault() { *(volatile int *)64 = 1; }

@@ -2,6 +2,7 @@
 //! while another one of its process waits for it.
 
 mod across;
+mod queues;
 
 pub(super) use across::main as across;
 
@@ -9,7 +10,7 @@ use super::raw::Raw;
 use super::{Gpu, KERNELS};
 use crate::{Outcome, Trouble};
 use halocline::device::cuda::{Compiler, CudaDriver, Module};
-use halocline::device::{Priority, RawStream, ValueOp};
+use halocline::device::{Priority, ValueOp};
 use halocline::{Device, Stream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -63,7 +64,7 @@ pub(super) fn main() -> Outcome {
     let raw = Raw::new();
     let context = raw.made("cuDevicePrimaryCtxRetain", 0, 0);
     raw.call("cuCtxPushCurrent_v2", context, 0, 0);
-    queues(&gate)?;
+    queues::take(&gate, context)?;
     let memory = |bytes: usize| raw.made("cuMemAlloc_v2", bytes, 0);
     let pinned = |bytes: usize| raw.made("cuMemAllocHost_v2", bytes, 0);
     let page = vec![0u8; 3 << 20];
@@ -72,7 +73,7 @@ pub(super) fn main() -> Outcome {
     let compiled =
         Compiler::load_for(driver.version()?)?.compile("gpus.cu", KERNELS, &[], driver.capability()?)?;
     let module = Module::load(&driver, &compiled)?;
-    let fresh = module.function("empty")?;
+    let (fresh, deep, cell) = (module.function("empty")?, module.function("deep")?, device.allocate(8)?);
     let (small, large, host, host_large) = (memory(4096), memory(64 << 20), pinned(4096), pinned(64 << 20));
     let (stream, event) = (raw.made("cuStreamCreate", 1, 0), raw.made("cuEventCreate", 2, 0));
     let pooled = raw.made("cuMemAllocAsync", 4096, other.raw().0);
@@ -80,7 +81,7 @@ pub(super) fn main() -> Outcome {
     let (third, warm) = (device.stream(Priority::Normal)?, device.stream(Priority::Normal)?);
     gpu.empty(&warm)?;
     warm.synchronise()?;
-    let calls: [(&str, &(dyn Fn() + Sync)); 20] = [
+    let calls: [(&str, &(dyn Fn() + Sync)); 21] = [
         ("cuMemAlloc of 4 KB", &|| {
             let _ = memory(4096);
         }),
@@ -119,13 +120,20 @@ pub(super) fn main() -> Outcome {
             let launched = unsafe { fresh.launch(&driver, third.raw(), [1; 3], [1; 3], &[]) };
             launched.expect("it is launched");
         }),
+        ("the first launch of one with 2 KiB of local memory a thread", &|| {
+            let mut cell = cell.at(0);
+            // SAFETY: the kernel takes one address, of memory that lives on.
+            let launched =
+                unsafe { deep.launch(&driver, third.raw(), [1; 3], [1; 3], &[super::argument(&mut cell)]) };
+            launched.expect("it is launched");
+        }),
         ("a launch of a kernel", &|| gpu.empty(&warm).expect("it is launched")),
         ("cuStreamSynchronize of another stream", &|| raw.call("cuStreamSynchronize", warm.raw().0, 0, 0)),
     ];
-    println!("{:<40} {:>9} {:>24}", "while a stream waits", "returns", "another thread gets on");
+    println!("{:<60} {:>9} {:>24}", "while a stream waits", "returns", "another thread gets on");
     for (what, call) in calls {
         let (returned, got_on) = try_call(&gate, (&waiting, &other), context, &raw, call)?;
-        println!("{what:<40} {returned:>9} {got_on:>24}");
+        println!("{what:<60} {returned:>9} {got_on:>24}");
     }
     println!("{:<40} {:>9}", "while cuMemFree waits in another thread", "returns");
     let (kept, events) = (device.allocate(1 << 20)?, device.events());
@@ -218,62 +226,4 @@ fn try_call(
     waiting.synchronise()?;
     other.synchronise()?;
     outcome
-}
-
-/// How many streams wait until one more, made later, does not get on; and whether it does after others were made and dropped.
-fn queues(gate: &Gate<'_>) -> Outcome {
-    let tried = |waiting: &[Stream], last: &Stream| -> Result<bool, Trouble> {
-        gate.set(0);
-        waiting.iter().try_for_each(|stream| gate.hold(stream))?;
-        gate.open(last)?;
-        let open = gate.opens_within(Duration::from_millis(100));
-        gate.set(1);
-        waiting.iter().chain([last]).try_for_each(Stream::synchronise)?;
-        Ok(open)
-    };
-    let streams = |count: usize, priority: Priority| -> Result<Vec<Stream>, Trouble> {
-        Ok((0..count).map(|_| gate.device.stream(priority)).collect::<Result<_, _>>()?)
-    };
-    for (first, then) in [
-        (Priority::Highest, Priority::Highest),
-        (Priority::Highest, Priority::Normal),
-        (Priority::Normal, Priority::Highest),
-    ] {
-        let mut most = 0;
-        for count in 1..=70 {
-            let (waiting, last) = (streams(count, first)?, gate.device.stream(then)?);
-            if !tried(&waiting, &last)? {
-                break;
-            }
-            most = count;
-        }
-        println!("beside {most} streams that wait ({first:?}) one more ({then:?}) gets on");
-    }
-    // Ours are used again; those of the driver's callers are made anew, and so take the queues in turn.
-    let waiting = streams(1, Priority::Highest)?;
-    let raw = Raw::new();
-    for of_ours in [true, false] {
-        let mut stuck = Vec::new();
-        for between in 0..70 {
-            for _ in 0..between {
-                match of_ours {
-                    true => drop(gate.device.stream(Priority::Normal)?),
-                    false => raw.call("cuStreamDestroy_v2", raw.made("cuStreamCreate", 1, 0), 0, 0),
-                }
-            }
-            let last = match of_ours {
-                true => gate.device.stream(Priority::Normal)?,
-                // SAFETY: a stream that lives on.
-                false => unsafe { gate.device.borrow_stream(RawStream(raw.made("cuStreamCreate", 1, 0))) }?,
-            };
-            if !tried(&waiting, &last)? {
-                stuck.push(between);
-            }
-        }
-        let whose = if of_ours { "ours" } else { "the driver's" };
-        println!(
-            "beside one that waits, one more does not get on after so many ({whose}) were made and dropped: {stuck:?}"
-        );
-    }
-    Ok(())
 }

@@ -83,6 +83,10 @@ impl Primary {
             return Ok(idle.swap_remove(at).1);
         }
         drop(idle);
+        // One thread makes them: two streams that wait for each other may share no queue of the hardware, and which queue a stream takes
+        // follows from those made before.
+        static MAKING: Mutex<()> = Mutex::new(());
+        let _alone = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
         let mut stream = 0;
         // SAFETY: writes a handle.
         check(unsafe { (self.api.create_stream)(&mut stream, STREAM_NON_BLOCKING, priority) })?;
