@@ -11,7 +11,7 @@ use super::pair::Pair;
 use super::remote::{By, Company, Exports};
 use super::script::Kit;
 use super::wishes::Wishes;
-use super::words::{self, Plot, Plots};
+use super::words::{LANES, Plot, Plots, head, room, slot};
 use super::{Preference, swap_offers};
 use crate::agree::agree;
 use crate::bound::Bound;
@@ -26,30 +26,8 @@ use halocline_device::{Device, DeviceError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Devices on which a rank can have fields of one object.
-pub(super) const LANES: usize = 8;
-
 /// Bytes of a chunk of a staged message at most, whatever a peer says.
 const LONGEST_CHUNK: usize = 1 << 30;
-
-/// Sets that an object can have which binds so many: as many again can be made of them, and at least as many as words of one
-/// side's share a line.
-pub(super) fn room(sets: usize) -> usize {
-    (2 * sets).next_multiple_of(LINE / WORD).min(MOST_SETS)
-}
-
-/// Bytes in front of the slots of a mailbox in memory of the host: for each lane of the other side a word `ready`, then for each of them
-/// a word `arrived` of each set and slot that there is room for.
-pub(super) fn head(room: usize) -> usize {
-    LANES * LINE + words::arrived(room)
-}
-
-/// Bytes of so many words that one side raises.
-pub(super) fn span(words: usize) -> usize {
-    (WORD * words).next_multiple_of(LINE)
-}
-
-pub(super) const WORD: usize = size_of::<u64>();
 
 /// Binds sets of device fields. Collective; a rank may have none.
 pub(super) fn bind(
@@ -292,7 +270,7 @@ fn lay_out(sets: &[Local], choice: LinkChoice) -> (Vec<(usize, Berth)>, usize) {
             Berth { send_counter, receive_counter, mailbox: end, capacity, ..Berth::default() },
         ));
         if has_mailbox {
-            end += head(room(sets.len())) + SLOTS as usize * words::slot(capacity);
+            end += head(room(sets.len())) + SLOTS as usize * slot(capacity);
         }
     }
     (berths, end)

@@ -1,8 +1,9 @@
 //! What a rank has to know of the devices of a peer once there are links: what each does for them, and where its words lie.
 
-use super::device::{End, LANES, Made, WORD};
+use super::device::{End, Made};
 use super::lanes;
 use super::remote::{Exports, Told};
+use super::words::{LANES, WORD};
 use crate::error::Error;
 use crate::link::Direction;
 use halocline_comm::mappings::Kind;

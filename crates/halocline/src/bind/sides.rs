@@ -1,10 +1,11 @@
 //! The two sides of a link: which words each raises and waits for, and where its slots lie.
 
 use super::aware::Slots;
-use super::device::{End, LANES, Made, head, span};
+use super::device::{End, Made};
 use super::far::{FarLane, FarLanes};
 use super::lanes::{Opened, address};
 use super::words::{self, Places, Word, slot};
+use super::words::{LANES, head, span};
 use crate::error::Error;
 use crate::link::{Direction, Link, SLOTS, Way};
 use crate::options::BindOptions;

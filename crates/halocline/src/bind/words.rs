@@ -9,12 +9,33 @@
 //! | for each peer the mailbox: `arrived` of each of its lanes, set and slot, then the slots | the first lane |
 //! | what each lane of this rank raises | each lane |
 
-use super::device::{LANES, WORD, span};
-use crate::link::SLOTS;
+use crate::link::{MOST_SETS, SLOTS};
 use crate::stream::{Cue, LINE};
 use halocline_device::Address;
 use halocline_device::host::MESSAGE_ALIGN;
 use std::ops::Range;
+
+/// Devices on which a rank can have fields of one object.
+pub(super) const LANES: usize = 8;
+
+pub(super) const WORD: usize = size_of::<u64>();
+
+/// Sets that an object can have which binds so many: as many again can be made of them, and at least as many as words of one
+/// side's share a line.
+pub(super) fn room(sets: usize) -> usize {
+    (2 * sets).next_multiple_of(LINE / WORD).min(MOST_SETS)
+}
+
+/// Bytes in front of the slots of a mailbox in memory of the host: for each lane of the other side a word `ready`, then for each of them
+/// a word `arrived` of each set and slot that there is room for.
+pub(super) fn head(room: usize) -> usize {
+    LANES * LINE + arrived(room)
+}
+
+/// Bytes of so many words that one side raises.
+pub(super) fn span(words: usize) -> usize {
+    (WORD * words).next_multiple_of(LINE)
+}
 
 /// What a peer may need there, beside words.
 #[derive(Debug, Clone, Copy, Default)]
