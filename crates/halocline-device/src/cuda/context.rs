@@ -1,6 +1,6 @@
 //! A GPU's primary context, retained, and current for as long as a call needs it.
 
-use super::api::{Api, code};
+use super::api::{Api, WordOp, code};
 use super::looks::Looks;
 use crate::error::DeviceError;
 use crate::reaper;
@@ -75,7 +75,7 @@ impl Primary {
 
     /// A stream that does not synchronise with the default stream: one that was given back and has done its work, or a new one. The
     /// context is current.
-    pub(super) fn stream(&self, priority: c_int) -> Result<usize, c_int> {
+    pub(super) fn stream(&self, priority: c_int, looks: &Looks) -> Result<usize, c_int> {
         let mut idle = self.idle();
         // SAFETY: streams of ours, which are not destroyed while they are here.
         let is_ready = |stream: usize| unsafe { (self.api.query)(stream) } == code::SUCCESS;
@@ -83,14 +83,21 @@ impl Primary {
             return Ok(idle.swap_remove(at).1);
         }
         drop(idle);
-        // One thread makes them: two streams that wait for each other may share no queue of the hardware, and which queue a stream takes
-        // follows from those made before.
+        // One thread makes them, and gives them their first work: two streams that wait for each other must not share a queue of the
+        // hardware, and which one a stream takes follows from those taken before.
         static MAKING: Mutex<()> = Mutex::new(());
         let _alone = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
         let mut stream = 0;
         // SAFETY: writes a handle.
         check(unsafe { (self.api.create_stream)(&mut stream, STREAM_NON_BLOCKING, priority) })?;
-        Ok(stream)
+        let mut first = WordOp::write(looks.scratch(), 0);
+        // SAFETY: one operation, on a word that every stream may write.
+        let given = check(unsafe { (self.api.words)(stream, 1, &mut first, 0) });
+        if given.is_err() {
+            // SAFETY: made above.
+            unsafe { (self.api.destroy_stream)(stream) };
+        }
+        given.map(|()| stream)
     }
 
     /// Takes a stream back, which nobody gives anything any more.

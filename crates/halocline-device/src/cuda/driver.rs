@@ -239,8 +239,8 @@ unsafe impl Driver for CudaDriver {
             Priority::Highest => self.highest_priority,
         };
         // For looks by this stream: later, to allocate may wait for others.
-        self.primary.looks().map_err(|result| self.error("cuMemHostAlloc", result))?;
-        let made = self.primary.stream(priority);
+        let looks = self.primary.looks().map_err(|result| self.error("cuMemHostAlloc", result))?;
+        let made = self.primary.stream(priority, looks);
         made.map(RawStream).map_err(|result| self.error("cuStreamCreateWithPriority", result))
     }
 

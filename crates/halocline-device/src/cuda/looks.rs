@@ -31,7 +31,7 @@ impl Looks {
     pub(super) fn new(api: &Api) -> Result<Self, c_int> {
         let mut base: *mut c_void = std::ptr::null_mut();
         // SAFETY: writes a pointer.
-        let result = unsafe { (api.allocate_pinned)(&mut base, CELLS * size_of::<u64>(), PORTABLE) };
+        let result = unsafe { (api.allocate_pinned)(&mut base, (CELLS + 1) * size_of::<u64>(), PORTABLE) };
         let state = State { free: (0..CELLS).collect(), late: Vec::new() };
         match result {
             code::SUCCESS => Ok(Self { base: base.expose_provenance(), state: Mutex::new(state) }),
@@ -41,6 +41,11 @@ impl Looks {
 
     fn cell(&self, cell: usize) -> *const AtomicU64 {
         std::ptr::with_exposed_provenance(self.base + cell * size_of::<u64>())
+    }
+
+    /// A word that any stream may write at any time, and that says nothing.
+    pub(super) fn scratch(&self) -> Address {
+        self.cell(CELLS).expose_provenance() as Address
     }
 
     /// A cell, unless an earlier look by this stream is not through, or there is none.

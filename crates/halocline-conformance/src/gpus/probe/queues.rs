@@ -69,6 +69,7 @@ pub(super) fn take(gate: &Gate<'_>, context: usize) -> Outcome {
             "beside one that waits, one more does not get on after so many ({whose}) were made and dropped: {stuck:?}"
         );
     }
+    let word = gate.device.allocate_pinned(8)?;
     for (how, at_once, locked) in [
         ("by one thread", false, false),
         ("by two at once", true, false),
@@ -76,7 +77,7 @@ pub(super) fn take(gate: &Gate<'_>, context: usize) -> Outcome {
     ] {
         let mut shared = 0;
         for _ in 0..ROUNDS {
-            let made = made_by_two(&raw, context, at_once, locked);
+            let made = made_by_two(&raw, (context, word.at(0) as usize), at_once, locked);
             let mut streams = Vec::new();
             for &stream in made.iter().flatten() {
                 // SAFETY: a stream that lives until the end of the round.
@@ -91,20 +92,25 @@ pub(super) fn take(gate: &Gate<'_>, context: usize) -> Outcome {
             drop(streams);
             made.iter().flatten().for_each(|&stream| raw.call("cuStreamDestroy_v2", stream, 0, 0));
         }
-        println!("of {} pairs of streams made {how}, {shared} share a queue", ROUNDS * EACH * EACH);
+        println!(
+            "of {} pairs of streams made {how}, one of each thread, {shared} share a queue",
+            ROUNDS * EACH * EACH
+        );
     }
     Ok(())
 }
 
-/// Streams of two threads, made at once or one after the other.
-fn made_by_two(raw: &Raw, context: usize, at_once: bool, locked: bool) -> [Vec<usize>; 2] {
+/// Streams of two threads, made at once or one after the other, each with its first work: a word is written.
+fn made_by_two(raw: &Raw, (context, word): (usize, usize), at_once: bool, locked: bool) -> [Vec<usize>; 2] {
     let (start, lock) = (Barrier::new(if at_once { 2 } else { 1 }), Mutex::new(()));
     let make = || {
         raw.call("cuCtxPushCurrent_v2", context, 0, 0);
         start.wait();
         let one = |_| {
             let _alone = locked.then(|| lock.lock().unwrap_or_else(PoisonError::into_inner));
-            raw.made("cuStreamCreate", 1, 0)
+            let stream = raw.made("cuStreamCreate", 1, 0);
+            raw.call_with("cuStreamWriteValue64_v2", [stream, word, 0, 0, 0]);
+            stream
         };
         (0..EACH).map(one).collect::<Vec<_>>()
     };
