@@ -4,6 +4,7 @@
 use halocline_device::Address;
 use halocline_device::remote::{Allocation, DeviceId, Export, Kind, Opened, Provider, Refusal};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// All processes and all memory.
@@ -152,6 +153,8 @@ pub(super) struct Fake {
     pub(super) device: DeviceId,
     /// What the next calls of `open` say.
     pub(super) refusals: Mutex<Vec<Refusal>>,
+    /// Calls of `open` that have begun.
+    pub(super) opening: AtomicUsize,
     /// What the next calls of `export` say.
     pub(super) private: Mutex<Vec<Refusal>>,
 }
@@ -163,6 +166,7 @@ impl Fake {
             process,
             device,
             refusals: Mutex::default(),
+            opening: AtomicUsize::default(),
             private: Mutex::default(),
         })
     }
@@ -202,6 +206,7 @@ impl Provider for Fake {
     }
 
     fn open(&self, allocation: &Allocation, export: Export) -> Result<Opened, Refusal> {
+        self.opening.fetch_add(1, Ordering::Relaxed);
         if let Some(refusal) = self.refusals.lock().unwrap_or_else(PoisonError::into_inner).pop() {
             return Err(refusal);
         }

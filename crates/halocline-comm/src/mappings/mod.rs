@@ -136,7 +136,10 @@ impl Mappings {
     pub fn receive(&self, from: Option<usize>) -> Result<Arrived, MappingError> {
         let what = "bytes to take from mapped memory";
         let arrival = self.comm.wait_for(from, what, || {
-            self.drive_all();
+            // What a rank had sent before it left is what decides: it must not be in the hands of another thread.
+            while !self.drive() {
+                self.comm.link().host().yield_now();
+            }
             Ok(self.service.arrival(from))
         })?;
         Ok(Arrived { mappings: self.clone(), arrival })
@@ -196,15 +199,9 @@ impl Mappings {
         self.service.stats()
     }
 
-    fn drive(&self) {
-        self.service.drive(self.comm.link());
-    }
-
-    /// The same, until nothing that had come is still in the hands of another thread.
-    fn drive_all(&self) {
-        while !self.service.drive(self.comm.link()) {
-            self.comm.link().host().yield_now();
-        }
+    /// Does what can be done. Whether nothing that had come is still in the hands of another thread.
+    fn drive(&self) -> bool {
+        self.service.drive(self.comm.link())
     }
 
     fn now(&self) -> Duration {
@@ -251,8 +248,9 @@ impl Mappings {
         link.check()?;
         let poll = || {
             let has_left = link.state(target.rank) != PeerState::Present;
-            self.drive_all();
-            let gone = || has_left.then_some(Err(MappingError::Gone { rank: target.rank }));
+            // What came before it left may still be in the hands of another thread.
+            let is_all = self.drive();
+            let gone = || (has_left && is_all).then_some(Err(MappingError::Gone { rank: target.rank }));
             self.service.answer(id).map(Ok).or_else(gone)
         };
         self.wait(self.comm.deadline(), poll, |after| {

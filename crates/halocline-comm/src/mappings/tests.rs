@@ -6,6 +6,7 @@ use super::*;
 use crate::communicator::mix;
 use crate::inbox::Tag;
 use halocline_device::remote::{self, Own};
+use std::sync::atomic::Ordering;
 use std::thread::{scope, spawn};
 
 const PAGE: u64 = 4096;
@@ -276,6 +277,35 @@ fn a_rank_that_answers_nothing_ends_in_the_deadline_and_holds_nothing_up() {
     let error = mappings.map(at(1), PAGE, 8).err().unwrap();
     assert!(matches!(error, MappingError::Gone { rank: 1 }), "{error}");
     mappings.release(PAGE).unwrap();
+}
+
+#[test]
+fn a_call_of_the_driver_that_does_not_return_in_another_thread_holds_nobody_beyond_the_deadline() {
+    let world = World::default();
+    let [(_one, mappings, fake), (_other, theirs, _)] = two(&world);
+    world.allocate(0, device(0), PAGE, PAGE);
+    world.allocate(1, device(1), PAGE, PAGE);
+    let impatient =
+        Mappings { comm: mappings.comm.with_deadline(Some(Duration::from_millis(20))), ..mappings.clone() };
+    // What opening looks at.
+    let held = fake.refusals.lock().unwrap();
+    scope(|scope| {
+        let opening = scope.spawn(|| theirs.map(at(0), PAGE, 8));
+        let driving = scope.spawn(|| {
+            while fake.opening.load(Ordering::Relaxed) == 0 {
+                mappings.drive();
+            }
+        });
+        while fake.opening.load(Ordering::Relaxed) == 0 {
+            std::thread::yield_now();
+        }
+        let error = impatient.map(at(1), PAGE, 8).err().unwrap();
+        assert!(matches!(error, MappingError::Comm(CommError::Deadline { waiting: 0, .. })), "{error}");
+        drop(held);
+        driving.join().unwrap();
+        assert_eq!(opening.join().unwrap().unwrap().bytes(), 8);
+    });
+    assert_eq!(mappings.map(at(1), PAGE, 8).unwrap().bytes(), 8);
 }
 
 #[test]

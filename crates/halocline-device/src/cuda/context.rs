@@ -73,9 +73,9 @@ impl Primary {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A stream that does not synchronise with the default stream: one that was given back and has done its work, or a new one. The
-    /// context is current.
-    pub(super) fn stream(&self, priority: c_int, looks: &Looks) -> Result<usize, c_int> {
+    /// A stream that does not synchronise with the default stream: one that was given back and has done its work, or a new one; or the call
+    /// that failed, and how. The context is current.
+    pub(super) fn stream(&self, priority: c_int, looks: &Looks) -> Result<usize, (&'static str, c_int)> {
         let mut idle = self.idle();
         // SAFETY: streams of ours, which are not destroyed while they are here.
         let is_ready = |stream: usize| unsafe { (self.api.query)(stream) } == code::SUCCESS;
@@ -89,7 +89,8 @@ impl Primary {
         let _alone = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
         let mut stream = 0;
         // SAFETY: writes a handle.
-        check(unsafe { (self.api.create_stream)(&mut stream, STREAM_NON_BLOCKING, priority) })?;
+        let made = check(unsafe { (self.api.create_stream)(&mut stream, STREAM_NON_BLOCKING, priority) });
+        made.map_err(|result| ("cuStreamCreateWithPriority", result))?;
         let mut first = WordOp::write(looks.scratch(), 0);
         // SAFETY: one operation, on a word that every stream may write.
         let given = check(unsafe { (self.api.words)(stream, 1, &mut first, 0) });
@@ -97,7 +98,7 @@ impl Primary {
             // SAFETY: made above.
             unsafe { (self.api.destroy_stream)(stream) };
         }
-        given.map(|()| stream)
+        given.map(|()| stream).map_err(|result| ("cuStreamBatchMemOp", result))
     }
 
     /// Takes a stream back, which nobody gives anything any more.

@@ -241,7 +241,7 @@ unsafe impl Driver for CudaDriver {
         // For looks by this stream: later, to allocate may wait for others.
         let looks = self.primary.looks().map_err(|result| self.error("cuMemHostAlloc", result))?;
         let made = self.primary.stream(priority, looks);
-        made.map(RawStream).map_err(|result| self.error("cuStreamCreateWithPriority", result))
+        made.map(RawStream).map_err(|(call, result)| self.error(call, result))
     }
 
     unsafe fn destroy_stream(&self, stream: RawStream) {

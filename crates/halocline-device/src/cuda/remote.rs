@@ -83,8 +83,10 @@ impl Piece {
     /// First byte, length and identity of some that lie side by side.
     fn whole(pieces: &[Self]) -> Option<(Address, u64, u64)> {
         let (first, last) = (pieces.first()?, pieces.last()?);
-        // Of one piece it is the piece's own.
-        let id = pieces[1..].iter().fold(first.id, |id, piece| id.rotate_left(7) ^ piece.id);
+        // Of one piece it is the piece's own. A step that can be undone and depends on all bits of what came before: pieces that are
+        // exchanged, or whose numbers are near each other, make another one.
+        let mix = |id: u64| (id ^ id >> 29).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let id = pieces[1..].iter().fold(first.id, |id, piece| mix(id).rotate_left(31) ^ piece.id);
         Some((first.base, last.base + last.bytes - first.base, id))
     }
 }
@@ -347,5 +349,32 @@ impl Provider for CudaMemory {
             DeviceError::Refused { code, .. } => refusal(code),
             _ => Refusal::NoPeerAccess,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn other_pieces_in_the_same_place_make_another_identity() {
+        let whole = |ids: &[u64]| {
+            let piece = |(at, &id)| Piece { base: 0x1000 + 0x100 * at as u64, bytes: 0x100, id };
+            Piece::whole(&ids.iter().enumerate().map(piece).collect::<Vec<_>>()).expect("there are pieces").2
+        };
+        assert_eq!(whole(&[5]), 5);
+        // Numbers that count, as those of a driver may.
+        let pairs: BTreeSet<u64> =
+            (0..300).flat_map(|one| (0..300).map(move |other| whole(&[one, other]))).collect();
+        assert_eq!(pairs.len(), 300 * 300);
+        // Two of 130 that change places.
+        let ids: Vec<u64> = (1..=130).collect();
+        let mut seen = BTreeSet::from([whole(&ids)]);
+        for (one, other) in (0..130).flat_map(|one| (0..one).map(move |other| (one, other))) {
+            let mut ids = ids.clone();
+            ids.swap(one, other);
+            assert!(seen.insert(whole(&ids)), "pieces {other} and {one}");
+        }
     }
 }
