@@ -7,6 +7,7 @@ use halocline::device::{
 use halocline::plan::copy::CopyOp;
 use halocline::{Device, DeviceError};
 use std::alloc::Layout;
+use std::collections::BTreeMap;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -66,6 +67,8 @@ impl Call {
 #[derive(Default)]
 struct State {
     places: Vec<Place>,
+    /// Physical memories that begin within a place, by their first address, and their identities.
+    pieces: BTreeMap<Address, u64>,
     tables: Vec<Arc<Table>>,
 }
 
@@ -82,6 +85,11 @@ impl Instant {
     /// From now on its handles mean other streams, as where streams are destroyed and made.
     pub fn renew(&self) {
         self.generation.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// From an address on, its allocation is another physical memory, as virtual memory may be.
+    pub fn lay(&self, from: Address, id: u64) {
+        self.lock().pieces.insert(from, id);
     }
 
     /// A device with the ordinal 0.
@@ -136,8 +144,10 @@ impl Instant {
 
     fn find(&self, address: Address) -> Result<Place, DeviceError> {
         let holds = |place: &&Place| (place.base..place.base + place.bytes as Address).contains(&address);
-        let found = self.lock().places.iter().find(holds).copied();
-        found.ok_or(DeviceError::NotReachable { address, bytes: 1 })
+        let state = self.lock();
+        let place = state.places.iter().find(holds).ok_or(DeviceError::NotReachable { address, bytes: 1 })?;
+        let piece = state.pieces.range(place.base..=address).next_back();
+        Ok(piece.map_or(*place, |(_, &id)| Place { id, ..*place }))
     }
 
     fn remove(&self, base: Address) {

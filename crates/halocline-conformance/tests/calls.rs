@@ -2,11 +2,12 @@
 
 use halocline::device::Priority;
 use halocline::{
-    BindOptions, Communicator, Decomposed, Device, Direction, Field, Halo, HaloExchange, Layout, LinkChoice,
+    BindOptions, Communicator, Decomposed, Device, Direction, Error, Field, Halo, HaloExchange, Layout,
+    LinkChoice,
 };
 use halocline::{Pattern, RegularGrid};
 use halocline_conformance::instant::{Call, Instant};
-use halocline_conformance::{Trouble, ensure};
+use halocline_conformance::{Trouble, ensure, fail};
 use std::sync::Arc;
 
 /// Calls of each kind of [`Call::ALL`].
@@ -142,6 +143,38 @@ fn the_memory_of_fields_is_looked_at_once_an_allocation() {
         );
         assert_eq!([of(&begin, Call::Place), of(&wait, Call::Identity), of(&wait, Call::Place)], [0; 3]);
     }
+}
+
+#[test]
+fn virtual_memory_is_looked_at_once_a_physical_memory_of_which_none_may_be_exchanged() {
+    const PIECE: u64 = 2 << 20;
+    let exchange = || -> Result<(), Trouble> {
+        let (driver, device) = Instant::device();
+        let comm = Communicator::threads(1).remove(0);
+        let cells = 3 * PIECE as usize / 8;
+        let pattern = RegularGrid::new([cells - 2]).periodic([true]).decompose(1)?;
+        let pattern = pattern.pattern(&comm, Halo::uniform(1))?;
+        let memory = Arc::new(device.allocate(8 * cells)?);
+        // Two more begin within it.
+        let second = (memory.at(0) / PIECE + 1) * PIECE;
+        driver.lay(second, 1001);
+        driver.lay(second + PIECE, 1002);
+        let layout = Layout::c_order(halocline::ElementType::U64, &[cells])?;
+        // SAFETY: the memory has room for it, and is kept.
+        let field = unsafe { Field::from_device(&device, memory.at(0), layout, Arc::clone(&memory) as _) }?;
+        let halo = HaloExchange::bind(&comm, &[(&pattern, &field)])?;
+        let stream = device.stream(Priority::Normal)?;
+        let before = driver.count();
+        halo.schedule_exchange(&[&stream])?.wait()?;
+        let asked = driver.count()[Call::Identity as usize] - before[Call::Identity as usize];
+        ensure!(asked == 3, "asked {asked} times");
+        driver.lay(second, 1003);
+        match halo.schedule_exchange(&[&stream]) {
+            Err(Error::MemoryMoved { field: 0 }) => Ok(()),
+            other => fail!("instead of moved memory: {other:?}"),
+        }
+    };
+    exchange().expect("it is noticed");
 }
 
 #[test]

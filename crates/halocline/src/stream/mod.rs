@@ -130,16 +130,27 @@ struct Borrowed {
     field: usize,
 }
 
+/// Physical memories of virtual memory begin at multiples of this (the least granularity of `cuMemGetAllocationGranularity` on GPUs).
+const PIECE: Address = 2 << 20;
+
 impl Borrowed {
-    /// Each allocation of a set's fields once, however many of them lie in it.
+    /// Each allocation of a set's fields once, however many of them lie in it; of virtual memory each physical one.
     fn of(set: &Set) -> Vec<Self> {
         let mut all: Vec<Self> = Vec::new();
         for (memory, field) in &set.local.memories {
             let Some(home) = memory.device.as_ref().filter(|home| home.foreign) else { continue };
-            let is_known = |known: &Self| known.id == home.place.id && known.device == home.device;
-            if !memory.segment.is_empty() && !all.iter().any(is_known) {
-                let address = memory.segment.base().addr().get() as Address;
-                all.push(Self { device: home.device.clone(), address, id: home.place.id, field: *field });
+            if memory.segment.is_empty() {
+                continue;
+            }
+            let (device, first) = (&home.device, memory.segment.base().addr().get() as Address);
+            let end = first + memory.segment.len() as Address;
+            let pieces = (first / PIECE + 1..end.div_ceil(PIECE)).map(|piece| piece * PIECE);
+            // What cannot be asked is no memory of its own.
+            let ids = pieces.filter_map(|address| Some((address, device.identity(address).ok()?)));
+            for (address, id) in std::iter::once((first, home.place.id)).chain(ids) {
+                if !all.iter().rev().any(|known| known.id == id && known.device == *device) {
+                    all.push(Self { device: device.clone(), address, id, field: *field });
+                }
             }
         }
         all
