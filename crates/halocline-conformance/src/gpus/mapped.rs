@@ -64,7 +64,7 @@ pub(super) fn bind_cost_rank(gpus: &str) -> Outcome {
     crate::bind_costs::rank::<Gpus>(&comm, device_among(rig, gpus, comm.rank())?, 64, REPEATS)
 }
 
-fn start(arguments: &[&str], limit: Duration) -> Outcome {
+pub(super) fn start(arguments: &[&str], limit: Duration) -> Outcome {
     let mut ranks = Ranks::start(std::env::current_exe()?, 2, arguments);
     let in_time = ranks.await_end(0..2, limit);
     let ends = ranks.end();
@@ -75,7 +75,7 @@ fn start(arguments: &[&str], limit: Duration) -> Outcome {
 }
 
 /// The GPU of a rank, if so many are used.
-fn device_among<'a>(rig: &'a Gpus, gpus: &str, rank: usize) -> Result<&'a Device, Trouble> {
+pub(super) fn device_among<'a>(rig: &'a Gpus, gpus: &str, rank: usize) -> Result<&'a Device, Trouble> {
     let most = rig.devices().len();
     match gpus.parse::<usize>() {
         Ok(count) if (1..=most).contains(&count) => Ok(&rig.devices()[rank % count]),

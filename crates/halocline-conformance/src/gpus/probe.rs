@@ -2,6 +2,7 @@
 //! while another one of its process waits for it.
 
 mod across;
+pub(super) mod mappings;
 mod queues;
 
 pub(super) use across::main as across;

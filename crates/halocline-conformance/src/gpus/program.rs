@@ -8,6 +8,7 @@
 //! | `gpus fields threads`, `job`, `rank` | the same of the cases that hold wherever fields lie |
 //! | `gpus probe` | which calls of the driver wait for streams that wait |
 //! | `gpus probe across` | the same of all that the library calls, for streams and for kernels, on this device and another one |
+//! | `gpus probe mappings GPUS` | whether memory of another process is opened and closed while a stream waits where that is done |
 //! | `gpus rounds GPUS COUNT` | so many rounds of allocate, bind, exchange, free between two processes on one GPU or two |
 //! | `gpus mapping-costs GPUS` | what export, map, hit, eviction and release cost |
 //! | `gpus bind-costs GPUS` | what binding takes beside the opens that it needs, made by hand |
@@ -43,6 +44,8 @@ pub fn main(arguments: &[&str]) -> ExitCode {
         ["ends"] => victim::SCENARIOS.iter().try_for_each(|scenario| victim::watch(scenario)),
         ["probe"] => probe::main(),
         ["probe", "across"] => probe::across(),
+        ["probe", "mappings", gpus] => probe::mappings::main(gpus),
+        ["probe-rank", gpus] => probe::mappings::rank(gpus),
         ["rounds", gpus, count] => mapped::rounds(gpus, count),
         ["round-rank", gpus, count] => mapped::round_rank(gpus, count),
         ["mapping-costs", gpus] => mapped::costs(gpus),
@@ -55,7 +58,10 @@ pub fn main(arguments: &[&str]) -> ExitCode {
     };
     match ended {
         Ok(()) => {
-            if !matches!(arguments, ["victim" | "round-rank" | "cost-rank" | "bind-cost-rank", ..]) {
+            if !matches!(
+                arguments,
+                ["victim" | "round-rank" | "cost-rank" | "bind-cost-rank" | "probe-rank", ..]
+            ) {
                 println!("suite on GPUs, {} ... ok ({:.1?})", arguments.join(" "), start.elapsed());
             }
             ExitCode::SUCCESS

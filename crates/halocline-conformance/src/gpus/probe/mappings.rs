@@ -1,0 +1,86 @@
+//! Whether memory of another process is opened and closed while a stream waits where that is done.
+
+use crate::gpus::Gpus;
+use crate::gpus::kinds::{Foreign, PIECE, Sort};
+use crate::gpus::mapped::{device_among, start};
+use crate::yard::Rig;
+use crate::{Outcome, Trouble};
+use halocline::Communicator;
+use halocline::comm::mappings::{MappingError, Mappings, Target};
+use halocline::device::{Address, Priority, ValueOp, cuda};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+/// What takes longer waits for the stream.
+const LIMIT: Duration = Duration::from_secs(1);
+/// The stream waits no longer than that, whatever waits for it.
+const LONGEST: Duration = Duration::from_secs(5);
+
+/// `gpus probe mappings GPUS`.
+pub(crate) fn main(gpus: &str) -> Outcome {
+    start(&["gpus", "probe-rank", gpus], Duration::from_secs(60))
+}
+
+/// One of the two ranks: 0 owns, a stream of 1 waits.
+pub(crate) fn rank(gpus: &str) -> Outcome {
+    let comm = Communicator::init()?;
+    let rig = Gpus::get()?;
+    let device = device_among(rig, gpus, comm.rank())?;
+    let other = device_among(rig, gpus, 1 - comm.rank())?;
+    let mappings = Mappings::of(&comm.with_deadline(Some(LIMIT)))?;
+    mappings.attach(cuda::provider(device.ordinal())?);
+    let target = Target { rank: 1, device: cuda::provider(other.ordinal())?.device() };
+    if comm.rank() == 0 {
+        println!("{:<16} {:>16} {:>16}", "beside a stream", "is opened", "is closed");
+    }
+    for (name, sort) in
+        [("cudaMalloc", Sort::Plain), ("virtual", Sort::Virtual { passed_on: true }), ("pool", Sort::Pool)]
+    {
+        comm.barrier()?;
+        if comm.rank() == 1 {
+            comm.barrier()?;
+            beside_a_stream_that_waits(&comm, device)?;
+            continue;
+        }
+        let memories = [(); 2].map(|()| Foreign::new(device.ordinal(), sort, PIECE));
+        let [first, second] = memories.each_ref().map(|memory| memory.address as Address);
+        let map = |address| mappings.map(target, address, PIECE as u64);
+        drop(map(first)?);
+        comm.barrier()?;
+        // From here to the next one the stream waits.
+        comm.barrier()?;
+        let said = [map(second).map(drop), mappings.release(first)].map(|outcome| match outcome {
+            Ok(()) => Ok("yes".to_owned()),
+            Err(MappingError::Comm(_) | MappingError::StillMapped { .. }) => Ok("once it goes on".to_owned()),
+            Err(other) => Err(other),
+        });
+        comm.barrier()?;
+        let [opened, closed] = said;
+        println!("{name:<16} {:>16} {:>16}", opened?, closed?);
+        [first, second].into_iter().try_for_each(|address| mappings.release(address))?;
+    }
+    Ok(())
+}
+
+/// A stream waits from the next meeting of the ranks to the one after.
+fn beside_a_stream_that_waits(comm: &Communicator, device: &halocline::Device) -> Outcome {
+    let (word, stream) = (device.allocate_pinned(8)?, device.stream(Priority::Normal)?);
+    // SAFETY: a word, which lives until the stream is through.
+    unsafe { stream.values(&[ValueOp::Wait { address: word.at(0), at_least: 1 }]) }?;
+    let (over, is_over) = channel::<()>();
+    // This thread may be the one that opens and closes.
+    let met = std::thread::scope(|scope| {
+        let word = &word;
+        scope.spawn(move || {
+            // Over, or too long: either way it goes on.
+            let _: Result<(), RecvTimeoutError> = is_over.recv_timeout(LONGEST);
+            // SAFETY: as above.
+            unsafe { word.store(0, 1) };
+        });
+        let met = comm.barrier().and_then(|()| comm.barrier());
+        drop(over);
+        met
+    });
+    stream.synchronise()?;
+    met.map_err(Trouble::from)
+}
