@@ -13,6 +13,7 @@ use halocline_conformance::simulated::{options, run_ranks, run_ranks_apart};
 use halocline_conformance::yard::{Yard, devices, until_failure};
 use halocline_conformance::{Outcome, Trouble, ensure, fail};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 fn apart() -> Options {
@@ -408,6 +409,28 @@ fn memory_that_its_user_has_freed_is_noticed_and_nobody_writes_to_it() {
         }
         Ok(comm.barrier()?)
     });
+}
+
+#[test]
+fn a_deadline_that_ends_amid_mapping_is_an_error_rather_than_another_way() {
+    let (late, bound) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    // Time passes in few of these schedules.
+    play(0..900, 2, |_, device, comm| {
+        let hurried = comm.with_deadline(Some(Duration::from_nanos(1)));
+        match ring(&hurried, device)?.bind(&hurried, &BindOptions::default()) {
+            Ok(halo) => {
+                ensure!(ways(&halo, comm).iter().all(|(_, way)| *way == Way::Push), "{}", halo.explain());
+                bound.fetch_add(1, Ordering::Relaxed);
+            }
+            Err(trouble) => {
+                ensure!(trouble.to_string().contains("deadline"), "{trouble}");
+                late.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        Ok(())
+    });
+    let (late, bound) = (late.into_inner(), bound.into_inner());
+    assert!(late > 0 && bound > 0, "{late} ranks were late, {bound} bound: other seeds would show more");
 }
 
 #[test]

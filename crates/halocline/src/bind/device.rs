@@ -49,9 +49,12 @@ pub(super) fn bind(
     let wishes = Wishes::new((comm, &company), (&devices, &sets), (engine, flags), (options, is_alone));
     berths.iter_mut().for_each(|(peer, berth)| wishes.enter(&company, *peer, berth));
     let mut exports = Exports::default();
-    if matches!(options.link, LinkChoice::Auto | LinkChoice::Push | LinkChoice::Pull) {
-        export_fields(comm, &company, &mut exports, (&sets, &berths), options.link);
-    }
+    let exported = match options.link {
+        LinkChoice::Auto | LinkChoice::Push | LinkChoice::Pull => {
+            export_fields(comm, &company, &mut exports, (&sets, &berths), options.link)
+        }
+        _ => Ok(()),
+    };
     let plots = berths
         .iter_mut()
         .map(|(peer, berth)| plot(comm, &company, &exports, &sets, (*peer, berth), options.link));
@@ -66,15 +69,17 @@ pub(super) fn bind(
         }
         opened => opened,
     };
-    let mut opened = agree(comm, opened)?;
+    let mut opened = agree(comm, exported.and(opened))?;
+    let mut exported = Ok(());
     if !matches!(options.link, LinkChoice::Mailbox | LinkChoice::Message) {
         let wanted =
             berths.iter().flat_map(|(peer, _)| opened.lanes.iter().map(|lane| (*peer, &lane.segment)));
         exports.look_at_words(comm, &company, wanted.clone());
-        exports.add(comm, (&company, By::FirstDevice), wanted);
+        exported = exports.add(comm, (&company, By::FirstDevice), wanted);
     }
     let shared = berths.iter().any(|(peer, _)| comm.link().bell(*peer).is_some());
-    let own = agree(comm, shared.then(|| comm.allocate(own_bytes)).transpose().map_err(Error::from))?;
+    let own = shared.then(|| comm.allocate(own_bytes)).transpose().map_err(Error::from);
+    let own = agree(comm, exported.and(own))?;
     let words: Vec<_> = opened.lanes.iter().map(|lane| Arc::clone(&lane.segment)).collect();
     let of_devices = OfDevices { exports: &exports, words: &words };
     let theirs = swap_offers(comm, offers, &sets, &berths, own.as_ref(), Some(of_devices))?;
@@ -176,7 +181,7 @@ fn export_fields(
     exports: &mut Exports,
     (sets, berths): (&[Local], &[(usize, Berth)]),
     choice: LinkChoice,
-) {
+) -> Result<(), Error> {
     let touched = |&(peer, berth): &(usize, Berth)| {
         let is_read = choice == LinkChoice::Pull || choice == LinkChoice::Auto && berth.engine.is_some();
         let of_set = move |set: &'_ &Local| {
@@ -188,7 +193,7 @@ fn export_fields(
     let memories = || sets.iter().flat_map(|set| &set.memories).map(|(memory, _)| memory);
     let all = berths.iter().flat_map(|(peer, _)| memories().map(move |memory| (*peer, memory)));
     exports.look(comm, company, all);
-    exports.add(comm, (company, By::AllDevices), berths.iter().flat_map(touched));
+    exports.add(comm, (company, By::AllDevices), berths.iter().flat_map(touched))
 }
 
 /// What a peer may need behind the words, as far as this side knows.

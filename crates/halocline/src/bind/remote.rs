@@ -200,13 +200,14 @@ pub(super) struct Exports {
 }
 
 impl Exports {
-    /// Has memories mapped by peers that do not reach them otherwise. Blocks until they have.
+    /// Has memories mapped by peers that do not reach them otherwise. Blocks until they have. What cannot be mapped is no error, a wait that has
+    /// ended without an answer is.
     pub(super) fn add<'a>(
         &mut self,
         comm: &Communicator,
         (company, by): (&Company, By),
         wanted: impl Iterator<Item = (usize, &'a Arc<Segment>)>,
-    ) {
+    ) -> Result<(), Error> {
         // In their order, so that simulated runs replay.
         let mut requests = BTreeMap::new();
         for (peer, segment) in wanted {
@@ -223,7 +224,11 @@ impl Exports {
             }
         }
         for (at, requested) in requests {
-            let pinned = requested.and_then(|request| request.wait().map_err(|error| error.to_string()));
+            let pinned = match requested.map(Requested::wait) {
+                Ok(Err(MappingError::Comm(error))) => return Err(error.into()),
+                Ok(answer) => answer.map_err(|error| error.to_string()),
+                Err(why) => Err(why),
+            };
             let told = pinned.map(|pinned| {
                 let told = Told { token: pinned.token(), offset: pinned.offset(), bytes: pinned.bytes() };
                 self.kinds.insert(at, pinned.kind());
@@ -232,6 +237,7 @@ impl Exports {
             });
             self.told.insert(at, told);
         }
+        Ok(())
     }
 
     /// Finds out which fields peers of this process do not reach, and why.
