@@ -318,7 +318,7 @@ impl Communicator {
     }
 
     /// The error for a rank that is gone, if `from` has left or any rank has died.
-    fn departed(&self, from: Option<usize>, what: &str) -> Option<CommError> {
+    pub(crate) fn departed(&self, from: Option<usize>, what: &str) -> Option<CommError> {
         let (waiting, what) = (self.rank(), what.to_owned());
         if let Some(rank) = (0..self.size()).find(|&rank| self.link().state(rank) == PeerState::Dead) {
             return Some(CommError::Died { rank, waiting, what });

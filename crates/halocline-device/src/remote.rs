@@ -2,6 +2,7 @@
 //! exported. Who may do so when is decided above, by the mapping cache.
 
 use crate::driver::Address;
+use crate::reaper;
 use rustix::fd::OwnedFd;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -192,9 +193,21 @@ pub trait Provider: Send + Sync {
     /// It was opened by this provider, and nothing uses it.
     unsafe fn close(&self, opened: Opened) -> Result<(), Refusal>;
 
+    /// Whether [`Provider::close`] waits for all that the device was given, and holds what other threads call meanwhile. Then it
+    /// belongs behind the scenes ([`once_nothing_waits`]).
+    fn close_waits(&self, _opened: &Opened) -> bool {
+        false
+    }
+
     /// Lets this device reach an allocation of this very process, which is never opened. Refused if there is no such
     /// allocation.
     fn adopt(&self, allocation: &Allocation) -> Result<(), Refusal>;
+}
+
+/// Calls something that waits for what devices were given, by a thread of its own: while no stream of this process waits for others
+/// ([`crate::Waiting`]), in the order of these calls; never once the process ends.
+pub fn once_nothing_waits(call: impl FnOnce() + Send + 'static) {
+    reaper::give(call);
 }
 
 /// Memory of the library's own that nobody uses any more. It is freed when the last holder drops this.

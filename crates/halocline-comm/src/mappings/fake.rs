@@ -4,7 +4,7 @@
 use halocline_device::Address;
 use halocline_device::remote::{Allocation, DeviceId, Export, Kind, Opened, Provider, Refusal};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// All processes and all memory.
@@ -157,6 +157,8 @@ pub(super) struct Fake {
     pub(super) opening: AtomicUsize,
     /// What the next calls of `export` say.
     pub(super) private: Mutex<Vec<Refusal>>,
+    /// To close something takes as long as CUDA's legacy handles do: until nothing waits.
+    pub(super) close_waits: AtomicBool,
 }
 
 impl Fake {
@@ -168,6 +170,7 @@ impl Fake {
             refusals: Mutex::default(),
             opening: AtomicUsize::default(),
             private: Mutex::default(),
+            close_waits: AtomicBool::default(),
         })
     }
 }
@@ -245,6 +248,10 @@ impl Provider for Fake {
         }
         inner.reclaim();
         Ok(())
+    }
+
+    fn close_waits(&self, _opened: &Opened) -> bool {
+        self.close_waits.load(Ordering::Relaxed)
     }
 
     fn adopt(&self, allocation: &Allocation) -> Result<(), Refusal> {

@@ -134,13 +134,18 @@ impl Mappings {
 
     /// Bytes that a rank, or any, has sent. Blocks until there are some.
     pub fn receive(&self, from: Option<usize>) -> Result<Arrived, MappingError> {
-        let what = "bytes to take from mapped memory";
-        let arrival = self.comm.wait_for(from, what, || {
-            // What a rank had sent before it left is what decides: it must not be in the hands of another thread.
-            while !self.drive() {
-                self.comm.link().host().yield_now();
-            }
-            Ok(self.service.arrival(from))
+        const WHAT: &str = "bytes to take from mapped memory";
+        let link = self.comm.link();
+        link.check()?;
+        let poll = || {
+            let gone = (link.departures() > 0).then(|| self.comm.departed(from, WHAT)).flatten();
+            // What came before it left may still be in the hands of another thread.
+            let is_all = self.drive();
+            let gone = gone.filter(|_| is_all).map(|error| Err(error.into()));
+            self.service.arrival(from).map(Ok).or(gone)
+        };
+        let arrival = self.wait(self.comm.deadline(), WHAT, poll, |after| {
+            CommError::Deadline { waiting: link.rank(), after, what: WHAT.to_owned() }.into()
         })?;
         Ok(Arrived { mappings: self.clone(), arrival })
     }
@@ -177,7 +182,7 @@ impl Mappings {
             self.service.with(|protocol| protocol.holders(&ids))
         };
         let poll = || holders().is_empty().then_some(Ok(()));
-        self.wait(Some(deadline), poll, |after| {
+        self.wait(Some(deadline), "memory to be unmapped", poll, |after| {
             let ranks = self.service.with(|protocol| protocol.holders(&ids));
             MappingError::StillMapped { address, ranks, after }
         })
@@ -253,15 +258,16 @@ impl Mappings {
             let gone = || (has_left && is_all).then_some(Err(MappingError::Gone { rank: target.rank }));
             self.service.answer(id).map(Ok).or_else(gone)
         };
-        self.wait(self.comm.deadline(), poll, |after| {
-            let what = format!("rank {} to map memory", target.rank);
-            MappingError::Comm(CommError::Deadline { waiting: link.rank(), after, what })
+        let what = format!("rank {} to map memory", target.rank);
+        self.wait(self.comm.deadline(), &what, poll, |after| {
+            CommError::Deadline { waiting: link.rank(), after, what: what.clone() }.into()
         })
     }
 
     fn wait<T>(
         &self,
         deadline: Option<Duration>,
+        what: &str,
         poll: impl FnMut() -> Option<Result<T, MappingError>>,
         too_late: impl Fn(Duration) -> MappingError,
     ) -> Result<T, MappingError> {
@@ -273,8 +279,7 @@ impl Mappings {
             }
             Late::Deadline(after) => Some(Err(too_late(after))),
             Late::Interrupted => {
-                let what = "the mapping of memory".to_owned();
-                Some(Err(CommError::Interrupted { waiting: link.rank(), what }.into()))
+                Some(Err(CommError::Interrupted { waiting: link.rank(), what: what.to_owned() }.into()))
             }
         };
         Patience { deadline, ..Patience::of(link) }.wait(link, poll, || {}, late)

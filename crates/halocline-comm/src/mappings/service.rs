@@ -14,7 +14,7 @@ use crate::transport::{PeerState, Transport};
 use crate::wait::{Late, Patience};
 use halocline_device::Address;
 use halocline_device::remote::{
-    Allocation, DeviceId, Export, Exporter, Freeing, Kind, Opened, Own, Provider, Refusal,
+    Allocation, DeviceId, Export, Exporter, Freeing, Kind, Opened, Own, Provider, Refusal, once_nothing_waits,
 };
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -324,8 +324,15 @@ impl Service {
             }
             Effect::Close { token } => {
                 let opened = self.lock().opened.remove(&token);
-                close(transport.rank(), opened);
-                self.with(|protocol| protocol.closed(token));
+                let (state, weak) = (Arc::clone(&self.state), Weak::clone(&self.transport));
+                close(transport.rank(), opened, move |is_here| {
+                    lock(&state).protocol.closed(token);
+                    if !is_here && let Some(transport) = weak.upgrade() {
+                        // To be told to others, and what somebody may wait for.
+                        transport.own_bell().demand(transport.host());
+                        transport.own_bell().changed(transport.host());
+                    }
+                });
             }
             Effect::Answer { request, answer } => {
                 let mut state = self.lock();
@@ -394,13 +401,19 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn close(rank: usize, open: Option<Open>) {
-    let Some(Open { provider, opened, .. }) = open else { return };
-    // SAFETY: this provider has opened it. The protocol closes what nothing holds any more; who resolves a mapping holds it
-    // for as long as it is used.
-    if let Err(why) = unsafe { provider.close(opened) } {
-        tracing::error!("rank {rank}: a mapping cannot be closed: {why}");
-    }
+/// Closes what was opened, then says so: in this call, or by another thread where closing waits for what devices were given.
+fn close(rank: usize, open: Option<Open>, then: impl FnOnce(bool) + Send + 'static) {
+    let Some(Open { provider, opened, .. }) = open else { return then(true) };
+    let waits = provider.close_waits(&opened);
+    let close = move || {
+        // SAFETY: this provider has opened it. The protocol closes what nothing holds any more; who resolves a mapping holds it
+        // for as long as it is used.
+        if let Err(why) = unsafe { provider.close(opened) } {
+            tracing::error!("rank {rank}: a mapping cannot be closed: {why}");
+        }
+        then(!waits);
+    };
+    if waits { once_nothing_waits(close) } else { close() }
 }
 
 impl Serve for Service {
@@ -469,10 +482,12 @@ impl Drop for Service {
                 Late::Warn(_) | Late::Interrupted => None,
                 Late::Deadline(after) => {
                     let ranks = self.with(|protocol| protocol.holders(&protocol.entries()));
-                    tracing::warn!(
-                        "rank {}: ranks {ranks:?} have not unmapped its memory within {after:?}",
-                        transport.rank()
-                    );
+                    let left = match ranks.is_empty() {
+                        true => "what it has mapped is closed once no exchange of this process is in flight"
+                            .to_owned(),
+                        false => format!("ranks {ranks:?} have not unmapped its memory"),
+                    };
+                    tracing::warn!("rank {}, at its end for {after:?}: {left}", transport.rank());
                     Some(())
                 }
             };
@@ -485,7 +500,7 @@ impl Drop for Service {
         let left: Vec<u64> = self.lock().opened.keys().copied().collect();
         for token in left {
             let opened = self.lock().opened.remove(&token);
-            close(0, opened);
+            close(0, opened, |_| {});
         }
         let mut state = self.lock();
         state.is_over = true;

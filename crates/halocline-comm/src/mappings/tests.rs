@@ -301,11 +301,50 @@ fn a_call_of_the_driver_that_does_not_return_in_another_thread_holds_nobody_beyo
         }
         let error = impatient.map(at(1), PAGE, 8).err().unwrap();
         assert!(matches!(error, MappingError::Comm(CommError::Deadline { waiting: 0, .. })), "{error}");
+        let error = impatient.receive(Some(1)).err().unwrap();
+        assert!(matches!(error, MappingError::Comm(CommError::Deadline { waiting: 0, .. })), "{error}");
         drop(held);
         driving.join().unwrap();
         assert_eq!(opening.join().unwrap().unwrap().bytes(), 8);
     });
     assert_eq!(mappings.map(at(1), PAGE, 8).unwrap().bytes(), 8);
+}
+
+#[test]
+fn what_cannot_be_closed_beside_exchanges_is_closed_once_none_is_in_flight_and_holds_nobody() {
+    let world = World::default();
+    let [(_owner, mappings, _), (importer, theirs, fake)] = two(&world);
+    fake.close_waits.store(true, Ordering::Relaxed);
+    let mapped = |base| {
+        let memory = world.allocate(0, device(0), base, PAGE);
+        drop(mappings.map(at(1), base, 8).unwrap());
+        memory
+    };
+    let (first, _second) = (mapped(PAGE), mapped(3 * PAGE));
+    let in_flight = halocline_device::Waiting::begin();
+    let impatient =
+        Mappings { comm: mappings.comm.with_deadline(Some(Duration::from_millis(20))), ..mappings.clone() };
+    let error = impatient.release(PAGE).unwrap_err();
+    assert!(matches!(&error, MappingError::StillMapped { ranks, .. } if ranks[..] == [1]), "{error}");
+    // Whoever drives there comes back, and gets on with everything else.
+    assert!(theirs.drive());
+    drop(mappings.map(at(1), 3 * PAGE + 8, 8).unwrap());
+    assert_eq!(world.calls(), (2, 2, 0));
+    drop(in_flight);
+    mappings.release(PAGE).unwrap();
+    assert_eq!(world.calls(), (2, 2, 1));
+    world.free(first.id);
+    assert_eq!(world.held(), 0);
+    // Nor does the end of a rank wait for good.
+    let in_flight = halocline_device::Waiting::begin();
+    drop((theirs, importer));
+    assert_eq!(world.calls(), (2, 2, 1));
+    drop(in_flight);
+    let begin = std::time::Instant::now();
+    while world.open_of(0) > 0 && begin.elapsed() < Duration::from_secs(20) {
+        std::thread::yield_now();
+    }
+    assert_eq!((world.calls(), world.wrongs()), ((2, 2, 2), Vec::new()));
 }
 
 #[test]

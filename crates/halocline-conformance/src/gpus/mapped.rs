@@ -84,7 +84,7 @@ pub(super) fn device_among<'a>(rig: &'a Gpus, gpus: &str, rank: usize) -> Result
 }
 
 /// Waits until so much of a GPU is free as before, or no more becomes free: what is freed goes behind the scenes.
-fn settled(device: &Device, raw: &Raw, before: usize) -> usize {
+pub(super) fn settled(device: &Device, raw: &Raw, before: usize) -> usize {
     let (mut last, mut since) = (free(raw, device.ordinal()), Instant::now());
     while last < before && since.elapsed() < Duration::from_millis(300) {
         std::thread::sleep(Duration::from_millis(10));
@@ -112,7 +112,13 @@ pub(super) fn round_rank(gpus: &str, count: &str) -> Outcome {
                 (memory.at(0), memory)
             }
             _ => {
-                let memory = Foreign::new(device.ordinal(), Sort::Plain, PIECE * (1 + number as usize % 4));
+                // Most of it is of the kind that most is.
+                let sort = match number / 3 % 5 {
+                    0 => Sort::Virtual { passed_on: true },
+                    1 => Sort::Pool,
+                    _ => Sort::Plain,
+                };
+                let memory = Foreign::new(device.ordinal(), sort, PIECE * (1 + number as usize % 4));
                 (memory.address as Address, Arc::new(memory))
             }
         };

@@ -1,9 +1,13 @@
 //! Ranks of a job one of which comes to a bad end with work of its GPU in flight.
 
 use super::Gpus;
+use super::kinds::PIECE;
+use super::mapped::settled;
+use super::raw::Raw;
 use crate::processes::Ranks;
 use crate::yard::{Rig, Yard, until_failure};
 use crate::{Outcome, ensure, fail};
+use halocline::comm::mappings::Mappings;
 use halocline::device::Priority;
 use halocline::{BindOptions, Cause, Communicator, Error, HaloExchange, Stream};
 use std::io::Write;
@@ -18,6 +22,10 @@ const USABLE: &str = "usable";
 /// Starts two ranks, lets one of them come to its end, and sees how the other takes it.
 pub(super) fn watch(scenario: &str) -> Outcome {
     let program = std::env::current_exe()?;
+    let rig = Gpus::get()?;
+    usable(rig)?;
+    let raw = Raw::new();
+    let free: Vec<usize> = rig.devices().iter().map(|device| settled(device, &raw, usize::MAX)).collect();
     let start = Instant::now();
     let mut ranks = Ranks::start(program, 2, &["gpus", "victim", scenario]);
     let in_flight = ranks.await_line(0..2, IN_FLIGHT, Duration::from_secs(60));
@@ -32,8 +40,13 @@ pub(super) fn watch(scenario: &str) -> Outcome {
     let dead = !ends[1].status.success();
     ensure!(dead == (scenario == "killed"), "the victim: {:?}\n{said}", ends[1].status);
     // The GPU, too, seen by somebody who was not there.
-    let rig = Gpus::get()?;
     usable(rig)?;
+    for (device, before) in rig.devices().iter().zip(free) {
+        let after = settled(device, &raw, before);
+        // But for what the driver keeps for small allocations.
+        let is_back = after + PIECE >= before;
+        ensure!(is_back, "GPU {}: {before} bytes were free before, {after} are", device.ordinal());
+    }
     println!("a rank {scenario} with work in flight ... ok ({:.1?})", start.elapsed());
     Ok(())
 }
@@ -56,13 +69,8 @@ pub(super) fn rank(scenario: &str) -> Outcome {
                 exchange(rig, &yard, &halo, &stream, step)?;
             }
             say(IN_FLIGHT)?;
-            survive(
-                &comm,
-                rig,
-                &halo,
-                &stream,
-                if scenario == "killed" { Cause::Died } else { Cause::Device },
-            )
+            let cause = if scenario == "killed" { Cause::Died } else { Cause::Device };
+            survive(&comm, rig, halo, &stream, cause)
         }
         (_, "killed") => {
             exchange(rig, &yard, &halo, &stream, 6)?;
@@ -101,8 +109,8 @@ fn exchange(rig: &Gpus, yard: &Yard, halo: &HaloExchange, stream: &Stream, step:
     Ok(())
 }
 
-fn survive(comm: &Communicator, rig: &Gpus, halo: &HaloExchange, stream: &Stream, cause: Cause) -> Outcome {
-    let failure = until_failure(halo, stream)?;
+fn survive(comm: &Communicator, rig: &Gpus, halo: HaloExchange, stream: &Stream, cause: Cause) -> Outcome {
+    let failure = until_failure(&halo, stream)?;
     ensure!(failure.cause == cause && failure.culprit == 1, "it failed by {failure}");
     // All that waited is released.
     stream.synchronise()?;
@@ -111,6 +119,13 @@ fn survive(comm: &Communicator, rig: &Gpus, halo: &HaloExchange, stream: &Stream
     }
     rig.check()?;
     usable(rig)?;
+    // What it had mapped of the other's memory is given back.
+    drop(halo);
+    let (mappings, begin) = (Mappings::of(comm)?, Instant::now());
+    while mappings.stats().mapped > 0 {
+        ensure!(begin.elapsed() < Duration::from_secs(10), "still mapped: {:?}", mappings.stats());
+        comm.link().host().yield_now();
+    }
     say(USABLE)
 }
 

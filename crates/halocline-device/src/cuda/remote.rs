@@ -12,10 +12,10 @@ use crate::driver::{Address, Driver};
 use crate::error::DeviceError;
 use crate::remote::{Allocation, DeviceId, Export, Kind, Opened, Provider, Refusal};
 use rustix::fd::{FromRawFd, OwnedFd};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::{c_int, c_uint, c_void};
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 /// Attributes of addresses.
 const MEMORY_TYPE: c_int = 2;
@@ -43,11 +43,18 @@ const POOL_MOST: u64 = 4 << 30;
 /// What a process and a pool of it are called in handles.
 type PoolName = [u8; 16];
 
-/// The provider of the GPU with an ordinal. May block for a second, the first time.
+/// The provider of the GPU with an ordinal, the same one as long as somebody has it. May block for a second, the first time.
 pub fn provider(ordinal: u32) -> Result<Arc<dyn Provider>, DeviceError> {
+    static KNOWN: Mutex<BTreeMap<u32, Weak<CudaMemory>>> = Mutex::new(BTreeMap::new());
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(there) = known.get(&ordinal).and_then(Weak::upgrade) {
+        return Ok(there);
+    }
     let driver = CudaDriver::open(ordinal)?;
     let id = driver.id_of(ordinal)?;
-    Ok(Arc::new(CudaMemory { driver, id, opened: Mutex::default() }))
+    let made = Arc::new(CudaMemory { driver, id, opened: Mutex::default() });
+    known.insert(ordinal, Arc::downgrade(&made));
+    Ok(made)
 }
 
 struct CudaMemory {
@@ -332,6 +339,11 @@ impl Provider for CudaMemory {
             current => current.map_err(refusal)?,
         };
         self.close_open(open)
+    }
+
+    /// Of `cudaMalloc` it does, measured; virtual memory and pools are closed beside whatever waits.
+    fn close_waits(&self, opened: &Opened) -> bool {
+        matches!(self.opened().mappings.get(&opened.key), Some(Open::Legacy(_)))
     }
 
     fn adopt(&self, allocation: &Allocation) -> Result<(), Refusal> {

@@ -1,15 +1,15 @@
-//! Whether memory of another process is opened and closed while a stream waits where that is done.
+//! Whether memory of another process is opened and closed while a stream waits where that is done, and whether other streams get on meanwhile.
 
-use crate::gpus::Gpus;
 use crate::gpus::kinds::{Foreign, PIECE, Sort};
 use crate::gpus::mapped::{device_among, start};
+use crate::gpus::{Gpu, Gpus};
 use crate::yard::Rig;
 use crate::{Outcome, Trouble};
-use halocline::Communicator;
 use halocline::comm::mappings::{MappingError, Mappings, Target};
 use halocline::device::{Address, Priority, ValueOp, cuda};
-use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::time::Duration;
+use halocline::{Communicator, DeviceError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 /// What takes longer waits for the stream.
 const LIMIT: Duration = Duration::from_secs(1);
@@ -39,7 +39,8 @@ pub(crate) fn rank(gpus: &str) -> Outcome {
         comm.barrier()?;
         if comm.rank() == 1 {
             comm.barrier()?;
-            beside_a_stream_that_waits(&comm, device)?;
+            let longest = beside_a_stream_that_waits(&comm, rig.of_rank(device.ordinal() as usize))?;
+            println!("{name:<16} the longest launch took {:.0} us", longest.as_secs_f64() * 1e6);
             continue;
         }
         let memories = [(); 2].map(|()| Foreign::new(device.ordinal(), sort, PIECE));
@@ -62,25 +63,44 @@ pub(crate) fn rank(gpus: &str) -> Outcome {
     Ok(())
 }
 
-/// A stream waits from the next meeting of the ranks to the one after.
-fn beside_a_stream_that_waits(comm: &Communicator, device: &halocline::Device) -> Outcome {
+/// A stream waits from the next meeting of the ranks to the one after, as one of an exchange does. How long the longest launch took on
+/// another one meanwhile.
+fn beside_a_stream_that_waits(comm: &Communicator, gpu: &Gpu) -> Result<Duration, Trouble> {
+    let device = gpu.device();
     let (word, stream) = (device.allocate_pinned(8)?, device.stream(Priority::Normal)?);
+    let other = device.stream(Priority::Normal)?;
+    let _in_flight = device.let_wait();
     // SAFETY: a word, which lives until the stream is through.
     unsafe { stream.values(&[ValueOp::Wait { address: word.at(0), at_least: 1 }]) }?;
-    let (over, is_over) = channel::<()>();
-    // This thread may be the one that opens and closes.
-    let met = std::thread::scope(|scope| {
+    let is_over = AtomicBool::new(false);
+    let begin = Instant::now();
+    // Both threads open and close: this one, as it comes by.
+    let (met, longest) = std::thread::scope(|scope| {
+        let launching = scope.spawn(|| {
+            let mut longest = Duration::ZERO;
+            while !is_over.load(Ordering::Acquire) {
+                let launched = Instant::now();
+                gpu.empty(&other)?;
+                longest = longest.max(launched.elapsed());
+                other.synchronise()?;
+            }
+            Ok::<_, DeviceError>(longest)
+        });
         let word = &word;
+        let is_over = &is_over;
         scope.spawn(move || {
             // Over, or too long: either way it goes on.
-            let _: Result<(), RecvTimeoutError> = is_over.recv_timeout(LONGEST);
+            while !is_over.load(Ordering::Acquire) && begin.elapsed() < LONGEST {
+                std::thread::yield_now();
+            }
             // SAFETY: as above.
             unsafe { word.store(0, 1) };
         });
         let met = comm.barrier().and_then(|()| comm.barrier());
-        drop(over);
-        met
+        is_over.store(true, Ordering::Release);
+        (met, launching.join().expect("no panic"))
     });
     stream.synchronise()?;
-    met.map_err(Trouble::from)
+    met?;
+    Ok(longest?)
 }
