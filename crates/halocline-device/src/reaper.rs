@@ -4,17 +4,25 @@
 //! one of these a rank of the process that a stream waits for, both would wait for good. So who lets streams wait for others
 //! says so ([`Waiting`]); what is dropped meanwhile is freed later, by a thread of its own.
 
+use std::cell::Cell;
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 type Job = Box<dyn FnOnce() + Send>;
 
 #[derive(Default)]
 struct State {
-    jobs: Vec<Job>,
+    /// With the time from which on who lets streams wait gives way to them for a moment.
+    jobs: VecDeque<(Job, Instant)>,
     /// Streams of so many objects may wait for other threads.
     waiting: usize,
+    /// So many would let streams wait, once one more is freed.
+    asking: usize,
+    /// So many may now, before anything more is freed.
+    entering: usize,
     /// The thread is at it.
     is_freeing: bool,
     /// The process ends: what is not freed by now goes with it.
@@ -28,8 +36,10 @@ struct State {
 }
 
 static STATE: Mutex<State> = Mutex::new(State {
-    jobs: Vec::new(),
+    jobs: VecDeque::new(),
     waiting: 0,
+    asking: 0,
+    entering: 0,
     is_freeing: false,
     is_ending: false,
     later: 0,
@@ -37,6 +47,21 @@ static STATE: Mutex<State> = Mutex::new(State {
     in_vain: None,
 });
 static CHANGED: Condvar = Condvar::new();
+
+/// Whether anything is to be freed: what exchanges look at.
+static IS_BEHIND: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    /// Whether this thread is the one that frees.
+    static FREES: Cell<bool> = const { Cell::new(false) };
+}
+
+/// What is not freed after so long finds no gap between exchanges.
+const SOON: Duration = Duration::from_millis(100);
+
+/// How long who begins an exchange makes a gap for it, and how soon again.
+const GAP: Duration = Duration::from_millis(50);
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// How long an allocation that finds no room waits for what is to be freed.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -50,15 +75,51 @@ fn lock() -> MutexGuard<'static, State> {
 pub struct Waiting(());
 
 impl Waiting {
-    /// Waits while something is being freed, which waits for work that was given to devices before; not while the process ends.
+    /// Waits while one thing is freed, if any is to be, which waits for work that was given to devices before; not while the process ends.
     pub fn begin() -> Self {
         let mut state = lock();
         // What is not freed when the process ends may never be.
-        while state.is_freeing && !state.is_ending {
-            state = CHANGED.wait(state).unwrap_or_else(PoisonError::into_inner);
+        let has_turn = |state: &State| state.is_freeing || (state.waiting == 0 && !state.jobs.is_empty());
+        if has_turn(&state) && !state.is_ending {
+            let seen = state.freed;
+            state.asking += 1;
+            while state.freed == seen && has_turn(&state) && !state.is_ending {
+                state = CHANGED.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+            match state.freed == seen {
+                true => state.asking -= 1,
+                false => state.entering -= 1,
+            }
         }
         state.waiting += 1;
         Self(())
+    }
+
+    /// Where exchanges in a row leave no gap in which what was dropped could be freed: makes one, as long as `look` says that an exchange is
+    /// in flight. At most once a second, for 50 ms.
+    pub fn give_way(mut look: impl FnMut() -> bool) {
+        let is_due = || {
+            let state = lock();
+            state.jobs.front().is_some_and(|(_, due)| *due <= Instant::now()) && !state.is_ending
+        };
+        if !IS_BEHIND.load(Ordering::Relaxed) || !is_due() {
+            return;
+        }
+        let begin = Instant::now();
+        while is_due() && begin.elapsed() < GAP {
+            if !look() {
+                // What others have in flight, and what is being freed.
+                let state = lock();
+                let rest = GAP.saturating_sub(begin.elapsed());
+                let wait = CHANGED.wait_timeout_while(state, rest, |state| {
+                    !state.is_ending && (state.waiting > 0 || state.is_freeing)
+                });
+                drop(wait);
+            }
+            std::thread::yield_now();
+        }
+        let next = Instant::now() + AGAIN;
+        lock().jobs.iter_mut().for_each(|(_, due)| *due = (*due).max(next));
     }
 }
 
@@ -105,11 +166,13 @@ pub(crate) fn give(free: impl FnOnce() + Send + 'static) {
         // The driver may be gone. Not dropped either: what it holds may call that, too.
         return std::mem::forget(free);
     }
-    if !is_there {
+    // What frees may drop what frees more.
+    if !is_there || FREES.get() {
         drop(state);
         return free();
     }
-    state.jobs.push(Box::new(free));
+    state.jobs.push_back((Box::new(free), Instant::now() + SOON));
+    IS_BEHIND.store(true, Ordering::Relaxed);
     if state.waiting == 0 {
         CHANGED.notify_all();
     }
@@ -133,25 +196,27 @@ extern "C" fn end() {
 static OWNER: OnceLock<u32> = OnceLock::new();
 
 fn run() {
+    FREES.set(true);
     let mut state = lock();
     loop {
-        while state.jobs.is_empty() || state.waiting > 0 || state.is_ending {
+        let next = match state.waiting > 0 || state.entering > 0 || state.is_ending {
+            true => None,
+            false => state.jobs.pop_front(),
+        };
+        let Some((job, _)) = next else {
             state = CHANGED.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
-        let jobs = std::mem::take(&mut state.jobs);
+            continue;
+        };
         state.is_freeing = true;
         drop(state);
-        for job in jobs {
-            if lock().is_ending {
-                std::mem::forget(job);
-                continue;
-            }
-            // What a job drops may be a user's, whose panic has been printed by now: it must not keep everybody else waiting.
-            let _ = catch_unwind(AssertUnwindSafe(job));
-        }
+        // What a job drops may be a user's, whose panic has been printed by now: it must not keep everybody else waiting.
+        let _ = catch_unwind(AssertUnwindSafe(job));
         state = lock();
         state.is_freeing = false;
         state.freed += 1;
+        // Those who have waited for it come before the next.
+        state.entering += std::mem::take(&mut state.asking);
+        IS_BEHIND.store(!state.jobs.is_empty(), Ordering::Relaxed);
         CHANGED.notify_all();
     }
 }
@@ -333,6 +398,80 @@ mod tests {
         let took = said.split("through after ").nth(1).and_then(|rest| rest.split(' ').next()?.parse().ok());
         let took = Duration::from_millis(took.unwrap_or_else(|| panic!("it did not get through: {said}")));
         assert!(took >= PATIENCE && took < 5 * PATIENCE, "{took:?}");
+    }
+
+    #[test]
+    fn one_thing_is_freed_before_streams_may_wait_again_and_no_more() {
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        for _ in 0..100 {
+            let waiting = Waiting::begin();
+            let (freed, seen) = channel();
+            for number in 0..3 {
+                let freed = freed.clone();
+                give(move || freed.send(number).expect("somebody listens"));
+            }
+            // As a program does whose exchanges follow each other, which the thread that frees never gets in between of.
+            let mut next = Some(waiting);
+            for number in 0..3 {
+                drop(next.take());
+                next = Some(Waiting::begin());
+                // The thread may have come first, and have freed more.
+                let all: Vec<i32> = seen.try_iter().collect();
+                assert!(!all.is_empty() || lock().jobs.is_empty(), "nothing is freed before {number}");
+            }
+            drop(next);
+            assert!(catch_up());
+        }
+    }
+
+    #[test]
+    fn a_gap_is_made_where_exchanges_leave_none_and_not_at_once_again() {
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let (freed, seen) = channel();
+        let mut waiting = Some(Waiting::begin());
+        let give_way = |look: &mut dyn FnMut() -> bool| {
+            let begin = Instant::now();
+            Waiting::give_way(look);
+            begin.elapsed()
+        };
+        give(move || freed.send(()).expect("somebody listens"));
+        let mut looks = 0;
+        let mut in_flight = || {
+            looks += 1;
+            true
+        };
+        give_way(&mut in_flight);
+        assert_eq!(looks, 0, "it was given just now");
+        while lock().jobs.front().expect("it is there").1 > Instant::now() {
+            std::thread::yield_now();
+        }
+        assert!(give_way(&mut || true) >= GAP);
+        give_way(&mut || panic!("it was tried just now"));
+        lock().jobs.front_mut().expect("it is there").1 = Instant::now();
+        // Over when it is looked at for the third time.
+        let mut looks = 0;
+        give_way(&mut || {
+            looks += 1;
+            if looks == 3 {
+                drop(waiting.take());
+            }
+            looks < 3
+        });
+        seen.recv_timeout(Duration::from_secs(10)).expect("it is freed");
+        assert!(catch_up());
+    }
+
+    #[test]
+    fn what_frees_may_drop_what_frees_more() {
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let (freed, seen) = channel();
+        give(move || {
+            let (inner, at_once) = (freed.clone(), std::thread::current().id());
+            give(move || inner.send(at_once == std::thread::current().id()).expect("somebody listens"));
+            freed.send(true).expect("somebody listens");
+        });
+        let order: Vec<bool> = seen.iter().take(2).collect();
+        assert_eq!(order, [true, true]);
     }
 
     #[test]

@@ -125,9 +125,10 @@ pub enum Refusal {
     /// No provider can export it.
     #[error("it belongs to its process alone; host memory can be mapped if the library has allocated it")]
     Private,
-    /// It was allocated from the default memory pool.
+    /// It was allocated from a memory pool that is not exported: the default one, or one that was not made for it.
     #[error(
-        "it comes from the default memory pool, which cannot be exported; an exportable pool or cudaMalloc can"
+        "it comes from the default memory pool, or one without the handle type for POSIX file descriptors, which cannot be exported; a \
+         pool that has it or cudaMalloc can"
     )]
     DefaultPool,
     /// Its creator did not ask for a handle that can be passed on.

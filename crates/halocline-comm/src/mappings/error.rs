@@ -54,7 +54,10 @@ pub enum MappingError {
         pins: usize,
     },
     /// Others have not unmapped in time: the memory is not to be freed yet.
-    #[error("the memory at {address:#x} is still mapped by ranks {ranks:?} after {after:?}")]
+    #[error(
+        "the memory at {address:#x} is still mapped by ranks {ranks:?} after {after:?}: they use it, or have exchanges in flight beside which \
+         it cannot be closed"
+    )]
     StillMapped {
         /// The address.
         address: Address,

@@ -268,10 +268,21 @@ impl Mappings {
         &self,
         deadline: Option<Duration>,
         what: &str,
-        poll: impl FnMut() -> Option<Result<T, MappingError>>,
+        mut poll: impl FnMut() -> Option<Result<T, MappingError>>,
         too_late: impl Fn(Duration) -> MappingError,
     ) -> Result<T, MappingError> {
         let link = self.comm.link();
+        let mut departures = 0;
+        let poll = || {
+            let before = link.departures();
+            let found = poll();
+            if found.is_some() || before == departures {
+                return found;
+            }
+            // So may the transport itself.
+            departures = before;
+            link.check().err().map(|error| Err(error.into()))
+        };
         let late = |late: Late| match late {
             Late::Warn(after) => {
                 tracing::warn!("rank {}: {}", link.rank(), too_late(after));

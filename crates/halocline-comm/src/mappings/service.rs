@@ -203,14 +203,16 @@ impl Service {
 
     /// Gives up memory that was freed without a word. What is in use nevertheless, and by how many.
     fn sweep(&self) -> Vec<(Allocation, usize)> {
-        let mut state = self.lock();
-        let providers = state.providers.clone();
-        let is_there = |allocation: &Allocation| {
-            let provider = providers.iter().find(|provider| provider.device() == allocation.device);
-            let found = provider.and_then(|provider| provider.find(allocation.base, allocation.bytes));
-            found == Some(*allocation)
+        let (mut known, providers) = {
+            let state = self.lock();
+            (state.protocol.sweepable(), state.providers.clone())
         };
-        state.protocol.sweep(is_there)
+        // Without the lock. What is freed meanwhile is noticed the next time; what is there again is another allocation.
+        known.retain(|allocation| {
+            let provider = providers.iter().find(|provider| provider.device() == allocation.device);
+            provider.and_then(|by| by.find(allocation.base, allocation.bytes)) != Some(*allocation)
+        });
+        self.with(|protocol| protocol.sweep(|allocation| !known.contains(allocation)))
     }
 
     /// Does all that can be done now, or leaves it to a thread that is at it: then false. Blocks for calls of the driver that

@@ -10,7 +10,7 @@ use super::context::Current;
 use super::gpu::CudaDriver;
 use crate::driver::{Address, Driver};
 use crate::error::DeviceError;
-use crate::remote::{Allocation, DeviceId, Export, Kind, Opened, Provider, Refusal};
+use crate::remote::{Allocation, DeviceId, Export, Kind, Opened, Provider, Refusal, once_nothing_waits};
 use rustix::fd::{FromRawFd, OwnedFd};
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{c_int, c_uint, c_void};
@@ -183,8 +183,12 @@ impl CudaMemory {
             return Some((ordinal, allocation(Kind::Legacy)));
         }
         let pieces = self.pieces(address, bytes);
-        let (base, bytes, id) = Piece::whole(&pieces)?;
-        Some((ordinal, Allocation { base, bytes, id, device, kind: Kind::Vmm }))
+        let (base, mut length, id) = Piece::whole(&pieces)?;
+        if pieces.len() > Export::MOST_DESCRIPTORS {
+            // There may be more, which is what is wrong with it.
+            length = length.max(address.saturating_add(bytes) - base);
+        }
+        Some((ordinal, Allocation { base, bytes: length, id, device, kind: Kind::Vmm }))
     }
 
     /// The physical memories that hold so many bytes, as far as they lie side by side; one more than can be exported at
@@ -320,7 +324,17 @@ impl Provider for CudaMemory {
         };
         let (Open::Legacy(address) | Open::Vmm(address, _) | Open::Pool(address, _)) = open;
         if !self.holds(&open, allocation.bytes) {
-            self.close_open(open)?;
+            if let Open::Legacy(address) = open {
+                let (api, primary) = (self.api(), Arc::clone(self.driver.primary()));
+                once_nothing_waits(move || {
+                    if let Ok(_current) = primary.make_current_beside_captures() {
+                        // SAFETY: opened above, and told to nobody.
+                        unsafe { (api.close_ipc)(address) };
+                    }
+                });
+            } else {
+                self.close_open(open)?;
+            }
             return Err(Refusal::BadHandle);
         }
         opened::note(self.driver.ordinal, address, allocation.bytes);

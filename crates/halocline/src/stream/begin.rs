@@ -15,14 +15,16 @@ impl Scheduled {
     }
 
     /// Begins an exchange of a set, of which the host fields are given, after all work that the streams were given before.
-    /// Waits for nobody but a thread that begins an exchange of this object, and, if nothing of it is in flight, for what is being freed
-    /// ([`halocline_device::Device::let_wait`]).
+    /// Waits for nobody but a thread that begins an exchange of this object, and, if nothing of it is in flight, for one thing that is freed
+    /// ([`halocline_device::Device::let_wait`]); and where its exchanges leave no gap for that, now and then for the others to be over
+    /// ([`Waiting::give_way`]).
     pub(crate) fn begin<'a>(
         &'a self,
         host_set: &Arc<Set>,
         streams: impl Iterator<Item = &'a Stream> + Clone,
     ) -> Result<u64, Error> {
         streams.clone().enumerate().try_for_each(|(at, stream)| self.check_stream(at, stream))?;
+        self.give_way();
         // Sets of host and device fields have the same numbers.
         let set = host_set.number;
         let mut begin = self.enter();
@@ -58,6 +60,8 @@ impl Scheduled {
         if given.is_err() {
             begin.is_broken = true;
             self.give_up(&mut begin, epoch, streams);
+            // All may have been quiet before this one was counted.
+            self.let_free();
         }
         drop(order);
         drop(begin);
@@ -68,6 +72,20 @@ impl Scheduled {
             Err(None) => return self.check_failure().map(|()| epoch),
         }
         Ok(epoch)
+    }
+
+    /// What was dropped is freed while nothing is in flight: not at all, were there no gap between exchanges.
+    fn give_way(&self) {
+        let mut is_told = false;
+        Waiting::give_way(|| {
+            // Others of this rank may be over without anybody having looked.
+            if !std::mem::replace(&mut is_told, true) {
+                let link = self.comm.link();
+                link.own_bell().demand(link.host());
+            }
+            self.carry_on();
+            self.look() < self.epoch() && self.check_failure().is_ok()
+        });
     }
 
     fn waiting(&self) -> MutexGuard<'_, Option<Waiting>> {

@@ -173,6 +173,12 @@ impl Protocol {
         self.entries.keys().copied().collect()
     }
 
+    /// What may be freed without a word.
+    pub(crate) fn sweepable(&self) -> Vec<Allocation> {
+        let kept = self.entries.values().filter(|entry| !entry.retiring && !entry.is_own);
+        kept.map(|entry| entry.allocation).collect()
+    }
+
     /// Gives up what was freed without a word. What is in use nevertheless is returned, and by how many.
     pub(crate) fn sweep(&mut self, is_there: impl Fn(&Allocation) -> bool) -> Vec<(Allocation, usize)> {
         let kept = self.entries.iter().filter(|(_, entry)| !entry.retiring && !entry.is_own);
