@@ -148,33 +148,40 @@ fn the_memory_of_fields_is_looked_at_once_an_allocation() {
 #[test]
 fn virtual_memory_is_looked_at_once_a_physical_memory_of_which_none_may_be_exchanged() {
     const PIECE: u64 = 2 << 20;
-    let exchange = || -> Result<(), Trouble> {
+    // Of so many, so many are looked at by each exchange: all are after a few.
+    let exchange = |pieces: usize, looks: u64, exchanges: usize| -> Result<(), Trouble> {
         let (driver, device) = Instant::device();
         let comm = Communicator::threads(1).remove(0);
-        let cells = 3 * PIECE as usize / 8;
+        let cells = pieces * PIECE as usize / 8;
         let pattern = RegularGrid::new([cells - 2]).periodic([true]).decompose(1)?;
         let pattern = pattern.pattern(&comm, Halo::uniform(1))?;
         let memory = Arc::new(device.allocate(8 * cells)?);
-        // Two more begin within it.
+        // More begin within it.
         let second = (memory.at(0) / PIECE + 1) * PIECE;
-        driver.lay(second, 1001);
-        driver.lay(second + PIECE, 1002);
+        (0..pieces as u64 - 1).for_each(|piece| driver.lay(second + piece * PIECE, 1001 + piece));
         let layout = Layout::c_order(halocline::ElementType::U64, &[cells])?;
         // SAFETY: the memory has room for it, and is kept.
         let field = unsafe { Field::from_device(&device, memory.at(0), layout, Arc::clone(&memory) as _) }?;
         let halo = HaloExchange::bind(&comm, &[(&pattern, &field)])?;
         let stream = device.stream(Priority::Normal)?;
-        let before = driver.count();
-        halo.schedule_exchange(&[&stream])?.wait()?;
-        let asked = driver.count()[Call::Identity as usize] - before[Call::Identity as usize];
-        ensure!(asked == 3, "asked {asked} times");
-        driver.lay(second, 1003);
-        match halo.schedule_exchange(&[&stream]) {
-            Err(Error::MemoryMoved { field: 0 }) => Ok(()),
+        for _ in 0..exchanges + 2 {
+            let before = driver.count();
+            halo.schedule_exchange(&[&stream])?.wait()?;
+            let asked = driver.count()[Call::Identity as usize] - before[Call::Identity as usize];
+            ensure!(asked == looks, "asked {asked} times");
+        }
+        driver.lay(second, 99);
+        let moved = (0..exchanges).find_map(|_| {
+            let begun = halo.schedule_exchange(&[&stream]);
+            begun.and_then(|pending| pending.wait()).err()
+        });
+        match moved {
+            Some(Error::MemoryMoved { field: 0 }) => Ok(()),
             other => fail!("instead of moved memory: {other:?}"),
         }
     };
-    exchange().expect("it is noticed");
+    exchange(3, 3, 1).expect("it is noticed");
+    exchange(101, 33, 4).expect("it is noticed after a while");
 }
 
 #[test]

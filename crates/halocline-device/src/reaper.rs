@@ -2,7 +2,8 @@
 //!
 //! CUDA frees memory once all that the device was given is done, and holds the calls of other threads meanwhile. Were
 //! one of these a rank of the process that a stream waits for, both would wait for good. So who lets streams wait for others
-//! says so ([`Waiting`]); what is dropped meanwhile is freed later, by a thread of its own.
+//! says so ([`Waiting`]); what is dropped meanwhile is freed later, by a thread of its own: one thing at a time, in turn with those who
+//! would let streams wait again. Where there is always somebody, these make a gap now and then ([`Waiting::give_way`]).
 
 use std::cell::Cell;
 use std::collections::VecDeque;

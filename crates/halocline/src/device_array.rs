@@ -40,11 +40,13 @@ impl<T: Element> DeviceArray<T> {
         let memory = Memory::on_device(home, (place.base, bytes), Arc::new(memory));
         let field =
             Field { memory, layout, offset: span.start.unsigned_abs(), domain: None, number: Number::next() };
-        let array = Self { field, device: device.clone(), element: PhantomData };
-        let stream = device.stream(Priority::Normal)?;
-        // SAFETY: all zeros are elements, by the promise of `Element`.
-        array.write(&stream, &vec![unsafe { std::mem::zeroed() }; array.len()])?;
-        Ok(array)
+        if bytes > 0 {
+            let stream = device.stream(Priority::Normal)?;
+            // SAFETY: memory that nobody else knows yet; all zeros are elements, by the promise of `Element`.
+            unsafe { stream.clear(place.base, bytes) }?;
+            stream.synchronise()?;
+        }
+        Ok(Self { field, device: device.clone(), element: PhantomData })
     }
 
     /// Number of elements, gaps of the layout included.

@@ -181,8 +181,12 @@ impl BindOptions {
         None
     }
 
-    pub(crate) fn stream_waits(&self) -> bool {
-        self.stream_waits || std::env::var_os("HALOCLINE_STREAM_WAITS").is_some_and(|value| value == "1")
+    /// Whether streams are to wait, as asked for here or in the environment.
+    pub(crate) fn stream_waits(&self) -> Result<bool, String> {
+        match std::env::var_os("HALOCLINE_STREAM_WAITS") {
+            Some(said) => Ok(is_one(&said.to_string_lossy())? || self.stream_waits),
+            None => Ok(self.stream_waits),
+        }
     }
 
     pub(crate) fn is_alone(&self) -> bool {
@@ -200,9 +204,27 @@ impl BindOptions {
     }
 }
 
+/// What `HALOCLINE_STREAM_WAITS` says.
+fn is_one(text: &str) -> Result<bool, String> {
+    match text.trim() {
+        "1" => Ok(true),
+        "" | "0" => Ok(false),
+        _ => Err(format!("HALOCLINE_STREAM_WAITS is {text:?}; give 1 or 0")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_environment_says_of_streams_that_wait_is_read_or_refused() {
+        assert_eq!(["", "0", "1", " 1 "].map(|text| is_one(text).expect(text)), [false, false, true, true]);
+        for text in ["true", "-1", "yes"] {
+            let refused = is_one(text).expect_err(text);
+            assert!(refused.contains(text) && refused.contains("HALOCLINE_STREAM_WAITS"), "{refused}");
+        }
+    }
 
     #[test]
     fn what_the_environment_says_of_flags_is_read_or_refused() {

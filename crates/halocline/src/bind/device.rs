@@ -39,9 +39,11 @@ pub(super) fn bind(
     let (offers, operation, told, staged) = (comm.begin(), comm.begin(), comm.begin(), comm.begin());
     let proof = comm.begin();
     let devices = devices_of(&sets).inspect(|devices| comm.part::<Pool>().join(devices));
-    let wanted = options.copy_engine.wanted().and_then(|engine| Ok((engine, options.flags.wanted()?)));
-    let wanted = wanted.map_err(Error::Bind);
-    let (devices, (engine, flags)) = agree(comm, devices.and_then(|devices| Ok((devices, wanted?))))?;
+    let wanted = || Ok((options.copy_engine.wanted()?, options.flags.wanted()?, options.stream_waits()?));
+    let wanted = wanted().map_err(Error::Bind);
+    let (devices, (engine, flags, stream_waits)) =
+        agree(comm, devices.and_then(|devices| Ok((devices, wanted?))))?;
+    let options = &BindOptions { stream_waits, ..options.clone() };
     let (mut berths, own_bytes) = lay_out(&sets, options.link);
     let company = Company::gather(comm, &devices)?;
     let is_alone = company.is_alone(comm.rank()) && comm.part::<Pool>().is_alone(&devices);
@@ -60,12 +62,13 @@ pub(super) fn bind(
         .map(|(peer, berth)| plot(comm, &company, &exports, &sets, (*peer, berth), options.link));
     let plots = Plots { of_peers: plots.collect(), room: room(sets.len()), lanes: devices.len() };
     // Words first: what a peer is told of must be there.
-    let opened = match lanes::open(comm, &devices, (plots.clone(), sets.len()), options) {
+    let object = comm.part::<Pool>().next();
+    let opened = match lanes::open((comm, object), &devices, (plots.clone(), sets.len()), options) {
         // There is another way for what would go through mailboxes.
         Err(Error::Device(DeviceError::OutOfMemory { .. })) if options.link == LinkChoice::Auto => {
             berths.iter_mut().for_each(|(_, berth)| berth.on_device = false);
             let of_peers = plots.of_peers.iter().map(|plot| Plot { mailbox: None, ..*plot }).collect();
-            lanes::open(comm, &devices, (Plots { of_peers, ..plots }, sets.len()), options)
+            lanes::open((comm, object), &devices, (Plots { of_peers, ..plots }, sets.len()), options)
         }
         opened => opened,
     };

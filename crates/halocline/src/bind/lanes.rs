@@ -93,15 +93,14 @@ fn held(memory: &Arc<Memory>) -> Arc<Segment> {
     unsafe { Segment::foreign(base, memory.place().bytes, Arc::clone(memory) as _) }
 }
 
-/// Streams, events and words of this rank's devices, for so many sets.
+/// Streams, events and words of this rank's devices, for so many sets of an object with a number ([`Pool::next`]).
 pub(super) fn open(
-    comm: &Communicator,
+    (comm, object): (&Communicator, usize),
     devices: &[Device],
     (plots, sets): (Plots, usize),
     options: &BindOptions,
 ) -> Result<Opened, Error> {
     let pool = comm.part::<Pool>();
-    let object = pool.next();
     let mut lanes = Vec::new();
     for (number, device) in devices.iter().enumerate() {
         let shared = pool.of(device)?;
@@ -250,7 +249,7 @@ pub(super) fn join(
 /// Why exchanges cannot be one launch, as far as that is known before there are tables: who spins on a device takes room from the work
 /// beside it: little, and only as long as all objects together leave enough; and what it waits for must not have to run there.
 fn apart(opened: &Opened, made: &Made, options: &BindOptions, is_alone: bool) -> Option<&'static str> {
-    if options.stream_waits() {
+    if options.stream_waits {
         Some("`stream_waits`, or HALOCLINE_STREAM_WAITS, asks for that")
     } else if opened.lanes.len() != 1 {
         Some("the fields of this rank lie on several devices")

@@ -63,7 +63,7 @@ impl Wishes {
             () if devices.len() != 1 => {
                 Some("no words with flags: the fields of this rank lie on several devices")
             }
-            () if options.stream_waits() => Some("no words with flags: streams wait here, as asked for"),
+            () if options.stream_waits => Some("no words with flags: streams wait here, as asked for"),
             () if !sets.iter().all(has_words) => Some(
                 "no words with flags: fields here have elements, strides or addresses of no multiple of 4 bytes",
             ),

@@ -8,6 +8,9 @@ use halocline_device::{DeviceError, Stream, Waiting};
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, MutexGuard, PoisonError, TryLockError};
 
+/// So many physical memories are looked at by each call.
+const LOOKS: usize = 32;
+
 impl Scheduled {
     /// As [`Scheduled::begin`], after the producer streams that were bound.
     pub(crate) fn begin_bound(&self, set: &Arc<Set>) -> Result<u64, Error> {
@@ -132,9 +135,17 @@ impl Scheduled {
         self.failed.get().map_or(Ok(()), |failure| Err(Error::Failed(Arc::clone(failure))))
     }
 
-    /// Memory that is not our own still is what was bound.
+    /// Memory that is not our own still is what was bound. Of virtual memory in many pieces, some at a time, in turn: each look is a call.
     pub(super) fn check_memories(&self, set: usize) -> Result<(), Error> {
-        for Borrowed { device, address, id, field } in &self.borrowed[set] {
+        let all = &self.borrowed[set];
+        let (firsts, pieces) = all.split_at(all.partition_point(|one| one.is_first));
+        let count = pieces.len().min(LOOKS);
+        let begin = match count == pieces.len() {
+            true => 0,
+            false => self.looked.fetch_add(count, Ordering::Relaxed) % pieces.len(),
+        };
+        let some = pieces.iter().cycle().skip(begin).take(count);
+        for Borrowed { device, address, id, field, .. } in firsts.iter().chain(some) {
             if device.identity(*address) != Ok(*id) {
                 // A device that has failed says nothing about memory.
                 let lost = device.failure().map(Error::from);

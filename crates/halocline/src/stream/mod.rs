@@ -45,6 +45,7 @@ use halocline_comm::mappings::{Mappings, Pinned, Stats};
 use halocline_comm::{Communicator, Patience, Segment, Wakers};
 use halocline_device::{Address, Device, DeviceError, Event, Memory, Stream, ValueOp, Waiting};
 use message::Kept;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -102,6 +103,8 @@ pub(crate) struct Scheduled {
     lateness: Mutex<Lateness>,
     /// While anything is in flight, nothing that devices use is freed.
     waiting: Mutex<Option<Waiting>>,
+    /// How many physical memories of virtual memory were looked at.
+    looked: AtomicUsize,
     /// The exchange that was not over when the devices were asked whether they have failed, and when that was.
     asked: Mutex<(u64, Duration)>,
     /// The exchange after which nothing was in flight, and since when that is known.
@@ -128,6 +131,8 @@ struct Borrowed {
     id: u64,
     /// The first field in it.
     field: usize,
+    /// The field begins there; what else of virtual memory it lies in comes behind all of these.
+    is_first: bool,
 }
 
 /// Physical memories of virtual memory begin at multiples of this (the least granularity of `cuMemGetAllocationGranularity` on GPUs).
@@ -136,7 +141,7 @@ const PIECE: Address = 2 << 20;
 impl Borrowed {
     /// Each allocation of a set's fields once, however many of them lie in it; of virtual memory each physical one.
     fn of(set: &Set) -> Vec<Self> {
-        let mut all: Vec<Self> = Vec::new();
+        let (mut all, mut known) = (Vec::new(), BTreeSet::new());
         for (memory, field) in &set.local.memories {
             let Some(home) = memory.device.as_ref().filter(|home| home.foreign) else { continue };
             if memory.segment.is_empty() {
@@ -146,13 +151,14 @@ impl Borrowed {
             let end = first + memory.segment.len() as Address;
             let pieces = (first / PIECE + 1..end.div_ceil(PIECE)).map(|piece| piece * PIECE);
             // What cannot be asked is no memory of its own.
-            let ids = pieces.filter_map(|address| Some((address, device.identity(address).ok()?)));
-            for (address, id) in std::iter::once((first, home.place.id)).chain(ids) {
-                if !all.iter().rev().any(|known| known.id == id && known.device == *device) {
-                    all.push(Self { device: device.clone(), address, id, field: *field });
+            let ids = pieces.filter_map(|address| Some((address, device.identity(address).ok()?, false)));
+            for (address, id, is_first) in std::iter::once((first, home.place.id, true)).chain(ids) {
+                if known.insert((device.id(), id)) {
+                    all.push(Self { device: device.clone(), address, id, field: *field, is_first });
                 }
             }
         }
+        all.sort_by_key(|one| !one.is_first);
         all
     }
 }
@@ -275,6 +281,7 @@ impl Scheduled {
             awaited: AtomicU64::new(0),
             lateness: Mutex::default(),
             waiting: Mutex::default(),
+            looked: AtomicUsize::new(0),
             asked: Mutex::default(),
             idle: Mutex::default(),
             registered: parts.registered,
