@@ -241,8 +241,9 @@ pub(crate) fn catch_up() -> bool {
 mod tests {
     use super::*;
     use std::io::Read;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicUsize;
     use std::sync::mpsc::{RecvTimeoutError, channel};
-    use std::time::Instant;
 
     /// There is one state for all tests.
     static ALONE: Mutex<()> = Mutex::new(());
@@ -423,6 +424,43 @@ mod tests {
             drop(next);
             assert!(catch_up());
         }
+    }
+
+    #[test]
+    fn many_who_let_streams_wait_and_many_who_free_take_turns() {
+        const EACH: usize = 300;
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let (in_flight, freed) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        std::thread::scope(|scope| {
+            for thread in 0..3 {
+                let (in_flight, freed) = (&in_flight, &freed);
+                scope.spawn(move || {
+                    for turn in 0..EACH {
+                        Waiting::give_way(|| turn % 7 == 0);
+                        let waiting = Waiting::begin();
+                        in_flight.fetch_add(1, Ordering::SeqCst);
+                        if (turn + thread) % 3 == 0 {
+                            let (in_flight, freed) = (Arc::clone(in_flight), Arc::clone(freed));
+                            give(move || {
+                                assert_eq!(
+                                    in_flight.load(Ordering::SeqCst),
+                                    0,
+                                    "freed beside streams that wait"
+                                );
+                                freed.fetch_add(1, Ordering::SeqCst);
+                            });
+                        }
+                        std::thread::yield_now();
+                        in_flight.fetch_sub(1, Ordering::SeqCst);
+                        drop(waiting);
+                    }
+                });
+            }
+        });
+        assert!(catch_up());
+        assert_eq!(freed.load(Ordering::SeqCst), EACH);
+        let state = lock();
+        assert_eq!((state.waiting, state.asking, state.entering), (0, 0, 0));
     }
 
     #[test]
