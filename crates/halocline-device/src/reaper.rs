@@ -2,8 +2,8 @@
 //!
 //! CUDA frees memory once all that the device was given is done, and holds the calls of other threads meanwhile. Were
 //! one of these a rank of the process that a stream waits for, both would wait for good. So who lets streams wait for others
-//! says so ([`Waiting`]); what is dropped meanwhile is freed later, by a thread of its own: one thing at a time, in turn with those who
-//! would let streams wait again. Where there is always somebody, these make a gap now and then ([`Waiting::give_way`]).
+//! says so ([`Waiting`]); what is dropped meanwhile is freed later, by a thread of its own, in turn with those who would let streams
+//! wait again. Where there is always somebody, these make a gap now and then ([`Waiting::give_way`]).
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -20,7 +20,7 @@ struct State {
     jobs: VecDeque<(Job, Instant)>,
     /// Streams of so many objects may wait for other threads.
     waiting: usize,
-    /// So many would let streams wait, once one more is freed.
+    /// So many would let streams wait, once a turn is over.
     asking: usize,
     /// So many may now, before anything more is freed.
     entering: usize,
@@ -30,7 +30,7 @@ struct State {
     is_ending: bool,
     /// So much is yet to be given.
     later: usize,
-    /// How often something was freed.
+    /// How many turns there were in which something was freed.
     freed: u64,
     /// How often it was when somebody has waited for it in vain.
     in_vain: Option<u64>,
@@ -57,6 +57,9 @@ thread_local! {
     static FREES: Cell<bool> = const { Cell::new(false) };
 }
 
+/// How long something is freed before who would let streams wait has a turn.
+const TURN: Duration = Duration::from_millis(2);
+
 /// What is not freed after so long finds no gap between exchanges.
 const SOON: Duration = Duration::from_millis(100);
 
@@ -76,7 +79,8 @@ fn lock() -> MutexGuard<'static, State> {
 pub struct Waiting(());
 
 impl Waiting {
-    /// Waits while one thing is freed, if any is to be, which waits for work that was given to devices before; not while the process ends.
+    /// Waits for a turn of freeing, if anything is to be freed: for one thing, which waits for work that was given to devices before, and
+    /// for what else can be freed in 2 ms; not while the process ends.
     pub fn begin() -> Self {
         let mut state = lock();
         // What is not freed when the process ends may never be.
@@ -204,15 +208,24 @@ fn run() {
             true => None,
             false => state.jobs.pop_front(),
         };
-        let Some((job, _)) = next else {
+        let Some((mut job, _)) = next else {
             state = CHANGED.wait(state).unwrap_or_else(PoisonError::into_inner);
             continue;
         };
         state.is_freeing = true;
-        drop(state);
-        // What a job drops may be a user's, whose panic has been printed by now: it must not keep everybody else waiting.
-        let _ = catch_unwind(AssertUnwindSafe(job));
-        state = lock();
+        let begin = Instant::now();
+        loop {
+            drop(state);
+            // What a job drops may be a user's, whose panic has been printed by now: it must not keep everybody else waiting.
+            let _ = catch_unwind(AssertUnwindSafe(job));
+            state = lock();
+            // The first one has waited for the device: others take less.
+            let has_time = begin.elapsed() < TURN && !state.is_ending;
+            match has_time.then(|| state.jobs.pop_front()).flatten() {
+                Some((next, _)) => job = next,
+                None => break,
+            }
+        }
         state.is_freeing = false;
         state.freed += 1;
         // Those who have waited for it come before the next.
@@ -403,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn one_thing_is_freed_before_streams_may_wait_again_and_no_more() {
+    fn something_is_freed_before_streams_may_wait_again() {
         let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         for _ in 0..100 {
             let waiting = Waiting::begin();

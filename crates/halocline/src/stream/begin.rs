@@ -18,7 +18,7 @@ impl Scheduled {
     }
 
     /// Begins an exchange of a set, of which the host fields are given, after all work that the streams were given before.
-    /// Waits for nobody but a thread that begins an exchange of this object, and, if nothing of it is in flight, for one thing that is freed
+    /// Waits for nobody but a thread that begins an exchange of this object, and, if nothing of it is in flight, for a turn of what is freed
     /// ([`halocline_device::Device::let_wait`]); and where its exchanges leave no gap for that, now and then for the others to be over
     /// ([`Waiting::give_way`]).
     pub(crate) fn begin<'a>(
