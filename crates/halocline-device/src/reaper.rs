@@ -28,6 +28,8 @@ struct State {
     is_freeing: bool,
     /// The process ends: what is not freed by now goes with it.
     is_ending: bool,
+    /// How often a gap was made in vain since one was not.
+    gaps_in_vain: u32,
     /// So much is yet to be given.
     later: usize,
     /// How many turns there were in which something was freed.
@@ -43,6 +45,7 @@ static STATE: Mutex<State> = Mutex::new(State {
     entering: 0,
     is_freeing: false,
     is_ending: false,
+    gaps_in_vain: 0,
     later: 0,
     freed: 0,
     in_vain: None,
@@ -63,9 +66,11 @@ const TURN: Duration = Duration::from_millis(2);
 /// What is not freed after so long finds no gap between exchanges.
 const SOON: Duration = Duration::from_millis(100);
 
-/// How long who begins an exchange makes a gap for it, and how soon again.
+/// How long who begins an exchange makes a gap for it at first; twice as long each time that was in vain, up to the longest.
 const GAP: Duration = Duration::from_millis(50);
-const AGAIN: Duration = Duration::from_secs(1);
+const LONGEST_GAP: Duration = Duration::from_millis(800);
+/// Of so many parts of the time gaps take one at most.
+const PARTS: u32 = 20;
 
 /// How long an allocation that finds no room waits for what is to be freed.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -101,30 +106,39 @@ impl Waiting {
     }
 
     /// Where exchanges in a row leave no gap in which what was dropped could be freed: makes one, as long as `look` says that an exchange is
-    /// in flight. At most once a second, for 50 ms.
+    /// in flight, for 50 ms at most; or longer, up to 0.8 s, where that was in vain, but not for more than a twentieth of the time.
     pub fn give_way(mut look: impl FnMut() -> bool) {
-        let is_due = || {
-            let state = lock();
-            state.jobs.front().is_some_and(|(_, due)| *due <= Instant::now()) && !state.is_ending
-        };
-        if !IS_BEHIND.load(Ordering::Relaxed) || !is_due() {
+        if !IS_BEHIND.load(Ordering::Relaxed) {
             return;
         }
+        let is_due = |state: &State| {
+            state.jobs.front().is_some_and(|(_, due)| *due <= Instant::now()) && !state.is_ending
+        };
+        let mut state = lock();
+        let gap = LONGEST_GAP.min(GAP * (1 << state.gaps_in_vain.min(8)));
         let begin = Instant::now();
-        while is_due() && begin.elapsed() < GAP {
-            if !look() {
+        while is_due(&state) && begin.elapsed() < gap {
+            drop(state);
+            let is_over = !look();
+            state = lock();
+            if is_over {
                 // What others have in flight, and what is being freed.
-                let state = lock();
-                let rest = GAP.saturating_sub(begin.elapsed());
-                let wait = CHANGED.wait_timeout_while(state, rest, |state| {
-                    !state.is_ending && (state.waiting > 0 || state.is_freeing)
-                });
-                drop(wait);
+                let is_held = |state: &mut State| !state.is_ending && (state.waiting > 0 || state.is_freeing);
+                let rest = gap.saturating_sub(begin.elapsed());
+                let waited = CHANGED.wait_timeout_while(state, rest, is_held);
+                state = waited.unwrap_or_else(PoisonError::into_inner).0;
             }
+            drop(state);
             std::thread::yield_now();
+            state = lock();
         }
-        let next = Instant::now() + AGAIN;
-        lock().jobs.iter_mut().for_each(|(_, due)| *due = (*due).max(next));
+        if begin.elapsed() >= gap {
+            state.gaps_in_vain += 1;
+            let next = Instant::now() + gap * PARTS;
+            state.jobs.iter_mut().for_each(|(_, due)| *due = (*due).max(next));
+        } else if state.jobs.is_empty() {
+            state.gaps_in_vain = 0;
+        }
     }
 }
 
@@ -499,6 +513,8 @@ mod tests {
         }
         assert!(give_way(&mut || true) >= GAP);
         give_way(&mut || panic!("it was tried just now"));
+        lock().jobs.front_mut().expect("it is there").1 = Instant::now();
+        assert!(give_way(&mut || true) >= 2 * GAP, "a longer one after one that was in vain");
         lock().jobs.front_mut().expect("it is there").1 = Instant::now();
         // Over when it is looked at for the third time.
         let mut looks = 0;

@@ -197,7 +197,8 @@ impl HaloExchange {
     ///
     /// There are three waits, none of them under a deadline. If nothing of this process is in flight and memory of a GPU, or a mapping, was dropped, one of
     /// these is freed first (or more, for 2 ms), which CUDA does once that GPU has done all it was given before, whoever gave it. If something dropped has found no such gap
-    /// for 100 ms, the call makes one: it waits for earlier exchanges, once a second and for 50 ms at most. And the device's own queue
+    /// for 100 ms, the call makes one: it waits for earlier exchanges, for 50 ms at most, or up to 0.8 s where that was in
+    /// vain, and not for more than a twentieth of the time. And the device's own queue
     /// sets a bound: CUDA takes about 1,000 operations a stream, of which an exchange has
     /// two to five, and two more where a staged message has several chunks (4 MiB or more each); a call that finds it full waits for room.
     ///
