@@ -241,6 +241,12 @@ unsafe impl Driver for Holding {
         Ok(())
     }
 
+    unsafe fn clear(&self, stream: RawStream, base: Address, bytes: usize) -> Result<(), DeviceError> {
+        let _held = self.shared.hold();
+        // SAFETY: the caller's promise.
+        unsafe { self.of().clear(stream, base, bytes) }
+    }
+
     fn upload(&self, table: &TableSpec<'_>) -> Result<RawTable, DeviceError> {
         // Kernels are loaded before the first one.
         let is_first = !self.is_loaded.swap(true, Ordering::AcqRel);

@@ -38,6 +38,13 @@ struct State {
     in_vain: Option<u64>,
 }
 
+impl State {
+    /// Whether the thread that frees has a turn.
+    fn may_free(&self) -> bool {
+        self.waiting == 0 && self.entering == 0 && !self.jobs.is_empty() && !self.is_ending
+    }
+}
+
 static STATE: Mutex<State> = Mutex::new(State {
     jobs: VecDeque::new(),
     waiting: 0,
@@ -88,8 +95,9 @@ impl Waiting {
     /// for what else can be freed in 2 ms; not while the process ends.
     pub fn begin() -> Self {
         let mut state = lock();
-        // What is not freed when the process ends may never be.
-        let has_turn = |state: &State| state.is_freeing || (state.waiting == 0 && !state.jobs.is_empty());
+        // The thread that frees has one, or takes one now, whose end wakes whoever waits here. What is not freed when the process ends may
+        // never be.
+        let has_turn = |state: &State| state.is_freeing || state.may_free();
         if has_turn(&state) && !state.is_ending {
             let seen = state.freed;
             state.asking += 1;
@@ -218,10 +226,7 @@ fn run() {
     FREES.set(true);
     let mut state = lock();
     loop {
-        let next = match state.waiting > 0 || state.entering > 0 || state.is_ending {
-            true => None,
-            false => state.jobs.pop_front(),
-        };
+        let next = state.may_free().then(|| state.jobs.pop_front()).flatten();
         let Some((mut job, _)) = next else {
             state = CHANGED.wait(state).unwrap_or_else(PoisonError::into_inner);
             continue;
@@ -488,6 +493,29 @@ mod tests {
         assert_eq!(freed.load(Ordering::SeqCst), EACH);
         let state = lock();
         assert_eq!((state.waiting, state.asking, state.entering), (0, 0, 0));
+    }
+
+    /// Nothing would wake it: who was let in by the last turn wakes nobody, and may wait for it.
+    #[test]
+    fn who_comes_when_others_were_just_let_in_comes_in_with_them() {
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let waiting = Waiting::begin();
+        give(|| {});
+        // One has waited for a turn, which is over, and has not woken yet.
+        lock().entering = 1;
+        drop(waiting);
+        let (begun, seen) = channel();
+        let other = std::thread::spawn(move || {
+            let waiting = Waiting::begin();
+            begun.send(()).expect("somebody listens");
+            drop(waiting);
+        });
+        let is_in = seen.recv_timeout(Duration::from_secs(5));
+        lock().entering = 0;
+        CHANGED.notify_all();
+        other.join().expect("no panic");
+        assert_eq!(is_in, Ok(()));
+        assert!(catch_up());
     }
 
     #[test]
