@@ -5,6 +5,11 @@
 //! says so ([`Waiting`]); what is dropped meanwhile is freed later, by a thread of its own, in turn with those who would let streams
 //! wait again. Where there is always somebody, these make a gap now and then ([`Waiting::give_way`]).
 
+#[cfg(test)]
+mod model;
+#[cfg(test)]
+mod tests;
+
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -38,10 +43,70 @@ struct State {
     in_vain: Option<u64>,
 }
 
+/// Who frees and those who let streams wait take turns. Whoever changes what others may sleep for wakes all.
 impl State {
     /// Whether the thread that frees has a turn.
     fn may_free(&self) -> bool {
         self.waiting == 0 && self.entering == 0 && !self.jobs.is_empty() && !self.is_ending
+    }
+
+    /// Whether that thread has a turn, or takes one now, whose end wakes whoever waits for it. What is not freed when the process ends may
+    /// never be.
+    fn is_its_turn(&self) -> bool {
+        (self.is_freeing || self.may_free()) && !self.is_ending
+    }
+
+    /// Somebody would let streams wait, and does, or sleeps until [`State::comes_in`], which is given what this returns.
+    fn ask(&mut self) -> Option<u64> {
+        if self.is_its_turn() {
+            self.asking += 1;
+            return Some(self.freed);
+        }
+        self.waiting += 1;
+        None
+    }
+
+    /// Who has asked does let streams wait now.
+    fn comes_in(&mut self, asked: u64) -> bool {
+        let is_over = self.freed != asked;
+        if !is_over && self.is_its_turn() {
+            return false;
+        }
+        *(if is_over { &mut self.entering } else { &mut self.asking }) -= 1;
+        self.waiting += 1;
+        true
+    }
+
+    /// Streams do not wait any more. Whether to wake all.
+    fn leave(&mut self) -> bool {
+        self.waiting -= 1;
+        self.waiting == 0 && !self.jobs.is_empty()
+    }
+
+    /// Something is to be freed. Whether to wake all.
+    fn put(&mut self, job: Job) -> bool {
+        self.jobs.push_back((job, Instant::now() + SOON));
+        self.waiting == 0
+    }
+
+    /// What is to be freed, with which a turn begins; or nothing: the thread sleeps.
+    fn take(&mut self) -> Option<Job> {
+        let (job, _) = self.may_free().then(|| self.jobs.pop_front()).flatten()?;
+        self.is_freeing = true;
+        Some(job)
+    }
+
+    /// What else is freed in this turn.
+    fn take_more(&mut self) -> Option<Job> {
+        let (job, _) = (!self.is_ending).then(|| self.jobs.pop_front()).flatten()?;
+        Some(job)
+    }
+
+    /// A turn is over: those who have waited for that come before the next. All are to be woken.
+    fn end_turn(&mut self) {
+        self.is_freeing = false;
+        self.freed += 1;
+        self.entering += std::mem::take(&mut self.asking);
     }
 }
 
@@ -95,21 +160,11 @@ impl Waiting {
     /// for what else can be freed in 2 ms; not while the process ends.
     pub fn begin() -> Self {
         let mut state = lock();
-        // The thread that frees has one, or takes one now, whose end wakes whoever waits here. What is not freed when the process ends may
-        // never be.
-        let has_turn = |state: &State| state.is_freeing || state.may_free();
-        if has_turn(&state) && !state.is_ending {
-            let seen = state.freed;
-            state.asking += 1;
-            while state.freed == seen && has_turn(&state) && !state.is_ending {
+        if let Some(asked) = state.ask() {
+            while !state.comes_in(asked) {
                 state = CHANGED.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
-            match state.freed == seen {
-                true => state.asking -= 1,
-                false => state.entering -= 1,
-            }
         }
-        state.waiting += 1;
         Self(())
     }
 
@@ -152,9 +207,7 @@ impl Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        let mut state = lock();
-        state.waiting -= 1;
-        if state.waiting == 0 && !state.jobs.is_empty() {
+        if lock().leave() {
             CHANGED.notify_all();
         }
     }
@@ -198,9 +251,8 @@ pub(crate) fn give(free: impl FnOnce() + Send + 'static) {
         drop(state);
         return free();
     }
-    state.jobs.push_back((Box::new(free), Instant::now() + SOON));
     IS_BEHIND.store(true, Ordering::Relaxed);
-    if state.waiting == 0 {
+    if state.put(Box::new(free)) {
         CHANGED.notify_all();
     }
 }
@@ -226,12 +278,10 @@ fn run() {
     FREES.set(true);
     let mut state = lock();
     loop {
-        let next = state.may_free().then(|| state.jobs.pop_front()).flatten();
-        let Some((mut job, _)) = next else {
+        let Some(mut job) = state.take() else {
             state = CHANGED.wait(state).unwrap_or_else(PoisonError::into_inner);
             continue;
         };
-        state.is_freeing = true;
         let begin = Instant::now();
         loop {
             drop(state);
@@ -239,16 +289,13 @@ fn run() {
             let _ = catch_unwind(AssertUnwindSafe(job));
             state = lock();
             // The first one has waited for the device: others take less.
-            let has_time = begin.elapsed() < TURN && !state.is_ending;
-            match has_time.then(|| state.jobs.pop_front()).flatten() {
-                Some((next, _)) => job = next,
+            let next = if begin.elapsed() < TURN { state.take_more() } else { None };
+            match next {
+                Some(next) => job = next,
                 None => break,
             }
         }
-        state.is_freeing = false;
-        state.freed += 1;
-        // Those who have waited for it come before the next.
-        state.entering += std::mem::take(&mut state.asking);
+        state.end_turn();
         IS_BEHIND.store(!state.jobs.is_empty(), Ordering::Relaxed);
         CHANGED.notify_all();
     }
@@ -267,330 +314,4 @@ pub(crate) fn catch_up() -> bool {
     let is_late = is_behind(&mut state);
     state.in_vain = is_late.then_some(state.freed);
     !is_late
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::io::Read;
-    use std::sync::Arc;
-    use std::sync::atomic::AtomicUsize;
-    use std::sync::mpsc::{RecvTimeoutError, channel};
-
-    /// There is one state for all tests.
-    static ALONE: Mutex<()> = Mutex::new(());
-
-    #[test]
-    fn what_panics_while_it_is_freed_keeps_nobody_waiting() {
-        const DEADLINE: Duration = Duration::from_secs(10);
-        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        let (freed, seen) = channel();
-        // Together, so that one run of the thread has both.
-        let waiting = Waiting::begin();
-        give(|| panic!("a panic of a test"));
-        give(move || freed.send(()).expect("somebody listens"));
-        drop(waiting);
-        seen.recv_timeout(DEADLINE).expect("what was given behind a panic is freed");
-        let (begun, seen) = channel();
-        std::thread::spawn(move || {
-            drop(Waiting::begin());
-            begun.send(())
-        });
-        seen.recv_timeout(DEADLINE).expect("streams may wait again");
-    }
-
-    const CHILD: &str = "HALOCLINE_TEST_OF_ENDS";
-
-    /// Runs a test again, alone in a process of its own, and says what that has printed. It ends by itself.
-    fn again(name: &str) -> String {
-        let me = std::env::current_exe().expect("a path");
-        let mut command = std::process::Command::new(me);
-        command.args(["--exact", &format!("reaper::tests::{name}"), "--nocapture"]).env(CHILD, "1");
-        let mut child = command.stdout(std::process::Stdio::piped()).spawn().expect("it runs");
-        let began = Instant::now();
-        let status = loop {
-            match child.try_wait().expect("it can be waited for") {
-                Some(status) => break status,
-                // A child's end wakes nobody here.
-                None if began.elapsed() < Duration::from_secs(60) => {
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-                None => {
-                    child.kill().expect("it is there");
-                    panic!("{name}: its process has not ended in {:?}", began.elapsed());
-                }
-            }
-        };
-        let mut said = String::new();
-        child.stdout.take().expect("piped").read_to_string(&mut said).expect("text");
-        assert!(status.success(), "{name}: {status}: {said}");
-        said
-    }
-
-    fn is_again() -> bool {
-        std::env::var_os(CHILD).is_some()
-    }
-
-    fn at_exit(last: extern "C" fn()) {
-        // SAFETY: a function without arguments.
-        assert_eq!(unsafe { libc::atexit(last) }, 0);
-    }
-
-    extern "C" fn last() {
-        give(|| println!("too late"));
-    }
-
-    #[test]
-    fn a_process_ends_once_what_is_being_freed_is_and_frees_nothing_more() {
-        if is_again() {
-            let (begun, seen) = channel();
-            // In one run of the thread.
-            let waiting = Waiting::begin();
-            give(move || {
-                begun.send(()).expect("somebody listens");
-                while !lock().is_ending {
-                    std::hint::spin_loop();
-                }
-                println!("whole");
-            });
-            give(|| println!("too late"));
-            drop(waiting);
-            seen.recv().expect("it is begun");
-            at_exit(last);
-            std::process::exit(0);
-        }
-        let said = again("a_process_ends_once_what_is_being_freed_is_and_frees_nothing_more");
-        assert!(said.contains("whole") && !said.contains("too late"), "{said}");
-    }
-
-    /// As the drop of something of a user's that is called behind ours, and maybe behind the driver's.
-    extern "C" fn afterwards() {
-        assert!(lock().is_ending, "our own end was before");
-        let (freed, seen) = channel();
-        give(move || freed.send(()).expect("somebody listens"));
-        // Nor is it dropped, which may call the driver, too.
-        let is_held = seen.recv_timeout(Duration::from_millis(50)) == Err(RecvTimeoutError::Timeout);
-        drop(Waiting::begin());
-        drop(later());
-        catch_up();
-        println!("through, held: {is_held}, {} jobs", lock().jobs.len());
-    }
-
-    #[test]
-    fn what_is_given_after_the_end_is_not_freed_and_nobody_waits_for_it() {
-        if is_again() {
-            // Before the first one that is given, so that it is called behind our own.
-            at_exit(afterwards);
-            give(|| println!("whole"));
-            assert!(catch_up());
-            std::process::exit(0);
-        }
-        let said = again("what_is_given_after_the_end_is_not_freed_and_nobody_waits_for_it");
-        assert!(said.contains("whole") && said.contains("through, held: true, 0 jobs"), "{said}");
-    }
-
-    extern "C" fn first() {
-        give(|| println!("whole"));
-        println!("through");
-    }
-
-    #[test]
-    fn the_first_that_is_given_may_be_given_while_the_process_ends() {
-        if is_again() {
-            at_exit(first);
-            std::process::exit(0);
-        }
-        let said = again("the_first_that_is_given_may_be_given_while_the_process_ends");
-        assert!(said.contains("through"), "{said}");
-    }
-
-    static ENDING: OnceLock<Instant> = OnceLock::new();
-
-    extern "C" fn in_time() {
-        let took = ENDING.get().expect("it ends").elapsed();
-        // Who lets streams wait even now waits for nothing that never ends.
-        drop(Waiting::begin());
-        println!("through after {} ms", took.as_millis());
-    }
-
-    #[test]
-    fn a_process_ends_a_moment_later_where_a_device_never_lets_something_be_freed() {
-        if is_again() {
-            at_exit(in_time);
-            let (begun, seen) = channel();
-            give(move || {
-                begun.send(()).expect("somebody listens");
-                loop {
-                    std::thread::park();
-                }
-            });
-            seen.recv().expect("it is begun");
-            ENDING.get_or_init(Instant::now);
-            std::process::exit(0);
-        }
-        let said = again("a_process_ends_a_moment_later_where_a_device_never_lets_something_be_freed");
-        let took = said.split("through after ").nth(1).and_then(|rest| rest.split(' ').next()?.parse().ok());
-        let took = Duration::from_millis(took.unwrap_or_else(|| panic!("it did not get through: {said}")));
-        assert!(took >= PATIENCE && took < 5 * PATIENCE, "{took:?}");
-    }
-
-    #[test]
-    fn something_is_freed_before_streams_may_wait_again() {
-        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        for _ in 0..100 {
-            let waiting = Waiting::begin();
-            let (freed, seen) = channel();
-            for number in 0..3 {
-                let freed = freed.clone();
-                give(move || freed.send(number).expect("somebody listens"));
-            }
-            // As a program does whose exchanges follow each other, which the thread that frees never gets in between of.
-            let mut next = Some(waiting);
-            for number in 0..3 {
-                drop(next.take());
-                next = Some(Waiting::begin());
-                // The thread may have come first, and have freed more.
-                let all: Vec<i32> = seen.try_iter().collect();
-                assert!(!all.is_empty() || lock().jobs.is_empty(), "nothing is freed before {number}");
-            }
-            drop(next);
-            assert!(catch_up());
-        }
-    }
-
-    #[test]
-    fn many_who_let_streams_wait_and_many_who_free_take_turns() {
-        const EACH: usize = 300;
-        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        let (in_flight, freed) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        std::thread::scope(|scope| {
-            for thread in 0..3 {
-                let (in_flight, freed) = (&in_flight, &freed);
-                scope.spawn(move || {
-                    for turn in 0..EACH {
-                        Waiting::give_way(|| turn % 7 == 0);
-                        let waiting = Waiting::begin();
-                        in_flight.fetch_add(1, Ordering::SeqCst);
-                        if (turn + thread) % 3 == 0 {
-                            let (in_flight, freed) = (Arc::clone(in_flight), Arc::clone(freed));
-                            give(move || {
-                                assert_eq!(
-                                    in_flight.load(Ordering::SeqCst),
-                                    0,
-                                    "freed beside streams that wait"
-                                );
-                                freed.fetch_add(1, Ordering::SeqCst);
-                            });
-                        }
-                        std::thread::yield_now();
-                        in_flight.fetch_sub(1, Ordering::SeqCst);
-                        drop(waiting);
-                    }
-                });
-            }
-        });
-        assert!(catch_up());
-        assert_eq!(freed.load(Ordering::SeqCst), EACH);
-        let state = lock();
-        assert_eq!((state.waiting, state.asking, state.entering), (0, 0, 0));
-    }
-
-    /// Nothing would wake it: who was let in by the last turn wakes nobody, and may wait for it.
-    #[test]
-    fn who_comes_when_others_were_just_let_in_comes_in_with_them() {
-        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        let waiting = Waiting::begin();
-        give(|| {});
-        // One has waited for a turn, which is over, and has not woken yet.
-        lock().entering = 1;
-        drop(waiting);
-        let (begun, seen) = channel();
-        let other = std::thread::spawn(move || {
-            let waiting = Waiting::begin();
-            begun.send(()).expect("somebody listens");
-            drop(waiting);
-        });
-        let is_in = seen.recv_timeout(Duration::from_secs(5));
-        lock().entering = 0;
-        CHANGED.notify_all();
-        other.join().expect("no panic");
-        assert_eq!(is_in, Ok(()));
-        assert!(catch_up());
-    }
-
-    #[test]
-    fn a_gap_is_made_where_exchanges_leave_none_and_not_at_once_again() {
-        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        let (freed, seen) = channel();
-        let mut waiting = Some(Waiting::begin());
-        let give_way = |look: &mut dyn FnMut() -> bool| {
-            let begin = Instant::now();
-            Waiting::give_way(look);
-            begin.elapsed()
-        };
-        give(move || freed.send(()).expect("somebody listens"));
-        let mut looks = 0;
-        let mut in_flight = || {
-            looks += 1;
-            true
-        };
-        give_way(&mut in_flight);
-        assert_eq!(looks, 0, "it was given just now");
-        while lock().jobs.front().expect("it is there").1 > Instant::now() {
-            std::thread::yield_now();
-        }
-        assert!(give_way(&mut || true) >= GAP);
-        give_way(&mut || panic!("it was tried just now"));
-        lock().jobs.front_mut().expect("it is there").1 = Instant::now();
-        assert!(give_way(&mut || true) >= 2 * GAP, "a longer one after one that was in vain");
-        lock().jobs.front_mut().expect("it is there").1 = Instant::now();
-        // Over when it is looked at for the third time.
-        let mut looks = 0;
-        give_way(&mut || {
-            looks += 1;
-            if looks == 3 {
-                drop(waiting.take());
-            }
-            looks < 3
-        });
-        seen.recv_timeout(Duration::from_secs(10)).expect("it is freed");
-        assert!(catch_up());
-    }
-
-    #[test]
-    fn what_frees_may_drop_what_frees_more() {
-        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        let (freed, seen) = channel();
-        give(move || {
-            let (inner, at_once) = (freed.clone(), std::thread::current().id());
-            give(move || inner.send(at_once == std::thread::current().id()).expect("somebody listens"));
-            freed.send(true).expect("somebody listens");
-        });
-        let order: Vec<bool> = seen.iter().take(2).collect();
-        assert_eq!(order, [true, true]);
-    }
-
-    #[test]
-    fn nothing_is_freed_while_streams_wait_for_others() {
-        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        let (freed, seen) = channel();
-        let (one, two) = (Waiting::begin(), Waiting::begin());
-        for number in 0..3 {
-            let freed = freed.clone();
-            give(move || freed.send(number).expect("somebody listens"));
-        }
-        drop(one);
-        assert!(seen.recv_timeout(Duration::from_millis(20)).is_err(), "freed while a stream waits");
-        drop(two);
-        let order: Vec<i32> = seen.iter().take(3).collect();
-        assert_eq!(order, [0, 1, 2]);
-        // What is still to come is waited for once, not by every allocation that finds no room.
-        let held = later();
-        assert!(!catch_up());
-        assert!(lock().in_vain.is_some());
-        assert!(!catch_up());
-        drop(held);
-        assert!(catch_up());
-        drop(Waiting::begin());
-    }
 }

@@ -1,0 +1,150 @@
+//! Every order in which ranks that wait for each other and the thread that frees can go on, by the steps that these take themselves: nobody
+//! sleeps for good, and nothing is freed beside streams that wait.
+
+use super::*;
+use std::collections::HashSet;
+
+/// A rank: a thread that lets streams wait again and again, gives something to be freed before, and is through once all others have let theirs
+/// wait as often.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Rank {
+    Gives,
+    Asks,
+    /// Awake, having asked; or asleep.
+    Waits(u64, bool),
+    In,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Freer {
+    Looks,
+    Sleeps,
+    Frees,
+}
+
+const RANKS: usize = 3;
+const TURNS: usize = 2;
+
+struct World {
+    state: State,
+    ranks: [(Rank, usize); RANKS],
+    freer: Freer,
+}
+
+impl World {
+    fn copy(&self) -> Self {
+        let State { waiting, asking, entering, is_freeing, freed, .. } = self.state;
+        let jobs = self.state.jobs.iter().map(|(_, due)| (Box::new(|| {}) as Job, *due)).collect();
+        let state = State { jobs, waiting, asking, entering, is_freeing, freed, ..State::default() };
+        Self { state, ..*self }
+    }
+
+    /// Tells worlds apart, but not by how often something was freed.
+    fn key(&self) -> impl Eq + std::hash::Hash + use<> {
+        let State { jobs, waiting, asking, entering, is_freeing, freed, .. } = &self.state;
+        let ranks = self.ranks.map(|(rank, turns)| match rank {
+            Rank::Waits(asked, is_awake) => (Rank::Waits(*freed - asked, is_awake), turns),
+            other => (other, turns),
+        });
+        (jobs.len(), *waiting, *asking, *entering, *is_freeing, ranks, self.freer)
+    }
+
+    fn wake(&mut self) {
+        for (rank, _) in &mut self.ranks {
+            if let Rank::Waits(_, is_awake) = rank {
+                *is_awake = true;
+            }
+        }
+        if self.freer == Freer::Sleeps {
+            self.freer = Freer::Looks;
+        }
+    }
+
+    /// A step of a rank, if it can take one; which things it gives is up to `gives`.
+    fn step(&mut self, at: usize, gives: usize) -> bool {
+        let (rank, turns) = self.ranks[at];
+        let through = |(rank, done): &(Rank, usize)| *done > turns || (*done == turns && *rank == Rank::In);
+        self.ranks[at] = match rank {
+            Rank::Gives if turns == TURNS => return false,
+            Rank::Gives => {
+                for _ in 0..gives {
+                    if self.state.put(Box::new(|| {})) {
+                        self.wake();
+                    }
+                }
+                (Rank::Asks, turns)
+            }
+            Rank::Asks => match self.state.ask() {
+                Some(asked) => (Rank::Waits(asked, true), turns),
+                None => (Rank::In, turns),
+            },
+            Rank::Waits(_, false) => return false,
+            Rank::Waits(asked, true) => match self.state.comes_in(asked) {
+                true => (Rank::In, turns),
+                false => (Rank::Waits(asked, false), turns),
+            },
+            Rank::In if !self.ranks.iter().all(through) => return false,
+            Rank::In => {
+                if self.state.leave() {
+                    self.wake();
+                }
+                (Rank::Gives, turns + 1)
+            }
+        };
+        true
+    }
+
+    /// A step of the thread that frees; whether a turn goes on is up to `more`.
+    fn free(&mut self, more: bool) -> bool {
+        self.freer = match self.freer {
+            Freer::Sleeps => return false,
+            Freer::Looks if self.state.take().is_some() => Freer::Frees,
+            Freer::Looks => Freer::Sleeps,
+            Freer::Frees if more && self.state.take_more().is_some() => Freer::Frees,
+            Freer::Frees => {
+                self.state.end_turn();
+                self.wake();
+                Freer::Looks
+            }
+        };
+        true
+    }
+}
+
+#[test]
+fn nobody_sleeps_for_good_and_nothing_is_freed_beside_streams_that_wait() {
+    let mut seen = HashSet::new();
+    let begin = World { state: State::default(), ranks: [(Rank::Gives, 0); RANKS], freer: Freer::Looks };
+    let (mut worlds, mut ends) = (vec![begin], 0);
+    while let Some(world) = worlds.pop() {
+        if !seen.insert(world.key()) {
+            continue;
+        }
+        let is_in = world.ranks.iter().any(|(rank, _)| *rank == Rank::In);
+        assert!(!(is_in && world.freer == Freer::Frees), "freed beside streams that wait: {:?}", world.ranks);
+        let before = worlds.len();
+        for (at, choice) in (0..RANKS).flat_map(|at| (0..3).map(move |gives| (at, gives))) {
+            let mut next = world.copy();
+            if next.step(at, choice) {
+                worlds.push(next);
+            }
+        }
+        for more in [false, true] {
+            let mut next = world.copy();
+            if next.free(more) {
+                worlds.push(next);
+            }
+        }
+        if worlds.len() == before {
+            let is_over = world.ranks.iter().all(|rank| *rank == (Rank::Gives, TURNS));
+            assert!(
+                is_over && world.state.jobs.is_empty(),
+                "all sleep: {:?}, {:?}",
+                world.ranks,
+                world.freer
+            );
+            ends += 1;
+        }
+    }
+    assert!(ends > 0 && seen.len() > 1000, "{} worlds", seen.len());
+}

@@ -1,0 +1,318 @@
+use super::*;
+use std::io::Read;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+
+/// There is one state for all tests.
+static ALONE: Mutex<()> = Mutex::new(());
+
+#[test]
+fn what_panics_while_it_is_freed_keeps_nobody_waiting() {
+    const DEADLINE: Duration = Duration::from_secs(10);
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let (freed, seen) = channel();
+    // Together, so that one run of the thread has both.
+    let waiting = Waiting::begin();
+    give(|| panic!("a panic of a test"));
+    give(move || freed.send(()).expect("somebody listens"));
+    drop(waiting);
+    seen.recv_timeout(DEADLINE).expect("what was given behind a panic is freed");
+    let (begun, seen) = channel();
+    std::thread::spawn(move || {
+        drop(Waiting::begin());
+        begun.send(())
+    });
+    seen.recv_timeout(DEADLINE).expect("streams may wait again");
+}
+
+const CHILD: &str = "HALOCLINE_TEST_OF_ENDS";
+
+/// Runs a test again, alone in a process of its own, and says what that has printed. It ends by itself.
+fn again(name: &str) -> String {
+    let me = std::env::current_exe().expect("a path");
+    let mut command = std::process::Command::new(me);
+    command.args(["--exact", &format!("reaper::tests::{name}"), "--nocapture"]).env(CHILD, "1");
+    let mut child = command.stdout(std::process::Stdio::piped()).spawn().expect("it runs");
+    let began = Instant::now();
+    let status = loop {
+        match child.try_wait().expect("it can be waited for") {
+            Some(status) => break status,
+            // A child's end wakes nobody here.
+            None if began.elapsed() < Duration::from_secs(60) => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            None => {
+                child.kill().expect("it is there");
+                panic!("{name}: its process has not ended in {:?}", began.elapsed());
+            }
+        }
+    };
+    let mut said = String::new();
+    child.stdout.take().expect("piped").read_to_string(&mut said).expect("text");
+    assert!(status.success(), "{name}: {status}: {said}");
+    said
+}
+
+fn is_again() -> bool {
+    std::env::var_os(CHILD).is_some()
+}
+
+fn at_exit(last: extern "C" fn()) {
+    // SAFETY: a function without arguments.
+    assert_eq!(unsafe { libc::atexit(last) }, 0);
+}
+
+extern "C" fn last() {
+    give(|| println!("too late"));
+}
+
+#[test]
+fn a_process_ends_once_what_is_being_freed_is_and_frees_nothing_more() {
+    if is_again() {
+        let (begun, seen) = channel();
+        // In one run of the thread.
+        let waiting = Waiting::begin();
+        give(move || {
+            begun.send(()).expect("somebody listens");
+            while !lock().is_ending {
+                std::hint::spin_loop();
+            }
+            println!("whole");
+        });
+        give(|| println!("too late"));
+        drop(waiting);
+        seen.recv().expect("it is begun");
+        at_exit(last);
+        std::process::exit(0);
+    }
+    let said = again("a_process_ends_once_what_is_being_freed_is_and_frees_nothing_more");
+    assert!(said.contains("whole") && !said.contains("too late"), "{said}");
+}
+
+/// As the drop of something of a user's that is called behind ours, and maybe behind the driver's.
+extern "C" fn afterwards() {
+    assert!(lock().is_ending, "our own end was before");
+    let (freed, seen) = channel();
+    give(move || freed.send(()).expect("somebody listens"));
+    // Nor is it dropped, which may call the driver, too.
+    let is_held = seen.recv_timeout(Duration::from_millis(50)) == Err(RecvTimeoutError::Timeout);
+    drop(Waiting::begin());
+    drop(later());
+    catch_up();
+    println!("through, held: {is_held}, {} jobs", lock().jobs.len());
+}
+
+#[test]
+fn what_is_given_after_the_end_is_not_freed_and_nobody_waits_for_it() {
+    if is_again() {
+        // Before the first one that is given, so that it is called behind our own.
+        at_exit(afterwards);
+        give(|| println!("whole"));
+        assert!(catch_up());
+        std::process::exit(0);
+    }
+    let said = again("what_is_given_after_the_end_is_not_freed_and_nobody_waits_for_it");
+    assert!(said.contains("whole") && said.contains("through, held: true, 0 jobs"), "{said}");
+}
+
+extern "C" fn first() {
+    give(|| println!("whole"));
+    println!("through");
+}
+
+#[test]
+fn the_first_that_is_given_may_be_given_while_the_process_ends() {
+    if is_again() {
+        at_exit(first);
+        std::process::exit(0);
+    }
+    let said = again("the_first_that_is_given_may_be_given_while_the_process_ends");
+    assert!(said.contains("through"), "{said}");
+}
+
+static ENDING: OnceLock<Instant> = OnceLock::new();
+
+extern "C" fn in_time() {
+    let took = ENDING.get().expect("it ends").elapsed();
+    // Who lets streams wait even now waits for nothing that never ends.
+    drop(Waiting::begin());
+    println!("through after {} ms", took.as_millis());
+}
+
+#[test]
+fn a_process_ends_a_moment_later_where_a_device_never_lets_something_be_freed() {
+    if is_again() {
+        at_exit(in_time);
+        let (begun, seen) = channel();
+        give(move || {
+            begun.send(()).expect("somebody listens");
+            loop {
+                std::thread::park();
+            }
+        });
+        seen.recv().expect("it is begun");
+        ENDING.get_or_init(Instant::now);
+        std::process::exit(0);
+    }
+    let said = again("a_process_ends_a_moment_later_where_a_device_never_lets_something_be_freed");
+    let took = said.split("through after ").nth(1).and_then(|rest| rest.split(' ').next()?.parse().ok());
+    let took = Duration::from_millis(took.unwrap_or_else(|| panic!("it did not get through: {said}")));
+    assert!(took >= PATIENCE && took < 5 * PATIENCE, "{took:?}");
+}
+
+#[test]
+fn something_is_freed_before_streams_may_wait_again() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    for _ in 0..100 {
+        let waiting = Waiting::begin();
+        let (freed, seen) = channel();
+        for number in 0..3 {
+            let freed = freed.clone();
+            give(move || freed.send(number).expect("somebody listens"));
+        }
+        // As a program does whose exchanges follow each other, which the thread that frees never gets in between of.
+        let mut next = Some(waiting);
+        for number in 0..3 {
+            drop(next.take());
+            next = Some(Waiting::begin());
+            // The thread may have come first, and have freed more.
+            let all: Vec<i32> = seen.try_iter().collect();
+            assert!(!all.is_empty() || lock().jobs.is_empty(), "nothing is freed before {number}");
+        }
+        drop(next);
+        assert!(catch_up());
+    }
+}
+
+#[test]
+fn many_who_let_streams_wait_and_many_who_free_take_turns() {
+    const EACH: usize = 300;
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let (in_flight, freed) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    std::thread::scope(|scope| {
+        for thread in 0..3 {
+            let (in_flight, freed) = (&in_flight, &freed);
+            scope.spawn(move || {
+                for turn in 0..EACH {
+                    Waiting::give_way(|| turn % 7 == 0);
+                    let waiting = Waiting::begin();
+                    in_flight.fetch_add(1, Ordering::SeqCst);
+                    if (turn + thread) % 3 == 0 {
+                        let (in_flight, freed) = (Arc::clone(in_flight), Arc::clone(freed));
+                        give(move || {
+                            assert_eq!(in_flight.load(Ordering::SeqCst), 0, "freed beside streams that wait");
+                            freed.fetch_add(1, Ordering::SeqCst);
+                        });
+                    }
+                    std::thread::yield_now();
+                    in_flight.fetch_sub(1, Ordering::SeqCst);
+                    drop(waiting);
+                }
+            });
+        }
+    });
+    assert!(catch_up());
+    assert_eq!(freed.load(Ordering::SeqCst), EACH);
+    let state = lock();
+    assert_eq!((state.waiting, state.asking, state.entering), (0, 0, 0));
+}
+
+/// Nothing would wake it: who was let in by the last turn wakes nobody, and may wait for it.
+#[test]
+fn who_comes_when_others_were_just_let_in_comes_in_with_them() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let waiting = Waiting::begin();
+    give(|| {});
+    // One has waited for a turn, which is over, and has not woken yet.
+    lock().entering = 1;
+    drop(waiting);
+    let (begun, seen) = channel();
+    let other = std::thread::spawn(move || {
+        let waiting = Waiting::begin();
+        begun.send(()).expect("somebody listens");
+        drop(waiting);
+    });
+    let is_in = seen.recv_timeout(Duration::from_secs(5));
+    lock().entering = 0;
+    CHANGED.notify_all();
+    other.join().expect("no panic");
+    assert_eq!(is_in, Ok(()));
+    assert!(catch_up());
+}
+
+#[test]
+fn a_gap_is_made_where_exchanges_leave_none_and_not_at_once_again() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let (freed, seen) = channel();
+    let mut waiting = Some(Waiting::begin());
+    let give_way = |look: &mut dyn FnMut() -> bool| {
+        let begin = Instant::now();
+        Waiting::give_way(look);
+        begin.elapsed()
+    };
+    give(move || freed.send(()).expect("somebody listens"));
+    let mut looks = 0;
+    let mut in_flight = || {
+        looks += 1;
+        true
+    };
+    give_way(&mut in_flight);
+    assert_eq!(looks, 0, "it was given just now");
+    while lock().jobs.front().expect("it is there").1 > Instant::now() {
+        std::thread::yield_now();
+    }
+    assert!(give_way(&mut || true) >= GAP);
+    give_way(&mut || panic!("it was tried just now"));
+    lock().jobs.front_mut().expect("it is there").1 = Instant::now();
+    assert!(give_way(&mut || true) >= 2 * GAP, "a longer one after one that was in vain");
+    lock().jobs.front_mut().expect("it is there").1 = Instant::now();
+    // Over when it is looked at for the third time.
+    let mut looks = 0;
+    give_way(&mut || {
+        looks += 1;
+        if looks == 3 {
+            drop(waiting.take());
+        }
+        looks < 3
+    });
+    seen.recv_timeout(Duration::from_secs(10)).expect("it is freed");
+    assert!(catch_up());
+}
+
+#[test]
+fn what_frees_may_drop_what_frees_more() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let (freed, seen) = channel();
+    give(move || {
+        let (inner, at_once) = (freed.clone(), std::thread::current().id());
+        give(move || inner.send(at_once == std::thread::current().id()).expect("somebody listens"));
+        freed.send(true).expect("somebody listens");
+    });
+    let order: Vec<bool> = seen.iter().take(2).collect();
+    assert_eq!(order, [true, true]);
+}
+
+#[test]
+fn nothing_is_freed_while_streams_wait_for_others() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let (freed, seen) = channel();
+    let (one, two) = (Waiting::begin(), Waiting::begin());
+    for number in 0..3 {
+        let freed = freed.clone();
+        give(move || freed.send(number).expect("somebody listens"));
+    }
+    drop(one);
+    assert!(seen.recv_timeout(Duration::from_millis(20)).is_err(), "freed while a stream waits");
+    drop(two);
+    let order: Vec<i32> = seen.iter().take(3).collect();
+    assert_eq!(order, [0, 1, 2]);
+    // What is still to come is waited for once, not by every allocation that finds no room.
+    let held = later();
+    assert!(!catch_up());
+    assert!(lock().in_vain.is_some());
+    assert!(!catch_up());
+    drop(held);
+    assert!(catch_up());
+    drop(Waiting::begin());
+}
