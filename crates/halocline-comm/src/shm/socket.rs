@@ -198,9 +198,17 @@ pub(super) fn peer_of(socket: BorrowedFd<'_>) -> rustix::io::Result<Pid> {
 pub(super) struct Incoming {
     socket: OwnedFd,
     decoder: Decoder,
-    descriptors: VecDeque<OwnedFd>,
+    /// Of frames that announce segments, in their order.
+    came: VecDeque<Came>,
     /// The sender, known from its first frame.
     pub(super) peer: Option<usize>,
+}
+
+/// The descriptors of one frame: the kernel gives those of two never at once.
+struct Came {
+    descriptors: Vec<OwnedFd>,
+    /// Some are missing: this process may open no more.
+    cut: bool,
 }
 
 /// What reading a connection led to.
@@ -213,7 +221,7 @@ pub(super) enum Read {
 
 impl Incoming {
     pub(super) fn new(socket: OwnedFd) -> Self {
-        Self { socket, decoder: Decoder::default(), descriptors: VecDeque::new(), peer: None }
+        Self { socket, decoder: Decoder::default(), came: VecDeque::new(), peer: None }
     }
 
     /// The process at the other end.
@@ -221,8 +229,8 @@ impl Incoming {
         peer_of(self.as_fd())
     }
 
-    /// Reads what is there and hands each frame, with its descriptors, to `deliver`. An error text
-    /// means that the connection is of no more use.
+    /// Reads what is there and hands each frame, with its descriptors, to `deliver`: the first ones, where this
+    /// process may open no more. An error text means that the connection is of no more use.
     pub(super) fn read(
         &mut self,
         mut deliver: impl FnMut(&mut Option<usize>, Frame, Vec<OwnedFd>) -> Result<(), String>,
@@ -238,13 +246,19 @@ impl Incoming {
             };
             self.decoder.feed(&buffer[..count]);
             while let Some(frame) = self.decoder.next().map_err(|error| error.to_string())? {
-                let count = frame.segments.len();
-                if count > self.descriptors.len() {
-                    return Err(format!("{count} segments announced, {} came", self.descriptors.len()));
-                }
-                let fds = self.descriptors.drain(..count).collect();
-                deliver(&mut self.peer, frame, fds)?;
+                let descriptors = self.descriptors_of(&frame)?;
+                deliver(&mut self.peer, frame, descriptors)?;
             }
+        }
+    }
+
+    fn descriptors_of(&mut self, frame: &Frame) -> Result<Vec<OwnedFd>, String> {
+        let announced = frame.segments.len();
+        let none = Came { descriptors: Vec::new(), cut: false };
+        let came = if announced == 0 { none } else { self.came.pop_front().unwrap_or(none) };
+        match came.descriptors.len() {
+            count if count == announced || came.cut && count < announced => Ok(came.descriptors),
+            count => Err(format!("{announced} segments announced, {count} came")),
         }
     }
 
@@ -254,13 +268,17 @@ impl Incoming {
         let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
         let received =
             rustix::net::recvmsg(&self.socket, &mut [IoSliceMut::new(buffer)], &mut ancillary, flags)?;
+        let cut = received.flags.contains(ReturnFlags::CTRUNC);
+        let mut descriptors = Vec::new();
         for message in ancillary.drain() {
             if let RecvAncillaryMessage::ScmRights(fds) = message {
-                self.descriptors.extend(fds);
+                descriptors.extend(fds);
             }
         }
-        // The kernel cuts descriptors off where this process may open no more.
-        if received.flags.contains(ReturnFlags::CTRUNC) { Err(Errno::MFILE) } else { Ok(received.bytes) }
+        if cut || !descriptors.is_empty() {
+            self.came.push_back(Came { descriptors, cut });
+        }
+        Ok(received.bytes)
     }
 }
 
@@ -275,4 +293,84 @@ pub(super) fn check_hello(frame: &Frame, token: &str) -> Option<usize> {
     let (rank, theirs) = frame.payload.split_first_chunk::<8>()?;
     let is_hello = frame.tag == HELLO && frame.segments.is_empty() && theirs == token.as_bytes();
     is_hello.then(|| usize::try_from(u64::from_le_bytes(*rank)).ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fd::AsRawFd;
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+    fn connection() -> (Outgoing, Incoming) {
+        let (sends, reads) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+                .unwrap();
+        let queue = VecDeque::new();
+        (Outgoing { socket: sends, queue, broken: false, looks: 0, awaited: false }, Incoming::new(reads))
+    }
+
+    fn tag(operation: u64) -> Tag {
+        Tag { operation, round: 0 }
+    }
+
+    /// The operations of the frames that came, with their descriptors.
+    fn read(incoming: &mut Incoming) -> Result<Vec<(u64, Vec<OwnedFd>)>, String> {
+        let mut frames = Vec::new();
+        incoming.read(|_, frame, descriptors| {
+            frames.push((frame.tag.operation, descriptors));
+            Ok(())
+        })?;
+        Ok(frames)
+    }
+
+    #[test]
+    fn frames_that_do_not_hold_to_what_they_announce_end_a_connection() {
+        let segment = Segment::shared(4096).unwrap();
+        let announced = |count| vec![Announced { id: 1, len: 4096 }; count];
+        for (says, brings) in [(2, 1), (1, 2), (1, 0)] {
+            let (mut outgoing, mut incoming) = connection();
+            let bytes = frame::encode(tag(1), &announced(says), &[]);
+            outgoing.queue.push_back(Unsent { bytes, sent: 0, segments: vec![segment.clone(); brings] });
+            assert!(matches!(outgoing.flush(), Flushed::All));
+            let told = read(&mut incoming).unwrap_err();
+            assert_eq!(told, format!("{says} segments announced, {brings} came"));
+        }
+    }
+
+    #[test]
+    fn where_no_descriptor_is_left_frames_come_with_the_first_ones() {
+        let said = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "--ignored", "shm::socket::tests::run_out_of_descriptors"])
+            .output()
+            .unwrap();
+        assert!(
+            said.status.success() && String::from_utf8_lossy(&said.stdout).contains("1 passed"),
+            "{said:?}"
+        );
+    }
+
+    #[test]
+    #[ignore = "the other test runs it, in a process of its own"]
+    fn run_out_of_descriptors() {
+        let segments: Vec<_> = (0..3).map(|_| Segment::shared(4096).unwrap()).collect();
+        let (mut outgoing, mut incoming) = connection();
+        // More than is read at once, so that the second frame's descriptors come with the end of the first.
+        outgoing.push(tag(1), &[7; READ_BYTES + 5], &segments).unwrap();
+        outgoing.push(tag(2), &[], &segments[..2]).unwrap();
+        outgoing.push(tag(3), b"none", &[]).unwrap();
+        assert!(matches!(outgoing.flush(), Flushed::All));
+        let before = getrlimit(Resource::Nofile);
+        let free = u64::from(outgoing.socket.try_clone().unwrap().as_raw_fd().unsigned_abs());
+        setrlimit(Resource::Nofile, Rlimit { current: Some(free + 1), ..before }).unwrap();
+        let came = read(&mut incoming).unwrap();
+        let counts: Vec<_> =
+            came.iter().map(|(operation, descriptors)| (*operation, descriptors.len())).collect();
+        assert_eq!(counts, [(1, 1), (2, 0), (3, 0)]);
+        drop(came);
+        setrlimit(Resource::Nofile, before).unwrap();
+        outgoing.push(tag(4), &[], &segments).unwrap();
+        assert!(matches!(outgoing.flush(), Flushed::All));
+        let came = read(&mut incoming).unwrap();
+        assert_eq!(came.iter().map(|(operation, fds)| (*operation, fds.len())).collect::<Vec<_>>(), [(4, 3)]);
+    }
 }

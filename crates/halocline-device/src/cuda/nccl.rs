@@ -1,8 +1,7 @@
 //! Whether NCCL is there, for people: nothing here needs it.
 
-use super::nvrtc::candidates;
+use super::nvrtc::{candidates, load};
 use super::one_line;
-use libloading::os::unix::{Library, RTLD_NOW};
 use std::ffi::c_int;
 use std::path::{Path, PathBuf};
 
@@ -35,8 +34,7 @@ pub fn nccl() -> Result<Nccl, String> {
 }
 
 fn version(path: &Path) -> Result<(i32, i32, i32), String> {
-    // SAFETY: as with every library, what it does when it is loaded is its own; this one has one name and purpose.
-    let library = unsafe { Library::open(Some(path), RTLD_NOW) }.map_err(|why| one_line(&why.to_string()))?;
+    let library = load(path)?;
     // SAFETY: the function has this signature, as NCCL's header declares it.
     let found = unsafe { library.get::<unsafe extern "C" fn(*mut c_int) -> c_int>(b"ncclGetVersion\0") };
     let get = found.map_err(|why| one_line(&why.to_string()))?;

@@ -135,10 +135,7 @@ impl Compiler {
     }
 
     fn open(path: &Path) -> Result<Self, String> {
-        // SAFETY: as with every library, what it does when it is loaded is its own; this one has one name and purpose.
-        let library =
-            unsafe { Library::open(Some(path), RTLD_NOW) }.map_err(|why| one_line(&why.to_string()))?;
-        let functions = Functions::with(library)?;
+        let functions = Functions::with(load(path)?)?;
         let (mut major, mut minor, mut count) = (0, 0, 0);
         // SAFETY: each writes what it is given room for.
         let results = unsafe {
@@ -294,6 +291,16 @@ pub(super) fn candidates(choice: &str, names: &[&str]) -> Vec<PathBuf> {
     found
 }
 
+/// Loads a library.
+pub(super) fn load(path: &Path) -> Result<Library, String> {
+    // The loader would wait for whoever writes a pipe.
+    if path.metadata().is_ok_and(|there| !there.is_file()) {
+        return Err("this is no file".to_owned());
+    }
+    // SAFETY: as with every library, what it does when it is loaded is its own; those looked for here have one purpose.
+    unsafe { Library::open(Some(path), RTLD_NOW) }.map_err(|why| one_line(&why.to_string()))
+}
+
 fn entries(directory: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     entries.map(|entry| entry.path()).collect()
@@ -302,6 +309,11 @@ fn entries(directory: &Path) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_no_file_is_not_waited_for() {
+        assert_eq!(load(Path::new("/dev/null")).unwrap_err(), "this is no file");
+    }
 
     #[test]
     fn an_nvrtc_is_as_good_as_the_driver_takes_what_it_makes() {
