@@ -447,6 +447,20 @@ fn staging_is_not_silent() {
 }
 
 #[test]
+fn an_array_larger_than_what_is_copied_at_a_time_is_written_and_read_whole() {
+    let program = |world: &World, _: &Communicator| {
+        let device = &devices(world, 1)?[0];
+        let stream = device.stream(Priority::Normal)?;
+        let elements: Vec<u64> = (0..(32 << 20) / 8 + 3).collect();
+        let array = DeviceArray::<u64>::zeros(device, &[elements.len()])?;
+        array.write(&stream, &elements)?;
+        ensure!(array.read(&stream)? == elements, "it does not keep what is written");
+        Ok(())
+    };
+    explore(0..1, &options(), |world| run_ranks(world, 1, |comm| program(world, comm)));
+}
+
+#[test]
 fn an_array_is_written_and_read_in_the_order_of_a_stream() {
     under_seeds(1, |world, _| {
         let device = &devices(world, 1)?[0];

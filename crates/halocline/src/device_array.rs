@@ -2,11 +2,14 @@
 
 use crate::error::Error;
 use crate::field::{Field, Memory, Number, OnDevice};
-use halocline_device::{Device, Element, Priority, Stream};
+use halocline_device::{Address, Device, Element, Priority, Stream};
 use halocline_plan::Layout;
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::Arc;
+
+/// Bytes of the host's memory that a copy from or to it pins, at most.
+const PIECE: usize = 16 << 20;
 
 /// An array of the library's own in the memory of a device. A clone is the same array.
 ///
@@ -68,15 +71,19 @@ impl<T: Element> DeviceArray<T> {
         if elements.is_empty() {
             return Ok(());
         }
-        let bytes = size_of_val(elements);
-        let staged = self.device.allocate_pinned(bytes)?;
-        // SAFETY: nobody else knows the pinned memory; elements are plain bytes without padding.
-        unsafe {
-            let elements = std::slice::from_raw_parts(elements.as_ptr().cast::<u8>(), bytes);
-            staged.bytes_mut(0..bytes).copy_from_slice(elements);
-            stream.copy(self.first(), staged.at(0), bytes)?;
+        // SAFETY: elements are plain bytes without padding.
+        let bytes =
+            unsafe { std::slice::from_raw_parts(elements.as_ptr().cast::<u8>(), size_of_val(elements)) };
+        let staged = self.device.allocate_pinned(bytes.len().min(PIECE))?;
+        for (piece, from) in bytes.chunks(PIECE).enumerate() {
+            // SAFETY: nobody else knows the pinned memory, which the stream was through with.
+            unsafe {
+                staged.bytes_mut(0..from.len()).copy_from_slice(from);
+                stream.copy(self.at(piece * PIECE), staged.at(0), from.len())?;
+            }
+            stream.synchronise()?;
         }
-        Ok(stream.synchronise()?)
+        Ok(())
     }
 
     /// Its elements, lowest address first, as they are after all work given to the stream before. Blocks until that
@@ -86,20 +93,26 @@ impl<T: Element> DeviceArray<T> {
         if bytes == 0 {
             return Ok(Vec::new());
         }
-        let staged = self.device.allocate_pinned(bytes)?;
-        // SAFETY: nobody else knows the pinned memory, which lives until the stream is through.
-        unsafe { stream.copy(staged.at(0), self.first(), bytes) }?;
-        stream.synchronise()?;
-        // SAFETY: nobody writes the pinned memory any more; what the device holds are elements, by the promise of
-        // `Element`; memory is aligned to far more than an element.
-        unsafe {
-            let staged = staged.bytes(0..bytes);
-            Ok(std::slice::from_raw_parts(staged.as_ptr().cast::<T>(), self.len()).to_vec())
+        let staged = self.device.allocate_pinned(bytes.min(PIECE))?;
+        let mut elements = Vec::<T>::with_capacity(self.len());
+        for from in (0..bytes).step_by(PIECE) {
+            let piece = PIECE.min(bytes - from);
+            // SAFETY: nobody else knows the pinned memory, which lives until the stream is through.
+            unsafe { stream.copy(staged.at(0), self.at(from), piece) }?;
+            stream.synchronise()?;
+            // SAFETY: nobody writes the pinned memory any more; there is room for so many bytes.
+            unsafe {
+                let to = elements.as_mut_ptr().cast::<u8>().add(from);
+                staged.bytes(0..piece).as_ptr().copy_to_nonoverlapping(to, piece);
+            }
         }
+        // SAFETY: all were copied; what the device holds are elements, by the promise of `Element`.
+        unsafe { elements.set_len(self.len()) };
+        Ok(elements)
     }
 
-    fn first(&self) -> halocline_device::Address {
-        self.field.memory.segment.base().addr().get() as halocline_device::Address
+    fn at(&self, offset: usize) -> Address {
+        (self.field.memory.segment.base().addr().get() + offset) as Address
     }
 }
 
