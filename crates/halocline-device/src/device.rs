@@ -127,7 +127,8 @@ impl Device {
         Ok(self.memory(place, Kind::Pinned))
     }
 
-    /// Lets all devices reach memory of the host that is there, and that `owner` keeps there.
+    /// Lets all devices reach memory of the host that is there, and that `owner` keeps there. Where freeing waits for the device, `owner` is
+    /// dropped by a thread of the library's.
     ///
     /// # Safety
     /// It stays valid as long as `owner` is held.
@@ -312,7 +313,7 @@ impl Drop for Memory {
                     Kind::Registered => driver.unregister(base),
                 }
             }
-            drop(held);
+            held.into_iter().for_each(reaper::drop_behind);
         };
         let Some(own) = self.own.take() else { return self.device.free(free) };
         let (device, later) = (self.device.clone(), self.device.0.frees_wait().then(reaper::later));

@@ -10,11 +10,12 @@ mod model;
 #[cfg(test)]
 mod tests;
 
-use std::cell::Cell;
+use std::any::Any;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -33,8 +34,12 @@ struct State {
     is_freeing: bool,
     /// The process ends: what is not freed by now goes with it.
     is_ending: bool,
-    /// How often a gap was made in vain since one was not.
+    /// How often a gap was made in vain since all was freed.
     gaps_in_vain: u32,
+    /// When the next one may be made.
+    next_gap: Option<Instant>,
+    /// The thread that frees is there.
+    is_served: bool,
     /// So much is yet to be given.
     later: usize,
     /// How many turns there were in which something was freed.
@@ -102,9 +107,19 @@ impl State {
         Some(job)
     }
 
+    /// Something has been there for a while, and a gap may be made for it.
+    fn is_due(&self) -> bool {
+        let now = Instant::now();
+        let is_late = self.jobs.front().is_some_and(|(_, due)| *due <= now);
+        is_late && !self.is_ending && self.next_gap.is_none_or(|next| next <= now)
+    }
+
     /// A turn is over: those who have waited for that come before the next. All are to be woken.
     fn end_turn(&mut self) {
         self.is_freeing = false;
+        if self.jobs.is_empty() {
+            self.gaps_in_vain = 0;
+        }
         self.freed += 1;
         self.entering += std::mem::take(&mut self.asking);
     }
@@ -118,6 +133,8 @@ static STATE: Mutex<State> = Mutex::new(State {
     is_freeing: false,
     is_ending: false,
     gaps_in_vain: 0,
+    next_gap: None,
+    is_served: false,
     later: 0,
     freed: 0,
     in_vain: None,
@@ -128,8 +145,10 @@ static CHANGED: Condvar = Condvar::new();
 static IS_BEHIND: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
-    /// Whether this thread is the one that frees.
+    /// Whether this thread is the one that frees, and at it.
     static FREES: Cell<bool> = const { Cell::new(false) };
+    /// What it drops once its turn is over.
+    static HELD: RefCell<Vec<Arc<dyn Any + Send + Sync>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// How long something is freed before who would let streams wait has a turn.
@@ -143,6 +162,8 @@ const GAP: Duration = Duration::from_millis(50);
 const LONGEST_GAP: Duration = Duration::from_millis(800);
 /// Of so many parts of the time gaps take one at most.
 const PARTS: u32 = 20;
+/// How often it is looked whether a gap is over.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// How long an allocation that finds no room waits for what is to be freed.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -169,38 +190,31 @@ impl Waiting {
     }
 
     /// Where exchanges in a row leave no gap in which what was dropped could be freed: makes one, as long as `look` says that an exchange is
-    /// in flight, for 50 ms at most; or longer, up to 0.8 s, where that was in vain, but not for more than a twentieth of the time.
+    /// in flight, or others are, for 50 ms at most; or longer, up to 0.8 s, where that was in vain. The next one is made after twenty times as long.
     pub fn give_way(mut look: impl FnMut() -> bool) {
         if !IS_BEHIND.load(Ordering::Relaxed) {
             return;
         }
-        let is_due = |state: &State| {
-            state.jobs.front().is_some_and(|(_, due)| *due <= Instant::now()) && !state.is_ending
-        };
         let mut state = lock();
+        if !state.is_due() {
+            return;
+        }
         let gap = LONGEST_GAP.min(GAP * (1 << state.gaps_in_vain.min(8)));
         let begin = Instant::now();
-        while is_due(&state) && begin.elapsed() < gap {
+        // Until it is freed, or is being freed: then whoever begins an exchange waits for that.
+        while state.is_due() && !state.is_freeing && begin.elapsed() < gap {
             drop(state);
-            let is_over = !look();
+            let is_in_flight = look();
             state = lock();
-            if is_over {
-                // What others have in flight, and what is being freed.
-                let is_held = |state: &mut State| !state.is_ending && (state.waiting > 0 || state.is_freeing);
-                let rest = gap.saturating_sub(begin.elapsed());
-                let waited = CHANGED.wait_timeout_while(state, rest, is_held);
-                state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            if !is_in_flight && state.waiting == 0 {
+                break;
             }
-            drop(state);
-            std::thread::yield_now();
-            state = lock();
+            state = CHANGED.wait_timeout(state, LOOK).unwrap_or_else(PoisonError::into_inner).0;
         }
-        if begin.elapsed() >= gap {
+        let took = begin.elapsed();
+        state.next_gap = Some(Instant::now() + took * PARTS);
+        if took >= gap {
             state.gaps_in_vain += 1;
-            let next = Instant::now() + gap * PARTS;
-            state.jobs.iter_mut().for_each(|(_, due)| *due = (*due).max(next));
-        } else if state.jobs.is_empty() {
-            state.gaps_in_vain = 0;
         }
     }
 }
@@ -232,28 +246,39 @@ impl Drop for Later {
 
 /// Frees something behind the scenes, in the order of these calls; at once where there can be no thread; never once the process ends.
 pub(crate) fn give(free: impl FnOnce() + Send + 'static) {
-    static IS_THERE: OnceLock<bool> = OnceLock::new();
-    let start = || {
-        OWNER.get_or_init(std::process::id);
+    OWNER.get_or_init(|| {
         // SAFETY: a function without arguments that may be called at the end of the process. Where there is no place for it, that is as it
         // would be without.
         unsafe { libc::atexit(end) };
-        std::thread::Builder::new().name("halocline-free".into()).spawn(run).is_ok()
-    };
-    let is_there = *IS_THERE.get_or_init(start);
+        std::process::id()
+    });
     let mut state = lock();
     if state.is_ending {
         // The driver may be gone. Not dropped either: what it holds may call that, too.
         return std::mem::forget(free);
     }
+    if !state.is_served {
+        match std::thread::Builder::new().name("halocline-free".into()).spawn(run) {
+            Ok(_) => state.is_served = true,
+            Err(error) => tracing::warn!("no thread can be started that frees memory of devices: {error}"),
+        }
+    }
     // What frees may drop what frees more.
-    if !is_there || FREES.get() {
+    if !state.is_served || FREES.get() {
         drop(state);
         return free();
     }
     IS_BEHIND.store(true, Ordering::Relaxed);
     if state.put(Box::new(free)) {
         CHANGED.notify_all();
+    }
+}
+
+/// Drops something of somebody else's that a job of [`give`] has held: once the turn is over, as it may wait for who would begin an exchange.
+pub(crate) fn drop_behind(held: Arc<dyn Any + Send + Sync>) {
+    match FREES.get() {
+        true => HELD.with_borrow_mut(|all| all.push(held)),
+        false => drop(held),
     }
 }
 
@@ -275,18 +300,17 @@ extern "C" fn end() {
 static OWNER: OnceLock<u32> = OnceLock::new();
 
 fn run() {
-    FREES.set(true);
     let mut state = lock();
     loop {
         let Some(mut job) = state.take() else {
             state = CHANGED.wait(state).unwrap_or_else(PoisonError::into_inner);
             continue;
         };
+        FREES.set(true);
         let begin = Instant::now();
         loop {
             drop(state);
-            // What a job drops may be a user's, whose panic has been printed by now: it must not keep everybody else waiting.
-            let _ = catch_unwind(AssertUnwindSafe(job));
+            unless_it_panics(job);
             state = lock();
             // The first one has waited for the device: others take less.
             let next = if begin.elapsed() < TURN { state.take_more() } else { None };
@@ -295,9 +319,27 @@ fn run() {
                 None => break,
             }
         }
+        FREES.set(false);
         state.end_turn();
         IS_BEHIND.store(!state.jobs.is_empty(), Ordering::Relaxed);
         CHANGED.notify_all();
+        let held = HELD.take();
+        if state.is_ending {
+            // As what is given then.
+            std::mem::forget(held);
+            continue;
+        }
+        drop(state);
+        held.into_iter().for_each(|held| unless_it_panics(|| drop(held)));
+        state = lock();
+    }
+}
+
+/// What is called here may be a user's, whose panic has been printed by now: it must not keep everybody else waiting.
+fn unless_it_panics(call: impl FnOnce()) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(call)) {
+        // Dropped, it might panic again.
+        std::mem::forget(payload);
     }
 }
 

@@ -186,9 +186,8 @@ impl HaloExchange {
 
     /// Begins an exchange after all work that the streams were given before: reads of owned cells and writes of
     /// halo cells come later than that. So give all streams whose work writes owned cells or still reads the halo; each is
-    /// of a device that this rank has fields on. Waits for no peer and for no earlier exchange
-    /// of this object, of which 64 may be in flight (without host fields; with them, one). Host fields begin at the
-    /// call.
+    /// of a device that this rank has fields on. Of this object 64 exchanges may be in flight (without host fields; with them, one), and
+    /// none is waited for, but as said below. Host fields begin at the call.
     ///
     /// All ranks, and all threads of a rank, begin exchanges of all objects of device fields in one order, but of
     /// [`BindOptions::inline`] ones: objects share internal streams (up to four a rank and device), where an exchange waits for the one
@@ -198,7 +197,7 @@ impl HaloExchange {
     /// There are three waits, none of them under a deadline. If nothing of this process is in flight and memory of a GPU, or a mapping, was dropped, one of
     /// these is freed first (or more, for 2 ms), which CUDA does once that GPU has done all it was given before, whoever gave it. If something dropped has found no such gap
     /// for 100 ms, the call makes one: it waits for earlier exchanges, for 50 ms at most, or up to 0.8 s where that was in
-    /// vain, and not for more than a twentieth of the time. And the device's own queue
+    /// vain, which all together take no more than a twentieth of the time (peers with a shorter deadline take this rank for late). And the device's own queue
     /// sets a bound: CUDA takes about 1,000 operations a stream, of which an exchange has
     /// two to five, and two more where a staged message has several chunks (4 MiB or more each); a call that finds it full waits for room.
     ///

@@ -112,7 +112,8 @@ impl Mappings {
 
     /// Lets a rank map the allocation around `bytes` bytes at `address`, for one of its devices. Blocks until it has, unless
     /// it had before: then no message is sent and no driver called, but to ask of memory that the library has not allocated whether it
-    /// is still there. The caller sees to it that the memory is freed only after a [`Mappings::release`].
+    /// is still there. Refused where the target still has memory open, for 10 s, that lay there before and was freed without a word. The
+    /// caller sees to it that the memory is freed only after a [`Mappings::release`].
     pub fn map(&self, target: Target, address: Address, bytes: u64) -> Result<Pinned, MappingError> {
         self.request(target, address, bytes)?.wait()
     }
@@ -140,7 +141,7 @@ impl Mappings {
         let poll = || {
             let gone = (link.departures() > 0).then(|| self.comm.departed(from, WHAT)).flatten();
             // What came before it left may still be in the hands of another thread.
-            let is_all = self.drive();
+            let is_all = self.drive_once_gone(gone.is_some());
             let gone = gone.filter(|_| is_all).map(|error| Err(error.into()));
             self.service.arrival(from).map(Ok).or(gone)
         };
@@ -209,11 +210,19 @@ impl Mappings {
         self.service.drive(self.comm.link())
     }
 
+    /// The same; where a rank that is waited for has gone and another thread is at it, that one rings once it is through.
+    fn drive_once_gone(&self, is_gone: bool) -> bool {
+        if is_gone {
+            self.service.ring();
+        }
+        self.drive()
+    }
+
     fn now(&self) -> Duration {
         self.comm.link().host().now()
     }
 
-    /// Leaves what is to be done to the progress thread: closing may wait for a device.
+    /// Leaves what is to be done to the progress thread: who drops a handle does not call the driver.
     fn demand(&self) {
         self.comm.link().own_bell().demand(self.comm.link().host());
     }
@@ -254,14 +263,30 @@ impl Mappings {
         let poll = || {
             let has_left = link.state(target.rank) != PeerState::Present;
             // What came before it left may still be in the hands of another thread.
-            let is_all = self.drive();
+            let is_all = self.drive_once_gone(has_left);
             let gone = || (has_left && is_all).then_some(Err(MappingError::Gone { rank: target.rank }));
             self.service.answer(id).map(Ok).or_else(gone)
         };
         let what = format!("rank {} to map memory", target.rank);
-        self.wait(self.comm.deadline(), &what, poll, |after| {
-            CommError::Deadline { waiting: link.rank(), after, what: what.clone() }.into()
-        })
+        let too_late = |after| CommError::Deadline { waiting: link.rank(), after, what: what.clone() }.into();
+        let deadline = self.comm.deadline();
+        if deadline.is_some_and(|deadline| deadline <= service::RELEASE_WITHIN) {
+            return self.wait(deadline, &what, poll, too_late);
+        }
+        match self.wait(Some(service::RELEASE_WITHIN), &what, poll, too_late) {
+            // Overlapping memory that was freed is still open there, maybe for as long as an exchange that waits for this rank.
+            Err(MappingError::Comm(CommError::Deadline { .. }))
+                if self.service.with(|protocol| protocol.is_held_back(id)) =>
+            {
+                self.service.forget(id, self.now());
+                Ok(Answer::Refused(Refusal::AlreadyOpen))
+            }
+            Err(MappingError::Comm(CommError::Deadline { .. })) => {
+                let left = deadline.map(|deadline| deadline - service::RELEASE_WITHIN);
+                self.wait(left, &what, poll, too_late)
+            }
+            answer => answer,
+        }
     }
 
     fn wait<T>(

@@ -17,6 +17,7 @@ use halocline_device::remote::{
     Allocation, DeviceId, Export, Exporter, Freeing, Kind, Opened, Own, Provider, Refusal, once_nothing_waits,
 };
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -39,6 +40,8 @@ pub(super) struct Service {
     transport: Weak<dyn Transport>,
     process: ProcessId,
     claim: Claim,
+    /// Somebody waits for the end of a turn, also of one that changes nothing.
+    rings: AtomicBool,
     state: Arc<Mutex<State>>,
     /// Told of what is freed.
     #[expect(dead_code, reason = "held, so that it is told")]
@@ -108,7 +111,7 @@ impl Service {
         let ear = Arc::new(Ear { transport: Weak::clone(&transport), state: Arc::clone(&state) });
         let weak: Weak<Ear> = Arc::downgrade(&ear);
         halocline_device::remote::tell(weak);
-        Self { transport, process, claim: Claim::default(), state, ear }
+        Self { transport, process, claim: Claim::default(), rings: AtomicBool::default(), state, ear }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -242,11 +245,16 @@ impl Service {
                 has_changed = true;
             }
             self.free(transport);
-            if has_changed {
+            if has_changed || self.rings.swap(false, Ordering::AcqRel) {
                 transport.own_bell().changed(transport.host());
             }
         });
         is_done
+    }
+
+    /// Whoever drives next rings, also if that changes nothing.
+    pub(super) fn ring(&self) {
+        self.rings.store(true, Ordering::Release);
     }
 
     /// Frees what nobody has mapped any more, or has had mapped for too long: the driver keeps that until they close it.

@@ -7,6 +7,7 @@ use crate::communicator::mix;
 use crate::inbox::Tag;
 use halocline_device::remote::{self, Own};
 use std::sync::atomic::Ordering;
+use std::sync::{Mutex, PoisonError};
 use std::thread::{scope, spawn};
 
 const PAGE: u64 = 4096;
@@ -310,9 +311,13 @@ fn a_call_of_the_driver_that_does_not_return_in_another_thread_holds_nobody_beyo
     assert_eq!(mappings.map(at(1), PAGE, 8).unwrap().bytes(), 8);
 }
 
+/// What waits does for all of the process.
+static WAITING: Mutex<()> = Mutex::new(());
+
 #[test]
 fn what_cannot_be_closed_beside_exchanges_is_closed_once_none_is_in_flight_and_holds_nobody() {
     let world = World::default();
+    let _alone = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
     let [(_owner, mappings, _), (importer, theirs, fake)] = two(&world);
     fake.close_waits.store(true, Ordering::Relaxed);
     let mapped = |base| {
@@ -345,6 +350,50 @@ fn what_cannot_be_closed_beside_exchanges_is_closed_once_none_is_in_flight_and_h
         std::thread::yield_now();
     }
     assert_eq!((world.calls(), world.wrongs()), ((2, 2, 2), Vec::new()));
+}
+
+/// What the exchange waits for may be what the owner does once it has the mapping.
+#[test]
+fn memory_that_lies_where_other_memory_cannot_be_closed_beside_an_exchange_is_refused() {
+    let world = World::default();
+    let _alone = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
+    let [(_owner, mappings, _), (_importer, _theirs, fake)] = two(&world);
+    fake.close_waits.store(true, Ordering::Relaxed);
+    let memory = world.allocate(0, device(0), PAGE, PAGE);
+    drop(mappings.map(at(1), PAGE, 8).unwrap());
+    world.free(memory.id);
+    world.allocate(0, device(0), PAGE, 2 * PAGE);
+    let in_flight = halocline_device::Waiting::begin();
+    let error = mappings.map(at(1), PAGE + 8, 8).err().unwrap();
+    assert!(matches!(error, MappingError::Refused { why: Refusal::AlreadyOpen, .. }), "{error}");
+    let error = mappings.send(at(1), PAGE + 8, 8).unwrap().wait().err().unwrap();
+    assert!(matches!(error, MappingError::Refused { why: Refusal::AlreadyOpen, .. }), "{error}");
+    drop(in_flight);
+    drop(mappings.map(at(1), PAGE + 8, 8).unwrap());
+    assert_eq!((world.held(), world.wrongs()), (0, Vec::new()));
+}
+
+/// Where another thread drives just then, and finds nothing new.
+#[test]
+fn all_who_wait_for_a_rank_that_goes_hear_of_it() {
+    const LATE: Duration = Duration::from_secs(10);
+    for _ in 0..2000 {
+        let world = World::default();
+        let [(_one, mappings, _), (other, theirs, _)] = two(&world);
+        let patient = || Mappings { comm: mappings.comm.with_deadline(Some(LATE)), ..mappings.clone() };
+        scope(|scope| {
+            let waits: Vec<_> = (0..8)
+                .map(|_| {
+                    let mappings = patient();
+                    scope.spawn(move || mappings.receive(Some(1)).err().unwrap())
+                })
+                .collect();
+            drop((theirs, other));
+            let begin = std::time::Instant::now();
+            let errors: Vec<_> = waits.into_iter().map(|wait| wait.join().unwrap()).collect();
+            assert!(begin.elapsed() < LATE / 2, "one was late: {errors:?}");
+        });
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! How messages look on a socket: a header, announcements of memory, the payload. Pure functions;
 //! every received field is checked before it is used.
 
+use crate::buffers;
 use crate::inbox::Tag;
 
 /// A frame begins with this, so that a stray writer is noticed.
@@ -41,7 +42,7 @@ pub(crate) enum FrameError {
 
 /// The bytes of a frame.
 pub(crate) fn encode(tag: Tag, segments: &[Announced], payload: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(HEADER + ANNOUNCEMENT * segments.len() + payload.len());
+    let mut bytes = buffers::take(HEADER + ANNOUNCEMENT * segments.len() + payload.len());
     bytes.extend_from_slice(&MAGIC.to_le_bytes());
     bytes.extend_from_slice(&(segments.len() as u32).to_le_bytes());
     bytes.extend_from_slice(&tag.operation.to_le_bytes());
@@ -96,13 +97,15 @@ impl Decoder {
         let Some(body) = body.get(..total) else { return Ok(None) };
         let (announcements, payload) = body.split_at(announced);
         let (words, _) = announcements.as_chunks::<8>();
+        let mut own = buffers::take(payload.len());
+        own.extend_from_slice(payload);
         let frame = Frame {
             tag: Tag { operation: u64_at(8), round: u64_at(16) },
             segments: words
                 .chunks_exact(2)
                 .map(|pair| Announced { id: u64::from_le_bytes(pair[0]), len: u64::from_le_bytes(pair[1]) })
                 .collect(),
-            payload: payload.to_vec(),
+            payload: own,
         };
         self.used += HEADER + total;
         Ok(Some(frame))

@@ -17,6 +17,7 @@ mod watch;
 pub use job::{Job, JobError, JoinedJob};
 
 use crate::bell::Doorbell;
+use crate::buffers;
 use crate::error::CommError;
 use crate::host::Host;
 use crate::inbox::{Inbox, Message, Tag};
@@ -310,6 +311,7 @@ impl Transport for ShmTransport {
         let outgoing = shared.outgoing(to)?;
         let mut outgoing = lock(&outgoing);
         outgoing.push(tag, &payload, segments)?;
+        buffers::put(payload);
         let flushed = outgoing.flush();
         shared.flushed(to, &mut outgoing, flushed)
     }

@@ -2,6 +2,7 @@
 //! talks, made by the sender at its first message.
 
 use super::frame::{self, Announced, Decoder, Frame, MAX_SEGMENTS};
+use crate::buffers;
 use crate::error::CommError;
 use crate::inbox::Tag;
 use crate::segment::Segment;
@@ -107,6 +108,7 @@ impl Outgoing {
         while let Some(unsent) = self.queue.front_mut() {
             match unsent.write(self.socket.as_fd()) {
                 Ok(()) if unsent.sent == unsent.bytes.len() => {
+                    buffers::put(std::mem::take(&mut unsent.bytes));
                     self.queue.pop_front();
                 }
                 Ok(()) | Err(Errno::INTR) => {}

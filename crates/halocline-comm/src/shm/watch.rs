@@ -314,6 +314,14 @@ fn greet(shared: &Shared, frame: &Frame, process: rustix::io::Result<Pid>) -> Re
 /// Puts a message into the inbox. Memory that cannot be mapped is left out, with all that follows it:
 /// the operation that misses it reports that.
 fn deliver(shared: &Shared, from: usize, frame: Frame, fds: Vec<OwnedFd>) {
+    let (announced, came) = (frame.segments.len(), fds.len());
+    if came < announced {
+        tracing::error!(
+            "rank {}: of {announced} descriptors of memory of rank {from} {came} can be taken, as this process may open no more \
+             (`ulimit -n`)",
+            shared.rank
+        );
+    }
     let mut segments = Vec::with_capacity(fds.len());
     for (announced, fd) in frame.segments.into_iter().zip(fds) {
         match shared.import(from, announced, fd) {

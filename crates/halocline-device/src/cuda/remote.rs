@@ -329,7 +329,10 @@ impl Provider for CudaMemory {
                 once_nothing_waits(move || {
                     if let Ok(_current) = primary.make_current_beside_captures() {
                         // SAFETY: opened above, and told to nobody.
-                        unsafe { (api.close_ipc)(address) };
+                        let closed = check(unsafe { (api.close_ipc)(address) });
+                        if let Err(why) = closed {
+                            tracing::error!("memory that is shorter than announced cannot be closed: {why}");
+                        }
                     }
                 });
             } else {

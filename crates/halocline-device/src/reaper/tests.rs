@@ -263,10 +263,13 @@ fn a_gap_is_made_where_exchanges_leave_none_and_not_at_once_again() {
         std::thread::yield_now();
     }
     assert!(give_way(&mut || true) >= GAP);
+    let next = lock().next_gap.expect("there was one");
+    assert!(next > Instant::now() + GAP * (PARTS - 2), "a twentieth of the time");
     give_way(&mut || panic!("it was tried just now"));
-    lock().jobs.front_mut().expect("it is there").1 = Instant::now();
+    lock().next_gap = None;
     assert!(give_way(&mut || true) >= 2 * GAP, "a longer one after one that was in vain");
-    lock().jobs.front_mut().expect("it is there").1 = Instant::now();
+    assert_eq!(lock().gaps_in_vain, 2);
+    lock().next_gap = None;
     // Over when it is looked at for the third time.
     let mut looks = 0;
     give_way(&mut || {
@@ -278,6 +281,107 @@ fn a_gap_is_made_where_exchanges_leave_none_and_not_at_once_again() {
     });
     seen.recv_timeout(Duration::from_secs(10)).expect("it is freed");
     assert!(catch_up());
+    assert_eq!(lock().gaps_in_vain, 0);
+}
+
+/// Something that has been given long ago, beside streams that wait.
+fn late(free: impl FnOnce() + Send + 'static) {
+    assert!(lock().waiting > 0);
+    give(free);
+    let mut state = lock();
+    state.next_gap = None;
+    state.jobs.iter_mut().for_each(|(_, due)| *due = Instant::now());
+}
+
+#[test]
+fn a_gap_ends_once_what_others_have_in_flight_is_seen_to_be_over() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    // Another object's exchange, over at some time, which is noticed where somebody looks.
+    let mut other = Some(Waiting::begin());
+    late(|| {});
+    let mut looks = 0;
+    let begin = Instant::now();
+    Waiting::give_way(|| {
+        looks += 1;
+        if looks == 4 {
+            drop(other.take());
+        }
+        false
+    });
+    assert!(looks >= 4 && begin.elapsed() < GAP, "{looks} looks, {:?}", begin.elapsed());
+    assert!(catch_up());
+}
+
+#[test]
+fn a_gap_ends_once_nothing_is_left_to_be_freed_though_others_have_begun_again() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let first = Waiting::begin();
+    late(|| {});
+    let mut others = (Some(first), None);
+    Waiting::give_way(|| {
+        if others.0.take().is_some() {
+            // Freed, and begun again, before the one that makes the gap has looked.
+            assert!(catch_up());
+            others.1 = Some(Waiting::begin());
+        }
+        true
+    });
+    drop(others);
+    assert_eq!(lock().gaps_in_vain, 0);
+}
+
+#[test]
+fn gaps_take_a_twentieth_of_the_time_also_where_more_is_given_and_freed_meanwhile() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    for _ in 0..6 {
+        let waiting = Waiting::begin();
+        late(|| {});
+        let begin = Instant::now();
+        Waiting::give_way(|| true);
+        // Each one is the first one that is in vain, and keeps the next away.
+        assert!(begin.elapsed() < 2 * GAP, "{:?}", begin.elapsed());
+        give(|| {});
+        lock().jobs.iter_mut().for_each(|(_, due)| *due = Instant::now());
+        Waiting::give_way(|| panic!("there was one just now"));
+        drop(waiting);
+        assert!(catch_up());
+    }
+}
+
+/// Drops what it holds, and says that it does.
+struct Owner(Box<dyn FnMut() + Send + Sync>);
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+#[test]
+fn what_a_user_drops_with_memory_may_wait_for_who_begins_an_exchange_and_panic() {
+    static MINE: Mutex<()> = Mutex::new(());
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let (dropped, seen) = channel();
+    let mine = MINE.lock().expect("nobody panics with it");
+    let waiting = Waiting::begin();
+    let owner: Arc<dyn Any + Send + Sync> = Arc::new(Owner(Box::new(move || {
+        drop(MINE.lock());
+        drop(Waiting::begin());
+        dropped.send(()).expect("somebody listens");
+        std::panic::panic_any(Owner(Box::new(|| panic!("a panic of a payload"))));
+    })));
+    give(move || drop_behind(owner));
+    drop(waiting);
+    // It would wait for the turn, and that for `mine`.
+    drop(Waiting::begin());
+    drop(mine);
+    seen.recv_timeout(Duration::from_secs(10)).expect("it is dropped");
+    // The thread goes on.
+    let (freed, seen) = channel();
+    give(|| std::panic::panic_any(Owner(Box::new(|| panic!("a panic of a payload")))));
+    give(move || freed.send(()).expect("somebody listens"));
+    seen.recv_timeout(Duration::from_secs(10)).expect("what was given behind a panic is freed");
+    drop(Waiting::begin());
 }
 
 #[test]

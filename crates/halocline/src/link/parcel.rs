@@ -263,6 +263,10 @@ impl Parcels {
                 let words = message.payload.as_chunks().0;
                 let ([generation, capacity], Some(segment)) = (words, message.segments.into_iter().next())
                 else {
+                    let rank = comm.rank();
+                    tracing::warn!(
+                        "rank {rank}: what rank {peer} gets goes as messages, the buffers that it offers have not come"
+                    );
                     continue;
                 };
                 let (generation, capacity) = (u64::from_le_bytes(*generation), u64::from_le_bytes(*capacity));

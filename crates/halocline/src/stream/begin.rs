@@ -42,7 +42,11 @@ impl Scheduled {
         {
             let mut waiting = self.waiting();
             if waiting.is_none() {
-                *waiting = self.lanes.iter().find_map(|lane| lane.device.let_wait());
+                // Not under the lock, which others take who look: that may wait for the device.
+                drop(waiting);
+                let ours = self.lanes.iter().find_map(|lane| lane.device.let_wait());
+                waiting = self.waiting();
+                *waiting = ours;
             }
             // Before anything is given: whoever looks after the object from now on looks at this exchange, too.
             self.epoch.store(epoch, Ordering::SeqCst);
@@ -79,13 +83,10 @@ impl Scheduled {
 
     /// What was dropped is freed while nothing is in flight: not at all, were there no gap between exchanges.
     fn give_way(&self) {
-        let mut is_told = false;
         Waiting::give_way(|| {
             // Others of this rank may be over without anybody having looked.
-            if !std::mem::replace(&mut is_told, true) {
-                let link = self.comm.link();
-                link.own_bell().demand(link.host());
-            }
+            let link = self.comm.link();
+            link.own_bell().demand(link.host());
             self.carry_on();
             self.look() < self.epoch() && self.check_failure().is_ok()
         });

@@ -1,4 +1,4 @@
-//! The scheduled exchange: the device fields of a bound object, in the order of streams. The host never waits.
+//! The scheduled exchange: the device fields of a bound object, in the order of streams. The host waits for no peer.
 //!
 //! Each device of this rank has a [`Lane`]: an internal stream, tied to the user's streams of that device by events alone,
 //! and to the other lanes by words: nobody could release a wait for an event of a device that has failed. For every exchange

@@ -88,6 +88,12 @@ impl Protocol {
         request.id
     }
 
+    /// Whether a request waits until memory is unmapped that was there before.
+    pub(crate) fn is_held_back(&self, request: u64) -> bool {
+        let is_it = |entry: &Entry, of: &Request| of.id == request && !entry.targets.contains_key(&of.target);
+        self.entries.values().any(|entry| entry.waiting.iter().any(|of| is_it(entry, of)))
+    }
+
     /// A request is not waited for any more. True if it had no answer yet.
     pub(crate) fn withdraw(&mut self, request: u64, now: Duration) -> bool {
         let found = self.entries.iter_mut().find_map(|(id, entry)| {
