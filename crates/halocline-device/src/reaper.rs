@@ -213,7 +213,7 @@ impl Waiting {
         }
         let took = begin.elapsed();
         state.next_gap = Some(Instant::now() + took * PARTS);
-        if took >= gap {
+        if took >= gap && !state.jobs.is_empty() {
             state.gaps_in_vain += 1;
         }
     }

@@ -299,6 +299,8 @@ fn a_gap_ends_once_what_others_have_in_flight_is_seen_to_be_over() {
     // Another object's exchange, over at some time, which is noticed where somebody looks.
     let mut other = Some(Waiting::begin());
     late(|| {});
+    // A long one: this machine may be slow.
+    lock().gaps_in_vain = 4;
     let mut looks = 0;
     let begin = Instant::now();
     Waiting::give_way(|| {
@@ -308,8 +310,9 @@ fn a_gap_ends_once_what_others_have_in_flight_is_seen_to_be_over() {
         }
         false
     });
-    assert!(looks >= 4 && begin.elapsed() < GAP, "{looks} looks, {:?}", begin.elapsed());
+    assert!(looks >= 4 && begin.elapsed() < LONGEST_GAP, "{looks} looks, {:?}", begin.elapsed());
     assert!(catch_up());
+    assert_eq!(lock().gaps_in_vain, 0);
 }
 
 #[test]
@@ -336,10 +339,9 @@ fn gaps_take_a_twentieth_of_the_time_also_where_more_is_given_and_freed_meanwhil
     for _ in 0..6 {
         let waiting = Waiting::begin();
         late(|| {});
-        let begin = Instant::now();
         Waiting::give_way(|| true);
         // Each one is the first one that is in vain, and keeps the next away.
-        assert!(begin.elapsed() < 2 * GAP, "{:?}", begin.elapsed());
+        assert_eq!(lock().gaps_in_vain, 1);
         give(|| {});
         lock().jobs.iter_mut().for_each(|(_, due)| *due = Instant::now());
         Waiting::give_way(|| panic!("there was one just now"));
