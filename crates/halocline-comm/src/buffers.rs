@@ -31,16 +31,40 @@ pub fn put(mut buffer: Vec<u8>) {
     }
     buffer.clear();
     if let Ok(mut kept) = KEPT.try_lock() {
-        let bytes: usize = kept.iter().map(Vec::capacity).sum();
-        if kept.len() < MOST && bytes.saturating_add(buffer.capacity()) <= BYTES {
-            kept.push(buffer);
+        keep(&mut kept, buffer);
+    }
+}
+
+/// Where there are enough, the smallest one is given up for a larger one: it costs the least to make again.
+fn keep(kept: &mut Vec<Vec<u8>>, buffer: Vec<u8>) {
+    if kept.len() == MOST {
+        let smallest = kept.iter().enumerate().min_by_key(|(_, kept)| kept.capacity());
+        match smallest.filter(|(_, kept)| kept.capacity() < buffer.capacity()).map(|(at, _)| at) {
+            Some(at) => drop(kept.swap_remove(at)),
+            None => return,
         }
+    }
+    let bytes: usize = kept.iter().map(Vec::capacity).sum();
+    if bytes.saturating_add(buffer.capacity()) <= BYTES {
+        kept.push(buffer);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn small_buffers_do_not_keep_large_ones_away() {
+        let mut kept = Vec::new();
+        (0..100).for_each(|number| keep(&mut kept, Vec::with_capacity(LEAST + number % 7)));
+        assert_eq!(kept.len(), MOST);
+        (0..100).for_each(|_| keep(&mut kept, Vec::with_capacity(1 << 20)));
+        assert_eq!(kept.len(), MOST);
+        assert!(kept.iter().all(|kept| kept.capacity() >= 1 << 20));
+        keep(&mut kept, Vec::with_capacity(LEAST));
+        assert!(kept.iter().all(|kept| kept.capacity() >= 1 << 20));
+    }
 
     #[test]
     fn buffers_come_back_and_are_not_kept_without_limit() {

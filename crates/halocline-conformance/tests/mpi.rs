@@ -142,7 +142,8 @@ fn ranks_that_share_memory_and_starve_of_descriptors() {
         let output = mpi.run(RANKS, &[], Path::new(RANK), &["victim", "starved", seed]);
         let said = said(&output);
         assert_eq!(said.matches(" starved at ").count(), RANKS, "{mpi:?}, seed {seed}\n{said}");
-        assert!(!said.contains(FINALIZED), "{mpi:?}, seed {seed}\n{said}");
+        // All do, or where one is lost to others, none.
+        assert!([0, RANKS].contains(&said.matches(FINALIZED).count()), "{mpi:?}, seed {seed}\n{said}");
     }
 }
 

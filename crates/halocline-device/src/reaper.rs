@@ -40,6 +40,8 @@ struct State {
     next_gap: Option<Instant>,
     /// The thread that frees is there.
     is_served: bool,
+    /// It drops what is somebody else's, and may be held there.
+    is_away: bool,
     /// So much is yet to be given.
     later: usize,
     /// How many turns there were in which something was freed.
@@ -52,7 +54,8 @@ struct State {
 impl State {
     /// Whether the thread that frees has a turn.
     fn may_free(&self) -> bool {
-        self.waiting == 0 && self.entering == 0 && !self.jobs.is_empty() && !self.is_ending
+        let is_needed = !self.jobs.is_empty() && !self.is_away && !self.is_ending;
+        is_needed && self.waiting == 0 && self.entering == 0
     }
 
     /// Whether that thread has a turn, or takes one now, whose end wakes whoever waits for it. What is not freed when the process ends may
@@ -135,6 +138,7 @@ static STATE: Mutex<State> = Mutex::new(State {
     gaps_in_vain: 0,
     next_gap: None,
     is_served: false,
+    is_away: false,
     later: 0,
     freed: 0,
     in_vain: None,
@@ -200,6 +204,7 @@ impl Waiting {
             return;
         }
         let gap = LONGEST_GAP.min(GAP * (1 << state.gaps_in_vain.min(8)));
+        let last = state.next_gap;
         let begin = Instant::now();
         // Until it is freed, or is being freed: then whoever begins an exchange waits for that.
         while state.is_due() && !state.is_freeing && begin.elapsed() < gap {
@@ -212,10 +217,11 @@ impl Waiting {
             state = CHANGED.wait_timeout(state, LOOK).unwrap_or_else(PoisonError::into_inner).0;
         }
         let took = begin.elapsed();
-        state.next_gap = Some(Instant::now() + took * PARTS);
-        if took >= gap && !state.jobs.is_empty() {
+        // Others may have made the same one.
+        if took >= gap && !state.jobs.is_empty() && state.next_gap == last {
             state.gaps_in_vain += 1;
         }
+        state.next_gap = state.next_gap.max(Some(Instant::now() + took * PARTS));
     }
 }
 
@@ -329,9 +335,13 @@ fn run() {
             std::mem::forget(held);
             continue;
         }
-        drop(state);
-        held.into_iter().for_each(|held| unless_it_panics(|| drop(held)));
-        state = lock();
+        if !held.is_empty() {
+            state.is_away = true;
+            drop(state);
+            held.into_iter().for_each(|held| unless_it_panics(|| drop(held)));
+            state = lock();
+            state.is_away = false;
+        }
     }
 }
 

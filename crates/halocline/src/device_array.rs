@@ -13,7 +13,8 @@ const PIECE: usize = 16 << 20;
 
 /// An array of the library's own in the memory of a device. A clone is the same array.
 ///
-/// The host reaches its elements by copies alone, which take their place in the order of a stream. All work on it
+/// The host reaches its elements by copies alone, which take their place in the order of a stream, 16 MiB at a time: of what another thread gives the
+/// same stream meanwhile some may come in between. All work on it
 /// must be over when its last holder is dropped; a bound object that it is part of is one of them.
 #[derive(Debug, Clone)]
 pub struct DeviceArray<T> {

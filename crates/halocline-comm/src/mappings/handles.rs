@@ -4,6 +4,7 @@ use super::protocol::{Answer, Arrival, Target};
 use super::{MappingError, Mappings};
 use halocline_device::Address;
 use halocline_device::remote::Kind;
+use std::time::Duration;
 
 /// Who is to map which bytes.
 pub(super) type Of = (Target, Address, u64);
@@ -22,6 +23,7 @@ pub struct Requested {
     pub(super) mappings: Mappings,
     pub(super) id: Option<u64>,
     pub(super) of: Of,
+    pub(super) begun: Duration,
     pub(super) offset: u64,
     pub(super) kind: Kind,
 }
@@ -30,7 +32,7 @@ impl Requested {
     /// Blocks until the other rank has mapped it, or cannot.
     pub fn wait(mut self) -> Result<Pinned, MappingError> {
         let Some(id) = self.id else { return Err(MappingError::Gone { rank: self.of.0.rank }) };
-        match self.mappings.answer(id, self.of.0)? {
+        match self.mappings.answer(id, self.of.0, self.begun)? {
             Answer::Mapped { entry, token } => {
                 self.id = None;
                 let (mappings, offset, bytes) = (self.mappings.clone(), self.offset, self.of.2);
@@ -129,6 +131,7 @@ pub struct Transfer {
     pub(super) epoch: u64,
     pub(super) id: Option<u64>,
     pub(super) of: Of,
+    pub(super) begun: Duration,
 }
 
 impl Transfer {
@@ -140,7 +143,7 @@ impl Transfer {
     /// Blocks until the bytes were taken. With limits of 0 nothing of them is mapped any more then.
     pub fn wait(mut self) -> Result<(), MappingError> {
         let Some(id) = self.id else { return Ok(()) };
-        let answer = self.mappings.answer(id, self.of.0)?;
+        let answer = self.mappings.answer(id, self.of.0, self.begun)?;
         self.id = None;
         match answer {
             Answer::Done(None) => Ok(()),

@@ -120,17 +120,20 @@ impl Mappings {
 
     /// Begins a [`Mappings::map`], so that several can be under way.
     pub fn request(&self, target: Target, address: Address, bytes: u64) -> Result<Requested, MappingError> {
+        let begun = self.now();
         let (id, offset, kind) = self.begin(target, address, bytes, |_| Want::Map)?;
         let of = (target, address, bytes);
-        Ok(Requested { mappings: self.clone(), id: Some(id), of, offset, kind })
+        Ok(Requested { mappings: self.clone(), id: Some(id), of, begun, offset, kind })
     }
 
     /// Lets a rank take `bytes` bytes at `address`. Does not block. They must not be written until the [`Transfer`] is over.
     /// Transfers arrive in any order: what is mapped already overtakes what is not.
     pub fn send(&self, target: Target, address: Address, bytes: u64) -> Result<Transfer, MappingError> {
         let want = |offset| Want::Data { offset, length: bytes };
+        let begun = self.now();
         let (id, ..) = self.begin(target, address, bytes, want)?;
-        Ok(Transfer { mappings: self.clone(), epoch: id, id: Some(id), of: (target, address, bytes) })
+        let of = (target, address, bytes);
+        Ok(Transfer { mappings: self.clone(), epoch: id, id: Some(id), of, begun })
     }
 
     /// Bytes that a rank, or any, has sent. Blocks until there are some.
@@ -257,7 +260,7 @@ impl Mappings {
     }
 
     /// Waits for the answer to a request.
-    fn answer(&self, id: u64, target: Target) -> Result<Answer, MappingError> {
+    fn answer(&self, id: u64, target: Target, begun: Duration) -> Result<Answer, MappingError> {
         let link = self.comm.link();
         link.check()?;
         let poll = || {
@@ -270,23 +273,21 @@ impl Mappings {
         let what = format!("rank {} to map memory", target.rank);
         let too_late = |after| CommError::Deadline { waiting: link.rank(), after, what: what.clone() }.into();
         let deadline = self.comm.deadline();
-        if deadline.is_some_and(|deadline| deadline <= service::RELEASE_WITHIN) {
+        // How long memory that was freed may hold it back, since it was asked for.
+        let first = service::RELEASE_WITHIN.saturating_sub(self.now().saturating_sub(begun));
+        if deadline.is_some_and(|deadline| deadline <= first) {
             return self.wait(deadline, &what, poll, too_late);
         }
-        match self.wait(Some(service::RELEASE_WITHIN), &what, poll, too_late) {
-            // Overlapping memory that was freed is still open there, maybe for as long as an exchange that waits for this rank.
-            Err(MappingError::Comm(CommError::Deadline { .. }))
-                if self.service.with(|protocol| protocol.is_held_back(id)) =>
-            {
-                self.service.forget(id, self.now());
-                Ok(Answer::Refused(Refusal::AlreadyOpen))
-            }
-            Err(MappingError::Comm(CommError::Deadline { .. })) => {
-                let left = deadline.map(|deadline| deadline - service::RELEASE_WITHIN);
-                self.wait(left, &what, poll, too_late)
-            }
-            answer => answer,
+        match self.wait(Some(first), &what, poll, too_late) {
+            Err(MappingError::Comm(CommError::Deadline { .. })) => {}
+            answer => return answer,
         }
+        // That may be open there for as long as an exchange that waits for this rank.
+        if self.service.refuse_held_back(id, self.now()) {
+            return Ok(Answer::Refused(Refusal::AlreadyOpen));
+        }
+        let left = deadline.map(|deadline| deadline - first);
+        self.wait(left, &what, poll, |after| too_late(first + after))
     }
 
     fn wait<T>(

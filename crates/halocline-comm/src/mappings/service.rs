@@ -171,6 +171,16 @@ impl Service {
         Some(answer)
     }
 
+    /// Refuses a request that waits for memory to be unmapped that was there before. Whether it did.
+    pub(super) fn refuse_held_back(&self, request: u64, now: Duration) -> bool {
+        let mut state = self.lock();
+        let refuses = state.protocol.refuse_held_back(request, now);
+        if refuses {
+            state.awaited.remove(&request);
+        }
+        refuses
+    }
+
     /// Nobody waits for the answer any more.
     pub(super) fn forget(&self, request: u64, now: Duration) {
         let mut state = self.lock();

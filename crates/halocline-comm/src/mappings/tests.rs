@@ -364,10 +364,15 @@ fn memory_that_lies_where_other_memory_cannot_be_closed_beside_an_exchange_is_re
     world.free(memory.id);
     world.allocate(0, device(0), PAGE, 2 * PAGE);
     let in_flight = halocline_device::Waiting::begin();
-    let error = mappings.map(at(1), PAGE + 8, 8).err().unwrap();
-    assert!(matches!(error, MappingError::Refused { why: Refusal::AlreadyOpen, .. }), "{error}");
-    let error = mappings.send(at(1), PAGE + 8, 8).unwrap().wait().err().unwrap();
-    assert!(matches!(error, MappingError::Refused { why: Refusal::AlreadyOpen, .. }), "{error}");
+    let begin = std::time::Instant::now();
+    let requests = [0, 8].map(|offset| mappings.request(at(1), PAGE + offset, 8).unwrap());
+    let sent = mappings.send(at(1), PAGE + 8, 8).unwrap();
+    let errors = requests.map(|request| request.wait().err().unwrap());
+    for error in errors.into_iter().chain(sent.wait().err()) {
+        assert!(matches!(error, MappingError::Refused { why: Refusal::AlreadyOpen, .. }), "{error}");
+    }
+    assert!(begin.elapsed() < 2 * service::RELEASE_WITHIN, "each waits as long: {:?}", begin.elapsed());
+    assert_eq!(mappings.stats().staged, 3);
     drop(in_flight);
     drop(mappings.map(at(1), PAGE + 8, 8).unwrap());
     assert_eq!((world.held(), world.wrongs()), (0, Vec::new()));

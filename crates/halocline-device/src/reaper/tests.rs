@@ -244,6 +244,7 @@ fn who_comes_when_others_were_just_let_in_comes_in_with_them() {
 #[test]
 fn a_gap_is_made_where_exchanges_leave_none_and_not_at_once_again() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    (lock().next_gap, lock().gaps_in_vain) = (None, 0);
     let (freed, seen) = channel();
     let mut waiting = Some(Waiting::begin());
     let give_way = |look: &mut dyn FnMut() -> bool| {
@@ -350,6 +351,27 @@ fn gaps_take_a_twentieth_of_the_time_also_where_more_is_given_and_freed_meanwhil
     }
 }
 
+#[test]
+fn who_enters_a_gap_late_does_not_bring_the_next_one_forward() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let waiting = Waiting::begin();
+    late(|| {});
+    lock().gaps_in_vain = 0;
+    std::thread::scope(|scope| {
+        let mut other = None;
+        Waiting::give_way(|| {
+            other.get_or_insert_with(|| scope.spawn(|| Waiting::give_way(|| true)));
+            true
+        });
+    });
+    let state = lock();
+    assert!(state.next_gap.expect("there was one") > Instant::now() + GAP * (PARTS - 5));
+    assert_eq!(state.gaps_in_vain, 1);
+    drop(state);
+    drop(waiting);
+    assert!(catch_up());
+}
+
 /// Drops what it holds, and says that it does.
 struct Owner(Box<dyn FnMut() + Send + Sync>);
 
@@ -376,8 +398,16 @@ fn what_a_user_drops_with_memory_may_wait_for_who_begins_an_exchange_and_panic()
     drop(waiting);
     // It would wait for the turn, and that for `mine`.
     drop(Waiting::begin());
+    // Nor for one that is to come.
+    while !lock().is_away {
+        std::thread::yield_now();
+    }
+    let (freed, seen_freed) = channel();
+    give(move || freed.send(()).expect("somebody listens"));
+    drop(Waiting::begin());
     drop(mine);
     seen.recv_timeout(Duration::from_secs(10)).expect("it is dropped");
+    seen_freed.recv_timeout(Duration::from_secs(10)).expect("it is freed");
     // The thread goes on.
     let (freed, seen) = channel();
     give(|| std::panic::panic_any(Owner(Box::new(|| panic!("a panic of a payload")))));

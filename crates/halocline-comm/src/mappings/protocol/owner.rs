@@ -88,10 +88,13 @@ impl Protocol {
         request.id
     }
 
-    /// Whether a request waits until memory is unmapped that was there before.
-    pub(crate) fn is_held_back(&self, request: u64) -> bool {
+    /// Withdraws a request that waits until memory is unmapped that was there before. Whether it did.
+    pub(crate) fn refuse_held_back(&mut self, request: u64, now: Duration) -> bool {
         let is_it = |entry: &Entry, of: &Request| of.id == request && !entry.targets.contains_key(&of.target);
-        self.entries.values().any(|entry| entry.waiting.iter().any(|of| is_it(entry, of)))
+        let is_held_back = self.entries.values().any(|entry| entry.waiting.iter().any(|of| is_it(entry, of)));
+        let refuses = is_held_back && self.withdraw(request, now);
+        self.stats.staged += u64::from(refuses);
+        refuses
     }
 
     /// A request is not waited for any more. True if it had no answer yet.
