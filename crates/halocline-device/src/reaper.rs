@@ -263,14 +263,18 @@ pub(crate) fn give(free: impl FnOnce() + Send + 'static) {
         // The driver may be gone. Not dropped either: what it holds may call that, too.
         return std::mem::forget(free);
     }
-    if !state.is_served {
-        match std::thread::Builder::new().name("halocline-free".into()).spawn(run) {
-            Ok(_) => state.is_served = true,
-            Err(error) => tracing::warn!("no thread can be started that frees memory of devices: {error}"),
-        }
+    if !state.is_served
+        && let Err(error) = std::thread::Builder::new().name("halocline-free".into()).spawn(run)
+    {
+        drop(state);
+        tracing::warn!(
+            "no thread can be started that frees memory of devices, which waits for them now: {error}"
+        );
+        return free();
     }
+    state.is_served = true;
     // What frees may drop what frees more.
-    if !state.is_served || FREES.get() {
+    if FREES.get() {
         drop(state);
         return free();
     }
