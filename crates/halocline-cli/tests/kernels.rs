@@ -1,5 +1,5 @@
 //! The command's kernels that compute do so without fused multiply-add, which would round otherwise than the host, on every
-//! architecture that is promised; to compile them needs NVRTC but no GPU. `HALOCLINE_TEST_NVRTC` names the library, as `tools/test-all` does;
+//! architecture that is promised; to compile them needs NVRTC but no GPU. `HALOCLINE_TEST_NVRTC` names the library, as `tools/test` does;
 //! otherwise what is found is used, and if there is none, that is said.
 
 use halocline_device::cuda::Compiler;

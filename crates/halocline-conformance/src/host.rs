@@ -1,4 +1,4 @@
-//! A program that uses MPI by itself, and gives one of its communicators to us: `tests/mpi.rs` starts it.
+//! A program that uses MPI by itself, and gives one of its communicators to us: `tests/it/mpi.rs` starts it.
 //!
 //! It loads the library named in its arguments, so that this crate needs no MPI to build.
 

@@ -44,9 +44,18 @@ impl Mpi {
             }));
         }
         if all.is_empty() {
-            println!("SKIPPED: no mpirun in the path and none in HALOCLINE_TEST_MPIEXEC");
+            eprintln!("SKIPPED: no mpirun in the path and none in HALOCLINE_TEST_MPIEXEC");
         }
         all
+    }
+
+    /// Its name, for tests.
+    pub fn short_name(&self) -> &'static str {
+        match (self.is_open_mpi, &self.library) {
+            (true, _) => "openmpi",
+            (false, None) => "mpich-abi",
+            (false, Some(_)) => "mpich",
+        }
     }
 
     /// Its name, for tables.

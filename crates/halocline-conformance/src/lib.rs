@@ -1,6 +1,6 @@
 //! One suite of behaviours that ranks must show whatever their transport is: [`cases`], run by
-//! [`run_all`] over threads (`tests/thread.rs`) and over processes (`tests/shm.rs`, which starts this
-//! crate's binary). A new transport runs the same cases. Those that are not about memory of the host run with fields in memory of
+//! [`run_all`] over threads and over processes (`tests/suite.rs`, which starts this
+//! crate's binary for these). A new transport runs the same cases. Those that are not about memory of the host run with fields in memory of
 //! devices, too ([`run_fields_on_devices`]): a case's fields lie where its [`stage::Stage`] says.
 //!
 //! Data are compared with a plain global oracle: what a cell holds follows from its global number, the
@@ -51,6 +51,13 @@ pub struct Case {
     pub name: &'static str,
     /// Shows it. Collective: all ranks call it in the same order. Leaves the communicator usable.
     pub run: fn(&Stage<'_>) -> Outcome,
+}
+
+impl Case {
+    /// The topic of its name.
+    pub fn topic(&self) -> &'static str {
+        self.name.split("::").next().unwrap_or(self.name)
+    }
 }
 
 /// All cases, in the order in which they are run.

@@ -1,4 +1,4 @@
-//! One rank of a job of the suite: `tests/shm.rs` and its like start it, a user need not.
+//! One rank of a job of the suite: `tests/suite.rs` and its like start it, a user need not.
 //!
 //! `halocline-conformance suite [FILTER]` runs the cases, `fields [FILTER]` those of fields in memory of simulated devices, `bind-costs` what binds
 //! of such fields take, `seen` what ranks make of each other's devices; `victim SCENARIO SEED` is killed or sees others

@@ -21,7 +21,7 @@ pub fn run_fields_on_devices<R: Rig>(comm: &Communicator, filter: &str, limit: D
     rig.check()
 }
 
-/// Runs the cases whose name contains `filter`, each on a duplicate of the communicator. Collective.
+/// Runs the case that is named `filter`, or else those whose name contains it, each on a duplicate of the communicator. Collective.
 /// Fails if there is none. Stops at the first failure, on every rank; what takes longer than `limit` takes the process
 /// down. With `HALOCLINE_TIMES` set, rank 0 says how long each case took.
 pub fn run_cases(comm: &Communicator, cases: &[Case], filter: &str, limit: Duration) -> Outcome {
@@ -41,7 +41,9 @@ fn run_on(
     let at = if device.is_some() { ", device fields" } else { "" };
     let place = format!("rank {} of {} ({}{at})", comm.rank(), comm.size(), comm.transport());
     let say_times = comm.rank() == 0 && std::env::var_os("HALOCLINE_TIMES").is_some();
-    for case in cases.iter().filter(|case| case.name.contains(filter)) {
+    let is_named = cases.iter().any(|case| case.name == filter);
+    let is_wanted = |case: &&Case| if is_named { case.name == filter } else { case.name.contains(filter) };
+    for case in cases.iter().filter(is_wanted) {
         let start = Instant::now();
         watchdog.begin(format!("{place} in {}", case.name));
         run(comm, device, case)

@@ -1,4 +1,4 @@
-//! What the ranks of [`crate::storm`] and `tests/faults.rs` run: one of them is killed or stopped from
+//! What the ranks of [`crate::storm`] and `tests/it/faults.rs` run: one of them is killed or stopped from
 //! outside, the others must end by themselves and say who it was.
 
 use crate::numbers::Numbers;

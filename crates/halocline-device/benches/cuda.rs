@@ -1,15 +1,15 @@
 //! What GPUs take for packing, copying and the calls of an exchange. `gpu/one` and `gpu/two` carry it to a machine with GPUs.
 
 #[allow(dead_code, reason = "the tests use all of it")]
-#[path = "../tests/arrays/mod.rs"]
+#[path = "../tests/it/arrays/mod.rs"]
 mod arrays;
 #[allow(dead_code, unused_imports, reason = "the tests use all of it")]
-#[path = "../tests/gpu/mod.rs"]
+#[path = "../tests/cuda/gpu/mod.rs"]
 mod gpu;
 #[path = "cuda/host.rs"]
 mod host;
 #[allow(dead_code, reason = "the tests use all of it")]
-#[path = "../tests/suite/mod.rs"]
+#[path = "../tests/it/suite/mod.rs"]
 mod suite;
 
 use gpu::{Raw, Rig};

@@ -1,5 +1,5 @@
 //! Every kernel of every crate compiles for every architecture that is promised, which needs NVRTC but no GPU. `HALOCLINE_TEST_NVRTC` names
-//! the library, as `tools/test-all` does; otherwise what is found is used, and if there is none, that is said.
+//! the library, as `tools/test` does; otherwise what is found is used, and if there is none, that is said.
 
 use halocline_device::cuda::{COPY_KERNELS, Compiler};
 use std::path::{Path, PathBuf};

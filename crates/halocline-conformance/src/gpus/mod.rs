@@ -2,13 +2,13 @@
 //! that has them.
 
 mod cases;
-#[path = "../../../halocline-device/tests/gpu/kinds.rs"]
+#[path = "../../../halocline-device/tests/cuda/gpu/kinds.rs"]
 mod kinds;
 mod mapped;
 pub mod meter;
 mod probe;
 pub mod program;
-#[path = "../../../halocline-device/tests/gpu/raw.rs"]
+#[path = "../../../halocline-device/tests/cuda/gpu/raw.rs"]
 mod raw;
 pub mod rows;
 mod victim;

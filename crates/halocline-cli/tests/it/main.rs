@@ -1,0 +1,11 @@
+//! All integration tests of this crate, in one program: it links once.
+
+mod bench;
+mod explain;
+mod heat;
+mod launch;
+mod mappings;
+mod ocean;
+mod terminal;
+mod timeline;
+mod trace;

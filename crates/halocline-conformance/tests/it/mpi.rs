@@ -1,0 +1,163 @@
+//! Jobs over MPI that are no cases of the suite: every launcher that is here, every library that goes with it.
+//!
+//! [`halocline_conformance::launchers`] says which launchers those are. Where there is none, the tests say so and pass.
+
+use halocline_conformance::host::FINALIZED;
+use halocline_conformance::launchers::{Mpi, said};
+use halocline_conformance::watchdog::{LIMIT, Watchdog};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+const RANK: &str = env!("CARGO_BIN_EXE_halocline-conformance");
+
+/// Runs ranks of this crate's program that must succeed.
+fn must(mpi: &Mpi, ranks: usize, environment: &[(&str, &str)], arguments: &[&str]) -> String {
+    let output = mpi.run(ranks, environment, Path::new(RANK), arguments);
+    let said = said(&output);
+    assert!(output.status.success(), "{mpi:?}, {ranks} ranks, {environment:?}, {arguments:?}:\n{said}");
+    said
+}
+
+#[test]
+fn mpi_is_handed_no_memory_of_devices_where_that_is_not_wanted() {
+    for mpi in Mpi::all() {
+        for wish in ["auto", "off"] {
+            let environment = [("HALOCLINE_NODE_AWARE", "off"), ("HALOCLINE_MPI_DEVICE", wish)];
+            must(&mpi, 2, &environment, &["suite", "what_messages_lie_in_is_said"]);
+        }
+        let output =
+            mpi.run(2, &[("HALOCLINE_MPI_DEVICE", "perhaps")], Path::new(RANK), &["suite", "collectives"]);
+        let told = said(&output);
+        let expected = "HALOCLINE_MPI_DEVICE is \"perhaps\", it should be auto, on or off";
+        assert!(!output.status.success() && told.contains(expected), "{told}");
+    }
+}
+
+#[test]
+fn a_program_gives_its_own_communicator() {
+    for mpi in Mpi::all() {
+        for node_aware in ["on", "off"] {
+            must(&mpi, 2, &[("HALOCLINE_NODE_AWARE", node_aware)], &["host", "given", &mpi.library()]);
+        }
+    }
+}
+
+#[test]
+fn one_thread_calls_mpi_where_no_more_may() {
+    for mpi in Mpi::all() {
+        must(&mpi, 3, &[("HALOCLINE_NODE_AWARE", "off")], &["host", "funneled", &mpi.library()]);
+        must(&mpi, 3, &[("HALOCLINE_NODE_RANKS", "2")], &["host", "funneled", &mpi.library()]);
+    }
+}
+
+#[test]
+fn threads_take_turns_where_mpi_takes_one_call_at_a_time() {
+    for mpi in Mpi::all() {
+        must(&mpi, 3, &[("HALOCLINE_NODE_AWARE", "off")], &["host", "serialized", &mpi.library()]);
+        must(&mpi, 3, &[("HALOCLINE_NODE_RANKS", "2")], &["host", "serialized", &mpi.library()]);
+    }
+}
+
+#[test]
+fn a_rank_that_aborts_mpi_ends_the_job() {
+    let watchdog = Watchdog::new(LIMIT);
+    for mpi in Mpi::all() {
+        for node_aware in ["on", "off"] {
+            watchdog.begin(format!("{mpi:?}, node-aware {node_aware}"));
+            let environment = [("HALOCLINE_NODE_AWARE", node_aware)];
+            let output = mpi.run(3, &environment, Path::new(RANK), &["host", "aborts", &mpi.library()]);
+            assert!(!output.status.success(), "{}", said(&output));
+        }
+    }
+}
+
+/// As over shm, where the launcher lets them say so.
+#[test]
+fn ranks_that_share_memory_and_starve_of_descriptors() {
+    const RANKS: usize = 3;
+    let watchdog = Watchdog::new(LIMIT);
+    for (mpi, seed) in Mpi::all().into_iter().flat_map(|mpi| [(mpi.clone(), "3"), (mpi, "10")]) {
+        watchdog.begin(format!("{mpi:?}, seed {seed}"));
+        let mpi = Mpi { lets_live: true, ..mpi };
+        let output = mpi.run(RANKS, &[], Path::new(RANK), &["victim", "starved", seed]);
+        let said = said(&output);
+        assert_eq!(said.matches(" starved at ").count(), RANKS, "{mpi:?}, seed {seed}\n{said}");
+        // All do, or where one is lost to others, none.
+        assert!([0, RANKS].contains(&said.matches(FINALIZED).count()), "{mpi:?}, seed {seed}\n{said}");
+    }
+}
+
+#[test]
+fn a_program_that_finalizes_mpi_first_is_told_so() {
+    for mpi in Mpi::all() {
+        for node_aware in ["on", "off"] {
+            must(&mpi, 2, &[("HALOCLINE_NODE_AWARE", node_aware)], &["host", "dropped", &mpi.library()]);
+            must(&mpi, 2, &[("HALOCLINE_NODE_AWARE", node_aware)], &["host", "finalized", &mpi.library()]);
+        }
+        must(&mpi, 1, &[], &["host", "uninitialized", &mpi.library()]);
+    }
+}
+
+#[test]
+fn the_wrong_library_and_two_libraries_are_told_by_name() {
+    let all = Mpi::all();
+    let open = all.iter().find(|mpi| mpi.is_open_mpi);
+    let Some((open, mpich)) = open.zip(all.iter().find(|mpi| !mpi.is_open_mpi)) else {
+        return println!("SKIPPED: this needs Open MPI and MPICH");
+    };
+    let both = format!("{}:{}", open.library(), mpich.library());
+    let output = Command::new(RANK).args(["host", "two", &both]).stdin(Stdio::null()).output();
+    let output = output.expect("the program starts");
+    assert!(output.status.success(), "{}", said(&output));
+
+    let library = open.library();
+    let output = mpich.run(2, &[("HALOCLINE_MPI", &library)], Path::new(RANK), &["suite", "none"]);
+    let told = said(&output);
+    assert!(!output.status.success() && told.contains("2 ranks were started, but libmpi.so.40"), "{told}");
+
+    // The other way round, the library would end the process.
+    for mpich in all.iter().filter(|mpi| !mpi.is_open_mpi) {
+        let library = mpich.library();
+        let output = open.run(2, &[("HALOCLINE_MPI", &library)], Path::new(RANK), &["suite", "none"]);
+        let told = said(&output);
+        let expected = format!("2 ranks were started, but {library}");
+        assert!(!output.status.success() && told.contains(&expected) && told.contains("PMIx"), "{told}");
+    }
+}
+
+#[test]
+fn a_library_is_found_that_the_program_has_loaded_by_any_name() {
+    let Some(mpi) = Mpi::all().into_iter().find(|mpi| mpi.is_open_mpi) else {
+        return println!("SKIPPED: this needs Open MPI");
+    };
+    // SAFETY: an MPI library, of which nothing is called.
+    let library = unsafe { libloading::Library::new(mpi.library()) }.expect("the library can be loaded");
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("what this process has mapped");
+    let mut paths = maps.lines().filter_map(|line| Some(&line[line.find('/')?..]));
+    let path = paths.find(|path| path.contains("/libmpi.so.40")).expect("where it was found");
+    // MPI libraries cannot be unloaded.
+    std::mem::forget(library);
+    let renamed = Path::new(env!("CARGO_TARGET_TMPDIR")).join("libmpi_gnu_91.so.12");
+    std::fs::copy(path, &renamed).expect("the library can be copied");
+    let preload = renamed.display().to_string();
+    must(&mpi, 2, &[("LD_PRELOAD", &preload)], &["suite", "collectives"]);
+    // It is this one: another one is refused.
+    let environment = [("LD_PRELOAD", preload.as_str()), ("HALOCLINE_MPI", "libmpi.so.40")];
+    let told = said(&mpi.run(2, &environment, Path::new(RANK), &["suite", "collectives"]));
+    assert!(told.contains(&format!("two MPI libraries: {preload} and libmpi.so.40")), "{told}");
+}
+
+/// As where srun says nothing to the library.
+#[test]
+fn a_task_of_srun_whose_library_sees_it_alone_is_told_how_to_start_it() {
+    let all = Mpi::all();
+    let Some(mpi) = all.first() else { return };
+    let mut task = Command::new(RANK);
+    task.args(["suite", "none"]).env("HALOCLINE_MPI", mpi.library()).stdin(Stdio::null());
+    // Else Open MPI looks for Slurm's own directories.
+    task.env("OMPI_MCA_ess", "singleton").env("SLURM_STEP_ID", "0").env("SLURM_PROCID", "1");
+    let output = task.env("SLURM_STEP_NUM_TASKS", "3").output().expect("the program starts");
+    let told = said(&output);
+    let named = told.contains("3 ranks were started, but") && told.contains("srun --mpi=");
+    assert!(!output.status.success() && named, "{told}");
+}

@@ -1,0 +1,177 @@
+//! Copy operations against the definition: cell by cell, element by element, by the strides.
+
+use crate::arrays::{Case, boxes, made, runs, transfer};
+use halocline_device::host;
+use halocline_plan::copy::{CellLayout, End, copy_op, copy_op_of_two};
+use halocline_plan::{BoxCells, Cells, DomainShape, ElementType, Layout};
+use proptest::prelude::*;
+
+impl Case {
+    /// Bytes of a message with room for whole cache lines, aligned.
+    fn message(&self) -> Vec<Line> {
+        let (sender, _) = self.layouts();
+        vec![Line([0; 64]); (self.cells.len() * sender.bytes_per_cell()).div_ceil(64)]
+    }
+
+    fn check(&self) {
+        let expected = self.expected();
+        let source = self.source.bytes.as_ptr().wrapping_add(self.source.base);
+        let direct = self.op(End::Field(0), End::Field(0));
+        let pack = self.op(End::Field(0), End::Message(0, 0));
+        let unpack = self.op(End::Message(0, 0), End::Field(0));
+        for streaming in [None, Some(false), Some(true)] {
+            let mut target = self.target.clone();
+            let to = target.bytes.as_mut_ptr().wrapping_add(target.base);
+            let mut message = self.message();
+            let wire = message.as_mut_ptr().cast::<u8>();
+            // SAFETY: the operations come from layouts and cells within these arrays; the message has
+            // room for all cells, rounded up to its alignment.
+            unsafe {
+                match streaming {
+                    None => host::copy(std::slice::from_ref(&direct), &[source], &[to]),
+                    Some(streaming) => {
+                        if streaming {
+                            host::pack_streaming(std::slice::from_ref(&pack), &[source], wire);
+                        } else {
+                            host::copy(std::slice::from_ref(&pack), &[source], &[wire]);
+                        }
+                        host::copy(std::slice::from_ref(&unpack), &[wire.cast_const()], &[to]);
+                    }
+                }
+            }
+            assert_eq!(target.bytes, expected.bytes, "streaming {streaming:?}");
+        }
+        let (reads, writes) = direct.reach();
+        let mut bytes = 0;
+        direct.for_each_block(|s, t, len| {
+            let end = |start: isize| start + len as isize;
+            assert!(reads.start <= s && end(s) <= reads.end, "{reads:?} {s} {len}");
+            assert!(writes.start <= t && end(t) <= writes.end, "{writes:?} {t} {len}");
+            bytes += len;
+        });
+        assert_eq!(bytes, direct.bytes());
+    }
+}
+
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Line(#[expect(dead_code, reason = "written through a pointer")] [u8; 64]);
+
+proptest! {
+    #[test]
+    fn boxes_move_by_every_way_as_defined(case in boxes()) {
+        case.check();
+    }
+
+    #[test]
+    fn listed_cells_move_by_every_way_as_defined(case in runs()) {
+        case.check();
+    }
+}
+
+/// Messages of many times the stage of the streaming pack, in blocks of each of its kinds.
+#[test]
+fn large_messages_stream_as_defined() {
+    use proptest::strategy::ValueTree;
+    use proptest::test_runner::TestRunner;
+    let mut runner = TestRunner::deterministic();
+    for (element, levels) in [(ElementType::F64, 65), (ElementType::F64, 1), (ElementType::Opaque(13), 3)] {
+        let count = 3000;
+        let extents = vec![count, levels];
+        let ends = (made(element, extents.clone()), made(element, extents));
+        let (source, target) = ends.new_tree(&mut runner).unwrap().current();
+        let cells: Vec<(usize, usize)> = (0..count / 2).map(|i| ((i * 7919) % count, i + i / 3)).collect();
+        let runs =
+            |end: fn(&(usize, usize)) -> usize| Cells::from_indices(cells.iter().map(|c| end(c) as u32));
+        let transfer = transfer(runs(|c| c.0), runs(|c| c.1));
+        let shape = DomainShape::Unstructured { owned: count, cells: count, levels: Vec::new() };
+        let cells = cells.iter().map(|&(from, to)| (vec![from], vec![to])).collect();
+        Case { source, target, axes: 1, shape, transfer, cells }.check();
+    }
+}
+
+#[test]
+fn regions_merge_to_the_fewest_longest_blocks() {
+    let blocks = |extents: &[usize], low: &[i64], extent: &[usize]| {
+        let layout = Layout::c_order(ElementType::F64, extents).unwrap();
+        let halo = vec![(0, 0); low.len()];
+        let owned = extents[..low.len()].to_vec();
+        let shape = DomainShape::Regular { first: vec![0; low.len()], owned, halo };
+        let cells = CellLayout::new(&layout, &shape).unwrap();
+        let of = |low: &[i64]| Cells::Box(BoxCells { low: low.to_vec(), extent: extent.to_vec() });
+        let t = transfer(of(low), of(&vec![0; low.len()]));
+        let op = copy_op(&t, (End::Field(0), &cells), (End::Field(0), &cells));
+        (op.blocks(), op.block, op.loops.len())
+    };
+    // Whole planes are one block, whole rows of a plane too.
+    assert_eq!(blocks(&[8, 6, 4], &[4, 0, 0], &[2, 6, 4]), (1, 2 * 6 * 4 * 8, 0));
+    assert_eq!(blocks(&[8, 6, 4], &[4, 3, 0], &[2, 2, 4]), (2, 2 * 4 * 8, 1));
+    // Columns of single cells whose rows follow each other at one distance are one loop.
+    assert_eq!(blocks(&[8, 6, 4], &[0, 0, 3], &[8, 6, 1]), (48, 8, 1));
+    // Levels that lie within a cell lengthen its block.
+    assert_eq!(blocks(&[8, 6, 10], &[0, 5], &[8, 1]), (8, 80, 1));
+}
+
+/// The faces at both sides of an axis, moved in one operation and in two, by every way.
+#[test]
+fn two_faces_in_one_operation_move_as_in_two() {
+    let extents = [7usize, 6, 9];
+    let element = ElementType::F64;
+    let orders = [Layout::c_order(element, &extents), Layout::fortran_order(element, &extents)];
+    let layouts = orders.map(|layout| {
+        let layout = layout.unwrap();
+        let shape = DomainShape::Regular { first: vec![0; 3], owned: vec![1; 3], halo: vec![(0, 0); 3] };
+        (CellLayout::new(&layout, &shape).unwrap(), layout.len() * 8)
+    });
+    let mut joined = 0;
+    for (axis, width) in [(0, 1), (1, 1), (2, 1), (0, 3), (2, 3)] {
+        let extent: Vec<usize> = (0..3).map(|a| if a == axis { width } else { extents[a] }).collect();
+        let at = |low: usize| {
+            let low = (0..3).map(|a| if a == axis { low as i64 } else { 0 }).collect();
+            Cells::Box(BoxCells { low, extent: extent.clone() })
+        };
+        let high = extents[axis] - width;
+        let (low, high) = (transfer(at(0), at(high)), transfer(at(high), at(0)));
+        for ((sender, len), (receiver, _)) in layouts.iter().flat_map(|a| layouts.iter().map(move |b| (a, b)))
+        {
+            let of_two = |source, target| copy_op_of_two((&low, &high), (source, sender), (target, receiver));
+            let (field, message) = (End::Field(0), End::Message(0, 0));
+            let Some(direct) = of_two(field, field) else { continue };
+            joined += 1;
+            let (pack, unpack) = (of_two(field, message).unwrap(), of_two(message, field).unwrap());
+            let source: Vec<u8> = (0..*len).map(|i| (i * 31 % 251) as u8).collect();
+            let mut expected = vec![0u8; *len];
+            let ops = [&low, &high].map(|t| copy_op(t, (field, sender), (field, receiver)));
+            // SAFETY: both arrays have the extents that the operations were made for.
+            unsafe { host::copy(&ops, &[source.as_ptr()], &[expected.as_mut_ptr()]) };
+            for streaming in [None, Some(false), Some(true)] {
+                let mut target = vec![0u8; *len];
+                let mut lines = vec![Line([0; 64]); direct.bytes().div_ceil(64)];
+                let wire = lines.as_mut_ptr().cast::<u8>();
+                // SAFETY: as above; the message has room for all bytes, rounded up to its alignment.
+                unsafe {
+                    match streaming {
+                        None => host::copy(
+                            std::slice::from_ref(&direct),
+                            &[source.as_ptr()],
+                            &[target.as_mut_ptr()],
+                        ),
+                        Some(true) => {
+                            host::pack_streaming(std::slice::from_ref(&pack), &[source.as_ptr()], wire)
+                        }
+                        Some(false) => host::copy(std::slice::from_ref(&pack), &[source.as_ptr()], &[wire]),
+                    }
+                    if streaming.is_some() {
+                        host::copy(
+                            std::slice::from_ref(&unpack),
+                            &[wire.cast_const()],
+                            &[target.as_mut_ptr()],
+                        );
+                    }
+                }
+                assert_eq!(target, expected, "axis {axis}, width {width}, streaming {streaming:?}");
+            }
+        }
+    }
+    assert!(joined >= 6, "{joined}");
+}

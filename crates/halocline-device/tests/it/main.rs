@@ -1,0 +1,9 @@
+//! All integration tests of this crate that need no device, in one program: it links once.
+
+mod arrays;
+mod copy;
+mod sim;
+mod sim_hazards;
+mod sim_mappings;
+mod sim_suite;
+mod suite;

@@ -1,0 +1,15 @@
+//! All integration tests of this crate, in one program: it links once.
+
+mod bisection;
+mod check;
+mod directory_messages;
+mod mesh;
+mod mesh_halos;
+mod narrow;
+mod order;
+mod redistribute;
+mod regular;
+mod regular_errors;
+mod regular_shapes;
+mod simulated;
+mod unstructured;
