@@ -17,6 +17,7 @@ use halocline::{
     BindOptions, CopyEngine, Direction, ElementType, Error, Flags, HaloExchange, LinkChoice, PatternLinks,
     RegularGrid,
 };
+use halocline_device::Variable;
 use std::ops::Range;
 
 pub(super) const fn cases<R: Rig>() -> [Case; 5] {
@@ -161,10 +162,9 @@ fn group<const N: usize>(
 
 /// So many seeds from 0 on, or those that `HALOCLINE_SEED` (the first, or the only one) and `HALOCLINE_SEEDS` (how many) say.
 fn seeds(count: u64) -> Result<Range<u64>, Trouble> {
-    let said = |name: &str| {
-        let said = std::env::var(name).ok();
-        let number = said.map(|text| text.parse().map_err(|_| Trouble::new(format!("{name} is no number"))));
-        number.transpose()
+    let said = |name| {
+        let number = Variable::read(name).map(|variable| variable.number(0..=u64::MAX));
+        number.transpose().map_err(|error| Trouble::new(error.to_string()))
     };
     let first: Option<u64> = said("HALOCLINE_SEED")?;
     let count = said("HALOCLINE_SEEDS")?.unwrap_or(if first.is_some() { 1 } else { count });

@@ -9,6 +9,7 @@ use halocline_conformance::programs::Program;
 use halocline_conformance::simulated::{options, run_ranks, run_ranks_apart};
 use halocline_conformance::yard::{Yard, devices, until_failure};
 use halocline_conformance::{Outcome, Trouble, ensure};
+use halocline_device::Variable;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -22,11 +23,8 @@ fn limited() -> Options {
 
 #[test]
 fn scheduled_exchanges_keep_their_promises() {
-    let seeds = match std::env::var("HALOCLINE_SEEDS").map(|text| text.parse()) {
-        Ok(Ok(seeds)) => seeds,
-        Ok(Err(error)) => panic!("HALOCLINE_SEEDS is no number: {error}"),
-        Err(_) => 300,
-    };
+    let seeds = Variable::read("HALOCLINE_SEEDS")
+        .map_or(300, |variable| variable.number(0..=u64::MAX).expect("a number of seeds"));
     let start = std::time::Instant::now();
     // One of a run's threads goes on at a time, so that each core takes its part of the seeds.
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);

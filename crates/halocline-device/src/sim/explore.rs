@@ -4,6 +4,7 @@ use super::report::Report;
 use super::state::State;
 use super::timeline::Timeline;
 use super::{Options, World};
+use crate::variable::Variable;
 use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
@@ -62,12 +63,11 @@ pub fn find(seeds: Range<u64>, options: &Options, program: impl Fn(&World)) -> O
 /// Runs a program under each of the seeds, or only under that of `HALOCLINE_SEED`. Panics if one fails, and says
 /// which, why, and what happens in the plainest run that fails so.
 pub fn explore(seeds: Range<u64>, options: &Options, program: impl Fn(&World)) {
-    let seeds = match std::env::var("HALOCLINE_SEED") {
-        Ok(text) => match text.parse() {
-            Ok(seed) => seed..seed + 1,
-            Err(error) => panic!("HALOCLINE_SEED is {text:?}, which is no seed: {error}"),
-        },
-        Err(_) => seeds,
+    let chosen = Variable::read("HALOCLINE_SEED").map(|variable| variable.number(0..=u64::MAX - 1));
+    let seeds = match chosen {
+        Some(Ok(seed)) => seed..seed + 1,
+        Some(Err(error)) => panic!("{error}"),
+        None => seeds,
     };
     if let Some(found) = find(seeds, options, program) {
         panic!("{found}");

@@ -7,6 +7,7 @@ use super::{Argument, Cut, LAUNCHES};
 use crate::driver::{Address, Slot, TableSpec};
 use crate::error::DeviceError;
 use crate::tuning::Tuning;
+use crate::variable::Variable;
 use libloading::os::unix::Library;
 use numbers::Numbers;
 use std::ffi::{CStr, CString, c_char, c_void};
@@ -57,7 +58,7 @@ fn replaced(text: &str, from: &str, to: &str) -> String {
 
 /// Runs a test under its seeds, or under those that the environment says.
 fn under_seeds(count: u64, test: impl Fn(u64)) {
-    let said = |name: &str| std::env::var(name).ok().and_then(|said| said.parse::<u64>().ok());
+    let said = |name| Variable::read(name).map(|variable| variable.number(0..=u64::MAX).expect("a number"));
     let first = said("HALOCLINE_SEED");
     let count = said("HALOCLINE_SEEDS").unwrap_or(if first.is_some() { 1 } else { count });
     for seed in first.unwrap_or(0)..first.unwrap_or(0) + count {
