@@ -5,8 +5,9 @@ use halocline_plan::ElementType;
 /// A type whose values can be exchanged.
 ///
 /// # Safety
-/// Every pattern of [`ElementType::size`] bytes that some rank writes as `Self` is a valid `Self` on every other rank.
-/// All-zero bytes are valid. `Self` has no padding, no pointer and no drop.
+/// Every pattern of [`ElementType::size`] bytes that some rank writes as `Self` must be a valid `Self`
+/// on every other rank, all-zero bytes must be valid, and there must be no padding, no pointer and no
+/// drop.
 pub unsafe trait Element: Copy + Send + Sync + 'static {
     /// The element type of `Self`.
     const TYPE: ElementType;

@@ -71,8 +71,7 @@ impl EventPool {
 impl Drop for Shared {
     fn drop(&mut self) {
         for event in self.idle.get_mut().unwrap_or_else(PoisonError::into_inner).events.drain(..) {
-            // SAFETY: `take` got the event from this driver, and only this drop destroys it. Nobody has it any more: an
-            // `Event` in use holds the pool.
+            // SAFETY: the driver gave it, and nobody holds it: holders keep the pool.
             unsafe { self.driver.destroy_event(event) };
         }
     }
@@ -103,9 +102,7 @@ impl Event {
 
     /// Whether all that it means is done. Never blocks.
     pub fn query(&self) -> Result<bool, DeviceError> {
-        // SAFETY: the driver of the pool made the event, and only the drop of the pool, which `self` holds, destroys
-        // it.
-        unsafe { self.pool.driver.query_event(self.raw) }
+        self.pool.driver.query_event(self.raw)
     }
 }
 

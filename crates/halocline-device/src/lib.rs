@@ -16,7 +16,6 @@ pub mod remote;
 pub mod sim;
 mod streaming;
 pub mod tuning;
-mod variable;
 
 pub use device::{CopyTable, Device, Memory, Stream};
 pub use driver::{
@@ -27,4 +26,3 @@ pub use element::Element;
 pub use error::DeviceError;
 pub use event::{Event, EventPool};
 pub use reaper::Waiting;
-pub use variable::{Bytes, Variable, VariableError};

@@ -1,6 +1,6 @@
 //! Bound exchanges, and one exchange in flight.
 
-use crate::array::{Arrays, Described, Watches, bytes_anywhere, bytes_of, field_of};
+use crate::array::{Described, Watches, bytes_anywhere, bytes_of, field_of};
 use crate::comm::PyCommunicator;
 use crate::error;
 use crate::given::{Given, List, Typed};
@@ -10,7 +10,6 @@ use crate::options::{Engine, OfDevices, Words, counts, direction, options, ways}
 use crate::owned::{Closable, Member, Owned, bury};
 use crate::stream::{Streams, handles};
 use crate::task::Waiting;
-use crate::tensor::{Versions, Write, written};
 use halocline::device::{Address, MemorySpace, cuda};
 use halocline::{
     BindOptions, CopyEngine, Device, Error, Field, Flags, HaloExchange, Pattern, Pending, Stream,
@@ -20,34 +19,29 @@ use pyo3::types::PyDict;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-#[doc = doc!("HaloExchange")]
+/// Fields whose halos are exchanged together, bound once and exchanged many times.
 #[pyclass(frozen, module = "halocline", name = "HaloExchange", weakref)]
 pub(crate) struct PyHaloExchange {
     halo: Arc<Closable<HaloExchange>>,
     streams: Arc<Streams>,
-    arrays: Arrays,
+    watches: Watches,
     member: Arc<Member>,
 }
 
 /// One (pattern, array) of a bind.
 pub(crate) type Binding<'py> = (Py<PyPattern>, Bound<'py, PyAny>);
 
-/// What is made of one.
-type Made<'a> = (&'a Pattern, Cow<'a, Field>);
-
-/// The fields of a bind, with whatever is wrong with one of them said of it, and the tensors of PyTorch among them.
+/// The fields of a bind, with whatever is wrong with one of them said of it.
 pub(crate) fn fields_of<'a>(
     comm: &PyCommunicator,
     bindings: &'a [Binding<'_>],
-) -> PyResult<(Vec<Made<'a>>, Vec<Py<PyAny>>)> {
-    let mut tensors = Vec::new();
+) -> PyResult<Vec<(&'a Pattern, Cow<'a, Field>)>> {
     let field = |(at, (pattern, array)): (usize, &'a Binding<'_>)| {
         let pattern = pattern.get();
-        let made = pattern.check(comm).and_then(|()| field_of(array, &mut tensors));
+        let made = pattern.check(comm).and_then(|()| field_of(array));
         Ok((&pattern.pattern, made.map_err(|error| numbered(array.py(), at, error))?))
     };
-    let fields = bindings.iter().enumerate().map(field).collect::<PyResult<_>>()?;
-    Ok((fields, tensors))
+    bindings.iter().enumerate().map(field).collect()
 }
 
 /// An error of ours, with the number of the field.
@@ -78,7 +72,7 @@ pub(crate) fn streams_of<'a>(
 }
 
 type Sets = Vec<Vec<(Pattern, Field)>>;
-type Prepared = (Sets, BindOptions, Arc<Streams>, Arrays);
+type Prepared = (Sets, BindOptions, Arc<Streams>, Watches);
 
 /// What a bind needs of this rank.
 fn prepared(
@@ -91,18 +85,16 @@ fn prepared(
     let wrong = |_: PyErr| error::kind("a bind is given a sequence of (pattern, array) pairs");
     let sets: List<List<Binding<'_>>> = sets.extract().map_err(wrong)?;
     let sets: Vec<Vec<Binding<'_>>> = sets.0.into_iter().map(|set| set.0).collect();
-    let mut tensors = Vec::new();
     let held = |set: &Vec<Binding<'_>>| {
-        let (fields, of_set) = fields_of(comm, set)?;
-        tensors.push(of_set);
-        Ok(fields.into_iter().map(|(pattern, field)| (pattern.clone(), field.into_owned())).collect())
+        let fields = fields_of(comm, set)?.into_iter();
+        Ok(fields.map(|(pattern, field)| (pattern.clone(), field.into_owned())).collect())
     };
     let fields: Sets = sets.iter().map(held).collect::<PyResult<_>>()?;
     let known = streams_of(py, fields.iter().flatten().map(|(_, field)| field))?;
     let options = of_devices.beside(py, options?, &known)?;
     let mut watches = Watches::new(options.is_checked().map_err(error::of)?);
     sets.iter().try_for_each(|set| watches.push(set.iter().map(|(_, array)| array)))?;
-    Ok((fields, options, known, Arrays { watches, versions: Versions::new(tensors) }))
+    Ok((fields, options, known, watches))
 }
 
 fn bound(
@@ -110,30 +102,30 @@ fn bound(
     comm: &Py<PyCommunicator>,
     prepared: PyResult<Prepared>,
 ) -> PyResult<PyHaloExchange> {
-    let bound = collective(py, comm, prepared, |comm, (sets, options, streams, arrays)| {
+    let bound = collective(py, comm, prepared, |comm, (sets, options, streams, watches)| {
         let sets: Vec<Vec<(&Pattern, &Field)>> =
             sets.iter().map(|set| set.iter().map(|(pattern, field)| (pattern, field)).collect()).collect();
         let sets: Vec<&[(&Pattern, &Field)]> = sets.iter().map(Vec::as_slice).collect();
-        Ok((HaloExchange::bind_alternatives(comm, &sets, &options)?, streams, arrays))
+        Ok((HaloExchange::bind_alternatives(comm, &sets, &options)?, streams, watches))
     });
     bury(py);
-    let (halo, streams, arrays) = bound?;
-    Ok(PyHaloExchange::of(halo, streams, arrays, comm.get().member()))
+    let (halo, streams, watches) = bound?;
+    Ok(PyHaloExchange::of(halo, streams, watches, comm.get().member()))
 }
 
 impl PyHaloExchange {
     pub(crate) fn of(
         halo: HaloExchange,
         streams: Arc<Streams>,
-        arrays: Arrays,
+        watches: Watches,
         member: &Arc<Member>,
     ) -> Self {
-        Self { halo: member.hold(halo), streams, arrays, member: Arc::clone(member) }
+        Self { halo: member.hold(halo), streams, watches, member: Arc::clone(member) }
     }
 
     /// A handle of other sets of the same object.
-    fn beside(&self, halo: HaloExchange, arrays: Arrays) -> Self {
-        Self::of(halo, Arc::clone(&self.streams), arrays, &self.member)
+    fn beside(&self, halo: HaloExchange, watches: Watches) -> Self {
+        Self::of(halo, Arc::clone(&self.streams), watches, &self.member)
     }
 
     /// Streams, where some are given.
@@ -161,9 +153,9 @@ impl PyHaloExchange {
         Ok((base.addr().get() as Address, bytes, held, self.stream(stream)?))
     }
 
-    fn pending(&self, pending: Pending, write: Option<Arc<Write>>) -> PyPending {
+    fn pending(&self, pending: Pending) -> PyPending {
         let streams = Some(Arc::clone(&self.streams));
-        PyPending { pending: Owned::new(pending), streams, left: self.halo.left(), is_brief: false, write }
+        PyPending { pending: Owned::new(pending), streams, left: self.halo.left(), is_brief: false }
     }
 }
 
@@ -197,7 +189,7 @@ impl PyHaloExchange {
         bound(py, &comm, prepared)
     }
 
-    #[doc = doc!("HaloExchange.alternatives")]
+    /// Binds several sets of fields at once, of which an exchange takes one (``set=``): time levels that swap.
     #[staticmethod]
     #[pyo3(signature = (comm, sets, *, link = Given::of("auto"), deadline = None, name = None, checked = None, streams = None, inline = Given::of(false), stream_waits = Given::of(false), copy_engine = Given::of(CopyEngine::Auto), flags = Given::of(Flags::Auto)), text_signature = "(comm, sets, *, link='auto', deadline=None, name=None, checked=None, streams=None, inline=False, stream_waits=False, copy_engine='auto', flags='auto')")]
     #[expect(clippy::too_many_arguments, reason = "by keyword")]
@@ -225,7 +217,7 @@ impl PyHaloExchange {
         bound(py, &comm, prepared)
     }
 
-    #[doc = doc!("HaloExchange.exchange")]
+    /// Exchanges, and waits until halos are filled and owned cells may be overwritten; or only begins it.
     #[pyo3(signature = (*, wait = true, set = Typed(0), streams = None), text_signature = "($self, *, wait=True, set=0, streams=None)")]
     fn exchange(
         &self,
@@ -237,9 +229,7 @@ impl PyHaloExchange {
         let Typed(set) = set;
         let halo = self.halo.get()?;
         let streams = self.given(streams)?;
-        self.arrays.watches.check(py, set)?;
-        let write = self.arrays.versions.begin(py, set)?;
-        let mut has_begun = false;
+        self.watches.check(py, set)?;
         let pending = py.detach(|| {
             let pending = match streams {
                 None => halo.exchange_set(set)?,
@@ -247,23 +237,16 @@ impl PyHaloExchange {
                     halo.exchange_set_on(set, &streams.iter().map(|s| &**s).collect::<Vec<_>>())?
                 }
             };
-            has_begun = true;
             match wait {
                 true => pending.wait().map(|()| None),
                 false => Ok(Some(pending)),
             }
         });
         bury(py);
-        if has_begun {
-            self.arrays.versions.begun(write.as_ref());
-        }
-        match pending.map_err(error::of) {
-            Ok(Some(pending)) => Ok(Some(self.pending(pending, write))),
-            waited => Write::end(write.as_ref(), py, waited.map(|_| None)),
-        }
+        Ok(pending.map_err(error::of)?.map(|pending| self.pending(pending)))
     }
 
-    #[doc = doc!("HaloExchange.exchange_async")]
+    /// ``await`` what it returns.
     #[pyo3(signature = (*, set = Typed(0), streams = None), text_signature = "($self, *, set=0, streams=None)")]
     fn exchange_async(
         &self,
@@ -274,7 +257,7 @@ impl PyHaloExchange {
         self.exchange(py, false, set, streams)
     }
 
-    #[doc = doc!("HaloExchange.schedule_exchange")]
+    /// Begins an exchange after all work that the stream was given before; never waits.
     #[pyo3(signature = (stream = None, *, set = Typed(0)), text_signature = "($self, stream=None, *, set=0)")]
     fn schedule_exchange(
         &self,
@@ -285,56 +268,46 @@ impl PyHaloExchange {
         let Typed(set) = set;
         let halo = self.halo.get()?;
         let streams = self.streams.get(&stream.map_or(Ok(vec![0]), handles)?)?;
-        self.arrays.watches.check(py, set)?;
-        let write = self.arrays.versions.begin(py, set)?;
+        self.watches.check(py, set)?;
         let pending = py.detach(|| {
             halo.schedule_exchange_set(set, &streams.iter().map(|stream| &**stream).collect::<Vec<_>>())
         });
         bury(py);
-        let pending = pending.map_err(error::of)?;
-        self.arrays.versions.begun(write.as_ref());
-        Ok(self.pending(pending, write))
+        Ok(self.pending(pending.map_err(error::of)?))
     }
 
-    #[doc = doc!("HaloExchange.schedule_wait")]
+    /// As ``Pending.schedule_wait``, for the exchange begun last.
     #[pyo3(signature = (stream = None))]
     fn schedule_wait(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let streams = self.streams.get(&stream.map_or(Ok(vec![0]), handles)?)?;
-        let write = self.arrays.versions.last();
-        self.halo
-            .get()?
-            .pending()
-            .map_or(Ok(()), |pending| schedule_wait(py, &pending, &streams, write.as_ref()))
+        self.halo.get()?.pending().map_or(Ok(()), |pending| schedule_wait(py, &pending, &streams))
     }
 
-    #[doc = doc!("HaloExchange.wait")]
+    /// Waits for the exchange begun last, if there is one.
     fn wait(&self, py: Python<'_>) -> PyResult<()> {
         let halo = self.halo.get()?;
-        let write = self.arrays.versions.last();
-        let waited = py.detach(|| halo.wait()).map_err(error::of);
-        Write::end(write.as_ref(), py, waited)
+        py.detach(|| halo.wait()).map_err(error::of)
     }
 
-    #[doc = doc!("HaloExchange.pending")]
+    /// The exchange begun last, over or not.
     #[getter(pending)]
     fn last(&self) -> PyResult<Option<PyPending>> {
-        Ok(self.halo.get()?.pending().map(|pending| self.pending(pending, self.arrays.versions.last())))
+        Ok(self.halo.get()?.pending().map(|pending| self.pending(pending)))
     }
 
-    #[doc = doc!("HaloExchange.sets")]
     #[getter]
     fn sets(&self) -> PyResult<usize> {
         Ok(self.halo.get()?.sets())
     }
 
-    #[doc = doc!("HaloExchange.alternative")]
+    /// A handle of one of the sets alone, which shares links and exchanges with this one.
     fn alternative(&self, set: Typed<usize>) -> PyResult<Self> {
         let Typed(set) = set;
         let halo = self.halo.get()?.alternative(set).map_err(error::of)?;
-        Ok(self.beside(halo, self.arrays.alternative(set)))
+        Ok(self.beside(halo, self.watches.alternative(set)))
     }
 
-    #[doc = doc!("HaloExchange.narrowed")]
+    /// The same fields, of whose halos an exchange fills only the narrower part; shares the links.
     #[pyo3(signature = (halo, *, neighbours = Given::of("all")), text_signature = "($self, halo, *, neighbours='all')")]
     fn narrowed(&self, py: Python<'_>, halo: &Bound<'_, PyAny>, neighbours: Given<String>) -> PyResult<Self> {
         let to = neighbours.get(py, "neighbours").and_then(|neighbours| halo_of(halo, &neighbours));
@@ -342,39 +315,39 @@ impl PyHaloExchange {
         let given = to.as_ref().map_err(|error| Error::Bind(error.value(py).to_string()));
         let narrowed = py.detach(|| halo.narrowed_if(given));
         to?;
-        Ok(self.beside(narrowed.map_err(error::of)?, self.arrays.clone()))
+        Ok(self.beside(narrowed.map_err(error::of)?, self.watches.clone()))
     }
 
-    #[doc = doc!("HaloExchange.reclaim")]
+    /// After a failure: true once no peer can touch the fields any more.
     fn reclaim(&self, py: Python<'_>) -> PyResult<bool> {
         let halo = self.halo.get()?;
         Ok(py.detach(|| halo.reclaim()))
     }
 
-    #[doc = doc!("HaloExchange.links")]
+    /// How many links of this rank are ``direct``, ``mailbox`` and ``message``.
     #[getter]
     fn links<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         counts(py, self.halo.get()?.links())
     }
 
-    #[doc = doc!("HaloExchange.ways")]
+    /// The links of this rank: peer, direction, way.
     #[getter]
     fn ways(&self) -> PyResult<Vec<(usize, &'static str, String)>> {
         Ok(ways(self.halo.get()?.ways()))
     }
 
-    #[doc = doc!("HaloExchange.explain")]
+    /// A table of this rank's links: peer, way, through what, bytes, regions, and why not a better way.
     fn explain(&self) -> PyResult<String> {
         Ok(self.halo.get()?.explain())
     }
 
-    #[doc = doc!("HaloExchange.message_bytes")]
+    /// Bytes of the buffers of ``pack`` (send) and ``unpack`` (receive).
     fn message_bytes(&self, peer: Typed<usize>, direction: Typed<String>) -> PyResult<usize> {
         let (Typed(peer), Typed(direction)) = (peer, direction);
         self.halo.get()?.message_bytes(peer, self::direction(&direction)?).map_err(error::of)
     }
 
-    #[doc = doc!("HaloExchange.pack")]
+    /// Packs what ``peer`` needs into a contiguous buffer, for those who send by themselves.
     #[pyo3(signature = (peer, message, stream = None))]
     fn pack(
         &self,
@@ -386,21 +359,19 @@ impl PyHaloExchange {
         let Typed(peer) = peer;
         let halo = self.halo.get()?;
         if halo.is_of_devices() {
-            let (address, bytes, held, stream) = self.message(message, true, stream)?;
+            let (address, bytes, _held, stream) = self.message(message, true, stream)?;
             // SAFETY: so many bytes that may be written, by the word of their owner, which the program keeps and leaves alone until the
             // stream is through, as with a kernel of its own.
-            py.detach(|| unsafe { halo.pack_on(peer, address, bytes, &stream) }).map_err(error::of)?;
-            return written(message, &held);
+            return py.detach(|| unsafe { halo.pack_on(peer, address, bytes, &stream) }).map_err(error::of);
         }
-        let (base, len, held) = bytes_of(message, true)?;
+        let (base, len, _held) = bytes_of(message, true)?;
         // SAFETY: so many bytes that may be written, by the word of their owner, who is held; other threads of the
         // program leave a buffer alone that is being packed into, as with any call of Python that fills one.
         let bytes = unsafe { std::slice::from_raw_parts_mut(base.as_ptr(), len) };
-        py.detach(|| halo.pack(peer, bytes)).map_err(error::of)?;
-        written(message, &held)
+        py.detach(|| halo.pack(peer, bytes)).map_err(error::of)
     }
 
-    #[doc = doc!("HaloExchange.unpack")]
+    /// Unpacks what ``peer`` has packed with an object of the same fields; as ``pack``.
     #[pyo3(signature = (peer, message, stream = None))]
     fn unpack(
         &self,
@@ -414,14 +385,12 @@ impl PyHaloExchange {
         if halo.is_of_devices() {
             let (address, bytes, _held, stream) = self.message(message, false, stream)?;
             // SAFETY: as above, of bytes that are read; they are elements, as the peer's program has it.
-            py.detach(|| unsafe { halo.unpack_on(peer, address, bytes, &stream) }).map_err(error::of)?;
-            return self.arrays.versions.increment(py);
+            return py.detach(|| unsafe { halo.unpack_on(peer, address, bytes, &stream) }).map_err(error::of);
         }
         let (base, len, _held) = bytes_of(message, false)?;
         // SAFETY: as above, of bytes that are read.
         let bytes = unsafe { std::slice::from_raw_parts(base.as_ptr(), len) };
-        py.detach(|| halo.unpack(peer, bytes)).map_err(error::of)?;
-        self.arrays.versions.increment(py)
+        py.detach(|| halo.unpack(peer, bytes)).map_err(error::of)
     }
 
     fn __repr__(&self) -> String {
@@ -429,7 +398,7 @@ impl PyHaloExchange {
     }
 }
 
-#[doc = doc!("Pending")]
+/// One exchange in flight.
 #[pyclass(frozen, module = "halocline", name = "Pending", weakref)]
 pub(crate) struct PyPending {
     pending: Owned<Pending>,
@@ -438,8 +407,6 @@ pub(crate) struct PyPending {
     left: Left,
     /// What is left of it takes less time than to let go of the GIL, once the peers have come, who do not need this one.
     is_brief: bool,
-    /// None: no tensors of PyTorch.
-    write: Option<Arc<Write>>,
 }
 
 /// Looks of a wait before it lets go of the GIL: about as long as that takes.
@@ -447,8 +414,8 @@ const LOOKS: u32 = 16;
 
 impl PyPending {
     /// One of host fields.
-    pub(crate) fn of_host(pending: Pending, left: Left, is_brief: bool, write: Option<Arc<Write>>) -> Self {
-        Self { pending: Owned::new(pending), streams: None, left, is_brief, write }
+    pub(crate) fn of_host(pending: Pending, left: Left, is_brief: bool) -> Self {
+        Self { pending: Owned::new(pending), streams: None, left, is_brief }
     }
 
     /// The exchange, to be waited for by this thread.
@@ -458,57 +425,48 @@ impl PyPending {
     }
 }
 
-fn schedule_wait(
-    py: Python<'_>,
-    pending: &Pending,
-    streams: &[Arc<Stream>],
-    write: Option<&Arc<Write>>,
-) -> PyResult<()> {
+fn schedule_wait(py: Python<'_>, pending: &Pending, streams: &[Arc<Stream>]) -> PyResult<()> {
     let waited = py.detach(|| match streams.is_empty() {
         true => pending.wait(),
         false => streams.iter().try_for_each(|stream| pending.schedule_wait(stream)),
     });
     bury(py);
-    Write::end(write, py, waited.map_err(error::of))
+    waited.map_err(error::of)
 }
 
 #[pymethods]
 impl PyPending {
-    #[doc = doc!("Pending.wait")]
+    /// Blocks until the halo is filled and owned cells may be overwritten.
     fn wait(&self, py: Python<'_>) -> PyResult<()> {
         let pending = self.get()?;
         let waited = if self.is_brief { pending.wait_briefly(LOOKS) } else { None };
         let waited = waited.unwrap_or_else(|| py.detach(|| pending.wait()));
         bury(py);
-        Write::end(self.write.as_ref(), py, waited.map_err(error::of))
+        waited.map_err(error::of)
     }
 
-    #[doc = doc!("Pending.schedule_wait")]
+    /// All work that the stream is given from now on runs after the exchange.
     #[pyo3(signature = (stream = None))]
     fn schedule_wait(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let pending = self.get()?;
         let handles = stream.map_or(Ok(vec![0]), handles)?;
         let streams = self.streams.as_ref().map_or(Ok(Vec::new()), |streams| streams.get(&handles))?;
-        schedule_wait(py, pending, &streams, self.write.as_ref())
+        schedule_wait(py, pending, &streams)
     }
 
-    #[doc = doc!("Pending.is_ready")]
+    /// Whether ``wait`` would return at once.
     fn is_ready(&self, py: Python<'_>) -> PyResult<bool> {
         let pending = self.pending.get()?;
         let ready = py.detach(|| pending.is_ready());
         bury(py);
-        match ready.map_err(error::of) {
-            Ok(false) => Ok(false),
-            over => Write::end(self.write.as_ref(), py, over),
-        }
+        ready.map_err(error::of)
     }
 
-    #[doc = doc!("Pending.progress")]
+    /// Carries the exchange on as far as it goes now.
     fn progress(&self, py: Python<'_>) -> PyResult<()> {
         self.is_ready(py).map(drop)
     }
 
-    #[doc = doc!("Pending.epoch")]
     #[getter]
     fn epoch(&self) -> PyResult<u64> {
         Ok(self.pending.get()?.epoch())
@@ -516,7 +474,7 @@ impl PyPending {
 
     /// For `await`: see `halocline/_async.py`.
     fn __await__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let waiting = Waiting::new(self.pending.get()?.clone(), self.write.clone());
+        let waiting = Waiting::new(self.pending.get()?.clone());
         static FINISHED: pyo3::sync::PyOnceLock<Py<PyAny>> = pyo3::sync::PyOnceLock::new();
         let finished = FINISHED.get_or_try_init(py, || {
             Ok::<_, PyErr>(py.import("halocline._async")?.getattr("finished")?.unbind())

@@ -8,7 +8,7 @@ use halocline::{Decomposition, Halo, Neighbours, Pattern, RegularGrid, agree};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PySlice, PyTuple};
 
-#[doc = doc!("RegularGrid")]
+/// A regular grid of 1 to 4 axes, the last one running fastest in the numbering of domains.
 #[pyclass(frozen, module = "halocline", name = "RegularGrid")]
 pub(crate) struct PyRegularGrid {
     grid: RegularGrid,
@@ -65,30 +65,28 @@ impl PyRegularGrid {
         Ok(Self { grid, shape, periodic })
     }
 
-    #[doc = doc!("RegularGrid.shape")]
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, &self.shape)
     }
 
-    #[doc = doc!("RegularGrid.periodic")]
     #[getter]
     fn periodic<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, &self.periodic)
     }
 
-    #[doc = doc!("RegularGrid.decompose")]
+    /// Blocks, one a domain, that cut through the fewest faces.
     fn decompose(&self, comm: &Bound<'_, PyAny>) -> PyResult<PyDecomposition> {
         self.decomposed(comm, RegularGrid::decompose)
     }
 
-    #[doc = doc!("RegularGrid.decompose_into")]
+    /// That many blocks along each axis.
     fn decompose_into(&self, blocks: Numbers<usize>, comm: &Bound<'_, PyAny>) -> PyResult<PyDecomposition> {
         let Numbers(blocks) = blocks;
         self.decomposed(comm, |grid, ranks| grid.decompose_into(blocks, ranks))
     }
 
-    #[doc = doc!("RegularGrid.decompose_at")]
+    /// Explicit cuts: for each axis the positions, ascending, at which a new block starts.
     fn decompose_at(
         &self,
         cuts: Numbers<Numbers<usize>>,
@@ -99,7 +97,7 @@ impl PyRegularGrid {
         self.decomposed(comm, |grid, ranks| grid.decompose_at(cuts, ranks))
     }
 
-    #[doc = doc!("RegularGrid.decompose_boxes")]
+    /// Any boxes ``(rank, first cell, cells along each axis)``; box i is domain i, all ranks give all boxes.
     fn decompose_boxes(
         &self,
         boxes: List<(usize, Numbers<usize>, Numbers<usize>)>,
@@ -115,7 +113,7 @@ impl PyRegularGrid {
     }
 }
 
-#[doc = doc!("Decomposition")]
+/// A regular grid cut into domains, each owned by one rank.
 #[pyclass(frozen, module = "halocline", name = "Decomposition")]
 pub(crate) struct PyDecomposition {
     pub(crate) decomposition: Decomposition,
@@ -124,38 +122,34 @@ pub(crate) struct PyDecomposition {
 
 #[pymethods]
 impl PyDecomposition {
-    #[doc = doc!("Decomposition.ranks")]
     #[getter]
     fn ranks(&self) -> usize {
         self.decomposition.ranks()
     }
 
-    #[doc = doc!("Decomposition.shape")]
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.decomposition.extents())
     }
 
-    #[doc = doc!("Decomposition.domains")]
     #[getter]
     fn domains(&self) -> u64 {
         self.decomposition.domains()
     }
 
-    #[doc = doc!("Decomposition.blocks_per_axis")]
     #[getter]
     fn blocks_per_axis<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         self.decomposition.blocks_per_axis().map(|blocks| PyTuple::new(py, blocks)).transpose()
     }
 
-    #[doc = doc!("Decomposition.staggered")]
+    /// That of the points that are staggered along the axes that are true: those between the cells.
     fn staggered(&self, py: Python<'_>, axes: Numbers<bool>) -> PyResult<Self> {
         let Numbers(axes) = axes;
         let decomposition = self.decomposition.staggered(axes).map_err(error::of)?;
         Ok(Self { decomposition, comm: self.comm.as_ref().map(|comm| comm.clone_ref(py)) })
     }
 
-    #[doc = doc!("Decomposition.domains_of")]
+    /// The domains of any rank, with halos of that width (by default without), ascending by their ids.
     #[pyo3(signature = (rank, halo = None))]
     fn domains_of(&self, rank: Typed<usize>, halo: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<PyDomain>> {
         let Typed(rank) = rank;
@@ -164,7 +158,7 @@ impl PyDecomposition {
         Ok(pattern.domains.into_iter().map(|(id, shape)| PyDomain { id, shape }).collect())
     }
 
-    #[doc = doc!("Decomposition.pattern")]
+    /// Who sends what to fill halos of that width.
     #[pyo3(signature = (halo, *, neighbours = Given::of("all"), comm = None), text_signature = "($self, halo, *, neighbours='all', comm=None)")]
     fn pattern(
         &self,
@@ -238,7 +232,7 @@ pub(crate) fn collective<A: Send, T: Send>(
     }
 }
 
-#[doc = doc!("Pattern")]
+/// Which cells the domains of this rank exchange with which others.
 #[pyclass(frozen, module = "halocline", name = "Pattern")]
 pub(crate) struct PyPattern {
     pub(crate) pattern: Pattern,
@@ -259,7 +253,7 @@ impl PyPattern {
 
 #[pymethods]
 impl PyPattern {
-    #[doc = doc!("Pattern.unstructured")]
+    /// The pattern of domains given by global ids or owners; a rank gives its own, any number of them.
     #[staticmethod]
     fn unstructured(
         py: Python<'_>,
@@ -271,14 +265,14 @@ impl PyPattern {
         Ok(Self { pattern, comm })
     }
 
-    #[doc = doc!("Pattern.domains")]
+    /// The domains of this rank, ascending by their ids.
     #[getter]
     fn domains(&self) -> Vec<PyDomain> {
         let domains = self.pattern.plan().domains.iter();
         domains.map(|(id, shape)| PyDomain { id: *id, shape: shape.clone() }).collect()
     }
 
-    #[doc = doc!("Pattern.shape")]
+    /// Shape of the one domain of this rank; an error where it has none or several.
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         match &self.pattern.plan().domains[..] {
@@ -290,7 +284,7 @@ impl PyPattern {
         }
     }
 
-    #[doc = doc!("Pattern.peers")]
+    /// For each rank that this one exchanges with: the rank, cells sent to it, cells received from it.
     #[getter]
     fn peers(&self) -> Vec<(usize, usize, usize)> {
         let cells =
@@ -299,7 +293,7 @@ impl PyPattern {
         peers.map(|peer| (peer.rank, cells(&peer.sends), cells(&peer.receives))).collect()
     }
 
-    #[doc = doc!("Pattern.narrowed")]
+    /// The pattern that fills only what belongs to the narrower halo, of the same arrays.
     #[pyo3(signature = (halo, *, neighbours = Given::of("all")), text_signature = "($self, halo, *, neighbours='all')")]
     fn narrowed(&self, py: Python<'_>, halo: &Bound<'_, PyAny>, neighbours: Given<String>) -> PyResult<Self> {
         let halo = neighbours.get(py, "neighbours").and_then(|neighbours| halo_of(halo, &neighbours));
@@ -314,10 +308,10 @@ impl PyPattern {
     }
 }
 
-#[doc = doc!("Domain")]
+/// A domain of this rank.
 #[pyclass(frozen, module = "halocline", name = "Domain")]
 pub(crate) struct PyDomain {
-    #[doc = doc!("Domain.id")]
+    /// Its global number.
     #[pyo3(get)]
     id: u64,
     shape: DomainShape,
@@ -325,13 +319,13 @@ pub(crate) struct PyDomain {
 
 #[pymethods]
 impl PyDomain {
-    #[doc = doc!("Domain.shape")]
+    /// Extents of the smallest array that holds owned and halo cells (along the axes of the pattern).
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.shape.extents())
     }
 
-    #[doc = doc!("Domain.first")]
+    /// Of a regular grid: the first owned cell in the global grid.
     #[getter]
     fn first<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         match &self.shape {
@@ -340,7 +334,7 @@ impl PyDomain {
         }
     }
 
-    #[doc = doc!("Domain.owned")]
+    /// Owned cells: along each axis, or their number.
     #[getter]
     fn owned<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         match &self.shape {
@@ -349,7 +343,7 @@ impl PyDomain {
         }
     }
 
-    #[doc = doc!("Domain.halo")]
+    /// Of a regular grid: the width at the low and the high side of each axis.
     #[getter]
     fn halo<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         match &self.shape {
@@ -358,7 +352,7 @@ impl PyDomain {
         }
     }
 
-    #[doc = doc!("Domain.interior")]
+    /// Index of the owned cells in an array of ``shape``; of an unstructured domain only if owned cells come first.
     #[getter]
     fn interior<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let slice = |low: usize, cells: usize| PySlice::new(py, low as isize, (low + cells) as isize, 1);

@@ -1,9 +1,6 @@
 //! The Python package `halocline`: foreign arrays, streams and communicators, and nothing else. What its parts promise is
 //! said in `python/halocline/__init__.pyi`.
 
-// The macro `doc!`: what the stub says of a name.
-include!(concat!(env!("OUT_DIR"), "/docs.rs"));
-
 mod alone;
 mod array;
 mod comm;
@@ -20,7 +17,6 @@ mod owned;
 mod redistribute;
 mod stream;
 mod task;
-mod tensor;
 mod trace;
 mod unbound;
 mod unstructured;
@@ -41,7 +37,6 @@ fn check_interpreter() -> PyResult<()> {
     }
 }
 
-#[doc = doc!("")]
 #[pymodule(gil_used = false)]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     check_interpreter()?;

@@ -9,7 +9,7 @@ use halocline::{Elements, Mesh, MeshError, MeshPart, Shared, UnstructuredDomain}
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-#[doc = doc!("Mesh")]
+/// A whole mesh, the same on every rank: the vertices that each element connects.
 #[pyclass(frozen, module = "halocline", name = "Mesh")]
 pub(crate) struct PyMesh(Mesh);
 
@@ -35,42 +35,38 @@ impl PyMesh {
         mesh.and_then(solid).map(Self).map_err(error::of)
     }
 
-    #[doc = doc!("Mesh.vertices")]
     #[getter]
     fn vertices(&self) -> usize {
         self.0.vertices()
     }
 
-    #[doc = doc!("Mesh.elements")]
     #[getter]
     fn elements(&self) -> usize {
         self.0.elements().len()
     }
 
-    #[doc = doc!("Mesh.connectivity")]
+    /// The vertices of the elements, one element after the other.
     #[getter]
     fn connectivity<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         numbers(py, self.0.elements().connectivity())
     }
 
-    #[doc = doc!("Mesh.offsets")]
+    /// Where the vertices of each element begin there, and where those of the last end.
     #[getter]
     fn offsets<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         offsets(py, self.0.elements())
     }
 
-    #[doc = doc!("Mesh.vertex_graph")]
     fn vertex_graph(&self, py: Python<'_>) -> PyResult<PyGraph> {
         py.detach(|| self.0.vertex_graph()).map(PyGraph).map_err(error::of)
     }
 
-    #[doc = doc!("Mesh.element_graph")]
     fn element_graph(&self, py: Python<'_>, common: Typed<usize>) -> PyResult<PyGraph> {
         let Typed(common) = common;
         py.detach(|| self.0.element_graph(common)).map(PyGraph).map_err(error::of)
     }
 
-    #[doc = doc!("Mesh.domains_by_vertex")]
+    /// Where the partition gives each vertex to a rank; an element belongs to its lowest rank.
     fn domains_by_vertex(
         &self,
         py: Python<'_>,
@@ -82,7 +78,7 @@ impl PyMesh {
         Ok(PyMeshDomains::of(&made))
     }
 
-    #[doc = doc!("Mesh.domains_by_element")]
+    /// Where the partition gives each element to a rank; a vertex belongs to its lowest rank.
     fn domains_by_element(
         &self,
         py: Python<'_>,
@@ -94,7 +90,7 @@ impl PyMesh {
         Ok(PyMeshDomains::of(&made))
     }
 
-    #[doc = doc!("Mesh.halos")]
+    /// The domains of a part of a partition of the elements, with halos so many elements deep.
     #[pyo3(signature = (partition, part, depth, *, shared = Typed("vertex".to_owned())), text_signature = "($self, partition, part, depth, *, shared='vertex')")]
     fn halos(
         &self,
@@ -110,7 +106,8 @@ impl PyMesh {
         made(py, || self.0.halos(&partition.0, part, depth, shared))
     }
 
-    #[doc = doc!("Mesh.refined_part")]
+    /// The part of a finer mesh that is needed for halos up to ``depth`` elements deep around a part of this one: every edge
+    /// of its triangles is cut into so many segments.
     fn refined_part(
         &self,
         py: Python<'_>,
@@ -125,7 +122,7 @@ impl PyMesh {
     }
 }
 
-#[doc = doc!("MeshPart")]
+/// What a rank holds of a mesh that no rank holds as a whole, for halos up to ``depth`` elements deep around a part.
 #[pyclass(frozen, module = "halocline", name = "MeshPart")]
 pub(crate) struct PyMeshPart(MeshPart);
 
@@ -145,13 +142,13 @@ impl PyMeshPart {
         MeshPart::new(mesh, ids(vertices)?, ids(elements)?, of, depth).map(Self).map_err(error::of)
     }
 
-    #[doc = doc!("MeshPart.mesh")]
+    /// The elements and vertices that are here.
     #[getter]
     fn mesh(&self) -> PyMesh {
         PyMesh(self.0.mesh().clone())
     }
 
-    #[doc = doc!("MeshPart.halos")]
+    /// As those of a whole mesh, with global numbers.
     #[pyo3(signature = (depth, *, shared = Typed("vertex".to_owned())), text_signature = "($self, depth, *, shared='vertex')")]
     fn halos(&self, py: Python<'_>, depth: Typed<usize>, shared: Typed<String>) -> PyResult<Py<PyMeshHalos>> {
         let (Typed(depth), shared) = (depth, shared_of(&shared.0)?);
@@ -234,15 +231,13 @@ fn rows_of_others(connectivity: &Bound<'_, PyAny>) -> PyResult<Vec<List<u32>>> {
     rows.into_iter().map(of).collect()
 }
 
-#[doc = doc!("MeshDomains")]
+/// The domains of one rank for fields on vertices and on elements; owned ones come first in local order.
 #[pyclass(frozen, subclass, module = "halocline", name = "MeshDomains")]
 pub(crate) struct PyMeshDomains {
     vertices: UnstructuredDomain,
     elements: UnstructuredDomain,
-    #[doc = doc!("MeshDomains.owned_vertices")]
     #[pyo3(get)]
     owned_vertices: usize,
-    #[doc = doc!("MeshDomains.owned_elements")]
     #[pyo3(get)]
     owned_elements: usize,
     local: Elements,
@@ -277,36 +272,33 @@ fn offsets<'py>(py: Python<'py>, elements: &Elements) -> PyResult<Bound<'py, PyA
 
 #[pymethods]
 impl PyMeshDomains {
-    #[doc = doc!("MeshDomains.vertices")]
     #[getter]
     fn vertices(&self) -> PyUnstructuredDomain {
         PyUnstructuredDomain(self.vertices.clone())
     }
 
-    #[doc = doc!("MeshDomains.elements")]
     #[getter]
     fn elements(&self) -> PyUnstructuredDomain {
         PyUnstructuredDomain(self.elements.clone())
     }
 
-    #[doc = doc!("MeshDomains.connectivity")]
+    /// The local vertices of the local elements, one element after the other.
     #[getter]
     fn connectivity<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         numbers(py, self.local.connectivity())
     }
 
-    #[doc = doc!("MeshDomains.offsets")]
+    /// Where the vertices of each local element begin there, and where those of the last end.
     #[getter]
     fn offsets<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         offsets(py, &self.local)
     }
 }
 
-#[doc = doc!("MeshHalos")]
+/// As ``MeshDomains``, with edges.
 #[pyclass(frozen, extends = PyMeshDomains, module = "halocline", name = "MeshHalos")]
 pub(crate) struct PyMeshHalos {
     edges: UnstructuredDomain,
-    #[doc = doc!("MeshHalos.owned_edges")]
     #[pyo3(get)]
     owned_edges: usize,
     ends: Vec<u32>,
@@ -314,13 +306,12 @@ pub(crate) struct PyMeshHalos {
 
 #[pymethods]
 impl PyMeshHalos {
-    #[doc = doc!("MeshHalos.edges")]
     #[getter]
     fn edges(&self) -> PyUnstructuredDomain {
         PyUnstructuredDomain(self.edges.clone())
     }
 
-    #[doc = doc!("MeshHalos.edge_vertices")]
+    /// The local vertices at the two ends of each local edge: shape (edges, 2).
     #[getter]
     fn edge_vertices<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         numbers(py, &self.ends)?.call_method1("reshape", (self.ends.len() / 2, 2))

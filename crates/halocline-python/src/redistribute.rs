@@ -1,6 +1,6 @@
 //! From one distribution of the cells to another.
 
-use crate::array::{Arrays, Watches, field_of};
+use crate::array::{Watches, field_of};
 use crate::comm::PyCommunicator;
 use crate::error;
 use crate::exchange::{PyHaloExchange, numbered, streams_of};
@@ -8,13 +8,12 @@ use crate::given::{Given, List};
 use crate::grid::{PyDecomposition, PyPattern, collective, halo_of};
 use crate::options::{Engine, OfDevices, Words, options};
 use crate::owned::bury;
-use crate::tensor::Versions;
 use crate::unstructured::{PyUnstructuredDomain, domains};
 use halocline::{CopyEngine, Field, Flags, Redistribute};
 use pyo3::prelude::*;
 use std::borrow::Cow;
 
-#[doc = doc!("Redistribute")]
+/// How owned cells get from one decomposition or partition of them to another.
 #[pyclass(frozen, module = "halocline", name = "Redistribute")]
 pub(crate) struct PyRedistribute {
     redistribute: Redistribute,
@@ -25,7 +24,7 @@ type End<'py> = (Py<PyDecomposition>, Bound<'py, PyAny>);
 
 #[pymethods]
 impl PyRedistribute {
-    #[doc = doc!("Redistribute.regular")]
+    /// Between two decompositions of one grid, each with the halo that its arrays have.
     #[staticmethod]
     fn regular(
         py: Python<'_>,
@@ -44,7 +43,7 @@ impl PyRedistribute {
         Ok(Self { redistribute, comm })
     }
 
-    #[doc = doc!("Redistribute.unstructured")]
+    /// Between two sets of domains, of which each rank gives its own.
     #[staticmethod]
     fn unstructured(
         py: Python<'_>,
@@ -59,18 +58,18 @@ impl PyRedistribute {
         Ok(Self { redistribute, comm })
     }
 
-    #[doc = doc!("Redistribute.back")]
+    /// The way back.
     fn back(&self, py: Python<'_>) -> Self {
         Self { redistribute: self.redistribute.back(), comm: self.comm.clone_ref(py) }
     }
 
-    #[doc = doc!("Redistribute.pattern")]
+    /// The pattern behind it: domain d of the source has the number 2 d there, domain d of the target 2 d + 1.
     #[getter]
     fn pattern(&self, py: Python<'_>) -> PyPattern {
         PyPattern { pattern: self.redistribute.pattern().clone(), comm: self.comm.clone_ref(py) }
     }
 
-    #[doc = doc!("Redistribute.bind")]
+    /// Binds fields: ``source`` on the domains that cells leave, ``target`` on those where they go.
     #[pyo3(signature = (comm, source, target, *, link = Given::of("auto"), deadline = None, name = None, checked = None, streams = None, inline = Given::of(false), stream_waits = Given::of(false), copy_engine = Given::of(CopyEngine::Auto), flags = Given::of(Flags::Auto)), text_signature = "($self, comm, source, target, *, link='auto', deadline=None, name=None, checked=None, streams=None, inline=False, stream_waits=False, copy_engine='auto', flags='auto')")]
     #[expect(clippy::too_many_arguments, reason = "by keyword")]
     fn bind(
@@ -96,15 +95,12 @@ impl PyRedistribute {
                 ));
             }
             let (List(source), List(target)) = (source.get(py, "source")?, target.get(py, "target")?);
-            let mut tensors = Vec::new();
             let fields: Vec<Field> = source
                 .iter()
                 .chain(&target)
                 .enumerate()
                 .map(|(at, array)| {
-                    field_of(array, &mut tensors)
-                        .map(Cow::into_owned)
-                        .map_err(|error| numbered(py, at, error))
+                    field_of(array).map(Cow::into_owned).map_err(|error| numbered(py, at, error))
                 })
                 .collect::<PyResult<_>>()?;
             let known = streams_of(py, fields.iter())?;
@@ -112,8 +108,7 @@ impl PyRedistribute {
             let options = of_devices.beside(py, options(py, link, deadline, name, checked)?, &known)?;
             let mut watches = Watches::new(options.is_checked().map_err(error::of)?);
             watches.push(source.iter().chain(&target))?;
-            let arrays = Arrays { watches, versions: Versions::new(vec![tensors]) };
-            Ok((fields, source.len(), options, (known, arrays)))
+            Ok((fields, source.len(), options, (known, watches)))
         };
         let halo = collective(py, &comm, prepared(), |comm, (fields, sources, options, kept)| {
             let fields: Vec<&Field> = fields.iter().collect();
@@ -121,7 +116,7 @@ impl PyRedistribute {
             Ok((self.redistribute.bind_with(comm, from, to, &options)?, kept))
         });
         bury(py);
-        let (halo, (streams, arrays)) = halo?;
-        Ok(PyHaloExchange::of(halo, streams, arrays, comm.get().member()))
+        let (halo, (streams, watches)) = halo?;
+        Ok(PyHaloExchange::of(halo, streams, watches, comm.get().member()))
     }
 }

@@ -10,10 +10,9 @@ use pyo3::prelude::*;
 use pyo3::types::PyType;
 use std::sync::{Arc, Mutex, PoisonError};
 
-#[doc = doc!("Stream")]
+/// A stream given by its handle (a ``cudaStream_t`` or ``CUstream`` as a number; 0 is the null stream).
 #[pyclass(frozen, module = "halocline", name = "Stream")]
 pub(crate) struct PyStream {
-    #[doc = doc!("Stream.ptr")]
     #[pyo3(get)]
     ptr: usize,
 }
@@ -26,7 +25,6 @@ impl PyStream {
         Self { ptr: handle }
     }
 
-    #[doc = doc!("Stream.__cuda_stream__")]
     fn __cuda_stream__(&self) -> (u32, usize) {
         (0, self.ptr)
     }

@@ -5,7 +5,6 @@
 
 use crate::error;
 use crate::owned::{Owned, bury};
-use crate::tensor::Write;
 use halocline::{Exchanging, Pending};
 use pyo3::prelude::*;
 use rustix::event::EventfdFlags;
@@ -29,7 +28,6 @@ impl Wake for Bell {
 #[pyclass(frozen, module = "halocline")]
 pub(crate) struct Waiting {
     state: Owned<Mutex<State>>,
-    write: Option<Arc<Write>>,
 }
 
 struct State {
@@ -39,9 +37,9 @@ struct State {
 }
 
 impl Waiting {
-    pub(crate) fn new(pending: Pending, write: Option<Arc<Write>>) -> Self {
+    pub(crate) fn new(pending: Pending) -> Self {
         let exchanging = pending.into_future();
-        Self { state: Owned::new(Mutex::new(State { exchanging: Some(exchanging), bell: None })), write }
+        Self { state: Owned::new(Mutex::new(State { exchanging: Some(exchanging), bell: None })) }
     }
 }
 
@@ -82,10 +80,7 @@ impl Waiting {
             }
         });
         bury(py);
-        match outcome.map_err(error::of) {
-            Ok(false) => Ok(false),
-            over => Write::end(self.write.as_ref(), py, over),
-        }
+        outcome.map_err(error::of)
     }
 
     /// Waits no longer; the exchange goes on.

@@ -18,7 +18,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-#[doc = doc!("trace")]
+/// ``with hc.trace("trace.json", comm):`` writes down what every rank does when, for Perfetto.
 #[pyclass(frozen, module = "halocline", name = "trace")]
 pub(crate) struct PyTrace {
     /// Or why it is none, which is an error on all ranks.
@@ -91,7 +91,7 @@ impl PyTrace {
         written
     }
 
-    #[doc = doc!("trace.on_device")]
+    /// Adds what a stream of a GPU does in so many rounds (262,144 at most), by the GPU's own clock.
     #[pyo3(signature = (halo, stream = None, *, rounds))]
     fn on_device(
         &self,
@@ -113,7 +113,7 @@ impl PyTrace {
     }
 }
 
-#[doc = doc!("DeviceTrace")]
+/// Of ``trace.on_device``.
 #[pyclass(frozen, module = "halocline", name = "DeviceTrace")]
 pub(crate) struct PyDeviceTrace(Arc<Stamped>);
 
@@ -148,7 +148,7 @@ impl Stamped {
 
 #[pymethods]
 impl PyDeviceTrace {
-    #[doc = doc!("DeviceTrace.stamp")]
+    /// The stream has come to a moment of this round; ``"done"`` ends it.
     fn stamp(&self, py: Python<'_>, moment: Typed<String>) -> PyResult<()> {
         let moment = match &*moment.0 {
             "begun" => Moment::Begun,
@@ -169,7 +169,7 @@ impl PyDeviceTrace {
         })
     }
 
-    #[doc = doc!("DeviceTrace.observe")]
+    /// When the exchange of this round is over is stamped, too, on a stream of its own.
     fn observe(&self, py: Python<'_>, pending: &PyPending) -> PyResult<()> {
         let pending = pending.get()?;
         py.detach(|| self.0.with(|stamps, _| stamps.observe(pending)))

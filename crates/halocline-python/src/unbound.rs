@@ -9,13 +9,12 @@ use crate::grid::{PyPattern, collective};
 use crate::options::{counts, options, ways};
 use crate::owned::{Closable, bury};
 use crate::stream::handles;
-use crate::tensor::{Last, Write};
 use halocline::{Field, Pattern, PatternLinks};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::sync::Arc;
 
-#[doc = doc!("PatternLinks")]
+/// The unbound form: links of patterns, made once, collectively, and fields given to each exchange.
 #[pyclass(frozen, module = "halocline", name = "PatternLinks", weakref)]
 pub(crate) struct PyPatternLinks {
     links: Arc<Closable<PatternLinks>>,
@@ -25,7 +24,6 @@ pub(crate) struct PyPatternLinks {
     only_copies: bool,
     /// Whether peers may need the GIL to come.
     shares_gil: bool,
-    last: Last,
 }
 
 /// Fields of an exchange for which there is room from the start.
@@ -47,14 +45,12 @@ impl PyPatternLinks {
         fields: impl Iterator<Item = (&'a PyPattern, &'a PyField)>,
     ) -> PyResult<PyPending> {
         let mut given: Vec<(&Pattern, &Field)> = Vec::with_capacity(USUAL);
-        let (mut bytes, mut tensors) = (0, Vec::new());
-        for (pattern, array) in fields {
-            let field = array.field()?;
+        let mut bytes = 0;
+        for (pattern, field) in fields {
+            let field = field.field()?;
             bytes += field.memory().len();
             given.push((&pattern.pattern, field));
-            tensors.extend(array.tensor(py));
         }
-        let write = Write::begin(py, tensors)?;
         // Little is copied in less time than the GIL takes.
         let is_little = self.only_copies && bytes <= LITTLE;
         let pending = match is_little {
@@ -66,20 +62,16 @@ impl PyPatternLinks {
         };
         bury(py);
         let pending = pending.map_err(error::of)?;
-        self.last.set(write.as_ref());
-        Ok(PyPending::of_host(pending, self.links.left(), is_little && !self.shares_gil, write))
+        Ok(PyPending::of_host(pending, self.links.left(), is_little && !self.shares_gil))
     }
 
     fn begin(&self, py: Python<'_>, fields: Vec<Binding<'_>>, wait: bool) -> PyResult<Option<PyPending>> {
         let links = self.links.get()?;
-        let (made, tensors) = fields_of(self.comm.get(), &fields)?;
+        let made = fields_of(self.comm.get(), &fields)?;
         let given: Vec<(&Pattern, &Field)> =
             made.iter().map(|(pattern, field)| (*pattern, field.as_ref())).collect();
-        let write = Write::begin(py, tensors)?;
-        let mut has_begun = false;
         let pending = py.detach(|| {
             let pending = links.exchange(&given)?;
-            has_begun = true;
             match wait {
                 true => pending.wait().map(|()| None),
                 false => Ok(Some(pending)),
@@ -87,13 +79,7 @@ impl PyPatternLinks {
         });
         drop(made);
         bury(py);
-        if has_begun {
-            self.last.set(write.as_ref());
-        }
-        match pending.map_err(error::of) {
-            Ok(Some(pending)) => Ok(Some(PyPending::of_host(pending, self.links.left(), false, write))),
-            waited => Write::end(write.as_ref(), py, waited.map(|_| None)),
-        }
+        Ok(pending.map_err(error::of)?.map(|pending| PyPending::of_host(pending, self.links.left(), false)))
     }
 }
 
@@ -128,23 +114,22 @@ impl PyPatternLinks {
         let only_copies = !is_checked && links.links().message == 0;
         let shares_gil = comm.get().is_of_threads();
         let links = comm.get().member().hold(links);
-        Ok(Self { links, comm, only_copies, shares_gil, last: Last::default() })
+        Ok(Self { links, comm, only_copies, shares_gil })
     }
 
-    #[doc = doc!("PatternLinks.exchange")]
+    /// All ranks give fields of the same patterns, as many, of the same element types and extra dimensions.
     #[pyo3(signature = (fields, *, wait = true))]
     fn exchange(&self, py: Python<'_>, fields: List<Binding<'_>>, wait: bool) -> PyResult<Option<PyPending>> {
         let List(fields) = fields;
         self.begin(py, fields, wait)
     }
 
-    #[doc = doc!("PatternLinks.exchange_async")]
     fn exchange_async(&self, py: Python<'_>, fields: List<Binding<'_>>) -> PyResult<Option<PyPending>> {
         let List(fields) = fields;
         self.begin(py, fields, false)
     }
 
-    #[doc = doc!("PatternLinks.schedule_exchange")]
+    /// As ``exchange(wait=False)``: host fields begin at once.
     #[pyo3(signature = (fields, stream = None))]
     fn schedule_exchange(
         &self,
@@ -157,16 +142,13 @@ impl PyPatternLinks {
         self.begin(py, fields, false)
     }
 
-    #[doc = doc!("PatternLinks.wait")]
     pub(crate) fn wait(&self, py: Python<'_>) -> PyResult<()> {
         let links = self.links.get()?;
-        let write = self.last.get();
         let waited = py.detach(|| links.wait());
         bury(py);
-        Write::end(write.as_ref(), py, waited.map_err(error::of))
+        waited.map_err(error::of)
     }
 
-    #[doc = doc!("PatternLinks.reclaim")]
     pub(crate) fn reclaim(&self, py: Python<'_>) -> PyResult<bool> {
         let links = self.links.get()?;
         let reclaimed = py.detach(|| links.reclaim());
@@ -174,19 +156,16 @@ impl PyPatternLinks {
         Ok(reclaimed)
     }
 
-    #[doc = doc!("PatternLinks.links")]
     #[getter]
     fn links<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         counts(py, self.links.get()?.links())
     }
 
-    #[doc = doc!("PatternLinks.ways")]
     #[getter]
     fn ways(&self) -> PyResult<Vec<(usize, &'static str, String)>> {
         Ok(ways(self.links.get()?.ways()))
     }
 
-    #[doc = doc!("PatternLinks.explain")]
     fn explain(&self) -> PyResult<String> {
         Ok(self.links.get()?.explain())
     }

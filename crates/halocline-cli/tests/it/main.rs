@@ -9,4 +9,3 @@ mod ocean;
 mod terminal;
 mod timeline;
 mod trace;
-mod variables;

@@ -83,8 +83,7 @@ impl Mappings {
     /// communicator's deadline.
     pub fn of(comm: &Communicator) -> Result<Self, MappingError> {
         let process = comm.link().pretends().map_or_else(ProcessId::own, ProcessId::pretended);
-        let limits = limits_of(|name| std::env::var_os(name)).map_err(CommError::from)?;
-        Ok(Self::in_process(comm, process, limits))
+        Ok(Self::in_process(comm, process, limits_of(|variable| std::env::var_os(variable))?))
     }
 
     fn in_process(comm: &Communicator, process: ProcessId, limits: Limits) -> Self {

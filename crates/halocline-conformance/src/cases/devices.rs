@@ -13,12 +13,11 @@ use crate::yard::Rig;
 use crate::{Case, Outcome, Trouble, ensure, fail};
 use halocline::comm::Tag;
 use halocline::device::Priority;
+use halocline::device::sim::chosen;
 use halocline::{
     BindOptions, CopyEngine, Direction, ElementType, Error, Flags, HaloExchange, LinkChoice, PatternLinks,
     RegularGrid,
 };
-use halocline_device::Variable;
-use std::ops::Range;
 
 pub(super) const fn cases<R: Rig>() -> [Case; 5] {
     [
@@ -160,20 +159,9 @@ fn group<const N: usize>(
     Ok(())
 }
 
-/// So many seeds from 0 on, or those that `HALOCLINE_SEED` (the first, or the only one) and `HALOCLINE_SEEDS` (how many) say.
-fn seeds(count: u64) -> Result<Range<u64>, Trouble> {
-    let said = |name| {
-        let number = Variable::read(name).map(|variable| variable.number(0..=u64::MAX));
-        number.transpose().map_err(|error| Trouble::new(error.to_string()))
-    };
-    let first: Option<u64> = said("HALOCLINE_SEED")?;
-    let count = said("HALOCLINE_SEEDS")?.unwrap_or(if first.is_some() { 1 } else { count });
-    Ok(first.unwrap_or(0)..first.unwrap_or(0) + count)
-}
-
 fn random_fields<R: Rig>(comm: &Stage<'_>) -> Outcome {
     let rig = R::get()?;
-    for seed in seeds(R::SEEDS)? {
+    for seed in chosen(0..R::SEEDS) {
         note(comm.rank(), format!("random fields, HALOCLINE_SEED={seed}"));
         let mut numbers = Numbers::new(seed);
         let mut scenes = [Scene::default()];
@@ -202,7 +190,7 @@ fn random_fields<R: Rig>(comm: &Stage<'_>) -> Outcome {
 fn messages_alike<R: Rig>(comm: &Stage<'_>) -> Outcome {
     let device = device_of(R::get()?, comm.rank());
     let stream = device.stream(Priority::Normal)?;
-    for seed in seeds(R::SEEDS)? {
+    for seed in chosen(0..R::SEEDS) {
         note(comm.rank(), format!("messages by hand, HALOCLINE_SEED={seed}"));
         let mut scenes = [Scene::default(), Scene::default()];
         let mut numbers = Numbers::new(seed);
@@ -241,7 +229,7 @@ fn messages_alike<R: Rig>(comm: &Stage<'_>) -> Outcome {
 
 fn random_programs<R: Rig>(comm: &Stage<'_>) -> Outcome {
     let rig = R::get()?;
-    for seed in seeds(R::SEEDS)? {
+    for seed in chosen(0..R::SEEDS) {
         note(comm.rank(), format!("random programs, HALOCLINE_SEED={seed}"));
         let program = Program::new(seed, Some(comm.size())).within(R::DEADLINE);
         let ended = program.run(rig, rig.devices(), comm);

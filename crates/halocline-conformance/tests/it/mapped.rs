@@ -3,7 +3,7 @@
 
 use halocline::comm::mappings::{DeviceId, Limits, Mappings, Refusal, Target};
 use halocline::device::Priority;
-use halocline::device::sim::{Options, World, explore};
+use halocline::device::sim::{Options, World, chosen, explore};
 use halocline::{
     BindOptions, Cause, Communicator, CopyEngine, Device, Direction, Error, HaloExchange, LinkChoice, Way,
 };
@@ -12,6 +12,7 @@ use halocline_conformance::ring::Ring;
 use halocline_conformance::simulated::{options, run_ranks, run_ranks_apart};
 use halocline_conformance::yard::{Yard, devices, until_failure};
 use halocline_conformance::{Outcome, Trouble, ensure, fail};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -21,11 +22,7 @@ fn apart() -> Options {
 }
 
 /// Ranks with a device each that does not reach the others'. What was opened is closed at the end.
-fn play(
-    seeds: std::ops::Range<u64>,
-    ranks: usize,
-    rank: impl Fn(&World, &Device, &Communicator) -> Outcome + Sync,
-) {
+fn play(seeds: Range<u64>, ranks: usize, rank: impl Fn(&World, &Device, &Communicator) -> Outcome + Sync) {
     explore(seeds, &apart(), |world| {
         run_ranks_apart(world, ranks, |comm| rank(world, &world.device(comm.rank() as u32)?, comm));
         // What was dropped in flight is let go of behind the scenes.
@@ -415,7 +412,8 @@ fn memory_that_its_user_has_freed_is_noticed_and_nobody_writes_to_it() {
 fn a_deadline_that_ends_amid_mapping_is_an_error_rather_than_another_way() {
     let (late, bound) = (AtomicUsize::new(0), AtomicUsize::new(0));
     // Time passes in few of these schedules.
-    play(0..900, 2, |_, device, comm| {
+    const SEEDS: Range<u64> = 0..900;
+    play(SEEDS, 2, |_, device, comm| {
         let hurried = comm.with_deadline(Some(Duration::from_nanos(1)));
         match ring(&hurried, device)?.bind(&hurried, &BindOptions::default()) {
             Ok(halo) => {
@@ -430,7 +428,11 @@ fn a_deadline_that_ends_amid_mapping_is_an_error_rather_than_another_way() {
         Ok(())
     });
     let (late, bound) = (late.into_inner(), bound.into_inner());
-    assert!(late > 0 && bound > 0, "{late} ranks were late, {bound} bound: other seeds would show more");
+    // Fewer seeds, as the environment may ask for, need not show both.
+    assert!(
+        chosen(SEEDS) != SEEDS || late > 0 && bound > 0,
+        "{late} ranks were late, {bound} bound: other seeds would show more"
+    );
 }
 
 #[test]

@@ -38,12 +38,17 @@ impl Primary {
     fn new(api: &'static Api, ordinal: u32) -> Result<Self, DeviceError> {
         let refused = |call, result| refused(api, ordinal, call, result);
         let (mut count, mut device, mut context) = (0, 0, 0);
-        check((api.device_count)(&mut count)).map_err(|r| refused("cuDeviceGetCount", r))?;
+        // SAFETY: each writes a number.
+        check(unsafe { (api.device_count)(&mut count) }).map_err(|r| refused("cuDeviceGetCount", r))?;
         if i64::from(ordinal) >= i64::from(count) {
             return Err(DeviceError::NoDevice { device: ordinal, count: count.max(0) as u32 });
         }
-        check((api.device)(&mut device, ordinal as c_int)).map_err(|r| refused("cuDeviceGet", r))?;
-        check((api.retain)(&mut context, device)).map_err(|r| refused("cuDevicePrimaryCtxRetain", r))?;
+        // SAFETY: as above.
+        check(unsafe { (api.device)(&mut device, ordinal as c_int) })
+            .map_err(|r| refused("cuDeviceGet", r))?;
+        // SAFETY: as above; released once, by the drop.
+        check(unsafe { (api.retain)(&mut context, device) })
+            .map_err(|r| refused("cuDevicePrimaryCtxRetain", r))?;
         Ok(Self { api, ordinal, device, context, idle: Mutex::default(), looks: OnceLock::new() })
     }
 
@@ -72,7 +77,7 @@ impl Primary {
     /// that failed, and how. The context is current.
     pub(super) fn stream(&self, priority: c_int, looks: &Looks) -> Result<usize, (&'static str, c_int)> {
         let mut idle = self.idle();
-        // SAFETY: `give_back` puts handles from `create_stream` into `idle`, and only the drop of `self` destroys them.
+        // SAFETY: streams of ours, which are not destroyed while they are here.
         let is_ready = |stream: usize| unsafe { (self.api.query)(stream) } == code::SUCCESS;
         if let Some(at) = idle.iter().position(|&(of, stream)| of == priority && is_ready(stream)) {
             return Ok(idle.swap_remove(at).1);
@@ -83,14 +88,14 @@ impl Primary {
         static MAKING: Mutex<()> = Mutex::new(());
         let _alone = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
         let mut stream = 0;
-        let made = check((self.api.create_stream)(&mut stream, STREAM_NON_BLOCKING, priority));
+        // SAFETY: writes a handle.
+        let made = check(unsafe { (self.api.create_stream)(&mut stream, STREAM_NON_BLOCKING, priority) });
         made.map_err(|result| ("cuStreamCreateWithPriority", result))?;
         let mut first = WordOp::write(looks.scratch(), 0);
-        // SAFETY: `stream` was created above, and `first` is one operation that lives through the call. It writes
-        // `Looks::scratch`, pinned memory of this `Primary` that streams alone access.
+        // SAFETY: one operation, on a word that every stream may write.
         let given = check(unsafe { (self.api.words)(stream, 1, &mut first, 0) });
         if given.is_err() {
-            // SAFETY: `stream` was created above, and its handle is nowhere else.
+            // SAFETY: made above.
             unsafe { (self.api.destroy_stream)(stream) };
         }
         given.map(|()| stream).map_err(|result| ("cuStreamBatchMemOp", result))
@@ -104,10 +109,11 @@ impl Primary {
     /// Makes the context current in this thread, unless it is.
     pub(super) fn make_current(&self) -> Result<Current, c_int> {
         let mut now = 0;
-        check((self.api.current)(&mut now))?;
+        // SAFETY: writes a number.
+        check(unsafe { (self.api.current)(&mut now) })?;
         let mut current = Current { api: self.api, is_pushed: false, mode: None };
         if now != self.context {
-            // SAFETY: `new` retained `self.context`, and only the drop of `self` releases it.
+            // SAFETY: the context is retained; popped by the drop.
             check(unsafe { (self.api.push)(self.context) })?;
             current.is_pushed = true;
         }
@@ -119,7 +125,8 @@ impl Primary {
     pub(super) fn make_current_beside_captures(&self) -> Result<Current, c_int> {
         let mut current = self.make_current()?;
         let mut mode = CAPTURE_MODE_RELAXED;
-        check((self.api.exchange_capture_mode)(&mut mode))?;
+        // SAFETY: the mode of this thread, put back by the drop.
+        check(unsafe { (self.api.exchange_capture_mode)(&mut mode) })?;
         current.mode = Some(mode);
         Ok(current)
     }
@@ -130,8 +137,7 @@ const CAPTURE_MODE_RELAXED: c_int = 2;
 impl Drop for Primary {
     fn drop(&mut self) {
         for (_, stream) in std::mem::take(&mut *self.idle()) {
-            // SAFETY: `idle` holds streams from `create_stream` that were given back: nobody uses their handles any
-            // more. Where the process ends and the driver is gone, the call returns an error.
+            // SAFETY: ours, and nobody's any more. At the end of the process the driver may be gone, which it says.
             unsafe { (self.api.destroy_stream)(stream) };
         }
         // To free them may wait for the device: not here.
@@ -144,8 +150,7 @@ impl Drop for Primary {
                 }
             });
         }
-        // SAFETY: `new` retained the context once. It is released once: where there are `looks`, the `return` above
-        // leaves that to `last`. Where the process ends and the driver is gone, the call returns an error.
+        // SAFETY: retained once; as above.
         unsafe { (self.api.release)(self.device) };
     }
 }
@@ -173,11 +178,13 @@ pub(super) struct Current {
 impl Drop for Current {
     fn drop(&mut self) {
         if let Some(mut mode) = self.mode {
-            (self.api.exchange_capture_mode)(&mut mode);
+            // SAFETY: the mode of before.
+            unsafe { (self.api.exchange_capture_mode)(&mut mode) };
         }
         if self.is_pushed {
             let mut ours = 0;
-            (self.api.pop)(&mut ours);
+            // SAFETY: pops what was pushed in this thread.
+            unsafe { (self.api.pop)(&mut ours) };
         }
     }
 }

@@ -70,7 +70,8 @@ impl CudaDriver {
         this.room = if is_limited { 0 } else { this.multiprocessors * 4 / 5 };
         let (mut least, mut greatest) = (0, 0);
         let current = this.enter()?;
-        this.check("cuCtxGetStreamPriorityRange", (api.priorities)(&mut least, &mut greatest))?;
+        // SAFETY: writes two numbers.
+        this.check("cuCtxGetStreamPriorityRange", unsafe { (api.priorities)(&mut least, &mut greatest) })?;
         drop(current);
         this.highest_priority = greatest;
         let (major, minor) = this.version()?;
@@ -93,7 +94,8 @@ impl CudaDriver {
     /// The newest CUDA that the driver supports: major, minor.
     pub fn version(&self) -> Result<(i32, i32), DeviceError> {
         let mut version = 0;
-        self.check("cuDriverGetVersion", (self.api.driver_version)(&mut version))?;
+        // SAFETY: writes a number.
+        self.check("cuDriverGetVersion", unsafe { (self.api.driver_version)(&mut version) })?;
         Ok((version / 1000, version % 1000 / 10))
     }
 
@@ -108,8 +110,10 @@ impl CudaDriver {
 
     pub(super) fn attribute(&self, attribute: c_int) -> Result<c_int, DeviceError> {
         let mut value = 0;
-        let result = (self.api.device_attribute)(&mut value, attribute, self.device);
-        self.check("cuDeviceGetAttribute", result)?;
+        // SAFETY: writes a number.
+        self.check("cuDeviceGetAttribute", unsafe {
+            (self.api.device_attribute)(&mut value, attribute, self.device)
+        })?;
         Ok(value)
     }
 
@@ -198,21 +202,15 @@ impl CudaDriver {
 
     /// Writes memory of the device, which is done when this returns. (After `cuMemcpyHtoD` it may not be: bytes of pageable
     /// memory are staged, and streams that do not synchronise with the default stream may come before they arrive.)
-    ///
-    /// # Safety
-    /// At `base` is memory of this device with room for `bytes`, and nothing else uses it meanwhile.
-    pub(super) unsafe fn fill(&self, base: Address, bytes: &[u8]) -> Result<(), DeviceError> {
+    pub(super) fn fill(&self, base: Address, bytes: &[u8]) -> Result<(), DeviceError> {
         let source = bytes.as_ptr().expose_provenance() as Address;
         let stream = self.create_stream(Priority::Highest)?;
-        // SAFETY: the caller promises that there are `bytes.len()` bytes at `base` that nothing else uses. `bytes`
-        // lives until the stream has copied them, for which `synchronise` waits. The stream was created above, and its
-        // handle is nowhere else.
-        unsafe {
-            let copied = (self.api.copy)(base, source, bytes.len(), stream.0);
-            let done = self.check("cuMemcpyAsync", copied).and_then(|()| self.synchronise(stream));
-            self.destroy_stream(stream);
-            done
-        }
+        // SAFETY: there is room for so many bytes, and nothing else uses it.
+        let copied = unsafe { (self.api.copy)(base, source, bytes.len(), stream.0) };
+        let done = self.check("cuMemcpyAsync", copied).and_then(|()| self.synchronise(stream));
+        // SAFETY: created above.
+        unsafe { self.destroy_stream(stream) };
+        done
     }
 
     pub(super) fn peers(&self) -> MutexGuard<'_, Vec<Arc<Primary>>> {
@@ -247,13 +245,13 @@ impl CudaDriver {
     /// A context's device, for a context that is not this one.
     pub(super) fn stranger(&self, stream: RawStream, context: usize) -> DeviceError {
         let (mut device, mut other) = (0, 0);
-        // SAFETY: `check_stream` has just got `context` from CUDA for a stream whose life its caller promises, so that
-        // the context lives, too. It is popped below.
+        // SAFETY: the context is that of a stream that lives; popped at once.
         let pushed = unsafe { (self.api.push)(context) };
         if pushed != code::SUCCESS {
             return DeviceError::NoStream { stream: stream.0 };
         }
-        let found = ((self.api.current_device)(&mut device), (self.api.pop)(&mut other));
+        // SAFETY: each writes a number.
+        let found = unsafe { ((self.api.current_device)(&mut device), (self.api.pop)(&mut other)) };
         match (found, u32::try_from(device)) {
             ((code::SUCCESS, _), Ok(actual)) if actual != self.ordinal => {
                 let (handle, device) = (stream.0, self.ordinal);

@@ -2,7 +2,6 @@
 
 use super::{cache, one_line};
 use crate::error::DeviceError;
-use crate::variable::Variable;
 use libloading::os::unix::{Library, RTLD_NOW};
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::path::{Path, PathBuf};
@@ -26,21 +25,14 @@ pub struct Compiler {
 /// What a kernel is compiled to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Compiled {
-    /// Private: the driver trusts the lengths and offsets in it, so only [`Compiler::compile`] makes one.
-    code: Vec<u8>,
+    /// A cubin, or PTX that the driver compiles.
+    pub code: Vec<u8>,
     /// For what: `sm_90`, or `compute_90` for PTX.
     pub target: String,
     /// Whether it was found in the cache.
     pub cached: bool,
     /// By which NVRTC: major and minor version.
     pub nvrtc: (i32, i32),
-}
-
-impl Compiled {
-    /// A cubin, or PTX that the driver compiles.
-    pub fn code(&self) -> &[u8] {
-        &self.code
-    }
 }
 
 /// How what an NVRTC makes fits a driver, best first.
@@ -76,14 +68,12 @@ macro_rules! functions {
         impl Functions {
             fn with(library: Library) -> Result<Self, String> {
                 $(
-                    // SAFETY: `nvrtc.h` declares the function with this type. `_library` keeps it loaded as long as the
-                    // pointer to it is kept.
+                    // SAFETY: the function has this signature, as NVRTC's header declares it.
                     let found = unsafe { library.get::<unsafe extern "C" fn($($argument),*) -> c_int>($symbol) };
                     let $name = *found.map_err(|why| one_line(&why.to_string()))?;
                 )*
                 type Text = unsafe extern "C" fn(c_int) -> *const c_char;
-                // SAFETY: `nvrtc.h` declares the function with this type. `_library` keeps it loaded as long as the
-                // pointer to it is kept.
+                // SAFETY: as above.
                 let found = unsafe { library.get::<Text>(b"nvrtcGetErrorString\0") };
                 let error_string = *found.map_err(|why| one_line(&why.to_string()))?;
                 Ok(Self { $($name,)* error_string, _library: library })
@@ -147,14 +137,14 @@ impl Compiler {
     fn open(path: &Path) -> Result<Self, String> {
         let functions = Functions::with(load(path)?)?;
         let (mut major, mut minor, mut count) = (0, 0, 0);
-        // SAFETY: NVRTC writes one number through each of the three pointers.
+        // SAFETY: each writes what it is given room for.
         let results = unsafe {
             [(functions.version)(&mut major, &mut minor), (functions.architecture_count)(&mut count)]
         };
         functions.check(results[0])?;
         functions.check(results[1])?;
         let mut architectures = vec![0; count.max(0) as usize];
-        // SAFETY: NVRTC writes as many numbers as it has just said to have, and `architectures` has room for them.
+        // SAFETY: there is room for so many.
         functions.check(unsafe { (functions.architectures)(architectures.as_mut_ptr()) })?;
         let architectures = architectures.into_iter().filter_map(|arch| u32::try_from(arch).ok()).collect();
         Ok(Self { functions, path: path.to_owned(), version: (major, minor), architectures })
@@ -213,9 +203,7 @@ impl Compiler {
         let options: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
         let f = &self.functions;
         let mut program = Started { functions: f, program: 0 };
-        // SAFETY: `name`, `source` and the strings of `options` end with a zero and live through the calls. `create`
-        // has made `program.program`. Each pair that `get` is given is NVRTC's function that tells the length of one
-        // output and the one that writes that output.
+        // SAFETY: all strings live through the calls; buffers have the sizes that were asked for just before.
         unsafe {
             let none = std::ptr::null();
             f.check((f.create)(&mut program.program, source.as_ptr(), name.as_ptr(), 0, none, none))?;
@@ -236,12 +224,12 @@ impl Functions {
     }
 
     fn text(&self, result: c_int) -> String {
-        // SAFETY: NVRTC returns a constant string, or null, for any number.
+        // SAFETY: it returns a constant string, for any number.
         let text = unsafe { (self.error_string)(result) };
         if text.is_null() {
             return format!("error {result} of NVRTC");
         }
-        // SAFETY: `text` is not null; then it is a constant string of NVRTC, which ends with a zero.
+        // SAFETY: as above.
         unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
     }
 }
@@ -254,19 +242,17 @@ struct Started<'a> {
 
 impl Started<'_> {
     /// # Safety
-    /// `size` writes the length of an output of the program, and `fill` writes as many bytes.
+    /// The two functions are one that tells a size and one that fills a buffer of that size.
     unsafe fn get(
         &self,
         size: unsafe extern "C" fn(Program, *mut usize) -> c_int,
         fill: unsafe extern "C" fn(Program, *mut u8) -> c_int,
     ) -> Result<Vec<u8>, String> {
         let mut bytes = 0;
-        // SAFETY: `self.program` was created and is destroyed by the drop of `self` alone. `size` writes one number, as
-        // the caller promises.
+        // SAFETY: the caller's promise.
         self.functions.check(unsafe { size(self.program, &mut bytes) })?;
         let mut buffer = vec![0; bytes];
-        // SAFETY: `self.program` was created and is destroyed by the drop of `self` alone. `fill` writes as many bytes
-        // as `buffer` has, as the caller promises.
+        // SAFETY: the caller's promise.
         self.functions.check(unsafe { fill(self.program, buffer.as_mut_ptr()) })?;
         Ok(buffer)
     }
@@ -275,7 +261,7 @@ impl Started<'_> {
 impl Drop for Started<'_> {
     fn drop(&mut self) {
         if self.program != 0 {
-            // SAFETY: `create` made the program, `self` alone has its handle, and this is the drop of `self`.
+            // SAFETY: it was created, and this is its only holder.
             unsafe { (self.functions.destroy)(&mut self.program) };
         }
     }
@@ -283,10 +269,10 @@ impl Drop for Started<'_> {
 
 /// Where a library of these names may be, best first: the file that a variable names, else what the system's loader finds, the
 /// toolkit, and wheels of an active Python environment.
-pub(super) fn candidates(choice: &'static str, names: &[&str]) -> Vec<PathBuf> {
+pub(super) fn candidates(choice: &str, names: &[&str]) -> Vec<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    if let Some(chosen) = Variable::read(choice) {
-        return vec![chosen.path()];
+    if let Some(path) = variable(choice) {
+        return vec![path];
     }
     let mut found: Vec<PathBuf> = names.iter().map(PathBuf::from).collect();
     let toolkits = [variable("CUDA_HOME"), variable("CUDA_PATH"), Some(PathBuf::from("/usr/local/cuda"))];
@@ -311,8 +297,7 @@ pub(super) fn load(path: &Path) -> Result<Library, String> {
     if path.metadata().is_ok_and(|there| !there.is_file()) {
         return Err("this is no file".to_owned());
     }
-    // SAFETY: initialisers run while the library is loaded. The user, the system or the Python environment has chosen
-    // the file, and all of them choose what code this process runs.
+    // SAFETY: as with every library, what it does when it is loaded is its own; those looked for here have one purpose.
     unsafe { Library::open(Some(path), RTLD_NOW) }.map_err(|why| one_line(&why.to_string()))
 }
 

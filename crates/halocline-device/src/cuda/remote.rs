@@ -13,7 +13,7 @@ use crate::error::DeviceError;
 use crate::remote::{Allocation, DeviceId, Export, Kind, Opened, Provider, Refusal, once_nothing_waits};
 use rustix::fd::{FromRawFd, OwnedFd};
 use std::collections::{BTreeMap, HashMap};
-use std::ffi::{c_int, c_uint};
+use std::ffi::{c_int, c_uint, c_void};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
@@ -101,8 +101,10 @@ impl Piece {
 impl CudaDriver {
     pub(super) fn id_of(&self, ordinal: u32) -> Result<DeviceId, DeviceError> {
         let (mut device, mut uuid) = (0, [0; 16]);
-        self.check("cuDeviceGet", (self.api.device)(&mut device, ordinal as c_int))?;
-        self.check("cuDeviceGetUuid", (self.api.device_uuid)(&mut uuid, device))?;
+        // SAFETY: writes a number.
+        self.check("cuDeviceGet", unsafe { (self.api.device)(&mut device, ordinal as c_int) })?;
+        // SAFETY: writes 16 bytes.
+        self.check("cuDeviceGetUuid", unsafe { (self.api.device_uuid)(&mut uuid, device) })?;
         Ok(DeviceId(uuid))
     }
 }
@@ -142,9 +144,15 @@ impl CudaMemory {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Attributes of an address, if the driver tells them.
+    /// Attributes of an address, each a number of 64 bits (or less, in its low bytes).
     fn ask<const N: usize>(&self, address: Address, attributes: [c_int; N]) -> Option<[u64; N]> {
-        self.driver.attributes(address, attributes).ok()
+        let mut values = [0u64; N];
+        let places: [*mut c_void; N] = std::array::from_fn(|at| (&raw mut values[at]).cast());
+        // SAFETY: none of these attributes has more than 64 bits. Any address may be asked for.
+        let result = unsafe {
+            (self.api().pointer_attributes)(N as c_uint, attributes.as_ptr(), places.as_ptr(), address)
+        };
+        (result == code::SUCCESS).then_some(values)
     }
 
     /// The allocation around an address, and the ordinal of its device.
@@ -201,7 +209,7 @@ impl CudaMemory {
 
     fn export_legacy(&self, allocation: &Allocation) -> Result<Export, Refusal> {
         let mut handle = IpcHandle([0; 64]);
-        // SAFETY: CUDA writes the 64 bytes of `handle`. It looks the address up and does not access it.
+        // SAFETY: writes the handle.
         check(unsafe { (self.api().ipc_handle)(&mut handle, allocation.base) })?;
         Ok(Export { handle: handle.0.to_vec(), descriptors: Vec::new() })
     }
@@ -218,13 +226,11 @@ impl CudaMemory {
                 return Err(Refusal::NoHandleType);
             }
             let (mut memory, mut fd): (u64, c_int) = (0, -1);
-            // SAFETY: CUDA looks the address up and writes one handle to `memory`, which holds the physical memory
-            // until it is released.
+            // SAFETY: writes a handle, which holds the physical memory until it is released.
             check(unsafe { (self.api().retain_memory)(&mut memory, piece.base) })?;
-            // SAFETY: `memory` was retained above. CUDA writes one descriptor to `fd`: that is what a handle of the
-            // type `POSIX` is.
+            // SAFETY: writes a descriptor, which is ours then.
             let exported = unsafe { (self.api().export_memory)((&raw mut fd).cast(), memory, POSIX, 0) };
-            // SAFETY: `memory` was retained above, once, and is not used afterwards.
+            // SAFETY: retained above.
             unsafe { (self.api().release_memory)(memory) };
             check(exported)?;
             export.descriptors.push(own(fd)?);
@@ -239,16 +245,14 @@ impl CudaMemory {
         }
         let [pool] = self.ask(allocation.base, [POOL]).ok_or(Refusal::BadHandle)?;
         let (mut fd, mut data): (c_int, _) = (-1, [0u8; 64]);
-        // SAFETY: `pool` is what CUDA has just told to be the pool of the allocation, and a pool lives as long as
-        // memory of it. CUDA writes one descriptor to `fd`: that is what a handle of the type `POSIX` is.
+        // SAFETY: writes a descriptor, which is ours then; the pool is that of memory that is there.
         let exported = unsafe { (self.api().export_pool)((&raw mut fd).cast(), pool as usize, POSIX, 0) };
         if exported != code::SUCCESS {
             return Err(Refusal::DefaultPool);
         }
         let descriptors = vec![own(fd)?];
         // Pointers are exported only after their pool.
-        // SAFETY: CUDA writes a `CUmemPoolPtrExportData`, which has 64 bytes, to `data`. It looks the address up and
-        // does not access it.
+        // SAFETY: writes the 64 bytes of `CUmemPoolPtrExportData`.
         check(unsafe { (self.api().export_pointer)((&raw mut data).cast(), allocation.base) })?;
         let handle = [&data[..], &random_number().to_le_bytes(), &pool.to_le_bytes()].concat();
         Ok(Export { handle, descriptors })
@@ -260,7 +264,7 @@ fn own(fd: c_int) -> Result<OwnedFd, Refusal> {
     if fd < 0 {
         return Err(Refusal::BadHandle);
     }
-    // SAFETY: CUDA has opened the descriptor for the caller of the export, who alone owns it.
+    // SAFETY: the driver has opened it for us, and knows it no longer.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     // A program that is started by this one should not hold memory.
     rustix::io::fcntl_setfd(&fd, rustix::io::FdFlags::CLOEXEC)
@@ -310,7 +314,7 @@ impl Provider for CudaMemory {
             Kind::Legacy => {
                 let handle = IpcHandle(export.handle[..].try_into().map_err(|_| Refusal::BadHandle)?);
                 let mut address = 0;
-                // SAFETY: `handle` is passed by value, and CUDA checks it. CUDA writes one address to `address`.
+                // SAFETY: the driver looks itself at what the handle is; writes an address.
                 check(unsafe { (self.api().open_ipc)(&mut address, handle, LAZY_PEER_ACCESS) })?;
                 Open::Legacy(address)
             }
@@ -324,7 +328,7 @@ impl Provider for CudaMemory {
                 let (api, primary) = (self.api(), Arc::clone(self.driver.primary()));
                 once_nothing_waits(move || {
                     if let Ok(_current) = primary.make_current_beside_captures() {
-                        // SAFETY: `open_ipc` gave `address`, it is closed once, and nobody else was told of it.
+                        // SAFETY: opened above, and told to nobody.
                         let closed = check(unsafe { (api.close_ipc)(address) });
                         if let Err(why) = closed {
                             tracing::error!("memory that is shorter than announced cannot be closed: {why}");

@@ -59,7 +59,7 @@ fn is_again() -> bool {
 }
 
 fn at_exit(last: extern "C" fn()) {
-    // SAFETY: `last` takes no arguments, and a function of this program stays loaded until the process ends.
+    // SAFETY: a function without arguments.
     assert_eq!(unsafe { libc::atexit(last) }, 0);
 }
 

@@ -4,7 +4,6 @@ use super::report::Report;
 use super::state::State;
 use super::timeline::Timeline;
 use super::{Options, World};
-use crate::variable::Variable;
 use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
@@ -60,16 +59,27 @@ pub fn find(seeds: Range<u64>, options: &Options, program: impl Fn(&World)) -> O
     Some(Found { seed, tried: seed - seeds.start + 1, run, plainest })
 }
 
-/// Runs a program under each of the seeds, or only under that of `HALOCLINE_SEED`. Panics if one fails, and says
-/// which, why, and what happens in the plainest run that fails so.
-pub fn explore(seeds: Range<u64>, options: &Options, program: impl Fn(&World)) {
-    let chosen = Variable::read("HALOCLINE_SEED").map(|variable| variable.number(0..=u64::MAX - 1));
-    let seeds = match chosen {
-        Some(Ok(seed)) => seed..seed + 1,
-        Some(Err(error)) => panic!("{error}"),
-        None => seeds,
+/// The seeds that a test tries: `usual`, unless the environment names others. `HALOCLINE_SEED` is the first one, and the only one unless
+/// `HALOCLINE_SEEDS` says how many. Panics if one of these is not a number.
+pub fn chosen(usual: Range<u64>) -> Range<u64> {
+    let number = |name: &str| {
+        let text = std::env::var(name).ok()?;
+        Some(
+            text.parse::<u64>()
+                .unwrap_or_else(|error| panic!("{name} is {text:?}, which is no number: {error}")),
+        )
     };
-    if let Some(found) = find(seeds, options, program) {
+    let first = number("HALOCLINE_SEED");
+    let count =
+        number("HALOCLINE_SEEDS").unwrap_or(if first.is_some() { 1 } else { usual.end - usual.start });
+    let first = first.unwrap_or(usual.start);
+    first..first + count
+}
+
+/// Runs a program under each of the seeds that are [`chosen`]. Panics if one fails, and says which, why, and what happens in the plainest
+/// run that fails so.
+pub fn explore(seeds: Range<u64>, options: &Options, program: impl Fn(&World)) {
+    if let Some(found) = find(chosen(seeds), options, program) {
         panic!("{found}");
     }
 }

@@ -31,7 +31,7 @@ mod stream;
 mod threads;
 mod timeline;
 
-pub use explore::{Found, Run, explore, find, record, run};
+pub use explore::{Found, Run, chosen, explore, find, record, run};
 pub use kernel::{Kernel, KernelMemory};
 pub use live::Live;
 pub use remote::Calls;

@@ -253,7 +253,7 @@ fn bad_calls_are_refused_by_name() {
         let other = world.device(1)?;
         let theirs = other.stream(Priority::Normal)?;
         assert_eq!(world.device(2).err(), Some(DeviceError::NoDevice { device: 2, count: 2 }));
-        // SAFETY: the simulated device looks a handle up in a table, so that it takes any number.
+        // SAFETY: the simulated device takes any handle.
         let borrow = |raw| unsafe { device.borrow_stream(raw) }.err();
         assert!(matches!(borrow(theirs.raw()), Some(DeviceError::OtherDevice { actual: 1, device: 0, .. })));
         assert_eq!(borrow(RawStream(12)), Some(DeviceError::NoStream { stream: 12 }));
@@ -265,7 +265,7 @@ fn bad_calls_are_refused_by_name() {
         let (near, far) = (device.allocate(64)?, other.allocate(64)?);
         let on_stack = [0u8; 16];
         let host = on_stack.as_ptr().expose_provenance() as u64;
-        // SAFETY: the device refuses all of these, so that nothing is accessed.
+        // SAFETY: all of these are refused.
         unsafe {
             let word = |address| device_error(one.values(&[ValueOp::Write { address, value: 1 }]));
             assert_eq!(word(far.at(0)), DeviceError::NoPeerAccess { device: 0, peer: 1 });
@@ -360,7 +360,10 @@ fn a_panic_of_the_program_is_a_failure_of_the_seed() {
 fn in_a_process(test: &str, variable: (&str, &str)) -> std::process::Output {
     let program = std::env::current_exe().expect("this test");
     let mut command = std::process::Command::new(program);
-    command.args([test, "--exact", "--nocapture", "--test-threads=1"]).env_remove("HALOCLINE_SEED");
+    command
+        .args([test, "--exact", "--nocapture", "--test-threads=1"])
+        .env_remove("HALOCLINE_SEED")
+        .env_remove("HALOCLINE_SEEDS");
     command.env(variable.0, variable.1).output().expect("it starts")
 }
 
@@ -379,8 +382,7 @@ fn a_host_that_dereferences_an_address_of_a_device_is_killed() {
     once(|world| {
         let memory = world.device(0)?.allocate(8)?;
         let word = std::ptr::with_exposed_provenance::<u64>(memory.at(0) as usize);
-        // SAFETY: nothing keeps it: this is the mistake that is to be seen. The address lies where no memory of a
-        // process is, so that the machine ends the process.
+        // SAFETY: none: this is the mistake that is to be seen.
         println!("read {}", unsafe { word.read_volatile() });
         Ok(())
     });
@@ -390,10 +392,10 @@ fn a_host_that_dereferences_an_address_of_a_device_is_killed() {
 fn a_variable_names_the_one_seed_that_is_run() {
     const HERE: &str = "HALOCLINE_SEED";
     if std::env::var_os(HERE).is_none() {
-        let output = in_a_process("a_variable_names_the_one_seed_that_is_run", (HERE, "41"));
+        let output = in_a_process("sim::a_variable_names_the_one_seed_that_is_run", (HERE, "41"));
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success() && text.matches("a run").count() == 1, "{text}");
-        let output = in_a_process("a_variable_names_the_one_seed_that_is_run", (HERE, "x"));
+        let output = in_a_process("sim::a_variable_names_the_one_seed_that_is_run", (HERE, "x"));
         assert!(!output.status.success(), "a seed that is none is taken");
         return;
     }

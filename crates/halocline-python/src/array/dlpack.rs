@@ -151,6 +151,5 @@ pub(super) fn describe(array: &Bound<'_, PyAny>) -> PyResult<Described> {
         is_writable: flags & READ_ONLY == 0,
         device,
         owner: Some(capsule.into_any().unbind()),
-        is_tensor: false,
     })
 }

@@ -8,12 +8,11 @@ mod memory;
 mod watch;
 
 pub(crate) use memory::PyMemory;
-pub(crate) use watch::{Arrays, Watches};
+pub(crate) use watch::Watches;
 
 use crate::error;
 use crate::given::{Numbers, Typed};
 use crate::owned::Keep;
-use crate::tensor::is_tensor;
 use halocline::device::cuda;
 use halocline::{ElementType, Field, Layout};
 use pyo3::intern;
@@ -39,8 +38,6 @@ pub(crate) struct Described {
     pub(crate) device: Option<u32>,
     /// What keeps the memory there, besides the array object.
     pub(crate) owner: Option<Py<PyAny>>,
-    /// Whether it is a tensor of PyTorch, which counts its versions.
-    pub(crate) is_tensor: bool,
 }
 
 impl Described {
@@ -77,8 +74,7 @@ pub(crate) fn library_of(
 pub(crate) fn is_instance(object: &Bound<'_, PyAny>, module: &str, class: &str) -> PyResult<bool> {
     let modules = object.py().import("sys")?.getattr("modules")?;
     match modules.cast::<PyDict>()?.get_item(module)? {
-        // A module whose import goes on in another thread may not have it yet: then there is no instance.
-        Some(module) => module.getattr_opt(class)?.map_or(Ok(false), |class| object.is_instance(&class)),
+        Some(module) => object.is_instance(&module.getattr(class)?),
         None => Ok(false),
     }
 }
@@ -123,32 +119,30 @@ fn by_protocol<'py>(array: &Bound<'py, PyAny>) -> PyResult<Described> {
     if let Some(interface) = told(intern!(py, "__array_interface__"))? {
         return interface::host(&interface);
     }
-    let described = if let Some(interface) = told(intern!(py, "__cuda_array_interface__"))? {
-        interface::cuda(array, &interface)?
-    } else if array.hasattr("__dlpack__")? {
-        dlpack::describe(array)?
-    } else if let Some(described) = buffer::describe(array)? {
-        described
-    } else {
-        return Err(error::kind(format!(
-            "{} is no array: {ACCEPTED} is wanted",
-            class.fully_qualified_name()?
-        )));
-    };
-    Ok(Described { is_tensor: is_tensor(array)?, ..described })
+    if let Some(interface) = told(intern!(py, "__cuda_array_interface__"))? {
+        return interface::cuda(array, &interface);
+    }
+    if array.hasattr("__dlpack__")? {
+        return dlpack::describe(array);
+    }
+    match buffer::describe(array)? {
+        Some(described) => Ok(described),
+        None => {
+            Err(error::kind(format!("{} is no array: {ACCEPTED} is wanted", class.fully_qualified_name()?)))
+        }
+    }
 }
 
-#[doc = doc!("Field")]
+/// An array with what is to be said of it beside its memory.
 #[pyclass(frozen, module = "halocline", name = "Field")]
 pub(crate) struct PyField {
     field: crate::owned::Owned<Field>,
-    #[doc = doc!("Field.array")]
+    /// The array object.
     #[pyo3(get)]
     array: Py<PyAny>,
     device: Option<u32>,
     domain: Option<u64>,
     watched: Vec<Arc<Watch>>,
-    is_tensor: bool,
 }
 
 #[pymethods]
@@ -170,27 +164,26 @@ impl PyField {
         if let Some(Numbers(origin)) = origin {
             layout = layout.with_origin(&origin);
         }
-        let (device, is_tensor) = (described.device, described.is_tensor);
+        let device = described.device;
         let watched = watched(array, Some(&described))?;
         let field = field(array, described, layout)?;
         let field = domain.map_or_else(|| field.clone(), |id| field.on_domain(id));
         let (field, array) = (crate::owned::Owned::new(field), array.clone().unbind());
-        Ok(Self { field, array, device, domain, watched, is_tensor })
+        Ok(Self { field, array, device, domain, watched })
     }
 
-    #[doc = doc!("Field.shape")]
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, pyo3::types::PyTuple>> {
         pyo3::types::PyTuple::new(py, self.field.get()?.layout().extents())
     }
 
-    #[doc = doc!("Field.strides")]
+    /// In bytes.
     #[getter]
     fn strides<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, pyo3::types::PyTuple>> {
         pyo3::types::PyTuple::new(py, self.field.get()?.layout().strides())
     }
 
-    #[doc = doc!("Field.element")]
+    /// The element type, as ``float64``; of plain bytes what they stand for, as ``datetime64[s]``.
     #[getter]
     fn element(&self) -> PyResult<String> {
         Ok(self.field.get()?.layout().named_element().to_string())
@@ -204,13 +197,12 @@ impl PyField {
         Ok((self.device, self.domain, field.base().addr().get(), layout))
     }
 
-    #[doc = doc!("Field.domain")]
     #[getter]
     fn domain(&self) -> Option<u64> {
         self.domain
     }
 
-    #[doc = doc!("Field.device")]
+    /// The ordinal of the GPU; none for host memory.
     #[getter]
     fn device(&self) -> Option<u32> {
         self.device
@@ -228,28 +220,17 @@ impl PyField {
         self.field.get()
     }
 
-    /// The array object, if it is a tensor of PyTorch.
-    #[inline]
-    pub(crate) fn tensor(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        self.is_tensor.then(|| self.array.clone_ref(py))
-    }
-
     pub(crate) fn is_on_device(&self) -> bool {
         self.device.is_some()
     }
 }
 
-/// A field of an array, or of a `Field`. Adds the array object to `tensors`, if it is a tensor of PyTorch.
-pub(crate) fn field_of<'a>(
-    given: &'a Bound<'_, PyAny>,
-    tensors: &mut Vec<Py<PyAny>>,
-) -> PyResult<Cow<'a, Field>> {
+/// A field of an array, or of a `Field`.
+pub(crate) fn field_of<'a>(given: &'a Bound<'_, PyAny>) -> PyResult<Cow<'a, Field>> {
     if let Ok(field) = given.cast::<PyField>() {
-        tensors.extend(field.get().tensor(given.py()));
         return field.get().field.get().map(Cow::Borrowed);
     }
     let described = describe(given)?;
-    tensors.extend(described.is_tensor.then(|| given.clone().unbind()));
     let layout = described.layout()?;
     field(given, described, layout).map(Cow::Owned)
 }

@@ -18,27 +18,24 @@ impl CudaMemory {
             return Err(Refusal::BadHandle);
         }
         let mut base = 0;
-        check((self.api().reserve)(&mut base, total, 0, 0, 0))?;
+        // SAFETY: reserves addresses that nobody uses.
+        check(unsafe { (self.api().reserve)(&mut base, total, 0, 0, 0) })?;
         let mut at = 0;
         let mapped = sizes.iter().zip(&export.descriptors).try_for_each(|(size, fd)| {
             let mut memory = 0;
             let os_handle = std::ptr::without_provenance_mut(fd.as_raw_fd() as usize);
-            // SAFETY: `os_handle` is a descriptor that `export` holds open, and CUDA checks what it is. CUDA writes one
-            // handle to `memory`.
+            // SAFETY: the driver looks itself at what the descriptor is; writes a handle.
             check(unsafe { (self.api().import_memory)(&mut memory, os_handle, POSIX) })?;
-            // SAFETY: the addresses are within the `total` that `reserve` gave at `base`, behind those that are mapped
-            // already: the sizes add up to `total`. `memory` was imported above, and CUDA refuses a size that is not
-            // its own.
+            // SAFETY: addresses that were reserved above.
             let mapped = unsafe { (self.api().map)(base + at as u64, *size, 0, memory, 0) };
-            // SAFETY: `memory` was imported above and is not used afterwards; the mapping keeps the physical memory.
+            // SAFETY: imported above; the mapping keeps the memory.
             unsafe { (self.api().release_memory)(memory) };
             at += if mapped == code::SUCCESS { *size } else { 0 };
             check(mapped)
         });
         let open = mapped.and_then(|()| {
             let access = Access::of(self.driver.ordinal);
-            // SAFETY: all of `base` to `base + total` is mapped. `access` is one `CUmemAccessDesc` and lives through
-            // the call.
+            // SAFETY: mapped above.
             check(unsafe { (self.api().set_access)(base, total, &access, 1) })
         });
         match open {
@@ -55,11 +52,10 @@ impl CudaMemory {
         let unmapped = if mapped == 0 {
             Ok(())
         } else {
-            // SAFETY: `open_vmm` mapped so many bytes at `base`. It has failed and told nobody of them, or the caller
-            // of `close` promises that nothing uses them.
+            // SAFETY: mapped by `open_vmm`, and nothing uses it.
             check_close(unsafe { (self.api().unmap)(base, mapped) })
         };
-        // SAFETY: `open_vmm` reserved so many addresses at `base`, and nothing is mapped there any more.
+        // SAFETY: reserved by `open_vmm`.
         unmapped.and_then(|()| check_close(unsafe { (self.api().free_addresses)(base, reserved) }))
     }
 
@@ -79,8 +75,7 @@ impl CudaMemory {
             }
         };
         let (mut address, mut data) = (0, *data);
-        // SAFETY: `pool` was imported and is kept in `table.pools` as long as it counts open pointers. `data` has the
-        // 64 bytes of a `CUmemPoolPtrExportData`, which CUDA checks. CUDA writes one address to `address`.
+        // SAFETY: writes an address; the 64 bytes are looked at by the driver.
         let imported = unsafe { (self.api().import_pointer)(&mut address, pool, (&raw mut data).cast()) };
         if imported == code::SUCCESS
             && let Some((_, count)) = table.pools.get_mut(&name)
@@ -95,13 +90,12 @@ impl CudaMemory {
     fn import_pool(&self, fd: &OwnedFd) -> Result<usize, Refusal> {
         let mut pool = 0;
         let os_handle = std::ptr::without_provenance_mut(fd.as_raw_fd() as usize);
-        // SAFETY: `os_handle` is a descriptor that the caller holds open, and CUDA checks what it is. CUDA writes one
-        // handle to `pool`.
+        // SAFETY: the driver looks itself at what the descriptor is; writes a handle.
         check(unsafe { (self.api().import_pool)(&mut pool, os_handle, POSIX, 0) })?;
         let access = Access::of(self.driver.ordinal);
-        // SAFETY: `pool` was imported just now. `access` is one `CUmemAccessDesc` and lives through the call.
+        // SAFETY: a pool that was imported.
         check(unsafe { (self.api().set_pool_access)(pool, &access, 1) }).inspect_err(|_| {
-            // SAFETY: `pool` was imported just now, nothing of it is open, and nobody was told of it.
+            // SAFETY: as above, of no use to anybody.
             unsafe { (self.api().destroy_pool)(pool) };
         })?;
         Ok(pool)
@@ -126,13 +120,11 @@ impl CudaMemory {
     /// Closes what was opened; the context is current, and nothing uses it.
     pub(super) fn close_open(&self, open: Open) -> Result<(), Refusal> {
         match open {
-            // SAFETY: `open_ipc` gave `address`; whoever has an `Open` closes it once, and the caller of `close`
-            // promises that nothing uses the memory.
+            // SAFETY: opened once for each time it is closed.
             Open::Legacy(address) => check_close(unsafe { (self.api().close_ipc)(address) }),
             Open::Vmm(base, bytes) => self.close_vmm(base, bytes, bytes),
             Open::Pool(address, name) => {
-                // SAFETY: `open_pool` imported the pointer at `address`; whoever has an `Open` closes it once, and the
-                // caller of `close` promises that nothing uses the memory.
+                // SAFETY: imported by `open_pool`.
                 let freed = check_close(unsafe { (self.api().free)(address) });
                 let mut table = self.opened();
                 if let Some((_, count)) = table.pools.get_mut(&name) {
@@ -148,8 +140,7 @@ impl CudaMemory {
     fn drop_pool(&self, table: &mut Table, name: PoolName) {
         if let Some((pool, 0)) = table.pools.get(&name).copied() {
             table.pools.remove(&name);
-            // SAFETY: `import_pool` gave `pool`, which was in the table until now, and its count says that all pointers
-            // of it were freed.
+            // SAFETY: imported by `import_pool`; all its pointers were freed.
             unsafe { (self.api().destroy_pool)(pool) };
         }
     }

@@ -13,7 +13,7 @@ pub use raw::Raw;
 
 use crate::suite::{self, Outcome};
 use halocline_device::cuda::{Compiler, CudaDriver, Function, Module};
-use halocline_device::{Device, DeviceError, Driver, Memory, RawStream, Stream, Variable};
+use halocline_device::{Device, DeviceError, Driver, Memory, RawStream, Stream};
 use std::ffi::c_void;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -81,8 +81,7 @@ impl Gpu {
     fn launch(&self, stream: RawStream, kernel: Function, blocks: u32, arguments: &mut [u64]) -> Outcome {
         let arguments: Vec<*mut c_void> =
             arguments.iter_mut().map(|value| (&raw mut *value).cast()).collect();
-        // SAFETY: each kernel takes as many words as its caller gives. The callers synchronise the stream before the
-        // memory goes, and the module is held by `self`.
+        // SAFETY: the kernels take words; memory is there until the stream has done it, as the tests see to.
         unsafe { kernel.launch(&self.driver, stream, [blocks, 1, 1], [256, 1, 1], &arguments) }
     }
 
@@ -112,8 +111,8 @@ impl Gpu {
 /// How many GPUs there must be, as the scripts that bring programs to them say in `HALOCLINE_NEED_GPUS`; 0 if nobody does: then
 /// what finds none is skipped.
 pub fn needed() -> usize {
-    Variable::read("HALOCLINE_NEED_GPUS")
-        .map_or(0, |variable| variable.number(0..=64).expect("a number of GPUs") as usize)
+    std::env::var("HALOCLINE_NEED_GPUS")
+        .map_or(0, |needed| needed.parse().expect("HALOCLINE_NEED_GPUS: a number"))
 }
 
 /// Says that there is no GPU, or why not: an error where one is needed.
@@ -159,9 +158,9 @@ impl Rig {
     }
 
     fn take_wrong(&self) -> Outcome {
-        // SAFETY: the word lies in pinned memory of `self`, and kernels write it by atomic operations.
+        // SAFETY: a word.
         let wrong = unsafe { self.wrong.load(0) };
-        // SAFETY: the word lies in pinned memory of `self`, and kernels write it by atomic operations.
+        // SAFETY: as above.
         unsafe { self.wrong.store(0, 0) };
         assert_eq!(wrong, 0, "words that kernels found wrong");
         Ok(())

@@ -312,69 +312,84 @@ fn devices_that_wait_for_each_other_get_on_with_as_many_threads_as_on_gpus() {
 }
 
 /// Without each of these lines the kernel is wrong under some seed: what the others do not find is not there.
-#[test]
-fn a_kernel_without_one_of_its_barriers_fences_and_looks_is_found_out() {
-    let changes = [
-        (
-            "a barrier before a word is raised",
-            "  if constexpr (SLOTS) may = __syncthreads_and(may);\n  else __syncthreads();",
-            "",
-        ),
-        (
-            "the fence before the count",
-            "if (threadIdx.x != 0) return;\n  fence_system();",
-            "if (threadIdx.x != 0) return;",
-        ),
-        (
-            "the fence after it",
-            "table.done[head.part] = 0;\n    fence_system();",
-            "table.done[head.part] = 0;",
-        ),
-        ("a barrier behind a wait", "  __syncthreads();\n  return good;", "  return good;"),
-        (
-            "a warp's barrier before it writes an item",
-            "at = 1 + threadIdx.x / LANES;\n    __syncwarp();",
-            "at = 1 + threadIdx.x / LANES;",
-        ),
-        ("a warp's barrier behind that", "ahead[1];\n    __syncwarp();", "ahead[1];"),
-        (
-            "a word of its own for the guard that a block sees first",
-            "u32 well, good;",
-            "u32 good;\n#define well good",
-        ),
-        (
-            "the look for poison of parts that copy",
-            "      well &= far < POISON || table.guard == nullptr;\n    }\n    well =",
-            "    }\n    well =",
-        ),
-        (
-            "the wait of early parts",
-            "item.early && !may_store(table, item, epoch, good)",
-            "item.early && false",
-        ),
-        ("the wait of parts that copy nothing", "reached = far >= 0;", "reached = true;"),
-        ("the end of the count", "    table.done[head.part] = 0;", ""),
-        ("the flag of a word", "return (u32)(words[0] >> 32) == flag;", "return true;"),
-        ("the flag of the first of two words", "(u32)(words[0] >> 32) == flag && (u32)", "(u32)"),
-        ("the flag of the second one", " && (u32)(words[1] >> 32) == flag;", ";"),
-        (
-            "the look at the guard of parts that wait for flags",
-            "if (looks % LANES == LANES - 1 && !__all_sync(~0u, is_well(table))) return false;",
-            "",
-        ),
-        ("what that says of a block with one item", "if constexpr (SLOTS) may = all;", ""),
-        ("what the threads of a block say of it", "may = __syncthreads_and(may);", "__syncthreads();"),
-    ];
-    for (what, from, to) in changes {
-        let Some(machine) = Machine::new(64, |source| replaced(source, from, to)) else { return };
-        let found = (0..100).find_map(|seed| {
-            super::tables::play(&machine, seed, 4000)
-                .and_then(|()| play(&machine, seed, 6000))
-                .and_then(|()| unfilled(&machine, seed))
-                .err()
-                .map(|why| (seed, why))
-        });
-        let (seed, why) = found.unwrap_or_else(|| panic!("without {what} nothing is found"));
-        println!("without {what}, seed {seed}: {}", why.lines().next().unwrap_or_default());
-    }
+/// The kernel after a change of its text, which takes away one piece of order: some of its tests fail.
+fn is_found_out(what: &str, from: &str, to: &str) {
+    let Some(machine) = Machine::new(64, |source| replaced(source, from, to)) else { return };
+    let found = (0..100).find_map(|seed| {
+        super::tables::play(&machine, seed, 4000)
+            .and_then(|()| play(&machine, seed, 6000))
+            .and_then(|()| unfilled(&machine, seed))
+            .err()
+            .map(|why| (seed, why))
+    });
+    let (seed, why) = found.unwrap_or_else(|| panic!("without {what} nothing is found"));
+    println!("without {what}, seed {seed}: {}", why.lines().next().unwrap_or_default());
+}
+
+/// A test for each piece of order: its name, the text in the kernel, what stands there instead.
+macro_rules! pieces_of_order {
+    ($($piece:ident: $from:literal => $to:literal,)+) => {
+        mod a_kernel_is_found_out_without {
+            $(
+                #[test]
+                fn $piece() {
+                    super::is_found_out(stringify!($piece), $from, $to);
+                }
+            )+
+        }
+    };
+}
+
+pieces_of_order! {
+    a_barrier_before_a_word_is_raised:
+        "  if constexpr (SLOTS) may = __syncthreads_and(may);\n  else __syncthreads();"
+        => "",
+    the_fence_before_the_count:
+        "if (threadIdx.x != 0) return;\n  fence_system();"
+        => "if (threadIdx.x != 0) return;",
+    the_fence_after_it:
+        "table.done[head.part] = 0;\n    fence_system();"
+        => "table.done[head.part] = 0;",
+    a_barrier_behind_a_wait:
+        "  __syncthreads();\n  return good;"
+        => "  return good;",
+    a_warp_s_barrier_before_it_writes_an_item:
+        "at = 1 + threadIdx.x / LANES;\n    __syncwarp();"
+        => "at = 1 + threadIdx.x / LANES;",
+    a_warp_s_barrier_behind_that:
+        "ahead[1];\n    __syncwarp();"
+        => "ahead[1];",
+    a_word_of_its_own_for_the_guard_that_a_block_sees_first:
+        "u32 well, good;"
+        => "u32 good;\n#define well good",
+    the_look_for_poison_of_parts_that_copy:
+        "      well &= far < POISON || table.guard == nullptr;\n    }\n    well ="
+        => "    }\n    well =",
+    the_wait_of_early_parts:
+        "item.early && !may_store(table, item, epoch, good)"
+        => "item.early && false",
+    the_wait_of_parts_that_copy_nothing:
+        "reached = far >= 0;"
+        => "reached = true;",
+    the_end_of_the_count:
+        "    table.done[head.part] = 0;"
+        => "",
+    the_flag_of_a_word:
+        "return (u32)(words[0] >> 32) == flag;"
+        => "return true;",
+    the_flag_of_the_first_of_two_words:
+        "(u32)(words[0] >> 32) == flag && (u32)"
+        => "(u32)",
+    the_flag_of_the_second_one:
+        " && (u32)(words[1] >> 32) == flag;"
+        => ";",
+    the_look_at_the_guard_of_parts_that_wait_for_flags:
+        "if (looks % LANES == LANES - 1 && !__all_sync(~0u, is_well(table))) return false;"
+        => "",
+    what_that_says_of_a_block_with_one_item:
+        "if constexpr (SLOTS) may = all;"
+        => "",
+    what_the_threads_of_a_block_say_of_it:
+        "may = __syncthreads_and(may);"
+        => "__syncthreads();",
 }

@@ -6,8 +6,8 @@
 use super::{Argument, Cut, LAUNCHES};
 use crate::driver::{Address, Slot, TableSpec};
 use crate::error::DeviceError;
+use crate::sim::chosen;
 use crate::tuning::Tuning;
-use crate::variable::Variable;
 use libloading::os::unix::Library;
 use numbers::Numbers;
 use std::ffi::{CStr, CString, c_char, c_void};
@@ -58,10 +58,7 @@ fn replaced(text: &str, from: &str, to: &str) -> String {
 
 /// Runs a test under its seeds, or under those that the environment says.
 fn under_seeds(count: u64, test: impl Fn(u64)) {
-    let said = |name| Variable::read(name).map(|variable| variable.number(0..=u64::MAX).expect("a number"));
-    let first = said("HALOCLINE_SEED");
-    let count = said("HALOCLINE_SEEDS").unwrap_or(if first.is_some() { 1 } else { count });
-    for seed in first.unwrap_or(0)..first.unwrap_or(0) + count {
+    for seed in chosen(0..count) {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| test(seed))) {
             println!("HALOCLINE_SEED={seed}");
             std::panic::resume_unwind(panic);
@@ -98,14 +95,12 @@ impl Arena {
 
     fn set(&self, offset: usize, bytes: &[u8]) {
         assert!(offset + bytes.len() <= self.bytes);
-        // SAFETY: the bytes lie within `_memory`, as was checked, and nobody borrows that: tests and the kernel's
-        // machine reach it by `base` alone, one after the other.
+        // SAFETY: within memory that is there, and that nobody borrows: it is reached by this address alone, by one thread.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.base.add(offset), bytes.len()) };
     }
 
     fn get(&self) -> Vec<u8> {
-        // SAFETY: `_memory` has so many bytes at `base`. The slice is copied at once, while nobody writes: tests and
-        // the kernel's machine reach the memory one after the other.
+        // SAFETY: as in `set`.
         unsafe { std::slice::from_raw_parts(self.base, self.bytes) }.to_vec()
     }
 
@@ -324,9 +319,9 @@ struct Context<'a> {
 }
 
 /// # Safety
-/// `context` points to the `Context` of [`Program::run`], which nobody else uses meanwhile.
+/// `context` is the one of [`Program::run`], which nobody else uses meanwhile.
 unsafe extern "C" fn call(context: *mut c_void, op: u32) -> *const c_char {
-    // SAFETY: the caller promises that `context` points to a `Context` that nobody else uses meanwhile.
+    // SAFETY: the caller's promise.
     let context = unsafe { &mut *context.cast::<Context<'_>>() };
     let ended = catch_unwind(AssertUnwindSafe(|| (context.call)(op as usize)));
     match ended.unwrap_or_else(|_| Err("the test has panicked".to_owned())) {
@@ -354,7 +349,7 @@ impl Program<'_> {
             match *op {
                 Op::Launch(table, value, launch) => {
                     let argument = self.tables[table].argument.of_launch(launch);
-                    // SAFETY: both have 128 bytes (asserted beside `Argument`) and consist of integers without padding.
+                    // SAFETY: both are 16 words (asserted beside `Argument`), without padding.
                     let argument = unsafe { std::mem::transmute::<Argument, Aligned>(argument) };
                     let blocks = self.tables[table].blocks;
                     OpOf { kind: 0, table: table as u32, blocks, value, argument, ..none }
@@ -385,10 +380,8 @@ impl Program<'_> {
         };
         let library = machine.library.lock().unwrap_or_else(PoisonError::into_inner);
         type Run = unsafe extern "C" fn(*const Setting) -> *const c_char;
-        // SAFETY: `machine.cc` declares `run_machine` with this type. All that `setting` points to lives until the call
-        // returns. The tables and words have memory that the caller of `run` holds, and the machine checks every access
-        // of the kernel against it. The string that is returned is a static one, which nobody else changes while
-        // `library` is locked.
+        // SAFETY: the function has this signature; all that the setting points to lives longer; tables and words have memory that the
+        // caller holds, and every access of the kernel is checked against it.
         unsafe {
             let wrong = library.get::<Run>(b"run_machine\0").expect("it is there")(&setting);
             match wrong.is_null() {

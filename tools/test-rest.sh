@@ -1,0 +1,77 @@
+# Sourced by tools/test --all: what only that tier runs, beside the tests of cargo and Python.
+# shellcheck shell=bash disable=SC2154
+# The command has the name of the library, and no documentation but its help.
+check "documentation" env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --exclude halocline-cli --no-deps --quiet
+
+# The model checker replaces atomics and locks in the whole crate, so this build stands apart.
+model() {
+  RUSTFLAGS="--cfg loom" cargo test -p halocline-comm --release --lib --target-dir "$target/loom" model
+}
+tests "model check" model
+
+miri() {
+  PROPTEST_CASES=4 MIRIFLAGS=-Zmiri-disable-isolation cargo "$@" test -p halocline-device --test it copy::
+}
+if cargo miri --version >/dev/null 2>&1; then
+  tests "Miri" miri miri
+elif cargo +nightly miri --version >/dev/null 2>&1; then
+  tests "Miri" miri +nightly miri
+else
+  skip "Miri: no toolchain here has it (rustup +nightly component add miri rust-src)"
+fi
+
+# The command as a user runs it. Every run compares itself with one rank, bit by bit.
+check "release build" cargo build --release
+tests "limits of large patterns" \
+  cargo test --release -p halocline-conformance --test scale -- --include-ignored --test-threads 1
+halocline=$target/release/halocline
+ocean() {
+  "$halocline" run ocean --ranks "$1" --transport "$2" --steps 20 --no-plot --json | tee "$log" | tail -n 1
+  [ "${PIPESTATUS[0]}" = 0 ] && tail -n 1 "$log" | grep -Eq '"max_abs_diff":0(\.0)?[,}]'
+}
+check "halocline info" "$halocline" info
+check "kill storm, shm" tools/kill-storm --kills 50
+check "kill storm, mpi" tools/kill-storm --kills 50 --transport mpi
+check "fuzzing" tools/fuzz --seconds 10
+for transport in thread shm; do
+  for ranks in 1 2 3 4 5 6 7 8; do
+    check "ocean on $ranks ranks, $transport" ocean "$ranks" "$transport"
+  done
+done
+
+heat() { # heat RANKS LAUNCH...: heat in a box of odd sizes on that many ranks
+  local ranks=$1
+  shift
+  "$@" "$halocline" run heat --grid 37x29x31 --periodic x,z --halo 2 --fields 2 --steps 21 --rounds 1 --json | tee "$log" | tail -n 1
+  [ "${PIPESTATUS[0]}" = 0 ] && tail -n 1 "$log" | grep -q '"max_abs_diff":0.0,.*"ranks":'"$ranks",
+}
+for ranks in 1 2 3 5; do
+  check "heat on $ranks ranks, shm" heat $ranks "$halocline" launch -n $ranks --no-prefix --
+done
+check "heat on 4 ranks, thread" "$halocline" run heat --ranks 4 --transport thread --grid 37x29x31 --halo 3 --steps 20 --rounds 1
+check "explain a rank of a million" "$halocline" explain --ranks 1000000 --rank 123456 --grid 100000x100000x128
+
+# The same binary under every MPI launcher, with every library that goes with it.
+ocean_mpi() { # ocean_mpi NODE_AWARE RANKS LAUNCHER...
+  local node_aware=$1 ranks=$2
+  shift 2
+  "$@" -n "$ranks" "$halocline" run ocean --steps 20 --no-plot --json --node-aware "$node_aware" | tee "$log" | tail -n 1
+  [ "${PIPESTATUS[0]}" = 0 ] && tail -n 1 "$log" | grep -Eq '"ranks":'"$ranks"',"transport":"mpi".*"max_abs_diff":0(\.0)?[,}]'
+}
+for ranks in 1 2 3 4 5 8; do
+  for node_aware in on off; do
+    check "ocean on $ranks ranks, Open MPI, node-aware $node_aware" ocean_mpi $node_aware $ranks "${open_mpi[@]}"
+    if [ -n "${HALOCLINE_TEST_MPIEXEC:-}" ]; then
+      for library in libmpi.so.12 libmpi_abi.so.1; do
+        check "ocean on $ranks ranks, MPICH ($library), node-aware $node_aware" ocean_mpi $node_aware $ranks \
+          env HALOCLINE_MPI="$(dirname "$HALOCLINE_TEST_MPIEXEC")/../lib/$library" "$HALOCLINE_TEST_MPIEXEC"
+      done
+    fi
+  done
+done
+
+for node_aware in on off; do
+  check "heat on 4 ranks, Open MPI, node-aware $node_aware" heat 4 \
+    env HALOCLINE_NODE_AWARE=$node_aware "${open_mpi[@]}" -n 4
+done
+
