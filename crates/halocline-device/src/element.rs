@@ -1,13 +1,19 @@
 //! Rust types that can be elements of an array.
 
 use halocline_plan::ElementType;
+use std::fmt;
+use std::hash::{Hash, Hasher};
 
-/// A type whose values can be exchanged.
+/// A type that can be the element of an array. Bytes reach an array without a look at their values: from other ranks, from messages
+/// that a program unpacks, through fields of other element types in the same memory. So every byte pattern must be a value.
+///
+/// `bool` and `char` are no such types: use [`Bool`] and `u32`.
 ///
 /// # Safety
-/// Every pattern of [`ElementType::size`] bytes that some rank writes as `Self` must be a valid `Self`
-/// on every other rank, all-zero bytes must be valid, and there must be no padding, no pointer and no
-/// drop.
+/// - Every pattern of `size_of::<Self>()` initialised bytes is a valid `Self`.
+/// - `Self` has no padding: all its bytes are initialised.
+/// - `Self` has no destructor, no pointer and no interior mutability.
+/// - `size_of::<Self>() == Self::TYPE.size()`, and the alignment of `Self` is at most 64.
 pub unsafe trait Element: Copy + Send + Sync + 'static {
     /// The element type of `Self`.
     const TYPE: ElementType;
@@ -15,7 +21,9 @@ pub unsafe trait Element: Copy + Send + Sync + 'static {
 
 macro_rules! elements {
     ($($rust:ty => $element:ident),* $(,)?) => {$(
-        // SAFETY: a plain number (or a bool, which is only ever written as one); zero is valid.
+        const _: () = assert!(size_of::<$rust>() == ElementType::$element.size());
+        // SAFETY: integers, floating-point numbers, arrays of two of them, and `Bool`, which is a `u8`, are valid for every byte
+        // pattern and have no padding, pointer, destructor or interior mutability; the line above compares the sizes.
         unsafe impl Element for $rust {
             const TYPE: ElementType = ElementType::$element;
         }
@@ -23,6 +31,55 @@ macro_rules! elements {
 }
 
 elements! {
-    bool => Bool, i8 => I8, u8 => U8, i16 => I16, u16 => U16, i32 => I32, u32 => U32, f32 => F32,
+    Bool => Bool, i8 => I8, u8 => U8, i16 => I16, u16 => U16, i32 => I32, u32 => U32, f32 => F32,
     i64 => I64, u64 => U64, f64 => F64, [f32; 2] => C64, [f64; 2] => C128,
+}
+
+/// A truth value in an array: one byte, of which 0 is false and everything else is true, as in NumPy and C. Two that are
+/// true are equal, whatever their bytes.
+#[derive(Clone, Copy, Default)]
+#[repr(transparent)]
+pub struct Bool(u8);
+
+impl Bool {
+    /// The value.
+    #[inline]
+    pub const fn get(self) -> bool {
+        self.0 != 0
+    }
+}
+
+impl From<bool> for Bool {
+    #[inline]
+    fn from(value: bool) -> Self {
+        Self(value.into())
+    }
+}
+
+impl From<Bool> for bool {
+    #[inline]
+    fn from(value: Bool) -> Self {
+        value.get()
+    }
+}
+
+impl PartialEq for Bool {
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        self.get() == other.get()
+    }
+}
+
+impl Eq for Bool {}
+
+impl Hash for Bool {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.get().hash(state);
+    }
+}
+
+impl fmt::Debug for Bool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.get().fmt(f)
+    }
 }

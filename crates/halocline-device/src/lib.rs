@@ -22,7 +22,7 @@ pub use driver::{
     Address, Driver, MemorySpace, Place, Priority, RawEvent, RawStream, RawTable, Signal, Slot, TablePart,
     TableSpec, ValueOp,
 };
-pub use element::Element;
+pub use element::{Bool, Element};
 pub use error::DeviceError;
 pub use event::{Event, EventPool};
 pub use reaper::Waiting;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ElementType {
-    /// One byte, 0 or 1.
+    /// One byte: 0 is false, everything else is true.
     Bool,
     /// Signed 8-bit integer.
     I8,

@@ -46,7 +46,7 @@ impl<T: Element> DeviceArray<T> {
             Field { memory, layout, offset: span.start.unsigned_abs(), domain: None, number: Number::next() };
         if bytes > 0 {
             let stream = device.stream(Priority::Normal)?;
-            // SAFETY: memory that nobody else knows yet; all zeros are elements, by the promise of `Element`.
+            // SAFETY: the memory has `bytes` bytes from `place.base` on, and nobody else knows it yet.
             unsafe { stream.clear(place.base, bytes) }?;
             stream.synchronise()?;
         }
@@ -72,7 +72,7 @@ impl<T: Element> DeviceArray<T> {
         if elements.is_empty() {
             return Ok(());
         }
-        // SAFETY: elements are plain bytes without padding.
+        // SAFETY: the bytes of `elements`, all of them initialised: `T` has no padding, by the contract of `Element`.
         let bytes =
             unsafe { std::slice::from_raw_parts(elements.as_ptr().cast::<u8>(), size_of_val(elements)) };
         let staged = self.device.allocate_pinned(bytes.len().min(PIECE))?;
@@ -107,7 +107,7 @@ impl<T: Element> DeviceArray<T> {
                 staged.bytes(0..piece).as_ptr().copy_to_nonoverlapping(to, piece);
             }
         }
-        // SAFETY: all were copied; what the device holds are elements, by the promise of `Element`.
+        // SAFETY: the loop has initialised all bytes of `len` elements; any bytes are a `T`, by the contract of `Element`.
         unsafe { elements.set_len(self.len()) };
         Ok(elements)
     }

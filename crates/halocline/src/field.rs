@@ -186,7 +186,8 @@ impl Field {
     /// `base` is the address of element (0, 0, …). All bytes of [`Layout::span`] around it must stay
     /// valid for reads and writes while `keepalive` is held. From an exchange's begin until its wait
     /// has returned without an error, or [`crate::HaloExchange::reclaim`] has said true, nobody may write
-    /// owned cells or touch halo cells, except the exchange.
+    /// owned cells or touch halo cells, except the exchange. Halo cells may get any bytes, whatever the element
+    /// type of the layout: no `bool`, `char` or enum may lie there ([`Element`] has the rule).
     pub unsafe fn from_raw(base: NonNull<u8>, layout: Layout, keepalive: Arc<dyn Any + Send + Sync>) -> Self {
         let span = layout.span();
         // SAFETY: the span lies around `base` in valid memory, by the caller's promise.
@@ -394,8 +395,8 @@ impl<T: Element> Deref for ReadGuard<'_, T> {
 
     fn deref(&self) -> &[T] {
         let (base, len) = self.array.elements();
-        // SAFETY: the segment holds `len` elements, aligned to a cache line, zeroed at first, and written only
-        // as `T` (the `Element` promise); the guard excludes writing guards and exchanges.
+        // SAFETY: the segment holds `len` elements, aligned to a cache line, all bytes initialised (zeroed at first); any bytes
+        // are a `T`, by the contract of `Element`. The guard excludes writing guards and exchanges.
         unsafe { std::slice::from_raw_parts(base.as_ptr(), len) }
     }
 }
@@ -417,7 +418,8 @@ impl<T: Element> Deref for WriteGuard<'_, T> {
 
     fn deref(&self) -> &[T] {
         let (base, len) = self.array.elements();
-        // SAFETY: as for a reading guard; this one excludes all others.
+        // SAFETY: the segment holds `len` elements, aligned to a cache line, all bytes initialised (zeroed at first); any bytes
+        // are a `T`, by the contract of `Element`. The guard excludes all other guards and exchanges.
         unsafe { std::slice::from_raw_parts(base.as_ptr(), len) }
     }
 }
@@ -425,7 +427,9 @@ impl<T: Element> Deref for WriteGuard<'_, T> {
 impl<T: Element> DerefMut for WriteGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut [T] {
         let (base, len) = self.array.elements();
-        // SAFETY: as for a reading guard; this one excludes all others.
+        // SAFETY: the segment holds `len` elements, aligned to a cache line, all bytes initialised (zeroed at first); any bytes
+        // are a `T`, by the contract of `Element`. The guard excludes all other guards and exchanges, and `self` is
+        // borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(base.as_ptr(), len) }
     }
 }

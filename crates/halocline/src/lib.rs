@@ -63,7 +63,7 @@ pub use stream::Cut;
 pub use unbound::PatternLinks;
 
 pub use halocline_comm::{CommError, Communicator, Reduce};
-pub use halocline_device::{Device, DeviceError, Element, Stream};
+pub use halocline_device::{Bool, Device, DeviceError, Element, Stream};
 pub use halocline_plan::{
     CellContent, Decomposition, DomainShape, ElementType, Elements, Graph, Halo, Layout, LayoutError, Mesh,
     MeshDomains, MeshEdges, MeshError, MeshHalos, MeshPart, NamedElement, Neighbours, Partition,

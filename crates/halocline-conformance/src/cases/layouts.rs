@@ -5,7 +5,7 @@ use crate::numbers::{Numbers, mix};
 use crate::scene::{Cloud, Grid, Scene, Told, by, pattern_of, ring, subjects_of};
 use crate::stage::Stage;
 use crate::{Case, Outcome, ensure};
-use halocline::{Element, ElementType, HaloExchange, Layout, LinkChoice};
+use halocline::{Bool, Element, ElementType, HaloExchange, Layout, LinkChoice};
 
 pub(crate) const CASES: &[Case] = &[
     Case { name: "layouts::elements_of_one_to_sixteen_bytes", run: element_sizes },
@@ -178,7 +178,7 @@ fn typed(comm: &Stage<'_>) -> Outcome {
     exchange::<f32>(comm, |id| (id % 100_003) as f32)?;
     exchange::<i64>(comm, |id| id as i64)?;
     exchange::<u8>(comm, |id| id as u8)?;
-    exchange::<bool>(comm, |id| mix(id).is_multiple_of(2))?;
+    exchange::<Bool>(comm, |id| mix(id).is_multiple_of(2).into())?;
     exchange::<[f64; 2]>(comm, |id| [id as f64, -(id as f64)])
 }
 

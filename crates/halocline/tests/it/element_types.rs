@@ -1,0 +1,89 @@
+//! Bytes that are no value of the element type they arrive in: every way there is open to programs without `unsafe`.
+#![forbid(unsafe_code)]
+
+use halocline::{
+    Array, Bool, Communicator, Decomposed, Direction, Element, ElementType, Error, Field, Halo, HaloExchange,
+    Layout, Pattern, RegularGrid,
+};
+
+const OWNED: usize = 4;
+
+/// What each of two ranks ends with.
+fn on_two_ranks(each: impl Fn(&Communicator) -> Result<(), Error> + Sync) -> Result<(), Error> {
+    std::thread::scope(|scope| {
+        let ranks = Communicator::threads(2).into_iter();
+        let ranks: Vec<_> = ranks.map(|comm| scope.spawn(|| each(&{ comm }))).collect();
+        ranks.into_iter().try_for_each(|rank| rank.join().expect("no rank panics"))
+    })
+}
+
+/// A periodic ring of two domains, with a halo of one cell at either side.
+fn ring(comm: &Communicator) -> Result<Pattern, Error> {
+    RegularGrid::new([2 * OWNED]).periodic([true]).decompose(2)?.pattern(comm, Halo::uniform(1))
+}
+
+fn zeros<T: Element>(comm: &Communicator) -> Result<Array<T>, Error> {
+    Array::zeros(comm, &[OWNED + 2])
+}
+
+/// The same memory, as elements of another type.
+fn viewed(array: &Field, element: ElementType) -> Result<Field, Error> {
+    array.view(array.base(), Layout::c_order(element, &[OWNED + 2])?)
+}
+
+/// Rank 1 sends bytes that are 2 as `sent`, rank 0 receives them in an array of `Bool` as `received`.
+fn receives_twos(sent: ElementType, received: ElementType) -> Result<(), Error> {
+    on_two_ranks(|comm| {
+        let pattern = ring(comm)?;
+        let (bytes, flags) = (zeros::<u8>(comm)?, zeros::<Bool>(comm)?);
+        bytes.write()?.fill(2);
+        let field = match comm.rank() {
+            0 => viewed(&flags, received)?,
+            _ => viewed(&bytes, sent)?,
+        };
+        HaloExchange::bind(comm, &[(&pattern, &field)])?.exchange()?.wait()?;
+        if comm.rank() == 0 {
+            check(&flags.read()?);
+        }
+        Ok(())
+    })
+}
+
+/// The halo cells are true like any other that is, the owned ones false.
+fn check(flags: &[Bool]) {
+    let expected: Vec<bool> = (0..OWNED + 2).map(|at| at == 0 || at == OWNED + 1).collect();
+    assert_eq!(flags.iter().map(|flag| flag.get()).collect::<Vec<_>>(), expected);
+    assert_eq!(flags[0], Bool::from(true));
+    assert_eq!(format!("{:?}", flags[0]), "true");
+    // A look-up by the value as an index.
+    assert_eq!(["no", "yes"][usize::from(bool::from(flags[0]))], "yes");
+}
+
+#[test]
+fn bytes_received_through_a_view_of_bools_are_true_or_false() -> Result<(), Error> {
+    receives_twos(ElementType::U8, ElementType::U8)
+}
+
+#[test]
+fn opaque_bytes_received_as_bools_are_true_or_false() -> Result<(), Error> {
+    receives_twos(ElementType::Opaque(1), ElementType::Bool)
+}
+
+#[test]
+fn bools_that_are_sent_from_a_view_of_bytes_are_true_or_false() -> Result<(), Error> {
+    receives_twos(ElementType::Bool, ElementType::Opaque(1))
+}
+
+#[test]
+fn any_bytes_unpacked_into_bools_are_true_or_false() -> Result<(), Error> {
+    on_two_ranks(|comm| {
+        let pattern = ring(comm)?;
+        let flags = zeros::<Bool>(comm)?;
+        let halo = HaloExchange::bind(comm, &[(&pattern, &flags)])?;
+        let peer = 1 - comm.rank();
+        let message = vec![2; halo.message_bytes(peer, Direction::Receive)?];
+        halo.unpack(peer, &message)?;
+        check(&flags.read()?);
+        Ok(())
+    })
+}
