@@ -5,6 +5,7 @@
 //! [`Counter`]s in shared memory, the [`Doorbell`] that wakes who sleeps for them ([`Wakers`] do for tasks), [`Segment`]s of
 //! memory that peers can map, and the progress thread that serves what no call serves.
 
+mod begin_lock;
 mod bell;
 #[cfg(not(loom))]
 pub mod buffers;
@@ -43,6 +44,7 @@ mod transport;
 #[cfg(not(loom))]
 mod wait;
 
+pub use begin_lock::{BeginGuard, BeginLock};
 pub use bell::Doorbell;
 pub use claim::Claim;
 pub use counter::{Counter, Seen};

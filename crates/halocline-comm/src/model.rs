@@ -2,7 +2,7 @@
 //! model allows, of a few threads. Run by `RUSTFLAGS="--cfg loom" cargo test -p halocline-comm --lib
 //! --release`; loom reports a wait that nobody ends as a deadlock.
 
-use crate::{Claim, Counter, Doorbell, Host, Seen, Wakers};
+use crate::{BeginLock, Claim, Counter, Doorbell, Host, Seen, Wakers};
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
@@ -368,4 +368,124 @@ fn a_cancelled_task_is_taken_once() {
         assert!(shared.wakers.is_empty());
         assert_ne!(left, *executor.woken.lock().unwrap());
     });
+}
+
+/// One bound object: its lock, whether it has failed, and the cell of the set in flight, which loom watches.
+#[derive(Default)]
+struct Object<L> {
+    lock: L,
+    failed: AtomicBool,
+    in_flight: Set,
+}
+
+struct Set(UnsafeCell<u64>);
+
+impl Default for Set {
+    fn default() -> Self {
+        Self(UnsafeCell::new(0))
+    }
+}
+
+// SAFETY: loom checks every access.
+unsafe impl Sync for Set {}
+// SAFETY: loom checks every access.
+unsafe impl Send for Set {}
+
+impl Set {
+    fn change(&self) {
+        self.0.with_mut(|set| {
+            // SAFETY: loom checks that nobody else accesses it.
+            unsafe { *set += 1 }
+        });
+    }
+}
+
+/// How a begin and a failure exclude each other.
+trait BeginOrFail: Default + Send + Sync + 'static {
+    /// Calls `begin` with the right to begin, or not at all.
+    fn begin(object: &Object<Self>, begin: impl FnOnce());
+    /// After `failed`.
+    fn close(&self);
+    fn is_closed(&self) -> bool;
+}
+
+impl BeginOrFail for BeginLock {
+    fn begin(object: &Object<Self>, begin: impl FnOnce()) {
+        if let Some(_guard) = object.lock.try_lock() {
+            begin();
+        }
+    }
+
+    fn close(&self) {
+        BeginLock::close(self);
+    }
+
+    fn is_closed(&self) -> bool {
+        BeginLock::is_closed(self)
+    }
+}
+
+/// A user begins exchanges while the object fails in one thread, and another takes the memories back once it may.
+fn begins_while_another_thread_reclaims<L: BeginOrFail>() {
+    check(|| {
+        let object = Arc::new(Object::<L>::default());
+        let user = {
+            let object = Arc::clone(&object);
+            thread::spawn(move || {
+                for _ in 0..2 {
+                    L::begin(&object, || {
+                        // As `begin_alone` does: a failure between two exchanges is looked for, but may come later.
+                        if !object.failed.load(Ordering::Acquire) {
+                            object.in_flight.change();
+                        }
+                    });
+                }
+            })
+        };
+        let reclaimer = {
+            let object = Arc::clone(&object);
+            thread::spawn(move || {
+                if object.failed.load(Ordering::Acquire) && object.lock.is_closed() {
+                    object.in_flight.change();
+                }
+            })
+        };
+        object.failed.store(true, Ordering::Release);
+        object.lock.close();
+        reclaimer.join().unwrap();
+        user.join().unwrap();
+        assert!(object.lock.is_closed(), "nobody holds it for good");
+    });
+}
+
+/// The set in flight is never changed by a begin and by a reclaim at once.
+#[test]
+fn a_begin_and_a_reclaim_exclude_each_other() {
+    begins_while_another_thread_reclaims::<BeginLock>();
+}
+
+/// Two flags, each written by one side and then read by the other: what `BeginLock` is not.
+#[derive(Default)]
+struct TwoFlags(AtomicBool);
+
+impl BeginOrFail for TwoFlags {
+    fn begin(object: &Object<Self>, begin: impl FnOnce()) {
+        if !object.lock.0.swap(true, Ordering::SeqCst) {
+            begin();
+            object.lock.0.store(false, Ordering::Release);
+        }
+    }
+
+    fn close(&self) {}
+
+    fn is_closed(&self) -> bool {
+        !self.0.load(Ordering::SeqCst)
+    }
+}
+
+/// The same with two flags and no store-load order between them: the model finds that both sides miss each other.
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn two_flags_without_fences_let_a_begin_and_a_reclaim_meet() {
+    begins_while_another_thread_reclaims::<TwoFlags>();
 }

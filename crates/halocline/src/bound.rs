@@ -12,7 +12,7 @@ use crate::overlap::Overlap;
 use crate::pattern::Pattern;
 use crate::set::{Flight, Set};
 use crate::trace::{self, Name};
-use halocline_comm::{Claim, Communicator, Patience, PeerState, Room, Segment, Wakers};
+use halocline_comm::{BeginLock, Claim, Communicator, Patience, PeerState, Room, Segment, Wakers};
 use halocline_device::host;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -39,8 +39,8 @@ pub(crate) struct Bound {
     /// What the exchange in flight still lacks: its links, the copies within this rank, and its beginner.
     remaining: AtomicUsize,
     within: Within,
-    /// A thread is in `begin`.
-    beginning: AtomicBool,
+    /// Held by the thread that begins an exchange, closed by a failure.
+    begin_lock: BeginLock,
     /// The progress thread is woken at every change.
     armed: AtomicBool,
     /// Whether the user computes meanwhile: then progress is armed as soon as an exchange is begun.
@@ -107,7 +107,7 @@ impl Bound {
             completed: AtomicU64::new(0),
             remaining: AtomicUsize::new(0),
             within: Within::default(),
-            beginning: AtomicBool::new(false),
+            begin_lock: BeginLock::default(),
             armed: AtomicBool::new(false),
             overlap: Overlap::default(),
             has_spare_core,
@@ -161,15 +161,14 @@ impl Bound {
             Some(Err(error)) => return Err(error),
             None => return Err(in_flight()),
         }
-        // Before the failure is looked for: `reclaim` looks for both the other way round.
-        if self.beginning.swap(true, Ordering::SeqCst) {
-            return Err(in_flight());
-        }
-        let begun = self.begin_alone(before, set, given);
-        self.beginning.store(false, Ordering::Release);
-        begun
+        let Some(_guard) = self.begin_lock.try_lock() else {
+            // Another thread begins an exchange, or a failure has closed the lock.
+            return Err(self.outcome(u64::MAX).and_then(Result::err).unwrap_or_else(in_flight));
+        };
+        self.begin_alone(before, set, given)
     }
 
+    /// Under `begin_lock`.
     fn begin_alone(&self, before: u64, set: &Arc<Set>, given: &[(&Pattern, &Field)]) -> Result<u64, Error> {
         if self.epoch() != before {
             return Err(Error::InFlight { epoch: self.epoch() });
@@ -178,7 +177,8 @@ impl Bound {
         self.outcome(u64::MAX).unwrap_or(Ok(()))?;
         // Nobody looks at the exchange before in order to check it.
         let gate = self.check.as_ref().map(Check::gate);
-        // SAFETY: exchange `before` is over, and `beginning` admits this thread alone.
+        // SAFETY: exchange `before` is over, this thread alone holds `begin_lock`, and after a failure nobody takes the
+        // memories back (`reclaim`) while that is held.
         unsafe { self.flight.load(set, given)? };
         // SAFETY: this thread begins the exchange, which lacks its `tick` below.
         let cargo = unsafe { self.flight.get() };
@@ -197,8 +197,9 @@ impl Bound {
         }
         self.epoch.store(epoch, Ordering::SeqCst);
         drop(gate);
-        // After the epoch: whoever looks for departures from now on looks at its links.
-        self.departures.store(0, Ordering::SeqCst);
+        // After the epoch: a thread that looks for departures and finds this sees the epoch, too, and one whose count this
+        // overwrites did not have to; the next look is a new one.
+        self.departures.store(0, Ordering::Release);
         trace::flight(&self.comm, &self.name, epoch, false);
         let _span = trace::exchange(&self.comm, &self.name, epoch);
         if let (Err(error), Some(link)) = (announced, self.links.first()) {
@@ -418,6 +419,7 @@ impl Bound {
 
     pub(crate) fn end_by(&self, failure: Failure) {
         if self.failed.set(Arc::new(failure)).is_ok() {
+            self.begin_lock.close();
             // Links in the hands of other threads, and the one in ours, are told when they let go.
             self.links.iter().for_each(|link| self.claimed(&link.claim, || self.turn(link)));
             self.claimed(&self.within.claim, || self.turn_within());

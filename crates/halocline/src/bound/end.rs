@@ -15,12 +15,12 @@ impl Bound {
         if self.failed.get().is_none() {
             return self.completed.load(Ordering::Acquire) >= self.epoch();
         }
-        // Neither threads of this rank that are still at it, nor peers. Nobody begins another exchange
-        // from here on.
-        let begins = self.beginning.load(Ordering::SeqCst);
+        // Neither threads of this rank that are still at it, nor peers. Once the lock is closed, nobody begins another exchange.
+        if !self.begin_lock.is_closed() {
+            return false;
+        }
         let epoch = self.epoch();
-        if begins
-            || !self.within.told.load(Ordering::Acquire)
+        if !self.within.told.load(Ordering::Acquire)
             || !self.links.iter().all(|link| link.is_quiet(&self.comm, epoch))
         {
             return false;
@@ -33,7 +33,8 @@ impl Bound {
     #[inline]
     pub(super) fn land(&self, epoch: u64) {
         if self.landed.swap(epoch, Ordering::AcqRel) != epoch {
-            // SAFETY: exchange `epoch` is not over before this returns; after a failure, no other begins.
+            // SAFETY: exchange `epoch` is over but for this call, which is made once for it (`landed`). No other begins meanwhile:
+            // without a failure because this one is not `completed` yet, after one because `begin_lock` is closed.
             unsafe { self.flight.land() };
         }
     }

@@ -119,12 +119,12 @@ impl Bound {
     /// Fails the object if a rank that it still needs has gone.
     pub(crate) fn look_after_peers(&self) {
         let departures = self.comm.link().departures();
-        // Noted before the epoch is read: of two threads, the one that begins an exchange and the one
-        // that looks, at least one sees the other's.
-        if self.failed.get().is_some() || self.departures.swap(departures, Ordering::SeqCst) == departures {
+        // A begin sets `departures` to 0 after the epoch. If the swap finds that 0, it sees that epoch; if the 0 comes later, the next
+        // look is not told that nothing has changed.
+        if self.failed.get().is_some() || self.departures.swap(departures, Ordering::AcqRel) == departures {
             return;
         }
-        let epoch = self.epoch.load(Ordering::SeqCst);
+        let epoch = self.epoch();
         for link in self.links.iter().filter(|link| !link.is_done(epoch)) {
             let cause = match self.comm.link().state(link.peer) {
                 // One that has left may still finish what it dropped in flight; if not, it says so.
