@@ -41,6 +41,28 @@ pub enum LayoutError {
         /// Number of dimensions of the array.
         dimensions: usize,
     },
+    /// The array has not exactly the cells of the domain along the pattern's axes, and nothing says that it has not.
+    #[error(
+        "the array's shape is ({}), the domain's with its halo ({}): {}",
+        list(extents), list(needed), remedy(extents, needed, guess.as_deref())
+    )]
+    Extents {
+        /// Extents of the array.
+        extents: Vec<usize>,
+        /// Those of the domain with its halo.
+        needed: Vec<usize>,
+        /// The dimensions of the array that are likely the pattern's axes.
+        guess: Option<Vec<usize>>,
+    },
+    /// An origin for an unstructured domain, whose cells are listed from index 0 of the array.
+    #[error(
+        "the origin ({}) is for domains of regular grids; cell 0 of an unstructured one is at index 0",
+        list(origin)
+    )]
+    Origin {
+        /// The origin given.
+        origin: Vec<usize>,
+    },
     /// The pattern has another number of axes than the layout.
     #[error("the pattern has {pattern} axes, the array offers {layout}; name them with `with_axes`")]
     AxisCount {
@@ -79,6 +101,35 @@ pub enum LayoutError {
         /// On the other side.
         theirs: Box<CellContent>,
     },
+}
+
+fn list(numbers: &[usize]) -> String {
+    numbers.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// Dimensions as the subject of a sentence.
+fn axes(dims: &[usize]) -> String {
+    match dims {
+        [only] => format!("axis {only}"),
+        [first @ .., last] => format!("axes {} and {last}", list(first)),
+        [] => "no axes".to_owned(),
+    }
+}
+
+/// What to do about [`LayoutError::Extents`].
+fn remedy(extents: &[usize], needed: &[usize], guess: Option<&[usize]>) -> String {
+    let suffices = extents.len() >= needed.len() && extents.iter().zip(needed).all(|(n, needed)| n >= needed);
+    match guess {
+        Some(dims) => {
+            let verb = if dims.len() == 1 { "fits" } else { "fit" };
+            format!("{} {verb}; pass `with_axes(&[{}])`", axes(dims), list(dims))
+        }
+        None if suffices => {
+            let first: Vec<usize> = (0..needed.len()).collect();
+            format!("no axes fit; for spare cells along {} pass `padded()`", axes(&first))
+        }
+        None => "no axes fit; allocate the domain's shape, with extra dimensions after it".to_owned(),
+    }
 }
 
 /// What each cell of a field carries.

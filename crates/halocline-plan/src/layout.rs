@@ -7,6 +7,9 @@ use std::sync::Arc;
 /// Extents, byte strides and element type of one array, and which of its dimensions are the axes of
 /// a pattern. All other dimensions (levels, components) are extra: every cell carries all of them.
 ///
+/// Along the pattern's axes an array has exactly the cells of the domain and its halo, unless
+/// [`Layout::with_axes`], [`Layout::with_origin`] or [`Layout::padded`] is called: then it may have more.
+///
 /// Offsets are in bytes from element (0, 0, …), which with negative strides is not the lowest
 /// address. Dimensions come in any order.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,6 +20,7 @@ pub struct Layout {
     strides: Vec<isize>,
     axes: Option<Vec<usize>>,
     origin: Option<Vec<usize>>,
+    is_padded: bool,
 }
 
 impl Layout {
@@ -75,11 +79,12 @@ impl Layout {
                 .ok_or(LayoutError::TooLarge)?;
         }
         let (extents, strides) = (extents.to_vec(), strides.to_vec());
-        Ok(Self { element, name: None, extents, strides, axes: None, origin: None })
+        Ok(Self { element, name: None, extents, strides, axes: None, origin: None, is_padded: false })
     }
 
     /// Names the dimensions that are the pattern's axes, in the order of the pattern's axes. The
-    /// default is the first dimensions of the array.
+    /// default is the first dimensions of the array. An array with levels first, `[levels, y, x]`, needs
+    /// `with_axes(&[1, 2])`.
     pub fn with_axes(mut self, axes: &[usize]) -> Result<Self, LayoutError> {
         for (i, &dim) in axes.iter().enumerate() {
             if dim >= self.extents.len() || axes[..i].contains(&dim) {
@@ -94,6 +99,13 @@ impl Layout {
     /// default is the halo width at the low side; more leaves room for padding.
     pub fn with_origin(mut self, origin: &[usize]) -> Self {
         self.origin = Some(origin.to_vec());
+        self
+    }
+
+    /// Lets the array have more cells along the pattern's axes than the domain and its halo. The exchange
+    /// leaves the spare cells, at the high sides, as they are.
+    pub fn padded(mut self) -> Self {
+        self.is_padded = true;
         self
     }
 
@@ -134,6 +146,18 @@ impl Layout {
         }
     }
 
+    /// Checks that an array for which neither axes nor origin nor padding are given has `needed` cells along the
+    /// pattern's axes.
+    pub(crate) fn check_extents(&self, needed: &[usize]) -> Result<(), LayoutError> {
+        let is_explicit = self.axes.is_some() || self.origin.is_some() || self.is_padded;
+        if is_explicit || self.extents.get(..needed.len()) == Some(needed) {
+            return Ok(());
+        }
+        let (extents, needed) = (self.extents.clone(), needed.to_vec());
+        let guess = likely_axes(&extents, &needed);
+        Err(LayoutError::Extents { extents, needed, guess })
+    }
+
     /// The named axes, if any were named.
     pub fn named_axes(&self) -> Option<&[usize]> {
         self.axes.as_deref()
@@ -171,5 +195,49 @@ impl Layout {
             high += reach.max(0);
         }
         low..high
+    }
+}
+
+/// The dimensions with these extents that are most likely meant: in the order of the array if there are such, the last
+/// ones if there are several.
+fn likely_axes(extents: &[usize], needed: &[usize]) -> Option<Vec<usize>> {
+    let in_order = || {
+        let mut end = extents.len();
+        let last = |wanted: &usize| {
+            end = extents[..end].iter().rposition(|extent| extent == wanted)?;
+            Some(end)
+        };
+        let mut axes = needed.iter().rev().map(last).collect::<Option<Vec<usize>>>()?;
+        axes.reverse();
+        Some(axes)
+    };
+    let in_any_order = || {
+        let mut axes: Vec<usize> = Vec::new();
+        for wanted in needed {
+            axes.push((0..extents.len()).rfind(|dim| extents[*dim] == *wanted && !axes.contains(dim))?);
+        }
+        Some(axes)
+    };
+    in_order().or_else(in_any_order)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn guessed(extents: &[usize], needed: &[usize], expected: Option<&[usize]>) {
+        assert_eq!(likely_axes(extents, needed).as_deref(), expected, "{extents:?} for {needed:?}");
+    }
+
+    #[test]
+    fn the_likely_axes_are_those_with_the_extents_in_the_order_of_the_array() {
+        guessed(&[30, 10, 10], &[10, 10], Some(&[1, 2]));
+        guessed(&[65, 51], &[51], Some(&[1]));
+        guessed(&[10, 5, 10], &[10, 10], Some(&[0, 2]));
+        guessed(&[2, 10, 10, 10], &[10, 10], Some(&[2, 3]));
+        guessed(&[5, 12, 10], &[10, 12], Some(&[2, 1]));
+        guessed(&[12, 10], &[10, 10], None);
+        guessed(&[10], &[10, 10], None);
     }
 }

@@ -104,7 +104,17 @@ pub(crate) fn of(error: impl Into<Error>) -> PyErr {
         Error::NotDriven => "MpiError",
         _ => "HaloValueError",
     };
-    of_class(class, &error.to_string())
+    of_class(class, &in_python(error.to_string()))
+}
+
+/// What the library's errors tell to call, as Python has it. They come as texts, also those of other ranks.
+const CALLS: [(&str, &str); 2] = [
+    ("`with_axes(&[", "`halocline.Field(array, axes=["),
+    ("`padded()`", "`halocline.Field(array, padded=True)`"),
+];
+
+fn in_python(message: String) -> String {
+    CALLS.iter().fold(message, |message, (rust, python)| message.replace(rust, python))
 }
 
 fn of_comm(error: &CommError) -> &'static str {

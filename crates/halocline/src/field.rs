@@ -340,8 +340,8 @@ pub struct Array<T> {
 }
 
 impl<T: Element> Array<T> {
-    /// A zeroed array in C order: the last dimension is contiguous. By default the first dimensions are
-    /// the axes of the pattern it is bound with.
+    /// A zeroed array in C order: the last dimension is contiguous. The first dimensions are the axes of the pattern
+    /// that it is bound with, and have exactly the extents of the domain; for another array see [`Layout`].
     pub fn zeros(comm: &Communicator, extents: &[usize]) -> Result<Self, Error> {
         Self::with_layout(comm, Layout::c_order(T::TYPE, extents)?)
     }

@@ -193,8 +193,8 @@ fn other_domains(comm: &Stage<'_>) -> Outcome {
     let two = Grid::cut(grid.domains_per_rank(2).decompose(comm.size())?, &[false], &[(0, 0)]);
     let halo = one.halo();
     let way = Redistribute::regular(comm, (&one.decomposition, &halo), (&two.decomposition, &halo))?;
-    let field = || comm.field(halocline::Layout::c_order(ElementType::F64, &[4])?);
-    let (from, low, high) = (field()?, field()?, field()?);
+    let field = |cells: usize| comm.field(halocline::Layout::c_order(ElementType::F64, &[cells])?);
+    let (from, low, high) = (field(4)?, field(2)?, field(2)?);
     let first = 2 * comm.rank() as u64;
     let good = [&low.on_domain(first), &high.on_domain(first + 1)];
     for (from, to, says) in [

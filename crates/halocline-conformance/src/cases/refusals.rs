@@ -9,8 +9,8 @@ use crate::stage::Stage;
 use crate::subject::Home;
 use crate::{Case, Outcome, Trouble, ensure, fail};
 use halocline::{
-    Array, BindOptions, ElementType, Error, Field, HaloExchange, Layout, LayoutError, LinkChoice, Pattern,
-    RegularGrid,
+    Array, BindOptions, Decomposed, ElementType, Error, Field, Halo, HaloExchange, Layout, LayoutError,
+    LinkChoice, Pattern, PatternLinks, RegularGrid, UnstructuredDomain,
 };
 
 pub(crate) const CASES: &[Case] = &[
@@ -20,6 +20,9 @@ pub(crate) const CASES: &[Case] = &[
     Case { name: "refusals::another_number_of_fields", run: field_count },
     Case { name: "refusals::an_array_smaller_than_its_pattern_needs", run: too_small },
     Case { name: "refusals::an_array_of_too_few_dimensions", run: too_few_dimensions },
+    Case { name: "refusals::an_array_with_levels_first", run: levels_first },
+    Case { name: "refusals::an_unstructured_array_with_levels_first", run: unstructured_levels_first },
+    Case { name: "refusals::spare_cells_that_are_not_said", run: spare_cells },
     Case { name: "refusals::fields_that_overlap_where_a_halo_is_received", run: overlap },
     Case { name: "refusals::other_options_on_one_rank", run: other_options },
     Case { name: "refusals::another_pattern_on_one_rank", run: other_pattern },
@@ -171,10 +174,7 @@ fn too_small(comm: &Stage<'_>) -> Outcome {
         let array = comm.zeros::<f64>(&[if is_odd { extent } else { 6 }])?;
         let result = HaloExchange::bind(comm, &[(&pattern, &array)]);
         refused(comm, result, is_odd, |error| {
-            matches!(
-                error,
-                Error::Field { pattern: 0, field: 0, error: LayoutError::TooSmall { axis: 0, .. }, .. }
-            )
+            matches!(error, Error::Field { pattern: 0, field: 0, error: LayoutError::Extents { .. }, .. })
         })?;
     }
     Ok(())
@@ -188,8 +188,84 @@ fn too_few_dimensions(comm: &Stage<'_>) -> Outcome {
     let array = comm.zeros::<f64>(&extents)?;
     let result = HaloExchange::bind(comm, &[(&pattern, &array)]);
     refused(comm, result, is_odd, |error| {
-        matches!(error, Error::Field { error: LayoutError::AxisCount { pattern: 2, layout: 1 }, .. })
+        matches!(error, Error::Field { error: LayoutError::Extents { .. }, .. })
     })
+}
+
+/// The odd rank's array of extents `wrong` is refused, bound and unbound; the error guesses the pattern's axes.
+fn wrong_extents(
+    comm: &Stage<'_>,
+    pattern: &Pattern,
+    (usual, wrong): (&[usize], &[usize]),
+    axes: Option<&[usize]>,
+) -> Outcome {
+    let is_odd = comm.rank() == odd(comm);
+    let typed = |error: &Error| match error {
+        Error::Field { error: LayoutError::Extents { extents, guess, .. }, .. } => {
+            extents == wrong && guess.as_deref() == axes
+        }
+        _ => false,
+    };
+    let array = comm.zeros::<f64>(if is_odd { wrong } else { usual })?;
+    refused(comm, HaloExchange::bind(comm, &[(pattern, &array)]), is_odd, typed)?;
+    if comm.is_on_device() {
+        return Ok(());
+    }
+    let links = PatternLinks::new(comm, &[pattern])?;
+    if is_odd {
+        let error = links.exchange(&[(pattern, &array)]).map(drop);
+        ensure!(error.as_ref().is_err_and(typed), "an exchange without a bind gives {error:?}");
+    }
+    let array = comm.zeros::<f64>(usual)?;
+    Ok(links.exchange(&[(pattern, &array)])?.wait()?)
+}
+
+/// A periodic grid in which each rank has an array of 10 x 10 cells.
+fn ten_by_ten(comm: &Stage<'_>) -> Result<Pattern, Trouble> {
+    let grid = RegularGrid::new([8 * comm.size(), 8]).periodic([true, true]);
+    let cut = grid.decompose_into([comm.size(), 1], comm.size())?;
+    Ok(cut.pattern(comm, Halo::uniform(1))?)
+}
+
+fn levels_first(comm: &Stage<'_>) -> Outcome {
+    let pattern = ten_by_ten(comm)?;
+    for levels in [30, 5] {
+        wrong_extents(comm, &pattern, (&[10, 10, levels], &[levels, 10, 10]), Some(&[1, 2]))?;
+    }
+    wrong_extents(comm, &pattern, (&[10, 10], &[12, 10]), None)?;
+    // With its axes named it is taken, by the side of one in the usual order.
+    let order: &[usize] = if comm.rank() == odd(comm) { &[30, 10, 10] } else { &[10, 10, 30] };
+    let axes: &[usize] = if comm.rank() == odd(comm) { &[1, 2] } else { &[0, 1] };
+    let field = comm.field(Layout::c_order(ElementType::F64, order)?.with_axes(axes)?)?;
+    Ok(HaloExchange::bind(comm, &[(&pattern, &field)])?.exchange()?.wait()?)
+}
+
+fn unstructured_levels_first(comm: &Stage<'_>) -> Outcome {
+    let (rank, ranks) = (comm.rank() as u64, comm.size() as u64);
+    let owned = (50 * rank..50 * (rank + 1)).collect();
+    let halo = if ranks > 1 { vec![50 * ((rank + 1) % ranks)] } else { Vec::new() };
+    let cells = 50 + halo.len();
+    let domain = UnstructuredDomain::new(rank, owned, halo);
+    let pattern = Pattern::unstructured(comm, &[domain])?;
+    wrong_extents(comm, &pattern, (&[cells, 65], &[65, cells]), Some(&[1]))?;
+    wrong_extents(comm, &pattern, (&[cells], &[cells + 1]), None)?;
+    // Its cells have no origin.
+    let field = comm.field(Layout::c_order(ElementType::F64, &[cells + 3])?.with_origin(&[3]))?;
+    refused(comm, HaloExchange::bind(comm, &[(&pattern, &field)]), true, |error| {
+        matches!(error, Error::Field { error: LayoutError::Origin { .. }, .. })
+    })
+}
+
+fn spare_cells(comm: &Stage<'_>) -> Outcome {
+    let pattern = ten_by_ten(comm)?;
+    let of_larger = |layout: fn(Layout) -> Layout| Layout::c_order(ElementType::F64, &[12, 11]).map(layout);
+    for said in [of_larger(Layout::padded)?, of_larger(|layout| layout.with_origin(&[2, 1]))?] {
+        let field = comm.field(said)?;
+        HaloExchange::bind(comm, &[(&pattern, &field)])?.exchange()?.wait()?;
+    }
+    let unsaid = comm.field(of_larger(|layout| layout)?)?;
+    let result = HaloExchange::bind(comm, &[(&pattern, &unsaid)]);
+    refused(comm, result, true, |error| error.to_string().contains("padded"))
 }
 
 fn overlap(comm: &Stage<'_>) -> Outcome {

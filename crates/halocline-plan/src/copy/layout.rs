@@ -30,8 +30,10 @@ pub struct AxisLayout {
 }
 
 impl CellLayout {
-    /// The layout as the given domain sees it. Checks that the array holds every owned cell.
+    /// The layout as the given domain sees it. Checks that the array has the domain's extents, or, if its axes,
+    /// origin or padding are given, that it holds every owned cell.
     pub fn new(layout: &Layout, shape: &DomainShape) -> Result<Self, LayoutError> {
+        layout.check_extents(&shape.extents())?;
         let dims = layout.axes(shape.axes())?;
         let (origins, owned): (Vec<i64>, Vec<usize>) = match shape {
             DomainShape::Regular { owned, halo, .. } => {
@@ -46,7 +48,10 @@ impl CellLayout {
                 };
                 (origins, owned.clone())
             }
-            DomainShape::Unstructured { cells, .. } => (vec![0], vec![*cells]),
+            DomainShape::Unstructured { cells, .. } => match layout.origin() {
+                None | Some([0]) => (vec![0], vec![*cells]),
+                Some(origin) => return Err(LayoutError::Origin { origin: origin.to_vec() }),
+            },
         };
         let axes = dims.iter().zip(&origins).map(|(&dim, &origin)| AxisLayout {
             stride: layout.strides()[dim],

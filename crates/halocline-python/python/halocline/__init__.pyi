@@ -445,8 +445,12 @@ class Field:
     """An array with what is to be said of it beside its memory.
 
     ``domain``: the id of the domain that it belongs to, needed where a rank owns several. ``axes``: its dimensions that
-    are the pattern's axes, by default the first ones. ``origin``: the index, along the pattern's axes, of the first owned
-    cell; by default the halo width.
+    are the pattern's axes, by default the first ones; an array ``[levels, y, x]`` needs ``axes=(1, 2)``. ``origin``: the
+    index, along the axes of a regular grid, of the first owned cell; by default the halo width. ``padded``: the array may
+    have more cells along these axes than its domain and the halo.
+
+    Without ``axes``, ``origin`` and ``padded`` the array has exactly the shape of its domain along its first dimensions;
+    any other is refused.
     """
 
     def __new__(
@@ -456,6 +460,7 @@ class Field:
         domain: int | None = None,
         axes: _NumbersLike | None = None,
         origin: _NumbersLike | None = None,
+        padded: bool = False,
     ) -> Field: ...
     @property
     def array(self) -> Any:

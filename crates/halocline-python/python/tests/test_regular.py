@@ -114,6 +114,68 @@ def test_axes_origin_and_levels():
     hc.run_threads(2, run)
 
 
+def ten_by_ten(comm):
+    """Each rank has an array of 10 x 10 cells."""
+    grid = hc.RegularGrid((8 * comm.size, 8), periodic=(True, True))
+    return grid.decompose_into((comm.size, 1), comm).pattern(1)
+
+
+def refusals(comm, pattern, field):
+    """What a field is refused by, bound and unbound, by this rank."""
+    with pytest.raises(hc.HaloValueError) as bound:
+        hc.HaloExchange(comm, [(pattern, field)])
+    with pytest.raises(hc.HaloValueError) as unbound:
+        hc.PatternLinks(comm, [pattern]).exchange([(pattern, field)])
+    assert str(bound.value) == str(unbound.value)
+    return str(bound.value)
+
+
+@pytest.mark.parametrize("checked", [False, True])
+@pytest.mark.parametrize("levels", [30, 5])
+def test_levels_first_need_their_axes_named(levels, checked):
+    def run(comm):
+        pattern = ten_by_ten(comm)
+        array = np.arange(levels * 100.0).reshape(levels, 10, 10)
+        before = array.copy()
+        with pytest.raises(hc.HaloValueError, match=r"axes 1 and 2 fit; pass `halocline.Field\(array, axes=\[1, 2\]\)`"):
+            hc.HaloExchange(comm, [(pattern, array)], checked=checked)
+        np.testing.assert_array_equal(array, before)
+        hc.HaloExchange(comm, [(pattern, hc.Field(array, axes=(1, 2)))], checked=checked).exchange()
+        # Along the axis that this rank has to itself the halo is its own other side.
+        np.testing.assert_array_equal(array[:, 1:9, 0], before[:, 1:9, 8])
+        np.testing.assert_array_equal(array[:, 1:9, 1:9], before[:, 1:9, 1:9])
+
+    hc.run_threads(2, run)
+
+
+def test_extents_that_are_not_those_of_the_domain_are_refused():
+    comm = hc.init("thread")
+    pattern = ten_by_ten(comm)
+    told = lambda *shape: refusals(comm, pattern, np.zeros(shape))  # noqa: E731
+    assert "(30, 10, 10), the domain's with its halo (10, 10): axes 1 and 2 fit" in told(30, 10, 10)
+    assert "axes 1 and 2 fit" in told(5, 10, 10)
+    assert "axes 0 and 2 fit" in told(10, 3, 10)
+    assert "for spare cells along axes 0 and 1 pass `halocline.Field(array, padded=True)`" in told(12, 11)
+    assert "(8, 8), the domain's with its halo (10, 10): no axes fit; allocate the domain's shape" in told(8, 8)
+    assert "no axes fit" in told(100)
+    for field in [hc.Field(np.zeros((12, 11)), padded=True), hc.Field(np.zeros((12, 11)), origin=(2, 1))]:
+        hc.HaloExchange(comm, [(pattern, field)]).exchange()
+    small = hc.Field(np.zeros((12, 9)), padded=True)
+    with pytest.raises(hc.HaloValueError, match="axis 1"):
+        hc.HaloExchange(comm, [(pattern, small)])
+
+
+def test_the_other_ranks_learn_of_wrong_extents_in_words_of_python():
+    def run(comm):
+        pattern = ten_by_ten(comm)
+        array = np.zeros((30, 10, 10) if comm.rank == 1 else (10, 10, 30))
+        with pytest.raises(hc.HaloError, match=r"axes=\[1, 2\]") as error:
+            hc.HaloExchange(comm, [(pattern, array)])
+        assert isinstance(error.value, hc.HaloValueError if comm.rank == 1 else hc.RefusedElsewhereError)
+
+    hc.run_threads(2, run)
+
+
 def test_staggered_and_cells_together():
     def run(comm):
         cells = hc.RegularGrid((8, 6), periodic=(True, False)).decompose(comm)

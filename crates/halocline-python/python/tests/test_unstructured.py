@@ -56,6 +56,30 @@ def test_several_domains_of_a_rank(ranks, order, ids):
     hc.run_threads(ranks, run)
 
 
+def test_levels_first_need_their_axis_named():
+    def run(comm):
+        number, owned, halo = comm.rank, list(range(50 * comm.rank, 50 * comm.rank + 50)), [(50 * comm.rank + 50) % 100]
+        pattern = hc.Pattern.unstructured(comm, [hc.UnstructuredDomain(number, owned, halo)])
+        array = np.full((65, 51), -1.0)
+        array[:, :50] = value(owned, 65).T
+        with pytest.raises(hc.HaloValueError, match=r"\(65, 51\).*\(51\): axis 1 fits; pass `.*axes=\[1\]"):
+            hc.HaloExchange(comm, [(pattern, array)])
+        links = hc.PatternLinks(comm, [pattern])
+        with pytest.raises(hc.HaloValueError, match="axis 1 fits"):
+            links.exchange([(pattern, array)])
+        with pytest.raises(hc.HaloValueError, match="origin"):
+            links.exchange([(pattern, hc.Field(np.zeros(60), origin=[9]))])
+        for exchange in [
+            lambda field: hc.HaloExchange(comm, [(pattern, field)]).exchange(),
+            lambda field: links.exchange([(pattern, field)]),
+        ]:
+            array[:, 50:] = -1
+            exchange(hc.Field(array, axes=[1]))
+            np.testing.assert_array_equal(array, value(owned + halo, 65).T)
+
+    hc.run_threads(2, run)
+
+
 def test_indices_and_owners():
     def run(comm):
         # Local order is turned round: the halo comes first.

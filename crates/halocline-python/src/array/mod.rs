@@ -148,12 +148,13 @@ pub(crate) struct PyField {
 #[pymethods]
 impl PyField {
     #[new]
-    #[pyo3(signature = (array, *, domain = None, axes = None, origin = None))]
+    #[pyo3(signature = (array, *, domain = None, axes = None, origin = None, padded = false))]
     fn new(
         array: &Bound<'_, PyAny>,
         domain: Option<Typed<u64>>,
         axes: Option<Numbers<usize>>,
         origin: Option<Numbers<usize>>,
+        padded: bool,
     ) -> PyResult<Self> {
         let domain = domain.map(|domain| domain.0);
         let described = describe(array)?;
@@ -163,6 +164,9 @@ impl PyField {
         }
         if let Some(Numbers(origin)) = origin {
             layout = layout.with_origin(&origin);
+        }
+        if padded {
+            layout = layout.padded();
         }
         let device = described.device;
         let watched = watched(array, Some(&described))?;
