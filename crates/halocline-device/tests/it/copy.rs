@@ -120,7 +120,8 @@ fn two_faces_in_one_operation_move_as_in_two() {
     let orders = [Layout::c_order(element, &extents), Layout::fortran_order(element, &extents)];
     let layouts = orders.map(|layout| {
         let layout = layout.unwrap();
-        let shape = DomainShape::Regular { first: vec![0; 3], owned: vec![1; 3], halo: vec![(0, 0); 3] };
+        let owned = extents.to_vec();
+        let shape = DomainShape::Regular { first: vec![0; 3], owned, halo: vec![(0, 0); 3] };
         (CellLayout::new(&layout, &shape).unwrap(), layout.len() * 8)
     });
     let mut joined = 0;
