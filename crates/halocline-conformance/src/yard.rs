@@ -396,11 +396,15 @@ pub fn devices(world: &World, count: u32) -> Result<Vec<Device>, DeviceError> {
     Ok(devices)
 }
 
-/// Schedules exchanges one after the other until the object fails, as it must.
+/// Schedules exchanges one after the other until the object fails, as it must: in the first exchange that has not ended well.
 pub fn until_failure(halo: &HaloExchange, stream: &Stream) -> Result<Arc<Failure>, Trouble> {
+    let mut last = 0;
     loop {
-        match halo.schedule_exchange(&[stream]).and_then(|pending| pending.wait()) {
-            Ok(()) => {}
+        match halo.schedule_exchange(&[stream]).and_then(|pending| pending.wait().map(|()| pending.epoch())) {
+            Ok(epoch) => last = epoch,
+            Err(Error::Failed(failure)) if failure.epoch <= last => {
+                fail!("exchange {last} has ended well: {failure}");
+            }
             Err(Error::Failed(failure)) => return Ok(failure),
             Err(error) => return Err(error.into()),
         }

@@ -1,6 +1,8 @@
 //! A bound exchange while it runs: epochs, links, failure. What happens when.
 
 mod end;
+#[cfg(test)]
+mod tests;
 mod wait;
 
 use crate::check::{Check, Finding};
@@ -17,6 +19,10 @@ use halocline_device::host;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
+
+/// The bit beside an epoch that says that the object has failed: no later exchange will ever be over. Whether an exchange
+/// is over or has failed is thus decided by one atomic operation.
+pub(crate) const STOPPED: u64 = 1 << 63;
 
 /// Bytes whose copying takes longer than waking a thread that does it.
 const LARGE: usize = 1 << 18;
@@ -56,7 +62,7 @@ pub(crate) struct Bound {
     /// When the exchange in flight was begun, where there is a deadline.
     begun: Mutex<Duration>,
     failed: OnceLock<Arc<Failure>>,
-    /// The last exchange whose memories were given back to the user.
+    /// The last exchange whose memories were given back to the user, and [`STOPPED`] after a failure.
     landed: AtomicU64,
     /// Tasks that wait.
     pub(crate) wakers: Wakers,
@@ -147,7 +153,9 @@ impl Bound {
         if self.completed.load(Ordering::Acquire) >= epoch {
             return Some(Ok(()));
         }
-        self.failed.get().map(|failure| Err(Error::Failed(Arc::clone(failure))))
+        // An exchange before the one that failed is about to be over.
+        let failure = self.failed.get().filter(|failure| failure.epoch <= epoch)?;
+        Some(Err(Error::Failed(Arc::clone(failure))))
     }
 
     /// Begins an exchange of a set of this object: gives every leave first, then does what can be done at
@@ -258,7 +266,7 @@ impl Bound {
                 let finding = if cargo.is_given() { None } else { check.end(&self.comm, &self.links, cargo) };
                 drop(proven);
                 if let Some(finding) = finding {
-                    self.fail_by(finding);
+                    self.fail_by(finding, Some(epoch));
                     self.wake();
                 }
             }
@@ -320,7 +328,7 @@ impl Bound {
         });
         let check = self.check.as_ref();
         if let Some(finding) = check.and_then(|check| check.within(&self.comm, epoch, cargo)) {
-            self.fail_by(finding);
+            self.fail_by(finding, None);
         }
         self.within.done.store(epoch, Ordering::Release);
         if self.failed.get().is_none() {
@@ -351,7 +359,7 @@ impl Bound {
             Ok(Turn::Lost(cause, culprit)) => {
                 // What a peer finds changed may have been written here.
                 match self.check.as_ref().and_then(|check| check.end(&self.comm, &self.links, cargo)) {
-                    Some(finding) => self.fail_by(finding),
+                    Some(finding) => self.fail_by(finding, None),
                     None => self.fail(link, cause, culprit),
                 }
             }
@@ -369,13 +377,16 @@ impl Bound {
             let cargo = unsafe { self.flight.get() };
             let check = self.check.as_ref();
             if let Some(finding) = check.and_then(|check| check.end(&self.comm, &self.links, cargo)) {
-                return self.fail_by(finding);
+                return self.fail_by(finding, None);
             }
-            if self.failed.get().is_some() {
+            // Unless the object has failed.
+            if self.landed.compare_exchange(epoch - 1, epoch, Ordering::AcqRel, Ordering::Relaxed).is_err() {
                 return;
             }
             self.disarm();
-            self.land(epoch);
+            // SAFETY: all links and the copies within the rank are done, and no exchange begins before this one is
+            // completed, below; after a failure, `reclaim` lands only what has not landed here.
+            unsafe { self.flight.land() };
             trace::flight(&self.comm, &self.name, epoch, true);
             self.completed.store(epoch, Ordering::Release);
             // A thread of this rank may sleep for it, or a task.
@@ -387,14 +398,14 @@ impl Bound {
     /// Fails the object, here and at all its peers.
     fn fail(&self, link: &Link, cause: Cause, culprit: usize) {
         if let Some(finding) = self.check.as_ref().and_then(|check| check.verdict(&self.comm, self.epoch())) {
-            return self.fail_by(finding);
+            return self.fail_by(finding, None);
         }
-        let (cause, culprit) = self.root(cause, culprit);
-        self.end_by(link.failure(&self.comm, self.epoch(), (cause, culprit)));
+        let by = self.root(cause, culprit);
+        self.end_by(|epoch| link.failure(&self.comm, epoch, by));
     }
 
-    /// Fails the object for what its checks have found on this rank.
-    fn fail_by(&self, finding: Finding) {
+    /// Fails the object for what its checks have found on this rank: of exchange `proven`, which is over, or of the one in flight.
+    fn fail_by(&self, finding: Finding, proven: Option<u64>) {
         let (rank, epoch) = (self.comm.rank(), self.epoch());
         let Finding { cause, direction, peer, report } = finding;
         // What is said of a peer alone is said of the link on which it is waited for.
@@ -405,9 +416,9 @@ impl Bound {
         };
         let direction = link.map(|link| link.direction).or(direction).unwrap_or(Direction::Receive);
         let way = link.map_or(Way::Pull, |link| link.way);
-        self.end_by(Failure {
+        self.end_by(|first| Failure {
             rank,
-            epoch,
+            epoch: proven.unwrap_or(first),
             peer,
             direction,
             way,
@@ -417,7 +428,21 @@ impl Bound {
         });
     }
 
-    pub(crate) fn end_by(&self, failure: Failure) {
+    /// From now on no exchange becomes over. Whether this is the first call, which must be followed by [`Bound::fail_as`], and the
+    /// first exchange that is not over.
+    pub(crate) fn stop(&self) -> (bool, u64) {
+        let last = self.landed.fetch_or(STOPPED, Ordering::AcqRel);
+        (last & STOPPED == 0, (last & !STOPPED) + 1)
+    }
+
+    /// Fails the object, unless it has failed: with what `failure` makes of the first exchange that is not over.
+    fn end_by(&self, failure: impl FnOnce(u64) -> Failure) {
+        if let (true, first) = self.stop() {
+            self.fail_as(failure(first));
+        }
+    }
+
+    pub(crate) fn fail_as(&self, failure: Failure) {
         if self.failed.set(Arc::new(failure)).is_ok() {
             self.begin_lock.close();
             // Links in the hands of other threads, and the one in ours, are told when they let go.

@@ -308,7 +308,7 @@ through_pattern!(MeshError, PartitionError, RedistributeError, UnstructuredError
 pub struct Failure {
     /// This rank.
     pub rank: usize,
-    /// The epoch in flight.
+    /// The first exchange that failed; those before it are complete.
     pub epoch: u64,
     /// The peer of the link where it was noticed.
     pub peer: usize,
@@ -457,10 +457,7 @@ impl fmt::Display for Failure {
             Direction::Send => "to",
             Direction::Receive => "from",
         };
-        match epoch {
-            0 => write!(f, "rank {rank}: failed before its first exchange")?,
-            _ => write!(f, "rank {rank}: exchange {epoch} failed")?,
-        }
+        write!(f, "rank {rank}: exchange {epoch} failed")?;
         match peer == rank {
             true => f.write_str(" within the rank: ")?,
             false => write!(f, " on the link {to_or_from} rank {peer} ({way}): ")?,
@@ -498,7 +495,13 @@ impl fmt::Display for Failure {
         if culprit != peer && report.is_none() {
             write!(f, ", so rank {peer} gave up")?;
         }
-        f.write_str("; the halo is undefined and the object is of no more use")
+        match epoch.saturating_sub(1) {
+            0 => f.write_str("; the halo is undefined")?,
+            last => {
+                write!(f, "; exchange {last} is complete, the halo is undefined from exchange {epoch} on")?
+            }
+        }
+        f.write_str("; drop the object and bind again")
     }
 }
 

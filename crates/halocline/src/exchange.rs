@@ -370,7 +370,8 @@ impl Pending {
     }
 
     fn wait_for_host_fields(&self, scheduled: &Scheduled) -> Result<(), Error> {
-        scheduled.host.as_ref().map_or(Ok(()), |host| host.wait(self.epoch))
+        let waited = scheduled.host.as_ref().map_or(Ok(()), |host| host.wait(self.epoch));
+        waited.map_err(|error| scheduled.of_host(error))
     }
 
     /// Whether [`Pending::wait`] would return at once. Carries the exchange on, never blocks.
@@ -378,7 +379,8 @@ impl Pending {
         match &self.scheduled {
             None => self.bound.is_ready(self.epoch),
             Some(scheduled) => {
-                let host = scheduled.host.as_ref().map_or(Ok(true), |host| host.is_ready(self.epoch))?;
+                let host = scheduled.host.as_ref().map_or(Ok(true), |host| host.is_ready(self.epoch));
+                let host = host.map_err(|error| scheduled.of_host(error))?;
                 Ok(scheduled.is_ready(self.epoch)? && host)
             }
         }

@@ -71,7 +71,8 @@ impl Future for Exchanging {
             Ok(Pending { bound, epoch, scheduled: None }) => bound.poll(*epoch, vigil, context.waker()),
             Ok(Pending { bound, epoch, scheduled: Some(scheduled) }) => {
                 if scheduled.host.is_some() {
-                    ready!(bound.poll(*epoch, vigil, context.waker()))?;
+                    let host = ready!(bound.poll(*epoch, vigil, context.waker()));
+                    host.map_err(|error| scheduled.of_host(error))?;
                 }
                 scheduled.poll(*epoch, ticket, context.waker())
             }

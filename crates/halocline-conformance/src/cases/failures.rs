@@ -4,7 +4,7 @@ use super::fixture::{Line, Words, failure, is_deadline, is_sticky, reclaimed, st
 use crate::scene::{Grid, ring_neighbours};
 use crate::stage::Stage;
 use crate::{Case, Outcome, ensure, fail};
-use halocline::{BindOptions, Cause, Error, HaloExchange, LinkChoice, RegularGrid};
+use halocline::{Array, BindOptions, Cause, Error, Field, HaloExchange, LinkChoice, Pattern, RegularGrid};
 use std::time::Duration;
 
 pub(crate) const CASES: &[Case] = &[
@@ -15,6 +15,7 @@ pub(crate) const CASES: &[Case] = &[
     Case { name: "failures::of_one_link_reach_all_ranks_of_a_chain", run: chain },
     Case { name: "failures::a_failed_object_is_dropped_in_flight", run: dropped_after_failure },
     Case { name: "failures::race_with_the_next_exchange", run: race },
+    Case { name: "failures::an_exchange_that_has_ended_well_is_never_said_to_have_failed", run: between },
 ];
 
 /// Longer than a step takes on a machine that does much else.
@@ -166,6 +167,48 @@ fn dropped_after_failure(comm: &Stage<'_>) -> Outcome {
             }
             _ => drop(halo.exchange()),
         }
+    }
+    still_works(comm)
+}
+
+/// A peer fails after an exchange in which all took part: it is the next one that fails, whenever this rank learns of it.
+/// Where fields lie on devices, some of the object's lie on the host, too.
+fn between(comm: &Stage<'_>) -> Outcome {
+    for link in comm.ways() {
+        let line = Line::new(comm)?;
+        let words = Words::new(comm);
+        let on_host = Array::<f32>::zeros(comm, &[5])?;
+        let options =
+            BindOptions { link, deadline: (comm.rank() == 0).then_some(DEADLINE), ..BindOptions::default() };
+        let fields: [(&Pattern, &Field); 2] = [(&line.pattern, &line.array), (&line.pattern, &on_host)];
+        let halo = HaloExchange::bind_with(comm, &fields, &options)?;
+        (1..4).try_for_each(|step| line.step(&halo, step))?;
+        let last = halo.pending();
+        comm.barrier()?;
+        if comm.rank() == 0 && comm.size() > 1 {
+            let failed = until_failure(&halo)?;
+            ensure!(failed.epoch == 4, "rank 0, {link:?}: {failed}");
+        }
+        words.tell_all(0, 0)?;
+        if let Some(stream) = line.array.stream().filter(|_| comm.size() > 1 && comm.rank() > 0) {
+            // Every wait of a stream learns of the failure, also one for an exchange that is over.
+            let told = loop {
+                match halo.schedule_wait(stream) {
+                    Ok(()) => comm.link().host().yield_now(),
+                    ended => break failure(ended)?,
+                }
+            };
+            ensure!(told.epoch == 4, "{link:?}: {told}");
+        }
+        last.map_or(Ok(()), |last| last.wait())?;
+        if comm.size() > 1 {
+            if comm.rank() > 0 {
+                line.check(3)?;
+            }
+            let failed = until_failure(&halo)?;
+            is_sticky(&halo, &failed)?;
+        }
+        comm.barrier()?;
     }
     still_works(comm)
 }

@@ -7,7 +7,7 @@ use crate::stage::{Cells, Stage};
 use crate::{Outcome, Trouble, ensure, fail};
 use halocline::comm::Tag;
 use halocline::{
-    BindOptions, Cause, Communicator, Error, Failure, HaloExchange, LinkChoice, Pattern, Reduce,
+    BindOptions, Cause, Communicator, Error, Failure, HaloExchange, LinkChoice, Pattern, Pending, Reduce,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -135,12 +135,19 @@ pub(super) fn failure<T>(result: Result<T, Error>) -> Result<Arc<Failure>, Troub
     }
 }
 
-/// Exchanges until the object fails, as it must.
+/// Exchanges until the object fails, as it must: in the first exchange that has not ended well.
 pub(super) fn until_failure(halo: &HaloExchange) -> Result<Arc<Failure>, Trouble> {
+    let is_over = |pending: &Pending| matches!(pending.is_ready(), Ok(true));
+    let mut last = halo.pending().filter(is_over).map(|pending| pending.epoch());
     loop {
-        match halo.exchange().and_then(|pending| pending.wait()) {
-            Ok(()) => {}
-            failed => return failure(failed),
+        match halo.exchange().and_then(|pending| pending.wait().map(|()| pending.epoch())) {
+            Ok(epoch) => last = Some(epoch),
+            failed => {
+                let failure = failure(failed)?;
+                let is_later = last.is_none_or(|last| failure.epoch > last);
+                ensure!(is_later, "exchange {last:?} has ended well: {failure}");
+                return Ok(failure);
+            }
         }
     }
 }

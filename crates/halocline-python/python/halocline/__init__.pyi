@@ -105,12 +105,12 @@ class MpiError(CommunicatorError):
     """MPI is missing, has failed, was finalised, or does not allow the call from this thread."""
 
 class ExchangeFailedError(HaloError):
-    """A bound object has failed, at all ranks that it connects; it is of no more use."""
+    """A bound object has failed, at all ranks that it connects; drop it and bind again."""
 
     rank: int
     """This rank."""
     epoch: int
-    """The exchange that failed."""
+    """The first exchange that failed; those before it are complete."""
     peer: int
     """The other rank of the link where that was noticed."""
     culprit: int

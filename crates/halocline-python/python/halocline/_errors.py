@@ -42,7 +42,7 @@ class MpiError(CommunicatorError):
 
 
 class ExchangeFailedError(HaloError):
-    """A bound object has failed, at all ranks that it connects; it is of no more use."""
+    """A bound object has failed, at all ranks that it connects; drop it and bind again."""
 
     rank: int
     epoch: int

@@ -277,15 +277,19 @@ def test_a_deadline():
     over = threading.Event()
 
     def run(comm):
-        pattern, array, halo = bound(comm, deadline=0.2)
+        pattern, array, halo = bound(comm, deadline=None if comm.rank else 0.5)
+        comm.barrier()
+        halo.exchange()
         if comm.rank == 0:
             with pytest.raises(hc.ExchangeTimeoutError, match="rank 1") as caught:
                 halo.exchange()
             error = caught.value
-            assert (error.rank, error.epoch, error.peer, error.culprit) == (0, 1, 1, 1)
+            assert (error.rank, error.epoch, error.peer, error.culprit) == (0, 2, 1, 1)
         comm.barrier()
-        with pytest.raises(hc.ExchangeFailedError):
+        # The exchange that has returned is right, also where the failure is learned after it.
+        with pytest.raises(hc.ExchangeFailedError, match="exchange 2 failed .* exchange 1 is complete") as caught:
             halo.exchange()
+        assert (caught.value.rank, caught.value.epoch) == (comm.rank, 2)
         while not halo.reclaim():
             pass
         comm.barrier()

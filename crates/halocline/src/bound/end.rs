@@ -1,6 +1,6 @@
 //! The end of a bound object: its memories go back to the user, its peers learn that it is gone.
 
-use super::Bound;
+use super::{Bound, STOPPED};
 use crate::check::Check;
 use crate::error::Cause;
 use crate::link::Link;
@@ -25,18 +25,12 @@ impl Bound {
         {
             return false;
         }
-        self.land(epoch);
-        true
-    }
-
-    /// Gives the memories back to the user, once an exchange.
-    #[inline]
-    pub(super) fn land(&self, epoch: u64) {
-        if self.landed.swap(epoch, Ordering::AcqRel) != epoch {
-            // SAFETY: exchange `epoch` is over but for this call, which is made once for it (`landed`). No other begins meanwhile:
-            // without a failure because this one is not `completed` yet, after one because `begin_lock` is closed.
+        if self.landed.swap(epoch | STOPPED, Ordering::AcqRel) != epoch | STOPPED {
+            // SAFETY: the object has failed and `begin_lock` is closed, so that no other exchange begins; no thread of this rank is at a
+            // link or at the copies within it, and no peer touches the fields any more; the swap admits one thread.
             unsafe { self.flight.land() };
         }
+        true
     }
 
     /// The user has dropped the object.
@@ -90,7 +84,7 @@ impl Serve for Bound {
         if let Some(finding) = self.check.as_ref().and_then(|check| check.serve(&self.comm, epoch))
             && self.outcome(epoch).is_none()
         {
-            self.fail_by(finding);
+            self.fail_by(finding, None);
         }
         if self.failed.get().is_none() {
             // What is in flight may have all that it needs; where it has not, its links see that.

@@ -36,7 +36,7 @@ impl Scheduled {
         let epoch = self.epoch() + 1;
         self.make_room(epoch)?;
         if let Some(host) = &self.host {
-            host.begin(host_set, &[])?;
+            host.begin(host_set, &[]).map_err(|error| self.of_host(error))?;
         }
         self.chosen[(epoch % (2 * IN_FLIGHT)) as usize].store(set, Ordering::Release);
         {
@@ -54,7 +54,7 @@ impl Scheduled {
         fence(Ordering::SeqCst);
         // Where others are in flight, already now: a queue that is full holds this thread until the host has carried on what
         // streams wait for.
-        if self.completed.load(Ordering::Acquire) + 1 < epoch {
+        if self.completed() + 1 < epoch {
             self.be_watched();
         }
         // Objects share streams: on all lanes in one order, or each waits behind the other.
@@ -64,8 +64,10 @@ impl Scheduled {
             Ok(()) => self.give(&mut begin, (set, epoch), streams.clone()).map_err(Some),
             Err(_) => Err(None),
         };
-        if given.is_err() {
+        if let Err(error) = &given {
             begin.is_broken = true;
+            // Before the streams say that they are through with it.
+            error.iter().for_each(|error| self.lost(error));
             self.give_up(&mut begin, epoch, streams);
             // All may have been quiet before this one was counted.
             self.let_free();
@@ -99,7 +101,7 @@ impl Scheduled {
     /// Nothing is in flight any more, unless somebody has begun an exchange meanwhile.
     pub(super) fn let_free(&self) {
         let mut waiting = self.waiting();
-        if self.completed.load(Ordering::Acquire) >= self.epoch() || self.quiet.load(Ordering::Acquire) {
+        if self.completed() >= self.epoch() || self.quiet.load(Ordering::Acquire) {
             *waiting = None;
         }
     }
@@ -158,8 +160,8 @@ impl Scheduled {
 
     fn make_room(&self, epoch: u64) -> Result<(), Error> {
         let is_full = |completed: u64| epoch - 1 - completed >= IN_FLIGHT;
-        if is_full(self.completed.load(Ordering::Acquire)) && is_full(self.look()) {
-            let oldest = self.completed.load(Ordering::Acquire) + 1;
+        if is_full(self.completed()) && is_full(self.look()) {
+            let oldest = self.completed() + 1;
             return Err(Error::TooManyInFlight { limit: IN_FLIGHT, oldest });
         }
         // What the host carries on is behind by what is in flight at most, but where exchanges leave it nothing to do.
@@ -253,7 +255,7 @@ impl Scheduled {
 
     /// Returns the events of exchanges that are over.
     fn retire(&self, begin: &mut Begin) {
-        let completed = self.completed.load(Ordering::Acquire);
+        let completed = self.completed();
         while begin.retired < completed {
             begin.retired += 1;
             begin.flights[(begin.retired % IN_FLIGHT) as usize]

@@ -37,7 +37,7 @@ pub(crate) use stage::{Stage, Staged, chunks, offset};
 pub(crate) use staging::Staging;
 
 use crate::bind::Kit;
-use crate::bound::Bound;
+use crate::bound::{Bound, STOPPED};
 use crate::error::Failure;
 use crate::link::{Link, SLOTS};
 use crate::set::Set;
@@ -84,7 +84,7 @@ pub(crate) struct Scheduled {
     borrowed: BySet<Vec<Borrowed>>,
     /// The last exchange given to the streams.
     epoch: AtomicU64,
-    /// The last that is known to be over.
+    /// The last that is known to be over, and [`STOPPED`] after a failure.
     completed: AtomicU64,
     /// Which set each is of, by its epoch: of those in flight, and of as many before them, which peers may still await.
     chosen: Vec<AtomicUsize>,
@@ -316,6 +316,11 @@ impl Scheduled {
             let _ = cut;
             false
         }
+    }
+
+    /// The last exchange that is known to be over.
+    fn completed(&self) -> u64 {
+        self.completed.load(Ordering::Acquire) & !STOPPED
     }
 
     /// The last exchange begun.

@@ -1,7 +1,8 @@
 //! Waiting for a scheduled exchange: on the host, and on a stream.
 
 use super::{Cut, IN_FLIGHT, Scheduled};
-use crate::error::Error;
+use crate::bound::STOPPED;
+use crate::error::{Cause, Error};
 use crate::future;
 use crate::link::{Direction, Link, Way};
 use halocline_comm::{CommError, Serve, Ticket};
@@ -17,42 +18,58 @@ const NAP: (Duration, Duration) = (Duration::from_micros(20), Duration::from_mil
 impl Scheduled {
     /// The last exchange that is over, as far as the streams say.
     pub(super) fn look(&self) -> u64 {
-        let (known, epoch) = (self.completed.load(Ordering::Acquire), self.epoch());
+        let (known, epoch) = (self.completed(), self.epoch());
         if known == epoch {
             return known;
         }
-        let done = self.lanes.iter().map(|lane| lane.done(known, epoch)).min().unwrap_or(epoch);
-        match self.failed.get() {
+        let done = self.done(known, epoch);
+        if done > known
+            && let Some((link, (cause, culprit))) = self.torn()
+        {
             // Nothing is known to be over that may be wrong.
-            None if done > known && self.is_torn() => self.completed.load(Ordering::Acquire),
-            None => {
-                let completed = self.completed.fetch_max(done, Ordering::AcqRel).max(done);
-                if completed == epoch {
-                    self.let_free();
-                }
-                completed
-            }
-            // What ends after a failure ends for being released; what had ended before may have been seen by now.
-            Some(_) => self.completed.load(Ordering::Acquire),
+            self.fail(link, cause, culprit);
+            return self.completed();
         }
+        // What ends after a failure ends because it was released: it does not count.
+        let before = self.completed.fetch_max(done, Ordering::AcqRel);
+        if before & STOPPED != 0 {
+            return before & !STOPPED;
+        }
+        let completed = before.max(done);
+        if completed == epoch {
+            self.let_free();
+        }
+        completed
     }
 
-    /// Whether a rank that this one pulls from has failed, which fails this object, too: that rank's owned cells are its user's again,
-    /// so that what was read may have changed meanwhile. Who fails says so before it lets go of them; so this is asked after the streams
-    /// were seen to be through.
-    fn is_torn(&self) -> bool {
-        let pulled = |link: &&Link| link.way == Way::Pull && link.direction == Direction::Receive;
-        let told =
-            self.links.iter().filter(pulled).find_map(|link| Some((link, link.failed_there(&self.comm)?)));
-        if let Some((link, (cause, culprit))) = told {
-            self.fail(link, cause, culprit);
+    /// The last exchange up to `epoch` that all streams say to be through with; up to `known` they are.
+    fn done(&self, known: u64, epoch: u64) -> u64 {
+        self.lanes.iter().map(|lane| lane.done(known, epoch)).min().unwrap_or(epoch)
+    }
+
+    /// A failed rank that this one pulls from, which fails this object, too: that rank's owned cells are its user's again,
+    /// so that what was read may have changed meanwhile. A rank that fails says so before it lets go of them; so this is asked after the
+    /// streams were seen to be through.
+    fn torn(&self) -> Option<(&Link, (Cause, usize))> {
+        let mut pulled =
+            self.links.iter().filter(|link| link.way == Way::Pull && link.direction == Direction::Receive);
+        pulled.find_map(|link| Some((link, link.failed_there(&self.comm)?)))
+    }
+
+    /// From now on no exchange is over that is not known to be. The first of those, unless somebody else came first.
+    pub(super) fn stop(&self) -> Option<u64> {
+        // What the user has seen to be over in the order of a stream, maybe.
+        let done = self.done(self.completed(), self.epoch());
+        if self.torn().is_none() {
+            self.completed.fetch_max(done, Ordering::AcqRel);
         }
-        told.is_some()
+        let last = self.completed.fetch_or(STOPPED, Ordering::AcqRel);
+        (last & STOPPED == 0).then_some(last + 1)
     }
 
     /// Whether exchange `epoch` is over, with its error if it never will be.
     pub(crate) fn outcome(&self, epoch: u64) -> Option<Result<(), Error>> {
-        if self.completed.load(Ordering::Acquire) >= epoch || self.look() >= epoch {
+        if self.completed() >= epoch || self.look() >= epoch {
             return Some(Ok(()));
         }
         self.failed.get().map(|failure| Err(Error::Failed(Arc::clone(failure))))
@@ -163,7 +180,7 @@ impl Scheduled {
         let Some(lane) = self.lane_of(stream) else { return Ok(()) };
         let begin = self.enter();
         // What the host has seen to be over is before all that it gives to a stream from now on.
-        if self.completed.load(Ordering::Acquire) >= epoch || self.is_cut(Cut::Consumer) {
+        if self.completed() >= epoch || self.is_cut(Cut::Consumer) {
             return Ok(());
         }
         let flight = begin.flights[(epoch % IN_FLIGHT) as usize][lane].as_ref().filter(|_| !begin.is_broken);

@@ -39,16 +39,16 @@ impl Scheduled {
         self.failed.get().map_or(Error::Device(error), |failure| Error::Failed(Arc::clone(failure)))
     }
 
-    fn lost(&self, error: &DeviceError) {
+    pub(super) fn lost(&self, error: &DeviceError) {
         self.end_by_device(error.to_string());
     }
 
     /// A device of this rank, or its memory, is not what was bound any more.
     pub(super) fn end_by_device(&self, report: String) {
         let rank = self.comm.rank();
-        self.end_by(Failure {
+        self.end_by(|epoch| Failure {
             rank,
-            epoch: self.oldest(),
+            epoch,
             peer: rank,
             direction: Direction::Send,
             way: Way::Push,
@@ -58,29 +58,32 @@ impl Scheduled {
         });
     }
 
-    /// The first exchange that is not over.
-    fn oldest(&self) -> u64 {
-        (self.completed.load(Ordering::Acquire) + 1).min(self.epoch())
-    }
-
     pub(super) fn failure(&self) -> Option<&Arc<Failure>> {
         self.failed.get()
     }
 
     pub(super) fn fail(&self, link: &Link, cause: Cause, culprit: usize) {
-        self.end_by(link.failure(&self.comm, self.oldest(), (cause, culprit)));
+        self.end_by(|epoch| link.failure(&self.comm, epoch, (cause, culprit)));
     }
 
-    fn end_by(&self, failure: Failure) {
-        let failure = Arc::new(failure);
-        if self.failed.set(Arc::clone(&failure)).is_err() {
-            return;
-        }
+    /// An error of the host fields: their failure fails the object.
+    pub(crate) fn of_host(&self, error: Error) -> Error {
+        let Error::Failed(failure) = &error else { return error };
+        self.end_by(|epoch| Failure { epoch: epoch.min(failure.epoch), ..(**failure).clone() });
+        self.check_failure().err().unwrap_or(error)
+    }
+
+    /// Fails the object, unless it has failed: with what `failure` makes of the first exchange that is not over.
+    fn end_by(&self, failure: impl FnOnce(u64) -> Failure) {
+        let Some(first) = self.stop() else { return };
+        let of_host = self.host.as_ref().map(|host| (host, host.stop()));
+        let first = of_host.map_or(first, |(_, (_, first_of_host))| first.min(first_of_host));
+        let failure = self.failed.get_or_init(|| Arc::new(failure(first)));
         if !self.is_cut(Cut::Told) {
-            self.links.iter().for_each(|link| link.tell_failure(&self.comm, &failure));
+            self.links.iter().for_each(|link| link.tell_failure(&self.comm, failure));
         }
-        if let Some(host) = &self.host {
-            host.end_by((*failure).clone());
+        if let Some((host, (true, _))) = of_host {
+            host.fail_as((**failure).clone());
         }
         self.write_poison(self.epoch());
         let link = self.comm.link();
@@ -354,9 +357,9 @@ impl Scheduled {
         if let Some(error) = self.lanes.iter().find_map(|lane| lane.device.failure()) {
             return self.lost(&error);
         }
-        if let Some(Err(Error::Failed(failure))) = self.host.as_ref().and_then(|host| host.outcome(u64::MAX))
-        {
-            return self.end_by((*failure).clone());
+        if let Some(Err(error)) = self.host.as_ref().and_then(|host| host.outcome(u64::MAX)) {
+            self.of_host(error);
+            return;
         }
         let told = self.links.iter().find_map(|link| Some((link, link.failed_there(&self.comm)?)));
         if let Some((link, (cause, culprit))) = told {

@@ -192,7 +192,7 @@ fn errors_of_exchanges_that_fail() {
     for (cause, culprit, epoch) in [
         (Cause::Died, 1, epoch),
         (Cause::Died, 4, epoch),
-        (Cause::Died, 1, 0),
+        (Cause::Died, 1, 1),
         (Cause::Dropped, 1, epoch),
         (Cause::Deadline(Some(Duration::from_secs(2))), 1, epoch),
         (Cause::Deadline(None), 1, epoch),
