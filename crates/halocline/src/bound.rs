@@ -261,9 +261,10 @@ impl Bound {
         if let (Some(check), Ok(())) = (&self.check, &outcome) {
             let mut proven = check.gate();
             if self.epoch() == epoch && std::mem::replace(&mut *proven, epoch) != epoch {
-                // SAFETY: the exchange is over, and none begins as long as the gate is held.
-                let cargo = unsafe { self.flight.get() };
-                let finding = if cargo.is_given() { None } else { check.end(&self.comm, &self.links, cargo) };
+                // SAFETY: the exchange is over, and none begins as long as the gate is held; the check holds memory that was
+                // given to this exchange alone.
+                let finding = check.end(&self.comm, &self.links, unsafe { self.flight.get() });
+                check.let_go();
                 drop(proven);
                 if let Some(finding) = finding {
                     self.fail_by(finding, Some(epoch));
@@ -273,7 +274,7 @@ impl Bound {
             // It stays so for those who wait again.
             let found = |failure: &&Arc<Failure>| {
                 (failure.epoch, failure.culprit) == (epoch, self.comm.rank())
-                    && failure.cause == Cause::Check(Fault::OwnedWritten)
+                    && matches!(failure.cause, Cause::Check(Fault::OwnedWritten | Fault::HaloWritten))
             };
             if let Some(failure) = self.failed.get().filter(found) {
                 return Some(Err(Error::Failed(Arc::clone(failure))));
@@ -358,7 +359,7 @@ impl Bound {
             }
             Ok(Turn::Lost(cause, culprit)) => {
                 // What a peer finds changed may have been written here.
-                match self.check.as_ref().and_then(|check| check.end(&self.comm, &self.links, cargo)) {
+                match self.check.as_ref().and_then(|check| check.owned(&self.comm, &self.links, cargo)) {
                     Some(finding) => self.fail_by(finding, None),
                     None => self.fail(link, cause, culprit),
                 }

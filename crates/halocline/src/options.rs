@@ -122,12 +122,13 @@ pub struct BindOptions {
     /// differ.
     pub name: Option<String>,
     /// Whether each exchange proves that it did what it should, at any cost; the same on all ranks. By
-    /// default what `HALOCLINE_CHECK` says, 1 or 0. Found are halo cells that were not written, bytes that
-    /// have changed on their way, owned cells that were written meanwhile, and ranks that exchange different
-    /// sets or, waiting for each other, in different orders: a [`crate::Fault`], which fails the object.
-    /// While an exchange is in flight halo cells hold poison, which is NaN for numbers with a fraction.
+    /// default what `HALOCLINE_CHECK` says, 1 or 0. It finds halo cells that were not written, bytes that
+    /// have changed on their way, owned cells that were written before the wait had returned, halo cells that were overwritten
+    /// after they had come, and ranks that exchange different sets or, waiting for each other, in different orders: a
+    /// [`crate::Fault`], which fails the object. While an exchange is in flight halo cells hold poison, which is NaN for numbers
+    /// with a fraction.
     ///
-    /// Fields in memory of devices are not looked at, nor are the orders of their exchanges: the bind warns of it, and
+    /// It does not look at fields in memory of devices, nor at the order of their exchanges: the bind warns of it, and
     /// [`crate::HaloExchange::explain`] says so.
     ///
     /// Orders are compared where threads block in waits. An exchange is expected of the thread that began the last

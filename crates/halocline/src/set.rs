@@ -166,9 +166,9 @@ impl Cargo {
         &self.set
     }
 
-    /// Whether its memory was given to this exchange alone, and is gone after it.
-    pub(crate) fn is_given(&self) -> bool {
-        !self.given.is_empty()
+    /// The memories that were given to this exchange alone, which are let go of once it is over.
+    pub(crate) fn held(&self) -> &[Arc<Memory>] {
+        &self.held
     }
 
     /// What goes over a link.

@@ -4,8 +4,8 @@
 //! the data, a manifest: a checksum of every region that it sends. Once
 //! the data are there the receiver compares the checksums with those of its own halo cells ([`cells`]); where
 //! they differ, and poison is left, those cells were not written, otherwise bytes have changed under way. At
-//! the end the sender looks whether its owned cells are still as they were. [`order`] finds ranks that wait for
-//! each other in different exchanges.
+//! the end, and again in the user's wait, each rank compares its owned cells with what they were at the begin, and its halo
+//! cells with what has come. [`order`] finds ranks that wait for each other in different exchanges.
 //!
 //! What is found is the object's failure, with a report.
 
@@ -18,6 +18,7 @@ pub(crate) use order::Waiting;
 
 use crate::bind::Place;
 use crate::error::{Cause, Fault};
+use crate::field::Memory;
 use crate::link::{Direction, Link};
 use crate::options::BindOptions;
 use crate::pattern::DomainName;
@@ -28,7 +29,7 @@ use halocline_plan::wire::{Reader, WireError, Writer};
 use order::{GRACE, Order};
 use std::ffi::OsString;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// The variable that asks for checked mode: `1`, or `0`.
@@ -72,8 +73,10 @@ pub(crate) struct Finding {
 pub(crate) struct Check {
     operation: u64,
     order: Order,
-    /// Checksums of all regions that are sent, as they were when the exchange began.
+    /// Checksums of all regions that are sent, as they were when the exchange began; those that stay within the rank last.
     sent: Mutex<Vec<u64>>,
+    /// In the unbound form: the memory of the fields, until the user's wait has compared them.
+    held: Mutex<Vec<Arc<Memory>>>,
     /// What a test does to a halo that was filled from within the rank.
     #[cfg(test)]
     sabotage: Mutex<Option<tests::Sabotage>>,
@@ -126,6 +129,7 @@ impl Check {
             operation,
             order: Order::new(comm, operation, name, grace),
             sent: Mutex::default(),
+            held: Mutex::default(),
             proven: Mutex::default(),
             #[cfg(test)]
             sabotage: Mutex::default(),
@@ -161,6 +165,7 @@ impl Check {
         }
         sent.extend(checksums(within(cargo).map(|(source, _)| source)));
         *lock(&self.sent) = sent;
+        *lock(&self.held) = cargo.held().to_vec();
         let tag = Tag { operation: self.operation, round: epoch };
         manifests.into_iter().try_for_each(|(peer, manifest)| comm.send(peer, tag, manifest))
     }
@@ -177,8 +182,50 @@ impl Check {
         })
     }
 
-    /// Whether the owned cells that are sent are what they were when the exchange began.
+    /// All has come: whether owned and halo cells still are what they should be.
     pub(crate) fn end(&self, comm: &Communicator, links: &[Link], cargo: &Cargo) -> Option<Finding> {
+        self.owned(comm, links, cargo).or_else(|| self.halo(comm, links, cargo))
+    }
+
+    /// The user has waited: nothing is compared any more.
+    pub(crate) fn let_go(&self) {
+        drop(std::mem::take(&mut *lock(&self.held)));
+    }
+
+    /// Whether the halo cells are what has come.
+    fn halo(&self, comm: &Communicator, links: &[Link], cargo: &Cargo) -> Option<Finding> {
+        let filled = |(exchanged, sum): &(Exchanged<'_>, u64)| {
+            // SAFETY: bind has checked the region; all copies of the exchange are made, and the user leaves halo cells alone
+            // until the wait has returned.
+            unsafe { exchanged.region.checksum() != *sum }
+        };
+        let from = |(peer, proof): (usize, &Proof)| {
+            let sums = lock(&proof.sums);
+            let here = exchanged(cargo, peer, Direction::Receive).zip(sums.iter().copied()).find(filled);
+            here.map(|(exchanged, _)| (peer, exchanged))
+        };
+        let proofs = links.iter().filter_map(|link| Some((link.peer, link.proof.as_ref()?)));
+        let (peer, Exchanged { region, pattern, number, domain, other }) =
+            proofs.into_iter().find_map(from).or_else(|| {
+                let sent = lock(&self.sent);
+                let first = sent.len().saturating_sub(within(cargo).count());
+                let targets = within(cargo).map(|(_, target)| target).zip(sent[first..].iter().copied());
+                targets.into_iter().find(filled).map(|(exchanged, _)| (comm.rank(), exchanged))
+            })?;
+        Some(Finding {
+            cause: Cause::Check(Fault::HaloWritten),
+            direction: Some(Direction::Receive),
+            peer,
+            report: format!(
+                "halo {} of field {number} of {domain} (pattern {pattern} of the bind), which came from {other} of rank \
+                 {peer}, were overwritten before the wait had returned; write them after it, or not at all",
+                region.describe()
+            ),
+        })
+    }
+
+    /// Whether the owned cells that are sent are what they were when the exchange began.
+    pub(crate) fn owned(&self, comm: &Communicator, links: &[Link], cargo: &Cargo) -> Option<Finding> {
         let sent = lock(&self.sent);
         let sends = links.iter().filter(|link| link.direction == Direction::Send);
         let there =
@@ -330,6 +377,8 @@ pub(crate) struct Proof {
     operation: u64,
     /// The last epoch whose bytes are there.
     moved: AtomicU64,
+    /// Checksums of the regions that have come, once they are known to be right.
+    sums: Mutex<Vec<u64>>,
     /// What was found.
     report: OnceLock<String>,
     /// What a test does to the halo once it is filled.
@@ -350,6 +399,7 @@ impl Proof {
         Self {
             operation,
             moved: AtomicU64::new(0),
+            sums: Mutex::default(),
             report: OnceLock::new(),
             #[cfg(test)]
             sabotage: Mutex::default(),
@@ -389,7 +439,10 @@ impl Proof {
             exchanged(cargo, peer, Direction::Receive).take(1).for_each(|it| sabotage(&it.region, epoch));
         }
         match compare(&manifest.sums, peer, epoch, exchanged(cargo, peer, Direction::Receive)) {
-            None => Judgement::Proven,
+            None => {
+                *lock(&self.sums) = manifest.sums;
+                Judgement::Proven
+            }
             Some(finding) => {
                 self.report.get_or_init(|| finding.report);
                 Judgement::Wrong(finding.cause)

@@ -3,7 +3,7 @@
 
 use halocline::{
     Array, BindOptions, Cause, Communicator, Decomposed, Error, Failure, Fault, Halo, HaloExchange,
-    LinkChoice, Pattern, RegularGrid, UnstructuredDomain,
+    LinkChoice, Pattern, PatternLinks, RegularGrid, UnstructuredDomain,
 };
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
@@ -74,6 +74,76 @@ fn owned_cells_written_before_the_wait_are_named_although_all_bytes_have_gone() 
         let [found, other] = <[_; 2]>::try_from(ended).unwrap();
         assert_eq!(failure(found).cause, Cause::Check(Fault::OwnedWritten), "{link:?}");
         assert!(other.is_ok(), "{link:?}: {other:?}");
+    }
+}
+
+#[test]
+fn halo_cells_overwritten_after_they_have_come_are_named() {
+    for link in WAYS {
+        let begun = Barrier::new(2);
+        let ended = on_ranks(2, |comm| {
+            let (array, halo) = bound(comm, &options(link, "t"));
+            halo.exchange().unwrap().wait().unwrap();
+            let pending = halo.exchange().unwrap();
+            begun.wait();
+            // The progress thread finishes it meanwhile.
+            while comm.rank() == 0 && array.read().is_err() {
+                comm.link().own_bell().demand(comm.link().host());
+                std::thread::yield_now();
+            }
+            if comm.rank() == 0 {
+                scribble(&array, 3);
+            }
+            let ended = pending.wait();
+            if comm.rank() == 0 {
+                // It stays so for those who wait again.
+                assert_eq!(*failure(pending.wait()), *failure(halo.exchange()));
+            }
+            // The other rank has not begun another exchange, and keeps its object until here.
+            begun.wait();
+            ended
+        });
+        let [found, other] = <[_; 2]>::try_from(ended).unwrap();
+        let found = failure(found);
+        assert_eq!((found.cause, found.epoch), (Cause::Check(Fault::HaloWritten), 2), "{link:?}");
+        let text = found.to_string();
+        let named = "halo cells [2..3] of field 0 of domain 0 (pattern 0 of the bind), which came from domain 1 of rank 1, \
+                     were overwritten";
+        assert!(text.contains(named), "{link:?}: {text}");
+        assert!(other.is_ok(), "{link:?}: {other:?}");
+    }
+}
+
+#[test]
+fn halo_cells_filled_from_within_a_rank_are_compared_too() {
+    let comm = Communicator::single();
+    let (array, halo) = bound(&comm, &options(LinkChoice::Auto, "t"));
+    halo.exchange().unwrap().wait().unwrap();
+    // Between a wait and the next begin the user may write whatever there is.
+    scribble(&array, 0);
+    let pending = halo.exchange().unwrap();
+    scribble(&array, 0);
+    let found = failure(pending.wait());
+    assert_eq!((found.cause, found.epoch), (Cause::Check(Fault::HaloWritten), 2));
+    let text = found.to_string();
+    assert!(text.contains("within the rank: halo cells [-1..0] of field 0 of domain 0"), "{text}");
+}
+
+/// The memory of fields that were given to one exchange is looked at by its wait, too.
+#[test]
+fn fields_given_to_an_exchange_are_compared_until_its_wait() {
+    for (cell, fault) in [(1, Fault::OwnedWritten), (3, Fault::HaloWritten)] {
+        let comm = Communicator::single();
+        let pattern = ring(&comm);
+        let links = PatternLinks::new_with(&comm, &[&pattern], &options(LinkChoice::Auto, "t")).unwrap();
+        let step = |array: &Array<f64>| links.exchange(&[(&pattern, array)]);
+        let array = Array::<f64>::zeros(&comm, &[4]).unwrap();
+        // Dropped in flight: held until somebody has waited.
+        let pending = step(&Array::zeros(&comm, &[4]).unwrap()).unwrap();
+        pending.wait().unwrap();
+        let pending = step(&array).unwrap();
+        scribble(&array, cell);
+        assert_eq!(failure(pending.wait()).cause, Cause::Check(fault));
     }
 }
 
