@@ -69,6 +69,19 @@ pub(crate) enum OceanError {
         /// Bytes for this mesh.
         expected: usize,
     },
+    /// The mesh and the velocities allow no time step that makes sense.
+    #[error(
+        "the longest stable time step is {step:e} s, which layer {layer} of node {node} allows: look at the velocities (u.npy, v.npy), \
+         the level interfaces (aux3d.out) and the size of the triangles (nod2d.out) there"
+    )]
+    Step {
+        /// The step, s.
+        step: f64,
+        /// The node of the refined mesh, from 1.
+        node: u64,
+        /// The layer, from 1.
+        layer: u64,
+    },
     /// There is no GPU to be used.
     #[error(transparent)]
     Device(#[from] NoGpu),

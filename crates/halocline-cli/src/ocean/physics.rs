@@ -16,8 +16,9 @@ const SAFETY: f64 = 0.8;
 impl Domain {
     /// The longest time step, s, in which no owned cell loses more water and heat than it holds, times a
     /// safety factor; infinity if there is no owned cell. Over all ranks the least of these values is to
-    /// be taken: that is exact, and the same for every partition.
-    pub fn longest_step(&self) -> f64 {
+    /// be taken: that is exact, and the same for every partition. Beside it the cell that allows no longer one:
+    /// global node and layer.
+    pub fn longest_step(&self) -> (f64, (u64, usize)) {
         let owned = self.owned_nodes.len();
         // m^3/s out of each cell.
         let mut out = vec![0.0; owned * self.layers];
@@ -36,7 +37,7 @@ impl Domain {
                 column.zip(&self.thickness).for_each(|(out, thickness)| *out += loss * thickness);
             }
         }
-        let mut longest = f64::INFINITY;
+        let (mut longest, mut cell) = (f64::INFINITY, (0, 0));
         for node in 0..owned {
             let row = node * self.layers;
             for layer in 0..self.node_layers[node] {
@@ -46,10 +47,14 @@ impl Domain {
                 let mixing = self.mixing(node, layer) + self.mixing(node, layer + 1);
                 let total = out[row + layer] + top.max(0.0) + (-bottom).max(0.0) + mixing;
                 let volume = self.area[row + layer] * self.thickness[layer];
-                longest = longest.min(volume / total);
+                // What is no number allows no step.
+                let here = if total.is_nan() { 0.0 } else { volume / total };
+                if here < longest {
+                    (longest, cell) = (here, (self.owned_nodes[node], layer));
+                }
             }
         }
-        SAFETY * longest
+        (SAFETY * longest, cell)
     }
 
     /// Gradient of the temperature in each owned triangle, K/m, towards the model's east and north.

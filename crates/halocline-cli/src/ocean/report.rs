@@ -116,6 +116,7 @@ impl Report {
 
 fn span(seconds: f64) -> String {
     match seconds / 3600.0 {
+        _ if seconds < 120.0 => format!("{seconds:.3} s"),
         hours if hours < 2.0 => format!("{:.0} minutes", 60.0 * hours),
         hours if hours < 72.0 => format!("{hours:.1} hours"),
         hours => format!("{:.0} days", hours / 24.0),

@@ -71,10 +71,21 @@ pub(super) fn links(exchanges: &[&HaloExchange]) -> LinkCounts {
     })
 }
 
-/// The least of the ranks' longest steps. Exact: positive floating-point numbers are ordered as their bits.
+/// Steps that are shorter, s, simulate nothing.
+const SHORTEST: f64 = 1e-3;
+
+/// The least of the ranks' longest steps. Exact: positive floating-point numbers are ordered as their bits. All ranks refuse
+/// one that makes no sense. Collective.
 pub(super) fn common_step(comm: &Communicator, domain: &Domain) -> Result<f64, OceanError> {
-    let least = comm.all_reduce(&[domain.longest_step().to_bits()], Reduce::Min)?;
-    Ok(least.first().map_or(f64::INFINITY, |&bits| f64::from_bits(bits)))
+    let least = |mine: u64| Ok::<_, OceanError>(comm.all_reduce(&[mine], Reduce::Min)?[0]);
+    let (longest, (node, layer)) = domain.longest_step();
+    let step = f64::from_bits(least(longest.to_bits())?);
+    if step.is_finite() && step >= SHORTEST {
+        return Ok(step);
+    }
+    let layers = domain.layers as u64;
+    let cell = least(if longest == step { node * layers + layer as u64 } else { u64::MAX })?;
+    Err(OceanError::Step { step, node: cell / layers + 1, layer: cell % layers + 1 })
 }
 
 fn timed(halo: &HaloExchange, set: usize) -> Result<Duration, OceanError> {

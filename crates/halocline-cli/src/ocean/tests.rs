@@ -8,12 +8,13 @@ use super::input::{Fesom, Source};
 use super::kernels::{SOURCE, Sea};
 use super::mesh::{Mesh, coarser};
 use super::rigid_lid::potential;
+use super::simulation::common_step;
 use super::state::Case;
 use super::verify::{Verdict, gather as gather_ranks, verify};
 use crate::{on_host, ranks};
 use halocline::device::sim::{Kernel, KernelMemory, Options, World};
 use halocline::device::{Address, Priority, Stream};
-use halocline::{DeviceError, Error, MeshDomains, Partition};
+use halocline::{Communicator, DeviceError, Error, MeshDomains, Partition};
 use std::collections::HashSet;
 use std::f64::consts::PI;
 use std::sync::{Arc, OnceLock};
@@ -93,7 +94,7 @@ fn simulate(prepared: &Prepared, partition: &Partition, start: &[f64], steps: us
             row.copy_from_slice(&start[id as usize * layers..][..layers]);
         }
     }
-    let seconds = parts.iter().map(|(_, part)| part.longest_step()).fold(f64::INFINITY, f64::min);
+    let seconds = parts.iter().map(|(_, part)| part.longest_step().0).fold(f64::INFINITY, f64::min);
     for _ in 0..steps {
         for (at, (_, part)) in parts.iter().enumerate() {
             part.gradients(&now[at], &mut east[at], &mut north[at]);
@@ -499,4 +500,22 @@ fn a_run_that_loses_heat_is_not_good() {
     assert!(verdict(1e-15).is_good());
     assert!(!verdict(1e-9).is_good());
     assert!(!verdict(f64::NAN).is_good());
+}
+
+/// All ranks refuse a step that simulates nothing, and name the cell that allows no longer one.
+#[test]
+fn a_time_step_that_makes_no_sense_is_refused_with_its_node() {
+    for speed in [1e30, f64::NAN, f64::INFINITY] {
+        let (_, mut domain) = whole(prepared(0));
+        let triangle = domain.triangles.iter().position(|triangle| triangle.layers > 3).unwrap();
+        let corners = domain.triangles[triangle].nodes.map(|node| node as u64 + 1);
+        domain.u[triangle * domain.layers + 3] = speed;
+        match common_step(&Communicator::single(), &domain) {
+            Err(error @ OceanError::Step { step, node, layer: 4 }) => {
+                assert!(step < 1e-3 && corners.contains(&node), "{error}");
+                assert!(error.to_string().contains("u.npy"), "{error}");
+            }
+            other => panic!("{speed}: {other:?}"),
+        }
+    }
 }

@@ -155,6 +155,17 @@ fn a_damaged_file_is_named_with_the_place() {
         "byte 128: found 4872 bytes of data, expected 590320 bytes",
     );
     damage("v.npy", &|bytes| bytes[0] = b'N', "byte 0: found \"NNUMPY\", expected the magic bytes");
+    let first = |value: f32| move |bytes: &mut Vec<u8>| bytes[128..132].copy_from_slice(&value.to_le_bytes());
+    damage(
+        "u.npy",
+        &first(3e38),
+        "byte 128: found 3e38 in layer 1 of triangle 1, expected a velocity to the east from -100 to 100 m/s",
+    );
+    damage(
+        "temp.npy",
+        &first(-3e38),
+        "found -3e38 in layer 1 of node 1, expected a temperature from -100 to 1000 deg C",
+    );
 }
 
 /// `| true` and `| head` are no errors: quiet, and the code that SIGPIPE gives to other programs.

@@ -1,8 +1,10 @@
 //! The mesh and the state, as the files give them.
 
 use super::super::geometry::{Vector, on_sphere, triple};
+use super::npy::{self, Columns};
 use super::text::Numbers;
-use super::{InputError, Source, npy};
+use super::{InputError, Source};
+use std::ops::RangeInclusive;
 
 /// A FESOM mesh and model state. Layers are counted from the surface; layer k lies between the
 /// interfaces k and k + 1.
@@ -32,6 +34,15 @@ pub struct Fesom {
 /// memory.
 const MOST: usize = 1 << 28;
 
+/// Faster than any current, m/s: what is faster is damage, or of another unit.
+const FASTEST: f32 = 100.0;
+
+/// Temperatures of liquid water, and of what is mistaken for it, deg C.
+const TEMPERATURES: RangeInclusive<f32> = -100.0..=1000.0;
+
+/// The thinnest layer, m.
+const THINNEST: f64 = 0.01;
+
 /// Number of parts in the file of the model's own partition.
 pub const PARTS: usize = 8;
 
@@ -47,12 +58,15 @@ impl Fesom {
         let node_layers = deepest(&triangles, &triangle_layers, nodes.len())?;
         check_node_layers(&source.read("nlevels_nod2D.npy")?, &node_layers, layers)?;
 
-        let at_nodes = [nodes.len(), layers];
-        let at_triangles = [triangles.len(), layers];
+        let columns = |file, of, wet: &[usize], what, range, unit| {
+            npy::columns(file, &source.read(file)?, &Columns { of, wet, layers, what, range, unit })
+        };
+        let velocity =
+            |file, what| columns(file, "triangle", &triangle_layers, what, -FASTEST..=FASTEST, "m/s");
         Ok(Self {
-            temperature: npy::floats("temp.npy", &source.read("temp.npy")?, &at_nodes)?,
-            u: npy::floats("u.npy", &source.read("u.npy")?, &at_triangles)?,
-            v: npy::floats("v.npy", &source.read("v.npy")?, &at_triangles)?,
+            temperature: columns("temp.npy", "node", &node_layers, "a temperature", TEMPERATURES, "deg C")?,
+            u: velocity("u.npy", "a velocity to the east")?,
+            v: velocity("v.npy", "a velocity to the north")?,
             parts: read_parts(&source.read("nod_part8.npy")?, nodes.len())?,
             nodes,
             triangles,
@@ -111,8 +125,9 @@ fn read_interfaces(text: &[u8], nodes: usize) -> Result<Vec<f64>, InputError> {
     let mut interfaces: Vec<f64> = Vec::new();
     for _ in 0..count {
         let depth = numbers.real(DEEPEST..=0.0, "the depth of a level interface, m")?;
-        if interfaces.last().is_some_and(|&above| depth >= above) {
-            return Err(numbers.refuse(depth.to_string(), "a depth below that of the interface before"));
+        if interfaces.last().is_some_and(|&above| above - depth < THINNEST) {
+            let expected = format!("a depth at least {THINNEST} m below that of the interface before");
+            return Err(numbers.refuse(depth.to_string(), &expected));
         }
         interfaces.push(depth);
     }
@@ -272,9 +287,12 @@ mod tests {
 
     #[test]
     fn interfaces_must_go_down() {
-        let error = read_interfaces(b"3\n0\n-10\n-5\n", 0).unwrap_err().to_string();
-        let expected = "a depth below that of the interface before";
-        assert_eq!(error, format!("aux3d.out, line 4: found \"-5\", expected {expected}"));
+        for depth in ["-5", "-10", "-10.001"] {
+            let error =
+                read_interfaces(format!("3\n0\n-10\n{depth}\n").as_bytes(), 0).unwrap_err().to_string();
+            let expected = "a depth at least 0.01 m below that of the interface before";
+            assert_eq!(error, format!("aux3d.out, line 4: found \"{depth}\", expected {expected}"));
+        }
     }
 
     #[test]

@@ -2,18 +2,42 @@
 //! arrays in C order whose shape is known (<https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html>).
 
 use super::InputError;
+use std::ops::RangeInclusive;
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 
-/// The elements of a `float32` array of the given shape, all of them finite.
-pub fn floats(file: &'static str, bytes: &[u8], shape: &[usize]) -> Result<Vec<f32>, InputError> {
-    let (offset, data) = Npy { file, bytes }.data("<f4", shape)?;
+/// What the elements of a file of columns are.
+pub struct Columns<'a> {
+    /// What has the columns: `node` or `triangle`.
+    pub of: &'static str,
+    /// Layers above the bottom of each column, of so many layers; what lies below is not used.
+    pub wet: &'a [usize],
+    /// Layers of a column.
+    pub layers: usize,
+    /// What a value is.
+    pub what: &'static str,
+    /// Values that make sense.
+    pub range: RangeInclusive<f32>,
+    /// Their unit.
+    pub unit: &'static str,
+}
+
+/// The elements of a `float32` array of columns by layers: all of them finite, those above the bottom in a range.
+pub fn columns(file: &'static str, bytes: &[u8], columns: &Columns<'_>) -> Result<Vec<f32>, InputError> {
+    let Columns { of, wet, layers, what, range, unit } = columns;
+    let (offset, data) = Npy { file, bytes }.data("<f4", &[wet.len(), *layers])?;
     let values: Vec<f32> = data.iter().map(|&raw| f32::from_le_bytes(raw)).collect();
-    match values.iter().position(|value| !value.is_finite()) {
+    let is_good = |at: usize| match at % layers < wet[at / layers] {
+        true => range.contains(&values[at]),
+        false => values[at].is_finite(),
+    };
+    match (0..values.len()).find(|&at| !is_good(at)) {
         None => Ok(values),
         Some(at) => {
-            let found = format!("{} as element {at}", values[at]);
-            Err(Npy { file, bytes }.wrong(offset + 4 * at, found, "a finite number"))
+            let (column, layer) = (at / layers + 1, at % layers + 1);
+            let found = format!("{:?} in layer {layer} of {of} {column}", values[at]);
+            let expected = format!("{what} from {} to {} {unit}", range.start(), range.end());
+            Err(Npy { file, bytes }.wrong(offset + 4 * at, found, expected))
         }
     }
 }
@@ -151,9 +175,15 @@ mod tests {
         file("<f4", "(1, 2)", &[1.5f32.to_le_bytes(), (-2.0f32).to_le_bytes()].concat())
     }
 
+    /// One column of some layers for each given number of wet ones, of values from -5 to 5.
+    fn floats(bytes: &[u8], wet: &[usize], layers: usize) -> Result<Vec<f32>, InputError> {
+        let range = -5.0..=5.0;
+        columns("a.npy", bytes, &Columns { of: "node", wet, layers, what: "a speed", range, unit: "m/s" })
+    }
+
     #[test]
     fn arrays_are_read() {
-        assert_eq!(floats("a.npy", &pair(), &[1, 2]).unwrap(), [1.5, -2.0]);
+        assert_eq!(floats(&pair(), &[2], 2).unwrap(), [1.5, -2.0]);
         let bytes = file("<i4", "(2,)", &[7, 0, 0, 0, 9, 0, 0, 0]);
         assert_eq!(integers("a.npy", &bytes, &[2], 7, 9).unwrap(), [7, 9]);
     }
@@ -162,38 +192,36 @@ mod tests {
     fn every_cut_is_an_error_that_names_the_file() {
         let bytes = pair();
         for length in 0..bytes.len() {
-            let error = floats("a.npy", &bytes[..length], &[1, 2]).unwrap_err().to_string();
+            let error = floats(&bytes[..length], &[2], 2).unwrap_err().to_string();
             assert!(error.starts_with("a.npy, byte "), "{error}");
         }
     }
 
     #[test]
     fn wrong_magic_version_type_shape_and_order_are_refused() {
-        let message = |bytes: &[u8], shape: &[usize]| floats("a.npy", bytes, shape).unwrap_err().to_string();
+        let message = |bytes: &[u8]| floats(bytes, &[2], 2).unwrap_err().to_string();
         assert_eq!(
-            message(b"PK\x03\x04....", &[2]),
+            message(b"PK\x03\x04...."),
             r#"a.npy, byte 0: found "PK\u{3}\u{4}..", expected the magic bytes "\x93NUMPY""#
         );
         let mut version = pair();
         version[6] = 9;
-        assert_eq!(message(&version, &[1, 2]), "a.npy, byte 6: found version 9, expected version 1, 2 or 3");
-        let double = file("<f8", "(1,)", &[0; 8]);
-        assert_eq!(message(&double, &[1]), "a.npy, byte 10: found '<f8' as 'descr', expected '<f4'");
-        assert_eq!(message(&pair(), &[2]), "a.npy, byte 10: found (1, 2) as 'shape', expected (2,)");
+        assert_eq!(message(&version), "a.npy, byte 6: found version 9, expected version 1, 2 or 3");
+        let double = file("<f8", "(1, 2)", &[0; 8]);
+        assert_eq!(message(&double), "a.npy, byte 10: found '<f8' as 'descr', expected '<f4'");
+        let flat = file("<f4", "(2,)", &[0; 8]);
+        assert_eq!(message(&flat), "a.npy, byte 10: found (2,) as 'shape', expected (1, 2)");
         let fortran = String::from_utf8_lossy(&pair()[8..]).replace("False", "True ");
         let fortran = [&pair()[..8], fortran.as_bytes()].concat();
+        assert_eq!(message(&fortran), "a.npy, byte 10: found True as 'fortran_order', expected False");
         assert_eq!(
-            message(&fortran, &[1, 2]),
-            "a.npy, byte 10: found True as 'fortran_order', expected False"
-        );
-        assert_eq!(
-            message(&file("<f4", "(1", &[0; 4]), &[1]),
-            "a.npy, byte 10: found no 'shape', expected (1,)"
+            message(&file("<f4", "(1, 2", &[0; 8])),
+            "a.npy, byte 10: found no 'shape', expected (1, 2)"
         );
     }
 
     #[test]
-    fn elements_out_of_range_and_not_finite_are_named() {
+    fn elements_out_of_range_are_named() {
         let bytes = file("<i4", "(2,)", &[7, 0, 0, 0, 0xff, 0xff, 0xff, 0xff]);
         let error = integers("a.npy", &bytes, &[2], 0, 9).unwrap_err().to_string();
         let at = bytes.len() - 4;
@@ -201,8 +229,27 @@ mod tests {
             error,
             format!("a.npy, byte {at}: found -1 as element 1, expected a whole number from 0 to 9")
         );
-        let bytes = file("<f4", "(1,)", &f32::NAN.to_le_bytes());
-        let error = floats("a.npy", &bytes, &[1]).unwrap_err().to_string();
-        assert!(error.ends_with("found NaN as element 0, expected a finite number"), "{error}");
+    }
+
+    /// A value of 3e38 m/s made steps of 0 minutes, in which nothing moved and all checks passed.
+    #[test]
+    fn values_that_make_no_sense_are_named_with_their_place() {
+        let read = |values: [f32; 4]| {
+            let bytes = file("<f4", "(2, 2)", &values.map(f32::to_le_bytes).concat());
+            // The second column has one layer of water.
+            floats(&bytes, &[2, 1], 2).map_err(|error| error.to_string())
+        };
+        for (value, text) in [(f32::NAN, "NaN"), (3e38, "3e38"), (-6.0, "-6.0"), (f32::INFINITY, "inf")] {
+            let error = read([1.0, value, 1.0, 1.0]).unwrap_err();
+            let found = format!("found {text} in layer 2 of node 1, expected a speed from -5 to 5 m/s");
+            assert!(error.starts_with("a.npy, byte ") && error.ends_with(&found), "{error}");
+            let error = read([1.0, 1.0, value, 1.0]).unwrap_err();
+            assert!(error.contains(&format!("found {text} in layer 1 of node 2")), "{error}");
+        }
+        assert!(
+            read([1.0, 5.0, -5.0, 1e30]).is_ok(),
+            "what lies below the bottom may be anything that is finite"
+        );
+        assert!(read([1.0, 5.0, -5.0, f32::NAN]).is_err());
     }
 }
