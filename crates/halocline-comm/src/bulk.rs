@@ -102,7 +102,7 @@ mod tests {
         let place = |len| {
             let owner: Arc<[u64; 4]> = Arc::new([0; 4]);
             let first = NonNull::new(owner.as_ptr().cast_mut().cast()).unwrap();
-            // SAFETY: the owner's bytes, which nobody else uses.
+            // SAFETY: `owner` keeps the bytes, which nobody else uses and which have room behind them.
             unsafe { Lent::new(first, len, &out, owner) }
         };
         let bulk = |number| Bulk::new((3, number), 8, &desk);

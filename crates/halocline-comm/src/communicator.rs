@@ -116,17 +116,19 @@ impl Communicator {
     /// only the thread that initialised MPI uses the communicator.
     ///
     /// # Safety
-    /// `handle` is an intra-communicator of the MPI library that the process has loaded, and MPI is not
-    /// finalised during the call.
+    /// `handle` is an intra-communicator of the MPI library that the process has loaded, and MPI is not finalised
+    /// during the call.
     pub unsafe fn from_mpi(handle: usize, node_aware: Option<bool>) -> Result<Self, CommError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `handle` is an intra-communicator of the loaded MPI library and that MPI is
+        // not finalised during the call.
         unsafe { Self::from_mpi_on(handle, node_aware, Arc::new(System)) }
     }
 
     /// As [`Communicator::from_mpi`], with the waits under the control of `host`.
     ///
     /// # Safety
-    /// As for [`Communicator::from_mpi`].
+    /// `handle` is an intra-communicator of the MPI library that the process has loaded, and MPI is not finalised
+    /// during the call.
     pub unsafe fn from_mpi_on(
         handle: usize,
         node_aware: Option<bool>,

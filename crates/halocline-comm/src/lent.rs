@@ -17,7 +17,8 @@ pub struct Lent {
     _owner: Arc<dyn Any + Send + Sync>,
 }
 
-// SAFETY: whoever holds it has the bytes for itself, by the promise of `Lent::new`.
+// SAFETY: the bytes are not bound to a thread, and only the holder of the `Lent` accesses them, as the caller of
+// `Lent::new` promises. `out` and the owner are `Send` and `Sync`.
 unsafe impl Send for Lent {}
 
 impl fmt::Debug for Lent {
@@ -30,9 +31,10 @@ impl Lent {
     /// Lends `len` bytes. `out` counts what is lent and not dropped yet.
     ///
     /// # Safety
-    /// The bytes, and as many behind them as [`crate::Communicator::ROOM`] says, are valid as long as `owner` is held, and
-    /// nobody accesses them before this is dropped. Those of a bulk need no room behind them, and are valid for whoever the
-    /// transport hands them to: they may be memory of a device.
+    /// - The bytes, and as many behind them as [`crate::Communicator::ROOM`] says, are initialised and valid for
+    ///   reads and writes as long as `owner` is held. Nobody else accesses them before this is dropped.
+    /// - They are memory of the host. Those that are only given to [`crate::Transport::post_bulk`] or
+    ///   [`crate::Bulk::land`] may be memory of a device that the transport takes, and need no room behind them.
     pub unsafe fn new(
         first: NonNull<u8>,
         len: usize,
@@ -45,7 +47,9 @@ impl Lent {
 
     /// The bytes.
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: nobody else accesses them, by the promise of `Lent::new`.
+        // SAFETY: the caller of `Lent::new` promises that the bytes are initialised memory of the host that nobody else
+        // accesses, and `self` holds their owner. (Those that may be memory of a device are given to a transport, which
+        // does not call this for them.)
         unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.len) }
     }
 
@@ -60,13 +64,15 @@ impl Lent {
 
     /// The bytes, and the room behind them, once both were written.
     pub(crate) fn parts(&self) -> (&[u8], &[u8; crate::Communicator::ROOM]) {
-        // SAFETY: there is room, and nobody else accesses it, by the promise of `Lent::new`.
+        // SAFETY: the caller of `Lent::new` promises that there is room behind the bytes, initialised, which nobody
+        // else accesses, and `self` holds their owner.
         (self.bytes(), unsafe { self.first.add(self.len).cast().as_ref() })
     }
 
     /// Writes a trailer behind the bytes, which then is of them.
     pub(crate) fn extended(mut self, trailer: [u8; crate::Communicator::ROOM]) -> Self {
-        // SAFETY: there is room, and nobody else accesses it, by the promise of `Lent::new`.
+        // SAFETY: the caller of `Lent::new` promises that there is room behind the bytes, which nobody else accesses,
+        // and `self` holds their owner.
         unsafe {
             self.first
                 .as_ptr()

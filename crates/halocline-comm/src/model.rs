@@ -68,9 +68,9 @@ impl Rank {
 /// Cells that only one side may touch at a time; loom reports any race on them.
 struct Halo(UnsafeCell<u64>);
 
-// SAFETY: loom checks every access.
+// SAFETY: loom checks every access to the cell and fails the test where two of them race.
 unsafe impl Sync for Halo {}
-// SAFETY: as above.
+// SAFETY: loom checks every access to the cell and fails the test where two of them race.
 unsafe impl Send for Halo {}
 
 /// A push link over two epochs: `ready` from the receiver, bytes and `arrived` from the sender.
@@ -86,7 +86,8 @@ fn ready_and_arrived_order_the_bytes() {
                 for epoch in 1..=2 {
                     sender.wait(host, epoch);
                     halo.0.with_mut(|cell| {
-                        // SAFETY: the receiver gave leave.
+                        // SAFETY: the receiver has granted this epoch, which this side has waited for, and reads
+                        // nothing before `arrived` of it.
                         unsafe { *cell = epoch }
                     });
                     receiver.raise(host, epoch);
@@ -98,7 +99,8 @@ fn ready_and_arrived_order_the_bytes() {
             sender_side.raise(host, epoch);
             receiver.wait(host, epoch);
             halo.0.with(|cell| {
-                // SAFETY: the bytes have arrived, and no leave is given.
+                // SAFETY: this side has waited for `arrived` of this epoch, and the sender writes nothing before the
+                // next one is granted.
                 assert_eq!(unsafe { *cell }, epoch);
             });
         }
@@ -202,7 +204,7 @@ fn a_claim_loses_no_turn_and_admits_one() {
                             if piece.load(Ordering::Relaxed) {
                                 piece.store(false, Ordering::Relaxed);
                                 shared.2.0.with_mut(|done| {
-                                    // SAFETY: turns exclude each other.
+                                    // SAFETY: a claim admits one thread at a time.
                                     unsafe { *done += 1 }
                                 });
                             }
@@ -218,7 +220,7 @@ fn a_claim_loses_no_turn_and_admits_one() {
         bring(&shared, 0);
         other.join().unwrap();
         shared.2.0.with(|done| {
-            // SAFETY: both threads are through.
+            // SAFETY: both threads are joined.
             assert_eq!(unsafe { *done }, 3);
         });
     });

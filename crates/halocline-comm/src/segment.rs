@@ -35,10 +35,11 @@ fn allocated() -> MutexGuard<'static, BTreeMap<usize, Weak<Segment>>> {
     ALLOCATED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-// SAFETY: a segment is an address range with no thread affinity; access to its bytes goes through raw
-// pointers, whose users keep to the exchange protocol.
+// SAFETY: a segment owns an address range, or keeps its owner, and is not bound to a thread. It gives out its address
+// alone; whoever follows that keeps to the grants of the exchange.
 unsafe impl Send for Segment {}
-// SAFETY: as above; the segment itself is immutable.
+// SAFETY: nothing in a segment changes after it was made. It gives out its address alone; whoever follows that keeps to
+// the grants of the exchange.
 unsafe impl Sync for Segment {}
 
 impl fmt::Debug for Segment {
@@ -54,7 +55,7 @@ impl Segment {
     /// Zeroed memory of this process that only its own threads can reach.
     pub fn heap(len: usize) -> Option<Arc<Self>> {
         let layout = std::alloc::Layout::from_size_align(len.max(1), SEGMENT_ALIGN).ok()?;
-        // SAFETY: the layout has a size of at least 1.
+        // SAFETY: `layout` has a size of at least 1.
         let base = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) })?;
         Some(Self { id: fresh_id(), base, len, home: Home::Heap(layout) }.known())
     }
@@ -82,7 +83,7 @@ impl Segment {
     /// Memory that somebody else owns.
     ///
     /// # Safety
-    /// `base` must be valid for reads and writes of `len` bytes as long as `keepalive` is held.
+    /// `base` is valid for reads and writes of `len` bytes as long as `keepalive` is held.
     pub unsafe fn foreign(base: NonNull<u8>, len: usize, keepalive: Arc<dyn Any + Send + Sync>) -> Arc<Self> {
         Arc::new(Self { id: fresh_id(), base, len, home: Home::Foreign(keepalive) })
     }
@@ -164,14 +165,15 @@ mod mapped {
 
     fn map(fd: BorrowedFd<'_>, size: usize) -> rustix::io::Result<NonNull<u8>> {
         let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-        // SAFETY: a fresh mapping at an address of the kernel's choice touches no existing memory.
+        // SAFETY: the kernel chooses an address that nothing else has, so that no memory of the process is replaced.
         let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), size, prot, flags, fd, 0)? };
         NonNull::new(base.cast()).ok_or(rustix::io::Errno::NOMEM)
     }
 
     pub(super) fn unmap(base: NonNull<u8>, len: usize) {
         let size = len.max(1).next_multiple_of(SEGMENT_ALIGN);
-        // SAFETY: base and size are those of the mapping made in `map`, and the last holder is gone.
+        // SAFETY: `map` mapped so many bytes at `base`. The drop of the segment alone calls this, once, and whoever
+        // follows an address of the segment holds it.
         let unmapped = unsafe { rustix::mm::munmap(base.as_ptr().cast(), size) };
         debug_assert!(unmapped.is_ok());
     }
@@ -184,7 +186,8 @@ impl Drop for Segment {
             allocated().remove(&self.base.addr().get());
         }
         match &self.home {
-            // SAFETY: allocated in `heap` with this very layout, freed once.
+            // SAFETY: `heap` allocated the memory with this layout, and the drop of the segment alone frees it. Whoever
+            // follows an address of the segment holds it.
             Home::Heap(layout) => unsafe { std::alloc::dealloc(self.base.as_ptr(), *layout) },
             Home::Foreign(_) | Home::Handle(_) => {}
             Home::Mapped(_) => mapped::unmap(self.base, self.len),

@@ -5,10 +5,15 @@
 use crate::scene::{Grid, by};
 use crate::{Outcome, Trouble, ensure, fail, run_all};
 use halocline::comm::mpi::MpiError;
+use halocline::comm::{Host, System};
 use halocline::{Array, CommError, Communicator, Error, HaloExchange, LinkChoice};
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LOCAL, RTLD_NOW, Symbol};
 use std::ffi::{c_char, c_int, c_void};
 use std::process::ExitCode;
+use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 type InitThread = unsafe extern "C" fn(*mut c_int, *mut *mut *mut c_char, c_int, *mut c_int) -> c_int;
 type Finalize = unsafe extern "C" fn() -> c_int;
@@ -24,6 +29,7 @@ pub fn main(scenario: &str, library: &str) -> ExitCode {
         "finalized" => Mpi::start(library, 3).and_then(|mpi| finalized(&mpi)),
         "uninitialized" => Mpi::open(library).and_then(|mpi| uninitialized(&mpi)),
         "two" => two(library),
+        "joining" => ends_while_a_thread_joins(),
         other => Err(Trouble::new(format!("there is no scenario {other:?}"))),
     };
     match outcome {
@@ -133,6 +139,51 @@ impl Mpi {
         ensure!(code == 0, "MPI_Finalize gives {code}");
         Ok(())
     }
+}
+
+/// A host without naps, which says when somebody waits.
+struct Restless(Mutex<mpsc::Sender<()>>);
+
+impl Host for Restless {
+    fn now(&self) -> Duration {
+        System.now()
+    }
+
+    fn park(&self, _: &AtomicU32, _: u32, _: Option<Duration>) {
+        // Nobody listens after the first time.
+        let _ = self.0.lock().unwrap_or_else(PoisonError::into_inner).send(());
+    }
+
+    fn wake(&self, word: &AtomicU32) {
+        System.wake(word);
+    }
+}
+
+/// The library finalises MPI while a thread waits for other ranks to join, and asks MPI again and again whether they do. The process
+/// ends after that thread: it has time to ask once too often.
+fn ends_while_a_thread_joins() -> Outcome {
+    static JOINS: OnceLock<Mutex<JoinHandle<()>>> = OnceLock::new();
+    extern "C" fn outlive_it() {
+        let thread = JOINS.get().expect("it was started");
+        let thread = thread.lock().unwrap_or_else(PoisonError::into_inner);
+        while !thread.is_finished() {
+            std::thread::yield_now();
+        }
+    }
+    // Called after what the library does at the end, which is registered later.
+    // SAFETY: the function takes no arguments, has C linkage, does not unwind, and stays loaded until the process ends.
+    unsafe { libc::atexit(outlive_it) };
+    let (waits, waiting) = mpsc::channel();
+    let comm = Communicator::init_mpi(Some(false))?;
+    let restless = Arc::new(Restless(Mutex::new(waits)));
+    let is_first = comm.rank() == 0;
+    let join = move || drop(is_first.then(|| Communicator::init_on("mpi", restless)));
+    JOINS.get_or_init(|| Mutex::new(std::thread::spawn(join)));
+    if is_first {
+        waiting.recv().map_err(|_| Trouble::new("the second join ends before the others come"))?;
+    }
+    comm.barrier()?;
+    Ok(())
 }
 
 /// The program's communicator serves as any other, again and again, more often than MPI has communicators.

@@ -426,8 +426,8 @@ fn close(rank: usize, open: Option<Open>, then: impl FnOnce(bool) + Send + 'stat
     let Some(Open { provider, opened, .. }) = open else { return then(true) };
     let waits = provider.close_waits(&opened);
     let close = move || {
-        // SAFETY: this provider has opened it. The protocol closes what nothing holds any more; who resolves a mapping holds it
-        // for as long as it is used.
+        // SAFETY: this provider opened the mapping, and `opened` is taken out of `State::opened`, so that it is closed
+        // once. The protocol closes what no pin holds, and whoever uses an address of a mapping holds a pin of it.
         if let Err(why) = unsafe { provider.close(opened) } {
             tracing::error!("rank {rank}: a mapping cannot be closed: {why}");
         }

@@ -85,10 +85,11 @@ pub(super) struct Handles<H> {
 #[repr(transparent)]
 pub(super) struct Pointer(*mut c_void);
 
-// SAFETY: the pointer is a name that is given to the library, which decides by its thread level who may
-// call it; the engine keeps to that. Nobody here follows it.
+// SAFETY: the pointer is a name that only the MPI library follows; no code here does. Which thread calls the library is
+// decided by the gate of `Line`, not by who holds a handle.
 unsafe impl Send for Pointer {}
-// SAFETY: as above.
+// SAFETY: the pointer is a name that only the MPI library follows; no code here does. Which thread calls the library is
+// decided by the gate of `Line`, not by who holds a handle.
 unsafe impl Sync for Pointer {}
 
 impl Pointer {
@@ -111,7 +112,7 @@ impl Abi for OpenMpi {
 
     fn handles(library: &Library) -> Result<Handles<Pointer>, Unusable> {
         let address = |symbol: &'static str| {
-            // SAFETY: only the address of the symbol is taken, as the type `*mut c_void`.
+            // SAFETY: only the address of the symbol is taken; nothing is read through it.
             let found = unsafe { library.get::<*mut c_void>(symbol.as_bytes()) };
             let found = found.map_err(|_| Unusable::Symbol(symbol))?;
             Ok(Pointer(found.into_raw()))

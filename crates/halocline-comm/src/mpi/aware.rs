@@ -37,24 +37,26 @@ pub(super) fn decide(said: Option<bool>) -> Result<Result<(), String>, CommError
 /// What a library says: by the extensions of Open MPI and MPICH, or by the kinds of memory of MPI 4.1. `None`: nothing.
 ///
 /// # Safety
-/// The library is the one of `api`. MPI is initialised, and not finalised.
+/// The library is the one of `api`. MPI is up ([`Api`]).
 pub(super) unsafe fn says<A: Abi>(library: &Library, api: &Api<A>) -> Option<bool> {
-    // SAFETY: where they exist, these extensions have these signatures.
+    // SAFETY: the headers of Open MPI and MPICH declare these functions with these types, and no other library has
+    // functions of these names.
     let (open, mpich) = unsafe {
         let open = library.get::<unsafe extern "C" fn() -> c_int>(b"MPIX_Query_cuda_support\0");
         let mpich =
             library.get::<unsafe extern "C" fn(c_int, *mut c_int) -> c_int>(b"MPIX_GPU_query_support\0");
         (open, mpich)
     };
-    // SAFETY: by our caller.
+    // SAFETY: the caller promises that MPI is up, and keeps the library loaded.
     let open = open.ok().map(|ask| unsafe { ask() } != 0);
     let mpich = mpich.ok().and_then(|ask| {
         let mut supported = 0;
-        // SAFETY: by our caller; it writes a number.
+        // SAFETY: the caller promises that MPI is up, and keeps the library loaded. The function writes one number to
+        // `supported`.
         let code = unsafe { ask(MPIX_GPU_SUPPORT_CUDA, &mut supported) };
         (code == 0).then_some(supported != 0)
     });
-    // SAFETY: by our caller.
+    // SAFETY: the caller promises that MPI is up.
     let kinds = unsafe { api.memory_kinds() };
     all(&[open, mpich, kinds.as_deref().and_then(has_cuda)])
 }

@@ -25,32 +25,32 @@ pub(super) enum Came {
 
 /// An MPI communicator of our own, whatever the interface. One thread at a time uses it.
 ///
-/// Every call is unsafe for one reason: MPI must be initialised and not finalised, and this thread must
-/// be one that may call it now. [`super::line::Line`] keeps that, and is the only caller but for the
-/// set-up.
+/// Every call is unsafe for one reason: MPI must be up ([`Api`]). [`super::line::Line`] keeps that, and is the only caller
+/// but for the set-up.
 pub(super) trait Wire: Send {
     /// Hands over bytes; they are sent as MPI gets to it. Never waits.
     ///
     /// # Safety
-    /// MPI may be called by this thread now. `to` is a rank of the communicator.
+    /// MPI is up ([`Api`]). `to` is a rank of the communicator.
     unsafe fn send(&mut self, to: usize, kind: Kind, bytes: Payload) -> Result<(), MpiError>;
 
     /// The same of bytes that may lie in memory of a device, on a communicator of their own, by a number.
     ///
     /// # Safety
-    /// As for [`Wire::send`], and MPI takes memory of that kind.
+    /// MPI is up ([`Api`]), and takes memory of the kind that `bytes` lie in. `to` is a rank of the communicator.
     unsafe fn send_bulk(&mut self, to: usize, number: u32, bytes: Lent) -> Result<(), MpiError>;
 
     /// Receives so many bytes of that kind into a place, or nowhere. They are under way. Never waits.
     ///
     /// # Safety
-    /// As for [`Wire::send_bulk`].
+    /// MPI is up ([`Api`]), and takes memory of the kind that the place lies in. `asked.from` is a rank of the
+    /// communicator.
     unsafe fn receive_bulk(&mut self, asked: Asked) -> Result<(), MpiError>;
 
     /// Lets MPI get on, and gives what has arrived, in order from each sender; in `landings` what is awaited. Never waits.
     ///
     /// # Safety
-    /// MPI may be called by this thread now.
+    /// MPI is up ([`Api`]).
     unsafe fn advance(
         &mut self,
         landings: &Landings,
@@ -66,20 +66,20 @@ pub(super) trait Wire: Send {
     /// The introductions of all ranks on this node, in the order of ranks. Collective over them, blocks.
     ///
     /// # Safety
-    /// MPI may be called by this thread now.
+    /// MPI is up ([`Api`]).
     unsafe fn introduce(&mut self, mine: &[u8; INTRODUCTION]) -> Result<Vec<[u8; INTRODUCTION]>, MpiError>;
 
     /// From now on only the ranks of this node that give the same number introduce themselves to each other.
     /// Collective over those that did so far, blocks.
     ///
     /// # Safety
-    /// MPI may be called by this thread now.
+    /// MPI is up ([`Api`]).
     unsafe fn narrow(&mut self, group: c_int) -> Result<(), MpiError>;
 
     /// Gives the communicator back to MPI. Nothing may be under way on it at any rank.
     ///
     /// # Safety
-    /// MPI may be called by this thread now, and never again for this wire.
+    /// MPI is up ([`Api`]). No method of this wire that calls MPI is called afterwards.
     unsafe fn free(&mut self) -> Result<(), MpiError>;
 }
 
@@ -113,7 +113,8 @@ struct Receive<H> {
 
 /// Where MPI writes a message.
 enum Into {
-    Bytes(Vec<u8>),
+    /// Memory that is empty until so many bytes are there.
+    Bytes(Vec<u8>, usize),
     Landing(Landing),
 }
 
@@ -130,26 +131,25 @@ impl<A: Abi> Engine<A> {
     /// Begins to receive what has arrived.
     ///
     /// # Safety
-    /// As for [`Wire::advance`].
+    /// MPI is up ([`Api`]).
     unsafe fn match_arrived(&mut self, landings: &Landings) -> Result<(), MpiError> {
-        // SAFETY: by our caller; what is found is received just below.
+        // SAFETY: the caller promises that MPI is up. `self.comm` is given back by `free` alone, which is the last
+        // call. What is found is received below.
         while let Some(mut matched) = unsafe { self.api.next(self.comm)? } {
             let Matched { source, tag, bytes, .. } = matched;
             let kind = Kind::of(tag);
             let landing = if kind == Some(Kind::Last) { landings.take(source, bytes) } else { None };
-            let mut into = landing.map_or_else(|| Into::Bytes(buffers::take(bytes)), Into::Landing);
+            let mut into = landing.map_or_else(|| Into::Bytes(buffers::take(bytes), bytes), Into::Landing);
             let first = match &mut into {
-                Into::Bytes(room) => room.as_mut_ptr(),
+                Into::Bytes(room, _) => room.as_mut_ptr(),
                 Into::Landing(landing) => landing.first(),
             };
-            // SAFETY: by our caller; there is that much room, and it stays in `receives` until it is done.
+            // SAFETY: the caller promises that MPI is up. `into` has room for `bytes` bytes: `buffers::take` made it,
+            // or the place and the room behind it are as long. `receives` keeps it, and nobody uses it, until the
+            // request is done.
             let request = unsafe { self.api.receive(&mut matched, first)? };
             let malformed = MpiError::Malformed { from: source, what: "a message with an unknown tag" };
             let known = kind.ok_or(malformed);
-            if let Into::Bytes(room) = &mut into {
-                // SAFETY: nobody looks at the bytes before the request is done, and then all are written.
-                unsafe { room.set_len(bytes) };
-            }
             let kind = *known.as_ref().unwrap_or(&Kind::Part);
             self.receives.push_back(Receive { source, kind, request, into, done: false });
             known?;
@@ -162,12 +162,13 @@ impl<A: Abi> Wire for Engine<A> {
     unsafe fn send(&mut self, to: usize, kind: Kind, bytes: Payload) -> Result<(), MpiError> {
         let all = bytes.bytes();
         let all = (all.as_ptr(), all.len());
-        // SAFETY: by our caller; the bytes stay where they are, in `sends`, until the request is done.
+        // SAFETY: the caller promises that MPI is up and that the communicator has rank `to`. `sends` keeps the bytes
+        // where they are until the request is done; where that never is, `drop` forgets them.
         let request = unsafe { self.api.send(self.comm, to, kind.tag(), all)? };
         self.sends.push(Sent { request, bytes });
         // Short messages are done at once. Where MPI fails to say so, the bytes stay.
         if let Some(send) = self.sends.last_mut()
-            // SAFETY: by our caller; the request was begun just now.
+            // SAFETY: the caller promises that MPI is up. The request was begun just now.
             && unsafe { self.api.is_done(&mut send.request)? }
             && let Some(send) = self.sends.pop()
         {
@@ -178,7 +179,9 @@ impl<A: Abi> Wire for Engine<A> {
 
     unsafe fn send_bulk(&mut self, to: usize, number: u32, bytes: Lent) -> Result<(), MpiError> {
         let all = (bytes.first().as_ptr().cast_const(), bytes.len());
-        // SAFETY: by our caller; the bytes stay where they are, in `sends`, until the request is done.
+        // SAFETY: the caller promises that MPI is up, that the communicator has rank `to`, and that MPI takes this kind
+        // of memory. `sends` keeps the bytes where they are until the request is done; where that never is, `drop`
+        // forgets them.
         let request = unsafe { self.api.send(self.bulk_comm, to, number as c_int, all)? };
         self.sends.push(Sent { request, bytes: Payload::Lent(bytes) });
         Ok(())
@@ -191,7 +194,9 @@ impl<A: Abi> Wire for Engine<A> {
             Payload::Owned(bytes) => bytes.as_mut_ptr(),
             Payload::Lent(place) => place.first().as_ptr(),
         };
-        // SAFETY: by our caller; there is that much room, and it stays in `bulks` until the request is done.
+        // SAFETY: the caller promises that MPI is up, that the communicator has rank `from`, and that MPI takes this
+        // kind of memory. `into` has room for `len` bytes: it was made so, or `Bulk::land` has compared the length.
+        // `bulks` keeps it, and nobody uses it, until the request is done.
         let request = unsafe { self.api.receive_of(self.bulk_comm, (from, number as c_int), (first, len))? };
         self.bulks.push(Sent { request, bytes: into });
         Ok(())
@@ -205,17 +210,18 @@ impl<A: Abi> Wire for Engine<A> {
         for under_way in [&mut self.sends, &mut self.bulks] {
             let mut at = 0;
             while let Some(one) = under_way.get_mut(at) {
-                // SAFETY: by our caller; requests that are done are removed.
+                // SAFETY: the caller promises that MPI is up. The request was not done before: one that is done is
+                // removed.
                 match unsafe { self.api.is_done(&mut one.request)? } {
                     true => under_way.swap_remove(at).bytes.give_back(),
                     false => at += 1,
                 }
             }
         }
-        // SAFETY: by our caller.
+        // SAFETY: the caller promises that MPI is up.
         unsafe { self.match_arrived(landings)? };
         for receive in self.receives.iter_mut().filter(|receive| !receive.done) {
-            // SAFETY: by our caller; the request was not done before.
+            // SAFETY: the caller promises that MPI is up. The request was not done before: `receive.done` says so.
             receive.done = unsafe { self.api.is_done(&mut receive.request)? };
         }
         // A long message holds up those of its sender that overtook it, and nobody else's.
@@ -227,7 +233,12 @@ impl<A: Abi> Wire for Engine<A> {
                 at += 1;
             } else if let Some(receive) = self.receives.remove(at) {
                 let came = match receive.into {
-                    Into::Bytes(bytes) => Came::Bytes(bytes),
+                    Into::Bytes(mut room, bytes) => {
+                        // SAFETY: the request is done, so that MPI has written all `bytes` bytes, for which
+                        // `buffers::take` made room.
+                        unsafe { room.set_len(bytes) };
+                        Came::Bytes(room)
+                    }
                     Into::Landing(landing) => landing.settle(landings).map_or_else(Came::Bytes, Came::Landed),
                 };
                 arrive(receive.source, receive.kind, came);
@@ -246,13 +257,14 @@ impl<A: Abi> Wire for Engine<A> {
 
     unsafe fn introduce(&mut self, mine: &[u8; INTRODUCTION]) -> Result<Vec<[u8; INTRODUCTION]>, MpiError> {
         let (comm, size) = self.node;
-        // SAFETY: by our caller; the size is that of the communicator.
+        // SAFETY: the caller promises that MPI is up. `self.node` is a communicator and the number of its ranks.
         unsafe { self.api.all_gather(comm, size, mine) }
     }
 
     unsafe fn narrow(&mut self, group: c_int) -> Result<(), MpiError> {
         let (whole, _) = self.node;
-        // SAFETY: by our caller; nobody uses the whole any more.
+        // SAFETY: the caller promises that MPI is up. `whole` is a communicator; nothing is under way on it, for its
+        // only calls are collective ones that wait, and `part` takes its place.
         unsafe {
             let part = self.api.split(whole, group)?;
             self.node = (part, self.api.place(part)?.1);
@@ -262,7 +274,8 @@ impl<A: Abi> Wire for Engine<A> {
 
     unsafe fn free(&mut self) -> Result<(), MpiError> {
         let (node, _) = self.node;
-        // SAFETY: by our caller.
+        // SAFETY: the caller promises that MPI is up and that nothing is under way on these communicators, which nobody
+        // uses afterwards.
         unsafe { self.api.free(node).and(self.api.free(self.bulk_comm)).and(self.api.free(self.comm)) }
     }
 }

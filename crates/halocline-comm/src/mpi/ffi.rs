@@ -2,8 +2,7 @@
 //!
 //! The raw functions are in [`Functions`]. The methods of [`Api`] are thin: they turn codes into errors
 //! and out-parameters into values. They stay `unsafe`, since only their caller, the engine or the
-//! runtime, knows that MPI is initialised, not yet finalised, and may be called by this thread now;
-//! each of their `# Safety` sections that says "MPI is up" means these three.
+//! runtime, knows that MPI is up.
 
 use super::abi::{Abi, Handles, Status};
 use super::error::{MpiError, Unusable};
@@ -24,8 +23,8 @@ macro_rules! functions {
             fn of(library: &Library) -> Result<Self, Unusable> {
                 Ok(Self {
                     $($field: {
-                        // SAFETY: the symbol is a function of the MPI standard with this signature, in
-                        // every library whose handles are of type `H`, which the caller has found out.
+                        // SAFETY: the MPI standard declares the function with this type for a library whose handles are
+                        // of type `H`. `library::inspect` has found that interface, and the library is never unloaded.
                         let found = unsafe { library.get(concat!($symbol, "\0").as_bytes()) };
                         *found.map_err(|_| Unusable::Symbol($symbol))?
                     },)*
@@ -77,7 +76,8 @@ type Infos<H> = (
 
 /// Functions that not every library has.
 fn infos<H: 'static>(library: &Library) -> Option<Infos<H>> {
-    // SAFETY: the signatures are those of the MPI standard, in every library whose handles are of type `H`.
+    // SAFETY: the MPI standard declares the functions with these types for a library whose handles are of type `H`.
+    // `library::inspect` has found that interface, and the library is never unloaded.
     unsafe {
         let get = *library.get(b"MPI_Comm_get_info\0").ok()?;
         let read = *library.get(b"MPI_Info_get_string\0").ok()?;
@@ -89,6 +89,8 @@ fn infos<H: 'static>(library: &Library) -> Option<Infos<H>> {
 const TEXT: usize = 8192;
 
 /// A library, ready to be called. Lives as long as the process: MPI libraries cannot be unloaded.
+///
+/// **MPI is up** for a thread while MPI is initialised and not finalised, and its thread level lets the thread call it now.
 pub(super) struct Api<A: Abi> {
     functions: Functions<A::Handle>,
     infos: Option<Infos<A::Handle>>,
@@ -118,7 +120,7 @@ impl<A: Abi> Api<A> {
     /// Whether somebody has initialised it. Callable at any time.
     pub(super) fn is_initialized(&self) -> bool {
         let mut flag = 0;
-        // SAFETY: MPI allows this call at any time, by any thread.
+        // SAFETY: MPI allows this call at any time, by any thread, and writes one number to `flag`.
         unsafe { (self.functions.initialized)(&mut flag) };
         flag != 0
     }
@@ -126,7 +128,7 @@ impl<A: Abi> Api<A> {
     /// Whether somebody has finalised it. Callable at any time.
     pub(super) fn is_finalized(&self) -> bool {
         let mut flag = 0;
-        // SAFETY: MPI allows this call at any time, by any thread.
+        // SAFETY: MPI allows this call at any time, by any thread, and writes one number to `flag`.
         unsafe { (self.functions.finalized)(&mut flag) };
         flag != 0
     }
@@ -134,10 +136,11 @@ impl<A: Abi> Api<A> {
     /// Initialises MPI, asking for `MPI_THREAD_MULTIPLE`. Blocks until all ranks of the job do.
     ///
     /// # Safety
-    /// Nobody has initialised or finalised it, or does so meanwhile.
+    /// Nobody has initialised or finalised MPI, or does so meanwhile.
     pub(super) unsafe fn init(&self) -> Result<(), MpiError> {
         let mut provided = 0;
-        // SAFETY: by our caller; MPI 2 and later allow null for the arguments.
+        // SAFETY: the caller promises that nobody has initialised or finalised MPI, or does so meanwhile. MPI 2 and
+        // later allow null for the arguments, and write one number to `provided`.
         let code =
             unsafe { (self.functions.init_thread)(null_mut(), null_mut(), A::LEVELS[3], &mut provided) };
         self.check("MPI_Init_thread", code)
@@ -149,7 +152,8 @@ impl<A: Abi> Api<A> {
     /// MPI is initialised and not finalised.
     pub(super) unsafe fn level(&self) -> Result<usize, MpiError> {
         let mut level = 0;
-        // SAFETY: by our caller; any thread may ask.
+        // SAFETY: the caller promises that MPI is initialised and not finalised. Any thread may ask; MPI writes one
+        // number to `level`.
         self.check("MPI_Query_thread", unsafe { (self.functions.query_thread)(&mut level) })?;
         Ok(A::LEVELS.iter().rposition(|&known| known <= level).unwrap_or(0))
     }
@@ -160,7 +164,8 @@ impl<A: Abi> Api<A> {
     /// MPI is initialised and not finalised.
     pub(super) unsafe fn is_main_thread(&self) -> Result<bool, MpiError> {
         let mut flag = 0;
-        // SAFETY: by our caller; any thread may ask.
+        // SAFETY: the caller promises that MPI is initialised and not finalised. Any thread may ask; MPI writes one
+        // number to `flag`.
         self.check("MPI_Is_thread_main", unsafe { (self.functions.is_thread_main)(&mut flag) })?;
         Ok(flag != 0)
     }
@@ -168,23 +173,25 @@ impl<A: Abi> Api<A> {
     /// Ends MPI. Blocks until all ranks do.
     ///
     /// # Safety
-    /// MPI is up, and called by nobody else from now on.
+    /// MPI is up ([`Api`]), and called by nobody else from now on.
     pub(super) unsafe fn finalize(&self) -> Result<(), MpiError> {
-        // SAFETY: by our caller.
+        // SAFETY: the caller promises that MPI is up and called by nobody else from now on.
         self.check("MPI_Finalize", unsafe { (self.functions.finalize)() })
     }
 
     /// Lets `callback` be called at the beginning of `MPI_Finalize`, whoever calls that.
     ///
     /// # Safety
-    /// MPI is up.
+    /// MPI is up ([`Api`]).
     pub(super) unsafe fn at_finalize(&self, callback: DeleteAttribute<A::Handle>) -> Result<(), MpiError> {
         let mut key = 0;
-        // SAFETY: by our caller; both functions have C linkage, panic never, and live forever.
+        // SAFETY: the caller promises that MPI is up. Both functions are those of this program, have C linkage and do
+        // not unwind. MPI writes one number to `key`.
         let code =
             unsafe { (self.functions.comm_create_keyval)(leave_out::<A>, callback, &mut key, null_mut()) };
         self.check("MPI_Comm_create_keyval", code)?;
-        // SAFETY: by our caller; the key was made just now, the value is not followed by anybody.
+        // SAFETY: the caller promises that MPI is up. `key` was made just now, and no function of it follows the value,
+        // which is null.
         let code = unsafe { (self.functions.comm_set_attr)(self.handles.comm_self, key, null_mut()) };
         self.check("MPI_Comm_set_attr", code)
     }
@@ -192,12 +199,12 @@ impl<A: Abi> Api<A> {
     /// Rank and size.
     ///
     /// # Safety
-    /// MPI is up, `comm` a communicator of it.
+    /// MPI is up ([`Api`]), and `comm` a communicator of it.
     pub(super) unsafe fn place(&self, comm: A::Handle) -> Result<(usize, usize), MpiError> {
         let (mut rank, mut size) = (0, 0);
-        // SAFETY: by our caller.
+        // SAFETY: the caller promises that MPI is up and `comm` a communicator of it. MPI writes one number to `rank`.
         self.check("MPI_Comm_rank", unsafe { (self.functions.comm_rank)(comm, &mut rank) })?;
-        // SAFETY: by our caller.
+        // SAFETY: the caller promises that MPI is up and `comm` a communicator of it. MPI writes one number to `size`.
         self.check("MPI_Comm_size", unsafe { (self.functions.comm_size)(comm, &mut size) })?;
         Ok((rank as usize, size as usize))
     }
@@ -205,14 +212,16 @@ impl<A: Abi> Api<A> {
     /// Begins to make a duplicate. Collective.
     ///
     /// # Safety
-    /// MPI is up, `comm` a communicator of it. The duplicate's handle stays where it is, and is not read, until the request is done.
+    /// MPI is up ([`Api`]), and `comm` a communicator of it. The duplicate's handle stays where it is, and is not
+    /// read, until the request is done.
     pub(super) unsafe fn begin_duplicate(
         &self,
         comm: A::Handle,
         duplicate: &mut A::Handle,
     ) -> Result<A::Handle, MpiError> {
         let mut request = self.handles.request_null;
-        // SAFETY: by our caller.
+        // SAFETY: the caller promises that MPI is up and `comm` a communicator of it, and that `duplicate` stays where
+        // it is until the request is done.
         let code = unsafe { (self.functions.comm_idup)(comm, duplicate, &mut request) };
         self.check("MPI_Comm_idup", code)?;
         Ok(request)
@@ -221,9 +230,9 @@ impl<A: Abi> Api<A> {
     /// From now on errors of a communicator are returned, not fatal.
     ///
     /// # Safety
-    /// MPI is up, `comm` a communicator of it.
+    /// MPI is up ([`Api`]), and `comm` a communicator of it.
     pub(super) unsafe fn return_errors(&self, comm: A::Handle) -> Result<(), MpiError> {
-        // SAFETY: by our caller; the handler is predefined.
+        // SAFETY: the caller promises that MPI is up and `comm` a communicator of it. The handler is a predefined one.
         let code = unsafe { (self.functions.comm_set_errhandler)(comm, self.handles.errors_return) };
         self.check("MPI_Comm_set_errhandler", code)
     }
@@ -231,11 +240,12 @@ impl<A: Abi> Api<A> {
     /// The communicator of the ranks of `comm` on this node. Collective.
     ///
     /// # Safety
-    /// As for [`Api::place`].
+    /// MPI is up ([`Api`]), and `comm` a communicator of it.
     pub(super) unsafe fn split_by_node(&self, comm: A::Handle) -> Result<A::Handle, MpiError> {
         let mut node = comm;
         let (kind, info) = (A::COMM_TYPE_SHARED, self.handles.info_null);
-        // SAFETY: by our caller. Key 0 for all keeps the order of ranks.
+        // SAFETY: the caller promises that MPI is up and `comm` a communicator of it. MPI writes one handle to `node`.
+        // Key 0 for all keeps the order of ranks.
         let code = unsafe { (self.functions.comm_split_type)(comm, kind, 0, info, &mut node) };
         self.check("MPI_Comm_split_type", code)?;
         Ok(node)
@@ -244,10 +254,10 @@ impl<A: Abi> Api<A> {
     /// The communicator of the ranks of `comm` that give the same number, 0 or above. Collective.
     ///
     /// # Safety
-    /// As for [`Api::place`].
+    /// MPI is up ([`Api`]), and `comm` a communicator of it.
     pub(super) unsafe fn split(&self, comm: A::Handle, group: c_int) -> Result<A::Handle, MpiError> {
         let mut part = comm;
-        // SAFETY: by our caller.
+        // SAFETY: the caller promises that MPI is up and `comm` a communicator of it. MPI writes one handle to `part`.
         let code = unsafe { (self.functions.comm_split)(comm, group, 0, &mut part) };
         self.check("MPI_Comm_split", code)?;
         Ok(part)
@@ -256,16 +266,18 @@ impl<A: Abi> Api<A> {
     /// Gives a communicator back. Collective, in that all ranks must do it.
     ///
     /// # Safety
-    /// As for [`Api::place`]; nothing is under way on it, and nobody uses it afterwards.
+    /// MPI is up ([`Api`]), and `comm` a communicator of it. Nothing is under way on it, and nobody uses it
+    /// afterwards.
     pub(super) unsafe fn free(&self, mut comm: A::Handle) -> Result<(), MpiError> {
-        // SAFETY: by our caller.
+        // SAFETY: the caller promises that MPI is up and `comm` a communicator of it on which nothing is under way, and
+        // which nobody uses afterwards.
         self.check("MPI_Comm_free", unsafe { (self.functions.comm_free)(&mut comm) })
     }
 
     /// Gathers as many bytes from every rank of `comm`, at every rank. Collective, blocks.
     ///
     /// # Safety
-    /// As for [`Api::place`], `size` being the size of `comm`.
+    /// MPI is up ([`Api`]), and `comm` a communicator of it that has `size` ranks.
     pub(super) unsafe fn all_gather<const N: usize>(
         &self,
         comm: A::Handle,
@@ -275,7 +287,8 @@ impl<A: Abi> Api<A> {
         let mut all = vec![[0; N]; size];
         let (count, byte) = (N as c_int, self.handles.byte);
         let (from, to) = (mine.as_ptr().cast(), all.as_mut_ptr().cast());
-        // SAFETY: by our caller; both buffers have the room that is said.
+        // SAFETY: the caller promises that MPI is up and that `comm` has `size` ranks. MPI reads the `N` bytes of
+        // `mine` and writes `N` bytes for each rank to `all`, which has as many.
         let code = unsafe { (self.functions.allgather)(from, count, byte, to, count, byte, comm) };
         self.check("MPI_Allgather", code)?;
         Ok(all)
@@ -284,8 +297,8 @@ impl<A: Abi> Api<A> {
     /// Begins to send.
     ///
     /// # Safety
-    /// MPI is up, `comm` a communicator of it that has rank `to`; the bytes are there, for MPI, and stay as they are until
-    /// the request is done.
+    /// MPI is up ([`Api`]), and `comm` a communicator of it that has rank `to`. MPI can read `len` bytes at `first`,
+    /// which stay as they are until the request is done.
     pub(super) unsafe fn send(
         &self,
         comm: A::Handle,
@@ -295,7 +308,8 @@ impl<A: Abi> Api<A> {
     ) -> Result<A::Handle, MpiError> {
         let mut request = self.handles.request_null;
         let (data, count) = (first.cast(), len as c_int);
-        // SAFETY: by our caller.
+        // SAFETY: the caller promises that MPI is up, that `comm` has rank `to`, and that the bytes stay as they are
+        // until the request is done.
         let code = unsafe {
             (self.functions.isend)(data, count, self.handles.byte, to as c_int, tag, comm, &mut request)
         };
@@ -306,8 +320,8 @@ impl<A: Abi> Api<A> {
     /// Begins to receive a message of a rank and a tag, wherever it is.
     ///
     /// # Safety
-    /// MPI is up, `comm` a communicator of it that has rank `from`; as many bytes of `room` as it may have are there, for MPI,
-    /// and are left alone until the request is done.
+    /// MPI is up ([`Api`]), and `comm` a communicator of it that has rank `from`. MPI can write `len` bytes at
+    /// `room`, which nobody else uses until the request is done.
     pub(super) unsafe fn receive_of(
         &self,
         comm: A::Handle,
@@ -316,7 +330,8 @@ impl<A: Abi> Api<A> {
     ) -> Result<A::Handle, MpiError> {
         let mut request = self.handles.request_null;
         let (byte, count) = (self.handles.byte, len as c_int);
-        // SAFETY: by our caller.
+        // SAFETY: the caller promises that MPI is up, that `comm` has rank `from`, and that nobody else uses the `len`
+        // bytes at `room` until the request is done.
         let code = unsafe {
             (self.functions.irecv)(room.cast(), count, byte, from as c_int, tag, comm, &mut request)
         };
@@ -327,10 +342,11 @@ impl<A: Abi> Api<A> {
     /// A message that has arrived and was not matched before, if there is one.
     ///
     /// # Safety
-    /// As for [`Api::place`]. What is found must be received.
+    /// MPI is up ([`Api`]), and `comm` a communicator of it. What is found must be received.
     pub(super) unsafe fn next(&self, comm: A::Handle) -> Result<Option<Matched<A::Handle>>, MpiError> {
         let (mut flag, mut message, mut status) = (0, self.handles.message_null, Status::default());
-        // SAFETY: by our caller; the status has room for that of any interface.
+        // SAFETY: the caller promises that MPI is up and `comm` a communicator of it. MPI writes a flag, a handle and a
+        // status, and `Status` has room for that of any interface.
         let code = unsafe {
             let any = (A::ANY_SOURCE, A::ANY_TAG);
             (self.functions.improbe)(any.0, any.1, comm, &mut flag, &mut message, &mut status)
@@ -340,7 +356,7 @@ impl<A: Abi> Api<A> {
             return Ok(None);
         }
         let mut count = 0;
-        // SAFETY: the status was filled by the call above.
+        // SAFETY: the call above has filled the status. MPI writes one number to `count`.
         let code = unsafe { (self.functions.get_count)(&status, self.handles.byte, &mut count) };
         self.check("MPI_Get_count", code)?;
         let source = usize::try_from(A::source(&status)).unwrap_or(usize::MAX);
@@ -351,7 +367,8 @@ impl<A: Abi> Api<A> {
     /// Begins to receive a matched message.
     ///
     /// # Safety
-    /// MPI is up; `room` is left alone until the request is done, and is of `matched.bytes` bytes.
+    /// MPI is up ([`Api`]). [`Api::next`] has found the message. MPI can write `matched.bytes` bytes at `room`, which
+    /// nobody else uses until the request is done.
     pub(super) unsafe fn receive(
         &self,
         matched: &mut Matched<A::Handle>,
@@ -359,7 +376,8 @@ impl<A: Abi> Api<A> {
     ) -> Result<A::Handle, MpiError> {
         let mut request = self.handles.request_null;
         let (count, byte) = (matched.bytes as c_int, self.handles.byte);
-        // SAFETY: by our caller.
+        // SAFETY: the caller promises that MPI is up, that the message was matched and not received yet, and that
+        // nobody else uses the `matched.bytes` bytes at `room` until the request is done.
         let code =
             unsafe { (self.functions.imrecv)(room.cast(), count, byte, &mut matched.message, &mut request) };
         self.check("MPI_Imrecv", code)?;
@@ -369,10 +387,11 @@ impl<A: Abi> Api<A> {
     /// Whether a request is done, after which it is no more.
     ///
     /// # Safety
-    /// MPI is up, the request one that was not done before.
+    /// MPI is up ([`Api`]), and the request is one of it that was not done before.
     pub(super) unsafe fn is_done(&self, request: &mut A::Handle) -> Result<bool, MpiError> {
         let (mut flag, mut status) = (0, Status::default());
-        // SAFETY: by our caller.
+        // SAFETY: the caller promises that MPI is up and the request one that was not done before. MPI writes a flag
+        // and a status, and `Status` has room for that of any interface.
         self.check("MPI_Test", unsafe { (self.functions.test)(request, &mut flag, &mut status) })?;
         Ok(flag != 0)
     }
@@ -380,12 +399,13 @@ impl<A: Abi> Api<A> {
     /// The kinds of memory that the library says it takes (MPI 4.1): what the info object of all ranks has of that name.
     ///
     /// # Safety
-    /// MPI is up.
+    /// MPI is up ([`Api`]).
     pub(super) unsafe fn memory_kinds(&self) -> Option<String> {
         let (get, read, free) = self.infos?;
         let (mut info, mut text, mut len, mut found) =
             (self.handles.info_null, [0u8; TEXT], TEXT as c_int, 0);
-        // SAFETY: by our caller; the buffer has the room that is said; the object is given back.
+        // SAFETY: the caller promises that MPI is up. `key` ends with a zero, and MPI writes at most `len` bytes to
+        // `text`, which has as many. The object of `get` is given back once.
         unsafe {
             if get(self.handles.comm_world, &mut info) != 0 {
                 return None;
@@ -402,7 +422,8 @@ impl<A: Abi> Api<A> {
             return Ok(());
         }
         let (mut text, mut len) = ([0u8; TEXT], 0);
-        // SAFETY: the buffer has the room that it may need; the code is one that the library gave.
+        // SAFETY: MPI writes at most `MPI_MAX_ERROR_STRING` characters to `text`, which has room for those of every
+        // library, and one number to `len`. The library itself gave the code.
         let told = unsafe { (self.functions.error_string)(code, text.as_mut_ptr().cast(), &mut len) };
         let text = if told == 0 { line(&text, len) } else { "it does not say why".to_owned() };
         Err(MpiError::Call { call, code, text })
@@ -414,14 +435,15 @@ type GetLibraryVersion = unsafe extern "C" fn(*mut c_char, *mut c_int) -> c_int;
 
 /// What a library says of itself, whatever its interface. Callable at any time.
 pub(super) fn version_of(library: &Library) -> Result<String, Unusable> {
-    // SAFETY: this is the function's signature in the MPI standard, and it has no handles.
+    // SAFETY: the MPI standard declares the function with this type, in which no handle occurs.
     let get = unsafe { library.get::<GetLibraryVersion>(b"MPI_Get_library_version\0") };
     Ok(version(*get.map_err(|_| Unusable::Symbol("MPI_Get_library_version"))?))
 }
 
 fn version(get: GetLibraryVersion) -> String {
     let (mut text, mut len) = ([0u8; TEXT], 0);
-    // SAFETY: MPI allows this call at any time; the buffer has the room that it may need.
+    // SAFETY: MPI allows this call at any time. It writes at most `MPI_MAX_LIBRARY_VERSION_STRING` characters to
+    // `text`, which has room for those of every library, and one number to `len`.
     let code = unsafe { get(text.as_mut_ptr().cast(), &mut len) };
     if code == 0 { line(&text, len) } else { format!("unknown (error {code})") }
 }
@@ -435,7 +457,7 @@ extern "C" fn leave_out<A: Abi>(
     _copy: *mut c_void,
     flag: *mut c_int,
 ) -> c_int {
-    // SAFETY: MPI passes the address of its flag.
+    // SAFETY: MPI passes the address of its flag, an `int`.
     unsafe { *flag = 0 };
     0
 }

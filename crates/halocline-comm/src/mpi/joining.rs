@@ -4,6 +4,7 @@
 use super::abi::Abi;
 use super::error::MpiError;
 use super::ffi::Api;
+use super::runtime::keep_up;
 use crate::error::CommError;
 use crate::host::Host;
 use crate::sync::AtomicU32;
@@ -38,7 +39,8 @@ impl<A: Abi> Joining<A> {
     /// Two duplicates of a communicator, whose errors are returned, not fatal. Collective, waits for all ranks.
     ///
     /// # Safety
-    /// MPI is up, `comm` a communicator of it.
+    /// MPI is initialised, the program does not finalise it meanwhile, and its thread level lets this thread call it. `comm`
+    /// is a communicator of it.
     pub(super) unsafe fn duplicate_twice(
         &self,
         api: &Api<A>,
@@ -56,10 +58,13 @@ impl<A: Abi> Joining<A> {
             if let [first, second] = duplicates.made[..] {
                 return Ok([first, second]);
             }
-            // SAFETY: by our caller.
+            // SAFETY: the caller promises that MPI is initialised, that the program does not finalise it meanwhile, that this
+            // thread may call it, and that `comm` is a communicator of it.
             if !unsafe { duplicates.next(api, comm, host)? } {
                 lock().push((comm, duplicates));
-                // SAFETY: by our caller.
+                let _kept_up = keep_up(api)?;
+                // SAFETY: MPI is up: `keep_up` keeps this library from finalising it, and the caller promises that the program
+                // does not, that this thread may call it, and that `comm` is a communicator of it.
                 let (waiting, _) = unsafe { api.place(comm)? };
                 let what = "the ranks of its MPI communicator".to_owned();
                 return Err(CommError::Interrupted { waiting, what });
@@ -72,13 +77,17 @@ impl<A: Abi> Duplicates<A> {
     /// Makes one more. False: the thread is wanted back.
     ///
     /// # Safety
-    /// As for [`Joining::duplicate_twice`].
+    /// MPI is initialised, the program does not finalise it meanwhile, and its thread level lets this thread call it. `comm`
+    /// is a communicator of it, the same one at each call.
     unsafe fn next(&mut self, api: &Api<A>, comm: A::Handle, host: &dyn Host) -> Result<bool, MpiError> {
         let mut begun = match self.begun.take() {
             Some(begun) => begun,
             None => {
                 let mut duplicate = Box::new(comm);
-                // SAFETY: by our caller; the handle's place stays until the request is done.
+                let _kept_up = keep_up(api)?;
+                // SAFETY: MPI is up: `keep_up` keeps this library from finalising it, and the caller promises that the program
+                // does not, that this thread may call it, and that `comm` is a communicator of it. `Begun` keeps the handle
+                // in its box until the request is done; where that fails, the box is leaked.
                 let request = unsafe { api.begin_duplicate(comm, &mut duplicate)? };
                 Begun { duplicate, request }
             }
@@ -87,8 +96,9 @@ impl<A: Abi> Duplicates<A> {
         let asks_after = host.asks_after().unwrap_or(Duration::MAX);
         let mut ask_at = asks_after;
         loop {
-            // SAFETY: by our caller; the request is not done yet.
-            match unsafe { api.is_done(&mut begun.request) } {
+            // SAFETY: MPI is up: `keep_up` keeps this library from finalising it, and the caller promises that the program does
+            // not and that this thread may call it. The request was not done before: one that is done ends the loop.
+            match keep_up(api).and_then(|_kept_up| unsafe { api.is_done(&mut begun.request) }) {
                 Ok(true) => break,
                 Ok(false) => {}
                 Err(error) => {
@@ -112,7 +122,9 @@ impl<A: Abi> Duplicates<A> {
                 nap = NAP.1.min(2 * nap);
             }
         }
-        // SAFETY: by our caller; it was made just now.
+        let _kept_up = keep_up(api)?;
+        // SAFETY: MPI is up: `keep_up` keeps this library from finalising it, and the caller promises that the program does not
+        // and that this thread may call it. The duplicate is a communicator: its request is done.
         unsafe { api.return_errors(*begun.duplicate)? };
         self.made.push(*begun.duplicate);
         Ok(true)

@@ -37,7 +37,7 @@ impl Landings {
     /// The place for a message of so many bytes, its trailer among them.
     pub(super) fn take(&self, from: usize, bytes: usize) -> Option<Landing> {
         let mut waiting = self.lock();
-        let fits = |landing: &Landing| landing.from == from && landing.place.bytes().len() + TRAILER == bytes;
+        let fits = |landing: &Landing| landing.from == from && landing.place.len() + TRAILER == bytes;
         waiting.iter().position(fits).map(|at| waiting.remove(at))
     }
 
@@ -85,13 +85,14 @@ mod tests {
     fn place(out: &Arc<AtomicUsize>) -> Lent {
         let owner: Arc<[u64; 4]> = Arc::new([0; 4]);
         let first = NonNull::new(owner.as_ptr().cast_mut().cast()).unwrap();
-        // SAFETY: the owner's bytes, which nobody else uses, with room for a trailer behind them.
+        // SAFETY: `owner` keeps the bytes, nobody else uses them, and there is room for a trailer behind them.
         unsafe { Lent::new(first, LEN, out, owner) }
     }
 
     fn write(landing: &Landing, tag: Tag, payload: [u8; LEN]) {
         let message = [&payload[..], &frame::trailer(tag, LEN)].concat();
-        // SAFETY: as large as that.
+        // SAFETY: the place has `LEN` bytes and room for a trailer behind them, as long as the message, and nobody else
+        // uses them.
         unsafe { landing.first().copy_from_nonoverlapping(message.as_ptr(), message.len()) };
     }
 

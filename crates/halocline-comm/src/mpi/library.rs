@@ -80,16 +80,17 @@ fn first_of(candidates: Vec<PathBuf>) -> Result<Opened, MpiError> {
 
 /// Opens a library and finds out which interface it has.
 pub(super) fn open_at(path: &Path) -> Result<Opened, Unusable> {
-    // SAFETY: initialisers of the library run. That is what loading an MPI library means; it is done
-    // for libraries by the names of MPI only, or at the user's word. The plugins of Open MPI look for
-    // its symbols among the global ones.
+    // SAFETY: initialisers run while the library is loaded. It has the name of an MPI library, or the user has named
+    // it: both choose what code this process runs. It is loaded globally, since the plugins of Open MPI look for its
+    // symbols there.
     let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_GLOBAL) };
     inspect(library.map_err(|error| Unusable::Load(reason(path, &error)))?, path)
 }
 
 /// Opens what this process has loaded, and never anything else, such as a file that has taken its place.
 fn reopen(path: &Path) -> Result<Opened, Unusable> {
-    // SAFETY: nothing is loaded, so that no initialiser runs; the library becomes global, as above.
+    // SAFETY: `RTLD_NOLOAD` loads nothing, so that no initialiser runs. A library that is there becomes global, since
+    // the plugins of Open MPI look for its symbols there.
     let again = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_GLOBAL | libc::RTLD_NOLOAD) };
     if let Ok(library) = again {
         return inspect(library, path);
@@ -110,11 +111,11 @@ const SIGNS: &[&CStr] = &[c"PMPI_Initialized", c"MPI_Initialized"];
 /// library: that this code could have been linked to.
 fn visible(library: Option<&Library>, symbols: &[&CStr]) -> Option<*mut c_void> {
     symbols.iter().find_map(|symbol| match library {
-        // SAFETY: the symbol is looked for, not used.
+        // SAFETY: only the address of the symbol is taken; nothing is read through it.
         Some(library) => unsafe { library.get::<*mut c_void>(symbol.to_bytes_with_nul()) }
             .ok()
             .map(|found| found.into_raw()),
-        // SAFETY: as above.
+        // SAFETY: `symbol` ends with a zero. Only the address of the symbol is taken; nothing is read through it.
         None => Some(unsafe { libc::dlsym(libc::RTLD_DEFAULT, symbol.as_ptr()) }).filter(|at| !at.is_null()),
     })
 }
@@ -150,10 +151,11 @@ fn kind(standard: Option<c_int>, has: impl Fn(&'static CStr) -> bool, version: &
 /// The version of the standard interface that a library says it has; -1 if it has another one.
 fn standard_version(library: &Library) -> Option<c_int> {
     type GetVersion = unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int;
-    // SAFETY: this is the function's signature in the MPI standard, and it has no handles.
+    // SAFETY: the MPI standard declares the function with this type, in which no handle occurs.
     let get = unsafe { library.get::<GetVersion>(b"MPI_Abi_get_version\0") }.ok()?;
     let (mut major, mut minor) = (-1, -1);
-    // SAFETY: MPI allows this call at any time.
+    // SAFETY: MPI allows this call at any time, and writes one number to each of `major` and `minor`. `library` is
+    // loaded.
     let code = unsafe { get(&mut major, &mut minor) };
     (code == 0).then_some(major)
 }

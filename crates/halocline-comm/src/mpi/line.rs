@@ -63,6 +63,10 @@ pub(super) enum Arrival {
 }
 
 /// A communicator of our own.
+///
+/// **The gate** is passed by a thread that [`Access::is_mine`] admits, that holds `state`, and `calls` where there is one,
+/// and that has found `State::broken` to be none. Then MPI is up ([`super::ffi::Api`]), and no other thread uses this wire,
+/// or MPI at all where it takes one call at a time: before MPI is finalised, [`close_all`] sets `broken` under these locks.
 pub(super) struct Line {
     access: Access,
     /// Held beside the line's own lock where MPI takes one call at a time.
@@ -155,7 +159,8 @@ impl Line {
         let mut state = lock(&self.state);
         self.posting.fetch_sub(1, Ordering::Relaxed);
         let sent = self.call(&mut state, |state| {
-            // SAFETY: the gate is passed: `is_mine`, both locks, and not broken.
+            // SAFETY: the gate of `Line` is passed: `is_mine` says so, `call` has found the line unbroken, and both
+            // locks are held.
             unsafe { self.flush_outbox(state).and_then(|()| state.send(to, tag, payload)) }
         });
         state.note(sent)
@@ -175,7 +180,9 @@ impl Line {
         let mut state = lock(&self.state);
         self.posting.fetch_sub(1, Ordering::Relaxed);
         let sent = self.call(&mut state, |state| {
-            // SAFETY: as in `post`; the kind of memory is the caller's promise.
+            // SAFETY: the gate of `Line` is passed: `call` has found the line unbroken, both locks are held, and any
+            // thread may call MPI, which `MpiTransport::post_bulk` has asked by `takes_devices`. That says, too, that
+            // MPI takes this kind of memory.
             unsafe { self.flush_outbox(state).and_then(|()| state.send_bulk(to, tag, payload, bulk)) }
         });
         state.note(sent)
@@ -220,7 +227,8 @@ impl Line {
         };
         let Some(mut state) = try_lock(&self.state) else { return Ok(()) };
         let polled = self.call(&mut state, |state| {
-            // SAFETY: as in `post`.
+            // SAFETY: the gate of `Line` is passed: `is_mine` says so, `call` has found the line unbroken, and both
+            // locks are held.
             unsafe {
                 self.flush_outbox(state).and_then(|()| state.advance(&self.landings, &self.desk, arrive))
             }
@@ -265,7 +273,8 @@ impl Line {
             return true;
         }
         let tidied = self.call(&mut state, |state| {
-            // SAFETY: as in `post`.
+            // SAFETY: the gate of `Line` is passed: `is_mine` says so, `call` has found the line unbroken, and both
+            // locks are held.
             unsafe {
                 self.flush_outbox(state)
                     .and_then(|()| state.say_farewell(&self.peers))
@@ -289,7 +298,9 @@ impl Line {
         let drained = state.wire.is_drained() && self.desk.is_empty();
         let over = state.farewell == Farewell::Said && drained && state.gone == self.peers.len();
         if over {
-            // SAFETY: as in `post`. Farewells are last words: nothing is under way any more.
+            // SAFETY: the gate of `Line` is passed: `is_mine` says so, `broken` is none, and both locks are held.
+            // Nothing is under way: all peers have said farewell, which is their last message, and ours are sent.
+            // `broken` keeps the wire from being used again.
             if let Err(error) = unsafe { state.wire.free() } {
                 tracing::warn!("{error}");
             }
@@ -306,15 +317,17 @@ impl Line {
     }
 
     /// # Safety
-    /// The gate is passed.
+    /// The gate of [`Line`] is passed.
     unsafe fn flush_outbox(&self, state: &mut State) -> Result<(), MpiError> {
         while let Some(asked) = self.desk.next() {
-            // SAFETY: by our caller; what is announced is under way.
+            // SAFETY: the caller has passed the gate of `Line`. A message of `asked.from` has announced the bytes, and
+            // whoever made the place has said that MPI takes its kind of memory.
             unsafe { state.wire.receive_bulk(asked)? };
         }
         loop {
             let Some((to, tag, payload)) = lock(&self.outbox).pop_front() else { return Ok(()) };
-            // SAFETY: by our caller.
+            // SAFETY: the caller has passed the gate of `Line`. `MpiTransport::hand_over` has checked the rank before
+            // it came into the outbox.
             unsafe { state.send(to, tag, payload)? };
         }
     }
@@ -334,27 +347,28 @@ impl State {
     }
 
     /// # Safety
-    /// The gate is passed.
+    /// The gate of [`Line`] is passed. `to` is a rank of the communicator.
     unsafe fn send(&mut self, to: usize, tag: Tag, payload: Payload) -> Result<(), MpiError> {
         let payload = match payload {
             Payload::Lent(lent) if lent.bytes().len() + TRAILER <= LONGEST => {
                 let trailer = trailer(tag, lent.bytes().len());
                 let whole = Payload::Lent(lent.extended(trailer));
-                // SAFETY: by our caller.
+                // SAFETY: the caller has passed the gate of `Line` and gives a rank of the communicator.
                 return unsafe { self.wire.send(to, Kind::Last, whole) };
             }
             Payload::Lent(lent) => lent.copied(),
             Payload::Owned(bytes) => bytes,
         };
         for (kind, part) in split(tag, payload, LONGEST) {
-            // SAFETY: by our caller.
+            // SAFETY: the caller has passed the gate of `Line` and gives a rank of the communicator.
             unsafe { self.wire.send(to, kind, Payload::Owned(part))? };
         }
         Ok(())
     }
 
     /// # Safety
-    /// The gate is passed; MPI takes the memory that the bulk lies in.
+    /// The gate of [`Line`] is passed. `to` is a rank of the communicator. MPI takes the kind of memory that the bulk
+    /// lies in.
     unsafe fn send_bulk(
         &mut self,
         to: usize,
@@ -364,24 +378,25 @@ impl State {
     ) -> Result<(), MpiError> {
         let number = self.numbers.entry(to).or_default();
         let payload = announce(payload, *number, bulk.len());
-        // SAFETY: by our caller.
+        // SAFETY: the caller has passed the gate of `Line`, gives a rank of the communicator, and promises that MPI
+        // takes this kind of memory.
         unsafe { self.wire.send_bulk(to, *number, bulk)? };
         *number = (*number + 1) % NUMBERS;
         for (kind, part) in split(tag, payload, LONGEST) {
             let kind = if kind == Kind::Last { Kind::Bulk } else { kind };
-            // SAFETY: by our caller.
+            // SAFETY: the caller has passed the gate of `Line` and gives a rank of the communicator.
             unsafe { self.wire.send(to, kind, Payload::Owned(part))? };
         }
         Ok(())
     }
 
     /// # Safety
-    /// The gate is passed.
+    /// The gate of [`Line`] is passed. `peers` are ranks of the communicator.
     unsafe fn say_farewell(&mut self, peers: &[usize]) -> Result<(), MpiError> {
         if self.farewell == Farewell::Due {
             self.farewell = Farewell::Said;
             for &peer in peers {
-                // SAFETY: by our caller.
+                // SAFETY: the caller has passed the gate of `Line` and gives ranks of the communicator.
                 unsafe { self.wire.send(peer, Kind::Farewell, Payload::Owned(Vec::new()))? };
             }
         }
@@ -389,7 +404,7 @@ impl State {
     }
 
     /// # Safety
-    /// The gate is passed.
+    /// The gate of [`Line`] is passed.
     unsafe fn advance(
         &mut self,
         landings: &Landings,
@@ -424,7 +439,7 @@ impl State {
                 arrive(from, Arrival::Farewell);
             }
         };
-        // SAFETY: by our caller.
+        // SAFETY: the caller has passed the gate of `Line`.
         unsafe { wire.advance(landings, &mut take)? };
         malformed.map_or(Ok(()), Err)
     }
@@ -450,14 +465,16 @@ pub(super) fn introduce(
     mine: &[u8; INTRODUCTION],
 ) -> Result<Vec<[u8; INTRODUCTION]>, MpiError> {
     let _call = lock(&CALLS);
-    // SAFETY: the wire was made just now by a thread that may call MPI, this one, and no other uses it.
+    // SAFETY: `Mpi::connect` has just made the wire, in this thread, which has found that it may call MPI. No line has
+    // the wire yet, so that no other thread uses it, and `CALLS` keeps other calls away where MPI takes one at a time.
     unsafe { wire.introduce(mine) }
 }
 
 /// Narrows the circle of those who introduce themselves. Collective over them, blocks.
 pub(super) fn narrow(wire: &mut dyn Wire, group: i32) -> Result<(), MpiError> {
     let _call = lock(&CALLS);
-    // SAFETY: as in `introduce`.
+    // SAFETY: `Mpi::connect` has just made the wire, in this thread, which has found that it may call MPI. No line has
+    // the wire yet, so that no other thread uses it, and `CALLS` keeps other calls away where MPI takes one at a time.
     unsafe { wire.narrow(group) }
 }
 

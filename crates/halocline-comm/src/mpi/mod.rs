@@ -79,7 +79,7 @@ pub(crate) fn join(
     };
     let most = node_ranks_from_env()?;
     let mpi = runtime::get(program.is_some())?;
-    let (mut wire, rank, size) = mpi.connect(program, &*host)?;
+    let ((mut wire, rank, size), _kept_up) = mpi.connect(program, &*host)?;
     let about = mpi.about();
     let takes_devices = aware::decide(about.cuda)?;
     if let Some(started) = launcher::started().filter(|one| program.is_none() && size == 1 && one.ranks > 1) {

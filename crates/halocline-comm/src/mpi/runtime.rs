@@ -15,8 +15,9 @@ use crate::host::Host;
 use std::ffi::{c_int, c_void};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 use std::thread::ThreadId;
+use std::time::{Duration, Instant};
 
 /// The library that this process uses, with its interface hidden.
 pub(super) trait Mpi: Send + Sync {
@@ -28,15 +29,50 @@ pub(super) trait Mpi: Send + Sync {
 
     /// A communicator of our own with the ranks of the program's (given as a number), or of all:
     /// the wire, this rank and the number of ranks. Collective over them; waits for the last of them, unless the host wants the
-    /// thread back before.
+    /// thread back before. Until the wire has a line, what is returned with it keeps MPI up.
     fn connect(
         &'static self,
         program: Option<usize>,
         host: &dyn Host,
-    ) -> Result<(Box<dyn Wire>, usize, usize), CommError>;
+    ) -> Result<(Connected, KeptUp), CommError>;
 
     /// Finalises MPI, if that is ours to do.
     fn finalize(&self);
+}
+
+/// A wire, this rank and the number of ranks.
+pub(super) type Connected = (Box<dyn Wire>, usize, usize);
+
+/// While it lives, this library does not finalise MPI at the end of the process.
+pub(super) type KeptUp = RwLockReadGuard<'static, ()>;
+
+/// Read by threads that call MPI without a line, which [`line::close_all`] would close; written by the one that finalises MPI.
+static JOINING: RwLock<()> = RwLock::new(());
+
+/// The process ends: nobody begins such a call any more.
+static ENDING: AtomicBool = AtomicBool::new(false);
+
+/// How long the end of the process waits for calls that wait for other ranks.
+const END_WITHIN: Duration = Duration::from_secs(5);
+
+/// Keeps MPI up, unless it was finalised or is about to be.
+pub(super) fn keep_up<A: Abi>(api: &Api<A>) -> Result<KeptUp, MpiError> {
+    let kept = JOINING.read().unwrap_or_else(PoisonError::into_inner);
+    if ENDING.load(Ordering::Acquire) || api.is_finalized() { Err(MpiError::Finalized) } else { Ok(kept) }
+}
+
+/// Keeps all threads from joining, once those that are in a call of MPI have left it. None if one does not.
+fn end_joining() -> Option<RwLockWriteGuard<'static, ()>> {
+    ENDING.store(true, Ordering::Release);
+    let start = Instant::now();
+    loop {
+        match JOINING.try_write() {
+            Ok(alone) => return Some(alone),
+            Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) if start.elapsed() > END_WITHIN => return None,
+            Err(TryLockError::WouldBlock) => std::thread::park_timeout(Duration::from_micros(100)),
+        }
+    }
 }
 
 /// What is known of the library in use.
@@ -110,26 +146,32 @@ impl<A: Abi> Runtime<A> {
             if let Some((started, obstacle)) = obstacle {
                 return Err(started.mismatch(path, kind, obstacle));
             }
-            // SAFETY: it is neither initialised nor finalised, and `get` lets one thread do this.
+            // SAFETY: `api` has just said that nobody has initialised or finalised MPI, and the lock of `get` lets one
+            // thread of the library do so. A program that initialises MPI itself does so before it calls this library.
             unsafe { api.init()? };
         }
-        // SAFETY: it is initialised; whoever did so does not finalise it while a call of ours asks for it.
+        // SAFETY: MPI is initialised and was not finalised. A program that finalises MPI does not do so during a call of
+        // this library.
         let level = ThreadLevel::from_place(unsafe { api.level()? });
-        // SAFETY: as above.
+        // SAFETY: MPI is initialised and was not finalised. A program that finalises MPI does not do so during a call of
+        // this library.
         let is_main = unsafe { api.is_main_thread()? };
         if level <= ThreadLevel::Funneled && !is_main {
             return Err(MpiError::Thread { level });
         }
         let only = (level <= ThreadLevel::Funneled).then(|| std::thread::current().id());
-        // SAFETY: as above; this thread may call it, by the two lines before.
+        // SAFETY: MPI is up: it is initialised and was not finalised, a program that finalises MPI does not do so during a
+        // call of this library, and the thread level lets this thread call it, as was checked above.
         unsafe { api.at_finalize(at_finalize::<A>)? };
-        // SAFETY: as above; this thread may call it.
+        // SAFETY: MPI is up: it is initialised and was not finalised, a program that finalises MPI does not do so during a
+        // call of this library, and the thread level lets this thread call it, as was checked above.
         let cuda = unsafe { aware::says(&library, &api) };
         let about = About { path, kind, level, ours, only, cuda };
         tracing::debug!(?about, version = api.version(), "MPI");
         let runtime: &'static Self = Box::leak(Box::new(Self { api, about, joining: Joining::new() }));
         if ours {
-            // SAFETY: the function has C linkage, lives as long as the process, and does not panic.
+            // SAFETY: `at_exit` takes no arguments, has C linkage, does not unwind, and stays loaded until the process
+            // ends.
             unsafe { libc::atexit(at_exit) };
         }
         Ok(runtime)
@@ -149,20 +191,24 @@ impl<A: Abi> Mpi for Runtime<A> {
         &'static self,
         program: Option<usize>,
         host: &dyn Host,
-    ) -> Result<(Box<dyn Wire>, usize, usize), CommError> {
+    ) -> Result<(Connected, KeptUp), CommError> {
         if self.about.only.is_some_and(|only| only != std::thread::current().id()) {
             return Err(MpiError::Thread { level: self.about.level }.into());
         }
         let api = &self.api;
         let theirs = program.map_or(api.handles.comm_world, A::handle_of);
-        // SAFETY: `get` saw that MPI is up, its user does not finalise it during a call of ours, and this
-        // thread may call it. The handle is one of the program's, by the promise of `from_mpi`.
+        // SAFETY: `get` has found MPI initialised, a program that finalises it does not do so during a call of this library,
+        // and `only` lets this thread call it. `theirs` is `MPI_COMM_WORLD`, or the caller of `Communicator::from_mpi`
+        // promises that it is a communicator of this library.
+        let [comm, bulks] = unsafe { self.joining.duplicate_twice(api, theirs, host)? };
+        let kept = keep_up(api)?;
+        // SAFETY: MPI is up: `kept` keeps this library from finalising it, a program that finalises it does not do so during
+        // a call of this library, and `only` lets this thread call it. The communicators were made here.
         unsafe {
-            let [comm, bulks] = self.joining.duplicate_twice(api, theirs, host)?;
             let (rank, size) = api.place(comm)?;
             let node = api.split_by_node(comm)?;
             let (_, on_node) = api.place(node)?;
-            Ok((Box::new(Engine::new(api, (comm, bulks), (node, on_node))), rank, size))
+            Ok(((Box::new(Engine::new(api, (comm, bulks), (node, on_node))), rank, size), kept))
         }
     }
 
@@ -170,7 +216,10 @@ impl<A: Abi> Mpi for Runtime<A> {
         if !self.about.ours || self.is_finalized() || FAILED.load(Ordering::Acquire) {
             return;
         }
-        // SAFETY: MPI is initialised, by us, and not finalised.
+        // A thread that waits for other ranks in a call of MPI would be there when MPI ends.
+        let Some(_alone) = end_joining() else { return };
+        // SAFETY: `about.ours` and `is_finalized` say that MPI is initialised, by this library, and not finalised;
+        // nobody else finalises it.
         let is_main = unsafe { self.api.is_main_thread() };
         // MPI wants it from the thread that initialised it, where it distinguishes them.
         if self.about.only.is_some() && is_main == Ok(false) {
@@ -179,7 +228,9 @@ impl<A: Abi> Mpi for Runtime<A> {
         // Before MPI_Finalize begins, not in its callback: MPICH takes no locks from there on, nor gives back those that other
         // threads have taken, and aborts.
         line::close_all();
-        // SAFETY: as above; no thread of ours is in MPI any more, nor will be.
+        // SAFETY: MPI is up: it is initialised and not finalised, and this thread may call it, as was checked above. No
+        // other thread calls it from now on: `close_all` has closed the gate of every line, and `end_joining` keeps threads
+        // from joining.
         let outcome = unsafe { self.api.finalize() };
         if let Err(error) = outcome {
             tracing::warn!("{error}");
@@ -235,7 +286,8 @@ pub(super) fn try_out(path: &std::path::Path) -> Result<Trial, MpiError> {
 }
 
 fn once<A: Abi>(api: &Api<A>, opened: &Opened) -> Result<Trial, MpiError> {
-    // SAFETY: this process has just opened the library; nobody else calls it.
+    // SAFETY: MPI is up once `init` has returned: this process has just opened the library and does nothing else, so
+    // that nobody else calls it.
     unsafe {
         api.init()?;
         let level = ThreadLevel::from_place(api.level()?);

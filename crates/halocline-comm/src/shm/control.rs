@@ -72,8 +72,9 @@ impl Control {
         if rank >= self.ranks {
             return None;
         }
-        // SAFETY: `map` checked that the segment holds a slot for each of `ranks` ranks behind the
-        // header; it is page-aligned, zeroed at creation (a valid slot), and slots hold atomics only.
+        // SAFETY: `map` has checked that the segment has a slot for each of `ranks` ranks behind the header, and `rank`
+        // is below that. A slot lies at a multiple of 128 bytes from a page. It consists of atomic numbers, for which
+        // all bytes are valid, whatever another process writes. The segment lives as long as `self`.
         Some(unsafe {
             let slots = self.segment.base().add(HEADER_BYTES).cast::<Slot>();
             slots.add(rank).as_ref()
@@ -82,9 +83,7 @@ impl Control {
 
     /// The bell of a rank that exists.
     pub(super) fn bell(&self, rank: usize) -> &Doorbell {
-        assert!(rank < self.ranks, "rank {rank} of {}", self.ranks);
-        // SAFETY: as in `slot`.
-        unsafe { &self.segment.base().add(HEADER_BYTES).cast::<Slot>().add(rank).as_ref().bell }
+        &self.slot(rank).unwrap_or_else(|| panic!("rank {rank} of {}", self.ranks)).bell
     }
 
     /// Announces that a rank has sent all that it ever will.
@@ -138,7 +137,8 @@ impl Control {
     /// A word of the header: the first counts departures, the second tells of a failure.
     fn header(&self, word: usize) -> &AtomicU32 {
         assert!(word < 2);
-        // SAFETY: the segment is page-aligned, larger than two words, and these are only used here.
+        // SAFETY: `map` has checked that the segment, which lives as long as `self`, has a page for the header, and
+        // both words lie in it, aligned. Every process accesses them as these atomic numbers.
         unsafe { self.segment.base().cast::<AtomicU32>().add(word).as_ref() }
     }
 

@@ -45,7 +45,7 @@ pub fn control(bytes: &[u8]) {
     let len = Job::segment_bytes(RANKS);
     let Ok(segment) = Segment::shared(len) else { return };
     let count = bytes.len().min(len);
-    // SAFETY: the segment has so many bytes, and nobody else knows it.
+    // SAFETY: the segment has at least `count` bytes, and nobody else knows it.
     unsafe { segment.base().as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), count) };
     let Some(control) = segment.descriptor().and_then(|fd| fd.try_clone_to_owned().ok()) else { return };
     let Ok(control) = Control::map(control, RANKS) else { panic!("a segment of the right size") };

@@ -178,8 +178,8 @@ impl Job {
             .env(CONTROL_FD, self.control.as_raw_fd().to_string());
         let control = Arc::clone(&self.control);
         let inherit = move || Ok(rustix::io::fcntl_setfd(&*control, FdFlags::empty())?);
-        // SAFETY: between fork and exec the closure makes one system call, neither allocates nor locks,
-        // and touches no memory but its own capture, which `command` keeps alive.
+        // SAFETY: between fork and exec the closure makes one system call. It neither allocates nor locks, and touches
+        // no memory but its capture, which `command` keeps alive.
         unsafe { command.pre_exec(inherit) };
     }
 
@@ -241,8 +241,8 @@ fn parse_token(found: OsString) -> Result<[u8; 16], JobError> {
 
 /// A descriptor of our own for the control segment behind `fd`, if it is one; else what is wrong.
 fn adopt(fd: RawFd, size: usize) -> Result<OwnedFd, String> {
-    // SAFETY: the number is not -1 and goes to system calls only, which check it themselves. Should it
-    // be closed, or be another file by now, they say so, and nothing of that file is changed.
+    // SAFETY: `fd` is not -1, and is given to system calls only, which check it. If it is closed, or another file by
+    // now, they say so, and nothing of that file is changed.
     let inherited = unsafe { BorrowedFd::borrow_raw(fd) };
     let stat = rustix::fs::fstat(inherited).map_err(|errno| format!("cannot be used: {errno}"))?;
     let seals = rustix::fs::fcntl_get_seals(inherited).map_err(|_| "is not a memfd".to_string())?;

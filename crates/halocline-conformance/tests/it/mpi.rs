@@ -88,6 +88,15 @@ fn ranks_that_share_memory_and_starve_of_descriptors() {
 }
 
 #[test]
+fn mpi_is_called_no_more_once_it_is_finalized_while_a_thread_joins() {
+    let watchdog = Watchdog::new(LIMIT);
+    for mpi in Mpi::all() {
+        watchdog.begin(format!("{mpi:?}"));
+        must(&mpi, 2, &[], &["host", "joining", &mpi.library()]);
+    }
+}
+
+#[test]
 fn a_program_that_finalizes_mpi_first_is_told_so() {
     for mpi in Mpi::all() {
         for node_aware in ["on", "off"] {

@@ -158,7 +158,7 @@ impl Sim {
             }
             Effect::Close { token } => {
                 if let Some((at, opened)) = rank.opened.remove(&token) {
-                    // SAFETY: the fake's memory is none.
+                    // SAFETY: the fake only counts what is open: there is no memory behind it.
                     unsafe { rank.drivers[at].close(opened) }.expect("the fake always closes");
                 }
                 rank.protocol.closed(token);
