@@ -1,12 +1,13 @@
 //! Arrays in the memory of a device.
 
 use crate::error::Error;
-use crate::field::{Field, Memory, Number, OnDevice};
+use crate::field::{Field, Memory, Number, OnDevice, State};
+use crate::stream::Scheduled;
 use halocline_device::{Address, Device, Element, Priority, Stream};
 use halocline_plan::Layout;
 use std::marker::PhantomData;
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, Weak};
 
 /// Bytes of the host's memory that a copy from or to it pins, at most.
 const PIECE: usize = 16 << 20;
@@ -40,7 +41,7 @@ impl<T: Element> DeviceArray<T> {
         let bytes = (span.end - span.start) as usize;
         let memory = device.allocate(bytes.max(1))?;
         let place = memory.place();
-        let home = OnDevice { device: device.clone(), place, foreign: false };
+        let home = OnDevice::new(device.clone(), place, false);
         let memory = Memory::on_device(home, (place.base, bytes), Arc::new(memory));
         let field =
             Field { memory, layout, offset: span.start.unsigned_abs(), domain: None, number: Number::next() };
@@ -64,7 +65,9 @@ impl<T: Element> DeviceArray<T> {
     }
 
     /// Copies elements into it, lowest address first, after all work given to the stream before. Blocks until that
-    /// is done. Fails unless there are as many as [`DeviceArray::len`].
+    /// is done. Fails unless there are as many as [`DeviceArray::len`]; with [`Error::ArrayInFlight`] while an exchange of
+    /// the array is in flight that the stream was not told to wait for ([`crate::Pending::schedule_wait`]); and with
+    /// [`Error::ArrayBorrowed`] while another thread copies from or to it.
     pub fn write(&self, stream: &Stream, elements: &[T]) -> Result<(), Error> {
         if elements.len() != self.len() {
             return Err(Error::ArrayLength { expected: self.len(), found: elements.len() });
@@ -76,6 +79,7 @@ impl<T: Element> DeviceArray<T> {
         let bytes =
             unsafe { std::slice::from_raw_parts(elements.as_ptr().cast::<u8>(), size_of_val(elements)) };
         let staged = self.device.allocate_pinned(bytes.len().min(PIECE))?;
+        let _held = self.hold(stream, true)?;
         for (piece, from) in bytes.chunks(PIECE).enumerate() {
             // SAFETY: nobody else knows the pinned memory, which the stream was through with.
             unsafe {
@@ -88,13 +92,14 @@ impl<T: Element> DeviceArray<T> {
     }
 
     /// Its elements, lowest address first, as they are after all work given to the stream before. Blocks until that
-    /// is done.
+    /// is done. Fails as [`DeviceArray::write`] does, but other threads may read it meanwhile.
     pub fn read(&self, stream: &Stream) -> Result<Vec<T>, Error> {
         let bytes = self.len() * size_of::<T>();
         if bytes == 0 {
             return Ok(Vec::new());
         }
         let staged = self.device.allocate_pinned(bytes.min(PIECE))?;
+        let _held = self.hold(stream, false)?;
         let mut elements = Vec::<T>::with_capacity(self.len());
         for from in (0..bytes).step_by(PIECE) {
             let piece = PIECE.min(bytes - from);
@@ -112,8 +117,37 @@ impl<T: Element> DeviceArray<T> {
         Ok(elements)
     }
 
+    /// Guards it for copies in the order of a stream: no exchange of it is in flight, and none begins.
+    fn hold(&self, stream: &Stream, writes: bool) -> Result<Held<'_>, Error> {
+        // An exchange that the stream was told to wait for is over then.
+        stream.synchronise()?;
+        let memory = &self.field.memory;
+        let held = Held { state: &memory.state, add: memory.state.guard_copy(writes)? };
+        // After the guard: a begin finds that, or is found here. None is dropped under the lock.
+        let users: Vec<Arc<Scheduled>> = memory.device.as_ref().map_or_else(Vec::new, |home| {
+            let users = home.users.lock().unwrap_or_else(PoisonError::into_inner);
+            users.iter().filter_map(Weak::upgrade).collect()
+        });
+        match users.iter().any(|user| user.is_in_flight_with(memory)) {
+            true => Err(Error::ArrayInFlight),
+            false => Ok(held),
+        }
+    }
+
     fn at(&self, offset: usize) -> Address {
         (self.field.memory.segment.base().addr().get() + offset) as Address
+    }
+}
+
+/// A guard of the memory of an array.
+struct Held<'a> {
+    state: &'a State,
+    add: u64,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.state.unguard(self.add);
     }
 }
 

@@ -143,7 +143,7 @@ impl HaloExchange {
     /// belong together in the order in which each rank begins them.
     ///
     /// Fails with [`Error::InFlight`] while the one before is in flight, [`Error::Borrowed`] while a
-    /// guard of an array is held, [`Error::Failed`] once the object has failed. The first two leave the
+    /// guard of an array is held or a thread copies from or to one on a device, [`Error::Failed`] once the object has failed. The first two leave the
     /// object as it was.
     pub fn exchange(&self) -> Result<Pending, Error> {
         self.exchange_set(0)

@@ -1,6 +1,7 @@
 //! Fields: memory with a layout, and who may touch it when.
 
 use crate::error::Error;
+use crate::stream::Scheduled;
 use halocline_comm::{Communicator, Segment};
 use halocline_device::{Address, Device, Element, MemorySpace, Place};
 use halocline_plan::Layout;
@@ -10,7 +11,7 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 /// Memory that fields lie in, and its borrow state.
 pub(crate) struct Memory {
@@ -34,6 +35,14 @@ pub(crate) struct OnDevice {
     pub(crate) place: Place,
     /// It is not the library's own: it may go behind our back.
     pub(crate) foreign: bool,
+    /// The objects that exchange it, some of them gone.
+    pub(crate) users: Mutex<Vec<Weak<Scheduled>>>,
+}
+
+impl OnDevice {
+    pub(crate) fn new(device: Device, place: Place, foreign: bool) -> Self {
+        Self { device, place, foreign, users: Mutex::default() }
+    }
 }
 
 impl fmt::Debug for Memory {
@@ -83,6 +92,15 @@ impl Memory {
         Arc::new(Self { segment, device: Some(device), state: Arc::default(), met: OnceLock::new() })
     }
 
+    /// From now on an object exchanges it, if it is memory of a device.
+    pub(crate) fn add_user(&self, user: &Arc<Scheduled>) {
+        if let Some(home) = &self.device {
+            let mut users = home.users.lock().unwrap_or_else(PoisonError::into_inner);
+            users.retain(|user| user.strong_count() > 0);
+            users.push(Arc::downgrade(user));
+        }
+    }
+
     /// The states of other memories with some of its bytes that an exchange of it takes, too.
     #[inline]
     pub(crate) fn met(&self) -> &[Arc<State>] {
@@ -106,6 +124,17 @@ impl State {
         self.0.store(0, Ordering::Release);
     }
 
+    /// Whether somebody holds a guard.
+    pub(crate) fn is_guarded(&self) -> bool {
+        self.0.load(Ordering::Acquire) & GUARDS != 0
+    }
+
+    /// Guards memory of a device, whose exchanges in flight are not counted here. To be given to [`State::unguard`].
+    pub(crate) fn guard_copy(&self, writes: bool) -> Result<u64, Error> {
+        let (add, blocked_by) = if writes { (WRITER, !0) } else { (1, WRITER) };
+        self.guard(add, blocked_by).map(|()| add)
+    }
+
     fn guard(&self, add: u64, blocked_by: u64) -> Result<(), Error> {
         let take = |state| (state & blocked_by == 0).then_some(state + add);
         match self.0.fetch_update(Ordering::Acquire, Ordering::Relaxed, take) {
@@ -115,7 +144,7 @@ impl State {
         }
     }
 
-    fn unguard(&self, add: u64) {
+    pub(crate) fn unguard(&self, add: u64) {
         self.0.fetch_sub(add, Ordering::Release);
     }
 }
@@ -235,7 +264,7 @@ impl Field {
                 Place { id: device.place_of(first)?.id, ..place }
             }
         };
-        let home = OnDevice { device: device.clone(), place, foreign: true };
+        let home = OnDevice::new(device.clone(), place, true);
         let memory = Memory::on_device(home, (first, bytes), keepalive);
         Ok(Self { memory, layout, offset: span.start.unsigned_abs(), domain: None, number: Number::next() })
     }

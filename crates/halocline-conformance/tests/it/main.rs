@@ -1,6 +1,7 @@
 //! The tests of whole jobs that are no cases of the suite, in one program: it links once.
 
 mod calls;
+mod device_guards;
 mod faults;
 mod flags;
 mod hazards;

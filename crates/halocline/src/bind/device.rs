@@ -132,6 +132,9 @@ pub(super) fn bind(
         segments: made.keep.into_iter().chain(held).collect(),
         cut: options.cut(),
     }));
+    for (memory, _) in scheduled.sets.iter().flat_map(|set| &set.local.memories) {
+        memory.add_user(&scheduled);
+    }
     let weak = Arc::downgrade(&scheduled);
     comm.register(weak);
     Ok(scheduled)

@@ -216,6 +216,19 @@ impl Local {
         self.states().for_each(|(state, _)| state.end_flight());
     }
 
+    /// Fails while somebody holds a guard of one of the memories.
+    pub(crate) fn check_guards(&self) -> Result<(), Error> {
+        match self.memories.iter().find(|(memory, _)| memory.state.is_guarded()) {
+            Some(&(_, field)) => Err(Error::Borrowed { field }),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether a field lies in a memory.
+    pub(crate) fn is_in(&self, memory: &Arc<Memory>) -> bool {
+        self.memories.iter().any(|(own, _)| Arc::ptr_eq(own, memory))
+    }
+
     /// From now on it holds no memory, and takes none.
     pub(crate) fn forget_memories(&mut self) {
         self.memories.clear();

@@ -33,6 +33,8 @@ impl Scheduled {
         let mut begin = self.enter();
         self.check_failure()?;
         self.check_memories(set).inspect_err(|error| self.end_by_device(error.to_string()))?;
+        // Under the lock of `begin`: see `is_in_flight_with`.
+        self.sets[set].local.check_guards()?;
         let epoch = self.epoch() + 1;
         self.make_room(epoch)?;
         if let Some(host) = &self.host {

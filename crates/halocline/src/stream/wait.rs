@@ -3,6 +3,7 @@
 use super::{Cut, IN_FLIGHT, Scheduled};
 use crate::bound::STOPPED;
 use crate::error::{Cause, Error};
+use crate::field::Memory;
 use crate::future;
 use crate::link::{Direction, Link, Way};
 use halocline_comm::{CommError, Serve, Ticket};
@@ -40,6 +41,22 @@ impl Scheduled {
             self.let_free();
         }
         completed
+    }
+
+    /// Whether an exchange in flight uses a memory. The caller holds a guard of it: what begins from now on finds that.
+    pub(crate) fn is_in_flight_with(&self, memory: &Arc<Memory>) -> bool {
+        // A begin that has not seen the guard is over, and has counted.
+        drop(self.enter());
+        let (known, epoch) = (self.completed(), self.epoch());
+        let is_after =
+            |over: u64| (over + 1..=epoch).any(|epoch| self.sets[self.set_of(epoch)].local.is_in(memory));
+        // At its end each lane waits for all others to be through with their copies: one that is done is enough.
+        let done = self.lanes.iter().map(|lane| lane.done(known, epoch)).max().unwrap_or(epoch);
+        // Asked last: a failure lets lanes end whose peers may still write.
+        match self.failed.get() {
+            Some(_) => is_after(self.completed()) && !self.reclaim(),
+            None => is_after(done),
+        }
     }
 
     /// The last exchange up to `epoch` that all streams say to be through with; up to `known` they are.

@@ -1,0 +1,118 @@
+//! Arrays in memory of devices that programs without `unsafe` write and read while exchanges of them are in flight: refused, or
+//! ordered, so that a simulated device never finds a race.
+
+use halocline::device::Priority;
+use halocline::device::sim::{World, explore};
+use halocline::{
+    BindOptions, Communicator, Decomposed, Device, DeviceArray, Error, Halo, HaloExchange, LinkChoice,
+    RegularGrid, Stream,
+};
+use halocline_conformance::simulated::{options, run_ranks};
+use halocline_conformance::{Outcome, Trouble, ensure, fail};
+use std::sync::Arc;
+
+const OWNED: usize = 4;
+const ALL: usize = OWNED + 2;
+const LINKS: [LinkChoice; 5] =
+    [LinkChoice::Push, LinkChoice::Pull, LinkChoice::DeviceMailbox, LinkChoice::Mailbox, LinkChoice::Message];
+
+/// One domain of a ring on a device, with an object that exchanges it and two streams.
+struct Part {
+    array: DeviceArray<u64>,
+    halo: HaloExchange,
+    streams: [Stream; 2],
+}
+
+impl Part {
+    fn new(comm: &Communicator, device: &Device, link: LinkChoice) -> Result<Self, Trouble> {
+        let grid = RegularGrid::new([OWNED * comm.size()]).periodic([true]);
+        let pattern = grid.decompose(comm.size())?.pattern(comm, Halo::uniform(1))?;
+        let array = DeviceArray::zeros(device, &[ALL])?;
+        let options = BindOptions { link, ..BindOptions::default() };
+        let halo = HaloExchange::bind_with(comm, &[(&pattern, &array)], &options)?;
+        let streams = [device.stream(Priority::Normal)?, device.stream(Priority::Normal)?];
+        Ok(Self { array, halo, streams })
+    }
+
+    fn refused(&self) -> Outcome {
+        for stream in &self.streams {
+            match (self.array.write(stream, &[7; ALL]), self.array.read(stream)) {
+                (Err(Error::ArrayInFlight), Err(Error::ArrayInFlight)) => {}
+                other => fail!("copies of an array in flight: {other:?}"),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Rank 0 copies while its exchange waits for rank 1, which has not begun.
+fn beside_an_exchange(world: &World, comm: &Communicator, link: LinkChoice) -> Outcome {
+    let device = world.device(comm.rank() as u32)?;
+    let part = Part::new(comm, &device, link)?;
+    let [stream, other] = &part.streams;
+    let value = |rank: usize| 10 + rank as u64;
+    part.array.write(stream, &[value(comm.rank()); ALL])?;
+    comm.barrier()?;
+    let pending = match comm.rank() {
+        0 => {
+            let pending = part.halo.exchange()?;
+            part.refused()?;
+            comm.barrier()?;
+            pending
+        }
+        _ => {
+            comm.barrier()?;
+            part.halo.exchange()?
+        }
+    };
+    // What a stream was told to wait for is over once the array is copied in its order.
+    pending.schedule_wait(stream)?;
+    let cells = part.array.read(stream)?;
+    let (own, theirs) = (value(comm.rank()), value(1 - comm.rank()));
+    ensure!(cells == [theirs, own, own, own, own, theirs], "the halo is not there: {cells:?}");
+    part.array.write(other, &[5; ALL])?;
+    pending.wait()?;
+    comm.barrier()?;
+    Ok(())
+}
+
+#[test]
+fn copies_beside_an_exchange_are_refused() {
+    for link in LINKS {
+        explore(0..20, &options(), |world| {
+            run_ranks(world, 2, |comm| beside_an_exchange(world, comm, link));
+        });
+    }
+}
+
+/// One thread copies, another begins exchanges, both without a look at the other.
+fn two_threads(world: &World, comm: &Communicator) -> Outcome {
+    let device = world.device(0)?;
+    let part = Arc::new(Part::new(comm, &device, LinkChoice::Auto)?);
+    let copies = Arc::clone(&part);
+    let copying = world.spawn("copies".to_owned(), move || {
+        for round in 0..4 {
+            match copies.array.write(&copies.streams[0], &[round; ALL]) {
+                Ok(()) | Err(Error::ArrayInFlight) => {}
+                other => panic!("a copy beside exchanges: {other:?}"),
+            }
+            match copies.array.read(&copies.streams[0]).map(|cells| cells.len()) {
+                Ok(ALL) | Err(Error::ArrayInFlight) => {}
+                other => panic!("a copy beside exchanges: {other:?}"),
+            }
+        }
+    })?;
+    for _ in 0..4 {
+        match part.halo.exchange() {
+            Ok(pending) => pending.wait()?,
+            Err(Error::Borrowed { field: 0 }) => {}
+            Err(other) => fail!("an exchange beside copies: {other}"),
+        }
+    }
+    world.join(copying).map_err(|_| Trouble::new("the copies have failed"))
+}
+
+#[test]
+fn copies_and_exchanges_of_two_threads_exclude_each_other() {
+    explore(0..200, &options(), |world| run_ranks(world, 1, |comm| two_threads(world, comm)));
+}
