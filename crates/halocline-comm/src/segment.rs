@@ -83,7 +83,8 @@ impl Segment {
     /// Memory that somebody else owns.
     ///
     /// # Safety
-    /// `base` is valid for reads and writes of `len` bytes as long as `keepalive` is held.
+    /// `base` is valid for reads and writes of `len` bytes as long as `keepalive` is held: on the host, or, where nobody
+    /// follows the address there, on the device whose memory it is.
     pub unsafe fn foreign(base: NonNull<u8>, len: usize, keepalive: Arc<dyn Any + Send + Sync>) -> Arc<Self> {
         Arc::new(Self { id: fresh_id(), base, len, home: Home::Foreign(keepalive) })
     }

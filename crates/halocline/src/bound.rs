@@ -185,10 +185,11 @@ impl Bound {
         self.outcome(u64::MAX).unwrap_or(Ok(()))?;
         // Nobody looks at the exchange before in order to check it.
         let gate = self.check.as_ref().map(Check::gate);
-        // SAFETY: exchange `before` is over, this thread alone holds `begin_lock`, and after a failure nobody takes the
-        // memories back (`reclaim`) while that is held.
+        // SAFETY: exchange `before` is over, so that nobody uses its cargo. This thread alone holds `begin_lock`, which
+        // `reclaim` waits for after a failure.
         unsafe { self.flight.load(set, given)? };
-        // SAFETY: this thread begins the exchange, which lacks its `tick` below.
+        // SAFETY: this thread begins the exchange. It is not over before `remaining` is 0, for which it lacks the
+        // `tick` at the end of this method.
         let cargo = unsafe { self.flight.get() };
         let epoch = before + 1;
         // Before anybody can take a turn at this exchange.
@@ -261,8 +262,9 @@ impl Bound {
         if let (Some(check), Ok(())) = (&self.check, &outcome) {
             let mut proven = check.gate();
             if self.epoch() == epoch && std::mem::replace(&mut *proven, epoch) != epoch {
-                // SAFETY: the exchange is over, and none begins as long as the gate is held; the check holds memory that was
-                // given to this exchange alone.
+                // SAFETY: exchange `epoch` is over, and none begins, which would change the cargo, as long as `proven`
+                // is held. The set holds the memory of its fields, and `Check::held` what was given to this exchange
+                // alone.
                 let finding = check.end(&self.comm, &self.links, unsafe { self.flight.get() });
                 check.let_go();
                 drop(proven);
@@ -319,12 +321,13 @@ impl Bound {
         if self.within.is_done(epoch) {
             return;
         }
-        // SAFETY: the exchange is in flight as long as these copies are not done and this turn has not
-        // said so.
+        // SAFETY: exchange `epoch` is in flight: it is not over before `within.done` says so, which this turn alone
+        // does, below, under the claim.
         let cargo = unsafe { self.flight.get() };
         trace::within(&self.comm, &self.name, epoch).in_scope(|| {
-            // SAFETY: bind has checked the operations; sources are owned cells and targets halo cells of
-            // fields of this rank, in memory that the cargo holds, left alone by the user until the wait.
+            // SAFETY: `Local::new` has checked the operations against the fields: they read owned cells and write halo
+            // cells, in memory that the cargo holds. No guard is held (`State::begin_flight`), and the caller of
+            // `Field::from_raw` leaves these cells alone until the wait. The claim keeps other threads away.
             unsafe { host::copy(&cargo.set().within, as_sources(cargo.bases()), cargo.bases()) }
         });
         let check = self.check.as_ref();
@@ -348,7 +351,8 @@ impl Bound {
         }
         // Asked before the look: what a rank did before it went is there when its going shows.
         let gone = link.is_gone();
-        // SAFETY: the exchange is in flight as long as a link is not done and this turn has not said so.
+        // SAFETY: exchange `epoch` is in flight: it is not over before `link.done` says so, which this turn alone does,
+        // under the claim.
         let cargo = unsafe { self.flight.get() };
         match link.serve(&self.comm, epoch, cargo) {
             Ok(Turn::Done) => self.tick(epoch),
@@ -374,7 +378,8 @@ impl Bound {
     /// One thing less that the exchange lacks.
     fn tick(&self, epoch: u64) {
         if self.remaining.fetch_sub(1, Ordering::AcqRel) == 1 {
-            // SAFETY: exchange `epoch` is not over before it is said to be, below.
+            // SAFETY: `remaining` is 0 once, and the thread that has made it so is the one that says, below, that
+            // exchange `epoch` is over.
             let cargo = unsafe { self.flight.get() };
             let check = self.check.as_ref();
             if let Some(finding) = check.and_then(|check| check.end(&self.comm, &self.links, cargo)) {
@@ -385,8 +390,9 @@ impl Bound {
                 return;
             }
             self.disarm();
-            // SAFETY: all links and the copies within the rank are done, and no exchange begins before this one is
-            // completed, below; after a failure, `reclaim` lands only what has not landed here.
+            // SAFETY: all links and the copies within the rank are done, so that nobody else uses the cargo, and no
+            // exchange begins before this one is completed, below. `landed` has let this thread through, and not
+            // `reclaim`.
             unsafe { self.flight.land() };
             trace::flight(&self.comm, &self.name, epoch, true);
             self.completed.store(epoch, Ordering::Release);

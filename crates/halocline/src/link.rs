@@ -16,7 +16,7 @@ mod signals;
 mod taken;
 
 pub(crate) use parcel::{Berthed, LABELS, Parcels, Record, describe, prefix};
-pub(crate) use signals::{MOST_SETS, Signals};
+pub(crate) use signals::{Counters, MOST_SETS, Signals};
 
 use crate::check::{Judgement, Proof};
 use crate::error::{Cause, Failure, Fault};
@@ -170,10 +170,13 @@ pub(crate) struct Link {
     clashes: OnceLock<String>,
 }
 
-// SAFETY: the raw pointers are into segments that the link (`theirs`) and its bound object hold, and the
-// protocol (claim, counters) decides who accesses their bytes at what time.
+// SAFETY: the pointers of the mailbox, the counters and the labels lead into segments that `theirs` and the bound
+// object (`Bound::own`, `Scheduled::segments`) hold. They are not bound to a thread: counters are atomic, and whoever
+// has the claim uses the mailbox.
 unsafe impl Send for Link {}
-// SAFETY: as above.
+// SAFETY: the pointers of the mailbox, the counters and the labels lead into segments that `theirs` and the bound
+// object (`Bound::own`, `Scheduled::segments`) hold. They are not bound to a thread: counters are atomic, and whoever
+// has the claim uses the mailbox.
 unsafe impl Sync for Link {}
 
 /// What a turn at a link led to.
@@ -264,7 +267,7 @@ impl Link {
             let before = part.loose.as_ref().map_or(0, |loose| loose.prefix());
             parcels.grow(comm, self.peer, before + part.bytes);
         }
-        if let ((Direction::Send, Way::Pull) | (Direction::Receive, Way::Push), Signals::Counters { .. }) =
+        if let ((Direction::Send, Way::Pull) | (Direction::Receive, Way::Push), Signals::Counters(_)) =
             ((self.direction, self.way), &self.signals)
         {
             self.raise_counter(comm, epoch, cargo.set().number);
@@ -336,10 +339,11 @@ impl Link {
                     Direction::Receive => (&part.remote[..], cargo.bases()),
                 };
                 trace::copy(comm, self, epoch, part.bytes).in_scope(|| {
-                    // SAFETY: bind has checked every operation against the memory at both ends, which the
-                    // cargo holds. The other side gave leave for this epoch and this set, and touches the cells
-                    // concerned no more until the raise below; our own side's user leaves them alone from the
-                    // exchange's begin to the end of its wait.
+                    // SAFETY: bind has checked every operation against the memory at both ends, which the set of the
+                    // cargo holds. The other side has granted this epoch and this set, as `look` and `set_there` have
+                    // shown, and leaves the cells alone until the raise below. On this side no guard is held
+                    // (`State::begin_flight`), and the caller of `Field::from_raw` leaves the cells alone until the
+                    // wait. The claim keeps other threads away.
                     unsafe { host::copy(&part.ops, as_sources(sources), targets) }
                 });
                 self.raise(comm, epoch, set)?;
@@ -439,7 +443,8 @@ impl Link {
         trace::pack(comm, self, epoch, part.bytes)
             .in_scope(|| pack(cargo, part, message.as_mut_ptr(), false));
         debug_assert_eq!(part.ops.iter().map(CopyOp::bytes).sum::<usize>(), part.bytes);
-        // SAFETY: there is room for so many bytes, and packing has written each of them.
+        // SAFETY: there is room for so many bytes, and packing has written each of them: the operations of a message
+        // fill it without gaps (`Facing::part`).
         unsafe { message.set_len(part.bytes) };
         message.extend_from_slice(&set);
         let tag = Tag { operation, round: epoch };
@@ -465,8 +470,9 @@ impl Link {
 /// [`host::MESSAGE_ALIGN`], and aligned to it, for streaming).
 fn pack(cargo: &Cargo, part: &Part, message: *mut u8, streaming: bool) {
     let sources = as_sources(cargo.bases());
-    // SAFETY: bind has checked the operations against the fields, whose owned cells only the exchange
-    // in flight uses otherwise; the message is the caller's.
+    // SAFETY: bind has checked the operations against the fields, whose memory the cargo holds and whose owned cells
+    // nobody writes until the wait. Nobody else uses the message, which has room for all operations; the caller says
+    // so, and of the alignment.
     unsafe {
         if streaming {
             host::pack_streaming(&part.ops, sources, message);
@@ -478,13 +484,14 @@ fn pack(cargo: &Cargo, part: &Part, message: *mut u8, streaming: bool) {
 
 /// Unpacks a message of [`Part::bytes`].
 fn unpack(cargo: &Cargo, part: &Part, message: *const u8) {
-    // SAFETY: bind has checked the operations against the fields; the message was written before whatever
-    // made it the caller's; the halo is the exchange's until the wait has returned.
+    // SAFETY: bind has checked the operations against the fields, whose memory the cargo holds and whose halo cells
+    // nobody else uses until the wait. The message has as many bytes as the operations read, and nobody writes it any
+    // more: the caller says so.
     unsafe { host::copy(&part.ops, &[message], cargo.bases()) };
 }
 
 /// Buffers as they are read.
 pub(crate) fn as_sources(bases: &[*mut u8]) -> &[*const u8] {
-    // SAFETY: the two kinds of pointer have one layout.
+    // SAFETY: `*mut u8` and `*const u8` have one layout, and a slice of the one has the length of the other.
     unsafe { std::slice::from_raw_parts(bases.as_ptr().cast(), bases.len()) }
 }

@@ -37,8 +37,9 @@ impl HaloExchange {
     /// ([`HaloExchange::pack_on`]); never blocks.
     pub fn pack(&self, peer: usize, message: &mut [u8]) -> Result<(), Error> {
         self.copied(peer, Direction::Send, message.len(), |set, ops| {
-            // SAFETY: the operations were checked against the fields, and fill a message of the part's length;
-            // the fields are taken, so that no exchange and no guard touches them.
+            // SAFETY: `Facing::part` has checked the operations against the fields, whose memory the set holds, and
+            // they fill a message of the part's length, which `message` has. `begin_flight` keeps exchanges and guards
+            // away from the fields.
             unsafe { host::copy(ops, as_sources(&set.bases), &[message.as_mut_ptr()]) };
         })
     }
@@ -46,7 +47,9 @@ impl HaloExchange {
     /// Unpacks what `peer` has packed with the same object into this rank's halo. As [`HaloExchange::pack`].
     pub fn unpack(&self, peer: usize, message: &[u8]) -> Result<(), Error> {
         self.copied(peer, Direction::Receive, message.len(), |set, ops| {
-            // SAFETY: as in `pack`.
+            // SAFETY: `Facing::part` has checked the operations against the fields, whose memory the set holds, and
+            // they read a message of the part's length, which `message` has. `begin_flight` keeps exchanges and guards
+            // away from the fields.
             unsafe { host::copy(ops, &[message.as_ptr()], &set.bases) };
         })
     }
@@ -72,8 +75,8 @@ impl HaloExchange {
     /// None of them is an end of the object.
     ///
     /// # Safety
-    /// The memory stays valid until the stream has done it; until then nothing reads or writes it but what the stream, or an event of
-    /// it, orders before or after.
+    /// The `bytes` bytes at `message` stay valid until the stream has done it. Until then nothing reads or writes
+    /// them but what the stream, or an event of it, orders before or after.
     pub unsafe fn pack_on(
         &self,
         peer: usize,
@@ -81,7 +84,7 @@ impl HaloExchange {
         bytes: usize,
         stream: &Stream,
     ) -> Result<(), Error> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the contract of `pack_on`, which is that of `copied_on`.
         unsafe { self.copied_on(peer, Direction::Send, (message, bytes), stream) }
     }
 
@@ -89,7 +92,8 @@ impl HaloExchange {
     /// before what reads the cells that came. As [`HaloExchange::pack_on`].
     ///
     /// # Safety
-    /// As for [`HaloExchange::pack_on`]; the bytes are elements of the fields' types.
+    /// The `bytes` bytes at `message` stay valid until the stream has done it, and are elements of the fields' types.
+    /// Until then nothing reads or writes them but what the stream, or an event of it, orders before or after.
     pub unsafe fn unpack_on(
         &self,
         peer: usize,
@@ -97,7 +101,7 @@ impl HaloExchange {
         bytes: usize,
         stream: &Stream,
     ) -> Result<(), Error> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the contract of `unpack_on`, which is that of `copied_on`.
         unsafe { self.copied_on(peer, Direction::Receive, (message, bytes), stream) }
     }
 
@@ -134,7 +138,8 @@ impl HaloExchange {
     /// The same in the order of a stream.
     ///
     /// # Safety
-    /// As for [`HaloExchange::pack_on`].
+    /// The bytes of `message` stay valid until the stream has done it. Until then nothing reads or writes them but
+    /// what the stream, or an event of it, orders before or after.
     unsafe fn copied_on(
         &self,
         peer: usize,
@@ -150,7 +155,8 @@ impl HaloExchange {
         };
         let (set, link, part) = self.device_part(scheduled, peer, direction)?;
         check_length(peer, part, message.1)?;
-        // SAFETY: the caller's promise; the message has the part's length.
+        // SAFETY: the message has the part's length, as was checked. The caller promises that it stays valid until the
+        // stream has done it, and that the stream orders all that uses it or the cells meanwhile.
         unsafe { scheduled.copy_message(set, link, message, stream) }
     }
 

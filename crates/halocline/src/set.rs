@@ -76,10 +76,11 @@ pub(crate) struct Part {
     pub(crate) loose: Option<Box<Loose>>,
 }
 
-// SAFETY: the pointers are into memory that the set holds (`local`, `offered`), and the protocol of the
-// exchange that uses the set decides who accesses its bytes at what time.
+// SAFETY: the pointers lead into memory that `local` and `offered` hold, and are not bound to a thread. Whoever follows
+// them has a claim of the exchange that uses the set, or orders streams.
 unsafe impl Send for Set {}
-// SAFETY: as above.
+// SAFETY: nothing in a set changes but through locks, and its pointers lead into memory that `local` and `offered`
+// hold. Whoever follows them has a claim of the exchange that uses the set, or orders streams.
 unsafe impl Sync for Set {}
 
 /// What the unbound form adds to a part.
@@ -150,9 +151,11 @@ pub(crate) struct Cargo {
     met: Vec<Arc<State>>,
 }
 
-// SAFETY: as for `Set`; `parts` and `bases` point into what `set` and `given` hold.
+// SAFETY: `parts` and `bases` point into what `set` and `given` own, which do not move when the cargo does. The
+// addresses lead into memory that the set or `held` holds, and are not bound to a thread.
 unsafe impl Send for Cargo {}
-// SAFETY: as above.
+// SAFETY: a shared cargo does not change: what changes it needs `&mut`. Whoever follows its addresses has a claim of
+// the exchange.
 unsafe impl Sync for Cargo {}
 
 impl Cargo {
@@ -174,7 +177,7 @@ impl Cargo {
     /// What goes over a link.
     #[inline]
     pub(crate) fn part(&self, link: usize) -> &Part {
-        // SAFETY: `set` holds them, and does not change them.
+        // SAFETY: `parts` points to those of `set`, which the cargo holds and which nobody changes.
         let parts = unsafe { self.parts.as_ref() };
         &parts[link]
     }
@@ -182,8 +185,8 @@ impl Cargo {
     /// Address of element (0, 0, …) of each field.
     #[inline]
     pub(crate) fn bases(&self) -> &[*mut u8] {
-        // SAFETY: they are those of `set`, which does not change them, or `given`, which changes only
-        // together with `bases`.
+        // SAFETY: `bases` points to those of `set`, which the cargo holds and nobody changes, or to `given`, after
+        // whose changes `take_given` sets it anew.
         unsafe { self.bases.as_ref() }
     }
 
@@ -252,8 +255,8 @@ impl Cargo {
 /// The cargo of the exchange in flight, which changes only while none is.
 pub(crate) struct Flight(UnsafeCell<Cargo>);
 
-// SAFETY: the promises of `get` on one side, `load` and `land` on the other exclude each other, and those two
-// exclude another thread's.
+// SAFETY: a thread gets a shared reference by `get` and changes the cargo by `load` and `land`. The callers of these
+// promise that the latter are alone.
 unsafe impl Sync for Flight {}
 
 impl Flight {
@@ -264,11 +267,11 @@ impl Flight {
     /// What is in flight.
     ///
     /// # Safety
-    /// An exchange is in flight and stays so as long as the reference is used, or this thread is the one
+    /// Until the reference is given up, an exchange is in flight, or no thread begins one, or this thread is the one
     /// that begins it.
     #[inline]
     pub(crate) unsafe fn get(&self) -> &Cargo {
-        // SAFETY: nobody changes it meanwhile.
+        // SAFETY: the caller promises that nobody calls `load` or `land` while the reference is used.
         unsafe { &*self.0.get() }
     }
 
@@ -276,20 +279,20 @@ impl Flight {
     /// holds none.
     ///
     /// # Safety
-    /// No exchange is in flight, and no other thread begins one.
+    /// No exchange is in flight, no other thread begins one, and nobody has a reference of `get`.
     #[inline]
     pub(crate) unsafe fn load(&self, set: &Arc<Set>, given: &[(&Pattern, &Field)]) -> Result<(), Error> {
-        // SAFETY: nobody else reads or writes it meanwhile.
+        // SAFETY: the caller promises that this thread alone uses the cargo.
         unsafe { &mut *self.0.get() }.take(set, given)
     }
 
     /// Gives the memories back to the user.
     ///
     /// # Safety
-    /// The exchange in flight is over for everybody but this thread.
+    /// The exchange in flight is over for everybody but this thread, and nobody has a reference of `get`.
     #[inline]
     pub(crate) unsafe fn land(&self) {
-        // SAFETY: nobody else reads or writes it meanwhile.
+        // SAFETY: the caller promises that this thread alone uses the cargo.
         unsafe { &mut *self.0.get() }.land();
     }
 }

@@ -196,7 +196,8 @@ impl Candidate {
 
     fn lend(&self, place: &Range<usize>, writes: bool) -> Option<Lent> {
         let first = self.memory.handed_over(place.clone(), writes)?;
-        // SAFETY: memory of a device, for a bulk, which is held; nobody uses it before it is given back.
+        // SAFETY: `memory` has the bytes, and `Lent` holds it. They may be memory of a device: the callers give them to
+        // `post_bulk` or `Bulk::land` alone. `out` says when they are given back, and nothing uses them before.
         Some(unsafe { Lent::new(first, place.len(), &self.out, Arc::clone(&self.memory) as _) })
     }
 
@@ -208,11 +209,12 @@ impl Candidate {
     ) -> Result<(), String> {
         let copy = |device: &Device| {
             let pinned = device.allocate_pinned(place.len())?;
-            // SAFETY: nobody else knows the memory.
+            // SAFETY: nobody else knows the pinned memory, which was allocated just now.
             let bytes = unsafe { pinned.bytes_mut(0..place.len()) };
             bytes.iter_mut().enumerate().for_each(|(at, byte)| *byte = value(at));
             let stream = opened.lanes[0].rescue();
-            // SAFETY: both are held until the stream is through, and used by nobody else.
+            // SAFETY: both memories are held until the stream is synchronised, below. Nothing else uses them: what was
+            // lent of `self.memory` has been given back.
             unsafe { stream.copy(self.memory.at(place.start), pinned.at(0), place.len()) }?;
             stream.synchronise()
         };
@@ -228,10 +230,11 @@ impl Candidate {
         let count = |device: &Device| {
             let pinned = device.allocate_pinned(place.len())?;
             let stream = opened.lanes[0].rescue();
-            // SAFETY: both are held until the stream is through, and used by nobody else.
+            // SAFETY: both memories are held until the stream is synchronised, below. Nothing else uses them: what was
+            // lent of `self.memory` has been given back.
             unsafe { stream.copy(pinned.at(0), self.memory.at(place.start), place.len()) }?;
             stream.synchronise()?;
-            // SAFETY: the stream is through.
+            // SAFETY: the stream is synchronised, and nobody else knows the pinned memory.
             let bytes = unsafe { pinned.bytes(0..place.len()) };
             Ok(bytes.iter().enumerate().filter(|&(at, &byte)| byte != expected(at)).count())
         };

@@ -89,7 +89,8 @@ impl Opened {
 fn held(memory: &Arc<Memory>) -> Arc<Segment> {
     let base = std::ptr::without_provenance_mut(memory.at(0) as usize);
     let base = NonNull::new(base).unwrap_or(NonNull::dangling());
-    // SAFETY: nobody follows the address on the host.
+    // SAFETY: the memory is a device's, or registered memory of the host, and `memory` keeps it valid. Only devices
+    // follow this address.
     unsafe { Segment::foreign(base, memory.place().bytes, Arc::clone(memory) as _) }
 }
 
@@ -106,13 +107,15 @@ pub(super) fn open(
         let shared = pool.of(device)?;
         let words = Arc::new(device.allocate(plots.bytes(number))?);
         for Range { start, end } in plots.cleared(number) {
-            // SAFETY: nobody else knows the words; the stream is through before anybody does.
+            // SAFETY: the words were allocated just now, and nobody else knows them before the stream is synchronised,
+            // below.
             unsafe { shared.rescue.clear(words.at(start), end - start) }?;
         }
         if options.cut() == Some(Cut::Stale) {
             let stale = |offset| ValueOp::Write { address: words.at(offset), value: 5 };
             let stale: Vec<ValueOp> = plots.awaited(number, sets).map(stale).collect();
-            // SAFETY: as above.
+            // SAFETY: the words were allocated just now, and nobody else knows them before the stream is synchronised,
+            // below.
             unsafe { shared.rescue.values(&stale) }?;
         }
         shared.rescue.synchronise()?;
@@ -135,7 +138,7 @@ pub(super) fn register_own(opened: &mut Opened, made: &Made) -> Result<(), Error
 
 fn register(device: &Device, segment: &Arc<Segment>) -> Result<Memory, Error> {
     let base = segment.base().as_ptr().expose_provenance() as Address;
-    // SAFETY: the segment is held.
+    // SAFETY: the `Arc` of the segment, which is the owner, keeps its bytes valid.
     Ok(unsafe { device.register(base, segment.len(), Arc::clone(segment) as _) }?)
 }
 
@@ -310,7 +313,7 @@ fn reach_all(opened: &Opened, made: &Made) -> Result<Vec<Arc<Memory>>, Error> {
 /// The streams that an exchange comes after where it is not told.
 fn producers(opened: &Opened, options: &BindOptions) -> Result<Vec<Arc<Stream>>, Error> {
     if options.streams.is_empty() {
-        // SAFETY: 0 is the default stream, which lives as long as its device.
+        // SAFETY: 0 is the default stream of the device, which lives as long as the device.
         let default = |device: &Device| unsafe { device.borrow_stream(RawStream(0)) }.map(Arc::new);
         return Ok(opened.devices.iter().map(default).collect::<Result<_, _>>()?);
     }

@@ -123,14 +123,15 @@ impl Trial {
         let start = host.now();
         for _ in 0..BURST {
             for &byte in owned {
-                // SAFETY: a byte of a shadow, checked by the bind of the trial, that no peer touches
-                // between two exchanges.
+                // SAFETY: bind has checked that the byte is one of a shadow, which the trials hold. No exchange is in
+                // flight, so that no peer uses it.
                 unsafe { byte.write_volatile(byte.read_volatile().wrapping_add(1)) };
             }
             let epoch = self.bound.begin(&self.set, &[])?;
             self.bound.wait(epoch)?;
             for &byte in halo {
-                // SAFETY: as above.
+                // SAFETY: bind has checked that the byte is one of a shadow, which the trials hold. The exchange is
+                // over, so that no peer uses it.
                 unsafe { byte.read_volatile() };
             }
         }

@@ -6,7 +6,7 @@ use super::facing::{Facing, Joint};
 use super::offer::Berth;
 use super::remote::Exports;
 use crate::error::Error;
-use crate::link::{Berthed, Direction, LABELS, Link, Mailbox, Parcels, SLOTS, Signals, Way};
+use crate::link::{Berthed, Counters, Direction, LABELS, Link, Mailbox, Parcels, SLOTS, Signals, Way};
 use crate::set::Part;
 use halocline_comm::{Communicator, Counter, Segment};
 use halocline_device::host::MESSAGE_ALIGN;
@@ -185,8 +185,7 @@ impl<'a> Pair<'a> {
             .filter(|_| capacity.is_multiple_of(MESSAGE_ALIGN))
             .and_then(|bytes| within(segment, receiver.mailbox, bytes, MESSAGE_ALIGN))
             .ok_or_else(|| Error::Bind(format!("rank {} offers slots outside its memory", self.peer)))?;
-        // SAFETY: labels and slots lie within the segment.
-        let slots = unsafe { labels.add(LABELS) };
+        let slots = labels.map_addr(|labels| labels.saturating_add(LABELS));
         let berthed = Berthed { labels: labels.cast(), slots, capacity, segment: Arc::clone(segment) };
         let ends = (self.peer, direction, Way::Mailbox { streaming: false });
         let link = Link::new(ends, operation, None, None, signals, Some(Arc::clone(theirs)));
@@ -224,7 +223,11 @@ impl<'a> Pair<'a> {
         }
         let mine = counter(own, mine).ok_or_else(broken)?;
         let theirs = counter(theirs, opposite).ok_or_else(broken)?;
-        Ok((mailbox, Signals::Counters { mine, theirs, bell: NonNull::from(bell) }))
+        // SAFETY: `within` has found the counters in their segments, aligned. `Link::theirs` holds the one segment,
+        // `Bound::own` or `Scheduled::segments` the other, and the communicator of the bound object holds the
+        // transport, of which the bell is.
+        let counters = unsafe { Counters::new(mine, theirs, bell) };
+        Ok((mailbox, Signals::Counters(counters)))
     }
 }
 
@@ -243,6 +246,6 @@ pub(super) fn parcels_bytes(capacity: usize) -> Option<usize> {
 /// An aligned range of a segment.
 fn within(segment: &Segment, offset: usize, bytes: usize, align: usize) -> Option<NonNull<u8>> {
     let end = offset.checked_add(bytes).filter(|&end| end <= segment.len());
-    // SAFETY: the offset lies within the segment.
-    end.filter(|_| offset.is_multiple_of(align)).map(|_| unsafe { segment.base().add(offset) })
+    let aligned = end.filter(|_| offset.is_multiple_of(align));
+    aligned.map(|_| segment.base().map_addr(|base| base.saturating_add(offset)))
 }

@@ -185,7 +185,7 @@ impl Told {
         }
         let base = std::ptr::without_provenance_mut(mapping.address() as usize);
         let base = NonNull::new(base).unwrap_or(NonNull::dangling());
-        // SAFETY: nobody follows the address on the host.
+        // SAFETY: `mapping` keeps the memory, that of a device, mapped and valid. Only devices follow this address.
         Ok((unsafe { Segment::foreign(base, self.bytes as usize, Arc::new(mapping)) }, kind))
     }
 }

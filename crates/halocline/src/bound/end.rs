@@ -26,8 +26,9 @@ impl Bound {
             return false;
         }
         if self.landed.swap(epoch | STOPPED, Ordering::AcqRel) != epoch | STOPPED {
-            // SAFETY: the object has failed and `begin_lock` is closed, so that no other exchange begins; no thread of this rank is at a
-            // link or at the copies within it, and no peer touches the fields any more; the swap admits one thread.
+            // SAFETY: the object has failed and `begin_lock` is closed, so that no other exchange begins. No thread of
+            // this rank is at a link or at the copies within it: all were told of the failure under their claims.
+            // `landed` has let this thread through alone, and not `tick`.
             unsafe { self.flight.land() };
         }
         true

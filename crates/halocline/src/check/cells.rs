@@ -57,13 +57,14 @@ impl Region<'_> {
     /// A number that changes when any byte of the region does (FNV-1a).
     ///
     /// # Safety
-    /// The region lies in memory that can be read, and that nobody is to write meanwhile.
+    /// The region lies in memory that can be read, and nobody writes it meanwhile.
     pub(super) unsafe fn checksum(&self) -> u64 {
         let (elements, size) = (self.elements(), self.layout.element.size());
         let mut sum = 0xcbf2_9ce4_8422_2325;
         self.for_each_cell(|cell, _| {
             for &element in &elements {
-                // SAFETY: the caller's promise.
+                // SAFETY: the caller promises that the region can be read and that nobody writes it meanwhile. An
+                // element has at most 16 bytes.
                 for byte in unsafe { bytes_of(self.address(cell, element), size) } {
                     sum = (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
                 }
@@ -81,7 +82,8 @@ impl Region<'_> {
         let size = self.layout.element.size();
         self.for_each_cell(|cell, _| {
             for &element in &elements {
-                // SAFETY: the caller's promise.
+                // SAFETY: the caller promises that the region can be written and that nobody else accesses it
+                // meanwhile. An element has at most the 16 bytes of `poison`.
                 unsafe { std::ptr::copy_nonoverlapping(poison.as_ptr(), self.address(cell, element), size) };
             }
         });
@@ -90,27 +92,29 @@ impl Region<'_> {
     /// Changes one byte of its first cell.
     ///
     /// # Safety
-    /// As for [`Region::poison`]; there is a cell.
+    /// The region has a cell, lies in memory that can be written, and nobody else accesses it meanwhile.
     #[cfg(test)]
     pub(super) unsafe fn spoil(&self) {
         let mut first = None;
         self.for_each_cell(|cell, _| first = first.or(Some(cell)));
         let first = self.address(first.expect("a cell"), 0);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the region has a cell, can be written, and that nobody else accesses it
+        // meanwhile.
         unsafe { *first ^= 1 };
     }
 
     /// How many cells hold nothing but the poison of `epoch`, and where the first of them is.
     ///
     /// # Safety
-    /// As for [`Region::checksum`].
+    /// The region lies in memory that can be read, and nobody writes it meanwhile.
     pub(super) unsafe fn poisoned(&self, epoch: u64) -> (usize, Option<Vec<i64>>) {
         let (elements, poison) = (self.elements(), poison(self.layout.element, epoch));
         let size = self.layout.element.size();
         let (mut count, mut first) = (0, None);
         self.for_each_cell(|cell, place| {
             let is_poison = |&element: &isize| {
-                // SAFETY: the caller's promise.
+                // SAFETY: the caller promises that the region can be read and that nobody writes it meanwhile. An
+                // element has at most 16 bytes.
                 unsafe { bytes_of(self.address(cell, element), size) }.eq(poison[..size].iter().copied())
             };
             if !elements.is_empty() && elements.iter().all(is_poison) {
@@ -138,10 +142,11 @@ impl Region<'_> {
 }
 
 /// # Safety
-/// `at` points to `size` bytes that can be read, 16 at most.
+/// `at` points to `size` bytes that can be read, 16 at most, which nobody writes meanwhile.
 unsafe fn bytes_of(at: *const u8, size: usize) -> impl Iterator<Item = u8> {
     let mut bytes = [0; 16];
-    // SAFETY: the caller's promise; no element is larger.
+    // SAFETY: the caller promises that `size` bytes can be read and are at most the 16 of `bytes`, which is a local
+    // array.
     unsafe { std::ptr::copy_nonoverlapping(at, bytes.as_mut_ptr(), size) };
     bytes.into_iter().take(size)
 }
@@ -200,11 +205,11 @@ mod tests {
             let mut memory: Vec<u8> = (0..bytes).map(|byte| byte as u8).collect();
             let base = memory.as_mut_ptr();
             let region = Region { cells: &cells, layout: &layout, base };
-            // SAFETY: the layout has as many bytes; only this thread is here.
+            // SAFETY: `memory` has as many bytes as the layout, and this thread alone knows it.
             let before = unsafe { region.checksum() };
             let mut counted = 0;
             for byte in 0..bytes {
-                // SAFETY: as above.
+                // SAFETY: `memory` has as many bytes as the layout, and this thread alone knows it.
                 let changed = unsafe {
                     *base.add(byte) ^= 1;
                     let changed = region.checksum() != before;
@@ -229,7 +234,7 @@ mod tests {
             let mut memory = vec![7u8; 20 * element.size()];
             let region = Region { cells: &cells, layout: &layout, base: memory.as_mut_ptr() };
             for epoch in 1..5 {
-                // SAFETY: the layout has as many bytes; only this thread is here.
+                // SAFETY: `memory` has as many bytes as the layout, and this thread alone knows it.
                 unsafe {
                     assert_eq!(region.poisoned(epoch), (0, None), "{element}");
                     region.poison(epoch);

@@ -147,13 +147,14 @@ impl Check {
         self.order.begin();
         for link in links.iter().filter(|link| link.direction == Direction::Receive) {
             for Exchanged { region, .. } in exchanged(cargo, link.peer, Direction::Receive) {
-                // SAFETY: bind has checked the region; no peer has leave to write it, and the memory is in
-                // flight, so that no guard is held.
+                // SAFETY: bind has checked the region. Nobody else accesses it: no peer was granted this exchange yet,
+                // and the memory is in flight, so that no guard is held.
                 unsafe { region.poison(epoch) };
             }
         }
         for (_, target) in within(cargo) {
-            // SAFETY: as above; the copy comes later.
+            // SAFETY: bind has checked the region. Nobody else accesses it: the copies within the rank come later, and
+            // the memory is in flight, so that no guard is held.
             unsafe { target.region.poison(epoch) };
         }
         let mut sent: Vec<u64> = Vec::new();
@@ -195,8 +196,8 @@ impl Check {
     /// Whether the halo cells are what has come.
     fn halo(&self, comm: &Communicator, links: &[Link], cargo: &Cargo) -> Option<Finding> {
         let filled = |(exchanged, sum): &(Exchanged<'_>, u64)| {
-            // SAFETY: bind has checked the region; all copies of the exchange are made, and the user leaves halo cells alone
-            // until the wait has returned.
+            // SAFETY: bind has checked the region, whose memory the set or `held` holds. All copies of the exchange are
+            // made, and the user writes no halo cells before the wait has returned.
             unsafe { exchanged.region.checksum() != *sum }
         };
         let from = |(peer, proof): (usize, &Proof)| {
@@ -232,7 +233,8 @@ impl Check {
             sends.flat_map(|link| exchanged(cargo, link.peer, Direction::Send).map(|it| (link.peer, it)));
         let here = within(cargo).map(|(source, _)| (comm.rank(), source));
         let mut changed = there.chain(here).zip(&*sent).filter(|((_, exchanged), before)| {
-            // SAFETY: bind has checked the region; owned cells are not to be written in flight.
+            // SAFETY: bind has checked the region, whose memory the set or `held` holds. The user writes no owned cells
+            // before the wait has returned, and no exchange does.
             unsafe { exchanged.region.checksum() != **before }
         });
         let ((peer, Exchanged { region, pattern, number, domain, other }), _) = changed.next()?;
@@ -303,8 +305,8 @@ fn within(cargo: &Cargo) -> impl Iterator<Item = (Exchanged<'_>, Exchanged<'_>)>
 }
 
 fn checksums<'a>(regions: impl Iterator<Item = Exchanged<'a>>) -> Vec<u64> {
-    // SAFETY: bind has checked the regions; owned cells are not to be written in flight, halo cells are looked
-    // at once their exchange is through.
+    // SAFETY: bind has checked the regions, whose memory the set or `held` holds. They are owned cells, which nobody
+    // writes while the exchange is in flight.
     regions.map(|exchanged| unsafe { exchanged.region.checksum() }).collect()
 }
 
@@ -316,7 +318,8 @@ fn compare<'a>(
     regions: impl Iterator<Item = Exchanged<'a>>,
 ) -> Option<Finding> {
     for (at, Exchanged { region, pattern, number, domain, other }) in regions.enumerate() {
-        // SAFETY: bind has checked the region, and nobody writes it any more.
+        // SAFETY: bind has checked the region, whose memory the set or `held` holds. All copies into it are made, and
+        // the user writes no halo cells before the wait has returned.
         let (found, (poisoned, first)) = unsafe { (region.checksum(), region.poisoned(epoch)) };
         if sums.get(at) == Some(&found) {
             continue;

@@ -86,9 +86,9 @@ fn sabotage_link(bound: &Bound, sabotage: Sabotage) {
 
 /// What is done to a filled halo, what it is found to be, and what is said of its cells then.
 const WRONGS: [(Sabotage, Fault, &str); 2] = [
-    // SAFETY: the exchange has filled the region, and nobody else looks yet.
+    // SAFETY: the exchange has filled the region, and nobody else uses it yet.
     (|region, epoch| unsafe { region.poison(epoch) }, Fault::NotWritten, "were not written from"),
-    // SAFETY: as above; the region has a cell.
+    // SAFETY: the exchange has filled the region, which has a cell, and nobody else uses it yet.
     (|region, _| unsafe { region.spoil() }, Fault::Changed, "are not what"),
 ];
 
@@ -108,7 +108,7 @@ fn sabotaged(link: LinkChoice, sabotage: Sabotage) -> Vec<Arc<Failure>> {
 fn a_halo_cell_that_was_not_written_is_named() {
     for link in WAYS {
         let failures = sabotaged(link, |region, epoch| {
-            // SAFETY: the exchange has filled the region, and nobody else looks yet.
+            // SAFETY: the exchange has filled the region, and nobody else uses it yet.
             unsafe { region.poison(epoch) }
         });
         for failure in &failures {
@@ -127,7 +127,7 @@ fn a_halo_cell_that_was_not_written_is_named() {
 fn bytes_that_changed_under_way_are_named() {
     for link in WAYS {
         let failures = sabotaged(link, |region, _| {
-            // SAFETY: as above; the region has a cell.
+            // SAFETY: the exchange has filled the region, which has a cell, and nobody else uses it yet.
             unsafe { region.spoil() }
         });
         for failure in &failures {
@@ -260,7 +260,8 @@ fn domains_of_a_redistribution_are_called_as_their_user_does() {
         let ends = on_ranks(2, |comm| (comm.clone(), bound(comm)));
         let [(_, (cells, hasty)), (_, (_, late))] = &ends[..] else { unreachable!("two ranks") };
         let pending = hasty.exchange().unwrap();
-        // SAFETY: the user's error, as in `owned_cells_written_in_flight_are_named`.
+        // SAFETY: the array has the cell. That the exchange may read it is the user's error that is looked for; in this
+        // test it does not, since only this thread runs (and a link that waits for the other rank).
         unsafe { cells.base().as_ptr().cast::<f64>().write_volatile(7.0) };
         let _ = late.exchange().and_then(|pending| pending.wait());
         let text = pending.wait().unwrap_err().to_string();
@@ -276,8 +277,8 @@ fn owned_cells_written_in_flight_are_named() {
         let ends = on_ranks(2, |comm| (comm.clone(), Ring::new(comm, &checked(link, "t"))));
         let [(_, hasty), (_, late)] = &ends[..] else { unreachable!("two ranks") };
         let pending = hasty.halo.exchange().unwrap();
-        // SAFETY: the memory is there. This is the user's error: the exchange may read the cell meanwhile; in
-        // this test it does not, since only this thread runs (and a link that waits for the other rank).
+        // SAFETY: the array has the cell. That the exchange may read it is the user's error that is looked for; in this
+        // test it does not, since only this thread runs (and a link that waits for the other rank).
         unsafe { hasty.cell(1).write_volatile(7.0) };
         // Where the bytes were sent before, the other rank finds nothing.
         let found = late.step().and_then(|()| late.step());
@@ -318,7 +319,7 @@ fn halo_cells_are_poisoned_in_flight() {
         for _ in 0..3 {
             let pending = here.halo.exchange().unwrap();
             for at in [0, 3] {
-                // SAFETY: the memory is there; the other rank has not begun, so that nobody writes it.
+                // SAFETY: the array has the cell, and nobody writes it: the other rank has not begun.
                 assert!(unsafe { here.cell(at).read_volatile() }.is_nan(), "{link:?}: cell {at}");
             }
             late.step().unwrap();

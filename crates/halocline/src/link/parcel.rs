@@ -173,7 +173,8 @@ struct Slots {
     segment: Arc<Segment>,
 }
 
-// SAFETY: labels and slots are memory that the link and `segment` hold; the protocol decides who accesses it.
+// SAFETY: `base` leads into `segment`, which is held, and is not bound to a thread. Whoever has the claim of the link
+// uses the slots.
 unsafe impl Send for Slots {}
 
 impl Slots {
@@ -219,8 +220,8 @@ impl Parcels {
     }
 
     fn label(&self, epoch: u64) -> Option<NonNull<Label>> {
-        // SAFETY: there are `SLOTS` labels.
-        self.labels.map(|labels| unsafe { labels.add((epoch % SLOTS) as usize) })
+        let offset = (epoch % SLOTS) as usize * size_of::<Label>();
+        self.labels.map(|labels| labels.map_addr(|first| first.saturating_add(offset)))
     }
 
     /// The receiver expects a parcel of `bytes`: sees to slots that hold it. Where there is no memory for
@@ -330,7 +331,8 @@ impl Link {
         let before = loose.prefix();
         let (records, bytes) = (loose.records.len() as u64, part.bytes as u64);
         let put = |parcel: *mut u8| {
-            // SAFETY: the parcel is the caller's, was written before or zeroed, and has room for records and bytes.
+            // SAFETY: the parcel is a slot or a message of the caller's, initialised (both are zeroed at first), with
+            // room for records and bytes. The sender alone uses a slot until it raises.
             let described = unsafe { std::slice::from_raw_parts_mut(parcel, loose.described.len()) };
             // What the receiver has read, and what has not changed since, stays in its cache.
             if *described != *loose.described {
@@ -357,9 +359,11 @@ impl Link {
             }
         }
         if let Some(place) = parcels.label(epoch) {
-            // SAFETY: the label is the sender's until it raises; it was written before, or zeroed.
+            // SAFETY: the label lies in the receiver's segment, aligned, and is initialised (zeroed at first). The
+            // sender alone uses it until it raises: the receiver is through with that of two epochs ago.
             if unsafe { place.read() } != label {
-                // SAFETY: as above.
+                // SAFETY: the label lies in the receiver's segment, aligned. The sender alone uses it until it raises:
+                // the receiver is through with that of two epochs ago.
                 unsafe { place.write(label) };
             }
         }
@@ -386,7 +390,8 @@ impl Link {
             let label = Label { records: word(0), bytes: word(1), generation: 0 };
             return self.unpack_parcel(comm, epoch, (label, parcel), (cargo, part), loose);
         };
-        // SAFETY: the sender has raised, and leaves the label alone until this side has.
+        // SAFETY: the label lies in this side's segment, aligned; it consists of numbers. The sender has raised, and
+        // leaves it alone until this side has.
         let label = unsafe { place.read() };
         if label.generation == 0 {
             let tag = Tag { operation: parcels.operation, round: epoch };
@@ -403,7 +408,8 @@ impl Link {
         let Some(slots) = slots.first().filter(|slots| slots.generation == label.generation) else {
             return malformed;
         };
-        // SAFETY: the slot has so many bytes; the sender leaves them alone until this side raises.
+        // SAFETY: a slot has `capacity` bytes, as `room` and `grow` see to, initialised (zeroed at first), in
+        // `segment`. The sender leaves them alone until this side raises.
         let parcel = unsafe { std::slice::from_raw_parts(slots.slot(epoch), slots.capacity) };
         self.unpack_parcel(comm, epoch, (label, parcel), (cargo, part), loose)
     }
@@ -427,8 +433,10 @@ impl Link {
             if whole {
                 let message = parcel[before..].as_ptr();
                 trace::unpack(comm, self, epoch, bytes).in_scope(|| {
-                    // SAFETY: the operations were made for this part of the set in flight, from a pattern
-                    // and layouts that were checked; the message holds its bytes; the halo is the exchange's.
+                    // SAFETY: `unbound::operations` has made the operations for this part of the set in flight, from a
+                    // pattern and layouts that were checked; they read `part.bytes` bytes, which the message has behind
+                    // `before`. The memory of the fields is held by the cargo, and nobody else uses their halo cells
+                    // until the wait.
                     unsafe { host::copy(ops, &[message], cargo.bases()) }
                 });
             }

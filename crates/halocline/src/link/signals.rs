@@ -25,19 +25,43 @@ const CLOSED: u8 = 2;
 /// How a link's two sides signal each other.
 pub(crate) enum Signals {
     /// By counters in memory that both reach.
-    Counters {
-        /// What this side waits for.
-        mine: NonNull<Counter>,
-        /// What the other side waits for.
-        theirs: NonNull<Counter>,
-        /// How the other side is woken.
-        bell: NonNull<Doorbell>,
-    },
+    Counters(Counters),
     /// By messages of this operation. Those of the two directions differ in their rounds or senders.
     Messages {
         /// The operation.
         operation: u64,
     },
+}
+
+/// The counters of a link's two sides, and how the other side is woken.
+pub(crate) struct Counters {
+    mine: NonNull<Counter>,
+    theirs: NonNull<Counter>,
+    bell: NonNull<Doorbell>,
+}
+
+impl Counters {
+    /// # Safety
+    /// The counters and the bell stay valid as long as what is returned is used.
+    pub(crate) unsafe fn new(mine: NonNull<Counter>, theirs: NonNull<Counter>, bell: &Doorbell) -> Self {
+        Self { mine, theirs, bell: NonNull::from(bell) }
+    }
+
+    /// What this side waits for.
+    #[inline]
+    fn mine(&self) -> &Counter {
+        // SAFETY: the caller of `new` promises that the counter is valid. It consists of atomic numbers, for which all
+        // bytes are valid, whatever another process writes.
+        unsafe { self.mine.as_ref() }
+    }
+
+    /// What the other side waits for, and its bell.
+    #[inline]
+    fn theirs(&self) -> (&Counter, &Doorbell) {
+        // SAFETY: the caller of `new` promises that the counter and the bell are valid. They consist of atomic numbers,
+        // for which all bytes are valid, whatever another process writes.
+        unsafe { (self.theirs.as_ref(), self.bell.as_ref()) }
+    }
 }
 
 /// What a side found when it looked for an epoch.
@@ -56,9 +80,9 @@ impl Link {
     /// Tells the other side that this side has done its part of `epoch`, for this set.
     #[inline]
     pub(super) fn raise(&self, comm: &Communicator, epoch: u64, set: usize) -> Result<(), CommError> {
-        match self.signals {
-            Signals::Counters { .. } => self.raise_counter(comm, epoch, set),
-            Signals::Messages { operation } => {
+        match &self.signals {
+            Signals::Counters(_) => self.raise_counter(comm, epoch, set),
+            &Signals::Messages { operation } => {
                 let tag = Tag { operation, round: ACKNOWLEDGED | epoch };
                 comm.send(self.peer, tag, Vec::new())?;
             }
@@ -68,9 +92,8 @@ impl Link {
 
     #[inline]
     pub(super) fn raise_counter(&self, comm: &Communicator, epoch: u64, set: usize) {
-        if let Signals::Counters { theirs, bell, .. } = self.signals {
-            // SAFETY: counters and bells live in segments that `keep` and the communicator hold.
-            let (theirs, bell) = unsafe { (theirs.as_ref(), bell.as_ref()) };
+        if let Signals::Counters(counters) = &self.signals {
+            let (theirs, bell) = counters.theirs();
             let said = &self.said[(epoch & 1) as usize];
             if said.load(Ordering::Relaxed) != set {
                 said.store(set, Ordering::Relaxed);
@@ -83,26 +106,22 @@ impl Link {
 
     #[inline]
     pub(super) fn look(&self, comm: &Communicator, epoch: u64) -> Looked {
-        match self.signals {
-            Signals::Counters { mine, .. } => {
-                // SAFETY: as in `raise_counter`.
-                match unsafe { mine.as_ref() }.look(epoch) {
-                    Seen::Reached => Looked::Reached(None),
-                    Seen::Below => Looked::Below,
-                    Seen::Poisoned(word) => lost(Cause::decode(word)),
-                    Seen::Closed(_) => Looked::Lost(Cause::Dropped, self.peer),
-                }
-            }
-            Signals::Messages { operation } => self.look_at_messages(comm, operation, epoch),
+        match &self.signals {
+            Signals::Counters(counters) => match counters.mine().look(epoch) {
+                Seen::Reached => Looked::Reached(None),
+                Seen::Below => Looked::Below,
+                Seen::Poisoned(word) => lost(Cause::decode(word)),
+                Seen::Closed(_) => Looked::Lost(Cause::Dropped, self.peer),
+            },
+            &Signals::Messages { operation } => self.look_at_messages(comm, operation, epoch),
         }
     }
 
     /// The set for which the other side has reached `epoch`, where counters tell.
     #[inline]
     pub(super) fn set_there(&self, epoch: u64) -> Option<u64> {
-        match self.signals {
-            // SAFETY: as in `raise_counter`.
-            Signals::Counters { mine, .. } => Some(unsafe { mine.as_ref() }.about(epoch)),
+        match &self.signals {
+            Signals::Counters(counters) => Some(counters.mine().about(epoch)),
             Signals::Messages { .. } => None,
         }
     }
@@ -143,13 +162,13 @@ impl Link {
 
     /// Whether the other side has failed, although nothing is awaited from it.
     pub(crate) fn failed_there(&self, comm: &Communicator) -> Option<(Cause, usize)> {
-        match self.signals {
-            // SAFETY: as in `raise_counter`. No epoch is as high as this.
-            Signals::Counters { mine, .. } => match unsafe { mine.as_ref() }.look(u64::MAX) {
+        match &self.signals {
+            // No epoch is as high as this.
+            Signals::Counters(counters) => match counters.mine().look(u64::MAX) {
                 Seen::Poisoned(word) => Some(Cause::decode(word)),
                 _ => None,
             },
-            Signals::Messages { operation } => {
+            &Signals::Messages { operation } => {
                 // One that was closed has not failed; one that has may have for somebody else's drop.
                 self.notice(comm, operation).filter(|_| self.closed.get().is_none())
             }
@@ -163,15 +182,14 @@ impl Link {
             return;
         }
         let word = failure.cause.encode(failure.culprit);
-        match self.signals {
-            Signals::Counters { theirs, bell, .. } => {
-                // SAFETY: as in `raise_counter`.
-                let (theirs, bell) = unsafe { (theirs.as_ref(), bell.as_ref()) };
+        match &self.signals {
+            Signals::Counters(counters) => {
+                let (theirs, bell) = counters.theirs();
                 theirs.poison(word);
                 bell.changed(comm.link().host());
                 bell.demand(comm.link().host());
             }
-            Signals::Messages { operation } => {
+            &Signals::Messages { operation } => {
                 let notice = [&[FAILED][..], &word.to_le_bytes()].concat();
                 self.notify(comm, operation, notice);
             }
@@ -180,14 +198,13 @@ impl Link {
 
     /// Tells the other side that this object is gone and took part up to `last`.
     pub(crate) fn close(&self, comm: &Communicator, last: u64) {
-        match self.signals {
-            Signals::Counters { theirs, bell, .. } => {
-                // SAFETY: as in `raise_counter`.
-                let (theirs, bell) = unsafe { (theirs.as_ref(), bell.as_ref()) };
+        match &self.signals {
+            Signals::Counters(counters) => {
+                let (theirs, bell) = counters.theirs();
                 theirs.close(last);
                 bell.changed(comm.link().host());
             }
-            Signals::Messages { operation } => {
+            &Signals::Messages { operation } => {
                 self.notify(comm, operation, [&[CLOSED][..], &last.to_le_bytes()].concat());
             }
         }
@@ -205,9 +222,9 @@ impl Link {
     /// Says that after a failure nothing of this side touches anything of the other's any more: of scheduled
     /// exchanges, whose epochs are words of devices, which leaves the counter for this.
     pub(crate) fn say_quiet(&self, comm: &Communicator) {
-        match self.signals {
-            Signals::Counters { .. } => self.raise_counter(comm, 1, 0),
-            Signals::Messages { operation } => {
+        match &self.signals {
+            Signals::Counters(_) => self.raise_counter(comm, 1, 0),
+            &Signals::Messages { operation } => {
                 // One that cannot be sent goes to a rank that is gone.
                 let _ = comm.send(self.peer, Tag { operation, round: QUIET }, Vec::new());
             }
@@ -217,9 +234,8 @@ impl Link {
     /// Tells the other side, where counters can, what the devices of this one wait for: exchange `epoch`, of a set.
     /// Of scheduled exchanges, as above.
     pub(crate) fn say_awaited(&self, comm: &Communicator, epoch: u64, set: usize) {
-        if let Signals::Counters { theirs, bell, .. } = self.signals {
-            // SAFETY: as in `raise_counter`.
-            let (theirs, bell) = unsafe { (theirs.as_ref(), bell.as_ref()) };
+        if let Signals::Counters(counters) = &self.signals {
+            let (theirs, bell) = counters.theirs();
             let awaited = epoch << SETS | set as u64;
             if self.said[AWAITED as usize].swap(awaited as usize, Ordering::Relaxed) != awaited as usize {
                 theirs.say(AWAITED, awaited);
@@ -230,18 +246,16 @@ impl Link {
 
     /// What the other side has said so, if anything.
     pub(crate) fn awaited_there(&self) -> Option<(u64, u64)> {
-        let Signals::Counters { mine, .. } = self.signals else { return None };
-        // SAFETY: as in `raise_counter`.
-        let said = unsafe { mine.as_ref() }.about(AWAITED);
+        let Signals::Counters(counters) = &self.signals else { return None };
+        let said = counters.mine().about(AWAITED);
         (said != 0).then_some((said >> SETS, said & ((1 << SETS) - 1)))
     }
 
     /// Whether the other side has said so.
     pub(crate) fn is_quiet_there(&self, comm: &Communicator) -> bool {
-        match self.signals {
-            // SAFETY: as in `raise_counter`.
-            Signals::Counters { mine, .. } => unsafe { mine.as_ref() }.look(1) == Seen::Reached,
-            Signals::Messages { operation } => {
+        match &self.signals {
+            Signals::Counters(counters) => counters.mine().look(1) == Seen::Reached,
+            &Signals::Messages { operation } => {
                 let tag = Tag { operation, round: QUIET };
                 // One for each link between the two.
                 self.quiet.get_or_take(|| comm.link().inbox().take(tag, Some(self.peer)).map(drop)).is_some()
@@ -251,13 +265,13 @@ impl Link {
 
     /// The last epoch that the other side took part in, if it was dropped.
     pub(crate) fn closed_there(&self, comm: &Communicator) -> Option<u64> {
-        match self.signals {
-            // SAFETY: as in `raise_counter`. No epoch is as high as this.
-            Signals::Counters { mine, .. } => match unsafe { mine.as_ref() }.look(u64::MAX) {
+        match &self.signals {
+            // No epoch is as high as this.
+            Signals::Counters(counters) => match counters.mine().look(u64::MAX) {
                 Seen::Closed(last) => Some(last),
                 _ => None,
             },
-            Signals::Messages { operation } => {
+            &Signals::Messages { operation } => {
                 self.notice(comm, operation)?;
                 self.closed.get().copied()
             }
@@ -269,17 +283,16 @@ impl Link {
         let operation = match (&self.signals, &self.parcels) {
             (Signals::Messages { operation }, _) => *operation,
             // Parcels that were too large, and slots for them.
-            (Signals::Counters { .. }, Some(parcels)) => parcels.operation(),
-            (Signals::Counters { .. }, None) => return,
+            (Signals::Counters(_), Some(parcels)) => parcels.operation(),
+            (Signals::Counters(_), None) => return,
         };
         comm.link().inbox().forget(operation);
     }
 
     /// Rings the other side's progress thread: this side is about to sleep for it.
     pub(crate) fn demand(&self, comm: &Communicator) {
-        if let Signals::Counters { bell, .. } = self.signals {
-            // SAFETY: as in `raise_counter`.
-            unsafe { bell.as_ref() }.demand(comm.link().host());
+        if let Signals::Counters(counters) = &self.signals {
+            counters.theirs().1.demand(comm.link().host());
         }
     }
 }

@@ -163,16 +163,18 @@ impl Lane {
         let launch = |tables: &[CopyTable], scratch: &mut Vec<ValueOp>| {
             let Some(count) = NonZeroU64::new(tables.len() as u64) else { return Ok(()) };
             flush(scratch)?;
-            // SAFETY: the object holds the memory of the table until the stream is through; the words that were
-            // waited for, here or by the table, say that nobody else uses the cells concerned.
+            // SAFETY: the object holds the table and all its memory until the stream is through: nothing is reclaimed
+            // before. Words that were waited for, by the stream or by the table, say that nobody else uses the cells
+            // concerned.
             unsafe { stream.launch(&tables[(epoch % count) as usize], epoch) }
         };
         if !copies.is_empty() {
             flush(scratch)?;
         }
         for &Block { target, source, bytes } in copies {
-            // SAFETY: the object holds both memories until the stream is through. Where the words that were waited for are poison, the
-            // peer's cells are only read, and what comes into the halo is nobody's: the object has failed (`Scheduled::look`).
+            // SAFETY: the object holds both memories until the stream is through: nothing is reclaimed before. Words
+            // that were waited for say that nobody writes the peer's owned cells, or uses this rank's halo. After a
+            // failure they are poison: then the halo is nobody's until `reclaim`, and the peer's cells are only read.
             unsafe { stream.copy(target, source, bytes) }?;
         }
         launch(out, scratch)?;
@@ -218,7 +220,8 @@ impl Lane {
         if scratch.is_empty() {
             return Ok(());
         }
-        // SAFETY: words of this object and of its peers', which it holds until the stream is through.
+        // SAFETY: the words are those of this object and of its peers, which it holds (`words`, `status`,
+        // `Scheduled::segments`) until the stream is through. Streams, tables and atomic operations alone access them.
         let given = unsafe { stream.values(scratch) };
         scratch.clear();
         given
@@ -227,7 +230,8 @@ impl Lane {
     /// Whether the host knows already that nothing has to be waited for.
     fn is_met(&self, cue: Cue, epoch: u64) -> bool {
         let Cue::Told(word, lag) = cue else { return false };
-        // SAFETY: a word of this object in pinned memory, which it holds.
+        // SAFETY: `Cue::Told` has a word of this object in pinned memory, which it holds. Streams, tables and atomic
+        // operations alone write it.
         unsafe { self.device.driver().load(word) >= epoch.saturating_sub(lag) }
     }
 
@@ -238,8 +242,9 @@ impl Lane {
 
     /// What a word is that this device reaches, unless that takes too long, or the device has failed.
     pub(crate) fn peek(&self, word: Address) -> Option<u64> {
-        // SAFETY: a word of this object, which it holds; what is freed or unregistered after that is so once the device is
-        // through with what it was given before, a look that was given up included.
+        // SAFETY: the word is one of this object, which it holds, and streams, tables and atomic operations alone write
+        // it. A look that was given up may still read it: what is freed or unregistered later is so once the device is
+        // through with that.
         unsafe { self.shared.rescue.peek(word) }.ok().flatten()
     }
 
@@ -274,7 +279,7 @@ impl Lane {
 
     /// A word that the stream has written.
     pub(crate) fn word(&self, offset: usize) -> u64 {
-        // SAFETY: written by streams alone.
+        // SAFETY: the words of `status` are written by streams and tables alone.
         unsafe { self.status.load(offset) }
     }
 
@@ -305,7 +310,8 @@ impl Lane {
         let rescued = ValueOp::Write { address: self.status.at(RESCUED), value: rescues };
         let ops: Vec<ValueOp> =
             self.poisoned.iter().flatten().enumerate().map(write).chain([rescued]).collect();
-        // SAFETY: words of this object, which it holds until the stream is through.
+        // SAFETY: the words are those of this object, which it holds until the stream is through: `drop` waits for
+        // that. Streams, tables and atomic operations alone access them.
         Ok(unsafe { self.shared.rescue.values(&ops) }?)
     }
 

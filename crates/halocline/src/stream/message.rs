@@ -31,14 +31,16 @@ impl Kept {
     /// After its launch before, on whatever stream that was: the event of the last one says that all are over.
     ///
     /// # Safety
-    /// As for [`Stream::launch`].
+    /// The memory of the table stays valid until the launch is over, and the stream orders what uses it meanwhile.
+    /// `self` is kept until then.
     unsafe fn launch(&mut self, stream: &Stream, last: Event) -> Result<(), DeviceError> {
         if let Some(before) = &self.last
             && !before.query()?
         {
             stream.wait(before)?;
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the table and its memory until the launch is over, and has the stream order what
+        // uses that meanwhile.
         unsafe { stream.launch(&self.table, 0) }?;
         if let Err(error) = stream.record(&last) {
             // What nothing says the end of is waited for. If that fails, so has the device, and nothing runs there.
@@ -53,8 +55,8 @@ impl Scheduled {
     /// Packs what goes over a link of a set into a message, or unpacks it, after all work that the stream was given before.
     ///
     /// # Safety
-    /// The message has as many bytes as the part of the link. Its memory is valid until the stream has done it; meanwhile nobody uses
-    /// it otherwise, or the cells concerned.
+    /// The message has as many bytes as the part of the link. It stays valid until the stream has done it. Meanwhile
+    /// nobody uses it otherwise, or the cells concerned.
     pub(crate) unsafe fn copy_message(
         &self,
         set: &Set,
@@ -99,8 +101,9 @@ impl Scheduled {
                 }
             };
             let last = self.lanes[lane].shared.events.take()?;
-            // SAFETY: the object holds its fields and its tables until they are over (`Scheduled::reclaim`); the rest is the caller's
-            // promise.
+            // SAFETY: the object holds its fields and its tables until they are over (`Scheduled::reclaim` waits for
+            // `is_packed`). The caller promises that the message stays valid until then, and that nobody uses it or the
+            // cells meanwhile.
             return Ok(unsafe { messages[at].launch(stream, last) }?);
         }
     }

@@ -124,11 +124,14 @@ impl Stage {
     /// A chunk for the transport, with its note.
     ///
     /// # Safety
-    /// Nobody uses it before it is given back: [`Stage::is_lent`].
+    /// The host may read and write the chunk, its note included, and nobody else uses it before it is given back:
+    /// until [`Stage::is_lent`] says no.
     pub(super) unsafe fn lend(&self, epoch: u64, chunk: usize, place: Range<usize>) -> Lent {
         let first: *mut u8 = std::ptr::with_exposed_provenance_mut(self.memory.at(place.start) as usize);
         let (out, owner) = (&self.lent[(epoch % SLOTS) as usize][chunk], Arc::clone(&self.memory));
-        // SAFETY: by our caller; there is a gap behind each chunk, which nobody else uses.
+        // SAFETY: `memory` has the chunk and, behind it, a gap of `GAP` bytes, of which the note and what a transport
+        // adds are part; it is pinned memory, zeroed at first, and `Lent` holds it. The caller promises that nobody
+        // else uses the chunk before it is given back.
         unsafe { Lent::new(NonNull::new_unchecked(first), place.len() + NOTE, out, owner as _) }
     }
 
@@ -142,7 +145,9 @@ impl Stage {
     ) -> Option<Lent> {
         let (out, owner) = (&self.lent[(epoch % SLOTS) as usize][chunk], Arc::clone(far));
         let first = far.handed_over(place.clone(), !self.sends)?;
-        // SAFETY: memory of a device, for a bulk; nobody else uses it before it is given back: streams wait for words that say so.
+        // SAFETY: `far` has the bytes, and `Lent` holds it. They may be memory of a device: the callers give them to
+        // `post_bulk` or `Bulk::land` alone. Until they are given back streams leave them alone, which wait for `sent`
+        // or for the word of the chunk.
         Some(unsafe { Lent::new(first, place.len(), out, owner as _) })
     }
 
@@ -153,7 +158,7 @@ impl Stage {
         if !handed_over || (0..CHUNKS).any(|chunk| self.is_lent(next, chunk)) {
             return false;
         }
-        // SAFETY: streams read it.
+        // SAFETY: the word lies in pinned memory, where streams, tables and atomic operations alone access it.
         unsafe { self.memory.store(SENT, next) };
         self.given.store(next, Ordering::Release);
         true

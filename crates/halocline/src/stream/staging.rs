@@ -173,7 +173,7 @@ impl Scheduled {
             }
             let set = self.set_of(now);
             if let Some(range) = stage.sets[set].chunks.get(at) {
-                // SAFETY: written by tables alone.
+                // SAFETY: the word lies in pinned memory, where streams, tables and atomic operations alone write it.
                 if unsafe { stage.memory.load(at * LINE) } < now {
                     return Ok(None);
                 }
@@ -188,7 +188,9 @@ impl Scheduled {
                     chunk.store(at + 1, Ordering::Relaxed);
                     continue;
                 }
-                // SAFETY: it is packed, and is packed again only once `sent` says so, which is not before it is given back.
+                // SAFETY: the table has packed the chunk, as its word says, and packs there again only once `sent` says
+                // so, which is not before the chunk is given back. The note lies in the gap behind it, and the host
+                // alone uses that.
                 let lent = unsafe {
                     let _ = stage.memory.bytes(place.clone());
                     stage.note(&place).write_unaligned((set as u64).to_le_bytes());
@@ -260,8 +262,8 @@ impl Scheduled {
                 }
                 let tag = staging.tag(next, at);
                 if self.comm.link().inbox().probe(tag, Some(stage.peer)).is_none() {
-                    // SAFETY: the stream is through with what the slot held two epochs ago, and waits for `staged`, which is
-                    // not raised before the chunk is given back.
+                    // SAFETY: the stream is through with what the slot held two epochs ago, as `written` says, and
+                    // reads it again once the word of the chunk is raised, which is not before the chunk is given back.
                     let lent = unsafe { stage.lend(next, at, stage.place(next, at, range)) };
                     self.comm.land(stage.peer, tag, lent);
                 }
@@ -296,7 +298,7 @@ impl Scheduled {
                 if !Self::is_received(stage, now, at) {
                     return Ok(None);
                 }
-                // SAFETY: streams read it.
+                // SAFETY: the word lies in pinned memory, where streams, tables and atomic operations alone access it.
                 unsafe { stage.memory.store(at * LINE, now) };
                 staging.moved(self);
                 chunk.store(at + 1, Ordering::Relaxed);
@@ -315,7 +317,8 @@ impl Scheduled {
             staging.moved(self);
             let place = stage.place(now, at, range);
             let (payload, theirs) = match message.payload.split_last_chunk() {
-                // SAFETY: behind a chunk that was given back, with all of its message.
+                // SAFETY: the chunk was given back, and its message has landed with the note, which lies in the gap
+                // behind it. The host alone uses that.
                 None if message.landed => (None, unsafe { stage.note(&place).read_unaligned() }),
                 Some((payload, theirs)) if payload.len() == range.len() => (Some(payload), *theirs),
                 _ => return Ok(Some(Cause::Malformed)),
@@ -324,12 +327,12 @@ impl Scheduled {
             if theirs != set as u64 {
                 return Ok(Some(self.links[stage.link].clash(&self.comm, set, theirs)));
             }
-            // SAFETY: the chunk was given back, and the stream waits for the word below.
+            // SAFETY: the chunk was given back, and the stream reads it only after the word below is raised.
             let bytes = unsafe { stage.memory.bytes_mut(place) };
             if let Some(payload) = payload {
                 bytes.copy_from_slice(payload);
             }
-            // SAFETY: streams read it.
+            // SAFETY: the word lies in pinned memory, where streams, tables and atomic operations alone access it.
             unsafe { stage.memory.store(at * LINE, now) };
             buffers::put(message.payload);
             chunk.store(at + 1, Ordering::Relaxed);

@@ -45,7 +45,7 @@ fn failure<T: std::fmt::Debug>(ended: Result<T, Error>) -> Arc<Failure> {
 
 /// Writes a cell as a user does who does not care for guards.
 fn scribble(array: &Array<f64>, at: usize) {
-    // SAFETY: the memory is there; that an exchange may read it is the error that is looked for, and in these
+    // SAFETY: the array has the cell. That an exchange may read it is the user's error that is looked for; in these
     // tests all copying is over.
     unsafe { array.base().as_ptr().cast::<f64>().add(at).write_volatile(99.0) };
 }
