@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-/// A group of ranks.
+#[doc = doc!("Communicator")]
 #[pyclass(frozen, module = "halocline", name = "Communicator", weakref)]
 pub(crate) struct PyCommunicator {
     comm: Arc<Closable<Communicator>>,
@@ -183,40 +183,40 @@ impl PyCommunicator {
         Ok(Self::first(joined.map_err(error::of)?.with_deadline(deadline), new_group()))
     }
 
-    /// This rank, from 0.
+    #[doc = doc!("Communicator.rank")]
     #[getter]
     fn rank(&self) -> usize {
         self.rank
     }
 
-    /// The number of ranks.
+    #[doc = doc!("Communicator.size")]
     #[getter]
     fn size(&self) -> usize {
         self.size
     }
 
-    /// ``thread``, ``shm`` or ``mpi``.
+    #[doc = doc!("Communicator.transport")]
     #[getter]
     fn transport(&self) -> &'static str {
         self.transport
     }
 
-    /// The same ranks, whose collective calls never meet those of this one.
+    #[doc = doc!("Communicator.duplicate")]
     fn duplicate(&self) -> PyResult<Self> {
         Ok(self.beside(self.get()?.duplicate().map_err(error::of)?))
     }
 
-    /// The same, whose collective calls fail when one takes longer.
+    #[doc = doc!("Communicator.with_deadline")]
     fn with_deadline(&self, seconds: Option<Typed<f64>>) -> PyResult<Self> {
         Ok(self.beside(self.get()?.with_deadline(self::seconds(seconds.map(|seconds| seconds.0))?)))
     }
 
-    /// Returns once all ranks have called it.
+    #[doc = doc!("Communicator.barrier")]
     fn barrier(&self, py: Python<'_>) -> PyResult<()> {
         self.wait(py, Communicator::barrier)
     }
 
-    /// Gives the root's bytes to every rank.
+    #[doc = doc!("Communicator.broadcast")]
     fn broadcast<'py>(
         &self,
         py: Python<'py>,
@@ -227,14 +227,14 @@ impl PyCommunicator {
         self.wait(py, |comm| comm.broadcast(root, data)).map(|data| PyBytes::new(py, &data))
     }
 
-    /// Gives the bytes of every rank to every rank, in the order of ranks.
+    #[doc = doc!("Communicator.all_gather")]
     fn all_gather<'py>(&self, py: Python<'py>, data: Given<Bytes>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
         let Bytes(data) = data.get(py, "data")?;
         let all = self.wait(py, |comm| comm.all_gather(&data))?;
         Ok(all.iter().map(|data| PyBytes::new(py, data)).collect())
     }
 
-    /// Combines values from 0 below 2**64 of all ranks, element by element; sums may be larger.
+    #[doc = doc!("Communicator.all_reduce")]
     #[pyo3(signature = (values, op = Given::of("sum")), text_signature = "($self, values, op='sum')")]
     fn all_reduce(
         &self,
@@ -254,8 +254,7 @@ impl PyCommunicator {
         Ok(self.wait(py, |comm| comm.all_reduce(&values, op))?.into_iter().map(u128::from).collect())
     }
 
-    /// Ends what some ranks may have failed in: if a rank gives an error, that is raised there, and ``RefusedElsewhereError``
-    /// by all others.
+    #[doc = doc!("Communicator.agree")]
     #[pyo3(signature = (error = None))]
     fn agree(this: Py<Self>, py: Python<'_>, error: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let given = match error {
@@ -269,7 +268,7 @@ impl PyCommunicator {
         collective(py, &this, given, |_, ()| Ok(()))
     }
 
-    /// Counts of memory of this rank that others have mapped, and of theirs that it has.
+    #[doc = doc!("Communicator.mappings")]
     fn mappings<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let comm = self.get()?;
         let mappings = Mappings::of(&comm).map_err(|error| error::value(error.to_string()))?;
@@ -292,8 +291,7 @@ impl PyCommunicator {
         Ok(counts)
     }
 
-    /// Leaves the group, with all duplicates and all that was bound with them: later calls raise ``ClosedError``, and so do,
-    /// within 50 ms or so, waits of other threads.
+    #[doc = doc!("Communicator.close")]
     fn close(&self, py: Python<'_>) {
         self.member.close(py);
     }
@@ -357,7 +355,7 @@ fn join(py: Python<'_>, transport: &str, is_child: bool) -> PyResult<Py<PyCommun
     Py::new(py, PyCommunicator::first(joined, new_group()))
 }
 
-/// The communicator of this process: ``shm`` under ``halocline launch``, ``mpi`` under an MPI launcher, else one rank.
+#[doc = doc!("init")]
 #[pyfunction]
 #[pyo3(signature = (transport = Typed("auto".to_owned()), *, deadline = None), text_signature = "(transport='auto', *, deadline=None)")]
 pub(crate) fn init(

@@ -19,7 +19,7 @@ use pyo3::types::PyDict;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// Fields whose halos are exchanged together, bound once and exchanged many times.
+#[doc = doc!("HaloExchange")]
 #[pyclass(frozen, module = "halocline", name = "HaloExchange", weakref)]
 pub(crate) struct PyHaloExchange {
     halo: Arc<Closable<HaloExchange>>,
@@ -189,7 +189,7 @@ impl PyHaloExchange {
         bound(py, &comm, prepared)
     }
 
-    /// Binds several sets of fields at once, of which an exchange takes one (``set=``): time levels that swap.
+    #[doc = doc!("HaloExchange.alternatives")]
     #[staticmethod]
     #[pyo3(signature = (comm, sets, *, link = Given::of("auto"), deadline = None, name = None, checked = None, streams = None, inline = Given::of(false), stream_waits = Given::of(false), copy_engine = Given::of(CopyEngine::Auto), flags = Given::of(Flags::Auto)), text_signature = "(comm, sets, *, link='auto', deadline=None, name=None, checked=None, streams=None, inline=False, stream_waits=False, copy_engine='auto', flags='auto')")]
     #[expect(clippy::too_many_arguments, reason = "by keyword")]
@@ -217,7 +217,7 @@ impl PyHaloExchange {
         bound(py, &comm, prepared)
     }
 
-    /// Exchanges, and waits until halos are filled and owned cells may be overwritten; or only begins it.
+    #[doc = doc!("HaloExchange.exchange")]
     #[pyo3(signature = (*, wait = true, set = Typed(0), streams = None), text_signature = "($self, *, wait=True, set=0, streams=None)")]
     fn exchange(
         &self,
@@ -246,7 +246,7 @@ impl PyHaloExchange {
         Ok(pending.map_err(error::of)?.map(|pending| self.pending(pending)))
     }
 
-    /// ``await`` what it returns.
+    #[doc = doc!("HaloExchange.exchange_async")]
     #[pyo3(signature = (*, set = Typed(0), streams = None), text_signature = "($self, *, set=0, streams=None)")]
     fn exchange_async(
         &self,
@@ -257,7 +257,7 @@ impl PyHaloExchange {
         self.exchange(py, false, set, streams)
     }
 
-    /// Begins an exchange after all work that the stream was given before; never waits.
+    #[doc = doc!("HaloExchange.schedule_exchange")]
     #[pyo3(signature = (stream = None, *, set = Typed(0)), text_signature = "($self, stream=None, *, set=0)")]
     fn schedule_exchange(
         &self,
@@ -276,38 +276,39 @@ impl PyHaloExchange {
         Ok(self.pending(pending.map_err(error::of)?))
     }
 
-    /// As ``Pending.schedule_wait``, for the exchange begun last.
+    #[doc = doc!("HaloExchange.schedule_wait")]
     #[pyo3(signature = (stream = None))]
     fn schedule_wait(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let streams = self.streams.get(&stream.map_or(Ok(vec![0]), handles)?)?;
         self.halo.get()?.pending().map_or(Ok(()), |pending| schedule_wait(py, &pending, &streams))
     }
 
-    /// Waits for the exchange begun last, if there is one.
+    #[doc = doc!("HaloExchange.wait")]
     fn wait(&self, py: Python<'_>) -> PyResult<()> {
         let halo = self.halo.get()?;
         py.detach(|| halo.wait()).map_err(error::of)
     }
 
-    /// The exchange begun last, over or not.
+    #[doc = doc!("HaloExchange.pending")]
     #[getter(pending)]
     fn last(&self) -> PyResult<Option<PyPending>> {
         Ok(self.halo.get()?.pending().map(|pending| self.pending(pending)))
     }
 
+    #[doc = doc!("HaloExchange.sets")]
     #[getter]
     fn sets(&self) -> PyResult<usize> {
         Ok(self.halo.get()?.sets())
     }
 
-    /// A handle of one of the sets alone, which shares links and exchanges with this one.
+    #[doc = doc!("HaloExchange.alternative")]
     fn alternative(&self, set: Typed<usize>) -> PyResult<Self> {
         let Typed(set) = set;
         let halo = self.halo.get()?.alternative(set).map_err(error::of)?;
         Ok(self.beside(halo, self.watches.alternative(set)))
     }
 
-    /// The same fields, of whose halos an exchange fills only the narrower part; shares the links.
+    #[doc = doc!("HaloExchange.narrowed")]
     #[pyo3(signature = (halo, *, neighbours = Given::of("all")), text_signature = "($self, halo, *, neighbours='all')")]
     fn narrowed(&self, py: Python<'_>, halo: &Bound<'_, PyAny>, neighbours: Given<String>) -> PyResult<Self> {
         let to = neighbours.get(py, "neighbours").and_then(|neighbours| halo_of(halo, &neighbours));
@@ -318,36 +319,36 @@ impl PyHaloExchange {
         Ok(self.beside(narrowed.map_err(error::of)?, self.watches.clone()))
     }
 
-    /// After a failure: true once no peer can touch the fields any more.
+    #[doc = doc!("HaloExchange.reclaim")]
     fn reclaim(&self, py: Python<'_>) -> PyResult<bool> {
         let halo = self.halo.get()?;
         Ok(py.detach(|| halo.reclaim()))
     }
 
-    /// How many links of this rank are ``direct``, ``mailbox`` and ``message``.
+    #[doc = doc!("HaloExchange.links")]
     #[getter]
     fn links<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         counts(py, self.halo.get()?.links())
     }
 
-    /// The links of this rank: peer, direction, way.
+    #[doc = doc!("HaloExchange.ways")]
     #[getter]
     fn ways(&self) -> PyResult<Vec<(usize, &'static str, String)>> {
         Ok(ways(self.halo.get()?.ways()))
     }
 
-    /// A table of this rank's links: peer, way, through what, bytes, regions, and why not a better way.
+    #[doc = doc!("HaloExchange.explain")]
     fn explain(&self) -> PyResult<String> {
         Ok(self.halo.get()?.explain())
     }
 
-    /// Bytes of the buffers of ``pack`` (send) and ``unpack`` (receive).
+    #[doc = doc!("HaloExchange.message_bytes")]
     fn message_bytes(&self, peer: Typed<usize>, direction: Typed<String>) -> PyResult<usize> {
         let (Typed(peer), Typed(direction)) = (peer, direction);
         self.halo.get()?.message_bytes(peer, self::direction(&direction)?).map_err(error::of)
     }
 
-    /// Packs what ``peer`` needs into a contiguous buffer, for those who send by themselves.
+    #[doc = doc!("HaloExchange.pack")]
     #[pyo3(signature = (peer, message, stream = None))]
     fn pack(
         &self,
@@ -371,7 +372,7 @@ impl PyHaloExchange {
         py.detach(|| halo.pack(peer, bytes)).map_err(error::of)
     }
 
-    /// Unpacks what ``peer`` has packed with an object of the same fields; as ``pack``.
+    #[doc = doc!("HaloExchange.unpack")]
     #[pyo3(signature = (peer, message, stream = None))]
     fn unpack(
         &self,
@@ -398,7 +399,7 @@ impl PyHaloExchange {
     }
 }
 
-/// One exchange in flight.
+#[doc = doc!("Pending")]
 #[pyclass(frozen, module = "halocline", name = "Pending", weakref)]
 pub(crate) struct PyPending {
     pending: Owned<Pending>,
@@ -436,7 +437,7 @@ fn schedule_wait(py: Python<'_>, pending: &Pending, streams: &[Arc<Stream>]) -> 
 
 #[pymethods]
 impl PyPending {
-    /// Blocks until the halo is filled and owned cells may be overwritten.
+    #[doc = doc!("Pending.wait")]
     fn wait(&self, py: Python<'_>) -> PyResult<()> {
         let pending = self.get()?;
         let waited = if self.is_brief { pending.wait_briefly(LOOKS) } else { None };
@@ -445,7 +446,7 @@ impl PyPending {
         waited.map_err(error::of)
     }
 
-    /// All work that the stream is given from now on runs after the exchange.
+    #[doc = doc!("Pending.schedule_wait")]
     #[pyo3(signature = (stream = None))]
     fn schedule_wait(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let pending = self.get()?;
@@ -454,7 +455,7 @@ impl PyPending {
         schedule_wait(py, pending, &streams)
     }
 
-    /// Whether ``wait`` would return at once.
+    #[doc = doc!("Pending.is_ready")]
     fn is_ready(&self, py: Python<'_>) -> PyResult<bool> {
         let pending = self.pending.get()?;
         let ready = py.detach(|| pending.is_ready());
@@ -462,11 +463,12 @@ impl PyPending {
         ready.map_err(error::of)
     }
 
-    /// Carries the exchange on as far as it goes now.
+    #[doc = doc!("Pending.progress")]
     fn progress(&self, py: Python<'_>) -> PyResult<()> {
         self.is_ready(py).map(drop)
     }
 
+    #[doc = doc!("Pending.epoch")]
     #[getter]
     fn epoch(&self) -> PyResult<u64> {
         Ok(self.pending.get()?.epoch())

@@ -8,7 +8,7 @@ use halocline::{Decomposition, Halo, Neighbours, Pattern, RegularGrid, agree};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PySlice, PyTuple};
 
-/// A regular grid of 1 to 4 axes, the last one running fastest in the numbering of domains.
+#[doc = doc!("RegularGrid")]
 #[pyclass(frozen, module = "halocline", name = "RegularGrid")]
 pub(crate) struct PyRegularGrid {
     grid: RegularGrid,
@@ -65,28 +65,30 @@ impl PyRegularGrid {
         Ok(Self { grid, shape, periodic })
     }
 
+    #[doc = doc!("RegularGrid.shape")]
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, &self.shape)
     }
 
+    #[doc = doc!("RegularGrid.periodic")]
     #[getter]
     fn periodic<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, &self.periodic)
     }
 
-    /// Blocks, one a domain, that cut through the fewest faces.
+    #[doc = doc!("RegularGrid.decompose")]
     fn decompose(&self, comm: &Bound<'_, PyAny>) -> PyResult<PyDecomposition> {
         self.decomposed(comm, RegularGrid::decompose)
     }
 
-    /// That many blocks along each axis.
+    #[doc = doc!("RegularGrid.decompose_into")]
     fn decompose_into(&self, blocks: Numbers<usize>, comm: &Bound<'_, PyAny>) -> PyResult<PyDecomposition> {
         let Numbers(blocks) = blocks;
         self.decomposed(comm, |grid, ranks| grid.decompose_into(blocks, ranks))
     }
 
-    /// Explicit cuts: for each axis the positions, ascending, at which a new block starts.
+    #[doc = doc!("RegularGrid.decompose_at")]
     fn decompose_at(
         &self,
         cuts: Numbers<Numbers<usize>>,
@@ -97,7 +99,7 @@ impl PyRegularGrid {
         self.decomposed(comm, |grid, ranks| grid.decompose_at(cuts, ranks))
     }
 
-    /// Any boxes ``(rank, first cell, cells along each axis)``; box i is domain i, all ranks give all boxes.
+    #[doc = doc!("RegularGrid.decompose_boxes")]
     fn decompose_boxes(
         &self,
         boxes: List<(usize, Numbers<usize>, Numbers<usize>)>,
@@ -113,7 +115,7 @@ impl PyRegularGrid {
     }
 }
 
-/// A regular grid cut into domains, each owned by one rank.
+#[doc = doc!("Decomposition")]
 #[pyclass(frozen, module = "halocline", name = "Decomposition")]
 pub(crate) struct PyDecomposition {
     pub(crate) decomposition: Decomposition,
@@ -122,34 +124,38 @@ pub(crate) struct PyDecomposition {
 
 #[pymethods]
 impl PyDecomposition {
+    #[doc = doc!("Decomposition.ranks")]
     #[getter]
     fn ranks(&self) -> usize {
         self.decomposition.ranks()
     }
 
+    #[doc = doc!("Decomposition.shape")]
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.decomposition.extents())
     }
 
+    #[doc = doc!("Decomposition.domains")]
     #[getter]
     fn domains(&self) -> u64 {
         self.decomposition.domains()
     }
 
+    #[doc = doc!("Decomposition.blocks_per_axis")]
     #[getter]
     fn blocks_per_axis<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         self.decomposition.blocks_per_axis().map(|blocks| PyTuple::new(py, blocks)).transpose()
     }
 
-    /// That of the points that are staggered along the axes that are true: those between the cells.
+    #[doc = doc!("Decomposition.staggered")]
     fn staggered(&self, py: Python<'_>, axes: Numbers<bool>) -> PyResult<Self> {
         let Numbers(axes) = axes;
         let decomposition = self.decomposition.staggered(axes).map_err(error::of)?;
         Ok(Self { decomposition, comm: self.comm.as_ref().map(|comm| comm.clone_ref(py)) })
     }
 
-    /// The domains of any rank, with halos of that width (by default without), ascending by their ids.
+    #[doc = doc!("Decomposition.domains_of")]
     #[pyo3(signature = (rank, halo = None))]
     fn domains_of(&self, rank: Typed<usize>, halo: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<PyDomain>> {
         let Typed(rank) = rank;
@@ -158,7 +164,7 @@ impl PyDecomposition {
         Ok(pattern.domains.into_iter().map(|(id, shape)| PyDomain { id, shape }).collect())
     }
 
-    /// Who sends what to fill halos of that width.
+    #[doc = doc!("Decomposition.pattern")]
     #[pyo3(signature = (halo, *, neighbours = Given::of("all"), comm = None), text_signature = "($self, halo, *, neighbours='all', comm=None)")]
     fn pattern(
         &self,
@@ -232,7 +238,7 @@ pub(crate) fn collective<A: Send, T: Send>(
     }
 }
 
-/// Which cells the domains of this rank exchange with which others.
+#[doc = doc!("Pattern")]
 #[pyclass(frozen, module = "halocline", name = "Pattern")]
 pub(crate) struct PyPattern {
     pub(crate) pattern: Pattern,
@@ -253,7 +259,7 @@ impl PyPattern {
 
 #[pymethods]
 impl PyPattern {
-    /// The pattern of domains given by global ids or owners; a rank gives its own, any number of them.
+    #[doc = doc!("Pattern.unstructured")]
     #[staticmethod]
     fn unstructured(
         py: Python<'_>,
@@ -265,14 +271,14 @@ impl PyPattern {
         Ok(Self { pattern, comm })
     }
 
-    /// The domains of this rank, ascending by their ids.
+    #[doc = doc!("Pattern.domains")]
     #[getter]
     fn domains(&self) -> Vec<PyDomain> {
         let domains = self.pattern.plan().domains.iter();
         domains.map(|(id, shape)| PyDomain { id: *id, shape: shape.clone() }).collect()
     }
 
-    /// Shape of the one domain of this rank; an error where it has none or several.
+    #[doc = doc!("Pattern.shape")]
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         match &self.pattern.plan().domains[..] {
@@ -284,7 +290,7 @@ impl PyPattern {
         }
     }
 
-    /// For each rank that this one exchanges with: the rank, cells sent to it, cells received from it.
+    #[doc = doc!("Pattern.peers")]
     #[getter]
     fn peers(&self) -> Vec<(usize, usize, usize)> {
         let cells =
@@ -293,7 +299,7 @@ impl PyPattern {
         peers.map(|peer| (peer.rank, cells(&peer.sends), cells(&peer.receives))).collect()
     }
 
-    /// The pattern that fills only what belongs to the narrower halo, of the same arrays.
+    #[doc = doc!("Pattern.narrowed")]
     #[pyo3(signature = (halo, *, neighbours = Given::of("all")), text_signature = "($self, halo, *, neighbours='all')")]
     fn narrowed(&self, py: Python<'_>, halo: &Bound<'_, PyAny>, neighbours: Given<String>) -> PyResult<Self> {
         let halo = neighbours.get(py, "neighbours").and_then(|neighbours| halo_of(halo, &neighbours));
@@ -308,10 +314,10 @@ impl PyPattern {
     }
 }
 
-/// A domain of this rank.
+#[doc = doc!("Domain")]
 #[pyclass(frozen, module = "halocline", name = "Domain")]
 pub(crate) struct PyDomain {
-    /// Its global number.
+    #[doc = doc!("Domain.id")]
     #[pyo3(get)]
     id: u64,
     shape: DomainShape,
@@ -319,13 +325,13 @@ pub(crate) struct PyDomain {
 
 #[pymethods]
 impl PyDomain {
-    /// Extents of the smallest array that holds owned and halo cells (along the axes of the pattern).
+    #[doc = doc!("Domain.shape")]
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.shape.extents())
     }
 
-    /// Of a regular grid: the first owned cell in the global grid.
+    #[doc = doc!("Domain.first")]
     #[getter]
     fn first<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         match &self.shape {
@@ -334,7 +340,7 @@ impl PyDomain {
         }
     }
 
-    /// Owned cells: along each axis, or their number.
+    #[doc = doc!("Domain.owned")]
     #[getter]
     fn owned<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         match &self.shape {
@@ -343,7 +349,7 @@ impl PyDomain {
         }
     }
 
-    /// Of a regular grid: the width at the low and the high side of each axis.
+    #[doc = doc!("Domain.halo")]
     #[getter]
     fn halo<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         match &self.shape {
@@ -352,7 +358,7 @@ impl PyDomain {
         }
     }
 
-    /// Index of the owned cells in an array of ``shape``; of an unstructured domain only if owned cells come first.
+    #[doc = doc!("Domain.interior")]
     #[getter]
     fn interior<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let slice = |low: usize, cells: usize| PySlice::new(py, low as isize, (low + cells) as isize, 1);

@@ -1,6 +1,9 @@
 //! The Python package `halocline`: foreign arrays, streams and communicators, and nothing else. What its parts promise is
 //! said in `python/halocline/__init__.pyi`.
 
+// The macro `doc!`: what the stub says of a name.
+include!(concat!(env!("OUT_DIR"), "/docs.rs"));
+
 mod alone;
 mod array;
 mod comm;
@@ -37,6 +40,7 @@ fn check_interpreter() -> PyResult<()> {
     }
 }
 
+#[doc = doc!("")]
 #[pymodule(gil_used = false)]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     check_interpreter()?;

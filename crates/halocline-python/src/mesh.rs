@@ -9,7 +9,7 @@ use halocline::{Elements, Mesh, MeshError, MeshPart, Shared, UnstructuredDomain}
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-/// A whole mesh, the same on every rank: the vertices that each element connects.
+#[doc = doc!("Mesh")]
 #[pyclass(frozen, module = "halocline", name = "Mesh")]
 pub(crate) struct PyMesh(Mesh);
 
@@ -35,38 +35,42 @@ impl PyMesh {
         mesh.and_then(solid).map(Self).map_err(error::of)
     }
 
+    #[doc = doc!("Mesh.vertices")]
     #[getter]
     fn vertices(&self) -> usize {
         self.0.vertices()
     }
 
+    #[doc = doc!("Mesh.elements")]
     #[getter]
     fn elements(&self) -> usize {
         self.0.elements().len()
     }
 
-    /// The vertices of the elements, one element after the other.
+    #[doc = doc!("Mesh.connectivity")]
     #[getter]
     fn connectivity<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         numbers(py, self.0.elements().connectivity())
     }
 
-    /// Where the vertices of each element begin there, and where those of the last end.
+    #[doc = doc!("Mesh.offsets")]
     #[getter]
     fn offsets<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         offsets(py, self.0.elements())
     }
 
+    #[doc = doc!("Mesh.vertex_graph")]
     fn vertex_graph(&self, py: Python<'_>) -> PyResult<PyGraph> {
         py.detach(|| self.0.vertex_graph()).map(PyGraph).map_err(error::of)
     }
 
+    #[doc = doc!("Mesh.element_graph")]
     fn element_graph(&self, py: Python<'_>, common: Typed<usize>) -> PyResult<PyGraph> {
         let Typed(common) = common;
         py.detach(|| self.0.element_graph(common)).map(PyGraph).map_err(error::of)
     }
 
-    /// Where the partition gives each vertex to a rank; an element belongs to its lowest rank.
+    #[doc = doc!("Mesh.domains_by_vertex")]
     fn domains_by_vertex(
         &self,
         py: Python<'_>,
@@ -78,7 +82,7 @@ impl PyMesh {
         Ok(PyMeshDomains::of(&made))
     }
 
-    /// Where the partition gives each element to a rank; a vertex belongs to its lowest rank.
+    #[doc = doc!("Mesh.domains_by_element")]
     fn domains_by_element(
         &self,
         py: Python<'_>,
@@ -90,7 +94,7 @@ impl PyMesh {
         Ok(PyMeshDomains::of(&made))
     }
 
-    /// The domains of a part of a partition of the elements, with halos so many elements deep.
+    #[doc = doc!("Mesh.halos")]
     #[pyo3(signature = (partition, part, depth, *, shared = Typed("vertex".to_owned())), text_signature = "($self, partition, part, depth, *, shared='vertex')")]
     fn halos(
         &self,
@@ -106,8 +110,7 @@ impl PyMesh {
         made(py, || self.0.halos(&partition.0, part, depth, shared))
     }
 
-    /// The part of a finer mesh that is needed for halos up to ``depth`` elements deep around a part of this one: every edge
-    /// of its triangles is cut into so many segments.
+    #[doc = doc!("Mesh.refined_part")]
     fn refined_part(
         &self,
         py: Python<'_>,
@@ -122,7 +125,7 @@ impl PyMesh {
     }
 }
 
-/// What a rank holds of a mesh that no rank holds as a whole, for halos up to ``depth`` elements deep around a part.
+#[doc = doc!("MeshPart")]
 #[pyclass(frozen, module = "halocline", name = "MeshPart")]
 pub(crate) struct PyMeshPart(MeshPart);
 
@@ -142,13 +145,13 @@ impl PyMeshPart {
         MeshPart::new(mesh, ids(vertices)?, ids(elements)?, of, depth).map(Self).map_err(error::of)
     }
 
-    /// The elements and vertices that are here.
+    #[doc = doc!("MeshPart.mesh")]
     #[getter]
     fn mesh(&self) -> PyMesh {
         PyMesh(self.0.mesh().clone())
     }
 
-    /// As those of a whole mesh, with global numbers.
+    #[doc = doc!("MeshPart.halos")]
     #[pyo3(signature = (depth, *, shared = Typed("vertex".to_owned())), text_signature = "($self, depth, *, shared='vertex')")]
     fn halos(&self, py: Python<'_>, depth: Typed<usize>, shared: Typed<String>) -> PyResult<Py<PyMeshHalos>> {
         let (Typed(depth), shared) = (depth, shared_of(&shared.0)?);
@@ -231,13 +234,15 @@ fn rows_of_others(connectivity: &Bound<'_, PyAny>) -> PyResult<Vec<List<u32>>> {
     rows.into_iter().map(of).collect()
 }
 
-/// The domains of one rank for fields on vertices and on elements; owned ones come first in local order.
+#[doc = doc!("MeshDomains")]
 #[pyclass(frozen, subclass, module = "halocline", name = "MeshDomains")]
 pub(crate) struct PyMeshDomains {
     vertices: UnstructuredDomain,
     elements: UnstructuredDomain,
+    #[doc = doc!("MeshDomains.owned_vertices")]
     #[pyo3(get)]
     owned_vertices: usize,
+    #[doc = doc!("MeshDomains.owned_elements")]
     #[pyo3(get)]
     owned_elements: usize,
     local: Elements,
@@ -272,33 +277,36 @@ fn offsets<'py>(py: Python<'py>, elements: &Elements) -> PyResult<Bound<'py, PyA
 
 #[pymethods]
 impl PyMeshDomains {
+    #[doc = doc!("MeshDomains.vertices")]
     #[getter]
     fn vertices(&self) -> PyUnstructuredDomain {
         PyUnstructuredDomain(self.vertices.clone())
     }
 
+    #[doc = doc!("MeshDomains.elements")]
     #[getter]
     fn elements(&self) -> PyUnstructuredDomain {
         PyUnstructuredDomain(self.elements.clone())
     }
 
-    /// The local vertices of the local elements, one element after the other.
+    #[doc = doc!("MeshDomains.connectivity")]
     #[getter]
     fn connectivity<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         numbers(py, self.local.connectivity())
     }
 
-    /// Where the vertices of each local element begin there, and where those of the last end.
+    #[doc = doc!("MeshDomains.offsets")]
     #[getter]
     fn offsets<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         offsets(py, &self.local)
     }
 }
 
-/// As ``MeshDomains``, with edges.
+#[doc = doc!("MeshHalos")]
 #[pyclass(frozen, extends = PyMeshDomains, module = "halocline", name = "MeshHalos")]
 pub(crate) struct PyMeshHalos {
     edges: UnstructuredDomain,
+    #[doc = doc!("MeshHalos.owned_edges")]
     #[pyo3(get)]
     owned_edges: usize,
     ends: Vec<u32>,
@@ -306,12 +314,13 @@ pub(crate) struct PyMeshHalos {
 
 #[pymethods]
 impl PyMeshHalos {
+    #[doc = doc!("MeshHalos.edges")]
     #[getter]
     fn edges(&self) -> PyUnstructuredDomain {
         PyUnstructuredDomain(self.edges.clone())
     }
 
-    /// The local vertices at the two ends of each local edge: shape (edges, 2).
+    #[doc = doc!("MeshHalos.edge_vertices")]
     #[getter]
     fn edge_vertices<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         numbers(py, &self.ends)?.call_method1("reshape", (self.ends.len() / 2, 2))

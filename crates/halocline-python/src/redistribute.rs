@@ -13,7 +13,7 @@ use halocline::{CopyEngine, Field, Flags, Redistribute};
 use pyo3::prelude::*;
 use std::borrow::Cow;
 
-/// How owned cells get from one decomposition or partition of them to another.
+#[doc = doc!("Redistribute")]
 #[pyclass(frozen, module = "halocline", name = "Redistribute")]
 pub(crate) struct PyRedistribute {
     redistribute: Redistribute,
@@ -24,7 +24,7 @@ type End<'py> = (Py<PyDecomposition>, Bound<'py, PyAny>);
 
 #[pymethods]
 impl PyRedistribute {
-    /// Between two decompositions of one grid, each with the halo that its arrays have.
+    #[doc = doc!("Redistribute.regular")]
     #[staticmethod]
     fn regular(
         py: Python<'_>,
@@ -43,7 +43,7 @@ impl PyRedistribute {
         Ok(Self { redistribute, comm })
     }
 
-    /// Between two sets of domains, of which each rank gives its own.
+    #[doc = doc!("Redistribute.unstructured")]
     #[staticmethod]
     fn unstructured(
         py: Python<'_>,
@@ -58,18 +58,18 @@ impl PyRedistribute {
         Ok(Self { redistribute, comm })
     }
 
-    /// The way back.
+    #[doc = doc!("Redistribute.back")]
     fn back(&self, py: Python<'_>) -> Self {
         Self { redistribute: self.redistribute.back(), comm: self.comm.clone_ref(py) }
     }
 
-    /// The pattern behind it: domain d of the source has the number 2 d there, domain d of the target 2 d + 1.
+    #[doc = doc!("Redistribute.pattern")]
     #[getter]
     fn pattern(&self, py: Python<'_>) -> PyPattern {
         PyPattern { pattern: self.redistribute.pattern().clone(), comm: self.comm.clone_ref(py) }
     }
 
-    /// Binds fields: ``source`` on the domains that cells leave, ``target`` on those where they go.
+    #[doc = doc!("Redistribute.bind")]
     #[pyo3(signature = (comm, source, target, *, link = Given::of("auto"), deadline = None, name = None, checked = None, streams = None, inline = Given::of(false), stream_waits = Given::of(false), copy_engine = Given::of(CopyEngine::Auto), flags = Given::of(Flags::Auto)), text_signature = "($self, comm, source, target, *, link='auto', deadline=None, name=None, checked=None, streams=None, inline=False, stream_waits=False, copy_engine='auto', flags='auto')")]
     #[expect(clippy::too_many_arguments, reason = "by keyword")]
     fn bind(

@@ -10,9 +10,10 @@ use pyo3::prelude::*;
 use pyo3::types::PyType;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A stream given by its handle (a ``cudaStream_t`` or ``CUstream`` as a number; 0 is the null stream).
+#[doc = doc!("Stream")]
 #[pyclass(frozen, module = "halocline", name = "Stream")]
 pub(crate) struct PyStream {
+    #[doc = doc!("Stream.ptr")]
     #[pyo3(get)]
     ptr: usize,
 }
@@ -25,6 +26,7 @@ impl PyStream {
         Self { ptr: handle }
     }
 
+    #[doc = doc!("Stream.__cuda_stream__")]
     fn __cuda_stream__(&self) -> (u32, usize) {
         (0, self.ptr)
     }

@@ -18,7 +18,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// ``with hc.trace("trace.json", comm):`` writes down what every rank does when, for Perfetto.
+#[doc = doc!("trace")]
 #[pyclass(frozen, module = "halocline", name = "trace")]
 pub(crate) struct PyTrace {
     /// Or why it is none, which is an error on all ranks.
@@ -91,7 +91,7 @@ impl PyTrace {
         written
     }
 
-    /// Adds what a stream of a GPU does in so many rounds (262,144 at most), by the GPU's own clock.
+    #[doc = doc!("trace.on_device")]
     #[pyo3(signature = (halo, stream = None, *, rounds))]
     fn on_device(
         &self,
@@ -113,7 +113,7 @@ impl PyTrace {
     }
 }
 
-/// Of ``trace.on_device``.
+#[doc = doc!("DeviceTrace")]
 #[pyclass(frozen, module = "halocline", name = "DeviceTrace")]
 pub(crate) struct PyDeviceTrace(Arc<Stamped>);
 
@@ -148,7 +148,7 @@ impl Stamped {
 
 #[pymethods]
 impl PyDeviceTrace {
-    /// The stream has come to a moment of this round; ``"done"`` ends it.
+    #[doc = doc!("DeviceTrace.stamp")]
     fn stamp(&self, py: Python<'_>, moment: Typed<String>) -> PyResult<()> {
         let moment = match &*moment.0 {
             "begun" => Moment::Begun,
@@ -169,7 +169,7 @@ impl PyDeviceTrace {
         })
     }
 
-    /// When the exchange of this round is over is stamped, too, on a stream of its own.
+    #[doc = doc!("DeviceTrace.observe")]
     fn observe(&self, py: Python<'_>, pending: &PyPending) -> PyResult<()> {
         let pending = pending.get()?;
         py.detach(|| self.0.with(|stamps, _| stamps.observe(pending)))

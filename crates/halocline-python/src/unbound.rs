@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::sync::Arc;
 
-/// The unbound form: links of patterns, made once, collectively, and fields given to each exchange.
+#[doc = doc!("PatternLinks")]
 #[pyclass(frozen, module = "halocline", name = "PatternLinks", weakref)]
 pub(crate) struct PyPatternLinks {
     links: Arc<Closable<PatternLinks>>,
@@ -117,19 +117,20 @@ impl PyPatternLinks {
         Ok(Self { links, comm, only_copies, shares_gil })
     }
 
-    /// All ranks give fields of the same patterns, as many, of the same element types and extra dimensions.
+    #[doc = doc!("PatternLinks.exchange")]
     #[pyo3(signature = (fields, *, wait = true))]
     fn exchange(&self, py: Python<'_>, fields: List<Binding<'_>>, wait: bool) -> PyResult<Option<PyPending>> {
         let List(fields) = fields;
         self.begin(py, fields, wait)
     }
 
+    #[doc = doc!("PatternLinks.exchange_async")]
     fn exchange_async(&self, py: Python<'_>, fields: List<Binding<'_>>) -> PyResult<Option<PyPending>> {
         let List(fields) = fields;
         self.begin(py, fields, false)
     }
 
-    /// As ``exchange(wait=False)``: host fields begin at once.
+    #[doc = doc!("PatternLinks.schedule_exchange")]
     #[pyo3(signature = (fields, stream = None))]
     fn schedule_exchange(
         &self,
@@ -142,6 +143,7 @@ impl PyPatternLinks {
         self.begin(py, fields, false)
     }
 
+    #[doc = doc!("PatternLinks.wait")]
     pub(crate) fn wait(&self, py: Python<'_>) -> PyResult<()> {
         let links = self.links.get()?;
         let waited = py.detach(|| links.wait());
@@ -149,6 +151,7 @@ impl PyPatternLinks {
         waited.map_err(error::of)
     }
 
+    #[doc = doc!("PatternLinks.reclaim")]
     pub(crate) fn reclaim(&self, py: Python<'_>) -> PyResult<bool> {
         let links = self.links.get()?;
         let reclaimed = py.detach(|| links.reclaim());
@@ -156,16 +159,19 @@ impl PyPatternLinks {
         Ok(reclaimed)
     }
 
+    #[doc = doc!("PatternLinks.links")]
     #[getter]
     fn links<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         counts(py, self.links.get()?.links())
     }
 
+    #[doc = doc!("PatternLinks.ways")]
     #[getter]
     fn ways(&self) -> PyResult<Vec<(usize, &'static str, String)>> {
         Ok(ways(self.links.get()?.ways()))
     }
 
+    #[doc = doc!("PatternLinks.explain")]
     fn explain(&self) -> PyResult<String> {
         Ok(self.links.get()?.explain())
     }

@@ -107,7 +107,7 @@ pub(crate) fn to_numpy<'py>(
     py.import("numpy")?.call_method1("frombuffer", (PyBytes::new(py, &bytes), "uint64"))
 }
 
-/// A piece of an unstructured grid: the global ids of its cells in local order, and which are halo.
+#[doc = doc!("UnstructuredDomain")]
 #[pyclass(frozen, module = "halocline", name = "UnstructuredDomain")]
 pub(crate) struct PyUnstructuredDomain(pub(crate) UnstructuredDomain);
 
@@ -119,14 +119,14 @@ impl PyUnstructuredDomain {
         Ok(Self(UnstructuredDomain::new(id, ids(owned)?, ids(halo)?)))
     }
 
-    /// ``cells`` in local order; those at the local indices ``halo`` are halo.
+    #[doc = doc!("UnstructuredDomain.from_indices")]
     #[staticmethod]
     fn from_indices(id: Typed<u64>, cells: &Bound<'_, PyAny>, halo: &Bound<'_, PyAny>) -> PyResult<Self> {
         let Typed(id) = id;
         Ok(Self(UnstructuredDomain::from_indices(id, ids(cells)?, &indices(halo)?)))
     }
 
-    /// ``cells`` in local order with the rank that owns each; those of other ranks are halo.
+    #[doc = doc!("UnstructuredDomain.from_owners")]
     #[staticmethod]
     fn from_owners(
         id: Typed<u64>,
@@ -139,23 +139,25 @@ impl PyUnstructuredDomain {
         Ok(Self(UnstructuredDomain::from_owners(id, rank, ids(cells)?, indices(owners)?)))
     }
 
-    /// ``ends[d]`` is the end, in local order, of the cells that a halo of depth d has, so that it can be narrowed.
+    #[doc = doc!("UnstructuredDomain.with_levels")]
     fn with_levels(&self, ends: Numbers<usize>) -> Self {
         let Numbers(ends) = ends;
         Self(self.0.clone().with_levels(ends))
     }
 
-    /// What ``with_levels`` was given.
+    #[doc = doc!("UnstructuredDomain.levels")]
     #[getter]
     fn levels<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.0.levels())
     }
 
+    #[doc = doc!("UnstructuredDomain.id")]
     #[getter]
     fn id(&self) -> u64 {
         self.0.id()
     }
 
+    #[doc = doc!("UnstructuredDomain.cells")]
     #[getter]
     fn cells<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         to_numpy(py, self.0.cells().iter().copied())
@@ -171,7 +173,7 @@ pub(crate) fn domains(given: Vec<Py<PyUnstructuredDomain>>) -> Vec<UnstructuredD
     given.iter().map(|domain| domain.get().0.clone()).collect()
 }
 
-/// Which cells are neighbours, in compressed rows: those of cell c are ``neighbours[offsets[c]:offsets[c + 1]]``.
+#[doc = doc!("Graph")]
 #[pyclass(frozen, module = "halocline", name = "Graph")]
 pub(crate) struct PyGraph(pub(crate) Graph);
 
@@ -186,6 +188,7 @@ impl PyGraph {
         self.0.len()
     }
 
+    #[doc = doc!("Graph.neighbours")]
     fn neighbours<'py>(&self, py: Python<'py>, cell: Typed<usize>) -> PyResult<Bound<'py, PyAny>> {
         let (Typed(cell), cells) = (cell, self.0.len());
         if cell >= cells {
@@ -195,7 +198,7 @@ impl PyGraph {
     }
 }
 
-/// The owning rank of each cell.
+#[doc = doc!("Partition")]
 #[pyclass(frozen, module = "halocline", name = "Partition")]
 pub(crate) struct PyPartition(pub(crate) Partition);
 
@@ -207,7 +210,7 @@ impl PyPartition {
         Ok(Self(Partition::given(indices(owners)?, ranks).map_err(error::of)?))
     }
 
-    /// Consecutive blocks, whose sizes differ by at most one.
+    #[doc = doc!("Partition.block")]
     #[staticmethod]
     fn block(cells: Typed<usize>, ranks: Typed<usize>) -> PyResult<Self> {
         let Typed(cells) = cells;
@@ -215,23 +218,26 @@ impl PyPartition {
         Ok(Self(Partition::block(cells, ranks).map_err(error::of)?))
     }
 
-    /// METIS' multilevel k-way partition; the same graph gives the same partition on every rank.
+    #[doc = doc!("Partition.metis")]
     #[staticmethod]
     fn metis(py: Python<'_>, graph: &PyGraph, ranks: Typed<usize>) -> PyResult<Self> {
         let Typed(ranks) = ranks;
         Ok(Self(py.detach(|| Partition::metis(&graph.0, ranks)).map_err(error::of)?))
     }
 
+    #[doc = doc!("Partition.ranks")]
     #[getter]
     fn ranks(&self) -> usize {
         self.0.ranks()
     }
 
+    #[doc = doc!("Partition.owners")]
     #[getter]
     fn owners<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         to_numpy(py, self.0.owners().iter().map(|&owner| owner as u64))
     }
 
+    #[doc = doc!("Partition.counts")]
     #[getter]
     fn counts(&self) -> PyResult<Vec<usize>> {
         room::<[usize; 2]>(self.0.ranks())?;

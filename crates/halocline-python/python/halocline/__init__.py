@@ -1,5 +1,4 @@
-"""Halo exchange of distributed arrays: bind once, exchange many times. The stub beside this file, ``__init__.pyi``, documents
-all of it; what is here is the first sentence of each."""
+# All documentation is in the stub beside this file, ``__init__.pyi``; compiled classes have theirs from there.
 
 from ._core import (
     Communicator,
@@ -21,6 +20,7 @@ from ._core import (
     RegularGrid,
     Stream,
     UnstructuredDomain,
+    __doc__,
     __version__,
     init,
     trace,

@@ -1,16 +1,17 @@
 """Halo exchange of distributed arrays: bind once, exchange many times.
 
-Words: a *rank* is a member of a communicator; a *domain* is a piece of the grid, of which a rank may own several;
-*owned* cells belong to the domain, *halo* cells are copies of cells owned elsewhere; a *pattern* says which cells go
-where, and no fields appear in it.
+A *rank* is a member of a communicator. A *domain* is a piece of the global grid; a rank may own several. *Owned* cells
+belong to the domain, *halo* cells are copies of cells that another domain owns. A *pattern* says which cells each domain
+sends and receives; it contains no fields.
 
-Arrays are taken as they are, with any strides and without a copy: objects with ``__cuda_array_interface__``,
-``__array_interface__`` (NumPy), DLPack (PyTorch, CuPy, ...) or the buffer protocol. They must be writable, in the byte
-order of the machine, and are kept alive as long as an exchange may touch them.
+Arrays are used in place, with any strides: objects with ``__cuda_array_interface__``, ``__array_interface__`` (NumPy),
+DLPack (PyTorch, CuPy, ...) or the buffer protocol. They must be writable and in the byte order of the machine. The
+package keeps them alive as long as an exchange may touch them.
 
-Calls marked *collective* are made by all ranks in the same order. An argument that one rank refuses there is an error
-on all ranks (but for the collective calls of a ``Communicator`` itself). Calls that can wait release the GIL, and Ctrl-C interrupts the wait: ``KeyboardInterrupt``. An exchange that
-was being waited for then goes on, as if its handle had been dropped; a collective call is left unfinished.
+All ranks make calls marked *collective* in the same order. If one rank refuses its arguments there, the call is an
+error on all ranks (except the collective calls of a ``Communicator`` itself). Calls that can wait release the GIL, and
+Ctrl-C interrupts the wait: ``KeyboardInterrupt``. An interrupted wait leaves the exchange running, as if its handle had
+been dropped. An interrupted collective call stays incomplete; afterwards the communicator can only be closed.
 """
 
 import os
@@ -75,13 +76,13 @@ __version__: str
 # --- errors ------------------------------------------------------------------------------------------------------
 
 class HaloError(Exception):
-    """The root of all errors of this package. The text says what was wrong, where, and what would be right."""
+    """The base class of all errors of this package. The text says what was wrong, where, and what to do."""
 
 class HaloValueError(HaloError, ValueError):
-    """An argument with an impossible value: a grid, pattern, shape, field or option that does not fit."""
+    """An argument has an impossible value: a grid, pattern, shape, field or option that does not fit."""
 
 class HaloTypeError(HaloError, TypeError):
-    """An argument of a kind that cannot be taken: no array, a wrong element type or byte order."""
+    """An argument has a type that cannot be taken: no array, a wrong element type or byte order."""
 
 class RefusedElsewhereError(HaloError):
     """Another rank refused its arguments in a collective call."""
@@ -90,7 +91,7 @@ class InFlightError(HaloError):
     """An exchange of the same object or of the same memory is in flight: wait for it first."""
 
 class CommunicatorError(HaloError):
-    """Ranks cannot reach each other: one has died or left, a transport or its environment is wrong."""
+    """Ranks cannot reach each other: one has died or left, or a transport or its environment is wrong."""
 
 class CommunicatorTimeoutError(CommunicatorError, TimeoutError):
     """The communicator's deadline has passed in a collective call."""
@@ -99,13 +100,17 @@ class ClosedError(CommunicatorError):
     """The communicator was closed."""
 
 class ForkedError(CommunicatorError):
-    """The object belongs to the parent process: nothing of it can be used in a forked child."""
+    """The object belongs to the parent process: a forked child can use nothing of it."""
 
 class MpiError(CommunicatorError):
     """MPI is missing, has failed, was finalised, or does not allow the call from this thread."""
 
 class ExchangeFailedError(HaloError):
-    """A bound object has failed, at all ranks that it connects; drop it and bind again."""
+    """A bound object has failed, at all ranks that it connects; drop it and bind again.
+
+    Attributes: ``rank`` (this rank), ``epoch`` (the exchange that failed), ``peer`` (the other rank of the link where the
+    failure was noticed), ``culprit`` (the rank that it happened to, or that found it).
+    """
 
     rank: int
     """This rank."""
@@ -117,10 +122,10 @@ class ExchangeFailedError(HaloError):
     """The rank that it happened to, or that found it."""
 
 class ExchangeTimeoutError(ExchangeFailedError, TimeoutError):
-    """A rank did not come within a deadline."""
+    """A rank missed a deadline."""
 
 class DeviceError(HaloError):
-    """A device refuses, or has failed."""
+    """A device refuses a call, or has failed."""
 
 # --- communicators -----------------------------------------------------------------------------------------------
 
@@ -129,11 +134,14 @@ class Communicator:
     """A group of ranks.
 
     ``Communicator(comm)`` takes a communicator of mpi4py (of the MPI library that the process has loaded), or an
-    ``MPI_Comm`` as a number (an intracommunicator). Collective over its ranks; it is duplicated, so that messages never meet the program's.
-    ``node_aware``: whether ranks of a node share memory (by default what ``HALOCLINE_NODE_AWARE`` says).
+    ``MPI_Comm`` as a number (an intracommunicator). Collective over its ranks. The communicator is duplicated, so that
+    messages of the package never meet the program's. Outside MPI, ``init()`` and ``run_threads()`` make communicators.
 
-    The collective calls of the communicator itself are one round of messages: arguments that a rank refuses there
-    are an error on that rank alone, and the others wait for it, as long as the deadline.
+    ``node_aware``: whether ranks of a node share memory; by default what ``HALOCLINE_NODE_AWARE`` says.
+    ``deadline``: as for ``with_deadline``.
+
+    The collective calls of the communicator itself are one round of messages: an argument that a rank refuses there is an
+    error on that rank alone, and the others wait for it until the deadline.
     """
 
     def __new__(
@@ -147,27 +155,37 @@ class Communicator:
         """The number of ranks."""
     @property
     def transport(self) -> str:
-        """``thread``, ``shm`` or ``mpi``."""
+        """How the ranks communicate: ``thread``, ``shm`` or ``mpi``."""
     def duplicate(self) -> Communicator:
-        """The same ranks, whose collective calls never meet those of this one. Collective; does not communicate."""
+        """The same ranks, with collective calls that never meet those of this communicator. Collective; does not
+        communicate.
+        """
     def with_deadline(self, seconds: float | None) -> Communicator:
-        """The same, whose collective calls fail when one takes longer."""
+        """The same communicator, whose collective calls fail (``CommunicatorTimeoutError``) when one takes longer than
+        so many seconds; ``None``: no deadline.
+        """
     def barrier(self) -> None:
         """Returns once all ranks have called it. Collective."""
     def broadcast(self, root: int, data: bytes) -> bytes:
-        """Gives the root's bytes to every rank. Collective."""
+        """Gives the bytes of rank ``root`` to every rank. Collective."""
     def all_gather(self, data: bytes) -> list[bytes]:
         """Gives the bytes of every rank to every rank, in the order of ranks. Collective."""
     def all_reduce(self, values: _NumbersLike, op: Literal["sum", "min", "max"] = "sum") -> list[int]:
-        """Combines values from 0 below 2**64 of all ranks, element by element; sums may be larger. Collective."""
+        """Combines values from 0 below 2**64 of all ranks, element by element; ``op`` is ``sum``, ``min`` or ``max``.
+        Sums may be larger than 2**64. Collective.
+        """
     def agree(self, error: BaseException | None = None) -> None:
-        """Ends what some ranks may have failed in: if a rank gives an error, that is raised there, and ``RefusedElsewhereError`` by all
-        others. So a local call that only some ranks are refused, as ``MeshPart.halos``, keeps nobody waiting. Collective."""
+        """Tells all ranks whether a local step has failed on one of them. A rank that gives an error raises it here; all others
+        raise ``RefusedElsewhereError``. So a local call that fails on some ranks only, as ``MeshPart.halos`` may, keeps no rank
+        waiting. Collective.
+        """
     def mappings(self) -> dict[str, int]:
-        """Counts of memory of this rank that others have mapped, and of theirs that it has."""
+        """Counters of this rank's cache of mapped memory: how often others have mapped its memory, and it theirs."""
     def close(self) -> None:
-        """Leaves the group, with all duplicates and all that was bound with them: later calls raise ``ClosedError``, and so do,
-        within 50 ms or so, waits of other threads. What is in flight goes on; peers that wait for more are told. Happens by itself when the interpreter ends."""
+        """Leaves the group, with all duplicates and all that was bound with them. Later calls raise ``ClosedError``; so do, within
+        about 50 ms, waits of other threads. What is in flight goes on; peers that wait for more get an error. The end of the
+        interpreter, and the end of a ``with`` block, do the same.
+        """
     def __enter__(self) -> Communicator: ...
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
@@ -176,16 +194,17 @@ class Communicator:
 def init(transport: Literal["auto", "thread", "shm", "mpi"] = "auto", *, deadline: float | None = None) -> Communicator:
     """The communicator of this process: ``shm`` under ``halocline launch``, ``mpi`` under an MPI launcher, else one rank.
 
-    Called again, also by other threads, it gives the same one. Blocks until all ranks of the job have called it. After
-    ``close``: a new one where it was one rank alone, else ``ClosedError``, for a process joins its job only once. In a
-    forked child of a process that had one: one rank alone.
+    A second call, also by another thread, returns the same communicator. Blocks until all ranks of the job have called it.
+    After ``close()`` a process that was one rank alone gets a new communicator; a rank of a job gets ``ClosedError``, since
+    a process joins its job only once. A forked child of such a process becomes one rank alone.
     """
 
 def run_threads(n: int, fn: Callable[[Communicator], _T]) -> list[_T]:
-    """Calls ``fn(comm)`` in ``n`` threads, each a rank of one group, and returns what they return, in the order of ranks.
+    """Calls ``fn(comm)`` in ``n`` threads, each a rank of one group, and returns the results in the order of ranks.
 
-    If one raises, the others find that it has left, and the first error is raised here. One that returns has left, too,
-    unless something keeps its communicator, or a pattern or redistribution made with it (what it returned, say); what it has in flight goes on.
+    If one rank raises, the others learn that it has left, and the first error is raised here. A rank that returns has left,
+    too, unless something keeps its communicator, or a pattern or redistribution made with it (its result, for instance).
+    What it has in flight goes on.
     """
 
 # --- grids and patterns ------------------------------------------------------------------------------------------
@@ -198,48 +217,65 @@ _Neighbours: TypeAlias = Literal["faces", "edges", "all"]
 
 @final
 class RegularGrid:
-    """A regular grid of 1 to 4 axes, the last one running fastest in the numbering of domains."""
+    """A regular grid of 1 to 4 axes; domains are numbered with the last axis running fastest.
+
+    ``shape``: cells along each axis, as ``(512, 512)``. ``periodic``: a flag for each axis; by default no axis is periodic.
+    ``domains_per_rank``: how many domains each rank owns in a decomposition that is not given as boxes.
+
+    Grids are values: they compare by their contents, and can be copied, pickled and used as keys.
+    """
 
     def __new__(
         cls, shape: _NumbersLike, *, periodic: _FlagsLike | None = None, domains_per_rank: SupportsIndex = 1
     ) -> RegularGrid: ...
     @property
-    def shape(self) -> tuple[int, ...]: ...
+    def shape(self) -> tuple[int, ...]:
+        """Cells along each axis."""
     @property
-    def periodic(self) -> tuple[bool, ...]: ...
+    def periodic(self) -> tuple[bool, ...]:
+        """Whether each axis is periodic."""
     def decompose(self, comm: Communicator | SupportsIndex) -> Decomposition:
-        """Blocks, one a domain, that cut through the fewest faces. With a number of ranks in place of a communicator,
-        ``pattern`` needs one. Local, the same on all ranks."""
+        """Cuts the grid into blocks, one a domain, through the fewest faces. ``comm`` is a communicator or a number of ranks; with
+        a number, ``Decomposition.pattern`` needs ``comm=``. Local; gives the same on all ranks.
+        """
     def decompose_into(self, blocks: _NumbersLike, comm: Communicator | SupportsIndex) -> Decomposition:
-        """That many blocks along each axis."""
+        """Cuts the grid into so many blocks along each axis."""
     def decompose_at(self, cuts: Sequence[_NumbersLike], comm: Communicator | SupportsIndex) -> Decomposition:
-        """Explicit cuts: for each axis the positions, ascending, at which a new block starts."""
+        """Cuts the grid at explicit positions: for each axis the cells, ascending, at which a new block starts."""
     def decompose_boxes(
         self, boxes: Sequence[tuple[SupportsIndex, _NumbersLike, _NumbersLike]], comm: Communicator | SupportsIndex
     ) -> Decomposition:
-        """Any boxes ``(rank, first cell, cells along each axis)``; box i is domain i, all ranks give all boxes. Ranks may
-        own any number of them."""
+        """Cuts the grid into any boxes ``(rank, first cell, cells along each axis)``. Box i is domain i; all ranks give all boxes.
+        A rank may own any number of boxes.
+        """
 
 @final
 class Decomposition:
     """A regular grid cut into domains, each owned by one rank."""
 
     @property
-    def ranks(self) -> int: ...
+    def ranks(self) -> int:
+        """The number of ranks."""
     @property
-    def shape(self) -> tuple[int, ...]: ...
+    def shape(self) -> tuple[int, ...]:
+        """Cells of the grid along each axis."""
     @property
-    def domains(self) -> int: ...
+    def domains(self) -> int:
+        """The number of domains."""
     @property
-    def blocks_per_axis(self) -> tuple[int, ...] | None: ...
+    def blocks_per_axis(self) -> tuple[int, ...] | None:
+        """Blocks along each axis; ``None`` for a decomposition given as boxes."""
     def staggered(self, axes: _FlagsLike) -> Decomposition:
-        """That of the points that are staggered along the axes that are true: those between the cells."""
+        """The decomposition of the points between the cells, along those axes whose flag is true."""
     def domains_of(self, rank: int, halo: _HaloLike | None = None) -> list[Domain]:
-        """The domains of any rank, with halos of that width (by default without), ascending by their ids. Local."""
+        """The domains of any rank, with halos of that width (by default none), ascending by their ids. Local."""
     def pattern(
         self, halo: _HaloLike, *, neighbours: _Neighbours = "all", comm: Communicator | None = None
     ) -> Pattern:
-        """Who sends what to fill halos of that width. Collective: all ranks give the same."""
+        """The pattern that fills halos of that width. ``halo`` is one width, a width for each axis, or a pair (low, high) for each
+        axis. ``neighbours`` says which halo cells are filled: ``faces``, ``edges`` or ``all``. Collective: all ranks give the
+        same.
+        """
 
 @final
 class Domain:
@@ -250,27 +286,33 @@ class Domain:
         """Its global number."""
     @property
     def shape(self) -> tuple[int, ...]:
-        """Extents of the smallest array that holds owned and halo cells (along the axes of the pattern)."""
+        """Extents, along the axes of the pattern, of the smallest array that holds owned and halo cells."""
     @property
     def first(self) -> tuple[int, ...] | None:
-        """Of a regular grid: the first owned cell in the global grid."""
+        """Of a regular grid: the first owned cell in the global grid. ``None`` for unstructured domains."""
     @property
     def owned(self) -> tuple[int, ...]:
-        """Owned cells: along each axis, or their number."""
+        """Owned cells: along each axis of a regular grid, or the number of cells of an unstructured domain."""
     @property
     def halo(self) -> tuple[tuple[int, int], ...] | None:
-        """Of a regular grid: the width at the low and the high side of each axis."""
+        """Of a regular grid: the halo width at the low and the high side of each axis. ``None`` for unstructured
+        domains.
+        """
     @property
     def interior(self) -> tuple[slice, ...]:
-        """Index of the owned cells in an array of ``shape``; of an unstructured domain only if owned cells come first."""
+        """Index of the owned cells in an array of ``shape``. For an unstructured domain it is right only if owned cells
+        come first.
+        """
 
 @final
 class Pattern:
-    """Which cells the domains of this rank exchange with which others. No fields in it."""
+    """Which cells the domains of this rank exchange with which others. It contains no fields."""
 
     @staticmethod
     def unstructured(comm: Communicator, domains: Sequence[UnstructuredDomain]) -> Pattern:
-        """The pattern of domains given by global ids or owners; a rank gives its own, any number of them. Collective."""
+        """The pattern of domains given by global ids or owners. Each rank gives its own domains, any number of them.
+        Collective.
+        """
     @property
     def domains(self) -> list[Domain]:
         """The domains of this rank, ascending by their ids."""
@@ -281,107 +323,144 @@ class Pattern:
     def peers(self) -> list[tuple[int, int, int]]:
         """For each rank that this one exchanges with: the rank, cells sent to it, cells received from it."""
     def narrowed(self, halo: _HaloLike, *, neighbours: _Neighbours = "all") -> Pattern:
-        """The pattern that fills only what belongs to the narrower halo, of the same arrays. Collective."""
+        """The pattern that fills only the part of the halo that a narrower halo has, in the same arrays. Collective."""
 
 @final
 class UnstructuredDomain:
-    """A piece of an unstructured grid: the global ids of its cells in local order, and which are halo.
+    """A piece of an unstructured grid: the global ids of its cells in local order, and which of them are halo.
 
-    ``id`` is the number of the domain: no other domain of any rank may have it. Ids are integers from 0 below 2**64, in
-    any sequence or one-dimensional integer array. What is wrong is found when the pattern is made, on all ranks.
+    ``UnstructuredDomain(id, owned, halo)``: all ``owned`` cells come first in local order, then all ``halo`` cells.
+
+    ``id`` is the number of the domain: no other domain of any rank may have it. Cell ids are integers from 0 below 2**64,
+    in any sequence or one-dimensional integer array. Faults between ids are found when the pattern is made, on all ranks.
+
+    Domains are values: they compare by their contents, and can be copied, pickled and used as keys.
     """
 
-    def __new__(cls, id: int, owned: _IdsLike, halo: _IdsLike) -> UnstructuredDomain:
-        """All ``owned`` cells first in local order, then all ``halo`` cells."""
+    def __new__(cls, id: int, owned: _IdsLike, halo: _IdsLike) -> UnstructuredDomain: ...
     @staticmethod
     def from_indices(id: int, cells: _IdsLike, halo: _IdsLike) -> UnstructuredDomain:
         """``cells`` in local order; those at the local indices ``halo`` are halo."""
     @staticmethod
     def from_owners(id: int, comm: Communicator, cells: _IdsLike, owners: _IdsLike) -> UnstructuredDomain:
-        """``cells`` in local order with the rank that owns each; those of other ranks are halo."""
+        """``cells`` in local order with the rank that owns each; cells of other ranks are halo."""
     def with_levels(self, ends: _NumbersLike) -> UnstructuredDomain:
-        """``ends[d]`` is the end, in local order, of the cells that a halo of depth d has, so that it can be narrowed."""
+        """The domain with depths of its halo, so that it can be narrowed: ``ends[d]`` is the end, in local order, of the
+        cells that a halo of depth d has.
+        """
     @property
     def levels(self) -> tuple[int, ...]:
-        """What ``with_levels`` was given."""
+        """The ends that ``with_levels`` was given."""
     @property
-    def id(self) -> int: ...
+    def id(self) -> int:
+        """Its global number."""
     @property
-    def cells(self) -> numpy.typing.NDArray[numpy.uint64]: ...
+    def cells(self) -> numpy.typing.NDArray[numpy.uint64]:
+        """The global ids of all cells, owned and halo, in local order."""
 
 _IdsLike: TypeAlias = Sequence[int] | numpy.typing.NDArray[Any]
 
 @final
 class Graph:
-    """Which cells are neighbours, in compressed rows: those of cell c are ``neighbours[offsets[c]:offsets[c + 1]]``."""
+    """Which cells are neighbours, in compressed rows: those of cell c are ``neighbours[offsets[c]:offsets[c + 1]]``.
+
+    Repeated neighbours are dropped, and so are cells that are neighbours of themselves. An edge given at one end only is
+    refused. ``len(graph)`` is the number of cells.
+
+    Graphs are values: they compare by their contents, and can be copied, pickled and used as keys.
+    """
 
     def __new__(cls, offsets: _IdsLike, neighbours: _IdsLike) -> Graph: ...
     def __len__(self) -> int: ...
-    def neighbours(self, cell: int) -> numpy.typing.NDArray[numpy.uint64]: ...
+    def neighbours(self, cell: int) -> numpy.typing.NDArray[numpy.uint64]:
+        """The neighbours of a cell, ascending."""
 
 @final
 class Partition:
-    """The owning rank of each cell."""
+    """The owning rank of each cell.
+
+    ``Partition(owners, ranks)``: ``owners`` has the rank of each cell, below ``ranks``.
+
+    Partitions are values: they compare by their contents, and can be copied, pickled and used as keys.
+    """
 
     def __new__(cls, owners: _IdsLike, ranks: int) -> Partition: ...
     @staticmethod
     def block(cells: int, ranks: int) -> Partition:
-        """Consecutive blocks, whose sizes differ by at most one."""
+        """Consecutive blocks of cells, whose sizes differ by at most one."""
     @staticmethod
     def metis(graph: Graph, ranks: int) -> Partition:
-        """METIS' multilevel k-way partition; the same graph gives the same partition on every rank."""
+        """METIS' multilevel k-way partition. The same graph gives the same partition on every rank."""
     @property
-    def ranks(self) -> int: ...
+    def ranks(self) -> int:
+        """The number of ranks."""
     @property
-    def owners(self) -> numpy.typing.NDArray[numpy.uint64]: ...
+    def owners(self) -> numpy.typing.NDArray[numpy.uint64]:
+        """The rank that owns each cell."""
     @property
-    def counts(self) -> list[int]: ...
+    def counts(self) -> list[int]:
+        """The number of cells that each rank owns."""
 
 @final
 class Mesh:
     """A whole mesh, the same on every rank: the vertices that each element connects.
 
-    ``connectivity`` has a row for each element (two dimensions), or is flat, with ``offsets`` of each element's entries.
-    ``solid``: elements are solids in VTK's order, not polygons.
+    ``vertices``: how many there are. ``connectivity`` has a row for each element (two dimensions), or is flat, with
+    ``offsets`` of each element's entries. ``solid``: elements are solids in VTK's order, not polygons.
+
+    Meshes are values: they compare by their contents, and can be copied, pickled and used as keys.
     """
 
     def __new__(
         cls, vertices: int, connectivity: _IdsLike, *, offsets: _IdsLike | None = None, solid: bool = False
     ) -> Mesh: ...
     @property
-    def vertices(self) -> int: ...
+    def vertices(self) -> int:
+        """The number of vertices."""
     @property
-    def elements(self) -> int: ...
+    def elements(self) -> int:
+        """The number of elements."""
     @property
     def connectivity(self) -> numpy.typing.NDArray[numpy.uint64]:
         """The vertices of the elements, one element after the other."""
     @property
     def offsets(self) -> numpy.typing.NDArray[numpy.uint64]:
-        """Where the vertices of each element begin there, and where those of the last end."""
-    def vertex_graph(self) -> Graph: ...
-    def element_graph(self, common: int) -> Graph: ...
+        """Where the vertices of each element begin in ``connectivity``, and where those of the last end."""
+    def vertex_graph(self) -> Graph:
+        """Vertices as cells, neighbours where an element connects them: for a partition of the vertices."""
+    def element_graph(self, common: int) -> Graph:
+        """Elements as cells, neighbours where they share at least ``common`` vertices: for a partition of the elements."""
     def domains_by_vertex(self, partition: Partition, rank: int) -> MeshDomains:
-        """Where the partition gives each vertex to a rank; an element belongs to its lowest rank."""
+        """The domains of a rank where the partition gives each vertex to a rank; an element belongs to the lowest rank
+        of its vertices.
+        """
     def domains_by_element(self, partition: Partition, rank: int) -> MeshDomains:
-        """Where the partition gives each element to a rank; a vertex belongs to its lowest rank."""
+        """The domains of a rank where the partition gives each element to a rank; a vertex belongs to the lowest rank of
+        its elements.
+        """
     def halos(
         self, partition: Partition, part: int, depth: int, *, shared: Literal["vertex", "edge", "facet"] = "vertex"
     ) -> MeshHalos:
-        """The domains of a part of a partition of the elements, with halos so many elements deep."""
+        """The domains of a part of a partition of the elements, with halos ``depth`` elements deep. ``shared`` says what
+        neighbouring elements have in common: ``vertex``, ``edge`` or ``facet``.
+        """
     def refined_part(self, partition: Partition, part: int, segments: int, depth: int) -> MeshPart:
-        """The part of a finer mesh that is needed for halos up to ``depth`` elements deep around a part of this one: every edge of its
-        triangles is cut into so many segments. Finer triangles belong to the part of theirs in the partition, and no rank holds all of them.
+        """The part of a finer mesh that halos up to ``depth`` elements deep around a part of this one need: every edge of its
+        triangles is cut into ``segments``. Finer triangles belong to the part that their triangle has in the partition. No rank
+        holds all of them.
 
-        Their global numbers: of triangle t from ``segments**2 * t`` on; of vertices first those of this mesh, then those on its edges, in
-        the order of the pairs of their vertices, then those within its triangles."""
+        Their global numbers: those of triangle t begin at ``segments**2 * t``; vertices are first those of this mesh, then those
+        on its edges, in the order of the pairs of their vertices, then those within its triangles.
+        """
 
 @final
 class MeshPart:
     """What a rank holds of a mesh that no rank holds as a whole, for halos up to ``depth`` elements deep around a part.
 
-    ``mesh``: the elements and vertices that are here, numbered from 0; ``vertices`` and ``elements``: their global numbers;
-    ``partition``: the part of each element. All elements must be here that are ``depth + 1`` steps from element to element over shared
-    vertices away from the part, or fewer; that cannot be checked here, but ranks that disagree on an owner learn it when the pattern is made.
+    ``mesh``: the local elements and vertices, numbered from 0; ``vertices`` and ``elements``: their global numbers;
+    ``partition``: the part of each local element. All elements must be local that are ``depth + 1`` steps from element to
+    element over shared vertices away from the part, or fewer. That cannot be checked here, but ranks that disagree on an
+    owner learn it when the pattern is made.
     """
 
     def __new__(
@@ -389,37 +468,45 @@ class MeshPart:
     ) -> MeshPart: ...
     @property
     def mesh(self) -> Mesh:
-        """The elements and vertices that are here."""
+        """The local elements and vertices."""
     def halos(self, depth: int, *, shared: Literal["vertex", "edge", "facet"] = "vertex") -> MeshHalos:
-        """As those of a whole mesh, with global numbers."""
+        """The domains of the part with halos ``depth`` elements deep, as ``Mesh.halos`` of a whole mesh gives them, with
+        global numbers.
+        """
 
 @disjoint_base
 class MeshDomains:
     """The domains of one rank for fields on vertices and on elements; owned ones come first in local order."""
 
     @property
-    def vertices(self) -> UnstructuredDomain: ...
+    def vertices(self) -> UnstructuredDomain:
+        """The domain of the vertices."""
     @property
-    def elements(self) -> UnstructuredDomain: ...
+    def elements(self) -> UnstructuredDomain:
+        """The domain of the elements."""
     @property
-    def owned_vertices(self) -> int: ...
+    def owned_vertices(self) -> int:
+        """The number of owned vertices: the local ones from 0 on."""
     @property
-    def owned_elements(self) -> int: ...
+    def owned_elements(self) -> int:
+        """The number of owned elements: the local ones from 0 on."""
     @property
     def connectivity(self) -> numpy.typing.NDArray[numpy.uint64]:
         """The local vertices of the local elements, one element after the other."""
     @property
     def offsets(self) -> numpy.typing.NDArray[numpy.uint64]:
-        """Where the vertices of each local element begin there, and where those of the last end."""
+        """Where the vertices of each local element begin in ``connectivity``, and where those of the last end."""
 
 @final
 class MeshHalos(MeshDomains):
-    """As ``MeshDomains``, with edges."""
+    """``MeshDomains`` with edges."""
 
     @property
-    def edges(self) -> UnstructuredDomain: ...
+    def edges(self) -> UnstructuredDomain:
+        """The domain of the edges."""
     @property
-    def owned_edges(self) -> int: ...
+    def owned_edges(self) -> int:
+        """The number of owned edges: the local ones from 0 on."""
     @property
     def edge_vertices(self) -> numpy.typing.NDArray[numpy.uint64]:
         """The local vertices at the two ends of each local edge: shape (edges, 2)."""
@@ -442,7 +529,7 @@ _ArrayLike: TypeAlias = _HasCudaArrayInterface | _HasArrayInterface | _HasDLPack
 
 @final
 class Field:
-    """An array with what is to be said of it beside its memory.
+    """An array with facts that the array object does not tell.
 
     ``domain``: the id of the domain that it belongs to, needed where a rank owns several. ``axes``: its dimensions that
     are the pattern's axes, by default the first ones; an array ``[levels, y, x]`` needs ``axes=(1, 2)``. ``origin``: the
@@ -466,20 +553,22 @@ class Field:
     def array(self) -> Any:
         """The array object."""
     @property
-    def shape(self) -> tuple[int, ...]: ...
+    def shape(self) -> tuple[int, ...]:
+        """The extents of the array."""
     @property
     def strides(self) -> tuple[int, ...]:
-        """In bytes."""
+        """The strides of the array, in bytes."""
     @property
     def _key(self) -> object: ...
     @property
     def element(self) -> str:
-        """The element type, as ``float64``; of plain bytes what they stand for, as ``datetime64[s]``."""
+        """The element type, as ``float64``; for plain bytes their meaning, as ``datetime64[s]``."""
     @property
-    def domain(self) -> int | None: ...
+    def domain(self) -> int | None:
+        """The id of the domain, if one was given."""
     @property
     def device(self) -> int | None:
-        """The ordinal of the GPU; none for host memory."""
+        """The ordinal of the GPU; ``None`` for host memory."""
 
 _FieldLike: TypeAlias = Field | _ArrayLike
 _Bindings: TypeAlias = Sequence[tuple[Pattern, _FieldLike]]
@@ -512,7 +601,11 @@ def empty(
     order: Literal["C", "F"] = "C",
 ) -> Any:
     """A NumPy array in memory that as many peers as possible can reach directly; on a device (the ordinal of a GPU) a CuPy
-    array, in memory that other ranks can map. ``comm``: by default ``init()``'s."""
+    array, in memory that other ranks can map. ``comm``: by default ``init()``'s. ``order``: ``C`` or ``F``.
+
+    Ranks that are processes map this memory, and so does a forked child: it and its parent change the same cells. Give a
+    child that computes on its own a copy (``array.copy()``).
+    """
 
 @overload
 def zeros(
@@ -541,7 +634,7 @@ def zeros(
     *,
     order: Literal["C", "F"] = "C",
 ) -> Any:
-    """As ``empty``, zeroed."""
+    """As ``empty``, filled with zeros."""
 
 # --- streams -----------------------------------------------------------------------------------------------------
 
@@ -551,8 +644,10 @@ class Stream:
 
     def __new__(cls, handle: int) -> Stream: ...
     @property
-    def ptr(self) -> int: ...
-    def __cuda_stream__(self) -> tuple[int, int]: ...
+    def ptr(self) -> int:
+        """The handle."""
+    def __cuda_stream__(self) -> tuple[int, int]:
+        """The version of the protocol, 0, and the handle."""
 
 class _HasCudaStream(Protocol):
     def __cuda_stream__(self) -> tuple[int, int]: ...
@@ -580,25 +675,28 @@ _WordsWithFlags: TypeAlias = int | Literal["auto", "never"]
 
 @final
 class HaloExchange:
-    """Fields whose halos are exchanged together, bound once and exchanged many times. Collective; all ranks bind fields
-    of the same patterns in the same order.
+    """Fields whose halos are exchanged together, bound once and exchanged many times. Collective; all ranks bind fields of the
+    same patterns in the same order.
 
-    The n-th field given for a domain of a pattern is exchanged with the n-th field of every other domain of it.
-
-    ``link``: how bytes move (the same on all ranks); ``device-mailbox`` is for memory of GPUs, of whose receivers it takes a buffer.
+    ``fields``: pairs (pattern, array), where an array may be a ``Field``. The n-th field given for a domain of a pattern is
+    exchanged with the n-th field of every other domain of it.
+    ``link``: how bytes move (the same on all ranks): ``auto``, ``push``, ``pull``, ``device-mailbox``, ``mailbox`` or
+    ``message``. ``device-mailbox`` is for memory of GPUs; it takes a buffer of the receivers' GPUs.
     ``deadline``: seconds that a wait may take before the object fails.
-    ``checked``: every exchange proves that it did what it should, at a price; by default what ``HALOCLINE_CHECK`` says. Fields in
-    memory of GPUs are not looked at.
+    ``name``: how traces and checked mode call the object.
+    ``checked``: every exchange proves that it did what it should, at a cost; by default what ``HALOCLINE_CHECK`` says. Fields
+    in memory of GPUs are not checked.
     ``streams``: those whose work comes before an ``exchange`` of device fields, by default the null stream.
     ``inline``: scheduled exchanges run on the streams given to them, not beside them.
-    ``stream_waits``: streams wait for peers, never kernels; so does ``HALOCLINE_STREAM_WAITS=1`` in the environment. By default, between
-    GPUs that each serve one rank, an exchange is one kernel, some microseconds less, and a kernel that needs all of a GPU at once (a
-    cooperative launch) begins only once that has gone.
-    ``copy_engine``: regions of device fields of at least so many contiguous bytes at both ends go by the copy engines of the receivers'
-    GPUs, which take no multiprocessors from the work beside them; links with such a region are pulled, where ``link`` is ``auto``. Between two
-    ranks it is the larger of what both say, and never if one says so.
-    ``flags``: messages between GPUs of at most so many bytes go as words with flags, one step between the GPUs instead of two; by default
-    those for which it was measured to be faster. Between two ranks it is the smaller of what both say, and never if one says so.
+    ``stream_waits``: streams wait for peers, kernels never do; so with ``HALOCLINE_STREAM_WAITS=1`` in the environment. By
+    default, between GPUs that each serve one rank, an exchange is one kernel, some microseconds less, and a kernel that needs
+    all of a GPU at once (a cooperative launch) begins only after that kernel.
+    ``copy_engine``: regions of device fields of at least so many contiguous bytes at both ends go by the copy engines of the
+    receivers' GPUs, which take no multiprocessors from other work; links with such a region are pulled, where ``link`` is
+    ``auto``. A number of bytes, ``auto`` or ``never``. Between two ranks the larger number counts, and ``never`` wins.
+    ``flags``: messages between GPUs of at most so many bytes go as words with flags, one step between the GPUs instead of
+    two; by default those for which measurements found it faster. A number of bytes, ``auto`` or ``never``. Between two ranks
+    the smaller number counts, and ``never`` wins.
     """
 
     def __new__(
@@ -631,7 +729,9 @@ class HaloExchange:
         copy_engine: _CopyEngine = "auto",
         flags: _WordsWithFlags = "auto",
     ) -> HaloExchange:
-        """Binds several sets of fields at once, of which an exchange takes one (``set=``): time levels that swap. Collective."""
+        """Binds several sets of fields at once, of which an exchange takes one (``set=``): time levels that swap.
+        Options as for ``HaloExchange``. Collective.
+        """
     @overload
     def exchange(
         self, *, wait: Literal[True] = True, set: int = 0, streams: Sequence[_StreamLike] | None = None
@@ -644,50 +744,56 @@ class HaloExchange:
     def exchange(
         self, *, wait: bool, set: int = 0, streams: Sequence[_StreamLike] | None = None
     ) -> Pending | None:
-        """Exchanges, and waits until halos are filled and owned cells may be overwritten; or only begins it.
+        """Begins an exchange, and waits until halos are filled and owned cells may be overwritten. With ``wait=False`` it only
+        begins it, and returns a ``Pending``.
 
-        Host fields are read and written from the call until the wait has returned. Device fields: after all work given
-        before to ``streams`` (by default those of the bind).
+        Host fields are read and written from the call until the wait has returned. Device fields are read and written after all
+        earlier work of ``streams`` (by default those of the bind). ``set``: which of the sets of ``alternatives``.
         """
     def exchange_async(self, *, set: int = 0, streams: Sequence[_StreamLike] | None = None) -> Pending:
-        """``await`` what it returns. The exchange begins at the call. Cancelling the task leaves it running.
+        """Begins an exchange; ``await`` the result. The exchange begins at the call. Cancelling the task leaves it running.
 
-        It is an awaitable and no coroutine: ``asyncio.ensure_future`` makes a task of it, ``asyncio.create_task`` refuses it.
+        The result is an awaitable, not a coroutine: ``asyncio.ensure_future`` makes a task of it, ``asyncio.create_task`` refuses
+        it.
         """
     def schedule_exchange(self, stream: _StreamLike | Sequence[_StreamLike] = None, *, set: int = 0) -> Pending:
-        """Begins an exchange after all work that the stream was given before; never waits. Host fields begin at once."""
+        """Begins an exchange after all earlier work of the stream; never waits. Host fields begin at once."""
     def schedule_wait(self, stream: _StreamLike | Sequence[_StreamLike] = None) -> None:
         """As ``Pending.schedule_wait``, for the exchange begun last."""
     def wait(self) -> None:
         """Waits for the exchange begun last, if there is one."""
     @property
     def pending(self) -> Pending | None:
-        """The exchange begun last, over or not."""
+        """The exchange begun last, over or not; ``None`` before the first."""
     @property
-    def sets(self) -> int: ...
+    def sets(self) -> int:
+        """The number of sets of fields."""
     def alternative(self, set: int) -> HaloExchange:
         """A handle of one of the sets alone, which shares links and exchanges with this one."""
     def narrowed(self, halo: _HaloLike, *, neighbours: _Neighbours = "all") -> HaloExchange:
-        """The same fields, of whose halos an exchange fills only the narrower part; shares the links. Collective.
-        Of device fields so many times at most: an object has room for twice the sets that were bound, at least 16."""
+        """The same fields with a narrower halo: an exchange fills only that part of their halos. Shares the links. Collective. For
+        device fields the number of calls is limited: an object has room for twice the sets that were bound, at least 16.
+        """
     def reclaim(self) -> bool:
         """After a failure: true once no peer can touch the fields any more."""
     @property
     def links(self) -> dict[str, int]:
-        """How many links of this rank are ``direct``, ``mailbox`` and ``message``."""
+        """The number of links of this rank that are ``direct``, ``mailbox`` and ``message``."""
     @property
     def ways(self) -> list[tuple[int, Literal["send", "receive"], str]]:
-        """The links of this rank: peer, direction, way."""
+        """The links of this rank: peer, direction, path."""
     def explain(self) -> str:
-        """A table of this rank's links: peer, way, through what, bytes, regions, and why not a better way."""
+        """A table of this rank's links: peer, path, through what, bytes, regions, and why not a better path."""
     def message_bytes(self, peer: int, direction: Literal["send", "receive"]) -> int:
-        """Bytes of the buffers of ``pack`` (send) and ``unpack`` (receive). Not of host and device fields in one object."""
+        """Bytes of the buffers of ``pack`` (``send``) and ``unpack`` (``receive``). Not for host and device fields in
+        one object.
+        """
     def pack(self, peer: int, message: _ArrayLike, stream: _StreamLike = None) -> None:
-        """Packs what ``peer`` needs into a contiguous buffer, for those who send by themselves.
+        """Packs what ``peer`` needs into a contiguous buffer, for programs that send by themselves.
 
-        Host fields: at the call. Device fields: into memory that the GPU reaches, its own or pinned, after all work that the stream
-        was given before; never waits, but for a table that the first call for a buffer makes. Keep the buffer until the stream is
-        through. The bytes are the same.
+        Host fields are packed at the call. Device fields are packed into memory that the GPU reaches, its own or pinned, after all
+        earlier work of the stream; that never waits, except for a table that the first call for a buffer makes. Keep the buffer
+        until the stream has done the work. The bytes are the same for both.
         """
     def unpack(self, peer: int, message: _ArrayLike, stream: _StreamLike = None) -> None:
         """Unpacks what ``peer`` has packed with an object of the same fields; as ``pack``."""
@@ -697,15 +803,16 @@ class Pending(Awaitable[None]):
     """One exchange in flight. Dropping it leaves the exchange running. ``await`` works in any asyncio loop."""
 
     def wait(self) -> None:
-        """Blocks until the halo is filled and owned cells may be overwritten. Calling it again does nothing."""
+        """Blocks until the halo is filled and owned cells may be overwritten. A second call does nothing."""
     def schedule_wait(self, stream: _StreamLike | Sequence[_StreamLike] = None) -> None:
-        """All work that the stream is given from now on runs after the exchange. Blocks for host fields only."""
+        """All later work of the stream runs after the exchange. Blocks for host fields only."""
     def is_ready(self) -> bool:
         """Whether ``wait`` would return at once. Never blocks."""
     def progress(self) -> None:
-        """Carries the exchange on as far as it goes now. Never blocks. (It also gets on by itself.)"""
+        """Carries the exchange on as far as possible now. Never blocks. (It also goes on by itself.)"""
     @property
-    def epoch(self) -> int: ...
+    def epoch(self) -> int:
+        """The number of the exchange, from 1."""
     def __await__(self) -> Generator[Any, None, None]: ...
 
 @final
@@ -731,22 +838,30 @@ class PatternLinks:
     def exchange(self, fields: _Bindings, *, wait: Literal[False]) -> Pending: ...
     @overload
     def exchange(self, fields: _Bindings, *, wait: bool) -> Pending | None:
-        """All ranks give fields of the same patterns, as many, of the same element types and extra dimensions. Describing
-        new fields is local. The fields are kept alive until the exchange is over."""
-    def exchange_async(self, fields: _Bindings) -> Pending: ...
+        """Exchanges the halos of these fields, given as pairs (pattern, array). All ranks give fields of the same patterns, as many,
+        of the same element types and extra dimensions. A new field costs no communication. The fields are kept alive until the
+        exchange is over.
+        """
+    def exchange_async(self, fields: _Bindings) -> Pending:
+        """Begins an exchange; ``await`` the result."""
     def schedule_exchange(self, fields: _Bindings, stream: _StreamLike | Sequence[_StreamLike] = None) -> Pending:
         """As ``exchange(wait=False)``: host fields begin at once."""
-    def wait(self) -> None: ...
-    def reclaim(self) -> bool: ...
+    def wait(self) -> None:
+        """Waits for the exchange begun last, if there is one."""
+    def reclaim(self) -> bool:
+        """After a failure: true once no peer can touch the fields any more."""
     @property
-    def links(self) -> dict[str, int]: ...
+    def links(self) -> dict[str, int]:
+        """The number of links of this rank that are ``direct``, ``mailbox`` and ``message``."""
     @property
-    def ways(self) -> list[tuple[int, Literal["send", "receive"], str]]: ...
-    def explain(self) -> str: ...
+    def ways(self) -> list[tuple[int, Literal["send", "receive"], str]]:
+        """The links of this rank: peer, direction, path."""
+    def explain(self) -> str:
+        """A table of this rank's links: peer, path, through what, and the bytes that it carries at once."""
 
 @final
 class Redistribute:
-    """How owned cells get from one decomposition or partition of them to another."""
+    """How owned cells move from one decomposition or partition to another."""
 
     @staticmethod
     def regular(
@@ -754,18 +869,19 @@ class Redistribute:
         source: tuple[Decomposition, _HaloLike],
         target: tuple[Decomposition, _HaloLike],
     ) -> Redistribute:
-        """Between two decompositions of one grid, each with the halo that its arrays have. Collective."""
+        """Between two decompositions of one grid, each given as (decomposition, halo of its arrays). Collective."""
     @staticmethod
     def unstructured(
         comm: Communicator, source: Sequence[UnstructuredDomain], target: Sequence[UnstructuredDomain]
     ) -> Redistribute:
-        """Between two sets of domains, of which each rank gives its own. Collective."""
+        """Between two sets of domains; each rank gives its own. Collective."""
     def back(self) -> Redistribute:
-        """The way back."""
+        """The redistribution in the other direction."""
     @property
     def pattern(self) -> Pattern:
-        """The pattern behind it: domain d of the source has the number 2 d there, domain d of the target 2 d + 1. Its ``peers`` tell how many
-        cells go where."""
+        """The pattern behind it: domain d of the source has the number 2 d there, domain d of the target 2 d + 1. Its
+        ``peers`` tell how many cells go where.
+        """
     def bind(
         self,
         comm: Communicator,
@@ -782,16 +898,20 @@ class Redistribute:
         copy_engine: _CopyEngine = "auto",
         flags: _WordsWithFlags = "auto",
     ) -> HaloExchange:
-        """Binds fields: ``source`` on the domains that cells leave, ``target`` on those where they go. Collective. Options as for
-        ``HaloExchange``."""
+        """Binds fields: ``source`` on the domains that cells leave, ``target`` on the domains that they reach. Options as for
+        ``HaloExchange``. Collective.
+        """
 
 # --- traces ------------------------------------------------------------------------------------------------------
 
 @final
 class trace:
-    """``with hc.trace("trace.json", comm):`` writes down what every rank does when, for Perfetto. Collective at both ends;
-    rank 0 writes the file. A rank that leaves it by an exception drops what it wrote down and waits for nobody; the others fail at
-    the end, with ``CommunicatorError``, once that rank has left the group."""
+    """``with hc.trace("trace.json", comm):`` records what every rank does when, for Perfetto. Collective at both ends; rank 0
+    writes the file.
+
+    A rank that leaves the block by an exception drops its record and waits for no rank; the others fail at the end, with
+    ``CommunicatorError``, once that rank has left the group.
+    """
 
     def __new__(cls, path: str | os.PathLike[str], comm: Communicator) -> trace: ...
     def __enter__(self) -> trace: ...
@@ -799,13 +919,14 @@ class trace:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None: ...
     def on_device(self, halo: HaloExchange, stream: _StreamLike = None, *, rounds: int) -> DeviceTrace:
-        """Adds what a stream of a GPU does in so many rounds (262,144 at most), by the GPU's own clock. The stream is of a device of the
-        exchange's fields. Blocks: compiles and loads a kernel of one thread, and compares clocks, so call it while no exchange is in
-        flight."""
+        """Adds what a stream of a GPU does in so many rounds (262,144 at most), by the GPU's own clock. The stream is of a device of
+        the exchange's fields. Blocks: it compiles and loads a kernel of one thread, and compares clocks, so call it while no
+        exchange is in flight.
+        """
 
 @final
 class DeviceTrace:
-    """Of ``trace.on_device``. In each round the stream is told where it has come to::
+    """Records the rounds of one stream, for ``trace.on_device``. Each round tells where the stream has come to::
 
         steps.stamp("begun")
         pending = halo.schedule_exchange(stream)
@@ -817,10 +938,12 @@ class DeviceTrace:
         ...                         # the rest
         steps.stamp("done")
 
-    Stamps do not wait for the GPU. Those after the last round do nothing, those after the trace's end raise ``HaloValueError``."""
+    Stamps do not wait for the GPU. Those after the last round do nothing; those after the trace's end raise
+    ``HaloValueError``.
+    """
 
     def stamp(self, moment: Literal["begun", "interior", "waited", "done"]) -> None:
-        """The stream has come to a moment of this round; ``"done"`` ends it."""
+        """The stream has come to a moment of this round: ``begun``, ``interior``, ``waited`` or ``done``, which ends it."""
 
     def observe(self, pending: Pending) -> None:
-        """When the exchange of this round is over is stamped, too, on a stream of its own."""
+        """Stamps the end of this round's exchange, too, on a stream of its own."""

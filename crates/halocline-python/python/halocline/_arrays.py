@@ -7,7 +7,7 @@ MOST_AXES = 64
 
 
 def zeros(shape, dtype="float64", comm=None, device=None, *, order="C"):
-    """As ``empty``, zeroed."""
+    """As ``empty``, filled with zeros."""
     import itertools
     import math
     import operator
@@ -50,5 +50,9 @@ def zeros(shape, dtype="float64", comm=None, device=None, *, order="C"):
 
 def empty(shape, dtype="float64", comm=None, device=None, *, order="C"):
     """A NumPy array in memory that as many peers as possible can reach directly; on a device (the ordinal of a GPU) a CuPy
-    array, in memory that other ranks can map."""
+    array, in memory that other ranks can map. ``comm``: by default ``init()``'s. ``order``: ``C`` or ``F``.
+
+    Ranks that are processes map this memory, and so does a forked child: it and its parent change the same cells. Give a
+    child that computes on its own a copy (``array.copy()``).
+    """
     return zeros(shape, dtype, comm, device, order=order)

@@ -2,15 +2,15 @@
 
 
 class HaloError(Exception):
-    """The root of all errors of this package. The text says what was wrong, where, and what would be right."""
+    """The base class of all errors of this package. The text says what was wrong, where, and what to do."""
 
 
 class HaloValueError(HaloError, ValueError):
-    """An argument with an impossible value: a grid, pattern, shape, field or option that does not fit."""
+    """An argument has an impossible value: a grid, pattern, shape, field or option that does not fit."""
 
 
 class HaloTypeError(HaloError, TypeError):
-    """An argument of a kind that cannot be taken: no array, a wrong element type or byte order."""
+    """An argument has a type that cannot be taken: no array, a wrong element type or byte order."""
 
 
 class RefusedElsewhereError(HaloError):
@@ -22,7 +22,7 @@ class InFlightError(HaloError):
 
 
 class CommunicatorError(HaloError):
-    """Ranks cannot reach each other: one has died or left, a transport or its environment is wrong."""
+    """Ranks cannot reach each other: one has died or left, or a transport or its environment is wrong."""
 
 
 class CommunicatorTimeoutError(CommunicatorError, TimeoutError):
@@ -34,7 +34,7 @@ class ClosedError(CommunicatorError):
 
 
 class ForkedError(CommunicatorError):
-    """The object belongs to the parent process: nothing of it can be used in a forked child."""
+    """The object belongs to the parent process: a forked child can use nothing of it."""
 
 
 class MpiError(CommunicatorError):
@@ -42,7 +42,11 @@ class MpiError(CommunicatorError):
 
 
 class ExchangeFailedError(HaloError):
-    """A bound object has failed, at all ranks that it connects; drop it and bind again."""
+    """A bound object has failed, at all ranks that it connects; drop it and bind again.
+
+    Attributes: ``rank`` (this rank), ``epoch`` (the exchange that failed), ``peer`` (the other rank of the link where the
+    failure was noticed), ``culprit`` (the rank that it happened to, or that found it).
+    """
 
     rank: int
     epoch: int
@@ -51,11 +55,11 @@ class ExchangeFailedError(HaloError):
 
 
 class ExchangeTimeoutError(ExchangeFailedError, TimeoutError):
-    """A rank did not come within a deadline."""
+    """A rank missed a deadline."""
 
 
 class DeviceError(HaloError):
-    """A device refuses, or has failed."""
+    """A device refuses a call, or has failed."""
 
 
 for _class in list(globals().values()):

@@ -6,7 +6,12 @@ from ._core import ThreadGroup
 
 
 def run_threads(n, fn):
-    """Calls ``fn(comm)`` in ``n`` threads, each a rank of one group, and returns what they return, in the order of ranks."""
+    """Calls ``fn(comm)`` in ``n`` threads, each a rank of one group, and returns the results in the order of ranks.
+
+    If one rank raises, the others learn that it has left, and the first error is raised here. A rank that returns has left,
+    too, unless something keeps its communicator, or a pattern or redistribution made with it (its result, for instance).
+    What it has in flight goes on.
+    """
     group = ThreadGroup(n)
     ranks = group.ranks
     results = [None] * n

@@ -133,11 +133,11 @@ fn by_protocol<'py>(array: &Bound<'py, PyAny>) -> PyResult<Described> {
     }
 }
 
-/// An array with what is to be said of it beside its memory.
+#[doc = doc!("Field")]
 #[pyclass(frozen, module = "halocline", name = "Field")]
 pub(crate) struct PyField {
     field: crate::owned::Owned<Field>,
-    /// The array object.
+    #[doc = doc!("Field.array")]
     #[pyo3(get)]
     array: Py<PyAny>,
     device: Option<u32>,
@@ -176,18 +176,19 @@ impl PyField {
         Ok(Self { field, array, device, domain, watched })
     }
 
+    #[doc = doc!("Field.shape")]
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, pyo3::types::PyTuple>> {
         pyo3::types::PyTuple::new(py, self.field.get()?.layout().extents())
     }
 
-    /// In bytes.
+    #[doc = doc!("Field.strides")]
     #[getter]
     fn strides<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, pyo3::types::PyTuple>> {
         pyo3::types::PyTuple::new(py, self.field.get()?.layout().strides())
     }
 
-    /// The element type, as ``float64``; of plain bytes what they stand for, as ``datetime64[s]``.
+    #[doc = doc!("Field.element")]
     #[getter]
     fn element(&self) -> PyResult<String> {
         Ok(self.field.get()?.layout().named_element().to_string())
@@ -201,12 +202,13 @@ impl PyField {
         Ok((self.device, self.domain, field.base().addr().get(), layout))
     }
 
+    #[doc = doc!("Field.domain")]
     #[getter]
     fn domain(&self) -> Option<u64> {
         self.domain
     }
 
-    /// The ordinal of the GPU; none for host memory.
+    #[doc = doc!("Field.device")]
     #[getter]
     fn device(&self) -> Option<u32> {
         self.device
