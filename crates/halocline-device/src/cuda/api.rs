@@ -88,9 +88,16 @@ pub(super) mod code {
 }
 
 macro_rules! api {
-    ($($(#[$doc:meta])* $name:ident: $first:literal $(| $second:literal)? ($($argument:ty),*);)*) => {
+    (safe { $($safe:tt)* } unsafe { $($unsafe:tt)* }) => {
+        api! { @ [$($safe)*] [$($unsafe)*] }
+    };
+    (@
+        [$($(#[$safe_doc:meta])* $safe:ident: $($safe_symbol:literal)|+ ($($safe_argument:ty),*);)*]
+        [$($(#[$doc:meta])* $name:ident: $($symbol:literal)|+ ($($argument:ty),*);)*]
+    ) => {
         /// The driver's functions. Each returns a `CUresult`.
         pub(super) struct Api {
+            $($(#[$safe_doc])* pub(super) $safe: extern "C" fn($($safe_argument),*) -> c_int,)*
             $($(#[$doc])* pub(super) $name: unsafe extern "C" fn($($argument),*) -> c_int,)*
             /// `cuFuncLoad`, of CUDA 12.4 and later: a kernel.
             pub(super) load_function: Option<unsafe extern "C" fn(usize) -> c_int>,
@@ -104,118 +111,130 @@ macro_rules! api {
 
         impl Api {
             fn with(library: Library) -> Result<Self, String> {
-                $(
-                    // SAFETY: the function has this signature, as CUDA's headers declare it.
-                    let found = unsafe { library.get::<unsafe extern "C" fn($($argument),*) -> c_int>($first) };
-                    $(
-                        // SAFETY: as above.
-                        let found = found.or_else(|_| unsafe { library.get($second) });
-                    )?
-                    let $name = *found.map_err(|_| {
-                        let symbol = String::from_utf8_lossy(&$first[..$first.len() - 1]);
-                        format!("it has no {symbol}: the driver is older than CUDA 11.7")
-                    })?;
-                )*
-                // SAFETY: as above.
-                let load_function = unsafe { library.get(b"cuFuncLoad\0") }.ok().map(|found| *found);
-                // SAFETY: as above.
-                let stream_id = unsafe { library.get(b"cuStreamGetId\0") }.ok().map(|found| *found);
-                Ok(Self { $($name,)* load_function, stream_id, queues: QUEUES, _library: library })
+                // SAFETY: each function has the type that `cuda.h` declares. A function of `safe` takes only numbers, which CUDA
+                // checks, and references, behind which it writes one value of the type that is referred to.
+                unsafe {
+                    Ok(Self {
+                        $($safe: find::<extern "C" fn($($safe_argument),*) -> c_int>(&library, &[$($safe_symbol),+])?,)*
+                        $($name: find::<unsafe extern "C" fn($($argument),*) -> c_int>(&library, &[$($symbol),+])?,)*
+                        load_function: find(&library, &[b"cuFuncLoad\0"]).ok(),
+                        stream_id: find(&library, &[b"cuStreamGetId\0"]).ok(),
+                        queues: QUEUES,
+                        _library: library,
+                    })
+                }
             }
         }
     };
 }
 
+/// The function with the first of these names that the library has.
+///
+/// # Safety
+/// `T` is the type of a pointer to that function. It is called only while the library is loaded.
+unsafe fn find<T: Copy>(library: &Library, symbols: &[&[u8]]) -> Result<T, String> {
+    // SAFETY: the caller gives the function's type.
+    let found = symbols.iter().find_map(|symbol| unsafe { library.get::<T>(symbol) }.ok());
+    found.map(|found| *found).ok_or_else(|| {
+        let symbol = String::from_utf8_lossy(symbols[0].strip_suffix(b"\0").unwrap_or(symbols[0]));
+        format!("it has no {symbol}: the driver is older than CUDA 11.7")
+    })
+}
+
 api! {
-    init: b"cuInit\0"(c_uint);
-    driver_version: b"cuDriverGetVersion\0"(*mut c_int);
-    error_name: b"cuGetErrorName\0"(c_int, *mut *const c_char);
-    error_string: b"cuGetErrorString\0"(c_int, *mut *const c_char);
-    device_count: b"cuDeviceGetCount\0"(*mut c_int);
-    device: b"cuDeviceGet\0"(*mut c_int, c_int);
-    device_name: b"cuDeviceGetName\0"(*mut c_char, c_int, c_int);
-    device_memory: b"cuDeviceTotalMem_v2\0"(*mut usize, c_int);
-    device_attribute: b"cuDeviceGetAttribute\0"(*mut c_int, c_int, c_int);
-    can_access_peer: b"cuDeviceCanAccessPeer\0"(*mut c_int, c_int, c_int);
-    /// Value, attribute, device, peer.
-    peer_attribute: b"cuDeviceGetP2PAttribute\0"(*mut c_int, c_int, c_int, c_int);
-    retain: b"cuDevicePrimaryCtxRetain\0"(*mut usize, c_int);
-    release: b"cuDevicePrimaryCtxRelease_v2\0" | b"cuDevicePrimaryCtxRelease\0"(c_int);
-    current: b"cuCtxGetCurrent\0"(*mut usize);
-    push: b"cuCtxPushCurrent_v2\0"(usize);
-    pop: b"cuCtxPopCurrent_v2\0"(*mut usize);
-    current_device: b"cuCtxGetDevice\0"(*mut c_int);
-    /// Takes a mode, and gives back that of before.
-    exchange_capture_mode: b"cuThreadExchangeStreamCaptureMode\0"(*mut c_int);
-    priorities: b"cuCtxGetStreamPriorityRange\0"(*mut c_int, *mut c_int);
-    enable_peer: b"cuCtxEnablePeerAccess\0"(usize, c_uint);
-    allocate: b"cuMemAlloc_v2\0"(*mut u64, usize);
-    free: b"cuMemFree_v2\0"(u64);
-    /// Free, of how many.
-    memory_info: b"cuMemGetInfo_v2\0"(*mut usize, *mut usize);
-    allocate_pinned: b"cuMemHostAlloc\0"(*mut *mut c_void, usize, c_uint);
-    free_pinned: b"cuMemFreeHost\0"(*mut c_void);
-    register: b"cuMemHostRegister_v2\0"(*mut c_void, usize, c_uint);
-    unregister: b"cuMemHostUnregister\0"(*mut c_void);
-    /// Where it is written, attribute, address.
-    pointer_attribute: b"cuPointerGetAttribute\0"(*mut c_void, c_int, u64);
-    /// Count, attributes, where each is written, address.
-    pointer_attributes: b"cuPointerGetAttributes\0"(c_uint, *const c_int, *const *mut c_void, u64);
-    /// Target, source, bytes, stream.
-    copy: b"cuMemcpyAsync\0"(u64, u64, usize, usize);
-    clear: b"cuMemsetD8Async\0"(u64, u8, usize, usize);
-    create_stream: b"cuStreamCreateWithPriority\0"(*mut usize, c_uint, c_int);
-    destroy_stream: b"cuStreamDestroy_v2\0"(usize);
-    stream_context: b"cuStreamGetCtx\0"(usize, *mut usize);
-    priority: b"cuStreamGetPriority\0"(usize, *mut c_int);
-    /// Stream, state: 0 where nothing is captured.
-    is_capturing: b"cuStreamIsCapturing\0"(usize, *mut c_int);
-    query: b"cuStreamQuery\0"(usize);
-    synchronise: b"cuStreamSynchronize\0"(usize);
-    create_event: b"cuEventCreate\0"(*mut usize, c_uint);
-    destroy_event: b"cuEventDestroy_v2\0"(usize);
-    record: b"cuEventRecord\0"(usize, usize);
-    wait_event: b"cuStreamWaitEvent\0"(usize, usize, c_uint);
-    query_event: b"cuEventQuery\0"(usize);
-    /// Stream, count, operations, flags. The second version needs no permission of an administrator (CUDA 11.7).
-    words: b"cuStreamBatchMemOp_v2\0"(usize, c_uint, *mut WordOp, c_uint);
-    load_module: b"cuModuleLoadData\0"(*mut usize, *const c_void);
-    unload_module: b"cuModuleUnload\0"(usize);
-    function: b"cuModuleGetFunction\0"(*mut usize, usize, *const c_char);
-    /// Function, grid, block, bytes of shared memory, stream, arguments, extras.
-    launch: b"cuLaunchKernel\0"(
-        usize, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, usize, *const *mut c_void, *const *mut c_void
-    );
-    device_uuid: b"cuDeviceGetUuid_v2\0" | b"cuDeviceGetUuid\0"(*mut [u8; 16], c_int);
-    ipc_handle: b"cuIpcGetMemHandle\0"(*mut IpcHandle, u64);
-    /// Address, handle, flags.
-    open_ipc: b"cuIpcOpenMemHandle_v2\0"(*mut u64, IpcHandle, c_uint);
-    close_ipc: b"cuIpcCloseMemHandle\0"(u64);
-    /// Handle of physical memory, address.
-    retain_memory: b"cuMemRetainAllocationHandle\0"(*mut u64, u64);
-    release_memory: b"cuMemRelease\0"(u64);
-    /// Handle of the system, handle, its type, flags.
-    export_memory: b"cuMemExportToShareableHandle\0"(*mut c_void, u64, c_int, u64);
-    import_memory: b"cuMemImportFromShareableHandle\0"(*mut u64, *mut c_void, c_int);
-    /// Address, bytes, alignment, wanted address, flags.
-    reserve: b"cuMemAddressReserve\0"(*mut u64, usize, usize, u64, u64);
-    free_addresses: b"cuMemAddressFree\0"(u64, usize);
-    /// Address, bytes, offset, handle, flags.
-    map: b"cuMemMap\0"(u64, usize, usize, u64, u64);
-    unmap: b"cuMemUnmap\0"(u64, usize);
-    /// Address, bytes, who may access it, how many.
-    set_access: b"cuMemSetAccess\0"(u64, usize, *const Access, usize);
-    /// Flags, of whom (an [`Access`] begins with that), address.
-    access: b"cuMemGetAccess\0"(*mut u64, *const Access, u64);
-    /// Handle of the system, pool, its type, flags.
-    export_pool: b"cuMemPoolExportToShareableHandle\0"(*mut c_void, usize, c_int, u64);
-    import_pool: b"cuMemPoolImportFromShareableHandle\0"(*mut usize, *mut c_void, c_int, u64);
-    export_pointer: b"cuMemPoolExportPointer\0"(*mut c_void, u64);
-    import_pointer: b"cuMemPoolImportPointer\0"(*mut u64, usize, *mut c_void);
-    set_pool_access: b"cuMemPoolSetAccess\0"(usize, *const Access, usize);
-    /// Flags, pool, of whom.
-    pool_access: b"cuMemPoolGetAccess\0"(*mut c_int, usize, *const Access);
-    destroy_pool: b"cuMemPoolDestroy\0"(usize);
+    safe {
+        init: b"cuInit\0"(c_uint);
+        driver_version: b"cuDriverGetVersion\0"(&mut c_int);
+        error_name: b"cuGetErrorName\0"(c_int, &mut *const c_char);
+        error_string: b"cuGetErrorString\0"(c_int, &mut *const c_char);
+        device_count: b"cuDeviceGetCount\0"(&mut c_int);
+        device: b"cuDeviceGet\0"(&mut c_int, c_int);
+        device_memory: b"cuDeviceTotalMem_v2\0"(&mut usize, c_int);
+        device_attribute: b"cuDeviceGetAttribute\0"(&mut c_int, c_int, c_int);
+        can_access_peer: b"cuDeviceCanAccessPeer\0"(&mut c_int, c_int, c_int);
+        /// Value, attribute, device, peer.
+        peer_attribute: b"cuDeviceGetP2PAttribute\0"(&mut c_int, c_int, c_int, c_int);
+        retain: b"cuDevicePrimaryCtxRetain\0"(&mut usize, c_int);
+        current: b"cuCtxGetCurrent\0"(&mut usize);
+        pop: b"cuCtxPopCurrent_v2\0"(&mut usize);
+        current_device: b"cuCtxGetDevice\0"(&mut c_int);
+        /// Takes a mode, and gives back that of before.
+        exchange_capture_mode: b"cuThreadExchangeStreamCaptureMode\0"(&mut c_int);
+        priorities: b"cuCtxGetStreamPriorityRange\0"(&mut c_int, &mut c_int);
+        allocate: b"cuMemAlloc_v2\0"(&mut u64, usize);
+        /// Free, of how many.
+        memory_info: b"cuMemGetInfo_v2\0"(&mut usize, &mut usize);
+        allocate_pinned: b"cuMemHostAlloc\0"(&mut *mut c_void, usize, c_uint);
+        create_stream: b"cuStreamCreateWithPriority\0"(&mut usize, c_uint, c_int);
+        create_event: b"cuEventCreate\0"(&mut usize, c_uint);
+        device_uuid: b"cuDeviceGetUuid_v2\0" | b"cuDeviceGetUuid\0"(&mut [u8; 16], c_int);
+        /// Address, bytes, alignment, wanted address, flags.
+        reserve: b"cuMemAddressReserve\0"(&mut u64, usize, usize, u64, u64);
+        /// Flags, of whom (an [`Access`] begins with that), address.
+        access: b"cuMemGetAccess\0"(&mut u64, &Access, u64);
+    }
+    unsafe {
+        device_name: b"cuDeviceGetName\0"(*mut c_char, c_int, c_int);
+        release: b"cuDevicePrimaryCtxRelease_v2\0" | b"cuDevicePrimaryCtxRelease\0"(c_int);
+        push: b"cuCtxPushCurrent_v2\0"(usize);
+        enable_peer: b"cuCtxEnablePeerAccess\0"(usize, c_uint);
+        free: b"cuMemFree_v2\0"(u64);
+        free_pinned: b"cuMemFreeHost\0"(*mut c_void);
+        register: b"cuMemHostRegister_v2\0"(*mut c_void, usize, c_uint);
+        unregister: b"cuMemHostUnregister\0"(*mut c_void);
+        /// Where it is written, attribute, address.
+        pointer_attribute: b"cuPointerGetAttribute\0"(*mut c_void, c_int, u64);
+        /// Count, attributes, where each is written, address.
+        pointer_attributes: b"cuPointerGetAttributes\0"(c_uint, *const c_int, *const *mut c_void, u64);
+        /// Target, source, bytes, stream.
+        copy: b"cuMemcpyAsync\0"(u64, u64, usize, usize);
+        clear: b"cuMemsetD8Async\0"(u64, u8, usize, usize);
+        destroy_stream: b"cuStreamDestroy_v2\0"(usize);
+        stream_context: b"cuStreamGetCtx\0"(usize, *mut usize);
+        priority: b"cuStreamGetPriority\0"(usize, *mut c_int);
+        /// Stream, state: 0 where nothing is captured.
+        is_capturing: b"cuStreamIsCapturing\0"(usize, *mut c_int);
+        query: b"cuStreamQuery\0"(usize);
+        synchronise: b"cuStreamSynchronize\0"(usize);
+        destroy_event: b"cuEventDestroy_v2\0"(usize);
+        record: b"cuEventRecord\0"(usize, usize);
+        wait_event: b"cuStreamWaitEvent\0"(usize, usize, c_uint);
+        query_event: b"cuEventQuery\0"(usize);
+        /// Stream, count, operations, flags. The second version needs no permission of an administrator (CUDA 11.7).
+        words: b"cuStreamBatchMemOp_v2\0"(usize, c_uint, *mut WordOp, c_uint);
+        load_module: b"cuModuleLoadData\0"(*mut usize, *const c_void);
+        unload_module: b"cuModuleUnload\0"(usize);
+        function: b"cuModuleGetFunction\0"(*mut usize, usize, *const c_char);
+        /// Function, grid, block, bytes of shared memory, stream, arguments, extras.
+        launch: b"cuLaunchKernel\0"(
+            usize, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, usize, *const *mut c_void, *const *mut c_void
+        );
+        ipc_handle: b"cuIpcGetMemHandle\0"(*mut IpcHandle, u64);
+        /// Address, handle, flags.
+        open_ipc: b"cuIpcOpenMemHandle_v2\0"(*mut u64, IpcHandle, c_uint);
+        close_ipc: b"cuIpcCloseMemHandle\0"(u64);
+        /// Handle of physical memory, address.
+        retain_memory: b"cuMemRetainAllocationHandle\0"(*mut u64, u64);
+        release_memory: b"cuMemRelease\0"(u64);
+        /// Handle of the system, handle, its type, flags.
+        export_memory: b"cuMemExportToShareableHandle\0"(*mut c_void, u64, c_int, u64);
+        import_memory: b"cuMemImportFromShareableHandle\0"(*mut u64, *mut c_void, c_int);
+        free_addresses: b"cuMemAddressFree\0"(u64, usize);
+        /// Address, bytes, offset, handle, flags.
+        map: b"cuMemMap\0"(u64, usize, usize, u64, u64);
+        unmap: b"cuMemUnmap\0"(u64, usize);
+        /// Address, bytes, who may access it, how many.
+        set_access: b"cuMemSetAccess\0"(u64, usize, *const Access, usize);
+        /// Handle of the system, pool, its type, flags.
+        export_pool: b"cuMemPoolExportToShareableHandle\0"(*mut c_void, usize, c_int, u64);
+        import_pool: b"cuMemPoolImportFromShareableHandle\0"(*mut usize, *mut c_void, c_int, u64);
+        export_pointer: b"cuMemPoolExportPointer\0"(*mut c_void, u64);
+        import_pointer: b"cuMemPoolImportPointer\0"(*mut u64, usize, *mut c_void);
+        set_pool_access: b"cuMemPoolSetAccess\0"(usize, *const Access, usize);
+        /// Flags, pool, of whom.
+        pool_access: b"cuMemPoolGetAccess\0"(*mut c_int, usize, *const Access);
+        destroy_pool: b"cuMemPoolDestroy\0"(usize);
+    }
 }
 
 /// File names of the driver's library.
@@ -235,8 +254,7 @@ fn load() -> Result<Api, String> {
             Ok(library) => {
                 let mut api = Api::with(library).map_err(|why| format!("{name}: {why}"))?;
                 api.queues = api.ask_for_queues();
-                // SAFETY: no flags are defined.
-                let result = unsafe { (api.init)(0) };
+                let result = (api.init)(0);
                 return match result {
                     code::SUCCESS => Ok(api),
                     failed => Err(format!("{name}: cuInit: {}", api.text(failed))),
@@ -267,8 +285,7 @@ impl Api {
             return asked.map_or(QUEUES, |asked: u32| asked.clamp(1, MOST_QUEUES));
         }
         let mut current = 0;
-        // SAFETY: writes a number; refused while CUDA has not been started.
-        if unsafe { (self.current)(&mut current) } != code::NOT_INITIALIZED || !is_only_thread() {
+        if (self.current)(&mut current) != code::NOT_INITIALIZED || !is_only_thread() {
             return QUEUES;
         }
         // SAFETY: no other thread is there to read the environment, be it from C.
@@ -278,10 +295,9 @@ impl Api {
 
     /// What a result means.
     pub(super) fn text(&self, result: i32) -> String {
-        let get = |call: unsafe extern "C" fn(c_int, *mut *const c_char) -> c_int| {
+        let get = |call: extern "C" fn(c_int, &mut *const c_char) -> c_int| {
             let mut text = std::ptr::null();
-            // SAFETY: it writes the address of a constant string, or null.
-            unsafe { call(result, &mut text) };
+            call(result, &mut text);
             // SAFETY: as it says.
             (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
         };

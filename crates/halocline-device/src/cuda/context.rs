@@ -38,17 +38,12 @@ impl Primary {
     fn new(api: &'static Api, ordinal: u32) -> Result<Self, DeviceError> {
         let refused = |call, result| refused(api, ordinal, call, result);
         let (mut count, mut device, mut context) = (0, 0, 0);
-        // SAFETY: each writes a number.
-        check(unsafe { (api.device_count)(&mut count) }).map_err(|r| refused("cuDeviceGetCount", r))?;
+        check((api.device_count)(&mut count)).map_err(|r| refused("cuDeviceGetCount", r))?;
         if i64::from(ordinal) >= i64::from(count) {
             return Err(DeviceError::NoDevice { device: ordinal, count: count.max(0) as u32 });
         }
-        // SAFETY: as above.
-        check(unsafe { (api.device)(&mut device, ordinal as c_int) })
-            .map_err(|r| refused("cuDeviceGet", r))?;
-        // SAFETY: as above; released once, by the drop.
-        check(unsafe { (api.retain)(&mut context, device) })
-            .map_err(|r| refused("cuDevicePrimaryCtxRetain", r))?;
+        check((api.device)(&mut device, ordinal as c_int)).map_err(|r| refused("cuDeviceGet", r))?;
+        check((api.retain)(&mut context, device)).map_err(|r| refused("cuDevicePrimaryCtxRetain", r))?;
         Ok(Self { api, ordinal, device, context, idle: Mutex::default(), looks: OnceLock::new() })
     }
 
@@ -88,8 +83,7 @@ impl Primary {
         static MAKING: Mutex<()> = Mutex::new(());
         let _alone = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
         let mut stream = 0;
-        // SAFETY: writes a handle.
-        let made = check(unsafe { (self.api.create_stream)(&mut stream, STREAM_NON_BLOCKING, priority) });
+        let made = check((self.api.create_stream)(&mut stream, STREAM_NON_BLOCKING, priority));
         made.map_err(|result| ("cuStreamCreateWithPriority", result))?;
         let mut first = WordOp::write(looks.scratch(), 0);
         // SAFETY: one operation, on a word that every stream may write.
@@ -109,8 +103,7 @@ impl Primary {
     /// Makes the context current in this thread, unless it is.
     pub(super) fn make_current(&self) -> Result<Current, c_int> {
         let mut now = 0;
-        // SAFETY: writes a number.
-        check(unsafe { (self.api.current)(&mut now) })?;
+        check((self.api.current)(&mut now))?;
         let mut current = Current { api: self.api, is_pushed: false, mode: None };
         if now != self.context {
             // SAFETY: the context is retained; popped by the drop.
@@ -125,8 +118,7 @@ impl Primary {
     pub(super) fn make_current_beside_captures(&self) -> Result<Current, c_int> {
         let mut current = self.make_current()?;
         let mut mode = CAPTURE_MODE_RELAXED;
-        // SAFETY: the mode of this thread, put back by the drop.
-        check(unsafe { (self.api.exchange_capture_mode)(&mut mode) })?;
+        check((self.api.exchange_capture_mode)(&mut mode))?;
         current.mode = Some(mode);
         Ok(current)
     }
@@ -178,13 +170,11 @@ pub(super) struct Current {
 impl Drop for Current {
     fn drop(&mut self) {
         if let Some(mut mode) = self.mode {
-            // SAFETY: the mode of before.
-            unsafe { (self.api.exchange_capture_mode)(&mut mode) };
+            (self.api.exchange_capture_mode)(&mut mode);
         }
         if self.is_pushed {
             let mut ours = 0;
-            // SAFETY: pops what was pushed in this thread.
-            unsafe { (self.api.pop)(&mut ours) };
+            (self.api.pop)(&mut ours);
         }
     }
 }

@@ -96,16 +96,12 @@ unsafe impl Driver for CudaDriver {
             return Some(Connection::SameDevice);
         }
         let mut count = 0;
-        // SAFETY: writes a number.
-        (unsafe { (self.api.device_count)(&mut count) } == code::SUCCESS).then_some(())?;
+        ((self.api.device_count)(&mut count) == code::SUCCESS).then_some(())?;
         let peer = (0..count.max(0) as u32).find(|&peer| self.id_of(peer).is_ok_and(|id| id == *other))?;
         let (mut device, mut atomics) = (0, 0);
-        // SAFETY: each writes a number.
-        let result = unsafe {
-            match (self.api.device)(&mut device, peer as c_int) {
-                code::SUCCESS => (self.api.peer_attribute)(&mut atomics, NATIVE_ATOMICS, self.device, device),
-                failed => failed,
-            }
+        let result = match (self.api.device)(&mut device, peer as c_int) {
+            code::SUCCESS => (self.api.peer_attribute)(&mut atomics, NATIVE_ATOMICS, self.device, device),
+            failed => failed,
         };
         (result == code::SUCCESS).then_some(if atomics == 0 { Connection::Pcie } else { Connection::NvLink })
     }
@@ -127,8 +123,7 @@ unsafe impl Driver for CudaDriver {
     fn allocate(&self, bytes: usize) -> Result<Place, DeviceError> {
         let _current = self.enter_beside_captures()?;
         let mut base = 0;
-        // SAFETY: writes a number.
-        let result = unsafe { (self.api.allocate)(&mut base, bytes.max(1)) };
+        let result = (self.api.allocate)(&mut base, bytes.max(1));
         self.check_allocation("cuMemAlloc", result, MemorySpace::Device(self.ordinal), bytes)?;
         self.find(base).map(|place| Place { bytes, ..place })
     }
@@ -141,16 +136,14 @@ unsafe impl Driver for CudaDriver {
     fn free_bytes(&self) -> Result<Option<usize>, DeviceError> {
         let _current = self.enter()?;
         let (mut free, mut total) = (0, 0);
-        // SAFETY: writes two numbers.
-        self.check("cuMemGetInfo", unsafe { (self.api.memory_info)(&mut free, &mut total) })?;
+        self.check("cuMemGetInfo", (self.api.memory_info)(&mut free, &mut total))?;
         Ok(Some(free))
     }
 
     fn allocate_pinned(&self, bytes: usize) -> Result<Place, DeviceError> {
         let _current = self.enter_beside_captures()?;
         let mut base = std::ptr::null_mut();
-        // SAFETY: writes a pointer.
-        let result = unsafe { (self.api.allocate_pinned)(&mut base, bytes.max(1), HOST_PORTABLE_AND_MAPPED) };
+        let result = (self.api.allocate_pinned)(&mut base, bytes.max(1), HOST_PORTABLE_AND_MAPPED);
         self.check_allocation("cuMemHostAlloc", result, MemorySpace::Host, bytes)?;
         // SAFETY: fresh memory of that size.
         unsafe { base.cast::<u8>().write_bytes(0, bytes.max(1)) };
@@ -213,13 +206,11 @@ unsafe impl Driver for CudaDriver {
         }
         let _current = self.enter()?;
         let mut other = 0;
-        // SAFETY: writes a number.
-        self.check("cuDeviceGet", unsafe { (self.api.device)(&mut other, peer as c_int) })?;
+        self.check("cuDeviceGet", (self.api.device)(&mut other, peer as c_int))?;
         let ways = [(self.device, other, self.ordinal, peer), (other, self.device, peer, self.ordinal)];
         for (from, to, device, peer) in ways {
             let mut can = 0;
-            // SAFETY: writes a number.
-            let result = unsafe { (self.api.can_access_peer)(&mut can, from, to) };
+            let result = (self.api.can_access_peer)(&mut can, from, to);
             self.check("cuDeviceCanAccessPeer", result)?;
             if can == 0 {
                 return Err(DeviceError::NoPeerAccess { device, peer });
@@ -307,8 +298,7 @@ unsafe impl Driver for CudaDriver {
     fn create_event(&self) -> Result<RawEvent, DeviceError> {
         let _current = self.enter_beside_captures()?;
         let mut event = 0;
-        // SAFETY: writes a handle.
-        self.check("cuEventCreate", unsafe { (self.api.create_event)(&mut event, EVENT_DISABLE_TIMING) })?;
+        self.check("cuEventCreate", (self.api.create_event)(&mut event, EVENT_DISABLE_TIMING))?;
         events().get_or_insert_default().insert(event, self.ordinal);
         Ok(RawEvent(event))
     }
@@ -403,8 +393,7 @@ unsafe impl Driver for CudaDriver {
         let kernel = if cut.has_flags() { flagged } else { plain };
         let (blocks, waiting_blocks) = (cut.blocks(), cut.waiting_blocks());
         let (size, mut base) = (cut.size(), 0);
-        // SAFETY: writes a number.
-        let result = unsafe { (self.api.allocate)(&mut base, size.max(1)) };
+        let result = (self.api.allocate)(&mut base, size.max(1));
         self.check_allocation("cuMemAlloc", result, MemorySpace::Device(self.ordinal), size)?;
         let (bytes, argument) = cut.lay_out(base);
         assert!(bytes.len() <= size, "a table of {} bytes in {size}", bytes.len());

@@ -70,8 +70,7 @@ impl CudaDriver {
         this.room = if is_limited { 0 } else { this.multiprocessors * 4 / 5 };
         let (mut least, mut greatest) = (0, 0);
         let current = this.enter()?;
-        // SAFETY: writes two numbers.
-        this.check("cuCtxGetStreamPriorityRange", unsafe { (api.priorities)(&mut least, &mut greatest) })?;
+        this.check("cuCtxGetStreamPriorityRange", (api.priorities)(&mut least, &mut greatest))?;
         drop(current);
         this.highest_priority = greatest;
         let (major, minor) = this.version()?;
@@ -94,8 +93,7 @@ impl CudaDriver {
     /// The newest CUDA that the driver supports: major, minor.
     pub fn version(&self) -> Result<(i32, i32), DeviceError> {
         let mut version = 0;
-        // SAFETY: writes a number.
-        self.check("cuDriverGetVersion", unsafe { (self.api.driver_version)(&mut version) })?;
+        self.check("cuDriverGetVersion", (self.api.driver_version)(&mut version))?;
         Ok((version / 1000, version % 1000 / 10))
     }
 
@@ -110,10 +108,8 @@ impl CudaDriver {
 
     pub(super) fn attribute(&self, attribute: c_int) -> Result<c_int, DeviceError> {
         let mut value = 0;
-        // SAFETY: writes a number.
-        self.check("cuDeviceGetAttribute", unsafe {
-            (self.api.device_attribute)(&mut value, attribute, self.device)
-        })?;
+        let result = (self.api.device_attribute)(&mut value, attribute, self.device);
+        self.check("cuDeviceGetAttribute", result)?;
         Ok(value)
     }
 
@@ -250,8 +246,7 @@ impl CudaDriver {
         if pushed != code::SUCCESS {
             return DeviceError::NoStream { stream: stream.0 };
         }
-        // SAFETY: each writes a number.
-        let found = unsafe { ((self.api.current_device)(&mut device), (self.api.pop)(&mut other)) };
+        let found = ((self.api.current_device)(&mut device), (self.api.pop)(&mut other));
         match (found, u32::try_from(device)) {
             ((code::SUCCESS, _), Ok(actual)) if actual != self.ordinal => {
                 let (handle, device) = (stream.0, self.ordinal);

@@ -55,28 +55,22 @@ pub fn inventory() -> Result<Inventory, DeviceError> {
         other => Err(DeviceError::NoCuda { why: format!("{call}: {}", api.text(other)) }),
     };
     let (mut version, mut count) = (0, 0);
-    // SAFETY: each writes a number.
-    unsafe {
-        check("cuDriverGetVersion", (api.driver_version)(&mut version))?;
-        check("cuDeviceGetCount", (api.device_count)(&mut count))?;
-    }
+    check("cuDriverGetVersion", (api.driver_version)(&mut version))?;
+    check("cuDeviceGetCount", (api.device_count)(&mut count))?;
     let mut devices = Vec::new();
     for ordinal in 0..count {
         let mut device = 0;
-        // SAFETY: as above.
-        check("cuDeviceGet", unsafe { (api.device)(&mut device, ordinal) })?;
+        check("cuDeviceGet", (api.device)(&mut device, ordinal))?;
         devices.push(device);
     }
     let attribute = |attribute, device| {
         let mut value = 0;
-        // SAFETY: as above.
-        check("cuDeviceGetAttribute", unsafe { (api.device_attribute)(&mut value, attribute, device) })?;
+        check("cuDeviceGetAttribute", (api.device_attribute)(&mut value, attribute, device))?;
         Ok::<u32, DeviceError>(value.max(0) as u32)
     };
     let gpu = |&device: &c_int| {
         let mut memory = 0;
-        // SAFETY: as above.
-        check("cuDeviceTotalMem", unsafe { (api.device_memory)(&mut memory, device) })?;
+        check("cuDeviceTotalMem", (api.device_memory)(&mut memory, device))?;
         let capability = 10 * attribute(MAJOR, device)? + attribute(MINOR, device)?;
         let multiprocessors = attribute(MULTIPROCESSORS, device)?;
         Ok(Gpu { name: name_of(api, device), memory: memory as u64, multiprocessors, capability })
@@ -86,14 +80,9 @@ pub fn inventory() -> Result<Inventory, DeviceError> {
     for (from, &one) in devices.iter().enumerate() {
         for (to, &other) in devices.iter().enumerate().filter(|(to, _)| *to != from) {
             let (mut access, mut atomics) = (0, 0);
-            // SAFETY: as above.
-            unsafe {
-                check("cuDeviceCanAccessPeer", (api.can_access_peer)(&mut access, one, other))?;
-                check(
-                    "cuDeviceGetP2PAttribute",
-                    (api.peer_attribute)(&mut atomics, NATIVE_ATOMICS, one, other),
-                )?;
-            }
+            check("cuDeviceCanAccessPeer", (api.can_access_peer)(&mut access, one, other))?;
+            let result = (api.peer_attribute)(&mut atomics, NATIVE_ATOMICS, one, other);
+            check("cuDeviceGetP2PAttribute", result)?;
             let (from, to) = (from as u32, to as u32);
             links.push(Link { from, to, access: access != 0, atomics: atomics != 0 });
         }

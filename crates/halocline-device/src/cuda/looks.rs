@@ -30,8 +30,7 @@ impl Looks {
     /// The context is current.
     pub(super) fn new(api: &Api) -> Result<Self, c_int> {
         let mut base: *mut c_void = std::ptr::null_mut();
-        // SAFETY: writes a pointer.
-        let result = unsafe { (api.allocate_pinned)(&mut base, (CELLS + 1) * size_of::<u64>(), PORTABLE) };
+        let result = (api.allocate_pinned)(&mut base, (CELLS + 1) * size_of::<u64>(), PORTABLE);
         let state = State { free: (0..CELLS).collect(), late: Vec::new() };
         match result {
             code::SUCCESS => Ok(Self { base: base.expose_provenance(), state: Mutex::new(state) }),

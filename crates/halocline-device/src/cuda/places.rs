@@ -21,21 +21,28 @@ const MEMORY_HOST: c_uint = 1;
 const MEMORY_DEVICE: c_uint = 2;
 
 impl CudaDriver {
-    /// Asks for attributes of an address; the context is current.
-    fn ask<const N: usize>(
+    /// Attributes of an address: each is a number of 64 bits, or a shorter one in its low bytes. The error is CUDA's result.
+    pub(super) fn attributes<const N: usize>(
         &self,
         address: Address,
         attributes: [c_int; N],
-        values: [*mut c_void; N],
-    ) -> Result<(), DeviceError> {
-        // SAFETY: the callers give each attribute a value of its type to be written to. Any address may be asked for.
+    ) -> Result<[u64; N], c_int> {
+        let mut values = [0u64; N];
+        let places: [*mut c_void; N] = std::array::from_fn(|at| (&raw mut values[at]).cast());
+        // SAFETY: CUDA writes each attribute to its element of `values`, which lives through the call and is as long as the longest
+        // attribute in use (64 bits). CUDA looks the address up and does not access it, so that any address may be asked for.
         let result = unsafe {
-            (self.api.pointer_attributes)(N as c_uint, attributes.as_ptr(), values.as_ptr(), address)
+            (self.api.pointer_attributes)(N as c_uint, attributes.as_ptr(), places.as_ptr(), address)
         };
-        match result {
-            code::INVALID_VALUE => Err(DeviceError::NotReachable { address, bytes: 1 }),
-            other => self.check("cuPointerGetAttributes", other),
-        }
+        if result == code::SUCCESS { Ok(values) } else { Err(result) }
+    }
+
+    /// The same; the context is current.
+    fn ask<const N: usize>(&self, address: Address, attributes: [c_int; N]) -> Result<[u64; N], DeviceError> {
+        self.attributes(address, attributes).map_err(|result| match result {
+            code::INVALID_VALUE => DeviceError::NotReachable { address, bytes: 1 },
+            other => self.error("cuPointerGetAttributes", other),
+        })
     }
 
     /// The identity of the allocation that an address lies in; the context is current.
@@ -52,22 +59,13 @@ impl CudaDriver {
     /// Where an address lies; the context is current.
     pub(super) fn find(&self, address: Address) -> Result<Place, DeviceError> {
         let nowhere = DeviceError::NotReachable { address, bytes: 1 };
-        let (mut kind, mut device, mut id): (c_uint, c_int, u64) = (0, 0, 0);
-        let (mut base, mut bytes): (u64, usize) = (0, 0);
         let attributes = [MEMORY_TYPE, DEVICE_ORDINAL, BUFFER_ID, RANGE_START, RANGE_SIZE];
-        let values: [*mut c_void; 5] = [
-            (&raw mut kind).cast(),
-            (&raw mut device).cast(),
-            (&raw mut id).cast(),
-            (&raw mut base).cast(),
-            (&raw mut bytes).cast(),
-        ];
-        self.ask(address, attributes, values)?;
+        let [kind, device, id, base, bytes] = self.ask(address, attributes)?;
         let space = space(kind, device).ok_or(nowhere.clone())?;
         if base == 0 || bytes == 0 {
             return Err(nowhere);
         }
-        Ok(Place { space, id, base, bytes })
+        Ok(Place { space, id, base, bytes: bytes as usize })
     }
 
     /// Where bytes lie, if they lie in one allocation.
@@ -111,44 +109,24 @@ impl CudaDriver {
         }
     }
 
-    /// Whether the driver tells attributes of an address: that it does not is no failure.
-    fn tells<const N: usize>(
-        &self,
-        address: Address,
-        attributes: [c_int; N],
-        values: [*mut c_void; N],
-    ) -> bool {
-        // SAFETY: as in `ask`.
-        let result = unsafe {
-            (self.api.pointer_attributes)(N as c_uint, attributes.as_ptr(), values.as_ptr(), address)
-        };
-        result == code::SUCCESS
-    }
-
     /// Whether memory of some GPU may be reached by another one that has access to that GPU; the context is current.
     pub(super) fn lets_reach(&self, address: Address, bytes: usize, by: u32) -> bool {
-        let (mut pool, mut is_plain): (usize, u32) = (0, 0);
-        let values = [(&raw mut pool).cast(), (&raw mut is_plain).cast()];
-        if !self.tells(address, [POOL, IS_LEGACY_CAPABLE], values) {
-            return false;
-        }
+        let Ok([pool, is_plain]) = self.attributes(address, [POOL, IS_LEGACY_CAPABLE]) else { return false };
         let who = Access::of(by);
         if pool != 0 {
             let mut flags = 0;
-            // SAFETY: writes a number; the pool of memory that is there.
-            let result = unsafe { (self.api.pool_access)(&mut flags, pool, &who) };
+            // SAFETY: CUDA has just named `pool` as the pool of `address`, and a pool lives as long as memory of it: the caller
+            // of this method has that memory. CUDA writes one number to `flags` and reads `who`; both live through the call.
+            let result = unsafe { (self.api.pool_access)(&mut flags, pool as usize, &who) };
             return result == code::SUCCESS && flags == Access::ALL;
         }
         // Each physical memory of virtual memory for itself; what is none has no such attributes.
         let (mut at, end) = (address, address.saturating_add(bytes.max(1) as u64));
         while is_plain as u8 == 0 && at < end {
-            let (mut base, mut length, mut flags): (u64, u64, u64) = (0, 0, 0);
-            let values = [(&raw mut base).cast(), (&raw mut length).cast()];
-            if !self.tells(at, [MAPPING_BASE, MAPPING_SIZE], values) || base == 0 || length == 0 {
-                return true;
-            }
-            // SAFETY: writes a number; any address may be asked for.
-            let result = unsafe { (self.api.access)(&mut flags, &who, at) };
+            let found = self.attributes(at, [MAPPING_BASE, MAPPING_SIZE]);
+            let Some([base, length]) = found.ok().filter(|found| !found.contains(&0)) else { return true };
+            let mut flags = 0;
+            let result = (self.api.access)(&mut flags, &who, at);
             if result != code::SUCCESS || flags != Access::ALL as u64 {
                 return false;
             }
@@ -163,9 +141,8 @@ impl CudaDriver {
             return Ok(());
         }
         let nowhere = || DeviceError::NotReachable { address, bytes: 8 };
-        let (mut kind, mut device): (c_uint, c_int) = (0, 0);
-        let values = [(&raw mut kind).cast(), (&raw mut device).cast()];
-        self.ask(address, [MEMORY_TYPE, DEVICE_ORDINAL], values).map_err(|error| match error {
+        let found = self.ask(address, [MEMORY_TYPE, DEVICE_ORDINAL]);
+        let [kind, device] = found.map_err(|error| match error {
             DeviceError::NotReachable { .. } => nowhere(),
             other => other,
         })?;
@@ -184,10 +161,10 @@ impl CudaDriver {
 }
 
 /// What the driver says of where memory lies.
-fn space(kind: c_uint, device: c_int) -> Option<MemorySpace> {
-    match kind {
+fn space(kind: u64, device: u64) -> Option<MemorySpace> {
+    match kind as c_uint {
         MEMORY_HOST => Some(MemorySpace::Host),
-        MEMORY_DEVICE => u32::try_from(device).ok().map(MemorySpace::Device),
+        MEMORY_DEVICE => u32::try_from(device as c_int).ok().map(MemorySpace::Device),
         _ => None,
     }
 }

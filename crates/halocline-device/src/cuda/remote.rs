@@ -13,7 +13,7 @@ use crate::error::DeviceError;
 use crate::remote::{Allocation, DeviceId, Export, Kind, Opened, Provider, Refusal, once_nothing_waits};
 use rustix::fd::{FromRawFd, OwnedFd};
 use std::collections::{BTreeMap, HashMap};
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_int, c_uint};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
@@ -101,10 +101,8 @@ impl Piece {
 impl CudaDriver {
     pub(super) fn id_of(&self, ordinal: u32) -> Result<DeviceId, DeviceError> {
         let (mut device, mut uuid) = (0, [0; 16]);
-        // SAFETY: writes a number.
-        self.check("cuDeviceGet", unsafe { (self.api.device)(&mut device, ordinal as c_int) })?;
-        // SAFETY: writes 16 bytes.
-        self.check("cuDeviceGetUuid", unsafe { (self.api.device_uuid)(&mut uuid, device) })?;
+        self.check("cuDeviceGet", (self.api.device)(&mut device, ordinal as c_int))?;
+        self.check("cuDeviceGetUuid", (self.api.device_uuid)(&mut uuid, device))?;
         Ok(DeviceId(uuid))
     }
 }
@@ -144,15 +142,9 @@ impl CudaMemory {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Attributes of an address, each a number of 64 bits (or less, in its low bytes).
+    /// Attributes of an address, if the driver tells them.
     fn ask<const N: usize>(&self, address: Address, attributes: [c_int; N]) -> Option<[u64; N]> {
-        let mut values = [0u64; N];
-        let places: [*mut c_void; N] = std::array::from_fn(|at| (&raw mut values[at]).cast());
-        // SAFETY: none of these attributes has more than 64 bits. Any address may be asked for.
-        let result = unsafe {
-            (self.api().pointer_attributes)(N as c_uint, attributes.as_ptr(), places.as_ptr(), address)
-        };
-        (result == code::SUCCESS).then_some(values)
+        self.driver.attributes(address, attributes).ok()
     }
 
     /// The allocation around an address, and the ordinal of its device.

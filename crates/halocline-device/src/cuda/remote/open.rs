@@ -18,8 +18,7 @@ impl CudaMemory {
             return Err(Refusal::BadHandle);
         }
         let mut base = 0;
-        // SAFETY: reserves addresses that nobody uses.
-        check(unsafe { (self.api().reserve)(&mut base, total, 0, 0, 0) })?;
+        check((self.api().reserve)(&mut base, total, 0, 0, 0))?;
         let mut at = 0;
         let mapped = sizes.iter().zip(&export.descriptors).try_for_each(|(size, fd)| {
             let mut memory = 0;
