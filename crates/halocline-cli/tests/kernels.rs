@@ -29,12 +29,12 @@ fn kernels_that_compute_round_as_the_host_does_on_every_architecture() {
         for capability in [80, 90, 100] {
             let compiled = compile(&["--fmad=false"], capability);
             assert_eq!(compiled.target, format!("sm_{capability}"));
-            assert!(compiled.code.starts_with(b"\x7fELF"), "{name} for {capability} is no cubin");
+            assert!(compiled.code().starts_with(b"\x7fELF"), "{name} for {capability} is no cubin");
         }
         // For a GPU of the future there is PTX, which can be read.
         let has_fused = |options: &[&str]| {
-            let code = compile(options, 9990).code;
-            String::from_utf8_lossy(&code).lines().any(|line| line.trim_start().starts_with("fma.rn"))
+            let code = compile(options, 9990);
+            String::from_utf8_lossy(code.code()).lines().any(|line| line.trim_start().starts_with("fma.rn"))
         };
         assert!(!has_fused(&["--fmad=false"]), "{name} has a fused multiply-add");
         assert!(has_fused(&[]), "{name} has none anyway: this test finds nothing");

@@ -40,7 +40,10 @@ impl Shared {
     fn wait(&self) -> MutexGuard<'_, ()> {
         let held = self.hold();
         // A stream that fails, or has gone, does nothing any more.
-        let is_idle = |device: &Device, stream: usize| device.driver().query(RawStream(stream)) != Ok(false);
+        let is_idle = |device: &Device, stream: usize| {
+            // SAFETY: `create_stream` noted the stream, which `destroy_stream` takes out of `streams` before it destroys it.
+            unsafe { device.driver().query(RawStream(stream)) != Ok(false) }
+        };
         while !self.streams().iter().all(|(device, streams)| streams.iter().all(|&at| is_idle(device, at))) {
             std::thread::yield_now();
         }
@@ -75,7 +78,7 @@ impl Holding {
     }
 }
 
-// SAFETY: all is done by the device within.
+// SAFETY: the device within, a `Driver`, gives the memory.
 unsafe impl Driver for Holding {
     fn machine(&self) -> usize {
         self.of().machine()
@@ -108,7 +111,7 @@ unsafe impl Driver for Holding {
 
     unsafe fn free(&self, base: Address) {
         let _held = self.shared.wait();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the contract of this method, which is that of the device within, too.
         unsafe { self.of().free(base) };
     }
 
@@ -119,19 +122,19 @@ unsafe impl Driver for Holding {
 
     unsafe fn free_pinned(&self, base: Address) {
         let _held = self.shared.wait();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the contract of this method, which is that of the device within, too.
         unsafe { self.of().free_pinned(base) };
     }
 
     unsafe fn register(&self, base: Address, bytes: usize) -> Result<Place, DeviceError> {
         let _held = self.shared.hold();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the contract of this method, which is that of the device within, too.
         unsafe { self.of().register(base, bytes) }
     }
 
     unsafe fn unregister(&self, base: Address) {
         let _held = self.shared.wait();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the contract of this method, which is that of the device within, too.
         unsafe { self.of().unregister(base) };
     }
 
@@ -160,29 +163,33 @@ unsafe impl Driver for Holding {
 
     unsafe fn destroy_stream(&self, stream: RawStream) {
         self.note(|streams| assert!(streams.remove(&stream.0), "no stream of ours"));
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the contract of this method, which is that of the device within, too.
         unsafe { self.of().destroy_stream(stream) };
     }
 
     unsafe fn check_stream(&self, stream: RawStream) -> Result<(), DeviceError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the contract of this method, which is that of the device within, too.
         unsafe { self.of().check_stream(stream) }
     }
 
-    fn stream_id(&self, stream: RawStream) -> Option<u64> {
-        self.of().stream_id(stream)
+    unsafe fn stream_id(&self, stream: RawStream) -> Option<u64> {
+        // SAFETY: the caller keeps the contract of this method, which is that of the device within, too.
+        unsafe { self.of().stream_id(stream) }
     }
 
-    fn is_capturing(&self, stream: RawStream) -> Result<bool, DeviceError> {
-        self.of().is_capturing(stream)
+    unsafe fn is_capturing(&self, stream: RawStream) -> Result<bool, DeviceError> {
+        // SAFETY: the caller keeps the contract of this method, which is that of the device within, too.
+        unsafe { self.of().is_capturing(stream) }
     }
 
-    fn query(&self, stream: RawStream) -> Result<bool, DeviceError> {
-        self.of().query(stream)
+    unsafe fn query(&self, stream: RawStream) -> Result<bool, DeviceError> {
+        // SAFETY: the caller keeps the contract of this method, which is that of the device within, too.
+        unsafe { self.of().query(stream) }
     }
 
-    fn synchronise(&self, stream: RawStream) -> Result<(), DeviceError> {
-        self.of().synchronise(stream)
+    unsafe fn synchronise(&self, stream: RawStream) -> Result<(), DeviceError> {
+        // SAFETY: the caller keeps the contract of this method, which is that of the device within, too.
+        unsafe { self.of().synchronise(stream) }
     }
 
     fn create_event(&self) -> Result<RawEvent, DeviceError> {
@@ -191,25 +198,28 @@ unsafe impl Driver for Holding {
     }
 
     unsafe fn destroy_event(&self, event: RawEvent) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the contract of this method, which is that of the device within, too.
         unsafe { self.of().destroy_event(event) };
     }
 
-    fn record(&self, event: RawEvent, stream: RawStream) -> Result<(), DeviceError> {
+    unsafe fn record(&self, event: RawEvent, stream: RawStream) -> Result<(), DeviceError> {
         let _held = self.shared.hold();
-        self.of().record(event, stream)
+        // SAFETY: the caller keeps the contract of this method, which is that of the device within, too.
+        unsafe { self.of().record(event, stream) }
     }
 
-    fn wait_event(&self, stream: RawStream, event: RawEvent) -> Result<(), DeviceError> {
-        self.of().wait_event(stream, event)
+    unsafe fn wait_event(&self, stream: RawStream, event: RawEvent) -> Result<(), DeviceError> {
+        // SAFETY: the caller keeps the contract of this method, which is that of the device within, too.
+        unsafe { self.of().wait_event(stream, event) }
     }
 
-    fn query_event(&self, event: RawEvent) -> Result<bool, DeviceError> {
-        self.of().query_event(event)
+    unsafe fn query_event(&self, event: RawEvent) -> Result<bool, DeviceError> {
+        // SAFETY: the caller keeps the contract of this method, which is that of the device within, too.
+        unsafe { self.of().query_event(event) }
     }
 
     unsafe fn values(&self, stream: RawStream, ops: &[ValueOp]) -> Result<(), DeviceError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the contract of this method, which is that of the device within, too.
         unsafe { self.of().values(stream, ops) }
     }
 
@@ -223,19 +233,21 @@ unsafe impl Driver for Holding {
         let _held = self.shared.hold();
         let source_device = match self.of().place_of(source)?.space {
             MemorySpace::Device(device) if device != self.ordinal() => device,
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller keeps the contract of this method, which is that of the device within, too.
             _ => return unsafe { self.of().copy(stream, target, source, bytes) },
         };
         let mut last = self.shared.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(before) = last.get(&source_device) {
-            self.of().wait_event(stream, *before)?;
+            // SAFETY: the caller promises that the stream lives. `last` holds events that are destroyed only once they are taken out.
+            unsafe { self.of().wait_event(stream, *before) }?;
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the contract of this method, which is that of the device within, too.
         unsafe { self.of().copy(stream, target, source, bytes) }?;
         let done = self.of().create_event()?;
-        self.of().record(done, stream)?;
+        // SAFETY: the caller promises that the stream lives; the event was created just now.
+        unsafe { self.of().record(done, stream) }?;
         if let Some(before) = last.insert(source_device, done) {
-            // SAFETY: made here; who waits for it has been told so.
+            // SAFETY: the event was created here and has just been taken out of `last`. Streams that wait for it were told so before.
             unsafe { self.of().destroy_event(before) };
         }
         Ok(())
@@ -243,7 +255,7 @@ unsafe impl Driver for Holding {
 
     unsafe fn clear(&self, stream: RawStream, base: Address, bytes: usize) -> Result<(), DeviceError> {
         let _held = self.shared.hold();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the contract of this method, which is that of the device within, too.
         unsafe { self.of().clear(stream, base, bytes) }
     }
 
@@ -256,23 +268,23 @@ unsafe impl Driver for Holding {
 
     unsafe fn drop_table(&self, table: RawTable) {
         let _held = self.shared.wait();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the contract of this method, which is that of the device within, too.
         unsafe { self.of().drop_table(table) };
     }
 
     unsafe fn launch(&self, stream: RawStream, table: RawTable, epoch: u64) -> Result<(), DeviceError> {
         let _held = self.shared.hold();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the contract of this method, which is that of the device within, too.
         unsafe { self.of().launch(stream, table, epoch) }
     }
 
     unsafe fn load(&self, word: Address) -> u64 {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the contract of this method, which is that of the device within, too.
         unsafe { self.of().load(word) }
     }
 
     unsafe fn store(&self, word: Address, value: u64) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the contract of this method, which is that of the device within, too.
         unsafe { self.of().store(word, value) };
     }
 
@@ -281,7 +293,7 @@ unsafe impl Driver for Holding {
             return Ok(None);
         }
         let _held = self.shared.hold();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the contract of this method, which is that of the device within, too.
         unsafe { self.of().peek(stream, word) }
     }
 

@@ -131,7 +131,7 @@ impl Instant {
     fn make(&self, space: MemorySpace, bytes: usize) -> Result<Place, DeviceError> {
         let refused = DeviceError::OutOfMemory { space, bytes };
         let layout = Layout::from_size_align(bytes.max(1), ALIGN).map_err(|_| refused.clone())?;
-        // SAFETY: the layout has a size of at least 1.
+        // SAFETY: `layout` has a size of at least 1.
         let base = unsafe { std::alloc::alloc_zeroed(layout) };
         if base.is_null() {
             return Err(refused);
@@ -155,7 +155,8 @@ impl Instant {
         if let Some(place) = state.places.iter_mut().find(|place| place.base == base && place.bytes > 0) {
             let bytes = std::mem::take(&mut place.bytes);
             let Ok(layout) = Layout::from_size_align(bytes.max(1), ALIGN) else { return };
-            // SAFETY: made with this layout in `make`, and freed once.
+            // SAFETY: `make` allocated the memory with this layout. `place.bytes` was not 0 and is now, so that it is
+            // freed once.
             unsafe { std::alloc::dealloc(std::ptr::with_exposed_provenance_mut(base as usize), layout) };
         }
     }
@@ -165,7 +166,7 @@ impl Instant {
 /// Both ranges are valid.
 unsafe fn copy(target: Address, source: Address, bytes: usize) {
     let (target, source) = (target as usize, source as usize);
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that both ranges are valid; they may overlap.
     unsafe {
         std::ptr::copy::<u8>(
             std::ptr::with_exposed_provenance(source),
@@ -176,14 +177,14 @@ unsafe fn copy(target: Address, source: Address, bytes: usize) {
 }
 
 /// # Safety
-/// A word that is valid.
+/// `word` is an address of 8 valid bytes at a multiple of 8, which atomic operations alone access.
 unsafe fn write(word: Address, value: u64) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises 8 valid and aligned bytes that atomic operations alone access.
     unsafe { AtomicU64::from_ptr(std::ptr::with_exposed_provenance_mut(word as usize)) }
         .store(value, Ordering::Release);
 }
 
-// SAFETY: memory of the allocator.
+// SAFETY: `make` allocates as many bytes as it says, of the host's memory, and keeps them until `remove` frees them.
 unsafe impl Driver for Instant {
     fn sees_writes_of_networks(&self) -> bool {
         !self.must_be_flushed
@@ -260,12 +261,12 @@ unsafe impl Driver for Instant {
         Ok(())
     }
 
-    fn query(&self, _: RawStream) -> Result<bool, DeviceError> {
+    unsafe fn query(&self, _: RawStream) -> Result<bool, DeviceError> {
         self.call(Call::Query);
         Ok(true)
     }
 
-    fn synchronise(&self, _: RawStream) -> Result<(), DeviceError> {
+    unsafe fn synchronise(&self, _: RawStream) -> Result<(), DeviceError> {
         Ok(())
     }
 
@@ -275,21 +276,21 @@ unsafe impl Driver for Instant {
 
     unsafe fn destroy_event(&self, _: RawEvent) {}
 
-    fn record(&self, _: RawEvent, _: RawStream) -> Result<(), DeviceError> {
+    unsafe fn record(&self, _: RawEvent, _: RawStream) -> Result<(), DeviceError> {
         self.call(Call::Record);
         Ok(())
     }
 
-    fn stream_id(&self, stream: RawStream) -> Option<u64> {
+    unsafe fn stream_id(&self, stream: RawStream) -> Option<u64> {
         Some(self.generation.load(Ordering::Relaxed) << 32 | stream.0 as u64)
     }
 
-    fn wait_event(&self, _: RawStream, _: RawEvent) -> Result<(), DeviceError> {
+    unsafe fn wait_event(&self, _: RawStream, _: RawEvent) -> Result<(), DeviceError> {
         self.call(Call::WaitEvent);
         Ok(())
     }
 
-    fn query_event(&self, _: RawEvent) -> Result<bool, DeviceError> {
+    unsafe fn query_event(&self, _: RawEvent) -> Result<bool, DeviceError> {
         self.call(Call::QueryEvent);
         Ok(true)
     }
@@ -298,7 +299,7 @@ unsafe impl Driver for Instant {
         self.call(Call::Batch);
         for op in ops {
             if let ValueOp::Write { address, value } = *op {
-                // SAFETY: the caller's promise.
+                // SAFETY: the caller promises that the word is valid and accessed by atomic operations alone.
                 unsafe { write(address, value) };
             }
         }
@@ -313,7 +314,7 @@ unsafe impl Driver for Instant {
         bytes: usize,
     ) -> Result<(), DeviceError> {
         self.call(Call::Copy);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that both ranges are valid and that nobody else uses them meanwhile.
         unsafe { copy(target, source, bytes) };
         Ok(())
     }
@@ -348,9 +349,11 @@ unsafe impl Driver for Instant {
         self.call(Call::Launch);
         let table = Arc::clone(&self.lock().tables[table.0]);
         for (blocks, raises) in &table.parts {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller promises that the memory of the table is valid and that nobody else uses what it
+            // copies meanwhile.
             blocks.iter().for_each(|&(target, source, bytes)| unsafe { copy(target, source, bytes) });
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller promises that the words of the table are valid and accessed by atomic operations
+            // alone.
             raises.iter().for_each(|&word| unsafe { write(word, epoch) });
         }
         Ok(())

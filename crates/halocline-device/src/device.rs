@@ -131,14 +131,15 @@ impl Device {
     /// dropped by a thread of the library's.
     ///
     /// # Safety
-    /// It stays valid as long as `owner` is held.
+    /// The memory stays valid as long as `owner` is held.
     pub unsafe fn register(
         &self,
         base: Address,
         bytes: usize,
         owner: Arc<dyn Any + Send + Sync>,
     ) -> Result<Memory, DeviceError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the memory stays valid as long as `owner` is held. The `Memory` holds it
+        // until the memory is unregistered.
         let place = unsafe { self.0.register(base, bytes) }?;
         let mut memory = self.memory(place, Kind::Registered);
         memory.held = Some(owner);
@@ -177,9 +178,9 @@ impl Device {
     /// Somebody else's stream; 0 is the default stream. One of another device is refused.
     ///
     /// # Safety
-    /// The handle is a stream of this process, of any device, that lives as long as what is returned.
+    /// The handle is 0, or a stream of this process, of any device, that lives as long as what is returned.
     pub unsafe fn borrow_stream(&self, raw: RawStream) -> Result<Stream, DeviceError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the stream lives.
         unsafe { self.0.check_stream(raw) }?;
         Ok(Stream { device: self.clone(), raw, owned: false })
     }
@@ -235,7 +236,8 @@ impl Memory {
     /// The word is written by nothing but atomic operations, streams and copy tables.
     pub unsafe fn load(&self, offset: usize) -> u64 {
         self.check_word(offset);
-        // SAFETY: checked above, and the caller's promise.
+        // SAFETY: `check_word` has found the word in this pinned memory, at a multiple of 8 bytes. The caller promises
+        // that nothing but atomic operations, streams and copy tables writes it.
         unsafe { self.device.0.load(self.at(offset)) }
     }
 
@@ -243,10 +245,11 @@ impl Memory {
     /// value. Panics if there is no such word.
     ///
     /// # Safety
-    /// As for [`Memory::load`].
+    /// The word is written by nothing but atomic operations, streams and copy tables.
     pub unsafe fn store(&self, offset: usize, value: u64) {
         self.check_word(offset);
-        // SAFETY: checked above, and the caller's promise.
+        // SAFETY: `check_word` has found the word in this pinned memory, at a multiple of 8 bytes. The caller promises
+        // that nothing but atomic operations, streams and copy tables writes it.
         unsafe { self.device.0.store(self.at(offset), value) }
     }
 
@@ -273,7 +276,9 @@ impl Memory {
     /// Nothing writes them while the slice lives.
     pub unsafe fn bytes(&self, range: Range<usize>) -> &[u8] {
         let first = self.check_bytes(&range, false);
-        // SAFETY: within memory that lives as long as `self`, and the caller's promise.
+        // SAFETY: `check_bytes` has found the range in this pinned memory, which the host may read (contract of
+        // `Driver`) and which lives as long as `self`. The caller promises that nothing writes it while the slice
+        // lives.
         unsafe { std::slice::from_raw_parts(first, range.len()) }
     }
 
@@ -284,7 +289,9 @@ impl Memory {
     #[expect(clippy::mut_from_ref, reason = "who may write is the caller's promise")]
     pub unsafe fn bytes_mut(&self, range: Range<usize>) -> &mut [u8] {
         let first = self.check_bytes(&range, true);
-        // SAFETY: within memory that lives as long as `self`, and the caller's promise.
+        // SAFETY: `check_bytes` has found the range in this pinned memory, which the host may write (contract of
+        // `Driver`) and which lives as long as `self`. The caller promises that nothing else accesses it while the
+        // slice lives.
         unsafe { std::slice::from_raw_parts_mut(first, range.len()) }
     }
 
@@ -304,8 +311,9 @@ impl Drop for Memory {
     fn drop(&mut self) {
         let (base, kind, held) = (self.place.base, self.kind, self.held.take());
         let free = move |driver: &dyn Driver| {
-            // SAFETY: the driver gave it, by the call that matches; that nothing uses it any more is the promise of
-            // whoever gave work to a stream.
+            // SAFETY: the driver gave `base` by the call that `kind` names, and the drop of its `Memory` is the only
+            // place where it is given back. Nothing uses the memory: whoever gave a stream work on it has promised to
+            // keep it until that is done, and what other processes have mapped is freed once they have unmapped it.
             unsafe {
                 match kind {
                     Kind::Device => driver.free(base),
@@ -346,92 +354,104 @@ impl Stream {
     /// What no other stream of its device ever has, if it is known: [`Driver::stream_id`]. Asked anew each time: a borrowed handle may mean
     /// another stream by now.
     pub fn id(&self) -> Option<u64> {
-        self.device.0.stream_id(self.raw)
+        // SAFETY: the stream is created and destroyed by `self`, or the caller of `borrow_stream` keeps it as long as
+        // `self`.
+        unsafe { self.device.0.stream_id(self.raw) }
     }
 
     /// `event` now means all that the stream was given before. It must be of the same device.
     #[inline]
     pub fn record(&self, event: &Event) -> Result<(), DeviceError> {
         self.device.check_machine("event", event.driver())?;
-        self.device.0.record(event.raw(), self.raw)
+        // SAFETY: the stream is created and destroyed by `self`, or the caller of `borrow_stream` keeps it as long as
+        // `self`. `event` is of the same machine and holds the pool that destroys it.
+        unsafe { self.device.0.record(event.raw(), self.raw) }
     }
 
     /// What the stream is given later runs after what `event`, of any device, means now.
     #[inline]
     pub fn wait(&self, event: &Event) -> Result<(), DeviceError> {
         self.device.check_machine("event", event.driver())?;
-        self.device.0.wait_event(self.raw, event.raw())
+        // SAFETY: the stream is created and destroyed by `self`, or the caller of `borrow_stream` keeps it as long as
+        // `self`. `event` is of the same machine and holds the pool that destroys it.
+        unsafe { self.device.0.wait_event(self.raw, event.raw()) }
     }
 
     /// Operations on words, in order.
     ///
     /// # Safety
-    /// As for [`Driver::values`].
+    /// The contract of [`Driver::values`] holds for the words.
     #[inline]
     pub unsafe fn values(&self, ops: &[ValueOp]) -> Result<(), DeviceError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the stream lives as long as `self`, and the caller keeps the contract of `Driver::values`.
         unsafe { self.device.0.values(self.raw, ops) }
     }
 
     /// Copies bytes between any two memories.
     ///
     /// # Safety
-    /// As for [`Driver::copy`].
+    /// The contract of [`Driver::copy`] holds for both ranges.
     #[inline]
     pub unsafe fn copy(&self, target: Address, source: Address, bytes: usize) -> Result<(), DeviceError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the stream lives as long as `self`, and the caller keeps the contract of `Driver::copy`.
         unsafe { self.device.0.copy(self.raw, target, source, bytes) }
     }
 
     /// Sets bytes to 0, some time before it is synchronised.
     ///
     /// # Safety
-    /// As for [`Driver::clear`].
+    /// The contract of [`Driver::clear`] holds for the range.
     pub unsafe fn clear(&self, base: Address, bytes: usize) -> Result<(), DeviceError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the stream lives as long as `self`, and the caller keeps the contract of `Driver::clear`.
         unsafe { self.device.0.clear(self.raw, base, bytes) }
     }
 
     /// Does all that a copy table of the same device says, for an epoch.
     ///
     /// # Safety
-    /// As for [`Driver::launch`].
+    /// The contract of [`Driver::launch`] holds for the table and its memory.
     #[inline]
     pub unsafe fn launch(&self, table: &CopyTable, epoch: u64) -> Result<(), DeviceError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the stream lives as long as `self`, and the caller keeps the contract of `Driver::launch`.
         unsafe { self.device.0.launch(self.raw, table.raw, epoch) }
     }
 
     /// What a word is at some moment from now on, if it is known soon. The stream waits for nothing.
     ///
     /// # Safety
-    /// As for [`Driver::peek`].
+    /// The contract of [`Driver::peek`] holds for the word.
     pub unsafe fn peek(&self, word: Address) -> Result<Option<u64>, DeviceError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the stream lives as long as `self`, and the caller keeps the contract of `Driver::peek`.
         unsafe { self.device.0.peek(self.raw, word) }
     }
 
     /// Whether what it is given becomes part of a graph, and is not done.
     #[inline]
     pub fn is_capturing(&self) -> Result<bool, DeviceError> {
-        self.device.0.is_capturing(self.raw)
+        // SAFETY: the stream is created and destroyed by `self`, or the caller of `borrow_stream` keeps it as long as
+        // `self`.
+        unsafe { self.device.0.is_capturing(self.raw) }
     }
 
     /// Whether all that it was given is done.
     pub fn query(&self) -> Result<bool, DeviceError> {
-        self.device.0.query(self.raw)
+        // SAFETY: the stream is created and destroyed by `self`, or the caller of `borrow_stream` keeps it as long as
+        // `self`.
+        unsafe { self.device.0.query(self.raw) }
     }
 
     /// Blocks until all that it was given is done.
     pub fn synchronise(&self) -> Result<(), DeviceError> {
-        self.device.0.synchronise(self.raw)
+        // SAFETY: the stream is created and destroyed by `self`, or the caller of `borrow_stream` keeps it as long as
+        // `self`.
+        unsafe { self.device.0.synchronise(self.raw) }
     }
 }
 
 impl Drop for Stream {
     fn drop(&mut self) {
         if self.owned {
-            // SAFETY: the driver gave it, and this is its only holder.
+            // SAFETY: `Device::stream` created the stream with this driver, and `self` alone owns it.
             unsafe { self.device.0.destroy_stream(self.raw) };
         }
     }
@@ -447,7 +467,7 @@ pub struct CopyTable {
 impl CopyTable {
     /// Blocks of threads of a launch that may wait for words: see [`Driver::room`].
     pub fn waiting_blocks(&self) -> u32 {
-        // SAFETY: the driver gave it, and it is not dropped.
+        // SAFETY: `self.device` uploaded the table, and the drop of `self` alone gives it back.
         unsafe { self.device.0.waiting_blocks(self.raw) }
     }
 }
@@ -455,7 +475,8 @@ impl CopyTable {
 impl Drop for CopyTable {
     fn drop(&mut self) {
         let raw = self.raw;
-        // SAFETY: the driver gave it, this is its only holder, and whoever launched it has promised the rest.
+        // SAFETY: `self.device` uploaded the table, and `self` alone owns it. Whoever launched it has promised to keep
+        // it until the launch is over.
         self.device.free(move |driver| unsafe { driver.drop_table(raw) });
     }
 }

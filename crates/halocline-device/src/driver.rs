@@ -170,9 +170,16 @@ pub struct TablePart<'a> {
 ///
 /// Each method says which call of CUDA it is.
 ///
+/// **Handles** are numbers that CUDA takes for addresses, so that a call with one of nothing may do anything:
+/// ```compile_fail,E0133
+/// fn is_done(device: &halocline_device::Device) -> bool {
+///     device.driver().query(halocline_device::RawStream(0x1234)) == Ok(true)
+/// }
+/// ```
+///
 /// # Safety
-/// Memory that a driver hands out is there until it is freed, as large as it says, and pinned memory is the host's to read and
-/// write at the same addresses: [`crate::Memory`] follows them.
+/// Memory that a driver hands out stays valid until it is freed and is as long as its [`Place`] says. The host may read
+/// and write pinned memory at its addresses. [`crate::Memory`] makes references from them.
 pub unsafe trait Driver: Any + Send + Sync {
     /// Which machine the device is of, among all of this process: devices of one machine can have to do with each other, and
     /// differ in their ordinals.
@@ -238,7 +245,8 @@ pub unsafe trait Driver: Any + Send + Sync {
     /// Frees what [`Driver::allocate`] gave (`cuMemFree`).
     ///
     /// # Safety
-    /// `base` is such memory, and no work that uses it is unfinished.
+    /// [`Driver::allocate`] of this device gave `base`, it is freed once, and no work that uses the memory is
+    /// unfinished.
     unsafe fn free(&self, base: Address);
 
     /// Bytes of the device's memory that are free, whoever has the others; none if it does not say (`cuMemGetInfo`).
@@ -252,19 +260,20 @@ pub unsafe trait Driver: Any + Send + Sync {
     /// Frees what [`Driver::allocate_pinned`] gave (`cuMemFreeHost`).
     ///
     /// # Safety
-    /// `base` is such memory, and no work that uses it is unfinished.
+    /// [`Driver::allocate_pinned`] of this device gave `base`, it is freed once, and no work that uses the memory is
+    /// unfinished.
     unsafe fn free_pinned(&self, base: Address);
 
     /// Lets all devices reach memory of the host that is there (`cuMemHostRegister`, portable).
     ///
     /// # Safety
-    /// It stays valid until it is unregistered.
+    /// The memory stays valid until it is unregistered.
     unsafe fn register(&self, base: Address, bytes: usize) -> Result<Place, DeviceError>;
 
     /// Takes back one [`Driver::register`] (`cuMemHostUnregister`).
     ///
     /// # Safety
-    /// `base` was registered, and no work that uses it is unfinished.
+    /// `base` was registered and is unregistered once for each time, and no work that uses the memory is unfinished.
     unsafe fn unregister(&self, base: Address);
 
     /// Which allocation an address lies in (`cuPointerGetAttributes`).
@@ -296,31 +305,44 @@ pub unsafe trait Driver: Any + Send + Sync {
     /// Gives a stream back, for somebody else. The work that it was given still runs.
     ///
     /// # Safety
-    /// The stream is this device's own, and nobody uses it afterwards.
+    /// [`Driver::create_stream`] of this device gave the stream, and nobody uses it afterwards.
     unsafe fn destroy_stream(&self, stream: RawStream);
 
     /// Whether a handle is a stream of this device (`cuStreamGetCtx`).
     ///
     /// # Safety
-    /// The handle is a stream of this process that lives, of any device. The simulated device takes any number.
+    /// `stream` is 0, or a stream of this process, of any device, that has not been destroyed. (The simulated device
+    /// takes any number.)
     unsafe fn check_stream(&self, stream: RawStream) -> Result<(), DeviceError>;
 
     /// What no other stream of the device ever has, unlike its handle (`cuStreamGetId`). `None` where that is not known, or the handle means
     /// a stream of the thread that uses it.
-    fn stream_id(&self, _stream: RawStream) -> Option<u64> {
+    ///
+    /// # Safety
+    /// `stream` is 0, or a stream of this process that has not been destroyed.
+    unsafe fn stream_id(&self, _stream: RawStream) -> Option<u64> {
         None
     }
 
     /// Whether what the stream is given becomes part of a graph, and is not done (`cuStreamIsCapturing`).
-    fn is_capturing(&self, _stream: RawStream) -> Result<bool, DeviceError> {
+    ///
+    /// # Safety
+    /// `stream` is 0, or a stream of this process that has not been destroyed.
+    unsafe fn is_capturing(&self, _stream: RawStream) -> Result<bool, DeviceError> {
         Ok(false)
     }
 
     /// Whether all that the stream was given is done; if so, the caller sees it (`cuStreamQuery`).
-    fn query(&self, stream: RawStream) -> Result<bool, DeviceError>;
+    ///
+    /// # Safety
+    /// `stream` is 0, or a stream of this process that has not been destroyed.
+    unsafe fn query(&self, stream: RawStream) -> Result<bool, DeviceError>;
 
     /// Blocks until all that the stream was given is done (`cuStreamSynchronize`).
-    fn synchronise(&self, stream: RawStream) -> Result<(), DeviceError>;
+    ///
+    /// # Safety
+    /// `stream` is 0, or a stream of this process that has not been destroyed.
+    unsafe fn synchronise(&self, stream: RawStream) -> Result<(), DeviceError>;
 
     /// A new event, without timing (`cuEventCreate`).
     fn create_event(&self) -> Result<RawEvent, DeviceError>;
@@ -328,32 +350,44 @@ pub unsafe trait Driver: Any + Send + Sync {
     /// Gives an event back (`cuEventDestroy`). Waits for it that streams were given stay what they are.
     ///
     /// # Safety
-    /// The event is this device's own, and nobody uses it afterwards.
+    /// [`Driver::create_event`] of this device gave the event, and nobody uses it afterwards.
     unsafe fn destroy_event(&self, event: RawEvent);
 
     /// The event now means all that the stream was given before (`cuEventRecord`). Event and stream are of this
     /// device.
-    fn record(&self, event: RawEvent, stream: RawStream) -> Result<(), DeviceError>;
+    ///
+    /// # Safety
+    /// `stream` is 0, or a stream of this process that has not been destroyed. [`Driver::create_event`] of a device of
+    /// this machine gave `event`, which has not been destroyed.
+    unsafe fn record(&self, event: RawEvent, stream: RawStream) -> Result<(), DeviceError>;
 
     /// What the stream is given later runs after what the event means now; a later record changes nothing about
     /// that (`cuStreamWaitEvent`). The event may be of another device. One that was never recorded means nothing.
-    fn wait_event(&self, stream: RawStream, event: RawEvent) -> Result<(), DeviceError>;
+    ///
+    /// # Safety
+    /// `stream` is 0, or a stream of this process that has not been destroyed. [`Driver::create_event`] of a device of
+    /// this machine gave `event`, which has not been destroyed.
+    unsafe fn wait_event(&self, stream: RawStream, event: RawEvent) -> Result<(), DeviceError>;
 
     /// Whether all that the event means is done; if so, the caller sees it (`cuEventQuery`).
-    fn query_event(&self, event: RawEvent) -> Result<bool, DeviceError>;
+    ///
+    /// # Safety
+    /// [`Driver::create_event`] of a device of this machine gave `event`, which has not been destroyed.
+    unsafe fn query_event(&self, event: RawEvent) -> Result<bool, DeviceError>;
 
     /// Operations on words, in order (`cuStreamBatchMemOp`).
     ///
     /// # Safety
-    /// The words stay valid until the stream has done it, and nothing accesses them meanwhile but such
-    /// operations, copy tables that wait for or raise them, and atomic operations.
+    /// `stream` is 0, or a stream of this process that has not been destroyed. The words stay valid until the stream
+    /// has done the operations. Meanwhile nothing accesses them but such operations, copy tables that wait for or raise
+    /// them, and atomic operations.
     unsafe fn values(&self, stream: RawStream, ops: &[ValueOp]) -> Result<(), DeviceError>;
 
     /// Copies bytes between any two memories (`cuMemcpyAsync`).
     ///
     /// # Safety
-    /// Both ranges stay valid until the stream has done it and do not overlap; nothing writes the source or
-    /// accesses the target meanwhile.
+    /// `stream` is 0, or a stream of this process that has not been destroyed. Both ranges stay valid until the stream
+    /// has copied them, and do not overlap. Meanwhile nothing writes the source or accesses the target.
     unsafe fn copy(
         &self,
         stream: RawStream,
@@ -365,13 +399,17 @@ pub unsafe trait Driver: Any + Send + Sync {
     /// Sets bytes to 0; may wait until the stream has done it (`cuMemsetD8Async`, which does not).
     ///
     /// # Safety
-    /// The range stays valid until the stream has done it, and nothing accesses it meanwhile.
+    /// `stream` is 0, or a stream of this process that has not been destroyed. The range stays valid until the stream
+    /// has cleared it, and nothing accesses it meanwhile.
     unsafe fn clear(&self, stream: RawStream, base: Address, bytes: usize) -> Result<(), DeviceError> {
         let zeros = self.allocate_pinned(bytes.max(1))?;
-        // SAFETY: the caller's promise, and nobody else knows the other memory, which is used until the stream is through.
+        // SAFETY: the caller promises that the stream lives, that the range stays valid until the stream has cleared
+        // it, and that nothing accesses it meanwhile. Nobody else knows `zeros`, which is freed below, after
+        // `synchronise`.
         let copied =
-            unsafe { self.copy(stream, base, zeros.base, bytes) }.and_then(|()| self.synchronise(stream));
-        // SAFETY: as above; a stream that failed uses nothing any more.
+            unsafe { self.copy(stream, base, zeros.base, bytes).and_then(|()| self.synchronise(stream)) };
+        // SAFETY: `allocate_pinned` gave `zeros`. The stream is through with it, for `synchronise` has waited for that,
+        // or the device has failed and does nothing any more.
         unsafe { self.free_pinned(zeros.base) };
         copied
     }
@@ -383,7 +421,7 @@ pub unsafe trait Driver: Any + Send + Sync {
     /// Blocks of threads of a launch that may wait for words: see [`Driver::room`].
     ///
     /// # Safety
-    /// The table is this device's own, and was not dropped.
+    /// [`Driver::upload`] of this device gave the table, and [`Driver::drop_table`] has not had it.
     unsafe fn waiting_blocks(&self, _table: RawTable) -> u32 {
         0
     }
@@ -391,7 +429,7 @@ pub unsafe trait Driver: Any + Send + Sync {
     /// Gives a copy table back. Waits for the device.
     ///
     /// # Safety
-    /// The table is this device's own, nobody uses it afterwards, and no launch of it is unfinished.
+    /// [`Driver::upload`] of this device gave the table, nobody uses it afterwards, and no launch of it is unfinished.
     unsafe fn drop_table(&self, table: RawTable);
 
     /// Does all that a copy table says, for an epoch, by one kernel (`cuLaunchKernel`).
@@ -400,27 +438,31 @@ pub unsafe trait Driver: Any + Send + Sync {
     /// of them. What a part waits for must not need that later work, nor a launch that this device may not be able to run beside it.
     ///
     /// # Safety
-    /// All memory of the table is valid until the stream has done it. While a part copies (that is, after its waits
-    /// and until its raises, or the begin and end of the launch), nothing writes what it reads or accesses what it
-    /// writes; nor does anything write what an early part reads, from the begin of the launch on.
+    /// - `stream` is 0, or a stream of this process that has not been destroyed.
+    /// - [`Driver::upload`] of a device of this machine gave the table. Until the launch is over, neither the table nor
+    ///   that device is dropped, and all memory of the table is valid.
+    /// - While a part copies, nothing writes what it reads or accesses what it writes. A part copies after its waits
+    ///   and until its raises; without them, from the begin or until the end of the launch.
+    /// - From the begin of the launch on, nothing writes what an early part reads.
     unsafe fn launch(&self, stream: RawStream, table: RawTable, epoch: u64) -> Result<(), DeviceError>;
 
     /// Looks at a word of pinned memory. What was visible when its value was written is visible to the caller.
     ///
     /// # Safety
-    /// `word` lies in pinned memory that is valid, at a multiple of 8 bytes, and is written by nothing but
-    /// atomic operations, streams and copy tables.
+    /// `word` lies in pinned memory that is valid, at a multiple of 8 bytes. Nothing but atomic operations, streams and
+    /// copy tables writes it.
     unsafe fn load(&self, word: Address) -> u64 {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises a valid word that only atomic operations, streams and copy tables write.
         unsafe { word_at(word) }.load(std::sync::atomic::Ordering::Acquire)
     }
 
     /// Writes a word of pinned memory. What the caller sees is visible to whoever sees the value.
     ///
     /// # Safety
-    /// As for [`Driver::load`].
+    /// `word` lies in pinned memory that is valid, at a multiple of 8 bytes. Nothing but atomic operations, streams and
+    /// copy tables writes it.
     unsafe fn store(&self, word: Address, value: u64) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises a valid word that only atomic operations, streams and copy tables write.
         unsafe { word_at(word) }.store(value, std::sync::atomic::Ordering::Release);
     }
 
@@ -428,11 +470,13 @@ pub unsafe trait Driver: Any + Send + Sync {
     /// seldom (`cuMemcpyAsync`). By a stream of this device, for whose work the call waits a moment (2 ms): `None` where that is not enough.
     ///
     /// # Safety
-    /// `word` lies in memory that is valid until the stream is through, at a multiple of 8 bytes, and is written by nothing but atomic
-    /// operations, streams and copy tables.
+    /// `stream` is 0, or a stream of this process that has not been destroyed. `word` lies in memory that is valid
+    /// until the stream is through, at a multiple of 8 bytes. Nothing but atomic operations, streams and copy tables
+    /// writes it.
     unsafe fn peek(&self, stream: RawStream, word: Address) -> Result<Option<u64>, DeviceError> {
         let _ = stream;
-        // SAFETY: the caller's promise; devices of this kind have their memory where the host reaches it.
+        // SAFETY: the caller promises a valid word that only atomic operations, streams and copy tables write. A device
+        // that does not override this method has its memory where the host reaches it.
         Ok(Some(unsafe { self.load(word) }))
     }
 
@@ -452,9 +496,10 @@ pub unsafe trait Driver: Any + Send + Sync {
 }
 
 /// # Safety
-/// As for [`Driver::load`], for as long as the reference is used.
+/// While the reference is used, `word` is an address of the host, at a multiple of 8 bytes, of memory that is valid and
+/// that nothing but atomic operations, streams and copy tables writes.
 pub(crate) unsafe fn word_at<'a>(word: Address) -> &'a std::sync::atomic::AtomicU64 {
     let word = std::ptr::with_exposed_provenance_mut::<u64>(word as usize);
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises 8 valid and aligned bytes that are only written atomically.
     unsafe { std::sync::atomic::AtomicU64::from_ptr(word) }
 }

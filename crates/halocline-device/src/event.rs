@@ -71,7 +71,8 @@ impl EventPool {
 impl Drop for Shared {
     fn drop(&mut self) {
         for event in self.idle.get_mut().unwrap_or_else(PoisonError::into_inner).events.drain(..) {
-            // SAFETY: the driver gave it, and nobody holds it: holders keep the pool.
+            // SAFETY: `take` got the event from this driver, and only this drop destroys it. Nobody has it any more: an
+            // `Event` in use holds the pool.
             unsafe { self.driver.destroy_event(event) };
         }
     }
@@ -102,7 +103,9 @@ impl Event {
 
     /// Whether all that it means is done. Never blocks.
     pub fn query(&self) -> Result<bool, DeviceError> {
-        self.pool.driver.query_event(self.raw)
+        // SAFETY: the driver of the pool made the event, and only the drop of the pool, which `self` holds, destroys
+        // it.
+        unsafe { self.pool.driver.query_event(self.raw) }
     }
 }
 

@@ -253,8 +253,9 @@ impl Drop for Later {
 /// Frees something behind the scenes, in the order of these calls; at once where there can be no thread; never once the process ends.
 pub(crate) fn give(free: impl FnOnce() + Send + 'static) {
     OWNER.get_or_init(|| {
-        // SAFETY: a function without arguments that may be called at the end of the process. Where there is no place for it, that is as it
-        // would be without.
+        // SAFETY: `end` takes no arguments, does not unwind and stays loaded until the process ends, or the library is
+        // unloaded, before which the C library calls it. Where it cannot be registered, freeing goes on until the
+        // process ends.
         unsafe { libc::atexit(end) };
         std::process::id()
     });

@@ -42,14 +42,14 @@ fn every_kernel_compiles_for_every_architecture() {
             let compiled =
                 compiler.compile(&name, &source, &[], capability).unwrap_or_else(|why| panic!("{why}"));
             assert_eq!(compiled.target, format!("sm_{capability}"));
-            assert!(compiled.code.starts_with(b"\x7fELF"), "{name} for {capability} is no cubin");
-            println!("{name} for sm_{capability}: {} bytes", compiled.code.len());
+            assert!(compiled.code().starts_with(b"\x7fELF"), "{name} for {capability} is no cubin");
+            println!("{name} for sm_{capability}: {} bytes", compiled.code().len());
         }
     }
     // For a GPU of the future there is PTX.
     let future = compiler.compile("copy.cu", COPY_KERNELS, &[], 9990).unwrap_or_else(|why| panic!("{why}"));
-    assert!(future.target.starts_with("compute_") && future.code.starts_with(b"//"), "{}", future.target);
-    let code = String::from_utf8_lossy(&future.code);
+    assert!(future.target.starts_with("compute_") && future.code().starts_with(b"//"), "{}", future.target);
+    let code = String::from_utf8_lossy(future.code());
     for kernel in ["halocline_copy", "halocline_copy_flags"] {
         assert!(code.contains(&format!(".entry {kernel}(")), "there is no {kernel}");
     }

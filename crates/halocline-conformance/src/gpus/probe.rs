@@ -114,7 +114,7 @@ pub(super) fn main() -> Outcome {
         }),
         ("cuEventDestroy", &|| raw.call("cuEventDestroy_v2", event, 0, 0)),
         ("cuModuleLoadData", &|| {
-            let _ = raw.made("cuModuleLoadData", compiled.code.as_ptr().expose_provenance(), 0);
+            let _ = raw.made("cuModuleLoadData", compiled.code().as_ptr().expose_provenance(), 0);
         }),
         ("the first launch of a kernel", &|| {
             // SAFETY: the kernel takes nothing.

@@ -249,7 +249,8 @@ pub(super) fn api() -> Result<&'static Api, DeviceError> {
 fn load() -> Result<Api, String> {
     let mut tried = Vec::new();
     for name in NAMES {
-        // SAFETY: the driver's library may run what it wants when it is loaded; that is what a driver is for.
+        // SAFETY: initialisers run while the library is loaded. It is the GPU driver's own, found by the system's
+        // loader; the process trusts that driver with its memory anyway.
         match unsafe { Library::open(Some(name), libloading::os::unix::RTLD_NOW) } {
             Ok(library) => {
                 let mut api = Api::with(library).map_err(|why| format!("{name}: {why}"))?;
@@ -288,7 +289,8 @@ impl Api {
         if (self.current)(&mut current) != code::NOT_INITIALIZED || !is_only_thread() {
             return QUEUES;
         }
-        // SAFETY: no other thread is there to read the environment, be it from C.
+        // SAFETY: `is_only_thread` has just found no other thread, and only this thread could start one: nobody reads
+        // the environment meanwhile, neither in Rust nor in C.
         unsafe { std::env::set_var(CONNECTIONS, MOST_QUEUES.to_string()) };
         MOST_QUEUES
     }
@@ -298,7 +300,8 @@ impl Api {
         let get = |call: extern "C" fn(c_int, &mut *const c_char) -> c_int| {
             let mut text = std::ptr::null();
             call(result, &mut text);
-            // SAFETY: as it says.
+            // SAFETY: `text` is not null; then CUDA has set it to a constant string of the driver, which ends with a
+            // zero.
             (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
         };
         match (get(self.error_name), get(self.error_string)) {

@@ -72,7 +72,7 @@ impl Primary {
     /// that failed, and how. The context is current.
     pub(super) fn stream(&self, priority: c_int, looks: &Looks) -> Result<usize, (&'static str, c_int)> {
         let mut idle = self.idle();
-        // SAFETY: streams of ours, which are not destroyed while they are here.
+        // SAFETY: `give_back` puts handles from `create_stream` into `idle`, and only the drop of `self` destroys them.
         let is_ready = |stream: usize| unsafe { (self.api.query)(stream) } == code::SUCCESS;
         if let Some(at) = idle.iter().position(|&(of, stream)| of == priority && is_ready(stream)) {
             return Ok(idle.swap_remove(at).1);
@@ -86,10 +86,11 @@ impl Primary {
         let made = check((self.api.create_stream)(&mut stream, STREAM_NON_BLOCKING, priority));
         made.map_err(|result| ("cuStreamCreateWithPriority", result))?;
         let mut first = WordOp::write(looks.scratch(), 0);
-        // SAFETY: one operation, on a word that every stream may write.
+        // SAFETY: `stream` was created above, and `first` is one operation that lives through the call. It writes
+        // `Looks::scratch`, pinned memory of this `Primary` that streams alone access.
         let given = check(unsafe { (self.api.words)(stream, 1, &mut first, 0) });
         if given.is_err() {
-            // SAFETY: made above.
+            // SAFETY: `stream` was created above, and its handle is nowhere else.
             unsafe { (self.api.destroy_stream)(stream) };
         }
         given.map(|()| stream).map_err(|result| ("cuStreamBatchMemOp", result))
@@ -106,7 +107,7 @@ impl Primary {
         check((self.api.current)(&mut now))?;
         let mut current = Current { api: self.api, is_pushed: false, mode: None };
         if now != self.context {
-            // SAFETY: the context is retained; popped by the drop.
+            // SAFETY: `new` retained `self.context`, and only the drop of `self` releases it.
             check(unsafe { (self.api.push)(self.context) })?;
             current.is_pushed = true;
         }
@@ -129,7 +130,8 @@ const CAPTURE_MODE_RELAXED: c_int = 2;
 impl Drop for Primary {
     fn drop(&mut self) {
         for (_, stream) in std::mem::take(&mut *self.idle()) {
-            // SAFETY: ours, and nobody's any more. At the end of the process the driver may be gone, which it says.
+            // SAFETY: `idle` holds streams from `create_stream` that were given back: nobody uses their handles any
+            // more. Where the process ends and the driver is gone, the call returns an error.
             unsafe { (self.api.destroy_stream)(stream) };
         }
         // To free them may wait for the device: not here.
@@ -142,7 +144,8 @@ impl Drop for Primary {
                 }
             });
         }
-        // SAFETY: retained once; as above.
+        // SAFETY: `new` retained the context once. It is released once: where there are `looks`, the `return` above
+        // leaves that to `last`. Where the process ends and the driver is gone, the call returns an error.
         unsafe { (self.api.release)(self.device) };
     }
 }

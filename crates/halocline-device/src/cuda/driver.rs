@@ -46,7 +46,8 @@ const NATIVE_ATOMICS: c_int = 3;
 /// Operations on words in one call of the driver.
 const WORDS_AT_ONCE: usize = 64;
 
-// SAFETY: CUDA's unified addressing.
+// SAFETY: `cuMemAlloc` and `cuMemHostAlloc` give memory of the length asked for, until it is freed. CUDA's unified
+// addressing gives pinned memory one address on the host and on all devices.
 unsafe impl Driver for CudaDriver {
     fn machine(&self) -> usize {
         // There is one driver of CUDA in a process.
@@ -129,7 +130,7 @@ unsafe impl Driver for CudaDriver {
     }
 
     unsafe fn free(&self, base: Address) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `allocate` gave `base` and that no unfinished work uses it.
         self.last("cuMemFree", || unsafe { (self.api.free)(base) });
     }
 
@@ -145,21 +146,22 @@ unsafe impl Driver for CudaDriver {
         let mut base = std::ptr::null_mut();
         let result = (self.api.allocate_pinned)(&mut base, bytes.max(1), HOST_PORTABLE_AND_MAPPED);
         self.check_allocation("cuMemHostAlloc", result, MemorySpace::Host, bytes)?;
-        // SAFETY: fresh memory of that size.
+        // SAFETY: `cuMemHostAlloc` has just given so many bytes at `base`, which the host may write and nobody else
+        // knows.
         unsafe { base.cast::<u8>().write_bytes(0, bytes.max(1)) };
         self.find(base.expose_provenance() as Address).map(|place| Place { bytes, ..place })
     }
 
     unsafe fn free_pinned(&self, base: Address) {
         let base = std::ptr::with_exposed_provenance_mut(base as usize);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `allocate_pinned` gave `base` and that no unfinished work uses it.
         self.last("cuMemFreeHost", || unsafe { (self.api.free_pinned)(base) });
     }
 
     unsafe fn register(&self, base: Address, bytes: usize) -> Result<Place, DeviceError> {
         let _current = self.enter_beside_captures()?;
         let pointer = std::ptr::with_exposed_provenance_mut(base as usize);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the memory stays valid until it is unregistered.
         let result = unsafe { (self.api.register)(pointer, bytes, HOST_PORTABLE_AND_MAPPED) };
         self.check_allocation("cuMemHostRegister", result, MemorySpace::Host, bytes)?;
         self.find(base)
@@ -167,7 +169,7 @@ unsafe impl Driver for CudaDriver {
 
     unsafe fn unregister(&self, base: Address) {
         let base = std::ptr::with_exposed_provenance_mut(base as usize);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `base` was registered and that no unfinished work uses it.
         self.last("cuMemHostUnregister", || unsafe { (self.api.unregister)(base) });
     }
 
@@ -187,7 +189,7 @@ unsafe impl Driver for CudaDriver {
         }
         let _current = self.enter_beside_captures()?;
         let primary = Primary::retain(self.api, peer)?;
-        // SAFETY: the peer's context is retained.
+        // SAFETY: `primary` retains the peer's context, and `peers` keeps it as long as this driver.
         match unsafe { (self.api.enable_peer)(primary.context, 0) } {
             code::PEER_ACCESS_ALREADY_ENABLED => {}
             code::PEER_ACCESS_UNSUPPORTED => {
@@ -238,7 +240,8 @@ unsafe impl Driver for CudaDriver {
     unsafe fn destroy_stream(&self, stream: RawStream) {
         self.last("cuStreamGetPriority", || {
             let mut priority = 0;
-            // SAFETY: a handle of ours that lives; writes a number.
+            // SAFETY: the caller promises that the stream is this device's own: `create_stream` made it and nothing has
+            // destroyed it.
             let result = unsafe { (self.api.priority)(stream.0, &mut priority) };
             if result == code::SUCCESS {
                 self.primary.give_back(priority, stream.0);
@@ -250,7 +253,7 @@ unsafe impl Driver for CudaDriver {
     unsafe fn check_stream(&self, stream: RawStream) -> Result<(), DeviceError> {
         let _current = self.enter()?;
         let mut context = 0;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the stream lives. CUDA writes one handle to `context`.
         match unsafe { (self.api.stream_context)(stream.0, &mut context) } {
             code::INVALID_HANDLE | code::INVALID_VALUE => Err(DeviceError::NoStream { stream: stream.0 }),
             result => {
@@ -260,7 +263,7 @@ unsafe impl Driver for CudaDriver {
         }
     }
 
-    fn stream_id(&self, stream: RawStream) -> Option<u64> {
+    unsafe fn stream_id(&self, stream: RawStream) -> Option<u64> {
         // The context has one default stream, which must not be asked while another one is captured.
         if let 0 | STREAM_LEGACY = stream.0 {
             return Some(u64::MAX);
@@ -268,30 +271,30 @@ unsafe impl Driver for CudaDriver {
         let ask = self.api.stream_id.filter(|_| stream.0 != STREAM_PER_THREAD)?;
         let _current = self.enter_beside_captures().ok()?;
         let mut id = 0;
-        // SAFETY: a handle of a stream that lives: ours, or borrowed; the number is written.
+        // SAFETY: the caller promises that the stream lives. CUDA writes one number to `id`.
         (unsafe { ask(stream.0, &mut id) } == code::SUCCESS).then_some(id)
     }
 
-    fn is_capturing(&self, stream: RawStream) -> Result<bool, DeviceError> {
+    unsafe fn is_capturing(&self, stream: RawStream) -> Result<bool, DeviceError> {
         let _current = self.enter()?;
         let mut state = 0;
-        // SAFETY: a handle of a stream that lives: ours, or borrowed; the state is written.
+        // SAFETY: the caller promises that the stream lives. CUDA writes one number to `state`.
         let result = unsafe { (self.api.is_capturing)(stream.0, &mut state) };
         self.check("cuStreamIsCapturing", result).map(|()| state != 0)
     }
 
-    fn query(&self, stream: RawStream) -> Result<bool, DeviceError> {
+    unsafe fn query(&self, stream: RawStream) -> Result<bool, DeviceError> {
         let _current = self.enter_beside_captures()?;
-        // SAFETY: a handle of a stream that lives: ours, or borrowed.
+        // SAFETY: the caller promises that the stream lives.
         match unsafe { (self.api.query)(stream.0) } {
             code::NOT_READY => Ok(false),
             result => self.check("cuStreamQuery", result).map(|()| true),
         }
     }
 
-    fn synchronise(&self, stream: RawStream) -> Result<(), DeviceError> {
+    unsafe fn synchronise(&self, stream: RawStream) -> Result<(), DeviceError> {
         let _current = self.enter_beside_captures()?;
-        // SAFETY: as in `query`.
+        // SAFETY: the caller promises that the stream lives.
         self.check("cuStreamSynchronize", unsafe { (self.api.synchronise)(stream.0) })
     }
 
@@ -307,25 +310,25 @@ unsafe impl Driver for CudaDriver {
         if let Some(events) = events().as_mut() {
             events.remove(&event.0);
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the event is this device's own and that nobody uses it afterwards.
         self.last("cuEventDestroy", || unsafe { (self.api.destroy_event)(event.0) });
     }
 
-    fn record(&self, event: RawEvent, stream: RawStream) -> Result<(), DeviceError> {
+    unsafe fn record(&self, event: RawEvent, stream: RawStream) -> Result<(), DeviceError> {
         let _current = self.enter()?;
-        // SAFETY: handles that live.
+        // SAFETY: the caller promises that the event and the stream live.
         self.check_event("cuEventRecord", unsafe { (self.api.record)(event.0, stream.0) }, event)
     }
 
-    fn wait_event(&self, stream: RawStream, event: RawEvent) -> Result<(), DeviceError> {
+    unsafe fn wait_event(&self, stream: RawStream, event: RawEvent) -> Result<(), DeviceError> {
         let _current = self.enter()?;
-        // SAFETY: handles that live.
+        // SAFETY: the caller promises that the event and the stream live.
         self.check_event("cuStreamWaitEvent", unsafe { (self.api.wait_event)(stream.0, event.0, 0) }, event)
     }
 
-    fn query_event(&self, event: RawEvent) -> Result<bool, DeviceError> {
+    unsafe fn query_event(&self, event: RawEvent) -> Result<bool, DeviceError> {
         let _current = self.enter_beside_captures()?;
-        // SAFETY: a handle that lives.
+        // SAFETY: the caller promises that the event lives.
         match unsafe { (self.api.query_event)(event.0) } {
             code::NOT_READY => Ok(false),
             result => self.check_event("cuEventQuery", result, event).map(|()| true),
@@ -348,7 +351,9 @@ unsafe impl Driver for CudaDriver {
                     ValueOp::Wait { address, at_least } => WordOp::wait(address, at_least),
                 };
             }
-            // SAFETY: so many operations, on words that the device reaches.
+            // SAFETY: `words` holds `ops.len()` operations, and CUDA reads them during the call. `reach_word` has found
+            // that this device reaches each word; that the words stay valid, and who accesses them, is the caller's
+            // promise.
             let result = unsafe { (self.api.words)(stream.0, ops.len() as c_uint, words.as_mut_ptr(), 0) };
             self.check("cuStreamBatchMemOp", result)?;
         }
@@ -365,14 +370,16 @@ unsafe impl Driver for CudaDriver {
         let _current = self.enter()?;
         self.know(target, bytes)?;
         self.know(source, bytes)?;
-        // SAFETY: both ranges are memory that devices know; the rest is the caller's promise.
+        // SAFETY: `know` has found memory at both ranges. The caller promises that they stay valid until the stream has
+        // copied them, and that nothing else uses them meanwhile.
         self.check("cuMemcpyAsync", unsafe { (self.api.copy)(target, source, bytes, stream.0) })
     }
 
     unsafe fn clear(&self, stream: RawStream, base: Address, bytes: usize) -> Result<(), DeviceError> {
         let _current = self.enter()?;
         self.know(base, bytes)?;
-        // SAFETY: memory that devices know; the rest is the caller's promise.
+        // SAFETY: `know` has found memory there. The caller promises that it stays valid until the stream has cleared
+        // it, and that nothing else uses it meanwhile.
         self.check("cuMemsetD8Async", unsafe { (self.api.clear)(base, 0, bytes, stream.0) })
     }
 
@@ -380,7 +387,8 @@ unsafe impl Driver for CudaDriver {
         let _current = self.enter_beside_captures()?;
         self.reach_word(word)?;
         let looks = self.primary.looks().map_err(|result| self.error("cuMemHostAlloc", result))?;
-        // SAFETY: a word that the device reaches; the rest is the caller's promise.
+        // SAFETY: the context is current, and `reach_word` has found that this device reaches the word. The caller
+        // promises that the stream lives and that the word stays valid until the stream is through.
         let seen = unsafe { looks.look(self.api, stream.0, word) };
         seen.map_err(|(call, result)| self.error(call, result))
     }
@@ -406,11 +414,15 @@ unsafe impl Driver for CudaDriver {
             waiting_blocks,
             launches: AtomicUsize::new(0),
         };
-        if let Err(error) = self.fill(base, &bytes) {
+        // SAFETY: `cuMemAlloc` has just given `size` bytes at `base`, and `bytes` has no more. Nobody else knows the
+        // address yet.
+        if let Err(error) = unsafe { self.fill(base, &bytes) } {
             let primary = Arc::clone(&self.primary);
             reaper::give(move || {
                 if let Ok(_current) = primary.make_current_beside_captures() {
-                    // SAFETY: allocated above; if the device has not failed, nothing uses it. Its failure is that of the call.
+                    // SAFETY: `cuMemAlloc` gave `base`, and nobody else knows it. `fill` has waited for its copy,
+                    // unless the device has failed and does nothing any more. A result of the call is not needed: the
+                    // failure of `fill` is returned.
                     unsafe { (primary.api.free)(base) };
                 }
             });
@@ -420,22 +432,25 @@ unsafe impl Driver for CudaDriver {
     }
 
     unsafe fn waiting_blocks(&self, table: RawTable) -> u32 {
-        // SAFETY: the caller's promise: it came from an `upload`, and was not dropped.
+        // SAFETY: the caller promises that `upload` gave the handle and that `drop_table` has not had it. So it is the
+        // address of a `CudaTable` in a `Box`, which only `drop_table` frees.
         unsafe { &*std::ptr::with_exposed_provenance::<CudaTable>(table.0) }.waiting_blocks
     }
 
     unsafe fn drop_table(&self, table: RawTable) {
         let table = std::ptr::with_exposed_provenance_mut::<CudaTable>(table.0);
-        // SAFETY: the caller's promise: it came from `upload`, and this is its end.
+        // SAFETY: the caller promises that `upload` gave the handle, as `Box::into_raw` of a `CudaTable`, and that
+        // nobody uses it afterwards.
         let table = unsafe { Box::from_raw(table) };
-        // SAFETY: allocated by `upload`; no launch that uses it is unfinished.
+        // SAFETY: `upload` allocated `table.base`. The caller promises that no launch of the table is unfinished.
         self.last("cuMemFree", || unsafe { (self.api.free)(table.base) });
     }
 
     unsafe fn launch(&self, stream: RawStream, table: RawTable, epoch: u64) -> Result<(), DeviceError> {
         let _current = self.enter()?;
         let handle = table.0;
-        // SAFETY: the caller's promise: it came from an `upload`, and was not dropped.
+        // SAFETY: the caller promises that `upload` gave the handle and that `drop_table` has not had it. So it is the
+        // address of a `CudaTable` in a `Box`, which only `drop_table` frees.
         let table = unsafe { &*std::ptr::with_exposed_provenance::<CudaTable>(handle) };
         if table.device != self.ordinal {
             let (actual, device) = (table.device, self.ordinal);
@@ -447,7 +462,10 @@ unsafe impl Driver for CudaDriver {
         let launch = table.launches.fetch_add(1, Ordering::Relaxed);
         let (mut argument, mut epoch) = (table.argument.of_launch(launch), epoch);
         let arguments: [*mut c_void; 2] = [(&raw mut argument).cast(), (&raw mut epoch).cast()];
-        // SAFETY: the kernel takes these two; all that they point to is there as long as the table.
+        // SAFETY: the kernel takes an `Argument` and an epoch, at which `arguments` points; CUDA copies both during the
+        // call. The addresses in the argument are those of `table.base`, which the caller keeps until the launch is
+        // over, and of the memory of the table, which the caller keeps valid until then. The module of the kernel is
+        // held by `self.kernels`.
         unsafe { table.kernel.launch(self, stream, [table.blocks, 1, 1], [THREADS, 1, 1], &arguments) }
     }
 }

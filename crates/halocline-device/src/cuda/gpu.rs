@@ -198,15 +198,21 @@ impl CudaDriver {
 
     /// Writes memory of the device, which is done when this returns. (After `cuMemcpyHtoD` it may not be: bytes of pageable
     /// memory are staged, and streams that do not synchronise with the default stream may come before they arrive.)
-    pub(super) fn fill(&self, base: Address, bytes: &[u8]) -> Result<(), DeviceError> {
+    ///
+    /// # Safety
+    /// At `base` is memory of this device with room for `bytes`, and nothing else uses it meanwhile.
+    pub(super) unsafe fn fill(&self, base: Address, bytes: &[u8]) -> Result<(), DeviceError> {
         let source = bytes.as_ptr().expose_provenance() as Address;
         let stream = self.create_stream(Priority::Highest)?;
-        // SAFETY: there is room for so many bytes, and nothing else uses it.
-        let copied = unsafe { (self.api.copy)(base, source, bytes.len(), stream.0) };
-        let done = self.check("cuMemcpyAsync", copied).and_then(|()| self.synchronise(stream));
-        // SAFETY: created above.
-        unsafe { self.destroy_stream(stream) };
-        done
+        // SAFETY: the caller promises that there are `bytes.len()` bytes at `base` that nothing else uses. `bytes`
+        // lives until the stream has copied them, for which `synchronise` waits. The stream was created above, and its
+        // handle is nowhere else.
+        unsafe {
+            let copied = (self.api.copy)(base, source, bytes.len(), stream.0);
+            let done = self.check("cuMemcpyAsync", copied).and_then(|()| self.synchronise(stream));
+            self.destroy_stream(stream);
+            done
+        }
     }
 
     pub(super) fn peers(&self) -> MutexGuard<'_, Vec<Arc<Primary>>> {
@@ -241,7 +247,8 @@ impl CudaDriver {
     /// A context's device, for a context that is not this one.
     pub(super) fn stranger(&self, stream: RawStream, context: usize) -> DeviceError {
         let (mut device, mut other) = (0, 0);
-        // SAFETY: the context is that of a stream that lives; popped at once.
+        // SAFETY: `check_stream` has just got `context` from CUDA for a stream whose life its caller promises, so that
+        // the context lives, too. It is popped below.
         let pushed = unsafe { (self.api.push)(context) };
         if pushed != code::SUCCESS {
             return DeviceError::NoStream { stream: stream.0 };

@@ -51,7 +51,7 @@ impl Looks {
     fn take(&self, api: &Api, stream: usize) -> Option<usize> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.late.iter().any(|&(of, _)| of == stream) {
-            // SAFETY: a stream that lives. A question, which waits for nothing.
+            // SAFETY: `look` alone calls this, and its caller promises that the stream lives.
             if unsafe { (api.query)(stream) } == code::NOT_READY {
                 return None;
             }
@@ -64,7 +64,7 @@ impl Looks {
     /// What a word is, or nothing if that takes too long; or the call that failed, and how.
     ///
     /// # Safety
-    /// The context is current, the stream lives, and reaches the word, which stays where it is until the stream is through.
+    /// The context is current. The stream lives, and reaches the word, which stays valid until the stream is through.
     pub(super) unsafe fn look(
         &self,
         api: &Api,
@@ -73,17 +73,20 @@ impl Looks {
     ) -> Result<Option<u64>, (&'static str, c_int)> {
         let Some(cell) = self.take(api, stream) else { return Ok(None) };
         let target = self.cell(cell).expose_provenance() as Address;
-        // SAFETY: the caller's promise; the cell is this look's until the stream is through.
+        // SAFETY: the caller promises that the stream lives and reaches the word, which stays valid until the stream is
+        // through. `take` has given the cell to this look alone; `late` keeps it from others until the stream is
+        // through.
         let mut result = ("cuMemcpyAsync", unsafe { (api.copy)(target, word, size_of::<u64>(), stream) });
         let begin = Instant::now();
         while result.1 == code::SUCCESS {
-            // SAFETY: as above.
+            // SAFETY: the caller promises that the stream lives.
             result = ("cuStreamQuery", unsafe { (api.query)(stream) });
             let is_late = begin.elapsed() > PATIENCE;
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             match result.1 {
                 code::SUCCESS => {
-                    // SAFETY: a cell, which nobody writes any more.
+                    // SAFETY: the cell lies in the pinned memory of `self`, at a multiple of 8 bytes. The stream is
+                    // through with the copy, and `take` has given the cell to this look alone.
                     let value = unsafe { &*self.cell(cell) }.load(Ordering::Acquire);
                     state.free.push(cell);
                     return Ok(Some(value));
@@ -104,7 +107,8 @@ impl Looks {
 
     /// Frees the memory. Nothing is under way any more.
     pub(super) fn close(&self, api: &Api) {
-        // SAFETY: allocated above.
+        // SAFETY: `new` allocated the memory. The caller is the drop of the `Primary`, after which no stream has work
+        // that writes here.
         unsafe { (api.free_pinned)(std::ptr::with_exposed_provenance_mut(self.base)) };
     }
 }

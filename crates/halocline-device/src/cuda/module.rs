@@ -26,9 +26,10 @@ impl Module {
     pub fn load(driver: &CudaDriver, compiled: &Compiled) -> Result<Self, DeviceError> {
         let _current = driver.enter_beside_captures()?;
         // PTX must end with a zero; a cubin knows its length.
-        let code = [&compiled.code[..], &[0]].concat();
+        let code = [compiled.code(), &[0]].concat();
         let mut raw = 0;
-        // SAFETY: code for a GPU, as it came from the compiler.
+        // SAFETY: `code` is a cubin or PTX that NVRTC has made: `Compiler::compile` alone makes a `Compiled`. It ends
+        // with a zero and lives through the call.
         let result = unsafe { (driver.primary().api.load_module)(&mut raw, code.as_ptr().cast()) };
         if code::is_of_kernels(result) {
             let (nvrtc, supported) = (compiled.nvrtc, driver.version()?);
@@ -49,7 +50,7 @@ impl Module {
         };
         let name = CString::new(name).map_err(|_| none("there is a zero byte in the name".to_owned()))?;
         let mut function = 0;
-        // SAFETY: the module is loaded.
+        // SAFETY: `self` holds the module loaded. `name` ends with a zero and lives through the call.
         match unsafe { (self.primary.api.function)(&mut function, self.raw, name.as_ptr()) } {
             code::SUCCESS => {}
             other => return Err(none(self.primary.api.text(other))),
@@ -59,7 +60,7 @@ impl Module {
             .primary
             .make_current_beside_captures()
             .map_err(|result| none(self.primary.api.text(result)))?;
-        // SAFETY: found just now.
+        // SAFETY: CUDA has just found the function in the module, which `self` holds loaded.
         match unsafe { load(function) } {
             code::SUCCESS => Ok(Function(function)),
             code::OUT_OF_MEMORY => {
@@ -76,7 +77,9 @@ impl Drop for Module {
         let (raw, primary) = (self.raw, Arc::clone(&self.primary));
         reaper::give(move || {
             if let Ok(_current) = primary.make_current_beside_captures() {
-                // SAFETY: loaded once, and nobody's any more. If the device has failed, or the process ends, it says so.
+                // SAFETY: `load` loaded the module, and this drop is its only end. Whoever launched a kernel of it has
+                // promised that the launch is over. Where the device has failed or the process ends, the call returns
+                // an error.
                 unsafe { (primary.api.unload_module)(raw) };
             }
         });
@@ -93,7 +96,9 @@ impl Function {
     /// argument's value.
     ///
     /// # Safety
-    /// The module is there until the launch is over, the arguments are those of the kernel, and what it does is sound.
+    /// The module is not dropped before the launch is over. The stream is a stream of the driver's device that lives.
+    /// `arguments` are the addresses of the kernel's arguments, in its order and of its types. What the kernel does
+    /// with them is sound.
     pub unsafe fn launch(
         self,
         driver: &CudaDriver,
@@ -104,7 +109,8 @@ impl Function {
     ) -> Result<(), DeviceError> {
         let _current = driver.enter()?;
         let ([x, y, z], [tx, ty, tz]) = (blocks, threads);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the module and the stream live and that `arguments` are those of the kernel,
+        // which CUDA reads during the call.
         let result = unsafe {
             let (arguments, none) = (arguments.as_ptr(), std::ptr::null());
             (driver.primary().api.launch)(self.0, x, y, z, tx, ty, tz, 0, stream.0, arguments, none)

@@ -35,11 +35,11 @@ pub fn nccl() -> Result<Nccl, String> {
 
 fn version(path: &Path) -> Result<(i32, i32, i32), String> {
     let library = load(path)?;
-    // SAFETY: the function has this signature, as NCCL's header declares it.
+    // SAFETY: `nccl.h` declares `ncclGetVersion` with this type.
     let found = unsafe { library.get::<unsafe extern "C" fn(*mut c_int) -> c_int>(b"ncclGetVersion\0") };
     let get = found.map_err(|why| one_line(&why.to_string()))?;
     let mut code = 0;
-    // SAFETY: writes a number.
+    // SAFETY: NCCL writes one number to `code`. `library` keeps the function loaded.
     match unsafe { get(&mut code) } {
         0 => Ok(parts(code)),
         result => Err(format!("ncclGetVersion: error {result}")),

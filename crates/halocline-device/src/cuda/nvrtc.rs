@@ -25,14 +25,21 @@ pub struct Compiler {
 /// What a kernel is compiled to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Compiled {
-    /// A cubin, or PTX that the driver compiles.
-    pub code: Vec<u8>,
+    /// Private: the driver trusts the lengths and offsets in it, so only [`Compiler::compile`] makes one.
+    code: Vec<u8>,
     /// For what: `sm_90`, or `compute_90` for PTX.
     pub target: String,
     /// Whether it was found in the cache.
     pub cached: bool,
     /// By which NVRTC: major and minor version.
     pub nvrtc: (i32, i32),
+}
+
+impl Compiled {
+    /// A cubin, or PTX that the driver compiles.
+    pub fn code(&self) -> &[u8] {
+        &self.code
+    }
 }
 
 /// How what an NVRTC makes fits a driver, best first.
@@ -68,12 +75,14 @@ macro_rules! functions {
         impl Functions {
             fn with(library: Library) -> Result<Self, String> {
                 $(
-                    // SAFETY: the function has this signature, as NVRTC's header declares it.
+                    // SAFETY: `nvrtc.h` declares the function with this type. `_library` keeps it loaded as long as the
+                    // pointer to it is kept.
                     let found = unsafe { library.get::<unsafe extern "C" fn($($argument),*) -> c_int>($symbol) };
                     let $name = *found.map_err(|why| one_line(&why.to_string()))?;
                 )*
                 type Text = unsafe extern "C" fn(c_int) -> *const c_char;
-                // SAFETY: as above.
+                // SAFETY: `nvrtc.h` declares the function with this type. `_library` keeps it loaded as long as the
+                // pointer to it is kept.
                 let found = unsafe { library.get::<Text>(b"nvrtcGetErrorString\0") };
                 let error_string = *found.map_err(|why| one_line(&why.to_string()))?;
                 Ok(Self { $($name,)* error_string, _library: library })
@@ -137,14 +146,14 @@ impl Compiler {
     fn open(path: &Path) -> Result<Self, String> {
         let functions = Functions::with(load(path)?)?;
         let (mut major, mut minor, mut count) = (0, 0, 0);
-        // SAFETY: each writes what it is given room for.
+        // SAFETY: NVRTC writes one number through each of the three pointers.
         let results = unsafe {
             [(functions.version)(&mut major, &mut minor), (functions.architecture_count)(&mut count)]
         };
         functions.check(results[0])?;
         functions.check(results[1])?;
         let mut architectures = vec![0; count.max(0) as usize];
-        // SAFETY: there is room for so many.
+        // SAFETY: NVRTC writes as many numbers as it has just said to have, and `architectures` has room for them.
         functions.check(unsafe { (functions.architectures)(architectures.as_mut_ptr()) })?;
         let architectures = architectures.into_iter().filter_map(|arch| u32::try_from(arch).ok()).collect();
         Ok(Self { functions, path: path.to_owned(), version: (major, minor), architectures })
@@ -203,7 +212,9 @@ impl Compiler {
         let options: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
         let f = &self.functions;
         let mut program = Started { functions: f, program: 0 };
-        // SAFETY: all strings live through the calls; buffers have the sizes that were asked for just before.
+        // SAFETY: `name`, `source` and the strings of `options` end with a zero and live through the calls. `create`
+        // has made `program.program`. Each pair that `get` is given is NVRTC's function that tells the length of one
+        // output and the one that writes that output.
         unsafe {
             let none = std::ptr::null();
             f.check((f.create)(&mut program.program, source.as_ptr(), name.as_ptr(), 0, none, none))?;
@@ -224,12 +235,12 @@ impl Functions {
     }
 
     fn text(&self, result: c_int) -> String {
-        // SAFETY: it returns a constant string, for any number.
+        // SAFETY: NVRTC returns a constant string, or null, for any number.
         let text = unsafe { (self.error_string)(result) };
         if text.is_null() {
             return format!("error {result} of NVRTC");
         }
-        // SAFETY: as above.
+        // SAFETY: `text` is not null; then it is a constant string of NVRTC, which ends with a zero.
         unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
     }
 }
@@ -242,17 +253,19 @@ struct Started<'a> {
 
 impl Started<'_> {
     /// # Safety
-    /// The two functions are one that tells a size and one that fills a buffer of that size.
+    /// `size` writes the length of an output of the program, and `fill` writes as many bytes.
     unsafe fn get(
         &self,
         size: unsafe extern "C" fn(Program, *mut usize) -> c_int,
         fill: unsafe extern "C" fn(Program, *mut u8) -> c_int,
     ) -> Result<Vec<u8>, String> {
         let mut bytes = 0;
-        // SAFETY: the caller's promise.
+        // SAFETY: `self.program` was created and is destroyed by the drop of `self` alone. `size` writes one number, as
+        // the caller promises.
         self.functions.check(unsafe { size(self.program, &mut bytes) })?;
         let mut buffer = vec![0; bytes];
-        // SAFETY: the caller's promise.
+        // SAFETY: `self.program` was created and is destroyed by the drop of `self` alone. `fill` writes as many bytes
+        // as `buffer` has, as the caller promises.
         self.functions.check(unsafe { fill(self.program, buffer.as_mut_ptr()) })?;
         Ok(buffer)
     }
@@ -261,7 +274,7 @@ impl Started<'_> {
 impl Drop for Started<'_> {
     fn drop(&mut self) {
         if self.program != 0 {
-            // SAFETY: it was created, and this is its only holder.
+            // SAFETY: `create` made the program, `self` alone has its handle, and this is the drop of `self`.
             unsafe { (self.functions.destroy)(&mut self.program) };
         }
     }
@@ -297,7 +310,8 @@ pub(super) fn load(path: &Path) -> Result<Library, String> {
     if path.metadata().is_ok_and(|there| !there.is_file()) {
         return Err("this is no file".to_owned());
     }
-    // SAFETY: as with every library, what it does when it is loaded is its own; those looked for here have one purpose.
+    // SAFETY: initialisers run while the library is loaded. The user, the system or the Python environment has chosen
+    // the file, and all of them choose what code this process runs.
     unsafe { Library::open(Some(path), RTLD_NOW) }.map_err(|why| one_line(&why.to_string()))
 }
 

@@ -48,7 +48,8 @@ impl CudaDriver {
     /// The identity of the allocation that an address lies in; the context is current.
     pub(super) fn id_at(&self, address: Address) -> Result<u64, DeviceError> {
         let mut id = 0u64;
-        // SAFETY: the identity has 64 bits. Any address may be asked for.
+        // SAFETY: CUDA writes the identity, 64 bits, to `id`. It looks the address up and does not access it, so that
+        // any address may be asked for.
         let result = unsafe { (self.api.pointer_attribute)((&raw mut id).cast(), BUFFER_ID, address) };
         match result {
             code::INVALID_VALUE => Err(DeviceError::NotReachable { address, bytes: 1 }),

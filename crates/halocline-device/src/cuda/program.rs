@@ -62,8 +62,8 @@ impl Kernel {
     /// ([`Driver`]).
     ///
     /// # Safety
-    /// `A` is laid out as the kernel's argument. What the kernel does with it is sound, and all memory that it uses is
-    /// there until the stream has done it.
+    /// `A` is laid out as the kernel's argument. What the kernel does with it is sound, and all memory that it uses
+    /// stays valid until the stream has done it. This kernel or its [`Program`] is not dropped before that.
     pub unsafe fn launch<A: Copy>(
         &self,
         stream: &Stream,
@@ -82,8 +82,9 @@ impl Kernel {
         }
         // The driver reads it and writes nothing.
         let arguments: [*mut c_void; 1] = [std::ptr::from_ref(argument).cast_mut().cast()];
-        // SAFETY: the module is there as long as `self`, and whoever drops that promises that launches are over; the rest is
-        // the caller's promise.
+        // SAFETY: `self.program` holds the module, and the caller keeps it, or a clone, until the launch is over.
+        // `stream` lives and is of the same device, as was checked. The kernel takes one argument, laid out as `A`, and
+        // the caller promises that what it does is sound.
         unsafe { self.function.launch(cuda(device, name)?, stream.raw(), blocks, threads, &arguments) }
     }
 }

@@ -201,7 +201,7 @@ impl CudaMemory {
 
     fn export_legacy(&self, allocation: &Allocation) -> Result<Export, Refusal> {
         let mut handle = IpcHandle([0; 64]);
-        // SAFETY: writes the handle.
+        // SAFETY: CUDA writes the 64 bytes of `handle`. It looks the address up and does not access it.
         check(unsafe { (self.api().ipc_handle)(&mut handle, allocation.base) })?;
         Ok(Export { handle: handle.0.to_vec(), descriptors: Vec::new() })
     }
@@ -218,11 +218,13 @@ impl CudaMemory {
                 return Err(Refusal::NoHandleType);
             }
             let (mut memory, mut fd): (u64, c_int) = (0, -1);
-            // SAFETY: writes a handle, which holds the physical memory until it is released.
+            // SAFETY: CUDA looks the address up and writes one handle to `memory`, which holds the physical memory
+            // until it is released.
             check(unsafe { (self.api().retain_memory)(&mut memory, piece.base) })?;
-            // SAFETY: writes a descriptor, which is ours then.
+            // SAFETY: `memory` was retained above. CUDA writes one descriptor to `fd`: that is what a handle of the
+            // type `POSIX` is.
             let exported = unsafe { (self.api().export_memory)((&raw mut fd).cast(), memory, POSIX, 0) };
-            // SAFETY: retained above.
+            // SAFETY: `memory` was retained above, once, and is not used afterwards.
             unsafe { (self.api().release_memory)(memory) };
             check(exported)?;
             export.descriptors.push(own(fd)?);
@@ -237,14 +239,16 @@ impl CudaMemory {
         }
         let [pool] = self.ask(allocation.base, [POOL]).ok_or(Refusal::BadHandle)?;
         let (mut fd, mut data): (c_int, _) = (-1, [0u8; 64]);
-        // SAFETY: writes a descriptor, which is ours then; the pool is that of memory that is there.
+        // SAFETY: `pool` is what CUDA has just told to be the pool of the allocation, and a pool lives as long as
+        // memory of it. CUDA writes one descriptor to `fd`: that is what a handle of the type `POSIX` is.
         let exported = unsafe { (self.api().export_pool)((&raw mut fd).cast(), pool as usize, POSIX, 0) };
         if exported != code::SUCCESS {
             return Err(Refusal::DefaultPool);
         }
         let descriptors = vec![own(fd)?];
         // Pointers are exported only after their pool.
-        // SAFETY: writes the 64 bytes of `CUmemPoolPtrExportData`.
+        // SAFETY: CUDA writes a `CUmemPoolPtrExportData`, which has 64 bytes, to `data`. It looks the address up and
+        // does not access it.
         check(unsafe { (self.api().export_pointer)((&raw mut data).cast(), allocation.base) })?;
         let handle = [&data[..], &random_number().to_le_bytes(), &pool.to_le_bytes()].concat();
         Ok(Export { handle, descriptors })
@@ -256,7 +260,7 @@ fn own(fd: c_int) -> Result<OwnedFd, Refusal> {
     if fd < 0 {
         return Err(Refusal::BadHandle);
     }
-    // SAFETY: the driver has opened it for us, and knows it no longer.
+    // SAFETY: CUDA has opened the descriptor for the caller of the export, who alone owns it.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     // A program that is started by this one should not hold memory.
     rustix::io::fcntl_setfd(&fd, rustix::io::FdFlags::CLOEXEC)
@@ -306,7 +310,7 @@ impl Provider for CudaMemory {
             Kind::Legacy => {
                 let handle = IpcHandle(export.handle[..].try_into().map_err(|_| Refusal::BadHandle)?);
                 let mut address = 0;
-                // SAFETY: the driver looks itself at what the handle is; writes an address.
+                // SAFETY: `handle` is passed by value, and CUDA checks it. CUDA writes one address to `address`.
                 check(unsafe { (self.api().open_ipc)(&mut address, handle, LAZY_PEER_ACCESS) })?;
                 Open::Legacy(address)
             }
@@ -320,7 +324,7 @@ impl Provider for CudaMemory {
                 let (api, primary) = (self.api(), Arc::clone(self.driver.primary()));
                 once_nothing_waits(move || {
                     if let Ok(_current) = primary.make_current_beside_captures() {
-                        // SAFETY: opened above, and told to nobody.
+                        // SAFETY: `open_ipc` gave `address`, it is closed once, and nobody else was told of it.
                         let closed = check(unsafe { (api.close_ipc)(address) });
                         if let Err(why) = closed {
                             tracing::error!("memory that is shorter than announced cannot be closed: {why}");

@@ -449,13 +449,26 @@ impl Argument {
 
 const ALIGN: usize = 16;
 
+/// # Safety
+/// A value has no padding: all its bytes are initialised.
+unsafe trait Dense: Copy {}
+
+macro_rules! dense {
+    ($($type:ty),*) => {$(
+        // SAFETY: it consists of integers, whose sizes add up to its own (for the structures, asserted beside `Argument`).
+        unsafe impl Dense for $type {}
+    )*};
+}
+
+dense!(Item, Part, Wait, u64, [u32; 2]);
+
 /// Appends values, aligned; returns where.
-fn put<T: Copy>(bytes: &mut Vec<u8>, values: &[T]) -> u64 {
+fn put<T: Dense>(bytes: &mut Vec<u8>, values: &[T]) -> u64 {
     let at = bytes.len();
     let len = size_of_val(values);
     bytes.resize((at + len).next_multiple_of(ALIGN), 0);
-    // SAFETY: the structures of a table consist of integers without padding (the sizes that the kernel asserts are the
-    // sums of their fields), so that all their bytes are initialised; there is room for `len` bytes.
+    // SAFETY: `bytes` was made `len` bytes longer behind `at`. `values` has `len` bytes, all of which are initialised,
+    // since `T` is `Dense`. A vector and a slice that is borrowed beside it do not overlap.
     unsafe { std::ptr::copy_nonoverlapping(values.as_ptr().cast::<u8>(), bytes.as_mut_ptr().add(at), len) };
     at as u64
 }

@@ -101,7 +101,8 @@ impl SimDriver {
     }
 }
 
-// SAFETY: memory is allocated as asked, and kept by the world until it is freed.
+// SAFETY: `Memories::add` allocates as many bytes as it says and keeps them until they are freed: this driver holds the
+// world that holds them. Pinned memory is memory of the host's allocator at its own address.
 unsafe impl Driver for SimDriver {
     fn machine(&self) -> usize {
         self.world.machine()
@@ -213,7 +214,7 @@ unsafe impl Driver for SimDriver {
         self.stream(&call.state, stream).map(drop)
     }
 
-    fn stream_id(&self, stream: RawStream) -> Option<u64> {
+    unsafe fn stream_id(&self, stream: RawStream) -> Option<u64> {
         let mut state = self.world.lock();
         let index = self.stream(&state, stream).ok()?;
         if state.streams[index].captured {
@@ -223,12 +224,12 @@ unsafe impl Driver for SimDriver {
         Some(u64::MAX - stream.0 as u64)
     }
 
-    fn is_capturing(&self, stream: RawStream) -> Result<bool, DeviceError> {
+    unsafe fn is_capturing(&self, stream: RawStream) -> Result<bool, DeviceError> {
         let state = self.world.lock();
         self.stream(&state, stream).map(|stream| state.streams[stream].captured)
     }
 
-    fn query(&self, stream: RawStream) -> Result<bool, DeviceError> {
+    unsafe fn query(&self, stream: RawStream) -> Result<bool, DeviceError> {
         let Call { mut state, me } = self.call(true)?;
         let stream = self.stream(&state, stream)?;
         let idle = state.streams[stream].is_idle();
@@ -239,7 +240,7 @@ unsafe impl Driver for SimDriver {
         Ok(idle)
     }
 
-    fn synchronise(&self, stream: RawStream) -> Result<(), DeviceError> {
+    unsafe fn synchronise(&self, stream: RawStream) -> Result<(), DeviceError> {
         let Call { state, me } = self.call(false)?;
         let stream = self.stream(&state, stream)?;
         let mut state = self.world.wait(state, me, Waits::Idle(stream));
@@ -263,7 +264,7 @@ unsafe impl Driver for SimDriver {
         }
     }
 
-    fn record(&self, event: RawEvent, stream: RawStream) -> Result<(), DeviceError> {
+    unsafe fn record(&self, event: RawEvent, stream: RawStream) -> Result<(), DeviceError> {
         let mut call = self.call(false)?;
         let stream = self.stream(&call.state, stream)?;
         let index = self.event(&call.state, event)?;
@@ -279,7 +280,7 @@ unsafe impl Driver for SimDriver {
         Ok(())
     }
 
-    fn wait_event(&self, stream: RawStream, event: RawEvent) -> Result<(), DeviceError> {
+    unsafe fn wait_event(&self, stream: RawStream, event: RawEvent) -> Result<(), DeviceError> {
         let mut call = self.call(false)?;
         let stream = self.stream(&call.state, stream)?;
         let index = self.event(&call.state, event)?;
@@ -290,7 +291,7 @@ unsafe impl Driver for SimDriver {
         self.give(call, stream, Op::Await(record)).map(drop)
     }
 
-    fn query_event(&self, event: RawEvent) -> Result<bool, DeviceError> {
+    unsafe fn query_event(&self, event: RawEvent) -> Result<bool, DeviceError> {
         let mut call = self.call(true)?;
         let index = self.event(&call.state, event)?;
         let Some(record) = call.state.events[index].record else {

@@ -9,7 +9,7 @@ use crate::remote::Refusal;
 use rustix::fd::OwnedFd;
 use std::alloc::Layout;
 use std::ops::Range;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Addresses of devices begin here: no address of a process has these bits, so that a host that dereferences one
 /// is killed by the machine.
@@ -58,7 +58,8 @@ enum Home {
     Gone,
 }
 
-// SAFETY: plain bytes, accessed by whoever holds the baton.
+// SAFETY: `data` is owned by the region, or kept valid by whoever registered it, and is not bound to a thread. The
+// world's lock guards the region.
 unsafe impl Send for Region {}
 
 /// All memories, also those that were freed. Their ids count from 1.
@@ -139,7 +140,7 @@ impl Memories {
             None => {
                 let align = if space == MemorySpace::Host { PAGE } else { DEVICE_ALIGN };
                 let layout = Layout::from_size_align(bytes.max(1), align).map_err(|_| refused.clone())?;
-                // SAFETY: the layout has a size of at least 1.
+                // SAFETY: `layout` has a size of at least 1.
                 let data = unsafe { std::alloc::alloc_zeroed(layout) };
                 if data.is_null() {
                     return Err(refused);
@@ -148,7 +149,8 @@ impl Memories {
             }
         };
         if let MemorySpace::Device(_) = space {
-            // SAFETY: fresh bytes of that size. Not zero, as on a real device.
+            // SAFETY: `data` was made above with at least `bytes` bytes (memory that is given is the host's) and is
+            // known to nobody else. A real device's fresh memory is not zero, either.
             unsafe { data.write_bytes(0xa5, bytes) };
         }
         Ok(self.enter(space, bytes, data, home))
@@ -259,37 +261,49 @@ impl Memories {
     /// Copies bytes between memories that are there.
     pub(super) fn copy(&mut self, target: Spot, source: Spot, bytes: usize) {
         let (to, from) = (self.pointer(target, bytes), self.pointer(source, bytes));
-        // SAFETY: both are valid for `bytes`: checked by `pointer`. They may overlap.
+        // SAFETY: `pointer` has checked that both ranges lie in memory that is there. `copy` lets them overlap. Whoever
+        // gave a stream the copy has promised that nobody else uses them meanwhile.
         unsafe { std::ptr::copy(from, to, bytes) };
     }
 
     pub(super) fn slice(&self, spot: Spot, bytes: usize) -> &[u8] {
-        // SAFETY: valid for `bytes`, checked by `pointer`; whoever holds the baton alone accesses it.
+        // SAFETY: `pointer` has checked that the range lies in memory that is there; `&self` comes from the world's
+        // lock, so that no other stream writes it and it is not freed. Whoever gave a stream the work has promised that
+        // the host does not write it meanwhile.
         unsafe { std::slice::from_raw_parts(self.pointer(spot, bytes), bytes) }
     }
 
     pub(super) fn slice_mut(&mut self, spot: Spot, bytes: usize) -> &mut [u8] {
-        // SAFETY: as in `slice`.
+        // SAFETY: `pointer` has checked that the range lies in memory that is there; `&mut self` comes from the world's
+        // lock, so that no other stream uses it and it is not freed. Whoever gave a stream the work has promised that
+        // the host does not use it meanwhile.
         unsafe { std::slice::from_raw_parts_mut(self.pointer(spot, bytes), bytes) }
     }
 
-    pub(super) fn load(&self, spot: Spot) -> u64 {
+    /// The word at a spot. Panics if it does not lie at a multiple of 8 bytes.
+    fn word(&self, spot: Spot) -> &AtomicU64 {
         let word = self.pointer(spot, 8).expose_provenance() as Address;
-        // SAFETY: 8 valid bytes, at a multiple of 8: checked when the operation was given.
-        unsafe { word_at(word) }.load(Ordering::Acquire)
+        assert!(word.is_multiple_of(8), "no word lies at {word:#x}");
+        // SAFETY: `pointer` has checked that 8 bytes are there, and they are aligned. They stay while `&self` is
+        // borrowed from the world's lock. Whoever gave a stream work on the word has promised that it is accessed by
+        // atomic operations alone.
+        unsafe { word_at(word) }
+    }
+
+    pub(super) fn load(&self, spot: Spot) -> u64 {
+        self.word(spot).load(Ordering::Acquire)
     }
 
     pub(super) fn store(&mut self, spot: Spot, value: u64) {
-        let word = self.pointer(spot, 8).expose_provenance() as Address;
-        // SAFETY: as in `load`.
-        unsafe { word_at(word) }.store(value, Ordering::Release);
+        self.word(spot).store(value, Ordering::Release);
     }
 }
 
 impl Region {
     fn release(&mut self) {
         match std::mem::replace(&mut self.home, Home::Gone) {
-            // SAFETY: allocated with this layout, once; `alive` is false, or the world is over.
+            // SAFETY: `add` allocated `data` with this layout. `Home::Gone` in its place keeps it from being freed
+            // again, and `pointer` gives nothing of a region that is not alive.
             Home::Heap(layout) => unsafe { std::alloc::dealloc(self.data, layout) },
             Home::Shared(_) | Home::Imported => shared::unmap(self.data, self.place.bytes),
             Home::Given | Home::Gone => {}
@@ -341,13 +355,14 @@ mod shared {
 
     fn map(size: usize, fd: &OwnedFd) -> rustix::io::Result<*mut u8> {
         let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-        // SAFETY: a fresh mapping at an address of the kernel's choice touches no existing memory.
+        // SAFETY: the kernel chooses an address that nothing else has, so that no memory of the process is replaced.
         Ok(unsafe { rustix::mm::mmap(std::ptr::null_mut(), size, prot, flags, fd, 0)? }.cast())
     }
 
     pub(super) fn unmap(data: *mut u8, bytes: usize) {
         let size = size(bytes).unwrap_or(PAGE);
-        // SAFETY: mapped by `map` with this size, once, and the memory is freed, or the world is over.
+        // SAFETY: `map` mapped `data` with this size. `Region::release` alone calls this, once: `Home::Gone` replaces
+        // the home of the region, and `pointer` gives nothing of it any more.
         let unmapped = unsafe { rustix::mm::munmap(data.cast(), size) };
         debug_assert!(unmapped.is_ok());
     }

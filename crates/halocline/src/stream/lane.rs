@@ -273,8 +273,12 @@ impl Lane {
     /// Whether the event of an exchange says so. One that was returned, and is another's by now, was over.
     fn is_over(&self, epoch: u64) -> bool {
         let (of, event) = &self.events[(epoch % IN_FLIGHT) as usize];
-        of.load(Ordering::Acquire) == epoch
-            && self.device.driver().query_event(RawEvent(event.load(Ordering::Relaxed))) == Ok(true)
+        if of.load(Ordering::Acquire) != epoch {
+            return false;
+        }
+        let event = RawEvent(event.load(Ordering::Relaxed));
+        // SAFETY: `give` has stored an event of the pool `shared.events`, which alone destroys its events, and which `self` holds.
+        unsafe { self.device.driver().query_event(event) == Ok(true) }
     }
 
     /// A word that the stream has written.

@@ -270,7 +270,7 @@ pub(in super::super) fn main() -> Outcome {
         call("cuEventCreate", none, |_| event()),
         call("cuEventDestroy", event, |at| raw.call("cuEventDestroy_v2", at, 0, 0)),
         call("cuModuleLoadData", none, |_| {
-            raw.made("cuModuleLoadData", plain.code.as_ptr().expose_provenance(), 0)
+            raw.made("cuModuleLoadData", plain.code().as_ptr().expose_provenance(), 0)
         }),
         call("the first launch of a kernel", next, |at| launch(&plains[at].1, &[])),
         call("the first launch with local memory", next, |at| {

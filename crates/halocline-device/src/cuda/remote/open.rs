@@ -23,18 +23,22 @@ impl CudaMemory {
         let mapped = sizes.iter().zip(&export.descriptors).try_for_each(|(size, fd)| {
             let mut memory = 0;
             let os_handle = std::ptr::without_provenance_mut(fd.as_raw_fd() as usize);
-            // SAFETY: the driver looks itself at what the descriptor is; writes a handle.
+            // SAFETY: `os_handle` is a descriptor that `export` holds open, and CUDA checks what it is. CUDA writes one
+            // handle to `memory`.
             check(unsafe { (self.api().import_memory)(&mut memory, os_handle, POSIX) })?;
-            // SAFETY: addresses that were reserved above.
+            // SAFETY: the addresses are within the `total` that `reserve` gave at `base`, behind those that are mapped
+            // already: the sizes add up to `total`. `memory` was imported above, and CUDA refuses a size that is not
+            // its own.
             let mapped = unsafe { (self.api().map)(base + at as u64, *size, 0, memory, 0) };
-            // SAFETY: imported above; the mapping keeps the memory.
+            // SAFETY: `memory` was imported above and is not used afterwards; the mapping keeps the physical memory.
             unsafe { (self.api().release_memory)(memory) };
             at += if mapped == code::SUCCESS { *size } else { 0 };
             check(mapped)
         });
         let open = mapped.and_then(|()| {
             let access = Access::of(self.driver.ordinal);
-            // SAFETY: mapped above.
+            // SAFETY: all of `base` to `base + total` is mapped. `access` is one `CUmemAccessDesc` and lives through
+            // the call.
             check(unsafe { (self.api().set_access)(base, total, &access, 1) })
         });
         match open {
@@ -51,10 +55,11 @@ impl CudaMemory {
         let unmapped = if mapped == 0 {
             Ok(())
         } else {
-            // SAFETY: mapped by `open_vmm`, and nothing uses it.
+            // SAFETY: `open_vmm` mapped so many bytes at `base`. It has failed and told nobody of them, or the caller
+            // of `close` promises that nothing uses them.
             check_close(unsafe { (self.api().unmap)(base, mapped) })
         };
-        // SAFETY: reserved by `open_vmm`.
+        // SAFETY: `open_vmm` reserved so many addresses at `base`, and nothing is mapped there any more.
         unmapped.and_then(|()| check_close(unsafe { (self.api().free_addresses)(base, reserved) }))
     }
 
@@ -74,7 +79,8 @@ impl CudaMemory {
             }
         };
         let (mut address, mut data) = (0, *data);
-        // SAFETY: writes an address; the 64 bytes are looked at by the driver.
+        // SAFETY: `pool` was imported and is kept in `table.pools` as long as it counts open pointers. `data` has the
+        // 64 bytes of a `CUmemPoolPtrExportData`, which CUDA checks. CUDA writes one address to `address`.
         let imported = unsafe { (self.api().import_pointer)(&mut address, pool, (&raw mut data).cast()) };
         if imported == code::SUCCESS
             && let Some((_, count)) = table.pools.get_mut(&name)
@@ -89,12 +95,13 @@ impl CudaMemory {
     fn import_pool(&self, fd: &OwnedFd) -> Result<usize, Refusal> {
         let mut pool = 0;
         let os_handle = std::ptr::without_provenance_mut(fd.as_raw_fd() as usize);
-        // SAFETY: the driver looks itself at what the descriptor is; writes a handle.
+        // SAFETY: `os_handle` is a descriptor that the caller holds open, and CUDA checks what it is. CUDA writes one
+        // handle to `pool`.
         check(unsafe { (self.api().import_pool)(&mut pool, os_handle, POSIX, 0) })?;
         let access = Access::of(self.driver.ordinal);
-        // SAFETY: a pool that was imported.
+        // SAFETY: `pool` was imported just now. `access` is one `CUmemAccessDesc` and lives through the call.
         check(unsafe { (self.api().set_pool_access)(pool, &access, 1) }).inspect_err(|_| {
-            // SAFETY: as above, of no use to anybody.
+            // SAFETY: `pool` was imported just now, nothing of it is open, and nobody was told of it.
             unsafe { (self.api().destroy_pool)(pool) };
         })?;
         Ok(pool)
@@ -119,11 +126,13 @@ impl CudaMemory {
     /// Closes what was opened; the context is current, and nothing uses it.
     pub(super) fn close_open(&self, open: Open) -> Result<(), Refusal> {
         match open {
-            // SAFETY: opened once for each time it is closed.
+            // SAFETY: `open_ipc` gave `address`; whoever has an `Open` closes it once, and the caller of `close`
+            // promises that nothing uses the memory.
             Open::Legacy(address) => check_close(unsafe { (self.api().close_ipc)(address) }),
             Open::Vmm(base, bytes) => self.close_vmm(base, bytes, bytes),
             Open::Pool(address, name) => {
-                // SAFETY: imported by `open_pool`.
+                // SAFETY: `open_pool` imported the pointer at `address`; whoever has an `Open` closes it once, and the
+                // caller of `close` promises that nothing uses the memory.
                 let freed = check_close(unsafe { (self.api().free)(address) });
                 let mut table = self.opened();
                 if let Some((_, count)) = table.pools.get_mut(&name) {
@@ -139,7 +148,8 @@ impl CudaMemory {
     fn drop_pool(&self, table: &mut Table, name: PoolName) {
         if let Some((pool, 0)) = table.pools.get(&name).copied() {
             table.pools.remove(&name);
-            // SAFETY: imported by `import_pool`; all its pointers were freed.
+            // SAFETY: `import_pool` gave `pool`, which was in the table until now, and its count says that all pointers
+            // of it were freed.
             unsafe { (self.api().destroy_pool)(pool) };
         }
     }

@@ -30,6 +30,6 @@ pub(crate) fn library(sources: &[(&str, &[&str])]) -> Option<Library> {
     let output = at("library.so");
     // Names of its own come before those of the C library, which has an `advance`, too.
     compile(link.args(["-shared", "-Wl,-Bsymbolic", "-o"]).arg(&output))?;
-    // SAFETY: it was made above, and does nothing when it is loaded.
+    // SAFETY: the library was linked above from the test's own sources, which have no initialisers.
     Some(unsafe { Library::open(Some(output), RTLD_NOW) }.expect("what was compiled is loaded"))
 }

@@ -95,12 +95,14 @@ impl Arena {
 
     fn set(&self, offset: usize, bytes: &[u8]) {
         assert!(offset + bytes.len() <= self.bytes);
-        // SAFETY: within memory that is there, and that nobody borrows: it is reached by this address alone, by one thread.
+        // SAFETY: the bytes lie within `_memory`, as was checked, and nobody borrows that: tests and the kernel's
+        // machine reach it by `base` alone, one after the other.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.base.add(offset), bytes.len()) };
     }
 
     fn get(&self) -> Vec<u8> {
-        // SAFETY: as in `set`.
+        // SAFETY: `_memory` has so many bytes at `base`. The slice is copied at once, while nobody writes: tests and
+        // the kernel's machine reach the memory one after the other.
         unsafe { std::slice::from_raw_parts(self.base, self.bytes) }.to_vec()
     }
 
@@ -319,9 +321,9 @@ struct Context<'a> {
 }
 
 /// # Safety
-/// `context` is the one of [`Program::run`], which nobody else uses meanwhile.
+/// `context` points to the `Context` of [`Program::run`], which nobody else uses meanwhile.
 unsafe extern "C" fn call(context: *mut c_void, op: u32) -> *const c_char {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that `context` points to a `Context` that nobody else uses meanwhile.
     let context = unsafe { &mut *context.cast::<Context<'_>>() };
     let ended = catch_unwind(AssertUnwindSafe(|| (context.call)(op as usize)));
     match ended.unwrap_or_else(|_| Err("the test has panicked".to_owned())) {
@@ -349,7 +351,7 @@ impl Program<'_> {
             match *op {
                 Op::Launch(table, value, launch) => {
                     let argument = self.tables[table].argument.of_launch(launch);
-                    // SAFETY: both are 16 words (asserted beside `Argument`), without padding.
+                    // SAFETY: both have 128 bytes (asserted beside `Argument`) and consist of integers without padding.
                     let argument = unsafe { std::mem::transmute::<Argument, Aligned>(argument) };
                     let blocks = self.tables[table].blocks;
                     OpOf { kind: 0, table: table as u32, blocks, value, argument, ..none }
@@ -380,8 +382,10 @@ impl Program<'_> {
         };
         let library = machine.library.lock().unwrap_or_else(PoisonError::into_inner);
         type Run = unsafe extern "C" fn(*const Setting) -> *const c_char;
-        // SAFETY: the function has this signature; all that the setting points to lives longer; tables and words have memory that the
-        // caller holds, and every access of the kernel is checked against it.
+        // SAFETY: `machine.cc` declares `run_machine` with this type. All that `setting` points to lives until the call
+        // returns. The tables and words have memory that the caller of `run` holds, and the machine checks every access
+        // of the kernel against it. The string that is returned is a static one, which nobody else changes while
+        // `library` is locked.
         unsafe {
             let wrong = library.get::<Run>(b"run_machine\0").expect("it is there")(&setting);
             match wrong.is_null() {
