@@ -109,7 +109,7 @@ fn exchange(rig: &Rig, (cells, halo, fields): (usize, usize, usize), in_kernel: 
     let (arrays, words) = (memory(fields * array)?, memory(256)?);
     for (device, words) in devices.iter().zip(&words) {
         let (stream, zeros) = (device.stream(Priority::Normal)?, device.allocate_pinned(256)?);
-        // SAFETY: synchronised at once.
+        // SAFETY: nothing else uses the memory before the stream is synchronised.
         unsafe { stream.copy(words.at(0), zeros.at(0), 256) }?;
         stream.synchronise()?;
     }
@@ -143,7 +143,7 @@ fn exchange(rig: &Rig, (cells, halo, fields): (usize, usize, usize), in_kernel: 
                     ValueOp::Write { address: words[peer].at(0), value: epoch },
                     ValueOp::Wait { address: words[rank].at(0), at_least: epoch },
                 ];
-                // SAFETY: everything lives until the streams are synchronised.
+                // SAFETY: the memory and the tables live until the streams are synchronised.
                 unsafe {
                     stream.values(if in_kernel { &begun[..1] } else { &begun })?;
                     stream.launch(&table, epoch)?;
@@ -318,7 +318,7 @@ fn structured(rig: &Rig, cells: usize, halo: usize, report: &mut Vec<String>) ->
     let direct = each(&|set| one_table(device, &direct, &[], fields[set].at(0), fields[set].at(0)))?;
     let name = format!("{cells}^3, halo {halo}, {FIELDS} f64 fields: ");
     for (sets, kind) in [(SETS, "from memory"), (1, "from cache")] {
-        // SAFETY: everything lives until the streams are synchronised.
+        // SAFETY: the memory and the tables live until the streams are synchronised.
         unsafe {
             let copy = steady(&stream, 64, |at| {
                 stream.copy(messages[at % sets].at(0), fields[at % sets].at(0), bytes)
@@ -404,7 +404,7 @@ fn unstructured(rig: &Rig, report: &mut Vec<String>) -> Result<()> {
         let (field, message) = (device.allocate(total * levels * 8)?, device.allocate(bytes)?);
         let table = one_table(device, &[op], &[], field.at(0), message.at(0))?;
         let name = format!("{count} of {total} listed cells x {levels} f64: ");
-        // SAFETY: everything lives until the streams are synchronised.
+        // SAFETY: the memory and the tables live until the streams are synchronised.
         unsafe {
             let copy = steady(&stream, 64, |_| stream.copy(message.at(0), field.at(0), bytes))?;
             let pack = steady(&stream, 64, |_| stream.launch(&table, 1))?;
@@ -423,7 +423,7 @@ fn peer(rig: &Rig, report: &mut Vec<String>) -> Result<()> {
         let (near, far) = (here.allocate(bytes)?, there.allocate(bytes)?);
         let push = one_table(here, &[suite::operations::line(0, 0, bytes)], &[], near.at(0), far.at(0))?;
         let pull = one_table(here, &[suite::operations::line(0, 0, bytes)], &[], far.at(0), near.at(0))?;
-        // SAFETY: everything lives until the stream is synchronised.
+        // SAFETY: the memory and the tables live until the stream is synchronised.
         let times = unsafe {
             [
                 ("cuMemcpyAsync", steady(&stream, 64, |_| stream.copy(far.at(0), near.at(0), bytes))?),

@@ -27,7 +27,7 @@ pub fn host_costs(rig: &Rig, report: &mut Vec<String>) -> Result<()> {
     let (begun, done) = (device.events().take()?, device.events().take()?);
     let words = device.allocate(4096)?;
     let zeros = device.allocate_pinned(4096)?;
-    // SAFETY: synchronised at once.
+    // SAFETY: nothing else uses the memory before the stream is synchronised.
     unsafe { inner.copy(words.at(0), zeros.at(0), 4096) }?;
     inner.synchronise()?;
     let fields = device.allocate(1 << 20)?;
@@ -38,7 +38,7 @@ pub fn host_costs(rig: &Rig, report: &mut Vec<String>) -> Result<()> {
     let wait = |word: usize| ValueOp::Wait { address: words.at(8 * word), at_least: 0 };
     let mut add = |what: &str, time: f64| report.push(row(&format!("host: {what}"), time, None, None));
     add("launch of an empty kernel", host_cost(rig, &user, || rig.gpu(&user).empty(&user))?);
-    // SAFETY: everything lives, and streams are synchronised, until the end.
+    // SAFETY: the memory and the tables live until the end of this function, before which the streams are synchronised.
     unsafe {
         add("launch of a copy table", host_cost(rig, &user, || user.launch(&table, 1))?);
         add("record", host_cost(rig, &user, || user.record(&begun))?);
@@ -79,7 +79,7 @@ pub fn launches(rig: &Rig, report: &mut Vec<String>) -> Result<()> {
     let raising = one_table(device, &ops, &[word.at(0)], fields.at(0), fields.at(8192))?;
     let mut add = |what: &str, time: f64| report.push(row(what, time, None, None));
     add("empty kernel, one after the other", steady(&stream, 500, |_| rig.gpu(&stream).empty(&stream))?);
-    // SAFETY: everything lives until the streams are synchronised.
+    // SAFETY: the memory and the tables live until the streams are synchronised.
     unsafe {
         add("copy table of 4 KiB, one after the other", steady(&stream, 500, |_| stream.launch(&table, 1))?);
         add("the same, raising a word of the device", steady(&stream, 500, |_| stream.launch(&raising, 1))?);

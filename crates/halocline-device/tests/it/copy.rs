@@ -24,8 +24,8 @@ impl Case {
             let to = target.bytes.as_mut_ptr().wrapping_add(target.base);
             let mut message = self.message();
             let wire = message.as_mut_ptr().cast::<u8>();
-            // SAFETY: the operations come from layouts and cells within these arrays; the message has
-            // room for all cells, rounded up to its alignment.
+            // SAFETY: the operations come from layouts and cells within these arrays. The message has room for all
+            // cells, rounded up to its alignment. No two of the memories overlap.
             unsafe {
                 match streaming {
                     None => host::copy(std::slice::from_ref(&direct), &[source], &[to]),
@@ -143,13 +143,14 @@ fn two_faces_in_one_operation_move_as_in_two() {
             let source: Vec<u8> = (0..*len).map(|i| (i * 31 % 251) as u8).collect();
             let mut expected = vec![0u8; *len];
             let ops = [&low, &high].map(|t| copy_op(t, (field, sender), (field, receiver)));
-            // SAFETY: both arrays have the extents that the operations were made for.
+            // SAFETY: both arrays have the extents that the operations were made for, and do not overlap.
             unsafe { host::copy(&ops, &[source.as_ptr()], &[expected.as_mut_ptr()]) };
             for streaming in [None, Some(false), Some(true)] {
                 let mut target = vec![0u8; *len];
                 let mut lines = vec![Line([0; 64]); direct.bytes().div_ceil(64)];
                 let wire = lines.as_mut_ptr().cast::<u8>();
-                // SAFETY: as above; the message has room for all bytes, rounded up to its alignment.
+                // SAFETY: both arrays have the extents that the operations were made for. The message has room for all
+                // bytes, rounded up to its alignment. No two of the memories overlap.
                 unsafe {
                     match streaming {
                         None => host::copy(

@@ -253,7 +253,7 @@ fn bad_calls_are_refused_by_name() {
         let other = world.device(1)?;
         let theirs = other.stream(Priority::Normal)?;
         assert_eq!(world.device(2).err(), Some(DeviceError::NoDevice { device: 2, count: 2 }));
-        // SAFETY: the simulated device takes any handle.
+        // SAFETY: the simulated device looks a handle up in a table, so that it takes any number.
         let borrow = |raw| unsafe { device.borrow_stream(raw) }.err();
         assert!(matches!(borrow(theirs.raw()), Some(DeviceError::OtherDevice { actual: 1, device: 0, .. })));
         assert_eq!(borrow(RawStream(12)), Some(DeviceError::NoStream { stream: 12 }));
@@ -265,7 +265,7 @@ fn bad_calls_are_refused_by_name() {
         let (near, far) = (device.allocate(64)?, other.allocate(64)?);
         let on_stack = [0u8; 16];
         let host = on_stack.as_ptr().expose_provenance() as u64;
-        // SAFETY: all of these are refused.
+        // SAFETY: the device refuses all of these, so that nothing is accessed.
         unsafe {
             let word = |address| device_error(one.values(&[ValueOp::Write { address, value: 1 }]));
             assert_eq!(word(far.at(0)), DeviceError::NoPeerAccess { device: 0, peer: 1 });
@@ -382,7 +382,8 @@ fn a_host_that_dereferences_an_address_of_a_device_is_killed() {
     once(|world| {
         let memory = world.device(0)?.allocate(8)?;
         let word = std::ptr::with_exposed_provenance::<u64>(memory.at(0) as usize);
-        // SAFETY: none: this is the mistake that is to be seen.
+        // SAFETY: nothing keeps it: this is the mistake that is to be seen. The address lies where no memory of a
+        // process is, so that the machine ends the process.
         println!("read {}", unsafe { word.read_volatile() });
         Ok(())
     });

@@ -22,7 +22,8 @@ fn process(seed: u64) -> (Live, Device, Arc<dyn Provider>) {
 
 fn write(device: &Device, address: u64, value: u8) {
     let (stream, pinned) = (device.stream(Priority::Normal).unwrap(), device.allocate_pinned(BYTES).unwrap());
-    // SAFETY: nothing else uses it.
+    // SAFETY: nothing else uses the pinned memory, and the stream is synchronised before it goes. The callers give
+    // memory that is open.
     unsafe {
         pinned.bytes_mut(0..BYTES).fill(value);
         stream.copy(address, pinned.at(0), BYTES).unwrap();
@@ -32,10 +33,11 @@ fn write(device: &Device, address: u64, value: u8) {
 
 fn read(device: &Device, address: u64) -> Vec<u8> {
     let (stream, pinned) = (device.stream(Priority::Normal).unwrap(), device.allocate_pinned(BYTES).unwrap());
-    // SAFETY: as above.
+    // SAFETY: nothing else uses the pinned memory, and the stream is synchronised before it goes. The callers give
+    // memory that is open.
     unsafe { stream.copy(pinned.at(0), address, BYTES) }.unwrap();
     stream.synchronise().unwrap();
-    // SAFETY: the copy is over.
+    // SAFETY: the copy is over, and nothing else writes the memory.
     unsafe { pinned.bytes(0..BYTES) }.to_vec()
 }
 
@@ -60,7 +62,7 @@ fn another_process_reads_and_writes_what_it_has_opened_until_it_closes_it() {
     // What was opened is not exported again.
     assert_eq!(importer.find(opened.address, 8), None);
     let address = opened.address;
-    // SAFETY: nothing uses it.
+    // SAFETY: `importer` opened it, and the streams that used it are synchronised.
     unsafe { importer.close(opened) }.unwrap();
     assert!(matches!(theirs.place_of(address), Err(DeviceError::NotReachable { .. })));
     assert_eq!((one.reports(), other.reports()), (Vec::new(), Vec::new()));
@@ -103,7 +105,7 @@ fn lies_about_memory_are_refused() {
     assert_eq!(other.world().mapping_calls().opens, 0);
     // The truth is still believed.
     let opened = importer.open(&allocation, export()).unwrap();
-    // SAFETY: nothing uses it.
+    // SAFETY: `importer` opened it, and nothing has used it.
     unsafe { importer.close(opened) }.unwrap();
 }
 
@@ -151,7 +153,7 @@ fn a_mapping_is_reached_by_its_device_alone() {
         assert_eq!(table(&theirs, memory.at(0)), refused);
         ours.enable_peer(&theirs).unwrap();
         assert_eq!(table(&ours, opened.address), Err(DeviceError::NoPeerAccess { device: 0, peer: 1 }));
-        // SAFETY: nothing uses it.
+        // SAFETY: `importer` opened it, and the streams that used it are synchronised.
         unsafe { importer.close(opened) }.unwrap();
     };
     assert_eq!(wrong(program), []);
@@ -162,7 +164,8 @@ fn a_mapping_that_is_closed_under_work_in_flight_is_reported() {
     let program = |world: &World| {
         let (theirs, memory, importer, opened) = mapped(world);
         let (stream, source) = (theirs.stream(Priority::Normal).unwrap(), theirs.allocate(BYTES).unwrap());
-        // SAFETY: what is wrong with it is the point.
+        // SAFETY: nothing keeps it: the memory is closed under a copy, which the simulated device checks and does not
+        // make.
         unsafe {
             stream.copy(opened.address, source.at(0), BYTES).unwrap();
             importer.close(opened).unwrap();

@@ -53,7 +53,7 @@ fn many_epochs(rig: &Rig) -> Outcome {
         halos.push(device.allocate(BYTES)?);
         let (word, zeros) = (device.allocate(256)?, device.allocate_pinned(256)?);
         let stream = device.stream(Priority::Normal)?;
-        // SAFETY: synchronised at once.
+        // SAFETY: nothing else uses the memory before the stream is synchronised.
         unsafe { stream.copy(word.at(0), zeros.at(0), 256) }?;
         stream.synchronise()?;
         words.push(word);
@@ -114,7 +114,8 @@ fn uploads(rig: &Rig) -> Outcome {
         for round in 0..40 {
             let table = device.upload(&table(&parts, &([field.at(0)], [halo.at(0)])))?;
             let epoch = 100 * count as u64 + round;
-            // SAFETY: synchronised before anything goes.
+            // SAFETY: the stream is synchronised before the memory and the table go. Streams and atomic operations
+            // alone write the word.
             let raised = unsafe {
                 stream.launch(&table, epoch)?;
                 stream.synchronise()?;
@@ -137,7 +138,7 @@ fn far(rig: &Rig) -> Outcome {
         let parts = [TablePart { ops: &ops, ..TablePart::default() }];
         let table = device.upload(&table(&parts, &ends))?;
         rig.fill(&stream, &near, value)?;
-        // SAFETY: synchronised before the table goes.
+        // SAFETY: the stream is synchronised before the table goes, and nothing else uses the memory meanwhile.
         unsafe { stream.launch(&table, 1) }?;
         rig.check(&stream, &far, value)?;
         stream.synchronise()
@@ -154,7 +155,7 @@ fn far(rig: &Rig) -> Outcome {
     ];
     let table = device.upload(&table(&parts, &ends))?;
     rig.fill(&stream, &near, 3)?;
-    // SAFETY: as above.
+    // SAFETY: the stream is synchronised before the table goes, and nothing else uses the memory meanwhile.
     unsafe { stream.launch(&table, 1) }?;
     rig.check(&stream, &far, 3)?;
     stream.synchronise()
@@ -186,7 +187,8 @@ fn many_cells(rig: &Rig) -> Outcome {
         let there = device.upload(&table(&parts[0], &([field.at(0)], [mixed.at(0)])))?;
         let again = device.upload(&table(&parts[1], &([mixed.at(0)], [back.at(0)])))?;
         rig.fill(&stream, &field, 5)?;
-        // SAFETY: synchronised before anything goes.
+        // SAFETY: the stream is synchronised before the memory and the tables go, and nothing else uses the memory
+        // meanwhile.
         unsafe {
             stream.launch(&there, 1)?;
             stream.launch(&again, 1)?;
@@ -210,7 +212,8 @@ pub fn full(rig: &Rig) -> Outcome {
     for epoch in 1..=5 {
         rig.fill(&inner, &field, epoch)?;
         rig.gpu(&user).delay_all(&user, 3_000_000)?;
-        // SAFETY: synchronised before anything goes.
+        // SAFETY: the streams are synchronised before the memory and the table go. Streams and atomic operations alone
+        // write the word.
         unsafe {
             inner.launch(&table, epoch)?;
             user.values(&[ValueOp::Write { address: word.at(0), value: epoch }])?;
@@ -238,10 +241,10 @@ fn borrowed(rig: &Rig) -> Outcome {
     let theirs = RawStream(raw.made("cuStreamCreate", 1, 0));
     let (field, halo) = (device.allocate(1 << 20)?, device.allocate(1 << 20)?);
     {
-        // SAFETY: it lives longer.
+        // SAFETY: `cuStreamDestroy_v2` is called below, after the block in which the borrowed stream lives.
         let stream = unsafe { device.borrow_stream(theirs) }?;
         rig.fill(&stream, &field, 9)?;
-        // SAFETY: synchronised before anything goes.
+        // SAFETY: the stream is synchronised before the memory goes, and nothing else uses the memory meanwhile.
         unsafe { stream.copy(halo.at(0), field.at(0), 1 << 20) }?;
         rig.check(&stream, &halo, 9)?;
         stream.synchronise()?;
@@ -252,7 +255,8 @@ fn borrowed(rig: &Rig) -> Outcome {
     raw.made("cuCtxPopCurrent_v2", 0, 0);
     let context = raw.made("cuCtxCreate_v2", 0, 0);
     let foreign = RawStream(raw.made("cuStreamCreate", 1, 0));
-    // SAFETY: it lives.
+    // SAFETY: the stream lives until `cuStreamDestroy_v2` is called below; nothing is borrowed, for the device refuses
+    // it.
     let refused = unsafe { device.borrow_stream(foreign) }.err();
     assert_eq!(refused, Some(DeviceError::OtherContext { stream: foreign.0, device: 0 }));
     raw.call("cuStreamDestroy_v2", foreign.0, 0, 0);
@@ -275,7 +279,7 @@ fn captured(rig: &Rig) -> Outcome {
         while !event.query()? || !other.query()? {
             std::thread::yield_now();
         }
-        // SAFETY: a word.
+        // SAFETY: the word lies in pinned memory that lives until `synchronise` below, and nothing writes it.
         assert_eq!(unsafe { other.peek(word.at(0)) }?, Some(0));
         other.synchronise()?;
         drop(device.allocate(1 << 20)?);
@@ -330,7 +334,8 @@ fn pools(rig: &Rig) -> Outcome {
         let there = device.upload(&table(&parts, &([near.at(0)], [memory])))?;
         let back = device.upload(&table(&parts, &([memory], [near.at(0)])))?;
         rig.fill(&stream, &near, value)?;
-        // SAFETY: synchronised before anything goes.
+        // SAFETY: the stream is synchronised before the memory and the tables go, and nothing else uses the memory
+        // meanwhile.
         unsafe {
             stream.launch(&there, 1)?;
             rig.fill(&stream, &near, 0)?;
@@ -362,14 +367,15 @@ fn used_again(rig: &Rig) -> Outcome {
     let device = &rig.devices()[0];
     let (word, first) = (device.allocate_pinned(8)?, device.stream(Priority::Normal)?);
     let raw = first.raw();
-    // SAFETY: a word that lives until the stream is through.
+    // SAFETY: the word lives until the stream is through, for which the test waits below. Atomic operations alone write
+    // it.
     unsafe { first.values(&[ValueOp::Wait { address: word.at(0), at_least: 1 }]) }?;
     drop(first);
     let busy: Vec<_> = (0..4).map(|_| device.stream(Priority::Normal)).collect::<Result<_, _>>()?;
     assert!(busy.iter().all(|stream| stream.raw() != raw), "a stream that waits is given again");
-    // SAFETY: as above.
+    // SAFETY: streams and atomic operations alone access the word.
     unsafe { word.store(0, 1) };
-    // SAFETY: CUDA's stream lives on.
+    // SAFETY: the library never destroys a stream of its own while its device is there; it keeps it for others.
     unsafe { device.borrow_stream(raw) }?.synchronise()?;
     // Behind those that others have given back.
     let mut taken = Vec::new();

@@ -37,7 +37,7 @@ fn waiting() -> Outcome {
     let parts = [TablePart { waits: &waits, ops: &[], raises: &[], ..TablePart::default() }];
     let table = device.upload(&table(&parts, &([0], [0])))?;
     let event = device.events().take()?;
-    // SAFETY: the process is killed before anything goes.
+    // SAFETY: the process is killed before the memory and the table go.
     unsafe {
         one.launch(&table, 1)?;
         one.record(&event)?;
@@ -72,7 +72,7 @@ fn waits_of_many() -> Outcome {
     let streams = (0..13).map(|_| device.stream(Priority::Highest)).collect::<Result<Vec<_>, _>>()?;
     let (word, begin) = (device.allocate_pinned(8)?, Instant::now());
     let (last, waiting) = streams.split_last().expect("there are some");
-    // SAFETY: all streams are synchronised before the word goes.
+    // SAFETY: all streams are synchronised before the word goes, which streams and atomic operations alone access.
     let gets_on = unsafe {
         for stream in waiting {
             stream.values(&[ValueOp::Wait { address: word.at(0), at_least: 1 }])?;
@@ -132,7 +132,7 @@ fn faulty() -> Outcome {
     );
     assert_eq!(device.failure(), Some(lost.clone()));
     let ends = ([memory.at(0)], [memory.at(32)]);
-    // SAFETY: all of these are refused.
+    // SAFETY: the device refuses all of these, so that nothing is accessed.
     let copied = unsafe { stream.copy(memory.at(0), memory.at(32), 8) };
     let refusals = [
         stream.record(&event),

@@ -19,7 +19,8 @@ const BYTES: usize = PIECE;
 /// Fills memory with a value, or looks whether it is filled with it, through pinned memory.
 fn write(device: &Device, stream: &Stream, address: Address, bytes: usize, value: u8) -> Outcome {
     let pinned = device.allocate_pinned(bytes)?;
-    // SAFETY: nothing else uses it; synchronised before it goes.
+    // SAFETY: nothing else uses the pinned memory, and the stream is synchronised before it goes. The callers give
+    // memory that is open.
     unsafe {
         pinned.bytes_mut(0..bytes).fill(value);
         stream.copy(address, pinned.at(0), bytes)?;
@@ -29,10 +30,11 @@ fn write(device: &Device, stream: &Stream, address: Address, bytes: usize, value
 
 fn expect(device: &Device, stream: &Stream, address: Address, bytes: usize, value: u8) -> Outcome {
     let pinned = device.allocate_pinned(bytes)?;
-    // SAFETY: as above.
+    // SAFETY: nothing else uses the pinned memory, and the stream is synchronised before it goes. The callers give
+    // memory that is open.
     unsafe { stream.copy(pinned.at(0), address, bytes) }?;
     stream.synchronise()?;
-    // SAFETY: the copy is over.
+    // SAFETY: the copy is over, and nothing else writes the memory.
     let wrong = unsafe { pinned.bytes(0..bytes) }.iter().filter(|byte| **byte != value).count();
     assert_eq!(wrong, 0, "bytes at {address:#x} that are not {value}");
     Ok(())
@@ -81,7 +83,7 @@ pub fn importer() -> Outcome {
     let device = DeviceId(bytes(words[4]).try_into().expect("16 bytes"));
     let allocation = Allocation { base: number(1), bytes: number(2), id: number(3), device, kind };
     let fds = words[6].trim_matches(['[', ']']).split(',').filter(|fd| !fd.is_empty());
-    // SAFETY: inherited, and nobody else's here.
+    // SAFETY: this process inherited the descriptor from the test that started it, and nothing else here owns it.
     let own = |fd: &str| unsafe { OwnedFd::from_raw_fd(fd.parse().expect("a number")) };
     let export =
         Export { handle: bytes(words[5].trim_matches(['[', ']'])), descriptors: fds.map(own).collect() };
@@ -102,7 +104,7 @@ pub fn importer() -> Outcome {
     let stream = device.stream(Priority::Normal)?;
     expect(&device, &stream, address, allocation.bytes as usize, 7)?;
     write(&device, &stream, address, allocation.bytes as usize, 9)?;
-    // SAFETY: the streams are through.
+    // SAFETY: `provider` opened it, and the streams that used it are through.
     unsafe { provider.close(opened) }.expect("it closes");
     let closed = device.place_of(address);
     assert!(closed.is_err(), "still there: {closed:?}");

@@ -81,7 +81,8 @@ impl Gpu {
     fn launch(&self, stream: RawStream, kernel: Function, blocks: u32, arguments: &mut [u64]) -> Outcome {
         let arguments: Vec<*mut c_void> =
             arguments.iter_mut().map(|value| (&raw mut *value).cast()).collect();
-        // SAFETY: the kernels take words; memory is there until the stream has done it, as the tests see to.
+        // SAFETY: each kernel takes as many words as its caller gives. The callers synchronise the stream before the
+        // memory goes, and the module is held by `self`.
         unsafe { kernel.launch(&self.driver, stream, [blocks, 1, 1], [256, 1, 1], &arguments) }
     }
 
@@ -158,9 +159,9 @@ impl Rig {
     }
 
     fn take_wrong(&self) -> Outcome {
-        // SAFETY: a word.
+        // SAFETY: the word lies in pinned memory of `self`, and kernels write it by atomic operations.
         let wrong = unsafe { self.wrong.load(0) };
-        // SAFETY: as above.
+        // SAFETY: the word lies in pinned memory of `self`, and kernels write it by atomic operations.
         unsafe { self.wrong.store(0, 0) };
         assert_eq!(wrong, 0, "words that kernels found wrong");
         Ok(())

@@ -10,13 +10,15 @@ impl Raw {
 
     /// The first of these libraries that is there.
     pub fn of(names: &[&str]) -> Option<Self> {
-        // SAFETY: libraries of CUDA, of which the driver is loaded already.
+        // SAFETY: the callers name libraries of CUDA, whose driver is loaded already; their initialisers are trusted as
+        // the driver is.
         names.iter().find_map(|name| unsafe { libloading::os::unix::Library::new(name) }.ok()).map(Self)
     }
 
     /// Calls a function of three arguments of the size of a word, or fewer.
     pub fn call(&self, name: &str, a: usize, b: usize, c: usize) {
-        // SAFETY: the callers give arguments of these functions; more registers than they take do no harm.
+        // SAFETY: the callers give the arguments that the function takes. More arguments than that lie in registers
+        // that it does not read.
         let result = unsafe {
             let function = self.0.get::<unsafe extern "C" fn(usize, usize, usize) -> i32>(name.as_bytes());
             function.expect("it is there")(a, b, c)
@@ -27,7 +29,8 @@ impl Raw {
     /// Calls a function of five arguments of the size of a word, or fewer.
     #[allow(dead_code, reason = "of the tests")]
     pub fn call_with(&self, name: &str, [a, b, c, d, e]: [usize; 5]) {
-        // SAFETY: as above.
+        // SAFETY: the callers give the arguments that the function takes. More arguments than that lie in registers
+        // that it does not read.
         let result = unsafe {
             let function =
                 self.0.get::<unsafe extern "C" fn(usize, usize, usize, usize, usize) -> i32>(name.as_bytes());

@@ -82,12 +82,12 @@ pub(super) fn carriers(rig: &dyn Rig) -> Outcome {
     let ops: Vec<[CopyOp; 1]> = parts.iter().zip(0..).map(numbered).collect();
     let launch = |stream: &Stream, table: &CopyTable, epoch: u64| -> Outcome {
         rig.fill(stream, &field, epoch << 32)?;
-        // SAFETY: synchronised below, before anything goes.
+        // SAFETY: the stream is synchronised below, before the memory and the table go.
         unsafe { stream.launch(table, epoch) }
     };
     // Which epoch each part has copied last, and raised.
     let look = |epochs: [u64; 5], when: &str| -> Outcome {
-        // SAFETY: synchronised before the host looks.
+        // SAFETY: the stream is synchronised before the memory goes and before the host looks at it.
         unsafe { stream.copy(found.at(0), halo.at(0), bytes) }?;
         stream.synchronise()?;
         let mut expected = filled(bytes, FRESH);
@@ -97,7 +97,8 @@ pub(super) fn carriers(rig: &dyn Rig) -> Outcome {
                 expected[begin + to..][..bytes].copy_from_slice(&source[begin + from..][..bytes]);
             }
         }
-        // SAFETY: words, and bytes that nothing writes now.
+        // SAFETY: the stream is synchronised, so that nothing writes the bytes while the host reads them. Atomic
+        // operations and tables alone write the words.
         unsafe {
             let words: Vec<u64> = (0..2 * parts.len()).map(|word| raised.load(8 * word)).collect();
             assert_eq!(words, epochs.map(|epoch| [epoch; 2]).concat(), "raised, {when}");

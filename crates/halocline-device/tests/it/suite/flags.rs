@@ -75,7 +75,7 @@ pub(super) fn flags(rig: &dyn Rig) -> Outcome {
     }
     sender.synchronise()?;
     receiver.synchronise()?;
-    // SAFETY: words.
+    // SAFETY: the words lie in pinned memory that tables and atomic operations alone write.
     assert_eq!(unsafe { (words.load(0), words.load(8)) }, (20, 20));
     Ok(())
 }

@@ -41,7 +41,7 @@ pub fn registered(rig: &dyn Rig) -> Outcome {
     let mut buffer = vec![0u64; 4096];
     let base = buffer.as_mut_ptr().expose_provenance() as u64;
     {
-        // SAFETY: it lives longer than what is returned.
+        // SAFETY: the memory lives longer than what is returned.
         let memory = unsafe { device.register(base, 8 * 4096, std::sync::Arc::new(())) }?;
         assert_eq!((memory.at(0), memory.place().bytes), (base, 8 * 4096));
         let near = device.allocate(8 * 4096)?;

@@ -265,7 +265,7 @@ fn independent_parts(rig: &dyn Rig) -> Outcome {
         rig.check(&stream, &halo, epoch)?;
         stream.synchronise()?;
         for part in 0..PARTS {
-            // SAFETY: words.
+            // SAFETY: the words lie in pinned memory that tables and atomic operations alone write.
             assert_eq!(unsafe { arrived.load(8 * part) }, epoch, "part {part}");
         }
     }
@@ -391,7 +391,7 @@ fn guard(rig: &dyn Rig) -> Outcome {
 fn refusals(rig: &dyn Rig) -> Outcome {
     let [device, other] = rig.devices();
     let stream = device.stream(Priority::Normal)?;
-    // SAFETY: streams that live.
+    // SAFETY: the first handle is of a stream that lives; 0 is the default stream.
     unsafe {
         assert!(device.borrow_stream(stream.raw()).is_ok());
         assert!(device.borrow_stream(halocline_device::RawStream(0)).is_ok());
@@ -401,7 +401,7 @@ fn refusals(rig: &dyn Rig) -> Outcome {
     let host = on_stack.as_ptr().expose_provenance() as u64;
     let refused = |outcome: Outcome| outcome.expect_err("refused");
     let beyond = DeviceError::OutOfBounds { address: near.at(8), bytes: 64, base: near.at(0), len: 64 };
-    // SAFETY: all of these are refused.
+    // SAFETY: the device refuses all of these, so that nothing is accessed.
     unsafe {
         let word = |address| refused(stream.values(&[ValueOp::Write { address, value: 1 }]));
         assert_eq!(word(near.at(4)), DeviceError::Misaligned { address: near.at(4) });
@@ -428,7 +428,7 @@ fn refusals(rig: &dyn Rig) -> Outcome {
     );
     if device.ordinal() != other.ordinal() {
         let theirs = other.stream(Priority::Normal)?;
-        // SAFETY: a stream that lives.
+        // SAFETY: `theirs` lives until the end of the test.
         let borrowed = unsafe { device.borrow_stream(theirs.raw()) }.err();
         let actual = other.ordinal();
         assert!(
