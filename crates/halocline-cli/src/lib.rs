@@ -21,6 +21,7 @@ mod timeline;
 pub mod trace;
 
 use clap::{Parser, Subcommand};
+use halocline_device::Variable;
 use std::error::Error;
 use std::ffi::OsString;
 use std::io::Write;
@@ -183,16 +184,23 @@ fn show_info(json: bool) -> std::io::Result<()> {
 /// Warnings go to stderr; `HALOCLINE_LOG` asks for more or less, by level or by target and level. What a trace
 /// wants is written down besides. Once a process.
 pub fn listen() -> Result<(), Box<dyn Error + Send + Sync>> {
-    let filter = match std::env::var("HALOCLINE_LOG") {
-        Ok(text) => text.parse::<Targets>().map_err(|error| {
-            format!("HALOCLINE_LOG is {text:?}, it should be a level (error, warn, info, debug, trace) or target=level: {error}")
-        })?,
-        Err(std::env::VarError::NotPresent) => Targets::new().with_default(tracing::Level::WARN),
-        Err(error) => return Err(format!("HALOCLINE_LOG: {error}").into()),
+    let filter = match Variable::read("HALOCLINE_LOG") {
+        Some(variable) => variable.parse(
+            "a level (off, error, warn, info, debug, trace), or target=level for targets that begin with halocline",
+            log_filter,
+        )?,
+        None => Targets::new().with_default(tracing::Level::WARN),
     };
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false);
     tracing_subscriber::registry().with(trace::layer()).with(lines.with_filter(filter)).try_init()?;
     Ok(())
+}
+
+/// A bare word that is no level would be a target, so that a level written wrong would silence everything.
+fn log_filter(text: &str) -> Option<Targets> {
+    let filter: Targets = text.parse().ok()?;
+    let is_ours = filter.iter().all(|(target, _)| target.starts_with("halocline"));
+    is_ours.then_some(filter)
 }
 
 /// Prints the error and its causes on one line. Where nobody reads what is printed any more, that is no news

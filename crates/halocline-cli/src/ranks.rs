@@ -5,6 +5,7 @@ use crate::info::{self, plural};
 use crate::launch::{self, Cpu, LaunchError};
 use crate::options::{self, Switch};
 use halocline::{CommError, Communicator};
+use halocline_device::Variable;
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -112,7 +113,7 @@ pub(crate) trait RankError: From<RanksError> + Send {
 
 /// Whether this process is a rank of a job of `halocline launch`.
 pub(crate) fn in_job() -> bool {
-    std::env::var_os("HALOCLINE_RANK").is_some()
+    Variable::read("HALOCLINE_RANK").is_some()
 }
 
 /// Calls `work` as each of the ranks and returns the worst exit code.

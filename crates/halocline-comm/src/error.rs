@@ -124,16 +124,9 @@ pub enum CommError {
         /// Why it cannot.
         why: String,
     },
-    /// A variable of the environment has no possible value.
-    #[error("{variable} is {found:?}, it should be {expected}")]
-    Variable {
-        /// The variable.
-        variable: &'static str,
-        /// Its value.
-        found: std::ffi::OsString,
-        /// What it should be.
-        expected: &'static str,
-    },
+    /// A variable of the environment has a value that it cannot have.
+    #[error(transparent)]
+    Variable(#[from] halocline_device::VariableError),
     /// MPI cannot be used, or has failed.
     #[error(transparent)]
     Mpi(#[from] crate::mpi::MpiError),

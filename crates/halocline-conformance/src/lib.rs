@@ -35,7 +35,7 @@ pub mod victim;
 pub mod watchdog;
 pub mod yard;
 
-pub use run::{run_all, run_cases, run_fields_on_devices};
+pub use run::{run_all, run_cases, run_fields_on_devices, says_times};
 pub use trouble::Trouble;
 
 use stage::Stage;

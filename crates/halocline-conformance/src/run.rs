@@ -5,6 +5,7 @@ use crate::watchdog::{LIMIT, Watchdog};
 use crate::yard::Rig;
 use crate::{Case, Outcome, Trouble};
 use halocline::{Communicator, Device, Reduce};
+use halocline_device::Variable;
 use std::time::{Duration, Instant};
 
 /// [`run_cases`] of all cases that any machine can show.
@@ -23,11 +24,16 @@ pub fn run_fields_on_devices<R: Rig>(comm: &Communicator, filter: &str, limit: D
 
 /// Runs the case that is named `filter`, or else those whose name contains it, each on a duplicate of the communicator. Collective.
 /// Fails if there is none. Stops at the first failure, on every rank; what takes longer than `limit` takes the process
-/// down. With `HALOCLINE_TIMES` set, rank 0 says how long each case took.
+/// down. With `HALOCLINE_TIMES=on`, rank 0 says how long each case took.
 pub fn run_cases(comm: &Communicator, cases: &[Case], filter: &str, limit: Duration) -> Outcome {
     let is_any = cases.iter().any(|case| case.name.contains(filter));
     crate::ensure!(is_any, "no case has {filter:?} in its name");
     run_on(comm, None, cases, filter, limit)
+}
+
+/// Whether `HALOCLINE_TIMES` asks for times.
+pub fn says_times() -> bool {
+    Variable::read("HALOCLINE_TIMES").is_some_and(|variable| variable.switch().expect("a switch"))
 }
 
 fn run_on(
@@ -40,7 +46,7 @@ fn run_on(
     let watchdog = Watchdog::new(limit);
     let at = if device.is_some() { ", device fields" } else { "" };
     let place = format!("rank {} of {} ({}{at})", comm.rank(), comm.size(), comm.transport());
-    let say_times = comm.rank() == 0 && std::env::var_os("HALOCLINE_TIMES").is_some();
+    let say_times = comm.rank() == 0 && says_times();
     let is_named = cases.iter().any(|case| case.name == filter);
     let is_wanted = |case: &&Case| if is_named { case.name == filter } else { case.name.contains(filter) };
     for case in cases.iter().filter(is_wanted) {

@@ -16,6 +16,7 @@ pub mod remote;
 pub mod sim;
 mod streaming;
 pub mod tuning;
+mod variable;
 
 pub use device::{CopyTable, Device, Memory, Stream};
 pub use driver::{
@@ -26,3 +27,4 @@ pub use element::{Bool, Element};
 pub use error::DeviceError;
 pub use event::{Event, EventPool};
 pub use reaper::Waiting;
+pub use variable::{Bytes, Variable, VariableError};

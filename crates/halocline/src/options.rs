@@ -2,7 +2,7 @@
 
 use crate::check;
 use crate::error::Error;
-use halocline_device::Stream;
+use halocline_device::{Bytes, Stream, Variable, VariableError};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ pub enum LinkChoice {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CopyEngine {
     /// Those of so many contiguous bytes as was found to pay: measured by `halocline bench tune`, or built-in (so far never). In the
-    /// environment `HALOCLINE_COPY_ENGINE` may say otherwise for objects bound so: a number of bytes, or `never`.
+    /// environment `HALOCLINE_COPY_ENGINE` may say otherwise for objects bound so: a number of bytes, or `off`.
     #[default]
     Auto,
     /// Those of at least so many contiguous bytes at both ends (at least 1).
@@ -46,20 +46,14 @@ pub enum CopyEngine {
 
 impl CopyEngine {
     /// What is asked for, here or in the environment.
-    pub(crate) fn wanted(self) -> Result<Self, String> {
-        match (self, std::env::var_os("HALOCLINE_COPY_ENGINE")) {
-            (Self::Auto, Some(said)) => Self::parse(&said.to_string_lossy()),
-            (asked, _) => Ok(asked),
-        }
-    }
-
-    fn parse(text: &str) -> Result<Self, String> {
-        match text.trim() {
-            "" | "auto" => Ok(Self::Auto),
-            "never" => Ok(Self::Never),
-            number => number.parse().map(Self::From).map_err(|_| {
-                format!("HALOCLINE_COPY_ENGINE is {text:?}; give a number of bytes, `never`, or `auto`")
+    pub(crate) fn wanted(self) -> Result<Self, VariableError> {
+        match (self, Variable::read("HALOCLINE_COPY_ENGINE")) {
+            (Self::Auto, Some(variable)) => Ok(match variable.bytes()? {
+                Bytes::Auto => Self::Auto,
+                Bytes::None => Self::Never,
+                Bytes::Number(bytes) => Self::From(bytes),
             }),
+            (asked, _) => Ok(asked),
         }
     }
 }
@@ -72,7 +66,7 @@ impl CopyEngine {
 pub enum Flags {
     /// Those of up to as many bytes as was found to pay: a value of the device, built-in 2 KiB, between GPUs that reach each other over NVLink and
     /// that no other rank uses. In the environment `HALOCLINE_FLAGS` may
-    /// say otherwise for objects bound so: a number of bytes, or `never`.
+    /// say otherwise for objects bound so: a number of bytes, or `off`.
     #[default]
     Auto,
     /// Those of at most so many bytes, and of 1 MiB.
@@ -86,20 +80,14 @@ impl Flags {
     pub(crate) const MOST: usize = 1 << 20;
 
     /// What is asked for, here or in the environment.
-    pub(crate) fn wanted(self) -> Result<Self, String> {
-        match (self, std::env::var_os("HALOCLINE_FLAGS")) {
-            (Self::Auto, Some(said)) => Self::parse(&said.to_string_lossy()),
-            (asked, _) => Ok(asked),
-        }
-    }
-
-    fn parse(text: &str) -> Result<Self, String> {
-        match text.trim() {
-            "" | "auto" => Ok(Self::Auto),
-            "never" => Ok(Self::Never),
-            number => number.parse().map(Self::UpTo).map_err(|_| {
-                format!("HALOCLINE_FLAGS is {text:?}; give a number of bytes, `never`, or `auto`")
+    pub(crate) fn wanted(self) -> Result<Self, VariableError> {
+        match (self, Variable::read("HALOCLINE_FLAGS")) {
+            (Self::Auto, Some(variable)) => Ok(match variable.bytes()? {
+                Bytes::Auto => Self::Auto,
+                Bytes::None => Self::Never,
+                Bytes::Number(bytes) => Self::UpTo(bytes),
             }),
+            (asked, _) => Ok(asked),
         }
     }
 }
@@ -168,8 +156,8 @@ pub struct BindOptions {
 }
 
 impl BindOptions {
-    /// Whether exchanges are checked: as [`BindOptions::checked`] says, or else `HALOCLINE_CHECK` in the environment, which is `1` or `0`
-    /// (anything else is an error).
+    /// Whether exchanges are checked: as [`BindOptions::checked`] says, or else `HALOCLINE_CHECK` in the environment, which is `on` or `off`
+    /// (or `1` and `0`; anything else is an error).
     pub fn is_checked(&self) -> Result<bool, Error> {
         Ok(check::wanted(self)?)
     }
@@ -183,11 +171,9 @@ impl BindOptions {
     }
 
     /// Whether streams are to wait, as asked for here or in the environment.
-    pub(crate) fn stream_waits(&self) -> Result<bool, String> {
-        match std::env::var_os("HALOCLINE_STREAM_WAITS") {
-            Some(said) => Ok(is_one(&said.to_string_lossy())? || self.stream_waits),
-            None => Ok(self.stream_waits),
-        }
+    pub(crate) fn stream_waits(&self) -> Result<bool, VariableError> {
+        let said = Variable::read("HALOCLINE_STREAM_WAITS").map_or(Ok(false), Variable::switch)?;
+        Ok(said || self.stream_waits)
     }
 
     pub(crate) fn is_alone(&self) -> bool {
@@ -202,55 +188,5 @@ impl BindOptions {
         return self.cut;
         #[cfg(not(feature = "cuts"))]
         None
-    }
-}
-
-/// What `HALOCLINE_STREAM_WAITS` says.
-fn is_one(text: &str) -> Result<bool, String> {
-    match text.trim() {
-        "1" => Ok(true),
-        "" | "0" => Ok(false),
-        _ => Err(format!("HALOCLINE_STREAM_WAITS is {text:?}; give 1 or 0")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_the_environment_says_of_streams_that_wait_is_read_or_refused() {
-        assert_eq!(["", "0", "1", " 1 "].map(|text| is_one(text).expect(text)), [false, false, true, true]);
-        for text in ["true", "-1", "yes"] {
-            let refused = is_one(text).expect_err(text);
-            assert!(refused.contains(text) && refused.contains("HALOCLINE_STREAM_WAITS"), "{refused}");
-        }
-    }
-
-    #[test]
-    fn what_the_environment_says_of_flags_is_read_or_refused() {
-        let parsed = ["", "auto", "never", " 4096 "].map(|text| Flags::parse(text).expect(text));
-        assert_eq!(parsed, [Flags::Auto, Flags::Auto, Flags::Never, Flags::UpTo(4096)]);
-        for text in ["-1", "4K", "always"] {
-            let refused = Flags::parse(text).expect_err(text);
-            assert!(refused.contains(text) && refused.contains("HALOCLINE_FLAGS"), "{refused}");
-        }
-    }
-
-    #[test]
-    fn what_the_environment_says_of_copy_engines_is_read_or_refused() {
-        let parsed = ["", "auto", "never", "1", " 1048576 "].map(|text| CopyEngine::parse(text).expect(text));
-        let expected = [
-            CopyEngine::Auto,
-            CopyEngine::Auto,
-            CopyEngine::Never,
-            CopyEngine::From(1),
-            CopyEngine::From(1 << 20),
-        ];
-        assert_eq!(parsed, expected);
-        for text in ["-1", "1M", "always", "99999999999999999999999"] {
-            let refused = CopyEngine::parse(text).expect_err(text);
-            assert!(refused.contains(text) && refused.contains("a number of bytes"), "{refused}");
-        }
     }
 }

@@ -2,6 +2,7 @@
 //! a library may end it, or never come back.
 
 use halocline_comm::mpi::{self, MpiError, Trial};
+use halocline_device::Variable;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -35,7 +36,7 @@ pub(super) fn gather() -> Libraries {
     let mut libraries = Libraries { found: Vec::new(), absent: Vec::new() };
     let Ok(program) = crate::start_again() else { return libraries };
     let mut seen = BTreeSet::new();
-    let chosen = std::env::var_os("HALOCLINE_MPI").map(PathBuf::from);
+    let chosen = Variable::read("HALOCLINE_MPI").map(Variable::path);
     let mut stubs = Vec::new();
     for candidate in mpi::candidates() {
         let known = candidate.components().count() > 1;

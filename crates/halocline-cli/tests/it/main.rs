@@ -9,3 +9,4 @@ mod ocean;
 mod terminal;
 mod timeline;
 mod trace;
+mod variables;

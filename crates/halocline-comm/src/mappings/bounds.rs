@@ -1,6 +1,6 @@
 //! How much is kept, and what was done.
 
-use crate::error::CommError;
+use halocline_device::{Variable, VariableError};
 use std::ffi::OsString;
 
 /// How much that nothing uses is kept mapped by others.
@@ -50,15 +50,9 @@ pub struct Stats {
 pub(super) const DEFAULT: Limits = Limits { entries: 1024, bytes: u64::MAX };
 
 /// What the environment says.
-pub(super) fn limits_of(lookup: impl Fn(&str) -> Option<OsString>) -> Result<Limits, CommError> {
-    let number = |variable: &'static str, default: u64| match lookup(variable) {
-        None => Ok(default),
-        Some(found) => match found.to_str().and_then(|text| text.parse().ok()) {
-            Some(number) => Ok(number),
-            None => {
-                Err(CommError::Variable { variable, found, expected: "a whole number, 0 to keep nothing" })
-            }
-        },
+pub(super) fn limits_of(lookup: impl Fn(&str) -> Option<OsString>) -> Result<Limits, VariableError> {
+    let number = |name: &'static str, default: u64| {
+        Variable::given(name, lookup(name)).map_or(Ok(default), |variable| variable.number(0..=u64::MAX))
     };
     let entries = number("HALOCLINE_MAPPINGS_ENTRIES", DEFAULT.entries as u64)?;
     let bytes = number("HALOCLINE_MAPPINGS_BYTES", DEFAULT.bytes)?;

@@ -83,7 +83,8 @@ impl Mappings {
     /// communicator's deadline.
     pub fn of(comm: &Communicator) -> Result<Self, MappingError> {
         let process = comm.link().pretends().map_or_else(ProcessId::own, ProcessId::pretended);
-        Ok(Self::in_process(comm, process, limits_of(|variable| std::env::var_os(variable))?))
+        let limits = limits_of(|name| std::env::var_os(name)).map_err(CommError::from)?;
+        Ok(Self::in_process(comm, process, limits))
     }
 
     fn in_process(comm: &Communicator, process: ProcessId, limits: Limits) -> Self {

@@ -3,6 +3,7 @@
 use super::abi::Abi;
 use super::ffi::Api;
 use crate::error::CommError;
+use halocline_device::Variable;
 use libloading::os::unix::Library;
 use std::ffi::c_int;
 
@@ -13,9 +14,9 @@ pub const DEVICE: &str = "HALOCLINE_MPI_DEVICE";
 
 /// Whether MPI of this process takes device pointers, or why they are not given to it.
 pub(super) fn decide(said: Option<bool>) -> Result<Result<(), String>, CommError> {
-    let chosen = std::env::var_os(DEVICE);
-    let decided = match chosen.as_deref().map(|text| text.to_str()) {
-        None | Some(Some("auto")) => match said {
+    let chosen = Variable::read(DEVICE).map_or(Ok(None), Variable::switch_or_auto)?;
+    let decided = match chosen {
+        None => match said {
             Some(true) => Ok(()),
             Some(false) => {
                 Err(format!("this MPI says that it takes no device pointers; {DEVICE}=on tries it"))
@@ -24,12 +25,8 @@ pub(super) fn decide(said: Option<bool>) -> Result<Result<(), String>, CommError
                 Err(format!("this MPI does not say whether it takes device pointers; {DEVICE}=on tries it"))
             }
         },
-        Some(Some("on")) => Ok(()),
-        Some(Some("off")) => Err(format!("{DEVICE} is off")),
-        Some(_) => {
-            let found = chosen.unwrap_or_default();
-            return Err(CommError::Variable { variable: DEVICE, found, expected: "auto, on or off" });
-        }
+        Some(true) => Ok(()),
+        Some(false) => Err(format!("{DEVICE} is off")),
     };
     Ok(decided)
 }

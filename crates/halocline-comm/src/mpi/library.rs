@@ -5,6 +5,7 @@ use super::abi::AbiKind;
 use super::error::{MpiError, Unusable};
 use super::ffi;
 use super::launcher::{self, Launcher};
+use halocline_device::Variable;
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 use std::ffi::{CStr, c_int, c_void};
 use std::path::{Path, PathBuf};
@@ -28,7 +29,7 @@ pub(super) struct Opened {
 
 /// Opens the library that this process is to use.
 pub(super) fn open() -> Result<Opened, MpiError> {
-    let chosen = std::env::var_os(CHOICE).filter(|path| !path.is_empty()).map(PathBuf::from);
+    let chosen = Variable::read(CHOICE).map(Variable::path);
     match (loaded()?, chosen) {
         (Some(first), Some(second)) if !is_same(&first, &second) => {
             let advice =
@@ -182,7 +183,7 @@ pub(super) fn candidates() -> Vec<PathBuf> {
 /// As [`candidates`], with those beside a launcher in the user's path: all that a user may mean.
 pub(super) fn all_candidates() -> Vec<PathBuf> {
     let names = names(None);
-    let mut all: Vec<PathBuf> = std::env::var_os(CHOICE).into_iter().map(PathBuf::from).collect();
+    let mut all: Vec<PathBuf> = Variable::read(CHOICE).into_iter().map(Variable::path).collect();
     all.extend(candidates());
     let path = std::env::var_os("PATH").unwrap_or_default();
     for directory in std::env::split_paths(&path) {

@@ -37,6 +37,7 @@ use crate::lent::{Lent, Payload};
 use crate::segment::Segment;
 use crate::shm::ShmTransport;
 use crate::transport::{PeerState, Room, Transport};
+use halocline_device::Variable;
 use line::{Access, Arrival, Line};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -126,18 +127,12 @@ pub(crate) fn join(
 }
 
 fn node_aware_from_env() -> Result<bool, CommError> {
-    match std::env::var_os(NODE_AWARE) {
-        None => Ok(true),
-        Some(text) if text == "on" => Ok(true),
-        Some(text) if text == "off" => Ok(false),
-        Some(found) => Err(CommError::Variable { variable: NODE_AWARE, found, expected: "on or off" }),
-    }
+    Ok(Variable::read(NODE_AWARE).map_or(Ok(true), Variable::switch)?)
 }
 
 fn node_ranks_from_env() -> Result<usize, CommError> {
-    let Some(found) = std::env::var_os(NODE_RANKS) else { return Ok(usize::MAX) };
-    let number = found.to_str().and_then(|text| text.parse().ok()).filter(|&number| number > 0);
-    number.ok_or(CommError::Variable { variable: NODE_RANKS, found, expected: "a number of ranks, from 1" })
+    let Some(variable) = Variable::read(NODE_RANKS) else { return Ok(usize::MAX) };
+    Ok(usize::try_from(variable.number(1..=u64::MAX)?).unwrap_or(usize::MAX))
 }
 
 /// One process's end. Dropping it sends what is still queued and tells the others.

@@ -11,11 +11,13 @@
 //! | `HALOCLINE_CONTROL_FD` | the descriptor of the control segment |
 
 use super::control::Control;
+use halocline_device::{Variable, VariableError};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::{Errno, FdFlags};
 use std::ffi::OsString;
 use std::fmt::{self, Write as _};
+use std::ops::RangeInclusive;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::Arc;
@@ -61,16 +63,9 @@ pub enum JobError {
         /// The missing variable.
         variable: &'static str,
     },
-    /// A variable of the job has no possible value.
-    #[error("{variable} is {found:?}, it should be {expected}")]
-    Invalid {
-        /// The variable at fault.
-        variable: &'static str,
-        /// Its value.
-        found: OsString,
-        /// What it should be.
-        expected: String,
-    },
+    /// A variable of the job has a value that it cannot have.
+    #[error(transparent)]
+    Invalid(#[from] VariableError),
     /// The descriptor is not the control segment of this job.
     #[error(
         "{CONTROL_FD} is {fd}, but descriptor {fd} {why}; only the program that `halocline launch` starts has \
@@ -203,40 +198,27 @@ fn random_token() -> Result<[u8; 16], JobError> {
 }
 
 fn join(lookup: impl Fn(&str) -> Option<OsString>) -> Result<Option<JoinedJob>, JobError> {
-    if [RANK, SIZE, TOKEN, CONTROL_FD].iter().all(|variable| lookup(variable).is_none()) {
+    let find = |variable| Variable::given(variable, lookup(variable));
+    if [RANK, SIZE, TOKEN, CONTROL_FD].into_iter().all(|variable| find(variable).is_none()) {
         return Ok(None);
     }
-    let get = |variable| lookup(variable).ok_or(JobError::Missing { variable });
-    let size = number(SIZE, get(SIZE)?, 1..=Job::MAX_RANKS)?;
-    let rank = number(RANK, get(RANK)?, 0..=size - 1)?;
-    let token = parse_token(get(TOKEN)?)?;
-    let fd = number(CONTROL_FD, get(CONTROL_FD)?, 0..=RawFd::MAX as usize)? as RawFd;
+    let get = |variable| find(variable).ok_or(JobError::Missing { variable });
+    let size = number(get(SIZE)?, 1..=Job::MAX_RANKS)?;
+    let rank = number(get(RANK)?, 0..=size - 1)?;
+    let token = get(TOKEN)?.parse("32 hexadecimal digits", parse_token)?;
+    let fd = number(get(CONTROL_FD)?, 0..=RawFd::MAX as usize)? as RawFd;
     let control = adopt(fd, size).map_err(|why| JobError::Control { fd, why })?;
     Ok(Some(JoinedJob { rank, size, token, control }))
 }
 
-fn number(
-    variable: &'static str,
-    found: OsString,
-    range: std::ops::RangeInclusive<usize>,
-) -> Result<usize, JobError> {
-    let digits = found.to_str().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
-    match digits.and_then(|text| text.parse().ok()).filter(|value| range.contains(value)) {
-        Some(value) => Ok(value),
-        None => {
-            let expected = format!("a whole number from {} to {}", range.start(), range.end());
-            Err(JobError::Invalid { variable, found, expected })
-        }
-    }
+fn number(variable: Variable, range: RangeInclusive<usize>) -> Result<usize, VariableError> {
+    let number = variable.number(*range.start() as u64..=*range.end() as u64)?;
+    Ok(number as usize)
 }
 
-fn parse_token(found: OsString) -> Result<[u8; 16], JobError> {
-    let digits =
-        found.to_str().filter(|text| text.len() == 32 && text.bytes().all(|b| b.is_ascii_hexdigit()));
-    match digits.and_then(|text| u128::from_str_radix(text, 16).ok()) {
-        Some(value) => Ok(value.to_be_bytes()),
-        None => Err(JobError::Invalid { variable: TOKEN, found, expected: "32 hexadecimal digits".into() }),
-    }
+fn parse_token(text: &str) -> Option<[u8; 16]> {
+    let is_token = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    u128::from_str_radix(text, 16).ok().filter(|_| is_token).map(u128::to_be_bytes)
 }
 
 /// A descriptor of our own for the control segment behind `fd`, if it is one; else what is wrong.
@@ -307,6 +289,8 @@ mod tests {
     #[test]
     fn without_any_variable_there_is_no_job() {
         assert!(join_with(&HashMap::new()).unwrap().is_none());
+        let empty = [RANK, SIZE, TOKEN, CONTROL_FD].map(|name| (name.to_owned(), OsString::new()));
+        assert!(join_with(&HashMap::from(empty)).unwrap().is_none());
     }
 
     #[test]
@@ -315,6 +299,8 @@ mod tests {
         for variable in [RANK, SIZE, TOKEN, CONTROL_FD] {
             let mut environment = environment(&job, 0);
             environment.remove(variable);
+            assert_eq!(join_with(&environment).unwrap_err(), JobError::Missing { variable });
+            environment.insert(variable.into(), OsString::new());
             assert_eq!(join_with(&environment).unwrap_err(), JobError::Missing { variable });
         }
     }
@@ -326,7 +312,6 @@ mod tests {
             (RANK, "2", "0 to 1"),
             (RANK, "-1", "0 to 1"),
             (RANK, "+1", "0 to 1"),
-            (RANK, "", "0 to 1"),
             (SIZE, "0", "1 to 4096"),
             (SIZE, "99999999999999999999999", "1 to 4096"),
             (SIZE, "two", "1 to 4096"),
@@ -339,7 +324,7 @@ mod tests {
             let mut environment = environment(&job, 0);
             environment.insert(variable.into(), value.into());
             let error = join_with(&environment).unwrap_err();
-            assert!(matches!(&error, JobError::Invalid { variable: v, .. } if *v == variable), "{error}");
+            assert!(matches!(&error, JobError::Invalid(error) if error.name == variable), "{error}");
             let text = error.to_string();
             assert!(
                 text.contains(variable) && text.contains(&format!("{value:?}")) && text.contains(right),

@@ -7,9 +7,9 @@ use crate::stage::Stage;
 use crate::yard::{Rig, Yard, until_failure};
 use crate::{Case, Outcome, Trouble, ensure};
 use halocline::comm::mpi::DEVICE;
-use halocline::device::Priority;
+use halocline::device::{Priority, Variable};
 use halocline::{
-    BindOptions, Cause, CopyEngine, Device, Error, HaloExchange, LinkChoice, Pending, Stream, Way,
+    BindOptions, Cause, CommError, CopyEngine, Device, Error, HaloExchange, LinkChoice, Pending, Stream, Way,
 };
 
 pub(super) const fn cases<R: Rig>() -> [Case; 6] {
@@ -155,16 +155,17 @@ fn what_messages_lie_in_is_said<R: Rig>(comm: &Stage<'_>) -> Outcome {
     let yard = Yard::new(comm, &[3 * comm.size()], (1, 1, 1), |_| device)?;
     let Some(halo) = bind(comm, &yard, &[&[0]], &by(LinkChoice::Message))? else { return Ok(()) };
     let said = halo.explain();
-    let chosen = std::env::var(DEVICE).unwrap_or_default();
+    let chosen =
+        Variable::read(DEVICE).map_or(Ok(None), Variable::switch_or_auto).map_err(CommError::from)?;
     let is_apart = |&peer: &usize| comm.link().bell(peer).is_none();
     let apart = (0..comm.size()).filter(|&peer| peer != comm.rank()).filter(is_apart).count();
     let (far, staged) =
         (said.contains("memory of the devices, messages"), said.contains("staged through the host"));
-    match (apart, chosen.as_str()) {
+    match (apart, chosen) {
         _ if comm.size() == 1 => ensure!(!far && !staged, "{said}"),
         (0, _) => ensure!(staged && !far && said.contains("lie in memory of the host"), "{said}"),
-        (_, "on") => ensure!(far, "{said}"),
-        (_, "off") => ensure!(staged && !far && said.contains("HALOCLINE_MPI_DEVICE is off"), "{said}"),
+        (_, Some(true)) => ensure!(far, "{said}"),
+        (_, Some(false)) => ensure!(staged && !far && said.contains("HALOCLINE_MPI_DEVICE is off"), "{said}"),
         // What it says of itself, and, where it says yes, what came of it.
         _ => ensure!(far || (staged && said.contains("device")), "{said}"),
     }
@@ -177,7 +178,9 @@ fn memory_that_comes_wrong(comm: &Stage<'_>) -> Outcome {
     if comm.size() == 1 || !comm.link().is_driven() {
         return Ok(());
     }
-    let is_tried = std::env::var(DEVICE).is_ok_and(|chosen| chosen == "on")
+    let chosen =
+        Variable::read(DEVICE).map_or(Ok(None), Variable::switch_or_auto).map_err(CommError::from)?;
+    let is_tried = chosen == Some(true)
         && (0..comm.size()).all(|peer| peer == comm.rank() || comm.link().bell(peer).is_none());
     for (device, why) in [
         (Instant::with_decoy(1 << 12), "came wrong from memory of the device"),

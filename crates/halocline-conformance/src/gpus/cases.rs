@@ -59,7 +59,7 @@ fn many_exchanges(comm: &Stage<'_>) -> Outcome {
             }
             stream.synchronise()?;
             rig.check()?;
-            if comm.rank() == 0 && std::env::var_os("HALOCLINE_TIMES").is_some() {
+            if comm.rank() == 0 && crate::says_times() {
                 let each = start.elapsed().as_secs_f64() * 1e6 / count as f64;
                 println!("{count} exchanges, {link:?}, inline {inline}: {each:.1} us each");
             }

@@ -17,7 +17,7 @@ use crate::ring::Given;
 use crate::yard::{Kernels, Piece, Rig, Shape};
 use crate::{Outcome, Trouble, fail};
 use halocline::device::cuda::{Compiler, CudaDriver, Function, Module};
-use halocline::device::{Address, Driver, Memory};
+use halocline::device::{Address, Driver, Memory, Variable};
 use halocline::{Device, DeviceError, Stream};
 use std::ffi::c_void;
 use std::process::ExitCode;
@@ -194,8 +194,8 @@ fn argument<T>(value: &mut T) -> *mut c_void {
 /// How many GPUs there must be, as the scripts that bring programs to them say in `HALOCLINE_NEED_GPUS`; 0 if nobody does: then
 /// what finds none is skipped.
 fn needed() -> usize {
-    std::env::var("HALOCLINE_NEED_GPUS")
-        .map_or(0, |needed| needed.parse().expect("HALOCLINE_NEED_GPUS: a number"))
+    Variable::read("HALOCLINE_NEED_GPUS")
+        .map_or(0, |variable| variable.number(0..=64).expect("a number of GPUs") as usize)
 }
 
 /// Says that there is no GPU, or why not: an error where one is needed.

@@ -5,6 +5,7 @@
 use halocline_conformance::processes::{End, Ranks};
 use halocline_conformance::storm::left_of;
 use halocline_conformance::victim::{HERE, LATE, NAMED, RECLAIMED, victim_of};
+use halocline_device::Variable;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Signal, kill_process};
 use std::io::{Read, Write};
@@ -18,8 +19,8 @@ const RANK: &str = env!("CARGO_BIN_EXE_halocline-conformance");
 const QUICKLY: Duration = Duration::from_secs(20);
 
 fn seed() -> u64 {
-    match std::env::var("HALOCLINE_SEED").ok().and_then(|seed| seed.parse().ok()) {
-        Some(seed) => seed,
+    match Variable::read("HALOCLINE_SEED") {
+        Some(variable) => variable.number(0..=u64::MAX).expect("a seed"),
         None => std::time::UNIX_EPOCH.elapsed().map_or(1, |now| now.as_nanos() as u64),
     }
 }

@@ -5,6 +5,7 @@
 //! renamed: a reader sees a whole file or none, whoever writes at the same time. Nothing here fails: what cannot be read
 //! is compiled again, what cannot be kept is not kept.
 
+use crate::variable::Variable;
 use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -15,15 +16,14 @@ const MAGIC: &[u8; 16] = b"halocline kernel";
 const WRITTEN_BY_OTHERS: u32 = 0o022;
 
 /// The directory: `HALOCLINE_CACHE`, else `halocline` in `XDG_CACHE_HOME` or in `~/.cache`. None if no variable names one,
-/// or `HALOCLINE_CACHE` is empty.
+/// or `HALOCLINE_CACHE` is `off`.
 pub fn directory() -> Option<PathBuf> {
     let absolute = |name: &str| {
         let path = PathBuf::from(std::env::var_os(name)?);
         path.is_absolute().then_some(path)
     };
-    match std::env::var_os("HALOCLINE_CACHE") {
-        Some(chosen) if chosen.is_empty() => None,
-        Some(chosen) => Some(chosen.into()),
+    match Variable::read("HALOCLINE_CACHE") {
+        Some(chosen) => chosen.path_or_off(),
         None => {
             let home = || absolute("HOME").map(|home| home.join(".cache"));
             absolute("XDG_CACHE_HOME").or_else(home).map(|cache| cache.join("halocline"))

@@ -2,6 +2,7 @@
 
 use super::{cache, one_line};
 use crate::error::DeviceError;
+use crate::variable::Variable;
 use libloading::os::unix::{Library, RTLD_NOW};
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::path::{Path, PathBuf};
@@ -282,10 +283,10 @@ impl Drop for Started<'_> {
 
 /// Where a library of these names may be, best first: the file that a variable names, else what the system's loader finds, the
 /// toolkit, and wheels of an active Python environment.
-pub(super) fn candidates(choice: &str, names: &[&str]) -> Vec<PathBuf> {
+pub(super) fn candidates(choice: &'static str, names: &[&str]) -> Vec<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    if let Some(path) = variable(choice) {
-        return vec![path];
+    if let Some(chosen) = Variable::read(choice) {
+        return vec![chosen.path()];
     }
     let mut found: Vec<PathBuf> = names.iter().map(PathBuf::from).collect();
     let toolkits = [variable("CUDA_HOME"), variable("CUDA_PATH"), Some(PathBuf::from("/usr/local/cuda"))];

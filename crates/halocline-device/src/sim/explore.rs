@@ -4,6 +4,7 @@ use super::report::Report;
 use super::state::State;
 use super::timeline::Timeline;
 use super::{Options, World};
+use crate::variable::Variable;
 use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
@@ -62,12 +63,9 @@ pub fn find(seeds: Range<u64>, options: &Options, program: impl Fn(&World)) -> O
 /// The seeds that a test tries: `usual`, unless the environment names others. `HALOCLINE_SEED` is the first one, and the only one unless
 /// `HALOCLINE_SEEDS` says how many. Panics if one of these is not a number.
 pub fn chosen(usual: Range<u64>) -> Range<u64> {
-    let number = |name: &str| {
-        let text = std::env::var(name).ok()?;
-        Some(
-            text.parse::<u64>()
-                .unwrap_or_else(|error| panic!("{name} is {text:?}, which is no number: {error}")),
-        )
+    let number = |name| {
+        let said = Variable::read(name).map(|variable| variable.number(0..=u64::MAX));
+        said.map(|number: Result<u64, _>| number.unwrap_or_else(|error| panic!("{error}")))
     };
     let first = number("HALOCLINE_SEED");
     let count =

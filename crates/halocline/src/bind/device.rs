@@ -20,9 +20,9 @@ use crate::link::{Direction, Link, MOST_SETS, SLOTS, Way};
 use crate::options::{BindOptions, LinkChoice};
 use crate::set::{Part, Set};
 use crate::stream::{self, BySet, LINE, Pool, Scheduled, Staging};
-use halocline_comm::{Communicator, Counter, Patience, Segment};
+use halocline_comm::{CommError, Communicator, Counter, Patience, Segment};
 use halocline_device::host::MESSAGE_ALIGN;
-use halocline_device::{Device, DeviceError};
+use halocline_device::{Device, DeviceError, VariableError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ pub(super) fn bind(
     let proof = comm.begin();
     let devices = devices_of(&sets).inspect(|devices| comm.part::<Pool>().join(devices));
     let wanted = || Ok((options.copy_engine.wanted()?, options.flags.wanted()?, options.stream_waits()?));
-    let wanted = wanted().map_err(Error::Bind);
+    let wanted = wanted().map_err(|error: VariableError| Error::from(CommError::from(error)));
     let (devices, (engine, flags, stream_waits)) =
         agree(comm, devices.and_then(|devices| Ok((devices, wanted?))))?;
     let options = &BindOptions { stream_waits, ..options.clone() };

@@ -25,27 +25,21 @@ use crate::pattern::DomainName;
 use crate::set::Cargo;
 use cells::Region;
 use halocline_comm::{CommError, Communicator, Patience, Tag};
+use halocline_device::Variable;
 use halocline_plan::wire::{Reader, WireError, Writer};
 use order::{GRACE, Order};
-use std::ffi::OsString;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-/// The variable that asks for checked mode: `1`, or `0`.
+/// The variable that asks for checked mode: on or off.
 const VARIABLE: &str = "HALOCLINE_CHECK";
 
 /// Whether checked mode is asked for, by the options or else by the environment.
 pub(crate) fn wanted(options: &BindOptions) -> Result<bool, CommError> {
-    options.checked.map_or_else(|| asked(std::env::var_os(VARIABLE)), Ok)
-}
-
-fn asked(value: Option<OsString>) -> Result<bool, CommError> {
-    match value {
-        None => Ok(false),
-        Some(text) if text == "1" => Ok(true),
-        Some(text) if text == "0" => Ok(false),
-        Some(found) => Err(CommError::Variable { variable: VARIABLE, found, expected: "1 or 0" }),
+    match options.checked {
+        Some(checked) => Ok(checked),
+        None => Ok(Variable::read(VARIABLE).map_or(Ok(false), Variable::switch)?),
     }
 }
 

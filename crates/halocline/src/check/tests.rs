@@ -464,12 +464,3 @@ fn ranks_that_differ_about_checking_are_refused() {
         assert!(text.ends_with(said), "rank {rank}: {text}");
     }
 }
-
-#[test]
-fn the_variable_says_yes_or_no() {
-    for (value, expected) in [(None, false), (Some("0"), false), (Some("1"), true)] {
-        assert_eq!(asked(value.map(OsString::from)).unwrap(), expected);
-    }
-    let error = asked(Some(OsString::from("yes"))).unwrap_err().to_string();
-    assert_eq!(error, "HALOCLINE_CHECK is \"yes\", it should be 1 or 0");
-}

@@ -13,7 +13,7 @@ pub use raw::Raw;
 
 use crate::suite::{self, Outcome};
 use halocline_device::cuda::{Compiler, CudaDriver, Function, Module};
-use halocline_device::{Device, DeviceError, Driver, Memory, RawStream, Stream};
+use halocline_device::{Device, DeviceError, Driver, Memory, RawStream, Stream, Variable};
 use std::ffi::c_void;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -112,8 +112,8 @@ impl Gpu {
 /// How many GPUs there must be, as the scripts that bring programs to them say in `HALOCLINE_NEED_GPUS`; 0 if nobody does: then
 /// what finds none is skipped.
 pub fn needed() -> usize {
-    std::env::var("HALOCLINE_NEED_GPUS")
-        .map_or(0, |needed| needed.parse().expect("HALOCLINE_NEED_GPUS: a number"))
+    Variable::read("HALOCLINE_NEED_GPUS")
+        .map_or(0, |variable| variable.number(0..=64).expect("a number of GPUs") as usize)
 }
 
 /// Says that there is no GPU, or why not: an error where one is needed.

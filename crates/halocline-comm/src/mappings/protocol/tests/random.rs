@@ -1,6 +1,7 @@
 //! Random schedules: what ranks do, when messages and calls of the driver happen, who dies.
 
 use super::*;
+use halocline_device::Variable;
 
 /// Numbers that follow from a seed.
 struct Dice(u64);
@@ -312,10 +313,8 @@ fn play(seed: u64, kills: bool) -> (usize, usize) {
 
 fn plays(kills: bool) {
     let (mut opens, mut refused) = (0, 0);
-    let seeds: std::ops::Range<u64> = match std::env::var("HALOCLINE_SEED") {
-        Ok(seed) => seed.parse().map(|seed| seed..seed + 1).expect("a number"),
-        Err(_) => 0..400,
-    };
+    let chosen = Variable::read("HALOCLINE_SEED").map(|seed| seed.number(0..=u64::MAX - 1).expect("a seed"));
+    let seeds = chosen.map_or(0..400, |seed| seed..seed + 1);
     for seed in seeds {
         let done = std::panic::catch_unwind(|| play(seed, kills));
         let (opened, not) = done.unwrap_or_else(|_| panic!("HALOCLINE_SEED={seed}"));

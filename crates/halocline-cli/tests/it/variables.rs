@@ -1,0 +1,49 @@
+//! What the command makes of the variables of its environment.
+
+use std::process::{Command, Output, Stdio};
+
+/// Runs a small case on one thread with these variables.
+fn run(variables: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_halocline"));
+    command.args("run heat --grid 8x8x8 --transport thread --ranks 1 --steps 1 --rounds 0".split(' '));
+    command.envs(variables.iter().copied()).stdin(Stdio::null()).output().unwrap()
+}
+
+const NAMES: [&str; 6] = [
+    "HALOCLINE_CHECK",
+    "HALOCLINE_LOG",
+    "HALOCLINE_RANK",
+    "HALOCLINE_SIZE",
+    "HALOCLINE_JOB",
+    "HALOCLINE_CONTROL_FD",
+];
+
+#[test]
+fn empty_variables_count_as_unset() {
+    let output = run(&NAMES.map(|name| (name, "")));
+    assert!(output.status.success(), "{output:?}");
+}
+
+#[test]
+fn garbage_in_a_variable_is_refused_with_one_form_of_message() {
+    for (name, garbage) in [
+        ("HALOCLINE_CHECK", "maybe"),
+        ("HALOCLINE_LOG", "debgu"),
+        ("HALOCLINE_LOG", "loud and=clear"),
+        ("HALOCLINE_LOG", "halocline=loud"),
+    ] {
+        let output = run(&[(name, garbage)]);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let expected = format!("halocline: error: {name} is {garbage:?}, it should be ");
+        assert!(stderr.starts_with(&expected), "{stderr}");
+        assert!(!output.status.success());
+    }
+}
+
+#[test]
+fn every_word_for_yes_and_for_no_is_taken() {
+    for word in ["1", "on", "yes", "TRUE", "0", "off", "no", "false"] {
+        let output = run(&[("HALOCLINE_CHECK", word)]);
+        assert!(output.status.success(), "{word}: {output:?}");
+    }
+}

@@ -1,0 +1,177 @@
+//! Variables of the environment that begin with `HALOCLINE_`, as every crate reads them.
+//!
+//! An empty variable counts as unset. Yes and no have one set of words. Any other value is an error of one form.
+
+use std::borrow::Cow;
+use std::ffi::OsString;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+
+/// Words for yes and for no, in any case of letters.
+const YES: [&str; 4] = ["1", "on", "yes", "true"];
+const NO: [&str; 4] = ["0", "off", "no", "false"];
+
+/// A variable that is set and not empty.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Variable {
+    name: &'static str,
+    value: OsString,
+}
+
+/// A variable has a value that it cannot have.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{name} is {found:?}, it should be {expected}; correct it, or unset it")]
+pub struct VariableError {
+    /// The variable.
+    pub name: &'static str,
+    /// Its value.
+    pub found: OsString,
+    /// What it should be.
+    pub expected: Cow<'static, str>,
+}
+
+impl Variable {
+    /// The variable of this process; `None` if it is unset or empty.
+    pub fn read(name: &'static str) -> Option<Self> {
+        Self::given(name, std::env::var_os(name))
+    }
+
+    /// As [`Variable::read`], of a value from elsewhere.
+    pub fn given(name: &'static str, value: Option<OsString>) -> Option<Self> {
+        value.filter(|value| !value.is_empty()).map(|value| Self { name, value })
+    }
+
+    /// Yes or no.
+    pub fn switch(self) -> Result<bool, VariableError> {
+        self.parse("on or off (or 1 and 0, yes and no, true and false)", word)
+    }
+
+    /// Yes, no, or `None` for `auto`.
+    pub fn switch_or_auto(self) -> Result<Option<bool>, VariableError> {
+        let parse = |text: &str| if text == "auto" { Some(None) } else { word(text).map(Some) };
+        self.parse("auto, on or off", parse)
+    }
+
+    /// A whole number of this range.
+    pub fn number(self, range: RangeInclusive<u64>) -> Result<u64, VariableError> {
+        let expected = match (range.start(), range.end()) {
+            (start, &u64::MAX) => format!("a whole number of at least {start}"),
+            (start, end) => format!("a whole number from {start} to {end}"),
+        };
+        self.parse(expected, |text| digits(text).filter(|value| range.contains(value)))
+    }
+
+    /// A number of bytes, `None` for `never` or any word for no, or `Auto`.
+    pub fn bytes(self) -> Result<Bytes, VariableError> {
+        self.parse("a number of bytes, off, or auto", |text| match (text, word(text)) {
+            ("auto", _) => Some(Bytes::Auto),
+            ("never", _) | (_, Some(false)) => Some(Bytes::None),
+            _ => digits(text).and_then(|value| usize::try_from(value).ok()).map(Bytes::Number),
+        })
+    }
+
+    /// A path; `None` for a word for no.
+    pub fn path_or_off(self) -> Option<PathBuf> {
+        let is_off = self.value.to_str().and_then(word) == Some(false);
+        (!is_off).then(|| self.path())
+    }
+
+    /// A path.
+    pub fn path(self) -> PathBuf {
+        PathBuf::from(self.value)
+    }
+
+    /// What `parse` makes of the value, without spaces around it. `expected` describes what it takes.
+    pub fn parse<T>(
+        self,
+        expected: impl Into<Cow<'static, str>>,
+        parse: impl FnOnce(&str) -> Option<T>,
+    ) -> Result<T, VariableError> {
+        let parsed = self.value.to_str().and_then(|text| parse(text.trim()));
+        parsed.ok_or_else(|| VariableError { name: self.name, found: self.value, expected: expected.into() })
+    }
+}
+
+/// How many bytes a variable asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bytes {
+    /// As many as the library finds good.
+    Auto,
+    /// None.
+    None,
+    /// So many.
+    Number(usize),
+}
+
+/// What a word for yes or no means.
+fn word(text: &str) -> Option<bool> {
+    let is = |words: &[&str]| words.iter().any(|word| text.eq_ignore_ascii_case(word));
+    if is(&YES) { Some(true) } else { is(&NO).then_some(false) }
+}
+
+/// A number of digits alone: no sign.
+fn digits(text: &str) -> Option<u64> {
+    text.parse().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::ffi::OsStringExt;
+
+    const NAME: &str = "HALOCLINE_EXAMPLE";
+
+    fn given(value: &str) -> Variable {
+        Variable::given(NAME, Some(value.into())).expect("it is not empty")
+    }
+
+    #[test]
+    fn an_empty_variable_counts_as_unset() {
+        assert_eq!(Variable::given(NAME, None), None);
+        assert_eq!(Variable::given(NAME, Some(OsString::new())), None);
+    }
+
+    #[test]
+    fn yes_and_no_have_one_set_of_words() {
+        for (words, expected) in [(["1", "on", "YES", "True"], true), (["0", "Off", "no", " false "], false)]
+        {
+            for text in words {
+                assert_eq!(given(text).switch(), Ok(expected), "{text}");
+                assert_eq!(given(text).switch_or_auto(), Ok(Some(expected)), "{text}");
+            }
+        }
+        assert_eq!(given("auto").switch_or_auto(), Ok(None));
+        assert_eq!(given("OFF").bytes(), Ok(Bytes::None));
+        assert_eq!(given("off").path_or_off(), None);
+        assert_eq!(given("/tmp/off").path_or_off(), Some(PathBuf::from("/tmp/off")));
+    }
+
+    #[test]
+    fn garbage_is_refused_with_one_form_of_message() {
+        let errors = [
+            given("maybe").switch().unwrap_err(),
+            given("maybe").switch_or_auto().unwrap_err(),
+            given("maybe").number(1..=9).unwrap_err(),
+            given("maybe").bytes().unwrap_err(),
+            given("maybe").parse("a token", |_| None::<()>).unwrap_err(),
+        ];
+        for error in errors {
+            let text = error.to_string();
+            assert!(text.starts_with("HALOCLINE_EXAMPLE is \"maybe\", it should be "), "{text}");
+        }
+        assert!(Variable { name: NAME, value: OsString::from_vec(vec![0xff]) }.switch().is_err());
+    }
+
+    #[test]
+    fn numbers_are_digits_alone_and_large_enough() {
+        assert_eq!(given("7").number(7..=u64::MAX), Ok(7));
+        for wrong in ["6", "+7", "-7", "7.5", "0x7", "99999999999999999999999"] {
+            let error = given(wrong).number(7..=u64::MAX).unwrap_err();
+            assert_eq!(error.expected, "a whole number of at least 7", "{wrong}");
+        }
+        assert_eq!(given("10").number(7..=9).unwrap_err().expected, "a whole number from 7 to 9");
+        assert_eq!(given("1").bytes(), Ok(Bytes::Number(1)));
+        assert_eq!(given("0").bytes(), Ok(Bytes::None));
+        assert!(given("-1").bytes().is_err() && given("on").bytes().is_err());
+    }
+}
