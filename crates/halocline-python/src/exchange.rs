@@ -1,6 +1,6 @@
 //! Bound exchanges, and one exchange in flight.
 
-use crate::array::{Described, Watches, bytes_anywhere, bytes_of, field_of};
+use crate::array::{Arrays, Described, Watches, bytes_anywhere, bytes_of, field_of};
 use crate::comm::PyCommunicator;
 use crate::error;
 use crate::given::{Given, List, Typed};
@@ -10,6 +10,7 @@ use crate::options::{Engine, OfDevices, Words, counts, direction, options, ways}
 use crate::owned::{Closable, Member, Owned, bury};
 use crate::stream::{Streams, handles};
 use crate::task::Waiting;
+use crate::tensor::{Versions, Write, written};
 use halocline::device::{Address, MemorySpace, cuda};
 use halocline::{
     BindOptions, CopyEngine, Device, Error, Field, Flags, HaloExchange, Pattern, Pending, Stream,
@@ -24,24 +25,29 @@ use std::sync::Arc;
 pub(crate) struct PyHaloExchange {
     halo: Arc<Closable<HaloExchange>>,
     streams: Arc<Streams>,
-    watches: Watches,
+    arrays: Arrays,
     member: Arc<Member>,
 }
 
 /// One (pattern, array) of a bind.
 pub(crate) type Binding<'py> = (Py<PyPattern>, Bound<'py, PyAny>);
 
-/// The fields of a bind, with whatever is wrong with one of them said of it.
+/// What is made of one.
+type Made<'a> = (&'a Pattern, Cow<'a, Field>);
+
+/// The fields of a bind, with whatever is wrong with one of them said of it, and the tensors of PyTorch among them.
 pub(crate) fn fields_of<'a>(
     comm: &PyCommunicator,
     bindings: &'a [Binding<'_>],
-) -> PyResult<Vec<(&'a Pattern, Cow<'a, Field>)>> {
+) -> PyResult<(Vec<Made<'a>>, Vec<Py<PyAny>>)> {
+    let mut tensors = Vec::new();
     let field = |(at, (pattern, array)): (usize, &'a Binding<'_>)| {
         let pattern = pattern.get();
-        let made = pattern.check(comm).and_then(|()| field_of(array));
+        let made = pattern.check(comm).and_then(|()| field_of(array, &mut tensors));
         Ok((&pattern.pattern, made.map_err(|error| numbered(array.py(), at, error))?))
     };
-    bindings.iter().enumerate().map(field).collect()
+    let fields = bindings.iter().enumerate().map(field).collect::<PyResult<_>>()?;
+    Ok((fields, tensors))
 }
 
 /// An error of ours, with the number of the field.
@@ -72,7 +78,7 @@ pub(crate) fn streams_of<'a>(
 }
 
 type Sets = Vec<Vec<(Pattern, Field)>>;
-type Prepared = (Sets, BindOptions, Arc<Streams>, Watches);
+type Prepared = (Sets, BindOptions, Arc<Streams>, Arrays);
 
 /// What a bind needs of this rank.
 fn prepared(
@@ -85,16 +91,18 @@ fn prepared(
     let wrong = |_: PyErr| error::kind("a bind is given a sequence of (pattern, array) pairs");
     let sets: List<List<Binding<'_>>> = sets.extract().map_err(wrong)?;
     let sets: Vec<Vec<Binding<'_>>> = sets.0.into_iter().map(|set| set.0).collect();
+    let mut tensors = Vec::new();
     let held = |set: &Vec<Binding<'_>>| {
-        let fields = fields_of(comm, set)?.into_iter();
-        Ok(fields.map(|(pattern, field)| (pattern.clone(), field.into_owned())).collect())
+        let (fields, of_set) = fields_of(comm, set)?;
+        tensors.push(of_set);
+        Ok(fields.into_iter().map(|(pattern, field)| (pattern.clone(), field.into_owned())).collect())
     };
     let fields: Sets = sets.iter().map(held).collect::<PyResult<_>>()?;
     let known = streams_of(py, fields.iter().flatten().map(|(_, field)| field))?;
     let options = of_devices.beside(py, options?, &known)?;
     let mut watches = Watches::new(options.is_checked().map_err(error::of)?);
     sets.iter().try_for_each(|set| watches.push(set.iter().map(|(_, array)| array)))?;
-    Ok((fields, options, known, watches))
+    Ok((fields, options, known, Arrays { watches, versions: Versions::new(tensors) }))
 }
 
 fn bound(
@@ -102,30 +110,30 @@ fn bound(
     comm: &Py<PyCommunicator>,
     prepared: PyResult<Prepared>,
 ) -> PyResult<PyHaloExchange> {
-    let bound = collective(py, comm, prepared, |comm, (sets, options, streams, watches)| {
+    let bound = collective(py, comm, prepared, |comm, (sets, options, streams, arrays)| {
         let sets: Vec<Vec<(&Pattern, &Field)>> =
             sets.iter().map(|set| set.iter().map(|(pattern, field)| (pattern, field)).collect()).collect();
         let sets: Vec<&[(&Pattern, &Field)]> = sets.iter().map(Vec::as_slice).collect();
-        Ok((HaloExchange::bind_alternatives(comm, &sets, &options)?, streams, watches))
+        Ok((HaloExchange::bind_alternatives(comm, &sets, &options)?, streams, arrays))
     });
     bury(py);
-    let (halo, streams, watches) = bound?;
-    Ok(PyHaloExchange::of(halo, streams, watches, comm.get().member()))
+    let (halo, streams, arrays) = bound?;
+    Ok(PyHaloExchange::of(halo, streams, arrays, comm.get().member()))
 }
 
 impl PyHaloExchange {
     pub(crate) fn of(
         halo: HaloExchange,
         streams: Arc<Streams>,
-        watches: Watches,
+        arrays: Arrays,
         member: &Arc<Member>,
     ) -> Self {
-        Self { halo: member.hold(halo), streams, watches, member: Arc::clone(member) }
+        Self { halo: member.hold(halo), streams, arrays, member: Arc::clone(member) }
     }
 
     /// A handle of other sets of the same object.
-    fn beside(&self, halo: HaloExchange, watches: Watches) -> Self {
-        Self::of(halo, Arc::clone(&self.streams), watches, &self.member)
+    fn beside(&self, halo: HaloExchange, arrays: Arrays) -> Self {
+        Self::of(halo, Arc::clone(&self.streams), arrays, &self.member)
     }
 
     /// Streams, where some are given.
@@ -153,9 +161,9 @@ impl PyHaloExchange {
         Ok((base.addr().get() as Address, bytes, held, self.stream(stream)?))
     }
 
-    fn pending(&self, pending: Pending) -> PyPending {
+    fn pending(&self, pending: Pending, write: Option<Arc<Write>>) -> PyPending {
         let streams = Some(Arc::clone(&self.streams));
-        PyPending { pending: Owned::new(pending), streams, left: self.halo.left(), is_brief: false }
+        PyPending { pending: Owned::new(pending), streams, left: self.halo.left(), is_brief: false, write }
     }
 }
 
@@ -229,7 +237,9 @@ impl PyHaloExchange {
         let Typed(set) = set;
         let halo = self.halo.get()?;
         let streams = self.given(streams)?;
-        self.watches.check(py, set)?;
+        self.arrays.watches.check(py, set)?;
+        let write = self.arrays.versions.begin(py, set)?;
+        let mut has_begun = false;
         let pending = py.detach(|| {
             let pending = match streams {
                 None => halo.exchange_set(set)?,
@@ -237,13 +247,20 @@ impl PyHaloExchange {
                     halo.exchange_set_on(set, &streams.iter().map(|s| &**s).collect::<Vec<_>>())?
                 }
             };
+            has_begun = true;
             match wait {
                 true => pending.wait().map(|()| None),
                 false => Ok(Some(pending)),
             }
         });
         bury(py);
-        Ok(pending.map_err(error::of)?.map(|pending| self.pending(pending)))
+        if has_begun {
+            self.arrays.versions.begun(write.as_ref());
+        }
+        match pending.map_err(error::of) {
+            Ok(Some(pending)) => Ok(Some(self.pending(pending, write))),
+            waited => Write::end(write.as_ref(), py, waited.map(|_| None)),
+        }
     }
 
     #[doc = doc!("HaloExchange.exchange_async")]
@@ -268,31 +285,40 @@ impl PyHaloExchange {
         let Typed(set) = set;
         let halo = self.halo.get()?;
         let streams = self.streams.get(&stream.map_or(Ok(vec![0]), handles)?)?;
-        self.watches.check(py, set)?;
+        self.arrays.watches.check(py, set)?;
+        let write = self.arrays.versions.begin(py, set)?;
         let pending = py.detach(|| {
             halo.schedule_exchange_set(set, &streams.iter().map(|stream| &**stream).collect::<Vec<_>>())
         });
         bury(py);
-        Ok(self.pending(pending.map_err(error::of)?))
+        let pending = pending.map_err(error::of)?;
+        self.arrays.versions.begun(write.as_ref());
+        Ok(self.pending(pending, write))
     }
 
     #[doc = doc!("HaloExchange.schedule_wait")]
     #[pyo3(signature = (stream = None))]
     fn schedule_wait(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let streams = self.streams.get(&stream.map_or(Ok(vec![0]), handles)?)?;
-        self.halo.get()?.pending().map_or(Ok(()), |pending| schedule_wait(py, &pending, &streams))
+        let write = self.arrays.versions.last();
+        self.halo
+            .get()?
+            .pending()
+            .map_or(Ok(()), |pending| schedule_wait(py, &pending, &streams, write.as_ref()))
     }
 
     #[doc = doc!("HaloExchange.wait")]
     fn wait(&self, py: Python<'_>) -> PyResult<()> {
         let halo = self.halo.get()?;
-        py.detach(|| halo.wait()).map_err(error::of)
+        let write = self.arrays.versions.last();
+        let waited = py.detach(|| halo.wait()).map_err(error::of);
+        Write::end(write.as_ref(), py, waited)
     }
 
     #[doc = doc!("HaloExchange.pending")]
     #[getter(pending)]
     fn last(&self) -> PyResult<Option<PyPending>> {
-        Ok(self.halo.get()?.pending().map(|pending| self.pending(pending)))
+        Ok(self.halo.get()?.pending().map(|pending| self.pending(pending, self.arrays.versions.last())))
     }
 
     #[doc = doc!("HaloExchange.sets")]
@@ -305,7 +331,7 @@ impl PyHaloExchange {
     fn alternative(&self, set: Typed<usize>) -> PyResult<Self> {
         let Typed(set) = set;
         let halo = self.halo.get()?.alternative(set).map_err(error::of)?;
-        Ok(self.beside(halo, self.watches.alternative(set)))
+        Ok(self.beside(halo, self.arrays.alternative(set)))
     }
 
     #[doc = doc!("HaloExchange.narrowed")]
@@ -316,7 +342,7 @@ impl PyHaloExchange {
         let given = to.as_ref().map_err(|error| Error::Bind(error.value(py).to_string()));
         let narrowed = py.detach(|| halo.narrowed_if(given));
         to?;
-        Ok(self.beside(narrowed.map_err(error::of)?, self.watches.clone()))
+        Ok(self.beside(narrowed.map_err(error::of)?, self.arrays.clone()))
     }
 
     #[doc = doc!("HaloExchange.reclaim")]
@@ -360,16 +386,18 @@ impl PyHaloExchange {
         let Typed(peer) = peer;
         let halo = self.halo.get()?;
         if halo.is_of_devices() {
-            let (address, bytes, _held, stream) = self.message(message, true, stream)?;
+            let (address, bytes, held, stream) = self.message(message, true, stream)?;
             // SAFETY: so many bytes that may be written, by the word of their owner, which the program keeps and leaves alone until the
             // stream is through, as with a kernel of its own.
-            return py.detach(|| unsafe { halo.pack_on(peer, address, bytes, &stream) }).map_err(error::of);
+            py.detach(|| unsafe { halo.pack_on(peer, address, bytes, &stream) }).map_err(error::of)?;
+            return written(message, &held);
         }
-        let (base, len, _held) = bytes_of(message, true)?;
+        let (base, len, held) = bytes_of(message, true)?;
         // SAFETY: so many bytes that may be written, by the word of their owner, who is held; other threads of the
         // program leave a buffer alone that is being packed into, as with any call of Python that fills one.
         let bytes = unsafe { std::slice::from_raw_parts_mut(base.as_ptr(), len) };
-        py.detach(|| halo.pack(peer, bytes)).map_err(error::of)
+        py.detach(|| halo.pack(peer, bytes)).map_err(error::of)?;
+        written(message, &held)
     }
 
     #[doc = doc!("HaloExchange.unpack")]
@@ -386,12 +414,14 @@ impl PyHaloExchange {
         if halo.is_of_devices() {
             let (address, bytes, _held, stream) = self.message(message, false, stream)?;
             // SAFETY: as above, of bytes that are read; they are elements, as the peer's program has it.
-            return py.detach(|| unsafe { halo.unpack_on(peer, address, bytes, &stream) }).map_err(error::of);
+            py.detach(|| unsafe { halo.unpack_on(peer, address, bytes, &stream) }).map_err(error::of)?;
+            return self.arrays.versions.increment(py);
         }
         let (base, len, _held) = bytes_of(message, false)?;
         // SAFETY: as above, of bytes that are read.
         let bytes = unsafe { std::slice::from_raw_parts(base.as_ptr(), len) };
-        py.detach(|| halo.unpack(peer, bytes)).map_err(error::of)
+        py.detach(|| halo.unpack(peer, bytes)).map_err(error::of)?;
+        self.arrays.versions.increment(py)
     }
 
     fn __repr__(&self) -> String {
@@ -408,6 +438,8 @@ pub(crate) struct PyPending {
     left: Left,
     /// What is left of it takes less time than to let go of the GIL, once the peers have come, who do not need this one.
     is_brief: bool,
+    /// None: no tensors of PyTorch.
+    write: Option<Arc<Write>>,
 }
 
 /// Looks of a wait before it lets go of the GIL: about as long as that takes.
@@ -415,8 +447,8 @@ const LOOKS: u32 = 16;
 
 impl PyPending {
     /// One of host fields.
-    pub(crate) fn of_host(pending: Pending, left: Left, is_brief: bool) -> Self {
-        Self { pending: Owned::new(pending), streams: None, left, is_brief }
+    pub(crate) fn of_host(pending: Pending, left: Left, is_brief: bool, write: Option<Arc<Write>>) -> Self {
+        Self { pending: Owned::new(pending), streams: None, left, is_brief, write }
     }
 
     /// The exchange, to be waited for by this thread.
@@ -426,13 +458,18 @@ impl PyPending {
     }
 }
 
-fn schedule_wait(py: Python<'_>, pending: &Pending, streams: &[Arc<Stream>]) -> PyResult<()> {
+fn schedule_wait(
+    py: Python<'_>,
+    pending: &Pending,
+    streams: &[Arc<Stream>],
+    write: Option<&Arc<Write>>,
+) -> PyResult<()> {
     let waited = py.detach(|| match streams.is_empty() {
         true => pending.wait(),
         false => streams.iter().try_for_each(|stream| pending.schedule_wait(stream)),
     });
     bury(py);
-    waited.map_err(error::of)
+    Write::end(write, py, waited.map_err(error::of))
 }
 
 #[pymethods]
@@ -443,7 +480,7 @@ impl PyPending {
         let waited = if self.is_brief { pending.wait_briefly(LOOKS) } else { None };
         let waited = waited.unwrap_or_else(|| py.detach(|| pending.wait()));
         bury(py);
-        waited.map_err(error::of)
+        Write::end(self.write.as_ref(), py, waited.map_err(error::of))
     }
 
     #[doc = doc!("Pending.schedule_wait")]
@@ -452,7 +489,7 @@ impl PyPending {
         let pending = self.get()?;
         let handles = stream.map_or(Ok(vec![0]), handles)?;
         let streams = self.streams.as_ref().map_or(Ok(Vec::new()), |streams| streams.get(&handles))?;
-        schedule_wait(py, pending, &streams)
+        schedule_wait(py, pending, &streams, self.write.as_ref())
     }
 
     #[doc = doc!("Pending.is_ready")]
@@ -460,7 +497,10 @@ impl PyPending {
         let pending = self.pending.get()?;
         let ready = py.detach(|| pending.is_ready());
         bury(py);
-        ready.map_err(error::of)
+        match ready.map_err(error::of) {
+            Ok(false) => Ok(false),
+            over => Write::end(self.write.as_ref(), py, over),
+        }
     }
 
     #[doc = doc!("Pending.progress")]
@@ -476,7 +516,7 @@ impl PyPending {
 
     /// For `await`: see `halocline/_async.py`.
     fn __await__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let waiting = Waiting::new(self.pending.get()?.clone());
+        let waiting = Waiting::new(self.pending.get()?.clone(), self.write.clone());
         static FINISHED: pyo3::sync::PyOnceLock<Py<PyAny>> = pyo3::sync::PyOnceLock::new();
         let finished = FINISHED.get_or_try_init(py, || {
             Ok::<_, PyErr>(py.import("halocline._async")?.getattr("finished")?.unbind())

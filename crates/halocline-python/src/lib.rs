@@ -20,6 +20,7 @@ mod owned;
 mod redistribute;
 mod stream;
 mod task;
+mod tensor;
 mod trace;
 mod unbound;
 mod unstructured;

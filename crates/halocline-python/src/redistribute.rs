@@ -1,6 +1,6 @@
 //! From one distribution of the cells to another.
 
-use crate::array::{Watches, field_of};
+use crate::array::{Arrays, Watches, field_of};
 use crate::comm::PyCommunicator;
 use crate::error;
 use crate::exchange::{PyHaloExchange, numbered, streams_of};
@@ -8,6 +8,7 @@ use crate::given::{Given, List};
 use crate::grid::{PyDecomposition, PyPattern, collective, halo_of};
 use crate::options::{Engine, OfDevices, Words, options};
 use crate::owned::bury;
+use crate::tensor::Versions;
 use crate::unstructured::{PyUnstructuredDomain, domains};
 use halocline::{CopyEngine, Field, Flags, Redistribute};
 use pyo3::prelude::*;
@@ -95,12 +96,15 @@ impl PyRedistribute {
                 ));
             }
             let (List(source), List(target)) = (source.get(py, "source")?, target.get(py, "target")?);
+            let mut tensors = Vec::new();
             let fields: Vec<Field> = source
                 .iter()
                 .chain(&target)
                 .enumerate()
                 .map(|(at, array)| {
-                    field_of(array).map(Cow::into_owned).map_err(|error| numbered(py, at, error))
+                    field_of(array, &mut tensors)
+                        .map(Cow::into_owned)
+                        .map_err(|error| numbered(py, at, error))
                 })
                 .collect::<PyResult<_>>()?;
             let known = streams_of(py, fields.iter())?;
@@ -108,7 +112,8 @@ impl PyRedistribute {
             let options = of_devices.beside(py, options(py, link, deadline, name, checked)?, &known)?;
             let mut watches = Watches::new(options.is_checked().map_err(error::of)?);
             watches.push(source.iter().chain(&target))?;
-            Ok((fields, source.len(), options, (known, watches)))
+            let arrays = Arrays { watches, versions: Versions::new(vec![tensors]) };
+            Ok((fields, source.len(), options, (known, arrays)))
         };
         let halo = collective(py, &comm, prepared(), |comm, (fields, sources, options, kept)| {
             let fields: Vec<&Field> = fields.iter().collect();
@@ -116,7 +121,7 @@ impl PyRedistribute {
             Ok((self.redistribute.bind_with(comm, from, to, &options)?, kept))
         });
         bury(py);
-        let (halo, (streams, watches)) = halo?;
-        Ok(PyHaloExchange::of(halo, streams, watches, comm.get().member()))
+        let (halo, (streams, arrays)) = halo?;
+        Ok(PyHaloExchange::of(halo, streams, arrays, comm.get().member()))
     }
 }

@@ -5,6 +5,7 @@
 
 use crate::error;
 use crate::owned::{Owned, bury};
+use crate::tensor::Write;
 use halocline::{Exchanging, Pending};
 use pyo3::prelude::*;
 use rustix::event::EventfdFlags;
@@ -28,6 +29,7 @@ impl Wake for Bell {
 #[pyclass(frozen, module = "halocline")]
 pub(crate) struct Waiting {
     state: Owned<Mutex<State>>,
+    write: Option<Arc<Write>>,
 }
 
 struct State {
@@ -37,9 +39,9 @@ struct State {
 }
 
 impl Waiting {
-    pub(crate) fn new(pending: Pending) -> Self {
+    pub(crate) fn new(pending: Pending, write: Option<Arc<Write>>) -> Self {
         let exchanging = pending.into_future();
-        Self { state: Owned::new(Mutex::new(State { exchanging: Some(exchanging), bell: None })) }
+        Self { state: Owned::new(Mutex::new(State { exchanging: Some(exchanging), bell: None })), write }
     }
 }
 
@@ -80,7 +82,10 @@ impl Waiting {
             }
         });
         bury(py);
-        outcome.map_err(error::of)
+        match outcome.map_err(error::of) {
+            Ok(false) => Ok(false),
+            over => Write::end(self.write.as_ref(), py, over),
+        }
     }
 
     /// Waits no longer; the exchange goes on.

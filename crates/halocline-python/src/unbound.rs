@@ -9,6 +9,7 @@ use crate::grid::{PyPattern, collective};
 use crate::options::{counts, options, ways};
 use crate::owned::{Closable, bury};
 use crate::stream::handles;
+use crate::tensor::{Last, Write};
 use halocline::{Field, Pattern, PatternLinks};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -24,6 +25,7 @@ pub(crate) struct PyPatternLinks {
     only_copies: bool,
     /// Whether peers may need the GIL to come.
     shares_gil: bool,
+    last: Last,
 }
 
 /// Fields of an exchange for which there is room from the start.
@@ -45,12 +47,14 @@ impl PyPatternLinks {
         fields: impl Iterator<Item = (&'a PyPattern, &'a PyField)>,
     ) -> PyResult<PyPending> {
         let mut given: Vec<(&Pattern, &Field)> = Vec::with_capacity(USUAL);
-        let mut bytes = 0;
-        for (pattern, field) in fields {
-            let field = field.field()?;
+        let (mut bytes, mut tensors) = (0, Vec::new());
+        for (pattern, array) in fields {
+            let field = array.field()?;
             bytes += field.memory().len();
             given.push((&pattern.pattern, field));
+            tensors.extend(array.tensor(py));
         }
+        let write = Write::begin(py, tensors)?;
         // Little is copied in less time than the GIL takes.
         let is_little = self.only_copies && bytes <= LITTLE;
         let pending = match is_little {
@@ -62,16 +66,20 @@ impl PyPatternLinks {
         };
         bury(py);
         let pending = pending.map_err(error::of)?;
-        Ok(PyPending::of_host(pending, self.links.left(), is_little && !self.shares_gil))
+        self.last.set(write.as_ref());
+        Ok(PyPending::of_host(pending, self.links.left(), is_little && !self.shares_gil, write))
     }
 
     fn begin(&self, py: Python<'_>, fields: Vec<Binding<'_>>, wait: bool) -> PyResult<Option<PyPending>> {
         let links = self.links.get()?;
-        let made = fields_of(self.comm.get(), &fields)?;
+        let (made, tensors) = fields_of(self.comm.get(), &fields)?;
         let given: Vec<(&Pattern, &Field)> =
             made.iter().map(|(pattern, field)| (*pattern, field.as_ref())).collect();
+        let write = Write::begin(py, tensors)?;
+        let mut has_begun = false;
         let pending = py.detach(|| {
             let pending = links.exchange(&given)?;
+            has_begun = true;
             match wait {
                 true => pending.wait().map(|()| None),
                 false => Ok(Some(pending)),
@@ -79,7 +87,13 @@ impl PyPatternLinks {
         });
         drop(made);
         bury(py);
-        Ok(pending.map_err(error::of)?.map(|pending| PyPending::of_host(pending, self.links.left(), false)))
+        if has_begun {
+            self.last.set(write.as_ref());
+        }
+        match pending.map_err(error::of) {
+            Ok(Some(pending)) => Ok(Some(PyPending::of_host(pending, self.links.left(), false, write))),
+            waited => Write::end(write.as_ref(), py, waited.map(|_| None)),
+        }
     }
 }
 
@@ -114,7 +128,7 @@ impl PyPatternLinks {
         let only_copies = !is_checked && links.links().message == 0;
         let shares_gil = comm.get().is_of_threads();
         let links = comm.get().member().hold(links);
-        Ok(Self { links, comm, only_copies, shares_gil })
+        Ok(Self { links, comm, only_copies, shares_gil, last: Last::default() })
     }
 
     #[doc = doc!("PatternLinks.exchange")]
@@ -146,9 +160,10 @@ impl PyPatternLinks {
     #[doc = doc!("PatternLinks.wait")]
     pub(crate) fn wait(&self, py: Python<'_>) -> PyResult<()> {
         let links = self.links.get()?;
+        let write = self.last.get();
         let waited = py.detach(|| links.wait());
         bury(py);
-        waited.map_err(error::of)
+        Write::end(write.as_ref(), py, waited.map_err(error::of))
     }
 
     #[doc = doc!("PatternLinks.reclaim")]

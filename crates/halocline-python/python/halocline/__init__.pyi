@@ -6,7 +6,8 @@ sends and receives; it contains no fields.
 
 Arrays are used in place, with any strides: objects with ``__cuda_array_interface__``, ``__array_interface__`` (NumPy),
 DLPack (PyTorch, CuPy, ...) or the buffer protocol. They must be writable and in the byte order of the machine. The
-package keeps them alive as long as an exchange may touch them.
+package keeps them alive as long as an exchange may touch them. An exchange increments the version
+counters of PyTorch's tensors, so that autograd refuses what it saved of them before (PyTorch 2.1 or later).
 
 All ranks make calls marked *collective* in the same order. If one rank refuses its arguments there, the call is an
 error on all ranks (except the collective calls of a ``Communicator`` itself). Calls that can wait release the GIL, and

@@ -108,6 +108,7 @@ pub(super) fn describe(array: &Bound<'_, PyAny>) -> PyResult<Option<Described>> 
         is_writable: view.readonly == 0,
         device: None,
         owner: None,
+        is_tensor: false,
     };
     Ok(Some(Described { owner: Some(Py::new(py, export)?.into_any()), ..described }))
 }

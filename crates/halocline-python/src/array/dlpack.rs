@@ -151,5 +151,6 @@ pub(super) fn describe(array: &Bound<'_, PyAny>) -> PyResult<Described> {
         is_writable: flags & READ_ONLY == 0,
         device,
         owner: Some(capsule.into_any().unbind()),
+        is_tensor: false,
     })
 }

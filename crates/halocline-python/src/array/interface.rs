@@ -98,5 +98,15 @@ pub(super) fn host<'py>(interface: &Bound<'py, PyAny>) -> PyResult<Described> {
         error::kind("an array interface without an address (data: a buffer) is not supported")
     })?;
     let is_writable = !is_read_only;
-    Ok(Described { base, element, name, extents, strides, is_writable, device: None, owner: None })
+    Ok(Described {
+        base,
+        element,
+        name,
+        extents,
+        strides,
+        is_writable,
+        device: None,
+        owner: None,
+        is_tensor: false,
+    })
 }

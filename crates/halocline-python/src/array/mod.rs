@@ -8,11 +8,12 @@ mod memory;
 mod watch;
 
 pub(crate) use memory::PyMemory;
-pub(crate) use watch::Watches;
+pub(crate) use watch::{Arrays, Watches};
 
 use crate::error;
 use crate::given::{Numbers, Typed};
 use crate::owned::Keep;
+use crate::tensor::is_tensor;
 use halocline::device::cuda;
 use halocline::{ElementType, Field, Layout};
 use pyo3::intern;
@@ -38,6 +39,8 @@ pub(crate) struct Described {
     pub(crate) device: Option<u32>,
     /// What keeps the memory there, besides the array object.
     pub(crate) owner: Option<Py<PyAny>>,
+    /// Whether it is a tensor of PyTorch, which counts its versions.
+    pub(crate) is_tensor: bool,
 }
 
 impl Described {
@@ -74,7 +77,8 @@ pub(crate) fn library_of(
 pub(crate) fn is_instance(object: &Bound<'_, PyAny>, module: &str, class: &str) -> PyResult<bool> {
     let modules = object.py().import("sys")?.getattr("modules")?;
     match modules.cast::<PyDict>()?.get_item(module)? {
-        Some(module) => object.is_instance(&module.getattr(class)?),
+        // A module whose import goes on in another thread may not have it yet: then there is no instance.
+        Some(module) => module.getattr_opt(class)?.map_or(Ok(false), |class| object.is_instance(&class)),
         None => Ok(false),
     }
 }
@@ -119,18 +123,19 @@ fn by_protocol<'py>(array: &Bound<'py, PyAny>) -> PyResult<Described> {
     if let Some(interface) = told(intern!(py, "__array_interface__"))? {
         return interface::host(&interface);
     }
-    if let Some(interface) = told(intern!(py, "__cuda_array_interface__"))? {
-        return interface::cuda(array, &interface);
-    }
-    if array.hasattr("__dlpack__")? {
-        return dlpack::describe(array);
-    }
-    match buffer::describe(array)? {
-        Some(described) => Ok(described),
-        None => {
-            Err(error::kind(format!("{} is no array: {ACCEPTED} is wanted", class.fully_qualified_name()?)))
-        }
-    }
+    let described = if let Some(interface) = told(intern!(py, "__cuda_array_interface__"))? {
+        interface::cuda(array, &interface)?
+    } else if array.hasattr("__dlpack__")? {
+        dlpack::describe(array)?
+    } else if let Some(described) = buffer::describe(array)? {
+        described
+    } else {
+        return Err(error::kind(format!(
+            "{} is no array: {ACCEPTED} is wanted",
+            class.fully_qualified_name()?
+        )));
+    };
+    Ok(Described { is_tensor: is_tensor(array)?, ..described })
 }
 
 #[doc = doc!("Field")]
@@ -143,6 +148,7 @@ pub(crate) struct PyField {
     device: Option<u32>,
     domain: Option<u64>,
     watched: Vec<Arc<Watch>>,
+    is_tensor: bool,
 }
 
 #[pymethods]
@@ -168,12 +174,12 @@ impl PyField {
         if padded {
             layout = layout.padded();
         }
-        let device = described.device;
+        let (device, is_tensor) = (described.device, described.is_tensor);
         let watched = watched(array, Some(&described))?;
         let field = field(array, described, layout)?;
         let field = domain.map_or_else(|| field.clone(), |id| field.on_domain(id));
         let (field, array) = (crate::owned::Owned::new(field), array.clone().unbind());
-        Ok(Self { field, array, device, domain, watched })
+        Ok(Self { field, array, device, domain, watched, is_tensor })
     }
 
     #[doc = doc!("Field.shape")]
@@ -226,17 +232,28 @@ impl PyField {
         self.field.get()
     }
 
+    /// The array object, if it is a tensor of PyTorch.
+    #[inline]
+    pub(crate) fn tensor(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.is_tensor.then(|| self.array.clone_ref(py))
+    }
+
     pub(crate) fn is_on_device(&self) -> bool {
         self.device.is_some()
     }
 }
 
-/// A field of an array, or of a `Field`.
-pub(crate) fn field_of<'a>(given: &'a Bound<'_, PyAny>) -> PyResult<Cow<'a, Field>> {
+/// A field of an array, or of a `Field`. Adds the array object to `tensors`, if it is a tensor of PyTorch.
+pub(crate) fn field_of<'a>(
+    given: &'a Bound<'_, PyAny>,
+    tensors: &mut Vec<Py<PyAny>>,
+) -> PyResult<Cow<'a, Field>> {
     if let Ok(field) = given.cast::<PyField>() {
+        tensors.extend(field.get().tensor(given.py()));
         return field.get().field.get().map(Cow::Borrowed);
     }
     let described = describe(given)?;
+    tensors.extend(described.is_tensor.then(|| given.clone().unbind()));
     let layout = described.layout()?;
     field(given, described, layout).map(Cow::Owned)
 }

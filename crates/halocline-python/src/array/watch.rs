@@ -3,6 +3,7 @@
 use super::Described;
 use crate::error;
 use crate::given::List;
+use crate::tensor::Versions;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyWeakrefReference};
@@ -119,5 +120,19 @@ impl Watches {
             }
         }
         Ok(())
+    }
+}
+
+/// What is known of the array objects of a bound exchange.
+#[derive(Clone)]
+pub(crate) struct Arrays {
+    pub(crate) watches: Watches,
+    pub(crate) versions: Versions,
+}
+
+impl Arrays {
+    /// Those of one set alone.
+    pub(crate) fn alternative(&self, set: usize) -> Self {
+        Self { watches: self.watches.alternative(set), versions: self.versions.alternative(set) }
     }
 }
