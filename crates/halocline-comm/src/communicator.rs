@@ -213,7 +213,13 @@ impl Communicator {
 
     /// Zeroed memory that as many peers as possible can reach.
     pub fn allocate(&self, bytes: usize) -> Result<Arc<Segment>, CommError> {
-        self.link().allocate(bytes)
+        let segment = self.link().allocate(bytes)?;
+        match segment.len() {
+            found if found < bytes => {
+                Err(CommError::ShortSegment { transport: self.transport(), asked: bytes, found })
+            }
+            _ => Ok(segment),
+        }
     }
 
     /// The number of a new operation, the same on all ranks if all begin theirs in the same order.

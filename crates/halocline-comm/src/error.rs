@@ -65,6 +65,18 @@ pub enum CommError {
     /// The allocator has no memory left.
     #[error("no memory for {0} bytes")]
     OutOfMemory(usize),
+    /// A transport gave less memory than it was asked for.
+    #[error(
+        "the transport {transport} was asked for {asked} bytes and gave {found}; this is a bug of the transport"
+    )]
+    ShortSegment {
+        /// The transport.
+        transport: &'static str,
+        /// Bytes asked for.
+        asked: usize,
+        /// Bytes of the segment.
+        found: usize,
+    },
     /// A peer offered memory that is not what it said.
     #[error("a peer announced memory of {announced} bytes, what came is {found} bytes or not sealed")]
     BadSegment {

@@ -48,7 +48,16 @@ impl Room {
 }
 
 /// One rank's end of a transport.
-pub trait Transport: Send + Sync {
+///
+/// # Safety
+/// The layers above follow pointers into the memory that a transport hands out, and let peers write there.
+/// - [`Transport::allocate`] returns zeroed memory that nothing else uses as long as the segment is held.
+/// - A message arrives with the bytes and segments that were posted, from the rank that it names, once. Segments that arrive are the
+///   sender's memory: both sides see each other's writes there, in the order of the C++ memory model.
+/// - What [`Transport::reach`] says yes to, the peer can read and write. [`Transport::bell`] is the same bell for all ranks.
+/// - The bytes of a [`Lent`] are accessed only until it is dropped.
+/// - A rank is [`PeerState::Ended`] or [`PeerState::Dead`] only once nothing of it accesses memory of others any more.
+pub unsafe trait Transport: Send + Sync {
     /// How users call it: `thread`, `shm`, `mpi`.
     fn name(&self) -> &'static str;
 

@@ -22,15 +22,23 @@ pub fn tampered(
     comm: Communicator,
     tamper: impl Fn(Outgoing<'_>) -> Result<(), CommError> + Send + Sync + 'static,
 ) -> Communicator {
-    Communicator::over(Arc::new(Tampered { comm, tamper }))
+    Communicator::over(Arc::new(Tampered { comm, tamper, lacks: 0 }))
+}
+
+/// A communicator whose transport gives so many bytes less than it is asked for.
+pub fn short_of_memory(comm: Communicator, lacks: usize) -> Communicator {
+    Communicator::over(Arc::new(Tampered { comm, tamper: |_: Outgoing<'_>| Ok(()), lacks }))
 }
 
 struct Tampered<F> {
     comm: Communicator,
     tamper: F,
+    lacks: usize,
 }
 
-impl<F: Fn(Outgoing<'_>) -> Result<(), CommError> + Send + Sync> Transport for Tampered<F> {
+// SAFETY: everything is done by the transport of `comm`. Less memory is still memory of its own. A changed payload is no breach: receivers check every field of what they are
+// told before they use it, which is what tampering tests.
+unsafe impl<F: Fn(Outgoing<'_>) -> Result<(), CommError> + Send + Sync> Transport for Tampered<F> {
     fn name(&self) -> &'static str {
         self.comm.link().name()
     }
@@ -59,7 +67,7 @@ impl<F: Fn(Outgoing<'_>) -> Result<(), CommError> + Send + Sync> Transport for T
     }
 
     fn allocate(&self, bytes: usize) -> Result<Arc<Segment>, CommError> {
-        self.comm.link().allocate(bytes)
+        self.comm.link().allocate(bytes.saturating_sub(self.lacks))
     }
 
     fn reach(&self, peer: usize, segment: &Segment) -> Result<(), String> {

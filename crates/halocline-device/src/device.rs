@@ -85,7 +85,9 @@ impl Device {
     pub fn allocate(&self, bytes: usize) -> Result<Memory, DeviceError> {
         let place = self.once_freed(|| self.0.allocate(bytes))?;
         let mut memory = self.memory(place, Kind::Device);
-        memory.own = self.0.uuid().map(|device| remote::Own::new(device, place.base, place.id));
+        // SAFETY: the drop of `Memory` frees it by `free_once_unmapped`, which takes the `Own`.
+        let own = |device| unsafe { remote::Own::new(device, place.base, place.id) };
+        memory.own = self.0.uuid().map(own);
         Ok(memory)
     }
 

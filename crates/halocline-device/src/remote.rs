@@ -167,7 +167,16 @@ pub enum Refusal {
 ///
 /// Calls may take milliseconds and may wait for the device; they belong where objects are bound. They may come from any
 /// thread, also at once.
-pub trait Provider: Send + Sync {
+///
+/// # Safety
+/// Callers give out the addresses that a provider returns, and devices follow them.
+/// - [`Provider::find`] tells the bounds and the identity of an allocation that contains the address. Memory that is freed and allocated
+///   again has another identity.
+/// - [`Provider::export`] exports that allocation and nothing else.
+/// - From the address that [`Provider::open`] returns on, all bytes of the allocation are mapped until [`Provider::close`]. What
+///   `open` cannot prove to be the announced allocation, it refuses.
+/// - [`Provider::close_waits`] is true if closing waits for the device.
+pub unsafe trait Provider: Send + Sync {
     /// The device.
     fn device(&self) -> DeviceId;
 
@@ -253,7 +262,10 @@ fn all_own() -> MutexGuard<'static, BTreeSet<(DeviceId, Address, u64)>> {
 
 impl Own {
     /// Memory of a device, by its first byte and identity.
-    pub fn new(device: DeviceId, base: Address, id: u64) -> Self {
+    ///
+    /// # Safety
+    /// The memory is not freed as long as this lives; then by [`free_once_unmapped`].
+    pub unsafe fn new(device: DeviceId, base: Address, id: u64) -> Self {
         all_own().insert((device, base, id));
         Self { device, base, id }
     }

@@ -175,7 +175,8 @@ impl Fake {
     }
 }
 
-impl Provider for Fake {
+// SAFETY: its addresses are numbers that nobody follows.
+unsafe impl Provider for Fake {
     fn device(&self) -> DeviceId {
         self.device
     }

@@ -43,7 +43,9 @@ fn of(segment: &Segment) -> Option<Allocation> {
     (bytes > 0).then_some(Allocation { base, bytes, id, device, kind })
 }
 
-impl Provider for HostMemory {
+// SAFETY: allocations are segments that this process has allocated, found with their bounds and identity; an imported memfd must have
+// the announced length and seals, and stays mapped until it is closed.
+unsafe impl Provider for HostMemory {
     fn device(&self) -> DeviceId {
         DeviceId::HOST
     }

@@ -135,7 +135,10 @@ impl Service {
         };
         let is_there = |of: &Allocation| providers.iter().any(|by| by.device() == of.device && by.still(of));
         let known = known.filter(|(allocation, is_own)| *is_own || is_there(allocation));
-        let look = || providers.iter().find_map(|provider| provider.find(address, bytes));
+        let holds = |found: &Allocation| {
+            found.base <= address && found.base.checked_add(found.bytes).is_some_and(|end| address < end)
+        };
+        let look = || providers.iter().find_map(|provider| provider.find(address, bytes).filter(holds));
         known.map(|(allocation, _)| allocation).or_else(look)
     }
 

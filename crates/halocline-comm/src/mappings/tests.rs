@@ -47,7 +47,8 @@ fn a_hit_makes_no_call_of_the_driver_but_whether_memory_of_others_is_there_and_s
         let unlike = DeviceId([77; 16]);
         mappings.attach(Fake::new(&world, 0, unlike) as _);
         let memory = world.allocate(0, unlike, PAGE, PAGE);
-        let _own = is_own.then(|| Own::new(unlike, memory.base, memory.id));
+        // SAFETY: simulated memory, whose addresses nobody follows.
+        let _own = is_own.then(|| unsafe { Own::new(unlike, memory.base, memory.id) });
         let first = mappings.map(at(1), PAGE + 100, 8).unwrap();
         assert_eq!((first.offset(), first.bytes(), world.calls()), (100, 8, (1, 1, 0)));
         let asked = world.asked();
@@ -78,7 +79,8 @@ fn a_hit_is_never_of_memory_that_was_freed() {
         mappings.attach(Fake::new(&world, 0, own) as _);
         let allocate = |bytes| {
             let memory = world.allocate(0, own, PAGE, bytes);
-            (memory, is_own.then(|| Own::new(own, memory.base, memory.id)))
+            // SAFETY: simulated memory, whose addresses nobody follows.
+            (memory, is_own.then(|| unsafe { Own::new(own, memory.base, memory.id) }))
         };
         let found = || {
             let pinned = mappings.map(at(1), PAGE + 8, 8).unwrap();

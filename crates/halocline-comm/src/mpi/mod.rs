@@ -281,7 +281,9 @@ impl MpiTransport {
     }
 }
 
-impl Transport for MpiTransport {
+// SAFETY: MPI delivers bytes and their sender; memory is shared only over the shm transport inside the node, which keeps the contract; what
+// is lent is held until the request that uses it is complete.
+unsafe impl Transport for MpiTransport {
     fn name(&self) -> &'static str {
         "mpi"
     }

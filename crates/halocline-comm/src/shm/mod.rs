@@ -269,7 +269,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Transport for ShmTransport {
+// SAFETY: segments are sealed memfds, mapped at both sides; frames name sender and length and come over a socket of that sender; a rank is
+// dead once the kernel has closed its socket, when its mappings are gone, too.
+unsafe impl Transport for ShmTransport {
     fn name(&self) -> &'static str {
         "shm"
     }

@@ -5,7 +5,7 @@ use halocline::{
     Array, BindOptions, CommError, Communicator, Decomposed, DeviceArray, Error, Flags, Halo, HaloExchange,
     LinkChoice, RegularGrid,
 };
-use halocline_conformance::tampered::tampered;
+use halocline_conformance::tampered::{short_of_memory, tampered};
 use halocline_conformance::watchdog::{LIMIT, Watchdog};
 
 const RANKS: usize = 3;
@@ -44,6 +44,15 @@ fn bind(comm: &Communicator) -> Result<(), Error> {
 #[test]
 fn untampered_messages_bind() {
     assert!(binds(|_, _, _| Ok(())).iter().all(Option::is_none));
+}
+
+#[test]
+fn a_transport_that_gives_less_memory_than_it_is_asked_for_is_refused() {
+    let comm = short_of_memory(Communicator::single(), 8);
+    match Array::<u64>::zeros(&comm, &[4]).map(|array| array.memory().len()) {
+        Err(Error::Comm(CommError::ShortSegment { asked: 32, found: 24, .. })) => {}
+        other => panic!("an array in too little memory: {other:?}"),
+    }
 }
 
 #[test]

@@ -274,7 +274,9 @@ fn random_number() -> u64 {
     *NUMBER.get_or_init(|| RandomState::new().build_hasher().finish())
 }
 
-impl Provider for CudaMemory {
+// SAFETY: bounds and identities come from the driver; what is opened is compared with what was announced, and stays mapped until it
+// is closed.
+unsafe impl Provider for CudaMemory {
     fn device(&self) -> DeviceId {
         self.id
     }

@@ -114,7 +114,9 @@ impl SimMemory {
     }
 }
 
-impl Provider for SimMemory {
+// SAFETY: the world keeps bounds and identity of each allocation, checks them when it opens one, and holds an opened one until it is
+// closed.
+unsafe impl Provider for SimMemory {
     fn device(&self) -> DeviceId {
         self.driver.identity()
     }

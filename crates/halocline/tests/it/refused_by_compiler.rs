@@ -15,4 +15,6 @@ refused! {
     array_of_bool,
     array_of_char,
     element_without_unsafe,
+    provider_without_unsafe,
+    transport_without_unsafe,
 }
