@@ -200,7 +200,7 @@ impl Yard {
     /// Collective.
     fn new(comm: &Communicator, device: &Device, case: Case) -> Result<Self, BenchError> {
         let (pattern, extents, fields) = case.pattern(comm)?;
-        let layout = Layout::c_order(ElementType::F64, &extents)?;
+        let layout = Layout::c_order(ElementType::F64, &extents)?.padded();
         let bytes = layout.span().len();
         let memory = (0..fields).map(|_| Ok::<_, Error>(Arc::new(device.allocate(bytes)?))).collect();
         Ok(Self { pattern, layout, memory: agree(comm, memory)? })
