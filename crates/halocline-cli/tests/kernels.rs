@@ -8,10 +8,11 @@ use halocline_device::cuda::Compiler;
 fn kernels_that_compute_round_as_the_host_does_on_every_architecture() {
     let chosen = std::env::var_os("HALOCLINE_TEST_NVRTC");
     if let Some(path) = &chosen {
-        // SAFETY: the only test of this program.
+        // SAFETY: no other thread reads or writes the environment: this is the only test of its program.
         unsafe { std::env::set_var("HALOCLINE_NVRTC", path) };
     }
-    // SAFETY: as above. Nothing is taken from, or left in, a cache.
+    // SAFETY: no other thread reads or writes the environment: this is the only test of its program. Without a cache
+    // everything is compiled.
     unsafe { std::env::set_var("HALOCLINE_CACHE", "off") };
     let compiler = match Compiler::load() {
         Ok(compiler) => compiler,

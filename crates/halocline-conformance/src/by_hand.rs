@@ -42,7 +42,7 @@ impl Buffer {
 
     /// Fills it, in the order of the stream; nothing that uses it is in flight.
     pub fn write(&self, stream: &Stream, message: &[u8]) -> Result<(), DeviceError> {
-        // SAFETY: as in `read`.
+        // SAFETY: nobody else knows the pinned memory, and the stream is through with it.
         unsafe { self.pinned.bytes_mut(self.lead..self.lead + self.bytes) }.copy_from_slice(message);
         self.copy(stream, |memory| (memory.at(self.lead), self.pinned.at(self.lead)))
     }
@@ -74,7 +74,7 @@ pub fn unpack(halo: &HaloExchange, peer: usize, message: &[u8], stream: Option<&
     let Some(stream) = stream else { return Ok(halo.unpack(peer, message)?) };
     let buffer = Buffer::new(stream.device(), message.len(), peer.is_multiple_of(2))?;
     buffer.write(stream, message)?;
-    // SAFETY: as in `pack`.
+    // SAFETY: the buffer outlives the work on it, and nobody else uses it.
     unsafe { halo.unpack_on(peer, buffer.address(), message.len(), stream) }?;
     Ok(stream.synchronise()?)
 }

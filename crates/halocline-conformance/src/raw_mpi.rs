@@ -77,7 +77,8 @@ impl<H: Copy + 'static> Raw<H> {
         let step = out.len().min(into.len()).div_ceil(parts);
         let mut times = Vec::new();
         for _ in 0..rounds {
-            // SAFETY: by the caller; the bytes are there until all requests are done.
+            // SAFETY: the caller promises that MPI is up and may be called by this thread. The bytes stay valid, and
+            // nobody else uses them, until `wait_all` has found all requests done.
             unsafe {
                 check((self.barrier)(self.world))?;
                 let begin = std::time::Instant::now();

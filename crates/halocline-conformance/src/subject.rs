@@ -43,9 +43,11 @@ pub enum Home {
 /// Foreign memory that a field keeps alive.
 struct Foreign(Box<[UnsafeCell<u8>]>);
 
-// SAFETY: plain bytes; the test that owns the field and its exchanges take turns at them.
+// SAFETY: `base` is not bound to a thread, and the memory is kept by the field. The test that owns the field and its
+// exchanges take turns at the bytes.
 unsafe impl Send for Foreign {}
-// SAFETY: as above.
+// SAFETY: `base` is not bound to a thread, and the memory is kept by the field. The test that owns the field and its
+// exchanges take turns at the bytes.
 unsafe impl Sync for Foreign {}
 
 /// One field of one domain under test.
@@ -178,7 +180,8 @@ impl Subject {
         let copied = self.staged.as_ref().map(Staged::read).transpose()?;
         let found = match &copied {
             Some(copied) => &copied[..],
-            // SAFETY: as in `fill`.
+            // SAFETY: the memory has as many bytes as the image from its lowest on, and the field holds it. No exchange
+            // is in flight: the callers compare after `wait` has returned.
             None => unsafe { std::slice::from_raw_parts(self.low(), expected.len()) },
         };
         match found.iter().zip(expected).position(|(a, b)| a != b) {
@@ -280,7 +283,7 @@ impl Staged {
     }
 
     fn read(&self) -> Result<Vec<u8>, DeviceError> {
-        // SAFETY: as in `write`.
+        // SAFETY: nobody else knows the pinned memory, whose copies are over, and no exchange is in flight.
         unsafe {
             self.copy(self.pinned.at(0), self.first)?;
             Ok(self.pinned.bytes(0..self.bytes).to_vec())
@@ -291,7 +294,8 @@ impl Staged {
     /// Nobody else uses the bytes.
     unsafe fn copy(&self, target: Address, source: Address) -> Result<(), DeviceError> {
         if self.bytes > 0 {
-            // SAFETY: the caller's promise; the memory is there, and the copy is over when this returns.
+            // SAFETY: both ends are memory of `self` with so many bytes, and the copy is over when this returns. The
+            // caller promises that nobody else uses the bytes.
             unsafe { self.stream.copy(target, source, self.bytes) }?;
         }
         self.stream.synchronise()

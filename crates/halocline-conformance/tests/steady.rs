@@ -30,12 +30,13 @@ unsafe impl GlobalAlloc for Counting {
         if COUNTED.get() {
             ALLOCATIONS.set(ALLOCATIONS.get() + 1);
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the contract of `alloc`, which is that of the allocator within, too.
         unsafe { Allocator.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, base: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the contract of `dealloc`, which is that of the allocator within, too: it gave the
+        // memory.
         unsafe { Allocator.dealloc(base, layout) }
     }
 }

@@ -387,14 +387,15 @@ impl PyHaloExchange {
         let halo = self.halo.get()?;
         if halo.is_of_devices() {
             let (address, bytes, held, stream) = self.message(message, true, stream)?;
-            // SAFETY: so many bytes that may be written, by the word of their owner, which the program keeps and leaves alone until the
-            // stream is through, as with a kernel of its own.
+            // SAFETY: the owner of the memory says that so many bytes may be written. The program keeps them and leaves
+            // them alone until the stream is through, as with a kernel of its own (the documentation says so).
             py.detach(|| unsafe { halo.pack_on(peer, address, bytes, &stream) }).map_err(error::of)?;
             return written(message, &held);
         }
         let (base, len, held) = bytes_of(message, true)?;
-        // SAFETY: so many bytes that may be written, by the word of their owner, who is held; other threads of the
-        // program leave a buffer alone that is being packed into, as with any call of Python that fills one.
+        // SAFETY: the owner of the buffer says that so many bytes may be written, and `held` keeps it. Other threads of
+        // the program leave a buffer alone that is being filled, as with any call of Python (the documentation says
+        // so).
         let bytes = unsafe { std::slice::from_raw_parts_mut(base.as_ptr(), len) };
         py.detach(|| halo.pack(peer, bytes)).map_err(error::of)?;
         written(message, &held)
@@ -413,12 +414,15 @@ impl PyHaloExchange {
         let halo = self.halo.get()?;
         if halo.is_of_devices() {
             let (address, bytes, _held, stream) = self.message(message, false, stream)?;
-            // SAFETY: as above, of bytes that are read; they are elements, as the peer's program has it.
+            // SAFETY: the owner of the memory says that so many bytes may be read; they are elements, as the peer has
+            // packed them. The program keeps them and leaves them alone until the stream is through, as with a kernel
+            // of its own (the documentation says so).
             py.detach(|| unsafe { halo.unpack_on(peer, address, bytes, &stream) }).map_err(error::of)?;
             return self.arrays.versions.increment(py);
         }
         let (base, len, _held) = bytes_of(message, false)?;
-        // SAFETY: as above, of bytes that are read.
+        // SAFETY: the owner of the buffer says that so many bytes may be read, and `_held` keeps it. Other threads of
+        // the program do not write a buffer that is being read, as with any call of Python (the documentation says so).
         let bytes = unsafe { std::slice::from_raw_parts(base.as_ptr(), len) };
         py.detach(|| halo.unpack(peer, bytes)).map_err(error::of)?;
         self.arrays.versions.increment(py)

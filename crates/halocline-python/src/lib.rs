@@ -31,7 +31,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 /// Refuses all interpreters of the process but the first that imports: what is static here has objects of that one.
 fn check_interpreter() -> PyResult<()> {
     static FIRST: AtomicI64 = AtomicI64::new(-1);
-    // SAFETY: this thread is attached to an interpreter.
+    // SAFETY: the module is being initialised in this thread, which is attached to an interpreter.
     let this = unsafe { pyo3::ffi::PyInterpreterState_GetID(pyo3::ffi::PyInterpreterState_Get()) };
     match FIRST.compare_exchange(-1, this, Ordering::Relaxed, Ordering::Relaxed) {
         Err(first) if first != this => Err(pyo3::exceptions::PyImportError::new_err(

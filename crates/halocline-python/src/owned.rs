@@ -58,7 +58,7 @@ impl<T: Ends> Owned<T> {
 impl<T: Ends> Drop for Owned<T> {
     fn drop(&mut self) {
         if self.born == GENERATION.load(Ordering::Relaxed) {
-            // SAFETY: dropped here, once.
+            // SAFETY: `value` is taken here alone, and this is the drop, which happens once.
             let value = unsafe { ManuallyDrop::take(&mut self.value) };
             if let Some(end) = value.let_go() {
                 Python::attach(|py| {

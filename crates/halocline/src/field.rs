@@ -87,7 +87,8 @@ impl Memory {
         // An address of a device is never followed on the host. One that is 0 has no byte.
         let base =
             NonNull::new(std::ptr::without_provenance_mut(base as usize)).unwrap_or(NonNull::dangling());
-        // SAFETY: whoever reaches the segment's bytes does so by the device, whose memory it is.
+        // SAFETY: the memory is the device's, whose driver gave it or whose owner says so, and `keepalive` keeps it
+        // valid. Only devices follow this address.
         let segment = unsafe { Segment::foreign(base, bytes, keepalive) };
         Arc::new(Self { segment, device: Some(device), state: Arc::default(), met: OnceLock::new() })
     }
@@ -219,7 +220,8 @@ impl Field {
     /// type of the layout: no `bool`, `char` or enum may lie there ([`Element`] has the rule).
     pub unsafe fn from_raw(base: NonNull<u8>, layout: Layout, keepalive: Arc<dyn Any + Send + Sync>) -> Self {
         let span = layout.span();
-        // SAFETY: the span lies around `base` in valid memory, by the caller's promise.
+        // SAFETY: the caller promises that all bytes of the span around `base` are valid while `keepalive` is held; the
+        // first of them lies at a valid address, which is not null.
         let segment = unsafe {
             let low = NonNull::new_unchecked(base.as_ptr().wrapping_offset(span.start));
             Segment::foreign(low, (span.end - span.start) as usize, keepalive)
@@ -353,7 +355,8 @@ impl Field {
     /// Reading owned cells through it is fine at any time; for all else see [`Field::from_raw`].
     pub fn base(&self) -> NonNull<u8> {
         let base = self.memory.segment.base().as_ptr().wrapping_add(self.offset);
-        // SAFETY: `offset` lies within the segment (or at its end, if the field is empty).
+        // SAFETY: `offset` lies within the segment, or at its end, as every constructor of a field sees to. So the
+        // address is not null.
         unsafe { NonNull::new_unchecked(base) }
     }
 }
@@ -399,7 +402,7 @@ impl<T: Element> Array<T> {
 
     fn elements(&self) -> (NonNull<T>, usize) {
         let span = self.field.layout.span();
-        // SAFETY: the span lies within the segment.
+        // SAFETY: the field was allocated for its layout: the span lies within its segment.
         let lowest = unsafe { self.field.base().offset(span.start) };
         (lowest.cast(), span.len() / size_of::<T>())
     }
@@ -424,8 +427,9 @@ impl<T: Element> Deref for ReadGuard<'_, T> {
 
     fn deref(&self) -> &[T] {
         let (base, len) = self.array.elements();
-        // SAFETY: the segment holds `len` elements, aligned to a cache line, all bytes initialised (zeroed at first); any bytes
-        // are a `T`, by the contract of `Element`. The guard excludes writing guards and exchanges.
+        // SAFETY: `Field::allocate` gave the segment room for `len` elements, aligned to a cache line and initialised
+        // (zeroed at first); any bytes are a `T`, by the contract of `Element`. The guard is counted in the memory's
+        // `State`, which admits no writing guard and no exchange meanwhile.
         unsafe { std::slice::from_raw_parts(base.as_ptr(), len) }
     }
 }
@@ -447,8 +451,9 @@ impl<T: Element> Deref for WriteGuard<'_, T> {
 
     fn deref(&self) -> &[T] {
         let (base, len) = self.array.elements();
-        // SAFETY: the segment holds `len` elements, aligned to a cache line, all bytes initialised (zeroed at first); any bytes
-        // are a `T`, by the contract of `Element`. The guard excludes all other guards and exchanges.
+        // SAFETY: `Field::allocate` gave the segment room for `len` elements, aligned to a cache line and initialised
+        // (zeroed at first); any bytes are a `T`, by the contract of `Element`. The guard is marked in the memory's
+        // `State`, which admits no other guard and no exchange meanwhile.
         unsafe { std::slice::from_raw_parts(base.as_ptr(), len) }
     }
 }
@@ -456,9 +461,9 @@ impl<T: Element> Deref for WriteGuard<'_, T> {
 impl<T: Element> DerefMut for WriteGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut [T] {
         let (base, len) = self.array.elements();
-        // SAFETY: the segment holds `len` elements, aligned to a cache line, all bytes initialised (zeroed at first); any bytes
-        // are a `T`, by the contract of `Element`. The guard excludes all other guards and exchanges, and `self` is
-        // borrowed mutably.
+        // SAFETY: `Field::allocate` gave the segment room for `len` elements, aligned to a cache line and initialised
+        // (zeroed at first); any bytes are a `T`, by the contract of `Element`. The guard is marked in the memory's
+        // `State`, which admits no other guard and no exchange meanwhile, and `self` is borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(base.as_ptr(), len) }
     }
 }

@@ -152,7 +152,8 @@ fn rewrite<W: Word>(blocks: &[(*mut u8, usize)]) {
 fn read<W: Word>(blocks: &[(*mut u8, usize)]) -> u64 {
     let mut sum = 0u64;
     for &(start, len) in blocks {
-        // SAFETY: as in `rewrite`.
+        // SAFETY: the blocks lie within fields whose elements are plain numbers of this size, and no exchange is in
+        // flight.
         let words =
             unsafe { std::slice::from_raw_parts(start.cast_const().cast::<W>(), len / size_of::<W>()) };
         sum = words.iter().fold(sum, |sum, word| sum.wrapping_add(word.widen()));

@@ -310,20 +310,20 @@ fn staged(
         Some(mapping) => (mapping.address(), Arc::clone(mapping) as _),
         None => (base, Arc::clone(&segment) as _),
     };
-    // SAFETY: kept by its owner.
+    // SAFETY: `owner` keeps the memory valid.
     let registered = unsafe { device.register(first, bytes, owner) }?;
     let mut times = Vec::new();
     for _ in 0..REPEATS {
         comm.barrier()?;
         let begin = Instant::now();
         if let Some(from) = from {
-            // SAFETY: memory of so many bytes; synchronised.
+            // SAFETY: both ends have so many bytes, and nobody else uses them before the stream is synchronised.
             unsafe { stream.copy(registered.at(0), from, bytes) }?;
             stream.synchronise()?;
         }
         comm.barrier()?;
         if let Some(to) = to {
-            // SAFETY: as above.
+            // SAFETY: both ends have so many bytes, and nobody else uses them before the stream is synchronised.
             unsafe { stream.copy(to.at(0), registered.at(0), bytes) }?;
             stream.synchronise()?;
         }

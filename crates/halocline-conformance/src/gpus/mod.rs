@@ -165,7 +165,8 @@ impl Gpu {
     /// The same of so many rows of some bytes, so far apart; multiples of 8.
     ///
     /// # Safety
-    /// As for [`Gpu::stores`], of all that the rows reach.
+    /// All bytes that the rows reach are memory that this GPU reaches, until the stream is through, and nobody else
+    /// uses those of the target.
     pub unsafe fn row_stores(
         &self,
         stream: &Stream,
@@ -298,7 +299,7 @@ impl Rig for Gpus {
     }
 
     fn check(&self) -> Outcome {
-        // SAFETY: words that kernels write, which are over.
+        // SAFETY: the words lie in pinned memory of `self`, and kernels write them by atomic operations.
         let words: Vec<u64> = (0..WRONG).map(|at| unsafe { self.wrong.load(8 * at) }).collect();
         let [count, step, field, cell, address, found, expected] = words[..] else {
             fail!("{} words", words.len());
@@ -306,7 +307,7 @@ impl Rig for Gpus {
         if count == 0 {
             return Ok(());
         }
-        // SAFETY: as above.
+        // SAFETY: the words lie in pinned memory of `self`, and kernels write them by atomic operations.
         unsafe { self.wrong.store(0, 0) };
         fail!(
             "{count} cells are wrong, first in step {step} cell {cell} of field {field} at {address:#x}: {found:#x} \

@@ -24,23 +24,25 @@ struct Gate<'a> {
 
 impl Gate<'_> {
     fn is_open(&self) -> bool {
-        // SAFETY: a word.
+        // SAFETY: the word lies in pinned memory, where streams and atomic operations alone write it.
         unsafe { self.word.load(0) == 1 }
     }
 
     fn set(&self, value: u64) {
-        // SAFETY: as above.
+        // SAFETY: the word lies in pinned memory, where streams and atomic operations alone access it.
         unsafe { self.word.store(0, value) };
     }
 
     fn hold(&self, stream: &Stream) -> Outcome {
         self.set(0);
-        // SAFETY: the word lives until the stream is through.
+        // SAFETY: the word lies in pinned memory that lives until the stream is through; streams and atomic operations
+        // alone access it.
         Ok(unsafe { stream.values(&[ValueOp::Wait { address: self.word.at(0), at_least: 1 }]) }?)
     }
 
     fn open(&self, stream: &Stream) -> Outcome {
-        // SAFETY: as above.
+        // SAFETY: the word lies in pinned memory that lives until the stream is through; streams and atomic operations
+        // alone access it.
         Ok(unsafe { stream.values(&[ValueOp::Write { address: self.word.at(0), value: 1 }]) }?)
     }
 
@@ -169,7 +171,7 @@ pub(super) fn main() -> Outcome {
             let _ = device.place_of(kept.at(8)).expect("it is there");
         }),
         ("peek", &|| {
-            // SAFETY: it lies in memory that is there.
+            // SAFETY: the word lies in memory that lives on, and nothing writes it.
             let _ = unsafe { warm.peek(kept.at(8)) }.expect("it is there");
         }),
         ("cuStreamSynchronize", &|| warm.synchronise().expect("it is through")),

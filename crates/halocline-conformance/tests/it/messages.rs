@@ -77,7 +77,8 @@ fn steps(world: &World, comm: &Communicator, left: Left) -> Outcome {
         yard.produce(world, &[0], &kernels, step)?;
         tie(Left::Producer, &kernels, &messages)?;
         for (peer, buffer) in &out {
-            // SAFETY: the buffer is there until the streams are through, in what order is what is tried.
+            // SAFETY: the buffer lives until the streams are through. The order of the streams is what is tried, and
+            // the simulated device checks it.
             unsafe { halo.pack_on(*peer, buffer.address(), buffer.bytes(), &messages) }?;
             tie(Left::Packed, &messages, &carrier)?;
             comm.send(*peer, tag, buffer.read(&carrier)?)?;
@@ -85,7 +86,8 @@ fn steps(world: &World, comm: &Communicator, left: Left) -> Outcome {
         for (peer, buffer) in &into {
             buffer.write(&carrier, &comm.receive(Some(*peer), tag, "a packed message")?.payload)?;
             tie(Left::Arrived, &carrier, &messages)?;
-            // SAFETY: as above.
+            // SAFETY: the buffer lives until the streams are through. The order of the streams is what is tried, and
+            // the simulated device checks it.
             unsafe { halo.unpack_on(*peer, buffer.address(), buffer.bytes(), &messages) }?;
         }
         tie(Left::Consumer, &messages, &kernels)?;
@@ -147,7 +149,7 @@ fn exchanged_and_packed_in_turn_on_one_stream() {
                 for (peer, buffer) in &into {
                     let message = comm.receive(Some(*peer), tag, "a packed message")?.payload;
                     buffer.write(&stream, &message)?;
-                    // SAFETY: as above.
+                    // SAFETY: the buffer is used by this stream alone, and outlives it.
                     unsafe { halo.unpack_on(*peer, buffer.address(), buffer.bytes(), &stream) }?;
                 }
                 yard.consume(world, &[0], &stream, 2 * step)?;
@@ -197,7 +199,8 @@ fn one_rank_drops_its_object_while_a_message_is_packed() {
             drop(halo);
             // Longer than anybody looks after an object with nothing in flight.
             world.park(&AtomicU32::new(0), 0, Some(Duration::from_secs(3)));
-            // SAFETY: as above.
+            // SAFETY: the word lies in pinned memory that outlives the wait; streams and atomic operations alone access
+            // it.
             unsafe { word.store(0, 1) };
             stream.synchronise()?;
         } else {

@@ -36,14 +36,17 @@ const STRIDES: c_int = 0x18;
 #[pyclass(frozen, module = "halocline")]
 struct Export(Box<View>);
 
-// SAFETY: the view is a description that nobody changes; it is released by whoever drops the object, with the GIL.
+// SAFETY: nobody changes the view after it was filled, and only the drop follows its pointers into Python's memory,
+// attached to the interpreter. What else is read of it was copied before.
 unsafe impl Send for Export {}
-// SAFETY: as above.
+// SAFETY: nobody changes the view after it was filled, and only the drop follows its pointers into Python's memory,
+// attached to the interpreter. What else is read of it was copied before.
 unsafe impl Sync for Export {}
 
 impl Drop for Export {
     fn drop(&mut self) {
-        // SAFETY: filled by PyObject_GetBuffer, released once; objects of Python are dropped by attached threads.
+        // SAFETY: `PyObject_GetBuffer` filled the view, which is released once, here. Python drops its objects in
+        // threads that are attached.
         unsafe { PyBuffer_Release(&mut *self.0) };
     }
 }
@@ -62,9 +65,9 @@ fn name_of(array: &Bound<'_, PyAny>, format: &str) -> PyResult<Option<String>> {
 /// What a buffer says of itself; none for what has no buffer.
 pub(super) fn describe(array: &Bound<'_, PyAny>) -> PyResult<Option<Described>> {
     let py = array.py();
-    // SAFETY: plain numbers and pointers, for which zeros are values.
+    // SAFETY: the struct has numbers and pointers alone, for which zeros are values.
     let mut view = Box::new(unsafe { std::mem::zeroed::<View>() });
-    // SAFETY: attached; the view lives where it is until it is released.
+    // SAFETY: `array` proves that this thread is attached. The view is in a box, where it stays until it is released.
     let code = unsafe { PyObject_GetBuffer(array.as_ptr(), &mut *view, STRIDES | FORMAT) };
     if code != 0 {
         let error = PyErr::fetch(py);
@@ -79,7 +82,8 @@ pub(super) fn describe(array: &Bound<'_, PyAny>) -> PyResult<Option<Described>> 
     let list = |first: *const isize| match dimensions {
         _ if first.is_null() => None,
         0 => Some(Vec::new()),
-        // SAFETY: where it is not null, a buffer has as many entries as dimensions.
+        // SAFETY: a buffer whose pointer is not null has as many entries as dimensions, by the buffer protocol, while
+        // the view is held.
         _ => Some(unsafe { std::slice::from_raw_parts(first, dimensions) }.to_vec()),
     };
     let itemsize = view.itemsize.max(0) as usize;

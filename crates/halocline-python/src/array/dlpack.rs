@@ -77,8 +77,8 @@ pub(super) fn describe(array: &Bound<'_, PyAny>) -> PyResult<Described> {
     let versioned = c_str!("dltensor_versioned");
     let (tensor, flags) = if capsule.is_valid_checked(Some(versioned)) {
         let managed = capsule.pointer_checked(Some(versioned))?.cast::<Versioned>();
-        // SAFETY: a capsule of this name holds such a struct, by the protocol, as long as it lives. The fields up to the
-        // version are the same in all versions.
+        // SAFETY: DLPack has such a struct behind a capsule of this name, as long as the capsule lives, which `capsule`
+        // holds. The fields up to the version are alike in all versions.
         unsafe {
             if managed.as_ref().major != 1 {
                 return Err(error::kind(format!(
@@ -97,7 +97,8 @@ pub(super) fn describe(array: &Bound<'_, PyAny>) -> PyResult<Described> {
             )));
         }
         let pointer = capsule.pointer_checked(Some(unversioned))?.cast::<Tensor>();
-        // SAFETY: as above; the tensor comes first in the struct without a version.
+        // SAFETY: DLPack has a struct behind a capsule of this name, as long as the capsule lives, which `capsule`
+        // holds. The tensor comes first in it.
         (unsafe { pointer.as_ref() }, 0)
     };
     if flags & COPIED != 0 {

@@ -307,14 +307,15 @@ fn field(array: &Bound<'_, PyAny>, described: Described, layout: Layout) -> PyRe
         let keep: Arc<dyn std::any::Any + Send + Sync> =
             Arc::new((Keep::new(owner.bind(array.py())), Keep::new(array)));
         match described.device {
-            // SAFETY: the owner says that its memory is there as long as it, and it is held; who reads and writes when is the
-            // program's part, which the documentation of the package tells.
+            // SAFETY: the owner says that its memory is valid as long as the owner, which `keep` holds. Who reads and
+            // writes when is the program's part, as the documentation of the package says.
             None => Ok(unsafe { Field::from_raw(base, layout, keep) }),
             Some(ordinal) => {
                 let device =
                     cuda::device(ordinal).map_err(|device| error::of(halocline::Error::from(device)))?;
                 let address = base.addr().get() as halocline::device::Address;
-                // SAFETY: as above, of memory of the device, ordered by streams.
+                // SAFETY: the owner says that its memory is valid as long as the owner, which `keep` holds. The program
+                // orders its work on it by streams, as the documentation of the package says.
                 unsafe { Field::from_device(&device, address, layout, keep) }.map_err(error::of)
             }
         }

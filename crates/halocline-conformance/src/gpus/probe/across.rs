@@ -66,7 +66,8 @@ impl Gate {
     }
 
     fn close(&self) -> Outcome {
-        // SAFETY: a word, which lives until the stream is through; so do the table, and the memory of copies.
+        // SAFETY: the word, the table and the memory of the copies live until the streams are through. Streams and
+        // atomic operations alone access the word.
         unsafe {
             self.word.store(0, 0);
             match &self.table {
@@ -83,7 +84,7 @@ impl Gate {
     }
 
     fn open(&self) {
-        // SAFETY: a word.
+        // SAFETY: the word lies in pinned memory, where streams and atomic operations alone access it.
         unsafe { self.word.store(0, 1) };
     }
 }
@@ -279,7 +280,7 @@ pub(in super::super) fn main() -> Outcome {
         }),
         call("upload of a table", none, |_| device.driver().upload(&spec).expect("there is room")),
         call("peek", none, |_| {
-            // SAFETY: a word of memory that is there.
+            // SAFETY: the word lies in memory that lives on, and nothing writes it.
             let _ = unsafe { own.peek(kept.at(8)) }.expect("it is there");
         }),
         call("cuMemcpyAsync of 8 MB of pageable memory", none, |_| {

@@ -93,7 +93,8 @@ fn beside_a_stream_that_waits(comm: &Communicator, gpu: &Gpu) -> Result<Duration
             while !is_over.load(Ordering::Acquire) && begin.elapsed() < LONGEST {
                 std::thread::yield_now();
             }
-            // SAFETY: as above.
+            // SAFETY: the word lies in pinned memory that lives until the stream is through; streams and atomic
+            // operations alone access it.
             unsafe { word.store(0, 1) };
         });
         let met = comm.barrier().and_then(|()| comm.barrier());

@@ -42,7 +42,8 @@ impl Far {
 
     /// Gives a stream a kernel that stores so many bytes in the next rank's memory.
     pub(super) fn store(&self, gpu: &Gpu, stream: &Stream, bytes: usize, share: f64) -> Outcome {
-        // SAFETY: both have as many bytes as were mapped; the target is there for this alone.
+        // SAFETY: both ends have as many bytes as were mapped, and live until the stream is through. The target is
+        // there for this alone.
         Ok(unsafe { gpu.stores(stream, (self.mapping.address(), self.source.at(0)), bytes, share) }?)
     }
 
@@ -60,13 +61,15 @@ impl Far {
         if first + rows * stride > self.source.place().bytes {
             fail!("{rows} rows of {stride} bytes do not fit");
         }
-        // SAFETY: as above; all rows lie within.
+        // SAFETY: all rows lie within the bytes that were mapped at both ends, which live until the stream is through.
+        // The target is there for this alone.
         Ok(unsafe { gpu.row_stores(stream, to_and_from, (rows, row, stride), share) }?)
     }
 
     /// Gives a stream a copy of so many bytes to the next rank's memory.
     pub(super) fn copy(&self, stream: &Stream, bytes: usize) -> Outcome {
-        // SAFETY: as above.
+        // SAFETY: both ends have as many bytes as were mapped, and live until the stream is through. The target is
+        // there for this alone.
         Ok(unsafe { stream.copy(self.mapping.address(), self.source.at(0), bytes) }?)
     }
 }

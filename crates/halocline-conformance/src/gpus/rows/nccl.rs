@@ -125,7 +125,8 @@ impl Drop for Nccl {
 
 impl Functions {
     fn load(path: &std::path::Path) -> Result<Self, String> {
-        // SAFETY: as with every library, what it does when it is loaded is its own; this one has one name and purpose.
+        // SAFETY: initialisers run while the library is loaded. It is NCCL, by a name that the user or the system has
+        // chosen; both choose what code this process runs.
         let library = unsafe { Library::open(Some(path), RTLD_NOW) }.map_err(|why| why.to_string())?;
         macro_rules! function {
             ($name:literal) => {
