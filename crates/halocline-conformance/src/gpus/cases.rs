@@ -132,7 +132,7 @@ fn other_streams(comm: &Stage<'_>) -> Outcome {
     for inline in [false, true] {
         let halo = yard.bind(comm, &[&[0]], &BindOptions { inline, ..BindOptions::default() })?;
         for &raw in &streams {
-            // SAFETY: it lives longer.
+            // SAFETY: CUDA's stream is destroyed below, after the borrowed one is dropped.
             let stream = unsafe { device.borrow_stream(RawStream(raw)) }?;
             for step in 1..=5 {
                 yard.produce(rig, &[0], &stream, step)?;

@@ -189,7 +189,7 @@ fn a_field_without_cells_may_be_anywhere() {
         let stream = device.stream(Priority::Normal)?;
         halo.schedule_exchange(&[&stream])?.wait()?;
         let one = Layout::c_order(halocline::ElementType::U64, &[1])?;
-        // SAFETY: it is refused.
+        // SAFETY: the field is refused, so that nothing follows the address.
         let nowhere = unsafe { Field::from_device(device, 0, one, Arc::new(())) };
         ensure!(nowhere.is_err(), "a field with a cell at address 0 is made");
         Ok(stream.synchronise()?)

@@ -19,7 +19,7 @@ fn bound_producers(world: &World, comm: &Communicator, inline: bool, named: bool
     let yard = Yard::new(comm, &[4 * comm.size(), 3], (2, 1, 1), |domain| &devices[domain])?;
     let stream = |device: &halocline::Device| match named {
         true => device.stream(Priority::Normal),
-        // SAFETY: the default stream.
+        // SAFETY: 0 is the default stream of the device, which lives as long as the device.
         false => unsafe { device.borrow_stream(RawStream(0)) },
     };
     let streams: Vec<Arc<Stream>> =

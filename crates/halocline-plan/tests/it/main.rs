@@ -11,5 +11,6 @@ mod redistribute;
 mod regular;
 mod regular_errors;
 mod regular_shapes;
+mod safety_comments;
 mod simulated;
 mod unstructured;

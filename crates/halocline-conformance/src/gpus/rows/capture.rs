@@ -30,7 +30,7 @@ pub(super) struct Graph {
 impl Graphs {
     /// From the driver, which is loaded already.
     pub(super) fn new() -> Result<Arc<Self>, Trouble> {
-        // SAFETY: the driver's library.
+        // SAFETY: initialisers run while the library is loaded; it is the GPU driver's own, which is loaded already.
         let library = unsafe { Library::open(Some("libcuda.so.1"), RTLD_NOW) }?;
         macro_rules! function {
             ($name:literal) => {

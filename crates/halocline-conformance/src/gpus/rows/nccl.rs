@@ -59,7 +59,7 @@ impl Nccl {
         let mut id = UniqueId([0; 128]);
         let mut result = 0;
         if comm.rank() == 0 {
-            // SAFETY: writes an id.
+            // SAFETY: NCCL writes an id of its own size to `id`.
             result = unsafe { (functions.get_unique_id)(&mut id) };
         }
         let told = [&result.to_le_bytes()[..], &id.0].concat();
@@ -108,7 +108,7 @@ impl Nccl {
             nccl.check("ncclSend", results[0]).map_err(Trouble::new)?;
             nccl.check("ncclRecv", results[1]).map_err(Trouble::new)?;
         }
-        // SAFETY: ends the group.
+        // SAFETY: the group was begun above, in this thread.
         nccl.check("ncclGroupEnd", unsafe { (nccl.group_end)() }).map_err(Trouble::new)
     }
 }
