@@ -16,7 +16,6 @@ mod progress;
 mod ranks;
 mod rows;
 mod table;
-mod target;
 mod timeline;
 pub mod trace;
 

@@ -10,6 +10,7 @@ mod driver;
 mod element;
 mod error;
 mod event;
+pub mod file;
 pub mod host;
 mod reaper;
 pub mod remote;

@@ -15,9 +15,9 @@ use super::state::Case;
 use super::verify::{gather, verify};
 use crate::device::{Gpu, Kind};
 use crate::info::plural;
-use crate::target::Target;
 use crate::{progress, ranks};
 use halocline::{Communicator, LinkCounts, Partition, Reduce, Stream};
+use halocline_device::file;
 use std::io::Write;
 use std::path::Path;
 
@@ -43,7 +43,7 @@ fn check(args: &OceanArgs, ranks: usize, nodes: usize) -> Result<(), OceanError>
     args.device.find()?;
     args.trace.check()?;
     if let Some(path) = &args.save {
-        Target::open(path).map_err(|source| OceanError::Save { path: path.clone(), source })?;
+        file::check(path).map_err(|source| OceanError::Save { path: path.clone(), source })?;
     }
     let Some(path) = plot_path(args) else { return Ok(()) };
     if path.extension().is_none_or(|extension| !extension.eq_ignore_ascii_case("png")) {
@@ -185,7 +185,7 @@ fn plot_surface(
 fn save(path: &Path, temperature: &[f64], layers: usize) -> std::io::Result<()> {
     let head = head_of_doubles(&[temperature.len() / layers, layers]);
     let elements: Vec<u8> = temperature.iter().flat_map(|value| value.to_le_bytes()).collect();
-    Target::open(path)?.write(&[&head, &elements])
+    file::replace(path, &[&head, &elements])
 }
 
 fn print(report: &Report, plot: Option<&Path>, json: bool) -> std::io::Result<()> {

@@ -3,11 +3,12 @@
 pub(crate) mod chart;
 pub(crate) mod colour;
 
-use crate::target::Target;
+use halocline_device::file;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::register_font;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 const FONT: &[u8] = include_bytes!("../../assets/DejaVuSans-subset.ttf");
@@ -31,7 +32,7 @@ pub(crate) enum PlotError {
         /// The file.
         path: PathBuf,
     },
-    /// The file cannot be written; found before the run.
+    /// The file cannot be written.
     #[error("cannot write the plot to {}", path.display())]
     File {
         /// The file.
@@ -76,11 +77,11 @@ pub(crate) fn check<'a>(paths: impl IntoIterator<Item = &'a PathBuf>) -> Result<
 
 /// Refuses a file that cannot be written. One that was not there is not there afterwards.
 pub(crate) fn check_file(path: &Path) -> Result<(), PlotError> {
-    Target::open(path).map(drop).map_err(|source| PlotError::File { path: path.to_owned(), source })
+    file::check(path).map_err(|source| PlotError::File { path: path.to_owned(), source })
 }
 
 /// Makes the program's own font that of "sans-serif": no fonts of the system are needed.
-pub(crate) fn use_own_font(path: &Path) -> Result<(), PlotError> {
+fn use_own_font(path: &Path) -> Result<(), PlotError> {
     register_font("sans-serif", FontStyle::Normal, FONT)
         .map_err(|_| PlotError::Draw { path: path.to_owned(), reason: "the font is damaged".to_owned() })
 }
@@ -96,17 +97,53 @@ pub(crate) trait Picture {
 
 /// Draws a picture into a file of the kind that its name asks for.
 pub(crate) fn save(path: &Path, picture: &impl Picture) -> Result<(), PlotError> {
-    use_own_font(path)?;
     match kind(path)? {
-        Kind::Png => onto(path, BitMapBackend::new(path, picture.size()), picture),
-        Kind::Svg => onto(path, SVGBackend::new(path, picture.size()), picture),
+        Kind::Png => save_png(path, picture.size(), |area| picture.draw(area)),
+        Kind::Svg => {
+            let mut text = String::new();
+            onto(path, SVGBackend::with_string(&mut text, picture.size()), |area| picture.draw(area))?;
+            write(path, text.as_bytes())
+        }
     }
 }
 
-fn onto<B: DrawingBackend>(path: &Path, backend: B, picture: &impl Picture) -> Result<(), PlotError> {
+/// Draws pixels into a PNG file.
+pub(crate) fn save_png(
+    path: &Path,
+    (width, height): (u32, u32),
+    draw: impl for<'a> FnOnce(&Area<BitMapBackend<'a>>) -> Drawn<BitMapBackend<'a>>,
+) -> Result<(), PlotError> {
+    let mut pixels = vec![0; 3 * width as usize * height as usize];
+    onto(path, BitMapBackend::with_buffer(&mut pixels, (width, height)), draw)?;
+    let encoded = encode(&pixels, (width, height));
+    write(path, &encoded.map_err(|error| undrawn(path, error))?)
+}
+
+fn encode(pixels: &[u8], (width, height): (u32, u32)) -> Result<Vec<u8>, png::EncodingError> {
+    let mut bytes = Vec::new();
+    let mut encoder = png::Encoder::new(&mut bytes, width, height);
+    encoder.set_color(png::ColorType::Rgb);
+    encoder.write_header()?.write_image_data(pixels)?;
+    Ok(bytes)
+}
+
+fn onto<B: DrawingBackend>(
+    path: &Path,
+    backend: B,
+    draw: impl FnOnce(&Area<B>) -> Drawn<B>,
+) -> Result<(), PlotError> {
+    use_own_font(path)?;
     let area = backend.into_drawing_area();
-    let drawn = area.fill(&WHITE).and_then(|()| picture.draw(&area)).and_then(|()| area.present());
-    drawn.map_err(|error| PlotError::Draw { path: path.to_owned(), reason: error.to_string() })
+    let drawn = area.fill(&WHITE).and_then(|()| draw(&area)).and_then(|()| area.present());
+    drawn.map_err(|error| undrawn(path, error))
+}
+
+fn undrawn(path: &Path, error: impl Display) -> PlotError {
+    PlotError::Draw { path: path.to_owned(), reason: error.to_string() }
+}
+
+fn write(path: &Path, content: &[u8]) -> Result<(), PlotError> {
+    file::replace(path, &[content]).map_err(|source| PlotError::File { path: path.to_owned(), source })
 }
 
 /// Writes one line of text, centred upon the place from top to bottom.

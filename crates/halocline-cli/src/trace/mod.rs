@@ -11,10 +11,10 @@ pub mod device;
 mod record;
 mod write;
 
-use crate::target::Target;
 use clock::Reading;
 use halocline::{CommError, Communicator};
 use halocline_comm::Tag;
+use halocline_device::file;
 use record::Recorder;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -55,8 +55,8 @@ impl TraceError {
     }
 }
 
-fn open(path: &Path) -> Result<Target, TraceError> {
-    Target::open(path).map_err(|source| TraceError::File { path: path.to_owned(), source })
+fn check(path: &Path) -> Result<(), TraceError> {
+    file::check(path).map_err(|source| TraceError::File { path: path.to_owned(), source })
 }
 
 impl TraceArgs {
@@ -67,7 +67,7 @@ impl TraceArgs {
 
     /// Finds out whether the file can be written, before ranks are started.
     pub(crate) fn check(&self) -> Result<(), TraceError> {
-        self.path.as_deref().map_or(Ok(()), |path| open(path).map(drop))
+        self.path.as_deref().map_or(Ok(()), check)
     }
 
     /// [`Trace::begin`], if a trace is asked for.
@@ -84,7 +84,7 @@ pub struct Trace {
 
 struct Running {
     /// On rank 0.
-    target: Option<(PathBuf, Target)>,
+    path: Option<PathBuf>,
     /// How this rank's clock differs from that of rank 0 at the beginning.
     clock: Reading,
     rank: usize,
@@ -94,21 +94,18 @@ impl Trace {
     /// From here on what this rank does is in the trace. Collective; an error on rank 0, which opens the
     /// file, is one on all. [`crate::listen`] was called, and [`want`].
     pub fn begin(comm: &Communicator, path: &Path) -> Result<Self, TraceError> {
-        // No other rank is at its check any more.
-        comm.barrier()?;
-        let target =
-            (comm.rank() == 0).then(|| open(path).map(|target| (path.to_owned(), target))).transpose();
-        let problem = target.as_ref().err().map(|error| match error {
+        let own = (comm.rank() == 0).then(|| check(path).map(|()| path.to_owned())).transpose();
+        let problem = own.as_ref().err().map(|error| match error {
             TraceError::File { source, .. } => format!("{error}: {source}"),
             other => other.to_string(),
         });
         let said = comm.broadcast(0, problem.unwrap_or_default().into_bytes())?;
-        let target = target?;
+        let path = own?;
         if !said.is_empty() {
             return Err(TraceError::Elsewhere(String::from_utf8_lossy(&said).into_owned()));
         }
         let clock = clock::measure(comm)?;
-        Ok(Trace { running: Some(Running { target, clock, rank: comm.rank() }) })
+        Ok(Trace { running: Some(Running { path, clock, rank: comm.rank() }) })
     }
 
     /// Drops what this rank has written down. Local: nothing is written, and the [`Trace::finish`] of other ranks fails once this one
@@ -122,16 +119,16 @@ impl Trace {
     /// Brings the events of all ranks together and writes the file. Collective. Whether it could be written,
     /// which rank 0 knows, is the inner result: it is to be said once the run has said what it found.
     pub fn finish(self, comm: &Communicator) -> Result<Result<(), TraceError>, TraceError> {
-        let Some(Running { target, clock, rank }) = self.running else { return Ok(Ok(())) };
+        let Some(Running { path, clock, rank }) = self.running else { return Ok(Ok(())) };
         let clock = clock.until(clock::measure(comm)?);
         let tag = Tag { operation: comm.begin(), round: 0 };
         let mine = write::events(rank, Recorder::get().take(rank), &clock);
-        let Some((path, mut target)) = target else { return Ok(Ok(comm.send(0, tag, mine)?)) };
+        let Some(path) = path else { return Ok(Ok(comm.send(0, tag, mine)?)) };
         let mut parts = vec![mine];
         for rank in 1..comm.size() {
             parts.push(comm.receive(Some(rank), tag, "the events of a trace")?.payload);
         }
-        Ok(target.write(&write::whole(&parts)).map_err(|source| TraceError::File { path, source }))
+        Ok(file::replace(&path, &write::whole(&parts)).map_err(|source| TraceError::File { path, source }))
     }
 }
 

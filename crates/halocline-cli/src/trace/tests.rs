@@ -34,27 +34,3 @@ fn a_file_that_cannot_be_written_is_refused_before_the_run() {
         }
     }
 }
-
-#[test]
-fn what_was_there_stays_until_the_trace_is_written() {
-    let folder = tempfile::tempdir().unwrap();
-    let (old, new) = (folder.path().join("old.json"), folder.path().join("new.json"));
-    std::fs::write(&old, "something of the user's").unwrap();
-    for path in [&old, &new] {
-        args(path).check().unwrap();
-    }
-    assert_eq!(std::fs::read_to_string(&old).unwrap(), "something of the user's");
-    assert!(!new.exists(), "a check leaves a file behind");
-    for path in [&old, &new] {
-        let mut target = Target::open(path).unwrap();
-        target.write(&[b"{", b"}"]).unwrap();
-        drop(target);
-        assert_eq!(std::fs::read_to_string(path).unwrap(), "{}");
-    }
-}
-
-#[test]
-fn a_file_that_fills_its_disk_is_an_error() {
-    let mut target = Target::open(Path::new("/dev/full")).unwrap();
-    assert_eq!(target.write(&[b"{}"]).unwrap_err().kind(), std::io::ErrorKind::StorageFull);
-}

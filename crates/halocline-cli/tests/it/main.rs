@@ -2,6 +2,7 @@
 
 mod bench;
 mod explain;
+mod files;
 mod heat;
 mod launch;
 mod mappings;

@@ -133,7 +133,7 @@ fn a_file_that_fails_at_its_end_leaves_the_result() {
     let directory = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink("/dev/full", directory.path().join("full.png")).unwrap();
     let traced = ("--trace /dev/full", "write the trace to /dev/full");
-    let plotted = ("--plot full.png", "draw full.png");
+    let plotted = ("--plot full.png", "write the plot to full.png");
     for (run_of, (failing, what), transports) in [
         ("run ocean --steps 1 --no-plot", traced, &["shm", "thread"][..]),
         ("run ocean --steps 1", plotted, &["thread"]),

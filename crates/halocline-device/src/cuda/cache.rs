@@ -5,11 +5,11 @@
 //! renamed: a reader sees a whole file or none, whoever writes at the same time. Nothing here fails: what cannot be read
 //! is compiled again, what cannot be kept is not kept.
 
+use crate::file;
 use crate::variable::Variable;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 const MAGIC: &[u8; 16] = b"halocline kernel";
 /// Bits of a file's mode: its group and all others may write it.
@@ -84,25 +84,10 @@ fn keep_in(directory: &Path, key: &str, code: &[u8]) -> std::io::Result<()> {
 }
 
 /// Writes a file of a directory, which is made if there is none: who reads it sees all of it, or what was there before.
-pub(super) fn write_whole(directory: &Path, name: &str, file: &[u8]) -> std::io::Result<()> {
-    static WRITTEN: AtomicU64 = AtomicU64::new(0);
+pub(super) fn write_whole(directory: &Path, name: &str, content: &[u8]) -> std::io::Result<()> {
     std::fs::create_dir_all(directory)?;
-    // No other writer, of this process or machine, has this name: directories may be shared by machines.
-    let when =
-        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_nanos();
-    let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
-    let aside = directory.join(format!(".{name}.{}.{when}.{number}", std::process::id()));
-    let written = std::fs::OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o644)
-        .open(&aside)
-        .and_then(|mut aside| aside.write_all(file));
-    let kept = written.and_then(|()| std::fs::rename(&aside, directory.join(name)));
-    if kept.is_err() {
-        let _ = std::fs::remove_file(&aside);
-    }
-    kept
+    // Others may not write it, whatever the umask allows: see [`read_ours`].
+    file::write_aside(&directory.join(name), 0o644, None, &[content])
 }
 
 fn file_name(key: &str) -> String {

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import math
+import os
 import struct
 from pathlib import Path
 from typing import Any
@@ -346,6 +347,24 @@ def simulate(comm: hc.Communicator, folder: Path, steps: int, device: int | None
     return domains.vertices.cells[: part.owned], mine
 
 
+def save(path: Path, values: Array) -> None:
+    """Writes a file that replaces an older one as a whole; a full disk leaves that as it was."""
+    if path.exists() and not path.is_file():
+        # A pipe or a device is written as it is.
+        with path.open("wb") as file:
+            np.save(file, values)
+        return
+    path = path.resolve()
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with aside.open("xb") as file:
+            np.save(file, values)
+            os.fsync(file.fileno())
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=40)
@@ -368,8 +387,7 @@ def main() -> None:
         where = "the host" if device is None else "GPUs"
         print(f"{options.steps} steps by {comm.size} ranks on {where}, surface from {whole[:, 0].min():.2f} to {whole[:, 0].max():.2f}")
         if options.save is not None:
-            with open(options.save, "wb") as file:
-                np.save(file, whole)
+            save(options.save, whole)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ mod raster;
 use super::geometry::lon_lat;
 use super::state::Case;
 use crate::plot::colour::{self, BALANCE, ColourMap, Rgb, THERMAL, blend};
-use crate::plot::{self, INK, PlotError, text, use_own_font};
+use crate::plot::{self, INK, PlotError, text};
 use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
 use raster::Raster;
@@ -43,16 +43,12 @@ const COAST: Rgb = [110, 110, 110];
 
 /// Draws a picture into a PNG file.
 pub fn draw(path: &Path, picture: &Picture<'_>) -> Result<(), PlotError> {
-    let wrong = |reason: String| PlotError::Draw { path: path.to_owned(), reason };
-    use_own_font(path)?;
     let raster = Raster::new(&picture.case.mesh, MAP_WIDTH);
     let size = (2 * MAP_WIDTH as u32 + 2 * GAP as u32 + LEFT as u32 - 40, (TOP + 2 * ROW) as u32 - 46);
-    let area = BitMapBackend::new(path, size).into_drawing_area();
-    draw_all(&area, picture, &raster).map_err(|error| wrong(error.to_string()))
+    plot::save_png(path, size, |area| draw_all(area, picture, &raster))
 }
 
 fn draw_all<'a>(area: &Area<'a>, picture: &Picture<'_>, raster: &Raster) -> Drawn<'a> {
-    area.fill(&WHITE)?;
     text(area, &picture.title, (LEFT, 34), 30.0, HPos::Left)?;
     text(area, &picture.subtitle, (LEFT, 68), 17.0, HPos::Left)?;
 

@@ -17,6 +17,7 @@ use capture::Graphs;
 pub use cases::cube;
 use cases::{CASES, Case};
 use halocline::{BindOptions, Communicator, Stream};
+use halocline_device::file;
 use limits::Far;
 use nccl::Nccl;
 use report::{Report, Row, Size};
@@ -98,11 +99,12 @@ impl<'a> Bench<'a> {
             }
         };
         let write = |report: &Report| match &options.json {
-            Some(path) if comm.rank() == 0 => std::fs::write(path, report.to_json()),
+            Some(path) if comm.rank() == 0 => file::replace(path, &[report.to_json().as_bytes()]),
             _ => Ok(()),
         };
-        // A file that cannot be written is found before anything is measured.
-        write(&report)?;
+        if let Some(path) = options.json.as_ref().filter(|_| comm.rank() == 0) {
+            file::check(path)?;
+        }
         say(report.head());
         let far = Far::new(comm, gpu.device(), MOST)?;
         let only = options.only.as_deref();
