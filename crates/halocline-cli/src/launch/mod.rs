@@ -2,8 +2,8 @@
 //!
 //! The launcher starts the ranks, gathers what they print, and stays until the last one has left. It
 //! waits in one place ([`supervise`]), on descriptors only: a signalfd, a pidfd for each rank and the
-//! pipes. There are no files, and the kernel kills the ranks with the launcher, so that nothing is
-//! left behind by a `kill -9` of anything.
+//! pipes. There are no files, and the kernel kills the ranks, and what they have started, with the launcher
+//! ([`Lifeline`]), so that nothing is left behind by a `kill -9` of anything.
 
 mod cpus;
 mod error;
@@ -16,7 +16,7 @@ mod supervise;
 pub(crate) use cpus::{Cpu, format_list, parse_list, share, usable};
 pub(crate) use error::LaunchError;
 
-use halocline_comm::shm::Job;
+use halocline_comm::shm::{Job, Lifeline};
 use output::Style;
 use process::{Gather, Launcher};
 use std::ffi::OsString;
@@ -97,10 +97,12 @@ fn start(
     bind: bool,
 ) -> Result<u8, LaunchError> {
     let job = Job::create(ranks)?;
+    // Dropped last: it kills the ranks that have not ended.
+    let lifeline = Lifeline::new()?;
     let signals =
         signals::Signals::catch().map_err(|errno| LaunchError::System { what: "watch signals", errno })?;
     let printer = printer::Printer::start()?;
-    let launcher = Launcher::new(&job, program, args, gather, bind, signals.before());
+    let launcher = Launcher::new((&job, &lifeline), program, args, gather, bind, signals.before());
     let processes =
         (0..ranks).map(|rank| launcher.start_rank(rank, rules.style)).collect::<Result<_, _>>()?;
     supervise::Supervisor::new(&job, processes, rules, &signals, printer).run()

@@ -4,7 +4,7 @@ use super::LaunchError;
 use super::cpus::{self, Cpu};
 use super::output::{Lines, Stream, Style};
 use super::signals::{SignalMask, signal_name};
-use halocline_comm::shm::Job;
+use halocline_comm::shm::{Job, JobError, Lifeline, Tie};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -29,6 +29,7 @@ pub(super) enum Gather {
 #[derive(Debug)]
 pub(super) struct Launcher<'a> {
     job: &'a Job,
+    lifeline: &'a Lifeline,
     program: OsString,
     args: &'a [OsString],
     gather: Gather,
@@ -55,6 +56,8 @@ pub(super) struct RankProcess {
     child: Child,
     pid: Pid,
     pidfd: OwnedFd,
+    /// Has the kernel kill it with the launcher.
+    tie: Tie,
     /// It leads a process group of its own.
     leads_group: bool,
     /// How it ended; `None` while it runs.
@@ -73,7 +76,7 @@ pub(super) struct Pipe {
 
 impl<'a> Launcher<'a> {
     pub(super) fn new(
-        job: &'a Job,
+        (job, lifeline): (&'a Job, &'a Lifeline),
         program: OsString,
         args: &'a [OsString],
         gather: Gather,
@@ -83,7 +86,7 @@ impl<'a> Launcher<'a> {
         // Where the mask cannot be read (more CPUs than it can hold), the ranks float.
         let cpus = bind.then(|| cpus::usable().ok()).flatten();
         let files = allow_files_for(job.size());
-        Self { job, program, args, gather, cpus, mask, files }
+        Self { job, lifeline, program, args, gather, cpus, mask, files }
     }
 
     /// Starts rank `rank`; returns when its program runs.
@@ -92,17 +95,21 @@ impl<'a> Launcher<'a> {
         let mut command = Command::new(&self.program);
         command.args(self.args);
         self.job.prepare(rank, &mut command);
+        // Ranks lead process groups, so that what they start is stopped with them. Only the group of the
+        // launcher may read from its terminal, though: there, rank 0 stays in it.
+        let leads_group = rank != 0 || !std::io::stdin().is_terminal();
+        let tie = self.lifeline.tie(&mut command, leads_group).map_err(|error| match error {
+            JobError::System { errno: Errno::MFILE, .. } => self.no_files(rank),
+            other => other.into(),
+        })?;
         command.envs(crate::device::of_ranks());
         command.stdin(if rank == 0 { Stdio::inherit() } else { Stdio::null() });
         if !inherits {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
         }
-        // Ranks lead process groups, so that what they start is stopped with them. Only the group of the
-        // launcher may read from its terminal, though: there, rank 0 stays in it.
-        let leads_group = rank != 0 || !std::io::stdin().is_terminal();
-        self.on_start(&mut command, rank, leads_group);
+        self.on_start(&mut command, rank);
         let child = command.spawn().map_err(|source| self.start_error(rank, source))?;
-        RankProcess::new(rank, child, leads_group, style).map_err(|error| match error {
+        RankProcess::new(rank, (child, tie, leads_group), style).map_err(|error| match error {
             LaunchError::System { errno: Errno::MFILE, .. } => self.no_files(rank),
             other => other,
         })
@@ -114,8 +121,7 @@ impl<'a> Launcher<'a> {
     }
 
     /// What the new process does before it becomes the program.
-    fn on_start(&self, command: &mut Command, rank: usize, leads_group: bool) {
-        let launcher = rustix::process::getpid();
+    fn on_start(&self, command: &mut Command, rank: usize) {
         let (mask, files) = (self.mask, self.files);
         let share = self.cpus.as_deref().and_then(|cpus| cpus::share(cpus, rank, self.job.size()));
         let affinity = share.map(|cpus| {
@@ -124,15 +130,6 @@ impl<'a> Launcher<'a> {
             set
         });
         let prepare = move || {
-            if leads_group {
-                rustix::process::setpgid(None, None)?;
-            }
-            // The kernel kills the rank when the launcher dies; if it died before this call, nobody
-            // would, but then we have another parent by now.
-            rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-            if rustix::process::getppid() != Some(launcher) {
-                return Err(Errno::SRCH.into());
-            }
             if let Some(affinity) = &affinity {
                 rustix::thread::sched_setaffinity(None, affinity)?;
             }
@@ -154,9 +151,9 @@ impl<'a> Launcher<'a> {
     }
 }
 
-/// Files that a launcher of `ranks` ranks opens: two pipes and a pidfd a rank, and some for the rest.
+/// Files that a launcher of `ranks` ranks opens: two pipes, a pidfd and a tie a rank, and some for the rest.
 fn files_for(ranks: usize) -> u64 {
-    3 * ranks as u64 + 64
+    4 * ranks as u64 + 64
 }
 
 /// Lets this process open what a launcher of `ranks` ranks needs, if it may; returns the limit as it was,
@@ -173,7 +170,11 @@ fn allow_files_for(ranks: usize) -> Rlimit {
 }
 
 impl RankProcess {
-    fn new(rank: usize, mut child: Child, leads_group: bool, style: Style) -> Result<Self, LaunchError> {
+    fn new(
+        rank: usize,
+        (mut child, tie, leads_group): (Child, Tie, bool),
+        style: Style,
+    ) -> Result<Self, LaunchError> {
         let pid = Pid::from_child(&child);
         let stdout = child.stdout.take().map(|fd| (OwnedFd::from(fd), Stream::Stdout));
         let stderr = child.stderr.take().map(|fd| (OwnedFd::from(fd), Stream::Stderr));
@@ -186,7 +187,7 @@ impl RankProcess {
                 return Err(LaunchError::System { what: "open a pidfd", errno });
             }
         };
-        let mut process = Self { rank, child, pid, pidfd, leads_group, ended: None, pipes: Vec::new() };
+        let mut process = Self { rank, child, pid, pidfd, tie, leads_group, ended: None, pipes: Vec::new() };
         for (fd, stream) in stdout.into_iter().chain(stderr) {
             rustix::fs::fcntl_setfl(&fd, OFlags::NONBLOCK)
                 .map_err(|errno| LaunchError::System { what: "set up a pipe", errno })?;
@@ -232,8 +233,10 @@ impl AsFd for RankProcess {
 
 impl Drop for RankProcess {
     fn drop(&mut self) {
-        if self.ended != Some(Ended::Exited(0)) {
-            self.signal(Signal::KILL);
+        match self.ended {
+            // What it has left running may go on.
+            Some(Ended::Exited(0)) => self.tie.cut(),
+            _ => self.signal(Signal::KILL),
         }
         // Cannot fail: the process is our child and is not reaped.
         let _ = self.child.wait();

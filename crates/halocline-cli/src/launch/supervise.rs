@@ -107,13 +107,16 @@ impl<'a> Supervisor<'a> {
         let mut ended = Vec::new();
         for source in self.wait()? {
             match source {
-                Source::Signal => self.take_signals(),
+                // Signals are taken below.
+                Source::Signal => {}
                 Source::Printed => self.printer.clear_progress(),
                 Source::Ended(rank) => ended.extend(self.take_end(rank)?),
                 Source::Output(rank, stream) => self.take_output(rank, stream),
             }
         }
         self.drop_broken_streams();
+        // A signal to the whole job came before the ends that it has caused, though those may be seen first.
+        self.take_signals();
         self.judge(ended);
         self.keep_deadlines();
         Ok(())
@@ -180,15 +183,16 @@ impl<'a> Supervisor<'a> {
         failed.sort_by_key(|&(rank, ended)| (matches!(ended, Ended::Exited(_)), rank));
         let (None, Some(&(rank, ended))) = (self.first, failed.first()) else { return };
         self.first = Some((rank, ended));
+        // The user has asked for the end, or has stopped reading.
+        let is_expected = self.asked.is_some() || ended.code() == BROKEN_PIPE;
         let left = self.running().len();
         let grace = self.rules.grace;
         if self.stage == Stage::Running && left > 0 {
             self.stage = Stage::Leaving(Instant::now().checked_add(grace));
-            if ended.code() == BROKEN_PIPE {
-                return;
+            if !is_expected {
+                self.say(&format!("rank {rank} {ended}; the others have {} s to leave", grace.as_secs_f64()));
             }
-            self.say(&format!("rank {rank} {ended}; the others have {} s to leave", grace.as_secs_f64()));
-        } else if !self.timed_out && !self.forced && ended.code() != BROKEN_PIPE {
+        } else if !self.timed_out && !is_expected {
             self.say(&format!("rank {rank} {ended}"));
         }
     }

@@ -9,8 +9,10 @@
 //! | `HALOCLINE_SIZE` | the number of ranks |
 //! | `HALOCLINE_JOB` | the token: 32 hexadecimal digits |
 //! | `HALOCLINE_CONTROL_FD` | the descriptor of the control segment |
+//! | `HALOCLINE_LIFELINE_FD` | the descriptor that ties the rank to its launcher ([`super::Lifeline`]); it may be unset |
 
 use super::control::Control;
+use super::lifeline::LIFELINE_FD;
 use halocline_device::{Variable, VariableError};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -66,17 +68,49 @@ pub enum JobError {
     /// A variable of the job has a value that it cannot have.
     #[error(transparent)]
     Invalid(#[from] VariableError),
-    /// The descriptor is not the control segment of this job.
+    /// The process has inherited the variables of a job, and not the descriptors that go with them.
     #[error(
-        "{CONTROL_FD} is {fd}, but descriptor {fd} {why}; only the program that `halocline launch` starts has \
-         it (unset {RANK}, {SIZE}, {TOKEN} and {CONTROL_FD} in programs that a rank starts)"
+        "{variable} is {fd}, but descriptor {fd} {why}: this process has inherited the variables of a job of `halocline \
+         launch`, and {by} has started it without the job's descriptors; {}",
+        advice()
     )]
-    Control {
+    Inherited {
+        /// The variable that names the descriptor.
+        variable: &'static str,
         /// The descriptor's number.
         fd: RawFd,
         /// What is wrong with it.
         why: String,
+        /// Who has started the process.
+        by: &'static str,
     },
+    /// Another process has the same variables, and was earlier.
+    #[error(
+        "another process has joined the job as rank {rank} already: this one has inherited its variables; {}",
+        advice()
+    )]
+    Taken {
+        /// The rank.
+        rank: usize,
+    },
+    /// The launcher that has started this process has died.
+    #[error("the launcher of this job has died; start the job again")]
+    LauncherDied,
+}
+
+/// What to do where a process has inherited the variables of a job.
+fn advice() -> String {
+    format!(
+        "start the ranks either by `halocline launch -n N -- program` or by `mpirun -n N program`, not one by the other, \
+         and unset {RANK}, {SIZE}, {TOKEN}, {CONTROL_FD} and {LIFELINE_FD} in programs that a rank starts"
+    )
+}
+
+/// The error that the descriptor of a variable is of no use.
+pub(super) fn unusable(variable: &'static str, fd: RawFd, why: String) -> JobError {
+    let is_mpi = crate::mpi::launched().is_some();
+    let by = if is_mpi { "an MPI launcher (mpirun)" } else { "another program" };
+    JobError::Inherited { variable, fd, why, by }
 }
 
 impl fmt::Debug for Job {
@@ -207,11 +241,11 @@ fn join(lookup: impl Fn(&str) -> Option<OsString>) -> Result<Option<JoinedJob>, 
     let rank = number(get(RANK)?, 0..=size - 1)?;
     let token = get(TOKEN)?.parse("32 hexadecimal digits", parse_token)?;
     let fd = number(get(CONTROL_FD)?, 0..=RawFd::MAX as usize)? as RawFd;
-    let control = adopt(fd, size).map_err(|why| JobError::Control { fd, why })?;
+    let control = adopt(fd, size).map_err(|why| unusable(CONTROL_FD, fd, why))?;
     Ok(Some(JoinedJob { rank, size, token, control }))
 }
 
-fn number(variable: Variable, range: RangeInclusive<usize>) -> Result<usize, VariableError> {
+pub(super) fn number(variable: Variable, range: RangeInclusive<usize>) -> Result<usize, VariableError> {
     let number = variable.number(*range.start() as u64..=*range.end() as u64)?;
     Ok(number as usize)
 }

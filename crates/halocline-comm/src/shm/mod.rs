@@ -11,10 +11,12 @@ mod frame;
 pub mod fuzz;
 pub(crate) mod handover;
 mod job;
+mod lifeline;
 mod socket;
 mod watch;
 
 pub use job::{Job, JobError, JoinedJob};
+pub use lifeline::{Lifeline, Tie};
 
 use crate::bell::Doorbell;
 use crate::buffers;
@@ -47,6 +49,7 @@ pub(crate) fn join(host: Arc<dyn Host>) -> Result<Option<Arc<dyn Transport>>, Co
         return Err(CommError::JoinedTwice);
     }
     let Some(job) = Job::from_env()? else { return Ok(None) };
+    lifeline::die_with_launcher()?;
     if JOINED.swap(true, Ordering::AcqRel) {
         return Err(CommError::JoinedTwice);
     }

@@ -2,6 +2,7 @@
 //! talks, made by the sender at its first message.
 
 use super::frame::{self, Announced, Decoder, Frame, MAX_SEGMENTS};
+use super::job::JobError;
 use crate::buffers;
 use crate::error::CommError;
 use crate::inbox::Tag;
@@ -44,7 +45,10 @@ pub(super) fn socket(flags: SocketFlags) -> Result<OwnedFd, CommError> {
 pub(super) fn listen(token: &str, rank: usize) -> Result<OwnedFd, CommError> {
     let listener = socket(SocketFlags::NONBLOCK)?;
     let fail = |what| move |errno| CommError::System { what, errno };
-    rustix::net::bind(&listener, &address(token, rank)?).map_err(fail("bind its socket"))?;
+    rustix::net::bind(&listener, &address(token, rank)?).map_err(|errno| match errno {
+        Errno::ADDRINUSE => JobError::Taken { rank }.into(),
+        errno => fail("bind its socket")(errno),
+    })?;
     rustix::net::listen(&listener, 4096).map_err(fail("listen on its socket"))?;
     Ok(listener)
 }
@@ -337,6 +341,15 @@ mod tests {
             let told = read(&mut incoming).unwrap_err();
             assert_eq!(told, format!("{says} segments announced, {brings} came"));
         }
+    }
+
+    #[test]
+    fn a_process_that_has_inherited_the_rank_of_another_one_is_told_so() {
+        let token = format!("taken-{}", std::process::id());
+        let _first = listen(&token, 3).unwrap();
+        let error = listen(&token, 3).unwrap_err();
+        assert!(matches!(error, CommError::Job(JobError::Taken { rank: 3 })), "{error}");
+        assert!(error.to_string().contains("inherited"), "{error}");
     }
 
     #[test]
