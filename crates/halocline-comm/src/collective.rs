@@ -34,7 +34,7 @@ const ACKNOWLEDGED: u64 = 1;
 impl Communicator {
     /// Returns once all ranks have called it.
     pub fn barrier(&self) -> Result<(), CommError> {
-        self.link().check()?;
+        self.check()?;
         let mut barrier = self.start_barrier();
         while let Some((from, tag)) = barrier.awaited(self)? {
             self.receive(Some(from), tag, "a barrier")?;
@@ -50,7 +50,7 @@ impl Communicator {
 
     /// Gives `root`'s bytes to every rank; what the others pass is ignored.
     pub fn broadcast(&self, root: usize, data: Vec<u8>) -> Result<Vec<u8>, CommError> {
-        self.link().check()?;
+        self.check()?;
         let (size, operation) = (self.size(), self.begin());
         if root >= size {
             return Err(CommError::NoSuchRank { rank: root, size });
@@ -113,7 +113,7 @@ impl Communicator {
         mut mine: Vec<u8>,
         combine: impl Fn(&mut Vec<u8>, Vec<u8>),
     ) -> Result<Vec<u8>, CommError> {
-        self.link().check()?;
+        self.check()?;
         let tag = Tag { operation: self.begin(), round: 0 };
         let (parent, children) = tree(self.rank(), self.size());
         for child in children {
@@ -134,7 +134,7 @@ impl Communicator {
     /// barrier is over, nothing is under way any more. No memory or message of the order of all ranks.
     pub fn sparse_exchange(&self, sends: Vec<(usize, Vec<u8>)>) -> Result<Vec<(usize, Vec<u8>)>, CommError> {
         const WHAT: &str = "the neighbours of a sparse exchange";
-        self.link().check()?;
+        self.check()?;
         let operation = self.begin();
         let mut barrier = self.start_barrier();
         let (data, done) = (Tag { operation, round: DATA }, Tag { operation, round: ACKNOWLEDGED });

@@ -12,7 +12,7 @@ use crate::wait::{Late, Patience};
 use std::any::Any;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 /// A group of ranks. A clone is the same communicator.
@@ -43,7 +43,15 @@ struct Shared {
     context: u64,
     /// Operations begun so far, the same on all ranks.
     begun: AtomicU64,
+    /// What this rank waited for when a collective call was interrupted. The other ranks still wait in that call, or will.
+    interrupted: OnceLock<String>,
     node: Arc<Node>,
+}
+
+impl Shared {
+    fn new(context: u64, node: Arc<Node>) -> Self {
+        Self { context, begun: AtomicU64::new(0), interrupted: OnceLock::new(), node }
+    }
 }
 
 /// What all duplicates of one rank share.
@@ -166,16 +174,17 @@ impl Communicator {
     pub fn over(transport: Arc<dyn Transport>) -> Self {
         let node = Arc::new(Node { transport, progress: Progress::new(), parts: Mutex::default() });
         let membership = Some(Arc::new(Membership(Arc::clone(&node))));
-        let shared = Arc::new(Shared { context: 0, begun: AtomicU64::new(0), node });
+        let shared = Arc::new(Shared::new(0, node));
         Self { shared, membership, deadline: None }
     }
 
     /// A communicator of the same ranks whose operations never meet those of this one. Collective;
     /// does not communicate.
     pub fn duplicate(&self) -> Result<Self, CommError> {
+        self.check()?;
         let context = self.begin();
         let node = Arc::clone(&self.shared.node);
-        let shared = Arc::new(Shared { context, begun: AtomicU64::new(0), node });
+        let shared = Arc::new(Shared::new(context, node));
         Ok(Self { shared, ..self.clone() })
     }
 
@@ -259,6 +268,15 @@ impl Communicator {
         self.link().take_back(&which);
     }
 
+    /// Refuses operations that this thread may not begin, or that the other ranks would take for an interrupted one.
+    pub(crate) fn check(&self) -> Result<(), CommError> {
+        self.link().check()?;
+        match self.shared.interrupted.get() {
+            Some(what) => Err(CommError::OutOfStep { rank: self.rank(), what: what.clone() }),
+            None => Ok(()),
+        }
+    }
+
     /// Waits for a message of `tag`. `what` is said in errors and warnings. Fails when the sender is
     /// gone, and when any rank has died: what this rank waits for would lack that rank's part.
     pub fn receive(&self, from: Option<usize>, tag: Tag, what: &str) -> Result<Message, CommError> {
@@ -279,7 +297,7 @@ impl Communicator {
         what: &str,
         mut poll: impl FnMut() -> Result<Option<T>, CommError>,
     ) -> Result<T, CommError> {
-        self.link().check()?;
+        self.check()?;
         let patience = Patience { deadline: self.deadline, ..Patience::of(self.link()) };
         let mut departures = 0;
         patience.wait(
@@ -311,7 +329,8 @@ impl Communicator {
                     Some(Err(CommError::Deadline { waiting: self.rank(), after, what: what.to_owned() }))
                 }
                 Late::Interrupted => {
-                    Some(Err(CommError::Interrupted { waiting: self.rank(), what: what.to_owned() }))
+                    let what = self.shared.interrupted.get_or_init(|| what.to_owned()).clone();
+                    Some(Err(CommError::Interrupted { waiting: self.rank(), what }))
                 }
             },
         )

@@ -52,6 +52,17 @@ pub enum CommError {
         /// What it waited for.
         what: String,
     },
+    /// A collective call after one that was interrupted.
+    #[error(
+        "rank {rank} was interrupted in a collective call, while it waited for {what}, so that its calls no longer match those of the \
+         other ranks; close the communicator"
+    )]
+    OutOfStep {
+        /// The rank that was interrupted: this one.
+        rank: usize,
+        /// What it waited for then.
+        what: String,
+    },
     /// The operating system refused memory.
     #[error("cannot {what} of {bytes} bytes: {errno}")]
     Memory {

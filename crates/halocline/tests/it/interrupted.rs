@@ -2,7 +2,7 @@
 
 use halocline::comm::{Host, System};
 use halocline::{
-    Array, CommError, Communicator, Decomposed, Error, Halo, HaloExchange, LinkChoice, RegularGrid,
+    Array, CommError, Communicator, Decomposed, Error, Halo, HaloExchange, LinkChoice, Reduce, RegularGrid,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -86,9 +86,44 @@ fn a_collective_call_is_interrupted() {
     let host = Arc::new(Interruptible::default());
     let mut ranks = Communicator::threads_on(2, Arc::clone(&host) as _);
     let (_one, zero) = (ranks.pop().unwrap(), ranks.pop().unwrap());
+    interrupt(&host, &zero);
+}
+
+/// Makes a barrier that only this rank calls, and interrupts it.
+fn interrupt(host: &Interruptible, comm: &Communicator) {
     host.0.store(true, Ordering::Relaxed);
-    match zero.barrier() {
+    match comm.barrier() {
         Err(CommError::Interrupted { waiting: 0, what }) => assert_eq!(what, "a barrier"),
         other => panic!("{other:?}"),
     }
+    host.0.store(false, Ordering::Relaxed);
+}
+
+/// The other ranks took them for calls that the interrupted one belongs to, and told of malformed messages.
+#[test]
+fn collective_calls_after_an_interrupted_one_are_refused() -> Result<(), Error> {
+    let host = Arc::new(Interruptible::default());
+    let mut ranks = Communicator::threads_on(2, Arc::clone(&host) as _);
+    let (one, zero) = (ranks.pop().unwrap(), ranks.pop().unwrap());
+    let (zero_too, one_too) = (zero.duplicate()?, one.duplicate()?);
+    interrupt(&host, &zero);
+    type Call = fn(&Communicator) -> Result<(), CommError>;
+    let calls: [Call; 5] = [
+        |comm| comm.barrier(),
+        |comm| comm.broadcast(0, vec![1]).map(drop),
+        |comm| comm.all_reduce(&[1], Reduce::Sum).map(drop),
+        |comm| comm.sparse_exchange(Vec::new()).map(drop),
+        |comm| comm.duplicate().map(drop),
+    ];
+    for call in calls {
+        match call(&zero) {
+            Err(CommError::OutOfStep { rank: 0, what }) => assert_eq!(what, "a barrier"),
+            other => panic!("{other:?}"),
+        }
+    }
+    // A duplicate has its own calls.
+    let there = std::thread::spawn(move || one_too.barrier());
+    zero_too.barrier()?;
+    there.join().unwrap()?;
+    Ok(())
 }
