@@ -33,8 +33,8 @@ pub struct RegularGrid {
 pub type OwnedBox = (usize, Vec<usize>, Vec<usize>);
 
 impl RegularGrid {
-    /// A grid of that many cells along each axis, not periodic, one domain a rank. What is wrong with
-    /// it is said when it is decomposed.
+    /// A grid of that many cells along each axis, not periodic, one domain a rank. A decomposition refuses
+    /// an impossible grid; so does [`RegularGrid::check`].
     pub fn new(extents: impl Into<Vec<usize>>) -> Self {
         Self { extents: extents.into(), periodic: None, domains_per_rank: 1 }
     }
@@ -50,6 +50,12 @@ impl RegularGrid {
     pub fn domains_per_rank(mut self, domains: usize) -> Self {
         self.domains_per_rank = domains;
         self
+    }
+
+    /// Refuses a grid that no decomposition takes: without axes or with more than 4, with an axis of 0 cells, with
+    /// more than 2^60 cells, or without one flag of periodicity for each axis.
+    pub fn check(&self) -> Result<(), PatternError> {
+        self.checked_periodic().map(drop)
     }
 
     /// The decomposition into blocks, one a domain, that cuts through the fewest cell faces; among

@@ -40,4 +40,4 @@ pub use partition::{Graph, Partition, PartitionError};
 pub use pattern::{AxisMap, BoxCells, Cells, DomainShape, Pattern, Peer, Run, Transfer};
 pub use redistribute::{RedistributeError, Redistribution, Side};
 pub use regular::{Halo, Neighbours};
-pub use unstructured::{UnstructuredDomain, UnstructuredError};
+pub use unstructured::{HaloCells, UnstructuredDomain, UnstructuredError};

@@ -12,10 +12,11 @@ pub use shape::Shared;
 
 use crate::partition::{Graph, Partition};
 use crate::unstructured::UnstructuredDomain;
+use std::hash::{Hash, Hasher};
 
 /// A whole mesh, the same on every rank: which vertices each element connects (three for a triangle).
 /// Vertices and elements are numbered from 0; these numbers are the global ids.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Mesh {
     vertices: usize,
     elements: Elements,
@@ -81,6 +82,11 @@ impl Mesh {
     /// The elements.
     pub fn elements(&self) -> &Elements {
         &self.elements
+    }
+
+    /// Whether elements are solids, by [`Mesh::solid`].
+    pub fn is_solid(&self) -> bool {
+        self.solid
     }
 
     /// The domains of `rank` where `partition` gives each vertex to a rank, and each element belongs to
@@ -205,11 +211,25 @@ impl Mesh {
     }
 }
 
-/// Elements as lists of vertices.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Elements as lists of vertices. Equal are those of the same vertices, whether their number was given once or for each.
+#[derive(Debug, Clone, Eq)]
 pub struct Elements {
     rows: Rows,
     connectivity: Vec<u32>,
+}
+
+impl PartialEq for Elements {
+    fn eq(&self, other: &Self) -> bool {
+        let arities = |elements: &Self| elements.iter().map(<[u32]>::len).collect::<Vec<_>>();
+        self.connectivity == other.connectivity
+            && (self.rows == other.rows || arities(self) == arities(other))
+    }
+}
+
+impl Hash for Elements {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.connectivity.hash(state);
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -250,6 +270,14 @@ impl Elements {
     /// The vertices of each element.
     pub fn iter(&self) -> impl Iterator<Item = &[u32]> {
         (0..self.len()).map(|element| self.get(element))
+    }
+
+    /// How many vertices each element has, where the mesh was made of elements of one arity.
+    pub fn arity(&self) -> Option<usize> {
+        match self.rows {
+            Rows::Fixed(arity) => Some(arity),
+            Rows::Offsets(_) => None,
+        }
     }
 
     /// The vertices of all elements, element after element.

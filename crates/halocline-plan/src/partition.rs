@@ -1,7 +1,7 @@
 //! Partitions: which rank owns each cell.
 
 /// The owning rank of each cell of a global grid.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Partition {
     owners: Vec<usize>,
     ranks: usize,
@@ -90,7 +90,7 @@ impl Partition {
 }
 
 /// Which cells are neighbours. Symmetric; no cell is its own neighbour, none is listed twice.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Graph {
     /// One entry more than cells: where the neighbours of each begin.
     offsets: Vec<usize>,
@@ -149,6 +149,16 @@ impl Graph {
     /// True if the graph has no cell.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Where the neighbours of each cell begin in [`Graph::all_neighbours`], and where those of the last end.
+    pub fn offsets(&self) -> &[usize] {
+        &self.offsets
+    }
+
+    /// The neighbours of all cells, cell after cell.
+    pub fn all_neighbours(&self) -> &[u32] {
+        &self.neighbours
     }
 
     /// The neighbours of `cell`, ascending; none for a cell that the graph does not have.

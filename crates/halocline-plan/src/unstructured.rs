@@ -13,7 +13,7 @@ use std::cmp::Ordering;
 /// The constructors accept everything, because a rank that stopped at its own bad input would leave
 /// the others waiting: what is wrong is found, and reported on every rank, when the pattern is made.
 /// A domain without cells is fine. A domain has at most [`u32::MAX`] cells.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct UnstructuredDomain {
     id: u64,
     cells: Vec<u64>,
@@ -23,14 +23,19 @@ pub struct UnstructuredDomain {
 }
 
 /// Which cells are halo, as the user says it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum HaloCells {
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum HaloCells {
     /// All cells from this local index on.
     From(usize),
     /// The cells at these local indices.
     At(Vec<usize>),
     /// The cells whose owner is not `rank`.
-    Owners { rank: usize, owners: Vec<usize> },
+    Owners {
+        /// The rank that has the domain.
+        rank: usize,
+        /// The rank that owns each cell.
+        owners: Vec<usize>,
+    },
 }
 
 impl UnstructuredDomain {
@@ -69,6 +74,11 @@ impl UnstructuredDomain {
     /// The levels given by [`UnstructuredDomain::with_levels`]; empty if none were.
     pub fn levels(&self) -> &[usize] {
         &self.levels
+    }
+
+    /// Which cells are halo, as the constructor was told.
+    pub fn halo(&self) -> &HaloCells {
+        &self.halo
     }
 
     /// The global number of the domain.

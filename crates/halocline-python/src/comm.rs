@@ -4,7 +4,7 @@ use crate::alone::Alone;
 use crate::array::is_instance;
 use crate::command::listen;
 use crate::error;
-use crate::given::{Bytes, Given, Numbers, Typed};
+use crate::given::{Bytes, Get, Given, List, choose, named, told};
 use crate::grid::collective;
 use crate::host;
 use crate::host::PythonHost;
@@ -117,24 +117,14 @@ fn prepare(py: Python<'_>) -> PyResult<()> {
     .copied()
 }
 
-pub(crate) fn seconds(seconds: Option<f64>) -> PyResult<Option<Duration>> {
-    let duration = |seconds| {
-        Duration::try_from_secs_f64(seconds)
-            .map_err(|_| error::value(format!("a deadline is a number of seconds, from 0, not {seconds}")))
-    };
-    seconds.map(duration).transpose()
-}
-
 /// The number of an `MPI_Comm`.
 fn mpi_handle(comm: &Bound<'_, PyAny>) -> PyResult<usize> {
-    let wanted = || -> PyResult<PyErr> {
-        let class = comm.get_type().fully_qualified_name()?;
-        Ok(error::kind(format!(
-            "a communicator of mpi4py or the number of an MPI_Comm is wanted, not {class}"
-        )))
+    let wanted = || {
+        let wanted = "a communicator of mpi4py or the number of an MPI_Comm";
+        error::kind(format!("comm: {wanted} is wanted, not {}", told(comm)))
     };
     if comm.is_instance_of::<PyBool>() {
-        return Err(wanted()?);
+        return Err(wanted());
     }
     if let Ok(number) = comm.extract::<usize>() {
         return Ok(number);
@@ -142,13 +132,13 @@ fn mpi_handle(comm: &Bound<'_, PyAny>) -> PyResult<usize> {
     // By its class alone: MPI may be over.
     if is_instance(comm, "mpi4py.MPI", "Intercomm")? {
         return Err(error::value(
-            "an intercommunicator joins two groups, which have no common ranks; give an intracommunicator, as \
+            "comm: an intercommunicator joins two groups, which have no common ranks; give an intracommunicator, as \
              comm.Merge() makes it of this one",
         ));
     }
     // Types, operations and groups have handles, too, which MPI would take for a communicator's.
     if !is_instance(comm, "mpi4py.MPI", "Comm")? {
-        return Err(wanted()?);
+        return Err(wanted());
     }
     let handle = match comm.getattr_opt("handle")? {
         Some(handle) => handle,
@@ -166,11 +156,12 @@ impl PyCommunicator {
     fn from_mpi(
         py: Python<'_>,
         comm: &Bound<'_, PyAny>,
-        node_aware: Option<bool>,
-        deadline: Option<Typed<f64>>,
+        node_aware: Option<Given<bool>>,
+        deadline: Option<Given<Duration>>,
     ) -> PyResult<Self> {
+        named!(node_aware, deadline);
         prepare(py)?;
-        let (handle, deadline) = (mpi_handle(comm)?, seconds(deadline.map(|deadline| deadline.0))?);
+        let handle = mpi_handle(comm)?;
         if !is_first_process() {
             return Err(error::forked());
         }
@@ -207,8 +198,9 @@ impl PyCommunicator {
     }
 
     #[doc = doc!("Communicator.with_deadline")]
-    fn with_deadline(&self, seconds: Option<Typed<f64>>) -> PyResult<Self> {
-        Ok(self.beside(self.get()?.with_deadline(self::seconds(seconds.map(|seconds| seconds.0))?)))
+    fn with_deadline(&self, seconds: Option<Given<Duration>>) -> PyResult<Self> {
+        named!(seconds);
+        Ok(self.beside(self.get()?.with_deadline(seconds)))
     }
 
     #[doc = doc!("Communicator.barrier")]
@@ -223,35 +215,29 @@ impl PyCommunicator {
         root: Given<usize>,
         data: Given<Bytes>,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let (root, Bytes(data)) = (root.get(py, "root")?, data.get(py, "data")?);
+        named!(root, data);
+        let Bytes(data) = data;
         self.wait(py, |comm| comm.broadcast(root, data)).map(|data| PyBytes::new(py, &data))
     }
 
     #[doc = doc!("Communicator.all_gather")]
     fn all_gather<'py>(&self, py: Python<'py>, data: Given<Bytes>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
-        let Bytes(data) = data.get(py, "data")?;
+        let Bytes(data) = data.get("data")?;
         let all = self.wait(py, |comm| comm.all_gather(&data))?;
         Ok(all.iter().map(|data| PyBytes::new(py, data)).collect())
     }
 
     #[doc = doc!("Communicator.all_reduce")]
     #[pyo3(signature = (values, op = Given::of("sum")), text_signature = "($self, values, op='sum')")]
-    fn all_reduce(
-        &self,
-        py: Python<'_>,
-        values: Given<Numbers<u64>>,
-        op: Given<String>,
-    ) -> PyResult<Vec<u128>> {
-        let Numbers(values) = values.get(py, "values")?;
-        let op = match &*op.get(py, "op")? {
-            "sum" => return self.sum(py, &values),
-            "min" => Reduce::Min,
-            "max" => Reduce::Max,
-            other => {
-                return Err(error::value(format!("there is no operation {other:?}; choose sum, min or max")));
+    fn all_reduce(&self, py: Python<'_>, values: Given<List<u64>>, op: Given<String>) -> PyResult<Vec<u128>> {
+        named!(values, op);
+        let List(values) = values;
+        match choose("op", &op, &[("sum", Reduce::Sum), ("min", Reduce::Min), ("max", Reduce::Max)])? {
+            Reduce::Sum => self.sum(py, &values),
+            op => {
+                Ok(self.wait(py, |comm| comm.all_reduce(&values, op))?.into_iter().map(u128::from).collect())
             }
-        };
-        Ok(self.wait(py, |comm| comm.all_reduce(&values, op))?.into_iter().map(u128::from).collect())
+        }
     }
 
     #[doc = doc!("Communicator.agree")]
@@ -261,8 +247,7 @@ impl PyCommunicator {
             None => Ok(()),
             Some(error) if error.is_instance_of::<PyBaseException>() => Err(PyErr::from_value(error.clone())),
             Some(other) => {
-                let class = other.get_type().fully_qualified_name()?;
-                Err(error::kind(format!("error: an exception or None is wanted, not {class}")))
+                Err(error::kind(format!("error: an exception or None is wanted, not {}", told(other))))
             }
         };
         collective(py, &this, given, |_, ()| Ok(()))
@@ -357,13 +342,13 @@ fn join(py: Python<'_>, transport: &str, is_child: bool) -> PyResult<Py<PyCommun
 
 #[doc = doc!("init")]
 #[pyfunction]
-#[pyo3(signature = (transport = Typed("auto".to_owned()), *, deadline = None), text_signature = "(transport='auto', *, deadline=None)")]
+#[pyo3(signature = (transport = Given::of("auto"), *, deadline = None), text_signature = "(transport='auto', *, deadline=None)")]
 pub(crate) fn init(
     py: Python<'_>,
-    transport: Typed<String>,
-    deadline: Option<Typed<f64>>,
+    transport: Given<String>,
+    deadline: Option<Given<Duration>>,
 ) -> PyResult<Py<PyCommunicator>> {
-    let deadline = seconds(deadline.map(|deadline| deadline.0))?;
+    named!(transport, deadline);
     if ENDED.load(Ordering::Relaxed) {
         return Err(error::closed("the interpreter has left all groups"));
     }
@@ -371,7 +356,7 @@ pub(crate) fn init(
     let is_child = is_child || !is_first_process();
     let inside = JOINING.enter(py, "init")?;
     let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
-    let comm = of_process(py, &mut found, &transport.0, is_child);
+    let comm = of_process(py, &mut found, &transport, is_child);
     drop(found);
     drop(inside);
     let comm = comm?;
@@ -396,7 +381,7 @@ fn of_process(
         if name != transport && transport != had.transport && transport != "auto" {
             let had = had.transport;
             return Err(error::value(format!(
-                "this process has the transport {had} already, {transport:?} is asked for"
+                "transport: this process has the transport '{had}' already, '{transport}' is asked for"
             )));
         }
         match had.get() {
@@ -427,13 +412,13 @@ pub(crate) struct ThreadGroup {
 #[pymethods]
 impl ThreadGroup {
     #[new]
-    fn new(py: Python<'_>, size: Typed<usize>) -> PyResult<Self> {
-        let Typed(size) = size;
+    fn new(py: Python<'_>, n: Given<usize>) -> PyResult<Self> {
+        let size = n.get("n")?;
         if size == 0 {
-            return Err(error::value("0 threads are no group; at least one is needed"));
+            return Err(error::value("n: 0 threads are no group; at least one is needed"));
         }
         if size > MOST_THREADS {
-            return Err(error::value(format!("{size} threads are too many; {MOST_THREADS} can be ranks")));
+            return Err(error::value(format!("n: {size} threads are too many; {MOST_THREADS} can be ranks")));
         }
         prepare(py)?;
         let host = Arc::new(PythonHost::default());

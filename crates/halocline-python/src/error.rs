@@ -3,7 +3,9 @@
 use crate::host;
 use halocline::comm::CommError;
 use halocline::{Cause, Error, Failure};
-use pyo3::exceptions::{PyAttributeError, PyBufferError, PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::exceptions::{
+    PyAttributeError, PyBufferError, PyIndexError, PyRuntimeError, PyTypeError, PyValueError,
+};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
@@ -54,6 +56,7 @@ pub(crate) fn refused(py: Python<'_>, error: PyErr, what: &str) -> PyErr {
         () if error.is_instance_of::<PyValueError>(py) => value(told),
         () if error.is_instance_of::<PyAttributeError>(py)
             || error.is_instance_of::<PyBufferError>(py)
+            || error.is_instance_of::<PyIndexError>(py)
             || error.is_instance_of::<PyRuntimeError>(py)
             || error.is_instance_of::<PyTypeError>(py) =>
         {
@@ -63,6 +66,25 @@ pub(crate) fn refused(py: Python<'_>, error: PyErr, what: &str) -> PyErr {
     };
     typed.set_cause(py, Some(error));
     typed
+}
+
+/// An error with what it is about before its text, if it is one of ours.
+pub(crate) fn prefixed(py: Python<'_>, error: PyErr, about: &str) -> PyErr {
+    told_anew(py, error, |text| format!("{about}: {text}"))
+}
+
+/// An error with more behind its text, if it is one of ours.
+pub(crate) fn suffixed(py: Python<'_>, error: PyErr, more: &str) -> PyErr {
+    told_anew(py, error, |text| format!("{text}{more}"))
+}
+
+fn told_anew(py: Python<'_>, error: PyErr, tell: impl FnOnce(String) -> String) -> PyErr {
+    let is_ours = error.get_type(py).module().is_ok_and(|module| module.to_string().starts_with("halocline"));
+    let value = error.value(py);
+    match is_ours.then(|| value.setattr("args", (tell(value.to_string()),))) {
+        Some(Err(other)) => other,
+        _ => error,
+    }
 }
 
 /// Whether an error is of a class of ours.
@@ -81,6 +103,23 @@ pub(crate) fn forked() -> PyErr {
 
 pub(crate) fn closed(why: &str) -> PyErr {
     of_class("ClosedError", why)
+}
+
+/// What the library's texts name, by its name in Rust and in Python.
+const IN_PYTHON: [(&str, &str); 8] = [
+    ("`Field::on_domain`", "Field(domain=...)"),
+    ("`with_axes`", "Field(axes=...)"),
+    ("`with_axes(&[", "`halocline.Field(array, axes=["),
+    ("`padded()`", "`halocline.Field(array, padded=True)`"),
+    ("`UnstructuredDomain::with_levels`", "UnstructuredDomain.with_levels"),
+    ("`Halo::uniform(depth)`", "as narrowed(depth)"),
+    ("`LinkChoice::Mailbox` or `Message`", "link='mailbox' or link='message'"),
+    ("as an `Array`", "with halocline.zeros"),
+];
+
+/// A text of the library with Python's names.
+pub(crate) fn in_python(text: String) -> String {
+    IN_PYTHON.iter().fold(text, |text, (rust, python)| text.replace(rust, python))
 }
 
 /// The exception for an error of the library.
@@ -107,16 +146,6 @@ pub(crate) fn of(error: impl Into<Error>) -> PyErr {
     of_class(class, &in_python(error.to_string()))
 }
 
-/// What the library's errors tell to call, as Python has it. They come as texts, also those of other ranks.
-const CALLS: [(&str, &str); 2] = [
-    ("`with_axes(&[", "`halocline.Field(array, axes=["),
-    ("`padded()`", "`halocline.Field(array, padded=True)`"),
-];
-
-fn in_python(message: String) -> String {
-    CALLS.iter().fold(message, |message, (rust, python)| message.replace(rust, python))
-}
-
 fn of_comm(error: &CommError) -> &'static str {
     match error {
         CommError::Deadline { .. } => "CommunicatorTimeoutError",
@@ -134,7 +163,7 @@ fn failed(failure: &Failure) -> PyErr {
             _ => "ExchangeFailedError",
         };
         let made = || {
-            let error = instance(py, class, &failure.to_string())?;
+            let error = instance(py, class, &in_python(failure.to_string()))?;
             error.setattr("rank", failure.rank)?;
             error.setattr("epoch", failure.epoch)?;
             error.setattr("peer", failure.peer)?;

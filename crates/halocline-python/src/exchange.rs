@@ -3,12 +3,12 @@
 use crate::array::{Arrays, Described, Watches, bytes_anywhere, bytes_of, field_of};
 use crate::comm::PyCommunicator;
 use crate::error;
-use crate::given::{Given, List, Typed};
-use crate::grid::{PyPattern, collective, halo_of};
+use crate::given::{Argument, Get, Given, List, Refusal, entries, entry, named};
+use crate::grid::{PyPattern, Widths, collective, halo_of};
 use crate::host::{self, Left};
-use crate::options::{Engine, OfDevices, Words, counts, direction, options, ways};
+use crate::options::{Engine, OfDevices, Words, counts, direction, options, shown, ways};
 use crate::owned::{Closable, Member, Owned, bury};
-use crate::stream::{Streams, handles};
+use crate::stream::{Handles, Streams};
 use crate::task::Waiting;
 use crate::tensor::{Versions, Write, written};
 use halocline::device::{Address, MemorySpace, cuda};
@@ -19,6 +19,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Duration;
 
 #[doc = doc!("HaloExchange")]
 #[pyclass(frozen, module = "halocline", name = "HaloExchange", weakref)]
@@ -30,7 +31,21 @@ pub(crate) struct PyHaloExchange {
 }
 
 /// One (pattern, array) of a bind.
-pub(crate) type Binding<'py> = (Py<PyPattern>, Bound<'py, PyAny>);
+pub(crate) struct Binding<'py> {
+    pattern: Py<PyPattern>,
+    array: Bound<'py, PyAny>,
+}
+
+impl<'py> Argument<'py> for Binding<'py> {
+    fn several() -> String {
+        "pairs (pattern, array)".to_owned()
+    }
+
+    fn of(object: &Bound<'py, PyAny>) -> Result<Self, Refusal> {
+        let pair = entries::<2>(object, "a pair (pattern, array)")?;
+        Ok(Self { pattern: entry(&pair, 0)?, array: entry(&pair, 1)? })
+    }
+}
 
 /// What is made of one.
 type Made<'a> = (&'a Pattern, Cow<'a, Field>);
@@ -41,23 +56,16 @@ pub(crate) fn fields_of<'a>(
     bindings: &'a [Binding<'_>],
 ) -> PyResult<(Vec<Made<'a>>, Vec<Py<PyAny>>)> {
     let mut tensors = Vec::new();
-    let field = |(at, (pattern, array)): (usize, &'a Binding<'_>)| {
+    let field = |(at, Binding { pattern, array }): (usize, &'a Binding<'_>)| {
         let pattern = pattern.get();
         let made = pattern.check(comm).and_then(|()| field_of(array, &mut tensors));
-        Ok((&pattern.pattern, made.map_err(|error| numbered(array.py(), at, error))?))
+        Ok((
+            &pattern.pattern,
+            made.map_err(|error| error::prefixed(array.py(), error, &format!("field {at}")))?,
+        ))
     };
     let fields = bindings.iter().enumerate().map(field).collect::<PyResult<_>>()?;
     Ok((fields, tensors))
-}
-
-/// An error of ours, with the number of the field.
-pub(crate) fn numbered(py: Python<'_>, at: usize, error: PyErr) -> PyErr {
-    let value = error.value(py);
-    let is_ours = error.get_type(py).module().is_ok_and(|module| module.to_string().starts_with("halocline"));
-    if is_ours && let Ok(renamed) = value.get_type().call1((format!("field {at}: {value}"),)) {
-        return PyErr::from_value(renamed);
-    }
-    error
 }
 
 /// The devices of fields, each once, for their streams.
@@ -82,15 +90,13 @@ type Prepared = (Sets, BindOptions, Arc<Streams>, Arrays);
 
 /// What a bind needs of this rank.
 fn prepared(
+    py: Python<'_>,
     comm: &PyCommunicator,
-    sets: &Bound<'_, PyAny>,
+    sets: PyResult<Vec<List<Binding<'_>>>>,
     options: PyResult<BindOptions>,
-    of_devices: OfDevices<'_, '_>,
+    of_devices: OfDevices,
 ) -> PyResult<Prepared> {
-    let py = sets.py();
-    let wrong = |_: PyErr| error::kind("a bind is given a sequence of (pattern, array) pairs");
-    let sets: List<List<Binding<'_>>> = sets.extract().map_err(wrong)?;
-    let sets: Vec<Vec<Binding<'_>>> = sets.0.into_iter().map(|set| set.0).collect();
+    let sets: Vec<Vec<Binding<'_>>> = sets?.into_iter().map(|set| set.0).collect();
     let mut tensors = Vec::new();
     let held = |set: &Vec<Binding<'_>>| {
         let (fields, of_set) = fields_of(comm, set)?;
@@ -99,9 +105,9 @@ fn prepared(
     };
     let fields: Sets = sets.iter().map(held).collect::<PyResult<_>>()?;
     let known = streams_of(py, fields.iter().flatten().map(|(_, field)| field))?;
-    let options = of_devices.beside(py, options?, &known)?;
+    let options = of_devices.beside(options?, &known)?;
     let mut watches = Watches::new(options.is_checked().map_err(error::of)?);
-    sets.iter().try_for_each(|set| watches.push(set.iter().map(|(_, array)| array)))?;
+    sets.iter().try_for_each(|set| watches.push(set.iter().map(|binding| &binding.array)))?;
     Ok((fields, options, known, Arrays { watches, versions: Versions::new(tensors) }))
 }
 
@@ -136,14 +142,9 @@ impl PyHaloExchange {
         Self::of(halo, Arc::clone(&self.streams), arrays, &self.member)
     }
 
-    /// Streams, where some are given.
-    fn given(&self, streams: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Vec<Arc<Stream>>>> {
-        streams.map(|streams| self.streams.get(&handles(streams)?)).transpose()
-    }
-
     /// One stream of the devices of its fields.
-    pub(crate) fn stream(&self, stream: Option<&Bound<'_, PyAny>>) -> PyResult<Arc<Stream>> {
-        let streams = self.streams.get(&stream.map_or(Ok(vec![0]), handles)?)?;
+    pub(crate) fn stream(&self, stream: Option<Given<Handles>>) -> PyResult<Arc<Stream>> {
+        let streams = self.streams.get(&Handles::of_call(stream)?)?;
         streams
             .into_iter()
             .next()
@@ -155,7 +156,7 @@ impl PyHaloExchange {
         &self,
         message: &Bound<'_, PyAny>,
         to_write: bool,
-        stream: Option<&Bound<'_, PyAny>>,
+        stream: Option<Given<Handles>>,
     ) -> PyResult<(Address, usize, Described, Arc<Stream>)> {
         let (base, bytes, held) = bytes_anywhere(message, to_write)?;
         Ok((base.addr().get() as Address, bytes, held, self.stream(stream)?))
@@ -174,27 +175,23 @@ impl PyHaloExchange {
     #[expect(clippy::too_many_arguments, reason = "by keyword")]
     fn new(
         py: Python<'_>,
-        comm: Py<PyCommunicator>,
-        fields: &Bound<'_, PyAny>,
+        comm: Given<Py<PyCommunicator>>,
+        fields: Given<List<Binding<'_>>>,
         link: Given<String>,
-        deadline: Option<Given<f64>>,
+        deadline: Option<Given<Duration>>,
         name: Option<Given<String>>,
         checked: Option<Given<bool>>,
-        streams: Option<&Bound<'_, PyAny>>,
+        streams: Option<Given<Handles>>,
         inline: Given<bool>,
         stream_waits: Given<bool>,
         copy_engine: Given<Engine>,
         flags: Given<Words>,
     ) -> PyResult<Self> {
-        let sets = pyo3::types::PyList::new(py, [fields])?;
-        let options = options(py, link, deadline, name, checked);
-        let prepared = prepared(
-            comm.get(),
-            &sets,
-            options,
-            OfDevices { streams, inline, stream_waits, copy_engine, flags },
-        );
-        bound(py, &comm, prepared)
+        named!(comm);
+        let sets = fields.get("fields").map(|fields| vec![fields]);
+        let options = options(link, deadline, name, checked);
+        let of_devices = OfDevices { streams, inline, stream_waits, copy_engine, flags };
+        bound(py, &comm, prepared(py, comm.get(), sets, options, of_devices))
     }
 
     #[doc = doc!("HaloExchange.alternatives")]
@@ -203,40 +200,37 @@ impl PyHaloExchange {
     #[expect(clippy::too_many_arguments, reason = "by keyword")]
     fn alternatives(
         py: Python<'_>,
-        comm: Py<PyCommunicator>,
-        sets: &Bound<'_, PyAny>,
+        comm: Given<Py<PyCommunicator>>,
+        sets: Given<List<List<Binding<'_>>>>,
         link: Given<String>,
-        deadline: Option<Given<f64>>,
+        deadline: Option<Given<Duration>>,
         name: Option<Given<String>>,
         checked: Option<Given<bool>>,
-        streams: Option<&Bound<'_, PyAny>>,
+        streams: Option<Given<Handles>>,
         inline: Given<bool>,
         stream_waits: Given<bool>,
         copy_engine: Given<Engine>,
         flags: Given<Words>,
     ) -> PyResult<Self> {
-        let options = options(py, link, deadline, name, checked);
-        let prepared = prepared(
-            comm.get(),
-            sets,
-            options,
-            OfDevices { streams, inline, stream_waits, copy_engine, flags },
-        );
-        bound(py, &comm, prepared)
+        named!(comm);
+        let sets = sets.get("sets").map(|sets| sets.0);
+        let options = options(link, deadline, name, checked);
+        let of_devices = OfDevices { streams, inline, stream_waits, copy_engine, flags };
+        bound(py, &comm, prepared(py, comm.get(), sets, options, of_devices))
     }
 
     #[doc = doc!("HaloExchange.exchange")]
-    #[pyo3(signature = (*, wait = true, set = Typed(0), streams = None), text_signature = "($self, *, wait=True, set=0, streams=None)")]
+    #[pyo3(signature = (*, wait = Given::of(true), set = Given::of(0usize), streams = None), text_signature = "($self, *, wait=True, set=0, streams=None)")]
     fn exchange(
         &self,
         py: Python<'_>,
-        wait: bool,
-        set: Typed<usize>,
-        streams: Option<&Bound<'_, PyAny>>,
+        wait: Given<bool>,
+        set: Given<usize>,
+        streams: Option<Given<Handles>>,
     ) -> PyResult<Option<PyPending>> {
-        let Typed(set) = set;
+        named!(wait, set, streams);
         let halo = self.halo.get()?;
-        let streams = self.given(streams)?;
+        let streams = streams.map(|streams| self.streams.get(&streams.0)).transpose()?;
         self.arrays.watches.check(py, set)?;
         let write = self.arrays.versions.begin(py, set)?;
         let mut has_begun = false;
@@ -264,27 +258,27 @@ impl PyHaloExchange {
     }
 
     #[doc = doc!("HaloExchange.exchange_async")]
-    #[pyo3(signature = (*, set = Typed(0), streams = None), text_signature = "($self, *, set=0, streams=None)")]
+    #[pyo3(signature = (*, set = Given::of(0usize), streams = None), text_signature = "($self, *, set=0, streams=None)")]
     fn exchange_async(
         &self,
         py: Python<'_>,
-        set: Typed<usize>,
-        streams: Option<&Bound<'_, PyAny>>,
+        set: Given<usize>,
+        streams: Option<Given<Handles>>,
     ) -> PyResult<Option<PyPending>> {
-        self.exchange(py, false, set, streams)
+        self.exchange(py, Given::of(false), set, streams)
     }
 
     #[doc = doc!("HaloExchange.schedule_exchange")]
-    #[pyo3(signature = (stream = None, *, set = Typed(0)), text_signature = "($self, stream=None, *, set=0)")]
+    #[pyo3(signature = (stream = None, *, set = Given::of(0usize)), text_signature = "($self, stream=None, *, set=0)")]
     fn schedule_exchange(
         &self,
         py: Python<'_>,
-        stream: Option<&Bound<'_, PyAny>>,
-        set: Typed<usize>,
+        stream: Option<Given<Handles>>,
+        set: Given<usize>,
     ) -> PyResult<PyPending> {
-        let Typed(set) = set;
+        named!(set);
         let halo = self.halo.get()?;
-        let streams = self.streams.get(&stream.map_or(Ok(vec![0]), handles)?)?;
+        let streams = self.streams.get(&Handles::of_call(stream)?)?;
         self.arrays.watches.check(py, set)?;
         let write = self.arrays.versions.begin(py, set)?;
         let pending = py.detach(|| {
@@ -298,8 +292,8 @@ impl PyHaloExchange {
 
     #[doc = doc!("HaloExchange.schedule_wait")]
     #[pyo3(signature = (stream = None))]
-    fn schedule_wait(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
-        let streams = self.streams.get(&stream.map_or(Ok(vec![0]), handles)?)?;
+    fn schedule_wait(&self, py: Python<'_>, stream: Option<Given<Handles>>) -> PyResult<()> {
+        let streams = self.streams.get(&Handles::of_call(stream)?)?;
         let write = self.arrays.versions.last();
         self.halo
             .get()?
@@ -328,16 +322,16 @@ impl PyHaloExchange {
     }
 
     #[doc = doc!("HaloExchange.alternative")]
-    fn alternative(&self, set: Typed<usize>) -> PyResult<Self> {
-        let Typed(set) = set;
+    fn alternative(&self, set: Given<usize>) -> PyResult<Self> {
+        named!(set);
         let halo = self.halo.get()?.alternative(set).map_err(error::of)?;
         Ok(self.beside(halo, self.arrays.alternative(set)))
     }
 
     #[doc = doc!("HaloExchange.narrowed")]
     #[pyo3(signature = (halo, *, neighbours = Given::of("all")), text_signature = "($self, halo, *, neighbours='all')")]
-    fn narrowed(&self, py: Python<'_>, halo: &Bound<'_, PyAny>, neighbours: Given<String>) -> PyResult<Self> {
-        let to = neighbours.get(py, "neighbours").and_then(|neighbours| halo_of(halo, &neighbours));
+    fn narrowed(&self, py: Python<'_>, halo: Given<Widths>, neighbours: Given<String>) -> PyResult<Self> {
+        let to = halo_of(halo, neighbours);
         let halo = self.halo.get()?;
         let given = to.as_ref().map_err(|error| Error::Bind(error.value(py).to_string()));
         let narrowed = py.detach(|| halo.narrowed_if(given));
@@ -365,12 +359,12 @@ impl PyHaloExchange {
 
     #[doc = doc!("HaloExchange.explain")]
     fn explain(&self) -> PyResult<String> {
-        Ok(self.halo.get()?.explain())
+        Ok(error::in_python(self.halo.get()?.explain()))
     }
 
     #[doc = doc!("HaloExchange.message_bytes")]
-    fn message_bytes(&self, peer: Typed<usize>, direction: Typed<String>) -> PyResult<usize> {
-        let (Typed(peer), Typed(direction)) = (peer, direction);
+    fn message_bytes(&self, peer: Given<usize>, direction: Given<String>) -> PyResult<usize> {
+        named!(peer, direction);
         self.halo.get()?.message_bytes(peer, self::direction(&direction)?).map_err(error::of)
     }
 
@@ -379,11 +373,11 @@ impl PyHaloExchange {
     fn pack(
         &self,
         py: Python<'_>,
-        peer: Typed<usize>,
+        peer: Given<usize>,
         message: &Bound<'_, PyAny>,
-        stream: Option<&Bound<'_, PyAny>>,
+        stream: Option<Given<Handles>>,
     ) -> PyResult<()> {
-        let Typed(peer) = peer;
+        named!(peer);
         let halo = self.halo.get()?;
         if halo.is_of_devices() {
             let (address, bytes, held, stream) = self.message(message, true, stream)?;
@@ -406,11 +400,11 @@ impl PyHaloExchange {
     fn unpack(
         &self,
         py: Python<'_>,
-        peer: Typed<usize>,
+        peer: Given<usize>,
         message: &Bound<'_, PyAny>,
-        stream: Option<&Bound<'_, PyAny>>,
+        stream: Option<Given<Handles>>,
     ) -> PyResult<()> {
-        let Typed(peer) = peer;
+        named!(peer);
         let halo = self.halo.get()?;
         if halo.is_of_devices() {
             let (address, bytes, _held, stream) = self.message(message, false, stream)?;
@@ -429,7 +423,10 @@ impl PyHaloExchange {
     }
 
     fn __repr__(&self) -> String {
-        self.halo.get().map_or_else(|_| "HaloExchange(closed)".to_owned(), |halo| format!("{halo:?}"))
+        let halo = self.halo.get();
+        let last = |halo: &HaloExchange| halo.pending().map_or(0, |pending| pending.epoch());
+        let shown = halo.map(|halo| format!("exchange {}, links: {}", last(&halo), shown(halo.links())));
+        format!("HaloExchange({})", shown.unwrap_or_else(|_| "closed".to_owned()))
     }
 }
 
@@ -489,9 +486,9 @@ impl PyPending {
 
     #[doc = doc!("Pending.schedule_wait")]
     #[pyo3(signature = (stream = None))]
-    fn schedule_wait(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+    fn schedule_wait(&self, py: Python<'_>, stream: Option<Given<Handles>>) -> PyResult<()> {
         let pending = self.get()?;
-        let handles = stream.map_or(Ok(vec![0]), handles)?;
+        let handles = Handles::of_call(stream)?;
         let streams = self.streams.as_ref().map_or(Ok(Vec::new()), |streams| streams.get(&handles))?;
         schedule_wait(py, pending, &streams, self.write.as_ref())
     }
@@ -528,8 +525,9 @@ impl PyPending {
         finished.bind(py).call1((Py::new(py, waiting)?,))?.call_method0("__await__")
     }
 
-    fn __repr__(&self) -> PyResult<String> {
-        Ok(format!("{:?}", self.pending.get()?))
+    fn __repr__(&self) -> String {
+        let shown = self.pending.get().map(|pending| format!("exchange {}", pending.epoch()));
+        format!("Pending({})", shown.unwrap_or_else(|_| "of the parent process".to_owned()))
     }
 }
 
@@ -540,9 +538,9 @@ pub(crate) fn time_exchanges(
     py: Python<'_>,
     halo: &PyHaloExchange,
     rounds: u32,
-    stream: Option<&Bound<'_, PyAny>>,
+    stream: Option<Given<Handles>>,
 ) -> PyResult<f64> {
-    let streams = stream.map_or(Ok(Vec::new()), |stream| halo.streams.get(&handles(stream)?))?;
+    let streams = stream.get("stream")?.map_or(Ok(Vec::new()), |stream| halo.streams.get(&stream.0))?;
     let halo = halo.halo.get()?;
     let outcome = py.detach(|| {
         let start = std::time::Instant::now();

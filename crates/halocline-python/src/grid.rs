@@ -2,42 +2,70 @@
 
 use crate::comm::PyCommunicator;
 use crate::error;
-use crate::given::{Given, List, Numbers, Pair, Typed};
-use halocline::plan::DomainShape;
+use crate::given::{Argument, Get, Given, List, Pair, Refusal, choose, entries, entry, named, told};
+use halocline::plan::{DomainShape, OwnedBox};
 use halocline::{Decomposition, Halo, Neighbours, Pattern, RegularGrid, agree};
+use pyo3::PyClass;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PySlice, PyTuple};
+use pyo3::types::{PyDict, PySlice, PyTuple};
 
 #[doc = doc!("RegularGrid")]
-#[pyclass(frozen, module = "halocline", name = "RegularGrid")]
+#[pyclass(frozen, eq, hash, module = "halocline", name = "RegularGrid")]
+#[derive(PartialEq, Hash)]
 pub(crate) struct PyRegularGrid {
     grid: RegularGrid,
     shape: Vec<usize>,
     periodic: Vec<bool>,
+    #[doc = doc!("RegularGrid.domains_per_rank")]
+    #[pyo3(get)]
+    domains_per_rank: usize,
 }
 
 /// Ranks of a communicator, or their number alone.
-struct Ranks(Option<Py<PyCommunicator>>, usize);
+enum Ranks {
+    Of(Py<PyCommunicator>),
+    Number(usize),
+}
 
-impl Ranks {
-    fn of(comm: &Bound<'_, PyAny>) -> PyResult<Self> {
-        match comm.cast::<PyCommunicator>() {
-            Ok(comm) => Ok(Self(Some(comm.clone().unbind()), comm.get().get()?.size())),
-            Err(_) => match comm.extract() {
-                Ok(ranks) if !comm.is_instance_of::<PyBool>() => Ok(Self(None, ranks)),
-                _ => Err(error::kind("a halocline.Communicator or a number of ranks is wanted")),
-            },
+impl<'py> Argument<'py> for Ranks {
+    fn several() -> String {
+        "halocline.Communicator objects".to_owned()
+    }
+
+    fn of(object: &Bound<'py, PyAny>) -> Result<Self, Refusal> {
+        if let Ok(comm) = object.cast::<PyCommunicator>() {
+            return Ok(Self::Of(comm.clone().unbind()));
         }
+        let wanted = || Refusal::wanted("a halocline.Communicator or a number of ranks", object);
+        usize::of(object).map(Self::Number).map_err(|_| wanted())
+    }
+}
+
+/// One box of a decomposition.
+struct OneBox(OwnedBox);
+
+impl<'py> Argument<'py> for OneBox {
+    fn several() -> String {
+        "boxes".to_owned()
+    }
+
+    fn of(object: &Bound<'py, PyAny>) -> Result<Self, Refusal> {
+        let parts = entries::<3>(object, "a box (rank, first cell, cells along each axis)")?;
+        let numbers = |at| entry::<List<usize>>(&parts, at).map(|numbers| numbers.0);
+        Ok(Self((entry(&parts, 0)?, numbers(1)?, numbers(2)?)))
     }
 }
 
 impl PyRegularGrid {
     fn decomposed(
         &self,
-        comm: &Bound<'_, PyAny>,
+        comm: Given<Ranks>,
         decompose: impl FnOnce(&RegularGrid, usize) -> Result<Decomposition, halocline::PatternError>,
     ) -> PyResult<PyDecomposition> {
-        let Ranks(comm, ranks) = Ranks::of(comm)?;
+        let (ranks, comm) = match comm.get("comm")? {
+            Ranks::Of(comm) => (comm.get().get()?.size(), Some(comm)),
+            Ranks::Number(ranks) => (ranks, None),
+        };
         let decomposition = decompose(&self.grid, ranks).map_err(error::of)?;
         Ok(PyDecomposition { decomposition, comm })
     }
@@ -46,23 +74,28 @@ impl PyRegularGrid {
 #[pymethods]
 impl PyRegularGrid {
     #[new]
-    #[pyo3(signature = (shape, *, periodic = None, domains_per_rank = Typed(1)), text_signature = "(shape, *, periodic=None, domains_per_rank=1)")]
+    #[pyo3(signature = (shape, *, periodic = None, domains_per_rank = Given::of(1usize)), text_signature = "(shape, *, periodic=None, domains_per_rank=1)")]
     fn new(
-        shape: Numbers<usize>,
-        periodic: Option<Numbers<bool>>,
-        domains_per_rank: Typed<usize>,
+        py: Python<'_>,
+        shape: Given<List<usize>>,
+        periodic: Option<Given<List<bool>>>,
+        domains_per_rank: Given<usize>,
     ) -> PyResult<Self> {
-        let Numbers(shape) = shape;
-        let Typed(domains_per_rank) = domains_per_rank;
+        named!(shape, periodic, domains_per_rank);
+        let List(shape) = shape;
         let periodic = periodic.map_or_else(|| vec![false; shape.len()], |periodic| periodic.0);
         if periodic.len() != shape.len() {
             let (given, axes) = (periodic.len(), shape.len());
             return Err(error::value(format!(
-                "{given} flags of periodicity for {axes} axes; give one for each axis"
+                "periodic: {given} flags for {axes} axes; give one for each axis"
             )));
         }
+        if domains_per_rank == 0 {
+            return Err(error::value("domains_per_rank: a whole number from 1 is wanted, not 0"));
+        }
         let grid = RegularGrid::new(&*shape).periodic(&*periodic).domains_per_rank(domains_per_rank);
-        Ok(Self { grid, shape, periodic })
+        grid.check().map_err(|wrong| error::prefixed(py, error::of(wrong), "shape"))?;
+        Ok(Self { grid, shape, periodic, domains_per_rank })
     }
 
     #[doc = doc!("RegularGrid.shape")]
@@ -78,40 +111,44 @@ impl PyRegularGrid {
     }
 
     #[doc = doc!("RegularGrid.decompose")]
-    fn decompose(&self, comm: &Bound<'_, PyAny>) -> PyResult<PyDecomposition> {
+    fn decompose(&self, comm: Given<Ranks>) -> PyResult<PyDecomposition> {
         self.decomposed(comm, RegularGrid::decompose)
     }
 
     #[doc = doc!("RegularGrid.decompose_into")]
-    fn decompose_into(&self, blocks: Numbers<usize>, comm: &Bound<'_, PyAny>) -> PyResult<PyDecomposition> {
-        let Numbers(blocks) = blocks;
+    fn decompose_into(&self, blocks: Given<List<usize>>, comm: Given<Ranks>) -> PyResult<PyDecomposition> {
+        let List(blocks) = blocks.get("blocks")?;
         self.decomposed(comm, |grid, ranks| grid.decompose_into(blocks, ranks))
     }
 
     #[doc = doc!("RegularGrid.decompose_at")]
-    fn decompose_at(
-        &self,
-        cuts: Numbers<Numbers<usize>>,
-        comm: &Bound<'_, PyAny>,
-    ) -> PyResult<PyDecomposition> {
-        let Numbers(cuts) = cuts;
+    fn decompose_at(&self, cuts: Given<List<List<usize>>>, comm: Given<Ranks>) -> PyResult<PyDecomposition> {
+        let List(cuts) = cuts.get("cuts")?;
         let cuts: Vec<Vec<usize>> = cuts.into_iter().map(|cuts| cuts.0).collect();
         self.decomposed(comm, |grid, ranks| grid.decompose_at(cuts, ranks))
     }
 
     #[doc = doc!("RegularGrid.decompose_boxes")]
-    fn decompose_boxes(
-        &self,
-        boxes: List<(usize, Numbers<usize>, Numbers<usize>)>,
-        comm: &Bound<'_, PyAny>,
-    ) -> PyResult<PyDecomposition> {
-        let List(boxes) = boxes;
-        let boxes = boxes.into_iter().map(|(rank, first, cells)| (rank, first.0, cells.0)).collect();
+    fn decompose_boxes(&self, boxes: Given<List<OneBox>>, comm: Given<Ranks>) -> PyResult<PyDecomposition> {
+        let List(boxes) = boxes.get("boxes")?;
+        let boxes = boxes.into_iter().map(|one| one.0).collect();
         self.decomposed(comm, |grid, ranks| grid.decompose_boxes(boxes, ranks))
     }
 
-    fn __repr__(&self) -> String {
-        format!("RegularGrid({:?}, periodic={:?})", self.shape, self.periodic)
+    /// For copies and pickles.
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let options = PyDict::new(py);
+        options.set_item("periodic", self.periodic(py)?)?;
+        options.set_item("domains_per_rank", self.domains_per_rank)?;
+        remade::<Self>(py, (self.shape(py)?,).into_pyobject(py)?, options)
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let more = match self.domains_per_rank {
+            1 => String::new(),
+            domains => format!(", domains_per_rank={domains}"),
+        };
+        Ok(format!("RegularGrid({}, periodic={}{more})", self.shape(py)?, self.periodic(py)?))
     }
 }
 
@@ -149,17 +186,17 @@ impl PyDecomposition {
     }
 
     #[doc = doc!("Decomposition.staggered")]
-    fn staggered(&self, py: Python<'_>, axes: Numbers<bool>) -> PyResult<Self> {
-        let Numbers(axes) = axes;
+    fn staggered(&self, py: Python<'_>, axes: Given<List<bool>>) -> PyResult<Self> {
+        let List(axes) = axes.get("axes")?;
         let decomposition = self.decomposition.staggered(axes).map_err(error::of)?;
         Ok(Self { decomposition, comm: self.comm.as_ref().map(|comm| comm.clone_ref(py)) })
     }
 
     #[doc = doc!("Decomposition.domains_of")]
     #[pyo3(signature = (rank, halo = None))]
-    fn domains_of(&self, rank: Typed<usize>, halo: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<PyDomain>> {
-        let Typed(rank) = rank;
-        let halo = halo.map_or_else(|| Ok(Halo::uniform(0)), |halo| halo_of(halo, "all"))?;
+    fn domains_of(&self, rank: Given<usize>, halo: Option<Given<Widths>>) -> PyResult<Vec<PyDomain>> {
+        named!(rank, halo);
+        let halo = halo.map_or_else(|| Halo::uniform(0), |halo| halo.0);
         let pattern = self.decomposition.pattern_of(rank, &halo).map_err(error::of)?;
         Ok(pattern.domains.into_iter().map(|(id, shape)| PyDomain { id, shape }).collect())
     }
@@ -169,54 +206,73 @@ impl PyDecomposition {
     fn pattern(
         &self,
         py: Python<'_>,
-        halo: &Bound<'_, PyAny>,
+        halo: Given<Widths>,
         neighbours: Given<String>,
-        comm: Option<Py<PyCommunicator>>,
+        comm: Option<Given<Py<PyCommunicator>>>,
     ) -> PyResult<PyPattern> {
-        let Some(comm) = comm.or_else(|| self.comm.as_ref().map(|comm| comm.clone_ref(py))) else {
+        let Some(comm) = comm.get("comm")?.or_else(|| self.comm.as_ref().map(|comm| comm.clone_ref(py)))
+        else {
             return Err(error::value(
                 "the grid was decomposed for a number of ranks; say which communicator they are: pattern(..., comm=comm)",
             ));
         };
-        let halo = neighbours.get(py, "neighbours").and_then(|neighbours| halo_of(halo, &neighbours));
+        let halo = halo_of(halo, neighbours);
         let pattern =
             collective(py, &comm, halo, |comm, halo| Pattern::regular(comm, &self.decomposition, &halo))?;
         Ok(PyPattern { pattern, comm })
     }
 
-    fn __repr__(&self) -> String {
-        let (extents, domains) = (self.decomposition.extents(), self.decomposition.domains());
-        format!("Decomposition({extents:?} in {domains} domains for {} ranks)", self.decomposition.ranks())
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let (domains, ranks) = (self.decomposition.domains(), self.decomposition.ranks());
+        Ok(format!("Decomposition({} in {domains} domains for {ranks} ranks)", self.shape(py)?))
+    }
+}
+
+/// Widths of a halo, as Python says them.
+pub(crate) struct Widths(pub(crate) Halo);
+
+impl<'py> Argument<'py> for Widths {
+    fn several() -> String {
+        "halos".to_owned()
+    }
+
+    fn of(object: &Bound<'py, PyAny>) -> Result<Self, Refusal> {
+        const WANTED: &str = "a width (from 0), a width for each axis, or a pair (low, high) for each axis";
+        if let Ok(width) = usize::of(object) {
+            return Ok(Self(Halo::uniform(width)));
+        }
+        let widths = match List::<usize>::of(object) {
+            Ok(widths) => widths.0.into_iter().map(|width| (width, width)).collect(),
+            Err(_) => match List::<Pair>::of(object) {
+                Ok(widths) => widths.0.into_iter().map(|Pair(low, high)| (low, high)).collect::<Vec<_>>(),
+                // The error of ours says it all.
+                Err(Refusal::Theirs(error)) => return Err(Refusal::Theirs(error)),
+                Err(_) => return Err(Refusal::value(format!("{WANTED} is wanted, not {}", told(object)))),
+            },
+        };
+        Ok(Self(Halo::per_axis(widths)))
     }
 }
 
 /// The halo that is meant.
-pub(crate) fn halo_of(halo: &Bound<'_, PyAny>, neighbours: &str) -> PyResult<Halo> {
-    let neighbours = match neighbours {
-        "faces" => Neighbours::Faces,
-        "edges" => Neighbours::FacesAndEdges,
-        "all" => Neighbours::All,
-        other => {
-            return Err(error::value(format!(
-                "there are no neighbours {other:?}; choose faces, edges or all"
-            )));
-        }
-    };
-    let both = |width: usize| (width, width);
-    let halo = if !halo.is_instance_of::<PyBool>()
-        && let Ok(width) = halo.extract::<usize>()
-    {
-        Halo::uniform(width)
-    } else if let Ok(widths) = halo.extract::<Numbers<usize>>() {
-        Halo::per_axis(widths.0.into_iter().map(both).collect::<Vec<_>>())
-    } else if let Ok(widths) = halo.extract::<Numbers<Pair>>() {
-        Halo::per_axis(widths.0.into_iter().map(|Pair(low, high)| (low, high)).collect::<Vec<_>>())
-    } else {
-        return Err(error::value(format!(
-            "a halo is a width (from 0), one for each axis, or a pair (low, high) for each axis, not {halo}"
-        )));
-    };
-    Ok(halo.neighbours(neighbours))
+pub(crate) fn halo_of(halo: Given<Widths>, neighbours: Given<String>) -> PyResult<Halo> {
+    named!(halo, neighbours);
+    let neighbours = choose(
+        "neighbours",
+        &neighbours,
+        &[("faces", Neighbours::Faces), ("edges", Neighbours::FacesAndEdges), ("all", Neighbours::All)],
+    )?;
+    Ok(halo.0.neighbours(neighbours))
+}
+
+/// What `__reduce__` of a value gives: that it is made again by its class, of these arguments.
+pub(crate) fn remade<'py, T: PyClass>(
+    py: Python<'py>,
+    arguments: Bound<'py, PyTuple>,
+    options: Bound<'py, PyDict>,
+) -> PyResult<Bound<'py, PyTuple>> {
+    let make = py.import("copyreg")?.getattr("__newobj_ex__")?;
+    (make, (py.get_type::<T>(), arguments, options)).into_pyobject(py)
 }
 
 /// A collective call with arguments that this rank may have refused: then it is an error on all ranks.
@@ -263,10 +319,11 @@ impl PyPattern {
     #[staticmethod]
     fn unstructured(
         py: Python<'_>,
-        comm: Py<PyCommunicator>,
+        comm: Given<Py<PyCommunicator>>,
         domains: Given<List<Py<crate::unstructured::PyUnstructuredDomain>>>,
     ) -> PyResult<Self> {
-        let domains = domains.get(py, "domains").map(|domains| crate::unstructured::domains(domains.0));
+        named!(comm);
+        let domains = domains.get("domains").map(|domains| crate::unstructured::domains(domains.0));
         let pattern = collective(py, &comm, domains, |comm, domains| Pattern::unstructured(comm, &domains))?;
         Ok(Self { pattern, comm })
     }
@@ -301,16 +358,15 @@ impl PyPattern {
 
     #[doc = doc!("Pattern.narrowed")]
     #[pyo3(signature = (halo, *, neighbours = Given::of("all")), text_signature = "($self, halo, *, neighbours='all')")]
-    fn narrowed(&self, py: Python<'_>, halo: &Bound<'_, PyAny>, neighbours: Given<String>) -> PyResult<Self> {
-        let halo = neighbours.get(py, "neighbours").and_then(|neighbours| halo_of(halo, &neighbours));
+    fn narrowed(&self, py: Python<'_>, halo: Given<Widths>, neighbours: Given<String>) -> PyResult<Self> {
+        let halo = halo_of(halo, neighbours);
         let pattern = collective(py, &self.comm, halo, |comm, halo| self.pattern.narrowed(comm, &halo))?;
         Ok(Self { pattern, comm: self.comm.clone_ref(py) })
     }
 
     fn __repr__(&self) -> String {
         let plan = self.pattern.plan();
-        let domains: Vec<u64> = plan.domains.iter().map(|(id, _)| *id).collect();
-        format!("Pattern(domains {domains:?} here, {} peers)", plan.peers.len())
+        format!("Pattern({} domains here, {} peers)", plan.domains.len(), plan.peers.len())
     }
 }
 
@@ -370,7 +426,7 @@ impl PyDomain {
         }
     }
 
-    fn __repr__(&self) -> String {
-        format!("Domain({}, {:?})", self.id, self.shape.extents())
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(format!("Domain({}, {})", self.id, self.shape(py)?))
     }
 }

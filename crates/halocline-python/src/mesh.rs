@@ -1,34 +1,40 @@
 //! Meshes, and the domains that a partition makes of them.
 
 use crate::error;
-use crate::given::{List, Typed};
+use crate::given::{Argument, Get, Given, List, Refusal, choose, named};
+use crate::grid::remade;
 use crate::unstructured::{
-    PyGraph, PyPartition, PyUnstructuredDomain, ids, indices, negative, to_numpy, vertex, vertices,
+    Ids, Indices, PyGraph, PyPartition, PyUnstructuredDomain, Vertices, numbers, to_numpy, vertex,
 };
 use halocline::{Elements, Mesh, MeshError, MeshPart, Shared, UnstructuredDomain};
-use pyo3::exceptions::PyValueError;
+use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
 
 #[doc = doc!("Mesh")]
-#[pyclass(frozen, module = "halocline", name = "Mesh")]
+#[pyclass(frozen, eq, hash, module = "halocline", name = "Mesh")]
+#[derive(PartialEq, Hash)]
 pub(crate) struct PyMesh(Mesh);
 
 #[pymethods]
 impl PyMesh {
     #[new]
-    #[pyo3(signature = (vertices, connectivity, *, offsets = None, solid = false))]
+    #[pyo3(signature = (vertices, connectivity, *, offsets = None, solid = Given::of(false)), text_signature = "(vertices, connectivity, *, offsets=None, solid=False)")]
     fn new(
-        vertices: Typed<usize>,
+        vertices: Given<usize>,
         connectivity: &Bound<'_, PyAny>,
-        offsets: Option<&Bound<'_, PyAny>>,
-        solid: bool,
+        offsets: Option<Given<Indices>>,
+        solid: Given<bool>,
     ) -> PyResult<Self> {
-        let Typed(vertices) = vertices;
+        named!(vertices, offsets, solid);
         let mesh = match offsets {
-            Some(offsets) => Mesh::mixed(vertices, indices(offsets)?, self::vertices(connectivity)?),
+            Some(offsets) => {
+                let entries = Given::<Vertices>::from(connectivity).get("connectivity")?;
+                Mesh::mixed(vertices, offsets.0, entries.0)
+            }
             None => {
-                let (arity, entries) = rows(connectivity)?;
-                Mesh::new(vertices, arity, entries)
+                let rows = Given::<Connectivity>::from(connectivity).get("connectivity")?;
+                Mesh::new(vertices, rows.arity, rows.entries)
             }
         };
         let solid = |mesh: Mesh| if solid { mesh.solid() } else { Ok(mesh) };
@@ -50,7 +56,7 @@ impl PyMesh {
     #[doc = doc!("Mesh.connectivity")]
     #[getter]
     fn connectivity<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        numbers(py, self.0.elements().connectivity())
+        array_of(py, self.0.elements().connectivity())
     }
 
     #[doc = doc!("Mesh.offsets")]
@@ -65,8 +71,8 @@ impl PyMesh {
     }
 
     #[doc = doc!("Mesh.element_graph")]
-    fn element_graph(&self, py: Python<'_>, common: Typed<usize>) -> PyResult<PyGraph> {
-        let Typed(common) = common;
+    fn element_graph(&self, py: Python<'_>, common: Given<usize>) -> PyResult<PyGraph> {
+        named!(common);
         py.detach(|| self.0.element_graph(common)).map(PyGraph).map_err(error::of)
     }
 
@@ -74,11 +80,12 @@ impl PyMesh {
     fn domains_by_vertex(
         &self,
         py: Python<'_>,
-        partition: &PyPartition,
-        rank: Typed<usize>,
+        partition: Given<Py<PyPartition>>,
+        rank: Given<usize>,
     ) -> PyResult<PyMeshDomains> {
-        let Typed(rank) = rank;
-        let made = py.detach(|| self.0.domains_by_vertex(&partition.0, rank)).map_err(error::of)?;
+        named!(partition, rank);
+        let partition = &partition.get().0;
+        let made = py.detach(|| self.0.domains_by_vertex(partition, rank)).map_err(error::of)?;
         Ok(PyMeshDomains::of(&made))
     }
 
@@ -86,43 +93,72 @@ impl PyMesh {
     fn domains_by_element(
         &self,
         py: Python<'_>,
-        partition: &PyPartition,
-        rank: Typed<usize>,
+        partition: Given<Py<PyPartition>>,
+        rank: Given<usize>,
     ) -> PyResult<PyMeshDomains> {
-        let Typed(rank) = rank;
-        let made = py.detach(|| self.0.domains_by_element(&partition.0, rank)).map_err(error::of)?;
+        named!(partition, rank);
+        let partition = &partition.get().0;
+        let made = py.detach(|| self.0.domains_by_element(partition, rank)).map_err(error::of)?;
         Ok(PyMeshDomains::of(&made))
     }
 
     #[doc = doc!("Mesh.halos")]
-    #[pyo3(signature = (partition, part, depth, *, shared = Typed("vertex".to_owned())), text_signature = "($self, partition, part, depth, *, shared='vertex')")]
+    #[pyo3(signature = (partition, part, depth, *, shared = Given::of("vertex")), text_signature = "($self, partition, part, depth, *, shared='vertex')")]
     fn halos(
         &self,
         py: Python<'_>,
-        partition: &PyPartition,
-        part: Typed<usize>,
-        depth: Typed<usize>,
-        shared: Typed<String>,
+        partition: Given<Py<PyPartition>>,
+        part: Given<usize>,
+        depth: Given<usize>,
+        shared: Given<String>,
     ) -> PyResult<Py<PyMeshHalos>> {
-        let Typed(part) = part;
-        let Typed(depth) = depth;
-        let shared = shared_of(&shared.0)?;
-        made(py, || self.0.halos(&partition.0, part, depth, shared))
+        named!(partition, part, depth);
+        let shared = shared_of(shared)?;
+        made(py, || self.0.halos(&partition.get().0, part, depth, shared))
     }
 
     #[doc = doc!("Mesh.refined_part")]
     fn refined_part(
         &self,
         py: Python<'_>,
-        partition: &PyPartition,
-        part: Typed<usize>,
-        segments: Typed<usize>,
-        depth: Typed<usize>,
+        partition: Given<Py<PyPartition>>,
+        part: Given<usize>,
+        segments: Given<usize>,
+        depth: Given<usize>,
     ) -> PyResult<PyMeshPart> {
-        let (Typed(part), Typed(segments), Typed(depth)) = (part, segments, depth);
-        let part = py.detach(|| self.0.refined_part(&partition.0, part, segments, depth));
+        named!(partition, part, segments, depth);
+        let part = py.detach(|| self.0.refined_part(&partition.get().0, part, segments, depth));
         part.map(PyMeshPart).map_err(error::of)
     }
+
+    #[doc = doc!("Mesh.solid")]
+    #[getter]
+    fn solid(&self) -> bool {
+        self.0.is_solid()
+    }
+
+    /// For copies and pickles.
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let elements = self.0.elements();
+        let options = PyDict::new(py);
+        options.set_item("solid", self.solid())?;
+        let connectivity = match elements.arity() {
+            Some(arity) => self.connectivity(py)?.call_method1("reshape", (elements.len(), arity))?,
+            None => {
+                options.set_item("offsets", self.offsets(py)?)?;
+                self.connectivity(py)?
+            }
+        };
+        remade::<Self>(py, (self.vertices(), connectivity).into_pyobject(py)?, options)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Mesh({})", counts(&self.0))
+    }
+}
+
+fn counts(mesh: &Mesh) -> String {
+    format!("{} vertices, {} elements", mesh.vertices(), mesh.elements().len())
 }
 
 #[doc = doc!("MeshPart")]
@@ -133,16 +169,16 @@ pub(crate) struct PyMeshPart(MeshPart);
 impl PyMeshPart {
     #[new]
     fn new(
-        mesh: &PyMesh,
-        vertices: &Bound<'_, PyAny>,
-        elements: &Bound<'_, PyAny>,
-        partition: &PyPartition,
-        part: Typed<usize>,
-        depth: Typed<usize>,
+        mesh: Given<Py<PyMesh>>,
+        vertices: Given<Ids>,
+        elements: Given<Ids>,
+        partition: Given<Py<PyPartition>>,
+        part: Given<usize>,
+        depth: Given<usize>,
     ) -> PyResult<Self> {
-        let (Typed(part), Typed(depth)) = (part, depth);
-        let (mesh, of) = (mesh.0.clone(), (partition.0.clone(), part));
-        MeshPart::new(mesh, ids(vertices)?, ids(elements)?, of, depth).map(Self).map_err(error::of)
+        named!(mesh, vertices, elements, partition, part, depth);
+        let (mesh, of) = (mesh.get().0.clone(), (partition.get().0.clone(), part));
+        MeshPart::new(mesh, vertices.0, elements.0, of, depth).map(Self).map_err(error::of)
     }
 
     #[doc = doc!("MeshPart.mesh")]
@@ -152,21 +188,23 @@ impl PyMeshPart {
     }
 
     #[doc = doc!("MeshPart.halos")]
-    #[pyo3(signature = (depth, *, shared = Typed("vertex".to_owned())), text_signature = "($self, depth, *, shared='vertex')")]
-    fn halos(&self, py: Python<'_>, depth: Typed<usize>, shared: Typed<String>) -> PyResult<Py<PyMeshHalos>> {
-        let (Typed(depth), shared) = (depth, shared_of(&shared.0)?);
+    #[pyo3(signature = (depth, *, shared = Given::of("vertex")), text_signature = "($self, depth, *, shared='vertex')")]
+    fn halos(&self, py: Python<'_>, depth: Given<usize>, shared: Given<String>) -> PyResult<Py<PyMeshHalos>> {
+        named!(depth);
+        let shared = shared_of(shared)?;
         made(py, || self.0.halos(depth, shared))
+    }
+
+    fn __repr__(&self) -> String {
+        format!("MeshPart({} here)", counts(self.0.mesh()))
     }
 }
 
 /// What neighbours have in common, by its name.
-fn shared_of(name: &str) -> PyResult<Shared> {
-    match name {
-        "vertex" => Ok(Shared::Vertex),
-        "edge" => Ok(Shared::Edge),
-        "facet" => Ok(Shared::Facet),
-        other => Err(error::value(format!("elements cannot share {other:?}; choose vertex, edge or facet"))),
-    }
+fn shared_of(shared: Given<String>) -> PyResult<Shared> {
+    const SHARED: [(&str, Shared); 3] =
+        [("vertex", Shared::Vertex), ("edge", Shared::Edge), ("facet", Shared::Facet)];
+    choose("shared", &shared.get("shared")?, &SHARED)
 }
 
 /// Halos of a mesh, with edges.
@@ -196,42 +234,38 @@ fn made<'a>(
 }
 
 /// Rows of as many vertices each: those of an array of two dimensions, or of a sequence of sequences.
-fn rows(connectivity: &Bound<'_, PyAny>) -> PyResult<(usize, Vec<u32>)> {
-    if let Some(shape) = connectivity.getattr_opt("shape")? {
-        return match shape.extract::<List<usize>>() {
-            Ok(List(shape)) if shape.len() == 2 => Ok((shape[1], vertices(connectivity)?)),
-            _ => Err(error::value(
-                "connectivity is an array with a row for each element, or flat with offsets=",
-            )),
-        };
-    }
-    let rows = match connectivity.extract::<List<List<u32>>>() {
-        Ok(List(rows)) => rows,
-        Err(_) => rows_of_others(connectivity)?,
-    };
-    let arity = rows.first().map_or(1, |row| row.0.len());
-    if let Some(row) = rows.iter().position(|row| row.0.len() != arity) {
-        return Err(error::value(format!(
-            "element {row} has {} vertices, element 0 has {arity}; give connectivity flat, with offsets=",
-            rows[row].0.len()
-        )));
-    }
-    Ok((arity, rows.into_iter().flat_map(|row| row.0).collect()))
+struct Connectivity {
+    arity: usize,
+    entries: Vec<u32>,
 }
 
-/// Rows that are not all of vertices: with the number that is none in the error.
-fn rows_of_others(connectivity: &Bound<'_, PyAny>) -> PyResult<Vec<List<u32>>> {
-    let List(rows): List<List<i64>> = connectivity.extract().map_err(|error: PyErr| {
-        match error.is_instance_of::<PyValueError>(connectivity.py()) {
-            true => error,
-            false => error::kind(
-                "connectivity is an array, or a sequence, with a row of vertices for each element",
-            ),
+impl<'py> Argument<'py> for Connectivity {
+    fn several() -> String {
+        "rows of vertices".to_owned()
+    }
+
+    fn of(object: &Bound<'py, PyAny>) -> Result<Self, Refusal> {
+        let by_offsets = "or give connectivity flat, with offsets=";
+        if object.hasattr(intern!(object.py(), "__array_interface__"))? {
+            if object.getattr(intern!(object.py(), "ndim"))?.eq(1)? {
+                return Err(Refusal::value(format!(
+                    "an array with a row for each element is wanted, not one of one dimension; reshape it, {by_offsets}"
+                )));
+            }
+            let (extents, entries) = numbers(object, 2)?;
+            let entries = entries.into_iter().map(vertex).collect::<Result<_, _>>()?;
+            return Ok(Self { arity: extents[1], entries });
         }
-    })?;
-    let number = |id: i64| u64::try_from(id).map_err(|_| negative(id)).and_then(vertex);
-    let of = |row: List<i64>| row.0.into_iter().map(number).collect::<PyResult<_>>().map(List);
-    rows.into_iter().map(of).collect()
+        let List(rows) = List::<List<u32>>::of(object)?;
+        let arity = rows.first().map_or(1, |row| row.0.len());
+        if let Some(row) = rows.iter().position(|row| row.0.len() != arity) {
+            return Err(Refusal::value(format!(
+                "element {row} has {} vertices, element 0 has {arity}; give all as many, {by_offsets}",
+                rows[row].0.len()
+            )));
+        }
+        Ok(Self { arity, entries: rows.into_iter().flat_map(|row| row.0).collect() })
+    }
 }
 
 #[doc = doc!("MeshDomains")]
@@ -258,9 +292,17 @@ impl PyMeshDomains {
             local: made.local_elements().clone(),
         }
     }
+
+    fn counts(&self) -> String {
+        let (vertices, elements) = (self.vertices.cells().len(), self.elements.cells().len());
+        let (owned_vertices, owned_elements) = (self.owned_vertices, self.owned_elements);
+        format!(
+            "{owned_vertices} of {vertices} vertices owned, {owned_elements} of {elements} elements owned"
+        )
+    }
 }
 
-fn numbers<'py>(py: Python<'py>, numbers: &[u32]) -> PyResult<Bound<'py, PyAny>> {
+fn array_of<'py>(py: Python<'py>, numbers: &[u32]) -> PyResult<Bound<'py, PyAny>> {
     to_numpy(py, numbers.iter().map(|&number| number.into()))
 }
 
@@ -292,13 +334,17 @@ impl PyMeshDomains {
     #[doc = doc!("MeshDomains.connectivity")]
     #[getter]
     fn connectivity<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        numbers(py, self.local.connectivity())
+        array_of(py, self.local.connectivity())
     }
 
     #[doc = doc!("MeshDomains.offsets")]
     #[getter]
     fn offsets<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         offsets(py, &self.local)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("MeshDomains({})", self.counts())
     }
 }
 
@@ -323,6 +369,11 @@ impl PyMeshHalos {
     #[doc = doc!("MeshHalos.edge_vertices")]
     #[getter]
     fn edge_vertices<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        numbers(py, &self.ends)?.call_method1("reshape", (self.ends.len() / 2, 2))
+        array_of(py, &self.ends)?.call_method1("reshape", (self.ends.len() / 2, 2))
+    }
+
+    fn __repr__(slf: PyRef<'_, Self>) -> String {
+        let (edges, owned) = (slf.edges.cells().len(), slf.owned_edges);
+        format!("MeshHalos({}, {owned} of {edges} edges owned)", slf.as_super().counts())
     }
 }

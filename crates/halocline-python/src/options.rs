@@ -1,61 +1,52 @@
 //! What a bind is told.
 
-use crate::comm::seconds;
-use crate::error;
-use crate::given::Given;
-use crate::stream::{Streams, handles};
-use halocline::{BindOptions, CopyEngine, Flags, LinkChoice};
+use crate::given::{Argument, Get, Given, Refusal, choose, named, told};
+use crate::stream::{Handles, Streams};
+use halocline::{BindOptions, CopyEngine, Direction, Flags, LinkChoice};
 use pyo3::prelude::*;
-use pyo3::types::PyBool;
+use pyo3::types::PyString;
+use std::time::Duration;
+
+/// Links, as Python says them.
+const LINKS: [(&str, LinkChoice); 6] = [
+    ("auto", LinkChoice::Auto),
+    ("push", LinkChoice::Push),
+    ("pull", LinkChoice::Pull),
+    ("device-mailbox", LinkChoice::DeviceMailbox),
+    ("mailbox", LinkChoice::Mailbox),
+    ("message", LinkChoice::Message),
+];
+
+/// The two ways of a link, as Python says them.
+const DIRECTIONS: [(&str, Direction); 2] = [("send", Direction::Send), ("receive", Direction::Receive)];
 
 pub(crate) fn options(
-    py: Python<'_>,
     link: Given<String>,
-    deadline: Option<Given<f64>>,
+    deadline: Option<Given<Duration>>,
     name: Option<Given<String>>,
     checked: Option<Given<bool>>,
 ) -> PyResult<BindOptions> {
-    let link = match &*link.get(py, "link")? {
-        "auto" => LinkChoice::Auto,
-        "push" => LinkChoice::Push,
-        "pull" => LinkChoice::Pull,
-        "device-mailbox" => LinkChoice::DeviceMailbox,
-        "mailbox" => LinkChoice::Mailbox,
-        "message" => LinkChoice::Message,
-        other => {
-            return Err(error::value(format!(
-                "there is no link {other:?}; choose auto, push, pull, device-mailbox, mailbox or message"
-            )));
-        }
-    };
-    let deadline = seconds(deadline.map(|deadline| deadline.get(py, "deadline")).transpose()?)?;
-    let name = name.map(|name| name.get(py, "name")).transpose()?;
-    let checked = checked.map(|checked| checked.get(py, "checked")).transpose()?;
+    named!(link, deadline, name, checked);
+    let link = choose("link", &link, &LINKS)?;
     Ok(BindOptions { link, deadline, name, checked, ..BindOptions::default() })
 }
 
 /// What a bind is told of fields in memory of devices.
-pub(crate) struct OfDevices<'a, 'py> {
-    pub(crate) streams: Option<&'a Bound<'py, PyAny>>,
+pub(crate) struct OfDevices {
+    pub(crate) streams: Option<Given<Handles>>,
     pub(crate) inline: Given<bool>,
     pub(crate) stream_waits: Given<bool>,
     pub(crate) copy_engine: Given<Engine>,
     pub(crate) flags: Given<Words>,
 }
 
-impl OfDevices<'_, '_> {
+impl OfDevices {
     /// With the other options, where the fields are on the devices of `known`.
-    pub(crate) fn beside(
-        self,
-        py: Python<'_>,
-        options: BindOptions,
-        known: &Streams,
-    ) -> PyResult<BindOptions> {
-        let streams = known.get(&self.streams.map_or(Ok(Vec::new()), handles)?)?;
-        let inline = self.inline.get(py, "inline")?;
-        let stream_waits = self.stream_waits.get(py, "stream_waits")?;
-        let Engine(copy_engine) = self.copy_engine.get(py, "copy_engine")?;
-        let Words(flags) = self.flags.get(py, "flags")?;
+    pub(crate) fn beside(self, options: BindOptions, known: &Streams) -> PyResult<BindOptions> {
+        let Self { streams, inline, stream_waits, copy_engine, flags } = self;
+        named!(streams, inline, stream_waits, copy_engine, flags);
+        let streams = known.get(&streams.map_or_else(Vec::new, |streams| streams.0))?;
+        let (Engine(copy_engine), Words(flags)) = (copy_engine, flags);
         Ok(BindOptions { streams, inline, stream_waits, copy_engine, flags, ..options })
     }
 }
@@ -78,61 +69,70 @@ impl From<Flags> for Words {
     }
 }
 
-impl<'a, 'py> FromPyObject<'a, 'py> for Engine {
-    type Error = PyErr;
+impl<'py> Argument<'py> for Engine {
+    fn several() -> String {
+        "numbers of bytes".to_owned()
+    }
 
-    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
-        bytes_or(&object, [CopyEngine::Auto, CopyEngine::Never], CopyEngine::From).map(Self)
+    fn of(object: &Bound<'py, PyAny>) -> Result<Self, Refusal> {
+        bytes_or(object, [CopyEngine::Auto, CopyEngine::Never], CopyEngine::From).map(Self)
     }
 }
 
-impl<'a, 'py> FromPyObject<'a, 'py> for Words {
-    type Error = PyErr;
+impl<'py> Argument<'py> for Words {
+    fn several() -> String {
+        "numbers of bytes".to_owned()
+    }
 
-    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
-        bytes_or(&object, [Flags::Auto, Flags::Never], Flags::UpTo).map(Self)
+    fn of(object: &Bound<'py, PyAny>) -> Result<Self, Refusal> {
+        bytes_or(object, [Flags::Auto, Flags::Never], Flags::UpTo).map(Self)
     }
 }
 
 /// A number of bytes, or one of the two words.
-fn bytes_or<T>(object: &Bound<'_, PyAny>, [auto, never]: [T; 2], of: impl FnOnce(usize) -> T) -> PyResult<T> {
-    let wanted = "a number of bytes, from 1, \"never\" or \"auto\" is wanted";
-    if let Ok(name) = object.extract::<String>() {
-        return match &*name {
+fn bytes_or<T>(
+    object: &Bound<'_, PyAny>,
+    [auto, never]: [T; 2],
+    of: impl FnOnce(usize) -> T,
+) -> Result<T, Refusal> {
+    const WANTED: &str = "a number of bytes, from 1, 'never' or 'auto'";
+    let value = || Refusal::value(format!("{WANTED} is wanted, not {}", told(object)));
+    if object.is_instance_of::<PyString>() {
+        return match &*String::of(object)? {
             "auto" => Ok(auto),
             "never" => Ok(never),
-            other => Err(error::value(format!("{wanted}, not {other:?}"))),
+            _ => Err(value()),
         };
     }
-    match object.call_method0("__index__") {
-        Ok(whole) if !object.is_instance_of::<PyBool>() => match whole.extract::<usize>() {
-            Ok(bytes @ 1..) => Ok(of(bytes)),
-            _ => Err(error::value(format!("{wanted}, not {whole}"))),
-        },
-        _ => Err(error::kind(format!("{wanted}, not {}", object.get_type().fully_qualified_name()?))),
+    match usize::of(object) {
+        Ok(bytes @ 1..) => Ok(of(bytes)),
+        Ok(_) | Err(Refusal::Ours { is_value: true, .. }) => Err(value()),
+        Err(Refusal::Ours { .. }) => Err(Refusal::wanted(WANTED, object)),
+        Err(theirs) => Err(theirs),
     }
 }
 
-/// Names of the two ways of a link.
-pub(crate) fn direction(name: &str) -> PyResult<halocline::Direction> {
-    match name {
-        "send" => Ok(halocline::Direction::Send),
-        "receive" => Ok(halocline::Direction::Receive),
-        other => Err(error::value(format!("there is no direction {other:?}; choose send or receive"))),
-    }
+/// The way of a link by its name.
+pub(crate) fn direction(name: &str) -> PyResult<Direction> {
+    choose("direction", name, &DIRECTIONS)
 }
 
 pub(crate) fn ways(
-    ways: impl Iterator<Item = (usize, halocline::Direction, halocline::Way)>,
+    ways: impl Iterator<Item = (usize, Direction, halocline::Way)>,
 ) -> Vec<(usize, &'static str, String)> {
-    let named = |(peer, direction, way): (usize, halocline::Direction, halocline::Way)| {
+    let named = |(peer, direction, way): (usize, Direction, halocline::Way)| {
         let direction = match direction {
-            halocline::Direction::Send => "send",
-            halocline::Direction::Receive => "receive",
+            Direction::Send => "send",
+            Direction::Receive => "receive",
         };
         (peer, direction, way.to_string())
     };
     ways.map(named).collect()
+}
+
+/// Numbers of links, for people.
+pub(crate) fn shown(links: halocline::LinkCounts) -> String {
+    format!("{} direct, {} mailbox, {} message", links.direct, links.mailbox, links.message)
 }
 
 pub(crate) fn counts(

@@ -3,16 +3,18 @@
 use crate::array::{Arrays, Watches, field_of};
 use crate::comm::PyCommunicator;
 use crate::error;
-use crate::exchange::{PyHaloExchange, numbered, streams_of};
-use crate::given::{Given, List};
-use crate::grid::{PyDecomposition, PyPattern, collective, halo_of};
+use crate::exchange::{PyHaloExchange, streams_of};
+use crate::given::{Argument, Get, Given, List, Refusal, entries, entry, named};
+use crate::grid::{PyDecomposition, PyPattern, Widths, collective};
 use crate::options::{Engine, OfDevices, Words, options};
 use crate::owned::bury;
+use crate::stream::Handles;
 use crate::tensor::Versions;
 use crate::unstructured::{PyUnstructuredDomain, domains};
 use halocline::{CopyEngine, Field, Flags, Redistribute};
 use pyo3::prelude::*;
 use std::borrow::Cow;
+use std::time::Duration;
 
 #[doc = doc!("Redistribute")]
 #[pyclass(frozen, module = "halocline", name = "Redistribute")]
@@ -21,7 +23,19 @@ pub(crate) struct PyRedistribute {
     comm: Py<PyCommunicator>,
 }
 
-type End<'py> = (Py<PyDecomposition>, Bound<'py, PyAny>);
+/// A decomposition with the halo of its arrays.
+struct End(Py<PyDecomposition>, Widths);
+
+impl<'py> Argument<'py> for End {
+    fn several() -> String {
+        "pairs (decomposition, halo)".to_owned()
+    }
+
+    fn of(object: &Bound<'py, PyAny>) -> Result<Self, Refusal> {
+        let pair = entries::<2>(object, "a pair (decomposition, halo of its arrays)")?;
+        Ok(Self(entry(&pair, 0)?, entry(&pair, 1)?))
+    }
+}
 
 #[pymethods]
 impl PyRedistribute {
@@ -29,13 +43,14 @@ impl PyRedistribute {
     #[staticmethod]
     fn regular(
         py: Python<'_>,
-        comm: Py<PyCommunicator>,
-        source: Given<End<'_>>,
-        target: Given<End<'_>>,
+        comm: Given<Py<PyCommunicator>>,
+        source: Given<End>,
+        target: Given<End>,
     ) -> PyResult<Self> {
-        let end = |end: Given<End<'_>>, name| {
-            let (decomposition, halo) = end.get(py, name)?;
-            Ok((decomposition.get().decomposition.clone(), halo_of(&halo, "all")?))
+        named!(comm);
+        let end = |end: Given<End>, name| {
+            let End(decomposition, Widths(halo)) = end.get(name)?;
+            Ok((decomposition.get().decomposition.clone(), halo))
         };
         let prepared = end(source, "source").and_then(|source| Ok((source, end(target, "target")?)));
         let redistribute = collective(py, &comm, prepared, |comm, (source, target)| {
@@ -48,11 +63,12 @@ impl PyRedistribute {
     #[staticmethod]
     fn unstructured(
         py: Python<'_>,
-        comm: Py<PyCommunicator>,
+        comm: Given<Py<PyCommunicator>>,
         source: Given<List<Py<PyUnstructuredDomain>>>,
         target: Given<List<Py<PyUnstructuredDomain>>>,
     ) -> PyResult<Self> {
-        let prepared = || Ok((domains(source.get(py, "source")?.0), domains(target.get(py, "target")?.0)));
+        named!(comm);
+        let prepared = || Ok((domains(source.get("source")?.0), domains(target.get("target")?.0)));
         let redistribute = collective(py, &comm, prepared(), |comm, (from, to)| {
             Redistribute::unstructured(comm, &from, &to)
         })?;
@@ -76,40 +92,39 @@ impl PyRedistribute {
     fn bind(
         &self,
         py: Python<'_>,
-        comm: Py<PyCommunicator>,
+        comm: Given<Py<PyCommunicator>>,
         source: Given<List<Bound<'_, PyAny>>>,
         target: Given<List<Bound<'_, PyAny>>>,
         link: Given<String>,
-        deadline: Option<Given<f64>>,
+        deadline: Option<Given<Duration>>,
         name: Option<Given<String>>,
         checked: Option<Given<bool>>,
-        streams: Option<&Bound<'_, PyAny>>,
+        streams: Option<Given<Handles>>,
         inline: Given<bool>,
         stream_waits: Given<bool>,
         copy_engine: Given<Engine>,
         flags: Given<Words>,
     ) -> PyResult<PyHaloExchange> {
+        named!(comm);
         let prepared = || {
             if self.comm.get().group() != comm.get().group() {
                 return Err(error::value(
                     "the redistribution was made with another communicator; use that one",
                 ));
             }
-            let (List(source), List(target)) = (source.get(py, "source")?, target.get(py, "target")?);
+            let (List(source), List(target)) = (source.get("source")?, target.get("target")?);
             let mut tensors = Vec::new();
-            let fields: Vec<Field> = source
-                .iter()
-                .chain(&target)
-                .enumerate()
-                .map(|(at, array)| {
-                    field_of(array, &mut tensors)
-                        .map(Cow::into_owned)
-                        .map_err(|error| numbered(py, at, error))
-                })
-                .collect::<PyResult<_>>()?;
+            let mut fields = Vec::with_capacity(source.len() + target.len());
+            for (arrays, name) in [(&source, "source"), (&target, "target")] {
+                for (at, array) in arrays.iter().enumerate() {
+                    let made = field_of(array, &mut tensors).map(Cow::into_owned);
+                    let about = |error| error::prefixed(py, error, &format!("{name}[{at}]"));
+                    fields.push(made.map_err(about)?);
+                }
+            }
             let known = streams_of(py, fields.iter())?;
             let of_devices = OfDevices { streams, inline, stream_waits, copy_engine, flags };
-            let options = of_devices.beside(py, options(py, link, deadline, name, checked)?, &known)?;
+            let options = of_devices.beside(options(link, deadline, name, checked)?, &known)?;
             let mut watches = Watches::new(options.is_checked().map_err(error::of)?);
             watches.push(source.iter().chain(&target))?;
             let arrays = Arrays { watches, versions: Versions::new(vec![tensors]) };

@@ -2,12 +2,12 @@
 
 use crate::array::library_of;
 use crate::error;
-use crate::given::Typed;
+use crate::given::{Argument, Get, Given, Refusal, class_of};
 use halocline::device::{RawStream, cuda};
 use halocline::{Device, Stream};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyType;
+use pyo3::types::{PyList, PyTuple, PyType};
 use std::sync::{Arc, Mutex, PoisonError};
 
 #[doc = doc!("Stream")]
@@ -21,9 +21,8 @@ pub(crate) struct PyStream {
 #[pymethods]
 impl PyStream {
     #[new]
-    fn new(handle: Typed<usize>) -> Self {
-        let Typed(handle) = handle;
-        Self { ptr: handle }
+    fn new(handle: Given<usize>) -> PyResult<Self> {
+        Ok(Self { ptr: handle.get("handle")? })
     }
 
     #[doc = doc!("Stream.__cuda_stream__")]
@@ -78,7 +77,7 @@ fn remember(stream: &Bound<'_, PyAny>, attribute: Attribute) {
 }
 
 /// The handle of anything that is a stream.
-fn handle(stream: &Bound<'_, PyAny>) -> PyResult<usize> {
+fn handle(stream: &Bound<'_, PyAny>) -> Result<usize, Refusal> {
     if stream.is_none() {
         return Ok(0);
     }
@@ -107,10 +106,10 @@ fn handle(stream: &Bound<'_, PyAny>) -> PyResult<usize> {
     Ok(handle)
 }
 
-fn handle_by_protocol(stream: &Bound<'_, PyAny>) -> PyResult<usize> {
+fn handle_by_protocol(stream: &Bound<'_, PyAny>) -> Result<usize, Refusal> {
     if let Ok(class) = stream.cast::<PyType>() {
-        let name = class.fully_qualified_name()?;
-        return Err(error::kind(format!("the class {name} is no stream; give one that was made of it")));
+        let name = class.fully_qualified_name().or_else(|_| class.qualname())?;
+        return Err(Refusal::kind(format!("the class {name} is no stream; give one that was made of it")));
     }
     if let Some(protocol) = stream.getattr_opt(intern!(stream.py(), "__cuda_stream__"))? {
         // A method; numba and older drafts have a property.
@@ -118,9 +117,9 @@ fn handle_by_protocol(stream: &Bound<'_, PyAny>) -> PyResult<usize> {
         return match pair.extract::<(i64, usize)>() {
             Ok((0, handle)) => Ok(handle),
             Ok((version, _)) => {
-                Err(error::kind(format!("version {version} of __cuda_stream__ is not known, version 0 is")))
+                Err(Refusal::kind(format!("version {version} of __cuda_stream__ is not known, version 0 is")))
             }
-            Err(_) => Err(error::kind("__cuda_stream__ is to give (0, handle)")),
+            Err(_) => Err(Refusal::kind("__cuda_stream__ is to give (0, handle)")),
         };
     }
     for attribute in [Attribute::Ptr, Attribute::CudaStream] {
@@ -128,17 +127,17 @@ fn handle_by_protocol(stream: &Bound<'_, PyAny>) -> PyResult<usize> {
             return Ok(handle);
         }
     }
-    Err(error::kind(format!(
+    Err(Refusal::kind(format!(
         "{} is no stream; give None (the null stream), an object with __cuda_stream__() (version 0), with .ptr (CuPy) or \
          .cuda_stream (PyTorch), or halocline.Stream(handle)",
-        stream.get_type().fully_qualified_name()?
+        class_of(stream)
     )))
 }
 
 /// Refuses what is no stream.
 #[pyfunction(name = "_check_stream")]
 pub(crate) fn check_stream(stream: &Bound<'_, PyAny>) -> PyResult<()> {
-    handle(stream).map(drop)
+    handle(stream).map(drop).map_err(|refusal| refusal.of("stream"))
 }
 
 /// How many GPUs CUDA has here; starts its driver, and makes no context.
@@ -148,11 +147,30 @@ pub(crate) fn gpus(py: Python<'_>) -> usize {
 }
 
 /// One stream or a sequence of them.
-pub(crate) fn handles(streams: &Bound<'_, PyAny>) -> PyResult<Vec<usize>> {
-    if streams.is_instance_of::<pyo3::types::PyList>() || streams.is_instance_of::<pyo3::types::PyTuple>() {
-        return streams.try_iter()?.map(|stream| handle(&stream?)).collect();
+pub(crate) struct Handles(pub(crate) Vec<usize>);
+
+impl Handles {
+    /// Of the stream of a call: the null stream where none is given.
+    #[inline]
+    pub(crate) fn of_call(stream: Option<Given<Self>>) -> PyResult<Vec<usize>> {
+        Ok(stream.get("stream")?.map_or_else(|| vec![0], |handles| handles.0))
     }
-    Ok(vec![handle(streams)?])
+}
+
+impl<'py> Argument<'py> for Handles {
+    fn several() -> String {
+        "streams".to_owned()
+    }
+
+    fn of(streams: &Bound<'py, PyAny>) -> Result<Self, Refusal> {
+        if streams.is_instance_of::<PyList>() || streams.is_instance_of::<PyTuple>() {
+            let handles = streams.try_iter()?.enumerate();
+            let handle =
+                |(at, stream): (usize, PyResult<_>)| handle(&stream?).map_err(|refusal| refusal.at(at));
+            return handles.map(handle).collect::<Result<_, _>>().map(Self);
+        }
+        Ok(Self(vec![handle(streams)?]))
+    }
 }
 
 /// Streams met before, of the devices that an object has fields on.

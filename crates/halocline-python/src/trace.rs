@@ -3,9 +3,10 @@
 use crate::comm::PyCommunicator;
 use crate::error;
 use crate::exchange::{PyHaloExchange, PyPending};
-use crate::given::{FilePath, Given, Typed};
+use crate::given::{FilePath, Get, Given, choose, named};
 use crate::grid::collective;
 use crate::owned::Owned;
+use crate::stream::Handles;
 use halocline::Stream;
 use halocline_cli::trace::device::{Moment, Stamps};
 use halocline_cli::trace::{self, Trace, TraceError};
@@ -47,13 +48,10 @@ impl PyTrace {
 #[pymethods]
 impl PyTrace {
     #[new]
-    fn new(py: Python<'_>, path: Given<FilePath>, comm: Py<PyCommunicator>) -> Self {
-        Self {
-            path: path.get(py, "path").map(|path| path.0),
-            comm,
-            running: Mutex::default(),
-            devices: Mutex::default(),
-        }
+    fn new(path: Given<FilePath>, comm: Given<Py<PyCommunicator>>) -> PyResult<Self> {
+        named!(comm);
+        let path = path.get("path").map(|path| path.0);
+        Ok(Self { path, comm, running: Mutex::default(), devices: Mutex::default() })
     }
 
     fn __enter__(this: Py<Self>, py: Python<'_>) -> PyResult<Py<Self>> {
@@ -96,16 +94,16 @@ impl PyTrace {
     fn on_device(
         &self,
         py: Python<'_>,
-        halo: &PyHaloExchange,
-        stream: Option<&Bound<'_, PyAny>>,
-        rounds: Typed<usize>,
+        halo: Given<Py<PyHaloExchange>>,
+        stream: Option<Given<Handles>>,
+        rounds: Given<usize>,
     ) -> PyResult<PyDeviceTrace> {
-        let Typed(rounds) = rounds;
+        named!(halo, rounds);
         if self.running().is_none() {
             return Err(error::value("this trace has not begun, or is over: `with hc.trace(...) as trace`"));
         }
         let rank = self.comm.get().get()?.rank();
-        let stream = halo.stream(stream)?;
+        let stream = halo.get().stream(stream)?;
         let stamps = py.detach(|| Stamps::on_gpu(&stream, rounds)).map_err(error::of)?;
         let stamped = Arc::new(Stamped { stamps: Owned::new(Mutex::new(Some(stamps))), stream, rank });
         lock(&self.devices).push(Arc::clone(&stamped));
@@ -149,18 +147,14 @@ impl Stamped {
 #[pymethods]
 impl PyDeviceTrace {
     #[doc = doc!("DeviceTrace.stamp")]
-    fn stamp(&self, py: Python<'_>, moment: Typed<String>) -> PyResult<()> {
-        let moment = match &*moment.0 {
-            "begun" => Moment::Begun,
-            "interior" => Moment::Interior,
-            "waited" => Moment::Waited,
-            "done" => Moment::Done,
-            other => {
-                return Err(error::value(format!(
-                    "{other:?} is no moment of a round; they are begun, interior, waited and done"
-                )));
-            }
-        };
+    fn stamp(&self, py: Python<'_>, moment: Given<String>) -> PyResult<()> {
+        const MOMENTS: [(&str, Moment); 4] = [
+            ("begun", Moment::Begun),
+            ("interior", Moment::Interior),
+            ("waited", Moment::Waited),
+            ("done", Moment::Done),
+        ];
+        let moment = choose("moment", &moment.get("moment")?, &MOMENTS)?;
         py.detach(|| {
             self.0.with(|stamps, stream| match moment {
                 Moment::Done => stamps.next(stream),
@@ -170,8 +164,9 @@ impl PyDeviceTrace {
     }
 
     #[doc = doc!("DeviceTrace.observe")]
-    fn observe(&self, py: Python<'_>, pending: &PyPending) -> PyResult<()> {
-        let pending = pending.get()?;
+    fn observe(&self, py: Python<'_>, pending: Given<Py<PyPending>>) -> PyResult<()> {
+        named!(pending);
+        let pending = pending.get().get()?;
         py.detach(|| self.0.with(|stamps, _| stamps.observe(pending)))
     }
 }

@@ -4,16 +4,17 @@ use crate::array::PyField;
 use crate::comm::PyCommunicator;
 use crate::error;
 use crate::exchange::{Binding, PyPending, fields_of};
-use crate::given::{Given, List};
+use crate::given::{Get, Given, List, named};
 use crate::grid::{PyPattern, collective};
-use crate::options::{counts, options, ways};
+use crate::options::{counts, options, shown, ways};
 use crate::owned::{Closable, bury};
-use crate::stream::handles;
+use crate::stream::Handles;
 use crate::tensor::{Last, Write};
 use halocline::{Field, Pattern, PatternLinks};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::sync::Arc;
+use std::time::Duration;
 
 #[doc = doc!("PatternLinks")]
 #[pyclass(frozen, module = "halocline", name = "PatternLinks", weakref)]
@@ -103,19 +104,20 @@ impl PyPatternLinks {
     #[pyo3(signature = (comm, patterns, *, link = Given::of("auto"), deadline = None, name = None, checked = None), text_signature = "(comm, patterns, *, link='auto', deadline=None, name=None, checked=None)")]
     fn new(
         py: Python<'_>,
-        comm: Py<PyCommunicator>,
+        comm: Given<Py<PyCommunicator>>,
         patterns: Given<List<Py<PyPattern>>>,
         link: Given<String>,
-        deadline: Option<Given<f64>>,
+        deadline: Option<Given<Duration>>,
         name: Option<Given<String>>,
         checked: Option<Given<bool>>,
     ) -> PyResult<Self> {
+        named!(comm);
         let prepared = || {
-            let List(patterns) = patterns.get(py, "patterns")?;
+            let List(patterns) = patterns.get("patterns")?;
             patterns.iter().try_for_each(|pattern| pattern.get().check(comm.get()))?;
             let patterns: Vec<Pattern> =
                 patterns.iter().map(|pattern| pattern.get().pattern.clone()).collect();
-            let options = options(py, link, deadline, name, checked)?;
+            let options = options(link, deadline, name, checked)?;
             let is_checked = options.is_checked().map_err(error::of)?;
             Ok((patterns, options, is_checked))
         };
@@ -132,16 +134,25 @@ impl PyPatternLinks {
     }
 
     #[doc = doc!("PatternLinks.exchange")]
-    #[pyo3(signature = (fields, *, wait = true))]
-    fn exchange(&self, py: Python<'_>, fields: List<Binding<'_>>, wait: bool) -> PyResult<Option<PyPending>> {
-        let List(fields) = fields;
-        self.begin(py, fields, wait)
+    #[pyo3(signature = (fields, *, wait = Given::of(true)), text_signature = "($self, fields, *, wait=True)")]
+    fn exchange(
+        &self,
+        py: Python<'_>,
+        fields: Given<List<Binding<'_>>>,
+        wait: Given<bool>,
+    ) -> PyResult<Option<PyPending>> {
+        named!(fields, wait);
+        self.begin(py, fields.0, wait)
     }
 
     #[doc = doc!("PatternLinks.exchange_async")]
-    fn exchange_async(&self, py: Python<'_>, fields: List<Binding<'_>>) -> PyResult<Option<PyPending>> {
-        let List(fields) = fields;
-        self.begin(py, fields, false)
+    fn exchange_async(
+        &self,
+        py: Python<'_>,
+        fields: Given<List<Binding<'_>>>,
+    ) -> PyResult<Option<PyPending>> {
+        named!(fields);
+        self.begin(py, fields.0, false)
     }
 
     #[doc = doc!("PatternLinks.schedule_exchange")]
@@ -149,12 +160,12 @@ impl PyPatternLinks {
     fn schedule_exchange(
         &self,
         py: Python<'_>,
-        fields: List<Binding<'_>>,
-        stream: Option<&Bound<'_, PyAny>>,
+        fields: Given<List<Binding<'_>>>,
+        stream: Option<Given<Handles>>,
     ) -> PyResult<Option<PyPending>> {
-        let List(fields) = fields;
-        stream.map_or(Ok(Vec::new()), handles)?;
-        self.begin(py, fields, false)
+        named!(fields);
+        Handles::of_call(stream)?;
+        self.begin(py, fields.0, false)
     }
 
     #[doc = doc!("PatternLinks.wait")]
@@ -188,10 +199,11 @@ impl PyPatternLinks {
 
     #[doc = doc!("PatternLinks.explain")]
     fn explain(&self) -> PyResult<String> {
-        Ok(self.links.get()?.explain())
+        Ok(error::in_python(self.links.get()?.explain()))
     }
 
-    fn __repr__(&self) -> PyResult<String> {
-        Ok(format!("{:?}", self.links.get()?))
+    fn __repr__(&self) -> String {
+        let shown = self.links.get().map(|links| format!("links: {}", shown(links.links())));
+        format!("PatternLinks({})", shown.unwrap_or_else(|_| "closed".to_owned()))
     }
 }

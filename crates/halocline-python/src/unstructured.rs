@@ -1,48 +1,94 @@
 //! Domains given by global ids, graphs, partitions.
 
-use crate::array::describe;
+use crate::array::{Described, at_address_0, describe};
 use crate::comm::PyCommunicator;
 use crate::error;
-use crate::given::{List, Numbers, Typed, room};
+use crate::given::{Argument, Get, Given, List, Refusal, named, room};
+use crate::grid::remade;
+use halocline::plan::HaloCells;
 use halocline::{ElementType, Graph, Partition, UnstructuredDomain};
+use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyTuple};
 
-pub(crate) fn negative(id: i64) -> PyErr {
-    error::value(format!("{id} is no id or index: they count from 0"))
+/// Ids of cells: whole numbers from 0, of a sequence or of an array of one dimension, of any strides.
+pub(crate) struct Ids(pub(crate) Vec<u64>);
+
+/// The same, as indices or ranks.
+pub(crate) struct Indices(pub(crate) Vec<usize>);
+
+/// The same, as numbers of vertices, which have 32 bits.
+pub(crate) struct Vertices(pub(crate) Vec<u32>);
+
+impl<'py> Argument<'py> for Ids {
+    fn several() -> String {
+        "sequences of whole numbers".to_owned()
+    }
+
+    fn of(object: &Bound<'py, PyAny>) -> Result<Self, Refusal> {
+        numbers(object, 1).map(|(_, ids)| Self(ids))
+    }
 }
 
-/// Whole numbers from 0, of a sequence or of an array of integers (of any strides), in C order.
-pub(crate) fn ids(given: &Bound<'_, PyAny>) -> PyResult<Vec<u64>> {
-    if !given.hasattr("__array_interface__")? {
-        if let Ok(count) = given.len() {
-            room::<u64>(count)?;
-        }
-        if let Ok(List(ids)) = given.extract::<List<u64>>() {
-            return Ok(ids);
-        }
-        if let Some(first) =
-            given.extract::<List<i64>>().ok().and_then(|ids| ids.0.into_iter().find(|&id| id < 0))
-        {
-            return Err(negative(first));
-        }
-        return Err(error::kind("a sequence or array of whole numbers is wanted"));
+impl<'py> Argument<'py> for Indices {
+    fn several() -> String {
+        Ids::several()
     }
-    let described = describe(given)?;
+
+    fn of(object: &Bound<'py, PyAny>) -> Result<Self, Refusal> {
+        Ids::of(object).map(|ids| Self(ids.0.into_iter().map(|id| id as usize).collect()))
+    }
+}
+
+impl<'py> Argument<'py> for Vertices {
+    fn several() -> String {
+        Ids::several()
+    }
+
+    fn of(object: &Bound<'py, PyAny>) -> Result<Self, Refusal> {
+        let vertex = |(at, id)| vertex(id).map_err(|refusal| refusal.at(at));
+        Ids::of(object)?.0.into_iter().enumerate().map(vertex).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+pub(crate) fn vertex(id: u64) -> Result<u32, Refusal> {
+    u32::try_from(id).map_err(|_| Refusal::value(format!("a whole number below 2**32 is wanted, not {id}")))
+}
+
+/// Whole numbers from 0 of an array of so many dimensions, in C order, with its extents; or, of one dimension, those of a sequence.
+pub(crate) fn numbers(
+    object: &Bound<'_, PyAny>,
+    dimensions: usize,
+) -> Result<(Vec<usize>, Vec<u64>), Refusal> {
+    let py = object.py();
+    if !object.hasattr(intern!(py, "__array_interface__"))? {
+        let List(ids) = List::of(object)?;
+        return Ok((vec![ids.len()], ids));
+    }
+    let described = describe(object).map_err(|error| Refusal::ours(py, error))?;
+    let extents = &described.extents;
+    if extents.len() != dimensions {
+        let wanted = if dimensions == 1 { "one dimension" } else { "two dimensions" };
+        let instead = if dimensions == 1 && extents.len() > 1 { "; flatten it: array.ravel()" } else { "" };
+        let shape = PyTuple::new(py, extents)?;
+        return Err(Refusal::value(format!(
+            "an array of {wanted} is wanted, not one of shape {shape}{instead}"
+        )));
+    }
     let layout = described.layout();
     // One that repeats elements (a broadcast one) is no layout, and need not be one to be read.
     let strides = match (&described.strides, layout) {
-        (Some(strides), _) if strides.len() == described.extents.len() => strides.clone(),
+        (Some(strides), _) if strides.len() == extents.len() => strides.clone(),
         (None, Ok(layout)) => layout.strides().to_vec(),
         (Some(strides), _) => {
-            let (strides, axes) = (strides.len(), described.extents.len());
-            return Err(error::value(format!("the array has {axes} axes and {strides} strides")));
+            let (strides, axes) = (strides.len(), extents.len());
+            return Err(Refusal::value(format!("the array has {axes} axes and {strides} strides")));
         }
-        (None, Err(error)) => return Err(error),
+        (None, Err(error)) => return Err(Refusal::ours(py, error)),
     };
-    let count = described.extents.iter().fold(1, |all: usize, &cells| all.saturating_mul(cells));
+    let count = extents.iter().fold(1, |all: usize, &cells| all.saturating_mul(cells));
     if count > 0 && described.base == 0 {
-        return Err(error::value("the array says that it lies at address 0"));
+        return Err(Refusal::ours(py, at_address_0()));
     }
     let mut ids = room(count)?;
     let mut put = |address: usize| {
@@ -62,39 +108,45 @@ pub(crate) fn ids(given: &Bound<'_, PyAny>) -> PyResult<Vec<u64>> {
             ElementType::U32 => number!(u32),
             ElementType::I64 => number!(i64),
             ElementType::U64 => number!(u64),
-            other => return Err(error::kind(format!("whole numbers are wanted, not an array of {other}"))),
+            _ => return Err(no_whole_numbers(&described)),
         };
-        ids.push(u64::try_from(id).map_err(|_| negative(id as i64))?);
+        let negative = |_| Refusal::value(format!("a whole number from 0 is wanted, not {id}")).at(ids.len());
+        let id = u64::try_from(id).map_err(negative)?;
+        ids.push(id);
         Ok(())
     };
-    for_each(described.base, &described.extents, &strides, &mut put)?;
-    Ok(ids)
+    for_each(described.base, extents, &strides, &mut put)?;
+    Ok((described.extents, ids))
+}
+
+/// What is said of an array of something else.
+fn no_whole_numbers(described: &Described) -> Refusal {
+    let instead = match described.element {
+        ElementType::Bool => "; of a mask give the indices: numpy.flatnonzero(mask)",
+        ElementType::F16 | ElementType::F32 | ElementType::F64 | ElementType::Bf16 => {
+            "; convert it: array.astype('int64')"
+        }
+        _ => "",
+    };
+    let element = match (described.element, &described.name) {
+        (ElementType::Opaque(_), Some(name)) => name.clone(),
+        (element, _) => element.to_string(),
+    };
+    Refusal::kind(format!("an array of whole numbers is wanted, not of {element}{instead}"))
 }
 
 fn for_each(
     base: usize,
     extents: &[usize],
     strides: &[isize],
-    put: &mut impl FnMut(usize) -> PyResult<()>,
-) -> PyResult<()> {
+    put: &mut impl FnMut(usize) -> Result<(), Refusal>,
+) -> Result<(), Refusal> {
     match (extents.split_first(), strides.split_first()) {
         (Some((&extent, extents)), Some((&stride, strides))) => (0..extent).try_for_each(|at| {
             for_each(base.wrapping_add_signed(stride.wrapping_mul(at as isize)), extents, strides, put)
         }),
         _ => put(base),
     }
-}
-
-pub(crate) fn indices(given: &Bound<'_, PyAny>) -> PyResult<Vec<usize>> {
-    Ok(ids(given)?.into_iter().map(|id| id as usize).collect())
-}
-
-pub(crate) fn vertices(given: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
-    ids(given)?.into_iter().map(vertex).collect()
-}
-
-pub(crate) fn vertex(id: u64) -> PyResult<u32> {
-    u32::try_from(id).map_err(|_| error::value(format!("{id} is more than 32 bits can number")))
 }
 
 /// An array of NumPy that nobody can write.
@@ -108,41 +160,42 @@ pub(crate) fn to_numpy<'py>(
 }
 
 #[doc = doc!("UnstructuredDomain")]
-#[pyclass(frozen, module = "halocline", name = "UnstructuredDomain")]
+#[pyclass(frozen, eq, hash, module = "halocline", name = "UnstructuredDomain")]
+#[derive(PartialEq, Hash)]
 pub(crate) struct PyUnstructuredDomain(pub(crate) UnstructuredDomain);
 
 #[pymethods]
 impl PyUnstructuredDomain {
     #[new]
-    fn new(id: Typed<u64>, owned: &Bound<'_, PyAny>, halo: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let Typed(id) = id;
-        Ok(Self(UnstructuredDomain::new(id, ids(owned)?, ids(halo)?)))
+    fn new(id: Given<u64>, owned: Given<Ids>, halo: Given<Ids>) -> PyResult<Self> {
+        named!(id, owned, halo);
+        Ok(Self(UnstructuredDomain::new(id, owned.0, halo.0)))
     }
 
     #[doc = doc!("UnstructuredDomain.from_indices")]
     #[staticmethod]
-    fn from_indices(id: Typed<u64>, cells: &Bound<'_, PyAny>, halo: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let Typed(id) = id;
-        Ok(Self(UnstructuredDomain::from_indices(id, ids(cells)?, &indices(halo)?)))
+    fn from_indices(id: Given<u64>, cells: Given<Ids>, halo: Given<Indices>) -> PyResult<Self> {
+        named!(id, cells, halo);
+        Ok(Self(UnstructuredDomain::from_indices(id, cells.0, &halo.0)))
     }
 
     #[doc = doc!("UnstructuredDomain.from_owners")]
     #[staticmethod]
     fn from_owners(
-        id: Typed<u64>,
-        comm: &PyCommunicator,
-        cells: &Bound<'_, PyAny>,
-        owners: &Bound<'_, PyAny>,
+        id: Given<u64>,
+        comm: Given<Py<PyCommunicator>>,
+        cells: Given<Ids>,
+        owners: Given<Indices>,
     ) -> PyResult<Self> {
-        let Typed(id) = id;
-        let rank = comm.get()?.rank();
-        Ok(Self(UnstructuredDomain::from_owners(id, rank, ids(cells)?, indices(owners)?)))
+        named!(id, comm, cells, owners);
+        let rank = comm.get().get()?.rank();
+        Ok(Self(UnstructuredDomain::from_owners(id, rank, cells.0, owners.0)))
     }
 
     #[doc = doc!("UnstructuredDomain.with_levels")]
-    fn with_levels(&self, ends: Numbers<usize>) -> Self {
-        let Numbers(ends) = ends;
-        Self(self.0.clone().with_levels(ends))
+    fn with_levels(&self, ends: Given<List<usize>>) -> PyResult<Self> {
+        named!(ends);
+        Ok(Self(self.0.clone().with_levels(ends.0)))
     }
 
     #[doc = doc!("UnstructuredDomain.levels")]
@@ -163,9 +216,45 @@ impl PyUnstructuredDomain {
         to_numpy(py, self.0.cells().iter().copied())
     }
 
+    /// For copies and pickles.
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let (kind, rank, numbers) = match self.0.halo() {
+            HaloCells::From(first) => ("from", 0, &[*first][..]),
+            HaloCells::At(indices) => ("at", 0, &indices[..]),
+            HaloCells::Owners { rank, owners } => ("owners", *rank, &owners[..]),
+        };
+        let halo = (kind, rank, to_numpy(py, numbers.iter().map(|&number| number as u64))?);
+        let make = py.import("halocline._core")?.getattr("_domain")?;
+        (make, (self.0.id(), self.cells(py)?, halo, self.levels(py)?)).into_pyobject(py)
+    }
+
     fn __repr__(&self) -> String {
         format!("UnstructuredDomain({}, {} cells)", self.0.id(), self.0.cells().len())
     }
+}
+
+/// A domain as its `__reduce__` tells it.
+#[pyfunction(name = "_domain")]
+pub(crate) fn domain(
+    id: Given<u64>,
+    cells: Given<Ids>,
+    halo: (String, usize, Bound<'_, PyAny>),
+    levels: Given<List<usize>>,
+) -> PyResult<PyUnstructuredDomain> {
+    named!(id, cells, levels);
+    let (kind, rank, numbers) = halo;
+    let Indices(numbers) = Given::from(&numbers).get("halo")?;
+    let (Ids(cells), List(levels)) = (cells, levels);
+    let domain = match (&*kind, &numbers[..]) {
+        ("from", &[first]) if first <= cells.len() => {
+            let (owned, halo) = cells.split_at(first);
+            UnstructuredDomain::new(id, owned.to_vec(), halo.to_vec())
+        }
+        ("at", halo) => UnstructuredDomain::from_indices(id, cells, halo),
+        ("owners", _) => UnstructuredDomain::from_owners(id, rank, cells, numbers),
+        _ => return Err(error::value("this is no pickle of an UnstructuredDomain")),
+    };
+    Ok(PyUnstructuredDomain(domain.with_levels(levels)))
 }
 
 /// Domains of the library, of those of Python.
@@ -174,14 +263,16 @@ pub(crate) fn domains(given: Vec<Py<PyUnstructuredDomain>>) -> Vec<UnstructuredD
 }
 
 #[doc = doc!("Graph")]
-#[pyclass(frozen, module = "halocline", name = "Graph")]
+#[pyclass(frozen, eq, hash, module = "halocline", name = "Graph")]
+#[derive(PartialEq, Hash)]
 pub(crate) struct PyGraph(pub(crate) Graph);
 
 #[pymethods]
 impl PyGraph {
     #[new]
-    fn new(offsets: &Bound<'_, PyAny>, neighbours: &Bound<'_, PyAny>) -> PyResult<Self> {
-        Ok(Self(Graph::new(&indices(offsets)?, &vertices(neighbours)?).map_err(error::of)?))
+    fn new(offsets: Given<Indices>, neighbours: Given<Vertices>) -> PyResult<Self> {
+        named!(offsets, neighbours);
+        Ok(Self(Graph::new(&offsets.0, &neighbours.0).map_err(error::of)?))
     }
 
     fn __len__(&self) -> usize {
@@ -189,40 +280,54 @@ impl PyGraph {
     }
 
     #[doc = doc!("Graph.neighbours")]
-    fn neighbours<'py>(&self, py: Python<'py>, cell: Typed<usize>) -> PyResult<Bound<'py, PyAny>> {
-        let (Typed(cell), cells) = (cell, self.0.len());
+    fn neighbours<'py>(&self, py: Python<'py>, cell: Given<usize>) -> PyResult<Bound<'py, PyAny>> {
+        named!(cell);
+        let cells = self.0.len();
         if cell >= cells {
-            return Err(error::value(format!("there is no cell {cell}; the graph has {cells}, from 0")));
+            return Err(error::value(format!(
+                "cell: there is no cell {cell}; the graph has {cells}, from 0"
+            )));
         }
         to_numpy(py, self.0.neighbours(cell).iter().map(|&cell| cell.into()))
+    }
+
+    /// For copies and pickles.
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let offsets = to_numpy(py, self.0.offsets().iter().map(|&offset| offset as u64))?;
+        let neighbours = to_numpy(py, self.0.all_neighbours().iter().map(|&cell| cell.into()))?;
+        remade::<Self>(py, (offsets, neighbours).into_pyobject(py)?, PyDict::new(py))
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Graph({} cells, {} edges)", self.0.len(), self.0.all_neighbours().len() / 2)
     }
 }
 
 #[doc = doc!("Partition")]
-#[pyclass(frozen, module = "halocline", name = "Partition")]
+#[pyclass(frozen, eq, hash, module = "halocline", name = "Partition")]
+#[derive(PartialEq, Hash)]
 pub(crate) struct PyPartition(pub(crate) Partition);
 
 #[pymethods]
 impl PyPartition {
     #[new]
-    fn new(owners: &Bound<'_, PyAny>, ranks: Typed<usize>) -> PyResult<Self> {
-        let Typed(ranks) = ranks;
-        Ok(Self(Partition::given(indices(owners)?, ranks).map_err(error::of)?))
+    fn new(owners: Given<Indices>, ranks: Given<usize>) -> PyResult<Self> {
+        named!(owners, ranks);
+        Ok(Self(Partition::given(owners.0, ranks).map_err(error::of)?))
     }
 
     #[doc = doc!("Partition.block")]
     #[staticmethod]
-    fn block(cells: Typed<usize>, ranks: Typed<usize>) -> PyResult<Self> {
-        let Typed(cells) = cells;
-        let Typed(ranks) = ranks;
+    fn block(cells: Given<usize>, ranks: Given<usize>) -> PyResult<Self> {
+        named!(cells, ranks);
         Ok(Self(Partition::block(cells, ranks).map_err(error::of)?))
     }
 
     #[doc = doc!("Partition.metis")]
     #[staticmethod]
-    fn metis(py: Python<'_>, graph: &PyGraph, ranks: Typed<usize>) -> PyResult<Self> {
-        let Typed(ranks) = ranks;
-        Ok(Self(py.detach(|| Partition::metis(&graph.0, ranks)).map_err(error::of)?))
+    fn metis(py: Python<'_>, graph: Given<Py<PyGraph>>, ranks: Given<usize>) -> PyResult<Self> {
+        named!(graph, ranks);
+        Ok(Self(py.detach(|| Partition::metis(&graph.get().0, ranks)).map_err(error::of)?))
     }
 
     #[doc = doc!("Partition.ranks")]
@@ -240,7 +345,16 @@ impl PyPartition {
     #[doc = doc!("Partition.counts")]
     #[getter]
     fn counts(&self) -> PyResult<Vec<usize>> {
-        room::<[usize; 2]>(self.0.ranks())?;
+        room::<[usize; 2]>(self.0.ranks()).map_err(|refusal| refusal.of("counts"))?;
         Ok(self.0.counts())
+    }
+
+    /// For copies and pickles.
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        remade::<Self>(py, (self.owners(py)?, self.ranks()).into_pyobject(py)?, PyDict::new(py))
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Partition({} cells, {} ranks)", self.0.owners().len(), self.0.ranks())
     }
 }

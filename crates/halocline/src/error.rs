@@ -24,7 +24,8 @@ pub enum Error {
     Device(#[from] DeviceError),
     /// A field beyond the memory that its base address lies in.
     #[error(
-        "the {bytes} bytes of a field at {base:#x} on device {device} are not within its memory there: {place:?}"
+        "the {bytes} bytes of a field at {base:#x} on device {device} are not within its memory: {} bytes at {:#x}, {}",
+        place.bytes, place.base, place.space
     )]
     OutsideMemory {
         /// The device given.
@@ -213,7 +214,7 @@ pub enum Error {
         patterns: usize,
     },
     /// A message for, or from, a rank with which nothing is exchanged in that direction.
-    #[error("nothing is {verb} rank {peer}, only {verb} ranks {peers:?}", verb = verb(*.direction))]
+    #[error("nothing is {} rank {peer}, {}", verb(*.direction), known(*.direction, .peers))]
     NoSuchPeer {
         /// The rank.
         peer: usize,
@@ -288,6 +289,17 @@ fn verb(direction: Direction) -> &'static str {
     match direction {
         Direction::Send => "sent to",
         Direction::Receive => "received from",
+    }
+}
+
+fn known(direction: Direction, peers: &[usize]) -> String {
+    let to = match direction {
+        Direction::Send => "to",
+        Direction::Receive => "from",
+    };
+    match peers {
+        [] => format!("nor {to} any other"),
+        peers => format!("only {to} ranks {peers:?}"),
     }
 }
 

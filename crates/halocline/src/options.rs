@@ -3,6 +3,7 @@
 use crate::check;
 use crate::error::Error;
 use halocline_device::{Bytes, Stream, Variable, VariableError};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +27,20 @@ pub enum LinkChoice {
     Mailbox,
     /// Through messages of the transport. Always possible.
     Message,
+}
+
+/// The choice as the command and Python spell it.
+impl fmt::Display for LinkChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Push => "push",
+            Self::Pull => "pull",
+            Self::DeviceMailbox => "device-mailbox",
+            Self::Mailbox => "mailbox",
+            Self::Message => "message",
+        })
+    }
 }
 
 /// Which regions of device fields go by the copy engines of the receivers' devices, which take no multiprocessors from the work beside

@@ -235,6 +235,11 @@ class RegularGrid:
     @property
     def periodic(self) -> tuple[bool, ...]:
         """Whether each axis is periodic."""
+    @property
+    def domains_per_rank(self) -> int:
+        """How many domains each rank owns."""
+    def __eq__(self, other: object) -> bool: ...
+    def __hash__(self) -> int: ...
     def decompose(self, comm: Communicator | SupportsIndex) -> Decomposition:
         """Cuts the grid into blocks, one a domain, through the fewest faces. ``comm`` is a communicator or a number of ranks; with
         a number, ``Decomposition.pattern`` needs ``comm=``. Local; gives the same on all ranks.
@@ -339,6 +344,8 @@ class UnstructuredDomain:
     """
 
     def __new__(cls, id: int, owned: _IdsLike, halo: _IdsLike) -> UnstructuredDomain: ...
+    def __eq__(self, other: object) -> bool: ...
+    def __hash__(self) -> int: ...
     @staticmethod
     def from_indices(id: int, cells: _IdsLike, halo: _IdsLike) -> UnstructuredDomain:
         """``cells`` in local order; those at the local indices ``halo`` are halo."""
@@ -373,6 +380,8 @@ class Graph:
 
     def __new__(cls, offsets: _IdsLike, neighbours: _IdsLike) -> Graph: ...
     def __len__(self) -> int: ...
+    def __eq__(self, other: object) -> bool: ...
+    def __hash__(self) -> int: ...
     def neighbours(self, cell: int) -> numpy.typing.NDArray[numpy.uint64]:
         """The neighbours of a cell, ascending."""
 
@@ -386,6 +395,8 @@ class Partition:
     """
 
     def __new__(cls, owners: _IdsLike, ranks: int) -> Partition: ...
+    def __eq__(self, other: object) -> bool: ...
+    def __hash__(self) -> int: ...
     @staticmethod
     def block(cells: int, ranks: int) -> Partition:
         """Consecutive blocks of cells, whose sizes differ by at most one."""
@@ -422,11 +433,16 @@ class Mesh:
     def elements(self) -> int:
         """The number of elements."""
     @property
+    def solid(self) -> bool:
+        """Whether elements are solids, not polygons."""
+    @property
     def connectivity(self) -> numpy.typing.NDArray[numpy.uint64]:
         """The vertices of the elements, one element after the other."""
     @property
     def offsets(self) -> numpy.typing.NDArray[numpy.uint64]:
         """Where the vertices of each element begin in ``connectivity``, and where those of the last end."""
+    def __eq__(self, other: object) -> bool: ...
+    def __hash__(self) -> int: ...
     def vertex_graph(self) -> Graph:
         """Vertices as cells, neighbours where an element connects them: for a partition of the vertices."""
     def element_graph(self, common: int) -> Graph:
@@ -604,8 +620,9 @@ def empty(
     """A NumPy array in memory that as many peers as possible can reach directly; on a device (the ordinal of a GPU) a CuPy
     array, in memory that other ranks can map. ``comm``: by default ``init()``'s. ``order``: ``C`` or ``F``.
 
-    Ranks that are processes map this memory, and so does a forked child: it and its parent change the same cells. Give a
-    child that computes on its own a copy (``array.copy()``).
+    Where ranks are processes of one node, they share this memory, and so does a forked child (``os.fork``, the start method
+    ``fork`` of ``multiprocessing``): what the child writes, its parent has. Give a child that computes on its own a copy:
+    ``array.copy()``.
     """
 
 @overload

@@ -11,34 +11,42 @@ def zeros(shape, dtype="float64", comm=None, device=None, *, order="C"):
     import itertools
     import math
     import operator
+    import sys
 
     import numpy
 
     if not isinstance(order, str) or order not in ("C", "F"):
-        raise HaloValueError(f"there is no order {order!r}; choose C or F")
+        raise HaloValueError(f"order: there is no {order!r}; choose 'C' or 'F'")
     try:
         dtype = numpy.dtype(dtype)
     except (TypeError, ValueError, SyntaxError) as error:
-        raise HaloTypeError(f"{dtype!r} is no type of elements: {error}") from None
+        raise HaloTypeError(f"dtype: {dtype!r} is no type of elements: {error}") from None
     if dtype.subdtype is not None:
         base, inner = dtype.subdtype
-        raise HaloTypeError(f"elements of {dtype} are arrays of shape {inner}; give elements of {base} and a shape that ends so")
+        raise HaloTypeError(f"dtype: elements of {dtype} are arrays of shape {inner}; give elements of {base} and a shape that ends so")
     if dtype.hasobject or not 1 <= dtype.itemsize <= 16:
-        raise HaloTypeError(f"elements of {dtype} cannot be exchanged; plain ones of 1 to 16 bytes can")
+        raise HaloTypeError(
+            f"dtype: elements of {dtype} cannot be exchanged; numbers and plain bytes of 1 to 16 bytes can. Make an array of each "
+            "member of a record, or give the shape one more axis"
+        )
     if dtype != dtype.newbyteorder("="):
         native = dtype.newbyteorder("=")
-        raise HaloTypeError(f"elements of {dtype} are not in the byte order of this machine, as those of {native} are")
+        raise HaloTypeError(f"dtype: elements of {dtype} are not in the byte order of this machine, as those of {native} are")
     try:
         # No more than shows that there are too many.
-        extents = itertools.islice(shape, MOST_AXES + 1) if numpy.iterable(shape) else (shape,)
+        is_list = numpy.iterable(shape) and not isinstance(shape, dict)
+        extents = itertools.islice(shape, MOST_AXES + 1) if is_list else (shape,)
         shape = tuple(map(operator.index, extents))
     except TypeError:
-        raise HaloTypeError(f"a shape is a whole number, or one for each axis, not {shape!r}") from None
+        raise HaloTypeError(f"shape: a whole number, or one for each axis, is wanted, not {shape!r}") from None
     if len(shape) > MOST_AXES:
-        raise HaloValueError(f"an array has {MOST_AXES} axes at most")
+        raise HaloValueError(f"shape: an array has {MOST_AXES} axes at most")
     if any(n < 0 for n in shape):
-        raise HaloValueError(f"an array of shape {shape} cannot be")
-    memory = _core.Memory(_core.init() if comm is None else comm, math.prod(shape) * dtype.itemsize, device)
+        raise HaloValueError(f"shape: extents are whole numbers from 0, not {shape}")
+    size = math.prod(shape) * dtype.itemsize
+    if size > sys.maxsize:
+        raise HaloValueError(f"shape: an array of shape {shape} would have {size} bytes, more than memory can have")
+    memory = _core.Memory(_core.init() if comm is None else comm, size, device)
     if device is None:
         raw = numpy.asarray(memory)
     else:
@@ -52,7 +60,8 @@ def empty(shape, dtype="float64", comm=None, device=None, *, order="C"):
     """A NumPy array in memory that as many peers as possible can reach directly; on a device (the ordinal of a GPU) a CuPy
     array, in memory that other ranks can map. ``comm``: by default ``init()``'s. ``order``: ``C`` or ``F``.
 
-    Ranks that are processes map this memory, and so does a forked child: it and its parent change the same cells. Give a
-    child that computes on its own a copy (``array.copy()``).
+    Where ranks are processes of one node, they share this memory, and so does a forked child (``os.fork``, the start method
+    ``fork`` of ``multiprocessing``): what the child writes, its parent has. Give a child that computes on its own a copy:
+    ``array.copy()``.
     """
     return zeros(shape, dtype, comm, device, order=order)

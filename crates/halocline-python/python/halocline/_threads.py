@@ -3,6 +3,7 @@
 import threading
 
 from ._core import ThreadGroup
+from ._errors import HaloTypeError
 
 
 def run_threads(n, fn):
@@ -12,6 +13,8 @@ def run_threads(n, fn):
     too, unless something keeps its communicator, or a pattern or redistribution made with it (its result, for instance).
     What it has in flight goes on.
     """
+    if not callable(fn):
+        raise HaloTypeError(f"fn: a function of a communicator is wanted, not {fn!r}")
     group = ThreadGroup(n)
     ranks = group.ranks
     results = [None] * n

@@ -149,8 +149,8 @@ def test_what_is_refused(alone):
         (hc.HaloTypeError, "masked", masked),
         (hc.HaloTypeError, "mask", Interface(good, mask=np.zeros(8, bool))),
         (hc.HaloTypeError, "JAX", Jax()),
-        (hc.HaloTypeError, "no array", [1.0] * 8),
-        (hc.HaloTypeError, "no array", None),
+        (hc.HaloTypeError, "an array .* is wanted", [1.0] * 8),
+        (hc.HaloTypeError, "an array .* is wanted", None),
         (hc.HaloTypeError, "type string", Interface(good, typestr="?")),
         (hc.HaloValueError, "address 0", Interface(good, data=(0, False))),
         (hc.HaloValueError, r"shape is \(7\), the domain's with its halo \(8\)", np.zeros(7)),
@@ -165,9 +165,9 @@ def test_what_is_refused(alone):
             assert type(caught.value) is error, (text, caught.value)
     with pytest.raises((hc.HaloValueError), match="read-only|same bytes|stride"):
         hc.HaloExchange(comm, [(pattern, twice)])
-    with pytest.raises(hc.HaloTypeError, match="pairs"):
+    with pytest.raises(hc.HaloTypeError, match="pair"):
         hc.HaloExchange(comm, [good])
-    with pytest.raises(hc.HaloTypeError, match="pairs"):
+    with pytest.raises(hc.HaloTypeError, match="halocline.Pattern"):
         hc.HaloExchange(comm, [(good, pattern)])
 
 

@@ -250,6 +250,58 @@ def test_a_forked_child_is_told_and_harms_nobody():
     )
 
 
+@pytest.mark.parametrize("launched", [True, False])
+def test_a_forked_child_shares_the_arrays_that_ranks_share(launched):
+    """As with any memory that processes share: what the child writes, the parent has. A copy is the child's own."""
+    program = f"""
+        import os, warnings
+        warnings.simplefilter("ignore")
+        comm = hc.init()
+        array = hc.zeros(4, comm=comm)
+        copy = array.copy()
+        if os.fork() == 0:
+            array[:] = copy[:] = 7
+            os._exit(0)
+        _, status = os.wait()
+        assert status == 0 and (copy == 0).all()
+        assert (array == (7 if {launched} else 0)).all(), array
+    """
+    launch = [sys.executable, "-m", "halocline", "launch", "-n", "2", "--no-prefix", "--"]
+    command = [*(launch if launched else []), *script(program)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, (done.stdout, done.stderr)
+
+
+def test_collective_calls_after_an_interrupted_bind_say_so():
+    """The other ranks took them for parts of the bind, and told of malformed messages."""
+    ends_well(
+        """
+        import os, signal, threading
+        from halocline._core import ThreadGroup
+        comm, other = ThreadGroup(2).ranks
+        patterns = [None, None]
+        def make(rank, comm):
+            patterns[rank] = hc.RegularGrid((8,)).decompose(comm).pattern(1)
+        threads = [threading.Thread(target=make, args=both) for both in enumerate((comm, other))]
+        [t.start() for t in threads]; [t.join() for t in threads]
+        threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        bind = lambda: hc.HaloExchange(comm, [(patterns[0], np.zeros(patterns[0].shape))])
+        try:
+            bind()
+        except KeyboardInterrupt:
+            pass
+        for call in (bind, comm.barrier, lambda: make(0, comm), comm.duplicate, comm.agree):
+            try:
+                call()
+            except hc.CommunicatorError as error:
+                assert str(error).startswith("rank 0 was interrupted in a collective call") and "close" in str(error), error
+            else:
+                raise AssertionError(call)
+        comm.close()
+        """
+    )
+
+
 def test_init_after_close():
     ends_well(
         """

@@ -1,11 +1,12 @@
 //! DLPack, with and without a version. What it hands out is a capsule, which is held, not consumed: its own end frees what it
 //! stands for.
 
-use super::{Described, element};
+use super::{Described, element, library_of};
 use crate::error;
-use crate::given::Typed;
+use crate::given::told;
 use pyo3::exceptions::PyTypeError;
 use pyo3::ffi::c_str;
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict};
 use std::ffi::c_void;
@@ -42,11 +43,36 @@ const CUDA: i32 = 2;
 const CUDA_HOST: i32 = 3;
 const CUDA_MANAGED: i32 = 13;
 
+/// The names of elements of one byte that are numbers, as `ml_dtypes` has them: those of the codes 7 to 14.
+fn float8(code: u8) -> Option<&'static str> {
+    const NAMES: [&str; 8] = [
+        "float8_e3m4",
+        "float8_e4m3",
+        "float8_e4m3b11fnuz",
+        "float8_e4m3fn",
+        "float8_e4m3fnuz",
+        "float8_e5m2",
+        "float8_e5m2fnuz",
+        "float8_e8m0fnu",
+    ];
+    NAMES.get(usize::from(code.checked_sub(7)?)).copied()
+}
+
+/// Whether an array is a tensor of PyTorch of such elements, which not all of its versions give by DLPack.
+fn is_float8_of_torch(array: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let is_of_torch = library_of(array, &["torch"])?.is_some();
+    let dtype = array.getattr_opt(intern!(array.py(), "dtype"))?;
+    Ok(is_of_torch
+        && dtype.map_or(Ok(false), |dtype| Ok::<_, PyErr>(dtype.str()?.to_string().contains("float8")))?)
+}
+
 /// The type of the device that an array lies on, and its number.
 fn device_of(array: &Bound<'_, PyAny>) -> PyResult<(i32, i64)> {
     let refused = |error| error::refused(array.py(), error, "the array refuses __dlpack_device__");
-    let Typed(device) = array.call_method0("__dlpack_device__").map_err(refused)?.extract()?;
-    Ok(device)
+    let device = array.call_method0("__dlpack_device__").map_err(refused)?;
+    device.extract().map_err(|_| {
+        error::kind(format!("__dlpack_device__ is to give two whole numbers, not {}", told(&device)))
+    })
 }
 
 /// The ordinal of the GPU that an array lies on; none if that is the host, or something else.
@@ -72,7 +98,14 @@ pub(super) fn describe(array: &Bound<'_, PyAny>) -> PyResult<Described> {
         }
         other => other,
     };
-    let capsule = capsule.map_err(|error| error::refused(py, error, "the array refuses __dlpack__"))?;
+    let capsule = capsule.map_err(|error| {
+        let refusal = error::refused(py, error, "the array refuses __dlpack__");
+        match is_float8_of_torch(array) {
+            Ok(true) => error::suffixed(py, refusal, "; give its bytes: tensor.view(torch.uint8)"),
+            Ok(false) => refusal,
+            Err(error) => error,
+        }
+    })?;
     let capsule = capsule.cast_into::<PyCapsule>().map_err(|_| error::kind("__dlpack__ gives no capsule"))?;
     let versioned = c_str!("dltensor_versioned");
     let (tensor, flags) = if capsule.is_valid_checked(Some(versioned)) {
@@ -122,6 +155,7 @@ pub(super) fn describe(array: &Bound<'_, PyAny>) -> PyResult<Described> {
         (4, 2) => halocline::ElementType::Bf16,
         (5, _) => element::of('c', size, &as_given())?,
         (6, _) => element::of('b', size, &as_given())?,
+        (7..=14, 1) => halocline::ElementType::Opaque(1),
         _ => return Err(error::kind(format!("{} is no type of elements that can be exchanged", as_given()))),
     };
     let dimensions = usize::try_from(tensor.ndim).unwrap_or(0);
@@ -146,7 +180,7 @@ pub(super) fn describe(array: &Bound<'_, PyAny>) -> PyResult<Described> {
     Ok(Described {
         base: tensor.data.addr().wrapping_add(tensor.byte_offset as usize),
         element,
-        name: Some(as_given()),
+        name: Some(float8(tensor.code).map_or_else(as_given, str::to_owned)),
         extents,
         strides,
         is_writable: flags & READ_ONLY == 0,

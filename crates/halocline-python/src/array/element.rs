@@ -28,15 +28,27 @@ pub(super) fn of(kind: char, size: usize, as_given: &str) -> PyResult<ElementTyp
         ('f' | 'c' | 'V' | 'S' | 'U' | 'M' | 'm', 1..=16) => Opaque(size as u8),
         ('O', _) => {
             return Err(error::kind(
-                "an array of Python objects cannot be exchanged; its elements must be plain bytes",
+                "elements that are Python objects mean nothing in another process; convert the array: array.astype(...)",
             ));
         }
+        (_, 17..) => return Err(too_large(kind, size, as_given)),
         _ => {
             return Err(error::kind(format!(
                 "elements of type {as_given} cannot be exchanged; booleans, numbers and plain bytes of 1 to 16 bytes can"
             )));
         }
     })
+}
+
+fn too_large(kind: char, size: usize, as_given: &str) -> PyErr {
+    let members = match kind {
+        'V' => "each member as a field of its own (array['name']), or ",
+        _ => "",
+    };
+    error::kind(format!(
+        "elements of type {as_given} have {size} bytes, 16 at most can be exchanged as one; give {members}a view of their \
+         bytes: array.view('uint8').reshape(*array.shape, {size})"
+    ))
 }
 
 /// What elements that are plain bytes stand for, by their type string and, of records, their members: peers compare it. None for bytes

@@ -2,7 +2,7 @@
 
 use super::{Described, dlpack, element};
 use crate::error;
-use crate::given::{Given, List};
+use crate::given::{Get, Given, List};
 use crate::owned::Owned;
 use halocline::device::{Address, MemorySpace, Place, cuda};
 use halocline::{Device, DeviceError};
@@ -67,9 +67,9 @@ fn device_of(py: Python<'_>, base: usize) -> PyResult<u32> {
     }
     match place.space {
         MemorySpace::Device(ordinal) => Ok(ordinal),
-        other => Err(error::kind(format!(
-            "__cuda_array_interface__ tells of memory that is {other:?}, not a GPU's"
-        ))),
+        other => {
+            Err(error::kind(format!("__cuda_array_interface__ tells of {other}, not of a GPU's memory")))
+        }
     }
 }
 
@@ -86,11 +86,11 @@ pub(super) fn host<'py>(interface: &Bound<'py, PyAny>) -> PyResult<Described> {
     if item(intern!(py, "mask"))?.is_some() {
         return Err(error::kind("an array with a mask is two arrays; exchange them as two fields"));
     }
-    let extents = wanted(intern!(py, "shape"))?.extract::<Given<List<usize>>>()?.get(py, "shape")?.0;
+    let extents = Given::<List<usize>>::from(&wanted(intern!(py, "shape"))?).get("shape")?.0;
     let strides = item(intern!(py, "strides"))?
-        .map(|strides| strides.extract::<Given<List<isize>>>()?.get(py, "strides").map(|list| list.0));
+        .map(|strides| Given::<List<isize>>::from(&strides).get("strides").map(|list| list.0));
     let strides = strides.transpose()?;
-    let typestr = wanted(intern!(py, "typestr"))?.extract::<Given<String>>()?.get(py, "typestr")?;
+    let typestr = Given::<String>::from(&wanted(intern!(py, "typestr"))?).get("typestr")?;
     let element = element::of_typestr(&typestr)?;
     let members = item(intern!(py, "descr"))?;
     let name = element::name(&typestr, members.as_ref())?;

@@ -4,7 +4,7 @@
 use super::watch::Watch;
 use crate::comm::PyCommunicator;
 use crate::error;
-use crate::given::{Given, Typed};
+use crate::given::{Get, Given, named};
 use crate::owned::Owned;
 use halocline::device::cuda;
 use halocline::{DeviceArray, ElementType, Field, Layout, WeakField};
@@ -28,12 +28,12 @@ impl PyMemory {
     #[new]
     fn new(
         py: Python<'_>,
-        comm: &PyCommunicator,
+        comm: Given<Py<PyCommunicator>>,
         bytes: Given<usize>,
-        device: Option<Typed<u32>>,
+        device: Option<Given<u32>>,
     ) -> PyResult<Self> {
-        let device = device.map(|device| device.0);
-        let (comm, bytes) = (comm.get()?, bytes.get(py, "bytes")?);
+        named!(comm, bytes, device);
+        let comm = comm.get().get()?;
         let layout = Layout::c_order(ElementType::U8, &[bytes.max(1)]).map_err(error::of)?;
         let field = py.detach(|| match device {
             None => Field::allocate(&comm, layout),

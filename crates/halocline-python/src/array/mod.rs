@@ -11,7 +11,7 @@ pub(crate) use memory::PyMemory;
 pub(crate) use watch::{Arrays, Watches};
 
 use crate::error;
-use crate::given::{Numbers, Typed};
+use crate::given::{Get, Given, List, class_of, named, told};
 use crate::owned::Keep;
 use crate::tensor::is_tensor;
 use halocline::device::cuda;
@@ -57,15 +57,19 @@ impl Described {
     }
 }
 
-const ACCEPTED: &str = "an object with __cuda_array_interface__, __array_interface__ (NumPy), __dlpack__ (PyTorch, CuPy) or \
-                        the buffer protocol";
+const ACCEPTED: &str = "an array (an object with __cuda_array_interface__, __array_interface__ (NumPy), __dlpack__ (PyTorch, \
+                        CuPy) or the buffer protocol)";
 
 /// Which of these libraries the class of an object is in a module of, if one.
 pub(crate) fn library_of(
     object: &Bound<'_, PyAny>,
     libraries: &[&'static str],
 ) -> PyResult<Option<&'static str>> {
-    let module = object.get_type().module()?;
+    // Some classes have none: NumPy takes it from types of ctypes, for all that use these.
+    let module = object.get_type().getattr_opt(intern!(object.py(), "__module__"))?;
+    let Some(module) = module.as_ref().and_then(|module| module.cast::<PyString>().ok()) else {
+        return Ok(None);
+    };
     let module = module.to_cow()?;
     let is_in = |library: &&&str| {
         module.strip_prefix(**library).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
@@ -101,17 +105,17 @@ pub(crate) fn describe(array: &Bound<'_, PyAny>) -> PyResult<Described> {
 }
 
 fn by_protocol<'py>(array: &Bound<'py, PyAny>) -> PyResult<Described> {
-    let (py, class) = (array.py(), array.get_type());
-    let masked = || {
-        error::kind("a masked array is two arrays; exchange its .data, and its .mask as a field of its own")
-    };
+    let py = array.py();
     match library_of(array, &["jax", "jaxlib", "numpy.ma", "numpy"])? {
-        None if is_instance(array, "numpy.ma", "MaskedArray")? => return Err(masked()),
-        None | Some("numpy") => {}
         Some("numpy.ma") => return Err(masked()),
+        None if is_instance(array, "numpy.ma", "MaskedArray")? => return Err(masked()),
+        Some("numpy") if is_instance(array, "numpy", "generic")? => {
+            return Err(error::kind("a scalar of NumPy has no memory of its own; give an array"));
+        }
+        None | Some("numpy") => {}
         Some(_) => {
             return Err(error::kind(
-                "arrays of JAX cannot be changed in place; exchange a NumPy, CuPy or PyTorch array and give it to JAX \
+                "arrays of JAX cannot be changed in place; give a NumPy, CuPy or PyTorch array and hand it to JAX \
                  (jax.dlpack), or copy it with numpy.array(...)",
             ));
         }
@@ -130,12 +134,28 @@ fn by_protocol<'py>(array: &Bound<'py, PyAny>) -> PyResult<Described> {
     } else if let Some(described) = buffer::describe(array)? {
         described
     } else {
-        return Err(error::kind(format!(
-            "{} is no array: {ACCEPTED} is wanted",
-            class.fully_qualified_name()?
-        )));
+        return Err(no_array(array)?);
     };
     Ok(Described { is_tensor: is_tensor(array)?, ..described })
+}
+
+fn masked() -> PyErr {
+    error::kind("a masked array is two arrays; give its .data, and its .mask as another one")
+}
+
+/// What is said of an object without any protocol.
+fn no_array(object: &Bound<'_, PyAny>) -> PyResult<PyErr> {
+    let class = class_of(object);
+    Ok(error::kind(match library_of(object, &["xarray", "dask"])? {
+        Some("xarray") => format!("{class} is no array, but has one: give its .data"),
+        Some(_) => {
+            format!("{class} is computed piece by piece, and has no memory: give what its compute() returns")
+        }
+        None if object.hasattr(intern!(object.py(), "__array__"))? => format!(
+            "{class} gives a copy as an array, which an exchange would not change: give the array behind it (as .data)"
+        ),
+        None => format!("{ACCEPTED} is wanted, not {}", told(object)),
+    }))
 }
 
 #[doc = doc!("Field")]
@@ -154,21 +174,24 @@ pub(crate) struct PyField {
 #[pymethods]
 impl PyField {
     #[new]
-    #[pyo3(signature = (array, *, domain = None, axes = None, origin = None, padded = false))]
+    #[pyo3(signature = (array, *, domain = None, axes = None, origin = None, padded = Given::of(false)), text_signature = "(array, *, domain=None, axes=None, origin=None, padded=False)")]
     fn new(
         array: &Bound<'_, PyAny>,
-        domain: Option<Typed<u64>>,
-        axes: Option<Numbers<usize>>,
-        origin: Option<Numbers<usize>>,
-        padded: bool,
+        domain: Option<Given<u64>>,
+        axes: Option<Given<List<usize>>>,
+        origin: Option<Given<List<usize>>>,
+        padded: Given<bool>,
     ) -> PyResult<Self> {
-        let domain = domain.map(|domain| domain.0);
-        let described = describe(array)?;
-        let mut layout = described.layout()?;
-        if let Some(Numbers(axes)) = axes {
-            layout = layout.with_axes(&axes).map_err(error::of)?;
+        named!(domain, axes, origin, padded);
+        let py = array.py();
+        let of_array = |error| error::prefixed(py, error, "array");
+        let described = describe(array).map_err(of_array)?;
+        let mut layout = described.layout().map_err(of_array)?;
+        if let Some(List(axes)) = axes {
+            let of_axes = |error| error::prefixed(py, error::of(error), "axes");
+            layout = layout.with_axes(&axes).map_err(of_axes)?;
         }
-        if let Some(Numbers(origin)) = origin {
+        if let Some(List(origin)) = origin {
             layout = layout.with_origin(&origin);
         }
         if padded {
@@ -176,7 +199,7 @@ impl PyField {
         }
         let (device, is_tensor) = (described.device, described.is_tensor);
         let watched = watched(array, Some(&described))?;
-        let field = field(array, described, layout)?;
+        let field = field(array, described, layout).map_err(of_array)?;
         let field = domain.map_or_else(|| field.clone(), |id| field.on_domain(id));
         let (field, array) = (crate::owned::Owned::new(field), array.clone().unbind());
         Ok(Self { field, array, device, domain, watched, is_tensor })
@@ -220,8 +243,13 @@ impl PyField {
         self.device
     }
 
-    fn __repr__(&self) -> PyResult<String> {
-        Ok(format!("{:?}", self.field.get()?))
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let Ok(element) = self.element() else { return Ok("Field(of the parent process)".to_owned()) };
+        let mut shown = format!("Field({element}, {}", self.shape(py)?);
+        for (name, number) in [("domain", self.domain), ("device", self.device.map(u64::from))] {
+            number.iter().for_each(|number| shown.push_str(&format!(", {name}={number}")));
+        }
+        Ok(shown + ")")
     }
 }
 
@@ -273,7 +301,7 @@ fn watched(given: &Bound<'_, PyAny>, described: Option<&Described>) -> PyResult<
     Ok(own.into_iter().chain(whole).collect())
 }
 
-fn at_address_0() -> PyErr {
+pub(crate) fn at_address_0() -> PyErr {
     error::value("the array says that it lies at address 0")
 }
 
@@ -322,14 +350,14 @@ fn field(array: &Bound<'_, PyAny>, described: Described, layout: Layout) -> PyRe
     })
 }
 
-/// Contiguous bytes of an array of the host, for as long as what is returned is held.
+/// Contiguous bytes of a message in an array of the host, for as long as what is returned is held.
 pub(crate) fn bytes_of(
     array: &Bound<'_, PyAny>,
     to_write: bool,
 ) -> PyResult<(NonNull<u8>, usize, Described)> {
     let (base, bytes, described) = bytes_anywhere(array, to_write)?;
     if described.device.is_some() {
-        return Err(error::value("a contiguous array in memory of the host is wanted: the fields lie there"));
+        return Err(error::value("message: an array in memory of the host is wanted: the fields lie there"));
     }
     Ok((base, bytes, described))
 }
@@ -339,16 +367,17 @@ pub(crate) fn bytes_anywhere(
     array: &Bound<'_, PyAny>,
     to_write: bool,
 ) -> PyResult<(NonNull<u8>, usize, Described)> {
-    let described = describe(array)?;
-    let layout = described.layout()?;
+    let of_message = |error| error::prefixed(array.py(), error, "message");
+    let described = describe(array).map_err(of_message)?;
+    let layout = described.layout().map_err(of_message)?;
     let contiguous = Layout::c_order(described.element, &described.extents).map_err(error::of)?;
     if layout.span() != contiguous.span()
         || described.strides.as_ref().is_some_and(|s| s.iter().any(|s| *s < 0))
     {
-        return Err(error::value("a contiguous array is wanted"));
+        return Err(error::value("message: a contiguous array is wanted"));
     }
     if to_write && !described.is_writable {
-        return Err(error::value("the array is read-only"));
+        return Err(error::value("message: the array is read-only; `pack` writes it"));
     }
     let base =
         NonNull::new(std::ptr::without_provenance_mut::<u8>(described.base)).unwrap_or(NonNull::dangling());

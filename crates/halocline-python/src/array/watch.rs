@@ -2,7 +2,7 @@
 
 use super::Described;
 use crate::error;
-use crate::given::List;
+use crate::given::{Argument, List};
 use crate::tensor::Versions;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -32,7 +32,7 @@ impl Place {
         // Of whatever elements: it may be the array of records that another one has a field of.
         let Ok(interface) = interface.cast::<PyDict>() else { return Ok(None) };
         let data = interface.get_item("data")?.map(|data| data.extract::<(usize, bool)>());
-        let shape = interface.get_item("shape")?.map(|shape| shape.extract::<List<usize>>());
+        let shape = interface.get_item("shape")?.map(|shape| List::<usize>::of(&shape));
         match (data, shape) {
             (Some(Ok((address, _))), Some(Ok(List(shape)))) => {
                 Ok(Some(Self { address, elements: shape.into_iter().fold(1, usize::saturating_mul) }))

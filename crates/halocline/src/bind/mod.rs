@@ -133,9 +133,9 @@ fn same_terms(comm: &Communicator, sets: usize, options: &BindOptions) -> Result
     let wanted = u64::from(*checked.as_ref().unwrap_or(&false));
     Ok(match (same_as_rank_0(comm, &[choice.code(), sets as u64, wanted])?, checked) {
         (_, Err(error)) => Err(error.into()),
-        (Err(first), _) if first.first() != Some(&choice.code()) => {
-            Err(Error::Bind(format!("rank {rank} binds with links {choice:?}, rank 0 differently")))
-        }
+        (Err(first), _) if first.first() != Some(&choice.code()) => Err(Error::Bind(format!(
+            "rank {rank} asks for the link {choice}, rank 0 for another; give the same on all ranks"
+        ))),
         (Err(first), _) if first.get(1) != Some(&(sets as u64)) => Err(Error::Bind(format!(
             "rank {rank} binds {sets} sets of fields, rank 0 binds {}; all ranks must bind as many",
             first.get(1).unwrap_or(&0)

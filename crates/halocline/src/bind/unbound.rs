@@ -113,7 +113,7 @@ fn same_terms(
 fn possible(comm: &Communicator, patterns: &[&Pattern], choice: LinkChoice) -> Result<(), Error> {
     if matches!(choice, LinkChoice::Push | LinkChoice::Pull) {
         return Err(Error::Bind(format!(
-            "links without fields cannot be {choice:?}: they know no memory; choose auto, mailbox or message"
+            "links without fields cannot be {choice}: they know no memory; choose auto, mailbox or message"
         )));
     }
     for (at, pattern) in patterns.iter().enumerate() {
