@@ -13,6 +13,8 @@ pub struct Patience {
     pub spin: Duration,
     /// When a wait fails, counted from its beginning. `None`: never.
     pub deadline: Option<Duration>,
+    /// Whether the wait asks the host for interruptions. One that cannot end by them does not ask: the answer would be lost.
+    pub is_interruptible: bool,
 }
 
 /// A wait that takes long.
@@ -40,7 +42,7 @@ impl Patience {
     /// cores, spinning only keeps the peer from running.
     pub fn of(transport: &dyn Transport) -> Self {
         let spin = if transport.is_crowded() { 0 } else { 50 };
-        Self { spin: Duration::from_micros(spin), deadline: None }
+        Self { spin: Duration::from_micros(spin), deadline: None, is_interruptible: true }
     }
 
     /// How long a task looks again and again, giving way to other tasks, before it waits to be woken.
@@ -82,7 +84,7 @@ impl Patience {
         }
         let start = host.now();
         let (mut warn_at, mut nap) = (WARN_AFTER, NAP.0);
-        let asks_after = host.asks_after().unwrap_or(Duration::MAX);
+        let asks_after = host.asks_after().filter(|_| self.is_interruptible).unwrap_or(Duration::MAX);
         let mut ask_at = asks_after;
         loop {
             let mut waited = host.now().saturating_sub(start);

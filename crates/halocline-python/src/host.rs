@@ -69,21 +69,27 @@ impl Host for PythonHost {
         if self.interrupted.load(Ordering::Relaxed) || has_left() {
             return true;
         }
-        // Python handles signals in its main thread alone. In a forked child that is the thread that has forked, whichever it was.
-        rustix::thread::gettid() == rustix::process::getpid()
-            && Python::attach(|py| match py.check_signals() {
-                Ok(()) => false,
-                Err(error) => {
-                    RAISED.with(|raised| *raised.borrow_mut() = Some(error));
-                    true
-                }
-            })
+        let raised = raised_by_signal();
+        let is_raised = raised.is_some();
+        if is_raised {
+            RAISED.set(raised);
+        }
+        is_raised
+    }
+}
+
+/// Runs the handlers of signals that have arrived, and returns what they raise. Python runs them in its main thread alone; in a
+/// forked child that is the thread that forked.
+pub(crate) fn raised_by_signal() -> Option<PyErr> {
+    match rustix::thread::gettid() == rustix::process::getpid() {
+        true => Python::attach(|py| py.check_signals().err()),
+        false => None,
     }
 }
 
 /// What ended a wait of this thread that was interrupted.
 pub(crate) fn interruption() -> PyErr {
-    let raised = RAISED.with(|raised| raised.borrow_mut().take());
+    let raised = RAISED.take();
     if raised.is_none() && has_left() {
         // What this thread drops now waits for others.
         waits_for_nobody();

@@ -492,7 +492,8 @@ impl Drop for Service {
         if let Some(transport) = self.transport.upgrade() {
             let transport = &*transport;
             self.with(Protocol::close);
-            let patience = Patience { deadline: Some(SHUT_WITHIN), ..Patience::of(transport) };
+            let patience =
+                Patience { deadline: Some(SHUT_WITHIN), is_interruptible: false, ..Patience::of(transport) };
             let is_over = || {
                 self.drive(transport);
                 // Nobody will take them.

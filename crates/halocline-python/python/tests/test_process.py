@@ -638,3 +638,29 @@ def test_what_the_environment_says(tmp_path):
         env={**os.environ, "HALOCLINE_CHECK": "1"},
     )
     assert checked.stdout == "found\n", (checked.stdout, checked.stderr)
+
+
+@pytest.mark.parametrize(
+    "waits", ["halo.exchange()", "halo.exchange(wait=False).wait()", "comm.barrier()", "hc.RegularGrid((64,)).decompose(comm).pattern(1)"]
+)
+def test_ctrl_c_comes_before_the_error_that_another_rank_has_left(waits):
+    """As when a whole job is interrupted: the error would reach the program first, and Ctrl-C strike amid its handling."""
+    ends_well(f"""
+        import os, signal, threading, traceback
+        from halocline._core import ThreadGroup
+        comm, other = ThreadGroup(2).ranks
+        def peer():
+            bound(other)
+            os.kill(os.getpid(), signal.SIGINT)
+            other.close()
+        thread = threading.Thread(target=peer)
+        thread.start()
+        try:
+            halo = bound(comm)
+            while True:
+                {waits}
+        except KeyboardInterrupt as error:
+            assert traceback.extract_tb(error.__traceback__)
+            print("interrupted")
+        thread.join()
+    """, says="interrupted")
