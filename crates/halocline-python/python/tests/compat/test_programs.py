@@ -95,7 +95,7 @@ ghex.print_config(ghex.config())
     [
         (["-h"], 0, "usage: .*program.py"),
         (["--help"], 0, "usage: .*program.py"),
-        ([], 2, "usage: .*program.py"),
+        (["-m"], 2, "usage: .*program.py"),
         (["-x", "program.py"], 2, "usage: .*program.py"),
         (["nowhere.py"], 2, "cannot read the program: .*nowhere.py"),
         (["."], 1, "__main__"),

@@ -19,6 +19,7 @@ Not to be had: what is of C++ objects, which there are none of here. ``expose_cp
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
@@ -58,6 +59,10 @@ __version__ = VERSION
 """The version of GHEX whose interface this is."""
 
 
+_INSTALLED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_installed")
+"""A folder with a package ``ghex`` that is this one, and with GHEX's version: ``sys.path`` has it after ``install()``."""
+
+
 def __getattr__(name: str) -> Any:
     # Not before it is asked for: the import leaves CUDA alone.
     if name == "__config__":
@@ -66,9 +71,13 @@ def __getattr__(name: str) -> Any:
 
 
 def install() -> None:
-    """From now on ``import ghex`` is this package, submodules included. Before GHEX itself is imported."""
+    """From now on ``import ghex`` is this package, submodules included, also in children that multiprocessing spawns, and
+    ``importlib.metadata.version("ghex")`` answers. Before GHEX itself is imported."""
     there = sys.modules.get("ghex")
     if there is not None and there is not sys.modules[__name__]:
         raise HaloError("GHEX itself is imported already; call install() before its first import")
+    if _INSTALLED not in sys.path:
+        # Behind the folder of the program.
+        sys.path.insert(1, _INSTALLED)
     for module in (sys.modules[__name__], context, util, pyghex, unstructured, structured, regular, cartesian_sets):
         sys.modules["ghex" + module.__name__.removeprefix(__name__)] = module

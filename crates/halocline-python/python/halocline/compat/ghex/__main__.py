@@ -3,25 +3,60 @@
 import os
 import runpy
 import sys
+import types
 
-from halocline.compat.ghex import install
+from halocline.compat.ghex import _INSTALLED, install
 
-USAGE = "usage: python -m halocline.compat.ghex program.py [arguments]"
+USAGE = "usage: python -m halocline.compat.ghex [-m module | -c command | program.py | -] [arguments]"
+
+
+def fail(why):
+    print(why, file=sys.stderr)
+    sys.exit(2)
+
+
+def run_text(text, name):
+    """As the module `__main__`, where what it defines is found by its name, to be pickled for instance."""
+    main = types.ModuleType("__main__")
+    sys.modules["__main__"] = main
+    exec(compile(text, name, "exec"), main.__dict__)
+
+
+def run(arguments):
+    kind = arguments[0] if arguments else ""
+    if kind in ("-m", "-c"):
+        if len(arguments) < 2:
+            fail(USAGE)
+        # As python has it: `-c` stays, a module's file takes the place of its name.
+        sys.argv = [kind, *arguments[2:]] if kind == "-c" else arguments[1:]
+        sys.path[0] = "" if kind == "-c" else os.getcwd()
+        install()
+        if kind == "-c":
+            run_text(arguments[1], "<string>")
+        else:
+            runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+    elif kind in ("", "-"):
+        sys.argv, sys.path[0] = arguments or [""], ""
+        install()
+        run_text(sys.stdin.buffer.read(), "<stdin>")
+    elif kind.startswith("-"):
+        fail(USAGE)
+    else:
+        sys.argv = arguments
+        if not os.path.isdir(kind):
+            try:
+                open(kind, "rb").close()
+            except OSError as error:
+                fail(f"python -m halocline.compat.ghex: cannot read the program: {error}")
+        # As for any script: modules beside it are found.
+        sys.path[0] = os.path.dirname(os.path.abspath(kind))
+        install()
+        runpy.run_path(kind, run_name="__main__")
+
 
 if sys.argv[1:2] in (["-h"], ["--help"]):
     print(f"{USAGE}\n\nRuns a program written for GHEX, as python does, with this package in the place of GHEX.")
     sys.exit()
-if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
-    print(USAGE, file=sys.stderr)
-    sys.exit(2)
-sys.argv = sys.argv[1:]
-if not os.path.isdir(sys.argv[0]):
-    try:
-        open(sys.argv[0], "rb").close()
-    except OSError as error:
-        print(f"python -m halocline.compat.ghex: cannot read the program: {error}", file=sys.stderr)
-        sys.exit(2)
-# As for any script: modules beside it are found.
-sys.path[0] = os.path.dirname(os.path.abspath(sys.argv[0]))
-install()
-runpy.run_path(sys.argv[0], run_name="__main__")
+# Children find this package as GHEX, too.
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [_INSTALLED, os.environ.get("PYTHONPATH")]))
+run(sys.argv[1:])
