@@ -3,6 +3,7 @@
 use crate::array::{Arrays, Described, Watches, bytes_anywhere, bytes_of, field_of};
 use crate::comm::PyCommunicator;
 use crate::error;
+use crate::ghex::Tie;
 use crate::given::{Argument, Get, Given, List, Refusal, entries, entry, named};
 use crate::grid::{PyPattern, Widths, collective, halo_of};
 use crate::host::{self, Left};
@@ -18,7 +19,7 @@ use halocline::{
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 #[doc = doc!("HaloExchange")]
@@ -163,8 +164,15 @@ impl PyHaloExchange {
     }
 
     fn pending(&self, pending: Pending, write: Option<Arc<Write>>) -> PyPending {
-        let streams = Some(Arc::clone(&self.streams));
-        PyPending { pending: Owned::new(pending), streams, left: self.halo.left(), is_brief: false, write }
+        let (streams, left) = (Some(Arc::clone(&self.streams)), self.halo.left());
+        PyPending {
+            pending: Owned::new(pending),
+            streams,
+            left,
+            is_brief: false,
+            write,
+            tie: OnceLock::new(),
+        }
     }
 }
 
@@ -441,6 +449,8 @@ pub(crate) struct PyPending {
     is_brief: bool,
     /// None: no tensors of PyTorch.
     write: Option<Arc<Write>>,
+    /// Of exchanges through GHEX's interface.
+    tie: OnceLock<Tie>,
 }
 
 /// Looks of a wait before it lets go of the GIL: about as long as that takes.
@@ -449,7 +459,23 @@ const LOOKS: u32 = 16;
 impl PyPending {
     /// One of host fields.
     pub(crate) fn of_host(pending: Pending, left: Left, is_brief: bool, write: Option<Arc<Write>>) -> Self {
-        Self { pending: Owned::new(pending), streams: None, left, is_brief, write }
+        let (streams, tie) = (None, OnceLock::new());
+        Self { pending: Owned::new(pending), streams, left, is_brief, write, tie }
+    }
+
+    /// From now on tells whether it is a scheduled exchange of a communication object.
+    pub(crate) fn tie(&self, tie: Tie) {
+        // It has one of its own only if it is tied twice.
+        self.tie.get_or_init(|| tie);
+    }
+
+    fn end<T>(&self, py: Python<'_>, waited: PyResult<T>) -> PyResult<T> {
+        if waited.is_ok()
+            && let Some(tie) = self.tie.get()
+        {
+            tie.end();
+        }
+        Write::end(self.write.as_ref(), py, waited)
     }
 
     /// The exchange, to be waited for by this thread.
@@ -481,7 +507,7 @@ impl PyPending {
         let waited = if self.is_brief { pending.wait_briefly(LOOKS) } else { None };
         let waited = waited.unwrap_or_else(|| py.detach(|| pending.wait()));
         bury(py);
-        Write::end(self.write.as_ref(), py, waited.map_err(error::of))
+        self.end(py, waited.map_err(error::of))
     }
 
     #[doc = doc!("Pending.schedule_wait")]
@@ -490,23 +516,32 @@ impl PyPending {
         let pending = self.get()?;
         let handles = Handles::of_call(stream)?;
         let streams = self.streams.as_ref().map_or(Ok(Vec::new()), |streams| streams.get(&handles))?;
-        schedule_wait(py, pending, &streams, self.write.as_ref())
+        schedule_wait(py, pending, &streams, self.write.as_ref())?;
+        if let Some(tie) = self.tie.get() {
+            tie.schedule();
+        }
+        Ok(())
     }
 
     #[doc = doc!("Pending.is_ready")]
     fn is_ready(&self, py: Python<'_>) -> PyResult<bool> {
+        match self._is_over(py) {
+            Ok(false) => Ok(false),
+            over => self.end(py, over),
+        }
+    }
+
+    /// The same where the program is not told: for `halocline/compat/ghex/_bound.py`.
+    fn _is_over(&self, py: Python<'_>) -> PyResult<bool> {
         let pending = self.pending.get()?;
         let ready = py.detach(|| pending.is_ready());
         bury(py);
-        match ready.map_err(error::of) {
-            Ok(false) => Ok(false),
-            over => Write::end(self.write.as_ref(), py, over),
-        }
+        ready.map_err(error::of)
     }
 
     #[doc = doc!("Pending.progress")]
     fn progress(&self, py: Python<'_>) -> PyResult<()> {
-        self.is_ready(py).map(drop)
+        self._is_over(py).map(drop)
     }
 
     #[doc = doc!("Pending.epoch")]

@@ -11,7 +11,8 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyList, PyString, PyTuple};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// An array of a domain.
 #[pyclass(frozen, module = "halocline.compat.ghex._exchange", name = "FieldDescriptor")]
@@ -208,24 +209,98 @@ fn begin<'a>(
 }
 
 /// The function of `_exchange.py` for what does not go this way.
-fn otherwise<'py>(py: Python<'py>, buffers: &Bound<'py, PyTuple>) -> PyResult<Py<PyAny>> {
+fn otherwise<'py>(
+    py: Python<'py>,
+    buffers: &Bound<'py, PyAny>,
+    streams: &Bound<'py, PyTuple>,
+) -> PyResult<Py<PyAny>> {
     static BEGIN: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let begin = BEGIN.get_or_try_init(py, || {
         Ok::<_, PyErr>(py.import("halocline.compat.ghex._exchange")?.getattr("_begin")?.unbind())
     })?;
-    Ok(begin.bind(py).call1((buffers,))?.unbind())
+    Ok(begin.bind(py).call1((buffers, streams))?.unbind())
+}
+
+/// Relates one exchange to the communication object that began it, for `has_scheduled_exchange`.
+pub(crate) struct Tie {
+    /// The number of the exchange that `schedule_wait` was called for last, until the program has found it to be over. 0: none.
+    scheduled: Arc<AtomicU64>,
+    number: u64,
+    is_over: AtomicBool,
+}
+
+impl Tie {
+    /// `schedule_wait` was called.
+    pub(crate) fn schedule(&self) {
+        if !self.is_over.load(Ordering::Relaxed) {
+            self.scheduled.store(self.number, Ordering::Relaxed);
+        }
+    }
+
+    /// A wait has returned, or `is_ready` said so.
+    pub(crate) fn end(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        let _ = self.scheduled.compare_exchange(self.number, 0, Ordering::Relaxed, Ordering::Relaxed);
+    }
+}
+
+/// The same for Python: of an exchange of several patterns.
+#[pyclass(frozen, module = "halocline.compat.ghex._exchange", name = "Tie")]
+pub(crate) struct PyTie(Tie);
+
+#[pymethods]
+impl PyTie {
+    fn schedule(&self) {
+        self.0.schedule();
+    }
+
+    fn end(&self) {
+        self.0.end();
+    }
 }
 
 /// What begins exchanges.
 #[pyclass(frozen, subclass, module = "halocline.compat.ghex._exchange", name = "Exchanges")]
-pub(crate) struct Exchanges;
+pub(crate) struct Exchanges {
+    scheduled: Arc<AtomicU64>,
+}
+
+impl Exchanges {
+    /// Of an exchange that begins.
+    fn tie(&self) -> Tie {
+        static COUNT: AtomicU64 = AtomicU64::new(1);
+        self.scheduled.store(0, Ordering::Relaxed);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        Tie { scheduled: Arc::clone(&self.scheduled), number, is_over: AtomicBool::new(false) }
+    }
+
+    /// The same handle, related to this object.
+    fn tied(&self, py: Python<'_>, handle: Py<PyAny>) -> PyResult<Py<PyAny>> {
+        match handle.bind(py).cast::<PyPending>() {
+            Ok(pending) => pending.get().tie(self.tie()),
+            Err(_) => handle.bind(py).setattr(intern!(py, "_tie"), Bound::new(py, PyTie(self.tie()))?)?,
+        }
+        Ok(handle)
+    }
+}
 
 #[pymethods]
 impl Exchanges {
     #[new]
     #[pyo3(signature = (*_of))]
     fn new(_of: &Bound<'_, PyTuple>) -> Self {
-        Self
+        Self { scheduled: Arc::default() }
+    }
+
+    /// Begins an exchange by the function of `_exchange.py`.
+    fn _begin<'py>(&self, buffers: &Bound<'py, PyAny>, streams: &Bound<'py, PyTuple>) -> PyResult<Py<PyAny>> {
+        let py = buffers.py();
+        self.tied(py, otherwise(py, buffers, streams)?)
+    }
+
+    /// Whether `schedule_wait` was called for the last exchange, and nothing has told since that it is over.
+    fn has_scheduled_exchange(&self) -> bool {
+        self.scheduled.load(Ordering::Relaxed) != 0
     }
 
     /// Begins an exchange of fields that patterns were applied to: a list of them, or each as an argument. (A tuple of one argument would
@@ -235,11 +310,11 @@ impl Exchanges {
         let py = others.py();
         let only = first.0.as_ref().filter(|_| others.is_empty());
         if let Some(info) = only.and_then(|only| of_host(only.clone())) {
-            return begin_all(py, &[info]);
+            return self.tied(py, begin_all(py, &[info])?);
         }
         let infos = match only.map(|only| only.cast_exact::<PyList>()) {
             Some(Ok(list)) if list.len() == 1 => match of_host(list.get_item(0)?) {
-                Some(info) => return begin_all(py, &[info]),
+                Some(info) => return self.tied(py, begin_all(py, &[info])?),
                 None => None,
             },
             Some(Ok(list)) => all_of_host(list.len(), list.iter()),
@@ -247,10 +322,10 @@ impl Exchanges {
             None => all_of_host(others.len() + 1, first.0.iter().cloned().chain(others)),
         };
         match infos {
-            Some(infos) if is_one_pattern(&infos) => begin_all(py, &infos),
+            Some(infos) if is_one_pattern(&infos) => self.tied(py, begin_all(py, &infos)?),
             _ => {
                 let all: Vec<_> = first.0.into_iter().chain(others).collect();
-                otherwise(py, &PyTuple::new(py, all)?)
+                self._begin(&PyTuple::new(py, all)?.into_any(), &PyTuple::empty(py))
             }
         }
     }

@@ -73,6 +73,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("_FieldDescriptor", module.py().get_type::<ghex::FieldDescriptor>())?;
     module.add("_BufferInfo", module.py().get_type::<ghex::BufferInfo>())?;
     module.add("_Lane", module.py().get_type::<ghex::Lane>())?;
+    module.add("_Tie", module.py().get_type::<ghex::PyTie>())?;
     module.add("_Exchanged", module.py().get_type::<ghex::Exchanged>())?;
     module.add("_Exchanges", module.py().get_type::<ghex::Exchanges>())?;
     module.add("_Alone", module.py().get_type::<alone::PyAlone>())?;

@@ -826,6 +826,7 @@ class Pending(Awaitable[None]):
         """All later work of the stream runs after the exchange. Blocks for host fields only."""
     def is_ready(self) -> bool:
         """Whether ``wait`` would return at once. Never blocks."""
+    def _is_over(self) -> bool: ...
     def progress(self) -> None:
         """Carries the exchange on as far as possible now. Never blocks. (It also goes on by itself.)"""
     @property

@@ -154,7 +154,7 @@ def test_threads_of_a_rank_share_what_is_in_flight():
 class Failed:
     """What began earlier, and has failed since."""
 
-    def is_ready(self):
+    def _is_over(self):
         raise hc.ClosedError("closed")
 
 
@@ -175,7 +175,7 @@ class Meanwhile:
     def __init__(self, begin):
         self.begun, self.thread = [], threading.Thread(target=lambda: self.begun.append(begin()))
 
-    def is_ready(self):
+    def _is_over(self):
         if self.thread.ident is None:
             self.thread.start()
             # So long that it has begun, where nothing keeps it from that.

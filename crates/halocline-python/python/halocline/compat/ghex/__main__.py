@@ -4,25 +4,26 @@ import os
 import runpy
 import sys
 import types
+from typing import NoReturn
 
 from halocline.compat.ghex import _INSTALLED, install
 
 USAGE = "usage: python -m halocline.compat.ghex [-m module | -c command | program.py | -] [arguments]"
 
 
-def fail(why):
+def fail(why: str) -> NoReturn:
     print(why, file=sys.stderr)
     sys.exit(2)
 
 
-def run_text(text, name):
+def run_text(text: str | bytes, name: str) -> None:
     """As the module `__main__`, where what it defines is found by its name, to be pickled for instance."""
     main = types.ModuleType("__main__")
     sys.modules["__main__"] = main
     exec(compile(text, name, "exec"), main.__dict__)
 
 
-def run(arguments):
+def run(arguments: list[str]) -> None:
     kind = arguments[0] if arguments else ""
     if kind in ("-m", "-c"):
         if len(arguments) < 2:

@@ -22,7 +22,7 @@ _MOST = 1 << 62
 
 def _is_over(pending: Pending) -> bool:
     try:
-        return pending.is_ready()
+        return pending._is_over()
     except HaloError:
         # It has failed, which whoever waits for it is told.
         return True

@@ -13,6 +13,7 @@ from halocline._core import _Exchanged as Exchanged
 from halocline._core import _Exchanges as Exchanges
 from halocline._core import _FieldDescriptor as FieldDescriptor
 from halocline._core import _Lane as Lane
+from halocline._core import _Tie as Tie
 
 from ._bound import Bound, Fields
 from .context import check_context, context
@@ -109,17 +110,23 @@ class CommunicationHandle(Protocol):
 class _Several:
     """One exchange of fields of several patterns, or of none."""
 
-    __slots__ = ("_pendings",)
+    __slots__ = ("_pendings", "_tie")
 
     def __init__(self, pendings: Sequence[CommunicationHandle]) -> None:
         self._pendings = pendings
+        self._tie: Tie | None = None
 
     def wait(self) -> None:
         for pending in self._pendings:
             pending.wait()
+        if self._tie is not None:
+            self._tie.end()
 
     def is_ready(self) -> bool:
-        return all([pending.is_ready() for pending in self._pendings])
+        ready = all([pending.is_ready() for pending in self._pendings])
+        if ready and self._tie is not None:
+            self._tie.end()
+        return ready
 
     def progress(self) -> None:
         for pending in self._pendings:
@@ -128,6 +135,8 @@ class _Several:
     def schedule_wait(self, stream: Any) -> None:
         for pending in self._pendings:
             pending.schedule_wait(stream)
+        if self._tie is not None:
+            self._tie.schedule()
 
 
 class CommunicationObject(Exchanges):
@@ -139,7 +148,6 @@ class CommunicationObject(Exchanges):
 
     def __init__(self, ctx: context) -> None:
         check_context(ctx)
-        self._scheduled: CommunicationHandle | None = None
 
     def schedule_exchange(
         self, stream: Any, *buffers: BufferInfo | Iterable[BufferInfo], **named: BufferInfo | Iterable[BufferInfo]
@@ -152,12 +160,13 @@ class CommunicationObject(Exchanges):
             if unknown := named.keys() - NAMES:
                 raise HaloTypeError(f"schedule_exchange has no arguments {sorted(unknown)}; those it has are {sorted(NAMES)}")
             buffers += tuple(named[name] for name in sorted(named))
-        self._scheduled = _begin(buffers, (stream,))
-        return self._scheduled
+        handle: CommunicationHandle = self._begin(buffers, (stream,))
+        return handle
 
     def has_scheduled_exchange(self) -> bool:
-        """Whether the last scheduled exchange is not over yet."""
-        return self._scheduled is not None and not self._scheduled.is_ready()
+        """Whether ``schedule_wait`` was called for the last exchange: until ``wait`` has returned, ``is_ready`` was true, or the next
+        exchange begins."""
+        return super().has_scheduled_exchange()
 
 
 def _begin(buffers: Any, streams: tuple[Any, ...] = ()) -> CommunicationHandle:
