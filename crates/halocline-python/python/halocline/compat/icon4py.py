@@ -315,7 +315,7 @@ def create_exchange(
 def _as_theirs(theirs: type) -> type[Exchange]:
     """The exchange as an instance of icon4py's own class for several ranks, all of whose public methods it has."""
 
-    class MultiNodeExchange(Exchange, theirs):  # type: ignore[misc, valid-type]
+    class MultiNodeExchange(Exchange, theirs):  # type: ignore[misc]
         pass
 
     return MultiNodeExchange
