@@ -1,7 +1,7 @@
 //! What ranks receive: plain values, the directory's messages, collective calls.
 
 use crate::simulated::resolve_tampered;
-use halocline_comm::{CommError, Communicator, Reduce, Tag};
+use halocline_comm::{CommError, Communicator, Endpoint, Reduce, Tag};
 use halocline_plan::UnstructuredDomain;
 use halocline_plan::directory::{Answer, Lookup, Message, Reply, Request};
 use halocline_plan::wire::{Reader, Writer};

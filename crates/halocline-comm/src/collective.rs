@@ -3,6 +3,7 @@
 //! takes a number, so that the ranks stay in step.
 
 use crate::communicator::Communicator;
+use crate::endpoint::Endpoint;
 use crate::error::CommError;
 use crate::inbox::Tag;
 

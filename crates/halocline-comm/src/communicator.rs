@@ -1,9 +1,9 @@
 //! Ranks that talk to each other: how one gets a communicator, and point-to-point messages on it.
 
+use crate::endpoint::Endpoint;
 use crate::error::CommError;
 use crate::host::{Host, System};
 use crate::inbox::{Message, Tag};
-use crate::lent::Lent;
 use crate::progress::{Progress, Serve};
 use crate::segment::Segment;
 use crate::thread::ThreadTransport;
@@ -215,11 +215,6 @@ impl Communicator {
         self.link().name()
     }
 
-    /// This rank's end of the transport.
-    pub fn link(&self) -> &dyn Transport {
-        &*self.shared.node.transport
-    }
-
     /// Zeroed memory that as many peers as possible can reach.
     pub fn allocate(&self, bytes: usize) -> Result<Arc<Segment>, CommError> {
         let segment = self.link().allocate(bytes)?;
@@ -245,28 +240,6 @@ impl Communicator {
 
     /// The most bytes of a [`crate::Bulk`].
     pub const LONGEST_BULK: usize = crate::mpi::LONGEST;
-
-    /// Hands over a message; never waits for the receiver.
-    pub fn send(&self, to: usize, tag: Tag, payload: Vec<u8>) -> Result<(), CommError> {
-        self.link().post(to, tag, payload, &[])
-    }
-
-    /// The same for bytes that are sent from where they lie.
-    pub fn send_lent(&self, to: usize, tag: Tag, payload: Lent) -> Result<(), CommError> {
-        self.link().post_lent(to, tag, payload)
-    }
-
-    /// A message of `tag` from a rank, as long as `place`, is to lie there, if the transport can do that: then it comes
-    /// without bytes, as one that has [landed](Message::landed). Any other message comes as ever. Nobody else may use the
-    /// place until it is dropped.
-    pub fn land(&self, from: usize, tag: Tag, place: Lent) {
-        self.link().land(from, tag, place);
-    }
-
-    /// Gives back the places that wait for such messages. One that a message is being written to is dropped when that has come.
-    pub fn take_back(&self, which: impl Fn(Tag) -> bool) {
-        self.link().take_back(&which);
-    }
 
     /// Refuses operations that this thread may not begin, or that the other ranks would take for an interrupted one.
     pub(crate) fn check(&self) -> Result<(), CommError> {
@@ -398,6 +371,13 @@ impl Communicator {
     /// How long a wait looks at a counter before it sleeps.
     pub fn spin(&self) -> Duration {
         Patience::of(self.link()).spin
+    }
+}
+
+impl Endpoint for Communicator {
+    #[inline]
+    fn link(&self) -> &dyn Transport {
+        &*self.shared.node.transport
     }
 }
 

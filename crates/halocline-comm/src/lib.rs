@@ -22,6 +22,8 @@ mod collective;
 #[cfg(not(loom))]
 mod communicator;
 #[cfg(not(loom))]
+mod endpoint;
+#[cfg(not(loom))]
 mod error;
 #[cfg(not(loom))]
 mod inbox;
@@ -56,6 +58,7 @@ pub use {
     bulk::{Bulk, Surround},
     collective::{Barrier, Reduce},
     communicator::Communicator,
+    endpoint::Endpoint,
     error::CommError,
     host::System,
     inbox::{Inbox, Message, Tag},

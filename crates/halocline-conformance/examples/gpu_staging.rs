@@ -12,6 +12,7 @@ use halocline::{
     BindOptions, Communicator, Decomposed, DeviceArray, Field, Halo, HaloExchange, LinkChoice, Pattern,
     RegularGrid, Stream,
 };
+use halocline_comm::Endpoint;
 use halocline_conformance::gpus::{Gpu, skipped};
 use halocline_conformance::raw_mpi;
 use std::process::ExitCode;

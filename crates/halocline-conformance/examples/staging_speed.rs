@@ -8,6 +8,7 @@ use halocline::device::Priority;
 use halocline::{
     BindOptions, Communicator, Decomposed, DeviceArray, Halo, HaloExchange, LinkChoice, RegularGrid,
 };
+use halocline_comm::Endpoint;
 use halocline_conformance::instant::Instant;
 use halocline_conformance::raw_mpi;
 

@@ -2,9 +2,9 @@
 
 use crate::yard::{Rig, Yard};
 use crate::{Outcome, Trouble, ensure};
-use halocline::comm::mappings::{Allocation, DeviceId, Kind, Mappings, Provider, Refusal};
 use halocline::device::{Memory, Priority};
 use halocline::{BindOptions, Communicator, Device, HaloExchange, Way};
+use halocline_comm::mappings::{Allocation, DeviceId, Kind, Mappings, Provider, Refusal};
 use halocline_device::remote::Export;
 use rustix::fd::{AsRawFd, OwnedFd};
 use serde_json::{Value, json};

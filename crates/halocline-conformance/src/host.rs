@@ -4,9 +4,10 @@
 
 use crate::scene::{Grid, by};
 use crate::{Outcome, Trouble, ensure, fail, run_all};
-use halocline::comm::mpi::MpiError;
-use halocline::comm::{Host, System};
 use halocline::{Array, CommError, Communicator, Error, HaloExchange, LinkChoice};
+use halocline_comm::Endpoint;
+use halocline_comm::mpi::MpiError;
+use halocline_comm::{Host, System};
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LOCAL, RTLD_NOW, Symbol};
 use std::ffi::{c_char, c_int, c_void};
 use std::process::ExitCode;

@@ -1,6 +1,6 @@
 //! Starts a program as the ranks of a job, without the launcher, and sees them end.
 
-use halocline::comm::shm::Job;
+use halocline_comm::shm::Job;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};

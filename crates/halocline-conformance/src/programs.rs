@@ -9,6 +9,7 @@ use halocline::device::{EventPool, Priority};
 use halocline::{
     BindOptions, Communicator, CopyEngine, Device, Flags, Halo, HaloExchange, LinkChoice, Pending, Stream,
 };
+use halocline_comm::Endpoint;
 use std::time::Duration;
 
 /// What all ranks do alike.

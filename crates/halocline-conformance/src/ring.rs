@@ -2,12 +2,12 @@
 
 use crate::numbers::mix;
 use crate::{Outcome, Trouble, ensure};
-use halocline::comm::mappings::Kind;
 use halocline::device::{Address, Memory, Priority};
 use halocline::{
     BindOptions, Communicator, Decomposed, Device, ElementType, Error, Field, Halo, HaloExchange, Layout,
     Pattern, RegularGrid, Stream,
 };
+use halocline_comm::mappings::Kind;
 use std::any::Any;
 use std::sync::Arc;
 

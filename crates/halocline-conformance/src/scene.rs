@@ -6,12 +6,13 @@ use crate::numbers::{Numbers, mix};
 use crate::stage::Stage;
 use crate::subject::{Home, Place, Role, Subject};
 use crate::{Outcome, Trouble, ensure};
-use halocline::comm::Tag;
 use halocline::{
     BindOptions, Communicator, Decomposed, Decomposition, Direction, DomainShape, Error, Field, Halo,
     HaloExchange, LinkChoice, MeshDomains, Neighbours, Pattern, PatternLinks, Reduce, RegularGrid, Stream,
     UnstructuredDomain,
 };
+use halocline_comm::Endpoint;
+use halocline_comm::Tag;
 use std::collections::HashSet;
 use std::sync::Arc;
 

@@ -3,10 +3,10 @@
 use crate::cases::device_of;
 use crate::yard::{Rig, Yard};
 use crate::{Outcome, Trouble, ensure};
-use halocline::comm::mappings::DeviceId;
 use halocline::device::Priority;
 use halocline::device::tuning::Connection;
 use halocline::{BindOptions, Communicator, CopyEngine, Device};
+use halocline_comm::mappings::DeviceId;
 
 fn name_of(device: &Device) -> Result<DeviceId, Trouble> {
     device.driver().uuid().ok_or_else(|| Trouble::new("a device without a name"))

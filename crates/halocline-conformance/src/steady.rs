@@ -6,10 +6,10 @@
 
 use crate::scene::{Grid, by};
 use crate::{Outcome, Trouble, ensure, fail};
-use halocline::comm::{Host, System};
 use halocline::{
     Array, Communicator, Error, Field, HaloExchange, LinkChoice, Pattern, PatternLinks, Pending,
 };
+use halocline_comm::{Host, System};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,7 +1,8 @@
 //! A transport that shows every message to somebody before it is sent: for faults of one's own making.
 
 use halocline::Communicator;
-use halocline::comm::{CommError, Doorbell, Host, Inbox, PeerState, Room, Segment, Tag, Transport};
+use halocline_comm::Endpoint;
+use halocline_comm::{CommError, Doorbell, Host, Inbox, PeerState, Room, Segment, Tag, Transport};
 use std::sync::Arc;
 
 /// A message about to be sent.

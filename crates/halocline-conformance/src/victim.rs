@@ -5,14 +5,14 @@ use crate::numbers::Numbers;
 use crate::scene::{Cloud, Grid, Scene, Told, by, choices, pattern_of};
 use crate::trouble::Trouble;
 use crate::{ensure, fail};
-use halocline::comm::Segment;
-use halocline::comm::mappings::{DeviceId, Limits, MappingError, Mappings, Target, Transfer};
 use halocline::device::Priority;
 use halocline::device::sim::{Options, World};
 use halocline::{
     Array, BindOptions, Cause, CommError, Communicator, DeviceArray, Error, Flags, HaloExchange, LinkChoice,
     Pattern, Reduce, Way,
 };
+use halocline_comm::Segment;
+use halocline_comm::mappings::{DeviceId, Limits, MappingError, Mappings, Target, Transfer};
 use rustix::process::{Signal, getpid, kill_process};
 use rustix::time::ClockId;
 use std::cell::Cell;

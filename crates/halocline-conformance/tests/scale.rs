@@ -2,8 +2,9 @@
 //!
 //! `docs/measurements.md` has the command that runs all of them in a release build, and what they print.
 
-use halocline::comm::{CommError, Doorbell, Host, Inbox, PeerState, Room, Segment, Tag, Transport};
 use halocline::{Communicator, Halo, Mesh, Partition, Pattern, RegularGrid, Shared, UnstructuredDomain};
+use halocline_comm::Endpoint;
+use halocline_comm::{CommError, Doorbell, Host, Inbox, PeerState, Room, Segment, Tag, Transport};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,11 +1,11 @@
 //! The steady state: after a warm-up an exchange allocates nothing, and where the peers come within the
 //! spin it sleeps not, wakes nobody and makes no system call.
 
-use halocline::comm::{Host, System};
 use halocline::device::Priority;
 use halocline::{
     BindOptions, Communicator, Decomposed, Device, DeviceArray, Direction, Halo, HaloExchange, RegularGrid,
 };
+use halocline_comm::{Host, System};
 use halocline_conformance::instant::Instant;
 use halocline_conformance::processes::Ranks;
 use halocline_conformance::steady::{End, KINDS, Kind, WARM_UP, pair, step_of_pair};

@@ -14,6 +14,7 @@ use crate::overlap::Overlap;
 use crate::pattern::Pattern;
 use crate::set::{Flight, Set};
 use crate::trace::{self, Name};
+use halocline_comm::Endpoint;
 use halocline_comm::{BeginLock, Claim, Communicator, Patience, PeerState, Room, Segment, Wakers};
 use halocline_device::host;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};

@@ -14,6 +14,7 @@ use crate::set::Set;
 use crate::stream::Scheduled;
 use crate::trace;
 use halocline_comm::Communicator;
+use halocline_comm::Endpoint;
 use halocline_device::Stream;
 use halocline_plan::Halo;
 use std::fmt;

@@ -8,6 +8,7 @@
 use crate::bound::Bound;
 use crate::error::Error;
 use crate::exchange::Pending;
+use halocline_comm::Endpoint;
 use halocline_comm::{Communicator, Late, Ticket, WARN_AFTER};
 use std::fmt;
 use std::future::Future;

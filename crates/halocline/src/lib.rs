@@ -71,8 +71,13 @@ pub use halocline_plan::{
     UnstructuredError,
 };
 
-/// The transports' own floor, for those who launch ranks or bring another transport.
-pub use halocline_comm as comm;
+/// Communicators and the jobs that they are of. Messages of any tag, and what another transport implements, are not shown here: the
+/// layers that trust them use the crate `halocline_comm`.
+pub mod comm {
+    pub use halocline_comm::{
+        Barrier, CommError, Communicator, Host, Reduce, SEGMENT_ALIGN, Segment, System, mappings, mpi, shm,
+    };
+}
 /// Devices, their memory and their streams.
 pub use halocline_device as device;
 /// Plans as pure data.

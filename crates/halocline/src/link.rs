@@ -22,6 +22,7 @@ use crate::check::{Judgement, Proof};
 use crate::error::{Cause, Failure, Fault};
 use crate::set::{Cargo, Part};
 use crate::trace;
+use halocline_comm::Endpoint;
 use halocline_comm::mappings::Kind;
 use halocline_comm::{Claim, CommError, Communicator, PeerState, Segment, Tag, buffers};
 use halocline_device::host;

@@ -105,6 +105,7 @@ impl Overlap {
 mod tests {
     use super::*;
     use crate::{Array, Communicator, Decomposed, Halo, HaloExchange, RegularGrid};
+    use halocline_comm::Endpoint;
     use halocline_comm::Room;
 
     const SPIN: Duration = Duration::from_micros(50);

@@ -1,8 +1,9 @@
 //! What the machine does at best: the round trip of a cache line, and a barrier of counters alone.
 
 use super::error::BenchError;
-use halocline::comm::{Counter, Seen, Segment, Tag};
 use halocline::{Communicator, Reduce};
+use halocline_comm::Endpoint;
+use halocline_comm::{Counter, Seen, Segment, Tag};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Instant;

@@ -7,8 +7,9 @@ use super::report::latency as report;
 use super::stats::{median, micros};
 use super::{plot, ranks};
 use crate::ranks::{RanksError, Way, in_job};
-use halocline::comm::Tag;
 use halocline::{Array, Communicator, HaloExchange, Pattern, Reduce, UnstructuredDomain};
+use halocline_comm::Endpoint;
+use halocline_comm::Tag;
 use std::time::Instant;
 
 /// Bytes that the iterations of one size move, about, and their number: at least, at most.

@@ -5,6 +5,7 @@ use super::error::BenchError;
 use crate::launch::{self, Cpu};
 use crate::ranks::{self, RanksArgs, Way, cpus};
 use halocline::Communicator;
+use halocline_comm::Endpoint;
 use rustix::thread::CpuSet;
 
 /// Calls `work` as each of the ranks and returns the worst exit code. `asked`: the number of ranks, if

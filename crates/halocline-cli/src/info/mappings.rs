@@ -6,13 +6,13 @@ use super::binary_size;
 use crate::device::Kind as Devices;
 use crate::ranks::{RankError, RanksArgs, RanksError, Transport, run as run_ranks};
 use crate::table::{figure, table};
-use halocline::comm::mappings::{DeviceId, Limits, MappingError, Mappings, Stats, Target};
 use halocline::device::sim::{Live, Options, World};
 use halocline::device::{Device, Priority, cuda};
 use halocline::{
     CommError, Communicator, Decomposed, DeviceArray, DeviceError, Halo, HaloExchange, Pattern, PatternError,
     RegularGrid, agree,
 };
+use halocline_comm::mappings::{DeviceId, Limits, MappingError, Mappings, Stats, Target};
 use serde_json::{Value, json};
 use std::error::Error;
 use std::io::Write;

@@ -5,6 +5,7 @@
 //! meanwhile (Cristian 1989).
 
 use halocline::{CommError, Communicator};
+use halocline_comm::Endpoint;
 use halocline_comm::{Host, System, Tag};
 
 /// Messages to and fro for one offset.

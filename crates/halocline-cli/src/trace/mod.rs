@@ -13,6 +13,7 @@ mod write;
 
 use clock::Reading;
 use halocline::{CommError, Communicator};
+use halocline_comm::Endpoint;
 use halocline_comm::Tag;
 use halocline_device::file;
 use record::Recorder;

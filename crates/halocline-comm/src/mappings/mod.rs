@@ -55,6 +55,7 @@ pub use message::MessageError;
 pub use protocol::Target;
 
 use crate::communicator::Communicator;
+use crate::endpoint::Endpoint;
 use crate::error::CommError;
 use crate::transport::PeerState;
 use crate::wait::{Late, Patience};

@@ -4,6 +4,7 @@ use super::bounds::DEFAULT;
 use super::fake::{Asked, Fake, World};
 use super::*;
 use crate::communicator::mix;
+use crate::endpoint::Endpoint;
 use crate::inbox::Tag;
 use halocline_device::remote::{self, Own};
 use std::sync::atomic::Ordering;

@@ -3,8 +3,9 @@
 use crate::numbers::{Numbers, mix};
 use crate::stage::Stage;
 use crate::{Case, Outcome, ensure, fail};
-use halocline::comm::Tag;
 use halocline::{CommError, Communicator, Reduce};
+use halocline_comm::Endpoint;
+use halocline_comm::Tag;
 
 pub(crate) const CASES: &[Case] = &[
     Case { name: "collectives::a_barrier_holds_until_the_last_rank_comes", run: barrier_holds },

@@ -11,13 +11,14 @@ use crate::subject::Home;
 use crate::watchdog::note;
 use crate::yard::Rig;
 use crate::{Case, Outcome, Trouble, ensure, fail};
-use halocline::comm::Tag;
 use halocline::device::Priority;
 use halocline::device::sim::chosen;
 use halocline::{
     BindOptions, CopyEngine, Direction, ElementType, Error, Flags, HaloExchange, LinkChoice, PatternLinks,
     RegularGrid,
 };
+use halocline_comm::Endpoint;
+use halocline_comm::Tag;
 
 pub(super) const fn cases<R: Rig>() -> [Case; 5] {
     [

@@ -5,6 +5,7 @@ use crate::scene::{Grid, ring_neighbours};
 use crate::stage::Stage;
 use crate::{Case, Outcome, ensure, fail};
 use halocline::{Array, BindOptions, Cause, Error, Field, HaloExchange, LinkChoice, Pattern, RegularGrid};
+use halocline_comm::Endpoint;
 use std::time::Duration;
 
 pub(crate) const CASES: &[Case] = &[

@@ -5,10 +5,11 @@ use crate::numbers::mix;
 use crate::scene::{Grid, by};
 use crate::stage::{Cells, Stage};
 use crate::{Outcome, Trouble, ensure, fail};
-use halocline::comm::Tag;
 use halocline::{
     BindOptions, Cause, Communicator, Error, Failure, HaloExchange, LinkChoice, Pattern, Pending, Reduce,
 };
+use halocline_comm::Endpoint;
+use halocline_comm::Tag;
 use std::sync::Arc;
 use std::time::Duration;
 

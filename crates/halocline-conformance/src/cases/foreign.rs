@@ -6,6 +6,7 @@ use crate::stage::Stage;
 use crate::subject::Home;
 use crate::{Case, Outcome, Trouble, ensure};
 use halocline::{ElementType, LinkChoice};
+use halocline_comm::Endpoint;
 
 pub(crate) const CASES: &[Case] = &[
     Case { name: "foreign::memory_takes_the_best_way_that_reaches_it", run: best_way },
@@ -17,7 +18,7 @@ pub(crate) const CASES: &[Case] = &[
 /// Whether other ranks reach memory that is not the library's.
 pub(crate) fn is_reached(comm: &Stage<'_>) -> Result<bool, Trouble> {
     // What the transport says of a segment without a descriptor is what it says of foreign memory.
-    let Some(segment) = halocline::comm::Segment::heap(8) else { crate::fail!("no memory") };
+    let Some(segment) = halocline_comm::Segment::heap(8) else { crate::fail!("no memory") };
     Ok(comm.link().reach((comm.rank() + 1) % comm.size(), &segment).is_ok())
 }
 

@@ -5,8 +5,9 @@ use crate::ring::{Given, Ring};
 use crate::stage::Stage;
 use crate::yard::Rig;
 use crate::{Case, Outcome, Trouble, ensure};
-use halocline::comm::mappings::{Limits, Mappings, Stats};
 use halocline::{BindOptions, Direction, Flags, HaloExchange, Way};
+use halocline_comm::Endpoint;
+use halocline_comm::mappings::{Limits, Mappings, Stats};
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -4,7 +4,8 @@ use crate::numbers::Numbers;
 use crate::stage::Stage;
 use crate::{Case, Outcome, ensure, fail};
 use halocline::CommError;
-use halocline::comm::Tag;
+use halocline_comm::Endpoint;
+use halocline_comm::Tag;
 
 pub(crate) const CASES: &[Case] = &[
     Case { name: "messages::arrive_in_the_order_of_their_sender", run: in_order },

@@ -6,8 +6,9 @@ use crate::by_hand::{self, Buffer};
 use crate::scene::{Grid, Scene, by, ring_neighbours};
 use crate::stage::Stage;
 use crate::{Case, Outcome, Trouble, ensure, fail};
-use halocline::comm::Tag;
 use halocline::{Direction, Error, Field, Halo, HaloExchange, Pattern};
+use halocline_comm::Endpoint;
+use halocline_comm::Tag;
 
 pub(crate) const CASES: &[Case] = &[
     Case { name: "packing::packed_and_exchanged_in_turn", run: in_turn },

@@ -6,11 +6,12 @@ use crate::scene::{by, choices};
 use crate::stage::Stage;
 use crate::yard::{Rig, Yard, until_failure};
 use crate::{Case, Outcome, Trouble, ensure};
-use halocline::comm::mpi::DEVICE;
 use halocline::device::{Priority, Variable};
 use halocline::{
     BindOptions, Cause, CommError, CopyEngine, Device, Error, HaloExchange, LinkChoice, Pending, Stream, Way,
 };
+use halocline_comm::Endpoint;
+use halocline_comm::mpi::DEVICE;
 
 pub(super) const fn cases<R: Rig>() -> [Case; 6] {
     [

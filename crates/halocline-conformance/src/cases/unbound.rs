@@ -8,6 +8,7 @@ use crate::stage::Stage;
 use crate::subject::Home;
 use crate::{Case, Outcome, Trouble, ensure, fail};
 use halocline::{Array, Cause, ElementType, Error, Field, Layout, LinkChoice, Pattern, PatternLinks, Reduce};
+use halocline_comm::Endpoint;
 use std::sync::Arc;
 
 pub(crate) const CASES: &[Case] = &[

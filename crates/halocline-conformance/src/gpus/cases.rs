@@ -12,6 +12,7 @@ use halocline::{
     BindOptions, Cause, Decomposed, DeviceError, Error, Field, Halo, HaloExchange, Layout, LinkChoice,
     RegularGrid, Stream,
 };
+use halocline_comm::Endpoint;
 use std::sync::Arc;
 use std::time::Duration;
 

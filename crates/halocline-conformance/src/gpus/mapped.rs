@@ -7,9 +7,9 @@ use crate::processes::Ranks;
 use crate::ring::{Given, Ring};
 use crate::yard::Rig;
 use crate::{Outcome, Trouble, ensure};
-use halocline::comm::mappings::{Kind, Limits, Mappings, Target};
 use halocline::device::{Address, Priority, cuda};
 use halocline::{BindOptions, Communicator, Device, LinkChoice};
+use halocline_comm::mappings::{Kind, Limits, Mappings, Target};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -297,7 +297,7 @@ fn staged(
 ) -> Result<f64, Trouble> {
     let segment = comm.allocate(bytes)?;
     let mappings = Mappings::of(comm)?;
-    let host = Target { rank: 0, device: halocline::comm::mappings::DeviceId::HOST };
+    let host = Target { rank: 0, device: halocline_comm::mappings::DeviceId::HOST };
     let base = segment.base().as_ptr().expose_provenance() as Address;
     // Of rank 1, mapped by rank 0.
     let pinned = (comm.rank() == 1).then(|| mappings.map(host, base, bytes as u64)).transpose()?;

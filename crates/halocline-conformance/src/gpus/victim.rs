@@ -7,9 +7,10 @@ use super::raw::Raw;
 use crate::processes::Ranks;
 use crate::yard::{Rig, Yard, until_failure};
 use crate::{Outcome, ensure, fail};
-use halocline::comm::mappings::Mappings;
 use halocline::device::Priority;
 use halocline::{BindOptions, Cause, Communicator, Error, HaloExchange, Stream};
+use halocline_comm::Endpoint;
+use halocline_comm::mappings::Mappings;
 use std::io::Write;
 use std::time::{Duration, Instant};
 

@@ -6,6 +6,7 @@ use halocline::{
     LinkChoice,
 };
 use halocline::{Pattern, RegularGrid};
+use halocline_comm::Endpoint;
 use halocline_conformance::instant::{Call, Instant};
 use halocline_conformance::{Trouble, ensure, fail};
 use std::sync::Arc;

@@ -4,6 +4,7 @@
 use halocline::device::Priority;
 use halocline::device::sim::{Options, World, explore};
 use halocline::{BindOptions, Cause, Communicator, Device, Error, Flags, HaloExchange, Way};
+use halocline_comm::Endpoint;
 use halocline_conformance::ring::Ring;
 use halocline_conformance::simulated::{options, run_ranks, run_ranks_apart};
 use halocline_conformance::yard::{Yard, devices, until_failure};

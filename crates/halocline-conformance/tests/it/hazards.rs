@@ -4,6 +4,7 @@
 use halocline::device::Priority;
 use halocline::device::sim::{Options, World, explore, run};
 use halocline::{BindOptions, Cause, Communicator, CopyEngine, Cut, Error, Flags, LinkChoice, Stream};
+use halocline_comm::Endpoint;
 use halocline_conformance::simulated::{options, run_ranks};
 use halocline_conformance::yard::{Yard, devices};
 use halocline_conformance::{Outcome, ensure, fail};

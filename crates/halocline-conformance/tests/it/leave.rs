@@ -1,11 +1,11 @@
 //! Ranks that leave for good, or panic, at random moments: the others end with an error that names them,
 //! their memory comes back, and nobody hangs.
 
-use halocline::comm::Tag;
 use halocline::{
     Array, BindOptions, Cause, CommError, Communicator, Decomposed, Error, Field, Halo, HaloExchange,
     LinkChoice, Pattern, PatternLinks, Pending, RegularGrid, UnstructuredDomain,
 };
+use halocline_comm::Tag;
 use halocline_conformance::numbers::Numbers;
 use halocline_conformance::scene::CHOICES;
 use halocline_conformance::watchdog::{LIMIT, Watchdog};

@@ -1,12 +1,13 @@
 //! Links between devices of ranks that are processes, or pretend to be: memory is reached only once it is mapped. Simulated
 //! devices under schedules of their own; `HALOCLINE_SEED` runs one seed alone.
 
-use halocline::comm::mappings::{DeviceId, Limits, Mappings, Refusal, Target};
 use halocline::device::Priority;
 use halocline::device::sim::{Options, World, chosen, explore};
 use halocline::{
     BindOptions, Cause, Communicator, CopyEngine, Device, Direction, Error, HaloExchange, LinkChoice, Way,
 };
+use halocline_comm::Endpoint;
+use halocline_comm::mappings::{DeviceId, Limits, Mappings, Refusal, Target};
 use halocline_conformance::programs::Program;
 use halocline_conformance::ring::Ring;
 use halocline_conformance::simulated::{options, run_ranks, run_ranks_apart};

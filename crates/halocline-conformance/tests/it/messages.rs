@@ -7,6 +7,7 @@ use halocline::{
     Array, BindOptions, Cause, Communicator, Decomposed, DeviceError, Direction, Error, Field, Halo,
     HaloExchange, LinkChoice, Pattern, RegularGrid, Stream,
 };
+use halocline_comm::Endpoint;
 use halocline_conformance::by_hand::Buffer;
 use halocline_conformance::simulated::{options, run_ranks};
 use halocline_conformance::yard::{Yard, devices, until_failure};
@@ -73,7 +74,7 @@ fn steps(world: &World, comm: &Communicator, left: Left) -> Outcome {
     let into = buffers(&halo, &messages, Direction::Receive)?;
     let tie = |of: Left, first: &Stream, then: &Stream| if left == of { Ok(()) } else { follow(first, then) };
     for step in 1..=3 {
-        let tag = halocline::comm::Tag { operation: comm.begin(), round: 0 };
+        let tag = halocline_comm::Tag { operation: comm.begin(), round: 0 };
         yard.produce(world, &[0], &kernels, step)?;
         tie(Left::Producer, &kernels, &messages)?;
         for (peer, buffer) in &out {
@@ -142,7 +143,7 @@ fn exchanged_and_packed_in_turn_on_one_stream() {
                 }
                 pending.schedule_wait(&stream)?;
                 yard.consume(world, &[0], &stream, 2 * step)?;
-                let tag = halocline::comm::Tag { operation: comm.begin(), round: 0 };
+                let tag = halocline_comm::Tag { operation: comm.begin(), round: 0 };
                 for (peer, buffer) in &out {
                     comm.send(*peer, tag, buffer.read(&stream)?)?;
                 }

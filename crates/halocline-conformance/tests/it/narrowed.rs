@@ -6,6 +6,7 @@ use halocline::{
     Array, BindOptions, Cause, Communicator, Decomposed, Error, Fault, Field, Flags, Halo, HaloExchange,
     LinkChoice, Pattern, RegularGrid, Stream,
 };
+use halocline_comm::Endpoint;
 use halocline_conformance::simulated::{options, run_ranks};
 use halocline_conformance::yard::{Numbers, Yard, devices, until_failure};
 use halocline_conformance::{Outcome, Trouble, ensure, fail};

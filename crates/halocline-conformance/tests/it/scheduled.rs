@@ -5,6 +5,7 @@
 use halocline::device::Priority;
 use halocline::device::sim::{Options, World, chosen, explore, find};
 use halocline::{BindOptions, Cause, Communicator, Error, Exchanging, LinkChoice};
+use halocline_comm::Endpoint;
 use halocline_conformance::programs::Program;
 use halocline_conformance::simulated::{options, run_ranks, run_ranks_apart};
 use halocline_conformance::yard::{Yard, devices, until_failure};

@@ -3,6 +3,7 @@
 use halocline::device::sim::{Options, World, explore};
 use halocline::device::{Priority, RawStream};
 use halocline::{BindOptions, Cause, Communicator, Error, LinkChoice, Stream};
+use halocline_comm::Endpoint;
 use halocline_conformance::simulated::{options, run_ranks, run_ranks_late};
 use halocline_conformance::yard::{Kernels, Yard, devices};
 use halocline_conformance::{Outcome, ensure, fail};

@@ -8,6 +8,7 @@ use super::sides::capacity;
 use crate::error::Error;
 use crate::link::{Direction, SLOTS, Way};
 use crate::stream::{Stage, chunks, offset};
+use halocline_comm::Endpoint;
 use halocline_comm::{Communicator, Lent, Surround, Tag};
 use halocline_device::{Device, Memory};
 use std::collections::HashMap;

@@ -20,6 +20,7 @@ use crate::link::{Direction, Link, MOST_SETS, SLOTS, Way};
 use crate::options::{BindOptions, LinkChoice};
 use crate::set::{Part, Set};
 use crate::stream::{self, BySet, LINE, Pool, Scheduled, Staging};
+use halocline_comm::Endpoint;
 use halocline_comm::{CommError, Communicator, Counter, Patience, Segment};
 use halocline_device::host::MESSAGE_ALIGN;
 use halocline_device::{Device, DeviceError, VariableError};

@@ -6,6 +6,7 @@ use super::remote::{Exports, Told};
 use super::words::{LANES, WORD};
 use crate::error::Error;
 use crate::link::Direction;
+use halocline_comm::Endpoint;
 use halocline_comm::mappings::Kind;
 use halocline_comm::{Communicator, Segment, Tag};
 use halocline_device::Address;

@@ -14,6 +14,7 @@ use crate::field::Memory;
 use crate::link::{Direction, Link, Way};
 use crate::options::BindOptions;
 use crate::set::Set;
+use halocline_comm::Endpoint;
 use halocline_comm::{Communicator, Reduce, SEGMENT_ALIGN, Segment};
 use std::sync::Arc;
 use std::time::Duration;

@@ -39,6 +39,7 @@ use crate::set::{Part, Set};
 use crate::stream::Scheduled;
 use crate::trace::Name;
 use facing::Facing;
+use halocline_comm::Endpoint;
 use halocline_comm::{Communicator, Counter, Patience, Reduce, Segment};
 use halocline_device::host::MESSAGE_ALIGN;
 use halocline_plan::copy::CopyOp;

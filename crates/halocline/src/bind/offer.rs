@@ -6,6 +6,7 @@ use super::remote::{Exports, Told};
 use crate::error::Error;
 use crate::link::Direction;
 use crate::pattern::Pattern;
+use halocline_comm::Endpoint;
 use halocline_comm::mappings::Kind;
 use halocline_comm::{Communicator, Segment, Tag};
 use halocline_plan::ElementType;

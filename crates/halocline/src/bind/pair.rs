@@ -8,6 +8,7 @@ use super::remote::Exports;
 use crate::error::Error;
 use crate::link::{Berthed, Counters, Direction, LABELS, Link, Mailbox, Parcels, SLOTS, Signals, Way};
 use crate::set::Part;
+use halocline_comm::Endpoint;
 use halocline_comm::{Communicator, Counter, Segment};
 use halocline_device::host::MESSAGE_ALIGN;
 use std::ptr::NonNull;

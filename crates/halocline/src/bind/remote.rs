@@ -4,6 +4,7 @@
 use crate::agree::agree;
 use crate::error::Error;
 use crate::field::Memory;
+use halocline_comm::Endpoint;
 use halocline_comm::mappings::{DeviceId, Kind, MappingError, Mappings, Pinned, Requested, Target};
 use halocline_comm::{Communicator, Segment};
 use halocline_device::tuning::Connection;

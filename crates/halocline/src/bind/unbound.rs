@@ -14,6 +14,7 @@ use crate::options::{BindOptions, LinkChoice};
 use crate::pattern::Pattern;
 use crate::set::{Loose, Part, Set};
 use crate::trace::Name;
+use halocline_comm::Endpoint;
 use halocline_comm::{Communicator, Counter, Patience};
 use halocline_device::host::MESSAGE_ALIGN;
 use halocline_plan::copy::{CellLayout, CopyOp};

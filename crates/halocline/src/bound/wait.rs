@@ -3,6 +3,7 @@
 use super::Bound;
 use crate::error::{Cause, Error};
 use crate::trace;
+use halocline_comm::Endpoint;
 use halocline_comm::{CommError, Late, PeerState};
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;

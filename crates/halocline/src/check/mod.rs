@@ -24,6 +24,7 @@ use crate::options::BindOptions;
 use crate::pattern::DomainName;
 use crate::set::Cargo;
 use cells::Region;
+use halocline_comm::Endpoint;
 use halocline_comm::{CommError, Communicator, Patience, Tag};
 use halocline_device::Variable;
 use halocline_plan::wire::{Reader, WireError, Writer};

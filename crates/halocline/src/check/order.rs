@@ -17,6 +17,7 @@
 
 use super::Finding;
 use crate::error::{Cause, Fault};
+use halocline_comm::Endpoint;
 use halocline_comm::{CommError, Communicator, Tag};
 use halocline_plan::wire::{Reader, WireError, Writer};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

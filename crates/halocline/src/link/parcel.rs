@@ -16,6 +16,7 @@ use crate::bind::unbound;
 use crate::error::{Cause, Difference};
 use crate::set::{Cargo, Loose, Part};
 use crate::trace;
+use halocline_comm::Endpoint;
 use halocline_comm::{CommError, Communicator, Segment, Tag};
 use halocline_device::host::{self, MESSAGE_ALIGN};
 use halocline_plan::copy::{CellLayout, CopyOp};

@@ -3,6 +3,7 @@
 
 use super::{Direction, Link};
 use crate::error::{Cause, Failure};
+use halocline_comm::Endpoint;
 use halocline_comm::{CommError, Communicator, Counter, Doorbell, Seen, Tag};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;

@@ -4,6 +4,7 @@ use super::{Begin, Borrowed, Cut, Flight, IN_FLIGHT, Pool, Scheduled, Script};
 use crate::error::Error;
 use crate::link::SLOTS;
 use crate::set::Set;
+use halocline_comm::Endpoint;
 use halocline_device::{DeviceError, Stream, Waiting};
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, MutexGuard, PoisonError, TryLockError};

@@ -6,6 +6,7 @@
 
 use crate::error::Error;
 use halocline_comm::Communicator;
+use halocline_comm::Endpoint;
 use halocline_device::{Device, EventPool, Priority, Stream};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};

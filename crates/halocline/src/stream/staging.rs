@@ -21,6 +21,7 @@ use super::watch::STAGED;
 use super::{LINE, Scheduled, Stage};
 use crate::error::Cause;
 use crate::link::{Link, SLOTS};
+use halocline_comm::Endpoint;
 use halocline_comm::{Claim, CommError, Communicator, Room, Tag, buffers};
 use halocline_device::Memory;
 use std::sync::Arc;

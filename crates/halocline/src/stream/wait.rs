@@ -6,6 +6,7 @@ use crate::error::{Cause, Error};
 use crate::field::Memory;
 use crate::future;
 use crate::link::{Direction, Link, Way};
+use halocline_comm::Endpoint;
 use halocline_comm::{CommError, Serve, Ticket};
 use halocline_device::Stream;
 use std::sync::Arc;

@@ -7,6 +7,7 @@
 use super::{Cut, IN_FLIGHT, Lateness, Scheduled, Seat, Waits};
 use crate::error::{Cause, Error, Failure};
 use crate::link::{Direction, Link, SLOTS, Way};
+use halocline_comm::Endpoint;
 use halocline_comm::{PeerState, Room, Serve, WARN_AFTER};
 use halocline_device::DeviceError;
 use std::sync::atomic::{Ordering, fence};

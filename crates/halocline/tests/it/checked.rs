@@ -5,6 +5,7 @@ use halocline::{
     Array, BindOptions, Cause, Communicator, Decomposed, Error, Failure, Fault, Halo, HaloExchange,
     LinkChoice, Pattern, PatternLinks, RegularGrid, UnstructuredDomain,
 };
+use halocline_comm::Endpoint;
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 

@@ -1,9 +1,9 @@
 //! Waits that their host ends: the thread comes back, what it waited for goes on.
 
-use halocline::comm::{Host, System};
 use halocline::{
     Array, CommError, Communicator, Decomposed, Error, Halo, HaloExchange, LinkChoice, Reduce, RegularGrid,
 };
+use halocline_comm::{Host, System};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc;

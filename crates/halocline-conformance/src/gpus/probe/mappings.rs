@@ -5,9 +5,9 @@ use crate::gpus::mapped::{device_among, start};
 use crate::gpus::{Gpu, Gpus};
 use crate::yard::Rig;
 use crate::{Outcome, Trouble};
-use halocline::comm::mappings::{MappingError, Mappings, Target};
 use halocline::device::{Address, Priority, ValueOp, cuda};
 use halocline::{Communicator, DeviceError};
+use halocline_comm::mappings::{MappingError, Mappings, Target};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 

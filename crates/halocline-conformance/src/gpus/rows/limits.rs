@@ -2,9 +2,9 @@
 
 use super::super::Gpu;
 use crate::{Outcome, Trouble, fail};
-use halocline::comm::mappings::{Mapping, Mappings, Pinned, Target};
 use halocline::device::{Memory, Stream, cuda};
 use halocline::{Communicator, Device};
+use halocline_comm::mappings::{Mapping, Mappings, Pinned, Target};
 
 /// Blocks for each multiprocessor that stores are tried with.
 pub(super) const SHARES: [f64; 5] = [0.25, 0.5, 1.0, 2.0, 4.0];
@@ -29,7 +29,7 @@ impl Far {
         let (next, previous) = ((rank + 1) % size, (rank + size - 1) % size);
         let Some(id) = devices[previous].first_chunk() else { fail!("no device of rank {previous}") };
         let (source, target) = (device.allocate(bytes)?, device.allocate(bytes)?);
-        let whom = Target { rank: previous, device: halocline::comm::mappings::DeviceId(*id) };
+        let whom = Target { rank: previous, device: halocline_comm::mappings::DeviceId(*id) };
         let pinned = mappings.map(whom, target.at(0), bytes as u64)?;
         let told = [pinned.token(), pinned.offset()].map(u64::to_le_bytes).concat();
         let told = comm.all_gather(&told)?;

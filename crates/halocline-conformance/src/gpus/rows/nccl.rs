@@ -2,8 +2,8 @@
 
 use crate::{Trouble, fail};
 use halocline::Communicator;
-use halocline::comm::Reduce;
 use halocline::device::{Address, Stream, cuda};
+use halocline_comm::Reduce;
 use libloading::os::unix::{Library, RTLD_NOW};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::Arc;
