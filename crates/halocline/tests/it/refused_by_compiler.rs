@@ -15,6 +15,7 @@ refused! {
     array_of_bool,
     array_of_char,
     element_without_unsafe,
+    messages_of_any_tag,
     provider_without_unsafe,
     transport_without_unsafe,
 }
