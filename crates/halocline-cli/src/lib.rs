@@ -17,6 +17,7 @@ mod ranks;
 mod rows;
 mod table;
 mod timeline;
+mod timing;
 pub mod trace;
 
 use clap::{Parser, Subcommand};

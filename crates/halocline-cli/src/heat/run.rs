@@ -14,10 +14,11 @@ use super::verify::{Verdict, gather, verify};
 use crate::device::{Gpu, Kind};
 use crate::options::{self, Switch};
 use crate::ranks::Shortage;
+use crate::timing::slowest_median;
 use crate::{info, progress, ranks};
 use halocline::{Communicator, HaloExchange, LinkCounts, Reduce, RegularGrid, agree};
 use std::io::Write;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Runs `halocline run heat` and returns the exit code: not 0 if the check fails. With `json` the summary
 /// for people is left out.
@@ -189,16 +190,14 @@ fn skipped(comm: &Communicator, args: &HeatArgs, case: &Case) -> Result<Option<S
     Ok((!said.is_empty()).then(|| String::from_utf8_lossy(&said).into_owned()))
 }
 
-/// Medians over the rounds of the slowest rank's phases, us. Collective.
+/// Medians over the rounds of each phase, of the rank that is slowest in it, us. Collective.
 fn slowest_phases(comm: &Communicator, phases: &[Phases]) -> Result<[f64; 4], HeatError> {
     let mut medians = [0.0; 4];
-    let parts: [fn(&Phases) -> std::time::Duration; 4] =
+    let parts: [fn(&Phases) -> Duration; 4] =
         [|phase| phase.begin, |phase| phase.interior, |phase| phase.wait, |phase| phase.rest];
     for (median, part) in medians.iter_mut().zip(parts) {
-        let mine: Vec<u64> = phases.iter().map(|phase| part(phase).as_nanos() as u64).collect();
-        let mut slowest = comm.all_reduce(&mine, Reduce::Max)?;
-        slowest.sort_unstable();
-        *median = slowest.get(slowest.len() / 2).map_or(0.0, |&ns| ns as f64 / 1e3);
+        let mine: Vec<Duration> = phases.iter().map(part).collect();
+        *median = slowest_median(comm, &mine)?;
     }
     Ok(medians)
 }
