@@ -2,10 +2,10 @@
 //! messages, except where what it returns is larger. A call that this thread may not make is refused before it
 //! takes a number, so that the ranks stay in step.
 
+use crate::call::Call;
 use crate::communicator::Communicator;
 use crate::endpoint::Endpoint;
 use crate::error::CommError;
-use crate::inbox::Tag;
 
 /// How [`Communicator::all_reduce`] combines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,17 +28,22 @@ impl Reduce {
     }
 }
 
-/// Rounds of the messages of [`Communicator::sparse_exchange`].
+/// Rounds of the messages of [`Communicator::sparse_exchange`]: those of its barrier come after them.
 const DATA: u64 = 0;
 const ACKNOWLEDGED: u64 = 1;
+const AFTER: u64 = 2;
+
+/// Rounds of the messages of calls up the tree and down again.
+const UP: u64 = 0;
+const DOWN: u64 = 1;
 
 impl Communicator {
     /// Returns once all ranks have called it.
     pub fn barrier(&self) -> Result<(), CommError> {
         self.check()?;
         let mut barrier = self.start_barrier();
-        while let Some((from, tag)) = barrier.awaited(self)? {
-            self.receive(Some(from), tag, "a barrier")?;
+        while let Some((from, round)) = barrier.awaited(self)? {
+            barrier.call.receive(self, from, round, "a barrier")?;
             barrier.arrived();
         }
         Ok(())
@@ -46,39 +51,46 @@ impl Communicator {
 
     /// Begins a barrier that can be polled. Collective.
     pub fn start_barrier(&self) -> Barrier {
-        Barrier { operation: self.begin(), round: 0, sent: false }
+        Barrier { call: Call::begin(self, "barrier"), first: 0, step: 0, sent: false }
     }
 
     /// Gives `root`'s bytes to every rank; what the others pass is ignored.
     pub fn broadcast(&self, root: usize, data: Vec<u8>) -> Result<Vec<u8>, CommError> {
         self.check()?;
-        let (size, operation) = (self.size(), self.begin());
-        if root >= size {
-            return Err(CommError::NoSuchRank { rank: root, size });
+        let call = Call::begin(self, "broadcast");
+        if root >= self.size() {
+            return Err(CommError::NoSuchRank { rank: root, size: self.size() });
         }
-        // A binomial tree over the ranks, counted from the root.
+        self.spread(&call, root, data, "a broadcast")
+    }
+
+    /// Down a binomial tree over the ranks, counted from the root.
+    fn spread(&self, call: &Call, root: usize, data: Vec<u8>, what: &str) -> Result<Vec<u8>, CommError> {
+        let size = self.size();
         let place = (self.rank() + size - root) % size;
-        let tag = Tag { operation, round: 0 };
         let (parent, children) = tree(place, size);
         let data = match parent {
             None => data,
-            Some(parent) => self.receive(Some((parent + root) % size), tag, "a broadcast")?.payload,
+            Some(parent) => call.receive(self, (parent + root) % size, DOWN, what)?.payload,
         };
         for child in children.into_iter().rev() {
-            self.send((child + root) % size, tag, data.clone())?;
+            call.send(self, (child + root) % size, DOWN, &data)?;
         }
         Ok(data)
     }
 
     /// Gives the bytes of every rank to every rank, in the order of ranks.
     pub fn all_gather(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>, CommError> {
+        const WHAT: &str = "an all-gather";
+        self.check()?;
+        let call = Call::begin(self, "all_gather");
         // A subtree's packed contributions: (rank, length, bytes) each.
         let mut packed = Vec::new();
         put(&mut packed, self.rank(), mine);
-        let packed = self.collect("an all-gather", packed, |all, part| {
+        let packed = self.collect(&call, WHAT, packed, |all, part| {
             all.extend_from_slice(&part);
         })?;
-        let packed = self.broadcast(0, packed)?;
+        let packed = self.spread(&call, 0, packed, WHAT)?;
         let mut parts = vec![None; self.size()];
         let mut rest = &packed[..];
         while let Some((rank, bytes)) = take(&mut rest) {
@@ -86,14 +98,16 @@ impl Communicator {
                 *part = Some(bytes.to_vec());
             }
         }
-        parts.into_iter().collect::<Option<_>>().ok_or_else(|| malformed(0, "an all-gather"))
+        parts.into_iter().collect::<Option<_>>().ok_or_else(|| malformed(0, WHAT))
     }
 
     /// Combines the values of all ranks, element by element; all ranks give as many.
     pub fn all_reduce(&self, values: &[u64], op: Reduce) -> Result<Vec<u64>, CommError> {
         const WHAT: &str = "an all-reduce";
+        self.check()?;
+        let call = Call::begin(self, "all_reduce");
         let bytes = |values: &[u64]| values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>();
-        let combined = self.collect(WHAT, bytes(values), |all, part| {
+        let combined = self.collect(&call, WHAT, bytes(values), |all, part| {
             let pairs = words(all).zip(words(&part)).filter(|(ours, theirs)| ours.len() == theirs.len());
             *all = match pairs {
                 Some((ours, theirs)) => {
@@ -103,26 +117,25 @@ impl Communicator {
                 None => vec![0],
             };
         })?;
-        let combined = words(&self.broadcast(0, combined)?);
+        let combined = words(&self.spread(&call, 0, combined, WHAT)?);
         combined.filter(|all| all.len() == values.len()).ok_or_else(|| malformed(0, WHAT))
     }
 
     /// Combines contributions up a binomial tree; rank 0 ends with all of them.
     fn collect(
         &self,
+        call: &Call,
         what: &str,
         mut mine: Vec<u8>,
         combine: impl Fn(&mut Vec<u8>, Vec<u8>),
     ) -> Result<Vec<u8>, CommError> {
-        self.check()?;
-        let tag = Tag { operation: self.begin(), round: 0 };
         let (parent, children) = tree(self.rank(), self.size());
         for child in children {
-            let part = self.receive(Some(child), tag, what)?.payload;
+            let part = call.receive(self, child, UP, what)?.payload;
             combine(&mut mine, part);
         }
         if let Some(parent) = parent {
-            self.send(parent, tag, mine.clone())?;
+            call.send(self, parent, UP, &mine)?;
         }
         Ok(mine)
     }
@@ -136,22 +149,20 @@ impl Communicator {
     pub fn sparse_exchange(&self, sends: Vec<(usize, Vec<u8>)>) -> Result<Vec<(usize, Vec<u8>)>, CommError> {
         const WHAT: &str = "the neighbours of a sparse exchange";
         self.check()?;
-        let operation = self.begin();
-        let mut barrier = self.start_barrier();
-        let (data, done) = (Tag { operation, round: DATA }, Tag { operation, round: ACKNOWLEDGED });
+        let call = Call::begin(self, "sparse_exchange");
+        let mut barrier = Barrier { call: call.clone(), first: AFTER, step: 0, sent: false };
         let mut unacknowledged: Vec<usize> = sends.iter().map(|(to, _)| *to).collect();
         for (to, payload) in sends {
-            self.send(to, data, payload)?;
+            call.send(self, to, DATA, &payload)?;
         }
         let mut received = Vec::new();
-        self.wait_for(None, WHAT, || {
-            let inbox = self.link().inbox();
+        self.wait_in(&call, None, WHAT, || {
             let missing = unacknowledged.iter().copied().find(|&rank| self.has_left(rank));
-            while let Some(message) = inbox.take(data, None) {
-                self.send(message.source, done, Vec::new())?;
+            while let Some(message) = call.take(self, DATA, None, WHAT)? {
+                call.send(self, message.source, ACKNOWLEDGED, &[])?;
                 received.push((message.source, message.payload));
             }
-            while let Some(message) = inbox.take(done, None) {
+            while let Some(message) = call.take(self, ACKNOWLEDGED, None, WHAT)? {
                 if let Some(at) = unacknowledged.iter().position(|&rank| rank == message.source) {
                     unacknowledged.swap_remove(at);
                 }
@@ -171,44 +182,46 @@ impl Communicator {
 /// A dissemination barrier in progress: in round k a rank hears from the one 2^k before it.
 #[derive(Debug)]
 pub struct Barrier {
-    operation: u64,
-    round: u32,
+    call: Call,
+    /// The round of its first message.
+    first: u64,
+    step: u32,
     sent: bool,
 }
 
 impl Barrier {
-    /// The message that the barrier waits for now, `None` once it is over. Sends what is due.
-    fn awaited(&mut self, comm: &Communicator) -> Result<Option<(usize, Tag)>, CommError> {
+    /// Sender and round of the message that the barrier waits for now, `None` once it is over. Sends what is due.
+    fn awaited(&mut self, comm: &Communicator) -> Result<Option<(usize, u64)>, CommError> {
         let (rank, size) = (comm.rank(), comm.size());
-        let step = 1usize << self.round;
+        let step = 1usize << self.step;
         if step >= size {
             return Ok(None);
         }
-        let tag = Tag { operation: self.operation, round: u64::from(self.round) };
+        let round = self.first + u64::from(self.step);
         if !self.sent {
             self.sent = true;
-            comm.send((rank + step) % size, tag, Vec::new())?;
+            self.call.send(comm, (rank + step) % size, round, &[])?;
         }
-        Ok(Some(((rank + size - step) % size, tag)))
+        Ok(Some(((rank + size - step) % size, round)))
     }
 
     fn arrived(&mut self) {
-        self.round += 1;
+        self.step += 1;
         self.sent = false;
     }
 
     /// Whether all ranks have begun the barrier. Never blocks.
     pub fn is_over(&mut self, comm: &Communicator) -> Result<bool, CommError> {
         comm.link().poll();
-        while let Some((rank, tag)) = self.awaited(comm)? {
+        const WHAT: &str = "a barrier";
+        while let Some((rank, round)) = self.awaited(comm)? {
             // Asked before the look: what a rank sent is in the inbox before its leaving shows.
             let left = comm.has_left(rank);
-            if comm.link().inbox().take(tag, Some(rank)).is_none() {
-                let what = "a barrier".to_owned();
-                return if left {
-                    Err(CommError::Left { rank, waiting: comm.rank(), what })
-                } else {
-                    Ok(false)
+            if self.call.take(comm, round, Some(rank), WHAT)?.is_none() {
+                self.call.check(comm)?;
+                return match left {
+                    true => Err(CommError::Left { rank, waiting: comm.rank(), what: WHAT.to_owned() }),
+                    false => Ok(false),
                 };
             }
             self.arrived();
@@ -225,13 +238,13 @@ fn tree(place: usize, size: usize) -> (Option<usize>, Vec<usize>) {
     (parent, children.collect())
 }
 
-fn put(packed: &mut Vec<u8>, rank: usize, bytes: &[u8]) {
+pub(crate) fn put(packed: &mut Vec<u8>, rank: usize, bytes: &[u8]) {
     packed.extend_from_slice(&(rank as u64).to_le_bytes());
     packed.extend_from_slice(&(bytes.len() as u64).to_le_bytes());
     packed.extend_from_slice(bytes);
 }
 
-fn take<'a>(rest: &mut &'a [u8]) -> Option<(usize, &'a [u8])> {
+pub(crate) fn take<'a>(rest: &mut &'a [u8]) -> Option<(usize, &'a [u8])> {
     let (rank, tail) = rest.split_first_chunk::<8>()?;
     let (len, tail) = tail.split_first_chunk::<8>()?;
     let (bytes, tail) = tail.split_at_checked(usize::try_from(u64::from_le_bytes(*len)).ok()?)?;

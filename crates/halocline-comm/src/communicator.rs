@@ -1,5 +1,6 @@
 //! Ranks that talk to each other: how one gets a communicator, and point-to-point messages on it.
 
+use crate::call::{self, Call};
 use crate::endpoint::Endpoint;
 use crate::error::CommError;
 use crate::host::{Host, System};
@@ -10,6 +11,7 @@ use crate::thread::ThreadTransport;
 use crate::transport::{PeerState, Transport};
 use crate::wait::{Late, Patience};
 use std::any::Any;
+use std::cell::Cell;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -18,7 +20,8 @@ use std::time::Duration;
 /// A group of ranks. A clone is the same communicator.
 ///
 /// Collective calls ([`Communicator::barrier`] and its like, and all that the floors above build on
-/// them) are made by all ranks in the same order. Threads of one rank that want to make them
+/// them) are made by all ranks in the same order; where two ranks are found to make different ones, all calls fail with
+/// [`CommError::Mismatch`]. Threads of one rank that want to make them
 /// independently of each other use [`Communicator::duplicate`]s.
 #[derive(Clone)]
 pub struct Communicator {
@@ -27,6 +30,8 @@ pub struct Communicator {
     #[expect(dead_code, reason = "held for what its end says")]
     membership: Option<Arc<Membership>>,
     deadline: Option<Duration>,
+    /// The collective call of a floor above that this one is used in.
+    pub(crate) within: Option<&'static str>,
 }
 
 /// The user's part in the group.
@@ -45,12 +50,20 @@ struct Shared {
     begun: AtomicU64,
     /// What this rank waited for when a collective call was interrupted. The other ranks still wait in that call, or will.
     interrupted: OnceLock<String>,
+    /// Two ranks were found to make different calls.
+    mismatch: OnceLock<CommError>,
     node: Arc<Node>,
 }
 
 impl Shared {
     fn new(context: u64, node: Arc<Node>) -> Self {
-        Self { context, begun: AtomicU64::new(0), interrupted: OnceLock::new(), node }
+        Self {
+            context,
+            begun: AtomicU64::new(0),
+            interrupted: OnceLock::new(),
+            mismatch: OnceLock::new(),
+            node,
+        }
     }
 }
 
@@ -175,7 +188,7 @@ impl Communicator {
         let node = Arc::new(Node { transport, progress: Progress::new(), parts: Mutex::default() });
         let membership = Some(Arc::new(Membership(Arc::clone(&node))));
         let shared = Arc::new(Shared::new(0, node));
-        Self { shared, membership, deadline: None }
+        Self { shared, membership, deadline: None, within: None }
     }
 
     /// A communicator of the same ranks whose operations never meet those of this one. Collective;
@@ -192,6 +205,17 @@ impl Communicator {
     /// rank; what the others wait for then does not come from it. None: no deadline, the default.
     pub fn with_deadline(&self, deadline: Option<Duration>) -> Self {
         Self { deadline, ..self.clone() }
+    }
+
+    /// The same communicator for the parts of a collective call of a floor above. Warnings, and the errors of ranks that make
+    /// different calls, give this name.
+    pub fn within(&self, call: &'static str) -> Self {
+        Self { within: Some(call), ..self.clone() }
+    }
+
+    /// As [`Communicator::within`], unless it is for the parts of another call already.
+    pub fn or_within(&self, call: &'static str) -> Self {
+        self.within(self.within.unwrap_or(call))
     }
 
     /// The same communicator for an object that lives on behind the scenes: it does not keep the rank
@@ -235,15 +259,27 @@ impl Communicator {
         mix(self.shared.context ^ mix(serial))
     }
 
+    /// Tells the operations of this communicator from those of its duplicates.
+    pub(crate) fn context(&self) -> u64 {
+        self.shared.context
+    }
+
+    /// The error of all calls of this communicator, once ranks were found to make different ones.
+    pub(crate) fn mismatch(&self) -> &OnceLock<CommError> {
+        &self.shared.mismatch
+    }
+
     /// Bytes that a payload had better have room for beyond its own: then no transport needs to move it.
     pub const ROOM: usize = crate::mpi::TRAILER;
 
     /// The most bytes of a [`crate::Bulk`].
     pub const LONGEST_BULK: usize = crate::mpi::LONGEST;
 
-    /// Refuses operations that this thread may not begin, or that the other ranks would take for an interrupted one.
+    /// Refuses operations that this thread may not begin, that the other ranks would take for an interrupted one, or that come
+    /// after different ones.
     pub(crate) fn check(&self) -> Result<(), CommError> {
         self.link().check()?;
+        call::told(self)?;
         match self.shared.interrupted.get() {
             Some(what) => Err(CommError::OutOfStep { rank: self.rank(), what: what.clone() }),
             None => Ok(()),
@@ -268,19 +304,49 @@ impl Communicator {
         &self,
         from: Option<usize>,
         what: &str,
+        poll: impl FnMut() -> Result<Option<T>, CommError>,
+    ) -> Result<T, CommError> {
+        self.wait_as(None, from, what, poll)
+    }
+
+    /// The same within a collective call: ends if another rank makes another one in its place.
+    pub(crate) fn wait_in<T>(
+        &self,
+        call: &Call,
+        from: Option<usize>,
+        what: &str,
+        poll: impl FnMut() -> Result<Option<T>, CommError>,
+    ) -> Result<T, CommError> {
+        self.wait_as(Some(call), from, what, poll)
+    }
+
+    fn wait_as<T>(
+        &self,
+        call: Option<&Call>,
+        from: Option<usize>,
+        what: &str,
         mut poll: impl FnMut() -> Result<Option<T>, CommError>,
     ) -> Result<T, CommError> {
         self.check()?;
         let patience = Patience { deadline: self.deadline, ..Patience::of(self.link()) };
-        let mut departures = 0;
-        patience.wait(
+        let (mut departures, mut announced) = (0, false);
+        // What was found before this thread went to sleep.
+        let failed = Cell::new(None);
+        // A rank that has left may have done so because of different calls, of which it has told before.
+        let cause = |error: CommError| {
+            call.and_then(|call| call.check(self).err()).unwrap_or_else(|| self.root(error, what))
+        };
+        let ended = patience.wait(
             self.link(),
             || {
                 let before = self.link().departures();
                 match poll() {
                     Ok(None) => {}
                     Ok(Some(found)) => return Some(Ok(found)),
-                    Err(error) => return Some(Err(self.root(error, what))),
+                    Err(error) => return Some(Err(cause(error))),
+                }
+                if let Some(error) = failed.take() {
+                    return Some(Err(error));
                 }
                 if before == departures {
                     return None;
@@ -289,13 +355,24 @@ impl Communicator {
                 // this last look decides.
                 departures = before;
                 let gone = self.link().check().err().or_else(|| self.departed(from, what))?;
-                Some(poll().and_then(|found| found.ok_or(gone)).map_err(|error| self.root(error, what)))
+                Some(poll().and_then(|found| found.ok_or(gone)).map_err(cause))
             },
-            || {},
+            || failed.set(call.and_then(|call| call.check(self).err())),
             |late| match late {
-                Late::Warn(after) => {
-                    let from = from.map_or_else(|| "any rank".to_owned(), |rank| format!("rank {rank}"));
-                    tracing::warn!("rank {} has waited {after:?} for {what} from {from}", self.rank());
+                Late::Announce => {
+                    call?.announce(self, from?);
+                    announced = true;
+                    None
+                }
+                Late::Warn { after, again } => {
+                    let within = self.within.map_or(String::new(), |call| format!("in {call} "));
+                    let awaited = match from {
+                        None => "other ranks".to_owned(),
+                        Some(rank) => self.describe_waits(&[rank]),
+                    };
+                    let (rank, after) = (self.rank(), after.as_secs());
+                    let text = format!("rank {rank} has waited {after} s {within}for {what} from {awaited}");
+                    self.link().host().tell_late(&text, again);
                     None
                 }
                 Late::Deadline(after) => {
@@ -306,7 +383,26 @@ impl Communicator {
                     Some(Err(CommError::Interrupted { waiting: self.rank(), what }))
                 }
             },
-        )
+        );
+        if let (true, Some(call), Some(rank)) = (announced, call, from) {
+            call.retract(self, rank);
+        }
+        ended
+    }
+
+    /// Tells a rank that this one waits for it in something that is no collective call, or, without a name, that the wait is over: for
+    /// the warning of that rank, if it waits, too. `operation`: a number of its own ([`Communicator::begin`]).
+    pub fn announce(&self, to: usize, operation: u64, what: String) {
+        Call::other(operation, what).announce(self, to);
+    }
+
+    /// Ranks that are waited for, with what they themselves wait in for this one as far as they have said so.
+    pub fn describe_waits(&self, ranks: &[usize]) -> String {
+        let describe = |&rank: &usize| match self.link().inbox().waits_in(rank) {
+            None => format!("rank {rank}"),
+            Some(call) => format!("rank {rank} (which waits in {call})"),
+        };
+        ranks.iter().map(describe).collect::<Vec<_>>().join(", ")
     }
 
     /// A rank that leaves because another has died is not the one to name.

@@ -44,6 +44,21 @@ pub enum CommError {
         /// What it waited for, and from whom.
         what: String,
     },
+    /// Two ranks make different collective calls in the same place of the order. All later calls of the communicator fail so.
+    #[error(
+        "mismatched collective calls: rank {rank} is in {call}, rank {other} in {other_call}; make the same collective calls in \
+         the same order on all ranks (this communicator is unusable from now on)"
+    )]
+    Mismatch {
+        /// One rank.
+        rank: usize,
+        /// Its call.
+        call: String,
+        /// The other rank.
+        other: usize,
+        /// Its call.
+        other_call: String,
+    },
     /// The host wants the thread back.
     #[error("the wait of rank {waiting} for {what} was interrupted; what it waited for goes on without it")]
     Interrupted {

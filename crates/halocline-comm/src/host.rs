@@ -2,6 +2,7 @@
 //! test can run rank code, progress and waits under a scheduler of its own.
 
 use crate::sync::AtomicU32;
+use std::io::Write;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -40,6 +41,17 @@ pub trait Host: Send + Sync {
     /// Whether what this thread waits for is to be given up, with [`crate::CommError::Interrupted`].
     fn is_interrupted(&self) -> bool {
         false
+    }
+
+    /// Tells people that a wait takes long; `again`: it has told so before. By default through `tracing`; where the program has no
+    /// subscriber, once on standard error, or a program that hangs would say nothing.
+    fn tell_late(&self, text: &str, again: bool) {
+        if tracing::dispatcher::has_been_set() {
+            tracing::warn!("{text}");
+        } else if !again {
+            // Where standard error is closed, nobody is left to be told.
+            let _ = std::io::stderr().write_all(format!("halocline: {text}\n").as_bytes());
+        }
     }
 
     /// Waits for the end of a thread that [`Host::spawn`] started.
@@ -81,5 +93,38 @@ impl Host for System {
         use rustix::thread::futex::{Flags, wake};
         // Fails only for an address that is no memory, which a reference excludes.
         let _ = wake(word, Flags::empty(), i32::MAX as u32);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    /// What a process is to do that this test starts.
+    const VARIABLE: &str = "HALOCLINE_TEST_TELLS";
+
+    /// Standard error of a process that is told of a late wait twice.
+    fn told(how: &str) -> String {
+        let name = "host::tests::a_late_wait_is_told_once_on_standard_error_where_there_is_no_subscriber";
+        let mut process = Command::new(std::env::current_exe().unwrap());
+        process.args(["--exact", name, "--nocapture", "--quiet"]).env(VARIABLE, how);
+        let output = process.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    }
+
+    #[test]
+    fn a_late_wait_is_told_once_on_standard_error_where_there_is_no_subscriber() {
+        if let Ok(how) = std::env::var(VARIABLE) {
+            if how == "subscribed" {
+                let nobody = tracing::subscriber::NoSubscriber::default();
+                tracing::subscriber::set_global_default(nobody).unwrap();
+            }
+            [false, true, true].into_iter().for_each(|again| System.tell_late("rank 0 has waited", again));
+            return;
+        }
+        assert_eq!(told("alone"), "halocline: rank 0 has waited\n");
+        assert_eq!(told("subscribed"), "");
     }
 }

@@ -4,8 +4,9 @@
 //! never holds up those behind it.
 
 use crate::bulk::Bulk;
+use crate::call;
 use crate::segment::Segment;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What a message belongs to: an operation, and a round within it.
@@ -50,6 +51,8 @@ pub struct Inbox {
     queues: Mutex<HashMap<Tag, VecDeque<Message>>>,
     /// The operations that were over last, whose last messages may still be under way.
     over: Mutex<VecDeque<u64>>,
+    /// Ranks that wait for this one, and how they have said so.
+    announced: Mutex<BTreeMap<usize, Message>>,
 }
 
 /// Operations that are known to be over; what comes for earlier ones has long come.
@@ -58,6 +61,18 @@ const OVER: usize = 64;
 impl Inbox {
     /// Adds a message. The caller rings the rank's bell afterwards, and demands progress for news.
     pub fn push(&self, message: Message) {
+        if call::is_announcement(message.tag) {
+            let mut announced = self.announced();
+            let is_over = call::split(&message.payload).is_none_or(|(_, name)| name.is_empty());
+            match announced.get(&message.source) {
+                Some(before) if is_over && before.tag == message.tag => {
+                    drop(announced.remove(&message.source))
+                }
+                _ if is_over => {}
+                _ => drop(announced.insert(message.source, message)),
+            }
+            return;
+        }
         let over = self.over.lock().unwrap_or_else(PoisonError::into_inner);
         if !over.contains(&message.tag.operation) {
             self.lock().entry(message.tag).or_default().push_back(message);
@@ -83,6 +98,23 @@ impl Inbox {
         Some(found.payload.len())
     }
 
+    /// A message whose tag suits, or an announcement: its sender and payload. It stays.
+    pub(crate) fn find(&self, suits: impl Fn(Tag) -> bool) -> Option<(usize, Vec<u8>)> {
+        let announced = self.announced();
+        if let Some((rank, waiting)) = announced.iter().find(|(_, waiting)| suits(waiting.tag)) {
+            return Some((*rank, waiting.payload.clone()));
+        }
+        let queues = self.lock();
+        let (_, queue) = queues.iter().find(|(tag, _)| suits(**tag))?;
+        queue.front().map(|message| (message.source, message.payload.clone()))
+    }
+
+    /// What a rank waits in for this one, if it has said so.
+    pub(crate) fn waits_in(&self, rank: usize) -> Option<String> {
+        let announced = self.announced();
+        call::split(&announced.get(&rank)?.payload).map(|(_, name)| call::outer(&name).to_owned())
+    }
+
     /// Throws away all messages of an operation that is over, and those that are still to come, with the
     /// memory that they bring.
     pub fn forget(&self, operation: u64) {
@@ -98,6 +130,11 @@ impl Inbox {
     pub(crate) fn clear(&self) {
         // Dropped outside the lock, with the memory that it brings.
         drop(std::mem::take(&mut *self.lock()));
+    }
+
+    fn announced(&self) -> MutexGuard<'_, BTreeMap<usize, Message>> {
+        // No panic can happen while it is held: the map is always whole.
+        self.announced.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Tag, VecDeque<Message>>> {

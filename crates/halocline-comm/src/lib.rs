@@ -18,6 +18,8 @@ mod sync;
 mod wakers;
 
 #[cfg(not(loom))]
+mod call;
+#[cfg(not(loom))]
 mod collective;
 #[cfg(not(loom))]
 mod communicator;

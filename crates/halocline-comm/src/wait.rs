@@ -6,6 +6,9 @@ use std::time::Duration;
 /// After how long without progress a wait warns whom it waits for.
 pub const WARN_AFTER: Duration = Duration::from_secs(30);
 
+/// After how long a wait tells the rank that it waits for.
+const ANNOUNCE_AFTER: Duration = Duration::from_secs(1);
+
 /// How long to spin, when to give up.
 #[derive(Debug, Clone, Copy)]
 pub struct Patience {
@@ -20,8 +23,15 @@ pub struct Patience {
 /// A wait that takes long.
 #[derive(Debug, Clone, Copy)]
 pub enum Late {
-    /// Another [`WARN_AFTER`] has passed; in all that long.
-    Warn(Duration),
+    /// [`ANNOUNCE_AFTER`] has passed, once a wait: those that are waited for may be told.
+    Announce,
+    /// Another [`WARN_AFTER`] has passed.
+    Warn {
+        /// How long it has taken.
+        after: Duration,
+        /// It was warned of before.
+        again: bool,
+    },
     /// The deadline has passed.
     Deadline(Duration),
     /// The host says that the wait is to be given up.
@@ -83,7 +93,7 @@ impl Patience {
             }
         }
         let start = host.now();
-        let (mut warn_at, mut nap) = (WARN_AFTER, NAP.0);
+        let (mut announce_at, mut warn_at, mut nap) = (ANNOUNCE_AFTER, WARN_AFTER, NAP.0);
         let asks_after = host.asks_after().filter(|_| self.is_interruptible).unwrap_or(Duration::MAX);
         let mut ask_at = asks_after;
         loop {
@@ -103,9 +113,16 @@ impl Patience {
                     return end;
                 }
             }
+            if waited >= announce_at {
+                announce_at = Duration::MAX;
+                if let Some(end) = late(Late::Announce) {
+                    return end;
+                }
+            }
             if waited >= warn_at {
+                let again = warn_at > WARN_AFTER;
                 warn_at = waited + WARN_AFTER;
-                if let Some(end) = late(Late::Warn(waited)) {
+                if let Some(end) = late(Late::Warn { after: waited, again }) {
                     return end;
                 }
             }
@@ -125,7 +142,8 @@ impl Patience {
                 continue;
             }
             before_sleep();
-            let until = self.deadline.map_or(warn_at, |deadline| deadline.min(warn_at)).min(ask_at);
+            let until =
+                self.deadline.map_or(warn_at, |deadline| deadline.min(warn_at)).min(ask_at).min(announce_at);
             let mut longest = until.saturating_sub(waited);
             if polled {
                 longest = longest.min(nap);

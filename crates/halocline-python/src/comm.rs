@@ -250,7 +250,7 @@ impl PyCommunicator {
                 Err(error::kind(format!("error: an exception or None is wanted, not {}", told(other))))
             }
         };
-        collective(py, &this, given, |_, ()| Ok(()))
+        collective(py, &this, "agree", given, |_, ()| Ok(()))
     }
 
     #[doc = doc!("Communicator.mappings")]

@@ -117,7 +117,7 @@ fn bound(
     comm: &Py<PyCommunicator>,
     prepared: PyResult<Prepared>,
 ) -> PyResult<PyHaloExchange> {
-    let bound = collective(py, comm, prepared, |comm, (sets, options, streams, arrays)| {
+    let bound = collective(py, comm, "bind", prepared, |comm, (sets, options, streams, arrays)| {
         let sets: Vec<Vec<(&Pattern, &Field)>> =
             sets.iter().map(|set| set.iter().map(|(pattern, field)| (pattern, field)).collect()).collect();
         let sets: Vec<&[(&Pattern, &Field)]> = sets.iter().map(Vec::as_slice).collect();

@@ -217,8 +217,9 @@ impl PyDecomposition {
             ));
         };
         let halo = halo_of(halo, neighbours);
-        let pattern =
-            collective(py, &comm, halo, |comm, halo| Pattern::regular(comm, &self.decomposition, &halo))?;
+        let pattern = collective(py, &comm, "pattern", halo, |comm, halo| {
+            Pattern::regular(comm, &self.decomposition, &halo)
+        })?;
         Ok(PyPattern { pattern, comm })
     }
 
@@ -275,14 +276,15 @@ pub(crate) fn remade<'py, T: PyClass>(
     (make, (py.get_type::<T>(), arguments, options)).into_pyobject(py)
 }
 
-/// A collective call with arguments that this rank may have refused: then it is an error on all ranks.
+/// A collective call of this name, with arguments that this rank may have refused: then it is an error on all ranks.
 pub(crate) fn collective<A: Send, T: Send>(
     py: Python<'_>,
     comm: &Py<PyCommunicator>,
+    name: &'static str,
     given: PyResult<A>,
     call: impl FnOnce(&halocline::Communicator, A) -> Result<T, halocline::Error> + Send,
 ) -> PyResult<T> {
-    let comm = comm.get().get()?;
+    let comm = comm.get().get()?.within(name);
     let (given, refusal) = match given {
         Ok(given) => (Ok(given), None),
         Err(error) => (Err(halocline::Error::Bind(error.value(py).to_string())), Some(error)),
@@ -324,7 +326,8 @@ impl PyPattern {
     ) -> PyResult<Self> {
         named!(comm);
         let domains = domains.get("domains").map(|domains| crate::unstructured::domains(domains.0));
-        let pattern = collective(py, &comm, domains, |comm, domains| Pattern::unstructured(comm, &domains))?;
+        let pattern =
+            collective(py, &comm, "pattern", domains, |comm, domains| Pattern::unstructured(comm, &domains))?;
         Ok(Self { pattern, comm })
     }
 
@@ -360,7 +363,8 @@ impl PyPattern {
     #[pyo3(signature = (halo, *, neighbours = Given::of("all")), text_signature = "($self, halo, *, neighbours='all')")]
     fn narrowed(&self, py: Python<'_>, halo: Given<Widths>, neighbours: Given<String>) -> PyResult<Self> {
         let halo = halo_of(halo, neighbours);
-        let pattern = collective(py, &self.comm, halo, |comm, halo| self.pattern.narrowed(comm, &halo))?;
+        let pattern =
+            collective(py, &self.comm, "narrowed", halo, |comm, halo| self.pattern.narrowed(comm, &halo))?;
         Ok(Self { pattern, comm: self.comm.clone_ref(py) })
     }
 

@@ -53,7 +53,7 @@ impl PyRedistribute {
             Ok((decomposition.get().decomposition.clone(), halo))
         };
         let prepared = end(source, "source").and_then(|source| Ok((source, end(target, "target")?)));
-        let redistribute = collective(py, &comm, prepared, |comm, (source, target)| {
+        let redistribute = collective(py, &comm, "redistribution", prepared, |comm, (source, target)| {
             Redistribute::regular(comm, (&source.0, &source.1), (&target.0, &target.1))
         })?;
         Ok(Self { redistribute, comm })
@@ -69,7 +69,7 @@ impl PyRedistribute {
     ) -> PyResult<Self> {
         named!(comm);
         let prepared = || Ok((domains(source.get("source")?.0), domains(target.get("target")?.0)));
-        let redistribute = collective(py, &comm, prepared(), |comm, (from, to)| {
+        let redistribute = collective(py, &comm, "redistribution", prepared(), |comm, (from, to)| {
             Redistribute::unstructured(comm, &from, &to)
         })?;
         Ok(Self { redistribute, comm })
@@ -130,7 +130,7 @@ impl PyRedistribute {
             let arrays = Arrays { watches, versions: Versions::new(vec![tensors]) };
             Ok((fields, source.len(), options, (known, arrays)))
         };
-        let halo = collective(py, &comm, prepared(), |comm, (fields, sources, options, kept)| {
+        let halo = collective(py, &comm, "bind", prepared(), |comm, (fields, sources, options, kept)| {
             let fields: Vec<&Field> = fields.iter().collect();
             let (from, to) = fields.split_at(sources);
             Ok((self.redistribute.bind_with(comm, from, to, &options)?, kept))

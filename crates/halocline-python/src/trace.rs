@@ -61,7 +61,7 @@ impl PyTrace {
             Ok(path) => Ok(path),
             Err(refusal) => Err(refusal.clone_ref(py)),
         };
-        let path = collective(py, &trace.comm, path, |_, path| Ok(path))?;
+        let path = collective(py, &trace.comm, "trace", path, |_, path| Ok(path))?;
         let comm = trace.comm.get().get()?;
         trace::want();
         let begun = py.detach(|| Trace::begin(&comm, path));

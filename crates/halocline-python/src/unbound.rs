@@ -122,7 +122,7 @@ impl PyPatternLinks {
             Ok((patterns, options, is_checked))
         };
         let (links, is_checked) =
-            collective(py, &comm, prepared(), |comm, (patterns, options, is_checked)| {
+            collective(py, &comm, "PatternLinks", prepared(), |comm, (patterns, options, is_checked)| {
                 let links = PatternLinks::new_with(comm, &patterns.iter().collect::<Vec<_>>(), &options)?;
                 Ok((links, is_checked))
             })?;

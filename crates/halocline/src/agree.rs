@@ -21,6 +21,7 @@ use halocline_comm::{CommError, Communicator, Reduce};
 /// # Ok::<(), Error>(())
 /// ```
 pub fn agree<T, E: Into<Error>>(comm: &Communicator, result: Result<T, E>) -> Result<T, Error> {
+    let comm = &comm.or_within("agree");
     match result.map_err(E::into) {
         Ok(value) => match lowest_failure(comm, None)? {
             None => Ok(value),

@@ -257,7 +257,7 @@ impl HaloExchange {
 
     /// As [`HaloExchange::narrowed`], by ranks of which one may have no such halo: its error is one on all.
     pub fn narrowed_if(&self, to: Result<&Halo, Error>) -> Result<Self, Error> {
-        let to = agree(&self.bound().comm, to)?;
+        let to = agree(&self.bound().comm.within("narrowed"), to)?;
         let sets = bind::narrowed(self.bound(), self.scheduled.as_deref(), &self.sets, to)?;
         Ok(self.with(sets))
     }

@@ -14,7 +14,7 @@ use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
@@ -55,6 +55,8 @@ pub(crate) struct Vigil {
 pub(crate) struct Awaited {
     since: AtomicU64,
     warn_at: AtomicU64,
+    /// A warning was given.
+    told: AtomicBool,
 }
 
 impl Exchanging {
@@ -208,6 +210,7 @@ impl Awaited {
         let now = now.as_nanos() as u64;
         self.since.store(now, Ordering::Relaxed);
         self.warn_at.store(now + WARN_AFTER.as_nanos() as u64, Ordering::Relaxed);
+        self.told.store(false, Ordering::Relaxed);
     }
 
     /// When tasks that still wait have waited so long that somebody should know.
@@ -222,6 +225,7 @@ impl Awaited {
             return None;
         }
         self.warn_at.store((now + WARN_AFTER).as_nanos() as u64, Ordering::Relaxed);
-        Some(Late::Warn(now.saturating_sub(Duration::from_nanos(self.since.load(Ordering::Relaxed)))))
+        let after = now.saturating_sub(Duration::from_nanos(self.since.load(Ordering::Relaxed)));
+        Some(Late::Warn { after, again: self.told.swap(true, Ordering::Relaxed) })
     }
 }

@@ -119,7 +119,8 @@ pub struct BindOptions {
     /// How links are to move their bytes; the same on all ranks.
     pub link: LinkChoice,
     /// How long a wait may take before the object fails. None by default: a wait ends when a peer comes
-    /// or is proven gone; after 30 s a warning says whom it waits for.
+    /// or is proven gone; after 30 s a warning says whom it waits for: through `tracing`, or on standard error where
+    /// the program has no subscriber.
     pub deadline: Option<Duration>,
     /// What the object is called in traces and reports; otherwise by its fields. For people alone: ranks may
     /// differ.

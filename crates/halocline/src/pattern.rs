@@ -45,6 +45,7 @@ impl Pattern {
     }
 
     fn of_grid(comm: &Communicator, grid: Grid) -> Result<Self, Error> {
+        let comm = &comm.within("pattern");
         let Grid { decomposition, around, filled } = &grid;
         let plan = for_ranks_of(comm, decomposition).and_then(|()| {
             decomposition.narrowed_pattern_of(comm.rank(), around, filled).map_err(Error::from)
@@ -57,6 +58,7 @@ impl Pattern {
     /// The pattern of domains given by global ids or owners. Collective. The owners of halo cells are
     /// found through a distributed directory: no rank holds more than its share of the ids.
     pub fn unstructured(comm: &Communicator, domains: &[UnstructuredDomain]) -> Result<Self, Error> {
+        let comm = &comm.within("pattern");
         let plan = directory::unstructured(comm, domains);
         Self::agreed(comm, plan)
     }
@@ -70,6 +72,7 @@ impl Pattern {
     /// have ([`UnstructuredDomain::with_levels`]), and costs one message from each rank to those that fill
     /// its halos. One of a redistribution is refused: it fills no halo.
     pub fn narrowed(&self, comm: &Communicator, to: &Halo) -> Result<Self, Error> {
+        let comm = &comm.within("narrowed");
         if let Kind::Regular(grid) = &self.kind {
             let Grid { decomposition, around, filled } = &**grid;
             let narrowed = filled.narrowed(to, decomposition.extents().len()).map_err(Error::from);

@@ -45,6 +45,7 @@ impl Redistribute {
         from: (&Decomposition, &Halo),
         to: (&Decomposition, &Halo),
     ) -> Result<Self, Error> {
+        let comm = &comm.within("redistribution");
         let plan = for_ranks_of(comm, from.0)
             .and_then(|()| from.0.redistribution_of(comm.rank(), from.1, to.0, to.1).map_err(Error::from));
         let same = same_everywhere(comm, (from, to), "decomposition or halo")?;
@@ -64,6 +65,7 @@ impl Redistribute {
         from: &[UnstructuredDomain],
         to: &[UnstructuredDomain],
     ) -> Result<Self, Error> {
+        let comm = &comm.within("redistribution");
         let sides = agree(comm, Redistribution::new(comm.rank(), comm.size(), from, to))?;
         let way = |from| {
             let directory = sides.directory(from).map_err(Error::from);

@@ -312,8 +312,9 @@ impl Mappings {
             link.check().err().map(|error| Err(error.into()))
         };
         let late = |late: Late| match late {
-            Late::Warn(after) => {
-                tracing::warn!("rank {}: {}", link.rank(), too_late(after));
+            Late::Announce => None,
+            Late::Warn { after, again } => {
+                link.host().tell_late(&format!("rank {}: {}", link.rank(), too_late(after)), again);
                 None
             }
             Late::Deadline(after) => Some(Err(too_late(after))),

@@ -503,7 +503,7 @@ impl Drop for Service {
                 self.with(|protocol| protocol.is_over()).then_some(())
             };
             let late = |late: Late| match late {
-                Late::Warn(_) | Late::Interrupted => None,
+                Late::Announce | Late::Warn { .. } | Late::Interrupted => None,
                 Late::Deadline(after) => {
                     let ranks = self.with(|protocol| protocol.holders(&protocol.entries()));
                     let left = match ranks.is_empty() {

@@ -3,9 +3,10 @@
 use crate::numbers::{Numbers, mix};
 use crate::stage::Stage;
 use crate::{Case, Outcome, ensure, fail};
-use halocline::{CommError, Communicator, Reduce};
-use halocline_comm::Endpoint;
-use halocline_comm::Tag;
+use halocline::{
+    CommError, Communicator, Decomposed, Error, Halo, HaloExchange, Pattern, Reduce, RegularGrid, agree,
+};
+use halocline_comm::{Endpoint, Tag};
 
 pub(crate) const CASES: &[Case] = &[
     Case { name: "collectives::a_barrier_holds_until_the_last_rank_comes", run: barrier_holds },
@@ -16,6 +17,7 @@ pub(crate) const CASES: &[Case] = &[
     Case { name: "collectives::all_reduce", run: all_reduce },
     Case { name: "collectives::all_reduce_of_different_counts", run: different_counts },
     Case { name: "collectives::sparse_exchange_of_random_messages", run: sparse_exchange },
+    Case { name: "collectives::different_calls_are_named_on_all_ranks", run: different_calls },
     Case { name: "collectives::duplicates_do_not_meet", run: duplicates },
     Case { name: "collectives::duplicates_interleaved_by_two_threads", run: two_threads },
 ];
@@ -122,6 +124,60 @@ fn different_counts(comm: &Stage<'_>) -> Outcome {
 }
 
 /// What rank `from` sends in a round: to random ranks, some of them several times, itself too.
+/// A collective call, and what it is called.
+type Call = (&'static str, fn(&Communicator) -> Result<(), Error>);
+
+const BARRIER: Call = ("barrier", |comm| Ok(comm.barrier()?));
+const BROADCAST: Call = ("broadcast", |comm| Ok(comm.broadcast(0, vec![1]).map(drop)?));
+const REDUCE: Call = ("all_reduce", |comm| Ok(comm.all_reduce(&[1], Reduce::Sum).map(drop)?));
+const GATHER: Call = ("all_gather", |comm| Ok(comm.all_gather(&[1]).map(drop)?));
+const SPARSE: Call = ("sparse_exchange", |comm| Ok(comm.sparse_exchange(Vec::new()).map(drop)?));
+const PATTERN: Call = ("pattern", |comm| line(comm).map(drop));
+const BIND: Call = ("bind", |comm| HaloExchange::bind(comm, &[]).map(drop));
+const AGREE: Call = ("agree", |comm| agree(comm, Ok::<_, Error>(())));
+
+fn line(comm: &Communicator) -> Result<Pattern, Error> {
+    RegularGrid::new([3 * comm.size()]).decompose(comm.size())?.pattern(comm, Halo::uniform(1))
+}
+
+/// Rank 0 makes one call, the others make another one: nobody hangs, and all are told who is in what.
+fn different_calls(comm: &Stage<'_>) -> Outcome {
+    if comm.size() == 1 {
+        return Ok(());
+    }
+    let pairs = [
+        (BIND, BARRIER),
+        (BARRIER, BIND),
+        (PATTERN, BIND),
+        (GATHER, BARRIER),
+        (BROADCAST, SPARSE),
+        (REDUCE, AGREE),
+        // Each waits for the other's first message.
+        (REDUCE, BROADCAST),
+    ];
+    for (first, other) in pairs {
+        let apart = comm.duplicate()?;
+        let (_, call) = if comm.rank() == 0 { first } else { other };
+        // Who was through without waiting for anybody learns it in its next call.
+        let error = match call(&apart).and_then(|()| Ok(apart.barrier()?)) {
+            Err(Error::Comm(error)) => error,
+            ended => fail!("{} beside {}: {ended:?}", first.0, other.0),
+        };
+        let text = error.to_string();
+        let says = text.contains(&format!("rank 0 is in {}, rank ", first.0));
+        ensure!(
+            says && text.contains(&format!(" in {};", other.0)),
+            "{} beside {}: {text}",
+            first.0,
+            other.0
+        );
+        ensure!(matches!(error, CommError::Mismatch { rank: 0, .. }), "{error:?}");
+    }
+    // Other communicators are none the worse.
+    comm.barrier()?;
+    Ok(())
+}
+
 fn sends(round: u64, from: usize, size: usize) -> Vec<(usize, Vec<u8>)> {
     let mut numbers = Numbers::new(mix(round) ^ from as u64);
     let count = if numbers.one_in(4) { 0 } else { numbers.below(2 * size + 1) };

@@ -306,7 +306,7 @@ fn other_options(comm: &Stage<'_>) -> Outcome {
     let is_odd = comm.rank() == odd(comm);
     for (theirs, ours) in [(LinkChoice::Push, LinkChoice::Pull), (LinkChoice::Auto, LinkChoice::Message)] {
         let result = line.bind(comm, if is_odd { ours } else { theirs });
-        refused(comm, result, is_odd, says(&["rank", "links"]))?;
+        refused(comm, result, is_odd, says(&["rank", "link"]))?;
     }
     // A deadline is each rank's own affair.
     let deadline = is_odd.then_some(std::time::Duration::from_secs(50));

@@ -274,6 +274,19 @@ def test_memory_in_flight_in_another_object():
     hc.run_threads(2, run)
 
 
+def test_different_collective_calls_are_named_on_both_ranks():
+    def run(comm):
+        pattern, array, _ = bound(comm)
+        with pytest.raises(hc.CommunicatorError, match="rank 0 is in bind, rank 1 in barrier") as caught:
+            hc.HaloExchange(comm, [(pattern, array)]) if comm.rank == 0 else comm.barrier()
+        # It stays so.
+        with pytest.raises(hc.CommunicatorError) as again:
+            comm.barrier()
+        assert str(again.value) == str(caught.value)
+
+    hc.run_threads(2, run)
+
+
 def test_a_deadline():
     over = threading.Event()
 

@@ -71,6 +71,7 @@ pub(crate) fn bind(
 ) -> Result<Whole, Error> {
     let _span =
         tracing::debug_span!("bind", rank = comm.rank(), name = options.name, sets = given.len()).entered();
+    let comm = &comm.within("bind");
     let checked = agree(comm, same_terms(comm, given.len(), options)?)?;
     let options = &BindOptions { checked: Some(checked), ..options.clone() };
     let of_set = |set: usize, error: Error| match given.len() {

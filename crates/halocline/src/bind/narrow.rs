@@ -29,7 +29,7 @@ pub(crate) fn narrowed(
     sets: &[Arc<Set>],
     to: &Halo,
 ) -> Result<Vec<Arc<Set>>, Error> {
-    let comm = &bound.comm;
+    let comm = &bound.comm.within("narrowed");
     let parted = parts(comm, &bound.links, sets, to)?;
     let first = bound.sets.load(Ordering::Relaxed);
     if let Some(scheduled) = scheduled {

@@ -31,6 +31,7 @@ pub(crate) fn links(
     patterns: &[&Pattern],
     options: &BindOptions,
 ) -> Result<Arc<Bound>, Error> {
+    let comm = &comm.within("PatternLinks");
     let checked = agree(comm, same_terms(comm, patterns, options)?)?;
     agree(comm, possible(comm, patterns, options.link))?;
     let (offers, operation, checks) = (comm.begin(), comm.begin(), comm.begin());

@@ -5,6 +5,7 @@ use crate::error::{Cause, Error};
 use crate::trace;
 use halocline_comm::Endpoint;
 use halocline_comm::{CommError, Late, PeerState};
+use std::collections::BTreeSet;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
@@ -68,7 +69,8 @@ impl Bound {
             self.disarm();
         }
         let _span = trace::wait(&self.comm, &self.name, epoch);
-        self.patience.wait(
+        let mut told = Vec::new();
+        let outcome = self.patience.wait(
             self.comm.link(),
             || {
                 self.advance(epoch);
@@ -82,8 +84,32 @@ impl Bound {
                     waiting.is_for(missing.map(|link| link.peer));
                 }
             },
-            |late| self.late(epoch, late),
-        )
+            |late| match late {
+                Late::Announce => {
+                    told = self.missing(epoch);
+                    told.iter()
+                        .for_each(|&peer| self.announce(peer, format!("exchange {epoch} of {}", self.name)));
+                    None
+                }
+                late => self.late(epoch, late),
+            },
+        );
+        told.into_iter().for_each(|peer| self.announce(peer, String::new()));
+        outcome
+    }
+
+    /// Tells a rank that this one waits for it, or, without a name, that it does not any more.
+    fn announce(&self, peer: usize, what: String) {
+        if let Some(link) = self.links.first() {
+            self.comm.announce(peer, link.object, what);
+        }
+    }
+
+    /// The ranks that exchange `epoch` waits for.
+    fn missing(&self, epoch: u64) -> Vec<usize> {
+        let missing = self.links.iter().filter(|link| !link.is_done(epoch));
+        let peers: BTreeSet<usize> = missing.map(|link| link.peer).collect();
+        peers.into_iter().collect()
     }
 
     /// Whether exchange `epoch` is over. Never blocks.
@@ -145,20 +171,20 @@ impl Bound {
         CommError::Interrupted { waiting: self.comm.rank(), what: format!("exchange {epoch}") }.into()
     }
 
+    /// A wait takes long.
     pub(super) fn late(&self, epoch: u64, late: Late) -> Option<Result<(), Error>> {
-        let missing: Vec<_> = self.links.iter().filter(|link| !link.is_done(epoch)).collect();
         match late {
-            Late::Warn(after) => {
-                let mut ranks: Vec<usize> = missing.iter().map(|link| link.peer).collect();
-                ranks.dedup();
-                tracing::warn!(
-                    "rank {}: exchange {epoch} has waited {after:?} for ranks {ranks:?}",
-                    self.comm.rank()
-                );
+            Late::Announce => None,
+            Late::Warn { after, again } => {
+                let (rank, after) = (self.comm.rank(), after.as_secs());
+                let (name, awaited) = (&self.name, self.comm.describe_waits(&self.missing(epoch)));
+                let text =
+                    format!("rank {rank} has waited {after} s in exchange {epoch} of {name} for {awaited}");
+                self.comm.link().host().tell_late(&text, again);
                 None
             }
             Late::Deadline(after) => {
-                if let Some(link) = missing.first() {
+                if let Some(link) = self.links.iter().find(|link| !link.is_done(epoch)) {
                     self.fail(link, Cause::Deadline(Some(after)), link.peer);
                 }
                 self.wake();

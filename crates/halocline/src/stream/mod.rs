@@ -210,6 +210,8 @@ struct Lateness {
     has_begun: bool,
     since: Duration,
     warn_at: Duration,
+    /// A warning was given.
+    told: bool,
 }
 
 /// What bind makes of an object's device fields.

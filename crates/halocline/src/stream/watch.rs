@@ -224,10 +224,11 @@ impl Scheduled {
     /// peers what is awaited, where it may be something else than they do.
     fn keep_time(&self, oldest: u64) {
         let now = self.comm.link().host().now();
-        let (after, is_late, is_due) = {
+        let (after, is_late, is_due, again) = {
             let mut late = self.lateness.lock().unwrap_or_else(PoisonError::into_inner);
             if late.epoch != oldest {
-                *late = Lateness { epoch: oldest, has_begun: false, since: now, warn_at: now + WARN_AFTER };
+                let warn_at = now + WARN_AFTER;
+                *late = Lateness { epoch: oldest, has_begun: false, since: now, warn_at, told: false };
             }
             if !late.has_begun {
                 // Not under the lock: to look is a turn of a simulated schedule.
@@ -236,17 +237,19 @@ impl Scheduled {
                 let mut late = self.lateness.lock().unwrap_or_else(PoisonError::into_inner);
                 if late.epoch == oldest && !late.has_begun {
                     let warn_at = now + WARN_AFTER;
-                    *late = Lateness { epoch: oldest, has_begun, since: now, warn_at };
+                    *late = Lateness { epoch: oldest, has_begun, since: now, warn_at, told: false };
                 }
                 return;
             }
             let after = now.saturating_sub(late.since);
             let (is_late, is_due) =
                 (self.patience.deadline.is_some_and(|deadline| after >= deadline), now >= late.warn_at);
+            let again = late.told;
             if is_due {
                 late.warn_at = now + WARN_AFTER;
+                late.told = true;
             }
-            (after, is_late, is_due)
+            (after, is_late, is_due, again)
         };
         if self.sets.len() > 1 && after >= self.often() {
             self.links.iter().for_each(|link| link.say_awaited(&self.comm, oldest, self.set_of(oldest)));
@@ -265,11 +268,17 @@ impl Scheduled {
             _ if !is_due => {}
             _ => {
                 let mut ranks: Vec<usize> = missing.iter().map(|link| link.peer).collect();
+                ranks.sort_unstable();
                 ranks.dedup();
-                tracing::warn!(
-                    "rank {}: the streams have waited {after:?} for ranks {ranks:?}, in exchange {oldest}",
-                    self.comm.rank()
+                let awaited = match ranks.is_empty() {
+                    true => "the device".to_owned(),
+                    false => self.comm.describe_waits(&ranks),
+                };
+                let (rank, after) = (self.comm.rank(), after.as_secs());
+                let text = format!(
+                    "the streams of rank {rank} have waited {after} s in exchange {oldest} for {awaited}"
                 );
+                self.comm.link().host().tell_late(&text, again);
             }
         }
     }

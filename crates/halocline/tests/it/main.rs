@@ -4,6 +4,7 @@ mod checked;
 mod element_types;
 mod futures;
 mod interrupted;
+mod late;
 mod refused_by_compiler;
 mod text;
 mod wakers;

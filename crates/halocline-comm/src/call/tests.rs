@@ -1,0 +1,181 @@
+//! Waits that take long, and calls that do not match, on a clock that the test moves.
+
+use super::*;
+use crate::sync::AtomicU32;
+use crate::{Communicator, Host, Reduce, System};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// A machine whose time passes as the test says, and which keeps what people are told.
+#[derive(Default)]
+struct Clock {
+    now: AtomicU64,
+    looks: AtomicU64,
+    told: Mutex<Vec<(String, bool)>>,
+}
+
+impl Clock {
+    /// Lets time pass, second by second, each of which the ranks see.
+    fn until(&self, is_so: impl Fn() -> bool) {
+        while !is_so() {
+            self.now.fetch_add(1_000_000_000, Ordering::SeqCst);
+            let seen = self.looks.load(Ordering::SeqCst);
+            while self.looks.load(Ordering::SeqCst) < seen + 20 && !is_so() {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    fn told(&self) -> Vec<(String, bool)> {
+        self.told.lock().unwrap().clone()
+    }
+}
+
+impl Host for Clock {
+    fn now(&self) -> Duration {
+        self.looks.fetch_add(1, Ordering::SeqCst);
+        // Spins end.
+        Duration::from_nanos(self.now.fetch_add(1000, Ordering::SeqCst))
+    }
+
+    fn park(&self, word: &AtomicU32, expected: u32, _timeout: Option<Duration>) {
+        // The clock may have moved.
+        System.park(word, expected, Some(Duration::from_millis(1)));
+    }
+
+    fn wake(&self, word: &AtomicU32) {
+        System.wake(word);
+    }
+
+    fn tell_late(&self, text: &str, again: bool) {
+        self.told.lock().unwrap().push((text.to_owned(), again));
+    }
+}
+
+type Work = fn(&Communicator) -> Result<(), CommError>;
+
+/// What two ranks end with, while `watch` lets time pass, and sees their communicators.
+fn two_ranks(work: [Work; 2], watch: impl Fn(&Clock, &[Communicator])) -> Vec<Result<(), CommError>> {
+    let clock = Arc::new(Clock::default());
+    let comms = Communicator::threads_on(2, Arc::clone(&clock) as Arc<dyn Host>);
+    let watched: Vec<Communicator> = comms.iter().map(Communicator::behind_the_scenes).collect();
+    std::thread::scope(|scope| {
+        let ranks: Vec<_> =
+            comms.into_iter().zip(work).map(|(comm, work)| scope.spawn(move || work(&comm))).collect();
+        watch(&clock, &watched);
+        clock.until(|| ranks.iter().all(|rank| rank.is_finished()));
+        ranks.into_iter().map(|rank| rank.join().expect("no rank panics")).collect()
+    })
+}
+
+/// A rank has been told that the other one waits for it.
+fn is_awaited(comm: &Communicator) -> bool {
+    comm.link().inbox().waits_in(1 - comm.rank()).is_some()
+}
+
+fn barrier(comm: &Communicator) -> Result<(), CommError> {
+    comm.barrier()
+}
+
+fn reduce(comm: &Communicator) -> Result<(), CommError> {
+    comm.all_reduce(&[1], Reduce::Sum).map(drop)
+}
+
+fn broadcast(comm: &Communicator) -> Result<(), CommError> {
+    comm.broadcast(0, Vec::new()).map(drop)
+}
+
+const LATE: u64 = 7;
+
+/// Comes once the test says so.
+fn late_barrier(comm: &Communicator) -> Result<(), CommError> {
+    while comm.probe(None, Tag { operation: LATE, round: 0 }).is_none() {
+        std::thread::yield_now();
+    }
+    comm.barrier()
+}
+
+#[test]
+fn a_wait_for_a_late_rank_is_told_with_its_rank_and_what_it_waits_for() {
+    let ended = two_ranks([barrier, late_barrier], |clock, comms| {
+        clock.until(|| is_awaited(&comms[1]));
+        assert_eq!(clock.told(), [], "30 s have not passed");
+        clock.until(|| clock.told().len() >= 2);
+        assert_eq!(comms[1].link().inbox().waits_in(0).as_deref(), Some("barrier"));
+        comms[0].send(1, Tag { operation: LATE, round: 0 }, Vec::new()).unwrap();
+        let told = clock.told();
+        assert!(told.iter().all(|(text, _)| text.starts_with("rank 0 has waited ")), "{told:?}");
+        assert!(told.iter().all(|(text, _)| text.ends_with(" s for a barrier from rank 1")), "{told:?}");
+        // Whoever tells it on standard error does so once.
+        assert_eq!((told[0].1, told[1].1), (false, true));
+        // It waits no longer.
+        clock.until(|| !is_awaited(&comms[1]));
+    });
+    assert!(ended.iter().all(Result::is_ok), "{ended:?}");
+}
+
+/// Nobody sends anything: each waits for the other one. Once one of them has said what it waits in, both know.
+#[test]
+fn different_calls_that_both_begin_with_a_wait_fail_on_both_ranks() {
+    let ended = two_ranks([reduce, broadcast], |_, _| {});
+    for ended in ended {
+        let text = ended.unwrap_err().to_string();
+        assert!(text.contains("rank 0 is in all_reduce, rank 1 in broadcast"), "{text}");
+    }
+}
+
+/// One rank has made a duplicate more: no number of their calls is the same.
+#[test]
+fn calls_out_of_step_wait_and_are_told_on_both_ranks_with_what_the_other_waits_in() {
+    let out_of_step: Work = |comm| {
+        comm.duplicate()?;
+        comm.within("bind").all_reduce(&[1], Reduce::Sum).map(drop)
+    };
+    let patient: Work = |comm| comm.with_deadline(Some(Duration::from_secs(300))).barrier();
+    let ended = two_ranks([out_of_step, patient], |clock, _| {
+        clock.until(|| {
+            let text = clock.told().into_iter().map(|(text, _)| text).collect::<String>();
+            text.contains("in bind for an all-reduce from rank 1 (which waits in barrier)")
+                && text.contains("for a barrier from rank 0 (which waits in bind)")
+        });
+    });
+    assert!(matches!(ended[1], Err(CommError::Deadline { waiting: 1, .. })), "{ended:?}");
+    assert!(matches!(ended[0], Err(CommError::Left { rank: 1, .. })), "{ended:?}");
+}
+
+/// A communicator on which ranks made different calls fails all later ones, on every rank, also on one that never waited.
+#[test]
+fn a_communicator_stays_failed_after_different_calls() {
+    let one: Work = |comm| {
+        // The root of a broadcast waits for nobody.
+        comm.broadcast(0, Vec::new())?;
+        let first = comm.barrier().unwrap_err();
+        assert_eq!(comm.barrier().unwrap_err().to_string(), first.to_string());
+        Err(first)
+    };
+    let ended = two_ranks([one, barrier], |_, _| {});
+    for ended in ended {
+        let text = ended.unwrap_err().to_string();
+        assert!(text.contains("rank 0 is in broadcast, rank 1 in barrier"), "{text}");
+    }
+}
+
+#[test]
+fn different_parts_of_one_call_are_told_apart() {
+    let error = mismatch([(3, "bind\u{1f}broadcast"), (1, "bind\u{1f}all_reduce")]);
+    let text = error.to_string();
+    assert!(text.contains("rank 1 is in bind, all_reduce, rank 3 in bind, broadcast"), "{text}");
+    assert_eq!(read(&write([(0, "bind\u{1f}broadcast"), (1, "barrier")])).unwrap().to_string(), {
+        mismatch([(1, "barrier"), (0, "bind")]).to_string()
+    });
+}
+
+#[test]
+fn a_message_that_names_no_call_is_refused() {
+    for bad in [&[][..], &[9], b"barrier\x08"] {
+        assert_eq!(split(bad), None);
+    }
+    assert_eq!(split(b"databarrier\x07"), Some((&b"data"[..], "barrier".to_owned())));
+    assert!(read(&[1, 2, 3]).is_none());
+}
