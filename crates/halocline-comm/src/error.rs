@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// A failure of a transport or of a collective call.
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommError {
     /// A rank that the communicator does not have.
@@ -172,3 +172,5 @@ pub enum CommError {
     #[error(transparent)]
     Job(#[from] crate::shm::JobError),
 }
+
+halocline_plan::debug_as_text!(CommError);

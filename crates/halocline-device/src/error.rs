@@ -3,7 +3,7 @@
 use crate::Address;
 
 /// Why a call to a device failed. The text says what was wrong, where, and what would be right.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceError {
     /// There is no such device.
@@ -202,6 +202,8 @@ pub enum DeviceError {
         what: String,
     },
 }
+
+halocline_plan::debug_as_text!(DeviceError);
 
 /// The wheels of NVRTC whose kernels a driver takes.
 fn wheel((major, minor): (i32, i32)) -> String {

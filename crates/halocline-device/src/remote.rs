@@ -119,7 +119,7 @@ pub struct Opened {
 }
 
 /// Why an allocation is not exported or opened. The bytes are staged then.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
     /// No provider can export it.
@@ -162,6 +162,8 @@ pub enum Refusal {
     #[error("the driver or the system answered {0}")]
     Other(i32),
 }
+
+halocline_plan::debug_as_text!(Refusal);
 
 /// What exports the memory of one device, or of the host, and opens for that device what other processes have exported.
 ///

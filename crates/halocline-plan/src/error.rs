@@ -2,8 +2,21 @@
 
 use crate::NamedElement;
 
+/// `Debug` of errors as their text, which `fn main() -> Result<(), Error>` prints.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! debug_as_text {
+    ($($error:ty),*) => {$(
+        impl ::std::fmt::Debug for $error {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                ::std::fmt::Display::fmt(self, f)
+            }
+        }
+    )*};
+}
+
 /// A layout that cannot be, or does not fit its pattern.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LayoutError {
     /// The element is empty or too large.
@@ -71,25 +84,9 @@ pub enum LayoutError {
         /// Axes of the layout.
         layout: usize,
     },
-    /// The array is smaller than the pattern needs.
-    #[error(
-        "the array has {extent} cells along axis {axis} (dimension {dim}), the pattern reaches cells \
-         {first} to {last}; the axis needs at least {needed} cells with this origin"
-    )]
-    TooSmall {
-        /// The axis of the pattern.
-        axis: usize,
-        /// The dimension of the array.
-        dim: usize,
-        /// Cells along it.
-        extent: usize,
-        /// First array index that the pattern touches.
-        first: i64,
-        /// Last array index that the pattern touches.
-        last: i64,
-        /// Extent that would do.
-        needed: i64,
-    },
+    /// The array, with the origin given, is smaller than the pattern needs.
+    #[error("{0}")]
+    TooSmall(Box<TooSmall>),
     /// Two ends of a transfer carry different bytes for each cell.
     #[error(
         "one side has {} x {} for each cell (extra dimensions {:?}), the other {} x {} ({:?}); both sides must bind the same",
@@ -103,8 +100,10 @@ pub enum LayoutError {
     },
 }
 
-fn list(numbers: &[usize]) -> String {
-    numbers.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")
+crate::debug_as_text!(LayoutError, TooSmall);
+
+fn list<T: ToString>(numbers: &[T]) -> String {
+    numbers.iter().map(T::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// Dimensions as the subject of a sentence.
@@ -132,6 +131,35 @@ fn remedy(extents: &[usize], needed: &[usize], guess: Option<&[usize]>) -> Strin
     }
 }
 
+/// An array that is smaller, with the origin given, than the pattern needs.
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the array has ({}) cells along the pattern's axes (dimensions {dims:?}) and its first owned cell at ({}), so that the pattern \
+     reaches indices {first} to {last} along axis {axis}; allocate ({}) cells or more, with the first owned cell at ({})",
+    list(extents),
+    list(origin),
+    list(needed),
+    list(needed_origin)
+)]
+pub struct TooSmall {
+    /// The dimensions of the array that are the pattern's axes.
+    pub dims: Vec<usize>,
+    /// Cells along them.
+    pub extents: Vec<usize>,
+    /// Index of the first owned cell.
+    pub origin: Vec<i64>,
+    /// The axis of the pattern that is too short.
+    pub axis: usize,
+    /// First array index that the pattern touches along it.
+    pub first: i64,
+    /// Last array index that the pattern touches along it.
+    pub last: i64,
+    /// Extents that would do for the domain with its halo,
+    pub needed: Vec<i64>,
+    /// with this origin.
+    pub needed_origin: Vec<i64>,
+}
+
 /// What each cell of a field carries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CellContent {
@@ -144,7 +172,7 @@ pub struct CellContent {
 }
 
 /// A grid, decomposition, halo or set of transfers that is no pattern.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PatternError {
     /// Unstructured domains that do not fit, in themselves or together.
@@ -461,6 +489,8 @@ pub enum PatternError {
         cell: String,
     },
 }
+
+crate::debug_as_text!(PatternError);
 
 /// Names an axis in a message.
 fn on_axis(axis: &Option<usize>) -> String {

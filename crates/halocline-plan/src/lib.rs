@@ -30,7 +30,7 @@ pub mod wire;
 
 pub use decomposition::Decomposition;
 pub use element::{ElementType, NamedElement, fits};
-pub use error::{CellContent, LayoutError, PatternError};
+pub use error::{CellContent, LayoutError, PatternError, TooSmall};
 pub use grid::{OwnedBox, RegularGrid};
 pub use layout::Layout;
 pub use mesh::{Elements, Mesh, MeshDomains, MeshEdges, MeshError, MeshHalos, MeshPart, Shared};

@@ -184,7 +184,7 @@ fn metis_index(what: &'static str, count: usize) -> Result<metis::Idx, Partition
 }
 
 /// A partition that cannot be made.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PartitionError {
     /// Nobody to give cells to.
@@ -278,6 +278,8 @@ pub enum PartitionError {
     #[error("METIS: {0}")]
     Metis(String),
 }
+
+crate::debug_as_text!(PartitionError);
 
 #[cfg(all(test, feature = "metis"))]
 mod tests {

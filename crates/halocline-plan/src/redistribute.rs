@@ -229,7 +229,7 @@ impl Redistribution {
 }
 
 /// Two distributions of cells that are not distributions of the same cells.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RedistributeError {
     /// Two grids.
@@ -323,3 +323,5 @@ pub enum RedistributeError {
         other: Side,
     },
 }
+
+crate::debug_as_text!(RedistributeError);

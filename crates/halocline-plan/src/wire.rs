@@ -2,7 +2,7 @@
 //! panics, and never allocates more than a small multiple of the bytes that it was given.
 
 /// Bytes that are not the message that was expected.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WireError {
     /// The message ends too early.
@@ -28,6 +28,8 @@ pub enum WireError {
     #[error("{0}")]
     Content(&'static str),
 }
+
+crate::debug_as_text!(WireError);
 
 /// Builds a message.
 #[derive(Debug, Default)]

@@ -70,7 +70,8 @@ impl<T: Element> DeviceArray<T> {
     /// [`Error::ArrayBorrowed`] while another thread copies from or to it.
     pub fn write(&self, stream: &Stream, elements: &[T]) -> Result<(), Error> {
         if elements.len() != self.len() {
-            return Err(Error::ArrayLength { expected: self.len(), found: elements.len() });
+            let extents = self.field.layout.extents().to_vec();
+            return Err(Error::ArrayLength { extents, expected: self.len(), found: elements.len() });
         }
         if elements.is_empty() {
             return Ok(());

@@ -12,8 +12,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Why a call failed. The text says what was wrong, where, and what would be right.
-#[derive(Debug, Clone, thiserror::Error)]
+/// Why a call failed. The text says what was wrong, where, and what would be right; `Debug` prints the same, so that
+/// `fn main() -> Result<(), Error>` reads well.
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// Between ranks.
@@ -132,9 +133,11 @@ pub enum Error {
     )]
     NotDriven,
     /// An array and elements for it that are more or fewer.
-    #[error("the array has {expected} elements, {found} are given")]
+    #[error("the array of shape {extents:?} takes {expected} elements, {found} are given")]
     ArrayLength {
-        /// Elements of the array.
+        /// Extents of the array.
+        extents: Vec<usize>,
+        /// Elements of its memory.
         expected: usize,
         /// Elements given.
         found: usize,
@@ -285,6 +288,8 @@ pub enum Error {
     Failed(Arc<Failure>),
 }
 
+halocline_plan::debug_as_text!(Error, Failure);
+
 fn verb(direction: Direction) -> &'static str {
     match direction {
         Direction::Send => "sent to",
@@ -316,7 +321,7 @@ macro_rules! through_pattern {
 through_pattern!(MeshError, PartitionError, RedistributeError, UnstructuredError);
 
 /// How a bound object failed. Sticky: every later call gives the same.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Failure {
     /// This rank.
     pub rank: usize,

@@ -67,7 +67,7 @@ pub use halocline_device::{Bool, Device, DeviceError, Element, Stream};
 pub use halocline_plan::{
     CellContent, Decomposition, DomainShape, ElementType, Elements, Graph, Halo, Layout, LayoutError, Mesh,
     MeshDomains, MeshEdges, MeshError, MeshHalos, MeshPart, NamedElement, Neighbours, Partition,
-    PartitionError, PatternError, RedistributeError, RegularGrid, Shared, Side, UnstructuredDomain,
+    PartitionError, PatternError, RedistributeError, RegularGrid, Shared, Side, TooSmall, UnstructuredDomain,
     UnstructuredError,
 };
 

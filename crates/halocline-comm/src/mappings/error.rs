@@ -7,7 +7,7 @@ use halocline_device::remote::{Allocation, Refusal};
 use std::time::Duration;
 
 /// Why memory is not mapped, or not released.
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum MappingError {
     /// The memory cannot be exported, or the other side cannot open it. Its bytes are to be staged.
@@ -104,3 +104,5 @@ pub enum MappingError {
     #[error(transparent)]
     Comm(#[from] CommError),
 }
+
+halocline_plan::debug_as_text!(MappingError);

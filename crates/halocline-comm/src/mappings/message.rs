@@ -56,7 +56,7 @@ pub(crate) enum Message {
 }
 
 /// A message that no rank of this library sends.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MessageError {
     /// Cut, too long, or no message at all.
@@ -77,6 +77,8 @@ pub enum MessageError {
         token: u64,
     },
 }
+
+halocline_plan::debug_as_text!(MessageError);
 
 impl Message {
     pub(crate) fn encode(&self) -> Vec<u8> {

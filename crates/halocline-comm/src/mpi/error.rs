@@ -6,7 +6,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 /// Why MPI cannot be used, or failed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MpiError {
     /// No MPI library can be used.
@@ -99,8 +99,10 @@ pub enum MpiError {
     },
 }
 
+halocline_plan::debug_as_text!(MpiError);
+
 /// Why a library cannot be used. Continues a sentence that begins with the library.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unusable {
     /// It cannot be loaded.
@@ -116,6 +118,8 @@ pub enum Unusable {
     #[error("was tried and {0}")]
     Trial(String),
 }
+
+halocline_plan::debug_as_text!(Unusable);
 
 /// Who may call MPI, as it was initialised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

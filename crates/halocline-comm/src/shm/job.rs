@@ -36,7 +36,7 @@ const BYTES_PER_RANK: usize = 128;
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
 /// A job that cannot be made, or an environment that describes none.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum JobError {
     /// A number of ranks that no job has.
@@ -112,6 +112,8 @@ pub(super) fn unusable(variable: &'static str, fd: RawFd, why: String) -> JobErr
     let by = if is_mpi { "an MPI launcher (mpirun)" } else { "another program" };
     JobError::Inherited { variable, fd, why, by }
 }
+
+halocline_plan::debug_as_text!(JobError);
 
 impl fmt::Debug for Job {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -470,7 +470,7 @@ fn an_array_is_written_and_read_in_the_order_of_a_stream() {
         array.write(&one, &[1, 2, 3])?;
         ensure!(array.read(&two)? == [1, 2, 3], "it does not keep what is written");
         match array.write(&one, &[1]) {
-            Err(Error::ArrayLength { expected: 3, found: 1 }) => Ok(()),
+            Err(Error::ArrayLength { expected: 3, found: 1, .. }) => Ok(()),
             other => fail!("instead of a wrong length: {other:?}"),
         }
     });

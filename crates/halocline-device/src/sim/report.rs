@@ -39,7 +39,7 @@ impl fmt::Display for Bytes {
 }
 
 /// Something wrong.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Report {
     /// Two operations access the same bytes, one of them writes, and nothing orders them.
@@ -143,3 +143,5 @@ pub enum Report {
         message: String,
     },
 }
+
+halocline_plan::debug_as_text!(Report);

@@ -1,6 +1,6 @@
 //! Layouts as patterns see them.
 
-use crate::{CellContent, Cells, DomainShape, ElementType, Layout, LayoutError, NamedElement};
+use crate::{CellContent, Cells, DomainShape, ElementType, Layout, LayoutError, NamedElement, TooSmall};
 use std::sync::Arc;
 
 /// A layout as one domain of a pattern sees it: the strides of the pattern's axes, and the extra
@@ -66,29 +66,35 @@ impl CellLayout {
             extra: extra.filter(|(extent, _)| *extent != 1).collect(),
         };
         for (axis, &count) in owned.iter().enumerate() {
-            this.check_axis(axis, dims[axis], 0, count)?;
+            this.check_axis(axis, (&dims, shape), 0, count)?;
         }
         if this.is_sane() { Ok(this) } else { Err(LayoutError::TooLarge) }
     }
 
-    /// Checks that the array holds the given cells. `layout` is the one that this was made from.
-    pub fn check(&self, layout: &Layout, cells: &Cells) -> Result<(), LayoutError> {
+    /// Checks that the array holds the given cells. `layout` and `shape` are those that this was made from.
+    pub fn check(&self, layout: &Layout, shape: &DomainShape, cells: &Cells) -> Result<(), LayoutError> {
         let dims = layout.axes(self.axes.len())?;
         match cells {
             Cells::Box(cells) => {
                 for (axis, (&low, &count)) in cells.low.iter().zip(&cells.extent).enumerate() {
-                    self.check_axis(axis, dims[axis], low, count)?;
+                    self.check_axis(axis, (&dims, shape), low, count)?;
                 }
             }
             Cells::Runs(runs) => {
                 let last = runs.iter().map(|run| run.start as usize + run.len as usize).max();
-                self.check_axis(0, dims[0], 0, last.unwrap_or(0))?;
+                self.check_axis(0, (&dims, shape), 0, last.unwrap_or(0))?;
             }
         }
         Ok(())
     }
 
-    fn check_axis(&self, axis: usize, dim: usize, low: i64, count: usize) -> Result<(), LayoutError> {
+    fn check_axis(
+        &self,
+        axis: usize,
+        (dims, shape): (&[usize], &DomainShape),
+        low: i64,
+        count: usize,
+    ) -> Result<(), LayoutError> {
         let AxisLayout { origin, extent, .. } = self.axes[axis];
         // Origins come from users: nothing here may wrap around.
         let first = i128::from(origin) + i128::from(low);
@@ -96,10 +102,23 @@ impl CellLayout {
         if count == 0 || (first >= 0 && last < extent as i128) {
             return Ok(());
         }
-        let needed = last.max(extent as i128 - 1) + 1;
         let clamp = |n: i128| n.clamp(i64::MIN.into(), i64::MAX.into()) as i64;
-        let (first, last, needed) = (clamp(first), clamp(last), clamp(needed));
-        Err(LayoutError::TooSmall { axis, dim, extent, first, last, needed })
+        let (first, last) = (clamp(first), clamp(last));
+        let extents = self.axes.iter().map(|axis| axis.extent).collect();
+        let origin: Vec<i64> = self.axes.iter().map(|axis| axis.origin).collect();
+        // With an origin as given, or, where the halo has no room before it, behind that.
+        let low = |axis: usize| match shape {
+            DomainShape::Regular { halo, .. } => halo[axis].0,
+            DomainShape::Unstructured { .. } => 0,
+        };
+        let needed_origin: Vec<i64> =
+            (0..).zip(&origin).map(|(axis, &at)| at.max(low(axis) as i64)).collect();
+        let behind =
+            |(axis, &at): (usize, &i64)| at.saturating_add((shape.extents()[axis] - low(axis)) as i64);
+        let needed = needed_origin.iter().enumerate().map(behind).collect();
+        let dims = dims.to_vec();
+        let small = TooSmall { dims, extents, origin, axis, first, last, needed, needed_origin };
+        Err(LayoutError::TooSmall(Box::new(small)))
     }
 
     /// The element type with what its elements stand for.

@@ -1,7 +1,7 @@
 //! What can be wrong with a mesh, its parts and its partitions.
 
 /// A mesh that is none, or a partition that is not of it.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MeshError {
     /// The connectivity does not divide into elements.
@@ -161,3 +161,5 @@ pub enum MeshError {
         segments: usize,
     },
 }
+
+crate::debug_as_text!(MeshError);

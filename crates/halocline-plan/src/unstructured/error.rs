@@ -3,7 +3,7 @@
 use crate::wire::WireError;
 
 /// Domains that are no pattern, on one rank or between ranks.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UnstructuredError {
     /// Local indices would not fit in 32 bits.
@@ -194,3 +194,5 @@ pub enum UnstructuredError {
         name: &'static str,
     },
 }
+
+crate::debug_as_text!(UnstructuredError);

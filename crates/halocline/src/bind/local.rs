@@ -107,10 +107,10 @@ impl Local {
         let cells = CellLayout::new(&field.layout, shape).map_err(wrong)?;
         for transfer in transfers(plan) {
             if transfer.from == domain {
-                cells.check(&field.layout, &transfer.source).map_err(wrong)?;
+                cells.check(&field.layout, shape, &transfer.source).map_err(wrong)?;
             }
             if transfer.to == domain {
-                cells.check(&field.layout, &transfer.target).map_err(wrong)?;
+                cells.check(&field.layout, shape, &transfer.target).map_err(wrong)?;
             }
         }
         let index = self.fields.len();

@@ -1,8 +1,13 @@
 //! What users read: explanations and errors, word for word.
 
+use halocline::comm::MappingError;
+use halocline::comm::mappings::Refusal;
+use halocline::comm::shm::JobError;
+use halocline::plan::wire::WireError;
 use halocline::{
-    Array, BindOptions, Cause, Communicator, Decomposed, Difference, Direction, ElementType, Error, Failure,
-    Fault, Field, Halo, HaloExchange, Layout, LinkChoice, Pattern, PatternLinks, Redistribute, RegularGrid,
+    Array, BindOptions, Cause, CommError, Communicator, Decomposed, DeviceError, Difference, Direction,
+    ElementType, Error, Failure, Fault, Field, Halo, HaloExchange, Layout, LayoutError, LinkChoice,
+    MeshError, PartitionError, Pattern, PatternError, PatternLinks, Redistribute, RegularGrid,
     UnstructuredDomain, Way,
 };
 use std::fmt::Write;
@@ -80,7 +85,7 @@ fn errors_of_what_was_given() {
             Ok(wrong(comm, &pattern).expect_err("it is wrong").to_string())
         })
     };
-    let cases: [WrongWith; 9] = [
+    let cases: [WrongWith; 11] = [
         |comm, pattern| {
             let small = Array::<f64>::zeros(comm, &[8, 6])?;
             HaloExchange::bind(comm, &[(pattern, &small)]).map(drop)
@@ -88,6 +93,16 @@ fn errors_of_what_was_given() {
         |comm, pattern| {
             let flat = Array::<f64>::zeros(comm, &[100])?;
             HaloExchange::bind(comm, &[(pattern, &flat)]).map(drop)
+        },
+        |comm, pattern| {
+            let layout = Layout::c_order(ElementType::F64, &[9, 6])?.with_origin(&[3, 1]);
+            let array = Array::<f64>::with_layout(comm, layout)?;
+            HaloExchange::bind(comm, &[(pattern, &array)]).map(drop)
+        },
+        |comm, pattern| {
+            let layout = Layout::c_order(ElementType::F64, &[10, 8])?.with_origin(&[0, 1]);
+            let array = Array::<f64>::with_layout(comm, layout)?;
+            HaloExchange::bind(comm, &[(pattern, &array)]).map(drop)
         },
         |comm, pattern| {
             let array = array(comm, pattern)?;
@@ -217,4 +232,59 @@ fn errors_of_exchanges_that_fail() {
         writeln!(text, "{error}").expect("a string");
     }
     insta::assert_snapshot!(text);
+}
+
+/// `fn main() -> Result<(), Error>` prints the text, not names and fields of Rust.
+#[test]
+fn what_main_returns_is_printed_as_its_text() {
+    fn reads<E: std::error::Error>(error: &E) {
+        let text = error.to_string();
+        assert_eq!([format!("{error:?}"), format!("{error:#?}")], [text.clone(), text]);
+    }
+    let failure = Failure {
+        rank: 0,
+        epoch: 3,
+        peer: 1,
+        direction: Direction::Receive,
+        way: Way::Message,
+        cause: Cause::Died,
+        culprit: 1,
+        report: None,
+    };
+    reads(&failure);
+    let layout = LayoutError::Axis { dim: 3, dimensions: 2 };
+    reads(&layout);
+    reads(&PatternError::from(PartitionError::MoreRanksThanCells { ranks: 4, cells: 1 }));
+    let mesh = MeshError::Arity { arity: 3, entries: 10 };
+    let partition = PartitionError::MoreRanksThanCells { ranks: 4, cells: 1 };
+    let device = DeviceError::NoDevice { device: 3, count: 1 };
+    let job = JobError::Ranks { found: 0 };
+    let comm = CommError::from(job.clone());
+    reads(&mesh);
+    reads(&partition);
+    reads(&device);
+    reads(&job);
+    reads(&comm);
+    let refusal = Refusal::Private;
+    reads(&refusal);
+    reads(&MappingError::from(comm.clone()));
+    let wire = WireError::Short { missing: 8 };
+    reads(&wire);
+    for error in [
+        Error::Failed(Arc::new(failure)),
+        layout.into(),
+        mesh.into(),
+        partition.into(),
+        device.into(),
+        comm.into(),
+        Error::InFlight { epoch: 3 },
+    ] {
+        reads(&error);
+    }
+    let main = || -> Result<(), Error> { Err(Error::NoSuchSet { set: 2, sets: 1 }) };
+    // What the standard library prints of it.
+    assert_eq!(
+        format!("Error: {:?}", main().unwrap_err()),
+        "Error: there is no set 2: the object has 1, counted from 0"
+    );
 }
