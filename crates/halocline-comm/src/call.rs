@@ -9,6 +9,7 @@
 #[cfg(test)]
 mod tests;
 
+use crate::endpoint::Endpoint;
 use crate::collective::{put, take};
 use crate::communicator::{Communicator, mix};
 use crate::error::CommError;

@@ -1,6 +1,6 @@
 //! What users read: explanations and errors, word for word.
 
-use halocline::comm::MappingError;
+use halocline::comm::mappings::MappingError;
 use halocline::comm::mappings::Refusal;
 use halocline::comm::shm::JobError;
 use halocline::plan::wire::WireError;
