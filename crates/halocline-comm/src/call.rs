@@ -9,9 +9,9 @@
 #[cfg(test)]
 mod tests;
 
-use crate::endpoint::Endpoint;
 use crate::collective::{put, take};
 use crate::communicator::{Communicator, mix};
+use crate::endpoint::Endpoint;
 use crate::error::CommError;
 use crate::inbox::{Message, Tag};
 

@@ -28,9 +28,9 @@ fn start_in_terminal(script: &str) -> (Child, File) {
 }
 
 /// Reads lines until `count` of them end with `what`; returns those, sorted. (A terminal also shows what
-/// is typed.)
+/// is typed, `^C` among it.)
 fn wait_for(terminal: &mut impl BufRead, what: &str, count: usize) -> Vec<String> {
-    let lines = terminal.lines().map(|line| line.unwrap().trim_end().to_string());
+    let lines = terminal.lines().map(|line| line.unwrap().trim_end().trim_start_matches("^C").to_string());
     let mut found: Vec<String> = lines.filter(|line| line.ends_with(what)).take(count).collect();
     found.sort();
     found
