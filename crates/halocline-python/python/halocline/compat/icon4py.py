@@ -17,7 +17,6 @@ icon4py's ``BLOCK`` and ``DEFAULT_STREAM`` are understood as those here.
 
 from __future__ import annotations
 
-import functools
 import importlib.util
 import operator
 import sys
@@ -311,16 +310,6 @@ def create_exchange(
     return Exchange(decomposition_info, comm, dims)
 
 
-@functools.cache
-def _as_theirs(theirs: type) -> type[Exchange]:
-    """The exchange as an instance of icon4py's own class for several ranks, all of whose public methods it has."""
-
-    class MultiNodeExchange(Exchange, theirs):  # type: ignore[misc]
-        pass
-
-    return MultiNodeExchange
-
-
 def install() -> None:
     """From now on icon4py's ``create_exchange`` gives this exchange for its ``MPICommProcessProperties``, as an instance of its
     ``GHexMultiNodeExchange``. Before its ``mpi_decomposition`` is imported, unless GHEX is installed."""
@@ -341,7 +330,9 @@ def install() -> None:
     def create(process_props: Any, decomp_info: Any) -> Any:
         if process_props.comm_size == 1:
             return definitions.SingleNodeExchange()
-        return _as_theirs(mpi_decomposition.GHexMultiNodeExchange)(decomp_info, process_props.comm, None)
+        # An instance of icon4py's own class for several ranks, all of whose public methods it has.
+        kind = type("MultiNodeExchange", (Exchange, mpi_decomposition.GHexMultiNodeExchange), {})
+        return kind(decomp_info, process_props.comm, None)
 
     definitions.create_exchange.register(mpi_decomposition.MPICommProcessProperties, create)
     for kind in (Exchange, SingleNodeExchange):
