@@ -14,6 +14,7 @@ mod bulk;
 mod claim;
 mod counter;
 mod host;
+mod memory_hold;
 mod sync;
 mod wakers;
 
@@ -53,6 +54,7 @@ pub use bell::Doorbell;
 pub use claim::Claim;
 pub use counter::{Counter, Seen};
 pub use host::Host;
+pub use memory_hold::MemoryHold;
 pub use wakers::{Ticket, Wakers};
 
 #[cfg(not(loom))]

@@ -2,7 +2,7 @@
 //! model allows, of a few threads. Run by `RUSTFLAGS="--cfg loom" cargo test -p halocline-comm --lib
 //! --release`; loom reports a wait that nobody ends as a deadlock.
 
-use crate::{BeginLock, Claim, Counter, Doorbell, Host, Seen, Wakers};
+use crate::{BeginLock, Claim, Counter, Doorbell, Host, MemoryHold, Seen, Wakers};
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
@@ -394,6 +394,12 @@ unsafe impl Sync for Set {}
 unsafe impl Send for Set {}
 
 impl Set {
+    /// How often it was changed.
+    fn get(&self) -> u64 {
+        // SAFETY: loom checks that nobody changes it.
+        self.0.with(|set| unsafe { *set })
+    }
+
     fn change(&self) {
         self.0.with_mut(|set| {
             // SAFETY: loom checks that nobody else accesses it.
@@ -490,4 +496,39 @@ impl BeginOrFail for TwoFlags {
 #[should_panic(expected = "Causality violation")]
 fn two_flags_without_fences_let_a_begin_and_a_reclaim_meet() {
     begins_while_another_thread_reclaims::<TwoFlags>();
+}
+
+/// Of an exchange that is over the memory is given back once, before any wait returns and before the next exchange begins; while a
+/// thread looks at what is in flight, nobody changes it. Two threads at a time: the model lets two that pause starve a third.
+#[test]
+fn memory_is_given_back_once_and_not_while_a_thread_looks() {
+    #[derive(Default)]
+    struct Bound {
+        hold: MemoryHold,
+        in_flight: Set,
+    }
+    impl Bound {
+        fn wait(&self) {
+            self.hold.release(1, thread::yield_now, || self.in_flight.change());
+        }
+
+        fn look(&self) {
+            let seen = self.hold.while_held(1, thread::yield_now, || self.in_flight.get());
+            assert!(seen.is_none_or(|changes| changes == 0), "it was given back before");
+        }
+    }
+    for other in [Bound::wait, Bound::look] {
+        check(move || {
+            let bound = Arc::new(Bound::default());
+            let there = Arc::clone(&bound);
+            let there = thread::spawn(move || other(&there));
+            // This one begins the next exchange, which nobody else looks at or ends.
+            bound.wait();
+            assert_eq!(bound.in_flight.get(), 1);
+            bound.in_flight.change();
+            there.join().unwrap();
+            bound.look();
+            assert_eq!(bound.in_flight.get(), 2);
+        });
+    }
 }

@@ -14,8 +14,9 @@ use crate::overlap::Overlap;
 use crate::pattern::Pattern;
 use crate::set::{Flight, Set};
 use crate::trace::{self, Name};
-use halocline_comm::Endpoint;
-use halocline_comm::{BeginLock, Claim, Communicator, Patience, PeerState, Room, Segment, Wakers};
+use halocline_comm::{
+    BeginLock, Claim, Communicator, Endpoint, MemoryHold, Patience, PeerState, Room, Segment, Wakers,
+};
 use halocline_device::host;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -63,8 +64,10 @@ pub(crate) struct Bound {
     /// When the exchange in flight was begun, where there is a deadline.
     begun: Mutex<Duration>,
     failed: OnceLock<Arc<Failure>>,
-    /// The last exchange whose memories were given back to the user, and [`STOPPED`] after a failure.
-    landed: AtomicU64,
+    /// The last exchange that is over, and [`STOPPED`] after a failure.
+    ended: AtomicU64,
+    /// The last exchange whose memories were given back to the user, who has learned that it is over.
+    hold: MemoryHold,
     /// Tasks that wait.
     pub(crate) wakers: Wakers,
     pub(crate) awaited: Awaited,
@@ -123,7 +126,8 @@ impl Bound {
             departures: AtomicU64::new(0),
             begun: Mutex::new(Duration::ZERO),
             failed: OnceLock::new(),
-            landed: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
+            hold: MemoryHold::default(),
             wakers: Wakers::default(),
             awaited: Awaited::default(),
             over: AtomicU64::new(0),
@@ -186,8 +190,9 @@ impl Bound {
         self.outcome(u64::MAX).unwrap_or(Ok(()))?;
         // Nobody looks at the exchange before in order to check it.
         let gate = self.check.as_ref().map(Check::gate);
-        // SAFETY: exchange `before` is over, so that nobody uses its cargo. This thread alone holds `begin_lock`, which
-        // `reclaim` waits for after a failure.
+        self.give_back(before);
+        // SAFETY: exchange `before` is over and its memories are given back, so that nobody uses its cargo any more. This thread
+        // alone holds `begin_lock`, which `reclaim` waits for after a failure.
         unsafe { self.flight.load(set, given)? };
         // SAFETY: this thread begins the exchange. It is not over before `remaining` is 0, for which it lacks the
         // `tick` at the end of this method.
@@ -256,18 +261,16 @@ impl Bound {
         Ok(epoch)
     }
 
-    /// Whether exchange `epoch` is over, for the user, who may touch the fields as soon as it is: in checked mode,
-    /// whether he has waited for that.
+    /// Whether exchange `epoch` is over, for the user, who may touch the fields once this has said so, and not before: the memories are
+    /// given back here. In checked mode it is the end of the time in which owned cells must stay as they are.
     pub(crate) fn proven(&self, epoch: u64) -> Option<Result<(), Error>> {
         let outcome = self.outcome(epoch)?;
         if let (Some(check), Ok(())) = (&self.check, &outcome) {
             let mut proven = check.gate();
             if self.epoch() == epoch && std::mem::replace(&mut *proven, epoch) != epoch {
-                // SAFETY: exchange `epoch` is over, and none begins, which would change the cargo, as long as `proven`
-                // is held. The set holds the memory of its fields, and `Check::held` what was given to this exchange
-                // alone.
+                // SAFETY: exchange `epoch` is over. No other begins as long as `proven` is held, and the memories are given back
+                // after it said that they were compared, which happens here once.
                 let finding = check.end(&self.comm, &self.links, unsafe { self.flight.get() });
-                check.let_go();
                 drop(proven);
                 if let Some(finding) = finding {
                     self.fail_by(finding, Some(epoch));
@@ -282,6 +285,9 @@ impl Bound {
             if let Some(failure) = self.failed.get().filter(found) {
                 return Some(Err(Error::Failed(Arc::clone(failure))));
             }
+        }
+        if outcome.is_ok() {
+            self.give_back(epoch);
         }
         Some(outcome)
     }
@@ -387,14 +393,10 @@ impl Bound {
                 return self.fail_by(finding, None);
             }
             // Unless the object has failed.
-            if self.landed.compare_exchange(epoch - 1, epoch, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+            if self.ended.compare_exchange(epoch - 1, epoch, Ordering::AcqRel, Ordering::Relaxed).is_err() {
                 return;
             }
             self.disarm();
-            // SAFETY: all links and the copies within the rank are done, so that nobody else uses the cargo, and no
-            // exchange begins before this one is completed, below. `landed` has let this thread through, and not
-            // `reclaim`.
-            unsafe { self.flight.land() };
             trace::flight(&self.comm, &self.name, epoch, true);
             self.completed.store(epoch, Ordering::Release);
             // A thread of this rank may sleep for it, or a task.
@@ -439,7 +441,7 @@ impl Bound {
     /// From now on no exchange becomes over. Whether this is the first call, which must be followed by [`Bound::fail_as`], and the
     /// first exchange that is not over.
     pub(crate) fn stop(&self) -> (bool, u64) {
-        let last = self.landed.fetch_or(STOPPED, Ordering::AcqRel);
+        let last = self.ended.fetch_or(STOPPED, Ordering::AcqRel);
         (last & STOPPED == 0, (last & !STOPPED) + 1)
     }
 

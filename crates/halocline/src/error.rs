@@ -249,9 +249,26 @@ pub enum Error {
         /// What it said.
         message: String,
     },
-    /// An array's guard was asked for while an exchange writes its halo.
-    #[error("an exchange of this array is in flight; wait for it first")]
+    /// An array's guard was asked for between the begin of an exchange and the end of its wait.
+    #[error(
+        "an exchange of this array is in flight; wait for it first (`Pending::owned` gives the owned cells meanwhile)"
+    )]
     ArrayInFlight,
+    /// Owned cells were asked for of an exchange that is over.
+    #[error("exchange {epoch} is not in flight; the whole array can be read, if no other exchange of it is")]
+    NotInFlight {
+        /// The exchange.
+        epoch: u64,
+    },
+    /// Owned cells were asked for of an array that is no field of the exchange, or not the only one in its memory.
+    #[error(
+        "exchange {epoch} has no field that is this array and alone in its memory; give an array that was bound or exchanged itself, \
+         not by a view of it"
+    )]
+    NotExchanged {
+        /// The exchange.
+        epoch: u64,
+    },
     /// An array's guard was asked for while another guard excludes it.
     #[error("another guard of this array is held; drop it first")]
     ArrayBorrowed,

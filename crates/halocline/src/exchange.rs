@@ -140,7 +140,8 @@ impl HaloExchange {
     }
 
     /// Begins an exchange and returns once everything is started. Owned cells are read and halo cells
-    /// written from now until the [`Pending`]'s wait has returned. The ranks' exchanges of an object
+    /// written from now until the [`Pending`]'s wait has returned. Until then the guards of an [`crate::Array`] are refused, however soon
+    /// the exchange is over; its owned cells can be read by [`Pending::owned`]. The ranks' exchanges of an object
     /// belong together in the order in which each rank begins them.
     ///
     /// Fails with [`Error::InFlight`] while the one before is in flight, [`Error::Borrowed`] while a
@@ -285,8 +286,8 @@ impl HaloExchange {
         self.pending().map_or(Ok(()), |pending| pending.wait())
     }
 
-    /// After a failure or deadline: true once no peer can touch the fields any more; their memory is the
-    /// user's again then. Never blocks.
+    /// True once the exchange begun last is over, or, after a failure or deadline, once no peer can touch the fields any more; their
+    /// memory is the user's again then. Does not carry the exchange on, never blocks.
     pub fn reclaim(&self) -> bool {
         let host = self.bound().reclaim();
         self.scheduled.as_ref().is_none_or(|scheduled| scheduled.reclaim()) && host
@@ -319,7 +320,8 @@ impl fmt::Debug for HaloExchange {
     }
 }
 
-/// One exchange in flight. Dropping or forgetting it leaves the exchange running. Tasks `.await` it. A clone is the same
+/// One exchange in flight. Dropping or forgetting it leaves the exchange running, and its arrays in flight: the object's
+/// [`HaloExchange::pending`] gives it back, to be waited for. Tasks `.await` it. A clone is the same
 /// exchange.
 #[derive(Clone)]
 #[must_use = "the halo is filled only after `wait`"]

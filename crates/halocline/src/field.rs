@@ -23,10 +23,14 @@ pub(crate) struct Memory {
     met: OnceLock<Box<[Arc<State>]>>,
 }
 
-/// Who uses some memory: exchanges in flight (upper half, one at most) and guards (lower half, with a mark for a writing one); the
-/// two exclude each other.
+/// Who uses some memory.
 #[derive(Default)]
-pub(crate) struct State(AtomicU64);
+pub(crate) struct State {
+    /// Exchanges in flight (upper half, one at most) and guards (lower half, with a mark for a writing one); the two exclude each other.
+    users: AtomicU64,
+    /// Guards of owned cells, which are made while an exchange is in flight, and exclude the next one and writing guards.
+    of_owned: AtomicU64,
+}
 
 /// Memory of a device.
 pub(crate) struct OnDevice {
@@ -113,21 +117,41 @@ impl State {
     /// Notes an exchange in flight. Not while a guard is held, and not twice: two objects would write
     /// the same cells, or one write what the other sends.
     pub(crate) fn begin_flight(&self) -> Result<(), Blocked> {
-        match self.0.compare_exchange(0, FLIGHT, Ordering::Acquire, Ordering::Relaxed) {
+        match self.users.compare_exchange(0, FLIGHT, Ordering::Acquire, Ordering::Relaxed) {
+            Ok(_) if self.is_shown() => {
+                self.end_flight();
+                Err(Blocked::Borrowed)
+            }
             Ok(_) => Ok(()),
             Err(state) if state >= FLIGHT => Err(Blocked::InFlight),
             Err(_) => Err(Blocked::Borrowed),
         }
     }
 
-    /// Takes back a [`State::begin_flight`], since which nobody else could change the state.
+    /// Takes back a [`State::begin_flight`], since which nobody else could change the users.
     pub(crate) fn end_flight(&self) {
-        self.0.store(0, Ordering::Release);
+        self.users.store(0, Ordering::Release);
+    }
+
+    /// Notes a guard of owned cells. An exchange has the memory in flight and holds it meanwhile: what the end of that lets in comes later
+    /// than this, and finds it.
+    pub(crate) fn show_owned(&self) {
+        self.of_owned.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Takes back a [`State::show_owned`].
+    pub(crate) fn hide_owned(&self) {
+        self.of_owned.fetch_sub(1, Ordering::Release);
+    }
+
+    /// Whether somebody holds a guard of owned cells. To be asked after `users` has let the caller in.
+    fn is_shown(&self) -> bool {
+        self.of_owned.load(Ordering::Acquire) != 0
     }
 
     /// Whether somebody holds a guard.
     pub(crate) fn is_guarded(&self) -> bool {
-        self.0.load(Ordering::Acquire) & GUARDS != 0
+        self.users.load(Ordering::Acquire) & GUARDS != 0
     }
 
     /// Guards memory of a device, whose exchanges in flight are not counted here. To be given to [`State::unguard`].
@@ -138,15 +162,20 @@ impl State {
 
     fn guard(&self, add: u64, blocked_by: u64) -> Result<(), Error> {
         let take = |state| (state & blocked_by == 0).then_some(state + add);
-        match self.0.fetch_update(Ordering::Acquire, Ordering::Relaxed, take) {
+        match self.users.fetch_update(Ordering::Acquire, Ordering::Relaxed, take) {
+            Ok(_) if add == WRITER && self.is_shown() => {
+                self.unguard(add);
+                Err(Error::ArrayBorrowed)
+            }
             Ok(_) => Ok(()),
             Err(state) if state >= FLIGHT => Err(Error::ArrayInFlight),
             Err(_) => Err(Error::ArrayBorrowed),
         }
     }
 
+    /// Takes back a guard that has added so much.
     pub(crate) fn unguard(&self, add: u64) {
-        self.0.fetch_sub(add, Ordering::Release);
+        self.users.fetch_sub(add, Ordering::Release);
     }
 }
 
@@ -363,8 +392,8 @@ impl Field {
 
 /// An array of the library's own, with elements of a Rust type. A clone is the same array.
 ///
-/// Its elements are reached through guards, which exclude exchanges in flight. To work on owned cells
-/// while an exchange is in flight, use [`Field::base`].
+/// Its elements are reached through guards. From the begin of an exchange to the end of its wait there is one of its owned cells,
+/// to be read ([`crate::Pending::owned`]); the guards of the whole array are refused.
 #[derive(Debug, Clone)]
 pub struct Array<T> {
     field: Field,
@@ -387,20 +416,22 @@ impl<T: Element> Array<T> {
         Ok(Self { field: Field::allocate(comm, layout)?, element: PhantomData })
     }
 
-    /// The elements, lowest address first, gaps of the layout included. Fails while an exchange of the
-    /// array is in flight or a writing guard is held.
+    /// The elements, lowest address first, gaps of the layout included. Fails with [`Error::ArrayInFlight`] from the begin of an
+    /// exchange of the array until its user has learned that it is over, however soon it is: by [`crate::Pending::wait`],
+    /// [`crate::Pending::is_ready`] or another wait. Where nobody is left who could, because the exchange and its object were
+    /// dropped, it ends by itself. Fails with [`Error::ArrayBorrowed`] while a writing guard is held.
     pub fn read(&self) -> Result<ReadGuard<'_, T>, Error> {
         self.field.memory.state.guard(1, !GUARDS | WRITER)?;
         Ok(ReadGuard { array: self })
     }
 
-    /// As [`Array::read`], for writing: nobody else may hold a guard.
+    /// As [`Array::read`], for writing: nobody else may hold a guard, not even one of owned cells.
     pub fn write(&self) -> Result<WriteGuard<'_, T>, Error> {
         self.field.memory.state.guard(WRITER, !0)?;
         Ok(WriteGuard { array: self })
     }
 
-    fn elements(&self) -> (NonNull<T>, usize) {
+    pub(crate) fn elements(&self) -> (NonNull<T>, usize) {
         let span = self.field.layout.span();
         // SAFETY: the field was allocated for its layout: the span lies within its segment.
         let lowest = unsafe { self.field.base().offset(span.start) };

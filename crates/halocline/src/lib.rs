@@ -39,6 +39,7 @@ mod future;
 mod link;
 mod options;
 mod overlap;
+mod owned;
 mod pack;
 mod pattern;
 mod redistribute;
@@ -55,6 +56,7 @@ pub use field::{Array, Field, ReadGuard, WeakField, WriteGuard};
 pub use future::Exchanging;
 pub use link::{Direction, Way};
 pub use options::{BindOptions, CopyEngine, Flags, LinkChoice};
+pub use owned::OwnedGuard;
 pub use pattern::{Decomposed, DomainName, Pattern};
 pub use redistribute::Redistribute;
 #[cfg(feature = "cuts")]

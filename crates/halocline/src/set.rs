@@ -8,6 +8,7 @@ use crate::error::{Cause, Error};
 use crate::field::{Blocked, Field, Memory, State};
 use crate::link::{Link, Record, describe, prefix};
 use crate::pattern::Pattern;
+use halocline_plan::OwnedElements;
 use halocline_plan::copy::CopyOp;
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
@@ -30,6 +31,8 @@ pub(crate) struct Set {
     pub(crate) bytes: usize,
     /// Address of element (0, 0, …) of each field; none in the unbound form, whose sets hold no memory.
     pub(crate) bases: Vec<*mut u8>,
+    /// For each field, once somebody has asked for it.
+    owned: Vec<OnceLock<Option<OwnedElements>>>,
 }
 
 impl Set {
@@ -42,7 +45,13 @@ impl Set {
         let (within, bases) = (bind::within(&local), local.bases());
         let copied = |part: &Part| if part.ops.is_empty() && part.loose.is_none() { 0 } else { part.bytes };
         let bytes = parts.iter().map(copied).sum::<usize>() + within.iter().map(CopyOp::bytes).sum::<usize>();
-        Self { number, local, offered, parts, within, bytes, bases }
+        let owned = local.fields.iter().map(|_| OnceLock::new()).collect();
+        Self { number, local, offered, parts, within, bytes, bases, owned }
+    }
+
+    /// The elements of a field that an exchange leaves alone.
+    pub(crate) fn owned(&self, field: usize) -> Option<&OwnedElements> {
+        self.owned[field].get_or_init(|| self.local.owned(field)).as_ref()
     }
 
     /// The copying between the fields and the message that goes over a link, whatever way that is.
@@ -169,9 +178,15 @@ impl Cargo {
         &self.set
     }
 
-    /// The memories that were given to this exchange alone, which are let go of once it is over.
-    pub(crate) fn held(&self) -> &[Arc<Memory>] {
-        &self.held
+    /// The number of the field with this memory, layout and address, if it is the only one in its memory.
+    pub(crate) fn only_field(&self, field: &Field) -> Option<usize> {
+        let local = &self.set.local;
+        let own = local.memories.iter().map(|(memory, _)| memory);
+        let memory = own.chain(&self.held).position(|memory| Arc::ptr_eq(memory, &field.memory))?;
+        let mut there = (0..local.fields.len()).filter(|&at| local.fields[at].memory == memory);
+        let only = there.next().filter(|_| there.next().is_none())?;
+        let is_it = local.fields[only].layout == field.layout && self.bases()[only] == field.base().as_ptr();
+        is_it.then_some(only)
     }
 
     /// What goes over a link.

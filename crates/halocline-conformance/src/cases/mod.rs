@@ -16,6 +16,7 @@ mod mappings;
 mod meshes;
 mod messages;
 mod narrowed;
+mod owned;
 mod packing;
 mod redistribution;
 mod refusals;
@@ -47,6 +48,7 @@ pub(crate) const BY_TOPIC: &[&[Case]] = &[
     foreign::CASES,
     flight::CASES,
     flight::OF_HOST,
+    owned::OF_HOST,
     alternatives::CASES,
     unbound::CASES,
     packing::CASES,

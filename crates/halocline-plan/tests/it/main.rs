@@ -7,6 +7,7 @@ mod mesh;
 mod mesh_halos;
 mod narrow;
 mod order;
+mod owned;
 mod redistribute;
 mod regular;
 mod regular_errors;

@@ -89,7 +89,9 @@ class RefusedElsewhereError(HaloError):
     """Another rank refused its arguments in a collective call."""
 
 class InFlightError(HaloError):
-    """An exchange of the same object or of the same memory is in flight: wait for it first."""
+    """An exchange of the same object or of the same memory is in flight: wait for it first.
+
+    Memory is in flight until its exchange was waited for, even if that is over sooner."""
 
 class CommunicatorError(HaloError):
     """Ranks cannot reach each other: one has died or left, or a transport or its environment is wrong."""
@@ -793,7 +795,7 @@ class HaloExchange:
         device fields the number of calls is limited: an object has room for twice the sets that were bound, at least 16.
         """
     def reclaim(self) -> bool:
-        """After a failure: true once no peer can touch the fields any more."""
+        """True once the exchange is over, or, after a failure, once no peer can touch the fields any more."""
     @property
     def links(self) -> dict[str, int]:
         """The number of links of this rank that are ``direct``, ``mailbox`` and ``message``."""

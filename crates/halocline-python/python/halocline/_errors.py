@@ -18,7 +18,9 @@ class RefusedElsewhereError(HaloError):
 
 
 class InFlightError(HaloError):
-    """An exchange of the same object or of the same memory is in flight: wait for it first."""
+    """An exchange of the same object or of the same memory is in flight: wait for it first.
+
+    Memory is in flight until its exchange was waited for, even if that is over sooner."""
 
 
 class CommunicatorError(HaloError):

@@ -190,6 +190,33 @@ def test_staggered_and_cells_together():
     hc.run_threads(4, run)
 
 
+def test_an_array_is_in_flight_until_the_wait_however_soon_the_exchange_is_over():
+    comm = hc.init("thread")
+    pattern = ten_by_ten(comm)
+    array = np.zeros(pattern.shape)
+    one, other = (hc.HaloExchange(comm, [(pattern, array)]) for _ in range(2))
+    ends = [
+        lambda pending: pending.wait(),
+        lambda pending: pending.is_ready(),
+        lambda pending: one.wait(),
+        lambda pending: one.reclaim(),
+    ]
+    for end in ends:
+        # Of one rank it is over at once.
+        pending = one.exchange(wait=False)
+        with pytest.raises(hc.InFlightError, match="another object"):
+            other.exchange()
+        end(pending)
+        other.exchange()
+    del pending
+    one.exchange(wait=False)
+    with pytest.raises(hc.InFlightError):
+        other.exchange()
+    # Nobody is left who could wait for it.
+    del one, ends, end
+    other.exchange()
+
+
 def test_alternatives_and_narrowed():
     shape, periodic = (9,), (True,)
 

@@ -6,7 +6,7 @@ use crate::link::Direction;
 use crate::pattern::{DomainName, Pattern};
 use halocline_comm::{Communicator, Segment};
 use halocline_plan::copy::{CellLayout, End, copy_op};
-use halocline_plan::{Layout, Transfer};
+use halocline_plan::{Layout, OwnedElements, Transfer};
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
@@ -394,6 +394,14 @@ impl Local {
             field(first),
             field(second)
         ))
+    }
+
+    /// The elements of a field that exchanges leave alone. There are such of all that was bound.
+    pub(crate) fn owned(&self, index: usize) -> Option<OwnedElements> {
+        let Bindable { place, layout, .. } = &self.fields[index];
+        let plan = self.patterns[self.index_of(place.pattern)].plan();
+        let filled = transfers(plan).filter(|transfer| transfer.to == place.domain);
+        OwnedElements::new(layout, plan.domain(place.domain)?, filled.map(|transfer| &transfer.target)).ok()
     }
 
     /// The addresses that exchanges read of a field (or write to).

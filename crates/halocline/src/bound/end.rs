@@ -1,17 +1,33 @@
 //! The end of a bound object: its memories go back to the user, its peers learn that it is gone.
 
-use super::{Bound, STOPPED};
+use super::Bound;
 use crate::check::Check;
-use crate::error::Cause;
+use crate::error::{Cause, Error};
 use crate::link::Link;
-use halocline_comm::Serve;
+use crate::set::Cargo;
+use halocline_comm::{Endpoint, Serve};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 impl Bound {
-    /// After a failure: gives the fields' memory back to the user, once no peer can touch it any more.
+    /// Gives the fields' memory back to the user, once the exchange is over, or has failed and no peer can touch it any more.
     pub(crate) fn reclaim(&self) -> bool {
+        let epoch = self.epoch();
+        match self.failed.get() {
+            None => matches!(self.proven(epoch), Some(Ok(()))),
+            Some(_) if self.is_quiet() => {
+                // A wait that comes later compares nothing, and one that is at it ends first.
+                self.check.iter().for_each(|check| *check.gate() = epoch);
+                self.give_back(epoch);
+                true
+            }
+            Some(_) => false,
+        }
+    }
+
+    /// Whether nobody touches the fields any more: the exchange is over, or has failed and was given up by this rank and its peers.
+    fn is_quiet(&self) -> bool {
         if self.failed.get().is_none() {
             return self.completed.load(Ordering::Acquire) >= self.epoch();
         }
@@ -20,18 +36,32 @@ impl Bound {
             return false;
         }
         let epoch = self.epoch();
-        if !self.within.told.load(Ordering::Acquire)
-            || !self.links.iter().all(|link| link.is_quiet(&self.comm, epoch))
-        {
-            return false;
-        }
-        if self.landed.swap(epoch | STOPPED, Ordering::AcqRel) != epoch | STOPPED {
-            // SAFETY: the object has failed and `begin_lock` is closed, so that no other exchange begins. No thread of
-            // this rank is at a link or at the copies within it: all were told of the failure under their claims.
-            // `landed` has let this thread through alone, and not `tick`.
-            unsafe { self.flight.land() };
-        }
-        true
+        self.within.told.load(Ordering::Acquire)
+            && self.links.iter().all(|link| link.is_quiet(&self.comm, epoch))
+    }
+
+    /// Gives the memories of an exchange back to the user, once. It is over, or quiet after a failure.
+    #[inline]
+    pub(super) fn give_back(&self, epoch: u64) {
+        self.hold.release(
+            epoch,
+            || self.comm.link().host().yield_now(),
+            // SAFETY: exchange `epoch` is over, or quiet: no turn uses what is in flight any more. `hold` lets one thread in, and no
+            // exchange begins before it has left.
+            || unsafe { self.flight.land() },
+        );
+    }
+
+    /// What is in flight, while exchange `epoch` has not given its memories back.
+    pub(crate) fn while_held<R>(&self, epoch: u64, look: impl FnOnce(&Cargo) -> R) -> Result<R, Error> {
+        let is_begun = self.epoch() >= epoch;
+        let pause = || self.comm.link().host().yield_now();
+        // SAFETY: the exchange was begun, and none begins after it, nor are its memories given back, before `hold` is left.
+        let look = || look(unsafe { self.flight.get() });
+        is_begun
+            .then(|| self.hold.while_held(epoch, pause, look))
+            .flatten()
+            .ok_or(Error::NotInFlight { epoch })
     }
 
     /// The user has dropped the object.
@@ -45,7 +75,7 @@ impl Bound {
 
     /// Whether nothing is in flight any more; then tells the peers that this side is gone.
     fn over(&self) -> bool {
-        if !self.reclaim() {
+        if !self.is_quiet() {
             return false;
         }
         if self.failed.get().is_some() {
@@ -65,6 +95,10 @@ impl Bound {
 
 impl Drop for Bound {
     fn drop(&mut self) {
+        // Nobody is left who could wait for it.
+        if self.is_quiet() {
+            self.give_back(self.epoch());
+        }
         self.links.iter().for_each(|link| link.forget(&self.comm));
         if let Some(check) = &self.check {
             check.forget(&self.comm);

@@ -18,7 +18,6 @@ pub(crate) use order::Waiting;
 
 use crate::bind::Place;
 use crate::error::{Cause, Fault};
-use crate::field::Memory;
 use crate::link::{Direction, Link};
 use crate::options::BindOptions;
 use crate::pattern::DomainName;
@@ -30,7 +29,7 @@ use halocline_device::Variable;
 use halocline_plan::wire::{Reader, WireError, Writer};
 use order::{GRACE, Order};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// The variable that asks for checked mode: on or off.
@@ -70,8 +69,6 @@ pub(crate) struct Check {
     order: Order,
     /// Checksums of all regions that are sent, as they were when the exchange began; those that stay within the rank last.
     sent: Mutex<Vec<u64>>,
-    /// In the unbound form: the memory of the fields, until the user's wait has compared them.
-    held: Mutex<Vec<Arc<Memory>>>,
     /// What a test does to a halo that was filled from within the rank.
     #[cfg(test)]
     sabotage: Mutex<Option<tests::Sabotage>>,
@@ -124,7 +121,6 @@ impl Check {
             operation,
             order: Order::new(comm, operation, name, grace),
             sent: Mutex::default(),
-            held: Mutex::default(),
             proven: Mutex::default(),
             #[cfg(test)]
             sabotage: Mutex::default(),
@@ -161,7 +157,6 @@ impl Check {
         }
         sent.extend(checksums(within(cargo).map(|(source, _)| source)));
         *lock(&self.sent) = sent;
-        *lock(&self.held) = cargo.held().to_vec();
         let tag = Tag { operation: self.operation, round: epoch };
         manifests.into_iter().try_for_each(|(peer, manifest)| comm.send(peer, tag, manifest))
     }
@@ -183,15 +178,10 @@ impl Check {
         self.owned(comm, links, cargo).or_else(|| self.halo(comm, links, cargo))
     }
 
-    /// The user has waited: nothing is compared any more.
-    pub(crate) fn let_go(&self) {
-        drop(std::mem::take(&mut *lock(&self.held)));
-    }
-
     /// Whether the halo cells are what has come.
     fn halo(&self, comm: &Communicator, links: &[Link], cargo: &Cargo) -> Option<Finding> {
         let filled = |(exchanged, sum): &(Exchanged<'_>, u64)| {
-            // SAFETY: bind has checked the region, whose memory the set or `held` holds. All copies of the exchange are
+            // SAFETY: bind has checked the region, whose memory the cargo holds. All copies of the exchange are
             // made, and the user writes no halo cells before the wait has returned.
             unsafe { exchanged.region.checksum() != *sum }
         };
@@ -228,7 +218,7 @@ impl Check {
             sends.flat_map(|link| exchanged(cargo, link.peer, Direction::Send).map(|it| (link.peer, it)));
         let here = within(cargo).map(|(source, _)| (comm.rank(), source));
         let mut changed = there.chain(here).zip(&*sent).filter(|((_, exchanged), before)| {
-            // SAFETY: bind has checked the region, whose memory the set or `held` holds. The user writes no owned cells
+            // SAFETY: bind has checked the region, whose memory the cargo holds. The user writes no owned cells
             // before the wait has returned, and no exchange does.
             unsafe { exchanged.region.checksum() != **before }
         });
@@ -300,7 +290,7 @@ fn within(cargo: &Cargo) -> impl Iterator<Item = (Exchanged<'_>, Exchanged<'_>)>
 }
 
 fn checksums<'a>(regions: impl Iterator<Item = Exchanged<'a>>) -> Vec<u64> {
-    // SAFETY: bind has checked the regions, whose memory the set or `held` holds. They are owned cells, which nobody
+    // SAFETY: bind has checked the regions, whose memory the cargo holds. They are owned cells, which nobody
     // writes while the exchange is in flight.
     regions.map(|exchanged| unsafe { exchanged.region.checksum() }).collect()
 }
@@ -313,7 +303,7 @@ fn compare<'a>(
     regions: impl Iterator<Item = Exchanged<'a>>,
 ) -> Option<Finding> {
     for (at, Exchanged { region, pattern, number, domain, other }) in regions.enumerate() {
-        // SAFETY: bind has checked the region, whose memory the set or `held` holds. All copies into it are made, and
+        // SAFETY: bind has checked the region, whose memory the cargo holds. All copies into it are made, and
         // the user writes no halo cells before the wait has returned.
         let (found, (poisoned, first)) = unsafe { (region.checksum(), region.poisoned(epoch)) };
         if sums.get(at) == Some(&found) {

@@ -154,6 +154,43 @@ fn is_named(failures: &[Arc<Failure>], fault: Fault, cells: &[&str]) {
 }
 
 #[test]
+fn cells_written_before_the_wait_are_named_although_all_bytes_have_gone() {
+    let came = "halo cells [2..3] of field 0 of domain 0 (pattern 0 of the bind), which came from domain 1 of rank 1, were overwritten";
+    let cells = [(1, Fault::OwnedWritten, "owned cells"), (3, Fault::HaloWritten, came)];
+    for (link, (cell, fault, named)) in WAYS.into_iter().flat_map(|link| cells.map(|cell| (link, cell))) {
+        let barrier = std::sync::Barrier::new(2);
+        let ended = on_ranks(2, |comm| {
+            let ring = Ring::new(comm, &checked(link, "t"));
+            ring.step().unwrap();
+            let pending = ring.halo.exchange().unwrap();
+            barrier.wait();
+            if comm.rank() == 0 {
+                // The progress thread finishes it meanwhile.
+                while ring.halo.bound().outcome(2).is_none() {
+                    comm.link().own_bell().demand(comm.link().host());
+                    std::thread::yield_now();
+                }
+                // SAFETY: the array has the cell, and all copying is over; the write is the error that is looked for.
+                unsafe { ring.cell(cell).write_volatile(99.0) };
+            }
+            let ended = pending.wait();
+            if comm.rank() == 0 {
+                // It stays so for those who wait again.
+                assert_eq!(*until_failure(|| pending.wait()), *until_failure(|| ring.step()));
+            }
+            // The other rank has not begun another exchange, and keeps its object until here.
+            barrier.wait();
+            ended
+        });
+        let [found, other] = <[_; 2]>::try_from(ended).unwrap();
+        let found = until_failure(|| found.clone());
+        assert_eq!((found.cause, found.epoch), (Cause::Check(fault), 2), "{link:?}");
+        assert!(found.to_string().contains(named), "{link:?}: {found}");
+        assert!(other.is_ok(), "{link:?}: {other:?}");
+    }
+}
+
+#[test]
 fn what_is_wrong_between_domains_of_a_rank_is_named() {
     for link in WAYS {
         for (sabotage, fault, said) in WRONGS {

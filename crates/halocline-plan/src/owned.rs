@@ -1,0 +1,177 @@
+//! Which elements of an array an exchange leaves alone.
+
+use crate::copy::CellLayout;
+use crate::{BoxCells, Cells, DomainShape, Layout, LayoutError, Run};
+use std::ops::Range;
+
+/// The elements of an array that belong to the owned cells of its domain, without cells that an exchange fills.
+///
+/// Elements are counted by position: the one at the lowest address is 0, and gaps of the layout count. Strides are whole elements.
+#[derive(Debug, Clone)]
+pub struct OwnedElements {
+    /// Bytes of an element.
+    size: usize,
+    /// The coarsest first.
+    axes: Vec<Axis>,
+}
+
+/// One dimension of the array, its indices turned where its stride is negative.
+#[derive(Debug, Clone)]
+struct Axis {
+    /// Bytes.
+    step: usize,
+    /// The indices that are owned, ascending, none of them empty.
+    runs: Vec<Range<usize>>,
+    /// The finer dimensions are owned as a whole and fill a step without a gap.
+    is_dense_below: bool,
+}
+
+impl OwnedElements {
+    /// Of an array as the domain `shape` sees it; `filled` are the cells of the domain that the exchange fills.
+    ///
+    /// The shape of an unstructured domain does not say which cells are owned, unless those come first in its local order.
+    /// Where halo cells are mixed with them, they are the cells that are not filled.
+    pub fn new<'a>(
+        layout: &Layout,
+        shape: &DomainShape,
+        filled: impl Iterator<Item = &'a Cells>,
+    ) -> Result<Self, LayoutError> {
+        let of_axes = match shape {
+            DomainShape::Regular { owned, .. } => {
+                let cells = CellLayout::new(layout, shape)?;
+                let origins: Vec<i64> = cells.axes.iter().map(|axis| axis.origin).collect();
+                of_regular(owned, &origins, filled)
+            }
+            DomainShape::Unstructured { owned, cells, .. } => vec![of_list(*owned, *cells, filled)],
+        };
+        let dims = layout.axes(shape.axes())?;
+        let mut runs: Vec<Vec<Range<usize>>> =
+            layout.extents().iter().map(|&extent| std::iter::once(0..extent).collect()).collect();
+        dims.into_iter().zip(of_axes).for_each(|(dim, of_axis)| runs[dim] = of_axis);
+        Ok(Self::of(layout, runs))
+    }
+
+    fn of(layout: &Layout, runs: Vec<Vec<Range<usize>>>) -> Self {
+        let size = layout.element().size();
+        if layout.is_empty() || runs.iter().any(Vec::is_empty) {
+            let nothing = Axis { step: 1, runs: Vec::new(), is_dense_below: false };
+            return Self { size, axes: vec![nothing] };
+        }
+        let mut dims: Vec<usize> = (0..runs.len()).filter(|&dim| layout.extents()[dim] > 1).collect();
+        // The finest first.
+        dims.sort_by_key(|&dim| layout.strides()[dim].unsigned_abs());
+        let mut block = Some(size);
+        let mut axes: Vec<Axis> = Vec::with_capacity(dims.len());
+        for dim in dims {
+            let (extent, stride) = (layout.extents()[dim], layout.strides()[dim]);
+            let mut runs = runs[dim].clone();
+            if stride < 0 {
+                runs = runs.iter().rev().map(|run| extent - run.end..extent - run.start).collect();
+            }
+            let step = stride.unsigned_abs();
+            let is_dense_below = block == Some(step);
+            let is_whole = is_dense_below && runs[0] == (0..extent);
+            block = is_whole.then(|| extent * step);
+            axes.push(Axis { step, runs, is_dense_below });
+        }
+        axes.reverse();
+        Self { size, axes }
+    }
+
+    /// How many elements in a row are owned from a position on: 0 if it is not that of one.
+    pub fn count_from(&self, position: usize) -> usize {
+        let bytes =
+            position.checked_mul(self.size).and_then(|offset| run_from(&self.axes, offset, self.size));
+        bytes.map_or(0, |bytes| bytes / self.size)
+    }
+
+    /// All owned elements, as ranges of positions, ascending.
+    pub fn rows(&self) -> impl Iterator<Item = Range<usize>> + '_ {
+        let mut next = 0;
+        std::iter::from_fn(move || {
+            let start = first_from(&self.axes, next)? / self.size;
+            let row = start..start + self.count_from(start);
+            next = row.end * self.size;
+            Some(row).filter(|row| !row.is_empty())
+        })
+    }
+}
+
+/// Bytes that are owned from an offset on without a gap, if an owned element begins there.
+fn run_from(axes: &[Axis], offset: usize, size: usize) -> Option<usize> {
+    let Some((axis, finer)) = axes.split_first() else {
+        return (offset == 0).then_some(size);
+    };
+    let (index, within) = (offset / axis.step, offset % axis.step);
+    let run = &axis.runs[axis.runs.partition_point(|run| run.end <= index)..].first()?;
+    let steps = run.end.checked_sub(index + 1).filter(|_| run.start <= index)?;
+    let below = run_from(finer, within, size)?;
+    Some(if axis.is_dense_below { below + steps * axis.step } else { below })
+}
+
+/// The first owned offset that is not below a given one.
+fn first_from(axes: &[Axis], offset: usize) -> Option<usize> {
+    let Some((axis, finer)) = axes.split_first() else {
+        return (offset == 0).then_some(0);
+    };
+    let (index, within) = (offset / axis.step, offset % axis.step);
+    let mut runs = axis.runs[axis.runs.partition_point(|run| run.end <= index)..].iter();
+    let run = runs.next()?;
+    if run.start <= index
+        && let Some(below) = first_from(finer, within)
+    {
+        return Some(index * axis.step + below);
+    }
+    let next = if index < run.start { run.start } else { index + 1 };
+    let next = if next < run.end { next } else { runs.next()?.start };
+    Some(next * axis.step + first_from(finer, 0)?)
+}
+
+/// Along each axis of a regular domain, whose first owned cell is at `origins`.
+fn of_regular<'a>(
+    owned: &[usize],
+    origins: &[i64],
+    mut filled: impl Iterator<Item = &'a Cells>,
+) -> Vec<Vec<Range<usize>>> {
+    let is_owned = |cells: &Cells| match cells {
+        Cells::Box(BoxCells { low, extent }) => {
+            let meets = |((&low, &extent), &owned)| low < owned as i64 && low + extent as i64 > 0;
+            low.iter().zip(extent).zip(owned).all(meets)
+        }
+        Cells::Runs(_) => true,
+    };
+    if owned.contains(&0) || filled.any(is_owned) {
+        // A redistribution fills all that a domain owns.
+        return vec![Vec::new(); owned.len()];
+    }
+    let along = |(&owned, &origin): (&usize, &i64)| {
+        let first = origin as usize;
+        std::iter::once(first..first + owned).collect()
+    };
+    owned.iter().zip(origins).map(along).collect()
+}
+
+/// Of the cells of an unstructured domain.
+fn of_list<'a>(owned: usize, cells: usize, filled: impl Iterator<Item = &'a Cells>) -> Vec<Range<usize>> {
+    let runs = |cells: &'a Cells| match cells {
+        Cells::Runs(runs) => &runs[..],
+        Cells::Box(_) => &[],
+    };
+    let mut filled: Vec<Run> = filled.flat_map(runs).copied().collect();
+    filled.sort_unstable_by_key(|run| run.start);
+    let owned_first = filled.first().is_none_or(|run| run.start as usize >= owned);
+    let end = if owned_first { owned } else { cells };
+    let mut left = Vec::new();
+    let mut next = 0;
+    for run in filled.iter().filter(|run| (run.start as usize) < end) {
+        let start = run.start as usize;
+        if next < start {
+            left.push(next..start);
+        }
+        next = start + run.len as usize;
+    }
+    if next < end {
+        left.push(next..end);
+    }
+    left
+}

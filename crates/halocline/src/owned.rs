@@ -1,0 +1,144 @@
+//! Owned cells of an array, read while an exchange fills its halo.
+
+use crate::error::Error;
+use crate::exchange::Pending;
+use crate::field::{Array, Field, State};
+use crate::set::Set;
+use halocline_device::Element;
+use halocline_plan::OwnedElements;
+use std::fmt;
+use std::ops::{Index, Range};
+use std::sync::Arc;
+
+/// Read access to the owned cells of an [`Array`] whose exchange is in flight ([`Pending::owned`]), and to nothing else of it.
+///
+/// Elements have the positions that they have in [`Array::read`]: from the lowest address on, gaps of the layout included.
+/// Several threads may share it. It may outlive the wait; the next exchange of the array, and [`Array::write`], are refused until it is
+/// dropped.
+pub struct OwnedGuard<'a, T: Element> {
+    array: &'a Array<T>,
+    set: Arc<Set>,
+    field: usize,
+    /// Dropped last: nothing is read without it.
+    _reading: Reading<'a>,
+}
+
+/// Keeps exchanges from beginning, and others from writing.
+struct Reading<'a>(&'a State);
+
+impl<'a> Reading<'a> {
+    /// Of memory in flight.
+    fn new(state: &'a State) -> Self {
+        state.show_owned();
+        Self(state)
+    }
+}
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        self.0.hide_owned();
+    }
+}
+
+impl Pending {
+    /// The owned cells of an array of this exchange, to be read until it is waited for: for work on the interior meanwhile.
+    /// Always there between the begin and the wait, however far the exchange is. An owned cell that the exchange fills, as a
+    /// redistribution does, is not among them.
+    ///
+    /// Fails with [`Error::NotInFlight`] once the exchange is known to be over, when [`Array::read`] has all cells, and with
+    /// [`Error::NotExchanged`] for an array that is not a field of it, or has several in its memory. (Of a listed domain whose halo cells
+    /// lie among the owned ones, narrowed to depth 0, halo cells may be among those that are shown.)
+    ///
+    /// ```
+    /// use halocline::{Array, Communicator, Decomposed, Halo, HaloExchange, RegularGrid};
+    ///
+    /// # fn main() -> Result<(), halocline::Error> {
+    /// let comm = Communicator::init()?;
+    /// let pattern = RegularGrid::new([6, 8]).decompose(comm.size())?.pattern(&comm, Halo::uniform(1))?;
+    /// let t = Array::<f64>::zeros(&comm, &[8, 10])?;
+    /// let halo = HaloExchange::bind(&comm, &[(&pattern, &t)])?;
+    /// let pending = halo.exchange()?;
+    /// let owned = pending.owned(&t)?;
+    /// // Row 2 of the array, without the halo at its ends.
+    /// let sum: f64 = owned[21..29].iter().sum();
+    /// assert_eq!(owned.get(20), None);
+    /// assert_eq!(owned.rows().count(), 6);
+    /// pending.wait()?;
+    /// # assert_eq!(sum, 0.0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn owned<'a, T: Element>(&self, array: &'a Array<T>) -> Result<OwnedGuard<'a, T>, Error> {
+        let epoch = self.epoch;
+        let exchanged = self.bound.while_held(epoch, |cargo| {
+            let field = cargo.only_field(array)?;
+            Some((Arc::clone(cargo.set()), field, Reading::new(&array.memory.state)))
+        })?;
+        match exchanged {
+            // Made here, if it is the first time: later there is no way to fail.
+            Some((set, field, reading)) if set.owned(field).is_some() => {
+                Ok(OwnedGuard { array, set, field, _reading: reading })
+            }
+            _ => Err(Error::NotExchanged { epoch }),
+        }
+    }
+}
+
+impl<T: Element> OwnedGuard<'_, T> {
+    /// The element at a position, if it is of an owned cell.
+    pub fn get(&self, position: usize) -> Option<&T> {
+        self.slice(position..position.checked_add(1)?)?.first()
+    }
+
+    /// The elements at these positions, if all are of owned cells and lie without a gap.
+    pub fn slice(&self, positions: Range<usize>) -> Option<&[T]> {
+        let count = positions.end.checked_sub(positions.start)?;
+        if self.elements()?.count_from(positions.start) < count.max(1) {
+            return None;
+        }
+        let (base, _) = self.array.elements();
+        // SAFETY: the elements are of owned cells, hence within the array's memory, aligned, and initialised; any bytes are a `T`, by
+        // the contract of `Element`. Nobody writes them: the exchange that is in flight with the array, if it still is, is
+        // the one of `set`, which fills other cells; no other one begins, and no writing guard is given out, while `_reading` is held.
+        Some(unsafe { std::slice::from_raw_parts(base.as_ptr().add(positions.start), count) })
+    }
+
+    /// All elements of owned cells, in pieces without a gap, each with the position of its first one; lowest first.
+    pub fn rows(&self) -> impl Iterator<Item = (usize, &[T])> {
+        let rows = self.elements().into_iter().flat_map(OwnedElements::rows);
+        rows.filter_map(|row| Some((row.start, self.slice(row)?)))
+    }
+
+    fn elements(&self) -> Option<&OwnedElements> {
+        self.set.owned(self.field)
+    }
+}
+
+/// Panics if the element is not of an owned cell, as the index of a slice does beyond its end.
+impl<T: Element> Index<usize> for OwnedGuard<'_, T> {
+    type Output = T;
+
+    #[track_caller]
+    fn index(&self, position: usize) -> &T {
+        self.get(position).unwrap_or_else(|| panic!("position {position} is not that of an owned cell"))
+    }
+}
+
+/// Panics if not all are of owned cells without a gap, as the index of a slice does beyond its end.
+impl<T: Element> Index<Range<usize>> for OwnedGuard<'_, T> {
+    type Output = [T];
+
+    #[track_caller]
+    fn index(&self, positions: Range<usize>) -> &[T] {
+        let Range { start, end } = positions;
+        let wrong = || panic!("positions {start}..{end} are not those of owned cells without a gap");
+        self.slice(positions).unwrap_or_else(wrong)
+    }
+}
+
+impl<T: Element> fmt::Debug for OwnedGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let field: &Field = self.array;
+        write!(f, "OwnedGuard({field:?})")
+    }
+}
