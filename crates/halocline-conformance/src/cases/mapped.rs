@@ -95,9 +95,10 @@ fn bound_again<R: Rig>(comm: &Stage<'_>) -> Outcome {
         let bound = Mappings::of(comm)?.stats();
         (1..=20).try_for_each(|step| ring.step(&halo, 100 * round + step))?;
         let after = Mappings::of(comm)?.stats();
+        // What the object of the round before had pinned may be released meanwhile.
         ensure!(
-            (bound.hits, bound.opens, bound.staged, bound.pinned)
-                == (after.hits, after.opens, after.staged, after.pinned),
+            (bound.hits, bound.opens, bound.staged) == (after.hits, after.opens, after.staged)
+                && after.pinned <= bound.pinned,
             "exchanges are not steady: {bound:?}, then {after:?}"
         );
         opens.push(after.opens);

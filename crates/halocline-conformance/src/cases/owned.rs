@@ -22,7 +22,7 @@ pub(crate) const OF_HOST: &[Case] = &[
     Case { name: "owned::a_narrowed_halo", run: narrowed },
     Case { name: "owned::cells_of_a_redistribution", run: redistribution },
     Case { name: "owned::arrays_that_the_exchange_does_not_have_alone", run: not_exchanged },
-    Case { name: "owned::read_by_another_thread_while_a_wait_ends", run: threads },
+    Case { name: "owned::read_by_two_threads_while_a_wait_ends", run: threads },
 ];
 
 /// The whole array is refused, both ways.
