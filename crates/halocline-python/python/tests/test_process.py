@@ -646,12 +646,17 @@ def test_what_the_environment_says(tmp_path):
 def test_ctrl_c_comes_before_the_error_that_another_rank_has_left(waits):
     """As when a whole job is interrupted: the error would reach the program first, and Ctrl-C strike amid its handling."""
     ends_well(f"""
-        import os, signal, threading, traceback
+        import os, signal, socket, threading, traceback
         from halocline._core import ThreadGroup
         comm, other = ThreadGroup(2).ranks
+        # Python's handler writes to it: `kill` may return before the main thread has received the signal.
+        received, wakeup = socket.socketpair()
+        wakeup.setblocking(False)
+        signal.set_wakeup_fd(wakeup.fileno())
         def peer():
             bound(other)
             os.kill(os.getpid(), signal.SIGINT)
+            received.recv(1)
             other.close()
         thread = threading.Thread(target=peer)
         thread.start()
