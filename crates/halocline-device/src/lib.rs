@@ -15,7 +15,6 @@ pub mod host;
 mod reaper;
 pub mod remote;
 pub mod sim;
-mod streaming;
 pub mod tuning;
 mod variable;
 

@@ -1,6 +1,6 @@
 //! Copy operations against the definition: cell by cell, element by element, by the strides.
 
-use crate::arrays::{Case, boxes, made, runs, transfer};
+use crate::arrays::{Case, boxes, listed, made_in, runs, transfer};
 use halocline_device::host;
 use halocline_plan::copy::{CellLayout, End, copy_op, copy_op_of_two};
 use halocline_plan::{BoxCells, Cells, DomainShape, ElementType, Layout};
@@ -57,6 +57,42 @@ impl Case {
 #[repr(align(64))]
 struct Line(#[expect(dead_code, reason = "written through a pointer")] [u8; 64]);
 
+/// Level-major arrays (the cell is the finest dimension) and more listed cells than a batch of the copy
+/// loops holds, in runs of all lengths: gathered from anywhere into consecutive cells, scattered from
+/// consecutive cells, or both.
+fn level_major() -> impl Strategy<Value = Case> {
+    let sizes = (1u8..=16).prop_map(ElementType::Opaque);
+    (300usize..700, 1usize..12, sizes, 0..3).prop_flat_map(|(count, levels, element, direction)| {
+        let array = move || made_in(Just(vec![0, 1]), element, vec![count, levels]);
+        (array(), array(), in_runs(count), in_runs(count)).prop_map(move |(source, target, from, to)| {
+            let pairs = from.into_iter().zip(to).enumerate();
+            let cells = pairs.map(|(at, (from, to))| match direction {
+                0 => (from, at),
+                1 => (at, to),
+                _ => (from, to),
+            });
+            listed(source, target, cells.collect())
+        })
+    })
+}
+
+/// The cells below a number in some order, consecutive ones in runs.
+fn in_runs(count: usize) -> impl Strategy<Value = Vec<usize>> {
+    let length = prop_oneof![Just(1usize), 2usize..9, 9usize..150];
+    proptest::collection::vec(length, count)
+        .prop_map(move |lengths| {
+            let starts = lengths.into_iter().scan(0, |end, length| {
+                let start = *end;
+                *end += length;
+                Some(start..*end)
+            });
+            let runs = starts.take_while(|run| run.start < count);
+            runs.map(|run| (run.start..run.end.min(count)).collect::<Vec<_>>()).collect::<Vec<_>>()
+        })
+        .prop_flat_map(|runs| Just(runs).prop_shuffle())
+        .prop_map(|runs| runs.concat())
+}
+
 proptest! {
     #[test]
     fn boxes_move_by_every_way_as_defined(case in boxes()) {
@@ -67,26 +103,49 @@ proptest! {
     fn listed_cells_move_by_every_way_as_defined(case in runs()) {
         case.check();
     }
+
+    #[test]
+    fn many_listed_cells_of_level_major_arrays_move_by_every_way_as_defined(case in level_major()) {
+        case.check();
+    }
 }
 
-/// Messages of many times the stage of the streaming pack, in blocks of each of its kinds.
+/// Messages of many times the stage of the streaming pack, in blocks of each of its kinds; also levels and
+/// cells that are longer than the stage.
 #[test]
 fn large_messages_stream_as_defined() {
     use proptest::strategy::ValueTree;
     use proptest::test_runner::TestRunner;
     let mut runner = TestRunner::deterministic();
-    for (element, levels) in [(ElementType::F64, 65), (ElementType::F64, 1), (ElementType::Opaque(13), 3)] {
-        let count = 3000;
-        let extents = vec![count, levels];
-        let ends = (made(element, extents.clone()), made(element, extents));
-        let (source, target) = ends.new_tree(&mut runner).unwrap().current();
-        let cells: Vec<(usize, usize)> = (0..count / 2).map(|i| ((i * 7919) % count, i + i / 3)).collect();
-        let runs =
-            |end: fn(&(usize, usize)) -> usize| Cells::from_indices(cells.iter().map(|c| end(c) as u32));
-        let transfer = transfer(runs(|c| c.0), runs(|c| c.1));
-        let shape = DomainShape::Unstructured { owned: count, cells: count, levels: Vec::new() };
-        let cells = cells.iter().map(|&(from, to)| (vec![from], vec![to])).collect();
-        Case { source, target, axes: 1, shape, transfer, cells }.check();
+    let shapes = [
+        (6000, ElementType::F64, 65),
+        (6000, ElementType::F64, 1),
+        (6000, ElementType::Opaque(13), 3),
+        (8, ElementType::F64, 2500),
+    ];
+    for (order, (count, element, levels)) in [[0, 1], [1, 0]].into_iter().flat_map(|o| shapes.map(|s| (o, s)))
+    {
+        let array = || made_in(Just(order.to_vec()), element, vec![count, levels]);
+        let (source, target) = (array(), array()).new_tree(&mut runner).unwrap().current();
+        listed(source, target, (0..count / 2).map(|i| ((i * 7919) % count, i + i / 3)).collect()).check();
+    }
+}
+
+#[test]
+fn no_cells_and_cells_without_levels_move_nothing() {
+    let shape = DomainShape::Unstructured { owned: 4, cells: 4, levels: Vec::new() };
+    let f64 = ElementType::F64;
+    let no_levels =
+        [Layout::c_order(f64, &[4, 0]), Layout::fortran_order(f64, &[4, 0])].map(|layout| (layout, 2));
+    let no_cells = (Layout::fortran_order(f64, &[4, 3]), 0);
+    for (layout, count) in no_levels.into_iter().chain([no_cells]) {
+        let cells = CellLayout::new(&layout.unwrap(), &shape).unwrap();
+        let of = |cells: [u32; 2]| Cells::from_indices(cells.into_iter().take(count));
+        let ends = ((End::Field(0), &cells), (End::Message(0, 0), &cells));
+        let pack = copy_op(&transfer(of([0, 2]), of([1, 3])), ends.0, ends.1);
+        let (source, mut message) = ([0u8; 8], [Line([0; 64])]);
+        // SAFETY: the operation has no bytes.
+        unsafe { host::pack_streaming(&[pack], &[source.as_ptr()], message.as_mut_ptr().cast()) };
     }
 }
 

@@ -16,8 +16,17 @@ pub struct Made {
 }
 
 pub fn made(element: ElementType, extents: Vec<usize>) -> impl Strategy<Value = Made> {
+    let order = Just((0..extents.len()).collect::<Vec<_>>()).prop_shuffle();
+    made_in(order, element, extents)
+}
+
+/// The same with the dimensions in an order, finest first.
+pub fn made_in(
+    order: impl Strategy<Value = Vec<usize>>,
+    element: ElementType,
+    extents: Vec<usize>,
+) -> impl Strategy<Value = Made> {
     let dims = extents.len();
-    let order = Just((0..dims).collect::<Vec<_>>()).prop_shuffle();
     (order, proptest::collection::vec(any::<bool>(), dims), proptest::collection::vec(0usize..3, dims))
         .prop_map(move |(order, reversed, padding)| {
             let mut strides = vec![0; dims];
@@ -101,18 +110,20 @@ pub fn runs() -> impl Strategy<Value = Case> {
             Just((0..count).collect::<Vec<_>>()).prop_shuffle(),
         );
         (made(element, extents.clone()), made(element, extents), picks).prop_map(
-            move |(source, target, (to, from))| {
-                let cells: Vec<_> = from.into_iter().zip(to).collect();
-                let runs = |end: fn(&(usize, usize)) -> usize| {
-                    Cells::from_indices(cells.iter().map(|c| end(c) as u32))
-                };
-                let shape = DomainShape::Unstructured { owned: count, cells: count, levels: Vec::new() };
-                let transfer = transfer(runs(|c| c.0), runs(|c| c.1));
-                let cells = cells.into_iter().map(|(from, to)| (vec![from], vec![to])).collect();
-                Case { source, target, axes: 1, shape, transfer, cells }
-            },
+            move |(source, target, (to, from))| listed(source, target, from.into_iter().zip(to).collect()),
         )
     })
+}
+
+/// A case of an unstructured domain: cell `.0` of the source goes to cell `.1` of the target.
+pub fn listed(source: Made, target: Made, cells: Vec<(usize, usize)>) -> Case {
+    let indices =
+        |end: fn(&(usize, usize)) -> usize| Cells::from_indices(cells.iter().map(|c| end(c) as u32));
+    let count = source.layout.extents()[0];
+    let shape = DomainShape::Unstructured { owned: count, cells: count, levels: Vec::new() };
+    let transfer = transfer(indices(|c| c.0), indices(|c| c.1));
+    let cells = cells.into_iter().map(|(from, to)| (vec![from], vec![to])).collect();
+    Case { source, target, axes: 1, shape, transfer, cells }
 }
 
 pub fn transfer(source: Cells, target: Cells) -> Transfer {
