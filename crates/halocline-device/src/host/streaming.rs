@@ -11,8 +11,9 @@ use std::mem::MaybeUninit;
 /// written is visible to whoever acquires a later release store of this thread.
 ///
 /// # Safety
-/// As for [`copy`](super::copy); the message must be aligned to [`MESSAGE_ALIGN`](super::MESSAGE_ALIGN) and writable up to its length
-/// rounded up to that.
+/// Every operation must stay within memory that is valid for reads at its source, which nobody writes
+/// meanwhile. The message must be aligned to [`MESSAGE_ALIGN`](super::MESSAGE_ALIGN), be writable up to its length
+/// rounded up to that, overlap no source, and be accessed by nobody else meanwhile.
 pub unsafe fn pack_streaming(ops: &[CopyOp], sources: &[*const u8], message: *mut u8) {
     // SAFETY: the caller promises that the message is aligned and has room for whole lines.
     let mut out = unsafe { Streamer::new(message) };
