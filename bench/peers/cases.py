@@ -51,7 +51,8 @@ CASES = [
     Case("grid-wide-8", "64^3, halo 3, 8 fields", halo=3, fields=8, units=100),
     Case("mesh", "unstructured 128^2, 1 level", levels=1, units=2000),
     Case("mesh-65", "unstructured 128^2, 65 levels", levels=65, units=300),
-    Case("mesh-65-8", "unstructured 128^2, 65 levels, 8 fields, C order", levels=65, fields=8, units=100),
+    Case("mesh-65-f", "the same, level-major", levels=65, layout="f", units=300),
+    Case("mesh-65-8", "unstructured 128^2, 65 levels, 8 fields", levels=65, fields=8, units=100),
     Case("mesh-65-8-f", "the same, level-major", levels=65, fields=8, layout="f", units=100),
 ]
 

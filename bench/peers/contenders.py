@@ -145,6 +145,7 @@ CONTENDERS: list[Contender] = [
     Peer("halocline-ghex", "peer_compat.py", "halocline.compat.ghex", f"{INSTALL}   (or --wheel)", ours=True),
     Peer("GHEX", "peer_ghex.py", "ghex", f"{INSTALL}   (pip install --no-binary ghex ghex==0.9.0)"),
     Peer("numpy+mpi4py", "peer_numpy.py", "mpi4py.MPI", f"{INSTALL}   (apt-get install python3-numpy python3-mpi4py)"),
+    Peer("C gather", "peer_gather.py", "mpi4py.MPI", f"{INSTALL}   (apt-get install python3-numpy python3-mpi4py)"),
     Peer("PetscSF", "peer_petsc.py", "petsc4py.PETSc", f"{INSTALL}   (apt-get install python3-petsc4py)"),
 ]
 

@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #include <time.h>
 
 enum { MAX_FIELDS = 64, MAX_BLOCK = 1 << 16, PINGS = 300, PING_TRIES = 5 };
@@ -113,6 +114,31 @@ void describe(const Run *rewritten, size_t rewritten_runs, const Run *halo, size
 }
 
 void add_field(void *memory) { f.field[f.fields++] = memory; }
+
+/* A limit for all exchanges: plain C that copies as many cells between the same places, within the rank's own fields. */
+typedef struct {
+    uint32_t to, from, cells;
+} Piece;
+
+static const Piece *pieces;
+static size_t piece_count, single;
+
+/* The pieces stay where they are; the caller keeps them. The first `single_cells` of them have one cell. */
+void describe_gather(const Piece *of_each_field, size_t count, size_t single_cells) {
+    pieces = of_each_field;
+    piece_count = count;
+    single = single_cells;
+}
+
+void gather(void) {
+    for (size_t i = 0; i < f.fields; i++) {
+        double *field = f.field[i];
+        for (const Piece *p = pieces; p < pieces + single; p++)
+            field[p->to] = field[p->from];
+        for (const Piece *p = pieces + single; p < pieces + piece_count; p++)
+            memcpy(field + p->to, field + p->from, p->cells * sizeof(double));
+    }
+}
 
 /* The three parts of a timed unit: what comes before it, the peer's exchange, what belongs to it and ends it. */
 void unit_begin(void) {

@@ -21,26 +21,28 @@ EPOCHS_VERIFIED = 5
 WARM_UP = 10
 LINE = 128  # alignment of a counter in harness.c
 CACHE_LINE = 64
+PAGE = 4096
 
 Exchange = Callable[[], None]
 
 
-def _zeros(shape: tuple[int, ...], order: str) -> np.ndarray:
+def _zeros(shape: tuple[int, ...], order: str, skipped: int) -> np.ndarray:
     """A field that begins on a cache line, as every contender's does: rows of a power of two cells take as many lines for
-    all of them, whatever the allocator's alignment is."""
+    all of them, whatever the allocator's alignment is. It begins so many lines behind the begin of a page."""
     count = int(np.prod(shape))
-    room = np.zeros(count + CACHE_LINE // 8)
-    first = -room.ctypes.data % CACHE_LINE // 8
+    room = np.zeros(count + 2 * PAGE // 8)
+    first = (-room.ctypes.data % PAGE + skipped * CACHE_LINE % PAGE) // 8
     return room[first : first + count].reshape(shape, order=order)
 
 
 class Local:
     """This rank's part of a case: its fields, and which global cell each of their cells is."""
 
-    def __init__(self, case: Case, rank: int) -> None:
+    def __init__(self, case: Case, rank: int, stagger: int = 0) -> None:
         self.case, self.rank = case, rank
         self.numbers = _mesh_numbers(case, rank) if case.is_mesh else _grid_numbers(case, rank)
-        self.fields = [_zeros(self.numbers.shape, case.layout.upper()) for _ in range(case.fields)]
+        order = case.layout.upper()
+        self.fields = [_zeros(self.numbers.shape, order, number * stagger) for number in range(case.fields)]
 
     @property
     def owned(self) -> tuple[slice, ...]:
@@ -160,19 +162,20 @@ def _runs(mask: np.ndarray) -> np.ndarray:
     return np.stack([edges[:, 0], edges[:, 1] - edges[:, 0]], axis=1).astype(np.uintp)
 
 
-def main(peer: str, version: str, prepare: Callable[[MPI.Comm, Local], Exchange]) -> None:
-    """Verifies and times one case; rank 0 prints one JSON object. Arguments: case, path of harness.so, CPUs."""
+def main(peer: str, version: str, prepare: Callable[[MPI.Comm, Local], Exchange], stagger: int = 0) -> None:
+    """Verifies and times one case; rank 0 prints one JSON object. Arguments: case, path of harness.so, CPUs. Each field
+    begins `stagger` cache lines further into a page than the field before (docs/memory.md)."""
     name, library, cpus = sys.argv[1:4]
     comm = MPI.COMM_WORLD
     if comm.size != RANKS:
         raise SystemExit(f"{peer}: {comm.size} ranks, the cases are for {RANKS}")
     os.sched_setaffinity(0, {int(cpus.split(",")[comm.rank])})
     case = by_name(name)
-    local = Local(case, comm.rank)
+    local = Local(case, comm.rank, stagger)
+    harness = Harness(library, comm, local)
     exchange = prepare(comm, local)
     _verify(peer, comm, local, exchange)
 
-    harness = Harness(library, comm, local)
     c = harness.c
     local.fill(0)
     harness.block(c.unit_begin, exchange, c.unit_end, WARM_UP)

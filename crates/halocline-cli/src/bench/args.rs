@@ -147,6 +147,10 @@ pub(super) enum MeshKind {
 /// Where fields lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Memory {
+    /// Memory that the ranks of a machine share.
     Shared,
+    /// Memory of the program's own allocator.
     Foreign,
+    /// The same; each field begins 9 cache lines further into a page than the field before.
+    Staggered,
 }

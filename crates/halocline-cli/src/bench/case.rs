@@ -62,8 +62,9 @@ impl Case {
             Order::C => Layout::c_order(args.dtype.element(), &extents)?,
             Order::F => Layout::fortran_order(args.dtype.element(), &extents)?,
         };
-        let fields: Vec<Field> =
-            (0..args.fields).map(|_| field(comm, &layout, args.memory)).collect::<Result<_, _>>()?;
+        let fields: Vec<Field> = (0..args.fields)
+            .map(|number| field(comm, &layout, args.memory, number as usize))
+            .collect::<Result<_, _>>()?;
         let cells = Cells {
             owned: owned(shape),
             offsets: offsets(&extents[..axes], &layout.strides()[..axes]),
@@ -247,23 +248,34 @@ fn square(n: usize, rank: usize, ranks: usize) -> UnstructuredDomain {
 #[repr(align(64))]
 struct Line(#[expect(dead_code, reason = "room")] [AtomicU64; 8]);
 
-fn field(comm: &Communicator, layout: &Layout, memory: Memory) -> Result<Field, BenchError> {
-    Ok(match memory {
-        Memory::Shared => Field::allocate(comm, layout.clone())?,
-        Memory::Foreign => {
-            let bytes = layout.span().len();
-            // From the program's own allocator; on a cache line, as shared memory does, so that rows of a power
-            // of two cells take as many lines.
-            let mut lines: Vec<Line> = Vec::new();
-            let count = bytes.div_ceil(size_of::<Line>());
-            lines.try_reserve_exact(count).map_err(|_| BenchError::Memory(bytes))?;
-            lines.resize_with(count, Line::default);
-            let base = NonNull::from(&lines[..]).cast();
-            // SAFETY: the lines are as large as the layout, which begins at their first (strides are
-            // positive), and are held by the field; all access goes through this rank's case.
-            unsafe { Field::from_raw(base, layout.clone(), Arc::new(lines)) }
-        }
-    })
+/// Memory of the program's own allocator that begins on a cache line, as shared memory does: so rows of a power of two
+/// cells take as many lines. It begins `skipped` lines behind the begin of a page.
+fn foreign(layout: &Layout, skipped: usize) -> Result<Field, BenchError> {
+    const LINES_OF_PAGE: usize = PAGE / size_of::<Line>();
+    let bytes = layout.span().len();
+    let count = bytes.div_ceil(size_of::<Line>()) + 2 * LINES_OF_PAGE;
+    let mut lines: Vec<Line> = Vec::new();
+    lines.try_reserve_exact(count).map_err(|_| BenchError::Memory(bytes))?;
+    lines.resize_with(count, Line::default);
+    let behind_page = lines.as_ptr() as usize % PAGE / size_of::<Line>();
+    let first = LINES_OF_PAGE - behind_page + skipped % LINES_OF_PAGE;
+    let base = NonNull::from(&lines[first..]).cast();
+    // SAFETY: the lines from the first on are at least as large as the layout, which begins at their first (strides are
+    // positive), and are held by the field; all access goes through this rank's case.
+    Ok(unsafe { Field::from_raw(base, layout.clone(), Arc::new(lines)) })
+}
+
+const PAGE: usize = 4096;
+/// By how many cache lines more each field is shifted that is staggered: an odd number, so that 64 fields differ.
+const STAGGER: usize = 9;
+
+/// The field of this number.
+fn field(comm: &Communicator, layout: &Layout, memory: Memory, number: usize) -> Result<Field, BenchError> {
+    match memory {
+        Memory::Shared => Ok(Field::allocate(comm, layout.clone())?),
+        Memory::Foreign => foreign(layout, 0),
+        Memory::Staggered => foreign(layout, number * STAGGER),
+    }
 }
 
 /// Which cells of a domain are owned, in row-major order.

@@ -42,10 +42,12 @@ fn a_grid_is_measured_by_every_link_over_threads_and_processes() {
 #[test]
 fn a_mesh_of_four_ranks_in_foreign_memory_and_fortran_order() {
     let case = ["bench", "halo", "--mesh", "square", "--cells", "7", "--levels", "3", "--layout", "f"];
-    let more = ["--memory", "foreign", "--ranks", "4", "--dtype", "f32"];
-    let rows = lines(&[&case[..], &more, &SHORT].concat());
-    assert_eq!(rows[2]["bytes_received"], (4 * 7 + 4) * 3 * 4);
-    assert!(rows[2]["way"].as_str().unwrap().starts_with("mailbox"), "{}", rows[2]);
+    for memory in ["foreign", "staggered"] {
+        let more = ["--memory", memory, "--ranks", "4", "--dtype", "f32", "--fields", "3"];
+        let rows = lines(&[&case[..], &more, &SHORT].concat());
+        assert_eq!(rows[2]["bytes_received"], (4 * 7 + 4) * 3 * 4 * 3);
+        assert!(rows[2]["way"].as_str().unwrap().starts_with("mailbox"), "{}", rows[2]);
+    }
 }
 
 #[test]

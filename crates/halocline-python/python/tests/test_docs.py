@@ -13,9 +13,10 @@ ROOT = Path(__file__).resolve().parents[4]
 
 
 def programs():
-    for name, folder in [("README", ROOT), ("PyPI", ROOT / "crates/halocline-python")]:
-        readme = (folder / "README.md").read_text()
-        for number, program in enumerate(re.findall(r"```python\n(.*?)```", readme, re.DOTALL)):
+    pages = {"README": "README.md", "PyPI": "crates/halocline-python/README.md", "memory": "docs/memory.md"}
+    for name, path in pages.items():
+        text = (ROOT / path).read_text()
+        for number, program in enumerate(re.findall(r"```python\n(.*?)```", text, re.DOTALL)):
             yield f"{name} {number}", program
     page = (ROOT / "docs/python.md").read_text()
     indented = re.search(r"\n((?:    .*\n|\n)+)", page).group(1)
