@@ -1,6 +1,7 @@
 //! `halocline launch` in the foreground of a terminal: keys and input reach the ranks.
 
 use rustix::pty::OpenptFlags;
+use rustix::termios::{LocalModes, OptionalActions};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -14,6 +15,11 @@ fn start_in_terminal(script: &str) -> (Child, File) {
     rustix::pty::unlockpt(&terminal).unwrap();
     let name = rustix::pty::ptsname(&terminal, Vec::new()).unwrap().into_string().unwrap();
     let end = || File::options().read(true).write(true).open(&name).unwrap();
+    // A terminal shows `^C` amid what ranks print, and then drops what was printed and not read, unless it is told not to.
+    let mut modes = rustix::termios::tcgetattr(end()).unwrap();
+    modes.local_modes -= LocalModes::ECHO;
+    modes.local_modes |= LocalModes::NOFLSH;
+    rustix::termios::tcsetattr(end(), OptionalActions::Now, &modes).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_halocline"));
     command.args(["launch", "-n", "2", "--", "sh", "-c", script]);
     command.stdin(end()).stdout(end()).stderr(end());
@@ -27,10 +33,9 @@ fn start_in_terminal(script: &str) -> (Child, File) {
     (command.spawn().unwrap(), terminal.into())
 }
 
-/// Reads lines until `count` of them end with `what`; returns those, sorted. (A terminal also shows what
-/// is typed, `^C` among it.)
+/// Reads lines until `count` of them end with `what`; returns those, sorted.
 fn wait_for(terminal: &mut impl BufRead, what: &str, count: usize) -> Vec<String> {
-    let lines = terminal.lines().map(|line| line.unwrap().trim_end().trim_start_matches("^C").to_string());
+    let lines = terminal.lines().map(|line| line.unwrap().trim_end().to_string());
     let mut found: Vec<String> = lines.filter(|line| line.ends_with(what)).take(count).collect();
     found.sort();
     found
