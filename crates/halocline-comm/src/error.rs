@@ -1,5 +1,6 @@
 //! What can go wrong between ranks.
 
+use rustix::io::Errno;
 use std::time::Duration;
 
 /// A failure of a transport or of a collective call.
@@ -79,14 +80,14 @@ pub enum CommError {
         what: String,
     },
     /// The operating system refused memory.
-    #[error("cannot {what} of {bytes} bytes: {errno}")]
+    #[error("cannot {what} of {bytes} bytes: {errno}{}", remedy(*errno))]
     Memory {
         /// The step that failed.
         what: &'static str,
         /// Bytes wanted.
         bytes: usize,
         /// The system's answer.
-        errno: rustix::io::Errno,
+        errno: Errno,
     },
     /// The allocator has no memory left.
     #[error("no memory for {0} bytes")]
@@ -112,12 +113,12 @@ pub enum CommError {
         found: u64,
     },
     /// A system call that the transport needs has failed.
-    #[error("the shm transport cannot {what}: {errno}")]
+    #[error("the shm transport cannot {what}: {errno}{}", remedy(*errno))]
     System {
         /// The step that failed.
         what: &'static str,
         /// The system's answer.
-        errno: rustix::io::Errno,
+        errno: Errno,
     },
     /// A rank of the job has not shown up.
     #[error(
@@ -174,3 +175,39 @@ pub enum CommError {
 }
 
 halocline_plan::debug_as_text!(CommError);
+
+/// What to do about an answer of the system that a limit causes.
+fn remedy(errno: Errno) -> &'static str {
+    match errno {
+        Errno::NOMEM => {
+            "; memory, the address space (`ulimit -v`) or the number of mappings (`vm.max_map_count`) is exhausted: raise that limit"
+        }
+        Errno::MFILE | Errno::NFILE => {
+            "; raise the limit of open files (`ulimit -n`; of the whole system: `fs.file-max`)"
+        }
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_of_the_system_is_named_with_what_raises_it() {
+        let remedies = ["`ulimit -v`", "`vm.max_map_count`", "`ulimit -n`"];
+        for (errno, named) in [
+            (Errno::NOMEM, &remedies[..2]),
+            (Errno::MFILE, &remedies[2..]),
+            (Errno::NFILE, &remedies[2..]),
+            (Errno::ACCESS, &[]),
+        ] {
+            let memory = CommError::Memory { what: "map a memfd", bytes: 4096, errno };
+            for error in [memory, CommError::System { what: "watch a descriptor", errno }] {
+                let text = error.to_string();
+                let found: Vec<&str> = remedies.into_iter().filter(|remedy| text.contains(remedy)).collect();
+                assert_eq!(found, named, "{text}");
+            }
+        }
+    }
+}

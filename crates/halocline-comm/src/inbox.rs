@@ -5,6 +5,7 @@
 
 use crate::bulk::Bulk;
 use crate::call;
+use crate::error::CommError;
 use crate::segment::Segment;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,8 +38,10 @@ pub struct Message {
     pub tag: Tag,
     /// The bytes.
     pub payload: Vec<u8>,
-    /// Memory of the sender, mapped for the receiver.
+    /// Memory of the sender, mapped for the receiver: all that was sent with it, or what comes before the first that is missing.
     pub segments: Vec<Arc<Segment>>,
+    /// Why the first segment that is missing could not be received or mapped.
+    pub missing: Option<CommError>,
     /// It lies in the place that was given for it, and has no payload here.
     pub landed: bool,
     /// Bytes that it has announced.

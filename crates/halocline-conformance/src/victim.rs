@@ -110,11 +110,12 @@ fn end_of(scenario: &str, seed: u64) -> Result<End, Trouble> {
         "bind" => play.bind()?,
         "pattern" => play.pattern(),
         "starved" => play.starved()?,
+        "starved-of-memory" => play.starved_of_memory()?,
         other => fail!("there is no scenario {other:?}"),
     };
     let Err(error) = ended else { fail!("the scenario ended without an error") };
     let at = play.ended.get().unwrap_or_else(now);
-    if scenario == "starved" {
+    if scenario.starts_with("starved") {
         // What runs out, and where it shows, is up to chance: any error will do, none must be missing.
         return Ok(End { rank: play.victim, how: "starved", at, error });
     }
@@ -408,6 +409,26 @@ impl Play {
             }
         }
         fail!("the descriptors are enough for everything")
+    }
+
+    /// The victim has address space for its own array and not for those of its peers.
+    fn starved_of_memory(&self) -> Result<Result<(), Error>, Trouble> {
+        const CELLS: usize = 1 << 25;
+        let comm = &self.comm;
+        let pattern = Grid::new(comm.size(), &[CELLS * comm.size()], &[true], 1)?.pattern(comm)?;
+        let (_, shape) = &pattern.plan().domains[0];
+        let array = Array::<f64>::zeros(comm, &shape.extents())?;
+        if self.is_victim() {
+            let pages = std::fs::read_to_string("/proc/self/statm")?;
+            let pages: usize = pages.split_whitespace().next().unwrap_or_default().parse()?;
+            let most = (pages * rustix::param::page_size() + CELLS * size_of::<f64>() / 2) as libc::rlim_t;
+            let few = libc::rlimit { rlim_cur: most, rlim_max: most };
+            // SAFETY: the limit is read, nothing else.
+            let set = unsafe { libc::setrlimit(libc::RLIMIT_AS, &few) };
+            ensure!(set == 0, "no limit: {}", std::io::Error::last_os_error());
+        }
+        let options = BindOptions { link: choices(comm)[1], ..BindOptions::default() };
+        Ok(HaloExchange::bind_with(comm, &[(&pattern, &array)], &options).map(drop))
     }
 
     /// Patterns and collective calls without end.

@@ -4,6 +4,7 @@
 use crate::driver::Address;
 use crate::reaper;
 use rustix::fd::OwnedFd;
+use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -155,6 +156,11 @@ pub enum Refusal {
     /// The handle is of no allocation, or of another one than announced.
     #[error("its handle is not of the memory that was announced")]
     BadHandle,
+    /// A process that exports or opens it may open no more files.
+    #[error(
+        "the limit of open files of its process, or of the one that opens it, is reached; raise it (`ulimit -n`)"
+    )]
+    TooManyFiles,
     /// The process that should open it ends.
     #[error("the process that should open it is at its end")]
     Ending,
@@ -164,6 +170,16 @@ pub enum Refusal {
 }
 
 halocline_plan::debug_as_text!(Refusal);
+
+impl From<Errno> for Refusal {
+    fn from(errno: Errno) -> Self {
+        match errno {
+            Errno::NOMEM => Self::OutOfMemory,
+            Errno::MFILE | Errno::NFILE => Self::TooManyFiles,
+            other => Self::Other(other.raw_os_error()),
+        }
+    }
+}
 
 /// What exports the memory of one device, or of the host, and opens for that device what other processes have exported.
 ///

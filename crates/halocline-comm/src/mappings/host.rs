@@ -31,6 +31,14 @@ fn address_of(segment: &Segment) -> Address {
     segment.base().as_ptr().expose_provenance() as Address
 }
 
+/// What a failure to receive or to map memory means for a mapping.
+pub(super) fn refusal(error: &CommError) -> Refusal {
+    match error {
+        CommError::Memory { errno, .. } | CommError::System { errno, .. } => (*errno).into(),
+        _ => Refusal::BadHandle,
+    }
+}
+
 /// The segment that an allocation is, if it still is.
 fn segment_of(allocation: &Allocation) -> Option<Arc<Segment>> {
     let segment = Segment::around(usize::try_from(allocation.base).ok()?)?;
@@ -61,9 +69,8 @@ unsafe impl Provider for HostMemory {
     fn export(&self, allocation: &Allocation) -> Result<Export, Refusal> {
         let segment = segment_of(allocation).ok_or(Refusal::BadHandle)?;
         // Memory of ranks that are threads has none, and needs none.
-        let copies = segment.descriptor().into_iter().map(|fd| fd.try_clone_to_owned());
-        let copies: Result<_, _> = copies.collect();
-        let descriptors = copies.map_err(|error| Refusal::Other(error.raw_os_error().unwrap_or(0)))?;
+        let copies = segment.descriptor().into_iter().map(|fd| rustix::io::fcntl_dupfd_cloexec(fd, 0));
+        let descriptors = copies.collect::<Result<_, Errno>>()?;
         Ok(Export { handle: Vec::new(), descriptors })
     }
 
@@ -75,10 +82,7 @@ unsafe impl Provider for HostMemory {
         else {
             return Err(Refusal::BadHandle);
         };
-        let segment = Segment::import(allocation.id, len, descriptor).map_err(|error| match error {
-            CommError::Memory { errno: Errno::NOMEM, .. } => Refusal::OutOfMemory,
-            _ => Refusal::BadHandle,
-        })?;
+        let segment = Segment::import(allocation.id, len, descriptor).map_err(|error| refusal(&error))?;
         let address = address_of(&segment);
         let mut opened = self.opened();
         opened.last += 1;

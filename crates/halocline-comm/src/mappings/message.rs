@@ -174,7 +174,7 @@ impl Message {
 const KINDS: [Kind; 5] = [Kind::Memfd, Kind::Legacy, Kind::Vmm, Kind::Pool, Kind::Simulated];
 
 /// Refusals by their numbers in messages; 0 is none, and the one behind them [`Refusal::Other`].
-const REFUSALS: [Refusal; 11] = [
+const REFUSALS: [Refusal; 12] = [
     Refusal::Private,
     Refusal::DefaultPool,
     Refusal::NoHandleType,
@@ -186,6 +186,7 @@ const REFUSALS: [Refusal; 11] = [
     Refusal::NoDevice,
     Refusal::BadHandle,
     Refusal::Ending,
+    Refusal::TooManyFiles,
 ];
 const OTHER: u32 = REFUSALS.len() as u32 + 1;
 

@@ -47,8 +47,8 @@ pub struct Target {
     pub device: DeviceId,
 }
 
-/// What has come beside the bytes of a message.
-pub(crate) type Attached = Vec<Arc<Segment>>;
+/// What has come beside the bytes of a message, or why not all of it has.
+pub(crate) type Attached = Result<Vec<Arc<Segment>>, Refusal>;
 
 /// What is to be done, in this order.
 #[derive(Debug)]

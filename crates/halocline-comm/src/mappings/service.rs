@@ -4,6 +4,7 @@
 //! ([`Claim`]), with no lock held while it calls a driver or posts.
 
 use super::bounds::{Limits, Stats};
+use super::host::refusal;
 use super::message::{Descriptor, Message, MessageError, ProcessId};
 use super::protocol::{Answer, Arrival, Effect, Parting, Protocol, Target, Want};
 use crate::claim::Claim;
@@ -16,6 +17,7 @@ use halocline_device::Address;
 use halocline_device::remote::{
     Allocation, DeviceId, Export, Exporter, Freeing, Kind, Opened, Own, Provider, Refusal, once_nothing_waits,
 };
+use rustix::io::Errno;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -311,7 +313,8 @@ impl Service {
         let mut state = self.lock();
         let decoded = Message::decode(&message.payload);
         let now = transport.host().now();
-        let taken = decoded.and_then(|decoded| state.protocol.receive(from, decoded, message.segments, now));
+        let attached = message.missing.map_or(Ok(message.segments), |why| Err(refusal(&why)));
+        let taken = decoded.and_then(|decoded| state.protocol.receive(from, decoded, attached, now));
         let Err(error) = taken else { return };
         tracing::error!(
             "rank {}: a message about mappings from rank {from} is refused: {error}",
@@ -342,7 +345,7 @@ impl Service {
                 let provider = self.lock().provider(device);
                 let outcome = provider
                     .ok_or(Refusal::NoDevice)
-                    .and_then(|provider| self.open(token, provider, &descriptor, &attached));
+                    .and_then(|provider| self.open(token, provider, &descriptor, &attached?));
                 self.with(|protocol| protocol.opened(token, outcome));
             }
             Effect::Close { token } => {
@@ -403,9 +406,11 @@ impl Service {
         if *process == self.process {
             return provider.adopt(allocation).map(|()| allocation.base);
         }
-        let copies =
-            attached.iter().filter_map(|segment| segment.descriptor()).map(|fd| fd.try_clone_to_owned());
-        let descriptors = copies.collect::<Result<_, _>>().map_err(|_| Refusal::OutOfMemory)?;
+        let copies = attached
+            .iter()
+            .filter_map(|segment| segment.descriptor())
+            .map(|fd| rustix::io::fcntl_dupfd_cloexec(fd, 0));
+        let descriptors = copies.collect::<Result<_, Errno>>()?;
         let opened = provider.open(allocation, Export { handle: handle.clone(), descriptors })?;
         let address = opened.address;
         self.lock().opened.insert(token, Open { provider, kind: allocation.kind, opened });

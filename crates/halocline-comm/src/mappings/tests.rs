@@ -7,6 +7,7 @@ use crate::communicator::mix;
 use crate::endpoint::Endpoint;
 use crate::inbox::Tag;
 use halocline_device::remote::{self, Own};
+use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 use std::thread::{scope, spawn};
@@ -247,6 +248,26 @@ fn memory_that_cannot_be_exported_is_asked_for_once_whatever_the_reason() {
         refused(mappings.map(at(1), PAGE + 100, 8).err());
         let stats = mappings.stats();
         assert_eq!((world.calls(), stats.staged, stats.messages), ((1, 0, 0), 3, 0));
+    }
+}
+
+#[test]
+fn memory_whose_descriptors_cannot_be_received_is_refused_with_the_reason() {
+    for (errno, due) in [(Errno::MFILE, Refusal::TooManyFiles), (Errno::NOMEM, Refusal::OutOfMemory)] {
+        let world = World::default();
+        let mut ranks = Communicator::threads(2).into_iter();
+        let (owner, importer) = (ranks.next().unwrap(), ranks.next().unwrap());
+        let (mappings, _fake) = process(&owner, &world);
+        world.allocate(0, device(0), PAGE, PAGE);
+        let requested = mappings.request(at(1), PAGE, 8).unwrap();
+        let inbox = importer.link().inbox();
+        let mut offer = inbox.take(service::TAG, Some(0)).unwrap();
+        offer.missing = Some(CommError::System { what: "receive descriptors", errno });
+        let (theirs, _fake) = process(&importer, &world);
+        inbox.push(offer);
+        theirs.drive();
+        let error = requested.wait().err();
+        assert!(matches!(error, Some(MappingError::Refused { why, .. }) if why == due), "{error:?}");
     }
 }
 

@@ -311,26 +311,24 @@ fn greet(shared: &Shared, frame: &Frame, process: rustix::io::Result<Pid>) -> Re
     }
 }
 
-/// Puts a message into the inbox. Memory that cannot be mapped is left out, with all that follows it:
-/// the operation that misses it reports that.
+/// Puts a message into the inbox, with its memory up to the first segment that cannot be received or mapped.
 fn deliver(shared: &Shared, from: usize, frame: Frame, fds: Vec<OwnedFd>) {
-    let (announced, came) = (frame.segments.len(), fds.len());
-    if came < announced {
-        tracing::error!(
-            "rank {}: of {announced} descriptors of memory of rank {from} {came} can be taken, as this process may open no more \
-             (`ulimit -n`)",
-            shared.rank
-        );
-    }
+    // The kernel drops the last descriptors of a message where the process may open no more.
+    let is_cut = fds.len() < frame.segments.len();
+    let what = "receive the descriptors of a peer's memory";
+    let mut missing = is_cut.then_some(CommError::System { what, errno: Errno::MFILE });
     let mut segments = Vec::with_capacity(fds.len());
     for (announced, fd) in frame.segments.into_iter().zip(fds) {
         match shared.import(from, announced, fd) {
             Ok(segment) => segments.push(segment),
             Err(error) => {
-                tracing::error!("rank {}: memory of rank {from}: {error}", shared.rank);
+                missing = Some(error);
                 break;
             }
         }
+    }
+    if let Some(error) = &missing {
+        tracing::error!("rank {}: memory of rank {from} is missing: {error}", shared.rank);
     }
     let source = shared.name_of(from);
     shared.inbox.push(Message {
@@ -338,6 +336,7 @@ fn deliver(shared: &Shared, from: usize, frame: Frame, fds: Vec<OwnedFd>) {
         tag: frame.tag,
         payload: frame.payload,
         segments,
+        missing,
         ..Message::default()
     });
     shared.own_bell().delivered(&*shared.host, frame.tag.is_news());

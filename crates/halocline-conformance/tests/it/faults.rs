@@ -158,12 +158,34 @@ fn a_rank_stopped_anywhere_longer_than_a_deadline() {
 /// end with an error, none waits.
 #[test]
 fn starved_of_descriptors() {
-    let seed = seed();
+    let (seed, mut missing) = (seed(), 0);
     for seed in (0..12).map(|turn| seed.wrapping_add(turn)) {
         let play = Play::start("starved", seed, 2 + (seed / 12 % 3) as usize);
         let (victim, about) = (play.victim, play.about.clone());
         let ends = play.end("starved");
-        assert_eq!(ends[victim].status.code(), Some(NAMED.into()), "{about}: {}", ends[victim].output);
+        let said = &ends[victim].output;
+        assert_eq!(ends[victim].status.code(), Some(NAMED.into()), "{about}: {said}");
+        // Peers that cannot connect to it leave, and it says that.
+        let (is_limit, is_named) = (said.contains("open files"), said.contains("`ulimit -n`"));
+        assert!(is_limit == is_named && !said.contains("`ulimit -v`"), "{about}: {said}");
+        missing += usize::from(said.contains(" is missing: ") && is_named);
+    }
+    assert!(missing > 0, "HALOCLINE_SEED={seed}: no victim lacked a descriptor of a peer's memory");
+}
+
+/// One rank has no address space left for its peers' memory. It says so, and does not blame a limit of open files.
+#[test]
+fn starved_of_memory() {
+    let seed = seed();
+    for (seed, size) in [(seed, 2), (seed.wrapping_add(1), 3)] {
+        let play = Play::start("starved-of-memory", seed, size);
+        let (victim, about) = (play.victim, play.about.clone());
+        let ends = play.end("starved");
+        let said = &ends[victim].output;
+        assert_eq!(ends[victim].status.code(), Some(NAMED.into()), "{about}: {said}");
+        let is_true = said.contains("`ulimit -v`") && said.contains("`vm.max_map_count`");
+        assert!(is_true && said.contains("memory 2 of 2 that rank "), "{about}: {said}");
+        assert!(!said.contains("open files"), "{about}: {said}");
     }
 }
 

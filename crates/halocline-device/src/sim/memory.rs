@@ -350,7 +350,7 @@ mod shared {
         if !sealed || !is_so_long {
             return Err(Refusal::BadHandle);
         }
-        map(size, fd).map_err(|_| Refusal::OutOfMemory)
+        Ok(map(size, fd)?)
     }
 
     fn map(size: usize, fd: &OwnedFd) -> rustix::io::Result<*mut u8> {

@@ -8,6 +8,7 @@ use super::state::State;
 use crate::driver::{Address, Driver, MemorySpace};
 use crate::remote::{Allocation, DeviceId, Export, Kind, Opened, Provider, Refusal};
 use crate::{Device, DeviceError};
+use rustix::io::Errno;
 
 /// What has been done for other processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -137,8 +138,8 @@ unsafe impl Provider for SimMemory {
         if let Some(why) = memory.private {
             return Err(why);
         }
-        let copies = memory.descriptor().into_iter().map(|fd| fd.try_clone());
-        let descriptors = copies.collect::<Result<_, _>>().map_err(|_| Refusal::OutOfMemory)?;
+        let copies = memory.descriptor().into_iter().map(|fd| rustix::io::fcntl_dupfd_cloexec(fd, 0));
+        let descriptors = copies.collect::<Result<_, Errno>>()?;
         Ok(Export { handle, descriptors })
     }
 

@@ -80,7 +80,10 @@ pub(super) fn hear(comm: &Communicator, operation: u64, peer: usize) -> Result<F
     let message = comm.receive(Some(peer), Tag { operation, round: 0 }, "the lanes of a bind")?;
     let malformed = |error| Error::Bind(format!("rank {peer} sent malformed lanes: {error}"));
     let (mut far, mapped) = read_lanes(&message.payload).map_err(malformed)?;
-    far.words = message.segments.clone();
+    if let Some(why) = message.missing {
+        return Err(Error::Bind(format!("memory of the lanes of rank {peer} is missing: {why}")));
+    }
+    far.words = message.segments;
     for (lane, (base, told)) in mapped {
         let (words, kind) = told.import(comm, peer).map_err(|error| Error::Bind(error.to_string()))?;
         let here =

@@ -202,15 +202,19 @@ pub(crate) fn receive(
         return Err(malformed(WireError::Content("it announces more memories than it has fields")));
     }
     let mut segments = first.segments;
+    let mut missing = first.missing.map(|why| (segments.len() + 1, why));
     for round in 1..announced.div_ceil(SEGMENTS_A_MESSAGE) as u64 {
-        segments.extend(comm.receive(Some(peer), Tag { operation, round }, WHAT)?.segments);
+        let next = comm.receive(Some(peer), Tag { operation, round }, WHAT)?;
+        segments.extend(next.segments);
+        missing = missing.or_else(|| next.missing.map(|why| (segments.len() + 1, why)));
+    }
+    if let Some((number, why)) = missing {
+        return Err(Error::Bind(format!(
+            "memory {number} of {announced} that rank {peer} offers is missing: {why}"
+        )));
     }
     if segments.len() != announced {
-        return Err(Error::Bind(format!(
-            "{} of the {announced} memories that rank {peer} offers cannot be mapped; is the limit of open \
-             files or of mappings reached?",
-            announced.saturating_sub(segments.len())
-        )));
+        return Err(malformed(WireError::Content("it brings another number of memories than it announces")));
     }
     let mut told = Vec::new();
     let mut offer = read(&mut reader, &segments, &mut told).map_err(malformed)?;

@@ -263,11 +263,12 @@ impl Parcels {
             let tag = Tag { operation: self.operation, round: GROWN };
             while let Some(message) = comm.link().inbox().take(tag, Some(peer)) {
                 let words = message.payload.as_chunks().0;
+                let why = message.missing.map_or_else(|| "it is malformed".to_owned(), |why| why.to_string());
                 let ([generation, capacity], Some(segment)) = (words, message.segments.into_iter().next())
                 else {
                     let rank = comm.rank();
                     tracing::warn!(
-                        "rank {rank}: what rank {peer} gets goes as messages, the buffers that it offers have not come"
+                        "rank {rank}: what rank {peer} gets goes as messages, the buffer that it offers cannot be used: {why}"
                     );
                     continue;
                 };

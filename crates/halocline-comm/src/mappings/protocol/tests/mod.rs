@@ -191,7 +191,7 @@ impl Sim {
     }
 
     fn hear(&mut self, from: usize, to: usize, message: Message) -> Result<(), MessageError> {
-        self.ranks[to].protocol.receive(from, message, Vec::new(), self.now)
+        self.ranks[to].protocol.receive(from, message, Ok(Vec::new()), self.now)
     }
 
     /// The first arrival of a rank is taken, if there is one.
