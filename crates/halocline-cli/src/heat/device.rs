@@ -83,7 +83,8 @@ impl<T: Real, S: Sweeper> OnDevice<T, S> {
 
     #[cfg(test)]
     pub(super) fn stamped(&self) -> Result<Vec<[u64; 5]>, Error> {
-        self.stamps.as_ref().map_or(Ok(Vec::new()), |stamps| stamps.read(&self.stream))
+        let rounds = self.stamps.as_ref().map_or(Ok(Vec::new()), |stamps| stamps.read(&self.stream))?;
+        Ok(rounds.into_iter().map(|round| round.stamps).collect())
     }
 }
 

@@ -98,6 +98,13 @@ pub(crate) fn run(args: &TraceArgs) -> Result<(), TimelineError> {
     let text = std::fs::read_to_string(&args.trace)
         .map_err(|source| TimelineError::File { path: path(), source })?;
     let timeline = Timeline::read(&text).map_err(|reason| TimelineError::Trace { path: path(), reason })?;
+    if timeline.stride > 1 {
+        tracing::warn!(
+            "{} shows one of {} epochs of each exchange: the others lie in the gaps of the picture",
+            args.trace.display(),
+            timeline.stride
+        );
+    }
     let (from, to) = match (args.from, args.to) {
         (Some(from), Some(to)) => (from, to),
         _ => timeline.last_exchanges(args.exchanges as usize),

@@ -1,17 +1,26 @@
 //! `--trace FILE.json`: what every rank does when, on one timeline that Perfetto (ui.perfetto.dev) and
 //! `chrome://tracing` open.
 //!
-//! The library speaks through `tracing`; [`record`] writes down what it says, [`clock`] finds how the clocks
-//! of the ranks differ, [`device`] lets GPUs say what they do, [`write`] makes the events of the file. A subcommand flattens [`TraceArgs`] into its
+//! The library speaks through `tracing`; [`record`] writes down what it says, [`notes`] keep it within a limit, [`clock`] finds how the clocks
+//! of the ranks differ, [`device`] lets GPUs say what they do, [`write`] makes the events of the file.
+//!
+//! A rank records 131,072 events at most. When there are as many, it drops every second epoch of each object, and records only every
+//! second one from then on; then every fourth, and so on. At the end all ranks agree on the largest stride, so that the trace shows the
+//! same epochs on all of them. `otherData` of the file has the stride and how many exchanges are left out; a warning tells, too
+//! ([`coverage`]). What belongs to no exchange goes with the exchange that its rank began last. A subcommand flattens [`TraceArgs`] into its
 //! arguments, calls [`TraceArgs::check`] before it starts ranks, and in each rank [`TraceArgs::begin`] and
 //! [`Trace::finish`], all ranks together.
 
 mod clock;
+mod coverage;
 pub mod device;
+mod notes;
 mod record;
+mod slots;
 mod write;
 
 use clock::Reading;
+use coverage::Coverage;
 use halocline::{CommError, Communicator};
 use halocline_comm::Endpoint;
 use halocline_comm::Tag;
@@ -84,6 +93,7 @@ pub struct Trace {
 }
 
 struct Running {
+    recorder: &'static Recorder,
     /// On rank 0.
     path: Option<PathBuf>,
     /// How this rank's clock differs from that of rank 0 at the beginning.
@@ -95,6 +105,10 @@ impl Trace {
     /// From here on what this rank does is in the trace. Collective; an error on rank 0, which opens the
     /// file, is one on all. [`crate::listen`] was called, and [`want`].
     pub fn begin(comm: &Communicator, path: &Path) -> Result<Self, TraceError> {
+        Self::begin_in(Recorder::get(), comm, path)
+    }
+
+    fn begin_in(recorder: &'static Recorder, comm: &Communicator, path: &Path) -> Result<Self, TraceError> {
         let own = (comm.rank() == 0).then(|| check(path).map(|()| path.to_owned())).transpose();
         let problem = own.as_ref().err().map(|error| match error {
             TraceError::File { source, .. } => format!("{error}: {source}"),
@@ -106,30 +120,36 @@ impl Trace {
             return Err(TraceError::Elsewhere(String::from_utf8_lossy(&said).into_owned()));
         }
         let clock = clock::measure(comm)?;
-        Ok(Trace { running: Some(Running { path, clock, rank: comm.rank() }) })
+        Ok(Trace { running: Some(Running { recorder, path, clock, rank: comm.rank() }) })
     }
 
     /// Drops what this rank has written down. Local: nothing is written, and the [`Trace::finish`] of other ranks fails once this one
     /// has left.
     pub fn abandon(self) {
-        if let Some(Running { rank, .. }) = self.running {
-            drop(Recorder::get().take(rank));
+        if let Some(Running { recorder, rank, .. }) = self.running {
+            drop(recorder.take(rank));
         }
     }
 
     /// Brings the events of all ranks together and writes the file. Collective. Whether it could be written,
-    /// which rank 0 knows, is the inner result: it is to be said once the run has said what it found.
+    /// which rank 0 knows, is the inner result: it is to be said once the run has said what it found. Rank 0 warns of what the trace
+    /// does not show.
     pub fn finish(self, comm: &Communicator) -> Result<Result<(), TraceError>, TraceError> {
-        let Some(Running { path, clock, rank }) = self.running else { return Ok(Ok(())) };
+        let Some(Running { recorder, path, clock, rank }) = self.running else { return Ok(Ok(())) };
         let clock = clock.until(clock::measure(comm)?);
+        let mut notes = recorder.take(rank);
+        let coverage = Coverage::agree(comm, &mut notes)?;
         let tag = Tag { operation: comm.begin(), round: 0 };
-        let mine = write::events(rank, Recorder::get().take(rank), &clock);
+        let mine = write::events(rank, notes, &clock);
         let Some(path) = path else { return Ok(Ok(comm.send(0, tag, mine)?)) };
         let mut parts = vec![mine];
         for rank in 1..comm.size() {
             parts.push(comm.receive(Some(rank), tag, "the events of a trace")?.payload);
         }
-        Ok(file::replace(&path, &write::whole(&parts)).map_err(|source| TraceError::File { path, source }))
+        coverage.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
+        let head = write::head(coverage);
+        Ok(file::replace(&path, &write::whole(&head, &parts))
+            .map_err(|source| TraceError::File { path, source }))
     }
 }
 

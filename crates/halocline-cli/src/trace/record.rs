@@ -1,11 +1,12 @@
 //! Writes down what the library says through `tracing`.
 
+use super::notes::{self, Entry, Notes};
 use halocline_comm::{Host, System};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicIsize, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
@@ -15,78 +16,48 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, Filter};
 use tracing_subscriber::registry::LookupSpan;
 
-/// Most entries of a process; what comes later is counted only.
-const MOST: usize = 4 << 20;
-
-/// A span from its entry to its exit, or an event.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Entry {
-    pub(super) rank: usize,
-    pub(super) name: String,
-    pub(super) target: &'static str,
-    /// By the monotonic clock, ns.
-    pub(super) begin: u64,
-    /// Of a span.
-    pub(super) end: Option<u64>,
-    pub(super) thread: u64,
-    pub(super) fields: Map<String, Value>,
-}
-
-/// What a rank has written down.
-#[derive(Debug, Default)]
-pub(super) struct Notes {
-    pub(super) entries: Vec<Entry>,
-    /// The names of this process's threads.
-    pub(super) threads: BTreeMap<u64, String>,
-    /// Entries that found no room, of all ranks of the process.
-    pub(super) dropped: u64,
-}
-
-impl Notes {
-    fn add(&mut self, entry: Entry, name: impl FnOnce() -> String) {
-        if self.entries.len() >= MOST {
-            self.dropped += 1;
-            return;
-        }
-        self.threads.entry(entry.thread).or_insert_with(name);
-        self.entries.push(entry);
-    }
-}
-
 /// What the process has written down.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Recorder {
-    notes: Mutex<Notes>,
+    /// By rank.
+    notes: Mutex<BTreeMap<usize, Notes>>,
+    /// Most entries of a rank.
+    most: usize,
 }
 
 impl Recorder {
     /// The one of the process.
     pub(super) fn get() -> &'static Self {
-        static RECORDER: OnceLock<Recorder> = OnceLock::new();
-        RECORDER.get_or_init(Self::default)
+        static RECORDER: Recorder = Recorder::of(notes::MOST);
+        &RECORDER
+    }
+
+    const fn of(most: usize) -> Self {
+        Self { notes: Mutex::new(BTreeMap::new()), most }
+    }
+
+    /// Another one, of so many entries of a rank.
+    #[cfg(test)]
+    pub(super) fn with_limit(most: usize) -> &'static Self {
+        Box::leak(Box::new(Self::of(most)))
     }
 
     /// What `rank` has done so far.
     pub(super) fn take(&self, rank: usize) -> Notes {
-        let mut notes = self.lock();
-        let (entries, others) =
-            std::mem::take(&mut notes.entries).into_iter().partition(|entry| entry.rank == rank);
-        notes.entries = others;
-        Notes { entries, threads: notes.threads.clone(), dropped: notes.dropped }
+        self.lock().remove(&rank).unwrap_or_else(|| Notes::new(self.most))
     }
 
-    fn add(&self, entry: Entry) {
+    /// Adds to what `rank` has done.
+    pub(super) fn with(&self, rank: usize, add: impl FnOnce(&mut Notes)) {
+        add(self.lock().entry(rank).or_insert_with(|| Notes::new(self.most)));
+    }
+
+    pub(super) fn add(&self, entry: Entry) {
         let name = || std::thread::current().name().unwrap_or("unnamed").to_owned();
-        self.lock().add(entry, name);
+        self.with(entry.rank, |notes| notes.add(entry, name));
     }
 
-    /// What was not done by a thread, on a row of this name.
-    pub(super) fn add_all(&self, name: &str, entries: impl IntoIterator<Item = Entry>) {
-        let mut notes = self.lock();
-        entries.into_iter().for_each(|entry| notes.add(entry, || name.to_owned()));
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Notes> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<usize, Notes>> {
         // Nothing that runs under the lock leaves the notes half-changed.
         self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -189,8 +160,9 @@ fn write_down(metadata: &Metadata<'static>, fields: Fields, begin: u64, end: Opt
         _ => metadata.name().to_owned(),
     };
     let thread = rustix::thread::gettid().as_raw_nonzero().get() as u64;
-    let target = metadata.target();
-    Recorder::get().add(Entry { rank: rank as usize, name, target, begin, end, thread, fields });
+    let (rank, target) = (rank as usize, metadata.target());
+    let epoch = fields.get("epoch").and_then(Value::as_u64);
+    Recorder::get().add(Entry { rank, epoch, name, target, begin, end, thread, fields });
 }
 
 /// The monotonic clock, ns.

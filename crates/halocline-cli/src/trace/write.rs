@@ -1,7 +1,8 @@
 //! The events of the file, in the trace event format of Chrome, which Perfetto reads: a process is a rank.
 
 use super::clock::Clock;
-use super::record::{Entry, Notes};
+use super::coverage::Coverage;
+use super::notes::{Entry, Notes};
 use serde_json::{Value, json};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -15,7 +16,7 @@ pub(super) fn events(rank: usize, notes: Notes, clock: &Clock) -> Vec<u8> {
     let about = json!({
         "name": format!("rank {rank}"), "host": host, "pid": std::process::id(),
         "clock_behind_rank_0_ns": behind, "clock_known_within_ns": within,
-        "entries_without_room": notes.dropped,
+        "events_without_room": notes.without_room(),
     });
     let mut events = vec![
         json!({ "ph": "M", "pid": rank, "name": "process_name", "args": about }),
@@ -41,12 +42,18 @@ pub(super) fn events(rank: usize, notes: Notes, clock: &Clock) -> Vec<u8> {
     text.into_bytes()
 }
 
+/// The beginning of the file, before the events.
+pub(super) fn head(coverage: Coverage) -> Vec<u8> {
+    let clock = "CLOCK_MONOTONIC of rank 0; how far those of other machines are behind was found by messages to and fro";
+    let mut about = coverage.to_json();
+    about.insert("clock".to_owned(), clock.into());
+    format!("{{\"displayTimeUnit\":\"ns\",\"otherData\":{},\"traceEvents\":[\n", Value::from(about))
+        .into_bytes()
+}
+
 /// The whole file, in parts.
-pub(super) fn whole(ranks: &[Vec<u8>]) -> Vec<&[u8]> {
-    let mut parts: Vec<&[u8]> = vec![
-        br#"{"displayTimeUnit":"ns","otherData":{"clock":"CLOCK_MONOTONIC of rank 0; how far those of other machines are behind was found by messages to and fro"},"traceEvents":["#,
-        b"\n",
-    ];
+pub(super) fn whole<'a>(head: &'a [u8], ranks: &'a [Vec<u8>]) -> Vec<&'a [u8]> {
+    let mut parts: Vec<&[u8]> = vec![head];
     for (at, rank) in ranks.iter().enumerate() {
         if at > 0 {
             parts.push(b",\n");
@@ -59,7 +66,7 @@ pub(super) fn whole(ranks: &[Vec<u8>]) -> Vec<&[u8]> {
 
 fn put(events: &mut Vec<Value>, entry: Entry, clock: &Clock) {
     let micros = |ns: i64| ns as f64 / 1e3;
-    let Entry { rank, name, target, begin, end, thread, fields } = entry;
+    let Entry { rank, name, target, begin, end, thread, fields, .. } = entry;
     let at = clock.on_timeline(begin);
     let number = |field: &str| fields.get(field).and_then(Value::as_u64);
     let exchange = (fields.get("object").map(Value::to_string), number("epoch"));

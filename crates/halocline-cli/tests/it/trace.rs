@@ -21,7 +21,11 @@ fn events(args: &str) -> Vec<Value> {
     assert_eq!(left, ["trace.json"], "{args}");
     let text = std::fs::read(directory.path().join("trace.json")).unwrap();
     let mut trace: Value = serde_json::from_slice(&text).unwrap();
-    assert!(trace["otherData"]["clock"].is_string());
+    let about = &trace["otherData"];
+    assert!(
+        about["clock"].is_string() && about["epoch_stride"] == 1 && about["epochs_left_out"] == 0,
+        "{about}"
+    );
     match trace["traceEvents"].take() {
         Value::Array(events) => events,
         other => panic!("no events: {other}"),
