@@ -165,7 +165,7 @@ impl PyCommunicator {
         if !is_first_process() {
             return Err(error::forked());
         }
-        let host = Arc::new(PythonHost::default());
+        let host = Arc::new(PythonHost);
         host::waits_for_nobody();
         // SAFETY: an object of mpi4py holds a communicator of the library that it has loaded; whoever gives a number
         // says so. MPI is finalised at the end of the interpreter, whose main thread is at this call, or by a thread
@@ -334,7 +334,7 @@ fn join(py: Python<'_>, transport: &str, is_child: bool) -> PyResult<Py<PyCommun
         (true, "auto" | "thread") => "thread",
         (true, _) => return Err(error::forked()),
     };
-    let host = Arc::new(PythonHost::default());
+    let host = Arc::new(PythonHost);
     host::waits_for_nobody();
     let joined = py.detach(|| Communicator::init_on(name, host)).map_err(error::of)?;
     Py::new(py, PyCommunicator::first(joined, new_group()))
@@ -404,7 +404,7 @@ const MOST_THREADS: usize = 1 << 16;
 /// Ranks that are threads.
 #[pyclass(frozen, module = "halocline")]
 pub(crate) struct ThreadGroup {
-    host: Arc<PythonHost>,
+    members: Vec<Weak<Member>>,
     /// Until they are handed out.
     ranks: Mutex<Vec<Py<PyCommunicator>>>,
 }
@@ -421,22 +421,28 @@ impl ThreadGroup {
             return Err(error::value(format!("n: {size} threads are too many; {MOST_THREADS} can be ranks")));
         }
         prepare(py)?;
-        let host = Arc::new(PythonHost::default());
+        let host = Arc::new(PythonHost);
         let group = new_group();
-        let ranks = Communicator::threads_on(size, Arc::clone(&host) as _);
-        let rank = |comm| Py::new(py, PyCommunicator::first(comm, group));
-        let ranks = ranks.into_iter().map(rank).collect::<PyResult<_>>()?;
-        Ok(Self { host, ranks: Mutex::new(ranks) })
+        let ranks = Communicator::threads_on(size, host);
+        let ranks: Vec<_> = ranks.into_iter().map(|comm| PyCommunicator::first(comm, group)).collect();
+        let members = ranks.iter().map(|rank| Arc::downgrade(&rank.member)).collect();
+        let ranks = ranks.into_iter().map(|rank| Py::new(py, rank)).collect::<PyResult<_>>()?;
+        Ok(Self { members, ranks: Mutex::new(ranks) })
     }
 
-    /// The ranks, once: a rank that nobody has any more has left the group.
+    /// The ranks, once, and none after an interrupt: a rank that nobody has any more has left the group.
     #[getter]
     fn ranks(&self) -> Vec<Py<PyCommunicator>> {
         std::mem::take(&mut *self.ranks.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Ends the waits of all ranks.
-    fn interrupt(&self) {
-        self.host.interrupted.store(true, Ordering::Relaxed);
+    /// Closes all ranks. Their calls raise `KeyboardInterrupt`, those that wait, too. Returns whether the ranks were handed out before.
+    fn interrupt(&self, py: Python<'_>) -> bool {
+        let kept = self.ranks();
+        let members: Vec<_> = self.members.iter().filter_map(Weak::upgrade).collect();
+        // All first: the end of one ends waits of others.
+        members.iter().for_each(|member| member.interrupt());
+        members.iter().for_each(|member| member.close(py));
+        kept.is_empty()
     }
 }

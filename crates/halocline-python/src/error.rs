@@ -122,14 +122,14 @@ pub(crate) fn in_python(text: String) -> String {
     IN_PYTHON.iter().fold(text, |text, (rust, python)| text.replace(rust, python))
 }
 
-/// The exception for an error of the library. What the handler of a signal raises comes first: a signal to a whole job ends other ranks,
-/// too, and the error is then that of a rank that has left. Otherwise Python would raise it amid the user's handling of that error.
+/// The exception for an error of the library. What the handler of a signal raises comes first, and the interrupt of a group of threads: it ends
+/// other ranks, too, and the error is then that of a rank that has left. Otherwise Python would raise it amid the user's handling of that error.
 pub(crate) fn of(error: impl Into<Error>) -> PyErr {
     let error = error.into();
     if matches!(error, Error::Comm(CommError::Interrupted { .. })) {
         return host::interruption();
     }
-    if let Some(raised) = host::raised_by_signal() {
+    if let Some(raised) = host::raised_first() {
         return raised;
     }
     let class = match &error {

@@ -2,10 +2,11 @@
 
 use crate::error;
 use halocline::comm::{Host, System};
+use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::time::Duration;
 
 /// How long a signal may go unnoticed.
@@ -19,7 +20,40 @@ thread_local! {
 }
 
 /// Whether a rank has left its group.
-pub(crate) type Left = Arc<AtomicBool>;
+pub(crate) type Left = Arc<Leaving>;
+
+/// How a rank has left its group, if it has: the first cause stays.
+#[derive(Debug, Default)]
+pub(crate) struct Leaving(AtomicU8);
+
+impl Leaving {
+    const HERE: u8 = 0;
+    const CLOSED: u8 = 1;
+    const INTERRUPTED: u8 = 2;
+
+    pub(crate) fn close(&self) {
+        self.leave(Self::CLOSED);
+    }
+
+    /// What the rank calls from now on raises `KeyboardInterrupt`.
+    pub(crate) fn interrupt(&self) {
+        self.leave(Self::INTERRUPTED);
+    }
+
+    fn leave(&self, cause: u8) {
+        // One that has left already stays as it is.
+        let _ = self.0.compare_exchange(Self::HERE, cause, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// What a call of a rank that has left raises.
+    pub(crate) fn error(&self) -> Option<PyErr> {
+        match self.0.load(Ordering::Relaxed) {
+            Self::HERE => None,
+            Self::CLOSED => Some(error::closed(CLOSED)),
+            _ => Some(PyKeyboardInterrupt::new_err("the ranks were interrupted")),
+        }
+    }
+}
 
 /// What whoever uses something of a rank that has left is told.
 pub(crate) const CLOSED: &str = "the communicator was closed";
@@ -38,15 +72,20 @@ pub(crate) fn waits_for_nobody() {
 }
 
 fn has_left() -> bool {
-    WAITS_FOR.with_borrow(|left| left.as_ref().is_some_and(|left| left.load(Ordering::Relaxed)))
+    WAITS_FOR
+        .with_borrow(|left| left.as_ref().is_some_and(|left| left.0.load(Ordering::Relaxed) != Leaving::HERE))
+}
+
+/// `KeyboardInterrupt`, if the rank that this thread waits for was interrupted.
+fn raised_by_interrupt() -> Option<PyErr> {
+    WAITS_FOR.with_borrow(|left| {
+        left.as_ref().filter(|left| left.0.load(Ordering::Relaxed) == Leaving::INTERRUPTED)?.error()
+    })
 }
 
 /// The machine, whose waits ask for Python's signals.
-#[derive(Debug, Default)]
-pub(crate) struct PythonHost {
-    /// Somebody wants all threads of this group back.
-    pub(crate) interrupted: AtomicBool,
-}
+#[derive(Debug)]
+pub(crate) struct PythonHost;
 
 impl Host for PythonHost {
     fn now(&self) -> Duration {
@@ -66,7 +105,7 @@ impl Host for PythonHost {
     }
 
     fn is_interrupted(&self) -> bool {
-        if self.interrupted.load(Ordering::Relaxed) || has_left() {
+        if has_left() {
             return true;
         }
         let raised = raised_by_signal();
@@ -80,7 +119,7 @@ impl Host for PythonHost {
 
 /// Runs the handlers of signals that have arrived, and returns what they raise. Python runs them in its main thread alone; in a
 /// forked child that is the thread that forked.
-pub(crate) fn raised_by_signal() -> Option<PyErr> {
+fn raised_by_signal() -> Option<PyErr> {
     match rustix::thread::gettid() == rustix::process::getpid() {
         true => Python::attach(|py| py.check_signals().err()),
         false => None,
@@ -89,11 +128,18 @@ pub(crate) fn raised_by_signal() -> Option<PyErr> {
 
 /// What ended a wait of this thread that was interrupted.
 pub(crate) fn interruption() -> PyErr {
-    let raised = RAISED.take();
-    if raised.is_none() && has_left() {
+    if let Some(raised) = RAISED.take() {
+        return raised;
+    }
+    let left = WAITS_FOR.with_borrow(|left| left.as_ref().and_then(|left| left.error()));
+    if left.is_some() {
         // What this thread drops now waits for others.
         waits_for_nobody();
-        return error::closed(CLOSED);
     }
-    raised.unwrap_or_else(|| pyo3::exceptions::PyKeyboardInterrupt::new_err("the ranks were interrupted"))
+    left.unwrap_or_else(|| PyKeyboardInterrupt::new_err("the wait was interrupted"))
+}
+
+/// What comes before any error of the library: what a signal handler raises, and the interrupt of the ranks.
+pub(crate) fn raised_first() -> Option<PyErr> {
+    raised_by_signal().or_else(raised_by_interrupt)
 }

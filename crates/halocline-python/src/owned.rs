@@ -83,7 +83,7 @@ impl<T: Send + Sync> Closable<T> {
     pub(crate) fn get(&self) -> PyResult<Arc<T>> {
         host::waits_for(&self.left);
         let value = self.value.get()?.read().unwrap_or_else(PoisonError::into_inner);
-        value.clone().ok_or_else(|| error::closed(host::CLOSED))
+        value.clone().ok_or_else(|| self.closed())
     }
 
     /// As [`Closable::get`], for a call that waits for nobody: it cannot be closed meanwhile.
@@ -91,7 +91,11 @@ impl<T: Send + Sync> Closable<T> {
     pub(crate) fn with<R>(&self, call: impl FnOnce(&T) -> R) -> PyResult<R> {
         host::waits_for(&self.left);
         let value = self.value.get()?.read().unwrap_or_else(PoisonError::into_inner);
-        value.as_deref().map(call).ok_or_else(|| error::closed(host::CLOSED))
+        value.as_deref().map(call).ok_or_else(|| self.closed())
+    }
+
+    fn closed(&self) -> PyErr {
+        self.left.error().unwrap_or_else(|| error::closed(host::CLOSED))
     }
 
     /// What tells that it was closed.
@@ -134,9 +138,14 @@ impl Member {
         closable
     }
 
+    /// From now on calls of the rank raise `KeyboardInterrupt`.
+    pub(crate) fn interrupt(&self) {
+        self.left.interrupt();
+    }
+
     /// Ends all, what came last first, and the waits of other threads for it.
     pub(crate) fn close(&self, py: Python<'_>) {
-        self.left.store(true, Ordering::Relaxed);
+        self.left.close();
         host::waits_for_nobody();
         let all = std::mem::take(&mut *self.all.lock().unwrap_or_else(PoisonError::into_inner));
         py.detach(|| all.iter().rev().filter_map(Weak::upgrade).for_each(|one| one.close()));

@@ -208,6 +208,9 @@ def run_threads(n: int, fn: Callable[[Communicator], _T]) -> list[_T]:
     If one rank raises, the others learn that it has left, and the first error is raised here. A rank that returns has left,
     too, unless something keeps its communicator, or a pattern or redistribution made with it (its result, for instance).
     What it has in flight goes on.
+
+    Ctrl-C closes the communicators of all ranks: their waits, and later calls, raise ``KeyboardInterrupt``. It is raised here
+    once all ranks have ended; a second Ctrl-C raises it at once.
     """
 
 # --- grids and patterns ------------------------------------------------------------------------------------------

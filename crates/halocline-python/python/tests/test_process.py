@@ -186,28 +186,6 @@ def test_ctrl_c_in_a_forked_child(forks):
     assert (out, err, process.returncode) == ("interrupted\n3\n", "", 0)
 
 
-def test_ctrl_c_ends_all_threads():
-    body = """
-        def run(comm):
-            # Rank 2 waits for what nobody does.
-            if comm.rank == 2:
-                bound(comm.duplicate())
-            else:
-                comm.barrier()
-        print("waiting", flush=True)
-        try:
-            hc.run_threads(3, run)
-        except KeyboardInterrupt:
-            print("interrupted", flush=True)
-    """
-    process = subprocess.Popen(script(body), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout.readline() == "waiting\n"
-    time.sleep(0.5)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=20)
-    assert (out, process.returncode) == ("interrupted\n", 0), err
-
-
 def test_a_forked_child_is_told_and_harms_nobody():
     ends_well(
         """
