@@ -135,6 +135,11 @@ impl Member {
             all.retain(|one| one.strong_count() > 0);
         }
         all.push(Arc::downgrade(&closable) as Weak<dyn Close>);
+        drop(all);
+        if self.left.error().is_some() {
+            // Another thread has closed the rank meanwhile, perhaps before this was among all.
+            Python::attach(|py| py.detach(|| closable.close()));
+        }
         closable
     }
 

@@ -98,6 +98,36 @@ def test_interrupted_ranks_get_keyboard_interrupt():
     )
 
 
+def test_what_is_bound_while_its_rank_is_closed_is_closed():
+    says(
+        "KeyboardInterrupt",
+        """
+        ends = set()
+
+        def rank(comm):
+            halo = bound(comm)
+            interrupt()
+            try:
+                while True:
+                    halo = bound(comm)
+            except KeyboardInterrupt:
+                pass
+            try:
+                halo.exchange()
+                ends.add("exchanged")
+            except KeyboardInterrupt:
+                ends.add("KeyboardInterrupt")
+
+        for _ in range(50):
+            try:
+                hc.run_threads(1, rank)
+            except KeyboardInterrupt:
+                pass
+        print(*ends)
+        """,
+    )
+
+
 def test_a_second_ctrl_c_does_not_wait_for_a_rank():
     """The rank goes on, finds its communicator closed, and what it has memory of is still there."""
     says(
