@@ -2,6 +2,8 @@
 
 use crate::check;
 use crate::error::Error;
+use halocline_comm::CommError;
+use halocline_comm::mappings::Limits;
 use halocline_device::{Bytes, Stream, Variable, VariableError};
 use std::fmt;
 use std::sync::Arc;
@@ -61,7 +63,7 @@ pub enum CopyEngine {
 
 impl CopyEngine {
     /// What is asked for, here or in the environment.
-    pub(crate) fn wanted(self) -> Result<Self, VariableError> {
+    fn wanted(self) -> Result<Self, VariableError> {
         match (self, Variable::read("HALOCLINE_COPY_ENGINE")) {
             (Self::Auto, Some(variable)) => Ok(match variable.bytes()? {
                 Bytes::Auto => Self::Auto,
@@ -95,7 +97,7 @@ impl Flags {
     pub(crate) const MOST: usize = 1 << 20;
 
     /// What is asked for, here or in the environment.
-    pub(crate) fn wanted(self) -> Result<Self, VariableError> {
+    fn wanted(self) -> Result<Self, VariableError> {
         match (self, Variable::read("HALOCLINE_FLAGS")) {
             (Self::Auto, Some(variable)) => Ok(match variable.bytes()? {
                 Bytes::Auto => Self::Auto,
@@ -186,8 +188,21 @@ impl BindOptions {
         None
     }
 
+    /// These, and what the environment says where they do not. Every bind refuses a variable that has garbage, whether or not
+    /// it has fields that the variable is about.
+    pub(crate) fn with_environment(&self) -> Result<Self, CommError> {
+        Limits::from_environment()?;
+        Ok(Self {
+            checked: Some(check::wanted(self)?),
+            copy_engine: self.copy_engine.wanted()?,
+            flags: self.flags.wanted()?,
+            stream_waits: self.stream_waits()?,
+            ..self.clone()
+        })
+    }
+
     /// Whether streams are to wait, as asked for here or in the environment.
-    pub(crate) fn stream_waits(&self) -> Result<bool, VariableError> {
+    fn stream_waits(&self) -> Result<bool, VariableError> {
         let said = Variable::read("HALOCLINE_STREAM_WAITS").map_or(Ok(false), Variable::switch)?;
         Ok(said || self.stream_waits)
     }

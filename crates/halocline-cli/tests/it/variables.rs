@@ -9,8 +9,13 @@ fn run(variables: &[(&str, &str)]) -> Output {
     command.envs(variables.iter().copied()).stdin(Stdio::null()).output().unwrap()
 }
 
-const NAMES: [&str; 6] = [
+const NAMES: [&str; 11] = [
     "HALOCLINE_CHECK",
+    "HALOCLINE_FLAGS",
+    "HALOCLINE_COPY_ENGINE",
+    "HALOCLINE_STREAM_WAITS",
+    "HALOCLINE_MAPPINGS_ENTRIES",
+    "HALOCLINE_MAPPINGS_BYTES",
     "HALOCLINE_LOG",
     "HALOCLINE_RANK",
     "HALOCLINE_SIZE",
@@ -28,6 +33,12 @@ fn empty_variables_count_as_unset() {
 fn garbage_in_a_variable_is_refused_with_one_form_of_message() {
     for (name, garbage) in [
         ("HALOCLINE_CHECK", "maybe"),
+        // All fields lie on the host.
+        ("HALOCLINE_FLAGS", "garbage"),
+        ("HALOCLINE_COPY_ENGINE", "-1"),
+        ("HALOCLINE_STREAM_WAITS", "perhaps"),
+        ("HALOCLINE_MAPPINGS_ENTRIES", "many"),
+        ("HALOCLINE_MAPPINGS_BYTES", "1 GB"),
         ("HALOCLINE_LOG", "debgu"),
         ("HALOCLINE_LOG", "loud and=clear"),
         ("HALOCLINE_LOG", "halocline=loud"),

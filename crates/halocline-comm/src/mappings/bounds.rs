@@ -1,5 +1,6 @@
 //! How much is kept, and what was done.
 
+use crate::error::CommError;
 use halocline_device::{Variable, VariableError};
 use std::ffi::OsString;
 
@@ -13,6 +14,11 @@ pub struct Limits {
 }
 
 impl Limits {
+    /// Those of the environment, or the default.
+    pub fn from_environment() -> Result<Self, CommError> {
+        Ok(limits_of(|name| std::env::var_os(name))?)
+    }
+
     /// Whether so much is not too much.
     pub(super) fn hold(&self, entries: usize, bytes: u64) -> bool {
         entries <= self.entries && bytes <= self.bytes

@@ -59,7 +59,6 @@ use crate::endpoint::Endpoint;
 use crate::error::CommError;
 use crate::transport::PeerState;
 use crate::wait::{Late, Patience};
-use bounds::limits_of;
 use halocline_device::Address;
 use message::ProcessId;
 use protocol::{Answer, Unusable, Want};
@@ -84,8 +83,7 @@ impl Mappings {
     /// communicator's deadline.
     pub fn of(comm: &Communicator) -> Result<Self, MappingError> {
         let process = comm.link().pretends().map_or_else(ProcessId::own, ProcessId::pretended);
-        let limits = limits_of(|name| std::env::var_os(name)).map_err(CommError::from)?;
-        Ok(Self::in_process(comm, process, limits))
+        Ok(Self::in_process(comm, process, Limits::from_environment()?))
     }
 
     fn in_process(comm: &Communicator, process: ProcessId, limits: Limits) -> Self {

@@ -1,6 +1,6 @@
 //! The service over ranks that are threads and pretend to be processes, each with a fake device.
 
-use super::bounds::DEFAULT;
+use super::bounds::{DEFAULT, limits_of};
 use super::fake::{Asked, Fake, World};
 use super::*;
 use crate::communicator::mix;

@@ -618,6 +618,34 @@ def test_what_the_environment_says(tmp_path):
     assert checked.stdout == "found\n", (checked.stdout, checked.stderr)
 
 
+@pytest.mark.parametrize("binds", ["bound(comm)", "hc.PatternLinks(comm, [pattern])"])
+@pytest.mark.parametrize(
+    "variable, garbage",
+    [
+        ("HALOCLINE_CHECK", "maybe"),
+        ("HALOCLINE_FLAGS", "garbage"),
+        ("HALOCLINE_COPY_ENGINE", "-1"),
+        ("HALOCLINE_STREAM_WAITS", "perhaps"),
+        ("HALOCLINE_MAPPINGS_ENTRIES", "many"),
+        ("HALOCLINE_MAPPINGS_BYTES", "1 GB"),
+    ],
+)
+def test_a_bind_refuses_a_variable_with_garbage(binds, variable, garbage):
+    """Also one for devices, though all fields lie on the host."""
+    ends_well(
+        f"""
+        comm = hc.init()
+        pattern = hc.RegularGrid((8,)).decompose(comm).pattern(1)
+        try:
+            {binds}
+        except hc.CommunicatorError as error:
+            print(str(error).split(",")[0])
+        """,
+        says=f'{variable} is "{garbage}"',
+        env={**os.environ, variable: garbage},
+    )
+
+
 @pytest.mark.parametrize(
     "waits", ["halo.exchange()", "halo.exchange(wait=False).wait()", "comm.barrier()", "hc.RegularGrid((64,)).decompose(comm).pattern(1)"]
 )

@@ -21,9 +21,9 @@ use crate::options::{BindOptions, LinkChoice};
 use crate::set::{Part, Set};
 use crate::stream::{self, BySet, LINE, Pool, Scheduled, Staging};
 use halocline_comm::Endpoint;
-use halocline_comm::{CommError, Communicator, Counter, Patience, Segment};
+use halocline_comm::{Communicator, Counter, Patience, Segment};
 use halocline_device::host::MESSAGE_ALIGN;
-use halocline_device::{Device, DeviceError, VariableError};
+use halocline_device::{Device, DeviceError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -40,16 +40,17 @@ pub(super) fn bind(
     let (offers, operation, told, staged) = (comm.begin(), comm.begin(), comm.begin(), comm.begin());
     let proof = comm.begin();
     let devices = devices_of(&sets).inspect(|devices| comm.part::<Pool>().join(devices));
-    let wanted = || Ok((options.copy_engine.wanted()?, options.flags.wanted()?, options.stream_waits()?));
-    let wanted = wanted().map_err(|error: VariableError| Error::from(CommError::from(error)));
-    let (devices, (engine, flags, stream_waits)) =
-        agree(comm, devices.and_then(|devices| Ok((devices, wanted?))))?;
-    let options = &BindOptions { stream_waits, ..options.clone() };
+    let devices = agree(comm, devices)?;
     let (mut berths, own_bytes) = lay_out(&sets, options.link);
     let company = Company::gather(comm, &devices)?;
     let is_alone = company.is_alone(comm.rank()) && comm.part::<Pool>().is_alone(&devices);
     let is_alone = is_alone || options.is_alone();
-    let wishes = Wishes::new((comm, &company), (&devices, &sets), (engine, flags), (options, is_alone));
+    let wishes = Wishes::new(
+        (comm, &company),
+        (&devices, &sets),
+        (options.copy_engine, options.flags),
+        (options, is_alone),
+    );
     berths.iter_mut().for_each(|(peer, berth)| wishes.enter(&company, *peer, berth));
     let mut exports = Exports::default();
     let exported = match options.link {

@@ -72,8 +72,7 @@ pub(crate) fn bind(
     let _span =
         tracing::debug_span!("bind", rank = comm.rank(), name = options.name, sets = given.len()).entered();
     let comm = &comm.within("bind");
-    let checked = agree(comm, same_terms(comm, given.len(), options)?)?;
-    let options = &BindOptions { checked: Some(checked), ..options.clone() };
+    let options = &agree(comm, same_terms(comm, given.len(), options)?)?;
     let of_set = |set: usize, error: Error| match given.len() {
         1 => error,
         _ => Error::Set { set, error: Box::new(error) },
@@ -115,7 +114,7 @@ pub(crate) fn bind(
     }
     let has_host_fields = sets.iter().any(|set| !set.local.fields.is_empty());
     let host = has_host_fields.then(|| Arc::clone(&bound));
-    if checked && on_devices.is_some() {
+    if options.checked == Some(true) && on_devices.is_some() {
         tracing::warn!("rank {}: checked mode does not look at fields in memory of devices", comm.rank());
     }
     let scheduled = on_devices.map(|sets| device::bind(comm, sets, options, host)).transpose()?;
@@ -128,12 +127,17 @@ pub(crate) fn packing(set: &Set, peer: usize, direction: Direction) -> Result<Ve
     Ok(facing.part(direction, Way::Message, &facing.joints(direction)?)?.ops)
 }
 
-/// All ranks choose the links by one rule, bind as many sets, and check them or do not: which, is returned.
-fn same_terms(comm: &Communicator, sets: usize, options: &BindOptions) -> Result<Result<bool, Error>, Error> {
+/// All ranks choose the links by one rule, bind as many sets, and check them or do not. Returns the options with what the
+/// environment says.
+fn same_terms(
+    comm: &Communicator,
+    sets: usize,
+    options: &BindOptions,
+) -> Result<Result<BindOptions, Error>, Error> {
     let (rank, choice) = (comm.rank(), options.link);
-    let checked = check::wanted(options);
-    let wanted = u64::from(*checked.as_ref().unwrap_or(&false));
-    Ok(match (same_as_rank_0(comm, &[choice.code(), sets as u64, wanted])?, checked) {
+    let options = options.with_environment();
+    let checked = options.as_ref().is_ok_and(|options| options.checked == Some(true));
+    Ok(match (same_as_rank_0(comm, &[choice.code(), sets as u64, checked.into()])?, options) {
         (_, Err(error)) => Err(error.into()),
         (Err(first), _) if first.first() != Some(&choice.code()) => Err(Error::Bind(format!(
             "rank {rank} asks for the link {choice}, rank 0 for another; give the same on all ranks"
@@ -142,11 +146,11 @@ fn same_terms(comm: &Communicator, sets: usize, options: &BindOptions) -> Result
             "rank {rank} binds {sets} sets of fields, rank 0 binds {}; all ranks must bind as many",
             first.get(1).unwrap_or(&0)
         ))),
-        (Err(_), Ok(checked)) => Err(Error::Bind(check::differs(rank, checked))),
+        (Err(_), Ok(_)) => Err(Error::Bind(check::differs(rank, checked))),
         (Ok(()), _) if sets == 0 => Err(Error::Bind(
             "there is no set of fields to bind; give at least one, it may be empty".to_owned(),
         )),
-        (Ok(()), Ok(checked)) => Ok(checked),
+        (Ok(()), Ok(options)) => Ok(options),
     })
 }
 

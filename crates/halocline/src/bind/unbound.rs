@@ -32,7 +32,7 @@ pub(crate) fn links(
     options: &BindOptions,
 ) -> Result<Arc<Bound>, Error> {
     let comm = &comm.within("PatternLinks");
-    let checked = agree(comm, same_terms(comm, patterns, options)?)?;
+    let options = &agree(comm, same_terms(comm, patterns, options)?)?;
     agree(comm, possible(comm, patterns, options.link))?;
     let (offers, operation, checks) = (comm.begin(), comm.begin(), comm.begin());
     let (berths, own_bytes) = lay_out(patterns);
@@ -74,7 +74,7 @@ pub(crate) fn links(
     let patience = Patience { deadline: options.deadline, ..Patience::of(comm.link()) };
     let name = Name::new(operation, options.name.as_deref(), std::iter::empty());
     let mut bound = Bound::new(comm.behind_the_scenes(), name, links, own, patience, &[nothing]);
-    if checked {
+    if options.checked == Some(true) {
         bound.check(checks);
     }
     let bound = Arc::new(bound);
@@ -85,22 +85,24 @@ pub(crate) fn links(
     Ok(bound)
 }
 
-/// All ranks choose by one rule, give the same patterns, and check exchanges or do not: which, is returned.
+/// All ranks choose by one rule, give the same patterns, and check exchanges or do not. Returns the options with what the
+/// environment says.
 fn same_terms(
     comm: &Communicator,
     patterns: &[&Pattern],
     options: &BindOptions,
-) -> Result<Result<bool, Error>, Error> {
-    let (rank, checked) = (comm.rank(), check::wanted(options));
+) -> Result<Result<BindOptions, Error>, Error> {
+    let (rank, link, options) = (comm.rank(), options.link, options.with_environment());
+    let checked = options.as_ref().is_ok_and(|options| options.checked == Some(true));
     let mut numbers: Vec<u64> = patterns.iter().map(|pattern| pattern.id()).collect();
     numbers.sort_unstable();
     numbers.dedup();
-    numbers.insert(0, options.link.code());
-    numbers.push(u64::from(*checked.as_ref().unwrap_or(&false)));
-    Ok(match (super::same_as_rank_0(comm, &numbers)?, checked) {
+    numbers.insert(0, link.code());
+    numbers.push(checked.into());
+    Ok(match (super::same_as_rank_0(comm, &numbers)?, options) {
         (_, Err(error)) => Err(error.into()),
-        (Ok(()), Ok(checked)) => Ok(checked),
-        (Err(first), Ok(checked))
+        (Ok(()), Ok(options)) => Ok(options),
+        (Err(first), Ok(_))
             if first.split_last().map(|(_, same)| same) == Some(&numbers[..numbers.len() - 1]) =>
         {
             Err(Error::Bind(check::differs(rank, checked)))
