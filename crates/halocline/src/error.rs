@@ -274,7 +274,9 @@ pub enum Error {
     ArrayBorrowed,
     /// An array whose layout does not consist of its elements.
     #[error(
-        "an array of {wanted} cannot have the layout {layout:?}; element type and whole strides must match"
+        "an array of {wanted} ({} bytes) cannot have a layout of {} ({} bytes) with shape {:?} and strides {:?} in bytes; give a \
+         layout of {wanted} whose strides are multiples of {} bytes",
+        wanted.size(), layout.element(), layout.element().size(), layout.extents(), layout.strides(), wanted.size()
     )]
     ArrayElement {
         /// The array's element type.

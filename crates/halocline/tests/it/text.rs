@@ -85,7 +85,7 @@ fn errors_of_what_was_given() {
             Ok(wrong(comm, &pattern).expect_err("it is wrong").to_string())
         })
     };
-    let cases: [WrongWith; 11] = [
+    let cases: [WrongWith; 12] = [
         |comm, pattern| {
             let small = Array::<f64>::zeros(comm, &[8, 6])?;
             HaloExchange::bind(comm, &[(pattern, &small)]).map(drop)
@@ -138,6 +138,10 @@ fn errors_of_what_was_given() {
             links.exchange(&[(&other, &array)]).map(drop)
         },
         |comm, _| Array::<f64>::with_layout(comm, Layout::c_order(ElementType::F32, &[4])?).map(drop),
+        |comm, _| {
+            let layout = Layout::strided(ElementType::F64, &[3, 4], &[48, 12])?;
+            Array::<f64>::with_layout(comm, layout).map(drop)
+        },
     ];
     let mut text = String::new();
     for wrong in cases {
