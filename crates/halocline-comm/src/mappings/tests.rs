@@ -71,6 +71,77 @@ fn a_hit_makes_no_call_of_the_driver_but_whether_memory_of_others_is_there_and_s
     }
 }
 
+/// A provider that makes something else of what it has found.
+struct Liar {
+    fake: Arc<Fake>,
+    tells: fn(Allocation) -> Allocation,
+}
+
+// SAFETY: its addresses are numbers that nobody follows.
+unsafe impl Provider for Liar {
+    fn device(&self) -> DeviceId {
+        self.fake.device()
+    }
+
+    fn find(&self, address: Address, bytes: u64) -> Option<Allocation> {
+        self.fake.find(address, bytes).map(self.tells)
+    }
+
+    fn export(&self, allocation: &Allocation) -> Result<remote::Export, Refusal> {
+        self.fake.export(allocation)
+    }
+
+    fn open(&self, allocation: &Allocation, export: remote::Export) -> Result<remote::Opened, Refusal> {
+        self.fake.open(allocation, export)
+    }
+
+    unsafe fn close(&self, opened: remote::Opened) -> Result<(), Refusal> {
+        // SAFETY: what holds here holds there.
+        unsafe { self.fake.close(opened) }
+    }
+
+    fn adopt(&self, allocation: &Allocation) -> Result<(), Refusal> {
+        self.fake.adopt(allocation)
+    }
+}
+
+/// What a rank is told that maps a page of a provider of this kind, whose driver exports nothing.
+fn of_a_liar(tells: fn(Allocation) -> Allocation) -> MappingError {
+    let world = World::default();
+    let [(_owner, mappings, _), (_importer, _theirs, _)] = two(&world);
+    let device = DeviceId([79; 16]);
+    mappings.attach(Arc::new(Liar { fake: Fake::new(&world, 0, device), tells }));
+    world.allocate(0, device, PAGE, PAGE);
+    let error = mappings.map(at(1), PAGE, PAGE).err().expect("not all of it is there");
+    assert_eq!(world.calls(), (0, 0, 0), "{error}");
+    error
+}
+
+#[test]
+fn a_provider_that_finds_less_memory_than_it_is_asked_for_is_refused() {
+    match of_a_liar(|found| Allocation { bytes: found.bytes - 1, ..found }) {
+        MappingError::OutOfBounds { bytes: PAGE, within: Allocation { bytes: 4095, .. }, .. } => {}
+        other => panic!("an allocation that is too short: {other}"),
+    }
+}
+
+#[test]
+fn a_provider_that_finds_memory_elsewhere_is_refused() {
+    let elsewhere: [fn(Allocation) -> Allocation; 4] = [
+        |found| Allocation { base: found.base + 1, ..found },
+        |found| Allocation { base: 0, ..found },
+        |found| Allocation { bytes: 0, ..found },
+        // Its end is beyond all addresses.
+        |found| Allocation { bytes: u64::MAX, ..found },
+    ];
+    for tells in elsewhere {
+        match of_a_liar(tells) {
+            MappingError::Refused { why: Refusal::Private, .. } => {}
+            other => panic!("an allocation without the address: {other}"),
+        }
+    }
+}
+
 /// The same addresses again, of another length and of the same, freed with a word and without one: the first who asks gets what is there.
 #[test]
 fn a_hit_is_never_of_memory_that_was_freed() {
