@@ -7,13 +7,15 @@ use crate::error;
 use crate::given::{Bytes, Get, Given, List, choose, named, told};
 use crate::grid::collective;
 use crate::host;
-use crate::host::PythonHost;
+use crate::host::{FastClock, PythonHost};
 use crate::owned::{Closable, Member, Owned};
+use halocline::comm::Host;
 use halocline::comm::mappings::Mappings;
 use halocline::{Communicator, Reduce};
 use pyo3::exceptions::PyBaseException;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict};
+use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -411,8 +413,10 @@ pub(crate) struct ThreadGroup {
 
 #[pymethods]
 impl ThreadGroup {
+    /// `clock_speed`: for tests, how much faster the clock of waits runs.
     #[new]
-    fn new(py: Python<'_>, n: Given<usize>) -> PyResult<Self> {
+    #[pyo3(signature = (n, *, clock_speed = None))]
+    fn new(py: Python<'_>, n: Given<usize>, clock_speed: Option<NonZero<u32>>) -> PyResult<Self> {
         let size = n.get("n")?;
         if size == 0 {
             return Err(error::value("n: 0 threads are no group; at least one is needed"));
@@ -421,7 +425,10 @@ impl ThreadGroup {
             return Err(error::value(format!("n: {size} threads are too many; {MOST_THREADS} can be ranks")));
         }
         prepare(py)?;
-        let host = Arc::new(PythonHost);
+        let host: Arc<dyn Host> = match clock_speed {
+            None => Arc::new(PythonHost),
+            Some(speed) => Arc::new(FastClock { speed: speed.get() }),
+        };
         let group = new_group();
         let ranks = Communicator::threads_on(size, host);
         let ranks: Vec<_> = ranks.into_iter().map(|comm| PyCommunicator::first(comm, group)).collect();

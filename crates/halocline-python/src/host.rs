@@ -117,6 +117,34 @@ impl Host for PythonHost {
     }
 }
 
+/// The machine with a clock that runs faster, for tests of what people are told after long waits.
+#[derive(Debug)]
+pub(crate) struct FastClock {
+    pub(crate) speed: u32,
+}
+
+impl Host for FastClock {
+    fn now(&self) -> Duration {
+        PythonHost.now() * self.speed
+    }
+
+    fn park(&self, word: &AtomicU32, expected: u32, timeout: Option<Duration>) {
+        PythonHost.park(word, expected, timeout.map(|timeout| timeout / self.speed));
+    }
+
+    fn wake(&self, word: &AtomicU32) {
+        PythonHost.wake(word);
+    }
+
+    fn asks_after(&self) -> Option<Duration> {
+        PythonHost.asks_after()
+    }
+
+    fn is_interrupted(&self) -> bool {
+        PythonHost.is_interrupted()
+    }
+}
+
 /// Runs the handlers of signals that have arrived, and returns what they raise. Python runs them in its main thread alone; in a
 /// forked child that is the thread that forked.
 fn raised_by_signal() -> Option<PyErr> {

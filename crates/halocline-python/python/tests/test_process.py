@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from pathlib import Path
 
@@ -675,3 +676,33 @@ def test_ctrl_c_comes_before_the_error_that_another_rank_has_left(waits):
             print("interrupted")
         thread.join()
     """, says="interrupted")
+
+
+@pytest.mark.parametrize("waits, said", [("comm.barrier()", "a barrier from rank 1"), ("halo.exchange()", "exchange 1 of")])
+def test_a_long_wait_is_told_on_standard_error(waits, said):
+    """After 30 s of the ranks' clock, which runs a thousand times faster here. Rank 1 comes once that was read."""
+    body = f"""
+        import sys, threading
+        from halocline._core import ThreadGroup
+        comm, other = ThreadGroup(2, clock_speed=1000).ranks
+        def peer(comm):
+            halo = bound(comm)
+            sys.stdin.readline()
+            {waits}
+        thread = threading.Thread(target=peer, args=(other,))
+        thread.start()
+        halo = bound(comm)
+        {waits}
+        thread.join()
+        print("done")
+    """
+    process = subprocess.Popen(
+        script(body), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    limit = threading.Timer(60, process.kill)
+    limit.start()
+    told = process.stderr.readline()
+    out, _ = process.communicate("go\n")
+    limit.cancel()
+    assert "WARN rank 0 has waited 3" in told and said in told, told
+    assert (out, process.returncode) == ("done\n", 0)
