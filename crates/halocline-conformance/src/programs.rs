@@ -6,9 +6,7 @@ use crate::scene::choices;
 use crate::yard::{Kernels, Yard};
 use crate::{Outcome, Trouble};
 use halocline::device::{EventPool, Priority};
-use halocline::{
-    BindOptions, Communicator, CopyEngine, Device, Flags, Halo, HaloExchange, LinkChoice, Pending, Stream,
-};
+use halocline::{BindOptions, Communicator, Device, Flags, Halo, HaloExchange, LinkChoice, Pending, Stream};
 use halocline_comm::Endpoint;
 use std::time::Duration;
 
@@ -26,7 +24,6 @@ pub struct Program {
     /// Sets of fields of each object.
     objects: Vec<Vec<Vec<usize>>>,
     link: LinkChoice,
-    copy_engine: CopyEngine,
     flags: Flags,
     /// Some ranks are in one launch although others use their device.
     crowds: bool,
@@ -57,7 +54,6 @@ impl Program {
             _ => vec![vec![vec![0]]],
         };
         let links = [LinkChoice::Auto, LinkChoice::Auto, LinkChoice::Mailbox, LinkChoice::Message];
-        let engines = [CopyEngine::Never, CopyEngine::From(1), CopyEngine::From(17)];
         Self {
             seed,
             ranks,
@@ -67,7 +63,6 @@ impl Program {
             width,
             objects,
             link: links[numbers.below(links.len())],
-            copy_engine: engines[numbers.below(engines.len())],
             flags: [Flags::Never, Flags::UpTo(40), Flags::UpTo(1 << 20)][(seed / 4 % 3) as usize],
             crowds: false,
             inline: numbers.one_in(3),
@@ -144,19 +139,10 @@ impl Program {
             link if choices(comm).contains(&link) => link,
             _ => LinkChoice::Message,
         };
-        let (inline, copy_engine, flags) = (scene.inline, scene.copy_engine, scene.flags);
+        let (inline, flags) = (scene.inline, scene.flags);
         let alone = scene.crowds && !(self.seed + comm.rank() as u64).is_multiple_of(3);
         let (chunk, deadline) = (Some(scene.chunk), scene.deadline);
-        let options = BindOptions {
-            link,
-            inline,
-            chunk,
-            deadline,
-            copy_engine,
-            flags,
-            alone,
-            ..BindOptions::default()
-        };
+        let options = BindOptions { link, inline, chunk, deadline, flags, alone, ..BindOptions::default() };
         let mut objects: Vec<HaloExchange> = Vec::new();
         for sets in &scene.objects {
             let sets: Vec<&[usize]> = sets.iter().map(Vec::as_slice).collect();

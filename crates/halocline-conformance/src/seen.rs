@@ -3,9 +3,9 @@
 use crate::cases::device_of;
 use crate::yard::{Rig, Yard};
 use crate::{Outcome, Trouble, ensure};
+use halocline::device::Connection;
 use halocline::device::Priority;
-use halocline::device::tuning::Connection;
-use halocline::{BindOptions, Communicator, CopyEngine, Device};
+use halocline::{BindOptions, Communicator, Device, LinkChoice};
 use halocline_comm::mappings::DeviceId;
 
 fn name_of(device: &Device) -> Result<DeviceId, Trouble> {
@@ -33,11 +33,10 @@ pub fn rank<R: Rig>() -> Outcome {
     }
     let yard = Yard::new(&comm, &[12 * comm.size(), 10, 9], (1, 1, 2), |_| device)?;
     let stream = device.stream(Priority::Normal)?;
-    // What is pulled copy engines copy, out of memory of a GPU that may not be seen here.
-    let engines = [CopyEngine::Auto, CopyEngine::Auto, CopyEngine::From(1)];
-    for (inline, copy_engine) in [false, true, false].into_iter().zip(engines) {
-        let halo =
-            yard.bind(&comm, &[&[0, 1]], &BindOptions { inline, copy_engine, ..BindOptions::default() })?;
+    // What is pulled is read out of memory of a GPU that may not be seen here.
+    let links = [LinkChoice::Auto, LinkChoice::Auto, LinkChoice::Pull];
+    for (inline, link) in [false, true, false].into_iter().zip(links) {
+        let halo = yard.bind(&comm, &[&[0, 1]], &BindOptions { inline, link, ..BindOptions::default() })?;
         for step in 1..=50 {
             yard.produce(rig, &[0, 1], &stream, step)?;
             halo.schedule_exchange(&[&stream])?.schedule_wait(&stream)?;

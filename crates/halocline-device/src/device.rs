@@ -4,7 +4,7 @@
 use crate::driver::{Address, Driver, MemorySpace, Place, Priority, RawStream, RawTable, TableSpec, ValueOp};
 use crate::error::DeviceError;
 use crate::event::{Event, EventPool};
-use crate::tuning::Tuned;
+use crate::tuning::Tuning;
 use crate::{reaper, remote};
 use std::any::Any;
 use std::fmt;
@@ -71,9 +71,9 @@ impl Device {
         self.0.room()
     }
 
-    /// What was measured of it: see [`Driver::tuned`].
-    pub fn tuned(&self) -> Tuned {
-        self.0.tuned()
+    /// The constants by which its copies are made: see [`Driver::tuning`].
+    pub fn tuning(&self) -> Tuning {
+        self.0.tuning()
     }
 
     /// See [`Driver::sees_writes_of_networks`].

@@ -3,7 +3,7 @@
 
 use crate::error::DeviceError;
 use crate::remote::{DeviceId, Provider};
-use crate::tuning::{Connection, Tuned};
+use crate::tuning::Tuning;
 use halocline_plan::copy::CopyOp;
 use std::any::Any;
 use std::fmt;
@@ -44,6 +44,17 @@ pub struct Place {
     pub base: Address,
     /// Its length in bytes.
     pub bytes: usize,
+}
+
+/// How one device reaches the memory of another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Connection {
+    /// It is its own.
+    SameDevice,
+    /// Over NVLink: it does atomic operations there.
+    NvLink,
+    /// Over PCIe.
+    Pcie,
 }
 
 /// A stream by its raw handle (`CUstream`). 0 is the default stream of the device that is called.
@@ -216,9 +227,9 @@ pub unsafe trait Driver: Any + Send + Sync {
         u32::MAX
     }
 
-    /// What was measured of devices of this kind, and decides how copies are made.
-    fn tuned(&self) -> Tuned {
-        Tuned::simulated()
+    /// The constants by which copies of this device are made.
+    fn tuning(&self) -> Tuning {
+        Tuning::SIMULATED
     }
 
     /// How this device reaches memory of another one, or of its own; none if it does not know that one.

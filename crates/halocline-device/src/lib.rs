@@ -20,8 +20,8 @@ mod variable;
 
 pub use device::{CopyTable, Device, Memory, Stream};
 pub use driver::{
-    Address, Driver, MemorySpace, Place, Priority, RawEvent, RawStream, RawTable, Signal, Slot, TablePart,
-    TableSpec, ValueOp,
+    Address, Connection, Driver, MemorySpace, Place, Priority, RawEvent, RawStream, RawTable, Signal, Slot,
+    TablePart, TableSpec, ValueOp,
 };
 pub use element::{Bool, Element};
 pub use error::DeviceError;

@@ -7,15 +7,13 @@ use crate::ghex::Tie;
 use crate::given::{Argument, Get, Given, List, Refusal, entries, entry, named};
 use crate::grid::{PyPattern, Widths, collective, halo_of};
 use crate::host::{self, Left};
-use crate::options::{Engine, OfDevices, Words, counts, direction, options, shown, ways};
+use crate::options::{OfDevices, Words, counts, direction, options, shown, ways};
 use crate::owned::{Closable, Member, Owned, bury};
 use crate::stream::{Handles, Streams};
 use crate::task::Waiting;
 use crate::tensor::{Versions, Write, written};
 use halocline::device::{Address, MemorySpace, cuda};
-use halocline::{
-    BindOptions, CopyEngine, Device, Error, Field, Flags, HaloExchange, Pattern, Pending, Stream,
-};
+use halocline::{BindOptions, Device, Error, Field, Flags, HaloExchange, Pattern, Pending, Stream};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::borrow::Cow;
@@ -179,7 +177,7 @@ impl PyHaloExchange {
 #[pymethods]
 impl PyHaloExchange {
     #[new]
-    #[pyo3(signature = (comm, fields, *, link = Given::of("auto"), deadline = None, name = None, checked = None, streams = None, inline = Given::of(false), stream_waits = Given::of(false), copy_engine = Given::of(CopyEngine::Auto), flags = Given::of(Flags::Auto)), text_signature = "(comm, fields, *, link='auto', deadline=None, name=None, checked=None, streams=None, inline=False, stream_waits=False, copy_engine='auto', flags='auto')")]
+    #[pyo3(signature = (comm, fields, *, link = Given::of("auto"), deadline = None, name = None, checked = None, streams = None, inline = Given::of(false), stream_waits = Given::of(false), flags = Given::of(Flags::Auto)), text_signature = "(comm, fields, *, link='auto', deadline=None, name=None, checked=None, streams=None, inline=False, stream_waits=False, flags='auto')")]
     #[expect(clippy::too_many_arguments, reason = "by keyword")]
     fn new(
         py: Python<'_>,
@@ -192,19 +190,18 @@ impl PyHaloExchange {
         streams: Option<Given<Handles>>,
         inline: Given<bool>,
         stream_waits: Given<bool>,
-        copy_engine: Given<Engine>,
         flags: Given<Words>,
     ) -> PyResult<Self> {
         named!(comm);
         let sets = fields.get("fields").map(|fields| vec![fields]);
         let options = options(link, deadline, name, checked);
-        let of_devices = OfDevices { streams, inline, stream_waits, copy_engine, flags };
+        let of_devices = OfDevices { streams, inline, stream_waits, flags };
         bound(py, &comm, prepared(py, comm.get(), sets, options, of_devices))
     }
 
     #[doc = doc!("HaloExchange.alternatives")]
     #[staticmethod]
-    #[pyo3(signature = (comm, sets, *, link = Given::of("auto"), deadline = None, name = None, checked = None, streams = None, inline = Given::of(false), stream_waits = Given::of(false), copy_engine = Given::of(CopyEngine::Auto), flags = Given::of(Flags::Auto)), text_signature = "(comm, sets, *, link='auto', deadline=None, name=None, checked=None, streams=None, inline=False, stream_waits=False, copy_engine='auto', flags='auto')")]
+    #[pyo3(signature = (comm, sets, *, link = Given::of("auto"), deadline = None, name = None, checked = None, streams = None, inline = Given::of(false), stream_waits = Given::of(false), flags = Given::of(Flags::Auto)), text_signature = "(comm, sets, *, link='auto', deadline=None, name=None, checked=None, streams=None, inline=False, stream_waits=False, flags='auto')")]
     #[expect(clippy::too_many_arguments, reason = "by keyword")]
     fn alternatives(
         py: Python<'_>,
@@ -217,13 +214,12 @@ impl PyHaloExchange {
         streams: Option<Given<Handles>>,
         inline: Given<bool>,
         stream_waits: Given<bool>,
-        copy_engine: Given<Engine>,
         flags: Given<Words>,
     ) -> PyResult<Self> {
         named!(comm);
         let sets = sets.get("sets").map(|sets| sets.0);
         let options = options(link, deadline, name, checked);
-        let of_devices = OfDevices { streams, inline, stream_waits, copy_engine, flags };
+        let of_devices = OfDevices { streams, inline, stream_waits, flags };
         bound(py, &comm, prepared(py, comm.get(), sets, options, of_devices))
     }
 

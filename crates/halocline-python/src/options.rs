@@ -2,7 +2,7 @@
 
 use crate::given::{Argument, Get, Given, Refusal, choose, named, told};
 use crate::stream::{Handles, Streams};
-use halocline::{BindOptions, CopyEngine, Direction, Flags, LinkChoice};
+use halocline::{BindOptions, Direction, Flags, LinkChoice};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 use std::time::Duration;
@@ -36,46 +36,26 @@ pub(crate) struct OfDevices {
     pub(crate) streams: Option<Given<Handles>>,
     pub(crate) inline: Given<bool>,
     pub(crate) stream_waits: Given<bool>,
-    pub(crate) copy_engine: Given<Engine>,
     pub(crate) flags: Given<Words>,
 }
 
 impl OfDevices {
     /// With the other options, where the fields are on the devices of `known`.
     pub(crate) fn beside(self, options: BindOptions, known: &Streams) -> PyResult<BindOptions> {
-        let Self { streams, inline, stream_waits, copy_engine, flags } = self;
-        named!(streams, inline, stream_waits, copy_engine, flags);
+        let Self { streams, inline, stream_waits, flags } = self;
+        named!(streams, inline, stream_waits, flags);
         let streams = known.get(&streams.map_or_else(Vec::new, |streams| streams.0))?;
-        let (Engine(copy_engine), Words(flags)) = (copy_engine, flags);
-        Ok(BindOptions { streams, inline, stream_waits, copy_engine, flags, ..options })
+        let Words(flags) = flags;
+        Ok(BindOptions { streams, inline, stream_waits, flags, ..options })
     }
 }
-
-/// Which regions go by copy engines, as Python says it.
-pub(crate) struct Engine(CopyEngine);
 
 /// Which messages go as words with flags, as Python says it.
 pub(crate) struct Words(Flags);
 
-impl From<CopyEngine> for Engine {
-    fn from(engine: CopyEngine) -> Self {
-        Self(engine)
-    }
-}
-
 impl From<Flags> for Words {
     fn from(flags: Flags) -> Self {
         Self(flags)
-    }
-}
-
-impl<'py> Argument<'py> for Engine {
-    fn several() -> String {
-        "numbers of bytes".to_owned()
-    }
-
-    fn of(object: &Bound<'py, PyAny>) -> Result<Self, Refusal> {
-        bytes_or(object, [CopyEngine::Auto, CopyEngine::Never], CopyEngine::From).map(Self)
     }
 }
 

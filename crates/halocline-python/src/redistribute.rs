@@ -6,12 +6,12 @@ use crate::error;
 use crate::exchange::{PyHaloExchange, streams_of};
 use crate::given::{Argument, Get, Given, List, Refusal, entries, entry, named};
 use crate::grid::{PyDecomposition, PyPattern, Widths, collective};
-use crate::options::{Engine, OfDevices, Words, options};
+use crate::options::{OfDevices, Words, options};
 use crate::owned::bury;
 use crate::stream::Handles;
 use crate::tensor::Versions;
 use crate::unstructured::{PyUnstructuredDomain, domains};
-use halocline::{CopyEngine, Field, Flags, Redistribute};
+use halocline::{Field, Flags, Redistribute};
 use pyo3::prelude::*;
 use std::borrow::Cow;
 use std::time::Duration;
@@ -87,7 +87,7 @@ impl PyRedistribute {
     }
 
     #[doc = doc!("Redistribute.bind")]
-    #[pyo3(signature = (comm, source, target, *, link = Given::of("auto"), deadline = None, name = None, checked = None, streams = None, inline = Given::of(false), stream_waits = Given::of(false), copy_engine = Given::of(CopyEngine::Auto), flags = Given::of(Flags::Auto)), text_signature = "($self, comm, source, target, *, link='auto', deadline=None, name=None, checked=None, streams=None, inline=False, stream_waits=False, copy_engine='auto', flags='auto')")]
+    #[pyo3(signature = (comm, source, target, *, link = Given::of("auto"), deadline = None, name = None, checked = None, streams = None, inline = Given::of(false), stream_waits = Given::of(false), flags = Given::of(Flags::Auto)), text_signature = "($self, comm, source, target, *, link='auto', deadline=None, name=None, checked=None, streams=None, inline=False, stream_waits=False, flags='auto')")]
     #[expect(clippy::too_many_arguments, reason = "by keyword")]
     fn bind(
         &self,
@@ -102,7 +102,6 @@ impl PyRedistribute {
         streams: Option<Given<Handles>>,
         inline: Given<bool>,
         stream_waits: Given<bool>,
-        copy_engine: Given<Engine>,
         flags: Given<Words>,
     ) -> PyResult<PyHaloExchange> {
         named!(comm);
@@ -123,7 +122,7 @@ impl PyRedistribute {
                 }
             }
             let known = streams_of(py, fields.iter())?;
-            let of_devices = OfDevices { streams, inline, stream_waits, copy_engine, flags };
+            let of_devices = OfDevices { streams, inline, stream_waits, flags };
             let options = of_devices.beside(options(link, deadline, name, checked)?, &known)?;
             let mut watches = Watches::new(options.is_checked().map_err(error::of)?);
             watches.push(source.iter().chain(&target))?;

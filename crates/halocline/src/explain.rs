@@ -30,11 +30,6 @@ pub(crate) fn explain(bound: &Bound, sets: &[Arc<Set>], scheduled: Option<&Sched
             };
             let unchecked = if bound.check.is_some() { "; checked mode does not look at them" } else { "" };
             let _ = writeln!(text, "fields on devices {}: {how}{unchecked}", devices.join(", "));
-            for lane in &scheduled.lanes {
-                let tuned = lane.device.tuned();
-                let _ =
-                    writeln!(text, "device {} is used with values {}", lane.device.ordinal(), tuned.origin);
-            }
             if let Some(stats) = scheduled.mappings() {
                 let Stats { hits, opens, evictions, staged, .. } = stats;
                 let (held, mapped) = (stats.bytes_held, stats.bytes_mapped);
@@ -46,7 +41,7 @@ pub(crate) fn explain(bound: &Bound, sets: &[Arc<Set>], scheduled: Option<&Sched
             let set = &scheduled.sets[set.number];
             let through = |link: &Link, transport: &str| match scheduled.is_far(link) {
                 true => format!("memory of the devices, messages of {transport}"),
-                false => through_devices(link, &set.parts[link.part], transport),
+                false => through_devices(link, transport),
             };
             text += &table(bound.comm.transport(), &scheduled.links, set, through);
         }
@@ -124,14 +119,7 @@ fn through(link: &Link, transport: &str) -> String {
 }
 
 /// The same between devices.
-fn through_devices(link: &Link, part: &Part, transport: &str) -> String {
-    let by_engine = match (link.way, link.direction, link.engine) {
-        (Way::Pull, Direction::Receive, Some(from)) => engine(&part.ops, link, from),
-        (Way::Pull, Direction::Send, Some(from)) => {
-            format!(", copy engine of the peer for {} and more", size(from))
-        }
-        _ => String::new(),
-    };
+fn through_devices(link: &Link, transport: &str) -> String {
     let by_flags = match (link.way, link.flags) {
         (Way::Flags, Some(most)) => format!(", for messages of up to {}", size(most)),
         (_, Some(most)) => format!(", no words with flags, which are for 1 B to {}", size(most)),
@@ -145,24 +133,7 @@ fn through_devices(link: &Link, part: &Part, transport: &str) -> String {
     };
     let kinds: Vec<String> = link.mapped.iter().map(ToString::to_string).collect();
     let mapped = if kinds.is_empty() { String::new() } else { format!(", mapped by {}", kinds.join(", ")) };
-    memory + &mapped + &by_engine + &by_flags
-}
-
-/// What goes by a copy engine.
-fn engine(ops: &[CopyOp], link: &Link, from: usize) -> String {
-    let blocks = || ops.iter().filter(|op| link.by_engine(op));
-    let count: usize = blocks().map(CopyOp::blocks).sum();
-    let lengths = || blocks().map(|op| op.block);
-    match (lengths().min(), lengths().max()) {
-        (Some(least), Some(most)) if least == most => {
-            format!(", copy engine: {count} regions of {}, from {} on", size(least), size(from))
-        }
-        (Some(least), Some(most)) => {
-            let (least, most, from) = (size(least), size(most), size(from));
-            format!(", copy engine: {count} regions of {least} to {most}, from {from} on")
-        }
-        _ => format!(", no region of {} for a copy engine", size(from)),
-    }
+    memory + &mapped + &by_flags
 }
 
 /// Bytes, to two digits or more.

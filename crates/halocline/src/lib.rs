@@ -55,7 +55,7 @@ pub use exchange::{HaloExchange, LinkCounts, Pending};
 pub use field::{Array, Field, ReadGuard, WeakField, WriteGuard};
 pub use future::Exchanging;
 pub use link::{Direction, Way};
-pub use options::{BindOptions, CopyEngine, Flags, LinkChoice};
+pub use options::{BindOptions, Flags, LinkChoice};
 pub use owned::OwnedGuard;
 pub use pattern::{Decomposed, DomainName, Pattern};
 pub use redistribute::Redistribute;

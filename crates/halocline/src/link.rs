@@ -96,14 +96,6 @@ impl fmt::Display for Way {
     }
 }
 
-/// Blocks of an operation that a copy engine does at most: each is a call.
-const BLOCKS: usize = 8;
-
-/// Whether a copy engine that takes so many contiguous bytes or more is for an operation.
-pub(crate) fn suits_engine(op: &CopyOp, from: usize) -> bool {
-    op.block >= from && op.blocks() <= BLOCKS
-}
-
 /// Slots of a mailbox: the sender may be two epochs ahead of the receiver's unpacking.
 pub(crate) const SLOTS: u64 = 2;
 
@@ -134,8 +126,6 @@ pub(crate) struct Link {
     pub(crate) why: Option<String>,
     /// How one side has mapped the memory of the other's devices, where it has.
     pub(crate) mapped: BTreeSet<Kind>,
-    /// From how many contiguous bytes on a region goes by a copy engine, of a link between devices that is pulled.
-    pub(crate) engine: Option<usize>,
     /// Up to how many bytes a message between devices goes as words with flags, if both sides want that.
     pub(crate) flags: Option<usize>,
     /// Bytes of a message staged for a device that are worth a message of their own.
@@ -191,11 +181,6 @@ pub(crate) enum Turn {
 }
 
 impl Link {
-    /// Whether a copy engine does an operation of this link, rather than a kernel.
-    pub(crate) fn by_engine(&self, op: &CopyOp) -> bool {
-        self.engine.is_some_and(|from| suits_engine(op, from))
-    }
-
     pub(crate) fn new(
         (peer, direction, way): (usize, Direction, Way),
         object: u64,
@@ -212,7 +197,6 @@ impl Link {
             part: 0,
             why,
             mapped: BTreeSet::new(),
-            engine: None,
             flags: None,
             chunk: 0,
             mailbox,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// How links are to move their bytes. Of fields in memory of devices, devices do that themselves; `Mailbox` and `Message` are staged
-/// through the host. `Auto` is what memory allows there: `Push`, or `Pull` where a copy engine is to move something ([`CopyEngine`]), or words
+/// through the host. `Auto` is what memory allows there: `Push`, or words
 /// with flags where a message is small ([`Flags`]); where the receiver's field is out of reach `DeviceMailbox`, where its device is `Mailbox`, between
 /// nodes `Message`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -42,36 +42,6 @@ impl fmt::Display for LinkChoice {
             Self::Mailbox => "mailbox",
             Self::Message => "message",
         })
-    }
-}
-
-/// Which regions of device fields go by the copy engines of the receivers' devices, which take no multiprocessors from the work beside
-/// them. With [`LinkChoice::Auto`] links with such a region are pulled; the rest of their regions is copied by kernels. Streams wait for
-/// the peers then, as with [`BindOptions::stream_waits`](field@BindOptions::stream_waits). None do between more than two ranks of one process,
-/// whose copies CUDA would queue behind each other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum CopyEngine {
-    /// Those of so many contiguous bytes as was found to pay: measured by `halocline bench tune`, or built-in (so far never). In the
-    /// environment `HALOCLINE_COPY_ENGINE` may say otherwise for objects bound so: a number of bytes, or `off`.
-    #[default]
-    Auto,
-    /// Those of at least so many contiguous bytes at both ends (at least 1).
-    From(usize),
-    /// None.
-    Never,
-}
-
-impl CopyEngine {
-    /// What is asked for, here or in the environment.
-    fn wanted(self) -> Result<Self, VariableError> {
-        match (self, Variable::read("HALOCLINE_COPY_ENGINE")) {
-            (Self::Auto, Some(variable)) => Ok(match variable.bytes()? {
-                Bytes::Auto => Self::Auto,
-                Bytes::None => Self::Never,
-                Bytes::Number(bytes) => Self::From(bytes),
-            }),
-            (asked, _) => Ok(asked),
-        }
     }
 }
 
@@ -151,12 +121,9 @@ pub struct BindOptions {
     /// overlap.
     pub inline: bool,
     /// Streams wait for peers, never kernels; so does `HALOCLINE_STREAM_WAITS=1` in the environment. By default, between GPUs that each serve
-    /// one rank, an exchange is one kernel, some microseconds less. Its blocks that wait leave half of the multiprocessors free, two fifths where it is `inline` (or what the values `beside` and `waiting`
-    /// leave: `docs/cuda.md`), those of all objects of a process a fifth (objects beyond that have streams wait); a kernel that needs all of a GPU at once (a cooperative launch)
+    /// one rank, an exchange is one kernel, some microseconds less. Its blocks that wait leave half of the multiprocessors free, two fifths where it is `inline`, those of all objects of a process a fifth (objects beyond that have streams wait); a kernel that needs all of a GPU at once (a cooperative launch)
     /// begins only once they have gone.
     pub stream_waits: bool,
-    /// Which regions of device fields go by copy engines. Between two ranks it is the larger of what both say, and never if one says so.
-    pub copy_engine: CopyEngine,
     /// Which messages between devices go as words with flags. Between two ranks it is the smaller of what both say, and never if one says so.
     pub flags: Flags,
     /// For tests: an order that is left out.
@@ -194,7 +161,6 @@ impl BindOptions {
         Limits::from_environment()?;
         Ok(Self {
             checked: Some(check::wanted(self)?),
-            copy_engine: self.copy_engine.wanted()?,
             flags: self.flags.wanted()?,
             stream_waits: self.stream_waits()?,
             ..self.clone()

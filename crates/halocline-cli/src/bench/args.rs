@@ -11,7 +11,6 @@ use std::path::PathBuf;
 pub(crate) enum Bench {
     Halo(HaloArgs),
     Latency(LatencyArgs),
-    Tune(TuneArgs),
 }
 
 impl Bench {
@@ -19,7 +18,7 @@ impl Bench {
     pub(crate) fn trace(&self) -> Option<&TraceArgs> {
         match self {
             Self::Halo(args) => Some(&args.trace),
-            Self::Latency(_) | Self::Tune(_) => None,
+            Self::Latency(_) => None,
         }
     }
 }
@@ -116,25 +115,6 @@ pub(crate) struct LatencyArgs {
     /// Draw the result (.png or .svg; may be given twice)
     #[arg(long, value_name = "FILE")]
     pub(super) plot: Vec<PathBuf>,
-}
-
-/// Measure the values that GPUs are used by, and keep them
-///
-/// How copies are cut into items, on how many multiprocessors exchanges wait for peers, and have blocks where work runs beside them, from which
-/// size on a region goes by a copy engine, up to which a message goes as words with flags, and in which chunks it is staged: of each, some
-/// candidates are measured in turn, on one GPU, and between two that reach each other, and one takes the place of
-/// what is in force only if it is faster by more than 3% over all cases, in three quarters of the rounds, and in no case slower by as much. What
-/// could not be tried is told, and stays. What comes of it is written
-/// beside the compiled kernels (HALOCLINE_CACHE), for GPUs of this name, number of multiprocessors and driver; `halocline info` shows
-/// what is in force. The GPUs should have nothing else to do.
-#[derive(Debug, Clone, clap::Args)]
-pub(crate) struct TuneArgs {
-    /// Measure and say, but write nothing
-    #[arg(long)]
-    pub(super) dry_run: bool,
-    /// Rounds: every round measures every candidate once
-    #[arg(long, value_name = "R", default_value_t = 9, value_parser = clap::value_parser!(u32).range(3..=1000))]
-    pub(super) rounds: u32,
 }
 
 /// Kinds of unstructured mesh.

@@ -5,7 +5,7 @@ use crate::info::plural;
 use crate::plot::PlotError;
 use crate::ranks::{RankError, RanksError, Shortage};
 use crate::trace::TraceError;
-use halocline::{CommError, DeviceError, LayoutError, PatternError};
+use halocline::{CommError, LayoutError, PatternError};
 
 /// A benchmark that could not be made, or that found wrong data.
 #[derive(Debug, thiserror::Error)]
@@ -34,17 +34,6 @@ pub(crate) enum BenchError {
     /// There is no GPU to be used.
     #[error(transparent)]
     Device(#[from] NoGpu),
-    /// There is no GPU whose values could be measured.
-    #[error("`bench tune` needs a GPU, its driver and NVRTC (`halocline info` tells what there is): {0}")]
-    NothingToTune(#[source] DeviceError),
-    /// Other objects of this process hold the blocks of threads that exchanges are to wait on.
-    #[error(
-        "the GPU's room for blocks that wait is held by something else of this process; nothing is measured"
-    )]
-    NoRoom,
-    /// What was measured cannot be kept.
-    #[error("the values were measured, but cannot be written (`--dry-run` writes nothing): {0}")]
-    Keep(#[source] std::io::Error),
     /// The unbound form of fields on GPUs.
     #[error("`--unbound` measures fields of the host; leave it out, or `--device cuda`")]
     Unbound,

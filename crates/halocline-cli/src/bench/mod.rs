@@ -3,8 +3,7 @@
 //! [`ranks`] brings the ranks up, pinned; [`case`] makes pattern and fields and verifies an exchange of
 //! changing data; [`regions`] does to memory what a model does; [`floor`] has the two measures that all
 //! else is compared with: the round trip of a cache line and the barrier that starts all ranks at once.
-//! [`halo`] (for fields on GPUs [`device`]) and [`latency`] measure, [`report`] and [`plot`] show. [`tune`] finds the values that GPUs
-//! are used by.
+//! [`halo`] (for fields on GPUs [`device`]) and [`latency`] measure, [`report`] and [`plot`] show.
 
 mod args;
 mod case;
@@ -18,7 +17,6 @@ mod ranks;
 mod regions;
 mod report;
 mod stats;
-mod tune;
 
 pub(crate) use args::Bench;
 pub(crate) use error::BenchError;
@@ -30,6 +28,5 @@ pub(crate) fn run(bench: &Bench, json: bool) -> Result<u8, BenchError> {
     match bench {
         Bench::Halo(args) => halo::run(args, json),
         Bench::Latency(args) => latency::run(args, json),
-        Bench::Tune(args) => tune::run(args, json),
     }
 }

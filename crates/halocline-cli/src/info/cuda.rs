@@ -1,8 +1,7 @@
 //! GPUs, the links between them, and what is needed to use them.
 
 use super::binary_size;
-use halocline_device::cuda::{Compiler, Inventory, Nccl, cache_directory, inventory, nccl, tuned};
-use halocline_device::tuning::Tuned;
+use halocline_device::cuda::{Compiler, Inventory, Nccl, cache_directory, inventory, nccl};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
@@ -10,8 +9,6 @@ use std::path::PathBuf;
 #[derive(Debug)]
 pub(super) struct Cuda {
     inventory: Result<Inventory, String>,
-    /// The values that each GPU is used by.
-    tuned: Vec<Tuned>,
     /// Version of NVRTC, and where it was found.
     compiler: Result<((i32, i32), PathBuf), String>,
     cache: Option<PathBuf>,
@@ -25,11 +22,7 @@ pub(super) fn gather() -> Cuda {
     let found = inventory.as_ref().map_or_else(|_| Compiler::load(), |all| Compiler::load_for(all.version));
     let compiler = found.map(|compiler| (compiler.version(), compiler.path().to_owned()));
     let inventory = inventory.map_err(|why| why.to_string());
-    let gpus = inventory
-        .iter()
-        .flat_map(|found| found.gpus.iter().map(move |gpu| (found.machine(gpu), gpu.capability)));
     Cuda {
-        tuned: gpus.map(|(machine, capability)| tuned(&machine, capability)).collect(),
         inventory,
         compiler: compiler.map_err(|why| why.to_string()),
         cache: cache_directory(),
@@ -44,13 +37,12 @@ impl Cuda {
                 let links = links.iter().map(|link| {
                     json!({"from": link.from, "to": link.to, "access": link.access, "atomics": link.atomics})
                 });
-                let gpus = gpus.iter().zip(&self.tuned).map(|(gpu, tuned)| {
+                let gpus = gpus.iter().map(|gpu| {
                     json!({
                         "name": gpu.name,
                         "memory_bytes": gpu.memory,
                         "multiprocessors": gpu.multiprocessors,
                         "capability": gpu.capability,
-                        "tuning": {"values": tuned.values.to_string(), "origin": tuned.origin.to_string()},
                     })
                 });
                 let (gpus, links): (Vec<Value>, Vec<Value>) = (gpus.collect(), links.collect());
@@ -87,14 +79,6 @@ impl Cuda {
                         gpu.capability / 10,
                         gpu.capability % 10,
                     ));
-                }
-                for (at, Tuned { values, origin }) in self.tuned.iter().enumerate() {
-                    // Once for GPUs of one kind.
-                    if self.tuned.iter().position(|other| other.values == *values && other.origin == *origin)
-                        == Some(at)
-                    {
-                        lines.push(format!("{at} is used with: {values} ({origin})"));
-                    }
                 }
                 for link in inventory.links.iter().filter(|link| link.from < link.to) {
                     let how = match (link.access, link.atomics) {
@@ -140,7 +124,6 @@ mod tests {
         let link = |from, to| Link { from, to, access: true, atomics: from + to != 3 };
         let links = vec![link(0, 1), link(1, 0), link(1, 2), link(2, 1)];
         let mut cuda = Cuda {
-            tuned: vec![Tuned::built_in(90); 2],
             inventory: Ok(Inventory { version: (13, 0), gpus: vec![gpu.clone(), gpu], links }),
             compiler: Err("no kernels for the GPU: nothing there".into()),
             cache: Some("/a/cache".into()),
@@ -149,8 +132,6 @@ mod tests {
         let text = cuda.to_text().join("\n");
         let expected = "0  A GPU, 3 GiB, 7 multiprocessors, compute capability 9.0\n\
             1  A GPU, 3 GiB, 7 multiprocessors, compute capability 9.0\n\
-            0 is used with: waiting 60, beside 50, item 4096, items 2, alone 1024, copy engine never, flags up to 2048 bytes, chunk 4194304 \
-            (built-in, of H100 and H200)\n\
             0 and 1 reach each other's memory, with atomic operations (as over NVLink)\n\
             1 and 2 reach each other's memory, without atomic operations (as over PCIe)\n\
             driver for CUDA 13.0\n\

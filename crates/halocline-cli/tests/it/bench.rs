@@ -83,21 +83,6 @@ fn ranks_of_mpi_that_nobody_started_are_told_how_to_start_them() {
     }
 }
 
-#[test]
-fn values_of_gpus_are_not_tuned_where_there_is_none() {
-    let kept = tempfile::tempdir().unwrap();
-    for json in [&[][..], &["--json"]] {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_halocline"));
-        command.args(json).args(["bench", "tune", "--rounds", "3"]);
-        let output =
-            command.env("CUDA_VISIBLE_DEVICES", "").env("HALOCLINE_CACHE", kept.path()).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(1), "{said}");
-        assert!(said.contains("`bench tune` needs a GPU"), "{said}");
-        assert!(output.stdout.is_empty() && std::fs::read_dir(kept.path()).unwrap().count() == 0);
-    }
-}
-
 /// A mesh that no machine holds.
 const HUGE: [&str; 8] = ["--mesh", "square", "--cells", "16384", "--levels", "65536", "--fields", "1024"];
 
@@ -135,7 +120,6 @@ fn what_cannot_be_measured_is_refused_with_the_reason() {
         (&["bench", "halo", "--grid", "9999999999x9999999999"], 2, "more cells than 2^60"),
         (&["bench", "halo", "--grid", "1x1", "--ranks", "5000000000"], 2, "are more than 4294967295 domains"),
         (&["bench", "halo", "--ranks", "0"], 2, "at least one"),
-        (&["bench", "tune", "--rounds", "2"], 2, "2 is not in 3..=1000"),
     ] {
         let output = halocline(args);
         assert_eq!(output.status.code(), Some(code), "{args:?}");

@@ -9,10 +9,9 @@ fn run(variables: &[(&str, &str)]) -> Output {
     command.envs(variables.iter().copied()).stdin(Stdio::null()).output().unwrap()
 }
 
-const NAMES: [&str; 11] = [
+const NAMES: [&str; 10] = [
     "HALOCLINE_CHECK",
     "HALOCLINE_FLAGS",
-    "HALOCLINE_COPY_ENGINE",
     "HALOCLINE_STREAM_WAITS",
     "HALOCLINE_MAPPINGS_ENTRIES",
     "HALOCLINE_MAPPINGS_BYTES",
@@ -35,7 +34,6 @@ fn garbage_in_a_variable_is_refused_with_one_form_of_message() {
         ("HALOCLINE_CHECK", "maybe"),
         // All fields lie on the host.
         ("HALOCLINE_FLAGS", "garbage"),
-        ("HALOCLINE_COPY_ENGINE", "-1"),
         ("HALOCLINE_STREAM_WAITS", "perhaps"),
         ("HALOCLINE_MAPPINGS_ENTRIES", "many"),
         ("HALOCLINE_MAPPINGS_BYTES", "1 GB"),

@@ -14,8 +14,7 @@ use crate::{Case, Outcome, Trouble, ensure, fail};
 use halocline::device::Priority;
 use halocline::device::sim::chosen;
 use halocline::{
-    BindOptions, CopyEngine, Direction, ElementType, Error, Flags, HaloExchange, LinkChoice, PatternLinks,
-    RegularGrid,
+    BindOptions, Direction, ElementType, Error, Flags, HaloExchange, LinkChoice, PatternLinks, RegularGrid,
 };
 use halocline_comm::Endpoint;
 use halocline_comm::Tag;
@@ -31,12 +30,8 @@ pub(super) const fn cases<R: Rig>() -> [Case; 5] {
 }
 
 /// Binds, unless nothing would carry messages on.
-fn bind(
-    comm: &Stage<'_>,
-    scene: &Scene,
-    (link, copy_engine): (LinkChoice, CopyEngine),
-) -> Result<Option<HaloExchange>, Trouble> {
-    bind_with(comm, scene, BindOptions { copy_engine, ..by(link) })
+fn bind(comm: &Stage<'_>, scene: &Scene, link: LinkChoice) -> Result<Option<HaloExchange>, Trouble> {
+    bind_with(comm, scene, by(link))
 }
 
 fn bind_with(comm: &Stage<'_>, scene: &Scene, options: BindOptions) -> Result<Option<HaloExchange>, Trouble> {
@@ -75,7 +70,7 @@ fn element_sizes<R: Rig>(comm: &Stage<'_>) -> Outcome {
         scene.add(&pattern, grid.subjects(comm, &pattern, size.into(), (&kind, home), form)?);
     }
     for link in ways(comm) {
-        if let Some(halo) = bind(comm, &scene, (link, CopyEngine::From(16)))? {
+        if let Some(halo) = bind(comm, &scene, link)? {
             steps(rig, comm, &mut scene, &halo)?;
         }
     }
@@ -174,15 +169,11 @@ fn random_fields<R: Rig>(comm: &Stage<'_>) -> Outcome {
         let [mut scene] = scenes;
         let ways = ways(comm);
         let link = ways[numbers.below(ways.len())];
-        let engines = [CopyEngine::Auto, CopyEngine::From(1), CopyEngine::From(64)];
-        let copy_engine = engines[numbers.below(engines.len())];
         let flags = [Flags::Auto, Flags::UpTo(256), Flags::UpTo(1 << 20)][numbers.below(3)];
-        let options = BindOptions { copy_engine, flags, ..by(link) };
+        let options = BindOptions { flags, ..by(link) };
         let Some(halo) = bind_with(comm, &scene, options)? else { continue };
         let ended = steps(rig, comm, &mut scene, &halo);
-        ended.map_err(|trouble| {
-            Trouble::new(format!("seed {seed}, {link:?}, {copy_engine:?}, {flags:?}: {trouble}"))
-        })?;
+        ended.map_err(|trouble| Trouble::new(format!("seed {seed}, {link:?}, {flags:?}: {trouble}")))?;
     }
     Ok(())
 }
@@ -201,7 +192,7 @@ fn messages_alike<R: Rig>(comm: &Stage<'_>) -> Outcome {
         let ways = ways(comm);
         let link = ways[seed as usize % ways.len()];
         let [on_host, on_device] = &mut scenes;
-        let Some(there) = bind(comm, on_device, (link, CopyEngine::Auto))? else { continue };
+        let Some(there) = bind(comm, on_device, link)? else { continue };
         let here = on_host.bind(comm, &by(LinkChoice::Auto))?;
         let tag = Tag { operation: comm.begin(), round: 0 };
         on_host.next();

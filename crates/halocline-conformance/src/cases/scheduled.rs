@@ -8,7 +8,7 @@ use crate::yard::{Rig, Yard, until_failure};
 use crate::{Case, Outcome, Trouble, ensure};
 use halocline::device::{Priority, Variable};
 use halocline::{
-    BindOptions, Cause, CommError, CopyEngine, Device, Error, HaloExchange, LinkChoice, Pending, Stream, Way,
+    BindOptions, Cause, CommError, Device, Error, HaloExchange, LinkChoice, Pending, Stream, Way,
 };
 use halocline_comm::Endpoint;
 use halocline_comm::mpi::DEVICE;
@@ -87,11 +87,9 @@ fn every_way_on_one_stream<R: Rig>(comm: &Stage<'_>) -> Outcome {
     let yard = Yard::new(comm, &[3 * comm.size(), 4], (1, 1, 1), |_| device)?;
     for link in ways(comm) {
         for inline in [false, true] {
-            // Of what is pulled, copy engines move what they can, or nothing.
-            let copy_engine = if inline { CopyEngine::From(1) } else { CopyEngine::Never };
             // Ranks may find other chunks worth a message: two of them take the larger.
             let chunk = Some(16 << (comm.rank() % 2));
-            let options = BindOptions { inline, chunk, copy_engine, ..by(link) };
+            let options = BindOptions { inline, chunk, ..by(link) };
             let Some(halo) = bind(comm, &yard, &[&[0]], &options)? else { continue };
             crate::watchdog::note(comm.rank(), format!("{link:?}, inline {inline}"));
             let stream = device.stream(Priority::Normal)?;

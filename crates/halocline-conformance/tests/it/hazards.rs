@@ -3,7 +3,7 @@
 
 use halocline::device::Priority;
 use halocline::device::sim::{Options, World, explore, run};
-use halocline::{BindOptions, Cause, Communicator, CopyEngine, Cut, Error, Flags, LinkChoice, Stream};
+use halocline::{BindOptions, Cause, Communicator, Cut, Error, Flags, LinkChoice, Stream};
 use halocline_comm::Endpoint;
 use halocline_conformance::simulated::{options, run_ranks};
 use halocline_conformance::yard::{Yard, devices};
@@ -21,8 +21,6 @@ struct Setting {
     link: LinkChoice,
     /// Each rank has a device of its own.
     apart: bool,
-    /// Copy engines do what is pulled, rather than tables.
-    engine: bool,
     /// All goes as words with flags.
     flags: bool,
     /// In one launch, also where ranks share a device.
@@ -41,7 +39,7 @@ fn check(hazard: &str, cut: Cut, link: LinkChoice, program: Program) {
 }
 
 fn check_with(hazard: &str, cut: Cut, (link, flags, alone): (LinkChoice, bool, bool), program: Program) {
-    let whole = Setting { cut: None, link, apart: false, engine: true, flags, alone };
+    let whole = Setting { cut: None, link, apart: false, flags, alone };
     let play = |world: &World, setting: Setting| run_ranks(world, 2, |comm| program(world, comm, setting));
     for apart in [false, true] {
         explore(0..SEEDS, &limited(), |world| play(world, Setting { apart, ..whole }));
@@ -62,11 +60,9 @@ fn kind(report: &str) -> String {
 }
 
 fn bound(setting: Setting) -> BindOptions {
-    let copy_engine = if setting.engine { CopyEngine::From(1) } else { CopyEngine::Never };
-    let copy_engine = if setting.link == LinkChoice::Pull { copy_engine } else { CopyEngine::Never };
     let flags = if setting.flags { Flags::UpTo(1 << 20) } else { Flags::Never };
     let (link, cut, alone) = (setting.link, setting.cut, setting.alone);
-    BindOptions { link, cut, copy_engine, flags, alone, ..BindOptions::default() }
+    BindOptions { link, cut, flags, alone, ..BindOptions::default() }
 }
 
 /// The stream of this rank, and a line of six cells with two fields.
@@ -319,7 +315,7 @@ fn error_in_flight() {
     check("error in flight", Cut::Told, LinkChoice::Auto, lost);
 }
 
-/// The same orders where links are pulled, by copy engines: each is needed, and found to be missing.
+/// The same orders where links are pulled: each is needed, and found to be missing.
 #[test]
 fn every_order_is_needed_where_links_are_pulled() {
     let hazards: [(Cut, Program); 9] = [
@@ -367,13 +363,10 @@ fn failures_end_every_wait_by_every_way() {
     ];
     let ways = links.map(|link| (link, false)).into_iter().chain([(LinkChoice::Auto, true)]);
     for (link, flags) in ways {
-        // Released by poison, a copy engine still reads cells that it has no leave for (what comes of it is nobody's): so where it moves
-        // what is pulled, nobody writes them.
-        let programs: [(Program, bool, _); 4] =
-            [(alone, true, 0..200), (alone, false, 0..100), (lost, false, 0..200), (dropped, true, 0..50)];
-        for (program, engine, seeds) in programs {
+        let programs: [(Program, _); 3] = [(alone, 0..300), (lost, 0..200), (dropped, 0..50)];
+        for (program, seeds) in programs {
             for apart in [false, true] {
-                let setting = Setting { cut: None, link, apart, engine, flags, alone: flags };
+                let setting = Setting { cut: None, link, apart, flags, alone: flags };
                 explore(seeds.clone(), &limited(), |world| {
                     run_ranks(world, 2, |comm| program(world, comm, setting));
                 });

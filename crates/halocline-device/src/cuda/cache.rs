@@ -42,31 +42,24 @@ pub(super) fn keep(key: &str, code: &[u8]) {
     }
 }
 
-/// The bytes of a file that nobody else could have written, up to so many; none if there is no file. Otherwise says why not.
-pub(super) fn read_ours(path: &Path, most: u64) -> Result<Option<Vec<u8>>, String> {
-    // What is no file might keep whoever opens it waiting.
+/// The bytes of a file that nobody else could have written; none if there is no such file.
+fn read_ours(path: &Path) -> std::io::Result<Option<Vec<u8>>> {
+    // Opening a pipe would wait for a writer.
     let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
-    let opened = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path);
-    let opened = match opened {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        opened => opened.map_err(|error| error.to_string())?,
-    };
-    let about = opened.metadata().map_err(|error| error.to_string())?;
+    let mut opened = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    let about = opened.metadata()?;
     let is_ours = about.uid() == rustix::process::geteuid().as_raw() || about.uid() == 0;
-    if !about.is_file() {
-        return Err("it is no file".to_owned());
-    }
-    if !is_ours || about.mode() & WRITTEN_BY_OTHERS != 0 {
-        return Err("others could have written it".to_owned());
+    if !about.is_file() || !is_ours || about.mode() & WRITTEN_BY_OTHERS != 0 {
+        return Ok(None);
     }
     let mut file = Vec::new();
-    opened.take(most.saturating_add(1)).read_to_end(&mut file).map_err(|error| error.to_string())?;
-    if file.len() as u64 > most { Err(format!("it is longer than {most} bytes")) } else { Ok(Some(file)) }
+    opened.read_to_end(&mut file)?;
+    Ok(Some(file))
 }
 
 fn find_in(directory: &Path, key: &str) -> Option<Vec<u8>> {
     // Code that somebody else could have written is not run.
-    let file = read_ours(&directory.join(file_name(key)), u64::MAX).ok()??;
+    let file = read_ours(&directory.join(file_name(key))).ok()??;
     let (content, checksum) = file.split_last_chunk::<8>()?;
     if hash(content).to_le_bytes() != *checksum {
         return None;
@@ -80,14 +73,9 @@ fn find_in(directory: &Path, key: &str) -> Option<Vec<u8>> {
 fn keep_in(directory: &Path, key: &str, code: &[u8]) -> std::io::Result<()> {
     let mut file = [MAGIC, &(key.len() as u64).to_le_bytes()[..], key.as_bytes(), code].concat();
     file.extend_from_slice(&hash(&file).to_le_bytes());
-    write_whole(directory, &file_name(key), &file)
-}
-
-/// Writes a file of a directory, which is made if there is none: who reads it sees all of it, or what was there before.
-pub(super) fn write_whole(directory: &Path, name: &str, content: &[u8]) -> std::io::Result<()> {
     std::fs::create_dir_all(directory)?;
     // Others may not write it, whatever the umask allows: see [`read_ours`].
-    file::write_aside(&directory.join(name), 0o644, None, &[content])
+    file::write_aside(&directory.join(file_name(key)), 0o644, None, &[&file])
 }
 
 fn file_name(key: &str) -> String {
@@ -95,22 +83,22 @@ fn file_name(key: &str) -> String {
 }
 
 /// FNV-1a (Fowler, Noll and Vo), 64 bits.
-pub(super) fn hash(bytes: &[u8]) -> u64 {
+fn hash(bytes: &[u8]) -> u64 {
     bytes
         .iter()
         .fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
     /// A directory of a test.
-    pub(in super::super) struct Scratch(pub(in super::super) PathBuf);
+    struct Scratch(PathBuf);
 
     impl Scratch {
-        pub(in super::super) fn new(name: &str) -> Self {
+        fn new(name: &str) -> Self {
             let path = std::env::temp_dir().join(format!("halocline-cache-{name}-{}", std::process::id()));
             let _ = std::fs::remove_dir_all(&path);
             Self(path)
@@ -171,6 +159,18 @@ pub(super) mod tests {
         for mode in [0o644, 0o600] {
             assert_eq!(found_with(mode).as_deref(), Some(&b"code"[..]), "{mode:o}");
         }
+    }
+
+    #[test]
+    fn a_directory_or_a_pipe_in_the_place_of_a_file_keeps_nobody_waiting() {
+        let scratch = Scratch::new("pipe");
+        let path = scratch.0.join(file_name("key"));
+        std::fs::create_dir_all(&path).expect("ours");
+        assert_eq!(find_in(&scratch.0, "key"), None);
+        std::fs::remove_dir(&path).expect("ours");
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0)
+            .expect("ours");
+        assert_eq!(find_in(&scratch.0, "key"), None);
     }
 
     #[test]

@@ -6,12 +6,13 @@ use super::gpu::{CudaDriver, ENABLED, events};
 use super::module::Function;
 use super::table::{Argument, Cut, THREADS};
 use crate::driver::{
-    Address, Driver, MemorySpace, Place, Priority, RawEvent, RawStream, RawTable, TableSpec, ValueOp,
+    Address, Connection, Driver, MemorySpace, Place, Priority, RawEvent, RawStream, RawTable, TableSpec,
+    ValueOp,
 };
 use crate::error::DeviceError;
 use crate::reaper;
 use crate::remote::{DeviceId, Provider};
-use crate::tuning::{Connection, Tuned};
+use crate::tuning::Tuning;
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -88,8 +89,8 @@ unsafe impl Driver for CudaDriver {
         work();
     }
 
-    fn tuned(&self) -> Tuned {
-        self.tuned.clone()
+    fn tuning(&self) -> Tuning {
+        Tuning::HOPPER
     }
 
     fn connection(&self, other: &DeviceId) -> Option<Connection> {
@@ -395,7 +396,7 @@ unsafe impl Driver for CudaDriver {
 
     fn upload(&self, spec: &TableSpec<'_>) -> Result<RawTable, DeviceError> {
         let _current = self.enter_beside_captures()?;
-        let of = (self.multiprocessors, &self.tuned.values);
+        let of = (self.multiprocessors, &Tuning::HOPPER);
         let cut = Cut::new(spec, of, |address, bytes| self.reach(address, bytes))?;
         let (plain, flagged) = self.kernels()?;
         let kernel = if cut.has_flags() { flagged } else { plain };

@@ -5,7 +5,6 @@ use super::context::{Current, Primary, refused};
 use super::module::{Function, Module};
 use crate::driver::{Address, Driver, MemorySpace, Priority, RawEvent, RawStream};
 use crate::error::DeviceError;
-use crate::tuning::{Machine, Origin, Tuned, Tuning};
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -18,7 +17,6 @@ pub struct CudaDriver {
     pub(super) ordinal: u32,
     pub(super) device: c_int,
     pub(super) multiprocessors: u32,
-    pub(super) tuned: Tuned,
     pub(super) room: u32,
     pub(super) highest_priority: c_int,
     pub(super) failure: OnceLock<DeviceError>,
@@ -56,7 +54,6 @@ impl CudaDriver {
             ordinal,
             device,
             multiprocessors: 0,
-            tuned: Tuned::built_in(0),
             room: 0,
             highest_priority: 0,
             failure: OnceLock::new(),
@@ -73,16 +70,7 @@ impl CudaDriver {
         this.check("cuCtxGetStreamPriorityRange", (api.priorities)(&mut least, &mut greatest))?;
         drop(current);
         this.highest_priority = greatest;
-        let (major, minor) = this.version()?;
-        let driver = format!("{major}.{minor}");
-        let machine = Machine { gpu: this.name(), driver, multiprocessors: this.multiprocessors };
-        this.tuned = super::tuned(&machine, this.capability()?);
         Ok(this)
-    }
-
-    /// With other values than those in force.
-    pub(super) fn with(self, values: Tuning) -> Self {
-        Self { tuned: Tuned { values, origin: Origin::BuiltIn("a trial") }, ..self }
     }
 
     /// Its compute capability as one number: 90 for 9.0.

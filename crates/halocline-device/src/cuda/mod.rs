@@ -24,7 +24,6 @@ mod places;
 mod program;
 mod remote;
 mod table;
-mod tuned;
 
 pub use cache::directory as cache_directory;
 pub use gpu::CudaDriver;
@@ -34,11 +33,9 @@ pub use nccl::{Nccl, nccl};
 pub use nvrtc::{Compiled, Compiler};
 pub use program::{Kernel, Program};
 pub use remote::provider;
-pub use tuned::{keep_tuning, tuned};
 
 use crate::device::Device;
 use crate::error::DeviceError;
-use crate::tuning::Tuning;
 use std::ffi::c_char;
 use std::sync::Arc;
 
@@ -48,11 +45,6 @@ pub const COPY_KERNELS: &str = include_str!("copy.cu");
 /// The GPU with an ordinal (as `CUDA_VISIBLE_DEVICES` leaves them, from 0). May block for a second, the first time.
 pub fn device(ordinal: u32) -> Result<Device, DeviceError> {
     Ok(Device::new(Arc::new(CudaDriver::open(ordinal)?)))
-}
-
-/// The same, with values that are tried instead of those in force.
-pub fn device_with(ordinal: u32, values: Tuning) -> Result<Device, DeviceError> {
-    Ok(Device::new(Arc::new(CudaDriver::open(ordinal)?.with(values))))
 }
 
 fn name_of(api: &api::Api, device: i32) -> String {

@@ -690,9 +690,6 @@ _StreamLike: TypeAlias = Stream | _HasCudaStream | _HasPtr | _HasCudaStreamHandl
 
 _LinkChoice: TypeAlias = Literal["auto", "push", "pull", "device-mailbox", "mailbox", "message"]
 
-_CopyEngine: TypeAlias = int | Literal["auto", "never"]
-"""A number of bytes, from 1; ``auto``: what ``HALOCLINE_COPY_ENGINE`` says, or what was found to pay."""
-
 _WordsWithFlags: TypeAlias = int | Literal["auto", "never"]
 """A number of bytes, from 1, of which no more than 1 MiB counts; ``auto``: what ``HALOCLINE_FLAGS`` says, or what was found to pay."""
 
@@ -714,9 +711,6 @@ class HaloExchange:
     ``stream_waits``: streams wait for peers, kernels never do; so with ``HALOCLINE_STREAM_WAITS=1`` in the environment. By
     default, between GPUs that each serve one rank, an exchange is one kernel, some microseconds less, and a kernel that needs
     all of a GPU at once (a cooperative launch) begins only after that kernel.
-    ``copy_engine``: regions of device fields of at least so many contiguous bytes at both ends go by the copy engines of the
-    receivers' GPUs, which take no multiprocessors from other work; links with such a region are pulled, where ``link`` is
-    ``auto``. A number of bytes, ``auto`` or ``never``. Between two ranks the larger number counts, and ``never`` wins.
     ``flags``: messages between GPUs of at most so many bytes go as words with flags, one step between the GPUs instead of
     two; by default those for which measurements found it faster. A number of bytes, ``auto`` or ``never``. Between two ranks
     the smaller number counts, and ``never`` wins.
@@ -734,7 +728,6 @@ class HaloExchange:
         streams: Sequence[_StreamLike] | None = None,
         inline: bool = False,
         stream_waits: bool = False,
-        copy_engine: _CopyEngine = "auto",
         flags: _WordsWithFlags = "auto",
     ) -> HaloExchange: ...
     @staticmethod
@@ -749,7 +742,6 @@ class HaloExchange:
         streams: Sequence[_StreamLike] | None = None,
         inline: bool = False,
         stream_waits: bool = False,
-        copy_engine: _CopyEngine = "auto",
         flags: _WordsWithFlags = "auto",
     ) -> HaloExchange:
         """Binds several sets of fields at once, of which an exchange takes one (``set=``): time levels that swap.
@@ -919,7 +911,6 @@ class Redistribute:
         streams: Sequence[_StreamLike] | None = None,
         inline: bool = False,
         stream_waits: bool = False,
-        copy_engine: _CopyEngine = "auto",
         flags: _WordsWithFlags = "auto",
     ) -> HaloExchange:
         """Binds fields: ``source`` on the domains that cells leave, ``target`` on the domains that they reach. Options as for

@@ -34,7 +34,6 @@ OPTIONS = {
     "streams": [None],
     "inline": False,
     "stream_waits": False,
-    "copy_engine": "auto",
     "flags": "auto",
 }
 

@@ -625,7 +625,6 @@ def test_what_the_environment_says(tmp_path):
     [
         ("HALOCLINE_CHECK", "maybe"),
         ("HALOCLINE_FLAGS", "garbage"),
-        ("HALOCLINE_COPY_ENGINE", "-1"),
         ("HALOCLINE_STREAM_WAITS", "perhaps"),
         ("HALOCLINE_MAPPINGS_ENTRIES", "many"),
         ("HALOCLINE_MAPPINGS_BYTES", "1 GB"),

@@ -45,13 +45,8 @@ pub(super) fn bind(
     let company = Company::gather(comm, &devices)?;
     let is_alone = company.is_alone(comm.rank()) && comm.part::<Pool>().is_alone(&devices);
     let is_alone = is_alone || options.is_alone();
-    let wishes = Wishes::new(
-        (comm, &company),
-        (&devices, &sets),
-        (options.copy_engine, options.flags),
-        (options, is_alone),
-    );
-    berths.iter_mut().for_each(|(peer, berth)| wishes.enter(&company, *peer, berth));
+    let wishes = Wishes::new(&company, (&devices, &sets), (options, is_alone));
+    berths.iter_mut().for_each(|(_, berth)| wishes.enter(berth));
     let mut exports = Exports::default();
     let exported = match options.link {
         LinkChoice::Auto | LinkChoice::Push | LinkChoice::Pull => {
@@ -190,8 +185,8 @@ fn export_fields(
     (sets, berths): (&[Local], &[(usize, Berth)]),
     choice: LinkChoice,
 ) -> Result<(), Error> {
-    let touched = |&(peer, berth): &(usize, Berth)| {
-        let is_read = choice == LinkChoice::Pull || choice == LinkChoice::Auto && berth.engine.is_some();
+    let is_read = choice == LinkChoice::Pull;
+    let touched = |&(peer, _): &(usize, Berth)| {
         let of_set = move |set: &'_ &Local| {
             set.bytes(peer, Direction::Receive) > 0 || is_read && set.bytes(peer, Direction::Send) > 0
         };
@@ -334,26 +329,18 @@ fn link(
             if joints.iter().all(Vec::is_empty) {
                 continue;
             }
-            let engine = berths.0.engine.zip(berths.1.engine).map(|(ours, theirs)| ours.max(theirs).max(1));
-            let suits = |from: usize| {
-                let mut of_sets = pair.sets.iter().zip(&joints);
-                of_sets.any(|(set, joints)| set.suits_engine(direction, joints, from))
-            };
-            let pays = choice == LinkChoice::Auto && engine.is_some_and(suits);
             let flags = Some(berths.0.flags.min(berths.1.flags))
                 .filter(|_| berths.0.flags > 0 && choice == LinkChoice::Auto);
             let bytes = || pair.sets.iter().map(|set| set.local.bytes(peer, direction));
             // Who exchanges a set without bytes would find everything there.
             let is_small = flags.is_some_and(|most| bytes().all(|bytes| (1..=most).contains(&bytes)));
             let wish = match () {
-                () if pays => Preference { way: Way::Pull, forced: false },
                 () if is_small => Preference { way: Way::Flags, forced: false },
                 () => wish(choice),
             };
             let (mut link, of_sets) = pair.scheduled(direction, &joints, wish)?;
             link.part = made.links.len();
             link.chunk = berths.0.chunk.max(berths.1.chunk).min(LONGEST_CHUNK);
-            link.engine = engine.filter(|_| link.way == Way::Pull);
             link.flags = flags.filter(|_| matches!(link.way, Way::Push | Way::Flags));
             link.mapped = match (direction, link.way) {
                 (Direction::Receive, Way::Push) | (Direction::Send, Way::Pull) => {

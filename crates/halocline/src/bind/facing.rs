@@ -5,7 +5,7 @@ use super::local::{Bindable, Local, Place};
 use super::offer::{FarField, Offered};
 use super::ops::{Leg, over_link};
 use crate::error::Error;
-use crate::link::{Direction, Way, suits_engine};
+use crate::link::{Direction, Way};
 use crate::set::Part;
 use halocline_comm::Segment;
 use halocline_plan::Transfer;
@@ -98,13 +98,6 @@ impl<'a> Facing<'a> {
             part.ops.push(op);
         }
         Ok(part)
-    }
-
-    /// Whether a copy engine that takes so many contiguous bytes or more is for one of the operations of a direct way. The same on both
-    /// sides.
-    pub(super) fn suits_engine(&self, direction: Direction, joints: &[Joint<'a>], from: usize) -> bool {
-        let legs: Vec<Leg<'_>> = joints.iter().map(Joint::leg).collect();
-        over_link(direction, &legs, |_| Some(0)).iter().any(|(_, op)| suits_engine(op, from))
     }
 
     /// An operation stays within the memory of its fields.

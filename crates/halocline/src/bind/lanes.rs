@@ -3,7 +3,7 @@
 //! | link | `ready` | `arrived` |
 //! | --- | --- | --- |
 //! | push | one for each set: raised before anything waits, waited for before the table that pushes | raised by that table |
-//! | pull | the same, raised by the sender, waited for before copy engines and a table pull | raised by that table, waited for by the sender |
+//! | pull | the same, raised by the sender, waited for before a table pulls | raised by that table, waited for by the sender |
 //! | mailbox, of the host or of the device | raised by the table that unpacks, waited for two epochs later | one for each set and slot: raised by the table that packs |
 //! | flags | the same | raised by the table that packs, waited for by streams; who is in one launch waits for the words of the slot, of which each set has its own |
 //! | message | see `stream/staging.rs` | |
@@ -257,7 +257,7 @@ fn apart(opened: &Opened, made: &Made, options: &BindOptions, is_alone: bool) ->
     } else if opened.lanes.len() != 1 {
         Some("the fields of this rank lie on several devices")
     } else if made.links.iter().any(|link| link.way == Way::Pull) {
-        Some("links are pulled, by copy engines or as asked for")
+        Some("links are pulled, as asked for")
     } else if made.links.iter().any(|link| !link.way.reaches_devices()) {
         Some("not all links are direct")
     } else if made.links.len() > MOST_WAITS {

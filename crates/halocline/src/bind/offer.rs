@@ -32,8 +32,6 @@ pub(crate) struct Berth {
     pub(crate) mailbox: usize,
     /// Bytes that a slot of that mailbox holds: the most that an exchange receives.
     pub(crate) capacity: usize,
-    /// From how many contiguous bytes on this side would have a copy engine move regions of device fields.
-    pub(crate) engine: Option<usize>,
     /// Up to how many bytes this side would have messages of device fields go as words with flags.
     pub(crate) flags: usize,
     /// Bytes of messages of device fields that this side finds worth a message of their own.
@@ -141,7 +139,6 @@ pub(crate) fn send(
     for number in [berth.send_counter, berth.receive_counter, berth.mailbox, berth.capacity] {
         w.size(number);
     }
-    w.u64(berth.engine.map_or(u64::MAX, |bytes| bytes as u64));
     w.size(berth.flags);
     w.size(berth.chunk);
     w.u64(berth.on_device.into());
@@ -243,7 +240,6 @@ fn read(r: &mut Reader<'_>, segments: &[Arc<Segment>], told: &mut Vec<Mapped>) -
         receive_counter: r.size()?,
         mailbox: r.size()?,
         capacity: r.size()?,
-        engine: usize::try_from(r.u64()?).ok().filter(|&bytes| bytes < usize::MAX),
         flags: r.size()?,
         chunk: r.size()?,
         on_device: r.u64()? != 0,

@@ -7,8 +7,7 @@ use crate::field::Memory;
 use halocline_comm::Endpoint;
 use halocline_comm::mappings::{DeviceId, Kind, MappingError, Mappings, Pinned, Requested, Target};
 use halocline_comm::{Communicator, Segment};
-use halocline_device::tuning::Connection;
-use halocline_device::{Address, Device, DeviceError};
+use halocline_device::{Address, Connection, Device, DeviceError};
 use halocline_plan::wire::{Reader, WireError, Writer};
 use std::collections::{BTreeMap, HashMap};
 use std::ptr::NonNull;
@@ -86,24 +85,6 @@ impl Company {
         let is_hidden = |other: &u32| bytes > 0 && !device.driver().lets(first, bytes, *other);
         let hidden = self.others(peer, device).find(is_hidden)?;
         Some(DeviceError::NotShared { device: hidden, peer: own, address: first }.to_string())
-    }
-
-    /// From how many contiguous bytes on regions between this rank and a peer are to go by a copy engine, by what was measured of the
-    /// devices here and of how they reach the peer's.
-    pub(super) fn engine(&self, peer: usize) -> Option<usize> {
-        let mut most = None;
-        for device in &self.own {
-            let values = device.tuned().values;
-            // Mostly there is nothing to find out.
-            if values.copy_engine == [None; 3] {
-                return None;
-            }
-            for other in &self.of_ranks[peer] {
-                let from = values.copy_engine(device.driver().connection(other)?)?;
-                most = most.max(usize::try_from(from).ok());
-            }
-        }
-        most
     }
 
     /// Whether the device here reaches all devices of these ranks over NVLink.

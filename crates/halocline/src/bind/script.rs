@@ -6,7 +6,7 @@ use super::words::Word;
 use crate::error::Error;
 use crate::link::{Link, SLOTS, Way};
 use crate::set::{Part, Set};
-use crate::stream::{BEGUN, Block, Cue, Cut, DONE, LINE, Script, Stage, Step};
+use crate::stream::{BEGUN, Cue, Cut, DONE, LINE, Script, Stage, Step};
 use halocline_device::{Address, CopyTable, Memory, Signal, Slot, TablePart, TableSpec};
 use halocline_plan::copy::CopyOp;
 use std::collections::BTreeSet;
@@ -101,7 +101,6 @@ impl Making<'_> {
                 raised.len() == 1 && script.before[raised.len()..].iter().all(is_told);
         }
         let first = if self.in_one || script.is_raised_by_table { &raised[..] } else { &[] };
-        script.copies = self.copies(set);
         for parity in 0..if packs || unpacks { SLOTS as usize } else { 1 } {
             script.out.extend(self.out(set, parity, first)?);
         }
@@ -190,24 +189,6 @@ impl Making<'_> {
         set.parts[out.link].ops.iter().filter(mine)
     }
 
-    /// What is pulled by a copy engine.
-    fn copies(&self, set: &Set) -> Vec<Block> {
-        let mut copies = Vec::new();
-        for out in self.outgoing.iter().filter(|out| out.way == Way::Pull) {
-            let link = &self.links[out.link];
-            for op in self.of_lane(set, out).filter(|op| link.by_engine(op)) {
-                let source = address(set.parts[out.link].remote[op.source]);
-                let target = address(set.bases[op.target]);
-                op.for_each_block(|from, to, bytes| {
-                    let (source, target) =
-                        (source.wrapping_add_signed(from as i64), target.wrapping_add_signed(to as i64));
-                    copies.push(Block { target, source, bytes });
-                });
-            }
-        }
-        copies
-    }
-
     /// The table that pushes, pulls, packs, and copies within the rank; or all that there is to do. Raises some words first, if it has
     /// anything else to do.
     fn out(&self, set: &Set, parity: usize, first: &[Address]) -> Result<Option<CopyTable>, Error> {
@@ -237,8 +218,7 @@ impl Making<'_> {
             if out.way == Way::Pull {
                 let begin = sources.len();
                 sources.extend(remote);
-                let link = &self.links[out.link];
-                draft.ops.extend(self.of_lane(set, out).filter(|op| !link.by_engine(op)).cloned());
+                draft.ops.extend(self.of_lane(set, out).cloned());
                 draft.ops.iter_mut().for_each(|op| op.source += begin);
             } else {
                 let begin = targets.len();

@@ -1,19 +1,15 @@
-//! What this rank would have of the links of its device fields: copy engines, words with flags, chunks; and why it goes without.
+//! What this rank would have of the links of its device fields: words with flags, chunks; and why it goes without.
 
 use super::lanes::MOST_WAITS;
 use super::local::Local;
 use super::offer::Berth;
 use super::remote::Company;
 use crate::link::{Link, Way};
-use crate::options::{BindOptions, CopyEngine, Flags};
-use crate::stream::Pool;
-use halocline_comm::Communicator;
+use crate::options::{BindOptions, Flags};
 use halocline_device::Device;
 use std::collections::BTreeSet;
 
 pub(super) struct Wishes {
-    engine: CopyEngine,
-    no_engine: Option<&'static str>,
     /// Up to how many bytes messages are to go as words with flags.
     flags: usize,
     no_flags: Option<&'static str>,
@@ -25,23 +21,13 @@ pub(super) struct Wishes {
 impl Wishes {
     /// `is_alone`: no other rank uses this rank's devices.
     pub(super) fn new(
-        (comm, company): (&Communicator, &Company),
+        company: &Company,
         (devices, sets): (&[Device], &[Local]),
-        (engine, flags): (CopyEngine, Flags),
         (options, is_alone): (&BindOptions, bool),
     ) -> Self {
-        let chunks = devices.iter().map(|device| device.tuned().values.chunk);
+        let chunks = devices.iter().map(|device| device.tuning().chunk);
         let chunk = options.chunk().or(chunks.max().and_then(|chunk| usize::try_from(chunk).ok()));
-        let no_engine = if devices.len() > 1 {
-            // Where lanes wait for each other's producers, poison would let a copy engine go on that these still need to wait.
-            Some("no copy engine, as the fields of this rank lie on several devices")
-        } else if comm.part::<Pool>().is_crowded(devices) {
-            // CUDA queues what is copied from a device to others of the process, whoever copies: what waits for one peer would hold
-            // what another one waits for.
-            Some("no copy engine, as more than two ranks of this process use devices")
-        } else {
-            None
-        };
+        let flags = options.flags;
         let asks_for_flags = matches!(flags, Flags::UpTo(_));
         let peers: BTreeSet<usize> = sets.iter().flat_map(Local::peers).collect();
         let flags = match flags {
@@ -52,7 +38,7 @@ impl Wishes {
                     && 2 * peers.len() <= MOST_WAITS
                     && company.is_near(peers.iter().copied()) =>
             {
-                devices.first().map_or(0, |device| device.tuned().values.flags as usize)
+                devices.first().map_or(0, |device| device.tuning().flags as usize)
             }
             Flags::UpTo(bytes) => bytes.min(Flags::MOST),
             Flags::Auto | Flags::Never => 0,
@@ -70,28 +56,21 @@ impl Wishes {
             () => None,
         };
         let flags = if no_flags.is_some() { 0 } else { flags };
-        Self { engine, no_engine, flags, no_flags, asks_for_flags, chunk: chunk.unwrap_or(0) }
+        Self { flags, no_flags, asks_for_flags, chunk: chunk.unwrap_or(0) }
     }
 
     /// What a peer is to know of it.
-    pub(super) fn enter(&self, company: &Company, peer: usize, berth: &mut Berth) {
+    pub(super) fn enter(&self, berth: &mut Berth) {
         (berth.chunk, berth.flags) = (self.chunk, self.flags);
-        berth.engine = match self.engine {
-            CopyEngine::Never => None,
-            _ if self.no_engine.is_some() => None,
-            CopyEngine::Auto => company.engine(peer),
-            CopyEngine::From(bytes) => Some(bytes.max(1)),
-        };
     }
 
     /// Lets links say why they go without what was asked for.
     pub(super) fn explain(&self, links: &mut [Link]) {
-        let no_engine = self.no_engine.filter(|_| matches!(self.engine, CopyEngine::From(_)));
         for link in links.iter_mut().filter(|link| link.way == Way::Push) {
             let refused = link.flags == Some(0) && self.asks_for_flags;
             let no_flags = self.no_flags.filter(|_| self.asks_for_flags);
             let no_flags = no_flags.or(refused.then_some("no words with flags: the peer takes none"));
-            link.why = link.why.take().or(no_engine.or(no_flags).map(str::to_owned));
+            link.why = link.why.take().or(no_flags.map(str::to_owned));
             link.flags = link.flags.filter(|&most| most > 0);
         }
     }

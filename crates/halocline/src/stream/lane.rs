@@ -15,7 +15,7 @@ pub(crate) const LINE: usize = 128;
 
 /// One device's part in the exchanges of an object, on one stream: where there are other lanes, wait until their producers
 /// are done, too; raise `ready`, wait for that of the peers, copy
-/// and raise `arrived` (copy engines, then one copy table), wait for `arrived`, unpack; wait for the other lanes; say that it is done.
+/// and raise `arrived` (one copy table), wait for `arrived`, unpack; wait for the other lanes; say that it is done.
 pub(crate) struct Lane {
     pub(crate) device: Device,
     pub(crate) shared: Arc<OfDevice>,
@@ -52,8 +52,6 @@ pub(crate) struct Script {
     pub(crate) raised: usize,
     /// The first table raises them, too: where nothing is waited for before it, that is enough.
     pub(crate) is_raised_by_table: bool,
-    /// What copy engines pull, before the table that raises what says so.
-    pub(crate) copies: Vec<Block>,
     /// Pushes, pulls and packs.
     pub(crate) out: Vec<CopyTable>,
     /// Waits for what comes, and unpacks.
@@ -62,14 +60,6 @@ pub(crate) struct Script {
     pub(crate) over: Vec<Cue>,
     /// The table of the last step says that this one is done.
     pub(crate) is_ended_by_table: bool,
-}
-
-/// Contiguous bytes that a copy engine moves.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Block {
-    pub(crate) target: Address,
-    pub(crate) source: Address,
-    pub(crate) bytes: usize,
 }
 
 /// Waits, then unpacks.
@@ -134,7 +124,7 @@ impl Lane {
         done: &Event,
         (cut, be_watched): (impl Fn(Cut) -> bool, impl Fn()),
     ) -> Result<(), DeviceError> {
-        let Script { given, before, raised, is_raised_by_table, copies, out, steps, over, is_ended_by_table } =
+        let Script { given, before, raised, is_raised_by_table, out, steps, over, is_ended_by_table } =
             &self.scripts[set];
         if cut(Cut::Sent) {
             stream.record(done)?;
@@ -168,15 +158,6 @@ impl Lane {
             // concerned.
             unsafe { stream.launch(&tables[(epoch % count) as usize], epoch) }
         };
-        if !copies.is_empty() {
-            flush(scratch)?;
-        }
-        for &Block { target, source, bytes } in copies {
-            // SAFETY: the object holds both memories until the stream is through: nothing is reclaimed before. Words
-            // that were waited for say that nobody writes the peer's owned cells, or uses this rank's halo. After a
-            // failure they are poison: then the halo is nobody's until `reclaim`, and the peer's cells are only read.
-            unsafe { stream.copy(target, source, bytes) }?;
-        }
         launch(out, scratch)?;
         for Step { cues, into } in steps {
             scratch.extend(cues.iter().filter(is_open).map(|cue| cue.of(epoch)));

@@ -31,7 +31,7 @@ mod watch;
 
 pub(crate) use by_set::BySet;
 pub use cut::Cut;
-pub(crate) use lane::{BEGUN, Block, Cue, DONE, LINE, Lane, STATUS, Script, Step};
+pub(crate) use lane::{BEGUN, Cue, DONE, LINE, Lane, STATUS, Script, Step};
 pub(crate) use pool::{OfDevice, Pool, Room};
 pub(crate) use stage::{Stage, Staged, chunks, offset};
 pub(crate) use staging::Staging;

@@ -111,12 +111,6 @@ impl Pool {
         devices.iter().all(|device| ranks.get(&device.id()).is_none_or(|&ranks| ranks == 1))
     }
 
-    /// Whether more than two ranks of this process use devices of the machines of these.
-    pub(crate) fn is_crowded(&self, devices: &[Device]) -> bool {
-        let is_near = |id: &(usize, u32)| devices.iter().any(|device| device.id().0 == id.0);
-        lock(&RANKS).iter().filter(|(id, _)| is_near(id)).map(|(_, ranks)| ranks).sum::<usize>() > 2
-    }
-
     pub(crate) fn of(&self, device: &Device) -> Result<Arc<OfDevice>, Error> {
         let id = device.id();
         let known = |shared: &Shared| shared.devices.get(&id).and_then(OnceLock::get).cloned();

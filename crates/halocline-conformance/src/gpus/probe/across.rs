@@ -32,7 +32,7 @@ const QUEUED: usize = 64 << 20;
 enum Waiter {
     Stream,
     Kernel,
-    /// A stream, with copies of copy engines behind its wait: within the device, to another one, to the host and back.
+    /// A stream, with copies behind its wait: within the device, to another one, to the host and back.
     Copies,
 }
 

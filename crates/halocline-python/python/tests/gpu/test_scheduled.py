@@ -225,29 +225,6 @@ def test_small_messages_go_as_words_with_flags_where_that_is_asked_for(together,
     together(rank)
 
 
-@pytest.mark.parametrize("copy_engine", [1, "never"])
-def test_regions_go_by_copy_engines_where_that_is_asked_for(together, cupy_engine, copy_engine):
-    def rank(comm):
-        mine = cupy_engine(comm.rank)
-        with mine.here():
-            case = Case(comm, mine)
-            halo = case.bind(copy_engine=copy_engine)
-            told = halo.explain()
-            # Messages are staged: nothing of them goes from device to device.
-            is_direct = re.search(r"^from rank \d+ +direct", told, re.MULTILINE) is not None
-            assert ("copy engine: " in told) == (is_direct and copy_engine == 1), told
-            stream, given = list(mine.streams().values())[-1]
-            with mine.on(stream):
-                for count in range(ROUNDS):
-                    case.spin()
-                    mine.add(case.field, case.grow)
-                    halo.schedule_exchange(given).schedule_wait(given)
-                    mine.copy(case.seen[count], case.field)
-            case.check()
-
-    together(rank)
-
-
 @pytest.mark.parametrize("inline", [False, True])
 def test_redistributions_take_their_place_in_the_order_of_a_stream(together, main_engine, inline):
     def rank(comm):
