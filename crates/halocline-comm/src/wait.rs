@@ -6,7 +6,7 @@ use std::time::Duration;
 /// After how long without progress a wait warns whom it waits for.
 pub const WARN_AFTER: Duration = Duration::from_secs(30);
 
-/// After how long a wait tells the rank that it waits for.
+/// After how long a wait tells the rank that it waits for, or after half of its deadline.
 const ANNOUNCE_AFTER: Duration = Duration::from_secs(1);
 
 /// How long to spin, when to give up.
@@ -23,7 +23,7 @@ pub struct Patience {
 /// A wait that takes long.
 #[derive(Debug, Clone, Copy)]
 pub enum Late {
-    /// [`ANNOUNCE_AFTER`] has passed, once a wait: those that are waited for may be told.
+    /// [`ANNOUNCE_AFTER`] has passed, or half of the deadline, once a wait: those that are waited for may be told.
     Announce,
     /// Another [`WARN_AFTER`] has passed.
     Warn {
@@ -93,7 +93,9 @@ impl Patience {
             }
         }
         let start = host.now();
-        let (mut announce_at, mut warn_at, mut nap) = (ANNOUNCE_AFTER, WARN_AFTER, NAP.0);
+        // Ranks with one deadline have told each other when it passes.
+        let announce_at = self.deadline.map_or(ANNOUNCE_AFTER, |deadline| ANNOUNCE_AFTER.min(deadline / 2));
+        let (mut announce_at, mut warn_at, mut nap) = (announce_at, WARN_AFTER, NAP.0);
         let asks_after = host.asks_after().filter(|_| self.is_interruptible).unwrap_or(Duration::MAX);
         let mut ask_at = asks_after;
         loop {

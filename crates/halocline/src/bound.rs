@@ -138,8 +138,7 @@ impl Bound {
 
     /// From now on every exchange is checked, by messages of this operation.
     pub(crate) fn check(&mut self, operation: u64) {
-        self.check =
-            Some(Check::new(&self.comm, operation, self.name.to_string(), &mut self.links, &self.patience));
+        self.check = Some(Check::new(operation, &mut self.links));
     }
 
     /// Whether the progress thread may have something to do.
@@ -407,9 +406,6 @@ impl Bound {
 
     /// Fails the object, here and at all its peers.
     fn fail(&self, link: &Link, cause: Cause, culprit: usize) {
-        if let Some(finding) = self.check.as_ref().and_then(|check| check.verdict(&self.comm, self.epoch())) {
-            return self.fail_by(finding, None);
-        }
         let by = self.root(cause, culprit);
         self.end_by(|epoch| link.failure(&self.comm, epoch, by));
     }

@@ -394,21 +394,13 @@ pub enum Fault {
     OwnedWritten,
     /// Two ranks exchange different sets of fields.
     OtherSet,
-    /// Ranks wait for each other in different exchanges.
-    OtherOrder,
     /// Halo cells were overwritten after they had come, before the wait had returned.
     HaloWritten,
 }
 
 impl Fault {
-    const ALL: [Self; 6] = [
-        Self::NotWritten,
-        Self::Changed,
-        Self::OwnedWritten,
-        Self::OtherSet,
-        Self::OtherOrder,
-        Self::HaloWritten,
-    ];
+    const ALL: [Self; 5] =
+        [Self::NotWritten, Self::Changed, Self::OwnedWritten, Self::OtherSet, Self::HaloWritten];
 }
 
 impl fmt::Display for Fault {
@@ -418,7 +410,6 @@ impl fmt::Display for Fault {
             Self::Changed => "halo cells are not what their owner held",
             Self::OwnedWritten => "owned cells were written while the exchange was in flight",
             Self::OtherSet => "ranks exchange different sets of fields",
-            Self::OtherOrder => "ranks exchange in different orders",
             Self::HaloWritten => "halo cells were overwritten before the wait had returned",
         })
     }

@@ -100,17 +100,11 @@ pub struct BindOptions {
     /// Whether each exchange proves that it did what it should, at any cost; the same on all ranks. By
     /// default what `HALOCLINE_CHECK` says, 1 or 0. It finds halo cells that were not written, bytes that
     /// have changed on their way, owned cells that were written before the wait had returned, halo cells that were overwritten
-    /// after they had come, and ranks that exchange different sets or, waiting for each other, in different orders: a
+    /// after they had come, and ranks that exchange different sets: a
     /// [`crate::Fault`], which fails the object. While an exchange is in flight halo cells hold poison, which is NaN for numbers
     /// with a fraction.
     ///
-    /// It does not look at fields in memory of devices, nor at the order of their exchanges: the bind warns of it, and
-    /// [`crate::HaloExchange::explain`] says so.
-    ///
-    /// Orders are compared where threads block in waits. An exchange is expected of the thread that began the last
-    /// one of its object, or has bound it: give each thread objects that it has used before, or bind them by it. Ranks
-    /// that have begun exchanges by several threads are only warned. Tasks and loops of
-    /// [`crate::Pending::is_ready`] are not known to wait.
+    /// It does not look at fields in memory of devices: the bind warns of it, and [`crate::HaloExchange::explain`] says so.
     pub checked: Option<bool>,
     /// The streams whose work comes before an exchange of device fields, where [`crate::HaloExchange::exchange`] is
     /// not told: those that write owned cells or read the halo. By default each device's default stream. Ranks of one process that

@@ -116,11 +116,6 @@ impl Serve for Bound {
         {
             self.late(epoch, late);
         }
-        if let Some(finding) = self.check.as_ref().and_then(|check| check.serve(&self.comm, epoch))
-            && self.outcome(epoch).is_none()
-        {
-            self.fail_by(finding, None);
-        }
         if self.failed.get().is_none() {
             // What is in flight may have all that it needs; where it has not, its links see that.
             let is_idle = self.outcome(epoch).is_some();
@@ -144,7 +139,6 @@ impl Serve for Bound {
         let begun = || *self.begun.lock().unwrap_or_else(PoisonError::into_inner);
         let deadline = self.patience.deadline.map(|deadline| begun() + deadline);
         let warning = (!self.wakers.is_empty()).then(|| self.awaited.due());
-        let suspicion = self.check.as_ref().and_then(Check::due);
-        [deadline, warning, suspicion].into_iter().flatten().min()
+        [deadline, warning].into_iter().flatten().min()
     }
 }

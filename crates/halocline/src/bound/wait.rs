@@ -8,6 +8,7 @@ use halocline_comm::{CommError, Late, PeerState};
 use std::collections::BTreeSet;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// Looks of `is_ready` before the peers' progress is demanded.
 const LOOKS: u32 = 64;
@@ -63,11 +64,7 @@ impl Bound {
         if self.waits_for_messages(epoch) {
             self.comm.link().check()?;
         }
-        // The progress thread compares the order of exchanges meanwhile.
-        let waiting = self.check.as_ref().map(|check| check.wait(&self.comm, epoch));
-        if self.check.is_none() {
-            self.disarm();
-        }
+        self.disarm();
         let _span = trace::wait(&self.comm, &self.name, epoch);
         let mut told = Vec::new();
         let outcome = self.patience.wait(
@@ -77,13 +74,7 @@ impl Bound {
                 self.look_after_peers();
                 self.proven(epoch)
             },
-            || {
-                self.demand(epoch);
-                if let Some(waiting) = &waiting {
-                    let missing = self.links.iter().filter(|link| !link.is_done(epoch));
-                    waiting.is_for(missing.map(|link| link.peer));
-                }
-            },
+            || self.demand(epoch),
             |late| match late {
                 Late::Announce => {
                     told = self.missing(epoch);
@@ -171,19 +162,24 @@ impl Bound {
         CommError::Interrupted { waiting: self.comm.rank(), what: format!("exchange {epoch}") }.into()
     }
 
+    /// Says which ranks are waited for, and what those wait for.
+    fn tell_late(&self, epoch: u64, after: Duration, again: bool) {
+        let (rank, after) = (self.comm.rank(), after.as_secs_f32());
+        let (name, awaited) = (&self.name, self.comm.describe_waits(&self.missing(epoch)));
+        let text = format!("rank {rank} has waited {after:.0} s in exchange {epoch} of {name} for {awaited}");
+        self.comm.link().host().tell_late(&text, again);
+    }
+
     /// A wait takes long.
     pub(super) fn late(&self, epoch: u64, late: Late) -> Option<Result<(), Error>> {
         match late {
             Late::Announce => None,
             Late::Warn { after, again } => {
-                let (rank, after) = (self.comm.rank(), after.as_secs());
-                let (name, awaited) = (&self.name, self.comm.describe_waits(&self.missing(epoch)));
-                let text =
-                    format!("rank {rank} has waited {after} s in exchange {epoch} of {name} for {awaited}");
-                self.comm.link().host().tell_late(&text, again);
+                self.tell_late(epoch, after, again);
                 None
             }
             Late::Deadline(after) => {
+                self.tell_late(epoch, after, false);
                 if let Some(link) = self.links.iter().find(|link| !link.is_done(epoch)) {
                     self.fail(link, Cause::Deadline(Some(after)), link.peer);
                 }

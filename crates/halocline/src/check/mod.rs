@@ -5,16 +5,13 @@
 //! the data are there the receiver compares the checksums with those of its own halo cells ([`cells`]); where
 //! they differ, and poison is left, those cells were not written, otherwise bytes have changed under way. At
 //! the end, and again in the user's wait, each rank compares its owned cells with what they were at the begin, and its halo
-//! cells with what has come. [`order`] finds ranks that wait for each other in different exchanges.
+//! cells with what has come.
 //!
 //! What is found is the object's failure, with a report.
 
 mod cells;
-mod order;
 #[cfg(test)]
 mod tests;
-
-pub(crate) use order::Waiting;
 
 use crate::bind::Place;
 use crate::error::{Cause, Fault};
@@ -24,13 +21,11 @@ use crate::pattern::DomainName;
 use crate::set::Cargo;
 use cells::Region;
 use halocline_comm::Endpoint;
-use halocline_comm::{CommError, Communicator, Patience, Tag};
+use halocline_comm::{CommError, Communicator, Tag};
 use halocline_device::Variable;
 use halocline_plan::wire::{Reader, WireError, Writer};
-use order::{GRACE, Order};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
 
 /// The variable that asks for checked mode: on or off.
 const VARIABLE: &str = "HALOCLINE_CHECK";
@@ -66,7 +61,6 @@ pub(crate) struct Finding {
 /// The checks of one bound object.
 pub(crate) struct Check {
     operation: u64,
-    order: Order,
     /// Checksums of all regions that are sent, as they were when the exchange began; those that stay within the rank last.
     sent: Mutex<Vec<u64>>,
     /// What a test does to a halo that was filled from within the rank.
@@ -106,20 +100,12 @@ fn exchanged(cargo: &Cargo, peer: usize, direction: Direction) -> impl Iterator<
 
 impl Check {
     /// `operation`: of the messages, the same on all ranks.
-    pub(crate) fn new(
-        comm: &Communicator,
-        operation: u64,
-        name: String,
-        links: &mut [Link],
-        patience: &Patience,
-    ) -> Self {
+    pub(crate) fn new(operation: u64, links: &mut [Link]) -> Self {
         for link in links.iter_mut().filter(|link| link.direction == Direction::Receive) {
             link.proof = Some(Proof::new(operation));
         }
-        let grace = patience.deadline.map_or(GRACE, |deadline| GRACE.min(deadline / 4));
         Self {
             operation,
-            order: Order::new(comm, operation, name, grace),
             sent: Mutex::default(),
             proven: Mutex::default(),
             #[cfg(test)]
@@ -135,7 +121,6 @@ impl Check {
         epoch: u64,
         cargo: &Cargo,
     ) -> Result<(), CommError> {
-        self.order.begin();
         for link in links.iter().filter(|link| link.direction == Direction::Receive) {
             for Exchanged { region, .. } in exchanged(cargo, link.peer, Direction::Receive) {
                 // SAFETY: bind has checked the region. Nobody else accesses it: no peer was granted this exchange yet,
@@ -239,29 +224,6 @@ impl Check {
     /// Held by whoever begins an exchange or looks at one that is over.
     pub(crate) fn gate(&self) -> MutexGuard<'_, u64> {
         lock(&self.proven)
-    }
-
-    /// A thread waits, until what is returned is dropped.
-    pub(crate) fn wait(&self, comm: &Communicator, epoch: u64) -> Waiting<'_> {
-        self.order.wait(comm, epoch)
-    }
-
-    /// What the progress thread does for the checks; `begun` is the last exchange begun.
-    pub(crate) fn serve(&self, comm: &Communicator, begun: u64) -> Option<Finding> {
-        self.order.attend(comm, begun).unwrap_or_else(|error| {
-            tracing::warn!("rank {}: the order of exchanges is not compared: {error}", comm.rank());
-            None
-        })
-    }
-
-    /// What is known to keep exchange `epoch` from ever being over.
-    pub(crate) fn verdict(&self, comm: &Communicator, epoch: u64) -> Option<Finding> {
-        self.order.verdict(comm, epoch)
-    }
-
-    /// When the progress thread is to come although nothing has changed.
-    pub(crate) fn due(&self) -> Option<Duration> {
-        self.order.due()
     }
 
     /// Throws away what messages still wait in the inbox.

@@ -1,7 +1,6 @@
 //! Each report provoked, and none where nothing is wrong.
 
 use super::cells::{Region, poison};
-use super::order::Board;
 use super::*;
 use crate::bound::Bound;
 use crate::{
@@ -396,95 +395,6 @@ fn different_sets_of_fields_are_named_on_both_ranks() {
             }
         }
     }
-}
-
-#[test]
-fn two_ranks_in_different_orders_are_named_on_both() {
-    for link in WAYS {
-        let failures = on_ranks(2, |comm| {
-            let rings = ["t", "u"].map(|name| Ring::new(comm, &checked(link, name)));
-            for _ in 0..3 {
-                rings.iter().for_each(|ring| ring.step().unwrap());
-            }
-            match rings[comm.rank()].step() {
-                Err(Error::Failed(failure)) => failure,
-                other => panic!("{other:?}"),
-            }
-        });
-        for failure in failures {
-            assert_eq!(failure.cause, Cause::Check(Fault::OtherOrder), "{failure}");
-            let text = failure.to_string();
-            for hop in [
-                "rank 0 waits in exchange 4 of \"t\" for rank 1",
-                "rank 1 waits in exchange 4 of \"u\" for rank 0",
-            ] {
-                assert!(text.contains(hop), "{link:?}: {text}");
-            }
-        }
-    }
-}
-
-/// An object that connects two ranks of three.
-fn pair(comm: &Communicator, ranks: [usize; 2], name: &str) -> (Array<f64>, HaloExchange) {
-    let id = |rank: usize| 100 + rank as u64;
-    let halo: Vec<u64> = match ranks.iter().position(|&rank| rank == comm.rank()) {
-        Some(at) => vec![id(ranks[1 - at])],
-        None => vec![],
-    };
-    let array = Array::zeros(comm, &[1 + halo.len()]).unwrap();
-    let domain = UnstructuredDomain::new(comm.rank() as u64, vec![id(comm.rank())], halo);
-    let pattern = Pattern::unstructured(comm, &[domain]).unwrap();
-    let options = checked(LinkChoice::Auto, name);
-    let halo = HaloExchange::bind_with(comm, &[(&pattern, &array)], &options).unwrap();
-    (array, halo)
-}
-
-#[test]
-fn a_cycle_of_three_ranks_is_named_on_all() {
-    let failures = on_ranks(3, |comm| {
-        let objects = [pair(comm, [0, 1], "a"), pair(comm, [1, 2], "b"), pair(comm, [2, 0], "c")];
-        // Each begins with an object that its neighbour comes to later.
-        match objects[comm.rank()].1.exchange().unwrap().wait() {
-            Err(Error::Failed(failure)) => failure,
-            other => panic!("{other:?}"),
-        }
-    });
-    for failure in failures {
-        assert_eq!(failure.cause, Cause::Check(Fault::OtherOrder), "{failure}");
-        let text = failure.to_string();
-        for (rank, name, next) in [(0, "a", 1), (1, "b", 2), (2, "c", 0)] {
-            let hop = format!("rank {rank} waits in exchange 1 of \"{name}\" for rank {next}");
-            assert!(text.contains(&hop), "{text}");
-        }
-    }
-}
-
-/// The waits of two ranks are suspected and asked about, but each has another thread that comes to the rest.
-#[test]
-fn threads_of_a_rank_may_wait_in_different_exchanges() {
-    let boards: Mutex<Vec<Arc<Board>>> = Mutex::default();
-    let suspects = || lock(&boards).iter().map(|board| board.suspects()).sum::<u64>();
-    on_ranks(2, |comm| {
-        lock(&boards).push(comm.part());
-        let rings = ["t", "u"].map(|name| Ring::new(comm, &checked(LinkChoice::Auto, name)));
-        let turn = |at: usize| rings[at].step().unwrap();
-        std::thread::scope(|scope| {
-            // From here on each object has a thread of its own.
-            let both = [0, 1].map(|at| scope.spawn(move || turn(at)));
-            both.into_iter().for_each(|thread| thread.join().unwrap());
-        });
-        std::thread::scope(|scope| {
-            scope.spawn(|| turn(comm.rank()));
-            // The other one comes once a first one was suspected.
-            scope.spawn(|| {
-                while suspects() == 0 {
-                    std::thread::yield_now();
-                }
-                turn(1 - comm.rank());
-            });
-        });
-    });
-    assert!(suspects() > 0);
 }
 
 #[test]

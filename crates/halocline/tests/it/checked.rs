@@ -1,4 +1,4 @@
-//! Checked mode as users see it: what they do while an exchange is in flight, and who waits for whom. And what
+//! Checked mode as users see it: what they do while an exchange is in flight. And what
 //! holds without it, too: nobody touches fields that were not given to an exchange.
 
 use halocline::{
@@ -97,68 +97,6 @@ fn owned_cells_that_stay_within_a_rank_are_compared_too() {
     assert!(text.contains("within the rank: owned cells [0..1] of field 0 of domain 0"), "{text}");
     assert_eq!(*failure(pending.wait()), *found);
     assert_eq!(*failure(halo.exchange()), *found);
-}
-
-/// An object in which each rank of the first receives from the one of the second.
-fn one_way(
-    comm: &Communicator,
-    pairs: &[(usize, usize)],
-    options: &BindOptions,
-) -> (Array<f64>, HaloExchange) {
-    let mine = pairs.iter().filter(|(to, _)| *to == comm.rank());
-    let halo: Vec<u64> = mine.map(|(_, from)| 100 + *from as u64).collect();
-    let array = Array::zeros(comm, &[1 + halo.len()]).unwrap();
-    let domain = UnstructuredDomain::new(comm.rank() as u64, vec![100 + comm.rank() as u64], halo);
-    let pattern = Pattern::unstructured(comm, &[domain]).unwrap();
-    let halo = HaloExchange::bind_with(comm, &[(&pattern, &array)], options).unwrap();
-    (array, halo)
-}
-
-/// Rank 0 has sent to rank 1 and waits for rank 2, which is late; rank 1 waits for rank 0 in another object.
-#[test]
-fn who_was_sent_to_is_not_waited_for() {
-    for link in [LinkChoice::Mailbox, LinkChoice::Message] {
-        let first = on_ranks(3, |comm| {
-            let both = one_way(comm, &[(1, 0), (0, 2)], &options(link, "both"));
-            let single = one_way(comm, &[(1, 0)], &options(link, "single"));
-            let mut order = [both.1, single.1];
-            match comm.rank() {
-                1 => order.reverse(),
-                // Longer than it takes to suspect a wait.
-                2 => while_others_are_suspected(comm),
-                _ => {}
-            }
-            order.map(|halo| halo.exchange()?.wait())
-        });
-        assert!(first.iter().flatten().all(Result::is_ok), "{link:?}: {first:?}");
-    }
-}
-
-/// Lets the time pass after which waits are suspected, three times over.
-fn while_others_are_suspected(comm: &Communicator) {
-    let host = comm.link().host();
-    let end = host.now() + Duration::from_millis(600);
-    while host.now() < end {
-        host.yield_now();
-    }
-}
-
-#[test]
-fn a_deadline_that_comes_first_does_not_hide_a_different_order() {
-    let failures = on_ranks(2, |comm| {
-        let soon = |name| BindOptions {
-            deadline: Some(Duration::from_millis(400)),
-            ..options(LinkChoice::Auto, name)
-        };
-        let objects = ["t", "u"].map(|name| bound(comm, &soon(name)));
-        failure(objects[comm.rank()].1.exchange().unwrap().wait())
-    });
-    // Where the machine is slow, one of them may miss the deadline before both know.
-    assert!(failures.iter().any(|failure| failure.cause == Cause::Check(Fault::OtherOrder)), "{failures:?}");
-    let told = failures.iter().filter(|failure| failure.cause == Cause::Check(Fault::OtherOrder));
-    for failure in told {
-        assert!(failure.to_string().contains("waits in exchange 1 of \"u\" for rank 0"), "{failure}");
-    }
 }
 
 /// Ranks that exchange different sets of fields fail before anybody touches a field of the other set.

@@ -3,8 +3,8 @@
 use halocline::comm::{Host, System};
 use halocline::device::sim::{Options, World};
 use halocline::{
-    Array, BindOptions, CommError, Communicator, Decomposed, DeviceArray, Error, Field, Halo, HaloExchange,
-    RegularGrid,
+    Array, BindOptions, Cause, CommError, Communicator, Decomposed, DeviceArray, Error, Field, Halo,
+    HaloExchange, RegularGrid,
 };
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -64,19 +64,19 @@ const AT_LAST: Option<Duration> = Some(Duration::from_secs(300));
 
 fn bound_to<A: Deref<Target = Field>>(
     comm: &Communicator,
-    name: &str,
+    (name, deadline): (&str, Option<Duration>),
     make: impl FnOnce() -> Result<A, Error>,
 ) -> Result<(A, HaloExchange), Error> {
     let grid = RegularGrid::new([2 * comm.size()]).periodic([true]);
     let pattern = grid.decompose(comm.size())?.pattern(comm, Halo::uniform(1))?;
     let array = make()?;
-    let options = BindOptions { name: Some(name.to_owned()), deadline: AT_LAST, ..BindOptions::default() };
+    let options = BindOptions { name: Some(name.to_owned()), deadline, ..BindOptions::default() };
     let halo = HaloExchange::bind_with(comm, &[(&pattern, &array)], &options)?;
     Ok((array, halo))
 }
 
 fn bound(comm: &Communicator, name: &str) -> Result<(Array<f64>, HaloExchange), Error> {
-    bound_to(comm, name, || Array::zeros(comm, &[4]))
+    bound_to(comm, (name, AT_LAST), || Array::zeros(comm, &[4]))
 }
 
 /// Two ranks at work, while time passes until `is_told`; then until both are through.
@@ -122,6 +122,32 @@ fn exchanges_in_opposite_orders_are_told_on_both_ranks() {
         &AtomicBool::default(),
     );
     assert!(ended.iter().all(|ended| matches!(ended, Err(Error::Failed(_)))), "{ended:?}");
+}
+
+#[test]
+fn exchanges_in_opposite_orders_are_told_at_a_deadline() {
+    let deadline = Duration::from_secs(20);
+    let ended = two_ranks(
+        |comm| {
+            let bound = |name| bound_to(comm, (name, Some(deadline)), || Array::<f64>::zeros(comm, &[4]));
+            let objects = [bound("t")?, bound("u")?];
+            objects[comm.rank()].1.exchange()?.wait()
+        },
+        |clock| {
+            clock.has_told(&[
+                "rank 0 has waited 2",
+                " in exchange 1 of \"t\" for rank 1 (which waits in exchange 1 of \"u\")",
+            ]) && clock.has_told(&[
+                "rank 1 has waited 2",
+                " in exchange 1 of \"u\" for rank 0 (which waits in exchange 1 of \"t\")",
+            ])
+        },
+        &AtomicBool::default(),
+    );
+    for ended in ended {
+        let Err(Error::Failed(failure)) = ended else { panic!("{ended:?}") };
+        assert!(matches!(failure.cause, Cause::Deadline(_)), "{failure}");
+    }
 }
 
 #[test]
@@ -188,7 +214,7 @@ fn streams_that_wait_for_a_late_rank_are_told() {
     let ended = two_ranks(
         |comm| {
             let device = world.device(comm.rank() as u32)?;
-            let (_array, halo) = bound_to(comm, "t", || DeviceArray::<f64>::zeros(&device, &[4]))?;
+            let (_array, halo) = bound_to(comm, ("t", AT_LAST), || DeviceArray::<f64>::zeros(&device, &[4]))?;
             comes_late(comm, &halo, &over, || halo.exchange()?.wait())
         },
         |clock| clock.has_told(&["the streams of rank 0 have waited 3", " in exchange 1 for rank 1"]),

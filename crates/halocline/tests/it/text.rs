@@ -221,7 +221,7 @@ fn errors_of_exchanges_that_fail() {
         (Cause::Fields(Difference::Element { field: 2 }), 1, epoch),
         (Cause::Fields(Difference::Extents { field: 0 }), 0, epoch),
         (Cause::Check(Fault::NotWritten), 1, epoch),
-        (Cause::Check(Fault::OtherOrder), 4, epoch),
+        (Cause::Check(Fault::OtherSet), 4, epoch),
     ] {
         let failure = Failure { rank, epoch, peer, direction, way, cause, culprit, report: None };
         writeln!(text, "{}", Error::Failed(Arc::new(failure))).expect("a string");
