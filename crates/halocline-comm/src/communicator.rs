@@ -220,7 +220,7 @@ impl Communicator {
 
     /// The same communicator for an object that lives on behind the scenes: it does not keep the rank
     /// from leaving.
-    pub fn behind_the_scenes(&self) -> Self {
+    pub fn detached(&self) -> Self {
         Self { membership: None, ..self.clone() }
     }
 
@@ -439,8 +439,8 @@ impl Communicator {
     }
 
     /// Holds `object`, which was dropped in flight, until it is over.
-    pub fn bury(&self, object: Arc<dyn Serve>) {
-        self.shared.node.progress.bury(&self.shared.node.transport, object);
+    pub fn defer_drop(&self, object: Arc<dyn Serve>) {
+        self.shared.node.progress.defer_drop(&self.shared.node.transport, object);
     }
 
     /// The one `T` of this rank, made when first asked for: what all its objects of a kind know together.

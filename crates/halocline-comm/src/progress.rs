@@ -76,7 +76,7 @@ impl Progress {
     }
 
     /// Holds `object` until it is over; meanwhile every change wakes the thread.
-    pub(crate) fn bury(&self, transport: &Arc<dyn Transport>, object: Arc<dyn Serve>) {
+    pub(crate) fn defer_drop(&self, transport: &Arc<dyn Transport>, object: Arc<dyn Serve>) {
         self.shared.lock().graveyard.push(object);
         self.start(transport);
         transport.own_bell().arm();

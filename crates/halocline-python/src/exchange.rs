@@ -8,7 +8,7 @@ use crate::given::{Argument, Get, Given, List, Refusal, entries, entry, named};
 use crate::grid::{PyPattern, Widths, collective, halo_of};
 use crate::host::{self, Left};
 use crate::options::{OfDevices, Words, counts, direction, options, shown, ways};
-use crate::owned::{Closable, Member, Owned, bury};
+use crate::owned::{Closable, Member, Owned, drop_deferred};
 use crate::stream::{Handles, Streams};
 use crate::task::Waiting;
 use crate::tensor::{Versions, Write, written};
@@ -121,7 +121,7 @@ fn bound(
         let sets: Vec<&[(&Pattern, &Field)]> = sets.iter().map(Vec::as_slice).collect();
         Ok((HaloExchange::bind_alternatives(comm, &sets, &options)?, streams, arrays))
     });
-    bury(py);
+    drop_deferred(py);
     let (halo, streams, arrays) = bound?;
     Ok(PyHaloExchange::of(halo, streams, arrays, comm.get().member()))
 }
@@ -251,7 +251,7 @@ impl PyHaloExchange {
                 false => Ok(Some(pending)),
             }
         });
-        bury(py);
+        drop_deferred(py);
         if has_begun {
             self.arrays.versions.begun(write.as_ref());
         }
@@ -288,7 +288,7 @@ impl PyHaloExchange {
         let pending = py.detach(|| {
             halo.schedule_exchange_set(set, &streams.iter().map(|stream| &**stream).collect::<Vec<_>>())
         });
-        bury(py);
+        drop_deferred(py);
         let pending = pending.map_err(error::of)?;
         self.arrays.versions.begun(write.as_ref());
         Ok(self.pending(pending, write))
@@ -491,7 +491,7 @@ fn schedule_wait(
         true => pending.wait(),
         false => streams.iter().try_for_each(|stream| pending.schedule_wait(stream)),
     });
-    bury(py);
+    drop_deferred(py);
     Write::end(write, py, waited.map_err(error::of))
 }
 
@@ -502,7 +502,7 @@ impl PyPending {
         let pending = self.get()?;
         let waited = if self.is_brief { pending.wait_briefly(LOOKS) } else { None };
         let waited = waited.unwrap_or_else(|| py.detach(|| pending.wait()));
-        bury(py);
+        drop_deferred(py);
         self.end(py, waited.map_err(error::of))
     }
 
@@ -531,7 +531,7 @@ impl PyPending {
     fn _is_over(&self, py: Python<'_>) -> PyResult<bool> {
         let pending = self.pending.get()?;
         let ready = py.detach(|| pending.is_ready());
-        bury(py);
+        drop_deferred(py);
         ready.map_err(error::of)
     }
 

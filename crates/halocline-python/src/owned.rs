@@ -64,7 +64,7 @@ impl<T: Ends> Drop for Owned<T> {
                 Python::attach(|py| {
                     // A communicator waits for its threads.
                     py.detach(|| drop(end));
-                    bury(py);
+                    drop_deferred(py);
                 });
             }
         }
@@ -154,7 +154,7 @@ impl Member {
         host::waits_for_nobody();
         let all = std::mem::take(&mut *self.all.lock().unwrap_or_else(PoisonError::into_inner));
         py.detach(|| all.iter().rev().filter_map(Weak::upgrade).for_each(|one| one.close()));
-        bury(py);
+        drop_deferred(py);
     }
 }
 
@@ -177,9 +177,9 @@ fn watch_forks() {
 ///
 /// It is also referred to weakly, where it lets itself be: NumPy does not resize an array, which frees its memory, while
 /// anything does that, not even with `refcheck=False`.
-pub(crate) struct Keep([Option<Py<PyAny>>; 2]);
+pub(crate) struct KeepAlive([Option<Py<PyAny>>; 2]);
 
-impl Keep {
+impl KeepAlive {
     pub(crate) fn new(object: &Bound<'_, PyAny>) -> Self {
         let weak = PyWeakrefReference::new(object).ok().map(|weak| weak.into_any().unbind());
         Self([weak, Some(object.clone().unbind())])
@@ -194,7 +194,7 @@ struct Aside {
     next: *mut Aside,
 }
 
-impl Drop for Keep {
+impl Drop for KeepAlive {
     fn drop(&mut self) {
         for object in self.0.iter_mut().filter_map(Option::take) {
             let last = Box::into_raw(Box::new(Aside { object, next: ASIDE.load(Ordering::Relaxed) }));
@@ -211,7 +211,7 @@ impl Drop for Keep {
 
 /// Lets go of what was put aside.
 #[inline]
-pub(crate) fn bury(py: Python<'_>) {
+pub(crate) fn drop_deferred(py: Python<'_>) {
     if ASIDE.load(Ordering::Relaxed).is_null() {
         return;
     }

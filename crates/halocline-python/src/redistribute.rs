@@ -7,7 +7,7 @@ use crate::exchange::{PyHaloExchange, streams_of};
 use crate::given::{Argument, Get, Given, List, Refusal, entries, entry, named};
 use crate::grid::{PyDecomposition, PyPattern, Widths, collective};
 use crate::options::{OfDevices, Words, options};
-use crate::owned::bury;
+use crate::owned::drop_deferred;
 use crate::stream::Handles;
 use crate::tensor::Versions;
 use crate::unstructured::{PyUnstructuredDomain, domains};
@@ -134,7 +134,7 @@ impl PyRedistribute {
             let (from, to) = fields.split_at(sources);
             Ok((self.redistribute.bind_with(comm, from, to, &options)?, kept))
         });
-        bury(py);
+        drop_deferred(py);
         let (halo, (streams, arrays)) = halo?;
         Ok(PyHaloExchange::of(halo, streams, arrays, comm.get().member()))
     }

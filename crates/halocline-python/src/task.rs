@@ -4,7 +4,7 @@
 //! wanted, nothing is locked, and it is of no matter whether there still is an interpreter.
 
 use crate::error;
-use crate::owned::{Owned, bury};
+use crate::owned::{Owned, drop_deferred};
 use crate::tensor::Write;
 use halocline::{Exchanging, Pending};
 use pyo3::prelude::*;
@@ -81,7 +81,7 @@ impl Waiting {
                 Poll::Ready(outcome) => outcome.map(|()| true),
             }
         });
-        bury(py);
+        drop_deferred(py);
         match outcome.map_err(error::of) {
             Ok(false) => Ok(false),
             over => Write::end(self.write.as_ref(), py, over),

@@ -7,7 +7,7 @@ use crate::exchange::{Binding, PyPending, fields_of};
 use crate::given::{Get, Given, List, named};
 use crate::grid::{PyPattern, collective};
 use crate::options::{counts, options, shown, ways};
-use crate::owned::{Closable, bury};
+use crate::owned::{Closable, drop_deferred};
 use crate::stream::Handles;
 use crate::tensor::{Last, Write};
 use halocline::{Field, Pattern, PatternLinks};
@@ -65,7 +65,7 @@ impl PyPatternLinks {
                 py.detach(|| links.exchange(&given))
             }
         };
-        bury(py);
+        drop_deferred(py);
         let pending = pending.map_err(error::of)?;
         self.last.set(write.as_ref());
         Ok(PyPending::of_host(pending, self.links.left(), is_little && !self.shares_gil, write))
@@ -87,7 +87,7 @@ impl PyPatternLinks {
             }
         });
         drop(made);
-        bury(py);
+        drop_deferred(py);
         if has_begun {
             self.last.set(write.as_ref());
         }
@@ -173,7 +173,7 @@ impl PyPatternLinks {
         let links = self.links.get()?;
         let write = self.last.get();
         let waited = py.detach(|| links.wait());
-        bury(py);
+        drop_deferred(py);
         Write::end(write.as_ref(), py, waited.map_err(error::of))
     }
 
@@ -181,7 +181,7 @@ impl PyPatternLinks {
     pub(crate) fn reclaim(&self, py: Python<'_>) -> PyResult<bool> {
         let links = self.links.get()?;
         let reclaimed = py.detach(|| links.reclaim());
-        bury(py);
+        drop_deferred(py);
         Ok(reclaimed)
     }
 

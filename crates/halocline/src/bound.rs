@@ -190,16 +190,18 @@ impl Bound {
         // Nobody looks at the exchange before in order to check it.
         let gate = self.check.as_ref().map(Check::gate);
         self.give_back(before);
-        // SAFETY: exchange `before` is over and its memories are given back, so that nobody uses its cargo any more. This thread
+        // SAFETY: exchange `before` is over and its memories are given back, so that nobody uses its memory any more. This thread
         // alone holds `begin_lock`, which `reclaim` waits for after a failure.
         unsafe { self.flight.load(set, given)? };
         // SAFETY: this thread begins the exchange. It is not over before `remaining` is 0, for which it lacks the
         // `tick` at the end of this method.
-        let cargo = unsafe { self.flight.get() };
+        let in_flight = unsafe { self.flight.get() };
         let epoch = before + 1;
         // Before anybody can take a turn at this exchange.
-        let announced =
-            self.check.as_ref().map_or(Ok(()), |check| check.begin(&self.comm, &self.links, epoch, cargo));
+        let announced = self
+            .check
+            .as_ref()
+            .map_or(Ok(()), |check| check.begin(&self.comm, &self.links, epoch, in_flight));
         self.looks.store(0, Ordering::Relaxed);
         let within = usize::from(!set.within.is_empty());
         if within == 0 {
@@ -221,7 +223,7 @@ impl Bound {
             self.fail(link, Cause::Died, link.peer);
         }
         for link in &self.links {
-            link.start(&self.comm, epoch, cargo);
+            link.start(&self.comm, epoch, in_flight);
         }
         let (bell, host) = (self.comm.link().own_bell(), self.comm.link().host());
         let from = (self.has_spare_core && set.bytes >= LARGE).then(|| host.now());
@@ -329,15 +331,15 @@ impl Bound {
         }
         // SAFETY: exchange `epoch` is in flight: it is not over before `within.done` says so, which this turn alone
         // does, below, under the claim.
-        let cargo = unsafe { self.flight.get() };
+        let in_flight = unsafe { self.flight.get() };
         trace::within(&self.comm, &self.name, epoch).in_scope(|| {
             // SAFETY: `Local::new` has checked the operations against the fields: they read owned cells and write halo
-            // cells, in memory that the cargo holds. No guard is held (`State::begin_flight`), and the caller of
+            // cells, in memory that the exchange in flight holds. No guard is held (`State::begin_flight`), and the caller of
             // `Field::from_raw` leaves these cells alone until the wait. The claim keeps other threads away.
-            unsafe { host::copy(&cargo.set().within, as_sources(cargo.bases()), cargo.bases()) }
+            unsafe { host::copy(&in_flight.set().within, as_sources(in_flight.bases()), in_flight.bases()) }
         });
         let check = self.check.as_ref();
-        if let Some(finding) = check.and_then(|check| check.within(&self.comm, epoch, cargo)) {
+        if let Some(finding) = check.and_then(|check| check.within(&self.comm, epoch, in_flight)) {
             self.fail_by(finding, None);
         }
         self.within.done.store(epoch, Ordering::Release);
@@ -359,8 +361,8 @@ impl Bound {
         let gone = link.is_gone();
         // SAFETY: exchange `epoch` is in flight: it is not over before `link.done` says so, which this turn alone does,
         // under the claim.
-        let cargo = unsafe { self.flight.get() };
-        match link.serve(&self.comm, epoch, cargo) {
+        let in_flight = unsafe { self.flight.get() };
+        match link.serve(&self.comm, epoch, in_flight) {
             Ok(Turn::Done) => self.tick(epoch),
             Ok(Turn::Waits) => {
                 if let Some(cause) = gone {
@@ -369,7 +371,7 @@ impl Bound {
             }
             Ok(Turn::Lost(cause, culprit)) => {
                 // What a peer finds changed may have been written here.
-                match self.check.as_ref().and_then(|check| check.owned(&self.comm, &self.links, cargo)) {
+                match self.check.as_ref().and_then(|check| check.owned(&self.comm, &self.links, in_flight)) {
                     Some(finding) => self.fail_by(finding, None),
                     None => self.fail(link, cause, culprit),
                 }
@@ -386,9 +388,9 @@ impl Bound {
         if self.remaining.fetch_sub(1, Ordering::AcqRel) == 1 {
             // SAFETY: `remaining` is 0 once, and the thread that has made it so is the one that says, below, that
             // exchange `epoch` is over.
-            let cargo = unsafe { self.flight.get() };
+            let in_flight = unsafe { self.flight.get() };
             let check = self.check.as_ref();
-            if let Some(finding) = check.and_then(|check| check.end(&self.comm, &self.links, cargo)) {
+            if let Some(finding) = check.and_then(|check| check.end(&self.comm, &self.links, in_flight)) {
                 return self.fail_by(finding, None);
             }
             // Unless the object has failed.

@@ -13,14 +13,14 @@
 
 mod parcel;
 mod signals;
-mod taken;
+mod take_once;
 
 pub(crate) use parcel::{Berthed, LABELS, Parcels, Record, describe, prefix};
 pub(crate) use signals::{Counters, MOST_SETS, Signals};
 
 use crate::check::{Judgement, Proof};
 use crate::error::{Cause, Failure, Fault};
-use crate::set::{Cargo, Part};
+use crate::set::{InFlight, Part};
 use crate::trace;
 use halocline_comm::Endpoint;
 use halocline_comm::mappings::Kind;
@@ -33,7 +33,7 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use taken::Taken;
+use take_once::TakeOnce;
 
 /// Whether a link sends or receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -146,9 +146,9 @@ pub(crate) struct Link {
     /// The sets that the other side's counter says, for even and odd epochs.
     said: [AtomicUsize; 2],
     /// What the other side said last, where it says so by message.
-    notice: Taken<(Cause, usize)>,
+    notice: TakeOnce<(Cause, usize)>,
     /// It has said by message that nothing runs there any more.
-    quiet: Taken<()>,
+    quiet: TakeOnce<()>,
     /// The last epoch of the other side, where it says by message that it is closed.
     closed: OnceLock<u64>,
     /// How the other side went, once it is gone.
@@ -207,8 +207,8 @@ impl Link {
             done: AtomicU64::new(0),
             told: AtomicBool::new(false),
             said: Default::default(),
-            notice: Taken::default(),
-            quiet: Taken::default(),
+            notice: TakeOnce::default(),
+            quiet: TakeOnce::default(),
             closed: OnceLock::new(),
             gone: OnceLock::new(),
             parcels: None,
@@ -246,28 +246,33 @@ impl Link {
 
     /// Gives the other side leave to copy, where it is the one that copies, and makes room for a parcel.
     #[inline]
-    pub(crate) fn start(&self, comm: &Communicator, epoch: u64, cargo: &Cargo) {
+    pub(crate) fn start(&self, comm: &Communicator, epoch: u64, in_flight: &InFlight) {
         if let (Some(parcels), Direction::Receive) = (&self.parcels, self.direction) {
-            let part = cargo.part(self.part);
+            let part = in_flight.part(self.part);
             let before = part.loose.as_ref().map_or(0, |loose| loose.prefix());
             parcels.grow(comm, self.peer, before + part.bytes);
         }
         if let ((Direction::Send, Way::Pull) | (Direction::Receive, Way::Push), Signals::Counters(_)) =
             ((self.direction, self.way), &self.signals)
         {
-            self.raise_counter(comm, epoch, cargo.set().number);
+            self.raise_counter(comm, epoch, in_flight.set().number);
         }
     }
 
-    /// One turn at the link, under its claim: does what can be done without waiting. `cargo` is that of
+    /// One turn at the link, under its claim: does what can be done without waiting. `in_flight` is that of
     /// the exchange in flight, which is `epoch`.
-    pub(crate) fn serve(&self, comm: &Communicator, epoch: u64, cargo: &Cargo) -> Result<Turn, CommError> {
+    pub(crate) fn serve(
+        &self,
+        comm: &Communicator,
+        epoch: u64,
+        in_flight: &InFlight,
+    ) -> Result<Turn, CommError> {
         let moved = match self.proof.as_ref().is_some_and(|proof| proof.has_moved(epoch)) {
             true => Turn::Done,
-            false => self.carry(comm, epoch, cargo)?,
+            false => self.carry(comm, epoch, in_flight)?,
         };
         Ok(match (&self.proof, moved) {
-            (Some(proof), Turn::Done) => self.prove(proof, comm, epoch, cargo),
+            (Some(proof), Turn::Done) => self.prove(proof, comm, epoch, in_flight),
             (None, Turn::Done) => self.finish(epoch),
             (_, unfinished) => unfinished,
         })
@@ -275,9 +280,9 @@ impl Link {
 
     /// Whether what has come is what was sent.
     #[cold]
-    fn prove(&self, proof: &Proof, comm: &Communicator, epoch: u64, cargo: &Cargo) -> Turn {
+    fn prove(&self, proof: &Proof, comm: &Communicator, epoch: u64, in_flight: &InFlight) -> Turn {
         proof.moved(epoch);
-        match proof.judge(comm, self.peer, epoch, cargo) {
+        match proof.judge(comm, self.peer, epoch, in_flight) {
             Judgement::Waits => Turn::Waits,
             Judgement::Proven => self.finish(epoch),
             Judgement::Wrong(cause) => self.lost_by(comm, cause),
@@ -294,7 +299,7 @@ impl Link {
     }
 
     /// The copying of a turn, and its signals.
-    fn carry(&self, comm: &Communicator, epoch: u64, cargo: &Cargo) -> Result<Turn, CommError> {
+    fn carry(&self, comm: &Communicator, epoch: u64, in_flight: &InFlight) -> Result<Turn, CommError> {
         let awaited = match (self.direction, self.way) {
             // An exchange begins once the one before is over: what the peer has sent for that has come.
             (Direction::Send, Way::Mailbox { .. } | Way::Message) if self.is_mutual => 0,
@@ -306,26 +311,26 @@ impl Link {
             Looked::Below => return Ok(Turn::Waits),
             Looked::Lost(cause, culprit) => return Ok(Turn::Lost(cause, culprit)),
         };
-        let set = cargo.set().number;
+        let set = in_flight.set().number;
         if awaited == epoch
             && let Some(theirs) = self.set_there(epoch)
             && theirs != set as u64
         {
             return Ok(Turn::Lost(self.clash(comm, set, theirs), comm.rank()));
         }
-        let part = cargo.part(self.part);
+        let part = in_flight.part(self.part);
         if let Some(parcels) = &self.parcels {
-            return self.serve_parcel(comm, epoch, message, (cargo, part), parcels);
+            return self.serve_parcel(comm, epoch, message, (in_flight, part), parcels);
         }
         match (self.direction, self.way) {
             (Direction::Send, Way::Push) | (Direction::Receive, Way::Pull) => {
                 let (sources, targets) = match self.direction {
-                    Direction::Send => (cargo.bases(), &part.remote[..]),
-                    Direction::Receive => (&part.remote[..], cargo.bases()),
+                    Direction::Send => (in_flight.bases(), &part.remote[..]),
+                    Direction::Receive => (&part.remote[..], in_flight.bases()),
                 };
                 trace::copy(comm, self, epoch, part.bytes).in_scope(|| {
                     // SAFETY: bind has checked every operation against the memory at both ends, which the set of the
-                    // cargo holds. The other side has granted this epoch and this set, as `look` and `set_there` have
+                    // exchange in flight holds. The other side has granted this epoch and this set, as `look` and `set_there` have
                     // shown, and leaves the cells alone until the raise below. On this side no guard is held
                     // (`State::begin_flight`), and the caller of `Field::from_raw` leaves the cells alone until the
                     // wait. The claim keeps other threads away.
@@ -335,15 +340,15 @@ impl Link {
             }
             (Direction::Send, Way::Mailbox { streaming }) => {
                 trace::pack(comm, self, epoch, part.bytes)
-                    .in_scope(|| pack(cargo, part, self.slot(epoch), streaming));
+                    .in_scope(|| pack(in_flight, part, self.slot(epoch), streaming));
                 self.raise(comm, epoch, set)?;
             }
             (Direction::Receive, Way::Mailbox { .. }) => {
                 trace::unpack(comm, self, epoch, part.bytes)
-                    .in_scope(|| unpack(cargo, part, self.slot(epoch)));
+                    .in_scope(|| unpack(in_flight, part, self.slot(epoch)));
                 self.acknowledge(comm, epoch, set)?;
             }
-            (Direction::Send, Way::Message) => self.send(comm, epoch, (cargo, part))?,
+            (Direction::Send, Way::Message) => self.send(comm, epoch, (in_flight, part))?,
             (Direction::Receive, Way::Message) => {
                 match message.as_deref().and_then(|message| message.split_last_chunk()) {
                     Some((_, theirs)) if u64::from_le_bytes(*theirs) != set as u64 => {
@@ -352,7 +357,7 @@ impl Link {
                     }
                     Some((payload, _)) if payload.len() == part.bytes => {
                         trace::unpack(comm, self, epoch, part.bytes)
-                            .in_scope(|| unpack(cargo, part, payload.as_ptr()));
+                            .in_scope(|| unpack(in_flight, part, payload.as_ptr()));
                         self.acknowledge(comm, epoch, set)?;
                     }
                     _ => return Ok(Turn::Lost(Cause::Malformed, self.peer)),
@@ -421,15 +426,20 @@ impl Link {
         self.mailbox.map_or(std::ptr::null_mut(), |mailbox| mailbox.slot(epoch))
     }
 
-    fn send(&self, comm: &Communicator, epoch: u64, (cargo, part): (&Cargo, &Part)) -> Result<(), CommError> {
+    fn send(
+        &self,
+        comm: &Communicator,
+        epoch: u64,
+        (in_flight, part): (&InFlight, &Part),
+    ) -> Result<(), CommError> {
         let Signals::Messages { operation } = self.signals else { return Ok(()) };
-        let set = (cargo.set().number as u64).to_le_bytes();
+        let set = (in_flight.set().number as u64).to_le_bytes();
         let mut message = buffers::take(part.bytes + set.len() + Communicator::ROOM);
         trace::pack(comm, self, epoch, part.bytes)
-            .in_scope(|| pack(cargo, part, message.as_mut_ptr(), false));
+            .in_scope(|| pack(in_flight, part, message.as_mut_ptr(), false));
         debug_assert_eq!(part.ops.iter().map(CopyOp::bytes).sum::<usize>(), part.bytes);
         // SAFETY: there is room for so many bytes, and packing has written each of them: the operations of a message
-        // fill it without gaps (`Facing::part`).
+        // fill it without gaps (`PeerView::part`).
         unsafe { message.set_len(part.bytes) };
         message.extend_from_slice(&set);
         let tag = Tag { operation, round: epoch };
@@ -453,9 +463,9 @@ impl Link {
 
 /// Packs a part into a message, of which the caller holds [`Part::bytes`], for itself alone (rounded up to
 /// [`host::MESSAGE_ALIGN`], and aligned to it, for streaming).
-fn pack(cargo: &Cargo, part: &Part, message: *mut u8, streaming: bool) {
-    let sources = as_sources(cargo.bases());
-    // SAFETY: bind has checked the operations against the fields, whose memory the cargo holds and whose owned cells
+fn pack(in_flight: &InFlight, part: &Part, message: *mut u8, streaming: bool) {
+    let sources = as_sources(in_flight.bases());
+    // SAFETY: bind has checked the operations against the fields, whose memory the exchange in flight holds and whose owned cells
     // nobody writes until the wait. Nobody else uses the message, which has room for all operations; the caller says
     // so, and of the alignment.
     unsafe {
@@ -468,11 +478,11 @@ fn pack(cargo: &Cargo, part: &Part, message: *mut u8, streaming: bool) {
 }
 
 /// Unpacks a message of [`Part::bytes`].
-fn unpack(cargo: &Cargo, part: &Part, message: *const u8) {
-    // SAFETY: bind has checked the operations against the fields, whose memory the cargo holds and whose halo cells
+fn unpack(in_flight: &InFlight, part: &Part, message: *const u8) {
+    // SAFETY: bind has checked the operations against the fields, whose memory the exchange in flight holds and whose halo cells
     // nobody else uses until the wait. The message has as many bytes as the operations read, and nobody writes it any
     // more: the caller says so.
-    unsafe { host::copy(&part.ops, &[message], cargo.bases()) };
+    unsafe { host::copy(&part.ops, &[message], in_flight.bases()) };
 }
 
 /// Buffers as they are read.

@@ -70,9 +70,9 @@ impl Pending {
     /// ```
     pub fn owned<'a, T: Element>(&self, array: &'a Array<T>) -> Result<OwnedGuard<'a, T>, Error> {
         let epoch = self.epoch;
-        let exchanged = self.bound.while_held(epoch, |cargo| {
-            let field = cargo.only_field(array)?;
-            Some((Arc::clone(cargo.set()), field, Reading::new(&array.memory.state)))
+        let exchanged = self.bound.while_held(epoch, |in_flight| {
+            let field = in_flight.only_field(array)?;
+            Some((Arc::clone(in_flight.set()), field, Reading::new(&array.memory.state)))
         })?;
         match exchanged {
             // Made here, if it is the first time: later there is no way to fail.

@@ -37,7 +37,7 @@ impl HaloExchange {
     /// ([`HaloExchange::pack_on`]); never blocks.
     pub fn pack(&self, peer: usize, message: &mut [u8]) -> Result<(), Error> {
         self.copied(peer, Direction::Send, message.len(), |set, ops| {
-            // SAFETY: `Facing::part` has checked the operations against the fields, whose memory the set holds, and
+            // SAFETY: `PeerView::part` has checked the operations against the fields, whose memory the set holds, and
             // they fill a message of the part's length, which `message` has. `begin_flight` keeps exchanges and guards
             // away from the fields.
             unsafe { host::copy(ops, as_sources(&set.bases), &[message.as_mut_ptr()]) };
@@ -47,7 +47,7 @@ impl HaloExchange {
     /// Unpacks what `peer` has packed with the same object into this rank's halo. As [`HaloExchange::pack`].
     pub fn unpack(&self, peer: usize, message: &[u8]) -> Result<(), Error> {
         self.copied(peer, Direction::Receive, message.len(), |set, ops| {
-            // SAFETY: `Facing::part` has checked the operations against the fields, whose memory the set holds, and
+            // SAFETY: `PeerView::part` has checked the operations against the fields, whose memory the set holds, and
             // they read a message of the part's length, which `message` has. `begin_flight` keeps exchanges and guards
             // away from the fields.
             unsafe { host::copy(ops, &[message.as_ptr()], &set.bases) };

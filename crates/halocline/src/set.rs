@@ -147,7 +147,7 @@ impl Loose {
 
 /// What the exchange in flight copies. Turns take the shortest way to it: each pointer on the way costs them
 /// time that a peer waits.
-pub(crate) struct Cargo {
+pub(crate) struct InFlight {
     set: Arc<Set>,
     /// The parts of the set.
     parts: NonNull<[Part]>,
@@ -160,14 +160,14 @@ pub(crate) struct Cargo {
     met: Vec<Arc<State>>,
 }
 
-// SAFETY: `parts` and `bases` point into what `set` and `given` own, which do not move when the cargo does. The
+// SAFETY: `parts` and `bases` point into what `set` and `given` own, which do not move when the `InFlight` does. The
 // addresses lead into memory that the set or `held` holds, and are not bound to a thread.
-unsafe impl Send for Cargo {}
-// SAFETY: a shared cargo does not change: what changes it needs `&mut`. Whoever follows its addresses has a claim of
+unsafe impl Send for InFlight {}
+// SAFETY: a shared `InFlight` does not change: what changes it needs `&mut`. Whoever follows its addresses has a claim of
 // the exchange.
-unsafe impl Sync for Cargo {}
+unsafe impl Sync for InFlight {}
 
-impl Cargo {
+impl InFlight {
     fn new(set: Arc<Set>) -> Self {
         let (parts, bases) = (NonNull::from(&set.parts[..]), NonNull::from(&set.bases[..]));
         Self { set, parts, bases, given: Vec::new(), held: Vec::new(), met: Vec::new() }
@@ -192,7 +192,7 @@ impl Cargo {
     /// What goes over a link.
     #[inline]
     pub(crate) fn part(&self, link: usize) -> &Part {
-        // SAFETY: `parts` points to those of `set`, which the cargo holds and which nobody changes.
+        // SAFETY: `parts` points to those of `set`, which the exchange in flight holds and which nobody changes.
         let parts = unsafe { self.parts.as_ref() };
         &parts[link]
     }
@@ -200,7 +200,7 @@ impl Cargo {
     /// Address of element (0, 0, …) of each field.
     #[inline]
     pub(crate) fn bases(&self) -> &[*mut u8] {
-        // SAFETY: `bases` points to those of `set`, which the cargo holds and nobody changes, or to `given`, after
+        // SAFETY: `bases` points to those of `set`, which the exchange in flight holds and nobody changes, or to `given`, after
         // whose changes `take_given` sets it anew.
         unsafe { self.bases.as_ref() }
     }
@@ -267,16 +267,16 @@ impl Cargo {
     }
 }
 
-/// The cargo of the exchange in flight, which changes only while none is.
-pub(crate) struct Flight(UnsafeCell<Cargo>);
+/// What the exchange in flight copies, which changes only while none is in flight.
+pub(crate) struct Flight(UnsafeCell<InFlight>);
 
-// SAFETY: a thread gets a shared reference by `get` and changes the cargo by `load` and `land`. The callers of these
+// SAFETY: a thread gets a shared reference by `get` and changes the `InFlight` by `load` and `land`. The callers of these
 // promise that the latter are alone.
 unsafe impl Sync for Flight {}
 
 impl Flight {
     pub(crate) fn new(set: Arc<Set>) -> Self {
-        Self(UnsafeCell::new(Cargo::new(set)))
+        Self(UnsafeCell::new(InFlight::new(set)))
     }
 
     /// What is in flight.
@@ -285,7 +285,7 @@ impl Flight {
     /// Until the reference is given up, an exchange is in flight, or no thread begins one, or this thread is the one
     /// that begins it.
     #[inline]
-    pub(crate) unsafe fn get(&self) -> &Cargo {
+    pub(crate) unsafe fn get(&self) -> &InFlight {
         // SAFETY: the caller promises that nobody calls `load` or `land` while the reference is used.
         unsafe { &*self.0.get() }
     }
@@ -297,7 +297,7 @@ impl Flight {
     /// No exchange is in flight, no other thread begins one, and nobody has a reference of `get`.
     #[inline]
     pub(crate) unsafe fn load(&self, set: &Arc<Set>, given: &[(&Pattern, &Field)]) -> Result<(), Error> {
-        // SAFETY: the caller promises that this thread alone uses the cargo.
+        // SAFETY: the caller promises that this thread alone uses the `InFlight`.
         unsafe { &mut *self.0.get() }.take(set, given)
     }
 
@@ -307,7 +307,7 @@ impl Flight {
     /// The exchange in flight is over for everybody but this thread, and nobody has a reference of `get`.
     #[inline]
     pub(crate) unsafe fn land(&self) {
-        // SAFETY: the caller promises that this thread alone uses the cargo.
+        // SAFETY: the caller promises that this thread alone uses the `InFlight`.
         unsafe { &mut *self.0.get() }.land();
     }
 }

@@ -59,7 +59,7 @@ type Work = fn(&Communicator) -> Result<(), CommError>;
 fn two_ranks(work: [Work; 2], watch: impl Fn(&Clock, &[Communicator])) -> Vec<Result<(), CommError>> {
     let clock = Arc::new(Clock::default());
     let comms = Communicator::threads_on(2, Arc::clone(&clock) as Arc<dyn Host>);
-    let watched: Vec<Communicator> = comms.iter().map(Communicator::behind_the_scenes).collect();
+    let watched: Vec<Communicator> = comms.iter().map(Communicator::detached).collect();
     std::thread::scope(|scope| {
         let ranks: Vec<_> =
             comms.into_iter().zip(work).map(|(comm, work)| scope.spawn(move || work(&comm))).collect();

@@ -102,7 +102,7 @@ impl Mappings {
             // What came before there was anybody to serve it.
             service.drive(comm.link());
         }
-        Self { comm: comm.behind_the_scenes(), service }
+        Self { comm: comm.detached(), service }
     }
 
     /// Adds what exports and opens the memory of a device, unless it is there.

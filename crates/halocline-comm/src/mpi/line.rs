@@ -518,7 +518,7 @@ mod tests {
         assert!([Access::Anyone, Access::Callers].into_iter().all(Access::is_mine));
         let (sender, answers) = mpsc::channel();
         let comm = Communicator::single();
-        comm.bury(Arc::new(Asks(Mutex::new(sender))));
+        comm.defer_drop(Arc::new(Asks(Mutex::new(sender))));
         assert_eq!(answers.recv().unwrap(), [true, false, true]);
     }
 }

@@ -12,7 +12,7 @@ pub(crate) use watch::{Arrays, Watches};
 
 use crate::error;
 use crate::given::{Get, Given, List, class_of, named, told};
-use crate::owned::Keep;
+use crate::owned::KeepAlive;
 use crate::tensor::is_tensor;
 use halocline::device::cuda;
 use halocline::{ElementType, Field, Layout};
@@ -333,7 +333,7 @@ fn field(array: &Bound<'_, PyAny>, described: Described, layout: Layout) -> PyRe
     memory::known_or(array.py(), (described.device, span, watch), base, layout, |base, layout| {
         // Both, where they differ: the array object is what its user knows, the owner is whose memory it is.
         let keep: Arc<dyn std::any::Any + Send + Sync> =
-            Arc::new((Keep::new(owner.bind(array.py())), Keep::new(array)));
+            Arc::new((KeepAlive::new(owner.bind(array.py())), KeepAlive::new(array)));
         match described.device {
             // SAFETY: the owner says that its memory is valid as long as the owner, which `keep` holds. Who reads and
             // writes when is the program's part, as the documentation of the package says.

@@ -1,4 +1,4 @@
-//! Arrays whose memory goes elsewhere while something is bound with them. NumPy's own are kept from it: see [`crate::owned::Keep`].
+//! Arrays whose memory goes elsewhere while something is bound with them. NumPy's own are kept from it: see [`crate::owned::KeepAlive`].
 
 use super::Described;
 use crate::error;

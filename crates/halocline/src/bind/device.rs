@@ -2,15 +2,15 @@
 //! is given for every exchange.
 
 use super::aware;
-use super::facing::{Facing, Joint};
 use super::far::{self, FarLanes};
 use super::lanes::{self, Joined};
 use super::local::Local;
-use super::offer::{Berth, OfDevices, Offer};
+use super::offer::{LinkEndpoint, OfDevices, Offer};
 use super::pair::Pair;
-use super::remote::{By, Company, Exports};
+use super::path_preferences::PathPreferences;
+use super::peer_view::{PeerView, TransferPair};
+use super::remote::{By, DeviceRegistry, Exports};
 use super::script::Kit;
-use super::wishes::Wishes;
 use super::words::{LANES, Plot, Plots, head, room, slot};
 use super::{Preference, swap_offers};
 use crate::agree::agree;
@@ -41,29 +41,29 @@ pub(super) fn bind(
     let proof = comm.begin();
     let devices = devices_of(&sets).inspect(|devices| comm.part::<Pool>().join(devices));
     let devices = agree(comm, devices)?;
-    let (mut berths, own_bytes) = lay_out(&sets, options.link);
-    let company = Company::gather(comm, &devices)?;
-    let is_alone = company.is_alone(comm.rank()) && comm.part::<Pool>().is_alone(&devices);
+    let (mut endpoints, own_bytes) = lay_out(&sets, options.link);
+    let registry = DeviceRegistry::gather(comm, &devices)?;
+    let is_alone = registry.is_alone(comm.rank()) && comm.part::<Pool>().is_alone(&devices);
     let is_alone = is_alone || options.is_alone();
-    let wishes = Wishes::new(&company, (&devices, &sets), (options, is_alone));
-    berths.iter_mut().for_each(|(_, berth)| wishes.enter(berth));
+    let path_preferences = PathPreferences::new(&registry, (&devices, &sets), (options, is_alone));
+    endpoints.iter_mut().for_each(|(_, endpoint)| path_preferences.enter(endpoint));
     let mut exports = Exports::default();
     let exported = match options.link {
         LinkChoice::Auto | LinkChoice::Push | LinkChoice::Pull => {
-            export_fields(comm, &company, &mut exports, (&sets, &berths), options.link)
+            export_fields(comm, &registry, &mut exports, (&sets, &endpoints), options.link)
         }
         _ => Ok(()),
     };
-    let plots = berths
+    let plots = endpoints
         .iter_mut()
-        .map(|(peer, berth)| plot(comm, &company, &exports, &sets, (*peer, berth), options.link));
+        .map(|(peer, endpoint)| plot(comm, &registry, &exports, &sets, (*peer, endpoint), options.link));
     let plots = Plots { of_peers: plots.collect(), room: room(sets.len()), lanes: devices.len() };
     // Words first: what a peer is told of must be there.
     let object = comm.part::<Pool>().next();
     let opened = match lanes::open((comm, object), &devices, (plots.clone(), sets.len()), options) {
         // There is another way for what would go through mailboxes.
         Err(Error::Device(DeviceError::OutOfMemory { .. })) if options.link == LinkChoice::Auto => {
-            berths.iter_mut().for_each(|(_, berth)| berth.on_device = false);
+            endpoints.iter_mut().for_each(|(_, endpoint)| endpoint.on_device = false);
             let of_peers = plots.of_peers.iter().map(|plot| Plot { mailbox: None, ..*plot }).collect();
             lanes::open((comm, object), &devices, (Plots { of_peers, ..plots }, sets.len()), options)
         }
@@ -73,24 +73,24 @@ pub(super) fn bind(
     let mut exported = Ok(());
     if !matches!(options.link, LinkChoice::Mailbox | LinkChoice::Message) {
         let wanted =
-            berths.iter().flat_map(|(peer, _)| opened.lanes.iter().map(|lane| (*peer, &lane.segment)));
-        exports.look_at_words(comm, &company, wanted.clone());
-        exported = exports.add(comm, (&company, By::FirstDevice), wanted);
+            endpoints.iter().flat_map(|(peer, _)| opened.lanes.iter().map(|lane| (*peer, &lane.segment)));
+        exports.look_at_words(comm, &registry, wanted.clone());
+        exported = exports.add(comm, (&registry, By::FirstDevice), wanted);
     }
-    let shared = berths.iter().any(|(peer, _)| comm.link().bell(*peer).is_some());
+    let shared = endpoints.iter().any(|(peer, _)| comm.link().bell(*peer).is_some());
     let own = shared.then(|| comm.allocate(own_bytes)).transpose().map_err(Error::from);
     let own = agree(comm, exported.and(own))?;
     let words: Vec<_> = opened.lanes.iter().map(|lane| Arc::clone(&lane.segment)).collect();
     let of_devices = OfDevices { exports: &exports, words: &words };
-    let theirs = swap_offers(comm, offers, &sets, &berths, own.as_ref(), Some(of_devices))?;
+    let theirs = swap_offers(comm, offers, &sets, &endpoints, own.as_ref(), Some(of_devices))?;
     let of = (operation, options.link);
-    let linked = theirs.and_then(|theirs| link(comm, sets, berths, own, theirs, of, of_devices));
+    let linked = theirs.and_then(|theirs| link(comm, sets, endpoints, own, theirs, of, of_devices));
     let linked = linked.and_then(|made| match made.links.iter().any(|link| link.way == Way::Message) {
         true if !comm.link().is_driven() => Err(Error::NotDriven),
         _ => Ok(made),
     });
     let mut made = agree(comm, linked)?;
-    wishes.explain(&mut made.links);
+    path_preferences.explain(&mut made.links);
     let registered = lanes::register_own(&mut opened, &made);
     agree(comm, registered)?;
     let tell = |end| far::tell(comm, told, end, &made, &opened, &exports);
@@ -112,7 +112,7 @@ pub(super) fn bind(
     let sets = BySet::new(made.room(), made.sets);
     let held = made.far.into_iter().flat_map(|far| far.words);
     let scheduled = Arc::new(Scheduled::new(stream::Parts {
-        comm: comm.behind_the_scenes(),
+        comm: comm.detached(),
         links: made.links,
         sets,
         lanes,
@@ -159,7 +159,7 @@ pub(super) struct End {
     pub(super) peer: usize,
     /// Which of the peers it is.
     pub(super) number: usize,
-    pub(super) berths: (Berth, Berth),
+    pub(super) endpoints: (LinkEndpoint, LinkEndpoint),
     pub(super) segments: Option<(Arc<Segment>, Arc<Segment>)>,
     /// Its links, by their numbers.
     pub(super) links: Vec<usize>,
@@ -180,13 +180,13 @@ impl End {
 /// Has peers map the fields that they write, or may come to read.
 fn export_fields(
     comm: &Communicator,
-    company: &Company,
+    registry: &DeviceRegistry,
     exports: &mut Exports,
-    (sets, berths): (&[Local], &[(usize, Berth)]),
+    (sets, endpoints): (&[Local], &[(usize, LinkEndpoint)]),
     choice: LinkChoice,
 ) -> Result<(), Error> {
     let is_read = choice == LinkChoice::Pull;
-    let touched = |&(peer, _): &(usize, Berth)| {
+    let touched = |&(peer, _): &(usize, LinkEndpoint)| {
         let of_set = move |set: &'_ &Local| {
             set.bytes(peer, Direction::Receive) > 0 || is_read && set.bytes(peer, Direction::Send) > 0
         };
@@ -194,24 +194,24 @@ fn export_fields(
         memories.map(move |(memory, _)| (peer, &memory.segment))
     };
     let memories = || sets.iter().flat_map(|set| &set.memories).map(|(memory, _)| memory);
-    let all = berths.iter().flat_map(|(peer, _)| memories().map(move |memory| (*peer, memory)));
-    exports.look(comm, company, all);
-    exports.add(comm, (company, By::AllDevices), berths.iter().flat_map(touched))
+    let all = endpoints.iter().flat_map(|(peer, _)| memories().map(move |memory| (*peer, memory)));
+    exports.look(comm, registry, all);
+    exports.add(comm, (registry, By::AllDevices), endpoints.iter().flat_map(touched))
 }
 
 /// What a peer may need behind the words, as far as this side knows.
 fn plot(
     comm: &Communicator,
-    company: &Company,
+    registry: &DeviceRegistry,
     exports: &Exports,
     sets: &[Local],
-    (peer, berth): (usize, &mut Berth),
+    (peer, endpoint): (usize, &mut LinkEndpoint),
     choice: LinkChoice,
 ) -> Plot {
     let received = || sets.iter().map(|set| set.bytes(peer, Direction::Receive));
     let most = received().max().unwrap_or(0);
     // Who exchanges a set without bytes would find everything there.
-    let is_small = received().all(|bytes| (1..=berth.flags).contains(&bytes));
+    let is_small = received().all(|bytes| (1..=endpoint.flags).contains(&bytes));
     let written = || {
         let fields =
             sets.iter().flat_map(|set| set.exchanged(peer, Direction::Receive).map(move |of| (set, of.1)));
@@ -224,9 +224,9 @@ fn plot(
     };
     // Another process has to map it, for one device.
     let is_here = || written().all(|segment| comm.link().reach(peer, segment).is_ok());
-    let can_be = comm.link().bell(peer).is_some() && (company.maps_for_one_device(peer) || is_here());
-    berth.on_device = is_wanted && can_be;
-    Plot { flags: is_small.then_some(most), mailbox: berth.on_device.then_some(most) }
+    let can_be = comm.link().bell(peer).is_some() && (registry.maps_for_one_device(peer) || is_here());
+    endpoint.on_device = is_wanted && can_be;
+    Plot { flags: is_small.then_some(most), mailbox: endpoint.on_device.then_some(most) }
 }
 
 /// The devices of the fields of this rank, ascending.
@@ -263,31 +263,31 @@ fn devices_of(sets: &[Local]) -> Result<Vec<Device>, Error> {
 }
 
 /// Counters and mailboxes for every peer, and the bytes of the segment that holds them.
-fn lay_out(sets: &[Local], choice: LinkChoice) -> (Vec<(usize, Berth)>, usize) {
+fn lay_out(sets: &[Local], choice: LinkChoice) -> (Vec<(usize, LinkEndpoint)>, usize) {
     let peers: BTreeSet<usize> = sets.iter().flat_map(Local::peers).collect();
     let line = size_of::<Counter>();
     let mut end = (2 * line * peers.len()).next_multiple_of(MESSAGE_ALIGN.max(LINE));
     let has_mailbox = matches!(choice, LinkChoice::Auto | LinkChoice::Mailbox);
-    let mut berths = Vec::new();
+    let mut endpoints = Vec::new();
     for (at, &peer) in peers.iter().enumerate() {
         let received = sets.iter().map(|set| set.bytes(peer, Direction::Receive)).max();
         let capacity = received.filter(|_| has_mailbox).unwrap_or(0);
         let (send_counter, receive_counter) = (2 * at * line, (2 * at + 1) * line);
-        berths.push((
+        endpoints.push((
             peer,
-            Berth { send_counter, receive_counter, mailbox: end, capacity, ..Berth::default() },
+            LinkEndpoint { send_counter, receive_counter, mailbox: end, capacity, ..LinkEndpoint::default() },
         ));
         if has_mailbox {
             end += head(room(sets.len())) + SLOTS as usize * slot(capacity);
         }
     }
-    (berths, end)
+    (endpoints, end)
 }
 
 fn link(
     comm: &Communicator,
     sets: Vec<Local>,
-    berths: Vec<(usize, Berth)>,
+    endpoints: Vec<(usize, LinkEndpoint)>,
     own: Option<Arc<Segment>>,
     theirs: Vec<Offer>,
     (operation, choice): (u64, LinkChoice),
@@ -302,7 +302,7 @@ fn link(
         keep: own.iter().cloned().collect(),
     };
     let mut offered: Vec<BTreeMap<usize, _>> = sets.iter().map(|_| BTreeMap::new()).collect();
-    for ((peer, berth), offer) in berths.into_iter().zip(theirs) {
+    for ((peer, endpoint), offer) in endpoints.into_iter().zip(theirs) {
         if offer.sets.len() != sets.len() {
             return Err(Error::Bind(format!("rank {peer} offers {} sets of fields", offer.sets.len())));
         }
@@ -311,26 +311,41 @@ fn link(
         made.keep.extend(segments.iter().map(|(_, theirs)| Arc::clone(theirs)));
         let number = made.ends.len();
         obstacles.push(of_devices.obstacle(comm, peer).or(offer.words));
-        made.ends.push(End { peer, number, berths: (berth, offer.berth), segments, links: Vec::new() });
+        made.ends.push(End {
+            peer,
+            number,
+            endpoints: (endpoint, offer.endpoint),
+            segments,
+            links: Vec::new(),
+        });
     }
     let mut parts: Vec<Vec<Part>> = sets.iter().map(|_| Vec::new()).collect();
     for (end, words) in made.ends.iter_mut().zip(&obstacles) {
         let pairs = sets.iter().zip(&offered);
-        let facings: Vec<Facing<'_>> =
-            pairs.map(|(local, peers)| Facing { peer: end.peer, local, theirs: &peers[&end.peer] }).collect();
-        facings.iter().try_for_each(Facing::check_bytes)?;
-        let (peer, berths, segments) = (end.peer, end.berths, end.segments.clone());
+        let peer_views: Vec<PeerView<'_>> = pairs
+            .map(|(local, peers)| PeerView { peer: end.peer, local, theirs: &peers[&end.peer] })
+            .collect();
+        peer_views.iter().try_for_each(PeerView::check_bytes)?;
+        let (peer, endpoints, segments) = (end.peer, end.endpoints, end.segments.clone());
         let (exports, words) = (of_devices.exports, words.as_deref());
-        let pair =
-            Pair { comm, peer, berths, segments, operation, sets: facings, exports, on_devices: Some(words) };
+        let pair = Pair {
+            comm,
+            peer,
+            endpoints,
+            segments,
+            operation,
+            sets: peer_views,
+            exports,
+            on_devices: Some(words),
+        };
         for direction in [Direction::Receive, Direction::Send] {
-            let joints: Vec<Vec<Joint<'_>>> =
-                pair.sets.iter().map(|set| set.joints(direction)).collect::<Result<_, _>>()?;
-            if joints.iter().all(Vec::is_empty) {
+            let transfer_pairs: Vec<Vec<TransferPair<'_>>> =
+                pair.sets.iter().map(|set| set.transfer_pairs(direction)).collect::<Result<_, _>>()?;
+            if transfer_pairs.iter().all(Vec::is_empty) {
                 continue;
             }
-            let flags = Some(berths.0.flags.min(berths.1.flags))
-                .filter(|_| berths.0.flags > 0 && choice == LinkChoice::Auto);
+            let flags = Some(endpoints.0.flags.min(endpoints.1.flags))
+                .filter(|_| endpoints.0.flags > 0 && choice == LinkChoice::Auto);
             let bytes = || pair.sets.iter().map(|set| set.local.bytes(peer, direction));
             // Who exchanges a set without bytes would find everything there.
             let is_small = flags.is_some_and(|most| bytes().all(|bytes| (1..=most).contains(&bytes)));
@@ -338,9 +353,9 @@ fn link(
                 () if is_small => Preference { way: Way::Flags, forced: false },
                 () => wish(choice),
             };
-            let (mut link, of_sets) = pair.scheduled(direction, &joints, wish)?;
+            let (mut link, of_sets) = pair.scheduled(direction, &transfer_pairs, wish)?;
             link.part = made.links.len();
-            link.chunk = berths.0.chunk.max(berths.1.chunk).min(LONGEST_CHUNK);
+            link.chunk = endpoints.0.chunk.max(endpoints.1.chunk).min(LONGEST_CHUNK);
             link.flags = flags.filter(|_| matches!(link.way, Way::Push | Way::Flags));
             link.mapped = match (direction, link.way) {
                 (Direction::Receive, Way::Push) | (Direction::Send, Way::Pull) => {

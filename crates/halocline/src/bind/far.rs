@@ -2,7 +2,7 @@
 
 use super::device::{End, Made};
 use super::lanes;
-use super::remote::{Exports, Told};
+use super::remote::{ExportHandle, Exports};
 use super::words::{LANES, WORD};
 use crate::error::Error;
 use crate::link::Direction;
@@ -100,7 +100,7 @@ pub(super) fn hear(comm: &Communicator, operation: u64, peer: usize) -> Result<F
 }
 
 /// The words of a lane that are mapped here: where they begin there, and what is told of them.
-type MappedWords = (usize, (Address, Told));
+type MappedWords = (usize, (Address, ExportHandle));
 
 fn read_lanes(payload: &[u8]) -> Result<(FarLanes, Vec<MappedWords>), WireError> {
     let mut r = Reader::new(payload);
@@ -116,7 +116,7 @@ fn read_lanes(payload: &[u8]) -> Result<(FarLanes, Vec<MappedWords>), WireError>
         let (sends, pulls) = (moves & 1 != 0, moves & 2 != 0);
         lanes.push(FarLane { device, is_mapped: false, sends, pulls, ready: r.u64()? });
         if r.u64()? != 0 {
-            mapped.push((number, (r.u64()?, Told::read(&mut r)?)));
+            mapped.push((number, (r.u64()?, ExportHandle::read(&mut r)?)));
         }
     }
     let (arrived, flags, mailbox) = (r.u64()?, r.u64()?, r.u64()?);

@@ -3,22 +3,22 @@
 
 mod aware;
 mod device;
-mod facing;
 mod far;
 mod further;
 mod lanes;
 mod local;
 mod measure;
-mod meet;
 mod narrow;
 mod offer;
 mod ops;
 mod pair;
+mod path_preferences;
+mod peer_view;
 mod remote;
 mod script;
 mod sides;
 pub(crate) mod unbound;
-mod wishes;
+mod validate;
 mod words;
 
 pub(crate) use local::{Local, Place};
@@ -38,13 +38,13 @@ use crate::pattern::Pattern;
 use crate::set::{Part, Set};
 use crate::stream::Scheduled;
 use crate::trace::Name;
-use facing::Facing;
 use halocline_comm::Endpoint;
 use halocline_comm::{Communicator, Counter, Patience, Reduce, Segment};
 use halocline_device::host::MESSAGE_ALIGN;
 use halocline_plan::copy::CopyOp;
-use offer::{Berth, OfDevices, Offer};
+use offer::{LinkEndpoint, OfDevices, Offer};
 use pair::Pair;
+use peer_view::PeerView;
 use remote::Exports;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -86,7 +86,7 @@ pub(crate) fn bind(
         });
         let sets: Vec<Local> = agree(comm, places.collect())?;
         for (at, local) in sets.iter().enumerate() {
-            agree(comm, meet::meet(comm, local)?.map_err(|error| of_set(at, error)))?;
+            agree(comm, validate::validate(comm, local)?.map_err(|error| of_set(at, error)))?;
         }
         Ok(sets)
     };
@@ -123,8 +123,8 @@ pub(crate) fn bind(
 
 /// The copying between the fields of a set and a message from or to a peer.
 pub(crate) fn packing(set: &Set, peer: usize, direction: Direction) -> Result<Vec<CopyOp>, Error> {
-    let facing = Facing { peer, local: &set.local, theirs: &set.offered[&peer] };
-    Ok(facing.part(direction, Way::Message, &facing.joints(direction)?)?.ops)
+    let peer_view = PeerView { peer, local: &set.local, theirs: &set.offered[&peer] };
+    Ok(peer_view.part(direction, Way::Message, &peer_view.transfer_pairs(direction)?)?.ops)
 }
 
 /// All ranks choose the links by one rule, bind as many sets, and check them or do not. Returns the options with what the
@@ -169,18 +169,18 @@ fn build(
     options: &BindOptions,
 ) -> Result<Made, Error> {
     let (offers, operation, checks) = (comm.begin(), comm.begin(), comm.begin());
-    let (berths, own_bytes) = lay_out(&sets);
-    let shared = berths.iter().any(|(peer, _)| comm.link().bell(*peer).is_some());
+    let (endpoints, own_bytes) = lay_out(&sets);
+    let shared = endpoints.iter().any(|(peer, _)| comm.link().bell(*peer).is_some());
     let own = agree(comm, shared.then(|| comm.allocate(own_bytes)).transpose())?;
-    let received = swap_offers(comm, offers, &sets, &berths, own.as_ref(), None)?;
+    let received = swap_offers(comm, offers, &sets, &endpoints, own.as_ref(), None)?;
     let made = received.and_then(|theirs| {
-        connect(Meeting { comm, sets, berths, own: own.as_ref(), theirs, operation }, preference)
+        connect(Handshake { comm, sets, endpoints, own: own.as_ref(), theirs, operation }, preference)
     });
     let (links, sets) = agree(comm, made)?;
     let patience = Patience { deadline: options.deadline, ..Patience::of(comm.link()) };
     let fields = sets[0].local.fields.iter().map(|field| &field.layout);
     let name = Name::new(operation, options.name.as_deref(), fields);
-    let comm = comm.behind_the_scenes();
+    let comm = comm.detached();
     let mut bound = Bound::new(comm, name, links, own, patience, &sets);
     if options.checked == Some(true) {
         bound.check(checks);
@@ -193,18 +193,18 @@ fn swap_offers(
     comm: &Communicator,
     operation: u64,
     sets: &[Local],
-    berths: &[(usize, Berth)],
+    endpoints: &[(usize, LinkEndpoint)],
     own: Option<&Arc<Segment>>,
     of_devices: Option<OfDevices<'_>>,
 ) -> Result<Result<Vec<Offer>, Error>, Error> {
-    let sent = berths.iter().try_for_each(|(peer, berth)| {
+    let sent = endpoints.iter().try_for_each(|(peer, endpoint)| {
         let own = own.filter(|_| comm.link().bell(*peer).is_some());
-        offer::send(comm, (*peer, operation), sets, *berth, own, of_devices)
+        offer::send(comm, (*peer, operation), sets, *endpoint, own, of_devices)
     });
     // Nobody waits for an offer that could not be sent.
     agree(comm, sent).inspect_err(|_| comm.link().inbox().forget(operation))?;
     // All offers are taken, whatever is wrong with one: none is left behind in the inbox.
-    let received: Vec<_> = berths
+    let received: Vec<_> = endpoints
         .iter()
         .map(|(peer, _)| offer::receive(comm, (*peer, operation), of_devices.is_some()))
         .collect();
@@ -212,58 +212,61 @@ fn swap_offers(
 }
 
 /// Counters and mailboxes for every peer, and the bytes of the segment that holds them.
-fn lay_out(sets: &[Local]) -> (Vec<(usize, Berth)>, usize) {
+fn lay_out(sets: &[Local]) -> (Vec<(usize, LinkEndpoint)>, usize) {
     let peers: BTreeSet<usize> = sets.iter().flat_map(Local::peers).collect();
     let line = size_of::<Counter>();
     let mut mailbox = (2 * line * peers.len()).next_multiple_of(MESSAGE_ALIGN);
-    let mut berths = Vec::new();
+    let mut endpoints = Vec::new();
     for (at, &peer) in peers.iter().enumerate() {
         let received = sets.iter().map(|set| set.bytes(peer, Direction::Receive));
         let capacity = received.max().unwrap_or(0);
         let (send_counter, receive_counter) = (2 * at * line, (2 * at + 1) * line);
-        berths.push((peer, Berth { send_counter, receive_counter, mailbox, capacity, ..Berth::default() }));
+        endpoints.push((
+            peer,
+            LinkEndpoint { send_counter, receive_counter, mailbox, capacity, ..LinkEndpoint::default() },
+        ));
         mailbox += SLOTS as usize * capacity.next_multiple_of(MESSAGE_ALIGN);
     }
-    (berths, mailbox)
+    (endpoints, mailbox)
 }
 
 /// All that the links and sets of an object are made of.
-struct Meeting<'a> {
+struct Handshake<'a> {
     comm: &'a Communicator,
     sets: Vec<Local>,
     /// The peers, and this rank's side of the links with each.
-    berths: Vec<(usize, Berth)>,
+    endpoints: Vec<(usize, LinkEndpoint)>,
     own: Option<&'a Arc<Segment>>,
     /// The offer of each peer.
     theirs: Vec<Offer>,
     operation: u64,
 }
 
-fn connect(meeting: Meeting<'_>, preference: Preference) -> Result<(Vec<Link>, Vec<Arc<Set>>), Error> {
-    let Meeting { comm, sets, berths, own, theirs, operation } = meeting;
+fn connect(handshake: Handshake<'_>, preference: Preference) -> Result<(Vec<Link>, Vec<Arc<Set>>), Error> {
+    let Handshake { comm, sets, endpoints, own, theirs, operation } = handshake;
     // For each set, the fields of each peer.
     let mut offered: Vec<BTreeMap<usize, Offered>> = sets.iter().map(|_| BTreeMap::new()).collect();
     let mut ends = Vec::new();
-    for ((peer, berth), offer) in berths.into_iter().zip(theirs) {
+    for ((peer, endpoint), offer) in endpoints.into_iter().zip(theirs) {
         if offer.sets.len() != sets.len() {
             return Err(Error::Bind(format!("rank {peer} offers {} sets of fields", offer.sets.len())));
         }
         offered.iter_mut().zip(offer.sets).for_each(|(peers, set)| drop(peers.insert(peer, set)));
-        ends.push((peer, (berth, offer.berth), own.cloned().zip(offer.own)));
+        ends.push((peer, (endpoint, offer.endpoint), own.cloned().zip(offer.own)));
     }
     let mut links = Vec::new();
     let mut parts: Vec<Vec<Part>> = sets.iter().map(|_| Vec::new()).collect();
-    for (peer, berths, segments) in ends {
-        let facings =
-            sets.iter().zip(&offered).map(|(local, peers)| Facing { peer, local, theirs: &peers[&peer] });
+    for (peer, endpoints, segments) in ends {
+        let peer_views =
+            sets.iter().zip(&offered).map(|(local, peers)| PeerView { peer, local, theirs: &peers[&peer] });
         let exports = &Exports::default();
         let pair = Pair {
             comm,
             peer,
-            berths,
+            endpoints,
             segments,
             operation,
-            sets: facings.collect(),
+            sets: peer_views.collect(),
             exports,
             on_devices: None,
         };

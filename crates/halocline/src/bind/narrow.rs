@@ -1,10 +1,10 @@
 //! Sets of smaller width over the links of wider ones: the peers' fields are known already, and what they
 //! copy, too.
 
-use super::facing::Facing;
 use super::further;
 use super::local::Local;
 use super::offer::Offered;
+use super::peer_view::PeerView;
 use crate::agree::agree;
 use crate::bound::Bound;
 use crate::error::Error;
@@ -69,8 +69,9 @@ fn parts(comm: &Communicator, links: &[Link], sets: &[Arc<Set>], to: &Halo) -> R
     agree(comm, compare_bytes(comm, &locals, &mut offered)?)?;
     let made = sets.iter().zip(locals.into_iter().zip(offered)).map(|(set, (local, offered))| {
         let parts = links.iter().map(|link| {
-            let facing = Facing { peer: link.peer, local: &local, theirs: &offered[&link.peer] };
-            let part = facing.part(link.direction, link.way, &facing.joints(link.direction)?)?;
+            let peer_view = PeerView { peer: link.peer, local: &local, theirs: &offered[&link.peer] };
+            let part =
+                peer_view.part(link.direction, link.way, &peer_view.transfer_pairs(link.direction)?)?;
             // What lasts of a link has room for no more.
             if part.bytes <= set.parts[link.part].bytes { Ok(part) } else { Err(wider(link.peer)) }
         });
@@ -127,8 +128,8 @@ fn compare_bytes(
         take(*peer, message)
             .map_err(|error| Error::Bind(format!("rank {peer} sent malformed counts: {error}")))
     });
-    let facings = locals.iter().zip(offered.iter()).flat_map(|(local, offered)| {
-        offered.iter().map(move |(&peer, theirs)| Facing { peer, local, theirs })
+    let peer_views = locals.iter().zip(offered.iter()).flat_map(|(local, offered)| {
+        offered.iter().map(move |(&peer, theirs)| PeerView { peer, local, theirs })
     });
-    Ok(taken.and_then(|()| facings.into_iter().try_for_each(|facing| facing.check_bytes())))
+    Ok(taken.and_then(|()| peer_views.into_iter().try_for_each(|peer_view| peer_view.check_bytes())))
 }

@@ -2,7 +2,7 @@
 //! a received offer is checked before it is used.
 
 use super::local::{Local, Place};
-use super::remote::{Exports, Told};
+use super::remote::{ExportHandle, Exports};
 use crate::error::Error;
 use crate::link::Direction;
 use crate::pattern::Pattern;
@@ -23,7 +23,7 @@ const FIELD: usize = 40;
 
 /// Where this rank's side of the links with one peer waits and receives, within its own segment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Berth {
+pub(crate) struct LinkEndpoint {
     /// Offset of the counter of the link that sends to the peer.
     pub(crate) send_counter: usize,
     /// Offset of the counter of the link that receives from it.
@@ -42,7 +42,7 @@ pub(crate) struct Berth {
 
 /// One side's offer to the other.
 pub(crate) struct Offer {
-    pub(crate) berth: Berth,
+    pub(crate) endpoint: LinkEndpoint,
     /// The sender's own segment, if the other side can reach it.
     pub(crate) own: Option<Arc<Segment>>,
     /// Why the other side does not reach the words of the sender's devices.
@@ -83,7 +83,7 @@ enum Reached {
     /// By the segment with this number, which comes with the offer.
     Segment(u64),
     /// It has mapped it.
-    Mapped(Told),
+    Mapped(ExportHandle),
 }
 
 /// Memory of this rank's devices: what peers have mapped of it, and the words of the lanes.
@@ -105,7 +105,7 @@ pub(crate) fn send(
     comm: &Communicator,
     (peer, operation): (usize, u64),
     sets: &[Local],
-    berth: Berth,
+    endpoint: LinkEndpoint,
     own: Option<&Arc<Segment>>,
     of_devices: Option<OfDevices<'_>>,
 ) -> Result<(), Error> {
@@ -136,12 +136,12 @@ pub(crate) fn send(
     let mut w = Writer::new();
     w.size(segments.len());
     w.u64(own.is_some().into());
-    for number in [berth.send_counter, berth.receive_counter, berth.mailbox, berth.capacity] {
+    for number in [endpoint.send_counter, endpoint.receive_counter, endpoint.mailbox, endpoint.capacity] {
         w.size(number);
     }
-    w.size(berth.flags);
-    w.size(berth.chunk);
-    w.u64(berth.on_device.into());
+    w.size(endpoint.flags);
+    w.size(endpoint.chunk);
+    w.u64(endpoint.on_device.into());
     write_why(&mut w, words.as_deref().unwrap_or_default());
     w.size(sets.len());
     let mut payload = Some([w.finish(), body.finish()].concat());
@@ -228,14 +228,14 @@ pub(crate) fn receive(
 }
 
 /// Memory of a field that is mapped here: set, field, what is told, offset of the field.
-type Mapped = (usize, Place, Told, usize);
+type Mapped = (usize, Place, ExportHandle, usize);
 
 fn read(r: &mut Reader<'_>, segments: &[Arc<Segment>], told: &mut Vec<Mapped>) -> Result<Offer, WireError> {
     let own = match r.u64()? {
         0 => None,
         _ => Some(Arc::clone(segments.first().ok_or(WireError::Content("it has no segment of its own"))?)),
     };
-    let berth = Berth {
+    let endpoint = LinkEndpoint {
         send_counter: r.size()?,
         receive_counter: r.size()?,
         mailbox: r.size()?,
@@ -247,7 +247,7 @@ fn read(r: &mut Reader<'_>, segments: &[Arc<Segment>], told: &mut Vec<Mapped>) -
     let words = Some(read_why(r)?).filter(|why| !why.is_empty());
     let count = r.count(24)?;
     let sets = (0..count).map(|set| read_set(r, segments, (set, told))).collect::<Result<_, _>>()?;
-    Ok(Offer { berth, own, words, sets })
+    Ok(Offer { endpoint, own, words, sets })
 }
 
 fn write_why(w: &mut Writer, why: &str) {
@@ -271,7 +271,7 @@ fn read_set(
         let memory = match r.u64()? {
             0 => Err(read_why(r)?),
             2 => {
-                told.push((set, place, Told::read(r)?, r.size()?));
+                told.push((set, place, ExportHandle::read(r)?, r.size()?));
                 Err(String::new())
             }
             _ => {

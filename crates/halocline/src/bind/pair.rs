@@ -2,8 +2,8 @@
 //! counters and mailbox lie.
 
 use super::Preference;
-use super::facing::{Facing, Joint};
-use super::offer::Berth;
+use super::offer::LinkEndpoint;
+use super::peer_view::{PeerView, TransferPair};
 use super::remote::Exports;
 use crate::error::Error;
 use crate::link::{Berthed, Counters, Direction, LABELS, Link, Mailbox, Parcels, SLOTS, Signals, Way};
@@ -22,13 +22,13 @@ pub(super) struct Pair<'a> {
     pub(super) comm: &'a Communicator,
     pub(super) peer: usize,
     /// Where this rank's sides of the links wait and receive, and the peer's.
-    pub(super) berths: (Berth, Berth),
+    pub(super) endpoints: (LinkEndpoint, LinkEndpoint),
     /// The segments of the two, where each reaches the other's.
     pub(super) segments: Option<(Arc<Segment>, Arc<Segment>)>,
     /// The operation of messages.
     pub(super) operation: u64,
     /// The sets that the links carry.
-    pub(super) sets: Vec<Facing<'a>>,
+    pub(super) sets: Vec<PeerView<'a>>,
     /// Memory of devices that the peer has mapped.
     pub(super) exports: &'a Exports,
     /// Of fields in memory of devices, why one side does not reach the words of the other's devices, if so.
@@ -38,13 +38,13 @@ pub(super) struct Pair<'a> {
 impl<'a> Pair<'a> {
     /// The links between the two, with the part of each set.
     pub(super) fn links(&self, wish: Preference) -> Result<Vec<(Link, Vec<Part>)>, Error> {
-        self.sets.iter().try_for_each(Facing::check_bytes)?;
+        self.sets.iter().try_for_each(PeerView::check_bytes)?;
         let mut links = Vec::new();
         for direction in [Direction::Receive, Direction::Send] {
-            let joints: Vec<Vec<Joint<'a>>> =
-                self.sets.iter().map(|set| set.joints(direction)).collect::<Result<_, _>>()?;
-            if joints.iter().any(|joints| !joints.is_empty()) {
-                links.push(self.link(direction, &joints, wish)?);
+            let transfer_pairs: Vec<Vec<TransferPair<'a>>> =
+                self.sets.iter().map(|set| set.transfer_pairs(direction)).collect::<Result<_, _>>()?;
+            if transfer_pairs.iter().any(|transfer_pairs| !transfer_pairs.is_empty()) {
+                links.push(self.link(direction, &transfer_pairs, wish)?);
             }
         }
         make_mutual(links.iter_mut().map(|(link, _)| link).collect());
@@ -64,10 +64,10 @@ impl<'a> Pair<'a> {
     pub(super) fn scheduled(
         &self,
         direction: Direction,
-        joints: &[Vec<Joint<'a>>],
+        transfer_pairs: &[Vec<TransferPair<'a>>],
         wish: Preference,
     ) -> Result<(Link, Vec<Part>), Error> {
-        let (way, why, parts) = self.parts(direction, joints, wish)?;
+        let (way, why, parts) = self.parts(direction, transfer_pairs, wish)?;
         let signals = match self.segments {
             Some(_) => self.signals(direction, false)?.1,
             None => Signals::Messages { operation: self.operation },
@@ -80,26 +80,28 @@ impl<'a> Pair<'a> {
     fn parts(
         &self,
         direction: Direction,
-        joints: &[Vec<Joint<'a>>],
+        transfer_pairs: &[Vec<TransferPair<'a>>],
         wish: Preference,
     ) -> Result<Chosen, Error> {
         let peer = self.peer;
-        let (way, why) = self.way(direction, joints, wish).map_err(|why| {
+        let (way, why) = self.way(direction, transfer_pairs, wish).map_err(|why| {
             Error::Bind(format!("the link with rank {peer} cannot be {}: {why}; choose auto", wish.way))
         })?;
-        let part = |(set, joints): (&Facing<'a>, &Vec<Joint<'a>>)| set.part(direction, way, joints);
-        let parts = self.sets.iter().zip(joints).map(part).collect::<Result<_, _>>()?;
+        let part = |(set, transfer_pairs): (&PeerView<'a>, &Vec<TransferPair<'a>>)| {
+            set.part(direction, way, transfer_pairs)
+        };
+        let parts = self.sets.iter().zip(transfer_pairs).map(part).collect::<Result<_, _>>()?;
         Ok((way, why, parts))
     }
 
     fn link(
         &self,
         direction: Direction,
-        joints: &[Vec<Joint<'a>>],
+        transfer_pairs: &[Vec<TransferPair<'a>>],
         wish: Preference,
     ) -> Result<(Link, Vec<Part>), Error> {
         let peer = self.peer;
-        let (way, why, parts) = self.parts(direction, joints, wish)?;
+        let (way, why, parts) = self.parts(direction, transfer_pairs, wish)?;
         let (mailbox, signals) = match way {
             Way::Message => (None, Signals::Messages { operation: self.operation }),
             _ => self.signals(direction, matches!(way, Way::Mailbox { .. }))?,
@@ -112,18 +114,23 @@ impl<'a> Pair<'a> {
     fn way(
         &self,
         direction: Direction,
-        joints: &[Vec<Joint<'a>>],
+        transfer_pairs: &[Vec<TransferPair<'a>>],
         wish: Preference,
     ) -> Result<(Way, Option<String>), String> {
-        let all =
-            || self.sets.iter().zip(joints).flat_map(|(set, joints)| joints.iter().map(move |j| (set, j)));
+        let all = || {
+            self.sets
+                .iter()
+                .zip(transfer_pairs)
+                .flat_map(|(set, transfer_pairs)| transfer_pairs.iter().map(move |j| (set, j)))
+        };
         let ours = || {
-            let unreached = |(set, joint): (&Facing<'a>, &Joint<'a>)| {
-                self.exports.reach(self.comm, self.peer, set.local.segment_of(joint.ours)).err()
+            let unreached = |(set, transfer_pair): (&PeerView<'a>, &TransferPair<'a>)| {
+                self.exports.reach(self.comm, self.peer, set.local.segment_of(transfer_pair.ours)).err()
             };
             all().find_map(unreached)
         };
-        let theirs = || all().find_map(|(_, joint)| joint.theirs.memory.as_ref().err().cloned());
+        let theirs =
+            || all().find_map(|(_, transfer_pair)| transfer_pair.theirs.memory.as_ref().err().cloned());
         // Memory that the other side reaches: the receiver's for a push, the sender's for a pull.
         let (push, pull) = match direction {
             Direction::Send => (theirs(), ours()),
@@ -134,7 +141,7 @@ impl<'a> Pair<'a> {
             None => "the two ranks share no memory".to_owned(),
         });
         let words = || self.on_devices.flatten().map(|why| format!("words of a device: {why}"));
-        let receiver = if direction == Direction::Receive { self.berths.0 } else { self.berths.1 };
+        let receiver = if direction == Direction::Receive { self.endpoints.0 } else { self.endpoints.1 };
         let obstacle = |way: Way| match way {
             Way::Push => {
                 let why = || push.as_ref().map(|why| format!("the receiver's field: {why}"));
@@ -178,8 +185,8 @@ impl<'a> Pair<'a> {
         };
         let (_, signals) = self.signals(direction, false)?;
         let (segment, receiver) = match direction {
-            Direction::Send => (theirs, self.berths.1),
-            Direction::Receive => (own, self.berths.0),
+            Direction::Send => (theirs, self.endpoints.1),
+            Direction::Receive => (own, self.endpoints.0),
         };
         let capacity = receiver.capacity;
         let labels = parcels_bytes(capacity)
@@ -199,7 +206,7 @@ impl<'a> Pair<'a> {
         let (Some((own, theirs)), Some(bell)) = (&self.segments, self.comm.link().bell(peer)) else {
             return Err(Error::Bind(format!("rank {peer} shares no memory with this one")));
         };
-        let (ours, other) = self.berths;
+        let (ours, other) = self.endpoints;
         let ((mine, opposite), (segment, receiver)) = match direction {
             Direction::Send => ((ours.send_counter, other.receive_counter), (theirs, other)),
             Direction::Receive => ((ours.receive_counter, other.send_counter), (own, ours)),

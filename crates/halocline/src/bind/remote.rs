@@ -14,7 +14,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 /// The devices of all ranks that can map memory of others, by names that all processes understand.
-pub(super) struct Company {
+pub(super) struct DeviceRegistry {
     of_ranks: Vec<Vec<DeviceId>>,
     mappings: Option<Mappings>,
     /// The devices of all ranks, by [`Device::id`]: names within a process.
@@ -23,10 +23,10 @@ pub(super) struct Company {
     own: Vec<Device>,
 }
 
-/// Bytes of a device in [`Company::here`].
+/// Bytes of a device in [`DeviceRegistry::here`].
 const NAME: usize = 12;
 
-impl Company {
+impl DeviceRegistry {
     /// Collective. From here on this rank maps what others export.
     pub(super) fn gather(comm: &Communicator, devices: &[Device]) -> Result<Self, Error> {
         let providers = devices.iter().map(|device| device.driver().provider());
@@ -139,13 +139,13 @@ fn start(segment: &Segment) -> Address {
 
 /// What an importer is told of memory: its name for the mapping, and the bytes of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct ExportHandle {
     token: u64,
     offset: u64,
     bytes: u64,
 }
 
-impl Told {
+impl ExportHandle {
     pub(super) fn write(self, w: &mut Writer) {
         [self.token, self.offset, self.bytes].into_iter().for_each(|number| w.u64(number));
     }
@@ -175,7 +175,7 @@ impl Told {
 /// Memory of this rank that others have mapped for an object.
 #[derive(Default)]
 pub(super) struct Exports {
-    told: HashMap<(usize, u64), Result<Told, String>>,
+    told: HashMap<(usize, u64), Result<ExportHandle, String>>,
     /// How peers have mapped it.
     kinds: HashMap<(usize, u64), Kind>,
     pub(super) pinned: Vec<Pinned>,
@@ -187,7 +187,7 @@ impl Exports {
     pub(super) fn add<'a>(
         &mut self,
         comm: &Communicator,
-        (company, by): (&Company, By),
+        (registry, by): (&DeviceRegistry, By),
         wanted: impl Iterator<Item = (usize, &'a Arc<Segment>)>,
     ) -> Result<(), Error> {
         // In their order, so that simulated runs replay.
@@ -200,7 +200,7 @@ impl Exports {
             let at = (peer, segment.id());
             if !requests.contains_key(&at)
                 && !self.told.contains_key(&at)
-                && let Some(requested) = company.request((peer, by), segment)
+                && let Some(requested) = registry.request((peer, by), segment)
             {
                 requests.insert(at, requested);
             }
@@ -212,7 +212,8 @@ impl Exports {
                 Err(why) => Err(why),
             };
             let told = pinned.map(|pinned| {
-                let told = Told { token: pinned.token(), offset: pinned.offset(), bytes: pinned.bytes() };
+                let told =
+                    ExportHandle { token: pinned.token(), offset: pinned.offset(), bytes: pinned.bytes() };
                 self.kinds.insert(at, pinned.kind());
                 self.pinned.push(pinned);
                 told
@@ -226,12 +227,12 @@ impl Exports {
     pub(super) fn look<'a>(
         &mut self,
         comm: &Communicator,
-        company: &Company,
+        registry: &DeviceRegistry,
         wanted: impl Iterator<Item = (usize, &'a Arc<Memory>)>,
     ) {
         for (peer, memory) in wanted {
             if comm.link().reach(peer, &memory.segment).is_ok()
-                && let Some(why) = company.severed(peer).or_else(|| company.hidden(peer, memory))
+                && let Some(why) = registry.severed(peer).or_else(|| registry.hidden(peer, memory))
             {
                 self.told.insert((peer, memory.segment.id()), Err(why));
             }
@@ -242,18 +243,18 @@ impl Exports {
     pub(super) fn look_at_words<'a>(
         &mut self,
         comm: &Communicator,
-        company: &Company,
+        registry: &DeviceRegistry,
         words: impl Iterator<Item = (usize, &'a Arc<Segment>)>,
     ) {
         for (peer, segment) in words.filter(|(peer, segment)| comm.link().reach(*peer, segment).is_ok()) {
-            if let Some(why) = company.severed(peer) {
+            if let Some(why) = registry.severed(peer) {
                 self.told.insert((peer, segment.id()), Err(why));
             }
         }
     }
 
     /// What a peer is to be told of a memory, if it has mapped it, or why it has not.
-    pub(super) fn of(&self, peer: usize, segment: &Segment) -> Option<&Result<Told, String>> {
+    pub(super) fn of(&self, peer: usize, segment: &Segment) -> Option<&Result<ExportHandle, String>> {
         self.told.get(&(peer, segment.id()))
     }
 

@@ -106,17 +106,17 @@ fn areas(made: &Made, end: &End, link: usize) -> Result<Option<(Area, Area)>, Er
     let Way::Mailbox { .. } = made.links[link].way else { return Ok(None) };
     let broken = || Error::Bind(format!("rank {} offers a mailbox outside its memory", end.peer));
     let (own, theirs) = end.segments.as_ref().ok_or_else(broken)?;
-    let area = |segment: &Arc<Segment>, berth: super::offer::Berth| {
+    let area = |segment: &Arc<Segment>, endpoint: super::offer::LinkEndpoint| {
         let room = made.room();
         // What a peer says may be any number.
-        let slot = berth.capacity.checked_next_multiple_of(slot(1))?;
+        let slot = endpoint.capacity.checked_next_multiple_of(slot(1))?;
         let bytes = slot.checked_mul(SLOTS as usize)?.checked_add(head(room))?;
-        let end = berth.mailbox.checked_add(bytes).filter(|&end| end <= segment.len())?;
-        let base = address(segment.base().as_ptr()) + berth.mailbox as Address;
-        let mailbox = Mailbox { base: base + (LANES * LINE) as Address, capacity: berth.capacity, room };
-        (end > 0 && berth.mailbox.is_multiple_of(LINE)).then_some(Area { base, mailbox })
+        let end = endpoint.mailbox.checked_add(bytes).filter(|&end| end <= segment.len())?;
+        let base = address(segment.base().as_ptr()) + endpoint.mailbox as Address;
+        let mailbox = Mailbox { base: base + (LANES * LINE) as Address, capacity: endpoint.capacity, room };
+        (end > 0 && endpoint.mailbox.is_multiple_of(LINE)).then_some(Area { base, mailbox })
     };
-    let both = area(own, end.berths.0).zip(area(theirs, end.berths.1)).ok_or_else(broken)?;
+    let both = area(own, end.endpoints.0).zip(area(theirs, end.endpoints.1)).ok_or_else(broken)?;
     let bytes = |set: &Arc<Set>| set.parts[link].bytes;
     let room = if made.links[link].direction == Direction::Send { both.1 } else { both.0 };
     if made.sets.iter().map(bytes).any(|bytes| bytes > room.mailbox.capacity) {

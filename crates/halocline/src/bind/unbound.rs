@@ -1,7 +1,7 @@
 //! Links without fields, for the unbound form, and the sets that exchanges make of the fields given to them.
 
 use super::local::{Bindable, Local, Place};
-use super::offer::{self, Berth};
+use super::offer::{self, LinkEndpoint};
 use super::ops::{Leg, over_link};
 use super::pair::Pair;
 use super::remote::Exports;
@@ -35,28 +35,36 @@ pub(crate) fn links(
     let options = &agree(comm, same_terms(comm, patterns, options)?)?;
     agree(comm, possible(comm, patterns, options.link))?;
     let (offers, operation, checks) = (comm.begin(), comm.begin(), comm.begin());
-    let (berths, own_bytes) = lay_out(patterns);
+    let (endpoints, own_bytes) = lay_out(patterns);
     let shared = |peer: usize| options.link != LinkChoice::Message && comm.link().bell(peer).is_some();
-    let any = berths.iter().any(|(peer, _)| shared(*peer));
+    let any = endpoints.iter().any(|(peer, _)| shared(*peer));
     let own = agree(comm, any.then(|| comm.allocate(own_bytes)).transpose())?;
-    for (peer, berth) in &berths {
-        offer::send(comm, (*peer, offers), &[], *berth, own.as_ref().filter(|_| shared(*peer)), None)?;
+    for (peer, endpoint) in &endpoints {
+        offer::send(comm, (*peer, offers), &[], *endpoint, own.as_ref().filter(|_| shared(*peer)), None)?;
     }
     // All offers are taken, whatever is wrong with one.
     let received: Vec<_> =
-        berths.iter().map(|(peer, _)| offer::receive(comm, (*peer, offers), false)).collect();
+        endpoints.iter().map(|(peer, _)| offer::receive(comm, (*peer, offers), false)).collect();
     let made = received.into_iter().collect::<Result<Vec<_>, Error>>().and_then(|theirs| {
         let mut links = Vec::new();
-        for ((peer, berth), offer) in berths.iter().zip(theirs) {
-            let (peer, berths) = (*peer, (*berth, offer.berth));
+        for ((peer, endpoint), offer) in endpoints.iter().zip(theirs) {
+            let (peer, endpoints) = (*peer, (*endpoint, offer.endpoint));
             let segments = own.clone().filter(|_| shared(peer)).zip(offer.own);
             let by_mailbox = matches!(options.link, LinkChoice::Mailbox | LinkChoice::DeviceMailbox);
             if segments.is_none() && by_mailbox {
                 return Err(Error::Bind(format!("rank {peer} shares no memory with this one; choose auto")));
             }
             let exports = &Exports::default();
-            let pair =
-                Pair { comm, peer, berths, segments, operation, sets: Vec::new(), exports, on_devices: None };
+            let pair = Pair {
+                comm,
+                peer,
+                endpoints,
+                segments,
+                operation,
+                sets: Vec::new(),
+                exports,
+                on_devices: None,
+            };
             let any = |direction: &Direction| {
                 patterns.iter().any(|pattern| transfers(pattern, peer, *direction).next().is_some())
             };
@@ -73,7 +81,7 @@ pub(crate) fn links(
     let nothing = Arc::new(set(&links, Local::new(comm, &[])?)?);
     let patience = Patience { deadline: options.deadline, ..Patience::of(comm.link()) };
     let name = Name::new(operation, options.name.as_deref(), std::iter::empty());
-    let mut bound = Bound::new(comm.behind_the_scenes(), name, links, own, patience, &[nothing]);
+    let mut bound = Bound::new(comm.detached(), name, links, own, patience, &[nothing]);
     if options.checked == Some(true) {
         bound.check(checks);
     }
@@ -139,26 +147,26 @@ fn transfers<'a>(
 }
 
 /// Counters, labels and first slots for every peer, and the bytes of the segment that holds them.
-fn lay_out(patterns: &[&Pattern]) -> (Vec<(usize, Berth)>, usize) {
+fn lay_out(patterns: &[&Pattern]) -> (Vec<(usize, LinkEndpoint)>, usize) {
     let peers: BTreeSet<usize> =
         patterns.iter().flat_map(|pattern| &pattern.plan().peers).map(|peer| peer.rank).collect();
     let line = size_of::<Counter>();
     let first = (2 * line * peers.len()).next_multiple_of(MESSAGE_ALIGN);
     let each = super::pair::parcels_bytes(FIRST).unwrap_or(0);
-    let berths = peers.iter().enumerate().map(|(at, &peer)| {
+    let endpoints = peers.iter().enumerate().map(|(at, &peer)| {
         let (send_counter, receive_counter) = (2 * at * line, (2 * at + 1) * line);
         (
             peer,
-            Berth {
+            LinkEndpoint {
                 send_counter,
                 receive_counter,
                 mailbox: first + at * each,
                 capacity: FIRST,
-                ..Berth::default()
+                ..LinkEndpoint::default()
             },
         )
     });
-    (berths.collect(), first + peers.len() * each)
+    (endpoints.collect(), first + peers.len() * each)
 }
 
 /// What an exchange of these fields copies over links without fields. Local. The set holds no memory.

@@ -1,10 +1,9 @@
 //! The end of a bound object: its memories go back to the user, its peers learn that it is gone.
 
 use super::Bound;
-use crate::check::Check;
 use crate::error::{Cause, Error};
 use crate::link::Link;
-use crate::set::Cargo;
+use crate::set::InFlight;
 use halocline_comm::{Endpoint, Serve};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -53,7 +52,7 @@ impl Bound {
     }
 
     /// What is in flight, while exchange `epoch` has not given its memories back.
-    pub(crate) fn while_held<R>(&self, epoch: u64, look: impl FnOnce(&Cargo) -> R) -> Result<R, Error> {
+    pub(crate) fn while_held<R>(&self, epoch: u64, look: impl FnOnce(&InFlight) -> R) -> Result<R, Error> {
         let is_begun = self.epoch() >= epoch;
         let pause = || self.comm.link().host().yield_now();
         // SAFETY: the exchange was begun, and none begins after it, nor are its memories given back, before `hold` is left.
@@ -70,7 +69,7 @@ impl Bound {
             return;
         }
         let comm = self.comm.clone();
-        comm.bury(self);
+        comm.defer_drop(self);
     }
 
     /// Whether nothing is in flight any more; then tells the peers that this side is gone.

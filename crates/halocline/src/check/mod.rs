@@ -18,7 +18,7 @@ use crate::error::{Cause, Fault};
 use crate::link::{Direction, Link};
 use crate::options::BindOptions;
 use crate::pattern::DomainName;
-use crate::set::Cargo;
+use crate::set::InFlight;
 use cells::Region;
 use halocline_comm::Endpoint;
 use halocline_comm::{CommError, Communicator, Tag};
@@ -81,15 +81,15 @@ struct Exchanged<'a> {
 }
 
 /// What is exchanged with a peer, in the order that both ends count.
-fn exchanged(cargo: &Cargo, peer: usize, direction: Direction) -> impl Iterator<Item = Exchanged<'_>> {
-    let local = &cargo.set().local;
+fn exchanged(in_flight: &InFlight, peer: usize, direction: Direction) -> impl Iterator<Item = Exchanged<'_>> {
+    let local = &in_flight.set().local;
     local.exchanged(peer, direction).map(move |(index, field, transfer)| {
         let (cells, other) = match direction {
             Direction::Send => (&transfer.source, transfer.to),
             Direction::Receive => (&transfer.target, transfer.from),
         };
         Exchanged {
-            region: Region { cells, layout: &field.cells, base: cargo.bases()[index] },
+            region: Region { cells, layout: &field.cells, base: in_flight.bases()[index] },
             pattern: local.index_of(field.place.pattern),
             number: field.place.number,
             domain: local.name_of(field.place),
@@ -119,16 +119,16 @@ impl Check {
         comm: &Communicator,
         links: &[Link],
         epoch: u64,
-        cargo: &Cargo,
+        in_flight: &InFlight,
     ) -> Result<(), CommError> {
         for link in links.iter().filter(|link| link.direction == Direction::Receive) {
-            for Exchanged { region, .. } in exchanged(cargo, link.peer, Direction::Receive) {
+            for Exchanged { region, .. } in exchanged(in_flight, link.peer, Direction::Receive) {
                 // SAFETY: bind has checked the region. Nobody else accesses it: no peer was granted this exchange yet,
                 // and the memory is in flight, so that no guard is held.
                 unsafe { region.poison(epoch) };
             }
         }
-        for (_, target) in within(cargo) {
+        for (_, target) in within(in_flight) {
             // SAFETY: bind has checked the region. Nobody else accesses it: the copies within the rank come later, and
             // the memory is in flight, so that no guard is held.
             unsafe { target.region.poison(epoch) };
@@ -136,51 +136,51 @@ impl Check {
         let mut sent: Vec<u64> = Vec::new();
         let mut manifests = Vec::new();
         for link in links.iter().filter(|link| link.direction == Direction::Send) {
-            let sums = checksums(exchanged(cargo, link.peer, Direction::Send));
+            let sums = checksums(exchanged(in_flight, link.peer, Direction::Send));
             sent.extend(&sums);
             manifests.push((link.peer, Manifest { sums }.write()));
         }
-        sent.extend(checksums(within(cargo).map(|(source, _)| source)));
+        sent.extend(checksums(within(in_flight).map(|(source, _)| source)));
         *lock(&self.sent) = sent;
         let tag = Tag { operation: self.operation, round: epoch };
         manifests.into_iter().try_for_each(|(peer, manifest)| comm.send(peer, tag, manifest))
     }
 
     /// The copies between domains of this rank are made.
-    pub(crate) fn within(&self, comm: &Communicator, epoch: u64, cargo: &Cargo) -> Option<Finding> {
+    pub(crate) fn within(&self, comm: &Communicator, epoch: u64, in_flight: &InFlight) -> Option<Finding> {
         #[cfg(test)]
         if let Some(sabotage) = lock(&self.sabotage).take() {
-            within(cargo).take(1).for_each(|(_, target)| sabotage(&target.region, epoch));
+            within(in_flight).take(1).for_each(|(_, target)| sabotage(&target.region, epoch));
         }
-        within(cargo).find_map(|(source, target)| {
+        within(in_flight).find_map(|(source, target)| {
             let sums = checksums([source].into_iter());
             compare(&sums, comm.rank(), epoch, [target].into_iter())
         })
     }
 
     /// All has come: whether owned and halo cells still are what they should be.
-    pub(crate) fn end(&self, comm: &Communicator, links: &[Link], cargo: &Cargo) -> Option<Finding> {
-        self.owned(comm, links, cargo).or_else(|| self.halo(comm, links, cargo))
+    pub(crate) fn end(&self, comm: &Communicator, links: &[Link], in_flight: &InFlight) -> Option<Finding> {
+        self.owned(comm, links, in_flight).or_else(|| self.halo(comm, links, in_flight))
     }
 
     /// Whether the halo cells are what has come.
-    fn halo(&self, comm: &Communicator, links: &[Link], cargo: &Cargo) -> Option<Finding> {
+    fn halo(&self, comm: &Communicator, links: &[Link], in_flight: &InFlight) -> Option<Finding> {
         let filled = |(exchanged, sum): &(Exchanged<'_>, u64)| {
-            // SAFETY: bind has checked the region, whose memory the cargo holds. All copies of the exchange are
+            // SAFETY: bind has checked the region, whose memory the exchange in flight holds. All copies of the exchange are
             // made, and the user writes no halo cells before the wait has returned.
             unsafe { exchanged.region.checksum() != *sum }
         };
         let from = |(peer, proof): (usize, &Proof)| {
             let sums = lock(&proof.sums);
-            let here = exchanged(cargo, peer, Direction::Receive).zip(sums.iter().copied()).find(filled);
+            let here = exchanged(in_flight, peer, Direction::Receive).zip(sums.iter().copied()).find(filled);
             here.map(|(exchanged, _)| (peer, exchanged))
         };
         let proofs = links.iter().filter_map(|link| Some((link.peer, link.proof.as_ref()?)));
         let (peer, Exchanged { region, pattern, number, domain, other }) =
             proofs.into_iter().find_map(from).or_else(|| {
                 let sent = lock(&self.sent);
-                let first = sent.len().saturating_sub(within(cargo).count());
-                let targets = within(cargo).map(|(_, target)| target).zip(sent[first..].iter().copied());
+                let first = sent.len().saturating_sub(within(in_flight).count());
+                let targets = within(in_flight).map(|(_, target)| target).zip(sent[first..].iter().copied());
                 targets.into_iter().find(filled).map(|(exchanged, _)| (comm.rank(), exchanged))
             })?;
         Some(Finding {
@@ -196,14 +196,14 @@ impl Check {
     }
 
     /// Whether the owned cells that are sent are what they were when the exchange began.
-    pub(crate) fn owned(&self, comm: &Communicator, links: &[Link], cargo: &Cargo) -> Option<Finding> {
+    pub(crate) fn owned(&self, comm: &Communicator, links: &[Link], in_flight: &InFlight) -> Option<Finding> {
         let sent = lock(&self.sent);
         let sends = links.iter().filter(|link| link.direction == Direction::Send);
         let there =
-            sends.flat_map(|link| exchanged(cargo, link.peer, Direction::Send).map(|it| (link.peer, it)));
-        let here = within(cargo).map(|(source, _)| (comm.rank(), source));
+            sends.flat_map(|link| exchanged(in_flight, link.peer, Direction::Send).map(|it| (link.peer, it)));
+        let here = within(in_flight).map(|(source, _)| (comm.rank(), source));
         let mut changed = there.chain(here).zip(&*sent).filter(|((_, exchanged), before)| {
-            // SAFETY: bind has checked the region, whose memory the cargo holds. The user writes no owned cells
+            // SAFETY: bind has checked the region, whose memory the exchange in flight holds. The user writes no owned cells
             // before the wait has returned, and no exchange does.
             unsafe { exchanged.region.checksum() != **before }
         });
@@ -233,15 +233,15 @@ impl Check {
 }
 
 /// The two ends of each copy between domains of this rank.
-fn within(cargo: &Cargo) -> impl Iterator<Item = (Exchanged<'_>, Exchanged<'_>)> {
-    let local = &cargo.set().local;
+fn within(in_flight: &InFlight) -> impl Iterator<Item = (Exchanged<'_>, Exchanged<'_>)> {
+    let local = &in_flight.set().local;
     local.patterns.iter().zip(&local.counts).enumerate().flat_map(move |(at, (pattern, &count))| {
         let transfers = &pattern.plan().local;
         let pairs = (0..count).flat_map(move |number| transfers.iter().map(move |t| (number, t)));
         pairs.filter_map(move |(number, transfer)| {
             let end = |domain, other, cells| {
                 let (index, field) = local.at(Place { pattern: pattern.id(), number, domain })?;
-                let region = Region { cells, layout: &field.cells, base: cargo.bases()[index] };
+                let region = Region { cells, layout: &field.cells, base: in_flight.bases()[index] };
                 let [domain, other] = [domain, other].map(|domain| pattern.domain(domain));
                 Some(Exchanged { region, pattern: at, number, domain, other })
             };
@@ -252,7 +252,7 @@ fn within(cargo: &Cargo) -> impl Iterator<Item = (Exchanged<'_>, Exchanged<'_>)>
 }
 
 fn checksums<'a>(regions: impl Iterator<Item = Exchanged<'a>>) -> Vec<u64> {
-    // SAFETY: bind has checked the regions, whose memory the cargo holds. They are owned cells, which nobody
+    // SAFETY: bind has checked the regions, whose memory the exchange in flight holds. They are owned cells, which nobody
     // writes while the exchange is in flight.
     regions.map(|exchanged| unsafe { exchanged.region.checksum() }).collect()
 }
@@ -265,7 +265,7 @@ fn compare<'a>(
     regions: impl Iterator<Item = Exchanged<'a>>,
 ) -> Option<Finding> {
     for (at, Exchanged { region, pattern, number, domain, other }) in regions.enumerate() {
-        // SAFETY: bind has checked the region, whose memory the cargo holds. All copies into it are made, and
+        // SAFETY: bind has checked the region, whose memory the exchange in flight holds. All copies into it are made, and
         // the user writes no halo cells before the wait has returned.
         let (found, (poisoned, first)) = unsafe { (region.checksum(), region.poisoned(epoch)) };
         if sums.get(at) == Some(&found) {
@@ -378,7 +378,13 @@ impl Proof {
     }
 
     /// The bytes of `epoch` are there: whether they are what was sent.
-    pub(crate) fn judge(&self, comm: &Communicator, peer: usize, epoch: u64, cargo: &Cargo) -> Judgement {
+    pub(crate) fn judge(
+        &self,
+        comm: &Communicator,
+        peer: usize,
+        epoch: u64,
+        in_flight: &InFlight,
+    ) -> Judgement {
         let manifest = match self.read(comm, peer, epoch) {
             None => return Judgement::Waits,
             Some(Ok(manifest)) => manifest,
@@ -386,9 +392,9 @@ impl Proof {
         };
         #[cfg(test)]
         if let Some(sabotage) = lock(&self.sabotage).take() {
-            exchanged(cargo, peer, Direction::Receive).take(1).for_each(|it| sabotage(&it.region, epoch));
+            exchanged(in_flight, peer, Direction::Receive).take(1).for_each(|it| sabotage(&it.region, epoch));
         }
-        match compare(&manifest.sums, peer, epoch, exchanged(cargo, peer, Direction::Receive)) {
+        match compare(&manifest.sums, peer, epoch, exchanged(in_flight, peer, Direction::Receive)) {
             None => {
                 *lock(&self.sums) = manifest.sums;
                 Judgement::Proven

@@ -14,7 +14,7 @@
 use super::{Direction, Link, SLOTS, Turn};
 use crate::bind::unbound;
 use crate::error::{Cause, Difference};
-use crate::set::{Cargo, Loose, Part};
+use crate::set::{InFlight, Loose, Part};
 use crate::trace;
 use halocline_comm::Endpoint;
 use halocline_comm::{CommError, Communicator, Segment, Tag};
@@ -301,19 +301,19 @@ impl Link {
         comm: &Communicator,
         epoch: u64,
         message: Option<Vec<u8>>,
-        (cargo, part): (&Cargo, &Part),
+        (in_flight, part): (&InFlight, &Part),
         parcels: &Parcels,
     ) -> Result<Turn, CommError> {
         // All sets of an object have the form of its links.
         let Some(loose) = &part.loose else { return Ok(Turn::Lost(Cause::Malformed, comm.rank())) };
         match self.direction {
             Direction::Send => {
-                self.send_parcel(comm, epoch, (cargo, part), (parcels, loose))?;
-                self.raise_counter(comm, epoch, cargo.set().number);
+                self.send_parcel(comm, epoch, (in_flight, part), (parcels, loose))?;
+                self.raise_counter(comm, epoch, in_flight.set().number);
             }
             Direction::Receive => {
-                match self.receive_parcel(comm, epoch, message, (cargo, part), (parcels, loose)) {
-                    Came::Unpacked => self.acknowledge(comm, epoch, cargo.set().number)?,
+                match self.receive_parcel(comm, epoch, message, (in_flight, part), (parcels, loose)) {
+                    Came::Unpacked => self.acknowledge(comm, epoch, in_flight.set().number)?,
                     Came::NotYet => return Ok(Turn::Waits),
                     Came::Lost(cause, culprit) => return Ok(Turn::Lost(cause, culprit)),
                 }
@@ -327,7 +327,7 @@ impl Link {
         &self,
         comm: &Communicator,
         epoch: u64,
-        (cargo, part): (&Cargo, &Part),
+        (in_flight, part): (&InFlight, &Part),
         (parcels, loose): (&Parcels, &Loose),
     ) -> Result<(), CommError> {
         let before = loose.prefix();
@@ -341,7 +341,7 @@ impl Link {
                 described.copy_from_slice(&loose.described);
             }
             trace::pack(comm, self, epoch, part.bytes)
-                .in_scope(|| super::pack(cargo, part, parcel.wrapping_add(before), false));
+                .in_scope(|| super::pack(in_flight, part, parcel.wrapping_add(before), false));
         };
         let mut label = Label { records, bytes, generation: 0 };
         let room = parcels.room(comm, self.peer, before + part.bytes);
@@ -378,7 +378,7 @@ impl Link {
         comm: &Communicator,
         epoch: u64,
         message: Option<Vec<u8>>,
-        (cargo, part): (&Cargo, &Part),
+        (in_flight, part): (&InFlight, &Part),
         (parcels, loose): (&Parcels, &Loose),
     ) -> Came {
         let malformed = Came::Lost(Cause::Malformed, self.peer);
@@ -390,7 +390,7 @@ impl Link {
             };
             let word = |at: usize| label.as_chunks().0.get(at).map_or(0, |word| u64::from_le_bytes(*word));
             let label = Label { records: word(0), bytes: word(1), generation: 0 };
-            return self.unpack_parcel(comm, epoch, (label, parcel), (cargo, part), loose);
+            return self.unpack_parcel(comm, epoch, (label, parcel), (in_flight, part), loose);
         };
         // SAFETY: the label lies in this side's segment, aligned; it consists of numbers. The sender has raised, and
         // leaves it alone until this side has.
@@ -399,7 +399,7 @@ impl Link {
             let tag = Tag { operation: parcels.operation, round: epoch };
             return match comm.link().inbox().take(tag, Some(self.peer)) {
                 Some(message) => {
-                    self.unpack_parcel(comm, epoch, (label, &message.payload), (cargo, part), loose)
+                    self.unpack_parcel(comm, epoch, (label, &message.payload), (in_flight, part), loose)
                 }
                 None => Came::NotYet,
             };
@@ -413,7 +413,7 @@ impl Link {
         // SAFETY: a slot has `capacity` bytes, as `room` and `grow` see to, initialised (zeroed at first), in
         // `segment`. The sender leaves them alone until this side raises.
         let parcel = unsafe { std::slice::from_raw_parts(slots.slot(epoch), slots.capacity) };
-        self.unpack_parcel(comm, epoch, (label, parcel), (cargo, part), loose)
+        self.unpack_parcel(comm, epoch, (label, parcel), (in_flight, part), loose)
     }
 
     fn unpack_parcel(
@@ -421,7 +421,7 @@ impl Link {
         comm: &Communicator,
         epoch: u64,
         (label, parcel): (Label, &[u8]),
-        (cargo, part): (&Cargo, &Part),
+        (in_flight, part): (&InFlight, &Part),
         loose: &Loose,
     ) -> Came {
         let lost = |cause| Came::Lost(cause, self.peer);
@@ -437,9 +437,9 @@ impl Link {
                 trace::unpack(comm, self, epoch, bytes).in_scope(|| {
                     // SAFETY: `unbound::operations` has made the operations for this part of the set in flight, from a
                     // pattern and layouts that were checked; they read `part.bytes` bytes, which the message has behind
-                    // `before`. The memory of the fields is held by the cargo, and nobody else uses their halo cells
+                    // `before`. The memory of the fields is held by the exchange in flight, and nobody else uses their halo cells
                     // until the wait.
-                    unsafe { host::copy(ops, &[message], cargo.bases()) }
+                    unsafe { host::copy(ops, &[message], in_flight.bases()) }
                 });
             }
             whole
@@ -458,7 +458,7 @@ impl Link {
                     }
                     Err(Cause::Fields(difference))
                 }
-                None => unbound::operations(&cargo.set().local, self.peer, Direction::Receive, &theirs)
+                None => unbound::operations(&in_flight.set().local, self.peer, Direction::Receive, &theirs)
                     .ok_or(Cause::Malformed),
             }
         };

@@ -316,7 +316,7 @@ impl Scheduled {
             return;
         }
         let comm = self.comm.clone();
-        comm.bury(self);
+        comm.defer_drop(self);
     }
 
     fn over(&self) -> bool {

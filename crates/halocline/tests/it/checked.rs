@@ -3,11 +3,9 @@
 
 use halocline::{
     Array, BindOptions, Cause, Communicator, Decomposed, Error, Failure, Fault, Halo, HaloExchange,
-    LinkChoice, Pattern, PatternLinks, RegularGrid, UnstructuredDomain,
+    LinkChoice, Pattern, PatternLinks, RegularGrid,
 };
-use halocline_comm::Endpoint;
 use std::sync::{Arc, Barrier};
-use std::time::Duration;
 
 const WAYS: [LinkChoice; 4] = [LinkChoice::Push, LinkChoice::Pull, LinkChoice::Mailbox, LinkChoice::Message];
 

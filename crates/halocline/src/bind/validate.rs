@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap};
 type Counts = HashMap<u64, usize>;
 
 /// Compares with all peers. Collective; the inner result is this rank's own.
-pub(super) fn meet(comm: &Communicator, local: &Local) -> Result<Result<(), Error>, Error> {
+pub(super) fn validate(comm: &Communicator, local: &Local) -> Result<Result<(), Error>, Error> {
     let mut peers: BTreeMap<usize, Counts> = BTreeMap::new();
     for (pattern, &count) in local.patterns.iter().zip(&local.counts) {
         for peer in &pattern.plan().peers {

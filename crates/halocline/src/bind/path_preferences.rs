@@ -2,14 +2,14 @@
 
 use super::lanes::MOST_WAITS;
 use super::local::Local;
-use super::offer::Berth;
-use super::remote::Company;
+use super::offer::LinkEndpoint;
+use super::remote::DeviceRegistry;
 use crate::link::{Link, Way};
 use crate::options::{BindOptions, Flags};
 use halocline_device::Device;
 use std::collections::BTreeSet;
 
-pub(super) struct Wishes {
+pub(super) struct PathPreferences {
     /// Up to how many bytes messages are to go as words with flags.
     flags: usize,
     no_flags: Option<&'static str>,
@@ -18,10 +18,10 @@ pub(super) struct Wishes {
     chunk: usize,
 }
 
-impl Wishes {
+impl PathPreferences {
     /// `is_alone`: no other rank uses this rank's devices.
     pub(super) fn new(
-        company: &Company,
+        registry: &DeviceRegistry,
         (devices, sets): (&[Device], &[Local]),
         (options, is_alone): (&BindOptions, bool),
     ) -> Self {
@@ -36,7 +36,7 @@ impl Wishes {
                 if is_alone
                     && devices.iter().all(|device| device.room() > 0)
                     && 2 * peers.len() <= MOST_WAITS
-                    && company.is_near(peers.iter().copied()) =>
+                    && registry.is_near(peers.iter().copied()) =>
             {
                 devices.first().map_or(0, |device| device.tuning().flags as usize)
             }
@@ -60,8 +60,8 @@ impl Wishes {
     }
 
     /// What a peer is to know of it.
-    pub(super) fn enter(&self, berth: &mut Berth) {
-        (berth.chunk, berth.flags) = (self.chunk, self.flags);
+    pub(super) fn enter(&self, endpoint: &mut LinkEndpoint) {
+        (endpoint.chunk, endpoint.flags) = (self.chunk, self.flags);
     }
 
     /// Lets links say why they go without what was asked for.

@@ -3,18 +3,18 @@
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// It is taken once: of two threads that looked at the same time, the second would take what another link waits for.
-pub(super) struct Taken<T> {
+pub(super) struct TakeOnce<T> {
     value: OnceLock<T>,
     taking: Mutex<()>,
 }
 
-impl<T> Default for Taken<T> {
+impl<T> Default for TakeOnce<T> {
     fn default() -> Self {
         Self { value: OnceLock::new(), taking: Mutex::new(()) }
     }
 }
 
-impl<T> Taken<T> {
+impl<T> TakeOnce<T> {
     /// What was taken, or is there to be taken now. Waits for nothing but another thread that takes it.
     pub(super) fn get_or_take(&self, take: impl FnOnce() -> Option<T>) -> Option<&T> {
         if self.value.get().is_none() {
@@ -37,7 +37,7 @@ mod tests {
     /// Two links of one peer, a message for each; two threads look at the first link at the same time.
     #[test]
     fn threads_that_look_at_the_same_time_take_one_message() {
-        let (first, second) = (Taken::default(), Taken::default());
+        let (first, second) = (TakeOnce::default(), TakeOnce::default());
         let inbox = Mutex::new(vec![2, 1]);
         let [is_inside, is_about] = [AtomicBool::new(false), AtomicBool::new(false)];
         let takers = AtomicUsize::new(0);

@@ -14,14 +14,14 @@ use std::ops::Range;
 
 /// One set of this rank and of a peer.
 #[derive(Clone, Copy)]
-pub(super) struct Facing<'a> {
+pub(super) struct PeerView<'a> {
     pub(super) peer: usize,
     pub(super) local: &'a Local,
     pub(super) theirs: &'a Offered,
 }
 
 /// One transfer of one field, with both ends.
-pub(super) struct Joint<'a> {
+pub(super) struct TransferPair<'a> {
     /// The number of this rank's field.
     index: usize,
     pub(super) ours: &'a Bindable,
@@ -29,7 +29,7 @@ pub(super) struct Joint<'a> {
     transfer: &'a Transfer,
 }
 
-impl Joint<'_> {
+impl TransferPair<'_> {
     fn leg(&self) -> Leg<'_> {
         Leg {
             index: self.index,
@@ -42,7 +42,7 @@ impl Joint<'_> {
     }
 }
 
-impl<'a> Facing<'a> {
+impl<'a> PeerView<'a> {
     /// Both sides see as many bytes between them.
     pub(super) fn check_bytes(&self) -> Result<(), Error> {
         let Self { peer, local, theirs } = *self;
@@ -51,14 +51,14 @@ impl<'a> Facing<'a> {
             return Ok(());
         }
         // The fields disagree somewhere; say where.
-        self.joints(Direction::Send)?;
-        self.joints(Direction::Receive)?;
+        self.transfer_pairs(Direction::Send)?;
+        self.transfer_pairs(Direction::Receive)?;
         Err(Error::Bind(format!("rank {peer} and this one disagree about the bytes between them")))
     }
 
     /// All transfers of one direction, in the order in which they travel.
-    pub(super) fn joints(&self, direction: Direction) -> Result<Vec<Joint<'a>>, Error> {
-        let mut joints = Vec::new();
+    pub(super) fn transfer_pairs(&self, direction: Direction) -> Result<Vec<TransferPair<'a>>, Error> {
+        let mut transfer_pairs = Vec::new();
         for (index, ours, transfer) in self.local.exchanged(self.peer, direction) {
             let domain = if direction == Direction::Send { transfer.to } else { transfer.from };
             let Place { pattern, number, domain: our_domain } = ours.place;
@@ -80,21 +80,27 @@ impl<'a> Facing<'a> {
                 peer_domain: named(domain),
                 error: Box::new(error),
             })?;
-            joints.push(Joint { index, ours, theirs, transfer });
+            transfer_pairs.push(TransferPair { index, ours, theirs, transfer });
         }
-        Ok(joints)
+        Ok(transfer_pairs)
     }
 
     /// What goes over the link of one direction, and this side's copying, by a way that is possible.
-    pub(super) fn part(&self, direction: Direction, way: Way, joints: &[Joint<'a>]) -> Result<Part, Error> {
+    pub(super) fn part(
+        &self,
+        direction: Direction,
+        way: Way,
+        transfer_pairs: &[TransferPair<'a>],
+    ) -> Result<Part, Error> {
         let mut part = Part { bytes: self.local.bytes(self.peer, direction), ..Part::default() };
         if matches!((direction, way), (Direction::Send, Way::Pull) | (Direction::Receive, Way::Push)) {
             return Ok(part);
         }
         let direct = way.is_direct();
-        let legs: Vec<Leg<'_>> = joints.iter().map(Joint::leg).collect();
-        for (at, op) in over_link(direction, &legs, |at| direct.then(|| part.remote_of(&joints[at]))) {
-            self.check_reach(direction, &joints[at], &op, direct)?;
+        let legs: Vec<Leg<'_>> = transfer_pairs.iter().map(TransferPair::leg).collect();
+        for (at, op) in over_link(direction, &legs, |at| direct.then(|| part.remote_of(&transfer_pairs[at])))
+        {
+            self.check_reach(direction, &transfer_pairs[at], &op, direct)?;
             part.ops.push(op);
         }
         Ok(part)
@@ -104,14 +110,14 @@ impl<'a> Facing<'a> {
     fn check_reach(
         &self,
         direction: Direction,
-        joint: &Joint<'_>,
+        transfer_pair: &TransferPair<'_>,
         op: &CopyOp,
         direct: bool,
     ) -> Result<(), Error> {
         let (reads, writes) = op.reach();
         let (near, far) = if direction == Direction::Send { (reads, writes) } else { (writes, reads) };
-        let here = holds(self.local.segment_of(joint.ours), joint.ours.offset, &near);
-        let there = match &joint.theirs.memory {
+        let here = holds(self.local.segment_of(transfer_pair.ours), transfer_pair.ours.offset, &near);
+        let there = match &transfer_pair.theirs.memory {
             Ok((segment, offset)) if direct => holds(segment, *offset, &far),
             _ => true,
         };
@@ -124,9 +130,9 @@ impl<'a> Facing<'a> {
 
 impl Part {
     /// The number of the peer's field among those that this side reads or writes.
-    fn remote_of(&mut self, joint: &Joint<'_>) -> usize {
+    fn remote_of(&mut self, transfer_pair: &TransferPair<'_>) -> usize {
         // A direct way is taken only where the memory is in reach.
-        let Ok((segment, offset)) = &joint.theirs.memory else { return 0 };
+        let Ok((segment, offset)) = &transfer_pair.theirs.memory else { return 0 };
         let base = segment.base().as_ptr().wrapping_add(*offset);
         self.remote.iter().position(|known| *known == base).unwrap_or_else(|| {
             self.remote.push(base);
