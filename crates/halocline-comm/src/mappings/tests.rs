@@ -503,15 +503,17 @@ fn a_malformed_message_ends_dealings_with_its_sender_on_both_sides() {
     world.allocate(0, device(0), PAGE, PAGE);
     let pinned = mappings.map(at(1), PAGE, 8).unwrap();
     importer.send(0, service::TAG, vec![2, 0, 0, 0, 1]).unwrap();
-    // The progress thread may be at it, which this thread does not wait for.
-    while mappings.stats().malformed == 0 {
-        mappings.drive();
-        std::thread::yield_now();
-    }
+    // A progress thread may be driving, which this thread does not wait for.
+    let drive_until = |mappings: &Mappings, is_so: &dyn Fn() -> bool| {
+        while !is_so() {
+            mappings.drive();
+            std::thread::yield_now();
+        }
+    };
+    drive_until(&mappings, &|| mappings.stats().malformed == 1);
     let error = mappings.map(at(1), PAGE, 8).err().unwrap();
     assert!(matches!(error, MappingError::Gone { rank: 1 }), "{error}");
-    theirs.drive();
-    assert_eq!(world.open_of(0), 0);
+    drive_until(&theirs, &|| world.open_of(0) == 0);
     drop(pinned);
 }
 
