@@ -31,7 +31,7 @@ class Block:
     stamp_ns: float | None  # a cache line's round trip between the cores just before
     others: float  # the part of the two cores' time that other programs took meanwhile
     copy_us: float | None = None  # the copying pass in the same process
-    way: str = ""
+    path: str = ""
     version: str = ""
 
     @property
@@ -133,7 +133,7 @@ class Halocline(Contender):
         if answer["transport"] != transport:
             raise Failed(f"it was measured over {answer['transport']}, not {transport}")
         stamp = answer["blocks"][0]["round_trip_ns"]
-        return Block(us=answer["us"], stamp_ns=stamp, others=others, copy_us=passes["us"], way=answer["way"])
+        return Block(us=answer["us"], stamp_ns=stamp, others=others, copy_us=passes["us"], path=answer["path"])
 
 
 INSTALL = "bench/peers/run --install"

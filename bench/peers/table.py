@@ -58,10 +58,10 @@ class Outcome:
         times = [block.copy_us for block in self.counted(OURS.name, self.cores)]
         return median(times) if times else None
 
-    def way(self, contender: str) -> str:
-        """The way that the links took, most often."""
-        ways = [block.way for block in self.counted(contender, self.cores)]
-        return Counter(ways).most_common(1)[0][0] if ways else ""
+    def path(self, contender: str) -> str:
+        """The path that the links took, most often."""
+        paths = [block.path for block in self.counted(contender, self.cores)]
+        return Counter(paths).most_common(1)[0][0] if paths else ""
 
     def summary(self, contenders: list[Contender]) -> dict:
         """For --json."""
@@ -73,7 +73,7 @@ class Outcome:
             "cores": self.cores,
             "rounds": self.rounds(self.cores),
             "us": times,
-            "way": self.way(OURS.name),
+            "path": self.path(OURS.name),
             "copy_us": self.copy_us(),
             "ratios": {f"{a} / {b}": value for (a, b), value in self.ratios(contenders).items()},
             "failures": self.failures,
@@ -101,11 +101,11 @@ def render(outcomes: list[Outcome], contenders: list[Contender]) -> str:
     """Two tables in Markdown: times, ratios."""
     names = [one.name for one in contenders]
     has_ours = OURS in contenders
-    header = ["us, exchange + reading the halo", "cores", "rounds", *names] + ([COPY, "way"] if has_ours else [])
+    header = ["us, exchange + reading the halo", "cores", "rounds", *names] + ([COPY, "path"] if has_ours else [])
     rows = [header]
     for one in outcomes:
         row = [one.case.title, one.cores, str(one.rounds(one.cores)), *(_figure(one.us(name)) for name in names)]
-        rows.append(row + ([_figure(one.copy_us()), one.way(OURS.name)] if has_ours else []))
+        rows.append(row + ([_figure(one.copy_us()), one.path(OURS.name)] if has_ours else []))
     text = markdown(rows)
     pairs = list(outcomes[0].ratios(contenders)) if outcomes else []
     if pairs:

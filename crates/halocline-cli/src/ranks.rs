@@ -130,19 +130,19 @@ pub(crate) fn run<C: Sync, E: RankError>(
     work: impl Fn(&Communicator, &C) -> Result<u8, E> + Sync,
 ) -> Result<u8, E> {
     let ranks = args.ranks.unwrap_or(RANKS);
-    match Way::of(args.transport)? {
-        Way::Join => {
+    match RankOrigin::of(args.transport)? {
+        RankOrigin::Join => {
             let comm = join(args)?;
             check(comm.size())?;
             work(&comm, &prepare()?)
         }
-        Way::Threads => {
+        RankOrigin::Threads => {
             check(ranks)?;
             let case = prepare()?;
             let codes = as_threads(ranks, |comm| work(comm, &case))?;
             Ok(codes.into_iter().max().unwrap_or(0))
         }
-        Way::Launch => {
+        RankOrigin::Launch => {
             check(ranks)?;
             drop(prepare);
             Ok(launch_self(ranks)?)
@@ -157,7 +157,7 @@ pub(crate) fn launch_self(ranks: usize) -> Result<u8, RanksError> {
 
 /// How this process gets ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum RankOrigin {
     /// It is one, of a job or of an MPI launcher.
     Join,
     /// They are its threads.
@@ -166,13 +166,13 @@ pub(crate) enum Way {
     Launch,
 }
 
-impl Way {
+impl RankOrigin {
     /// The way to such ranks from where this process is.
     pub(crate) fn of(transport: Transport) -> Result<Self, RanksError> {
         Self::from(transport, in_job(), halocline_comm::mpi::launched())
     }
 
-    /// As [`Way::of`]; `launched`: how many ranks an MPI launcher has started, 0 if it does not say.
+    /// As [`RankOrigin::of`]; `launched`: how many ranks an MPI launcher has started, 0 if it does not say.
     fn from(transport: Transport, in_job: bool, launched: Option<usize>) -> Result<Self, RanksError> {
         match transport {
             Transport::Thread if in_job => Err(RanksError::ThreadsInJob),
@@ -278,18 +278,18 @@ mod tests {
     fn a_rank_of_a_launcher_runs_no_whole_by_itself() {
         for transport in [Transport::Thread, Transport::Shm] {
             for launched in [0, 2] {
-                let error = Way::from(transport, false, Some(launched)).unwrap_err();
+                let error = RankOrigin::from(transport, false, Some(launched)).unwrap_err();
                 assert!(error.to_string().contains("leave `--transport` out"), "{error}");
                 assert_eq!(error.exit_code(), 2);
             }
         }
-        let way = |transport, in_job, launched| Way::from(transport, in_job, launched).unwrap();
-        assert_eq!(way(Transport::Auto, false, Some(2)), Way::Join);
-        assert_eq!(way(Transport::Auto, false, None), Way::Launch);
-        assert_eq!(way(Transport::Shm, false, Some(1)), Way::Launch);
-        assert_eq!(way(Transport::Thread, false, None), Way::Threads);
+        let path = |transport, in_job, launched| RankOrigin::from(transport, in_job, launched).unwrap();
+        assert_eq!(path(Transport::Auto, false, Some(2)), RankOrigin::Join);
+        assert_eq!(path(Transport::Auto, false, None), RankOrigin::Launch);
+        assert_eq!(path(Transport::Shm, false, Some(1)), RankOrigin::Launch);
+        assert_eq!(path(Transport::Thread, false, None), RankOrigin::Threads);
         // A job is nearer than the launcher under which it was started.
-        assert_eq!(way(Transport::Shm, true, Some(2)), Way::Join);
-        assert!(matches!(Way::from(Transport::Thread, true, None), Err(RanksError::ThreadsInJob)));
+        assert_eq!(path(Transport::Shm, true, Some(2)), RankOrigin::Join);
+        assert!(matches!(RankOrigin::from(Transport::Thread, true, None), Err(RanksError::ThreadsInJob)));
     }
 }

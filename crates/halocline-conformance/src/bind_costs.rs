@@ -3,7 +3,7 @@
 use crate::yard::{Rig, Yard};
 use crate::{Outcome, Trouble, ensure};
 use halocline::device::{Memory, Priority};
-use halocline::{BindOptions, Communicator, Device, HaloExchange, Way};
+use halocline::{BindOptions, Communicator, Device, HaloExchange, LinkPath};
 use halocline_comm::mappings::{Allocation, DeviceId, Kind, Mappings, Provider, Refusal};
 use halocline_device::remote::Export;
 use rustix::fd::{AsRawFd, OwnedFd};
@@ -110,7 +110,9 @@ impl Costs<'_> {
             let before = self.mappings.stats();
             let (time, halo) = self.timed(|| self.bind(&yard))?;
             (times[1 + at], opens[at]) = (time, self.mappings.stats().opens - before.opens);
-            let is_direct = halo.ways().all(|(.., way)| matches!(way, Way::Push | Way::Pull | Way::Flags));
+            let is_direct = halo
+                .paths()
+                .all(|(.., path)| matches!(path, LinkPath::Push | LinkPath::Pull | LinkPath::Flags));
             ensure!(is_direct, "not all memory is mapped:\n{}", halo.explain());
             let step = 1 + at as u64;
             yard.produce(rig, &all, &stream, step)?;

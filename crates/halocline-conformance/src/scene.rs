@@ -390,10 +390,10 @@ impl Scene {
         let operation = comm.begin();
         let (tag, stream) = (Tag { operation, round: 0 }, self.stream());
         self.next();
-        for (peer, _, _) in halo.ways().filter(|(_, direction, _)| *direction == Direction::Send) {
+        for (peer, _, _) in halo.paths().filter(|(_, direction, _)| *direction == Direction::Send) {
             comm.send(peer, tag, by_hand::pack(halo, peer, stream.as_deref())?)?;
         }
-        for (peer, _, _) in halo.ways().filter(|(_, direction, _)| *direction == Direction::Receive) {
+        for (peer, _, _) in halo.paths().filter(|(_, direction, _)| *direction == Direction::Receive) {
             let message = comm.receive(Some(peer), tag, "a packed message")?;
             by_hand::unpack(halo, peer, &message.payload, stream.as_deref())?;
         }
@@ -430,7 +430,7 @@ impl Scene {
 
     /// Binds by every way and takes a few steps by each, also packed by hand; in memory of the host then unbound.
     pub fn every_way(&mut self, comm: &Stage<'_>, count: usize) -> Outcome {
-        for link in comm.ways() {
+        for link in comm.paths() {
             let halo = self.bind(comm, &by(link))?;
             self.steps(&halo, count).map_err(|trouble| Trouble::new(format!("{link:?}: {trouble}")))?;
             if !self.stays_within(comm)? {

@@ -45,9 +45,9 @@ pub fn rank<R: Rig>() -> Outcome {
         stream.synchronise()?;
         halo.wait()?;
         rig.check()?;
-        let ways: Vec<String> =
-            halo.ways().map(|(peer, direction, way)| format!("{direction:?} {peer}: {way}")).collect();
-        println!("rank {rank}: inline {inline}, {}", ways.join(", "));
+        let paths: Vec<String> =
+            halo.paths().map(|(peer, direction, path)| format!("{direction:?} {peer}: {path}")).collect();
+        println!("rank {rank}: inline {inline}, {}", paths.join(", "));
         if !inline {
             println!("{}", halo.explain());
         }

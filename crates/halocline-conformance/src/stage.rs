@@ -74,14 +74,14 @@ impl<'a> Stage<'a> {
     }
 
     /// The same, each once.
-    pub fn ways(&self) -> Vec<LinkChoice> {
-        let mut ways: Vec<LinkChoice> = Vec::new();
+    pub fn paths(&self) -> Vec<LinkChoice> {
+        let mut paths: Vec<LinkChoice> = Vec::new();
         for link in self.choices() {
-            if !ways.contains(&link) {
-                ways.push(link);
+            if !paths.contains(&link) {
+                paths.push(link);
             }
         }
-        ways
+        paths
     }
 
     /// An array in C order, all zeros.

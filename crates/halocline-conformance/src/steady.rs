@@ -1,7 +1,7 @@
 //! The steady state: what an exchange costs besides copying. Here are the pairs of ranks that
 //! `tests/steady.rs` drives, and the part of it that counts system calls in a process of its own.
 //!
-//! Covered are the ways that reach the peer's memory; a message is a system call or an allocation by its
+//! Covered are the paths that reach the peer's memory; a message is a system call or an allocation by its
 //! nature.
 
 use crate::scene::{Grid, by};

@@ -9,7 +9,7 @@ use halocline::device::Priority;
 use halocline::device::sim::{Options, World};
 use halocline::{
     Array, BindOptions, Cause, CommError, Communicator, DeviceArray, Error, Flags, HaloExchange, LinkChoice,
-    Pattern, Reduce, Way,
+    LinkPath, Pattern, Reduce,
 };
 use halocline_comm::Segment;
 use halocline_comm::mappings::{DeviceId, Limits, MappingError, Mappings, Target, Transfer};
@@ -265,8 +265,8 @@ impl Play {
     /// others have given to their streams comes to an end, and they have their memory back.
     fn scheduled(&self) -> Result<Result<(), Error>, Trouble> {
         // Direct between processes that map each other's memory.
-        let ways = [LinkChoice::Auto, LinkChoice::Mailbox, LinkChoice::Message];
-        let (comm, link) = (&self.comm, ways[self.seed as usize % 3]);
+        let paths = [LinkChoice::Auto, LinkChoice::Mailbox, LinkChoice::Message];
+        let (comm, link) = (&self.comm, paths[self.seed as usize % 3]);
         let is_mailbox = link == LinkChoice::Auto && (self.seed / 12) % 2 == 1 && comm.transport() == "shm";
         let link = if is_mailbox { LinkChoice::DeviceMailbox } else { link };
         let options = Options { ordered_threads: true, depth: 4096, exports: true, ..Options::default() };
@@ -279,8 +279,8 @@ impl Play {
         let inline = (self.seed / 3).is_multiple_of(2);
         let bound = BindOptions { inline, link, flags, ..BindOptions::default() };
         let halo = HaloExchange::bind_with(comm, &[(&pattern, &array)], &bound)?;
-        let direct = if flags == Flags::Never { Way::Push } else { Way::Flags };
-        let is_direct = halo.ways().all(|(_, _, way)| way == direct);
+        let direct = if flags == Flags::Never { LinkPath::Push } else { LinkPath::Flags };
+        let is_direct = halo.paths().all(|(_, _, path)| path == direct);
         ensure!(link != LinkChoice::Auto || is_direct || comm.transport() != "shm", "{}", halo.explain());
         let stream = device.stream(Priority::Normal)?;
         let turn = |number: usize| {

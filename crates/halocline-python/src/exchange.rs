@@ -7,7 +7,7 @@ use crate::ghex::Tie;
 use crate::given::{Argument, Get, Given, List, Refusal, entries, entry, named};
 use crate::grid::{PyPattern, Widths, collective, halo_of};
 use crate::host::{self, Left};
-use crate::options::{OfDevices, Words, counts, direction, options, shown, ways};
+use crate::options::{OfDevices, Words, counts, direction, options, paths, shown};
 use crate::owned::{Closable, Member, Owned, drop_deferred};
 use crate::stream::{Handles, Streams};
 use crate::task::Waiting;
@@ -355,10 +355,10 @@ impl PyHaloExchange {
         counts(py, self.halo.get()?.links())
     }
 
-    #[doc = doc!("HaloExchange.ways")]
+    #[doc = doc!("HaloExchange.paths")]
     #[getter]
-    fn ways(&self) -> PyResult<Vec<(usize, &'static str, String)>> {
-        Ok(ways(self.halo.get()?.ways()))
+    fn paths(&self) -> PyResult<Vec<(usize, &'static str, String)>> {
+        Ok(paths(self.halo.get()?.paths()))
     }
 
     #[doc = doc!("HaloExchange.explain")]

@@ -17,7 +17,7 @@ const LINKS: [(&str, LinkChoice); 6] = [
     ("message", LinkChoice::Message),
 ];
 
-/// The two ways of a link, as Python says them.
+/// The directions of a link, as Python says them.
 const DIRECTIONS: [(&str, Direction); 2] = [("send", Direction::Send), ("receive", Direction::Receive)];
 
 pub(crate) fn options(
@@ -92,22 +92,22 @@ fn bytes_or<T>(
     }
 }
 
-/// The way of a link by its name.
+/// The path of a link by its name.
 pub(crate) fn direction(name: &str) -> PyResult<Direction> {
     choose("direction", name, &DIRECTIONS)
 }
 
-pub(crate) fn ways(
-    ways: impl Iterator<Item = (usize, Direction, halocline::Way)>,
+pub(crate) fn paths(
+    paths: impl Iterator<Item = (usize, Direction, halocline::LinkPath)>,
 ) -> Vec<(usize, &'static str, String)> {
-    let named = |(peer, direction, way): (usize, Direction, halocline::Way)| {
+    let named = |(peer, direction, path): (usize, Direction, halocline::LinkPath)| {
         let direction = match direction {
             Direction::Send => "send",
             Direction::Receive => "receive",
         };
-        (peer, direction, way.to_string())
+        (peer, direction, path.to_string())
     };
-    ways.map(named).collect()
+    paths.map(named).collect()
 }
 
 /// Numbers of links, for people.

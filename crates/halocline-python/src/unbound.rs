@@ -6,7 +6,7 @@ use crate::error;
 use crate::exchange::{Binding, PyPending, fields_of};
 use crate::given::{Get, Given, List, named};
 use crate::grid::{PyPattern, collective};
-use crate::options::{counts, options, shown, ways};
+use crate::options::{counts, options, paths, shown};
 use crate::owned::{Closable, drop_deferred};
 use crate::stream::Handles;
 use crate::tensor::{Last, Write};
@@ -191,10 +191,10 @@ impl PyPatternLinks {
         counts(py, self.links.get()?.links())
     }
 
-    #[doc = doc!("PatternLinks.ways")]
+    #[doc = doc!("PatternLinks.paths")]
     #[getter]
-    fn ways(&self) -> PyResult<Vec<(usize, &'static str, String)>> {
-        Ok(ways(self.links.get()?.ways()))
+    fn paths(&self) -> PyResult<Vec<(usize, &'static str, String)>> {
+        Ok(paths(self.links.get()?.paths()))
     }
 
     #[doc = doc!("PatternLinks.explain")]

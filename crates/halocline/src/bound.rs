@@ -9,7 +9,7 @@ use crate::check::{Check, Finding};
 use crate::error::{Cause, Error, Failure, Fault};
 use crate::field::Field;
 use crate::future::Awaited;
-use crate::link::{Direction, Link, Turn, Way, as_sources};
+use crate::link::{Direction, Link, LinkPath, Turn, as_sources};
 use crate::overlap::Overlap;
 use crate::pattern::Pattern;
 use crate::set::{Flight, Set};
@@ -296,7 +296,7 @@ impl Bound {
     /// Whether a link waits for a message. Who is late cannot demand our progress there: it comes with
     /// the message, which our progress must therefore be woken for.
     pub(crate) fn waits_for_messages(&self, epoch: u64) -> bool {
-        let waits = |link: &Link| link.way == Way::Message || self.check.is_some();
+        let waits = |link: &Link| link.path == LinkPath::Message || self.check.is_some();
         self.links.iter().any(|link| waits(link) && !link.is_done(epoch))
     }
 
@@ -423,13 +423,13 @@ impl Bound {
             None => of_peer.find(|link| !link.is_done(epoch)),
         };
         let direction = link.map(|link| link.direction).or(direction).unwrap_or(Direction::Receive);
-        let way = link.map_or(Way::Pull, |link| link.way);
+        let path = link.map_or(LinkPath::Pull, |link| link.path);
         self.end_by(|first| Failure {
             rank,
             epoch: proven.unwrap_or(first),
             peer,
             direction,
-            way,
+            path,
             cause,
             culprit: rank,
             report: Some(report),

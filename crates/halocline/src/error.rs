@@ -1,6 +1,6 @@
 //! Everything that a call of this crate can say went wrong.
 
-use crate::link::{Direction, Way};
+use crate::link::{Direction, LinkPath};
 use crate::pattern::DomainName;
 use halocline_comm::CommError;
 use halocline_device::{Address, DeviceError, Place};
@@ -350,8 +350,8 @@ pub struct Failure {
     pub peer: usize,
     /// Whether the link sends or receives.
     pub direction: Direction,
-    /// The way of the link.
-    pub way: Way,
+    /// The path of the link.
+    pub path: LinkPath,
     /// What happened.
     pub cause: Cause,
     /// The rank that it happened to, or that found it.
@@ -488,7 +488,7 @@ impl Cause {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { rank, epoch, peer, direction, way, cause, culprit, report } = self;
+        let Self { rank, epoch, peer, direction, path, cause, culprit, report } = self;
         let to_or_from = match direction {
             Direction::Send => "to",
             Direction::Receive => "from",
@@ -496,7 +496,7 @@ impl fmt::Display for Failure {
         write!(f, "rank {rank}: exchange {epoch} failed")?;
         match peer == rank {
             true => f.write_str(" within the rank: ")?,
-            false => write!(f, " on the link {to_or_from} rank {peer} ({way}): ")?,
+            false => write!(f, " on the link {to_or_from} rank {peer} ({path}): ")?,
         }
         match cause {
             Cause::Died => write!(f, "rank {culprit} has died")?,

@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::explain;
 use crate::field::Field;
 use crate::future::Exchanging;
-use crate::link::{Direction, Link, Way};
+use crate::link::{Direction, Link, LinkPath};
 use crate::options::BindOptions;
 use crate::pattern::Pattern;
 use crate::set::Set;
@@ -71,10 +71,10 @@ impl LinkCounts {
     pub(crate) fn of<'a>(links: impl Iterator<Item = &'a Link>) -> Self {
         let mut counts = Self::default();
         for link in links {
-            match link.way {
-                Way::Push | Way::Pull | Way::Flags => counts.direct += 1,
-                Way::DeviceMailbox | Way::Mailbox { .. } => counts.mailbox += 1,
-                Way::Message => counts.message += 1,
+            match link.path {
+                LinkPath::Push | LinkPath::Pull | LinkPath::Flags => counts.direct += 1,
+                LinkPath::DeviceMailbox | LinkPath::Mailbox { .. } => counts.mailbox += 1,
+                LinkPath::Message => counts.message += 1,
             }
         }
         counts
@@ -215,7 +215,7 @@ impl HaloExchange {
 
     /// As [`HaloExchange::schedule_exchange`], of one of the sets that were bound together.
     pub fn schedule_exchange_set(&self, index: usize, streams: &[&Stream]) -> Result<Pending, Error> {
-        if !self.bound.comm.link().is_driven() && self.ways().any(|(_, _, way)| way == Way::Message) {
+        if !self.bound.comm.link().is_driven() && self.paths().any(|(_, _, path)| path == LinkPath::Message) {
             return Err(Error::NotDriven);
         }
         self.exchange_set_on(index, streams)
@@ -299,8 +299,8 @@ impl HaloExchange {
     }
 
     /// The links of this rank: peer, direction, and the way that the bytes take.
-    pub fn ways(&self) -> impl Iterator<Item = (usize, Direction, Way)> {
-        self.all_links().map(|link| (link.peer, link.direction, link.way))
+    pub fn paths(&self) -> impl Iterator<Item = (usize, Direction, LinkPath)> {
+        self.all_links().map(|link| (link.peer, link.direction, link.path))
     }
 
     fn all_links(&self) -> impl Iterator<Item = &Link> {

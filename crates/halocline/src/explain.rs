@@ -1,7 +1,7 @@
 //! What a bound exchange does, in a table.
 
 use crate::bound::Bound;
-use crate::link::{Direction, Link, Way};
+use crate::link::{Direction, Link, LinkPath};
 use crate::set::{Part, Set};
 use crate::stream::Scheduled;
 use halocline_comm::mappings::Stats;
@@ -54,13 +54,13 @@ pub(crate) fn unbound(bound: &Bound) -> String {
     let transport = bound.comm.transport();
     let rows = bound.links.iter().map(|link| {
         let room = match &link.parcels {
-            Some(parcels) if link.way != Way::Message => parcels.capacity().to_string(),
+            Some(parcels) if link.path != LinkPath::Message => parcels.capacity().to_string(),
             _ => "-".to_owned(),
         };
         let why = link.why.clone().unwrap_or_else(|| "the fields are not bound".to_owned());
-        vec![name(link), link.way.to_string(), through(link, transport), room, why]
+        vec![name(link), link.path.to_string(), through(link, transport), room, why]
     });
-    head(bound) + &align(&["link", "way", "through", "room for bytes", "why not better"], rows.collect())
+    head(bound) + &align(&["link", "path", "through", "room for bytes", "why not better"], rows.collect())
 }
 
 fn head(bound: &Bound) -> String {
@@ -76,7 +76,7 @@ fn table(transport: &str, links: &[Link], set: &Set, through: impl Fn(&Link, &st
         let local = ["within this rank", "direct, copy", "own memory", &bytes.to_string(), &blocks, "-"];
         rows.push(local.map(str::to_owned).to_vec());
     }
-    align(&["link", "way", "through", "bytes", "copies here", "why not better"], rows)
+    align(&["link", "path", "through", "bytes", "copies here", "why not better"], rows)
 }
 
 /// Rows of cells under a header, as text.
@@ -93,12 +93,14 @@ fn align(header: &[&str], mut rows: Vec<Vec<String>>) -> String {
 }
 
 fn row(link: &Link, part: &Part, through: String) -> Vec<String> {
-    let copies = match (link.direction, link.way) {
-        (Direction::Send, Way::Pull) | (Direction::Receive, Way::Push) => "none, the peer copies".to_owned(),
+    let copies = match (link.direction, link.path) {
+        (Direction::Send, LinkPath::Pull) | (Direction::Receive, LinkPath::Push) => {
+            "none, the peer copies".to_owned()
+        }
         _ => extent(&part.ops).1,
     };
     let why = link.why.clone().unwrap_or_else(|| "-".to_owned());
-    vec![name(link), link.way.to_string(), through, part.bytes.to_string(), copies, why]
+    vec![name(link), link.path.to_string(), through, part.bytes.to_string(), copies, why]
 }
 
 fn name(link: &Link) -> String {
@@ -109,10 +111,10 @@ fn name(link: &Link) -> String {
 }
 
 fn through(link: &Link, transport: &str) -> String {
-    match (link.way, transport) {
-        (Way::Message, name) => format!("messages of {name}"),
-        (Way::Mailbox { .. }, "thread") => "a buffer of the receiver".to_owned(),
-        (Way::Mailbox { .. }, _) => "a buffer of the receiver in shared memory".to_owned(),
+    match (link.path, transport) {
+        (LinkPath::Message, name) => format!("messages of {name}"),
+        (LinkPath::Mailbox { .. }, "thread") => "a buffer of the receiver".to_owned(),
+        (LinkPath::Mailbox { .. }, _) => "a buffer of the receiver in shared memory".to_owned(),
         (_, "thread") => "memory of this process".to_owned(),
         _ => "shared memory".to_owned(),
     }
@@ -120,15 +122,15 @@ fn through(link: &Link, transport: &str) -> String {
 
 /// The same between devices.
 fn through_devices(link: &Link, transport: &str) -> String {
-    let by_flags = match (link.way, link.flags) {
-        (Way::Flags, Some(most)) => format!(", for messages of up to {}", size(most)),
+    let by_flags = match (link.path, link.flags) {
+        (LinkPath::Flags, Some(most)) => format!(", for messages of up to {}", size(most)),
         (_, Some(most)) => format!(", no words with flags, which are for 1 B to {}", size(most)),
         (_, None) => String::new(),
     };
-    let memory = match link.way {
-        Way::Message => format!("staged through the host, messages of {transport}"),
-        Way::Mailbox { .. } => "staged through the host, a buffer of the receiver".to_owned(),
-        Way::DeviceMailbox => "memory of the devices, a buffer of the receiver".to_owned(),
+    let memory = match link.path {
+        LinkPath::Message => format!("staged through the host, messages of {transport}"),
+        LinkPath::Mailbox { .. } => "staged through the host, a buffer of the receiver".to_owned(),
+        LinkPath::DeviceMailbox => "memory of the devices, a buffer of the receiver".to_owned(),
         _ => "memory of the devices".to_owned(),
     };
     let kinds: Vec<String> = link.mapped.iter().map(ToString::to_string).collect();

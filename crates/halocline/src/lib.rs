@@ -17,7 +17,7 @@
 //! ```
 //!
 //! A [`Pattern`] says which cells go where, an [`Array`] or [`Field`] is memory with a [`Layout`], and a
-//! [`HaloExchange`] binds them: it checks everything, picks the fastest way for the bytes and opens
+//! [`HaloExchange`] binds them: it checks everything, picks the fastest path for the bytes and opens
 //! what must be opened, so that an exchange is only copying and two counters for each peer.
 //!
 //! Time levels that swap are bound together ([`HaloExchange::bind_alternatives`]); an exchange of less width
@@ -54,7 +54,7 @@ pub use error::{Cause, Difference, Error, Failure, Fault};
 pub use exchange::{HaloExchange, LinkCounts, Pending};
 pub use field::{Array, Field, ReadGuard, WeakField, WriteGuard};
 pub use future::Exchanging;
-pub use link::{Direction, Way};
+pub use link::{Direction, LinkPath};
 pub use options::{BindOptions, Flags, LinkChoice};
 pub use owned::OwnedGuard;
 pub use pattern::{Decomposed, DomainName, Pattern};

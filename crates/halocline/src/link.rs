@@ -47,7 +47,7 @@ pub enum Direction {
 /// The way that the bytes of a link take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Way {
+pub enum LinkPath {
     /// Direct: the sender writes into the receiver's halo.
     Push,
     /// Direct: the receiver reads the sender's owned cells.
@@ -65,7 +65,7 @@ pub enum Way {
     Message,
 }
 
-impl Way {
+impl LinkPath {
     /// Whether one side copies straight from or into the fields of the other.
     pub(crate) fn is_direct(self) -> bool {
         matches!(self, Self::Push | Self::Pull)
@@ -82,7 +82,7 @@ impl Way {
     }
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for LinkPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Push => "direct, push",
@@ -117,7 +117,7 @@ impl Mailbox {
 pub(crate) struct Link {
     pub(crate) peer: usize,
     pub(crate) direction: Direction,
-    pub(crate) way: Way,
+    pub(crate) path: LinkPath,
     /// The object's number: the operation of its bind.
     pub(crate) object: u64,
     /// Which part of a set is this link's.
@@ -182,7 +182,7 @@ pub(crate) enum Turn {
 
 impl Link {
     pub(crate) fn new(
-        (peer, direction, way): (usize, Direction, Way),
+        (peer, direction, path): (usize, Direction, LinkPath),
         object: u64,
         why: Option<String>,
         mailbox: Option<Mailbox>,
@@ -192,7 +192,7 @@ impl Link {
         Self {
             peer,
             direction,
-            way,
+            path,
             object,
             part: 0,
             why,
@@ -219,7 +219,7 @@ impl Link {
 
     /// There is one in the other direction, too.
     pub(crate) fn make_mutual(&mut self) {
-        self.is_mutual = matches!(self.way, Way::Mailbox { .. } | Way::Message);
+        self.is_mutual = matches!(self.path, LinkPath::Mailbox { .. } | LinkPath::Message);
     }
 
     /// The same link for the unbound form.
@@ -252,8 +252,10 @@ impl Link {
             let before = part.loose.as_ref().map_or(0, |loose| loose.prefix());
             parcels.grow(comm, self.peer, before + part.bytes);
         }
-        if let ((Direction::Send, Way::Pull) | (Direction::Receive, Way::Push), Signals::Counters(_)) =
-            ((self.direction, self.way), &self.signals)
+        if let (
+            (Direction::Send, LinkPath::Pull) | (Direction::Receive, LinkPath::Push),
+            Signals::Counters(_),
+        ) = ((self.direction, self.path), &self.signals)
         {
             self.raise_counter(comm, epoch, in_flight.set().number);
         }
@@ -300,10 +302,10 @@ impl Link {
 
     /// The copying of a turn, and its signals.
     fn carry(&self, comm: &Communicator, epoch: u64, in_flight: &InFlight) -> Result<Turn, CommError> {
-        let awaited = match (self.direction, self.way) {
+        let awaited = match (self.direction, self.path) {
             // An exchange begins once the one before is over: what the peer has sent for that has come.
-            (Direction::Send, Way::Mailbox { .. } | Way::Message) if self.is_mutual => 0,
-            (Direction::Send, Way::Mailbox { .. } | Way::Message) => epoch.saturating_sub(SLOTS),
+            (Direction::Send, LinkPath::Mailbox { .. } | LinkPath::Message) if self.is_mutual => 0,
+            (Direction::Send, LinkPath::Mailbox { .. } | LinkPath::Message) => epoch.saturating_sub(SLOTS),
             _ => epoch,
         };
         let message = match self.look(comm, awaited) {
@@ -322,8 +324,8 @@ impl Link {
         if let Some(parcels) = &self.parcels {
             return self.serve_parcel(comm, epoch, message, (in_flight, part), parcels);
         }
-        match (self.direction, self.way) {
-            (Direction::Send, Way::Push) | (Direction::Receive, Way::Pull) => {
+        match (self.direction, self.path) {
+            (Direction::Send, LinkPath::Push) | (Direction::Receive, LinkPath::Pull) => {
                 let (sources, targets) = match self.direction {
                     Direction::Send => (in_flight.bases(), &part.remote[..]),
                     Direction::Receive => (&part.remote[..], in_flight.bases()),
@@ -338,18 +340,18 @@ impl Link {
                 });
                 self.raise(comm, epoch, set)?;
             }
-            (Direction::Send, Way::Mailbox { streaming }) => {
+            (Direction::Send, LinkPath::Mailbox { streaming }) => {
                 trace::pack(comm, self, epoch, part.bytes)
                     .in_scope(|| pack(in_flight, part, self.slot(epoch), streaming));
                 self.raise(comm, epoch, set)?;
             }
-            (Direction::Receive, Way::Mailbox { .. }) => {
+            (Direction::Receive, LinkPath::Mailbox { .. }) => {
                 trace::unpack(comm, self, epoch, part.bytes)
                     .in_scope(|| unpack(in_flight, part, self.slot(epoch)));
                 self.acknowledge(comm, epoch, set)?;
             }
-            (Direction::Send, Way::Message) => self.send(comm, epoch, (in_flight, part))?,
-            (Direction::Receive, Way::Message) => {
+            (Direction::Send, LinkPath::Message) => self.send(comm, epoch, (in_flight, part))?,
+            (Direction::Receive, LinkPath::Message) => {
                 match message.as_deref().and_then(|message| message.split_last_chunk()) {
                     Some((_, theirs)) if u64::from_le_bytes(*theirs) != set as u64 => {
                         let cause = self.clash(comm, set, u64::from_le_bytes(*theirs));
@@ -365,9 +367,9 @@ impl Link {
                 message.into_iter().for_each(buffers::put);
             }
             // The last one is for devices alone.
-            (Direction::Send, Way::Pull)
-            | (Direction::Receive, Way::Push)
-            | (_, Way::Flags | Way::DeviceMailbox) => {}
+            (Direction::Send, LinkPath::Pull)
+            | (Direction::Receive, LinkPath::Push)
+            | (_, LinkPath::Flags | LinkPath::DeviceMailbox) => {}
         }
         Ok(Turn::Done)
     }
@@ -405,7 +407,7 @@ impl Link {
         epoch: u64,
         (cause, culprit): (Cause, usize),
     ) -> Failure {
-        let (rank, peer, direction, way) = (comm.rank(), self.peer, self.direction, self.way);
+        let (rank, peer, direction, path) = (comm.rank(), self.peer, self.direction, self.path);
         let has_gone = matches!(cause, Cause::Died | Cause::Dropped);
         // Whom a broken transport does not reach any more has not gone.
         let broken = if has_gone && comm.link().bell(peer).is_none() { comm.link().broken() } else { None };
@@ -413,7 +415,7 @@ impl Link {
             Some(why) => (Cause::Transport, rank, Some(why.to_string())),
             None => (cause, culprit, self.report().cloned()),
         };
-        Failure { rank, epoch, peer, direction, way, cause, culprit, report }
+        Failure { rank, epoch, peer, direction, path, cause, culprit, report }
     }
 
     /// What was found of a failure, for people.
@@ -453,8 +455,8 @@ impl Link {
             return false;
         }
         let written_or_read = matches!(
-            (self.direction, self.way),
-            (Direction::Receive, Way::Push) | (Direction::Send, Way::Pull)
+            (self.direction, self.path),
+            (Direction::Receive, LinkPath::Push) | (Direction::Send, LinkPath::Pull)
         );
         let gone = matches!(comm.link().state(self.peer), PeerState::Ended | PeerState::Dead);
         !written_or_read || self.is_done(epoch) || gone || !matches!(self.look(comm, epoch), Looked::Below)

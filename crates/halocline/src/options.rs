@@ -15,7 +15,7 @@ use std::time::Duration;
 /// nodes `Message`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LinkChoice {
-    /// The fastest of the ways that the memory allows, measured when binding.
+    /// The fastest of the paths that the memory allows, measured when binding.
     #[default]
     Auto,
     /// Direct: senders write into the receivers' halos. Refused where memory is out of reach.
@@ -45,7 +45,7 @@ impl fmt::Display for LinkChoice {
     }
 }
 
-/// Which messages between devices go as words with flags ([`crate::Way::Flags`]): the sender waits for no leave of the receiver's halo, the receiver
+/// Which messages between devices go as words with flags ([`crate::LinkPath::Flags`]): the sender waits for no leave of the receiver's halo, the receiver
 /// for nothing but the words. They take twice the bytes and an unpacking, so it is for the smallest ones. Of fields of elements of 4 bytes
 /// or a multiple, at such addresses; with [`LinkChoice::Auto`], of ranks whose fields lie on one device, and where kernels may wait
 /// ([`BindOptions::stream_waits`](field@BindOptions::stream_waits)).

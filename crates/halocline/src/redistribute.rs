@@ -67,12 +67,12 @@ impl Redistribute {
     ) -> Result<Self, Error> {
         let comm = &comm.within("redistribution");
         let sides = agree(comm, Redistribution::new(comm.rank(), comm.size(), from, to))?;
-        let way = |from| {
+        let path = |from| {
             let directory = sides.directory(from).map_err(Error::from);
             let plan = resolve(comm, directory, |error| sides.named(from, error).into());
             Pattern::of_redistribution(comm, plan)
         };
-        Ok(Self { there: way(Side::First)?, back: way(Side::Second)?, from: Side::First })
+        Ok(Self { there: path(Side::First)?, back: path(Side::Second)?, from: Side::First })
     }
 
     /// The way back: from the second distribution to the first.

@@ -57,7 +57,7 @@ impl Set {
     /// The copying between the fields and the message that goes over a link, whatever way that is.
     pub(crate) fn message(&self, link: &Link) -> Result<&[CopyOp], Error> {
         let part = &self.parts[link.part];
-        if !link.way.is_direct() {
+        if !link.path.is_direct() {
             return Ok(&part.ops);
         }
         Ok(match part.packing.get() {

@@ -100,7 +100,7 @@ macro_rules! phases {
                 rank = comm.rank(),
                 peer = link.peer,
                 direction = ?link.direction,
-                way = %link.way,
+                path = %link.path,
                 object = %Number(link.object),
                 epoch,
                 bytes

@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::exchange::{LinkCounts, Pending, Shared};
 use crate::explain;
 use crate::field::{Field, Number};
-use crate::link::{Direction, Way};
+use crate::link::{Direction, LinkPath};
 use crate::options::BindOptions;
 use crate::pattern::Pattern;
 use crate::set::Set;
@@ -144,8 +144,8 @@ impl PatternLinks {
     }
 
     /// The links of this rank: peer, direction, and the way that the bytes take.
-    pub fn ways(&self) -> impl Iterator<Item = (usize, Direction, Way)> {
-        self.bound().links.iter().map(|link| (link.peer, link.direction, link.way))
+    pub fn paths(&self) -> impl Iterator<Item = (usize, Direction, LinkPath)> {
+        self.bound().links.iter().map(|link| (link.peer, link.direction, link.path))
     }
 
     /// A table of this rank's links: peer, way, through what, and the bytes that it takes at once.

@@ -5,7 +5,7 @@ use super::args::{self, HaloArgs, Link};
 use super::case::{self, Case};
 use super::error::BenchError;
 use super::floor::Floor;
-use super::halo::{Block, Outcome, Row, bytes_of_cell, timed, ways};
+use super::halo::{Block, Outcome, Row, bytes_of_cell, paths, timed};
 use super::regions::Regions;
 use super::stats::{median, micros};
 use crate::device::{Gpu, InFlight};
@@ -27,7 +27,7 @@ pub(super) fn run_rank(comm: &Communicator, args: &HaloArgs) -> Result<Outcome, 
     let twins = agree(comm, Twins::new(gpu.stream, &case.fields))?;
     let plain = agree(comm, twins.plain(&regions))?;
 
-    let row = |name: &str| Row { name: name.to_owned(), way: String::new(), binds: None, blocks: vec![] };
+    let row = |name: &str| Row { name: name.to_owned(), path: String::new(), binds: None, blocks: vec![] };
     let mut rows: Vec<Row> = plain.iter().map(|(name, _)| row(name)).collect();
     let mut deeds: Vec<Deed> = plain.into_iter().map(|(_, deed)| deed).collect();
     for &link in &args.link {
@@ -203,8 +203,8 @@ fn bind(
         halo.schedule_exchange(&[&twins.stream])?.wait()?;
         twins.copy(false)
     })?;
-    let way = ways(halo.ways());
-    Ok((Row { name, way, binds: Some([cold, warm]), blocks: vec![] }, halo))
+    let path = paths(halo.paths());
+    Ok((Row { name, path, binds: Some([cold, warm]), blocks: vec![] }, halo))
 }
 
 /// `iterations` in a row, of which the host waits for the last, and as many of which it waits for each.

@@ -10,7 +10,8 @@ use super::stats::{median, micros, quantile};
 use super::{device, plot, ranks};
 use crate::device::Kind;
 use halocline::{
-    BindOptions, Communicator, Direction, Field, HaloExchange, Layout, Pattern, PatternLinks, Reduce, Way,
+    BindOptions, Communicator, Direction, Field, HaloExchange, Layout, LinkPath, Pattern, PatternLinks,
+    Reduce,
 };
 use std::time::Instant;
 
@@ -66,7 +67,7 @@ pub(super) struct Block {
 pub(super) struct Row {
     pub(super) name: String,
     /// The way that the links of rank 0 take; empty for what has none.
-    pub(super) way: String,
+    pub(super) path: String,
     /// First and second bind of the same fields, us.
     pub(super) binds: Option<[f64; 2]>,
     pub(super) blocks: Vec<Block>,
@@ -109,10 +110,10 @@ fn run_rank(comm: &Communicator, args: &HaloArgs) -> Result<Outcome, BenchError>
     let regions = Regions::new(&case.pattern, &case.fields)?;
 
     let mut rows =
-        vec![Row { name: "copying pass".to_owned(), way: String::new(), binds: None, blocks: vec![] }];
+        vec![Row { name: "copying pass".to_owned(), path: String::new(), binds: None, blocks: vec![] }];
     let mut deeds = vec![Deed::Copy];
     let empty = empty(comm, &case, args)?;
-    rows.push(Row { name: "empty exchange".to_owned(), way: String::new(), binds: None, blocks: vec![] });
+    rows.push(Row { name: "empty exchange".to_owned(), path: String::new(), binds: None, blocks: vec![] });
     deeds.push(Deed::Exchange(empty));
     for &link in &args.link {
         let (row, halo) = bind(comm, &case, link)?;
@@ -173,8 +174,8 @@ fn bind(comm: &Communicator, case: &Case, link: Link) -> Result<(Row, HaloExchan
     let (halo, warm) = timed(comm, bind)?;
     let name = args::name(&link);
     case.verify(comm, &name, || halo.exchange()?.wait())?;
-    let way = ways(halo.ways());
-    Ok((Row { name, way, binds: Some([cold, warm]), blocks: vec![] }, halo))
+    let path = paths(halo.paths());
+    Ok((Row { name, path, binds: Some([cold, warm]), blocks: vec![] }, halo))
 }
 
 /// Makes and verifies links without fields.
@@ -185,16 +186,16 @@ fn unbound(comm: &Communicator, case: &Case) -> Result<(Row, PatternLinks), Benc
     let (links, warm) = timed(comm, make)?;
     let name = "unbound".to_owned();
     case.verify(comm, &name, || links.exchange(&case.pairs())?.wait())?;
-    let way = ways(links.ways());
-    Ok((Row { name, way, binds: Some([cold, warm]), blocks: vec![] }, links))
+    let path = paths(links.paths());
+    Ok((Row { name, path, binds: Some([cold, warm]), blocks: vec![] }, links))
 }
 
 /// The different ways of links.
-pub(super) fn ways(links: impl Iterator<Item = (usize, Direction, Way)>) -> String {
-    let mut ways: Vec<String> = links.map(|(_, _, way)| way.to_string()).collect();
-    ways.sort_unstable();
-    ways.dedup();
-    ways.join(" and ")
+pub(super) fn paths(links: impl Iterator<Item = (usize, Direction, LinkPath)>) -> String {
+    let mut paths: Vec<String> = links.map(|(_, _, path)| path.to_string()).collect();
+    paths.sort_unstable();
+    paths.dedup();
+    paths.join(" and ")
 }
 
 /// An exchange of fields whose cells have no bytes: counters alone.

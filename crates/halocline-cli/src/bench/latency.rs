@@ -6,7 +6,7 @@ use super::floor::Floor;
 use super::report::latency as report;
 use super::stats::{median, micros};
 use super::{plot, ranks};
-use crate::ranks::{RanksError, Way, in_job};
+use crate::ranks::{RankOrigin, RanksError, in_job};
 use halocline::{Array, Communicator, HaloExchange, Pattern, Reduce, UnstructuredDomain};
 use halocline_comm::Endpoint;
 use halocline_comm::Tag;
@@ -40,9 +40,9 @@ pub(super) fn run(args: &LatencyArgs, json: bool) -> Result<u8, BenchError> {
     let has = |transport| args.transport.contains(&transport);
     let others = [Transport::Mpi, Transport::Shm, Transport::Auto].into_iter().find(|&other| has(other));
     let others = others.or(args.transport.is_empty().then_some(Transport::Auto));
-    let way = Way::of(others.unwrap_or(Transport::Thread))?;
+    let path = RankOrigin::of(others.unwrap_or(Transport::Thread))?;
     // Nothing asked for: all that works here, but ranks of MPI for themselves.
-    let own = args.transport.is_empty() && (way == Way::Launch || in_job());
+    let own = args.transport.is_empty() && (path == RankOrigin::Launch || in_job());
     let thread = own || has(Transport::Thread);
     let Some(others) = others else {
         let cpus = crate::launch::usable().unwrap_or_default();

@@ -100,8 +100,8 @@ fn draw_halo<B: DrawingBackend>(area: &Area<B>, outcome: &Outcome) -> Drawn<B> {
             area.draw(&Circle::new(place, 4, INK.stroke_width(1)))?;
         }
         text(area, &row.name, (centre, BOTTOM + 20), 16.0, HPos::Center)?;
-        text(area, &row.way, (centre, BOTTOM + 42), 13.0, HPos::Center)?;
-        if !row.way.is_empty() {
+        text(area, &row.path, (centre, BOTTOM + 42), 13.0, HPos::Center)?;
+        if !row.path.is_empty() {
             let note = format!("{:.2} of the {}", row.ratio(rows[0]), rows[0].name);
             text(area, &note, (centre, BOTTOM + 60), 13.0, HPos::Center)?;
         }

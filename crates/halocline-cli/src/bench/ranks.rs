@@ -3,7 +3,7 @@
 use super::args::Transport;
 use super::error::BenchError;
 use crate::launch::{self, Cpu};
-use crate::ranks::{self, RanksArgs, Way, cpus};
+use crate::ranks::{self, RankOrigin, RanksArgs, cpus};
 use halocline::Communicator;
 use halocline_comm::Endpoint;
 use rustix::thread::CpuSet;
@@ -23,8 +23,8 @@ pub(super) fn run(
     if ranks == 0 {
         return Err(BenchError::Ranks { given: ranks, wanted: "at least one" });
     }
-    match Way::of(transport)? {
-        Way::Threads => {
+    match RankOrigin::of(transport)? {
+        RankOrigin::Threads => {
             check(ranks)?;
             let codes = match pinned {
                 true => as_threads(ranks, &launch::usable().unwrap_or_default(), work)?,
@@ -32,11 +32,11 @@ pub(super) fn run(
             };
             Ok(codes.into_iter().max().unwrap_or(0))
         }
-        Way::Launch => {
+        RankOrigin::Launch => {
             check(ranks)?;
             Ok(ranks::launch_self(ranks)?)
         }
-        Way::Join => {
+        RankOrigin::Join => {
             let comm = ranks::join(&RanksArgs { ranks: asked, transport, node_aware: None })?;
             check(comm.size())?;
             let cpus = cpus(&comm)?;

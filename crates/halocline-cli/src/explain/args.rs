@@ -56,7 +56,7 @@ pub(super) struct GridArgs {
     /// C order (the last axis is contiguous) or Fortran order (the first)
     #[arg(long, value_enum, default_value_t = Order::C)]
     pub(super) layout: Order,
-    /// Start the ranks, bind the fields, and show the ways of their links
+    /// Start the ranks, bind the fields, and show the paths of their links
     #[arg(long, value_enum)]
     pub(super) transport: Option<Transport>,
     /// How links are to move their bytes

@@ -12,7 +12,7 @@ const MOST_THREADS: usize = 512;
 /// fields together.
 pub(super) fn describe(what: &str, halo: &HaloExchange, pattern: &Pattern, cell: usize) -> Value {
     let plan = pattern.plan();
-    let links = halo.ways().map(|(peer, direction, way)| {
+    let links = halo.paths().map(|(peer, direction, path)| {
         let transfers = plan.peers.iter().filter(|one| one.rank == peer).flat_map(|one| match direction {
             Direction::Send => &one.sends,
             Direction::Receive => &one.receives,
@@ -22,7 +22,7 @@ pub(super) fn describe(what: &str, halo: &HaloExchange, pattern: &Pattern, cell:
         json!({
             "direction": if direction == Direction::Send { "to" } else { "from" },
             "rank": peer,
-            "way": way.to_string(),
+            "path": path.to_string(),
             "regions": counts.len(),
             "cells": cells,
             "bytes": cells * cell,

@@ -2,7 +2,7 @@
 //!
 //! The [`plan`] of one rank of a regular grid is made without running it, however many ranks there are.
 //! [`traffic`] adds up what goes between all ranks, and [`picture`] draws it. Ranks that run bind fields
-//! and tell the ways of their links ([`bound`]): of a grid ([`grid`]) or of the ocean ([`ocean`]).
+//! and tell the paths of their links ([`bound`]): of a grid ([`grid`]) or of the ocean ([`ocean`]).
 
 mod args;
 mod bound;

@@ -93,8 +93,8 @@ fn put(events: &mut Vec<Value>, entry: Entry, clock: &Clock) {
         "unpack" => ("f", (peer, rank as u64)),
         _ => ("s", (rank as u64, peer)),
     });
-    if let Some((phase, way)) = ends.filter(|_| matches!(name.as_str(), "pack" | "unpack")) {
-        let id = id(&(way, exchange));
+    if let Some((phase, path)) = ends.filter(|_| matches!(name.as_str(), "pack" | "unpack")) {
+        let id = id(&(path, exchange));
         events.push(json!({
             "ph": phase, "bp": "e", "cat": "bytes", "id": id, "pid": rank, "tid": thread,
             "ts": micros(at + length / 2), "name": "bytes",

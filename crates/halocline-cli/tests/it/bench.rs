@@ -35,7 +35,7 @@ fn a_grid_is_measured_by_every_link_over_threads_and_processes() {
             assert!(row["us"].as_f64().unwrap() > 0.0 && row["steady_us"].as_f64().unwrap() > 0.0, "{row}");
             assert_eq!(row["blocks"].as_array().unwrap().len(), 2);
         }
-        assert_eq!(rows[4]["way"], "direct, pull");
+        assert_eq!(rows[4]["path"], "direct, pull");
     }
 }
 
@@ -46,7 +46,7 @@ fn a_mesh_of_four_ranks_in_foreign_memory_and_fortran_order() {
         let more = ["--memory", memory, "--ranks", "4", "--dtype", "f32", "--fields", "3"];
         let rows = lines(&[&case[..], &more, &SHORT].concat());
         assert_eq!(rows[2]["bytes_received"], (4 * 7 + 4) * 3 * 4 * 3);
-        assert!(rows[2]["way"].as_str().unwrap().starts_with("mailbox"), "{}", rows[2]);
+        assert!(rows[2]["path"].as_str().unwrap().starts_with("mailbox"), "{}", rows[2]);
     }
 }
 

@@ -45,7 +45,7 @@ fn every_number_of_ranks_and_transport_gives_the_result_of_one_rank() {
             assert_eq!(report["ranks"], ranks);
             assert_eq!(report["transport"], transport);
             let links: u64 = ["direct", "mailbox", "message"]
-                .map(|way| report["links"][way].as_u64().unwrap())
+                .map(|path| report["links"][path].as_u64().unwrap())
                 .iter()
                 .sum();
             assert_eq!(links > 0, ranks > 1, "{args}");

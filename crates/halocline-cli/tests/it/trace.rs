@@ -81,7 +81,7 @@ fn every_rank_and_phase_of_an_ocean_is_on_one_timeline() {
             assert!(event["args"]["bytes"].as_u64().is_some_and(|bytes| bytes > 0), "{event}");
             let peer = event["args"]["peer"].as_u64().unwrap();
             assert!(peer < 3 && peer != rank(event), "{event}");
-            assert!(event["args"]["epoch"].is_u64() && event["args"]["way"].is_string(), "{event}");
+            assert!(event["args"]["epoch"].is_u64() && event["args"]["path"].is_string(), "{event}");
         }
         assert!(!moves.is_empty(), "{args}");
     }

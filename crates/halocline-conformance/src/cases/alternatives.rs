@@ -38,7 +38,7 @@ fn step(scene: &mut Scene, halo: &HaloExchange, set: usize) -> Outcome {
 
 fn swap(comm: &Stage<'_>) -> Outcome {
     let grid = Grid::new(comm.size(), &[3 * comm.size(), 7], &[true, false], 1)?;
-    for link in comm.ways() {
+    for link in comm.paths() {
         let pattern = grid.pattern(comm)?;
         let kind = Kind::plain(ElementType::F64);
         let mut scenes = Vec::new();
@@ -64,7 +64,7 @@ fn other_fields(comm: &Stage<'_>) -> Outcome {
         Grid::new(ranks, &[3 * ranks], &[false], 1)?,
         Grid::new(ranks, &[5, 2 * ranks, 3], &[false, true, false], 1)?,
     ];
-    for (round, link) in comm.ways().into_iter().enumerate() {
+    for (round, link) in comm.paths().into_iter().enumerate() {
         let mut scenes = vec![Scene::default()];
         for (at, grid) in grids.iter().enumerate() {
             let mut scene = Scene::default();
@@ -90,7 +90,7 @@ fn other_fields(comm: &Stage<'_>) -> Outcome {
 
 fn untouched(comm: &Stage<'_>) -> Outcome {
     let grid = Grid::new(comm.size(), &[2 * comm.size(), 4], &[true, true], 1)?;
-    for link in comm.ways() {
+    for link in comm.paths() {
         let mut scenes = vec![Scene::simple(comm, &grid)?, Scene::simple(comm, &grid)?];
         let halo = bind(comm, &scenes, link)?;
         for turn in 0..6 {
@@ -124,7 +124,7 @@ fn no_such_set(comm: &Stage<'_>) -> Outcome {
 
 fn handles(comm: &Stage<'_>) -> Outcome {
     let beside_0 = ring_neighbours(0, comm.size());
-    for link in comm.ways() {
+    for link in comm.paths() {
         let (one, other) = (Line::new(comm)?, Line::new(comm)?);
         let sets: [&[(&Pattern, &Field)]; 2] =
             [&[(&one.pattern, &one.array)], &[(&other.pattern, &other.array)]];
@@ -267,7 +267,7 @@ impl Deep {
 }
 
 fn wide_and_narrow(comm: &Stage<'_>) -> Outcome {
-    for link in comm.ways() {
+    for link in comm.paths() {
         let mut all = vec![Deep::regular(comm)?];
         if comm.size() > 2 {
             // In a list, a cell is in the halo once: the ring is longer than its halos.
@@ -290,7 +290,7 @@ fn wide_and_narrow(comm: &Stage<'_>) -> Outcome {
 }
 
 fn narrow_alone(comm: &Stage<'_>) -> Outcome {
-    for link in comm.ways() {
+    for link in comm.paths() {
         let mut deep = Deep::regular(comm)?;
         let sets: [&[(&Pattern, &Field)]; 2] = [&[(&deep.pattern, &deep.array)], &[]];
         let wide = HaloExchange::bind_alternatives(comm, &sets, &by(link))?;

@@ -1,6 +1,6 @@
 //! Fields of any pattern, type and layout in memory of devices, against the oracle.
 
-use super::scheduled::{device_of, ways};
+use super::scheduled::{device_of, paths};
 use crate::by_hand;
 use crate::form::{Form, Kind};
 use crate::numbers::Numbers;
@@ -69,7 +69,7 @@ fn element_sizes<R: Rig>(comm: &Stage<'_>) -> Outcome {
         let form = |domain: u64| Form::all()[(domain as usize + usize::from(size)) % 6].clone();
         scene.add(&pattern, grid.subjects(comm, &pattern, size.into(), (&kind, home), form)?);
     }
-    for link in ways(comm) {
+    for link in paths(comm) {
         if let Some(halo) = bind(comm, &scene, link)? {
             steps(rig, comm, &mut scene, &halo)?;
         }
@@ -167,8 +167,8 @@ fn random_fields<R: Rig>(comm: &Stage<'_>) -> Outcome {
             group(comm, &mut numbers, &mut scenes, home)?;
         }
         let [mut scene] = scenes;
-        let ways = ways(comm);
-        let link = ways[numbers.below(ways.len())];
+        let paths = paths(comm);
+        let link = paths[numbers.below(paths.len())];
         let flags = [Flags::Auto, Flags::UpTo(256), Flags::UpTo(1 << 20)][numbers.below(3)];
         let options = BindOptions { flags, ..by(link) };
         let Some(halo) = bind_with(comm, &scene, options)? else { continue };
@@ -189,15 +189,15 @@ fn messages_alike<R: Rig>(comm: &Stage<'_>) -> Outcome {
         for _ in 0..1 + numbers.below(2) {
             group(comm, &mut numbers, &mut scenes, |_| [Home::Own, Home::Device(device)])?;
         }
-        let ways = ways(comm);
-        let link = ways[seed as usize % ways.len()];
+        let paths = paths(comm);
+        let link = paths[seed as usize % paths.len()];
         let [on_host, on_device] = &mut scenes;
         let Some(there) = bind(comm, on_device, link)? else { continue };
         let here = on_host.bind(comm, &by(LinkChoice::Auto))?;
         let tag = Tag { operation: comm.begin(), round: 0 };
         on_host.next();
         on_device.next();
-        for (peer, _, _) in here.ways().filter(|(_, direction, _)| *direction == Direction::Send) {
+        for (peer, _, _) in here.paths().filter(|(_, direction, _)| *direction == Direction::Send) {
             let messages = [by_hand::pack(&here, peer, None)?, by_hand::pack(&there, peer, Some(&stream))?];
             let [ours, theirs] = &messages;
             ensure!(
@@ -206,7 +206,7 @@ fn messages_alike<R: Rig>(comm: &Stage<'_>) -> Outcome {
             );
             messages.into_iter().try_for_each(|message| comm.send(peer, tag, message))?;
         }
-        for (peer, _, _) in here.ways().filter(|(_, direction, _)| *direction == Direction::Receive) {
+        for (peer, _, _) in here.paths().filter(|(_, direction, _)| *direction == Direction::Receive) {
             let received = || comm.receive(Some(peer), tag, "a packed message");
             by_hand::unpack(&there, peer, &received()?.payload, Some(&stream))?;
             by_hand::unpack(&here, peer, &received()?.payload, None)?;

@@ -27,7 +27,7 @@ fn within(link: LinkChoice, deadline: Duration) -> BindOptions {
 }
 
 fn deadline(comm: &Stage<'_>) -> Outcome {
-    for link in comm.ways() {
+    for link in comm.paths() {
         let line = Line::new(comm)?;
         let words = Words::new(comm);
         let waits_for_0 = ring_neighbours(0, comm.size()).contains(&comm.rank());
@@ -69,7 +69,7 @@ fn deadline(comm: &Stage<'_>) -> Outcome {
 }
 
 fn met(comm: &Stage<'_>) -> Outcome {
-    for link in comm.ways() {
+    for link in comm.paths() {
         let line = Line::new(comm)?;
         let halo = line.bind_with(comm, &within(link, Duration::from_secs(50)))?;
         (1..20).try_for_each(|step| line.step(&halo, step))?;
@@ -79,7 +79,7 @@ fn met(comm: &Stage<'_>) -> Outcome {
 
 fn deadline_of_is_ready(comm: &Stage<'_>) -> Outcome {
     let waits_for_0 = ring_neighbours(0, comm.size()).contains(&comm.rank());
-    for link in comm.ways() {
+    for link in comm.paths() {
         let line = Line::new(comm)?;
         let deadline = waits_for_0.then_some(DEADLINE);
         let halo = line.bind_with(comm, &BindOptions { link, deadline, ..BindOptions::default() })?;
@@ -103,7 +103,7 @@ fn deadline_of_is_ready(comm: &Stage<'_>) -> Outcome {
 }
 
 fn dropped(comm: &Stage<'_>) -> Outcome {
-    for link in comm.ways() {
+    for link in comm.paths() {
         for before in [0, 1, 4] {
             let line = Line::new(comm)?;
             let halo = line.bind(comm, link)?;
@@ -134,7 +134,7 @@ fn dropped(comm: &Stage<'_>) -> Outcome {
 fn chain(comm: &Stage<'_>) -> Outcome {
     let decomposition = RegularGrid::new([3 * comm.size()]).decompose(comm.size())?;
     let pattern = Grid::cut(decomposition, &[false], &[(1, 1)]).pattern(comm)?;
-    for link in comm.ways() {
+    for link in comm.paths() {
         let array = comm.zeros::<u64>(&[5])?;
         let deadline = (comm.rank() == 1).then_some(DEADLINE);
         let halo = HaloExchange::bind_with(
@@ -153,7 +153,7 @@ fn chain(comm: &Stage<'_>) -> Outcome {
 }
 
 fn dropped_after_failure(comm: &Stage<'_>) -> Outcome {
-    for link in comm.ways() {
+    for link in comm.paths() {
         let line = Line::new(comm)?;
         let halo = line.bind_with(comm, &within(link, Duration::from_millis(1)))?;
         // Some ranks come in time, some do not, some do not come at all.
@@ -175,7 +175,7 @@ fn dropped_after_failure(comm: &Stage<'_>) -> Outcome {
 /// A peer fails after an exchange in which all took part: it is the next one that fails, whenever this rank learns of it.
 /// Where fields lie on devices, some of the object's lie on the host, too.
 fn between(comm: &Stage<'_>) -> Outcome {
-    for link in comm.ways() {
+    for link in comm.paths() {
         let line = Line::new(comm)?;
         let words = Words::new(comm);
         let on_host = Array::<f32>::zeros(comm, &[5])?;

@@ -32,7 +32,7 @@ pub(crate) const OF_HOST: &[Case] = &[
 fn many_objects(comm: &Stage<'_>) -> Outcome {
     let grid = Grid::new(comm.size(), &[2 * comm.size(), 5], &[true, true], 1)?;
     let mut scenes = Vec::new();
-    for link in comm.ways().into_iter().chain(comm.ways()) {
+    for link in comm.paths().into_iter().chain(comm.paths()) {
         let scene = Scene::simple(comm, &grid)?;
         let halo = scene.bind(comm, &by(link))?;
         scenes.push((scene, halo));
@@ -53,7 +53,7 @@ fn many_objects(comm: &Stage<'_>) -> Outcome {
 }
 
 fn other_orders(comm: &Stage<'_>) -> Outcome {
-    for link in comm.ways() {
+    for link in comm.paths() {
         let lines = [Line::new(comm)?, Line::new(comm)?, Line::new(comm)?];
         let mut objects = Vec::new();
         for line in &lines {
@@ -71,7 +71,7 @@ fn other_orders(comm: &Stage<'_>) -> Outcome {
 }
 
 fn is_ready(comm: &Stage<'_>) -> Outcome {
-    for link in comm.ways() {
+    for link in comm.paths() {
         let line = Line::new(comm)?;
         let halo = line.bind(comm, link)?;
         for step in 1..10 {
@@ -87,7 +87,7 @@ fn is_ready(comm: &Stage<'_>) -> Outcome {
 }
 
 fn wait_again(comm: &Stage<'_>) -> Outcome {
-    for link in comm.ways() {
+    for link in comm.paths() {
         let line = Line::new(comm)?;
         let halo = line.bind(comm, link)?;
         halo.wait()?;
@@ -109,7 +109,7 @@ fn wait_again(comm: &Stage<'_>) -> Outcome {
 }
 
 fn forgotten(comm: &Stage<'_>) -> Outcome {
-    for link in comm.ways() {
+    for link in comm.paths() {
         let line = Line::new(comm)?;
         let halo = line.bind(comm, link)?;
         for step in 1..8 {
@@ -127,7 +127,7 @@ fn forgotten(comm: &Stage<'_>) -> Outcome {
 }
 
 fn second_refused(comm: &Stage<'_>) -> Outcome {
-    for (round, link) in (0..).zip(comm.ways()) {
+    for (round, link) in (0..).zip(comm.paths()) {
         let line = Line::new(comm)?;
         let halo = line.bind(comm, link)?;
         let words = Words::new(comm);
@@ -194,7 +194,7 @@ fn borrowed(comm: &Stage<'_>) -> Outcome {
 }
 
 fn collectives_meanwhile(comm: &Stage<'_>) -> Outcome {
-    for link in comm.ways() {
+    for link in comm.paths() {
         let line = Line::new(comm)?;
         let halo = line.bind(comm, link)?;
         for step in 1..20 {
@@ -213,7 +213,7 @@ fn collectives_meanwhile(comm: &Stage<'_>) -> Outcome {
 /// Rank 0 begins before the others, so that nothing can be done at once, and then calls the object no
 /// more until the others are through.
 fn served_while_away(comm: &Stage<'_>) -> Outcome {
-    for link in comm.ways() {
+    for link in comm.paths() {
         let line = Line::new(comm)?;
         let halo = line.bind(comm, link)?;
         let words = Words::new(comm);
@@ -242,7 +242,7 @@ fn sender_ahead(comm: &Stage<'_>) -> Outcome {
     const STEPS: u64 = 6;
     let decomposition = RegularGrid::new([3 * comm.size()]).decompose(comm.size())?;
     let grid = Grid::cut(decomposition, &[false], &[(1, 0)]);
-    for link in comm.ways() {
+    for link in comm.paths() {
         let mut scene = Scene::simple(comm, &grid)?;
         let halo = scene.bind(comm, &by(link))?;
         let words = Words::new(comm);
@@ -280,7 +280,7 @@ fn sender_ahead(comm: &Stage<'_>) -> Outcome {
 
 fn owned_cells(comm: &Stage<'_>) -> Outcome {
     let grid = Grid::new(comm.size(), &[2 * comm.size(), 6], &[true, true], 1)?;
-    for link in comm.ways() {
+    for link in comm.paths() {
         let mut scene = Scene::simple(comm, &grid)?;
         let halo = scene.bind(comm, &by(link))?;
         for _ in 0..5 {
@@ -301,7 +301,7 @@ fn bound_twice(comm: &Stage<'_>) -> Outcome {
     let subjects = grid.subjects(comm, &pattern, 0, (&kind, comm.home()), |_| Form::default())?;
     let mut scene = Scene::of(pattern, subjects);
     let mut objects = Vec::new();
-    for link in comm.ways() {
+    for link in comm.paths() {
         objects.push(scene.bind(comm, &by(link))?);
     }
     for turn in 0..10 {
@@ -334,7 +334,7 @@ fn shared_array(comm: &Stage<'_>) -> Outcome {
 }
 
 fn nothing_bound(comm: &Stage<'_>) -> Outcome {
-    for link in comm.ways() {
+    for link in comm.paths() {
         let halo = HaloExchange::bind_with(comm, &[], &by(link))?;
         for _ in 0..3 {
             let pending = halo.exchange()?;

@@ -83,7 +83,7 @@ fn mixed(comm: &Stage<'_>) -> Outcome {
         let subjects = grid.subjects(comm, &pattern, number, (&kind, home), |_| Form::default())?;
         scene.add(&pattern, subjects);
     }
-    for link in comm.ways() {
+    for link in comm.paths() {
         let impossible = matches!(link, LinkChoice::Push | LinkChoice::Pull) && !is_reached(comm)?;
         if !impossible {
             let halo = scene.bind(comm, &by(link))?;

@@ -40,7 +40,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 }
 
 fn awaited(comm: &Stage<'_>) -> Outcome {
-    for link in comm.ways() {
+    for link in comm.paths() {
         let line = Line::new(comm)?;
         let halo = line.bind(comm, link)?;
         for step in 1..30 {
@@ -76,7 +76,7 @@ fn several(comm: &Stage<'_>) -> Outcome {
 }
 
 fn cancelled(comm: &Stage<'_>) -> Outcome {
-    for link in comm.ways() {
+    for link in comm.paths() {
         let line = Line::new(comm)?;
         let halo = line.bind(comm, link)?;
         for step in 1..if comm.is_on_device() { 20 } else { 60 } {

@@ -22,7 +22,7 @@ pub(crate) const OF_HOST: &[Case] = &[
 ];
 
 fn unused(comm: &Stage<'_>) -> Outcome {
-    for link in comm.ways() {
+    for link in comm.paths() {
         let line = Line::new(comm)?;
         drop(line.bind(comm, link)?);
     }
@@ -56,7 +56,7 @@ fn dropped_in_flight(comm: &Stage<'_>) -> Outcome {
 }
 
 fn dropped_by_one(comm: &Stage<'_>) -> Outcome {
-    for link in comm.ways() {
+    for link in comm.paths() {
         for dropper in [0, comm.size() - 1] {
             let line = Line::new(comm)?;
             let words = Words::new(comm);
@@ -78,7 +78,7 @@ fn dropped_by_one(comm: &Stage<'_>) -> Outcome {
 }
 
 fn pending_outlives(comm: &Stage<'_>) -> Outcome {
-    for link in comm.ways() {
+    for link in comm.paths() {
         let line = Line::new(comm)?;
         let halo = line.bind(comm, link)?;
         line.fill(1)?;
@@ -92,7 +92,7 @@ fn pending_outlives(comm: &Stage<'_>) -> Outcome {
 }
 
 fn array_comes_back(comm: &Stage<'_>) -> Outcome {
-    for link in comm.ways() {
+    for link in comm.paths() {
         let line = Line::new(comm)?;
         let words = Words::new(comm);
         let halo = line.bind(comm, link)?;
@@ -119,7 +119,7 @@ fn array_comes_back(comm: &Stage<'_>) -> Outcome {
 
 fn foreign_let_go(comm: &Stage<'_>) -> Outcome {
     let pattern = ring(comm)?.pattern(comm)?;
-    for (link, in_flight) in comm.ways().into_iter().flat_map(|link| [(link, false), (link, true)]) {
+    for (link, in_flight) in comm.paths().into_iter().flat_map(|link| [(link, false), (link, true)]) {
         let (field, held) = comm.lent(&Layout::c_order(ElementType::U8, &[6])?)?;
         let possible = super::foreign::is_reached(comm)?;
         let forced = matches!(link, halocline::LinkChoice::Push | halocline::LinkChoice::Pull);
@@ -177,7 +177,7 @@ fn nothing_left(comm: &Stage<'_>) -> Outcome {
 }
 
 fn any_order(comm: &Stage<'_>) -> Outcome {
-    for link in comm.ways() {
+    for link in comm.paths() {
         let line = Line::new(comm)?;
         let mine = comm.duplicate()?;
         let halo = line.bind(&mine, link)?;

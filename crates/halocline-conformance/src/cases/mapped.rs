@@ -5,7 +5,7 @@ use crate::ring::{Given, Ring};
 use crate::stage::Stage;
 use crate::yard::Rig;
 use crate::{Case, Outcome, Trouble, ensure};
-use halocline::{BindOptions, Direction, Flags, HaloExchange, Way};
+use halocline::{BindOptions, Direction, Flags, HaloExchange, LinkPath};
 use halocline_comm::Endpoint;
 use halocline_comm::mappings::{Limits, Mappings, Stats};
 use std::sync::Arc;
@@ -28,13 +28,13 @@ fn maps<R: Rig>(rig: &R, comm: &Stage<'_>) -> bool {
 
 /// Each link is as good as the memory at its receiving end allows.
 fn check_ways(halo: &HaloExchange, own: &Given, theirs: &Given) -> Outcome {
-    for (peer, direction, way) in halo.ways() {
+    for (peer, direction, path) in halo.paths() {
         let written = if direction == Direction::Receive { own } else { theirs };
         let is_right = match written.kind {
-            Some(_) => way == Way::Push,
-            None => way == Way::DeviceMailbox,
+            Some(_) => path == LinkPath::Push,
+            None => path == LinkPath::DeviceMailbox,
         };
-        ensure!(is_right, "{} of rank {peer}, {direction:?}: {way}\n{}", written.name, halo.explain());
+        ensure!(is_right, "{} of rank {peer}, {direction:?}: {path}\n{}", written.name, halo.explain());
     }
     let text = halo.explain();
     for given in [own, theirs] {

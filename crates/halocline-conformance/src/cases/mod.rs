@@ -27,7 +27,7 @@ mod threads;
 mod unbound;
 mod unstructured;
 
-pub(crate) use scheduled::{device_of, ways as scheduled_ways};
+pub(crate) use scheduled::{device_of, paths as scheduled_ways};
 
 use crate::Case;
 use crate::simulated::Simulation;

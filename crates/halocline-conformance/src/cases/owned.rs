@@ -84,7 +84,7 @@ fn is_over(pending: &Pending, array: &Array<u64>) -> Outcome {
 }
 
 fn whole_refused(comm: &Stage<'_>) -> Outcome {
-    for link in comm.ways() {
+    for link in comm.paths() {
         let line = Line::new(comm)?;
         let halo = line.bind(comm, link)?;
         let array = line.array.on_host()?;
@@ -214,7 +214,7 @@ fn regular(comm: &Stage<'_>) -> Outcome {
         };
         let expected = positions(&layout, is_owned);
         let array = Array::<u64>::with_layout(comm, layout)?;
-        for link in comm.ways() {
+        for link in comm.paths() {
             let halo = HaloExchange::bind_with(comm, &[(&pattern, &array)], &by(link))?;
             for step in 1..4 {
                 number(&array, step)?;
@@ -248,7 +248,7 @@ fn listed(comm: &Stage<'_>) -> Outcome {
         {
             let expected = positions(&layout, |index| !halo.contains(&index[0]));
             let array = Array::<u64>::with_layout(comm, layout)?;
-            for link in comm.ways() {
+            for link in comm.paths() {
                 let bound = HaloExchange::bind_with(comm, &[(&pattern, &array)], &by(link))?;
                 number(&array, 7)?;
                 let pending = bound.exchange()?;
@@ -327,10 +327,10 @@ fn narrowed(comm: &Stage<'_>) -> Outcome {
 fn redistribution(comm: &Stage<'_>) -> Outcome {
     let grid = RegularGrid::new([2 * comm.size(), 2]);
     let (rows, columns) = (grid.decompose_into([comm.size(), 1], comm.size())?, grid.decompose(comm.size())?);
-    let way = Redistribute::regular(comm, (&rows, &Halo::uniform(0)), (&columns, &Halo::uniform(0)))?;
-    let shape = |side: usize| way.pattern().plan().domains[side].1.extents();
+    let path = Redistribute::regular(comm, (&rows, &Halo::uniform(0)), (&columns, &Halo::uniform(0)))?;
+    let shape = |side: usize| path.pattern().plan().domains[side].1.extents();
     let (from, to) = (Array::<u64>::zeros(comm, &shape(0))?, Array::<u64>::zeros(comm, &shape(1))?);
-    let halo = way.bind(comm, &[&from], &[&to])?;
+    let halo = path.bind(comm, &[&from], &[&to])?;
     number(&from, 3)?;
     let pending = halo.exchange()?;
     shows(&from, &pending, 3, &(0..shape(0).iter().product()).collect())?;

@@ -1,5 +1,5 @@
 //! Messages packed and unpacked for those who send by themselves. That they hold what an exchange moves is
-//! shown wherever all ways are tried.
+//! shown wherever all paths are tried.
 
 use super::fixture::{Line, Words, in_flight};
 use crate::by_hand::{self, Buffer};
@@ -23,7 +23,7 @@ pub(crate) const OF_HOST: &[Case] =
 
 fn in_turn(comm: &Stage<'_>) -> Outcome {
     let grid = Grid::new(comm.size(), &[4 * comm.size(), 6], &[false, false], 2)?;
-    for link in comm.ways() {
+    for link in comm.paths() {
         let mut scene = Scene::simple(comm, &grid)?;
         let halo = scene.bind(comm, &by(link))?;
         for _ in 0..5 {
@@ -61,11 +61,11 @@ fn both(
 }
 
 fn wrong(comm: &Stage<'_>) -> Outcome {
-    for link in comm.ways() {
+    for link in comm.paths() {
         let line = Line::new(comm)?;
         let halo = line.bind(comm, link)?;
         let beside: Vec<usize> =
-            halo.ways().filter(|way| way.1 == Direction::Send).map(|way| way.0).collect();
+            halo.paths().filter(|path| path.1 == Direction::Send).map(|path| path.0).collect();
         for peer in 0..comm.size() + 1 {
             if beside.contains(&peer) {
                 let bytes = halo.message_bytes(peer, Direction::Send)?;
@@ -95,7 +95,7 @@ fn wrong(comm: &Stage<'_>) -> Outcome {
 }
 
 fn busy(comm: &Stage<'_>) -> Outcome {
-    for (round, link) in (0..).zip(comm.ways()) {
+    for (round, link) in (0..).zip(comm.paths()) {
         let line = Line::new(comm)?;
         let halo = line.bind(comm, link)?;
         let words = Words::new(comm);
@@ -130,7 +130,7 @@ fn busy(comm: &Stage<'_>) -> Outcome {
 }
 
 fn other_sets(comm: &Stage<'_>) -> Outcome {
-    for link in comm.ways() {
+    for link in comm.paths() {
         let (one, other) = (Line::new(comm)?, Line::new(comm)?);
         let sets: [&[(&Pattern, &Field)]; 2] =
             [&[(&one.pattern, &one.array)], &[(&other.pattern, &other.array)]];
@@ -155,7 +155,7 @@ fn other_sets(comm: &Stage<'_>) -> Outcome {
 }
 
 fn narrowed(comm: &Stage<'_>) -> Outcome {
-    for link in comm.ways() {
+    for link in comm.paths() {
         let line = Line::new(comm)?;
         let halo = line.bind(comm, link)?;
         let nothing = halo.narrowed(&Halo::uniform(0))?;

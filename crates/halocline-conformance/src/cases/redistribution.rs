@@ -35,14 +35,14 @@ fn there_and_back(
     let left = |role| if role == Role::Owned { Role::Owned } else { Role::Spare };
     let taken = |role| if role == Role::Owned { Role::Halo } else { Role::Spare };
     let mut step = 0;
-    for (way, from, to) in [(redistribute.clone(), 0, 1), (redistribute.back(), 1, 0)] {
+    for (path, from, to) in [(redistribute.clone(), 0, 1), (redistribute.back(), 1, 0)] {
         let (mut from, mut to) = (of(from, left)?, of(to, taken)?);
-        for link in comm.ways() {
+        for link in comm.paths() {
             let fields =
                 |subjects: &[Subject]| subjects.iter().map(Subject::field).cloned().collect::<Vec<_>>();
             let (leaving, arriving) = (fields(&from), fields(&to));
             let [leaving, arriving] = [&leaving, &arriving].map(|all| all.iter().collect::<Vec<&Field>>());
-            let exchange = way.bind_with(comm, &leaving, &arriving, &by(link))?;
+            let exchange = path.bind_with(comm, &leaving, &arriving, &by(link))?;
             for _ in 0..2 {
                 step += 1;
                 from.iter_mut().chain(&mut to).for_each(|subject| subject.fill(step));
@@ -192,7 +192,7 @@ fn other_domains(comm: &Stage<'_>) -> Outcome {
     let one = Grid::cut(grid.decompose(comm.size())?, &[false], &[(0, 0)]);
     let two = Grid::cut(grid.domains_per_rank(2).decompose(comm.size())?, &[false], &[(0, 0)]);
     let halo = one.halo();
-    let way = Redistribute::regular(comm, (&one.decomposition, &halo), (&two.decomposition, &halo))?;
+    let path = Redistribute::regular(comm, (&one.decomposition, &halo), (&two.decomposition, &halo))?;
     let field = |cells: usize| comm.field(halocline::Layout::c_order(ElementType::F64, &[cells])?);
     let (from, low, high) = (field(4)?, field(2)?, field(2)?);
     let first = 2 * comm.rank() as u64;
@@ -202,10 +202,10 @@ fn other_domains(comm: &Stage<'_>) -> Outcome {
         (&from, [&low.on_domain(first), &high.on_domain(first + 2 * comm.size() as u64)], "not on this rank"),
         (&from.on_domain(1 + comm.rank() as u64), good, "not on this rank"),
     ] {
-        let Err(error) = way.bind(comm, &[from], &to) else { fail!("{says} is not said") };
+        let Err(error) = path.bind(comm, &[from], &to) else { fail!("{says} is not said") };
         ensure!(error.to_string().contains(says), "{error}");
         still_works(comm)?;
     }
-    way.bind(comm, &[&from], &good)?.exchange()?.wait()?;
+    path.bind(comm, &[&from], &good)?.exchange()?.wait()?;
     Ok(())
 }

@@ -93,7 +93,7 @@ fn element_type(comm: &Stage<'_>) -> Outcome {
     if comm.size() == 1 {
         return Ok(());
     }
-    for link in comm.ways() {
+    for link in comm.paths() {
         // Of another size, and of the same.
         for element in [ElementType::F32, ElementType::I64] {
             let is_odd = comm.rank() == odd(comm);
@@ -112,7 +112,7 @@ fn element_name(comm: &Stage<'_>) -> Outcome {
     const NAMES: [&str; 2] = ["datetime64[s]", "datetime64[ms]"];
     let pattern = ring(comm)?.pattern(comm)?;
     // Another name, and a type of its size instead of a name.
-    for (link, other) in comm.ways().into_iter().flat_map(|link| [(link, true), (link, false)]) {
+    for (link, other) in comm.paths().into_iter().flat_map(|link| [(link, true), (link, false)]) {
         let is_odd = comm.rank() == odd(comm);
         let (element, theirs) = match other {
             true => (ElementType::Opaque(8), NAMES[1]),

@@ -8,7 +8,7 @@ use crate::{Case, Outcome, Trouble, ensure};
 use halocline::{ElementType, LinkChoice, Neighbours, RegularGrid};
 
 pub(crate) const CASES: &[Case] = &[
-    Case { name: "regular::links_take_the_way_that_was_asked_for", run: ways },
+    Case { name: "regular::links_take_the_way_that_was_asked_for", run: paths },
     Case { name: "regular::one_to_four_dimensions", run: dimensions },
     Case { name: "regular::asymmetric_and_zero_widths", run: widths },
     Case { name: "regular::halos_wider_than_the_neighbours", run: wide },
@@ -29,14 +29,14 @@ fn every_way(comm: &Stage<'_>, grid: &Grid) -> Outcome {
     Scene::simple(comm, grid)?.every_way(comm, 3)
 }
 
-fn ways(comm: &Stage<'_>) -> Outcome {
+fn paths(comm: &Stage<'_>) -> Outcome {
     let mut scene = Scene::simple(comm, &ring(comm)?)?;
     let peers = match comm.size() {
         1 => 0,
         2 => 1,
         _ => 2,
     };
-    for link in comm.ways() {
+    for link in comm.paths() {
         let halo = scene.bind(comm, &by(link))?;
         let counts = halo.links();
         let expected = match link {
@@ -204,7 +204,7 @@ fn measured(comm: &Stage<'_>) -> Outcome {
 }
 
 fn many_steps(comm: &Stage<'_>) -> Outcome {
-    for link in comm.ways().into_iter().skip(1) {
+    for link in comm.paths().into_iter().skip(1) {
         let mut scene = Scene::simple(comm, &ring(comm)?)?;
         let halo = scene.bind(comm, &by(link))?;
         // Few enough where ranks share cores, and each step costs several switches.
@@ -230,7 +230,7 @@ fn nothing(comm: &Stage<'_>) -> Outcome {
     let mut scene = Scene::simple(comm, &grid)?;
     let idle = scene.subjects().all(|subject| subject.count(Role::Halo) == 0);
     ensure!(idle, "a halo of width 0 has cells");
-    for link in comm.ways() {
+    for link in comm.paths() {
         let halo = scene.bind(comm, &by(link))?;
         let counts = halo.links();
         ensure!(counts.direct + counts.mailbox + counts.message == 0, "{link:?}: {counts:?} for no cells");

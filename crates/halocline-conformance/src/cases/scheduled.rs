@@ -8,7 +8,7 @@ use crate::yard::{Rig, Yard, until_failure};
 use crate::{Case, Outcome, Trouble, ensure};
 use halocline::device::{Priority, Variable};
 use halocline::{
-    BindOptions, Cause, CommError, Device, Error, HaloExchange, LinkChoice, Pending, Stream, Way,
+    BindOptions, Cause, CommError, Device, Error, HaloExchange, LinkChoice, LinkPath, Pending, Stream,
 };
 use halocline_comm::Endpoint;
 use halocline_comm::mpi::DEVICE;
@@ -33,12 +33,12 @@ pub(crate) fn device_of<R: Rig>(rig: &R, rank: usize) -> &Device {
 }
 
 /// What this transport can do; where nothing carries messages on, none is scheduled.
-pub(crate) fn ways(comm: &Stage<'_>) -> Vec<LinkChoice> {
-    let mut ways = choices(comm).to_vec();
-    ways.retain(|&link| direct(comm) || !matches!(link, LinkChoice::Push | LinkChoice::Pull));
-    ways.dedup();
-    ways.extend(direct(comm).then_some(LinkChoice::DeviceMailbox));
-    ways
+pub(crate) fn paths(comm: &Stage<'_>) -> Vec<LinkChoice> {
+    let mut paths = choices(comm).to_vec();
+    paths.retain(|&link| direct(comm) || !matches!(link, LinkChoice::Push | LinkChoice::Pull));
+    paths.dedup();
+    paths.extend(direct(comm).then_some(LinkChoice::DeviceMailbox));
+    paths
 }
 
 /// Whether ranks reach each other's devices.
@@ -55,7 +55,7 @@ pub(super) fn bind(
 ) -> Result<Option<HaloExchange>, Trouble> {
     match yard.bind(comm, sets, options) {
         Ok(halo) => {
-            let by_message = halo.ways().any(|(_, _, way)| way == Way::Message);
+            let by_message = halo.paths().any(|(_, _, path)| path == LinkPath::Message);
             ensure!(!by_message || comm.link().is_driven(), "nothing carries these messages on");
             Ok(Some(halo))
         }
@@ -85,7 +85,7 @@ fn every_way_on_one_stream<R: Rig>(comm: &Stage<'_>) -> Outcome {
     let rig = R::get()?;
     let device = device_of(rig, comm.rank());
     let yard = Yard::new(comm, &[3 * comm.size(), 4], (1, 1, 1), |_| device)?;
-    for link in ways(comm) {
+    for link in paths(comm) {
         for inline in [false, true] {
             // Ranks may find other chunks worth a message: two of them take the larger.
             let chunk = Some(16 << (comm.rank() % 2));
@@ -109,7 +109,7 @@ fn several_in_flight<R: Rig>(comm: &Stage<'_>) -> Outcome {
     let rig = R::get()?;
     let device = device_of(rig, 0);
     let yard = Yard::new(comm, &[4 * comm.size()], (1, 2, 2), |_| device)?;
-    for link in ways(comm) {
+    for link in paths(comm) {
         let Some(halo) = bind(comm, &yard, &[&[0], &[1]], &by(link))? else { continue };
         let streams = [device.stream(Priority::Normal)?, device.stream(Priority::Normal)?];
         for number in 1..=3 {
@@ -134,7 +134,7 @@ fn several_domains_and_devices<R: Rig>(comm: &Stage<'_>) -> Outcome {
     let rig = R::get()?;
     let place = |domain: usize| device_of(rig, domain + comm.rank());
     let yard = Yard::new(comm, &[4 * comm.size(), 4], (2, 1, 1), place)?;
-    for link in ways(comm) {
+    for link in paths(comm) {
         let Some(halo) = bind(comm, &yard, &[&[0]], &by(link))? else { continue };
         let stream = place(0).stream(Priority::Normal)?;
         for number in 1..=3 {
@@ -205,7 +205,7 @@ fn a_peer_that_drops_its_object<R: Rig>(comm: &Stage<'_>) -> Outcome {
     let rig = R::get()?;
     let device = device_of(rig, 0);
     let yard = Yard::new(comm, &[3 * comm.size()], (1, 1, 1), |_| device)?;
-    for link in ways(comm) {
+    for link in paths(comm) {
         let Some(halo) = bind(comm, &yard, &[&[0]], &by(link))? else { continue };
         let stream = device.stream(Priority::Normal)?;
         step(rig, &yard, &stream, &halo, 1)?.wait()?;

@@ -45,7 +45,7 @@ fn own_objects(comm: &Stage<'_>) -> Outcome {
 }
 
 fn handed_over(comm: &Stage<'_>) -> Outcome {
-    for link in comm.ways() {
+    for link in comm.paths() {
         let line = Line::new(comm)?;
         let halo = line.bind(comm, link)?;
         for step in 1..10 {
@@ -59,7 +59,7 @@ fn handed_over(comm: &Stage<'_>) -> Outcome {
 }
 
 fn wait_together(comm: &Stage<'_>) -> Outcome {
-    for link in comm.ways() {
+    for link in comm.paths() {
         let line = Line::new(comm)?;
         let halo = line.bind(comm, link)?;
         for step in 1..6 {

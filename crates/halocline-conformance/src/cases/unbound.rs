@@ -28,7 +28,7 @@ pub(crate) const CASES: &[Case] = &[
 ];
 
 /// What links without fields can be made of here.
-fn ways(comm: &Stage<'_>) -> [LinkChoice; 3] {
+fn paths(comm: &Stage<'_>) -> [LinkChoice; 3] {
     let [auto, _, _, mailbox, message] = comm.choices();
     [auto, mailbox, message]
 }
@@ -61,7 +61,7 @@ fn any_form(at: u64) -> Form {
 
 fn same_fields(comm: &Stage<'_>) -> Outcome {
     let grid = plane(comm)?;
-    for link in ways(comm) {
+    for link in paths(comm) {
         let pattern = grid.pattern(comm)?;
         let kind = Kind::plain(ElementType::F64);
         let mut scene = scene(comm, &grid, &pattern, (2, &kind), |_, _| Form::default())?;
@@ -74,7 +74,7 @@ fn same_fields(comm: &Stage<'_>) -> Outcome {
 fn other_layouts(comm: &Stage<'_>) -> Outcome {
     let grid = plane(comm)?;
     let pattern = grid.pattern(comm)?;
-    for (turn, link) in (0..).zip(ways(comm)) {
+    for (turn, link) in (0..).zip(paths(comm)) {
         let links = PatternLinks::new_with(comm, &[&pattern], &by(link))?;
         for extra in [&[][..], &[3], &[2, 2]] {
             let kind = Kind::with_extra(ElementType::F32, extra);
@@ -90,7 +90,7 @@ fn new_on_one(comm: &Stage<'_>) -> Outcome {
     let grid = plane(comm)?;
     let pattern = grid.pattern(comm)?;
     let kind = Kind::with_extra(ElementType::I32, &[2]);
-    for link in ways(comm) {
+    for link in paths(comm) {
         let links = PatternLinks::new_with(comm, &[&pattern], &by(link))?;
         let mut usual = scene(comm, &grid, &pattern, (1, &kind), |_, _| Form::default())?;
         usual.unbound_steps(&links, 2)?;
@@ -109,7 +109,7 @@ fn new_on_one(comm: &Stage<'_>) -> Outcome {
 fn growth(comm: &Stage<'_>) -> Outcome {
     let grid = Grid::new(comm.size(), &[3 * comm.size(), 20], &[true, true], 1)?;
     let pattern = grid.pattern(comm)?;
-    for link in ways(comm) {
+    for link in paths(comm) {
         let links = PatternLinks::new_with(comm, &[&pattern], &by(link))?;
         let mut scenes = Vec::new();
         for count in [0, 1, 30, 2, 100] {
@@ -156,7 +156,7 @@ fn several_patterns(comm: &Stage<'_>) -> Outcome {
     let pieces = cloud.pieces(comm.rank(), comm.size());
     let (grid, of_cloud) = (plane(comm)?, pattern_of(comm, &pieces)?);
     let of_grid = grid.pattern(comm)?;
-    for link in ways(comm) {
+    for link in paths(comm) {
         // The ranks name the patterns in any order.
         let mut patterns = [&of_grid, &of_cloud];
         patterns.rotate_left(comm.rank() % 2);
@@ -177,7 +177,7 @@ fn several_patterns(comm: &Stage<'_>) -> Outcome {
 }
 
 fn dropped_fields(comm: &Stage<'_>) -> Outcome {
-    for link in ways(comm) {
+    for link in paths(comm) {
         let lasting = Line::new(comm)?;
         let links = PatternLinks::new_with(comm, &[&lasting.pattern], &by(link))?;
         for step in 0..10 {
@@ -212,7 +212,7 @@ fn kept_field(kept: &Arc<()>) -> Result<Field, Trouble> {
 
 fn dropped_links(comm: &Stage<'_>) -> Outcome {
     for turn in 0..6 {
-        for link in ways(comm) {
+        for link in paths(comm) {
             let line = Line::new(comm)?;
             let links = PatternLinks::new_with(comm, &[&line.pattern], &by(link))?;
             for _ in 0..turn {
@@ -270,7 +270,7 @@ fn refused(comm: &Stage<'_>) -> Outcome {
 }
 
 fn one_in_flight(comm: &Stage<'_>) -> Outcome {
-    for link in ways(comm) {
+    for link in paths(comm) {
         let (line, other) = (Line::new(comm)?, Array::<u64>::zeros(comm, &[5])?);
         let links = PatternLinks::new_with(comm, &[&line.pattern], &by(link))?;
         let words = Words::new(comm);
@@ -296,7 +296,7 @@ fn one_in_flight(comm: &Stage<'_>) -> Outcome {
 fn disagreement(comm: &Stage<'_>) -> Outcome {
     let odd = comm.size() - 1;
     let concerned = comm.rank() == odd || ring_neighbours(odd, comm.size()).contains(&comm.rank());
-    for link in ways(comm) {
+    for link in paths(comm) {
         for what in 0..4 {
             let line = Line::new(comm)?;
             let links = PatternLinks::new_with(comm, &[&line.pattern], &by(link))?;
@@ -341,7 +341,7 @@ fn other_names(comm: &Stage<'_>) -> Outcome {
     // As much of the second as a record has room for.
     let shown = [NAMES[0], "[('first', '<i4'), ('a name t..."];
     let odd = comm.size() - 1;
-    for link in ways(comm) {
+    for link in paths(comm) {
         let line = Line::new(comm)?;
         let links = PatternLinks::new_with(comm, &[&line.pattern], &by(link))?;
         let named = |name: &str| -> Result<Field, Trouble> {

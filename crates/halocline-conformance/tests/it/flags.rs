@@ -3,7 +3,7 @@
 
 use halocline::device::Priority;
 use halocline::device::sim::{Options, World, explore};
-use halocline::{BindOptions, Cause, Communicator, Device, Error, Flags, HaloExchange, Way};
+use halocline::{BindOptions, Cause, Communicator, Device, Error, Flags, HaloExchange, LinkPath};
 use halocline_comm::Endpoint;
 use halocline_conformance::ring::Ring;
 use halocline_conformance::simulated::{options, run_ranks, run_ranks_apart};
@@ -17,8 +17,8 @@ fn limited() -> Options {
 }
 
 /// Whether all links are of a way.
-fn all_are(halo: &HaloExchange, way: Way) -> bool {
-    halo.ways().all(|(_, _, found)| found == way)
+fn all_are(halo: &HaloExchange, path: LinkPath) -> bool {
+    halo.paths().all(|(_, _, found)| found == path)
 }
 
 /// In one launch, or not.
@@ -54,14 +54,18 @@ fn small_messages_go_as_words_with_flags_where_both_sides_want_that() {
             };
             let pushed = bind([639, 700], false)?;
             let why = "no words with flags, which are for 1 B to 639 B";
-            ensure!(all_are(&pushed, Way::Push) && pushed.explain().contains(why), "{}", pushed.explain());
+            ensure!(
+                all_are(&pushed, LinkPath::Push) && pushed.explain().contains(why),
+                "{}",
+                pushed.explain()
+            );
             let waits = bind([700, 700], comm.rank() == 1)?;
             let why = ["no words with flags: the peer takes none", "no words with flags: streams wait here"];
             let told = waits.explain();
-            ensure!(all_are(&waits, Way::Push) && told.contains(why[comm.rank()]), "{told}");
+            ensure!(all_are(&waits, LinkPath::Push) && told.contains(why[comm.rank()]), "{told}");
             let halo = bind([640, 700], false)?;
             let text = halo.explain();
-            ensure!(all_are(&halo, Way::Flags), "{text}");
+            ensure!(all_are(&halo, LinkPath::Flags), "{text}");
             for told in ["each exchange in one launch", "mapped by simulation, for messages of up to 640 B"] {
                 ensure!(text.contains(told), "{told}: {text}");
             }
@@ -82,7 +86,7 @@ fn steps_are_right_whoever_is_in_one_launch() {
     under_seeds(|world, comm, device, options| {
         let yard = Yard::new(comm, &[6, 3], (1, 1, 3), |_| device)?;
         let halo = yard.bind(comm, &[&[0], &[1, 2]], options)?;
-        ensure!(all_are(&halo, Way::Flags), "{}", halo.explain());
+        ensure!(all_are(&halo, LinkPath::Flags), "{}", halo.explain());
         ensure!(halo.explain().contains("in one launch\n") == options.alone, "{}", halo.explain());
         let stream = device.stream(Priority::Normal)?;
         for step in 1..=6 {

@@ -361,8 +361,8 @@ fn failures_end_every_wait_by_every_way() {
         LinkChoice::Mailbox,
         LinkChoice::Message,
     ];
-    let ways = links.map(|link| (link, false)).into_iter().chain([(LinkChoice::Auto, true)]);
-    for (link, flags) in ways {
+    let paths = links.map(|link| (link, false)).into_iter().chain([(LinkChoice::Auto, true)]);
+    for (link, flags) in paths {
         let programs: [(Program, _); 3] = [(alone, 0..300), (lost, 0..200), (dropped, 0..50)];
         for (program, seeds) in programs {
             for apart in [false, true] {

@@ -3,7 +3,9 @@
 
 use halocline::device::Priority;
 use halocline::device::sim::{Options, World, chosen, explore};
-use halocline::{BindOptions, Cause, Communicator, Device, Direction, Error, HaloExchange, LinkChoice, Way};
+use halocline::{
+    BindOptions, Cause, Communicator, Device, Direction, Error, HaloExchange, LinkChoice, LinkPath,
+};
 use halocline_comm::Endpoint;
 use halocline_comm::mappings::{DeviceId, Limits, Mappings, Refusal, Target};
 use halocline_conformance::programs::Program;
@@ -37,13 +39,13 @@ fn ring(comm: &Communicator, device: &Device) -> Result<Ring, Trouble> {
     Ring::new(comm, device, memory.at(0), memory)
 }
 
-/// The way of the link that writes to a rank.
-fn ways(halo: &HaloExchange, comm: &Communicator) -> Vec<(usize, Way)> {
-    let written = |(peer, direction, way)| match direction {
-        Direction::Receive => (comm.rank(), way),
-        Direction::Send => (peer, way),
+/// The path of the link that writes to a rank.
+fn paths(halo: &HaloExchange, comm: &Communicator) -> Vec<(usize, LinkPath)> {
+    let written = |(peer, direction, path)| match direction {
+        Direction::Receive => (comm.rank(), path),
+        Direction::Send => (peer, path),
     };
-    halo.ways().map(written).collect()
+    halo.paths().map(written).collect()
 }
 
 #[test]
@@ -59,7 +61,7 @@ fn a_bound_exchange_writes_into_the_other_process_and_maps_nothing_more() {
         };
         let how = how.replace("devices 0", &format!("devices {}", comm.rank()));
         ensure!(halo.explain().contains(&how), "{}", halo.explain());
-        ensure!(ways(&halo, comm).iter().all(|(_, way)| *way == Way::Push), "{}", halo.explain());
+        ensure!(paths(&halo, comm).iter().all(|(_, path)| *path == LinkPath::Push), "{}", halo.explain());
         ensure!(halo.explain().contains("mapped by simulation"), "{}", halo.explain());
         // Its field and its words.
         let told = "mappings of this rank so far: 0 hits, 2 opens, 0 evictions, 0 staged;";
@@ -84,7 +86,7 @@ fn mailboxes_on_devices_are_mapped_instead_of_fields() {
         let link = LinkChoice::DeviceMailbox;
         let halo = ring.bind(comm, &BindOptions { link, inline, stream_waits, ..BindOptions::default() })?;
         let text = halo.explain();
-        ensure!(ways(&halo, comm).iter().all(|(_, way)| *way == Way::DeviceMailbox), "{text}");
+        ensure!(paths(&halo, comm).iter().all(|(_, path)| *path == LinkPath::DeviceMailbox), "{text}");
         ensure!(text.contains("each exchange in one launch") != stream_waits, "{text}");
         let through = "memory of the devices, a buffer of the receiver, mapped by simulation";
         ensure!(text.matches(through).count() == 2, "{text}");
@@ -107,7 +109,7 @@ fn links_are_pulled_out_of_the_other_process_where_that_is_asked_for() {
         let pulled =
             ring.bind(comm, &BindOptions { inline, link: LinkChoice::Pull, ..BindOptions::default() })?;
         let text = pulled.explain();
-        ensure!(ways(&pulled, comm).iter().all(|(_, way)| *way == Way::Pull), "{text}");
+        ensure!(paths(&pulled, comm).iter().all(|(_, path)| *path == LinkPath::Pull), "{text}");
         for told in ["not in one: links are pulled", "mapped by simulation"] {
             ensure!(text.contains(told), "{told}: {text}");
         }
@@ -130,9 +132,9 @@ fn memory_that_cannot_be_exported_takes_a_mailbox_on_its_device_and_only_that() 
         }
         let halo = ring.bind(comm, &BindOptions::default())?;
         ensure!(halo.explain().contains("each exchange in one launch"), "{}", halo.explain());
-        for (written, way) in ways(&halo, comm) {
-            let expected = if written == 1 { Way::DeviceMailbox } else { Way::Push };
-            ensure!(way == expected, "to rank {written}\n{}", halo.explain());
+        for (written, path) in paths(&halo, comm) {
+            let expected = if written == 1 { LinkPath::DeviceMailbox } else { LinkPath::Push };
+            ensure!(path == expected, "to rank {written}\n{}", halo.explain());
         }
         let is_told = halo.explain().contains("comes from the default memory pool");
         ensure!(is_told || comm.size() > 3, "{}", halo.explain());
@@ -160,9 +162,9 @@ fn what_the_other_side_cannot_open_takes_a_mailbox_on_its_device_whatever_the_re
             comm.barrier()?;
             for round in 0..2 {
                 let halo = ring.bind(comm, &BindOptions::default())?;
-                for (written, way) in ways(&halo, comm) {
-                    let expected = if written == 0 { Way::DeviceMailbox } else { Way::Push };
-                    ensure!(way == expected, "to rank {written}\n{}", halo.explain());
+                for (written, path) in paths(&halo, comm) {
+                    let expected = if written == 0 { LinkPath::DeviceMailbox } else { LinkPath::Push };
+                    ensure!(path == expected, "to rank {written}\n{}", halo.explain());
                 }
                 ensure!(halo.explain().contains(&why.to_string()), "{why}:\n{}", halo.explain());
                 (1..=2).try_for_each(|step| ring.step(&halo, 10 * round + step))?;
@@ -188,8 +190,9 @@ fn without_room_for_a_mailbox_on_the_device_one_of_the_host_is_taken() {
         }
         comm.barrier()?;
         let halo = ring.bind(comm, &BindOptions::default())?;
-        for (written, way) in ways(&halo, comm) {
-            let is_right = if written == 1 { matches!(way, Way::Mailbox { .. }) } else { way == Way::Push };
+        for (written, path) in paths(&halo, comm) {
+            let is_right =
+                if written == 1 { matches!(path, LinkPath::Mailbox { .. }) } else { path == LinkPath::Push };
             ensure!(is_right, "to rank {written}\n{}", halo.explain());
         }
         (1..=4).try_for_each(|step| ring.step(&halo, step))?;
@@ -225,8 +228,8 @@ fn without_words_on_the_other_device_all_goes_through_a_mailbox_of_the_host() {
                 continue;
             }
             let halo = bound?;
-            let is_right = |(_, way): &(usize, Way)| matches!(way, Way::Mailbox { .. });
-            ensure!(ways(&halo, comm).iter().all(is_right), "{}", halo.explain());
+            let is_right = |(_, path): &(usize, LinkPath)| matches!(path, LinkPath::Mailbox { .. });
+            ensure!(paths(&halo, comm).iter().all(is_right), "{}", halo.explain());
             ensure!(halo.explain().contains(&why.to_string()), "{}", halo.explain());
             (1..=4).try_for_each(|step| ring.step(&halo, step))?;
             comm.barrier()?;
@@ -246,9 +249,9 @@ fn memory_that_is_not_shared_with_the_peers_device_takes_a_mailbox() {
                 world.keep_from_peers(ring.address())?;
             }
             let halo = ring.bind(comm, &BindOptions::default())?;
-            for (written, way) in ways(&halo, comm) {
-                let expected = if written == 1 { Way::DeviceMailbox } else { Way::Push };
-                ensure!(way == expected, "to rank {written}\n{}", halo.explain());
+            for (written, path) in paths(&halo, comm) {
+                let expected = if written == 1 { LinkPath::DeviceMailbox } else { LinkPath::Push };
+                ensure!(path == expected, "to rank {written}\n{}", halo.explain());
             }
             ensure!(halo.explain().contains("has no access to the memory at"), "{}", halo.explain());
             (1..=3).try_for_each(|step| ring.step(&halo, step))?;
@@ -272,8 +275,9 @@ fn a_rank_with_fields_on_several_devices_is_written_to_by_another_process() {
         let yard = Yard::new(comm, &[9, 4], (2, 1, 1), |domain| &places[domain])?;
         let inline = world.seed().is_multiple_of(2);
         let halo = yard.bind(comm, &[&[0]], &BindOptions { inline, ..BindOptions::default() })?;
-        for (written, way) in ways(&halo, comm) {
-            let is_right = if written == 1 { way == Way::Push } else { matches!(way, Way::Mailbox { .. }) };
+        for (written, path) in paths(&halo, comm) {
+            let is_right =
+                if written == 1 { path == LinkPath::Push } else { matches!(path, LinkPath::Mailbox { .. }) };
             ensure!(is_right, "to rank {written}\n{}", halo.explain());
         }
         ensure!(halo.explain().contains("from several devices"), "{}", halo.explain());
@@ -393,7 +397,11 @@ fn a_deadline_that_ends_amid_mapping_is_an_error_rather_than_another_way() {
         let hurried = comm.with_deadline(Some(Duration::from_nanos(1)));
         match ring(&hurried, device)?.bind(&hurried, &BindOptions::default()) {
             Ok(halo) => {
-                ensure!(ways(&halo, comm).iter().all(|(_, way)| *way == Way::Push), "{}", halo.explain());
+                ensure!(
+                    paths(&halo, comm).iter().all(|(_, path)| *path == LinkPath::Push),
+                    "{}",
+                    halo.explain()
+                );
                 bound.fetch_add(1, Ordering::Relaxed);
             }
             Err(trouble) => {

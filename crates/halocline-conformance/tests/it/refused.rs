@@ -333,7 +333,7 @@ fn swapped_sets(world: &World, comm: &Communicator, options: &BindOptions) -> Ou
 }
 
 /// Each way, and words with flags where streams wait and in one launch.
-fn ways() -> impl Iterator<Item = BindOptions> {
+fn paths() -> impl Iterator<Item = BindOptions> {
     let links = [LinkChoice::Auto, LinkChoice::Mailbox, LinkChoice::Message];
     let links = links.map(|link| BindOptions { link, ..BindOptions::default() });
     let flags = Flags::UpTo(1 << 20);
@@ -342,14 +342,14 @@ fn ways() -> impl Iterator<Item = BindOptions> {
 
 #[test]
 fn a_sender_that_is_ahead_with_another_set() {
-    for options in ways() {
+    for options in paths() {
         under_seeds(2, |world, comm| swapped_sets(world, comm, &options));
     }
 }
 
 #[test]
 fn ranks_that_exchange_different_sets() {
-    for options in ways() {
+    for options in paths() {
         for (apart, one_way) in [(false, false), (true, false), (false, true), (true, true)] {
             under_seeds(2, |world, comm| {
                 let device = &devices(world, 2)?[if apart { comm.rank() } else { 0 }];

@@ -795,7 +795,7 @@ class HaloExchange:
     def links(self) -> dict[str, int]:
         """The number of links of this rank that are ``direct``, ``mailbox`` and ``message``."""
     @property
-    def ways(self) -> list[tuple[int, Literal["send", "receive"], str]]:
+    def paths(self) -> list[tuple[int, Literal["send", "receive"], str]]:
         """The links of this rank: peer, direction, path."""
     def explain(self) -> str:
         """A table of this rank's links: peer, path, through what, bytes, regions, and why not a better path."""
@@ -870,7 +870,7 @@ class PatternLinks:
     def links(self) -> dict[str, int]:
         """The number of links of this rank that are ``direct``, ``mailbox`` and ``message``."""
     @property
-    def ways(self) -> list[tuple[int, Literal["send", "receive"], str]]:
+    def paths(self) -> list[tuple[int, Literal["send", "receive"], str]]:
         """The links of this rank: peer, direction, path."""
     def explain(self) -> str:
         """A table of this rank's links: peer, path, through what, and the bytes that it carries at once."""

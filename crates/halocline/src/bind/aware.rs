@@ -6,7 +6,7 @@ use super::device::Made;
 use super::lanes::Opened;
 use super::sides::capacity;
 use crate::error::Error;
-use crate::link::{Direction, SLOTS, Way};
+use crate::link::{Direction, LinkPath, SLOTS};
 use crate::stream::{Stage, chunks, offset};
 use halocline_comm::Endpoint;
 use halocline_comm::{Communicator, Lent, Surround, Tag};
@@ -59,7 +59,8 @@ pub(super) fn prove(
     let tag = |round| Tag { operation, round };
     let (mut candidates, mut reasons) = (Vec::new(), Vec::new());
     let ends = made.ends.iter().flat_map(|end| end.links.iter().map(|&link| (end.peer, link)));
-    let links: Vec<(usize, usize)> = ends.filter(|&(_, link)| made.links[link].way == Way::Message).collect();
+    let links: Vec<(usize, usize)> =
+        ends.filter(|&(_, link)| made.links[link].path == LinkPath::Message).collect();
     let is_sent = |link: usize| made.links[link].direction == Direction::Send;
     for &(peer, link) in &links {
         let found = candidate(comm, opened, made, (peer, link));

@@ -16,7 +16,7 @@ use super::{Preference, swap_offers};
 use crate::agree::agree;
 use crate::bound::Bound;
 use crate::error::Error;
-use crate::link::{Direction, Link, MOST_SETS, SLOTS, Way};
+use crate::link::{Direction, Link, LinkPath, MOST_SETS, SLOTS};
 use crate::options::{BindOptions, LinkChoice};
 use crate::set::{Part, Set};
 use crate::stream::{self, BySet, LINE, Pool, Scheduled, Staging};
@@ -85,7 +85,7 @@ pub(super) fn bind(
     let theirs = swap_offers(comm, offers, &sets, &endpoints, own.as_ref(), Some(of_devices))?;
     let of = (operation, options.link);
     let linked = theirs.and_then(|theirs| link(comm, sets, endpoints, own, theirs, of, of_devices));
-    let linked = linked.and_then(|made| match made.links.iter().any(|link| link.way == Way::Message) {
+    let linked = linked.and_then(|made| match made.links.iter().any(|link| link.path == LinkPath::Message) {
         true if !comm.link().is_driven() => Err(Error::NotDriven),
         _ => Ok(made),
     });
@@ -101,7 +101,7 @@ pub(super) fn bind(
     let joined = heard.into_iter().collect::<Result<Vec<FarLanes>, Error>>().and_then(|far| {
         for (end, far) in made.ends.iter().zip(&far) {
             let of_slots = end.link(&made, Direction::Send).map(|link| &mut made.links[link]);
-            let of_slots = of_slots.filter(|link| link.way.has_slots_on_devices());
+            let of_slots = of_slots.filter(|link| link.path.has_slots_on_devices());
             of_slots.into_iter().for_each(|link| link.mapped.extend(far.mapped));
         }
         made.far = far;
@@ -168,7 +168,7 @@ pub(super) struct End {
 impl End {
     /// Whether devices of one side reach memory of devices of the other.
     pub(super) fn reaches_devices(&self, made: &Made) -> bool {
-        self.links.iter().any(|&link| made.links[link].way.reaches_devices())
+        self.links.iter().any(|&link| made.links[link].path.reaches_devices())
     }
 
     /// The number of the link of one direction.
@@ -350,23 +350,23 @@ fn link(
             // Who exchanges a set without bytes would find everything there.
             let is_small = flags.is_some_and(|most| bytes().all(|bytes| (1..=most).contains(&bytes)));
             let wish = match () {
-                () if is_small => Preference { way: Way::Flags, forced: false },
+                () if is_small => Preference { path: LinkPath::Flags, forced: false },
                 () => wish(choice),
             };
             let (mut link, of_sets) = pair.scheduled(direction, &transfer_pairs, wish)?;
             link.part = made.links.len();
             link.chunk = endpoints.0.chunk.max(endpoints.1.chunk).min(LONGEST_CHUNK);
-            link.flags = flags.filter(|_| matches!(link.way, Way::Push | Way::Flags));
-            link.mapped = match (direction, link.way) {
-                (Direction::Receive, Way::Push) | (Direction::Send, Way::Pull) => {
+            link.flags = flags.filter(|_| matches!(link.path, LinkPath::Push | LinkPath::Flags));
+            link.mapped = match (direction, link.path) {
+                (Direction::Receive, LinkPath::Push) | (Direction::Send, LinkPath::Pull) => {
                     let memories = pair.sets.iter().flat_map(|set| &set.local.memories);
                     memories.filter_map(|(memory, _)| exports.kind(peer, &memory.segment)).collect()
                 }
-                (Direction::Send, Way::Push) | (Direction::Receive, Way::Pull) => {
+                (Direction::Send, LinkPath::Push) | (Direction::Receive, LinkPath::Pull) => {
                     let fields = pair.sets.iter().flat_map(|set| set.theirs.fields.values());
                     fields.filter_map(|field| field.mapped).collect()
                 }
-                (Direction::Receive, Way::Flags | Way::DeviceMailbox) => {
+                (Direction::Receive, LinkPath::Flags | LinkPath::DeviceMailbox) => {
                     of_devices.words.first().and_then(|words| exports.kind(peer, words)).into_iter().collect()
                 }
                 // The peer says where its words lie, and how to map them, once there are links.
@@ -389,11 +389,11 @@ fn link(
 /// Direct, unless something else is asked for or memory is out of reach.
 fn wish(choice: LinkChoice) -> Preference {
     match choice {
-        LinkChoice::Auto => Preference { way: Way::Push, forced: false },
-        LinkChoice::Push => Preference { way: Way::Push, forced: true },
-        LinkChoice::Pull => Preference { way: Way::Pull, forced: true },
-        LinkChoice::DeviceMailbox => Preference { way: Way::DeviceMailbox, forced: true },
-        LinkChoice::Mailbox => Preference { way: Way::Mailbox { streaming: false }, forced: true },
-        LinkChoice::Message => Preference { way: Way::Message, forced: true },
+        LinkChoice::Auto => Preference { path: LinkPath::Push, forced: false },
+        LinkChoice::Push => Preference { path: LinkPath::Push, forced: true },
+        LinkChoice::Pull => Preference { path: LinkPath::Pull, forced: true },
+        LinkChoice::DeviceMailbox => Preference { path: LinkPath::DeviceMailbox, forced: true },
+        LinkChoice::Mailbox => Preference { path: LinkPath::Mailbox { streaming: false }, forced: true },
+        LinkChoice::Message => Preference { path: LinkPath::Message, forced: true },
     }
 }

@@ -21,7 +21,7 @@ use super::script::Making;
 use super::sides::{Incoming, Outgoing, receive, send, stage};
 use super::words::Plots;
 use crate::error::Error;
-use crate::link::{Direction, Link, Way};
+use crate::link::{Direction, Link, LinkPath};
 use crate::options::BindOptions;
 use crate::set::Set;
 use crate::stream::{BySet, Cut, Lane, OfDevice, Pool, Room, STATUS, Script, Seat, Stage};
@@ -128,7 +128,7 @@ pub(super) fn open(
 
 /// Lets the devices reach this rank's mailboxes in memory of the host, if links go through any.
 pub(super) fn register_own(opened: &mut Opened, made: &Made) -> Result<(), Error> {
-    let has_mailbox = made.links.iter().any(|link| matches!(link.way, Way::Mailbox { .. }));
+    let has_mailbox = made.links.iter().any(|link| matches!(link.path, LinkPath::Mailbox { .. }));
     let own = made.ends.iter().find_map(|end| end.segments.as_ref()).map(|(own, _)| own);
     if let (Some(device), Some(own), true) = (opened.devices.first(), own, has_mailbox) {
         opened.registered = Some(Arc::new(register(device, own)?));
@@ -151,7 +151,7 @@ pub(super) fn lane_of(set: &Set, field: usize, devices: &[Device]) -> usize {
 
 /// Which lane does an operation of a link: that of the device whose field of this rank it reads, or, pulling, writes.
 pub(super) fn lane_for(set: &Set, link: &Link, op: &CopyOp, devices: &[Device]) -> usize {
-    lane_of(set, if link.way == Way::Pull { op.target } else { op.source }, devices)
+    lane_of(set, if link.path == LinkPath::Pull { op.target } else { op.source }, devices)
 }
 
 /// Whether a lane sends to a peer, or pulls from it.
@@ -163,10 +163,10 @@ pub(super) fn moves(
 ) -> bool {
     let Some(at) = end.link(made, direction) else { return false };
     let link = &made.links[at];
-    if (direction == Direction::Receive) != (link.way == Way::Pull) {
+    if (direction == Direction::Receive) != (link.path == LinkPath::Pull) {
         return false;
     }
-    if link.way == Way::Message {
+    if link.path == LinkPath::Message {
         return lane == 0;
     }
     let of_set = |set: &'_ Arc<Set>| -> Vec<usize> {
@@ -199,7 +199,7 @@ pub(super) fn join(
                 }
             }
             // What the other side moves, or what is unpacked here.
-            if (direction == Direction::Send) == (made.links[link].way == Way::Pull)
+            if (direction == Direction::Send) == (made.links[link].path == LinkPath::Pull)
                 && !opened.lanes.is_empty()
             {
                 stages.extend(stage(opened, made, slots, (end.peer, link))?);
@@ -256,9 +256,9 @@ fn apart(opened: &Opened, made: &Made, options: &BindOptions, is_alone: bool) ->
         Some("`stream_waits`, or HALOCLINE_STREAM_WAITS, asks for that")
     } else if opened.lanes.len() != 1 {
         Some("the fields of this rank lie on several devices")
-    } else if made.links.iter().any(|link| link.way == Way::Pull) {
+    } else if made.links.iter().any(|link| link.path == LinkPath::Pull) {
         Some("links are pulled, as asked for")
-    } else if made.links.iter().any(|link| !link.way.reaches_devices()) {
+    } else if made.links.iter().any(|link| !link.path.reaches_devices()) {
         Some("not all links are direct")
     } else if made.links.len() > MOST_WAITS {
         Some("it has more than 64 links")
@@ -279,7 +279,7 @@ fn reach_all(opened: &Opened, made: &Made) -> Result<Vec<Arc<Memory>>, Error> {
             .iter()
             .filter(|own| **own != lane.device)
             .try_for_each(|own| lane.device.enable_peer(own))?;
-        let is_direct = |end: &End| end.links.iter().any(|&link| made.links[link].way.reaches_devices());
+        let is_direct = |end: &End| end.links.iter().any(|&link| made.links[link].path.reaches_devices());
         let far = made.ends.iter().zip(&made.far).filter(|(end, _)| is_direct(end));
         for (end, far) in far {
             let here = far.lanes.iter().filter(|far| !far.is_mapped).map(|far| far.device);
@@ -298,7 +298,7 @@ fn reach_all(opened: &Opened, made: &Made) -> Result<Vec<Arc<Memory>>, Error> {
     }
     let Some(device) = opened.devices.first() else { return Ok(registered) };
     for end in &made.ends {
-        let is_mailbox = |&link: &usize| matches!(made.links[link].way, Way::Mailbox { .. });
+        let is_mailbox = |&link: &usize| matches!(made.links[link].path, LinkPath::Mailbox { .. });
         let Some((_, theirs)) = end.segments.as_ref().filter(|_| end.links.iter().any(is_mailbox)) else {
             continue;
         };

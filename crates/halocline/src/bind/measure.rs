@@ -11,7 +11,7 @@ use crate::agree::agree;
 use crate::bound::Bound;
 use crate::error::Error;
 use crate::field::Memory;
-use crate::link::{Direction, Link, Way};
+use crate::link::{Direction, Link, LinkPath};
 use crate::options::BindOptions;
 use crate::set::Set;
 use halocline_comm::Endpoint;
@@ -20,8 +20,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// In the order of preference where they do not differ.
-pub(super) const ALL: [Way; 4] = [Way::Pull, Way::Push, MAILBOXES[0], MAILBOXES[1]];
-pub(super) const MAILBOXES: [Way; 2] = [Way::Mailbox { streaming: false }, Way::Mailbox { streaming: true }];
+pub(super) const ALL: [LinkPath; 4] = [LinkPath::Pull, LinkPath::Push, MAILBOXES[0], MAILBOXES[1]];
+pub(super) const MAILBOXES: [LinkPath; 2] =
+    [LinkPath::Mailbox { streaming: false }, LinkPath::Mailbox { streaming: true }];
 
 /// Exchanges smaller than this take whichever way has the fewest steps: their bytes do not matter.
 const SMALL: usize = 4096;
@@ -36,8 +37,8 @@ const BUDGET: Duration = Duration::from_millis(60);
 /// A candidate must be this much faster to be taken before an earlier one, in percent.
 const MARGIN: u64 = 5;
 
-/// The fastest of the ways, the same on all ranks. Collective.
-pub(super) fn choose(comm: &Communicator, local: &Local, candidates: &[Way]) -> Result<Way, Error> {
+/// The fastest of the paths, the same on all ranks. Collective.
+pub(super) fn choose(comm: &Communicator, local: &Local, candidates: &[LinkPath]) -> Result<LinkPath, Error> {
     let bytes = |direction| local.peers().into_iter().map(|peer| local.bytes(peer, direction)).max();
     let most = bytes(Direction::Send).max(bytes(Direction::Receive)).unwrap_or(0) as u64;
     let spans: u64 = local.memories.iter().map(|(memory, _)| memory.segment.len() as u64).sum();
@@ -45,16 +46,16 @@ pub(super) fn choose(comm: &Communicator, local: &Local, candidates: &[Way]) -> 
     let all = comm.all_reduce(&[most, spans, shared.into()], Reduce::Max)?;
     if all[2] == 0 {
         // Messages it will be, for want of memory that ranks share.
-        return Ok(Way::Pull);
+        return Ok(LinkPath::Pull);
     }
-    let unmeasured = if (all[0] as usize) < SMALL { Way::Push } else { Way::Pull };
+    let unmeasured = if (all[0] as usize) < SMALL { LinkPath::Push } else { LinkPath::Pull };
     if (all[0] as usize) < SMALL || all[1] as usize > LARGE {
         return Ok(if candidates.contains(&unmeasured) { unmeasured } else { candidates[0] });
     }
     let shadow = agree(comm, shadow_of(comm, local))?;
     let mut trials = Vec::new();
-    for &way in candidates {
-        let preference = Preference { way, forced: false };
+    for &path in candidates {
+        let preference = Preference { path, forced: false };
         trials.push(Trial::new(build(comm, vec![shadow.clone()], preference, &BindOptions::default())?));
     }
     let medians = run(comm, &mut trials)?;
@@ -66,7 +67,7 @@ pub(super) fn choose(comm: &Communicator, local: &Local, candidates: &[Way]) -> 
             best = at;
         }
     }
-    tracing::debug!(rank = comm.rank(), ?slowest, way = %candidates[best], "links measured, ns");
+    tracing::debug!(rank = comm.rank(), ?slowest, path = %candidates[best], "links measured, ns");
     Ok(candidates[best])
 }
 
@@ -102,7 +103,7 @@ impl Trial {
     fn new((bound, sets): Made) -> Self {
         let set = Arc::clone(&sets[0]);
         let (mut owned, mut halo) = (Vec::new(), Vec::new());
-        let packed = |link: &&Link| matches!(link.way, Way::Mailbox { .. } | Way::Message);
+        let packed = |link: &&Link| matches!(link.path, LinkPath::Mailbox { .. } | LinkPath::Message);
         for link in bound.links.iter().filter(packed) {
             for op in &set.parts[link.part].ops {
                 op.for_each_block(|source, target, len| {

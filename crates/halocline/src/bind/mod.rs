@@ -32,7 +32,7 @@ use crate::bound::Bound;
 use crate::check;
 use crate::error::Error;
 use crate::field::Field;
-use crate::link::{Direction, Link, SLOTS, Way};
+use crate::link::{Direction, Link, LinkPath, SLOTS};
 use crate::options::{BindOptions, LinkChoice};
 use crate::pattern::Pattern;
 use crate::set::{Part, Set};
@@ -52,7 +52,7 @@ use std::sync::Arc;
 /// The ways that all links shall take where they can.
 #[derive(Debug, Clone, Copy)]
 struct Preference {
-    way: Way,
+    path: LinkPath,
     /// Another way is an error, not a fallback.
     forced: bool,
 }
@@ -95,17 +95,17 @@ pub(crate) fn bind(
     let on_devices = comm.all_reduce(&[on_devices.into()], Reduce::Max)? != [0];
     let sets = of_kind(false)?;
     let on_devices = on_devices.then(|| of_kind(true)).transpose()?;
-    let forced = |way| Preference { way, forced: true };
+    let forced = |path| Preference { path, forced: true };
     let preference = match options.link {
         LinkChoice::Auto => {
-            Preference { way: measure::choose(comm, &sets[0], &measure::ALL)?, forced: false }
+            Preference { path: measure::choose(comm, &sets[0], &measure::ALL)?, forced: false }
         }
-        LinkChoice::Push => forced(Way::Push),
-        LinkChoice::Pull => forced(Way::Pull),
+        LinkChoice::Push => forced(LinkPath::Push),
+        LinkChoice::Pull => forced(LinkPath::Pull),
         LinkChoice::Mailbox | LinkChoice::DeviceMailbox => {
             forced(measure::choose(comm, &sets[0], &measure::MAILBOXES)?)
         }
-        LinkChoice::Message => forced(Way::Message),
+        LinkChoice::Message => forced(LinkPath::Message),
     };
     let (bound, sets) = build(comm, sets, preference, options)?;
     if bound.wants_progress() {
@@ -124,7 +124,7 @@ pub(crate) fn bind(
 /// The copying between the fields of a set and a message from or to a peer.
 pub(crate) fn packing(set: &Set, peer: usize, direction: Direction) -> Result<Vec<CopyOp>, Error> {
     let peer_view = PeerView { peer, local: &set.local, theirs: &set.offered[&peer] };
-    Ok(peer_view.part(direction, Way::Message, &peer_view.transfer_pairs(direction)?)?.ops)
+    Ok(peer_view.part(direction, LinkPath::Message, &peer_view.transfer_pairs(direction)?)?.ops)
 }
 
 /// All ranks choose the links by one rule, bind as many sets, and check them or do not. Returns the options with what the

@@ -71,7 +71,7 @@ fn parts(comm: &Communicator, links: &[Link], sets: &[Arc<Set>], to: &Halo) -> R
         let parts = links.iter().map(|link| {
             let peer_view = PeerView { peer: link.peer, local: &local, theirs: &offered[&link.peer] };
             let part =
-                peer_view.part(link.direction, link.way, &peer_view.transfer_pairs(link.direction)?)?;
+                peer_view.part(link.direction, link.path, &peer_view.transfer_pairs(link.direction)?)?;
             // What lasts of a link has room for no more.
             if part.bytes <= set.parts[link.part].bytes { Ok(part) } else { Err(wider(link.peer)) }
         });

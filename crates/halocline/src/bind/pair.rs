@@ -6,7 +6,7 @@ use super::offer::LinkEndpoint;
 use super::peer_view::{PeerView, TransferPair};
 use super::remote::Exports;
 use crate::error::Error;
-use crate::link::{Berthed, Counters, Direction, LABELS, Link, Mailbox, Parcels, SLOTS, Signals, Way};
+use crate::link::{Berthed, Counters, Direction, LABELS, Link, LinkPath, Mailbox, Parcels, SLOTS, Signals};
 use crate::set::Part;
 use halocline_comm::Endpoint;
 use halocline_comm::{Communicator, Counter, Segment};
@@ -15,7 +15,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 /// A way, why it is no better one, and the part of each set.
-type Chosen = (Way, Option<String>, Vec<Part>);
+type Chosen = (LinkPath, Option<String>, Vec<Part>);
 
 /// This rank and a peer.
 pub(super) struct Pair<'a> {
@@ -67,16 +67,16 @@ impl<'a> Pair<'a> {
         transfer_pairs: &[Vec<TransferPair<'a>>],
         wish: Preference,
     ) -> Result<(Link, Vec<Part>), Error> {
-        let (way, why, parts) = self.parts(direction, transfer_pairs, wish)?;
+        let (path, why, parts) = self.parts(direction, transfer_pairs, wish)?;
         let signals = match self.segments {
             Some(_) => self.signals(direction, false)?.1,
             None => Signals::Messages { operation: self.operation },
         };
         let theirs = self.segments.as_ref().map(|(_, theirs)| Arc::clone(theirs));
-        Ok((Link::new((self.peer, direction, way), self.operation, why, None, signals, theirs), parts))
+        Ok((Link::new((self.peer, direction, path), self.operation, why, None, signals, theirs), parts))
     }
 
-    /// The way of a link, why it is no better one, and the part of each set.
+    /// The path of a link, why it is no better one, and the part of each set.
     fn parts(
         &self,
         direction: Direction,
@@ -84,14 +84,14 @@ impl<'a> Pair<'a> {
         wish: Preference,
     ) -> Result<Chosen, Error> {
         let peer = self.peer;
-        let (way, why) = self.way(direction, transfer_pairs, wish).map_err(|why| {
-            Error::Bind(format!("the link with rank {peer} cannot be {}: {why}; choose auto", wish.way))
+        let (path, why) = self.path(direction, transfer_pairs, wish).map_err(|why| {
+            Error::Bind(format!("the link with rank {peer} cannot be {}: {why}; choose auto", wish.path))
         })?;
         let part = |(set, transfer_pairs): (&PeerView<'a>, &Vec<TransferPair<'a>>)| {
-            set.part(direction, way, transfer_pairs)
+            set.part(direction, path, transfer_pairs)
         };
         let parts = self.sets.iter().zip(transfer_pairs).map(part).collect::<Result<_, _>>()?;
-        Ok((way, why, parts))
+        Ok((path, why, parts))
     }
 
     fn link(
@@ -101,22 +101,22 @@ impl<'a> Pair<'a> {
         wish: Preference,
     ) -> Result<(Link, Vec<Part>), Error> {
         let peer = self.peer;
-        let (way, why, parts) = self.parts(direction, transfer_pairs, wish)?;
-        let (mailbox, signals) = match way {
-            Way::Message => (None, Signals::Messages { operation: self.operation }),
-            _ => self.signals(direction, matches!(way, Way::Mailbox { .. }))?,
+        let (path, why, parts) = self.parts(direction, transfer_pairs, wish)?;
+        let (mailbox, signals) = match path {
+            LinkPath::Message => (None, Signals::Messages { operation: self.operation }),
+            _ => self.signals(direction, matches!(path, LinkPath::Mailbox { .. }))?,
         };
         let theirs = self.segments.as_ref().map(|(_, theirs)| Arc::clone(theirs));
-        Ok((Link::new((peer, direction, way), self.operation, why, mailbox, signals, theirs), parts))
+        Ok((Link::new((peer, direction, path), self.operation, why, mailbox, signals, theirs), parts))
     }
 
     /// The way that both sides choose, each from what both know; with the reason if not the one wished.
-    fn way(
+    fn path(
         &self,
         direction: Direction,
         transfer_pairs: &[Vec<TransferPair<'a>>],
         wish: Preference,
-    ) -> Result<(Way, Option<String>), String> {
+    ) -> Result<(LinkPath, Option<String>), String> {
         let all = || {
             self.sets
                 .iter()
@@ -142,35 +142,35 @@ impl<'a> Pair<'a> {
         });
         let words = || self.on_devices.flatten().map(|why| format!("words of a device: {why}"));
         let receiver = if direction == Direction::Receive { self.endpoints.0 } else { self.endpoints.1 };
-        let obstacle = |way: Way| match way {
-            Way::Push => {
+        let obstacle = |path: LinkPath| match path {
+            LinkPath::Push => {
                 let why = || push.as_ref().map(|why| format!("the receiver's field: {why}"));
                 apart.clone().or_else(why).or_else(words)
             }
-            Way::Pull => {
+            LinkPath::Pull => {
                 let why = || pull.as_ref().map(|why| format!("the sender's field: {why}"));
                 apart.clone().or_else(why).or_else(words)
             }
-            Way::Flags => apart.clone().or_else(words),
-            Way::DeviceMailbox => apart.clone().or_else(words).or_else(|| {
+            LinkPath::Flags => apart.clone().or_else(words),
+            LinkPath::DeviceMailbox => apart.clone().or_else(words).or_else(|| {
                 (!receiver.on_device).then(|| "the receiver has no mailbox on its device for it".to_owned())
             }),
-            Way::Mailbox { .. } => apart.clone(),
-            Way::Message => None,
+            LinkPath::Mailbox { .. } => apart.clone(),
+            LinkPath::Message => None,
         };
-        let Some(why) = obstacle(wish.way) else { return Ok((wish.way, None)) };
+        let Some(why) = obstacle(wish.path) else { return Ok((wish.path, None)) };
         if wish.forced {
             return Err(why);
         }
-        let streaming = matches!(wish.way, Way::Mailbox { streaming: true });
+        let streaming = matches!(wish.path, LinkPath::Mailbox { streaming: true });
         let others = match self.on_devices {
             // Devices pull only what pays, or if told to.
-            Some(_) => [Way::Push, Way::DeviceMailbox],
-            None => [Way::Push, Way::Pull],
+            Some(_) => [LinkPath::Push, LinkPath::DeviceMailbox],
+            None => [LinkPath::Push, LinkPath::Pull],
         };
-        let mut others = others.into_iter().chain([Way::Mailbox { streaming }, Way::Message]);
-        let next = others.find(|&way| obstacle(way).is_none());
-        Ok((next.unwrap_or(Way::Message), Some(why)))
+        let mut others = others.into_iter().chain([LinkPath::Mailbox { streaming }, LinkPath::Message]);
+        let next = others.find(|&path| obstacle(path).is_none());
+        Ok((next.unwrap_or(LinkPath::Message), Some(why)))
     }
 
     fn unbound(&self, direction: Direction) -> Result<Link, Error> {
@@ -178,7 +178,7 @@ impl<'a> Pair<'a> {
         let Some((own, theirs)) = &self.segments else {
             let why = (self.comm.link().bell(self.peer).is_none())
                 .then(|| "the two ranks share no memory".to_owned());
-            let ends = (self.peer, direction, Way::Message);
+            let ends = (self.peer, direction, LinkPath::Message);
             let signals = Signals::Messages { operation };
             let link = Link::new(ends, operation, why, None, signals, None);
             return Ok(link.with_parcels(Parcels::new(operation, None)));
@@ -195,7 +195,7 @@ impl<'a> Pair<'a> {
             .ok_or_else(|| Error::Bind(format!("rank {} offers slots outside its memory", self.peer)))?;
         let slots = labels.map_addr(|labels| labels.saturating_add(LABELS));
         let berthed = Berthed { labels: labels.cast(), slots, capacity, segment: Arc::clone(segment) };
-        let ends = (self.peer, direction, Way::Mailbox { streaming: false });
+        let ends = (self.peer, direction, LinkPath::Mailbox { streaming: false });
         let link = Link::new(ends, operation, None, None, signals, Some(Arc::clone(theirs)));
         Ok(link.with_parcels(Parcels::new(operation, Some(berthed))))
     }

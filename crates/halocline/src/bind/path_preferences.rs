@@ -4,7 +4,7 @@ use super::lanes::MOST_WAITS;
 use super::local::Local;
 use super::offer::LinkEndpoint;
 use super::remote::DeviceRegistry;
-use crate::link::{Link, Way};
+use crate::link::{Link, LinkPath};
 use crate::options::{BindOptions, Flags};
 use halocline_device::Device;
 use std::collections::BTreeSet;
@@ -66,7 +66,7 @@ impl PathPreferences {
 
     /// Lets links say why they go without what was asked for.
     pub(super) fn explain(&self, links: &mut [Link]) {
-        for link in links.iter_mut().filter(|link| link.way == Way::Push) {
+        for link in links.iter_mut().filter(|link| link.path == LinkPath::Push) {
             let refused = link.flags == Some(0) && self.asks_for_flags;
             let no_flags = self.no_flags.filter(|_| self.asks_for_flags);
             let no_flags = no_flags.or(refused.then_some("no words with flags: the peer takes none"));

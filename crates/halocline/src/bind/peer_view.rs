@@ -5,7 +5,7 @@ use super::local::{Bindable, Local, Place};
 use super::offer::{FarField, Offered};
 use super::ops::{Leg, over_link};
 use crate::error::Error;
-use crate::link::{Direction, Way};
+use crate::link::{Direction, LinkPath};
 use crate::set::Part;
 use halocline_comm::Segment;
 use halocline_plan::Transfer;
@@ -89,14 +89,17 @@ impl<'a> PeerView<'a> {
     pub(super) fn part(
         &self,
         direction: Direction,
-        way: Way,
+        path: LinkPath,
         transfer_pairs: &[TransferPair<'a>],
     ) -> Result<Part, Error> {
         let mut part = Part { bytes: self.local.bytes(self.peer, direction), ..Part::default() };
-        if matches!((direction, way), (Direction::Send, Way::Pull) | (Direction::Receive, Way::Push)) {
+        if matches!(
+            (direction, path),
+            (Direction::Send, LinkPath::Pull) | (Direction::Receive, LinkPath::Push)
+        ) {
             return Ok(part);
         }
-        let direct = way.is_direct();
+        let direct = path.is_direct();
         let legs: Vec<Leg<'_>> = transfer_pairs.iter().map(TransferPair::leg).collect();
         for (at, op) in over_link(direction, &legs, |at| direct.then(|| part.remote_of(&transfer_pairs[at])))
         {
@@ -131,7 +134,7 @@ impl<'a> PeerView<'a> {
 impl Part {
     /// The number of the peer's field among those that this side reads or writes.
     fn remote_of(&mut self, transfer_pair: &TransferPair<'_>) -> usize {
-        // A direct way is taken only where the memory is in reach.
+        // A direct path is taken only where the memory is in reach.
         let Ok((segment, offset)) = &transfer_pair.theirs.memory else { return 0 };
         let base = segment.base().as_ptr().wrapping_add(*offset);
         self.remote.iter().position(|known| *known == base).unwrap_or_else(|| {

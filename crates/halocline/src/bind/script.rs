@@ -4,7 +4,7 @@ use super::lanes::{Opened, address, lane_for, lane_of};
 use super::sides::{Incoming, Outgoing, split};
 use super::words::Word;
 use crate::error::Error;
-use crate::link::{Link, SLOTS, Way};
+use crate::link::{Link, LinkPath, SLOTS};
 use crate::set::{Part, Set};
 use crate::stream::{BEGUN, Cue, Cut, DONE, LINE, Script, Stage, Step};
 use halocline_device::{Address, CopyTable, Memory, Signal, Slot, TablePart, TableSpec};
@@ -66,14 +66,14 @@ impl Making<'_> {
 
     /// `ready` of direct links, which are raised at once.
     fn raised(&self, set: usize) -> impl Iterator<Item = Address> + '_ {
-        let is_at_once = |into: &Incoming| into.way.is_direct() || self.is_raised_early(into);
+        let is_at_once = |into: &Incoming| into.path.is_direct() || self.is_raised_early(into);
         let direct = self.incoming.iter().filter(move |into| is_at_once(into));
         direct.flat_map(move |into| into.words.iter().map(move |(ready, _)| ready.of(set, 0)))
     }
 
     /// Whether a test has a slot said to be free before it is.
     fn is_raised_early(&self, into: &Incoming) -> bool {
-        into.way.has_slots_on_devices() && self.is_cut(Cut::Unpacked)
+        into.path.has_slots_on_devices() && self.is_cut(Cut::Unpacked)
     }
 
     /// What the lane does for each set.
@@ -82,7 +82,7 @@ impl Making<'_> {
     }
 
     pub(super) fn script(&self, set: &Set) -> Result<Script, Error> {
-        let packs = self.outgoing.iter().any(|out| !out.way.is_direct());
+        let packs = self.outgoing.iter().any(|out| !out.path.is_direct());
         let unpacks = self.in_one && self.incoming.iter().any(|into| into.slots.is_some());
         let (given, over) = self.ties();
         let ready = self.raised(set.number).filter(|_| !self.is_cut(Cut::ReadyFirst));
@@ -144,8 +144,8 @@ impl Making<'_> {
     /// more than the exchange gains.
     fn unpacks(&self, set: &Set, into: &Incoming) -> Vec<Vec<(usize, Vec<CopyOp>)>> {
         let part = &set.parts[into.link];
-        let chunks: Vec<(usize, Vec<CopyOp>)> = match into.way {
-            Way::Message => {
+        let chunks: Vec<(usize, Vec<CopyOp>)> = match into.path {
+            LinkPath::Message => {
                 let chunks = split(part, self.links[into.link].chunk);
                 chunks.into_iter().map(|(_, ops)| ops).enumerate().collect()
             }
@@ -215,7 +215,7 @@ impl Making<'_> {
             }
             let mut draft = Draft::default();
             let remote = part.remote.iter().copied().map(address);
-            if out.way == Way::Pull {
+            if out.path == LinkPath::Pull {
                 let begin = sources.len();
                 sources.extend(remote);
                 draft.ops.extend(self.of_lane(set, out).cloned());
@@ -229,7 +229,7 @@ impl Making<'_> {
                 draft.ops.extend(self.of_lane(set, out).map(|op| moved(op, begin)));
             }
             draft.raises = vec![out.arrived.of(set.number, parity)];
-            if out.way == Way::Flags {
+            if out.path == LinkPath::Flags {
                 draft.slot = Slot::Written;
             }
             if self.in_one {
@@ -250,7 +250,7 @@ impl Making<'_> {
                 let ops = set.parts[into.link].ops.clone();
                 let mut draft = self.unpack(set, into, (sources.len(), ops));
                 // Words with flags say themselves that they have come.
-                let says_itself = into.way == Way::Flags && !draft.ops.is_empty();
+                let says_itself = into.path == LinkPath::Flags && !draft.ops.is_empty();
                 if !says_itself && !self.is_cut(Cut::Arrived) {
                     draft.waits.extend(waits);
                 }
@@ -273,7 +273,7 @@ impl Making<'_> {
         ops.iter_mut().for_each(|op| op.source = source);
         let words = into.words.iter().filter(|_| !self.is_raised_early(into));
         let raises = words.map(|(ready, _)| ready.of(set.number, 0)).collect();
-        let slot = if into.way == Way::Flags { Slot::Awaited } else { Slot::None };
+        let slot = if into.path == LinkPath::Flags { Slot::Awaited } else { Slot::None };
         Draft { ops, raises, slot, ..Draft::default() }
     }
 

@@ -7,7 +7,7 @@ use super::lanes::{Opened, address};
 use super::words::{self, Places, Word, slot};
 use super::words::{LANES, head, span};
 use crate::error::Error;
-use crate::link::{Direction, Link, SLOTS, Way};
+use crate::link::{Direction, Link, LinkPath, SLOTS};
 use crate::options::BindOptions;
 use crate::set::{Part, Set};
 use crate::stream::{BySet, Cut, LINE, Seat, Stage, Staged, Waits, chunks};
@@ -54,7 +54,7 @@ impl Mailbox {
 pub(super) struct Outgoing {
     pub(super) lane: usize,
     pub(super) link: usize,
-    pub(super) way: Way,
+    pub(super) path: LinkPath,
     /// Waited for, no further behind than `lag`.
     pub(super) ready: Word,
     pub(super) lag: u64,
@@ -68,7 +68,7 @@ pub(super) struct Outgoing {
 
 pub(super) struct Incoming {
     pub(super) link: usize,
-    pub(super) way: Way,
+    pub(super) path: LinkPath,
     /// Of each of the peer's lanes that send, or pull from here: raised, and waited for.
     pub(super) words: Vec<(Word, Word)>,
     /// Our slots.
@@ -103,7 +103,7 @@ impl Incoming {
 
 /// The mailboxes of this rank and of a peer, for each other.
 fn areas(made: &Made, end: &End, link: usize) -> Result<Option<(Area, Area)>, Error> {
-    let Way::Mailbox { .. } = made.links[link].way else { return Ok(None) };
+    let LinkPath::Mailbox { .. } = made.links[link].path else { return Ok(None) };
     let broken = || Error::Bind(format!("rank {} offers a mailbox outside its memory", end.peer));
     let (own, theirs) = end.segments.as_ref().ok_or_else(broken)?;
     let area = |segment: &Arc<Segment>, endpoint: super::offer::LinkEndpoint| {
@@ -137,7 +137,7 @@ pub(super) fn stage(
     slots: &Slots,
     (peer, link): (usize, usize),
 ) -> Result<Option<Stage>, Error> {
-    if made.links[link].way != Way::Message {
+    if made.links[link].path != LinkPath::Message {
         return Ok(None);
     }
     let capacity = capacity(made, link);
@@ -179,36 +179,36 @@ pub(super) fn send(
     (stage, stages): (Option<&Stage>, usize),
     options: &BindOptions,
 ) -> Result<Outgoing, Error> {
-    let way = made.links[link].way;
-    if let (Way::Message, Some(stage)) = (way, stage) {
+    let path = made.links[link].path;
+    if let (LinkPath::Message, Some(stage)) = (path, stage) {
         let lag = if options.cut() == Some(Cut::Staging) { SLOTS + 1 } else { SLOTS };
         let (ready, arrived) = (Word::One(stage.sent()), Word::One(stage.raised(0)));
         let stage = Some(stages - 1);
-        return Ok(Outgoing { lane, link, way, ready, lag, arrived, slots: None, stage });
+        return Ok(Outgoing { lane, link, path, ready, lag, arrived, slots: None, stage });
     }
     let of_slot = if options.cut() == Some(Cut::Slot) { SLOTS + 1 } else { SLOTS };
     if let Some((own, theirs)) = areas(made, end, link)? {
         let (ready, theirs) = (Word::One(own.ready(lane)), theirs.mailbox);
         let (arrived, slots) = (theirs.arrived(lane), Some(theirs.slots()));
-        return Ok(Outgoing { lane, link, way, ready, lag: of_slot, arrived, slots, stage: None });
+        return Ok(Outgoing { lane, link, path, ready, lag: of_slot, arrived, slots, stage: None });
     }
     let outside = |what: &str| Error::Bind(format!("rank {} offers {what} outside its memory", end.peer));
-    let first = if way == Way::Pull { LANES } else { 0 };
+    let first = if path == LinkPath::Pull { LANES } else { 0 };
     if !far.holds(far.arrived, 2 * LANES * LINE) {
         return Err(outside("words"));
     }
-    let ready = opened.lanes[lane].words.at(opened.plots.ready(end.number, way == Way::Pull));
+    let ready = opened.lanes[lane].words.at(opened.plots.ready(end.number, path == LinkPath::Pull));
     let arrived = Word::One(far.arrived + ((first + lane) * LINE) as Address);
     let (capacity, room) = (capacity(made, link), made.room());
-    let (ready, lag, arrived, slots) = match way {
-        Way::Flags => {
+    let (ready, lag, arrived, slots) = match path {
+        LinkPath::Flags => {
             let slots = Places::of_flags(far.flags, capacity);
             if !far.holds(far.flags, slots.bytes(room)) || !far.flags.is_multiple_of(LINE as Address) {
                 return Err(outside("slots"));
             }
             (Word::One(ready), of_slot, arrived, Some(slots))
         }
-        Way::DeviceMailbox => {
+        LinkPath::DeviceMailbox => {
             let mailbox = Mailbox { base: far.mailbox, capacity, room };
             if !far.holds(far.mailbox, words::mailbox(capacity, room))
                 || !far.mailbox.is_multiple_of(LINE as Address)
@@ -219,7 +219,7 @@ pub(super) fn send(
         }
         _ => (Word::Each(ready), u64::from(options.cut() == Some(Cut::Overtaking)), arrived, None),
     };
-    Ok(Outgoing { lane, link, way, ready, lag, arrived, slots, stage: None })
+    Ok(Outgoing { lane, link, path, ready, lag, arrived, slots, stage: None })
 }
 
 pub(super) fn receive(
@@ -228,25 +228,25 @@ pub(super) fn receive(
     (end, far): (&End, &FarLanes),
     (link, stages): (usize, usize),
 ) -> Result<Incoming, Error> {
-    let way = made.links[link].way;
-    if way == Way::Message {
-        return Ok(Incoming { link, way, words: Vec::new(), slots: None, stage: Some(stages - 1) });
+    let path = made.links[link].path;
+    if path == LinkPath::Message {
+        return Ok(Incoming { link, path, words: Vec::new(), slots: None, stage: Some(stages - 1) });
     }
-    let is_pulled = way == Way::Pull;
+    let is_pulled = path == LinkPath::Pull;
     let senders = far.lanes.iter().enumerate();
     let senders = senders.filter(|(_, lane)| if is_pulled { lane.pulls } else { lane.sends });
     if let Some((own, theirs)) = areas(made, end, link)? {
         let own = own.mailbox;
         let word = |(lane, _)| (Word::One(theirs.ready(lane)), own.arrived(lane));
         let (words, slots) = (senders.map(word).collect(), Some(own.slots()));
-        return Ok(Incoming { link, way, words, slots, stage: None });
+        return Ok(Incoming { link, path, words, slots, stage: None });
     }
     let (plots, own) = (&opened.plots, &opened.lanes[0].words);
     let (capacity, room) = (capacity(made, link), made.room());
     let mailbox = Mailbox { base: own.at(plots.mailbox(end.number)), capacity, room };
-    let slots = match way {
-        Way::Flags => Some(Places::of_flags(own.at(plots.flags(end.number)), capacity)),
-        Way::DeviceMailbox => Some(mailbox.slots()),
+    let slots = match path {
+        LinkPath::Flags => Some(Places::of_flags(own.at(plots.flags(end.number)), capacity)),
+        LinkPath::DeviceMailbox => Some(mailbox.slots()),
         _ => None,
     };
     let first = own.at(plots.arrived(end.number, is_pulled));
@@ -256,12 +256,12 @@ pub(super) fn receive(
         }
         let ready = far_lane.ready + if is_pulled { span(room) as Address } else { 0 };
         let ready = if slots.is_some() { Word::One(ready) } else { Word::Each(ready) };
-        let arrived = match way {
-            Way::DeviceMailbox => mailbox.arrived(lane),
+        let arrived = match path {
+            LinkPath::DeviceMailbox => mailbox.arrived(lane),
             _ => Word::One(first + (lane * LINE) as Address),
         };
         Ok((ready, arrived))
     };
     let words = senders.map(word).collect::<Result<_, _>>()?;
-    Ok(Incoming { link, way, words, slots, stage: None })
+    Ok(Incoming { link, path, words, slots, stage: None })
 }

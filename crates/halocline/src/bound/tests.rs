@@ -8,7 +8,7 @@ use crate::{
 use std::sync::Arc;
 use std::time::Duration;
 
-const WAYS: [LinkChoice; 4] = [LinkChoice::Push, LinkChoice::Pull, LinkChoice::Mailbox, LinkChoice::Message];
+const PATHS: [LinkChoice; 4] = [LinkChoice::Push, LinkChoice::Pull, LinkChoice::Mailbox, LinkChoice::Message];
 
 /// Two ranks, each with what `make` gives it, for one thread to play both.
 fn two_ranks<T: Send>(make: impl Fn(&Communicator) -> T + Sync) -> [(Communicator, T); 2] {
@@ -64,7 +64,7 @@ fn learned_between_exchanges(begin: [&dyn Fn() -> Result<Pending, Error>; 2], le
 
 #[test]
 fn a_failure_that_is_learned_between_two_exchanges_is_the_second_ones() {
-    for link in WAYS {
+    for link in PATHS {
         let [(_, hasty), (_, late)] = &two_ranks(|comm| {
             let array = Array::<f64>::zeros(comm, &[4]).unwrap();
             HaloExchange::bind_with(comm, &[(&ring(comm), &array)], &options(comm, link)).unwrap()

@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// What is done to a halo that was filled, before it is compared: its region and the epoch.
 pub(super) type Sabotage = fn(&Region<'_>, u64);
 
-const WAYS: [LinkChoice; 4] = [LinkChoice::Push, LinkChoice::Pull, LinkChoice::Mailbox, LinkChoice::Message];
+const PATHS: [LinkChoice; 4] = [LinkChoice::Push, LinkChoice::Pull, LinkChoice::Mailbox, LinkChoice::Message];
 
 fn checked(link: LinkChoice, name: &str) -> BindOptions {
     BindOptions { link, name: Some(name.to_owned()), checked: Some(true), ..BindOptions::default() }
@@ -105,7 +105,7 @@ fn sabotaged(link: LinkChoice, sabotage: Sabotage) -> Vec<Arc<Failure>> {
 
 #[test]
 fn a_halo_cell_that_was_not_written_is_named() {
-    for link in WAYS {
+    for link in PATHS {
         let failures = sabotaged(link, |region, epoch| {
             // SAFETY: the exchange has filled the region, and nobody else uses it yet.
             unsafe { region.poison(epoch) }
@@ -124,7 +124,7 @@ fn a_halo_cell_that_was_not_written_is_named() {
 
 #[test]
 fn bytes_that_changed_under_way_are_named() {
-    for link in WAYS {
+    for link in PATHS {
         let failures = sabotaged(link, |region, _| {
             // SAFETY: the exchange has filled the region, which has a cell, and nobody else uses it yet.
             unsafe { region.spoil() }
@@ -156,7 +156,7 @@ fn is_named(failures: &[Arc<Failure>], fault: Fault, cells: &[&str]) {
 fn cells_written_before_the_wait_are_named_although_all_bytes_have_gone() {
     let came = "halo cells [2..3] of field 0 of domain 0 (pattern 0 of the bind), which came from domain 1 of rank 1, were overwritten";
     let cells = [(1, Fault::OwnedWritten, "owned cells"), (3, Fault::HaloWritten, came)];
-    for (link, (cell, fault, named)) in WAYS.into_iter().flat_map(|link| cells.map(|cell| (link, cell))) {
+    for (link, (cell, fault, named)) in PATHS.into_iter().flat_map(|link| cells.map(|cell| (link, cell))) {
         let barrier = std::sync::Barrier::new(2);
         let ended = on_ranks(2, |comm| {
             let ring = Ring::new(comm, &checked(link, "t"));
@@ -191,7 +191,7 @@ fn cells_written_before_the_wait_are_named_although_all_bytes_have_gone() {
 
 #[test]
 fn what_is_wrong_between_domains_of_a_rank_is_named() {
-    for link in WAYS {
+    for link in PATHS {
         for (sabotage, fault, said) in WRONGS {
             let failures = on_ranks(2, |comm| {
                 // Two cells in each domain.
@@ -242,7 +242,7 @@ fn what_is_wrong_with_fields_given_to_an_exchange_is_named() {
 
 #[test]
 fn what_is_wrong_with_a_narrowed_halo_is_named() {
-    for link in WAYS {
+    for link in PATHS {
         for (sabotage, fault, said) in WRONGS {
             let failures = on_ranks(2, |comm| {
                 let grid = RegularGrid::new([8]).periodic([true]);
@@ -271,7 +271,7 @@ fn what_is_wrong_with_a_narrowed_halo_is_named() {
 
 #[test]
 fn domains_of_a_redistribution_are_called_as_their_user_does() {
-    for link in WAYS {
+    for link in PATHS {
         let bound = |comm: &Communicator| {
             // What one rank has goes to the other.
             let me = comm.rank() as u64;
@@ -309,7 +309,7 @@ fn domains_of_a_redistribution_are_called_as_their_user_does() {
 
 #[test]
 fn owned_cells_written_in_flight_are_named() {
-    for link in WAYS {
+    for link in PATHS {
         let ends = on_ranks(2, |comm| (comm.clone(), Ring::new(comm, &checked(link, "t"))));
         let [(_, hasty), (_, late)] = &ends[..] else { unreachable!("two ranks") };
         let pending = hasty.halo.exchange().unwrap();
@@ -333,7 +333,7 @@ fn owned_cells_written_in_flight_are_named() {
 
 #[test]
 fn values_that_look_like_poison_are_no_fault() {
-    for link in WAYS {
+    for link in PATHS {
         on_ranks(3, |comm| {
             let ring = Ring::new(comm, &checked(link, "t"));
             for epoch in 1..6 {
@@ -349,7 +349,7 @@ fn values_that_look_like_poison_are_no_fault() {
 
 #[test]
 fn halo_cells_are_poisoned_in_flight() {
-    for link in WAYS {
+    for link in PATHS {
         let ends = on_ranks(2, |comm| (comm.clone(), Ring::new(comm, &checked(link, "t"))));
         let [(_, here), (_, late)] = &ends[..] else { unreachable!("two ranks") };
         for _ in 0..3 {
@@ -367,7 +367,7 @@ fn halo_cells_are_poisoned_in_flight() {
 
 #[test]
 fn different_sets_of_fields_are_named_on_both_ranks() {
-    for link in WAYS {
+    for link in PATHS {
         for lengths in [[4, 4], [4, 8]] {
             let failures = on_ranks(2, |comm| {
                 let pattern = Ring::pattern(comm);

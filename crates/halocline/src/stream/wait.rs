@@ -5,7 +5,7 @@ use crate::bound::STOPPED;
 use crate::error::{Cause, Error};
 use crate::field::Memory;
 use crate::future;
-use crate::link::{Direction, Link, Way};
+use crate::link::{Direction, Link, LinkPath};
 use halocline_comm::Endpoint;
 use halocline_comm::{CommError, Serve, Ticket};
 use halocline_device::Stream;
@@ -69,8 +69,10 @@ impl Scheduled {
     /// so that what was read may have changed meanwhile. A rank that fails says so before it lets go of them; so this is asked after the
     /// streams were seen to be through.
     fn torn(&self) -> Option<(&Link, (Cause, usize))> {
-        let mut pulled =
-            self.links.iter().filter(|link| link.way == Way::Pull && link.direction == Direction::Receive);
+        let mut pulled = self
+            .links
+            .iter()
+            .filter(|link| link.path == LinkPath::Pull && link.direction == Direction::Receive);
         pulled.find_map(|link| Some((link, link.failed_there(&self.comm)?)))
     }
 

@@ -6,7 +6,7 @@
 
 use super::{Cut, IN_FLIGHT, Lateness, Scheduled, Seat, Waits};
 use crate::error::{Cause, Error, Failure};
-use crate::link::{Direction, Link, SLOTS, Way};
+use crate::link::{Direction, Link, LinkPath, SLOTS};
 use halocline_comm::Endpoint;
 use halocline_comm::{PeerState, Room, Serve, WARN_AFTER};
 use halocline_device::DeviceError;
@@ -52,7 +52,7 @@ impl Scheduled {
             epoch,
             peer: rank,
             direction: Direction::Send,
-            way: Way::Push,
+            path: LinkPath::Push,
             cause: Cause::Device,
             culprit: rank,
             report: Some(report),

@@ -7,7 +7,7 @@ use halocline::{
 };
 use std::sync::{Arc, Barrier};
 
-const WAYS: [LinkChoice; 4] = [LinkChoice::Push, LinkChoice::Pull, LinkChoice::Mailbox, LinkChoice::Message];
+const PATHS: [LinkChoice; 4] = [LinkChoice::Push, LinkChoice::Pull, LinkChoice::Mailbox, LinkChoice::Message];
 
 /// Runs the same as each of so many ranks.
 fn on_ranks<T: Send>(size: usize, work: impl Fn(&Communicator) -> T + Sync) -> Vec<T> {
@@ -100,7 +100,7 @@ fn owned_cells_that_stay_within_a_rank_are_compared_too() {
 /// Ranks that exchange different sets of fields fail before anybody touches a field of the other set.
 #[test]
 fn fields_of_another_set_are_never_touched() {
-    for (link, checked) in WAYS.into_iter().flat_map(|link| [false, true].map(|checked| (link, checked))) {
+    for (link, checked) in PATHS.into_iter().flat_map(|link| [false, true].map(|checked| (link, checked))) {
         let failed = Barrier::new(2);
         let ended = on_ranks(2, |comm| {
             let pattern = ring(comm);

@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-const WAYS: [LinkChoice; 4] = [LinkChoice::Push, LinkChoice::Pull, LinkChoice::Mailbox, LinkChoice::Message];
+const PATHS: [LinkChoice; 4] = [LinkChoice::Push, LinkChoice::Pull, LinkChoice::Mailbox, LinkChoice::Message];
 
 /// Two cells of a ring on each rank, one halo cell at each side.
 struct Ring {
@@ -175,7 +175,7 @@ impl Queue {
 
 #[test]
 fn each_rank_with_an_executor_of_its_own() {
-    for link in WAYS {
+    for link in PATHS {
         on_ranks(3, |comm| {
             let rank = comm.rank();
             let ring = Ring::new(comm, &by(link));
@@ -194,7 +194,7 @@ fn each_rank_with_an_executor_of_its_own() {
 /// All ranks are tasks of one executor: a poll that blocked would end in a deadlock.
 #[test]
 fn ranks_as_tasks_of_one_thread() {
-    for link in WAYS {
+    for link in PATHS {
         let rings = || on_ranks(4, |comm| Ring::new(comm, &by(link)));
         let tokio = tokio::runtime::Builder::new_current_thread().build().unwrap();
         tokio.block_on(async {
@@ -225,7 +225,7 @@ fn ranks_as_tasks_of_one_thread() {
 /// Tasks move between the threads of an executor from poll to poll.
 #[test]
 fn ranks_as_tasks_of_several_threads() {
-    for link in WAYS {
+    for link in PATHS {
         let rings = || on_ranks(5, |comm| Ring::new(comm, &by(link)));
         let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(3).build().unwrap();
         let tasks: Vec<_> =
@@ -265,7 +265,7 @@ fn two_ends(options: &BindOptions) -> [Ring; 2] {
 
 #[test]
 fn the_last_executor_is_woken_and_no_other() {
-    for link in WAYS {
+    for link in PATHS {
         let [late, here] = two_ends(&by(link));
         for step in 1..50 {
             late.fill(step);
@@ -291,7 +291,7 @@ fn the_last_executor_is_woken_and_no_other() {
 /// Nobody polls: the progress thread carries the exchange on, so that the other side is through, too.
 #[test]
 fn a_task_that_sleeps_is_carried_on() {
-    for link in WAYS {
+    for link in PATHS {
         let [late, here] = two_ends(&by(link));
         for step in 1..50 {
             late.fill(step);
@@ -335,7 +335,7 @@ fn an_outcome_is_given_again() {
 
 #[test]
 fn several_tasks_wait_for_one_exchange() {
-    for link in WAYS {
+    for link in PATHS {
         let [late, here] = two_ends(&by(link));
         for step in 1..30 {
             late.fill(step);
@@ -371,7 +371,7 @@ fn dropped_at_every_await_point() {
             }
         }
     }
-    for link in WAYS {
+    for link in PATHS {
         // How far it gets before it is dropped: through so many exchanges, and into the next.
         for through in 0..=4 {
             let ends = on_ranks(2, |comm| {
@@ -433,7 +433,7 @@ impl Numbers {
 #[test]
 fn cancelled_at_random_points_thousands_of_times() {
     const ROUNDS: u64 = 1500;
-    for link in WAYS {
+    for link in PATHS {
         on_ranks(3, |comm| {
             let mut numbers = Numbers(comm.rank() as u64 + 1);
             let ring = Ring::new(comm, &by(link));
@@ -476,7 +476,7 @@ fn cancelled_at_random_points_thousands_of_times() {
 #[test]
 fn a_deadline_ends_a_task_that_sleeps() {
     const DEADLINE: Duration = Duration::from_millis(20);
-    for link in WAYS {
+    for link in PATHS {
         let [late, here] = two_ends(&BindOptions { deadline: Some(DEADLINE), ..by(link) });
         let begun = Instant::now();
         match block_on(here.halo.exchange_async()) {
@@ -495,7 +495,7 @@ fn a_deadline_ends_a_task_that_sleeps() {
 
 #[test]
 fn a_peer_that_goes_ends_a_task_that_sleeps() {
-    for link in WAYS {
+    for link in PATHS {
         let [late, here] = two_ends(&by(link));
         let alarm = Arc::new(Alarm::default());
         let mut future = here.halo.exchange_async();
@@ -515,7 +515,7 @@ fn a_peer_that_goes_ends_a_task_that_sleeps() {
 /// The object may go while its exchange is awaited.
 #[test]
 fn the_object_may_go_before_its_future() {
-    for link in WAYS {
+    for link in PATHS {
         let [late, here] = two_ends(&by(link));
         late.fill(1);
         here.fill(1);
@@ -540,7 +540,7 @@ fn a_waker_that_panics_harms_nobody_else() {
             panic!("a waker of the test");
         }
     }
-    for link in WAYS {
+    for link in PATHS {
         let [late, here] = two_ends(&by(link));
         late.fill(1);
         here.fill(1);

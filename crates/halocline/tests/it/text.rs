@@ -6,9 +6,9 @@ use halocline::comm::shm::JobError;
 use halocline::plan::wire::WireError;
 use halocline::{
     Array, BindOptions, Cause, CommError, Communicator, Decomposed, DeviceError, Difference, Direction,
-    ElementType, Error, Failure, Fault, Field, Halo, HaloExchange, Layout, LayoutError, LinkChoice,
+    ElementType, Error, Failure, Fault, Field, Halo, HaloExchange, Layout, LayoutError, LinkChoice, LinkPath,
     MeshError, PartitionError, Pattern, PatternError, PatternLinks, Redistribute, RegularGrid,
-    UnstructuredDomain, Way,
+    UnstructuredDomain,
 };
 use std::fmt::Write;
 use std::sync::Arc;
@@ -206,7 +206,7 @@ fn errors_of_redistributions() {
 #[test]
 fn errors_of_exchanges_that_fail() {
     let (rank, epoch, peer, direction) = (0, 3, 1, Direction::Receive);
-    let way = Way::Mailbox { streaming: false };
+    let path = LinkPath::Mailbox { streaming: false };
     let mut text = String::new();
     for (cause, culprit, epoch) in [
         (Cause::Died, 1, epoch),
@@ -223,7 +223,7 @@ fn errors_of_exchanges_that_fail() {
         (Cause::Check(Fault::NotWritten), 1, epoch),
         (Cause::Check(Fault::OtherSet), 4, epoch),
     ] {
-        let failure = Failure { rank, epoch, peer, direction, way, cause, culprit, report: None };
+        let failure = Failure { rank, epoch, peer, direction, path, cause, culprit, report: None };
         writeln!(text, "{}", Error::Failed(Arc::new(failure))).expect("a string");
     }
     for error in [
@@ -250,7 +250,7 @@ fn what_main_returns_is_printed_as_its_text() {
         epoch: 3,
         peer: 1,
         direction: Direction::Receive,
-        way: Way::Message,
+        path: LinkPath::Message,
         cause: Cause::Died,
         culprit: 1,
         report: None,

@@ -34,7 +34,7 @@ fn line(outcome: &Outcome, row: &Row) -> Value {
         "bench": "halo",
         "case": outcome.title,
         "row": row.name,
-        "way": row.way,
+        "path": row.path,
         "transport": outcome.transport,
         "device": outcome.device,
         "gpu": outcome.gpu,
@@ -108,7 +108,7 @@ fn text(outcome: &Outcome) -> String {
         "far",
         "bind cold",
         "warm",
-        "way",
+        "path",
     ];
     let mut rows = vec![header.map(str::to_owned).to_vec()];
     rows.extend(outcome.rows.iter().map(|row| cells(row, copy)));
@@ -141,7 +141,7 @@ fn text_of_device(outcome: &Outcome, gpu: &str) -> String {
         "host wait",
         "bind cold",
         "warm",
-        "way",
+        "path",
     ];
     let mut rows = vec![header.map(str::to_owned).to_vec()];
     rows.extend(outcome.rows.iter().map(|row| {
@@ -157,7 +157,7 @@ fn text_of_device(outcome: &Outcome, gpu: &str) -> String {
             median(|block| block.wait),
             bind(0),
             bind(1),
-            row.way.clone(),
+            row.path.clone(),
         ]
     }));
     text + &table(&rows)
@@ -181,6 +181,6 @@ fn cells(row: &Row, copy: &Row) -> Vec<String> {
         state(false),
         bind(0),
         bind(1),
-        row.way.clone(),
+        row.path.clone(),
     ]
 }

@@ -184,7 +184,7 @@ impl<'a> Bench<'a> {
         for (number, inline) in [true, false].into_iter().enumerate() {
             let options = BindOptions { inline, ..BindOptions::default() };
             let halo = yard.bind(self.meter.comm, &[&fields[..]], &options)?;
-            ours.extend(halo.ways().map(|(_, _, way)| way.to_string()));
+            ours.extend(halo.paths().map(|(_, _, way)| way.to_string()));
             let told = halo.explain();
             let launches = told.lines().find(|line| line.starts_with("fields on devices"));
             ours.extend(

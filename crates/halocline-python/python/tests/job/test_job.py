@@ -62,7 +62,7 @@ def test_regular(comm, link, library):
 
 def ways_of(comm, pattern):
     links = hc.PatternLinks(comm, [pattern])
-    ways = sorted(set(way for _, _, way in links.ways))
+    ways = sorted(set(way for _, _, way in links.paths))
     everywhere = comm.all_gather(",".join(ways).encode())
     return [(0, "send", way) for ways in everywhere for way in ways.decode().split(",")]
 
