@@ -11,12 +11,15 @@ From then on icon4py's ``create_exchange`` gives Halocline's exchange to ranks o
 register ``create_exchange(decomposition_info, comm)`` as ``install`` does.
 
 Fields of the host are exchanged from the call on, whatever the stream, and ``finish`` and ``exchange`` return once that is
-over. Those of GPUs are exchanged in the order of the streams given, and the host waits for ``BLOCK`` only. Of a field, the first cells are exchanged, as many as the grid has locally: arrays may be longer.
+over. Those of GPUs are exchanged in the order of the streams given, and the host waits for ``BLOCK`` only. Of a field of GT4Py
+(or of what has its dimensions as ``domain.dims``), the first cells are exchanged, as many as the grid has locally: it may be longer.
+An array does not say which axis is of cells; its first one has exactly as many as the grid has locally.
 icon4py's ``BLOCK`` and ``DEFAULT_STREAM`` are understood as those here.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import operator
 import sys
@@ -212,7 +215,8 @@ class Exchange(_Runtime):
 
     def start(self, dim: Any, *fields: Any, stream: Any = DEFAULT_STREAM) -> ExchangeResult:
         """Begins to fill the halos of fields on a dimension, all with one message to each neighbour. All ranks begin theirs in
-        the same order. Fields are arrays, or have one as ``ndarray``; their first axis is the dimension."""
+        the same order. Fields are arrays, or have one as ``ndarray``; their first axis is the dimension, and has exactly its
+        cells unless ``domain.dims`` says that it is it: then it may have more."""
         domain, pattern = self._domains.get(_hashable(dim)), self._patterns.get(dim)
         if domain is None or pattern is None:
             raise HaloValueError(f"there are no halos on {dim!r}; those known are on {list(self._domains)}")
@@ -224,18 +228,25 @@ class Exchange(_Runtime):
         return _Result(self._communication.schedule_exchange(stream, buffers))
 
     def _describe(self, domain: unstructured.DomainDescriptor, dim: Any, at: int, field: Any) -> Any:
-        if (axes := getattr(getattr(field, "domain", None), "dims", None)) is not None:
+        axes = getattr(getattr(field, "domain", None), "dims", None)
+        if axes is not None:
             _check_axes(field, axes, dim, at)
         array, cells = getattr(field, "ndarray", field), domain.size()
         try:
-            there = operator.index(array.shape[0])
+            shape = tuple(map(operator.index, array.shape))
+            there = shape[0]
         except (AttributeError, LookupError, TypeError):
             raise HaloTypeError(f"field {at} is no array of one or more axes: {field!r}") from None
-        if there < cells:
+        if there == cells:
+            return unstructured.make_field_descriptor(domain, array)
+        if axes is None or there < cells:
+            advice = "" if axes is not None else _advice(shape, cells)
             raise HaloValueError(
-                f"field {at} has {there} cells along its first axis, of shape {array.shape}; the grid has {cells} on {dim!r} here"
+                f"field {at} has {there} cells along its first axis, of shape {shape}; "
+                f"the grid has {cells} on {dim!r} here{advice}"
             )
-        return unstructured.make_field_descriptor(domain, array if there == cells else array[:cells])
+        # The first axis is known to be of cells, so that those beyond the grid's are padding.
+        return unstructured.make_field_descriptor(domain, array[:cells])
 
     def __str__(self) -> str:
         return f"Exchange(rank = {self.my_rank()} / {self.get_size()})"
@@ -283,6 +294,21 @@ def _check_axes(field: Any, axes: Any, dim: Any, at: int) -> None:
         raise HaloValueError(f"field {at} begins at {first} on {dim!r}; one that begins at 0 is wanted")
 
 
+def _advice(shape: tuple[int, ...], cells: int) -> str:
+    """What to give instead of an array that does not say which of its axes is of cells."""
+    first = f"array[:{cells}]"
+    spare = f"if axis 0 is of cells and those from {cells} on are spare, give {first}"
+    # Of several the last one, as in an array with levels first.
+    others = range(len(shape) - 1, 0, -1)
+    exact = next((axis for axis in others if shape[axis] == cells), None)
+    axis = next((axis for axis in others if shape[axis] > cells), None) if exact is None else exact
+    if axis is None:
+        return f"; {spare}" if shape[0] > cells else ""
+    part = "" if axis == exact else f"[:{cells}]"
+    view = f"axis {axis} has {shape[axis]}: of an array with levels first give the view array.swapaxes(0, {axis}){part}"
+    return f"; {view}; {spare}" if shape[0] > cells else f"; {view}"
+
+
 def _is(one: Any, other: Any) -> bool:
     """Whether they are equal; an array is equal to nothing."""
     try:
@@ -310,6 +336,12 @@ def create_exchange(
     return Exchange(decomposition_info, comm, dims)
 
 
+@functools.cache
+def _multi_node_exchange(theirs: type) -> type:
+    """A subclass of icon4py's own class for several ranks, all of whose public methods are ours."""
+    return type("MultiNodeExchange", (Exchange, theirs), {})
+
+
 def install() -> None:
     """From now on icon4py's ``create_exchange`` gives this exchange for its ``MPICommProcessProperties``, as an instance of its
     ``GHexMultiNodeExchange``. Before its ``mpi_decomposition`` is imported, unless GHEX is installed."""
@@ -330,8 +362,7 @@ def install() -> None:
     def create(process_props: Any, decomp_info: Any) -> Any:
         if process_props.comm_size == 1:
             return definitions.SingleNodeExchange()
-        # An instance of icon4py's own class for several ranks, all of whose public methods it has.
-        kind = type("MultiNodeExchange", (Exchange, mpi_decomposition.GHexMultiNodeExchange), {})
+        kind = _multi_node_exchange(mpi_decomposition.GHexMultiNodeExchange)
         return kind(decomp_info, process_props.comm, None)
 
     definitions.create_exchange.register(mpi_decomposition.MPICommProcessProperties, create)

@@ -35,10 +35,18 @@ class DecompositionInfo:
 
 
 class Field:
-    """As GT4Py's."""
+    """An array as GT4Py's fields have it."""
 
     def __init__(self, ndarray):
         self.ndarray = ndarray
+
+
+class OnDims(Field):
+    """As GT4Py's."""
+
+    def __init__(self, ndarray, dims, first=0):
+        super().__init__(ndarray)
+        self.domain = types.SimpleNamespace(dims=dims, ranges=[types.SimpleNamespace(start=first)])
 
 
 class Case:
@@ -80,13 +88,14 @@ def test_halos_of_padded_arrays_with_levels_are_filled_in_every_form(ranks, dim)
         for levels in [(), (3,), (1,)]:
             for padding, order in [(0, "C"), (5, "C"), (5, "F")]:
                 for stream in [DEFAULT_STREAM, BLOCK, None, CudaStream()]:
-                    arrays = [case.field(by, levels, padding, order) for by in range(2)]
-                    fields = [arrays[0], Field(arrays[1])]
+                    arrays = [case.field(by, levels, padding, order) for by in range(3)]
+                    first = slice(len(case.ids))
+                    fields = [arrays[0][first], Field(arrays[1][first]), OnDims(arrays[2], (dim, "K"))]
                     runtime.exchange(dim, *fields, stream=stream)
                     for by, array in enumerate(arrays):
                         case.check(array, by, levels)
                     again = case.field(7, levels, padding, order)
-                    result = runtime.start(dim, again, stream=stream)
+                    result = runtime.start(dim, OnDims(again, (dim, "K")), stream=stream)
                     assert isinstance(result, ExchangeResult)
                     result.finish(stream)
                     assert result.is_ready()
@@ -202,24 +211,46 @@ def test_the_constant_of_icon4py_is_understood(modules):
 
 
 def test_fields_that_know_their_dimensions_are_on_the_right_ones():
-    def field(array, dims, first=0):
-        made = Field(array)
-        made.domain = types.SimpleNamespace(dims=dims, ranges=[types.SimpleNamespace(start=first)])
-        return made
-
     def rank(comm):
         case = Case(comm, CELL)
         runtime = icon4py.create_exchange(case.info, comm)
         array = case.field(levels=(3,))
         for bad, text in [
-            (field(array, (EDGE, "K")), "field 1 is on .*Edge.*first axis .*Cell"),
-            (field(array, ("K", CELL)), "field 1 is on .*first axis .*Cell"),
-            (field(array, (CELL, "K"), 2), "field 1 begins at 2 on 'Cell'"),
+            (OnDims(array, (EDGE, "K")), "field 1 is on .*Edge.*first axis .*Cell"),
+            (OnDims(array, ("K", CELL)), "field 1 is on .*first axis .*Cell"),
+            (OnDims(array, (CELL, "K"), 2), "field 1 begins at 2 on 'Cell'"),
         ]:
             with pytest.raises(hc.HaloValueError, match=text):
                 runtime.start(CELL, case.field(levels=(3,)), bad)
-        runtime.exchange(CELL, field(array, (CELL, "K")))
+        runtime.exchange(CELL, OnDims(array, (CELL, "K")))
         case.check(array, levels=(3,))
+
+    hc.run_threads(2, rank)
+
+
+@pytest.mark.parametrize("wrap", [lambda array: array, Field], ids=["array", "ndarray"])
+@pytest.mark.parametrize("stream", [DEFAULT_STREAM, BLOCK])
+def test_arrays_whose_first_axis_is_not_of_cells_are_refused(wrap, stream):
+    def rank(comm):
+        case = Case(comm, CELL)
+        runtime = icon4py.create_exchange(case.info, comm)
+        for shape, text in [
+            ((65, 8), r"field 1 .*\(65, 8\).* 8 on 'Cell' .*axis 1 .*levels first.*array\.swapaxes\(0, 1\)"),
+            ((65, 3, 8), r"\(65, 3, 8\).*axis 2 .*levels first.*array\.swapaxes\(0, 2\)"),
+            ((5, 8), r"\(5, 8\).*axis 1 .*levels first.*array\.swapaxes\(0, 1\)"),
+            ((65, 9), r"\(65, 9\).*levels first.*array\.swapaxes\(0, 1\)\[:8\].*array\[:8\]"),
+            ((9,), r"\(9,\).*give array\[:8\]$"),
+            ((9, 3), r"\(9, 3\).*give array\[:8\]$"),
+        ]:
+            array = np.arange(np.prod(shape, dtype=float)).reshape(shape)
+            before = array.copy()
+            with pytest.raises(hc.HaloValueError, match=text):
+                runtime.start(CELL, case.field(), wrap(array), stream=stream)
+            np.testing.assert_array_equal(array, before)
+        # As the text says: a view with the cells first.
+        array = np.ascontiguousarray(case.field(levels=(65,)).T)
+        runtime.exchange(CELL, wrap(array.swapaxes(0, 1)), stream=stream)
+        case.check(array.T, levels=(65,))
 
     hc.run_threads(2, rank)
 
