@@ -132,6 +132,11 @@ pub(crate) fn of(error: impl Into<Error>) -> PyErr {
     if let Some(raised) = host::raised_first() {
         return raised;
     }
+    if tells_of_departure(&error)
+        && let Some(raised) = host::raised_soon()
+    {
+        return raised;
+    }
     let class = match &error {
         Error::Failed(failure) => return failed(failure),
         Error::Comm(error) => of_comm(error),
@@ -150,6 +155,15 @@ pub(crate) fn of(error: impl Into<Error>) -> PyErr {
         _ => "HaloValueError",
     };
     of_class(class, &in_python(error.to_string()))
+}
+
+/// Whether another rank has gone, perhaps by a signal that this one is about to receive, too.
+fn tells_of_departure(error: &Error) -> bool {
+    match error {
+        Error::Failed(failure) => matches!(failure.cause, Cause::Died | Cause::Dropped),
+        Error::Comm(error) => matches!(error, CommError::Died { .. } | CommError::Left { .. }),
+        _ => false,
+    }
 }
 
 fn of_comm(error: &CommError) -> &'static str {

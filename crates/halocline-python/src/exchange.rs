@@ -345,8 +345,12 @@ impl PyHaloExchange {
 
     #[doc = doc!("HaloExchange.reclaim")]
     fn reclaim(&self, py: Python<'_>) -> PyResult<bool> {
-        let halo = self.halo.get()?;
-        Ok(py.detach(|| halo.reclaim()))
+        let (halo, write) = (self.halo.get()?, self.arrays.versions.last());
+        let is_over = py.detach(|| halo.reclaim());
+        if is_over {
+            Write::end(write.as_ref(), py, Ok(()))?;
+        }
+        Ok(is_over)
     }
 
     #[doc = doc!("HaloExchange.links")]

@@ -108,12 +108,15 @@ impl Host for PythonHost {
         if has_left() {
             return true;
         }
+        // A handler may call the package: then this thread waits for something else, or closes what it waits for here.
+        let waits_for = WAITS_FOR.take();
         let raised = raised_by_signal();
-        let is_raised = raised.is_some();
-        if is_raised {
+        WAITS_FOR.set(waits_for);
+        if raised.is_some() {
             RAISED.set(raised);
+            return true;
         }
-        is_raised
+        has_left()
     }
 }
 
@@ -151,6 +154,27 @@ fn raised_by_signal() -> Option<PyErr> {
     match rustix::thread::gettid() == rustix::process::getpid() {
         true => Python::attach(|py| py.check_signals().err()),
         false => None,
+    }
+}
+
+/// How long a signal for the whole job may come after the news that another rank has gone by it.
+const SIGNALS_WITHIN: Duration = Duration::from_millis(200);
+
+/// What a signal handler raises within [`SIGNALS_WITHIN`]. Blocks as long, in Python's main thread, without the GIL.
+pub(crate) fn raised_soon() -> Option<PyErr> {
+    if rustix::thread::gettid() != rustix::process::getpid() {
+        return None;
+    }
+    let until = System.now() + SIGNALS_WITHIN;
+    loop {
+        let left = until.saturating_sub(System.now());
+        let timeout = rustix::event::Timespec { tv_sec: 0, tv_nsec: i64::from(left.subsec_nanos()) };
+        // Ends at once when this thread receives a signal.
+        let slept = Python::attach(|py| py.detach(|| rustix::event::poll(&mut [], Some(&timeout))));
+        let raised = raised_by_signal();
+        if raised.is_some() || left.is_zero() || slept.is_ok() {
+            return raised;
+        }
     }
 }
 

@@ -180,9 +180,13 @@ impl PyPatternLinks {
     #[doc = doc!("PatternLinks.reclaim")]
     pub(crate) fn reclaim(&self, py: Python<'_>) -> PyResult<bool> {
         let links = self.links.get()?;
-        let reclaimed = py.detach(|| links.reclaim());
+        let write = self.last.get();
+        let is_over = py.detach(|| links.reclaim());
         drop_deferred(py);
-        Ok(reclaimed)
+        if is_over {
+            Write::end(write.as_ref(), py, Ok(()))?;
+        }
+        Ok(is_over)
     }
 
     #[doc = doc!("PatternLinks.links")]

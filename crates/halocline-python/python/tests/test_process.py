@@ -646,6 +646,59 @@ def test_a_bind_refuses_a_variable_with_garbage(binds, variable, garbage):
     )
 
 
+@pytest.mark.parametrize("waits", ["halo.exchange()", "comm.barrier()"])
+def test_ctrl_c_just_after_the_news_that_another_rank_has_left_comes_first(waits):
+    """A launcher signals one rank after the other, so the first may have left before the last is signalled."""
+    ends_well(f"""
+        import os, signal, threading
+        from halocline._core import ThreadGroup
+        comm, other = ThreadGroup(2).ranks
+        def peer():
+            bound(other)
+            other.close()
+            os.kill(os.getpid(), signal.SIGINT)
+        thread = threading.Thread(target=peer)
+        thread.start()
+        try:
+            halo = bound(comm)
+            while True:
+                {waits}
+        except KeyboardInterrupt:
+            print("interrupted")
+        thread.join()
+    """, says="interrupted")
+
+
+@pytest.mark.parametrize("handles", ["comm.close()", "another.barrier()"])
+def test_a_signal_handler_may_call_the_package(handles):
+    """The wait that it interrupts ends when its communicator is closed: by the handler, or by another thread later."""
+    ends_well(f"""
+        import os, signal, threading
+        from halocline._core import ThreadGroup
+        comm, other = ThreadGroup(2).ranks
+        another = hc.init()
+        handled = threading.Event()
+        def handler(number, frame):
+            {handles}
+            handled.set()
+        signal.signal(signal.SIGUSR1, handler)
+        def peer():
+            bound(other)
+            os.kill(os.getpid(), signal.SIGUSR1)
+            handled.wait()
+            comm.close()
+        thread = threading.Thread(target=peer)
+        thread.start()
+        halo = bound(comm)
+        try:
+            halo.exchange()
+        except hc.ClosedError:
+            print("closed")
+        thread.join()
+        other.close()
+    """, says="closed")
+
+
 @pytest.mark.parametrize(
     "waits", ["halo.exchange()", "halo.exchange(wait=False).wait()", "comm.barrier()", "hc.RegularGrid((64,)).decompose(comm).pattern(1)"]
 )
