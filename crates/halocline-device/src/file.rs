@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// and devices are written as they are.
 pub fn replace(path: &Path, parts: &[&[u8]]) -> io::Result<()> {
     match find(path)? {
-        Found::Nothing => write_aside(path, 0o666, None, parts),
+        Found::Nothing(new) => write_aside(&new, 0o666, None, parts),
         Found::File(old, about) => write_aside(&old, 0o666, Some(about.permissions()), parts),
         Found::Special => write_all(&OpenOptions::new().write(true).open(path)?, parts),
     }
@@ -23,7 +23,7 @@ pub fn replace(path: &Path, parts: &[&[u8]]) -> io::Result<()> {
 /// Refuses a file that [`replace`] cannot write. Leaves no file behind. Never blocks.
 pub fn check(path: &Path) -> io::Result<()> {
     let beside = match find(path)? {
-        Found::Nothing => path.to_owned(),
+        Found::Nothing(new) => new,
         Found::File(old, _) => old,
         Found::Special => return Ok(rustix::fs::access(path, rustix::fs::Access::WRITE_OK)?),
     };
@@ -49,7 +49,8 @@ pub(crate) fn write_aside(
 
 /// What is at a path.
 enum Found {
-    Nothing,
+    /// Nothing, by the name of the file to be made.
+    Nothing(PathBuf),
     /// A file, by its own name.
     File(PathBuf, Metadata),
     /// A pipe or a device.
@@ -66,7 +67,11 @@ fn find(path: &Path) -> io::Result<Found> {
         Ok(_) => Ok(Found::Special),
         // The name of a directory that does not exist.
         Err(_) if path.as_os_str().as_bytes().ends_with(b"/") => Err(io::ErrorKind::NotADirectory.into()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Found::Nothing),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => match path.read_link() {
+            // A link to what does not exist yet: its target is made, and the link stays.
+            Ok(target) => find(&path.parent().unwrap_or(Path::new("")).join(target)),
+            Err(_) => Ok(Found::Nothing(path.to_owned())),
+        },
         Err(error) => Err(error),
     }
 }
@@ -168,6 +173,12 @@ mod tests {
         replace(&link, &[b"new"]).unwrap();
         assert!(link.is_symlink());
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "new");
+        let early = folder.path().join("early");
+        symlink("b", &early).unwrap();
+        check(&early).unwrap();
+        replace(&early, &[b"first"]).unwrap();
+        assert!(early.is_symlink());
+        assert_eq!(std::fs::read_to_string(folder.path().join("b")).unwrap(), "first");
         assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o640);
     }
 

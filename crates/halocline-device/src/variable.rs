@@ -4,6 +4,7 @@
 
 use std::borrow::Cow;
 use std::ffi::OsString;
+use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
@@ -19,7 +20,7 @@ pub struct Variable {
 }
 
 /// A variable has a value that it cannot have.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{name} is {found:?}, it should be {expected}; correct it, or unset it")]
 pub struct VariableError {
     /// The variable.
@@ -28,6 +29,13 @@ pub struct VariableError {
     pub found: OsString,
     /// What it should be.
     pub expected: Cow<'static, str>,
+}
+
+/// The text, for `main` that returns it.
+impl fmt::Debug for VariableError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl Variable {
