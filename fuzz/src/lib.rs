@@ -4,9 +4,8 @@ mod bind;
 mod mesh;
 mod messages;
 mod ocean;
-#[path = "../../crates/halocline-plan/tests/simulated/mod.rs"]
+#[path = "../../crates/halocline-plan/tests/it/simulated/mod.rs"]
 mod simulated;
-mod tuning;
 
 pub use bind::bind;
 pub use halocline_comm::mappings::fuzz::messages as mappings;
@@ -14,7 +13,6 @@ pub use halocline_comm::mpi::fuzz::{introductions as mpi_introductions, messages
 pub use halocline_comm::shm::fuzz::{control as shm_control, frames as shm_frames};
 pub use mesh::mesh;
 pub use messages::{collectives, directory, wire};
-pub use tuning::tuning;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -42,7 +40,6 @@ fn seeds_of(target: &str) -> Vec<Vec<u8>> {
         "mpi_messages" => halocline_comm::mpi::fuzz::sent(),
         "mpi_introductions" => halocline_comm::mpi::fuzz::introduced(),
         "bind" => bind::seeds(),
-        "tuning" => tuning::seeds(),
         "mappings" => halocline_comm::mappings::fuzz::conversations(),
         other => panic!("there is no target {other}"),
     }

@@ -1,5 +1,0 @@
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(init: halocline_fuzz::seed("tuning"), |bytes: &[u8]| {
-    halocline_fuzz::guarded(halocline_fuzz::tuning, bytes);
-});
