@@ -34,6 +34,7 @@ begun.exchange()
 if comm.rank == 0:
     pending = begun.exchange(wait=False)
     left.exchange(wait=False)
+duplicate = comm.duplicate()
 MPI.Finalize()
 
 uses = [lambda: hc.Communicator(0x44000000), lambda: make_context(MPI.COMM_WORLD)]
@@ -62,7 +63,6 @@ for number, use in enumerate(uses):
         assert "final" in str(error).lower(), error
     else:
         raise AssertionError(f"use {number} after MPI_Finalize")
-duplicate = comm.duplicate()
 comm.close()
 if comm.rank == 0:
     print("finalised")
