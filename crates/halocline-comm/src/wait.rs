@@ -23,7 +23,7 @@ pub struct Patience {
 /// A wait that takes long.
 #[derive(Debug, Clone, Copy)]
 pub enum Late {
-    /// [`ANNOUNCE_AFTER`] has passed, or half of the deadline, once a wait: those that are waited for may be told.
+    /// A second has passed, or half of the deadline, once a wait: those that are waited for may be told.
     Announce,
     /// Another [`WARN_AFTER`] has passed.
     Warn {
