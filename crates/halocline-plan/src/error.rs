@@ -1,6 +1,7 @@
 //! What can be wrong with a layout or a pattern.
 
 use crate::NamedElement;
+use crate::layout::roomy_axes;
 
 /// `Debug` of errors as their text, which `fn main() -> Result<(), Error>` prints.
 #[doc(hidden)]
@@ -57,13 +58,15 @@ pub enum LayoutError {
     /// The array has not exactly the cells of the domain along the pattern's axes, and nothing says that it has not.
     #[error(
         "the array's shape is ({}), the domain's with its halo ({}): {}",
-        list(extents), list(needed), remedy(extents, needed, guess.as_deref())
+        list(extents), list(needed), remedy(extents, needed, named.as_deref(), guess.as_deref())
     )]
     Extents {
         /// Extents of the array.
         extents: Vec<usize>,
         /// Those of the domain with its halo.
         needed: Vec<usize>,
+        /// The dimensions of the array that were named as the pattern's axes.
+        named: Option<Vec<usize>>,
         /// The dimensions of the array that are likely the pattern's axes.
         guess: Option<Vec<usize>>,
     },
@@ -116,17 +119,39 @@ fn axes(dims: &[usize]) -> String {
 }
 
 /// What to do about [`LayoutError::Extents`].
-fn remedy(extents: &[usize], needed: &[usize], guess: Option<&[usize]>) -> String {
-    let suffices = extents.len() >= needed.len() && extents.iter().zip(needed).all(|(n, needed)| n >= needed);
-    match guess {
-        Some(dims) => {
-            let verb = if dims.len() == 1 { "fits" } else { "fit" };
-            format!("{} {verb}; pass `with_axes(&[{}])`", axes(dims), list(dims))
+fn remedy(extents: &[usize], needed: &[usize], named: Option<&[usize]>, guess: Option<&[usize]>) -> String {
+    let origin = "the origin (the index of the first owned cell)";
+    let mut text = String::new();
+    if let Some(dims) = named {
+        let verb = if dims.len() == 1 { "has" } else { "have" };
+        let theirs: Vec<usize> = dims.iter().map(|&dim| extents[dim]).collect();
+        text = format!("the named {} {verb} ({}); ", axes(dims), list(&theirs));
+        if guess.is_none() && theirs.iter().zip(needed).all(|(there, needed)| there >= needed) {
+            return format!(
+                "{text}for spare cells give with them {origin} or, if all are at the high sides, padding"
+            );
         }
-        None if suffices => {
-            let first: Vec<usize> = (0..needed.len()).collect();
-            format!("no axes fit; for spare cells along {} pass `padded()`", axes(&first))
-        }
+    }
+    if let Some(dims) = guess {
+        let verb = if dims.len() == 1 { "fits" } else { "fit" };
+        return format!("{text}{} {verb}; pass `with_axes(&[{}])`", axes(dims), list(dims));
+    }
+    let first: Vec<usize> = (0..needed.len()).collect();
+    // Where a later dimension can be meant, padding alone may overwrite owned cells.
+    let without = |dim: usize| [&extents[..dim], &extents[dim + 1..]].concat();
+    let is_first =
+        |dims: &[usize]| dims == first && dims.iter().all(|&dim| roomy_axes(&without(dim), needed).is_none());
+    text + &match roomy_axes(extents, needed) {
+        Some(dims) if is_first(&dims) => format!(
+            "no axes fit; for spare cells along {} pass `padded()` if all are at the high sides, otherwise {origin}",
+            axes(&first)
+        ),
+        Some(dims) => format!(
+            "no axes fit, nearest {} with spare cells; pass `with_axes(&[{}])` if meant, and with it {origin} or, if all \
+             spare cells are at the high sides, padding",
+            axes(&dims),
+            list(&dims)
+        ),
         None => "no axes fit; allocate the domain's shape, with extra dimensions after it".to_owned(),
     }
 }

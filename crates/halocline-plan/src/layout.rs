@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// a pattern. All other dimensions (levels, components) are extra: every cell carries all of them.
 ///
 /// Along the pattern's axes an array has exactly the cells of the domain and its halo, unless
-/// [`Layout::with_axes`], [`Layout::with_origin`] or [`Layout::padded`] is called: then it may have more.
+/// [`Layout::with_origin`] or [`Layout::padded`] is called: then it may have more.
 ///
 /// Offsets are in bytes from element (0, 0, …), which with negative strides is not the lowest
 /// address. Dimensions come in any order.
@@ -84,7 +84,7 @@ impl Layout {
 
     /// Names the dimensions that are the pattern's axes, in the order of the pattern's axes. The
     /// default is the first dimensions of the array. An array with levels first, `[levels, y, x]`, needs
-    /// `with_axes(&[1, 2])`.
+    /// `with_axes(&[1, 2])`. Along the named ones, too, it has exactly the cells of the domain and its halo.
     pub fn with_axes(mut self, axes: &[usize]) -> Result<Self, LayoutError> {
         for (i, &dim) in axes.iter().enumerate() {
             if dim >= self.extents.len() || axes[..i].contains(&dim) {
@@ -146,16 +146,22 @@ impl Layout {
         }
     }
 
-    /// Checks that an array for which neither axes nor origin nor padding are given has `needed` cells along the
-    /// pattern's axes.
+    /// Checks that an array for which neither origin nor padding is given has `needed` cells along the pattern's axes.
     pub(crate) fn check_extents(&self, needed: &[usize]) -> Result<(), LayoutError> {
-        let is_explicit = self.axes.is_some() || self.origin.is_some() || self.is_padded;
-        if is_explicit || self.extents.get(..needed.len()) == Some(needed) {
+        if self.origin.is_some() || self.is_padded {
+            return Ok(());
+        }
+        let named = self.axes.as_ref().map(|_| self.axes(needed.len())).transpose()?;
+        let fits = match &named {
+            Some(dims) => dims.iter().map(|&dim| self.extents[dim]).eq(needed.iter().copied()),
+            None => self.extents.get(..needed.len()) == Some(needed),
+        };
+        if fits {
             return Ok(());
         }
         let (extents, needed) = (self.extents.clone(), needed.to_vec());
         let guess = likely_axes(&extents, &needed);
-        Err(LayoutError::Extents { extents, needed, guess })
+        Err(LayoutError::Extents { extents, needed, named, guess })
     }
 
     /// The named axes, if any were named.
@@ -221,6 +227,40 @@ fn likely_axes(extents: &[usize], needed: &[usize]) -> Option<Vec<usize>> {
     in_order().or_else(in_any_order)
 }
 
+/// The dimensions with these extents or more, and the fewest spare cells: in the order of the array if there are such, the
+/// last ones if there are several.
+pub(crate) fn roomy_axes(extents: &[usize], needed: &[usize]) -> Option<Vec<usize>> {
+    let in_order = || {
+        // Of the first axes of the pattern each: the spare cells and the dimensions, among those seen so far.
+        let mut best: Vec<Option<(usize, Vec<usize>)>> = vec![None; needed.len() + 1];
+        best[0] = Some((0, Vec::new()));
+        for (dim, &extent) in extents.iter().enumerate() {
+            for (axis, &wanted) in needed.iter().enumerate().rev() {
+                let (Some((spare, dims)), Some(more)) = (&best[axis], extent.checked_sub(wanted)) else {
+                    continue;
+                };
+                let spare = spare.saturating_add(more);
+                if best[axis + 1].as_ref().is_none_or(|(least, _)| spare <= *least) {
+                    best[axis + 1] = Some((spare, [&dims[..], &[dim]].concat()));
+                }
+            }
+        }
+        best.pop()?.map(|(_, dims)| dims)
+    };
+    let in_any_order = || {
+        let mut dims: Vec<Option<usize>> = vec![None; needed.len()];
+        let mut axes: Vec<usize> = (0..needed.len()).collect();
+        axes.sort_by_key(|&axis| std::cmp::Reverse(needed[axis]));
+        for axis in axes {
+            let free = (0..extents.len()).rev().filter(|&dim| !dims.contains(&Some(dim)));
+            dims[axis] =
+                Some(free.filter(|&dim| extents[dim] >= needed[axis]).min_by_key(|&dim| extents[dim])?);
+        }
+        dims.into_iter().collect()
+    };
+    in_order().or_else(in_any_order)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -228,6 +268,97 @@ mod tests {
     #[track_caller]
     fn guessed(extents: &[usize], needed: &[usize], expected: Option<&[usize]>) {
         assert_eq!(likely_axes(extents, needed).as_deref(), expected, "{extents:?} for {needed:?}");
+    }
+
+    #[track_caller]
+    fn roomy(extents: &[usize], needed: &[usize], expected: Option<&[usize]>) {
+        assert_eq!(roomy_axes(extents, needed).as_deref(), expected, "{extents:?} for {needed:?}");
+    }
+
+    #[test]
+    fn axes_with_spare_cells_are_those_with_the_fewest() {
+        roomy(&[30, 14, 14], &[12, 12], Some(&[1, 2]));
+        roomy(&[30, 11, 10], &[10, 10], Some(&[1, 2]));
+        roomy(&[14, 14, 30], &[12, 12], Some(&[0, 1]));
+        roomy(&[14, 30, 14], &[12, 12], Some(&[0, 2]));
+        roomy(&[14, 14, 14], &[12, 12], Some(&[1, 2]));
+        roomy(&[12, 11, 3], &[10, 10], Some(&[0, 1]));
+        roomy(&[65, 60], &[51], Some(&[1]));
+        roomy(&[3, 16, 13], &[12, 15], Some(&[2, 1]));
+        roomy(&[usize::MAX, usize::MAX], &[1, 1], Some(&[0, 1]));
+        roomy(&[12, 9], &[10, 10], None);
+        roomy(&[100], &[10, 10], None);
+    }
+
+    /// What is refused of an array for a domain of `needed`, and the text of it.
+    #[track_caller]
+    fn refused(layout: &Layout, needed: &[usize], expected: &str) {
+        let error = layout.check_extents(needed).expect_err("it does not fit").to_string();
+        let (_, remedy) = error.split_once("): ").expect("extents, then the remedy");
+        assert_eq!(remedy, expected, "{layout:?} for {needed:?}");
+    }
+
+    fn array(extents: &[usize]) -> Layout {
+        Layout::c_order(ElementType::F64, extents).expect("a layout")
+    }
+
+    #[test]
+    fn padding_alone_is_proposed_where_only_the_first_axes_can_be_meant() {
+        for extents in [&[12, 11][..], &[12, 11, 3]] {
+            refused(
+                &array(extents),
+                &[10, 10],
+                "no axes fit; for spare cells along axes 0 and 1 pass `padded()` if all are at the high sides, \
+                 otherwise the origin (the index of the first owned cell)",
+            );
+        }
+        for (extents, needed, named, axes) in [
+            (&[30, 14, 14][..], &[12, 12][..], "axes 1 and 2", "1, 2"),
+            (&[30, 11, 10], &[10, 10], "axes 1 and 2", "1, 2"),
+            (&[14, 14, 30], &[12, 12], "axes 0 and 1", "0, 1"),
+            (&[13, 9, 10], &[12, 8], "axes 0 and 1", "0, 1"),
+            (&[65, 60], &[51], "axis 1", "1"),
+        ] {
+            refused(
+                &array(extents),
+                needed,
+                &format!(
+                    "no axes fit, nearest {named} with spare cells; pass `with_axes(&[{axes}])` if meant, and with it \
+                     the origin (the index of the first owned cell) or, if all spare cells are at the high sides, padding"
+                ),
+            );
+        }
+    }
+
+    #[test]
+    fn named_axes_have_exactly_the_cells_of_the_domain() {
+        let named =
+            |extents: &[usize], axes: &[usize]| array(extents).with_axes(axes).expect("they are its axes");
+        assert_eq!(named(&[30, 12, 10], &[1, 2]).check_extents(&[12, 10]), Ok(()));
+        assert_eq!(named(&[30, 10, 12], &[2, 1]).check_extents(&[12, 10]), Ok(()));
+        let larger = named(&[30, 14, 14], &[1, 2]);
+        refused(
+            &larger,
+            &[12, 12],
+            "the named axes 1 and 2 have (14, 14); for spare cells give with them the origin (the index of the first \
+             owned cell) or, if all are at the high sides, padding",
+        );
+        assert_eq!(larger.clone().with_origin(&[2, 2]).check_extents(&[12, 12]), Ok(()));
+        assert_eq!(larger.padded().check_extents(&[12, 12]), Ok(()));
+        refused(
+            &named(&[12, 30, 10], &[0, 1]),
+            &[12, 10],
+            "the named axes 0 and 1 have (12, 30); axes 0 and 2 fit; pass `with_axes(&[0, 2])`",
+        );
+        refused(
+            &named(&[9], &[0]),
+            &[10],
+            "the named axis 0 has (9); no axes fit; allocate the domain's shape, with extra dimensions after it",
+        );
+        assert_eq!(
+            named(&[30, 12, 10], &[1]).check_extents(&[12, 10]),
+            Err(LayoutError::AxisCount { pattern: 2, layout: 1 })
+        );
     }
 
     #[test]

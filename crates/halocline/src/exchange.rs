@@ -89,8 +89,8 @@ impl HaloExchange {
     /// domain of that pattern; their bytes a cell must agree, layouts may differ. Where a rank owns
     /// several domains of a pattern, [`Field::on_domain`] says which one a field belongs to.
     ///
-    /// A field whose extents are not the domain's along its first dimensions is refused, unless its
-    /// [`Layout`](crate::Layout) names axes or origin, or says that it is padded.
+    /// A field whose extents are not the domain's along its first dimensions, or those that its
+    /// [`Layout`](crate::Layout) names, is refused, unless that gives an origin or says that it is padded.
     pub fn bind(comm: &Communicator, fields: &[(&Pattern, &Field)]) -> Result<Self, Error> {
         Self::bind_with(comm, fields, &BindOptions::default())
     }

@@ -237,7 +237,27 @@ fn levels_first(comm: &Stage<'_>) -> Outcome {
     let order: &[usize] = if comm.rank() == odd(comm) { &[30, 10, 10] } else { &[10, 10, 30] };
     let axes: &[usize] = if comm.rank() == odd(comm) { &[1, 2] } else { &[0, 1] };
     let field = comm.field(Layout::c_order(ElementType::F64, order)?.with_axes(axes)?)?;
-    Ok(HaloExchange::bind(comm, &[(&pattern, &field)])?.exchange()?.wait()?)
+    HaloExchange::bind(comm, &[(&pattern, &field)])?.exchange()?.wait()?;
+    larger_along_named_axes(comm, &pattern)
+}
+
+/// An array with room for a halo of 2 on the odd rank, whose axes alone are named, is refused.
+fn larger_along_named_axes(comm: &Stage<'_>, pattern: &Pattern) -> Outcome {
+    let is_odd = comm.rank() == odd(comm);
+    let extents: &[usize] = if is_odd { &[3, 12, 12] } else { &[3, 10, 10] };
+    let layout = Layout::c_order(ElementType::F64, extents)?.with_axes(&[1, 2])?;
+    let field = comm.field(layout.clone())?;
+    refused(
+        comm,
+        HaloExchange::bind(comm, &[(pattern, &field)]),
+        is_odd,
+        |error| matches!(error, Error::Field { error: LayoutError::Extents { named: Some(named), .. }, .. } if named[..] == [1, 2]),
+    )?;
+    for said in [layout.clone().padded(), layout.with_origin(if is_odd { &[2, 2] } else { &[1, 1] })] {
+        let field = comm.field(said)?;
+        HaloExchange::bind(comm, &[(pattern, &field)])?.exchange()?.wait()?;
+    }
+    Ok(())
 }
 
 fn unstructured_levels_first(comm: &Stage<'_>) -> Outcome {

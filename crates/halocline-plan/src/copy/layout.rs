@@ -30,8 +30,8 @@ pub struct AxisLayout {
 }
 
 impl CellLayout {
-    /// The layout as the given domain sees it. Checks that the array has the domain's extents, or, if its axes,
-    /// origin or padding are given, that it holds every owned cell.
+    /// The layout as the given domain sees it. Checks that the array has the domain's extents, or, if its origin or
+    /// padding is given, that it holds every owned cell.
     pub fn new(layout: &Layout, shape: &DomainShape) -> Result<Self, LayoutError> {
         layout.check_extents(&shape.extents())?;
         let dims = layout.axes(shape.axes())?;

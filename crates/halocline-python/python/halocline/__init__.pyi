@@ -558,8 +558,8 @@ class Field:
     index, along the axes of a regular grid, of the first owned cell; by default the halo width. ``padded``: the array may
     have more cells along these axes than its domain and the halo.
 
-    Without ``axes``, ``origin`` and ``padded`` the array has exactly the shape of its domain along its first dimensions;
-    any other is refused.
+    Without ``origin`` and ``padded`` the array has exactly the shape of its domain along its first dimensions, or along
+    ``axes``; any other is refused.
     """
 
     def __new__(

@@ -165,6 +165,39 @@ def test_extents_that_are_not_those_of_the_domain_are_refused():
         hc.HaloExchange(comm, [(pattern, small)])
 
 
+@pytest.mark.parametrize("shape, axes", [((30, 14, 14), (1, 2)), ((30, 11, 10), (1, 2)), ((14, 14, 30), (0, 1))])
+def test_spare_cells_of_arrays_with_levels_need_axes_and_origin(shape, axes):
+    comm = hc.init("thread")
+    pattern = ten_by_ten(comm)
+    text = refusals(comm, pattern, np.zeros(shape))
+    assert f"pass `halocline.Field(array, axes=[{axes[0]}, {axes[1]}])`" in text and "the origin (the index" in text
+    assert "padded=True" not in text
+    array = np.arange(np.prod(shape, dtype=float)).reshape(shape)
+    before = array.copy()
+    origin = [(shape[axis] - 8) // 2 for axis in axes]
+    hc.HaloExchange(comm, [(pattern, hc.Field(array, axes=axes, origin=origin))]).exchange()
+    owned = [slice(None)] * 3
+    for axis, first in zip(axes, origin):
+        owned[axis] = slice(first, first + 8)
+    np.testing.assert_array_equal(array[tuple(owned)], before[tuple(owned)])
+    assert (array != before).any()
+
+
+def test_named_axes_have_the_shape_of_the_domain():
+    comm = hc.init("thread")
+    pattern = ten_by_ten(comm)
+    for shape, axes in [((3, 12, 12), (1, 2)), ((12, 12), (0, 1)), ((3, 10, 11), (2, 1))]:
+        array = np.arange(np.prod(shape, dtype=float)).reshape(shape)
+        before = array.copy()
+        text = refusals(comm, pattern, hc.Field(array, axes=axes))
+        assert f"the named axes {axes[0]} and {axes[1]} have ({shape[axes[0]]}, {shape[axes[1]]})" in text
+        np.testing.assert_array_equal(array, before)
+        for field in [hc.Field(array, axes=axes, origin=(1, 1)), hc.Field(array, axes=axes, padded=True)]:
+            hc.HaloExchange(comm, [(pattern, field)]).exchange()
+    text = refusals(comm, pattern, hc.Field(np.zeros((10, 30, 10)), axes=(0, 1)))
+    assert "axes 0 and 2 fit; pass `halocline.Field(array, axes=[0, 2])`" in text
+
+
 def test_the_other_ranks_learn_of_wrong_extents_in_words_of_python():
     def run(comm):
         pattern = ten_by_ten(comm)
