@@ -683,6 +683,7 @@ def test_a_signal_handler_may_call_the_package(handles):
             handled.set()
         signal.signal(signal.SIGUSR1, handler)
         def peer():
+            global kept
             kept = bound(other)
             os.kill(os.getpid(), signal.SIGUSR1)
             handled.wait()
