@@ -306,13 +306,16 @@ impl<'py, T: Argument<'py>> Argument<'py> for List<T> {
     }
 }
 
-/// Whether an object is a sequence, or like one, as an array of NumPy is.
+/// Whether an object is a sequence, or like one, as an array of NumPy is. Texts are none, those of bytes neither.
 fn is_sequence(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     if object.is_exact_instance_of::<PyTuple>() || object.is_exact_instance_of::<PyList>() {
         return Ok(true);
     }
     let has_entries = object.hasattr("__getitem__")? && object.hasattr("__len__")?;
-    Ok(has_entries && !object.is_instance_of::<PyString>() && !object.is_instance_of::<PyMapping>())
+    let is_text = object.is_instance_of::<PyString>()
+        || object.is_instance_of::<PyBytes>()
+        || object.is_instance_of::<PyByteArray>();
+    Ok(has_entries && !is_text && !object.is_instance_of::<PyMapping>())
 }
 
 /// What is said of what is no sequence, but may be one of what a sequence is to have.

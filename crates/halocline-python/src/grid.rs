@@ -95,6 +95,14 @@ impl PyRegularGrid {
         }
         let grid = RegularGrid::new(&*shape).periodic(&*periodic).domains_per_rank(domains_per_rank);
         grid.check().map_err(|wrong| error::prefixed(py, error::of(wrong), "shape"))?;
+        // The check has found that the product does not overflow.
+        let cells: usize = shape.iter().product();
+        if domains_per_rank > cells {
+            let shape = PyTuple::new(py, &shape)?;
+            return Err(error::value(format!(
+                "domains_per_rank: {domains_per_rank} domains, but a grid of {shape} has {cells} cells; every domain needs one"
+            )));
+        }
         Ok(Self { grid, shape, periodic, domains_per_rank })
     }
 

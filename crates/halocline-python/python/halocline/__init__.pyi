@@ -226,7 +226,8 @@ class RegularGrid:
     """A regular grid of 1 to 4 axes; domains are numbered with the last axis running fastest.
 
     ``shape``: cells along each axis, as ``(512, 512)``. ``periodic``: a flag for each axis; by default no axis is periodic.
-    ``domains_per_rank``: how many domains each rank owns in a decomposition that is not given as boxes.
+    ``domains_per_rank``: how many domains each rank owns in a decomposition that is not given as boxes, at most as many as
+    the grid has cells.
 
     Grids are values: they compare by their contents, and can be copied, pickled and used as keys.
     """

@@ -278,11 +278,25 @@ def test_numbers_as_flags_are_taken():
         ((4, 0), {}, "shape: axis 1 of the grid has 0 cells; every axis has at least 1"),
         ((2**40, 2**40), {}, "shape: a grid of .* has more cells than 2\\^60"),
         ((4,), {"domains_per_rank": 0}, "domains_per_rank: a whole number from 1 is wanted, not 0"),
+        ((8, 8), {"domains_per_rank": 100}, r"domains_per_rank: 100 domains, but a grid of \(8, 8\) has 64 cells"),
+        ((8,), {"domains_per_rank": 9}, r"domains_per_rank: 9 domains, but a grid of \(8,\) has 8 cells"),
     ],
 )
 def test_a_grid_that_no_decomposition_takes_is_refused(shape, options, text):
     with pytest.raises(hc.HaloValueError, match=text):
         hc.RegularGrid(shape, **options)
+
+
+def test_as_many_domains_as_cells_are_taken():
+    assert hc.RegularGrid((3, 2), domains_per_rank=6).decompose(1).domains == 6
+
+
+@pytest.mark.parametrize("text", [b"88", bytearray(b"88"), "88"], ids=repr)
+def test_texts_are_no_sequences_of_numbers_or_flags(text):
+    with pytest.raises(hc.HaloTypeError, match="shape: a sequence of whole numbers is wanted, not"):
+        hc.RegularGrid(text)
+    with pytest.raises(hc.HaloTypeError, match="origin: a sequence of whole numbers is wanted, not"):
+        hc.Field(np.zeros((8, 8)), origin=text)
 
 
 def of_module(name, **members):
