@@ -66,9 +66,9 @@ pub enum LayoutError {
         /// Those of the domain with its halo.
         needed: Vec<usize>,
         /// The dimensions of the array that were named as the pattern's axes.
-        named: Option<Vec<usize>>,
+        named: Option<Box<[usize]>>,
         /// The dimensions of the array that are likely the pattern's axes.
-        guess: Option<Vec<usize>>,
+        guess: Option<Box<[usize]>>,
     },
     /// An origin for an unstructured domain, whose cells are listed from index 0 of the array.
     #[error(

@@ -161,6 +161,7 @@ impl Layout {
         }
         let (extents, needed) = (self.extents.clone(), needed.to_vec());
         let guess = likely_axes(&extents, &needed);
+        let [named, guess] = [named, guess].map(|axes| axes.map(Vec::into_boxed_slice));
         Err(LayoutError::Extents { extents, needed, named, guess })
     }
 

@@ -19,7 +19,6 @@ icon4py's ``BLOCK`` and ``DEFAULT_STREAM`` are understood as those here.
 
 from __future__ import annotations
 
-import functools
 import importlib.util
 import operator
 import sys
@@ -336,10 +335,14 @@ def create_exchange(
     return Exchange(decomposition_info, comm, dims)
 
 
-@functools.cache
+_kinds: dict[type, type] = {}
+
+
 def _multi_node_exchange(theirs: type) -> type:
-    """A subclass of icon4py's own class for several ranks, all of whose public methods are ours."""
-    return type("MultiNodeExchange", (Exchange, theirs), {})
+    """A subclass of icon4py's own class for several ranks, all of whose public methods are ours. The same for each call."""
+    if theirs not in _kinds:
+        _kinds[theirs] = type("MultiNodeExchange", (Exchange, theirs), {})
+    return _kinds[theirs]
 
 
 def install() -> None:
