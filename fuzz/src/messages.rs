@@ -1,7 +1,8 @@
 //! What ranks receive: plain values, the directory's messages, collective calls.
 
 use crate::simulated::resolve_tampered;
-use halocline_comm::{CommError, Communicator, Endpoint, Reduce, Tag};
+use halocline_comm::call::fuzz::say;
+use halocline_comm::{CommError, Communicator, Reduce};
 use halocline_plan::UnstructuredDomain;
 use halocline_plan::directory::{Answer, Lookup, Message, Reply, Request};
 use halocline_plan::wire::{Reader, Writer};
@@ -89,32 +90,29 @@ pub fn collectives(bytes: &[u8]) {
         let other = pair.pop().expect("two ranks");
         (pair.pop().expect("two ranks"), other)
     };
-    let say = |from: &Communicator, to: usize, calls_before: usize| {
-        (0..calls_before).for_each(|_| _ = from.begin());
-        let operation = from.begin();
-        from.send(to, Tag { operation, round: 0 }, bytes.to_vec()).expect("it is there");
-    };
     let check = |outcome: Result<usize, CommError>, expected: usize| match outcome {
         Ok(count) => assert_eq!(count, expected),
         Err(CommError::Malformed { .. }) => {}
         Err(other) => panic!("another error: {other}"),
     };
     let (first, second) = pair();
-    say(&second, 0, 0);
+    say(&second, 0, "all_gather", bytes);
     check(first.all_gather(b"mine").map(|all| all.len()), 2);
     let (first, second) = pair();
-    say(&first, 1, 1);
+    say(&first, 1, "all_gather", bytes);
     check(second.all_gather(b"mine").map(|all| all.len()), 2);
     let (first, second) = pair();
-    say(&second, 0, 0);
+    say(&second, 0, "all_reduce", bytes);
     check(first.all_reduce(&[u64::MAX, 2], Reduce::Sum).map(|all| all.len()), 2);
     let (first, second) = pair();
-    say(&first, 1, 1);
+    say(&first, 1, "all_reduce", bytes);
     check(second.all_reduce(&[u64::MAX, 2], Reduce::Max).map(|all| all.len()), 2);
 }
 
 pub fn collectives_seeds() -> Vec<Vec<u8>> {
     let words = |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
     let gathered = |rank: u64| [words(&[rank, 3]), b"abc".to_vec()].concat();
-    vec![words(&[1, 2]), gathered(1), [gathered(0), gathered(1)].concat()]
+    // Behind the data come the name of the call and its length.
+    let of = |data: Vec<u8>| [data, b"all_gather\x0a".to_vec()].concat();
+    vec![of(words(&[1, 2])), of(gathered(1)), of([gathered(0), gathered(1)].concat())]
 }

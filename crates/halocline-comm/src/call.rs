@@ -6,6 +6,8 @@
 //! Where two calls begin with a wait on both ranks there is no such message: a wait that takes a while announces its call to the rank that
 //! it waits for.
 
+#[cfg(fuzzing)]
+pub mod fuzz;
 #[cfg(test)]
 mod tests;
 

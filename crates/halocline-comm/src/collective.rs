@@ -34,8 +34,8 @@ const ACKNOWLEDGED: u64 = 1;
 const AFTER: u64 = 2;
 
 /// Rounds of the messages of calls up the tree and down again.
-const UP: u64 = 0;
-const DOWN: u64 = 1;
+pub(crate) const UP: u64 = 0;
+pub(crate) const DOWN: u64 = 1;
 
 impl Communicator {
     /// Returns once all ranks have called it.

@@ -19,6 +19,10 @@ mod sync;
 mod wakers;
 
 #[cfg(not(loom))]
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod call;
+#[cfg(not(fuzzing))]
 mod call;
 #[cfg(not(loom))]
 mod collective;
