@@ -15,7 +15,7 @@ pub struct Tuning {
     pub item: u32,
     /// Items for each multiprocessor, where there is little to copy. 1 to 16.
     pub items: u32,
-    /// Accesses up to which a part of one region has one block: several blocks have to count who is through. 0 to 65,536.
+    /// A part of one region with up to so many accesses has one block: several blocks would have to count each other's ends. 0 to 65,536.
     pub alone: u32,
     /// Up to how many bytes a message between devices goes as words with flags ([`Slot`](crate::Slot)); 0: none. At most 1 MiB.
     pub flags: u32,

@@ -7,8 +7,8 @@ use halocline_plan::copy::{CopyOp, Indexed, Loop};
 use std::mem::MaybeUninit;
 
 /// Packs into a message by non-temporal stores, which leave it in memory instead of this core's
-/// caches. The operations must fill the message from its first byte without gaps, in order. What was
-/// written is visible to whoever acquires a later release store of this thread.
+/// caches. The operations must fill the message from its first byte without gaps, in order. A thread
+/// that acquires a later release store of this thread sees the message.
 ///
 /// # Safety
 /// Every operation must stay within memory that is valid for reads at its source, which nobody writes
