@@ -10,7 +10,7 @@ use std::path::PathBuf;
 /// Draw the time of an exchange between GPUs over its size, beside NCCL and what the links carry at most
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct RowsArgs {
-    /// What `rows --json` has written (docs/cuda.md)
+    /// What `rows --json` has written (docs/internals/device-engine.md)
     #[arg(value_name = "ROWS.json")]
     rows: PathBuf,
     /// The picture (.png or .svg)

@@ -1,6 +1,6 @@
 //! Draws one scheduled exchange between two ranks from the trace of a simulated run, as SVG on standard output.
 //!
-//! `tools/draw-exchange` writes `docs/scheduled.svg` with it.
+//! `tools/draw-exchange` writes `docs/pictures/scheduled.svg` with it.
 
 use halocline::BindOptions;
 use halocline::device::sim::{Kernel, Options, Span, Timeline, Word, World, record};

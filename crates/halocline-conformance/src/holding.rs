@@ -1,4 +1,4 @@
-//! Simulated devices whose calls wait, and hold those of other threads, as CUDA's do (`docs/cuda.md`, "What waits for the device"): what frees, and
+//! Simulated devices whose calls wait, and hold those of other threads, as CUDA's do (`docs/gpus.md`, "What waits for the device"): what frees, and
 //! the first table of a device, waits until no stream of any device has anything to do; launches, records, allocations and what is made wait
 //! for that; operations on words, waits for events and questions do not. A look at a word of a device may say nothing ([`silence`]). Copies from another device stand behind each other, whichever stream they were given to: one that has to wait
 //! holds the others. Streams share as many queues as CUDA gives a process.

@@ -1,6 +1,6 @@
-//! What patterns cost where there is much of something: ranks, cells, messages.
+//! What patterns cost for many ranks, cells or messages. All of them:
 //!
-//! `docs/measurements.md` has the command that runs all of them in a release build, and what they print.
+//!     cargo test --release -p halocline-conformance --test scale -- --include-ignored --nocapture --test-threads 1
 
 use halocline::{Communicator, Halo, Mesh, Partition, Pattern, RegularGrid, Shared, UnstructuredDomain};
 use halocline_comm::Endpoint;

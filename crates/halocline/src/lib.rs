@@ -85,7 +85,19 @@ pub use halocline_device as device;
 /// Plans as pure data.
 pub use halocline_plan as plan;
 
-/// Compiles the program in the README.
+/// Compiles and runs the Rust programs of the README and the guide.
 #[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-pub struct Readme;
+mod documents {
+    macro_rules! pages {
+        ($($name:ident: $path:literal,)*) => { $(#[doc = include_str!(concat!("../../../", $path))] struct $name;)* };
+    }
+    pages! {
+        Readme: "README.md",
+        Start: "docs/start.md",
+        RegularGrids: "docs/regular-grids.md",
+        Meshes: "docs/meshes.md",
+        Overlap: "docs/overlap.md",
+        Gpus: "docs/gpus.md",
+        Troubleshooting: "docs/troubleshooting.md",
+    }
+}

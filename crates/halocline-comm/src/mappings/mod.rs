@@ -30,7 +30,7 @@
 //! });
 //! ```
 //!
-//! `docs/mappings.md` has the protocol. Limits: `HALOCLINE_MAPPINGS_ENTRIES` and `HALOCLINE_MAPPINGS_BYTES`, or
+//! `docs/internals/mappings.md` has the protocol. Limits: `HALOCLINE_MAPPINGS_ENTRIES` and `HALOCLINE_MAPPINGS_BYTES`, or
 //! [`Mappings::set_limits`].
 
 mod bounds;

@@ -1,5 +1,5 @@
 //! Scheduled exchanges, each with one piece of its order left out: right as they are under every seed, and caught
-//! within a few seeds without that piece. `tools/hazards` puts what this prints into `docs/sim.md`.
+//! within a few seeds without that piece. `tools/hazards` puts what this prints into `docs/internals/simulated-device.md`.
 
 use halocline::device::Priority;
 use halocline::device::sim::{Options, World, explore, run};

@@ -3,7 +3,7 @@
 //!
 //! [`device`] opens a GPU. Copy tables are executed by kernels (`copy.cu`) that NVRTC ([`Compiler`]) compiles for it when
 //! the first table is uploaded, and that are kept on disk ([`cache_directory`]); a [`Program`] is kernels of one's own.
-//! `docs/cuda.md` says how it all works.
+//! `docs/internals/device-engine.md` says how it all works.
 //!
 //! Streams share queues of the hardware, 8 in a process unless `CUDA_DEVICE_MAX_CONNECTIONS` (up to 32) says otherwise
 //! when CUDA starts: a stream that waits, for a word or an event, holds all that came later to its queue, also of other
