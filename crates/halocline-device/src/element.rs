@@ -7,7 +7,8 @@ use std::hash::{Hash, Hasher};
 /// A type that can be the element of an array. Bytes reach an array without a look at their values: from other ranks, from messages
 /// that a program unpacks, through fields of other element types in the same memory. So every byte pattern must be a value.
 ///
-/// `bool` and `char` are no such types: use [`Bool`] and `u32`.
+/// `bool` and `char` are no such types: use [`Bool`] and `u32`. A plain struct of up to 256 bytes becomes an element by
+/// `#[derive(halocline::Element)]`, which checks all this when the program is compiled.
 ///
 /// # Safety
 /// - Every pattern of `size_of::<Self>()` initialised bytes is a valid `Self`.
@@ -17,6 +18,10 @@ use std::hash::{Hash, Hasher};
 pub unsafe trait Element: Copy + Send + Sync + 'static {
     /// The element type of `Self`.
     const TYPE: ElementType;
+
+    /// What the bytes mean, where the type does not tell: the name and fields of a struct. Fields of elements with different names are
+    /// not exchanged with each other. Empty: every name fits.
+    const RECORD: &'static str = "";
 }
 
 macro_rules! elements {

@@ -39,11 +39,14 @@ pub enum ElementType {
     C64,
     /// Two [`ElementType::F64`].
     C128,
-    /// Anything else of that many bytes, 1 to 16. Without a name ([`NamedElement`]) it goes with every type of that size.
-    Opaque(u8),
+    /// Any other type of that many bytes, 1 to [`ElementType::MOST`]. Without a name ([`NamedElement`]) it fits every type of that size.
+    Opaque(u16),
 }
 
 impl ElementType {
+    /// The most bytes that one element has.
+    pub const MOST: usize = 256;
+
     /// Bytes of one element.
     pub const fn size(self) -> usize {
         match self {
@@ -74,7 +77,7 @@ impl ElementType {
             Self::F64 => 13,
             Self::C64 => 14,
             Self::C128 => 15,
-            Self::Opaque(size) => 0x100 + size as u16,
+            Self::Opaque(size) => 0x100 + size,
         }
     }
 
@@ -96,9 +99,22 @@ impl ElementType {
             13 => Self::F64,
             14 => Self::C64,
             15 => Self::C128,
-            0x101..=0x110 => Self::Opaque((code - 0x100) as u8),
+            0x101..=0x200 => Self::Opaque(code - 0x100),
             _ => return None,
         })
+    }
+}
+
+impl ElementType {
+    /// Copies handle elements of at most 16 bytes. A larger one is a row of smaller ones, each of as many bytes as divide it: their type,
+    /// and how many there are.
+    pub(crate) fn units(self) -> (Self, usize) {
+        let size = self.size();
+        if size <= 16 {
+            return (self, 1);
+        }
+        let unit = 1 << size.trailing_zeros().min(4);
+        (Self::Opaque(unit as u16), size / unit)
     }
 }
 

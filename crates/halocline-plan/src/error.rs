@@ -21,7 +21,7 @@ macro_rules! debug_as_text {
 #[non_exhaustive]
 pub enum LayoutError {
     /// The element is empty or too large.
-    #[error("an element of {0} bytes; elements have 1 to 16 bytes")]
+    #[error("an element of {0} bytes; elements have 1 to 256 bytes")]
     ElementSize(usize),
     /// Extents and strides disagree in number.
     #[error("{extents} extents but {strides} strides; give one stride for each extent")]

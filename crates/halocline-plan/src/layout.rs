@@ -53,11 +53,11 @@ impl Layout {
 
     /// An array with any byte strides, positive or negative.
     ///
-    /// Refused: extents and strides of different length, an element of 0 or more than 16 bytes, a
+    /// Refused: extents and strides of different length, an element of 0 or more than [`ElementType::MOST`] bytes, a
     /// span that overflows, and strides that put two elements on the same bytes (a stride of 0 or
     /// one smaller than the element, or two dimensions that interleave).
     pub fn strided(element: ElementType, extents: &[usize], strides: &[isize]) -> Result<Self, LayoutError> {
-        if !(1..=16).contains(&element.size()) {
+        if !(1..=ElementType::MOST).contains(&element.size()) {
             return Err(LayoutError::ElementSize(element.size()));
         }
         if extents.len() != strides.len() {

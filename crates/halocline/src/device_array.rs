@@ -30,13 +30,15 @@ impl<T: Element> DeviceArray<T> {
         Self::with_layout(device, Layout::c_order(T::TYPE, extents)?)
     }
 
-    /// A zeroed array of any layout whose elements are `T` and whose strides are whole elements. Blocks until it is
+    /// A zeroed array of any layout whose elements are `T` and whose strides are whole elements. A layout without a name takes that
+    /// of `T` ([`Element::RECORD`]). Blocks until it is
     /// zeroed.
     pub fn with_layout(device: &Device, layout: Layout) -> Result<Self, Error> {
         let size = T::TYPE.size() as isize;
         if layout.element() != T::TYPE || layout.strides().iter().any(|stride| stride % size != 0) {
             return Err(Error::ArrayElement { wanted: T::TYPE, layout: Box::new(layout) });
         }
+        let layout = if layout.named_element().name.is_none() { layout.named(T::RECORD) } else { layout };
         let span = layout.span();
         let bytes = (span.end - span.start) as usize;
         let memory = device.allocate(bytes.max(1))?;

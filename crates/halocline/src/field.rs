@@ -407,12 +407,14 @@ impl<T: Element> Array<T> {
         Self::with_layout(comm, Layout::c_order(T::TYPE, extents)?)
     }
 
-    /// A zeroed array of any layout whose elements are `T` and whose strides are whole elements.
+    /// A zeroed array of any layout whose elements are `T` and whose strides are whole elements. A layout without a name takes that
+    /// of `T` ([`Element::RECORD`]).
     pub fn with_layout(comm: &Communicator, layout: Layout) -> Result<Self, Error> {
         let size = T::TYPE.size() as isize;
         if layout.element() != T::TYPE || layout.strides().iter().any(|stride| stride % size != 0) {
             return Err(Error::ArrayElement { wanted: T::TYPE, layout: Box::new(layout) });
         }
+        let layout = if layout.named_element().name.is_none() { layout.named(T::RECORD) } else { layout };
         Ok(Self { field: Field::allocate(comm, layout)?, element: PhantomData })
     }
 

@@ -65,6 +65,23 @@ pub use stream::Cut;
 pub use unbound::PatternLinks;
 
 pub use halocline_comm::{CommError, Communicator, Reduce};
+/// Structs as elements of arrays:
+///
+/// ```
+/// use halocline::{Array, Communicator, Element};
+///
+/// #[derive(Clone, Copy, Element)]
+/// #[repr(C)]
+/// struct Water {
+///     temperature: f64,
+///     velocity: [f32; 2],
+/// }
+///
+/// let water = Array::<Water>::zeros(&Communicator::single(), &[8, 8])?;
+/// water.write()?[0] = Water { temperature: 4.0, velocity: [0.1, 0.0] };
+/// # Ok::<(), halocline::Error>(())
+/// ```
+pub use halocline_derive::Element;
 pub use halocline_device::{Bool, Device, DeviceError, Element, Stream};
 pub use halocline_plan::{
     CellContent, Decomposition, DomainShape, ElementType, Elements, Graph, Halo, Layout, LayoutError, Mesh,

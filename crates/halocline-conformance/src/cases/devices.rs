@@ -64,7 +64,7 @@ fn element_sizes<R: Rig>(comm: &Stage<'_>) -> Outcome {
     let grid = Grid::new(comm.size(), &[2 * comm.size() + 1, 5], &[true, false], 2)?;
     let pattern = grid.pattern(comm)?;
     let mut scene = Scene::default();
-    for size in 1..=16u8 {
+    for size in (1..=16).chain([24, 37, 100, 256]) {
         let kind = Kind::with_extra(ElementType::Opaque(size), &[1 + usize::from(size) % 3]);
         let form = |domain: u64| Form::all()[(domain as usize + usize::from(size)) % 6].clone();
         scene.add(&pattern, grid.subjects(comm, &pattern, size.into(), (&kind, home), form)?);
@@ -97,7 +97,7 @@ fn kind(numbers: &mut Numbers) -> Kind {
     let named = [ElementType::F64, ElementType::F32, ElementType::Bool, ElementType::Bf16, ElementType::C128];
     let element = match numbers.below(2) {
         0 => named[numbers.below(named.len())],
-        _ => ElementType::Opaque(1 + numbers.below(16) as u8),
+        _ => ElementType::Opaque(1 + numbers.below(16) as u16),
     };
     let extra: Vec<usize> = (0..numbers.below(3)).map(|_| 1 + numbers.below(3)).collect();
     Kind { element, extra }

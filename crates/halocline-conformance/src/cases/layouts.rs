@@ -30,7 +30,7 @@ fn on_ring(comm: &Stage<'_>, kind: &Kind, link: LinkChoice, form: impl Fn(u64) -
 }
 
 fn element_sizes(comm: &Stage<'_>) -> Outcome {
-    for size in 1..=16u8 {
+    for size in (1..=16).chain([24, 37, 100, 256]) {
         let link = comm.choices()[1 + usize::from(size) % 4];
         on_ring(comm, &Kind::with_extra(ElementType::Opaque(size), &[3]), link, |_| Form::default())?;
         on_ring(comm, &Kind::plain(ElementType::Opaque(size)), LinkChoice::Auto, |_| Form::padded())?;

@@ -111,7 +111,7 @@ fn element() -> impl Strategy<Value = ElementType> {
         ElementType::C128,
         ElementType::I64,
     ];
-    prop_oneof![(0..6usize).prop_map(|at| NAMED[at]), (1..=16u8).prop_map(ElementType::Opaque)]
+    prop_oneof![(0..6usize).prop_map(|at| NAMED[at]), (1..=48u16).prop_map(ElementType::Opaque)]
 }
 
 fn kind() -> impl Strategy<Value = Kind> {

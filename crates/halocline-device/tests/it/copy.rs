@@ -61,7 +61,7 @@ struct Line(#[expect(dead_code, reason = "written through a pointer")] [u8; 64])
 /// loops holds, in runs of all lengths: gathered from anywhere into consecutive cells, scattered from
 /// consecutive cells, or both.
 fn level_major() -> impl Strategy<Value = Case> {
-    let sizes = (1u8..=16).prop_map(ElementType::Opaque);
+    let sizes = (1u16..=16).prop_map(ElementType::Opaque);
     (300usize..700, 1usize..12, sizes, 0..3).prop_flat_map(|(count, levels, element, direction)| {
         let array = move || made_in(Just(vec![0, 1]), element, vec![count, levels]);
         (array(), array(), in_runs(count), in_runs(count)).prop_map(move |(source, target, from, to)| {

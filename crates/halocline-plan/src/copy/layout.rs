@@ -7,7 +7,7 @@ use std::sync::Arc;
 /// dimensions that every cell carries. This is what peers tell each other about their fields.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CellLayout {
-    /// Element type.
+    /// Element type. One of more than 16 bytes becomes a last extra dimension of smaller elements.
     pub element: ElementType,
     /// What the elements stand for, if that was said ([`Layout::named`]).
     pub name: Option<Arc<str>>,
@@ -59,11 +59,13 @@ impl CellLayout {
             extent: layout.extents()[dim],
         });
         let extra = layout.extra(&dims).into_iter().map(|dim| (layout.extents()[dim], layout.strides()[dim]));
+        let (element, units) = layout.element().units();
+        let unit = (units, element.size() as isize);
         let this = Self {
-            element: layout.element(),
+            element,
             name: layout.named_element().name,
             axes: axes.collect(),
-            extra: extra.filter(|(extent, _)| *extent != 1).collect(),
+            extra: extra.chain([unit]).filter(|(extent, _)| *extent != 1).collect(),
         };
         for (axis, &count) in owned.iter().enumerate() {
             this.check_axis(axis, (&dims, shape), 0, count)?;

@@ -90,7 +90,7 @@ proptest! {
         axes in vec((1..4usize, 0..3usize, 0..3i64), 1..4),
         extra in vec(2..4usize, 0..3),
         arrays in (array(), array()),
-        size in 1..9u8,
+        size in 1..9u16,
     ) {
         let element = ElementType::Opaque(size);
         let extents: Vec<usize> = axes.iter().map(|(count, room, low)| count + room + *low as usize + 1).collect();
@@ -107,7 +107,7 @@ proptest! {
         source in vec(0..30u32, 1..12),
         arrays in (array(), array()),
         extra in vec(2..4usize, 0..4),
-        size in 1..9u8,
+        size in 1..9u16,
     ) {
         let element = ElementType::Opaque(size);
         let (mut source, mut target) = (source.clone(), source);

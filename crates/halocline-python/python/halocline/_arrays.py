@@ -24,9 +24,9 @@ def zeros(shape, dtype="float64", comm=None, device=None, *, order="C"):
     if dtype.subdtype is not None:
         base, inner = dtype.subdtype
         raise HaloTypeError(f"dtype: elements of {dtype} are arrays of shape {inner}; give elements of {base} and a shape that ends so")
-    if dtype.hasobject or not 1 <= dtype.itemsize <= 16:
+    if dtype.hasobject or not 1 <= dtype.itemsize <= 256:
         raise HaloTypeError(
-            f"dtype: elements of {dtype} cannot be exchanged; numbers and plain bytes of 1 to 16 bytes can. Make an array of each "
+            f"dtype: elements of {dtype} cannot be exchanged; numbers and plain bytes of 1 to 256 bytes can. Make an array of each "
             "member of a record, or give the shape one more axis"
         )
     if dtype != dtype.newbyteorder("="):

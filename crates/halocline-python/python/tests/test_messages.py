@@ -233,14 +233,14 @@ WITHOUT = {
         "link: there is no 'fast'; choose 'auto', 'push', 'pull', 'device-mailbox', 'mailbox' or 'message'",
     ),
     "records of many bytes": (
-        lambda: hc.Field(np.zeros(3, [("a", "f8"), ("b", "f8"), ("c", "f8")])),
-        "array: elements of type |V24 have 24 bytes, 16 at most can be exchanged as one; give each member as a field of its own "
-        "(array['name']), or a view of their bytes: array.view('uint8').reshape(*array.shape, 24)",
+        lambda: hc.Field(np.zeros(3, [("a", "f8", 30), ("b", "f8"), ("c", "f8", 2)])),
+        "array: elements of type |V264 have 264 bytes, 256 at most can be exchanged as one; give each member as a field of its own "
+        "(array['name']), or a view of their bytes: array.view('uint8').reshape(*array.shape, 264)",
     ),
     "texts of many bytes": (
-        lambda: hc.Field(np.zeros(3, "U5")),
-        "array: elements of type <U5 have 20 bytes, 16 at most can be exchanged as one; give a view of their bytes: "
-        "array.view('uint8').reshape(*array.shape, 20)",
+        lambda: hc.Field(np.zeros(3, "U70")),
+        "array: elements of type <U70 have 280 bytes, 256 at most can be exchanged as one; give a view of their bytes: "
+        "array.view('uint8').reshape(*array.shape, 280)",
     ),
     "a scalar of NumPy": (lambda: hc.Field(np.float64(3)), "array: a scalar of NumPy has no memory of its own; give an array"),
     "a message that is read-only": (lambda: HALO.pack(0, b"abc"), "message: the array is read-only; `pack` writes it"),

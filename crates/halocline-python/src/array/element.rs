@@ -25,16 +25,16 @@ pub(super) fn of(kind: char, size: usize, as_given: &str) -> PyResult<ElementTyp
         ('f', 8) => F64,
         ('c', 8) => C64,
         ('c', 16) => C128,
-        ('f' | 'c' | 'V' | 'S' | 'U' | 'M' | 'm', 1..=16) => Opaque(size as u8),
+        ('f' | 'c' | 'V' | 'S' | 'U' | 'M' | 'm', 1..=256) => Opaque(size as u16),
         ('O', _) => {
             return Err(error::kind(
                 "elements that are Python objects mean nothing in another process; convert the array: array.astype(...)",
             ));
         }
-        (_, 17..) => return Err(too_large(kind, size, as_given)),
+        (_, 257..) => return Err(too_large(kind, size, as_given)),
         _ => {
             return Err(error::kind(format!(
-                "elements of type {as_given} cannot be exchanged; booleans, numbers and plain bytes of 1 to 16 bytes can"
+                "elements of type {as_given} cannot be exchanged; booleans, numbers and plain bytes of 1 to 256 bytes can"
             )));
         }
     })
@@ -46,7 +46,7 @@ fn too_large(kind: char, size: usize, as_given: &str) -> PyErr {
         _ => "",
     };
     error::kind(format!(
-        "elements of type {as_given} have {size} bytes, 16 at most can be exchanged as one; give {members}a view of their \
+        "elements of type {as_given} have {size} bytes, 256 at most can be exchanged as one; give {members}a view of their \
          bytes: array.view('uint8').reshape(*array.shape, {size})"
     ))
 }

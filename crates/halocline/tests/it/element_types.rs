@@ -87,3 +87,76 @@ fn any_bytes_unpacked_into_bools_are_true_or_false() -> Result<(), Error> {
         Ok(())
     })
 }
+
+#[derive(Clone, Copy, Debug, PartialEq, Element)]
+#[repr(C)]
+struct Water {
+    temperature: f64,
+    velocity: [f32; 3],
+    tracers: [[f32; 2]; 2],
+    flags: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Element)]
+#[repr(transparent)]
+struct Celsius(f64);
+
+#[derive(Clone, Copy, Element)]
+#[repr(C)]
+struct Largest {
+    levels: [f32; 64],
+}
+
+impl Water {
+    fn of(number: usize) -> Self {
+        let number = number as f32;
+        let tracers = [[number, 2.0 * number], [3.0 * number, 4.0 * number]];
+        Self { temperature: number.into(), velocity: [number, 0.5, -number], tracers, flags: 7 }
+    }
+}
+
+#[test]
+fn structs_with_derived_elements_are_exchanged() -> Result<(), Error> {
+    assert_eq!((Water::TYPE.size(), Celsius::TYPE.size(), Largest::TYPE.size()), (40, 8, 256));
+    assert!(
+        Water::RECORD.starts_with("Water {") && Water::RECORD.contains("velocity: [f32; 3]"),
+        "{}",
+        Water::RECORD
+    );
+    on_two_ranks(|comm| {
+        let pattern = ring(comm)?;
+        let (water, celsius) = (zeros::<Water>(comm)?, zeros::<Celsius>(comm)?);
+        let largest = zeros::<Largest>(comm)?;
+        let first = comm.rank() * OWNED;
+        for at in 0..OWNED {
+            water.write()?[1 + at] = Water::of(first + at);
+            celsius.write()?[1 + at] = Celsius((first + at) as f64);
+            largest.write()?[1 + at].levels = [(first + at) as f32; 64];
+        }
+        HaloExchange::bind(comm, &[(&pattern, &water), (&pattern, &celsius), (&pattern, &largest)])?
+            .exchange()?
+            .wait()?;
+        for at in 0..OWNED + 2 {
+            let cell = (first + 2 * OWNED + at - 1) % (2 * OWNED);
+            assert_eq!(water.read()?[at], Water::of(cell));
+            assert_eq!(celsius.read()?[at], Celsius(cell as f64));
+            assert_eq!(largest.read()?[at].levels, [cell as f32; 64]);
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn structs_of_different_names_are_not_exchanged_with_each_other() {
+    let outcome = on_two_ranks(|comm| {
+        let (pattern, celsius) = (ring(comm)?, zeros::<Celsius>(comm)?);
+        let kelvin = Field::allocate(
+            comm,
+            Layout::c_order(ElementType::Opaque(8), &[OWNED + 2])?.named("Kelvin { 0: f64 }"),
+        )?;
+        let field = if comm.rank() == 0 { &*celsius } else { &kelvin };
+        HaloExchange::bind(comm, &[(&pattern, field)]).map(drop)
+    });
+    let text = outcome.expect_err("the names differ").to_string();
+    assert!(text.contains("Celsius { 0: f64 }") && text.contains("Kelvin { 0: f64 }"), "{text}");
+}

@@ -1,21 +1,7 @@
-//! Programs that the compiler must refuse, one a file in `tests/refused_by_compiler`, with what it says of them. After a change of
-//! wording, `TRYBUILD=overwrite` writes what it says now.
+//! Programs that the compiler must refuse: one in each file of `tests/refused_by_compiler`, beside what the compiler says. After a change of
+//! wording, `TRYBUILD=overwrite` writes what it says now. One test for all, since they share one build.
 
-macro_rules! refused {
-    ($($name:ident,)*) => {$(
-        #[test]
-        fn $name() {
-            trybuild::TestCases::new()
-                .compile_fail(concat!("tests/refused_by_compiler/", stringify!($name), ".rs"));
-        }
-    )*};
-}
-
-refused! {
-    array_of_bool,
-    array_of_char,
-    element_without_unsafe,
-    messages_of_any_tag,
-    provider_without_unsafe,
-    transport_without_unsafe,
+#[test]
+fn programs_that_the_api_must_refuse_do_not_compile() {
+    trybuild::TestCases::new().compile_fail("tests/refused_by_compiler/*.rs");
 }

@@ -68,7 +68,7 @@ fn element() -> impl Strategy<Value = ElementType> {
         Just(ElementType::F64),
         Just(ElementType::F32),
         Just(ElementType::C128),
-        (1u8..=16).prop_map(ElementType::Opaque)
+        (1u16..=16).prop_map(ElementType::Opaque)
     ]
 }
 

@@ -1,0 +1,9 @@
+use halocline::Element;
+
+#[derive(Clone, Copy, Element)]
+#[repr(C)]
+struct Cell {
+    name: &'static u64,
+}
+
+fn main() {}
