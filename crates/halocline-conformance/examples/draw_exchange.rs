@@ -51,7 +51,7 @@ fn name(word: &Word) -> Option<&'static str> {
         (MemorySpace::Host, 128) => "done",
         (MemorySpace::Host, _) => return None,
         (_, 0) => return None,
-        (_, 128) => "ready",
+        (_, 128) => "granted",
         _ => "arrived",
     })
 }
@@ -130,7 +130,7 @@ fn main() {
     println!("<rect width=\"100%\" height=\"100%\" fill=\"#fff\" stroke=\"none\"/>");
     println!("<text x=\"10\" y=\"24\" font-size=\"16\">One scheduled exchange between two ranks</text>");
     println!(
-        "<text x=\"10\" y=\"44\">the order of a simulated run; each row is a stream, what a box waits for lies to its left</text>"
+        "<text x=\"10\" y=\"44\">the order of a simulated run; each row is a stream; a box stands to the right of everything that it waits for</text>"
     );
     for (row, text) in ["rank 0: the user’s", "rank 0: internal", "rank 1: the user’s", "rank 1: internal"]
         .iter()
@@ -163,10 +163,10 @@ fn main() {
         println!("<circle cx=\"{x2}\" cy=\"{y2}\" r=\"3\"/>");
     }
     let lines = [
-        "grey lines: events, which tie the internal stream to the user’s; red lines: counters, raised by one rank and waited for by the other",
-        "ready = 2: “my halo may be overwritten for exchange 2”: only after the user’s earlier work, which may still read it",
-        "arrived = 2: “the bytes of exchange 2 are in your halo”: raised by the copying itself; interior work runs beside all this",
-        "schedule_wait gives the last “wait event”, schedule_exchange all the rest: neither waits; done = 2 is for is_ready() and wait()",
+        "grey: events order the internal stream and the user’s stream; red: flags, set by one rank and polled by the other",
+        "granted = 2: the peer may write my halo for exchange 2; set after all earlier work of the user’s stream",
+        "arrived = 2: the bytes of exchange 2 are in the peer’s halo; set by the copy; the interior runs beside all this",
+        "schedule_exchange gives everything but the last “wait event”, which schedule_wait gives; is_ready() and wait() read done = 2",
     ];
     for (at, line) in lines.iter().enumerate() {
         println!("<text x=\"10\" y=\"{}\">{line}</text>", TOP + 4 * ROW + 20 + 22 * at);
