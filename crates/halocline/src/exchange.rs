@@ -152,8 +152,8 @@ impl HaloExchange {
     }
 
     /// In a trace: the call that gives the exchange to devices, which do it later.
-    fn begins(&self, scheduled: &Scheduled) -> EnteredSpan {
-        trace::exchange(&self.bound.comm, &self.bound.name, scheduled.epoch() + 1)
+    fn begins(&self) -> EnteredSpan {
+        trace::exchange(&self.bound.life.comm, &self.bound.life.name, self.epoch() + 1)
     }
 
     /// As [`HaloExchange::exchange`], of one of the sets that were bound together, counted from 0. All
@@ -163,7 +163,7 @@ impl HaloExchange {
         let epoch = match &self.scheduled {
             None => self.bound().begin(set, &[])?,
             Some(scheduled) => {
-                let _span = self.begins(scheduled);
+                let _span = self.begins();
                 scheduled.begin_bound(set)?
             }
         };
@@ -182,7 +182,7 @@ impl HaloExchange {
         let epoch = match &self.scheduled {
             None => self.bound().begin(set, &[])?,
             Some(scheduled) => {
-                let _span = self.begins(scheduled);
+                let _span = self.begins();
                 scheduled.begin(set, streams.iter().copied())?
             }
         };
@@ -215,7 +215,9 @@ impl HaloExchange {
 
     /// As [`HaloExchange::schedule_exchange`], of one of the sets that were bound together.
     pub fn schedule_exchange_set(&self, index: usize, streams: &[&Stream]) -> Result<Pending, Error> {
-        if !self.bound.comm.link().is_driven() && self.paths().any(|(_, _, path)| path == LinkPath::Message) {
+        if !self.bound.life.comm.link().is_driven()
+            && self.paths().any(|(_, _, path)| path == LinkPath::Message)
+        {
             return Err(Error::NotDriven);
         }
         self.exchange_set_on(index, streams)
@@ -232,7 +234,7 @@ impl HaloExchange {
     }
 
     fn epoch(&self) -> u64 {
-        self.scheduled.as_ref().map_or_else(|| self.bound().epoch(), |scheduled| scheduled.epoch())
+        self.bound().epoch()
     }
 
     /// A handle of one of the sets alone, counted from 0. It shares links and exchanges with this one: one
@@ -258,7 +260,7 @@ impl HaloExchange {
 
     /// As [`HaloExchange::narrowed`], by ranks of which one may have no such halo: its error is one on all.
     pub fn narrowed_if(&self, to: Result<&Halo, Error>) -> Result<Self, Error> {
-        let to = agree(&self.bound().comm.within("narrowed"), to)?;
+        let to = agree(&self.bound().life.comm.within("narrowed"), to)?;
         let sets = bind::narrowed(self.bound(), self.scheduled.as_deref(), &self.sets, to)?;
         Ok(self.with(sets))
     }
@@ -335,14 +337,10 @@ pub struct Pending {
 impl Pending {
     /// Blocks until the halo is filled and owned cells may be overwritten. Calling it again does nothing.
     pub fn wait(&self) -> Result<(), Error> {
-        match &self.scheduled {
-            None => self.bound.wait(self.epoch),
-            Some(scheduled) => {
-                let _span = trace::wait(&self.bound.comm, &self.bound.name, self.epoch);
-                self.wait_for_host_fields(scheduled)?;
-                scheduled.wait(self.epoch)
-            }
-        }
+        let Some(scheduled) = &self.scheduled else { return self.bound.wait(self.epoch) };
+        let _span = trace::wait(&self.bound.life.comm, &self.bound.life.name, self.epoch);
+        self.bound.wait(self.epoch)?;
+        scheduled.wait(self.epoch)
     }
 
     /// As [`Pending::wait`], of host fields, but gives up after so many looks, in well under a microsecond each: for a caller
@@ -362,31 +360,16 @@ impl Pending {
     /// After a failure it is an error. One that is noticed later lets the stream go on with an undefined halo:
     /// [`Pending::wait`] tells.
     pub fn schedule_wait(&self, stream: &Stream) -> Result<(), Error> {
-        match &self.scheduled {
-            None => self.bound.wait(self.epoch),
-            Some(scheduled) => {
-                let _span = trace::schedule_wait(&self.bound.comm, &self.bound.name, self.epoch);
-                self.wait_for_host_fields(scheduled)?;
-                scheduled.schedule_wait(self.epoch, stream)
-            }
-        }
-    }
-
-    fn wait_for_host_fields(&self, scheduled: &Scheduled) -> Result<(), Error> {
-        let waited = scheduled.host.as_ref().map_or(Ok(()), |host| host.wait(self.epoch));
-        waited.map_err(|error| scheduled.of_host(error))
+        let Some(scheduled) = &self.scheduled else { return self.bound.wait(self.epoch) };
+        let _span = trace::schedule_wait(&self.bound.life.comm, &self.bound.life.name, self.epoch);
+        self.bound.wait(self.epoch)?;
+        scheduled.schedule_wait(self.epoch, stream)
     }
 
     /// Whether [`Pending::wait`] would return at once. Carries the exchange on, never blocks.
     pub fn is_ready(&self) -> Result<bool, Error> {
-        match &self.scheduled {
-            None => self.bound.is_ready(self.epoch),
-            Some(scheduled) => {
-                let host = scheduled.host.as_ref().map_or(Ok(true), |host| host.is_ready(self.epoch));
-                let host = host.map_err(|error| scheduled.of_host(error))?;
-                Ok(scheduled.is_ready(self.epoch)? && host)
-            }
-        }
+        let host = self.bound.is_ready(self.epoch)?;
+        Ok(self.scheduled.as_ref().map_or(Ok(true), |scheduled| scheduled.is_ready(self.epoch))? && host)
     }
 
     /// The number of this exchange.

@@ -17,8 +17,8 @@ pub(crate) fn explain(bound: &Bound, sets: &[Arc<Set>], scheduled: Option<&Sched
             // Writing to a string cannot fail.
             let _ = writeln!(text, "set {at}");
         }
-        if scheduled.is_none_or(|scheduled| scheduled.host.is_some()) {
-            text += &table(bound.comm.transport(), &bound.links, set, through);
+        if scheduled.is_none_or(|scheduled| scheduled.has_host_fields) {
+            text += &table(bound.life.comm.transport(), &bound.links, set, through);
         }
         if let Some(scheduled) = scheduled {
             let devices: Vec<String> =
@@ -43,7 +43,7 @@ pub(crate) fn explain(bound: &Bound, sets: &[Arc<Set>], scheduled: Option<&Sched
                 true => format!("memory of the devices, messages of {transport}"),
                 false => through_devices(link, transport),
             };
-            text += &table(bound.comm.transport(), &scheduled.links, set, through);
+            text += &table(bound.life.comm.transport(), &scheduled.links, set, through);
         }
     }
     text
@@ -51,7 +51,7 @@ pub(crate) fn explain(bound: &Bound, sets: &[Arc<Set>], scheduled: Option<&Sched
 
 /// The same for links without fields: one line for each.
 pub(crate) fn unbound(bound: &Bound) -> String {
-    let transport = bound.comm.transport();
+    let transport = bound.life.comm.transport();
     let rows = bound.links.iter().map(|link| {
         let room = match &link.parcels {
             Some(parcels) if link.path != LinkPath::Message => parcels.capacity().to_string(),
@@ -64,7 +64,7 @@ pub(crate) fn unbound(bound: &Bound) -> String {
 }
 
 fn head(bound: &Bound) -> String {
-    let comm = &bound.comm;
+    let comm = &bound.life.comm;
     format!("rank {} of {}, transport {}\n", comm.rank(), comm.size(), comm.transport())
 }
 

@@ -36,6 +36,7 @@ mod exchange;
 mod explain;
 mod field;
 mod future;
+mod lifecycle;
 mod link;
 mod options;
 mod overlap;

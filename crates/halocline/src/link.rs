@@ -1,21 +1,21 @@
 //! One directed relation to one peer in a bound exchange, and the steps of its protocol.
 //!
-//! Each side waits for one counter, which lies in its own memory and is raised by the other side:
+//! Each side waits for one flag, which lies in its own memory and is set by the other side:
 //!
-//! | way | sender waits for | receiver waits for |
+//! | path | sender waits for | receiver waits for |
 //! | --- | --- | --- |
-//! | push | `ready`: the halo may be overwritten | `arrived`: the bytes are there |
-//! | pull | `arrived`: the owned cells were read | `ready`: they may be read |
-//! | mailbox | `ready` of two epochs before, where nothing comes back: the slot is free | `arrived`: the slot is full |
+//! | push | `granted`: the halo may be overwritten | `arrived`: the bytes are there |
+//! | pull | `arrived`: the owned cells were read | `granted`: they may be read |
+//! | mailbox | `granted` of epoch e - 2 where no bytes come back: the slot is free | `arrived`: the slot is full |
 //! | message | the same, as messages | the message |
 //!
-//! What is raised says for which set of fields: no side touches memory that the other has not given leave for.
+//! A flag also carries the index of the field set: no side touches memory of a set that the other has not granted.
 
 mod parcel;
 mod signals;
 mod take_once;
 
-pub(crate) use parcel::{Berthed, LABELS, Parcels, Record, describe, prefix};
+pub(crate) use parcel::{LABELS, LinkMemory, Parcels, Record, describe, prefix};
 pub(crate) use signals::{Counters, MOST_SETS, Signals};
 
 use crate::check::{Judgement, Proof};
@@ -44,7 +44,7 @@ pub enum Direction {
     Receive,
 }
 
-/// The way that the bytes of a link take.
+/// How the bytes of a link travel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LinkPath {
@@ -52,11 +52,11 @@ pub enum LinkPath {
     Push,
     /// Direct: the receiver reads the sender's owned cells.
     Pull,
-    /// Packed as words with flags into memory of the receiver's device, which looks at these and unpacks: small messages between devices.
+    /// Packed in the LL (low-latency) protocol into the receiver's device memory, and unpacked there: small messages between devices.
     Flags,
-    /// Packed into memory of the receiver's device, unpacked there: between devices, where the receiver's field is out of reach.
+    /// Packed into the receiver's device memory and unpacked there: between devices, if the receiver's field cannot be mapped.
     DeviceMailbox,
-    /// Packed into a buffer of the receiver in memory of the host, unpacked there.
+    /// Packed into a buffer in the receiver's host memory and unpacked there.
     Mailbox {
         /// Packed by non-temporal stores, past the sender's caches.
         streaming: bool,
@@ -76,7 +76,7 @@ impl LinkPath {
         self.is_direct() || self.has_slots_on_devices()
     }
 
-    /// Whether what is sent goes into slots in memory of the receiver's device.
+    /// Whether the sender packs into slots in the receiver's device memory.
     pub(crate) fn has_slots_on_devices(self) -> bool {
         matches!(self, Self::Flags | Self::DeviceMailbox)
     }
@@ -96,7 +96,7 @@ impl fmt::Display for LinkPath {
     }
 }
 
-/// Slots of a mailbox: the sender may be two epochs ahead of the receiver's unpacking.
+/// Slots of a mailbox: the sender may be this many epochs ahead of the receiver's unpacking.
 pub(crate) const SLOTS: u64 = 2;
 
 /// The buffer of a mailbox: [`SLOTS`] slots of `capacity` bytes, each rounded up to [`host::MESSAGE_ALIGN`].
@@ -113,70 +113,70 @@ impl Mailbox {
     }
 }
 
-/// One side of a link: what lasts. What an exchange copies over it is a [`Part`] of the exchange's set.
+/// One side of a link. It lasts; what an exchange copies over it is a [`Part`] of the exchange's set.
 pub(crate) struct Link {
     pub(crate) peer: usize,
     pub(crate) direction: Direction,
     pub(crate) path: LinkPath,
     /// The object's number: the operation of its bind.
     pub(crate) object: u64,
-    /// Which part of a set is this link's.
+    /// The index of this link's part in each set.
     pub(crate) part: usize,
-    /// Why the link has no better way.
+    /// Why the link has no better path.
     pub(crate) why: Option<String>,
-    /// How one side has mapped the memory of the other's devices, where it has.
+    /// How one side has mapped the other's device memory.
     pub(crate) mapped: BTreeSet<Kind>,
-    /// Up to how many bytes a message between devices goes as words with flags, if both sides want that.
+    /// Messages between devices use the LL protocol up to this many bytes, if both sides want that.
     pub(crate) flags: Option<usize>,
-    /// Bytes of a message staged for a device that are worth a message of their own.
+    /// Chunk size of staged messages, in bytes.
     pub(crate) chunk: usize,
     mailbox: Option<Mailbox>,
     signals: Signals,
-    /// Between the same two ranks there is a link in the other direction, and this one's bytes go through a buffer: what the
-    /// receiver sends back for an epoch says that it has emptied the buffer of the epoch before, so that nobody acknowledges anything.
+    /// The bytes go through a buffer, and the two ranks also have a link in the other direction. The receiver's own bytes of
+    /// epoch e show that it has emptied the buffer of epoch e - 1, so that no acknowledgement is needed.
     is_mutual: bool,
-    /// The peer's memory in which its counters and mailboxes lie.
+    /// The peer's memory that holds its flags and mailboxes.
     #[expect(dead_code, reason = "held for the pointers into it")]
     theirs: Option<Arc<Segment>>,
     pub(crate) claim: Claim,
-    /// The last epoch that this side has finished with.
+    /// The last epoch whose part is done on this side.
     done: AtomicU64,
-    /// The other side was told that this one has failed.
-    told: AtomicBool,
-    /// The sets that the other side's counter says, for even and odd epochs.
-    said: [AtomicUsize; 2],
-    /// What the other side said last, where it says so by message.
+    /// The peer was notified that this side has failed.
+    has_notified: AtomicBool,
+    /// The sets that the peer's flag carries, for even and odd epochs.
+    signalled_sets: [AtomicUsize; 2],
+    /// The peer's final notice, if it sends messages.
     notice: TakeOnce<(Cause, usize)>,
-    /// It has said by message that nothing runs there any more.
+    /// The peer's message that nothing runs there any more.
     quiet: TakeOnce<()>,
-    /// The last epoch of the other side, where it says by message that it is closed.
+    /// The peer's last epoch, from its message that it is closed.
     closed: OnceLock<u64>,
-    /// How the other side went, once it is gone.
+    /// How the peer departed, if it has.
     gone: OnceLock<Cause>,
-    /// In the unbound form, in the place of a mailbox.
+    /// In the unbound form, instead of a mailbox.
     pub(crate) parcels: Option<Box<Parcels>>,
     /// In checked mode, of a link that receives.
     pub(crate) proof: Option<Proof>,
-    /// The other side was found to exchange another set, or elements of another type.
+    /// The report of a peer that exchanges another set, or elements of another type.
     clashes: OnceLock<String>,
 }
 
-// SAFETY: the pointers of the mailbox, the counters and the labels lead into segments that `theirs` and the bound
-// object (`Bound::own`, `Scheduled::segments`) hold. They are not bound to a thread: counters are atomic, and whoever
-// has the claim uses the mailbox.
+// SAFETY: the pointers of the mailbox, the flags and the labels lead into segments that `theirs` and the bound
+// object (`Bound::own`, `Scheduled::segments`) hold. They are not bound to a thread: flags are atomic, and only the
+// holder of the claim uses the mailbox.
 unsafe impl Send for Link {}
-// SAFETY: the pointers of the mailbox, the counters and the labels lead into segments that `theirs` and the bound
-// object (`Bound::own`, `Scheduled::segments`) hold. They are not bound to a thread: counters are atomic, and whoever
-// has the claim uses the mailbox.
+// SAFETY: the pointers of the mailbox, the flags and the labels lead into segments that `theirs` and the bound
+// object (`Bound::own`, `Scheduled::segments`) hold. They are not bound to a thread: flags are atomic, and only the
+// holder of the claim uses the mailbox.
 unsafe impl Sync for Link {}
 
-/// What a turn at a link led to.
+/// The result of a turn at a link.
 pub(crate) enum Turn {
-    /// This side has nothing more to do for the epoch.
+    /// This side's part of the epoch is done.
     Done,
-    /// It waits for the other side.
+    /// It waits for the peer.
     Waits,
-    /// The other side will never come.
+    /// The peer will never come: the cause and the culprit.
     Lost(Cause, usize),
 }
 
@@ -205,8 +205,8 @@ impl Link {
             theirs,
             claim: Claim::default(),
             done: AtomicU64::new(0),
-            told: AtomicBool::new(false),
-            said: Default::default(),
+            has_notified: AtomicBool::new(false),
+            signalled_sets: Default::default(),
             notice: TakeOnce::default(),
             quiet: TakeOnce::default(),
             closed: OnceLock::new(),
@@ -217,7 +217,7 @@ impl Link {
         }
     }
 
-    /// There is one in the other direction, too.
+    /// The two ranks also have a link in the other direction.
     pub(crate) fn make_mutual(&mut self) {
         self.is_mutual = matches!(self.path, LinkPath::Mailbox { .. } | LinkPath::Message);
     }
@@ -227,24 +227,24 @@ impl Link {
         Self { parcels: Some(Box::new(parcels)), ..self }
     }
 
-    /// Whether this side has finished with `epoch`.
+    /// Whether this side's part of `epoch` is done.
     #[inline]
     pub(crate) fn is_done(&self, epoch: u64) -> bool {
         self.done.load(Ordering::Acquire) >= epoch
     }
 
-    /// The other side is gone for good: a turn that finds something missing fails from now on.
+    /// The peer has departed: from now on a turn that misses something fails.
     pub(crate) fn gone(&self, cause: Cause) {
-        // Known already: it does not go twice.
+        // An error: it was known already.
         let _ = self.gone.set(cause);
     }
 
-    /// How the other side went, if it is gone.
+    /// How the peer departed, if it has.
     pub(crate) fn is_gone(&self) -> Option<Cause> {
         self.gone.get().copied()
     }
 
-    /// Gives the other side leave to copy, where it is the one that copies, and makes room for a parcel.
+    /// Grants the epoch to the peer if the peer copies, and makes room for a parcel.
     #[inline]
     pub(crate) fn start(&self, comm: &Communicator, epoch: u64, in_flight: &InFlight) {
         if let (Some(parcels), Direction::Receive) = (&self.parcels, self.direction) {
@@ -257,12 +257,11 @@ impl Link {
             Signals::Counters(_),
         ) = ((self.direction, self.path), &self.signals)
         {
-            self.raise_counter(comm, epoch, in_flight.set().number);
+            self.set_flag(comm, epoch, in_flight.set().number);
         }
     }
 
-    /// One turn at the link, under its claim: does what can be done without waiting. `in_flight` is that of
-    /// the exchange in flight, which is `epoch`.
+    /// One turn at the link, under its claim: does what can be done without waiting. Exchange `epoch` is in flight.
     pub(crate) fn serve(
         &self,
         comm: &Communicator,
@@ -280,7 +279,7 @@ impl Link {
         })
     }
 
-    /// Whether what has come is what was sent.
+    /// In checked mode: whether the bytes that arrived are those that were sent.
     #[cold]
     fn prove(&self, proof: &Proof, comm: &Communicator, epoch: u64, in_flight: &InFlight) -> Turn {
         proof.moved(epoch);
@@ -300,10 +299,10 @@ impl Link {
         Turn::Lost(cause, if cause == Cause::Malformed { self.peer } else { comm.rank() })
     }
 
-    /// The copying of a turn, and its signals.
+    /// Looks for the peer's flag, copies, and sets the flag of the peer.
     fn carry(&self, comm: &Communicator, epoch: u64, in_flight: &InFlight) -> Result<Turn, CommError> {
         let awaited = match (self.direction, self.path) {
-            // An exchange begins once the one before is over: what the peer has sent for that has come.
+            // An exchange begins once the one before is over: the peer's bytes of that have arrived.
             (Direction::Send, LinkPath::Mailbox { .. } | LinkPath::Message) if self.is_mutual => 0,
             (Direction::Send, LinkPath::Mailbox { .. } | LinkPath::Message) => epoch.saturating_sub(SLOTS),
             _ => epoch,
@@ -315,7 +314,7 @@ impl Link {
         };
         let set = in_flight.set().number;
         if awaited == epoch
-            && let Some(theirs) = self.set_there(epoch)
+            && let Some(theirs) = self.peer_set(epoch)
             && theirs != set as u64
         {
             return Ok(Turn::Lost(self.clash(comm, set, theirs), comm.rank()));
@@ -332,18 +331,18 @@ impl Link {
                 };
                 trace::copy(comm, self, epoch, part.bytes).in_scope(|| {
                     // SAFETY: bind has checked every operation against the memory at both ends, which the set of the
-                    // exchange in flight holds. The other side has granted this epoch and this set, as `look` and `set_there` have
-                    // shown, and leaves the cells alone until the raise below. On this side no guard is held
+                    // exchange in flight holds. The other side has granted this epoch and this set, as `look` and `peer_set` have
+                    // shown, and leaves the cells alone until the signal below. On this side no guard is held
                     // (`State::begin_flight`), and the caller of `Field::from_raw` leaves the cells alone until the
                     // wait. The claim keeps other threads away.
                     unsafe { host::copy(&part.ops, as_sources(sources), targets) }
                 });
-                self.raise(comm, epoch, set)?;
+                self.signal(comm, epoch, set)?;
             }
             (Direction::Send, LinkPath::Mailbox { streaming }) => {
                 trace::pack(comm, self, epoch, part.bytes)
                     .in_scope(|| pack(in_flight, part, self.slot(epoch), streaming));
-                self.raise(comm, epoch, set)?;
+                self.signal(comm, epoch, set)?;
             }
             (Direction::Receive, LinkPath::Mailbox { .. }) => {
                 trace::unpack(comm, self, epoch, part.bytes)
@@ -366,7 +365,7 @@ impl Link {
                 }
                 message.into_iter().for_each(buffers::put);
             }
-            // The last one is for devices alone.
+            // The peer copies, or devices do.
             (Direction::Send, LinkPath::Pull)
             | (Direction::Receive, LinkPath::Push)
             | (_, LinkPath::Flags | LinkPath::DeviceMailbox) => {}
@@ -374,13 +373,13 @@ impl Link {
         Ok(Turn::Done)
     }
 
-    /// Tells the sender that the buffer of this epoch is empty again, unless it learns that anyhow.
+    /// Tells the sender that the buffer of this epoch is empty again, unless this rank's own bytes will show that.
     #[inline]
     fn acknowledge(&self, comm: &Communicator, epoch: u64, set: usize) -> Result<(), CommError> {
-        if self.is_mutual { Ok(()) } else { self.raise(comm, epoch, set) }
+        if self.is_mutual { Ok(()) } else { self.signal(comm, epoch, set) }
     }
 
-    /// The other side exchanges another set: found by this rank.
+    /// Reports, found on this rank, that the peer exchanges another set.
     #[cold]
     pub(crate) fn clash(&self, comm: &Communicator, ours: usize, theirs: u64) -> Cause {
         let (rank, peer) = (comm.rank(), self.peer);
@@ -393,7 +392,7 @@ impl Link {
         Cause::Check(Fault::OtherSet)
     }
 
-    /// The other side's elements are of another type: found by this rank.
+    /// Reports, found on this rank, that the peer's elements are of another type.
     #[cold]
     fn mismatch(&self, comm: &Communicator, (ours, theirs): (&str, &str)) {
         let (rank, peer) = (comm.rank(), self.peer);
@@ -409,7 +408,7 @@ impl Link {
     ) -> Failure {
         let (rank, peer, direction, path) = (comm.rank(), self.peer, self.direction, self.path);
         let has_gone = matches!(cause, Cause::Died | Cause::Dropped);
-        // Whom a broken transport does not reach any more has not gone.
+        // A peer that a broken transport does not reach any more has not departed.
         let broken = if has_gone && comm.link().bell(peer).is_none() { comm.link().broken() } else { None };
         let (cause, culprit, report) = match broken {
             Some(why) => (Cause::Transport, rank, Some(why.to_string())),
@@ -418,13 +417,13 @@ impl Link {
         Failure { rank, epoch, peer, direction, path, cause, culprit, report }
     }
 
-    /// What was found of a failure, for people.
+    /// The report of a failure that this side found.
     fn report(&self) -> Option<&String> {
         self.clashes.get().or_else(|| self.proof.as_ref().and_then(Proof::report))
     }
 
     fn slot(&self, epoch: u64) -> *mut u8 {
-        // A link of any other way has no operation that would follow the pointer.
+        // A link on any other path has no operation that would follow the pointer.
         self.mailbox.map_or(std::ptr::null_mut(), |mailbox| mailbox.slot(epoch))
     }
 
@@ -450,8 +449,8 @@ impl Link {
 
     /// Whether neither side of the link touches this rank's fields any more, after a failure in `epoch`.
     pub(crate) fn is_quiet(&self, comm: &Communicator, epoch: u64) -> bool {
-        // Told under the claim, after the last turn that copied.
-        if !self.told.load(Ordering::Acquire) {
+        // The peer is notified under the claim, after the last turn that copied.
+        if !self.has_notified.load(Ordering::Acquire) {
             return false;
         }
         let written_or_read = matches!(
@@ -463,13 +462,13 @@ impl Link {
     }
 }
 
-/// Packs a part into a message, of which the caller holds [`Part::bytes`], for itself alone (rounded up to
-/// [`host::MESSAGE_ALIGN`], and aligned to it, for streaming).
+/// Packs a part into a message. The caller alone holds the message's [`Part::bytes`] (for streaming rounded up to
+/// [`host::MESSAGE_ALIGN`], and aligned to it).
 fn pack(in_flight: &InFlight, part: &Part, message: *mut u8, streaming: bool) {
     let sources = as_sources(in_flight.bases());
     // SAFETY: bind has checked the operations against the fields, whose memory the exchange in flight holds and whose owned cells
-    // nobody writes until the wait. Nobody else uses the message, which has room for all operations; the caller says
-    // so, and of the alignment.
+    // no thread writes until the wait. The caller promises that the message has room for all operations, that no other thread
+    // uses it, and its alignment.
     unsafe {
         if streaming {
             host::pack_streaming(&part.ops, sources, message);
@@ -482,12 +481,12 @@ fn pack(in_flight: &InFlight, part: &Part, message: *mut u8, streaming: bool) {
 /// Unpacks a message of [`Part::bytes`].
 fn unpack(in_flight: &InFlight, part: &Part, message: *const u8) {
     // SAFETY: bind has checked the operations against the fields, whose memory the exchange in flight holds and whose halo cells
-    // nobody else uses until the wait. The message has as many bytes as the operations read, and nobody writes it any
-    // more: the caller says so.
+    // no other thread uses until the wait. The caller promises that the message has as many bytes as the operations read, and
+    // that it does not change any more.
     unsafe { host::copy(&part.ops, &[message], in_flight.bases()) };
 }
 
-/// Buffers as they are read.
+/// The same addresses, for reading.
 pub(crate) fn as_sources(bases: &[*mut u8]) -> &[*const u8] {
     // SAFETY: `*mut u8` and `*const u8` have one layout, and a slice of the one has the length of the other.
     unsafe { std::slice::from_raw_parts(bases.as_ptr().cast(), bases.len()) }

@@ -1,29 +1,29 @@
-//! Whether the user computes while exchanges are in flight. If so, progress is worth a wake-up: peers
-//! would otherwise wait until the user comes back.
+//! Detects whether the user computes while exchanges are in flight. If so, the progress thread is woken to carry them on: peers
+//! would otherwise wait until the user's next call.
 
 use halocline_comm::Host;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Waits in a row that found everything there; from the first number on the time between begin and wait
-/// is looked at, too, and from the second on the user overlaps.
+/// Successive waits that found their exchange over at the first look. From `TIMED_FROM` on the time between begin and wait is
+/// measured; from `USUAL_FROM` on the user counts as computing.
 const TIMED_FROM: u32 = 4;
 const USUAL_FROM: u32 = 8;
 
-/// What one bound object knows of its user. Only a guess hangs on it: relaxed throughout.
+/// The statistics of one bound object. They decide only on speed: all accesses are relaxed.
 #[derive(Debug, Default)]
 pub(crate) struct Overlap {
-    /// Waits in a row that found everything there at their first look.
+    /// Successive waits that found their exchange over at the first look.
     waits: AtomicU32,
-    /// When the exchange in flight was begun, in nanoseconds; 0 where that does not matter.
+    /// When the exchange in flight was begun, in nanoseconds; 0 if that is not measured.
     begun: AtomicU64,
     /// The exchange in flight was left to the progress thread.
     handed_on: AtomicBool,
-    /// Nanoseconds that the last begin took which did itself what could be done at once.
+    /// Nanoseconds of the last begin that copied by itself.
     alone: AtomicU64,
-    /// Nanoseconds that the begin took which has handed the exchange in flight on.
+    /// Nanoseconds of the begin that handed the exchange in flight on.
     spent: AtomicU64,
-    /// Exchanges that are not handed on after one that it did not pay for: more each time in a row.
+    /// How many exchanges are not handed on after one for which it did not pay; doubles each time in a row.
     pause: AtomicU32,
 }
 
@@ -36,12 +36,12 @@ impl Overlap {
         self.begun.store(if timed { host.now().as_nanos() as u64 } else { 0 }, Ordering::Relaxed);
     }
 
-    /// A begin has done itself what could be done at once, in that time.
+    /// A begin copied by itself, in that time.
     pub(crate) fn did_alone(&self, took: Duration) {
         self.alone.store(took.as_nanos() as u64, Ordering::Relaxed);
     }
 
-    /// A begin has left it to the progress thread, in that time.
+    /// A begin left the copying to the progress thread, in that time.
     pub(crate) fn handed_on(&self, took: Duration) {
         self.spent.store(took.as_nanos() as u64, Ordering::Relaxed);
         self.handed_on.store(true, Ordering::Relaxed);
@@ -52,8 +52,8 @@ impl Overlap {
         self.handed_on.load(Ordering::Relaxed)
     }
 
-    /// The wait for what was handed on took that long. If that has spared the user no time, the next ones
-    /// are not: the progress thread's core is not free, or asleep, or too far away.
+    /// The wait for an exchange that was handed on took that long. If that saved no time, the next exchanges are not handed
+    /// on: the progress thread's core is busy, asleep, or too far away.
     pub(crate) fn judge(&self, waited: Duration) {
         let spent = self.spent.load(Ordering::Relaxed) + waited.as_nanos() as u64;
         self.handed_on.store(false, Ordering::Relaxed);
@@ -66,8 +66,8 @@ impl Overlap {
         }
     }
 
-    /// A wait found everything there at its first look. A user who came back within the spin has not
-    /// computed: it was luck, and no peer would have gained by a wake-up.
+    /// A wait found its exchange over at the first look. A user that waits within the spin time has not computed, and no peer
+    /// would have gained by a wake-up.
     #[inline]
     pub(crate) fn found_at_once(&self, host: &dyn Host, spin: Duration) {
         if self.is_handed_on() {
@@ -86,7 +86,7 @@ impl Overlap {
         }
     }
 
-    /// A wait had to wait.
+    /// A wait found its exchange unfinished.
     #[inline]
     pub(crate) fn waited(&self) {
         if !self.is_handed_on() {

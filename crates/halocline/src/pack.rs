@@ -171,7 +171,7 @@ impl HaloExchange {
         peer: usize,
         direction: Direction,
     ) -> Result<(&'a Arc<Set>, &'a Link, &'a Part), Error> {
-        if scheduled.host.is_some() {
+        if scheduled.has_host_fields {
             return Err(Error::OfDevices {
                 what: "packed into or unpacked from messages together with host fields",
                 instead: "bind the fields of each kind by themselves",

@@ -1,7 +1,6 @@
 //! What one exchange copies: one set of fields, seen from all links of a bound object.
 //!
-//! A bound object has one set or several, of which an exchange uses one. The links last, the sets are what
-//! they carry.
+//! A bound object has one set or several; an exchange uses one of them. Sets share the object's links.
 
 use crate::bind::{self, Local, Offered};
 use crate::error::{Cause, Error};
@@ -17,13 +16,13 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Fields that are exchanged together.
 pub(crate) struct Set {
-    /// Which of the object's sets it is, the same on all ranks.
+    /// Its index among the object's sets, the same on all ranks.
     pub(crate) number: usize,
     /// The fields in their places.
     pub(crate) local: Local,
     /// The fields of each peer.
     pub(crate) offered: Arc<BTreeMap<usize, Offered>>,
-    /// What goes over each link of the object, by [`crate::link::Link::part`].
+    /// What travels over each link of the object, by [`crate::link::Link::part`].
     pub(crate) parts: Vec<Part>,
     /// Copies between domains of this rank, from field to field.
     pub(crate) within: Vec<CopyOp>,
@@ -31,7 +30,7 @@ pub(crate) struct Set {
     pub(crate) bytes: usize,
     /// Address of element (0, 0, …) of each field; none in the unbound form, whose sets hold no memory.
     pub(crate) bases: Vec<*mut u8>,
-    /// For each field, once somebody has asked for it.
+    /// For each field, made at its first use.
     owned: Vec<OnceLock<Option<OwnedElements>>>,
 }
 
@@ -54,7 +53,7 @@ impl Set {
         self.owned[field].get_or_init(|| self.local.owned(field)).as_ref()
     }
 
-    /// The copying between the fields and the message that goes over a link, whatever way that is.
+    /// The copies between the fields and the message of a link, also if the link's path sends no message.
     pub(crate) fn message(&self, link: &Link) -> Result<&[CopyOp], Error> {
         let part = &self.parts[link.part];
         if !link.path.is_direct() {
@@ -70,45 +69,45 @@ impl Set {
     }
 }
 
-/// What goes over one link.
+/// What travels over one link.
 #[derive(Default)]
 pub(crate) struct Part {
     /// Bytes of one exchange.
     pub(crate) bytes: usize,
-    /// The copying of this side, if it has any: between fields of the set and `remote`, or a message.
+    /// The copies that this side makes, between fields of the set and `remote` or a message.
     pub(crate) ops: Vec<CopyOp>,
     /// Address of element (0, 0, …) of each field of the peer that this side reads or writes.
     pub(crate) remote: Vec<*mut u8>,
-    /// The copying between fields and a message where the link has none, once somebody has asked for it.
+    /// The copies between fields and a message, if the link sends none. Made at their first use.
     pub(crate) packing: OnceLock<Vec<CopyOp>>,
     /// In the unbound form.
     pub(crate) loose: Option<Box<Loose>>,
 }
 
-// SAFETY: the pointers lead into memory that `local` and `offered` hold, and are not bound to a thread. Whoever follows
-// them has a claim of the exchange that uses the set, or orders streams.
+// SAFETY: the pointers lead into memory that `local` and `offered` hold, and are not bound to a thread. Code that follows
+// them holds a claim of the exchange that uses the set, or orders streams.
 unsafe impl Send for Set {}
-// SAFETY: nothing in a set changes but through locks, and its pointers lead into memory that `local` and `offered`
-// hold. Whoever follows them has a claim of the exchange that uses the set, or orders streams.
+// SAFETY: a set changes only through locks, and its pointers lead into memory that `local` and `offered`
+// hold. Code that follows them holds a claim of the exchange that uses the set, or orders streams.
 unsafe impl Sync for Set {}
 
 /// What the unbound form adds to a part.
 pub(crate) struct Loose {
-    /// The fields as their sender says them; where they are received, with no order.
+    /// The fields as their sender describes them; without an order where they are received.
     pub(crate) records: Vec<Record>,
-    /// The same as they travel.
+    /// The same, encoded.
     pub(crate) described: Box<[u8]>,
-    /// How to unpack what was sent lately, the latest last.
+    /// How to unpack the parcels of the last senders' layouts, the latest last.
     readings: Mutex<Vec<Reading>>,
 }
 
-/// What was described so is unpacked so.
+/// The copies that unpack parcels of this description.
 struct Reading {
     described: Box<[u8]>,
     ops: Vec<CopyOp>,
 }
 
-/// Orders of one sender that are remembered.
+/// Descriptions that are remembered.
 const READINGS: usize = 4;
 
 impl Loose {
@@ -116,12 +115,12 @@ impl Loose {
         Self { described: describe(&records), records, readings: Mutex::default() }
     }
 
-    /// Where the bytes of a parcel begin.
+    /// The offset of the bytes in a parcel.
     pub(crate) fn prefix(&self) -> usize {
         prefix(self.records.len())
     }
 
-    /// Gives `with` the operations that unpack what is described so, made by `make` if they are not known.
+    /// Calls `with` with the copies that unpack parcels of this description; `make` makes them the first time.
     pub(crate) fn with_reading<T>(
         &self,
         described: &[u8],
@@ -145,25 +144,25 @@ impl Loose {
     }
 }
 
-/// What the exchange in flight copies. Turns take the shortest way to it: each pointer on the way costs them
-/// time that a peer waits.
+/// What the exchange in flight copies. It caches pointers into its set: a turn follows as few as possible, because a peer waits
+/// meanwhile.
 pub(crate) struct InFlight {
     set: Arc<Set>,
     /// The parts of the set.
     parts: NonNull<[Part]>,
-    /// Address of element (0, 0, …) of each field: the set's own, or those given to this exchange.
+    /// Address of element (0, 0, …) of each field: the set's own, or those of the fields given to this exchange.
     bases: NonNull<[*mut u8]>,
-    /// In the unbound form: what `bases` points to, and the memories given, each once.
+    /// In the unbound form: the target of `bases`, and the memories of the given fields, each once.
     given: Vec<*mut u8>,
     held: Vec<Arc<Memory>>,
-    /// What those have met ([`Memory::met`]), and is none of them.
+    /// States of other memories that share bytes with those ([`Memory::met`]).
     met: Vec<Arc<State>>,
 }
 
 // SAFETY: `parts` and `bases` point into what `set` and `given` own, which do not move when the `InFlight` does. The
 // addresses lead into memory that the set or `held` holds, and are not bound to a thread.
 unsafe impl Send for InFlight {}
-// SAFETY: a shared `InFlight` does not change: what changes it needs `&mut`. Whoever follows its addresses has a claim of
+// SAFETY: a shared `InFlight` does not change: changes need `&mut`. Code that follows its addresses holds a claim of
 // the exchange.
 unsafe impl Sync for InFlight {}
 
@@ -189,10 +188,10 @@ impl InFlight {
         is_it.then_some(only)
     }
 
-    /// What goes over a link.
+    /// What travels over a link.
     #[inline]
     pub(crate) fn part(&self, link: usize) -> &Part {
-        // SAFETY: `parts` points to those of `set`, which the exchange in flight holds and which nobody changes.
+        // SAFETY: `parts` points to those of `set`, which the exchange in flight holds and no thread changes.
         let parts = unsafe { self.parts.as_ref() };
         &parts[link]
     }
@@ -200,7 +199,7 @@ impl InFlight {
     /// Address of element (0, 0, …) of each field.
     #[inline]
     pub(crate) fn bases(&self) -> &[*mut u8] {
-        // SAFETY: `bases` points to those of `set`, which the exchange in flight holds and nobody changes, or to `given`, after
+        // SAFETY: `bases` points to those of `set`, which the exchange in flight holds and no thread changes, or to `given`, after
         // whose changes `take_given` sets it anew.
         unsafe { self.bases.as_ref() }
     }
@@ -223,7 +222,7 @@ impl InFlight {
             if self.set.local.fields[at].memory == self.held.len()
                 && let Err(blocked) = self.hold(&field.memory)
             {
-                self.let_go();
+                self.release();
                 return Err(blocked.error(at));
             }
         }
@@ -233,12 +232,12 @@ impl InFlight {
         Ok(())
     }
 
-    /// Takes a memory, and those that it has met.
+    /// Takes a memory, and the states of memories that share bytes with it.
     #[inline]
     fn hold(&mut self, memory: &Arc<Memory>) -> Result<(), Blocked> {
         let is = |state: &Arc<State>, other: &Arc<State>| Arc::ptr_eq(state, other);
         match self.met.iter().position(|state| is(state, &memory.state)) {
-            // One before it has met it.
+            // An earlier memory shares bytes with it: its state is taken already.
             Some(at) => drop(self.met.swap_remove(at)),
             None => memory.state.begin_flight()?,
         }
@@ -253,7 +252,7 @@ impl InFlight {
         Ok(())
     }
 
-    fn let_go(&mut self) {
+    fn release(&mut self) {
         self.held.drain(..).for_each(|memory| memory.state.end_flight());
         self.met.drain(..).for_each(|state| state.end_flight());
     }
@@ -262,16 +261,16 @@ impl InFlight {
     fn land(&mut self) {
         self.set.local.end_flight();
         if !self.held.is_empty() {
-            self.let_go();
+            self.release();
         }
     }
 }
 
-/// What the exchange in flight copies, which changes only while none is in flight.
+/// Holds the [`InFlight`], which changes only while no exchange is in flight.
 pub(crate) struct Flight(UnsafeCell<InFlight>);
 
-// SAFETY: a thread gets a shared reference by `get` and changes the `InFlight` by `load` and `land`. The callers of these
-// promise that the latter are alone.
+// SAFETY: a thread gets a shared reference by `get` and changes the `InFlight` by `load` and `land`. The callers of `load` and
+// `land` promise that no other thread uses the `InFlight` meanwhile.
 unsafe impl Sync for Flight {}
 
 impl Flight {
@@ -286,15 +285,15 @@ impl Flight {
     /// that begins it.
     #[inline]
     pub(crate) unsafe fn get(&self) -> &InFlight {
-        // SAFETY: the caller promises that nobody calls `load` or `land` while the reference is used.
+        // SAFETY: the caller promises that no thread calls `load` or `land` while the reference is used.
         unsafe { &*self.0.get() }
     }
 
-    /// Takes the memories of a set for the exchange that is about to begin; `given` are its fields, if the set
-    /// holds none.
+    /// Takes the memories of a set for the exchange that is about to begin, or those of the `given` fields, if the set holds no
+    /// memory.
     ///
     /// # Safety
-    /// No exchange is in flight, no other thread begins one, and nobody has a reference of `get`.
+    /// No exchange is in flight, no other thread begins one, and no reference of `get` is in use.
     #[inline]
     pub(crate) unsafe fn load(&self, set: &Arc<Set>, given: &[(&Pattern, &Field)]) -> Result<(), Error> {
         // SAFETY: the caller promises that this thread alone uses the `InFlight`.
@@ -304,7 +303,7 @@ impl Flight {
     /// Gives the memories back to the user.
     ///
     /// # Safety
-    /// The exchange in flight is over for everybody but this thread, and nobody has a reference of `get`.
+    /// The exchange in flight is over for all other threads, and no reference of `get` is in use.
     #[inline]
     pub(crate) unsafe fn land(&self) {
         // SAFETY: the caller promises that this thread alone uses the `InFlight`.

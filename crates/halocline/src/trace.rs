@@ -1,5 +1,4 @@
-//! What an exchange says of itself through `tracing`: a span for each phase, at the level TRACE. Where nobody
-//! listens each costs the look at one flag.
+//! `tracing` spans of an exchange, one for each phase, at level TRACE. Without a subscriber each costs one load.
 
 use crate::link::Link;
 use halocline_comm::Communicator;
@@ -8,16 +7,16 @@ use std::fmt;
 use tracing::span::EnteredSpan;
 use tracing::{Span, trace, trace_span};
 
-/// What a bound object is called.
+/// The name of a bound object.
 #[derive(Debug)]
 pub(crate) struct Name {
-    /// The same on all ranks, and no other object's.
+    /// Unique, and the same on all ranks.
     number: u64,
     text: String,
 }
 
 impl Name {
-    /// As the user calls it, otherwise by its number and its fields.
+    /// The user's name for it; without one, its number and its fields.
     pub(crate) fn new<'a>(
         number: u64,
         given: Option<&str>,
@@ -43,7 +42,7 @@ impl fmt::Display for Name {
     }
 }
 
-/// An object's number, for people.
+/// An object's number, as it is shown.
 struct Number(u64);
 
 impl fmt::Display for Number {
@@ -65,7 +64,7 @@ pub(crate) fn wait(comm: &Communicator, object: &Name, epoch: u64) -> EnteredSpa
     trace_span!("wait", rank = comm.rank(), name = %object, object = %Number(object.number), epoch).entered()
 }
 
-/// A stream is told to wait for an exchange.
+/// A stream is made to wait for an exchange.
 #[inline]
 pub(crate) fn schedule_wait(comm: &Communicator, object: &Name, epoch: u64) -> EnteredSpan {
     trace_span!(
@@ -75,13 +74,13 @@ pub(crate) fn schedule_wait(comm: &Communicator, object: &Name, epoch: u64) -> E
     .entered()
 }
 
-/// Bytes go between domains of this rank.
+/// Bytes are copied between domains of this rank.
 #[inline]
 pub(crate) fn within(comm: &Communicator, object: &Name, epoch: u64) -> Span {
     trace_span!("within", rank = comm.rank(), object = %Number(object.number), epoch)
 }
 
-/// An exchange is in flight from now on, or is over.
+/// An exchange begins to be in flight, or is over.
 #[inline]
 pub(crate) fn flight(comm: &Communicator, object: &Name, epoch: u64, over: bool) {
     trace!(
@@ -110,12 +109,12 @@ macro_rules! phases {
 }
 
 phases! {
-    /// Bytes go straight from field to field.
+    /// Bytes are copied from field to field.
     copy,
-    /// Bytes go from owned cells into a message or a mailbox.
+    /// Bytes are packed from owned cells into a message or a mailbox.
     pack,
     /// A message is handed to the transport.
     send,
-    /// Bytes go from a message or a mailbox into halo cells.
+    /// Bytes are unpacked from a message or a mailbox into halo cells.
     unpack,
 }

@@ -106,7 +106,7 @@ impl PatternLinks {
             return Err(Error::NotOnHost { field, instead: "bind it with HaloExchange" });
         }
         let describe =
-            || unbound::set(&self.bound().links, Local::new(&self.bound().comm, fields)?).map(Arc::new);
+            || unbound::set(&self.bound().links, Local::new(&self.bound().life.comm, fields)?).map(Arc::new);
         if meet(fields) {
             // Where they do so is not among what is remembered.
             return describe();

@@ -16,16 +16,17 @@ use super::{Preference, swap_offers};
 use crate::agree::agree;
 use crate::bound::Bound;
 use crate::error::Error;
+use crate::lifecycle::Engine;
 use crate::link::{Direction, Link, LinkPath, MOST_SETS, SLOTS};
 use crate::options::{BindOptions, LinkChoice};
 use crate::set::{Part, Set};
 use crate::stream::{self, BySet, LINE, Pool, Scheduled, Staging};
 use halocline_comm::Endpoint;
-use halocline_comm::{Communicator, Counter, Patience, Segment};
+use halocline_comm::{Communicator, Counter, Segment};
 use halocline_device::host::MESSAGE_ALIGN;
 use halocline_device::{Device, DeviceError};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// Bytes of a chunk of a staged message at most, whatever a peer says.
 const LONGEST_CHUNK: usize = 1 << 30;
@@ -35,7 +36,7 @@ pub(super) fn bind(
     comm: &Communicator,
     sets: Vec<Local>,
     options: &BindOptions,
-    host: Option<Arc<Bound>>,
+    (host, has_host_fields): (&Arc<Bound>, bool),
 ) -> Result<Arc<Scheduled>, Error> {
     let (offers, operation, told, staged) = (comm.begin(), comm.begin(), comm.begin(), comm.begin());
     let proof = comm.begin();
@@ -121,9 +122,9 @@ pub(super) fn bind(
         seats,
         producers,
         apart,
-        host,
+        host: Arc::clone(host),
+        has_host_fields,
         inline: options.inline,
-        patience: Patience { deadline: options.deadline, ..Patience::of(comm.link()) },
         registered,
         pinned: exports.pinned,
         segments: made.keep.into_iter().chain(held).collect(),
@@ -133,6 +134,7 @@ pub(super) fn bind(
         memory.add_user(&scheduled);
     }
     let weak = Arc::downgrade(&scheduled);
+    host.life.attach(Weak::clone(&weak) as Weak<dyn Engine>);
     comm.register(weak);
     Ok(scheduled)
 }

@@ -1,9 +1,8 @@
-//! Which way is fastest here: tried out when binding, on memory shaped like the fields.
+//! Measures at bind which path is fastest on this machine, on memory shaped like the fields.
 //!
-//! No way is best everywhere: it depends on the runs, the layout and on how far the cores are apart. And
-//! a way must be charged with what it does to the reader's and the writer's caches. So a trial does what a
-//! model does: it rewrites owned cells, exchanges, and reads the halo. The fields themselves are left
-//! alone; the trial runs on shadows of their memory.
+//! No path is best everywhere: it depends on the runs, the layout and the distance of the cores. The measured time must include
+//! the effect on the caches of reader and writer. So a trial does what a model does: it rewrites owned cells, exchanges, and
+//! reads the halo. It runs on shadows of the fields' memory and leaves the fields alone.
 
 use super::local::Local;
 use super::{Made, Preference, build};
@@ -11,6 +10,7 @@ use crate::agree::agree;
 use crate::bound::Bound;
 use crate::error::Error;
 use crate::field::Memory;
+use crate::lifecycle::Engines;
 use crate::link::{Direction, Link, LinkPath};
 use crate::options::BindOptions;
 use crate::set::Set;
@@ -19,22 +19,22 @@ use halocline_comm::{Communicator, Reduce, SEGMENT_ALIGN, Segment};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// In the order of preference where they do not differ.
+/// In the order of preference if they are equally fast.
 pub(super) const ALL: [LinkPath; 4] = [LinkPath::Pull, LinkPath::Push, MAILBOXES[0], MAILBOXES[1]];
 pub(super) const MAILBOXES: [LinkPath; 2] =
     [LinkPath::Mailbox { streaming: false }, LinkPath::Mailbox { streaming: true }];
 
-/// Exchanges smaller than this take whichever way has the fewest steps: their bytes do not matter.
+/// Exchanges smaller than this take the path with the fewest steps: their bytes do not matter.
 const SMALL: usize = 4096;
-/// Exchanges larger than this are not tried: the shadows would cost too much memory.
+/// Exchanges larger than this are not measured: the shadows would take too much memory.
 const LARGE: usize = 256 << 20;
-/// Exchanges in a row of one sample.
+/// Successive exchanges of one sample.
 const BURST: u32 = 4;
-/// Samples of each candidate: at least, at most, and how long all of it may take.
+/// Samples of each candidate, at least and at most, and the time for all samples.
 const LEAST: u32 = 3;
 const MOST: u32 = 9;
 const BUDGET: Duration = Duration::from_millis(60);
-/// A candidate must be this much faster to be taken before an earlier one, in percent.
+/// A candidate must be this much faster than an earlier one to be preferred, in percent.
 const MARGIN: u64 = 5;
 
 /// The fastest of the paths, the same on all ranks. Collective.
@@ -45,7 +45,7 @@ pub(super) fn choose(comm: &Communicator, local: &Local, candidates: &[LinkPath]
     let shared = local.peers().into_iter().any(|peer| comm.link().bell(peer).is_some());
     let all = comm.all_reduce(&[most, spans, shared.into()], Reduce::Max)?;
     if all[2] == 0 {
-        // Messages it will be, for want of memory that ranks share.
+        // The ranks share no memory: all links send messages.
         return Ok(LinkPath::Pull);
     }
     let unmeasured = if (all[0] as usize) < SMALL { LinkPath::Push } else { LinkPath::Pull };
@@ -53,13 +53,14 @@ pub(super) fn choose(comm: &Communicator, local: &Local, candidates: &[LinkPath]
         return Ok(if candidates.contains(&unmeasured) { unmeasured } else { candidates[0] });
     }
     let shadow = agree(comm, shadow_of(comm, local))?;
+    let options = (&BindOptions::default(), Engines::HOST);
     let mut trials = Vec::new();
     for &path in candidates {
         let preference = Preference { path, forced: false };
-        trials.push(Trial::new(build(comm, vec![shadow.clone()], preference, &BindOptions::default())?));
+        trials.push(Trial::new(build(comm, vec![shadow.clone()], preference, options)?));
     }
     let medians = run(comm, &mut trials)?;
-    // The slowest rank counts, on all ranks alike.
+    // All ranks use the time of the slowest one.
     let slowest = comm.all_reduce(&medians, Reduce::Max)?;
     let mut best = 0;
     for (at, &time) in slowest.iter().enumerate().skip(1) {
@@ -71,11 +72,11 @@ pub(super) fn choose(comm: &Communicator, local: &Local, candidates: &[LinkPath]
     Ok(candidates[best])
 }
 
-/// The same fields in memory of the same kind, of which only the pages of regions are ever touched.
+/// The same fields in new memory of the same kind. The trials touch only the pages of exchanged regions.
 fn shadow_of(comm: &Communicator, local: &Local) -> Result<Local, Error> {
     let mut memories = Vec::new();
     for (memory, _) in &local.memories {
-        // As in its page, so in that of its shadow: it falls into the same sets of the caches.
+        // The same offset in its page: so it maps to the same cache sets.
         let lead = memory.segment.base().addr().get() % SEGMENT_ALIGN;
         let len = lead + memory.segment.len();
         let reachable = (0..comm.size()).any(|peer| comm.link().reach(peer, &memory.segment).is_ok());
@@ -89,12 +90,12 @@ fn shadow_of(comm: &Communicator, local: &Local) -> Result<Local, Error> {
     local.again(comm, &local.patterns, &memories)
 }
 
-/// A way on trial.
+/// A path on trial.
 struct Trial {
     bound: Arc<Bound>,
     set: Arc<Set>,
     samples: Vec<Duration>,
-    /// A byte on each cache line (or in each block) that the peers read, and that they fill.
+    /// A byte on each cache line (or in each block) that the peers read, and one on each that they write.
     owned: Vec<*mut u8>,
     halo: Vec<*mut u8>,
 }
@@ -118,10 +119,10 @@ impl Trial {
         Self { bound, set, samples: Vec::new(), owned, halo }
     }
 
-    /// What a step of a model does to the memory, a few times, `owned` and `halo` being those of the
-    /// mailbox trial: there both ends of every link are known here.
+    /// Accesses memory like [`BURST`] steps of a model. `owned` and `halo` are those of the mailbox trial, in which this rank knows
+    /// both ends of every link.
     fn sample(&mut self, owned: &[*mut u8], halo: &[*mut u8]) -> Result<(), Error> {
-        let host = self.bound.comm.link().host();
+        let host = self.bound.life.comm.link().host();
         let start = host.now();
         for _ in 0..BURST {
             for &byte in owned {
@@ -165,7 +166,7 @@ fn run(comm: &Communicator, trials: &mut [Trial]) -> Result<Vec<u64>, Error> {
     let round = comm.all_reduce(&[round], Reduce::Max)?[0].max(1);
     let rounds = (BUDGET.as_nanos() as u64 / round).clamp(LEAST.into(), MOST.into());
     for _ in 0..rounds {
-        // Interleaved: the machine's mood changes.
+        // Interleaved, because the speed of the machine varies.
         for trial in trials.iter_mut() {
             trial.sample(&owned, &halo)?;
         }

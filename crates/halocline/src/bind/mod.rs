@@ -1,5 +1,5 @@
-//! Binding: everything that can be done once. Checks the fields, tells the peers about them, chooses
-//! a way for each link and lays out counters and mailboxes.
+//! Binding: everything that can be done once. Checks the fields, describes them to the peers, chooses
+//! a path for each link and lays out flags and mailboxes.
 
 mod aware;
 mod device;
@@ -21,7 +21,7 @@ pub(crate) mod unbound;
 mod validate;
 mod words;
 
-pub(crate) use local::{Local, Place};
+pub(crate) use local::{Bindable, Local, Place};
 pub(crate) use narrow::narrowed;
 pub(crate) use offer::Offered;
 pub(crate) use ops::within;
@@ -32,6 +32,7 @@ use crate::bound::Bound;
 use crate::check;
 use crate::error::Error;
 use crate::field::Field;
+use crate::lifecycle::{Engines, Lifecycle};
 use crate::link::{Direction, Link, LinkPath, SLOTS};
 use crate::options::{BindOptions, LinkChoice};
 use crate::pattern::Pattern;
@@ -49,11 +50,11 @@ use remote::Exports;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The ways that all links shall take where they can.
+/// The path that all links take if they can.
 #[derive(Debug, Clone, Copy)]
 struct Preference {
     path: LinkPath,
-    /// Another way is an error, not a fallback.
+    /// If a link cannot take it, the bind fails.
     forced: bool,
 }
 
@@ -77,7 +78,7 @@ pub(crate) fn bind(
         1 => error,
         _ => Error::Set { set, error: Box::new(error) },
     };
-    // Host and device fields are two objects below, which count, fail and end together.
+    // Host and device fields get an engine each; both share one life.
     let of_kind = |on_device: bool| -> Result<Vec<Local>, Error> {
         let places = given.iter().enumerate().map(|(at, set)| {
             let is_of_kind = |(_, field): &&(&Pattern, &Field)| field.memory.device.is_some() == on_device;
@@ -107,28 +108,29 @@ pub(crate) fn bind(
         }
         LinkChoice::Message => forced(LinkPath::Message),
     };
-    let (bound, sets) = build(comm, sets, preference, options)?;
+    let has_host_fields = sets.iter().any(|set| !set.fields.is_empty());
+    let engines = Engines { host: on_devices.is_none() || has_host_fields, device: on_devices.is_some() };
+    let (bound, sets) = build(comm, sets, preference, (options, engines))?;
     if bound.wants_progress() {
         let weak = Arc::downgrade(&bound);
         comm.register(weak);
     }
-    let has_host_fields = sets.iter().any(|set| !set.local.fields.is_empty());
-    let host = has_host_fields.then(|| Arc::clone(&bound));
     if options.checked == Some(true) && on_devices.is_some() {
-        tracing::warn!("rank {}: checked mode does not look at fields in memory of devices", comm.rank());
+        tracing::warn!("rank {}: checked mode does not check fields in device memory", comm.rank());
     }
-    let scheduled = on_devices.map(|sets| device::bind(comm, sets, options, host)).transpose()?;
+    let device_engine = |sets| device::bind(comm, sets, options, (&bound, has_host_fields));
+    let scheduled = on_devices.map(device_engine).transpose()?;
     Ok(((bound, sets), scheduled))
 }
 
-/// The copying between the fields of a set and a message from or to a peer.
+/// The copies between the fields of a set and a message from or to a peer.
 pub(crate) fn packing(set: &Set, peer: usize, direction: Direction) -> Result<Vec<CopyOp>, Error> {
     let peer_view = PeerView { peer, local: &set.local, theirs: &set.offered[&peer] };
     Ok(peer_view.part(direction, LinkPath::Message, &peer_view.transfer_pairs(direction)?)?.ops)
 }
 
-/// All ranks choose the links by one rule, bind as many sets, and check them or do not. Returns the options with what the
-/// environment says.
+/// Checks that all ranks ask for the same links, number of sets and checked mode. Returns the options, completed from the
+/// environment.
 fn same_terms(
     comm: &Communicator,
     sets: usize,
@@ -154,7 +156,7 @@ fn same_terms(
     })
 }
 
-/// Compares numbers with those of rank 0, which an inner error gives. Collective.
+/// Compares numbers with those of rank 0, which an inner error returns. Collective.
 fn same_as_rank_0(comm: &Communicator, numbers: &[u64]) -> Result<Result<(), Vec<u64>>, Error> {
     let mine: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
     let first = comm.broadcast(0, mine.clone())?;
@@ -166,7 +168,7 @@ fn build(
     comm: &Communicator,
     sets: Vec<Local>,
     preference: Preference,
-    options: &BindOptions,
+    (options, engines): (&BindOptions, Engines),
 ) -> Result<Made, Error> {
     let (offers, operation, checks) = (comm.begin(), comm.begin(), comm.begin());
     let (endpoints, own_bytes) = lay_out(&sets);
@@ -180,15 +182,12 @@ fn build(
     let patience = Patience { deadline: options.deadline, ..Patience::of(comm.link()) };
     let fields = sets[0].local.fields.iter().map(|field| &field.layout);
     let name = Name::new(operation, options.name.as_deref(), fields);
-    let comm = comm.detached();
-    let mut bound = Bound::new(comm, name, links, own, patience, &sets);
-    if options.checked == Some(true) {
-        bound.check(checks);
-    }
-    Ok((Arc::new(bound), sets))
+    let life = Lifecycle::new(comm.detached(), name, patience, engines);
+    let checks = (options.checked == Some(true)).then_some(checks);
+    Ok((Bound::new(life, links, own, &sets, checks), sets))
 }
 
-/// Sends each peer this rank's offer, and takes theirs. An outer error is that of all ranks.
+/// Sends this rank's offer to each peer, and takes theirs. An outer error is the same on all ranks.
 fn swap_offers(
     comm: &Communicator,
     operation: u64,
@@ -201,9 +200,9 @@ fn swap_offers(
         let own = own.filter(|_| comm.link().bell(*peer).is_some());
         offer::send(comm, (*peer, operation), sets, *endpoint, own, of_devices)
     });
-    // Nobody waits for an offer that could not be sent.
+    // No rank waits for an offer that could not be sent.
     agree(comm, sent).inspect_err(|_| comm.link().inbox().forget(operation))?;
-    // All offers are taken, whatever is wrong with one: none is left behind in the inbox.
+    // All offers are taken, even if one is wrong: none is left in the inbox.
     let received: Vec<_> = endpoints
         .iter()
         .map(|(peer, _)| offer::receive(comm, (*peer, operation), of_devices.is_some()))
@@ -211,7 +210,7 @@ fn swap_offers(
     Ok(received.into_iter().collect())
 }
 
-/// Counters and mailboxes for every peer, and the bytes of the segment that holds them.
+/// Flags and mailboxes for every peer, and the bytes of the segment that holds them.
 fn lay_out(sets: &[Local]) -> (Vec<(usize, LinkEndpoint)>, usize) {
     let peers: BTreeSet<usize> = sets.iter().flat_map(Local::peers).collect();
     let line = size_of::<Counter>();
@@ -230,7 +229,7 @@ fn lay_out(sets: &[Local]) -> (Vec<(usize, LinkEndpoint)>, usize) {
     (endpoints, mailbox)
 }
 
-/// All that the links and sets of an object are made of.
+/// What the links and sets of an object are made from.
 struct Handshake<'a> {
     comm: &'a Communicator,
     sets: Vec<Local>,

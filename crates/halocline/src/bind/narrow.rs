@@ -1,5 +1,4 @@
-//! Sets of smaller width over the links of wider ones: the peers' fields are known already, and what they
-//! copy, too.
+//! Sets of smaller width over the links of wider ones: the peers' fields and copies are known already.
 
 use super::further;
 use super::local::Local;
@@ -19,17 +18,17 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What becomes sets: fields, those of the peers, what goes over each link.
+/// The parts of a set: its fields, those of the peers, what travels over each link.
 type Parted = (Local, BTreeMap<usize, Offered>, Vec<Part>);
 
-/// The sets, with no more of their halos than belongs to `to`; of device fields, too, those with the same numbers. Collective.
+/// The sets with only that part of their halos that belongs to `to`; also those of device fields with the same numbers. Collective.
 pub(crate) fn narrowed(
     bound: &Bound,
     scheduled: Option<&Scheduled>,
     sets: &[Arc<Set>],
     to: &Halo,
 ) -> Result<Vec<Arc<Set>>, Error> {
-    let comm = &bound.comm.within("narrowed");
+    let comm = &bound.life.comm.within("narrowed");
     let parted = parts(comm, &bound.links, sets, to)?;
     let first = bound.sets.load(Ordering::Relaxed);
     if let Some(scheduled) = scheduled {
@@ -47,7 +46,7 @@ fn numbered(first: usize, parted: Vec<Parted>) -> Vec<Arc<Set>> {
     (first..).zip(parted).map(set).collect()
 }
 
-/// What goes over the links of the sets' object. Collective.
+/// What travels over the links of the sets' object. Collective.
 fn parts(comm: &Communicator, links: &[Link], sets: &[Arc<Set>], to: &Halo) -> Result<Vec<Parted>, Error> {
     let wide: BTreeMap<u64, &Pattern> =
         sets.iter().flat_map(|set| &set.local.patterns).map(|pattern| (pattern.id(), pattern)).collect();
@@ -72,7 +71,7 @@ fn parts(comm: &Communicator, links: &[Link], sets: &[Arc<Set>], to: &Halo) -> R
             let peer_view = PeerView { peer: link.peer, local: &local, theirs: &offered[&link.peer] };
             let part =
                 peer_view.part(link.direction, link.path, &peer_view.transfer_pairs(link.direction)?)?;
-            // What lasts of a link has room for no more.
+            // The link's buffers hold no more.
             if part.bytes <= set.parts[link.part].bytes { Ok(part) } else { Err(wider(link.peer)) }
         });
         let parts = parts.collect::<Result<Vec<Part>, Error>>()?;
@@ -85,7 +84,7 @@ fn wider(peer: usize) -> Error {
     Error::Bind(format!("the narrowed pattern exchanges more with rank {peer} than the wide one"))
 }
 
-/// All ranks have bound the same patterns: narrowing one is collective.
+/// Checks that all ranks have bound the same patterns: narrowing one is collective.
 fn same_patterns<'a>(
     comm: &Communicator,
     sets: usize,
@@ -101,7 +100,7 @@ fn same_patterns<'a>(
     }))
 }
 
-/// Tells each peer how many bytes go between the two, notes what it says, and compares. Collective.
+/// Exchanges with each peer the number of bytes that travel between the two, and compares. Collective.
 fn compare_bytes(
     comm: &Communicator,
     locals: &[Local],

@@ -6,7 +6,9 @@ use super::offer::LinkEndpoint;
 use super::peer_view::{PeerView, TransferPair};
 use super::remote::Exports;
 use crate::error::Error;
-use crate::link::{Berthed, Counters, Direction, LABELS, Link, LinkPath, Mailbox, Parcels, SLOTS, Signals};
+use crate::link::{
+    Counters, Direction, LABELS, Link, LinkMemory, LinkPath, Mailbox, Parcels, SLOTS, Signals,
+};
 use crate::set::Part;
 use halocline_comm::Endpoint;
 use halocline_comm::{Communicator, Counter, Segment};
@@ -194,10 +196,10 @@ impl<'a> Pair<'a> {
             .and_then(|bytes| within(segment, receiver.mailbox, bytes, MESSAGE_ALIGN))
             .ok_or_else(|| Error::Bind(format!("rank {} offers slots outside its memory", self.peer)))?;
         let slots = labels.map_addr(|labels| labels.saturating_add(LABELS));
-        let berthed = Berthed { labels: labels.cast(), slots, capacity, segment: Arc::clone(segment) };
+        let memory = LinkMemory { labels: labels.cast(), slots, capacity, segment: Arc::clone(segment) };
         let ends = (self.peer, direction, LinkPath::Mailbox { streaming: false });
         let link = Link::new(ends, operation, None, None, signals, Some(Arc::clone(theirs)));
-        Ok(link.with_parcels(Parcels::new(operation, Some(berthed))))
+        Ok(link.with_parcels(Parcels::new(operation, Some(memory))))
     }
 
     /// Counters at both ends, and the mailbox at the receiver's.

@@ -9,6 +9,7 @@ use crate::agree::agree;
 use crate::bound::Bound;
 use crate::check;
 use crate::error::Error;
+use crate::lifecycle::{Engines, Lifecycle};
 use crate::link::{Direction, Link, Record};
 use crate::options::{BindOptions, LinkChoice};
 use crate::pattern::Pattern;
@@ -81,11 +82,9 @@ pub(crate) fn links(
     let nothing = Arc::new(set(&links, Local::new(comm, &[])?)?);
     let patience = Patience { deadline: options.deadline, ..Patience::of(comm.link()) };
     let name = Name::new(operation, options.name.as_deref(), std::iter::empty());
-    let mut bound = Bound::new(comm.detached(), name, links, own, patience, &[nothing]);
-    if options.checked == Some(true) {
-        bound.check(checks);
-    }
-    let bound = Arc::new(bound);
+    let life = Lifecycle::new(comm.detached(), name, patience, Engines::HOST);
+    let checks = (options.checked == Some(true)).then_some(checks);
+    let bound = Bound::new(life, links, own, &[nothing], checks);
     if bound.wants_progress() {
         let weak = Arc::downgrade(&bound);
         comm.register(weak);

@@ -1,50 +1,78 @@
-//! The end of a bound object: its memories go back to the user, its peers learn that it is gone.
+//! The end of an exchange and of the host engine: field memory goes back to the user, peers are notified.
 
 use super::Bound;
-use crate::error::{Cause, Error};
-use crate::link::Link;
+use crate::error::{Cause, Error, Failure, Fault};
 use crate::set::InFlight;
 use halocline_comm::{Endpoint, Serve};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 impl Bound {
-    /// Gives the fields' memory back to the user, once the exchange is over, or has failed and no peer can touch it any more.
+    /// The outcome of exchange `epoch`, for the user, who may touch the fields once this has returned it: field memory is
+    /// given back here. In checked mode, owned cells must stay as they are until then.
+    pub(crate) fn proven(&self, epoch: u64) -> Option<Result<(), Error>> {
+        let outcome = self.outcome(epoch)?;
+        if let (Some(check), Ok(())) = (&self.check, &outcome) {
+            let mut proven = check.gate();
+            if self.epoch() == epoch && std::mem::replace(&mut *proven, epoch) != epoch {
+                // SAFETY: exchange `epoch` is over. No other begins as long as `proven` is held, and field memory is given back
+                // after `proven` says that it was compared, which happens here once.
+                let finding = check.end(&self.life.comm, &self.links, unsafe { self.flight.get() });
+                drop(proven);
+                if let Some(finding) = finding {
+                    self.fail_by(finding, Some(epoch));
+                    self.life.wake();
+                }
+            }
+            // Later waits for this exchange return the same.
+            let found = |failure: &&Arc<Failure>| {
+                (failure.epoch, failure.culprit) == (epoch, self.life.comm.rank())
+                    && matches!(failure.cause, Cause::Check(Fault::OwnedWritten | Fault::HaloWritten))
+            };
+            if let Some(failure) = self.life.failure().filter(found) {
+                return Some(Err(Error::Failed(Arc::clone(failure))));
+            }
+        }
+        if outcome.is_ok() {
+            self.give_back(epoch);
+        }
+        Some(outcome)
+    }
+
+    /// Gives field memory back to the user, once the exchange is over, or has failed and no peer can touch the memory any more.
     pub(crate) fn reclaim(&self) -> bool {
         let epoch = self.epoch();
-        match self.failed.get() {
-            None => matches!(self.proven(epoch), Some(Ok(()))),
-            Some(_) if self.is_quiet() => {
-                // A wait that comes later compares nothing, and one that is at it ends first.
-                self.check.iter().for_each(|check| *check.gate() = epoch);
-                self.give_back(epoch);
-                true
-            }
-            Some(_) => false,
+        if self.life.failure().is_none() {
+            return matches!(self.proven(epoch), Some(Ok(())));
         }
-    }
-
-    /// Whether nobody touches the fields any more: the exchange is over, or has failed and was given up by this rank and its peers.
-    fn is_quiet(&self) -> bool {
-        if self.failed.get().is_none() {
-            return self.completed.load(Ordering::Acquire) >= self.epoch();
-        }
-        // Neither threads of this rank that are still at it, nor peers. Once the lock is closed, nobody begins another exchange.
-        if !self.begin_lock.is_closed() {
+        if !self.is_quiet() {
             return false;
         }
-        let epoch = self.epoch();
-        self.within.told.load(Ordering::Acquire)
-            && self.links.iter().all(|link| link.is_quiet(&self.comm, epoch))
+        // A later wait compares nothing, and one that compares ends first.
+        self.check.iter().for_each(|check| *check.gate() = epoch);
+        self.give_back(epoch);
+        true
     }
 
-    /// Gives the memories of an exchange back to the user, once. It is over, or quiet after a failure.
+    /// Whether no thread and no peer touches the fields any more: the exchange is over, or has failed here and at the peers.
+    fn is_quiet(&self) -> bool {
+        let epoch = self.epoch();
+        if self.life.failure().is_none() {
+            return self.life.host.last() >= epoch;
+        }
+        // No thread begins another exchange once the lock is closed.
+        self.begin_lock.is_closed()
+            && self.within.has_stopped.load(Ordering::Acquire)
+            && self.links.iter().all(|link| link.is_quiet(&self.life.comm, self.epoch()))
+    }
+
+    /// Gives the field memory of an exchange back to the user, once. The exchange is over, or quiet after a failure.
     #[inline]
     pub(super) fn give_back(&self, epoch: u64) {
         self.hold.release(
             epoch,
-            || self.comm.link().host().yield_now(),
+            || self.life.comm.link().host().yield_now(),
             // SAFETY: exchange `epoch` is over, or quiet: no turn uses what is in flight any more. `hold` lets one thread in, and no
             // exchange begins before it has left.
             || unsafe { self.flight.land() },
@@ -54,7 +82,7 @@ impl Bound {
     /// What is in flight, while exchange `epoch` has not given its memories back.
     pub(crate) fn while_held<R>(&self, epoch: u64, look: impl FnOnce(&InFlight) -> R) -> Result<R, Error> {
         let is_begun = self.epoch() >= epoch;
-        let pause = || self.comm.link().host().yield_now();
+        let pause = || self.life.comm.link().host().yield_now();
         // SAFETY: the exchange was begun, and none begins after it, nor are its memories given back, before `hold` is left.
         let look = || look(unsafe { self.flight.get() });
         is_begun
@@ -68,25 +96,25 @@ impl Bound {
         if self.over() {
             return;
         }
-        let comm = self.comm.clone();
+        let comm = self.life.comm.clone();
         comm.defer_drop(self);
     }
 
-    /// Whether nothing is in flight any more; then tells the peers that this side is gone.
+    /// Whether nothing is in flight any more; then notifies the peers that this side is gone.
     fn over(&self) -> bool {
         if !self.is_quiet() {
             return false;
         }
-        if self.failed.get().is_some() {
+        if self.life.failure().is_some() {
             return true;
         }
-        if let (Some(link), Some(dead)) = (self.links.first(), self.dead()) {
-            // The object is dropped because of it, most likely: say so.
+        if let (Some(link), Some(dead)) = (self.links.first(), self.life.dead_rank()) {
+            // Most likely the object is dropped because of the death: peers report the dead rank, not this one.
             self.fail(link, Cause::Died, dead);
-            self.wake();
+            self.life.wake();
         } else {
-            let last = self.completed.load(Ordering::Acquire);
-            self.links.iter().for_each(|link| link.close(&self.comm, last));
+            let last = self.life.host.last();
+            self.links.iter().for_each(|link| link.close(&self.life.comm, last));
         }
         true
     }
@@ -94,13 +122,13 @@ impl Bound {
 
 impl Drop for Bound {
     fn drop(&mut self) {
-        // Nobody is left who could wait for it.
+        // No handle is left to wait for the exchange.
         if self.is_quiet() {
             self.give_back(self.epoch());
         }
-        self.links.iter().for_each(|link| link.forget(&self.comm));
+        self.links.iter().for_each(|link| link.forget(&self.life.comm));
         if let Some(check) = &self.check {
-            check.forget(&self.comm);
+            check.forget(&self.life.comm);
         }
     }
 }
@@ -110,21 +138,13 @@ impl Serve for Bound {
         let epoch = self.epoch();
         self.advance(epoch);
         self.keep_deadline(epoch);
-        if !self.wakers.is_empty()
-            && let Some(late) = self.awaited.late(&self.comm)
-        {
-            self.late(epoch, late);
+        if self.life.has_tasks() {
+            self.warn_if_late(epoch);
         }
-        if self.failed.get().is_none() {
-            // What is in flight may have all that it needs; where it has not, its links see that.
-            let is_idle = self.outcome(epoch).is_some();
-            let failed_there = |link| is_idle.then(|| Link::failed_there(link, &self.comm)).flatten();
-            match self.links.iter().find_map(|link| Some((link, failed_there(link)?))) {
-                Some((link, (cause, culprit))) => self.fail(link, cause, culprit),
-                None => self.look_after_peers(),
-            }
+        if self.life.failure().is_none() {
+            self.look_for_failed_peers(epoch);
         }
-        self.wake();
+        self.life.wake();
     }
 
     fn is_over(&self) -> bool {
@@ -132,12 +152,8 @@ impl Serve for Bound {
     }
 
     fn due(&self) -> Option<Duration> {
-        if self.outcome(self.epoch()).is_some() {
-            return None;
-        }
-        let begun = || *self.begun.lock().unwrap_or_else(PoisonError::into_inner);
-        let deadline = self.patience.deadline.map(|deadline| begun() + deadline);
-        let warning = (!self.wakers.is_empty()).then(|| self.awaited.due());
-        [deadline, warning].into_iter().flatten().min()
+        let (epoch, deadline) = (self.epoch(), self.life.patience.deadline);
+        let is_unfinished = self.outcome(epoch).is_none();
+        is_unfinished.then(|| self.lateness.due(epoch, deadline, self.life.has_tasks())).flatten()
     }
 }

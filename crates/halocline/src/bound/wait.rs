@@ -1,16 +1,15 @@
-//! Waiting for an exchange: what a wait demands of the peers, and what it does when they do not come.
+//! Waiting for an exchange on the host: what a wait demands of the peers, and what it does when they are late or gone.
 
 use super::Bound;
 use crate::error::{Cause, Error};
+use crate::link::Link;
 use crate::trace;
-use halocline_comm::Endpoint;
-use halocline_comm::{CommError, Late, PeerState};
+use halocline_comm::{Endpoint, Late};
 use std::collections::BTreeSet;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Looks of `is_ready` before the peers' progress is demanded.
+/// Calls of `is_ready` before the peers' progress is demanded.
 const LOOKS: u32 = 64;
 
 impl Bound {
@@ -19,14 +18,14 @@ impl Bound {
         if !self.overlap.is_handed_on() {
             return self.wait_for(epoch);
         }
-        let host = self.comm.link().host();
+        let host = self.life.comm.link().host();
         let from = host.now();
         let outcome = self.wait_for(epoch);
         self.overlap.judge(host.now().saturating_sub(from));
         outcome
     }
 
-    /// As [`Bound::wait`], but gives up after so many looks, as long as nobody is asked for anything.
+    /// As [`Bound::wait`], but gives up after `looks` looks and makes no system call.
     #[inline]
     pub(crate) fn wait_briefly(&self, epoch: u64, looks: u32) -> Option<Result<(), Error>> {
         if self.overlap.is_handed_on() {
@@ -51,7 +50,7 @@ impl Bound {
             self.advance(epoch);
             self.proven(epoch)
         })?;
-        self.overlap.found_at_once(self.comm.link().host(), self.patience.spin);
+        self.overlap.found_at_once(self.life.comm.link().host(), self.life.patience.spin);
         Some(outcome)
     }
 
@@ -62,37 +61,37 @@ impl Bound {
         }
         self.overlap.waited();
         if self.waits_for_messages(epoch) {
-            self.comm.link().check()?;
+            self.life.comm.link().check()?;
         }
         self.disarm();
-        let _span = trace::wait(&self.comm, &self.name, epoch);
-        let mut told = Vec::new();
-        let outcome = self.patience.wait(
-            self.comm.link(),
+        let _span = trace::wait(&self.life.comm, &self.life.name, epoch);
+        let mut notified = Vec::new();
+        let outcome = self.life.patience.wait(
+            self.life.comm.link(),
             || {
                 self.advance(epoch);
-                self.look_after_peers();
+                self.look_for_departed_peers();
                 self.proven(epoch)
             },
             || self.demand(epoch),
             |late| match late {
                 Late::Announce => {
-                    told = self.missing(epoch);
-                    told.iter()
-                        .for_each(|&peer| self.announce(peer, format!("exchange {epoch} of {}", self.name)));
+                    notified = self.missing(epoch);
+                    let what = format!("exchange {epoch} of {}", self.life.name);
+                    notified.iter().for_each(|&peer| self.announce(peer, what.clone()));
                     None
                 }
                 late => self.late(epoch, late),
             },
         );
-        told.into_iter().for_each(|peer| self.announce(peer, String::new()));
+        notified.into_iter().for_each(|peer| self.announce(peer, String::new()));
         outcome
     }
 
-    /// Tells a rank that this one waits for it, or, without a name, that it does not any more.
+    /// Tells a rank what this one waits for it in; with no text, that this one waits no longer.
     fn announce(&self, peer: usize, what: String) {
         if let Some(link) = self.links.first() {
-            self.comm.announce(peer, link.object, what);
+            self.life.comm.announce(peer, link.object, what);
         }
     }
 
@@ -105,88 +104,99 @@ impl Bound {
 
     /// Whether exchange `epoch` is over. Never blocks.
     pub(crate) fn is_ready(&self, epoch: u64) -> Result<bool, Error> {
-        self.comm.link().poll();
+        self.life.comm.link().poll();
         self.advance(epoch);
         let outcome = self.proven(epoch);
         if outcome.is_none() && self.looks.fetch_add(1, Ordering::Relaxed) >= LOOKS {
             self.demand(epoch);
-            self.look_after_peers();
+            self.look_for_departed_peers();
             self.keep_deadline(epoch);
+            self.warn_if_late(epoch);
         }
         outcome.map_or(Ok(false), |outcome| outcome.map(|()| true))
     }
 
-    /// Fails the exchange in flight if its deadline has passed, for those who do not wait.
+    /// Fails the exchange in flight if its deadline has passed, for callers that do not block.
     pub(crate) fn keep_deadline(&self, epoch: u64) {
-        let Some(deadline) = self.patience.deadline else { return };
-        let begun = *self.begun.lock().unwrap_or_else(PoisonError::into_inner);
-        let after = self.comm.link().host().now().saturating_sub(begun);
+        let Some(deadline) = self.life.patience.deadline else { return };
+        let after = self.lateness.elapsed(epoch, self.life.comm.link().host().now());
         if after >= deadline && self.outcome(epoch).is_none() {
             self.late(epoch, Late::Deadline(after));
         }
     }
 
-    /// Asks the peers' progress threads, once an exchange, to do what this one waits for: their ranks
-    /// may be busy elsewhere. All that they need from us was raised before.
-    pub(crate) fn demand(&self, epoch: u64) {
-        if self.demanded.swap(epoch, Ordering::Relaxed) != epoch {
-            self.links.iter().filter(|link| !link.is_done(epoch)).for_each(|link| link.demand(&self.comm));
+    /// Warns a caller that does not block, every 30 s that it waits for exchange `epoch`.
+    pub(super) fn warn_if_late(&self, epoch: u64) {
+        if self.outcome(epoch).is_none()
+            && let Some((after, again)) = self.lateness.warning(epoch, self.life.comm.link().host().now())
+        {
+            self.late(epoch, Late::Warn { after, again });
         }
     }
 
-    /// Fails the object if a rank that it still needs has gone.
-    pub(crate) fn look_after_peers(&self) {
-        let departures = self.comm.link().departures();
-        // A begin sets `departures` to 0 after the epoch. If the swap finds that 0, it sees that epoch; if the 0 comes later, the next
-        // look is not told that nothing has changed.
-        if self.failed.get().is_some() || self.departures.swap(departures, Ordering::AcqRel) == departures {
+    /// Asks the peers' progress threads, once an exchange, to do what this rank waits for: the ranks themselves may be busy
+    /// elsewhere. This rank has set all flags that the peers wait for.
+    pub(crate) fn demand(&self, epoch: u64) {
+        if self.demanded.swap(epoch, Ordering::Relaxed) != epoch {
+            self.links
+                .iter()
+                .filter(|link| !link.is_done(epoch))
+                .for_each(|link| link.demand(&self.life.comm));
+        }
+    }
+
+    /// Fails the object if a peer that it still needs has departed.
+    pub(crate) fn look_for_departed_peers(&self) {
+        let departures = self.life.comm.link().departures();
+        // A begin sets `departures` to 0 after the epoch. If the swap finds that 0, it sees that epoch; if the 0 comes later, the
+        // next look finds a change.
+        if self.life.failure().is_some() || self.departures.swap(departures, Ordering::AcqRel) == departures {
             return;
         }
         let epoch = self.epoch();
         for link in self.links.iter().filter(|link| !link.is_done(epoch)) {
-            let cause = match self.comm.link().state(link.peer) {
-                // One that has left may still finish what it dropped in flight; if not, it says so.
-                PeerState::Present | PeerState::Left => continue,
-                PeerState::Ended => Cause::Dropped,
-                PeerState::Dead => Cause::Died,
-            };
-            // Whether the link still needs it is for a turn to say: another thread may be at one.
-            link.gone(cause);
-            self.claimed(&link.claim, || self.turn(link));
+            if let Some(cause) = self.life.departed(link.peer) {
+                // A turn decides whether the link still needs the peer: another thread may hold the claim.
+                link.gone(cause);
+                self.claimed(&link.claim, || self.turn(link));
+            }
         }
-        self.wake();
+        self.life.wake();
     }
 
-    /// The error of a wait that was given up; the exchange goes on.
-    fn interrupted(&self, epoch: u64) -> Error {
-        CommError::Interrupted { waiting: self.comm.rank(), what: format!("exchange {epoch}") }.into()
+    /// Fails the object if a peer has failed, between exchanges too, or has departed.
+    pub(super) fn look_for_failed_peers(&self, epoch: u64) {
+        // In flight an exchange may have all that it needs; where it has not, a turn at the link finds the failure.
+        let is_idle = self.outcome(epoch).is_some();
+        let failed = |link: &Link| is_idle.then(|| link.peer_failure(&self.life.comm)).flatten();
+        match self.links.iter().find_map(|link| Some((link, failed(link)?))) {
+            Some((link, (cause, culprit))) => self.fail(link, cause, culprit),
+            None => self.look_for_departed_peers(),
+        }
     }
 
-    /// Says which ranks are waited for, and what those wait for.
-    fn tell_late(&self, epoch: u64, after: Duration, again: bool) {
-        let (rank, after) = (self.comm.rank(), after.as_secs_f32());
-        let (name, awaited) = (&self.name, self.comm.describe_waits(&self.missing(epoch)));
-        let text = format!("rank {rank} has waited {after:.0} s in exchange {epoch} of {name} for {awaited}");
-        self.comm.link().host().tell_late(&text, again);
+    fn report_late(&self, epoch: u64, warning: (Duration, bool)) {
+        let waits = format!("rank {} has", self.life.comm.rank());
+        self.life.report_late(&waits, epoch, &self.missing(epoch), warning);
     }
 
     /// A wait takes long.
-    pub(super) fn late(&self, epoch: u64, late: Late) -> Option<Result<(), Error>> {
+    fn late(&self, epoch: u64, late: Late) -> Option<Result<(), Error>> {
         match late {
             Late::Announce => None,
             Late::Warn { after, again } => {
-                self.tell_late(epoch, after, again);
+                self.report_late(epoch, (after, again));
                 None
             }
             Late::Deadline(after) => {
-                self.tell_late(epoch, after, false);
+                self.report_late(epoch, (after, false));
                 if let Some(link) = self.links.iter().find(|link| !link.is_done(epoch)) {
                     self.fail(link, Cause::Deadline(Some(after)), link.peer);
                 }
-                self.wake();
+                self.life.wake();
                 self.outcome(epoch)
             }
-            Late::Interrupted => Some(Err(self.interrupted(epoch))),
+            Late::Interrupted => Some(Err(self.life.interrupted(epoch))),
         }
     }
 }

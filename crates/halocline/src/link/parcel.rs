@@ -1,15 +1,15 @@
-//! The unbound form of a link. Neither side knows beforehand what the other gives: a parcel says what it is,
-//! and one that is larger than the receiver's slots goes as a message.
+//! The unbound form of a link. Neither side knows the other's fields beforehand: a parcel describes its fields, and a parcel that
+//! is larger than the receiver's slots travels as a message.
 //!
 //! | what | where | written by |
 //! | --- | --- | --- |
-//! | a label for each slot | a fixed place of the receiver's | the sender, before it raises |
-//! | slots, of growing capacity | segments of the receiver's, by generation | the sender |
+//! | a label for each slot | a fixed place at the receiver | the sender, before it signals |
+//! | slots, of growing capacity | segments of the receiver, by generation | the sender |
 //! | a parcel: records of the fields, then the bytes | a slot, or a message | the sender |
 //!
-//! A receiver that expects more than its slots hold makes larger ones and posts them; a sender looks for them
-//! only where its parcel is too large, and sends a message as long as they have not come. So neither ever
-//! waits for the other to grow, nor hangs where they disagree: the label always fits.
+//! A receiver that expects more than its slots hold makes larger ones and posts them. A sender looks for them only if its parcel
+//! is too large, and sends messages until they arrive. So neither side waits for the other to grow, and sides that disagree do
+//! not hang: the label always fits.
 
 use super::{Direction, Link, SLOTS, Turn};
 use crate::bind::unbound;
@@ -28,7 +28,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// The round of messages that bring new slots: no epoch, no acknowledgement, no notice.
 const GROWN: u64 = 1 << 62;
 
-/// What a sender says of one field of a parcel.
+/// The description of one field of a parcel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) pattern: u64,
@@ -37,9 +37,9 @@ pub(crate) struct Record {
     /// The code of the element type, above it the digest of its name.
     element: u64,
     extents: u64,
-    /// In which order its bytes travel; 0 in what a receiver expects.
+    /// The order of its bytes in the parcel; 0 in a record that a receiver expects.
     pub(crate) order: u64,
-    /// The name of the element type, as much of it as there is room for: for people.
+    /// The beginning of the element type's name, for error messages.
     name: [u64; NAME],
 }
 
@@ -68,7 +68,7 @@ impl Record {
         Some((ElementType::from_code(self.element as u16)?, digest))
     }
 
-    /// Of which elements it is, for people.
+    /// The element type, for error messages.
     fn elements(&self) -> String {
         let bytes = self.name.map(u64::to_le_bytes).concat();
         let name = String::from_utf8_lossy(&bytes);
@@ -79,7 +79,7 @@ impl Record {
         }
     }
 
-    /// Whether it is of the field at this place of the sender's.
+    /// Whether it describes the field at this place of the sender.
     pub(crate) fn is_at(&self, pattern: u64, number: usize, domain: u64) -> bool {
         (self.pattern, self.number, self.domain) == (pattern, number as u64, domain)
     }
@@ -98,7 +98,7 @@ impl Record {
         Self { pattern, number, domain, element, extents, order, name }
     }
 
-    /// What is wrong with a record in the place of this one.
+    /// How another record differs from this one.
     fn differs(&self, other: &Self) -> Option<Difference> {
         let field = self.number as u32;
         let same_element = match (self.element(), other.element()) {
@@ -115,13 +115,13 @@ impl Record {
     }
 }
 
-/// The begin of a name.
+/// The beginning of a name.
 fn name_in_words(name: &str) -> [u64; NAME] {
-    const ROOM: usize = NAME * size_of::<u64>();
+    const MOST: usize = NAME * size_of::<u64>();
     const MORE: &str = "...";
-    let mut bytes = [0; ROOM];
-    let whole = (0..=ROOM - MORE.len()).rev().find(|&end| name.is_char_boundary(end)).unwrap_or(0);
-    let (head, tail) = if name.len() <= ROOM { (name, "") } else { (&name[..whole], MORE) };
+    let mut bytes = [0; MOST];
+    let whole = (0..=MOST - MORE.len()).rev().find(|&end| name.is_char_boundary(end)).unwrap_or(0);
+    let (head, tail) = if name.len() <= MOST { (name, "") } else { (&name[..whole], MORE) };
     let text = head.bytes().chain(tail.bytes());
     bytes.iter_mut().zip(text).for_each(|(byte, of_text)| *byte = of_text);
     let mut words = [0; NAME];
@@ -139,23 +139,23 @@ pub(crate) fn prefix(records: usize) -> usize {
     (records * RECORD).next_multiple_of(MESSAGE_ALIGN)
 }
 
-/// What stands beside a slot, or before a parcel that is a message.
+/// The header of a parcel: beside its slot, or at the front of its message.
 #[repr(C, align(64))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Label {
     /// Records of the parcel, and bytes after them.
     records: u64,
     bytes: u64,
-    /// In the slots of which generation the parcel lies; 0 if it comes as a message.
+    /// The generation of the slots that hold the parcel; 0 if it travels as a message.
     generation: u64,
 }
 
 /// Bytes of the labels of a link.
 pub(crate) const LABELS: usize = SLOTS as usize * size_of::<Label>();
 
-/// What a link of the unbound form has at its ends.
+/// The slots and labels of a link in the unbound form.
 pub(crate) struct Parcels {
-    /// [`SLOTS`] labels; none where the ranks share no memory.
+    /// [`SLOTS`] labels; none if the ranks share no memory.
     labels: Option<NonNull<Label>>,
     /// The operation of messages.
     operation: u64,
@@ -174,8 +174,8 @@ struct Slots {
     segment: Arc<Segment>,
 }
 
-// SAFETY: `base` leads into `segment`, which is held, and is not bound to a thread. Whoever has the claim of the link
-// uses the slots.
+// SAFETY: `base` leads into `segment`, which is held, and is not bound to a thread. Only the holder of the link's claim uses the
+// slots.
 unsafe impl Send for Slots {}
 
 impl Slots {
@@ -185,7 +185,7 @@ impl Slots {
 }
 
 /// The labels and the first slots of a link, in the receiver's segment.
-pub(crate) struct Berthed {
+pub(crate) struct LinkMemory {
     pub(crate) labels: NonNull<Label>,
     pub(crate) slots: NonNull<u8>,
     /// A multiple of [`MESSAGE_ALIGN`].
@@ -194,10 +194,10 @@ pub(crate) struct Berthed {
 }
 
 impl Parcels {
-    pub(crate) fn new(operation: u64, berthed: Option<Berthed>) -> Self {
-        let labels = berthed.as_ref().map(|berthed| berthed.labels);
-        let capacity = AtomicUsize::new(berthed.as_ref().map_or(0, |berthed| berthed.capacity));
-        let first = berthed.map(|Berthed { slots: base, capacity, segment, .. }| Slots {
+    pub(crate) fn new(operation: u64, memory: Option<LinkMemory>) -> Self {
+        let labels = memory.as_ref().map(|memory| memory.labels);
+        let capacity = AtomicUsize::new(memory.as_ref().map_or(0, |memory| memory.capacity));
+        let first = memory.map(|LinkMemory { slots: base, capacity, segment, .. }| Slots {
             generation: 1,
             base,
             capacity,
@@ -211,7 +211,7 @@ impl Parcels {
         self.operation
     }
 
-    /// Bytes that the newest slots hold, in this side's knowledge.
+    /// Bytes that the newest slots hold, as far as this side knows.
     pub(crate) fn capacity(&self) -> usize {
         self.capacity.load(Ordering::Relaxed)
     }
@@ -225,8 +225,8 @@ impl Parcels {
         self.labels.map(|labels| labels.map_addr(|first| first.saturating_add(offset)))
     }
 
-    /// The receiver expects a parcel of `bytes`: sees to slots that hold it. Where there is no memory for
-    /// them, parcels go on coming as messages.
+    /// The receiver expects a parcel of `bytes`: makes slots that hold it, if the present ones do not. If there is no memory for
+    /// them, parcels go on arriving as messages.
     pub(super) fn grow(&self, comm: &Communicator, peer: usize, bytes: usize) {
         if self.labels.is_none() || bytes <= self.capacity() {
             return;
@@ -250,13 +250,19 @@ impl Parcels {
         if let Err(why) = posted {
             let rank = comm.rank();
             tracing::warn!(
-                "rank {rank}: what rank {peer} sends comes as messages, there is no buffer of {capacity} bytes: {why}"
+                "rank {rank}: cannot allocate or share a receive buffer of {capacity} bytes for rank {peer}: {why}; its data \
+                 travel as messages, which is slower"
             );
         }
     }
 
-    /// The sender's newest slots, if they hold `bytes`.
-    fn room(&self, comm: &Communicator, peer: usize, bytes: usize) -> Option<MutexGuard<'_, Vec<Slots>>> {
+    /// The newest slots that the sender knows, if they hold `bytes`.
+    fn slots_for(
+        &self,
+        comm: &Communicator,
+        peer: usize,
+        bytes: usize,
+    ) -> Option<MutexGuard<'_, Vec<Slots>>> {
         self.labels?;
         let mut slots = self.slots();
         if bytes > self.capacity() {
@@ -268,7 +274,7 @@ impl Parcels {
                 else {
                     let rank = comm.rank();
                     tracing::warn!(
-                        "rank {rank}: what rank {peer} gets goes as messages, the buffer that it offers cannot be used: {why}"
+                        "rank {rank}: cannot use the receive buffer of rank {peer}: {why}; data for it travel as messages, which is slower"
                     );
                     continue;
                 };
@@ -287,15 +293,15 @@ impl Parcels {
     }
 }
 
-/// What came of a look for a parcel.
-enum Came {
+/// The result of a look for a parcel.
+enum Received {
     Unpacked,
     NotYet,
     Lost(Cause, usize),
 }
 
 impl Link {
-    /// A turn at a link of the unbound form that has found what it waits for.
+    /// A turn at a link of the unbound form, once the flag that it waits for is set.
     pub(super) fn serve_parcel(
         &self,
         comm: &Communicator,
@@ -309,13 +315,13 @@ impl Link {
         match self.direction {
             Direction::Send => {
                 self.send_parcel(comm, epoch, (in_flight, part), (parcels, loose))?;
-                self.raise_counter(comm, epoch, in_flight.set().number);
+                self.set_flag(comm, epoch, in_flight.set().number);
             }
             Direction::Receive => {
                 match self.receive_parcel(comm, epoch, message, (in_flight, part), (parcels, loose)) {
-                    Came::Unpacked => self.acknowledge(comm, epoch, in_flight.set().number)?,
-                    Came::NotYet => return Ok(Turn::Waits),
-                    Came::Lost(cause, culprit) => return Ok(Turn::Lost(cause, culprit)),
+                    Received::Unpacked => self.acknowledge(comm, epoch, in_flight.set().number)?,
+                    Received::NotYet => return Ok(Turn::Waits),
+                    Received::Lost(cause, culprit) => return Ok(Turn::Lost(cause, culprit)),
                 }
             }
         }
@@ -334,9 +340,9 @@ impl Link {
         let (records, bytes) = (loose.records.len() as u64, part.bytes as u64);
         let put = |parcel: *mut u8| {
             // SAFETY: the parcel is a slot or a message of the caller's, initialised (both are zeroed at first), with
-            // room for records and bytes. The sender alone uses a slot until it raises.
+            // room for records and bytes. The sender alone uses a slot until it signals.
             let described = unsafe { std::slice::from_raw_parts_mut(parcel, loose.described.len()) };
-            // What the receiver has read, and what has not changed since, stays in its cache.
+            // Unchanged records are not written again: they stay in the receiver's cache.
             if *described != *loose.described {
                 described.copy_from_slice(&loose.described);
             }
@@ -344,8 +350,8 @@ impl Link {
                 .in_scope(|| super::pack(in_flight, part, parcel.wrapping_add(before), false));
         };
         let mut label = Label { records, bytes, generation: 0 };
-        let room = parcels.room(comm, self.peer, before + part.bytes);
-        match room.as_deref().and_then(|slots| slots.last()) {
+        let slots = parcels.slots_for(comm, self.peer, before + part.bytes);
+        match slots.as_deref().and_then(|slots| slots.last()) {
             Some(slots) => {
                 label.generation = slots.generation;
                 put(slots.slot(epoch));
@@ -362,17 +368,17 @@ impl Link {
         }
         if let Some(place) = parcels.label(epoch) {
             // SAFETY: the label lies in the receiver's segment, aligned, and is initialised (zeroed at first). The
-            // sender alone uses it until it raises: the receiver is through with that of two epochs ago.
+            // sender alone uses it until it signals: the receiver has finished with that of two epochs ago.
             if unsafe { place.read() } != label {
-                // SAFETY: the label lies in the receiver's segment, aligned. The sender alone uses it until it raises:
-                // the receiver is through with that of two epochs ago.
+                // SAFETY: the label lies in the receiver's segment, aligned. The sender alone uses it until it signals:
+                // the receiver has finished with that of two epochs ago.
                 unsafe { place.write(label) };
             }
         }
         Ok(())
     }
 
-    /// Unpacks the parcel of an epoch. `message` is it, where the ranks share no memory.
+    /// Unpacks the parcel of an epoch: `message`, if the ranks share no memory.
     fn receive_parcel(
         &self,
         comm: &Communicator,
@@ -380,8 +386,8 @@ impl Link {
         message: Option<Vec<u8>>,
         (in_flight, part): (&InFlight, &Part),
         (parcels, loose): (&Parcels, &Loose),
-    ) -> Came {
-        let malformed = Came::Lost(Cause::Malformed, self.peer);
+    ) -> Received {
+        let malformed = Received::Lost(Cause::Malformed, self.peer);
         let Some(place) = parcels.label(epoch) else {
             let Some((label, parcel)) =
                 message.as_deref().and_then(|m| m.split_at_checked(size_of::<Label>()))
@@ -392,7 +398,7 @@ impl Link {
             let label = Label { records: word(0), bytes: word(1), generation: 0 };
             return self.unpack_parcel(comm, epoch, (label, parcel), (in_flight, part), loose);
         };
-        // SAFETY: the label lies in this side's segment, aligned; it consists of numbers. The sender has raised, and
+        // SAFETY: the label lies in this side's segment, aligned; it consists of numbers. The sender has signalled, and
         // leaves it alone until this side has.
         let label = unsafe { place.read() };
         if label.generation == 0 {
@@ -401,7 +407,7 @@ impl Link {
                 Some(message) => {
                     self.unpack_parcel(comm, epoch, (label, &message.payload), (in_flight, part), loose)
                 }
-                None => Came::NotYet,
+                None => Received::NotYet,
             };
         }
         let mut slots = parcels.slots();
@@ -410,8 +416,8 @@ impl Link {
         let Some(slots) = slots.first().filter(|slots| slots.generation == label.generation) else {
             return malformed;
         };
-        // SAFETY: a slot has `capacity` bytes, as `room` and `grow` see to, initialised (zeroed at first), in
-        // `segment`. The sender leaves them alone until this side raises.
+        // SAFETY: a slot has `capacity` bytes in `segment`, as `slots_for` and `grow` check, initialised (zeroed at first). The
+        // sender leaves them alone until this side signals.
         let parcel = unsafe { std::slice::from_raw_parts(slots.slot(epoch), slots.capacity) };
         self.unpack_parcel(comm, epoch, (label, parcel), (in_flight, part), loose)
     }
@@ -423,8 +429,8 @@ impl Link {
         (label, parcel): (Label, &[u8]),
         (in_flight, part): (&InFlight, &Part),
         loose: &Loose,
-    ) -> Came {
-        let lost = |cause| Came::Lost(cause, self.peer);
+    ) -> Received {
+        let lost = |cause| Received::Lost(cause, self.peer);
         let described = usize::try_from(label.records).ok().and_then(|count| count.checked_mul(RECORD));
         let Some((described, _)) = described.and_then(|bytes| parcel.split_at_checked(bytes)) else {
             return lost(Cause::Malformed);
@@ -437,8 +443,8 @@ impl Link {
                 trace::unpack(comm, self, epoch, bytes).in_scope(|| {
                     // SAFETY: `unbound::operations` has made the operations for this part of the set in flight, from a
                     // pattern and layouts that were checked; they read `part.bytes` bytes, which the message has behind
-                    // `before`. The memory of the fields is held by the exchange in flight, and nobody else uses their halo cells
-                    // until the wait.
+                    // `before`. The exchange in flight holds the memory of the fields, and no other thread uses their halo
+                    // cells until the wait.
                     unsafe { host::copy(ops, &[message], in_flight.bases()) }
                 });
             }
@@ -464,7 +470,7 @@ impl Link {
         };
         let reading = loose.with_reading(described, make, read);
         match reading {
-            Ok(true) => Came::Unpacked,
+            Ok(true) => Received::Unpacked,
             Ok(false) => lost(Cause::Malformed),
             Err(cause) => lost(cause),
         }

@@ -1,5 +1,4 @@
-//! How the two sides of a link tell each other what they have done: counters where they share memory,
-//! messages where they do not.
+//! How the two sides of a link signal each other: by flags if they share memory, by messages otherwise.
 
 use super::{Direction, Link};
 use crate::error::{Cause, Failure};
@@ -8,24 +7,24 @@ use halocline_comm::{CommError, Communicator, Counter, Doorbell, Seen, Tag};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
-/// Rounds of a message link that are no data: above all epochs.
+/// Rounds of a message link that carry no data: above all epochs.
 const ACKNOWLEDGED: u64 = 1 << 63;
 const NOTICE: u64 = Tag::NEWS;
 const QUIET: u64 = Tag::NEWS + 3;
-/// Which of the two labels of a counter says what the devices of scheduled exchanges wait for, and the bits of a set in it.
+/// The label of a flag that says what devices wait for, and the bits of a set in it.
 const AWAITED: u64 = 0;
 const SETS: u32 = 16;
 
 /// Sets of device fields that an object can have.
 pub(crate) const MOST_SETS: usize = 1 << SETS;
 
-/// What a notice says: failed with this cause, or closed after this epoch.
+/// Kinds of a notice: failed with this cause, or closed after this epoch.
 const FAILED: u8 = 1;
 const CLOSED: u8 = 2;
 
 /// How a link's two sides signal each other.
 pub(crate) enum Signals {
-    /// By counters in memory that both reach.
+    /// By flags in memory that both sides reach.
     Counters(Counters),
     /// By messages of this operation. Those of the two directions differ in their rounds or senders.
     Messages {
@@ -34,7 +33,7 @@ pub(crate) enum Signals {
     },
 }
 
-/// The counters of a link's two sides, and how the other side is woken.
+/// The flags of a link's two sides, and the doorbell of the peer.
 pub(crate) struct Counters {
     mine: NonNull<Counter>,
     theirs: NonNull<Counter>,
@@ -43,12 +42,12 @@ pub(crate) struct Counters {
 
 impl Counters {
     /// # Safety
-    /// The counters and the bell stay valid as long as what is returned is used.
+    /// The flags and the bell stay valid as long as the returned value is used.
     pub(crate) unsafe fn new(mine: NonNull<Counter>, theirs: NonNull<Counter>, bell: &Doorbell) -> Self {
         Self { mine, theirs, bell: NonNull::from(bell) }
     }
 
-    /// What this side waits for.
+    /// The flag that this side waits for.
     #[inline]
     fn mine(&self) -> &Counter {
         // SAFETY: the caller of `new` promises that the counter is valid. It consists of atomic numbers, for which all
@@ -56,7 +55,7 @@ impl Counters {
         unsafe { self.mine.as_ref() }
     }
 
-    /// What the other side waits for, and its bell.
+    /// The flag that the peer waits for, and its bell.
     #[inline]
     fn theirs(&self) -> (&Counter, &Doorbell) {
         // SAFETY: the caller of `new` promises that the counter and the bell are valid. They consist of atomic numbers,
@@ -65,9 +64,9 @@ impl Counters {
     }
 }
 
-/// What a side found when it looked for an epoch.
+/// What a look for an epoch found.
 pub(super) enum Looked {
-    /// It is there; with the payload, if it came as a message.
+    /// The peer has reached it; with the payload, if there is a message.
     Reached(Option<Vec<u8>>),
     Below,
     Lost(Cause, usize),
@@ -78,11 +77,11 @@ fn lost((cause, culprit): (Cause, usize)) -> Looked {
 }
 
 impl Link {
-    /// Tells the other side that this side has done its part of `epoch`, for this set.
+    /// Signals the peer that this side has done its part of `epoch`, of this set.
     #[inline]
-    pub(super) fn raise(&self, comm: &Communicator, epoch: u64, set: usize) -> Result<(), CommError> {
+    pub(super) fn signal(&self, comm: &Communicator, epoch: u64, set: usize) -> Result<(), CommError> {
         match &self.signals {
-            Signals::Counters(_) => self.raise_counter(comm, epoch, set),
+            Signals::Counters(_) => self.set_flag(comm, epoch, set),
             &Signals::Messages { operation } => {
                 let tag = Tag { operation, round: ACKNOWLEDGED | epoch };
                 comm.send(self.peer, tag, Vec::new())?;
@@ -92,10 +91,10 @@ impl Link {
     }
 
     #[inline]
-    pub(super) fn raise_counter(&self, comm: &Communicator, epoch: u64, set: usize) {
+    pub(super) fn set_flag(&self, comm: &Communicator, epoch: u64, set: usize) {
         if let Signals::Counters(counters) = &self.signals {
             let (theirs, bell) = counters.theirs();
-            let said = &self.said[(epoch & 1) as usize];
+            let said = &self.signalled_sets[(epoch & 1) as usize];
             if said.load(Ordering::Relaxed) != set {
                 said.store(set, Ordering::Relaxed);
                 theirs.say(epoch, set as u64);
@@ -118,9 +117,9 @@ impl Link {
         }
     }
 
-    /// The set for which the other side has reached `epoch`, where counters tell.
+    /// The set of which the peer has reached `epoch`, if it sets flags.
     #[inline]
-    pub(super) fn set_there(&self, epoch: u64) -> Option<u64> {
+    pub(super) fn peer_set(&self, epoch: u64) -> Option<u64> {
         match &self.signals {
             Signals::Counters(counters) => Some(counters.mine().about(epoch)),
             Signals::Messages { .. } => None,
@@ -137,11 +136,11 @@ impl Link {
             return Looked::Reached(Some(message.payload));
         }
         let Some(notice) = self.notice(comm, operation) else { return Looked::Below };
-        // It is the sender's last word: what came before it is there by now.
+        // The notice is the peer's last message: earlier ones have arrived.
         taken().map_or_else(|| lost(notice), |message| Looked::Reached(Some(message.payload)))
     }
 
-    /// The other side's last word, if it has come.
+    /// The peer's final notice, if it has arrived.
     fn notice(&self, comm: &Communicator, operation: u64) -> Option<(Cause, usize)> {
         let taken = || {
             let message = comm.link().inbox().take(Tag { operation, round: NOTICE }, Some(self.peer))?;
@@ -161,25 +160,24 @@ impl Link {
         self.notice.get_or_take(taken).copied()
     }
 
-    /// Whether the other side has failed, although nothing is awaited from it.
-    pub(crate) fn failed_there(&self, comm: &Communicator) -> Option<(Cause, usize)> {
+    /// The peer's failure, if it has failed, although this side waits for nothing from it.
+    pub(crate) fn peer_failure(&self, comm: &Communicator) -> Option<(Cause, usize)> {
         match &self.signals {
-            // No epoch is as high as this.
+            // No epoch is as high.
             Signals::Counters(counters) => match counters.mine().look(u64::MAX) {
                 Seen::Poisoned(word) => Some(Cause::decode(word)),
                 _ => None,
             },
             &Signals::Messages { operation } => {
-                // One that was closed has not failed; one that has may have for somebody else's drop.
+                // A closed peer has not failed. A failed one may have failed because a third rank dropped its end.
                 self.notice(comm, operation).filter(|_| self.closed.get().is_none())
             }
         }
     }
 
-    /// Tells the other side, once, that this side has failed and will touch nothing any more. Under
-    /// the link's claim.
-    pub(crate) fn tell_failure(&self, comm: &Communicator, failure: &Failure) {
-        if self.told.swap(true, Ordering::AcqRel) {
+    /// Notifies the peer, once, that this side has failed and accesses the peer's memory no more. Under the link's claim.
+    pub(crate) fn notify_failure(&self, comm: &Communicator, failure: &Failure) {
+        if self.has_notified.swap(true, Ordering::AcqRel) {
             return;
         }
         let word = failure.cause.encode(failure.culprit);
@@ -197,7 +195,7 @@ impl Link {
         }
     }
 
-    /// Tells the other side that this object is gone and took part up to `last`.
+    /// Notifies the peer that this object is gone and took part up to epoch `last`.
     pub(crate) fn close(&self, comm: &Communicator, last: u64) {
         match &self.signals {
             Signals::Counters(counters) => {
@@ -212,62 +210,63 @@ impl Link {
     }
 
     fn notify(&self, comm: &Communicator, operation: u64, notice: Vec<u8>) {
-        // That nobody is reached any more was said once.
+        // A broken transport was reported before.
         if let Err(error) = comm.send(self.peer, Tag { operation, round: NOTICE }, notice)
             && comm.link().broken().is_none()
         {
-            tracing::warn!("rank {}: rank {} was not told: {error}", comm.rank(), self.peer);
+            tracing::warn!("rank {}: rank {} could not be notified: {error}", comm.rank(), self.peer);
         }
     }
 
-    /// Says that after a failure nothing of this side touches anything of the other's any more: of scheduled
-    /// exchanges, whose epochs are words of devices, which leaves the counter for this.
-    pub(crate) fn say_quiet(&self, comm: &Communicator) {
+    /// Notifies the peer that after a failure this side accesses none of its memory any more. For device fields, whose epochs are
+    /// flags in device memory, so that the host's flag is free for this.
+    pub(crate) fn notify_quiet(&self, comm: &Communicator) {
         match &self.signals {
-            Signals::Counters(_) => self.raise_counter(comm, 1, 0),
+            Signals::Counters(_) => self.set_flag(comm, 1, 0),
             &Signals::Messages { operation } => {
-                // One that cannot be sent goes to a rank that is gone.
+                // It fails only if the peer has departed.
                 let _ = comm.send(self.peer, Tag { operation, round: QUIET }, Vec::new());
             }
         }
     }
 
-    /// Tells the other side, where counters can, what the devices of this one wait for: exchange `epoch`, of a set.
-    /// Of scheduled exchanges, as above.
-    pub(crate) fn say_awaited(&self, comm: &Communicator, epoch: u64, set: usize) {
+    /// Notifies the peer, if flags can, what this rank's devices wait for: exchange `epoch`, of a set. For device fields.
+    pub(crate) fn notify_awaited(&self, comm: &Communicator, epoch: u64, set: usize) {
         if let Signals::Counters(counters) = &self.signals {
             let (theirs, bell) = counters.theirs();
             let awaited = epoch << SETS | set as u64;
-            if self.said[AWAITED as usize].swap(awaited as usize, Ordering::Relaxed) != awaited as usize {
+            if self.signalled_sets[AWAITED as usize].swap(awaited as usize, Ordering::Relaxed)
+                != awaited as usize
+            {
                 theirs.say(AWAITED, awaited);
                 bell.demand(comm.link().host());
             }
         }
     }
 
-    /// What the other side has said so, if anything.
-    pub(crate) fn awaited_there(&self) -> Option<(u64, u64)> {
+    /// The exchange that the peer's devices wait for, and its set, if the peer has notified this side.
+    pub(crate) fn peer_awaits(&self) -> Option<(u64, u64)> {
         let Signals::Counters(counters) = &self.signals else { return None };
         let said = counters.mine().about(AWAITED);
         (said != 0).then_some((said >> SETS, said & ((1 << SETS) - 1)))
     }
 
-    /// Whether the other side has said so.
-    pub(crate) fn is_quiet_there(&self, comm: &Communicator) -> bool {
+    /// Whether the peer accesses none of this rank's memory any more, after a failure.
+    pub(crate) fn is_peer_quiet(&self, comm: &Communicator) -> bool {
         match &self.signals {
             Signals::Counters(counters) => counters.mine().look(1) == Seen::Reached,
             &Signals::Messages { operation } => {
                 let tag = Tag { operation, round: QUIET };
-                // One for each link between the two.
+                // Each link between the two ranks takes one.
                 self.quiet.get_or_take(|| comm.link().inbox().take(tag, Some(self.peer)).map(drop)).is_some()
             }
         }
     }
 
-    /// The last epoch that the other side took part in, if it was dropped.
-    pub(crate) fn closed_there(&self, comm: &Communicator) -> Option<u64> {
+    /// The last epoch that the peer took part in, if it has dropped its end.
+    pub(crate) fn peer_closed(&self, comm: &Communicator) -> Option<u64> {
         match &self.signals {
-            // No epoch is as high as this.
+            // No epoch is as high.
             Signals::Counters(counters) => match counters.mine().look(u64::MAX) {
                 Seen::Closed(last) => Some(last),
                 _ => None,
@@ -279,18 +278,18 @@ impl Link {
         }
     }
 
-    /// Throws away what messages of this link still wait in the inbox.
+    /// Discards this link's messages in the inbox.
     pub(crate) fn forget(&self, comm: &Communicator) {
         let operation = match (&self.signals, &self.parcels) {
             (Signals::Messages { operation }, _) => *operation,
-            // Parcels that were too large, and slots for them.
+            // Parcels that were too large for a slot, and announcements of larger slots.
             (Signals::Counters(_), Some(parcels)) => parcels.operation(),
             (Signals::Counters(_), None) => return,
         };
         comm.link().inbox().forget(operation);
     }
 
-    /// Rings the other side's progress thread: this side is about to sleep for it.
+    /// Wakes the peer's progress thread: this side is about to sleep until the peer signals.
     pub(crate) fn demand(&self, comm: &Communicator) {
         if let Signals::Counters(counters) = &self.signals {
             counters.theirs().1.demand(comm.link().host());

@@ -1,8 +1,8 @@
-//! What comes in one message of several alike.
+//! A value from one of several equal messages.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// It is taken once: of two threads that looked at the same time, the second would take what another link waits for.
+/// Takes its value once. Of two threads that look at the same time, the second would take the message of another link.
 pub(super) struct TakeOnce<T> {
     value: OnceLock<T>,
     taking: Mutex<()>,
@@ -15,7 +15,7 @@ impl<T> Default for TakeOnce<T> {
 }
 
 impl<T> TakeOnce<T> {
-    /// What was taken, or is there to be taken now. Waits for nothing but another thread that takes it.
+    /// The value, taken now if it was not before. Waits only for another thread that takes it.
     pub(super) fn get_or_take(&self, take: impl FnOnce() -> Option<T>) -> Option<&T> {
         if self.value.get().is_none() {
             let _taking = self.taking.lock().unwrap_or_else(PoisonError::into_inner);

@@ -38,10 +38,11 @@ impl Scheduled {
         self.sets[set].local.check_guards()?;
         let epoch = self.epoch() + 1;
         self.make_room(epoch)?;
-        if let Some(host) = &self.host {
-            host.begin(host_set, &[]).map_err(|error| self.of_host(error))?;
-        }
+        // Before the epoch: staged links look it up as soon as they see that.
         self.chosen[(epoch % (2 * IN_FLIGHT)) as usize].store(set, Ordering::Release);
+        if self.has_host_fields {
+            self.host.begin(host_set, &[])?;
+        }
         {
             let mut waiting = self.waiting();
             if waiting.is_none() {
@@ -52,7 +53,7 @@ impl Scheduled {
                 *waiting = ours;
             }
             // Before anything is given: whoever looks after the object from now on looks at this exchange, too.
-            self.epoch.store(epoch, Ordering::SeqCst);
+            self.life().begin(epoch);
         }
         fence(Ordering::SeqCst);
         // Where others are in flight, already now: a queue that is full holds this thread until the host has carried on what
@@ -138,7 +139,7 @@ impl Scheduled {
     }
 
     pub(super) fn check_failure(&self) -> Result<(), Error> {
-        self.failed.get().map_or(Ok(()), |failure| Err(Error::Failed(Arc::clone(failure))))
+        self.life().check_failure()
     }
 
     /// Memory that is not our own still is what was bound. Of virtual memory in many pieces, some at a time, in turn: each look is a call.

@@ -37,17 +37,17 @@ pub(crate) use stage::{Stage, Staged, chunks, offset};
 pub(crate) use staging::Staging;
 
 use crate::bind::Kit;
-use crate::bound::{Bound, STOPPED};
-use crate::error::Failure;
+use crate::bound::Bound;
+use crate::lifecycle::{Lateness, Lifecycle};
 use crate::link::{Link, SLOTS};
 use crate::set::Set;
 use halocline_comm::mappings::{Mappings, Pinned, Stats};
-use halocline_comm::{Communicator, Patience, Segment, Wakers};
+use halocline_comm::{Communicator, Segment};
 use halocline_device::{Address, Device, DeviceError, Event, Memory, Stream, ValueOp, Waiting};
 use message::Kept;
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Exchanges of one object that may be in flight.
@@ -74,21 +74,17 @@ pub(crate) struct Scheduled {
     producers: Vec<Arc<Stream>>,
     /// Why an exchange is more than one launch, if it is.
     pub(crate) apart: Option<&'static str>,
-    /// The host fields of the same object, if this rank has any.
-    pub(crate) host: Option<Arc<Bound>>,
+    /// The host engine of the same object, and the life that both share.
+    pub(crate) host: Arc<Bound>,
+    /// This rank has host fields, too.
+    pub(crate) has_host_fields: bool,
     /// Everything on the users' streams.
     pub(crate) inline: bool,
-    patience: Patience,
     begin: Mutex<Begin>,
     /// For each set, memory that is not our own and must not have moved.
     borrowed: BySet<Vec<Borrowed>>,
-    /// The last exchange given to the streams.
-    epoch: AtomicU64,
-    /// The last that is known to be over, and [`STOPPED`] after a failure.
-    completed: AtomicU64,
     /// Which set each is of, by its epoch: of those in flight, and of as many before them, which peers may still await.
     chosen: Vec<AtomicUsize>,
-    failed: OnceLock<Arc<Failure>>,
     /// After a failure: nothing of ours runs any more, and the peers know.
     quiet: AtomicBool,
     /// Nor does any peer touch the fields any more.
@@ -97,10 +93,8 @@ pub(crate) struct Scheduled {
     watched: AtomicBool,
     /// The user has dropped it, and the peers were told.
     closed: AtomicBool,
-    wakers: Wakers,
-    /// When the last task came to wait: host's clock, ns.
-    awaited: AtomicU64,
-    lateness: Mutex<Lateness>,
+    /// The clock of the oldest exchange in flight, from when the streams have begun it.
+    lateness: Lateness,
     /// While anything is in flight, nothing that devices use is freed.
     waiting: Mutex<Option<Waiting>>,
     /// How many physical memories of virtual memory were looked at.
@@ -201,19 +195,6 @@ impl Flight {
     }
 }
 
-/// Since when the streams wait.
-#[derive(Default)]
-struct Lateness {
-    /// The exchange that is awaited, whether they have reached it, and since when that is known; before that, when it was
-    /// looked at.
-    epoch: u64,
-    has_begun: bool,
-    since: Duration,
-    warn_at: Duration,
-    /// A warning was given.
-    told: bool,
-}
-
 /// What bind makes of an object's device fields.
 pub(crate) struct Parts {
     pub(crate) comm: Communicator,
@@ -225,9 +206,9 @@ pub(crate) struct Parts {
     pub(crate) seats: Vec<Seat>,
     pub(crate) producers: Vec<Arc<Stream>>,
     pub(crate) apart: Option<&'static str>,
-    pub(crate) host: Option<Arc<Bound>>,
+    pub(crate) host: Arc<Bound>,
+    pub(crate) has_host_fields: bool,
     pub(crate) inline: bool,
-    pub(crate) patience: Patience,
     pub(crate) registered: Vec<Arc<Memory>>,
     pub(crate) segments: Vec<Arc<Segment>>,
     pub(crate) pinned: Vec<Pinned>,
@@ -243,7 +224,7 @@ impl Scheduled {
     }
 
     pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { comm, links, sets, lanes, seats, producers, apart, host, inline, patience, .. } = parts;
+        let Parts { comm, links, sets, lanes, seats, producers, apart, host, inline, .. } = parts;
         let longest = lanes.iter().flat_map(|lane| lane.scripts.iter().map(Script::longest));
         let begin = Begin {
             flights: (0..IN_FLIGHT).map(|_| lanes.iter().map(|_| None).collect()).collect(),
@@ -267,21 +248,16 @@ impl Scheduled {
             producers,
             apart,
             host,
+            has_host_fields: parts.has_host_fields,
             inline,
-            patience,
             borrowed,
             begin: Mutex::new(begin),
-            epoch: AtomicU64::new(0),
-            completed: AtomicU64::new(0),
             chosen: (0..2 * IN_FLIGHT).map(|_| AtomicUsize::new(0)).collect(),
-            failed: OnceLock::new(),
             quiet: AtomicBool::new(false),
             reclaimed: AtomicBool::new(false),
             watched: AtomicBool::new(false),
             closed: AtomicBool::new(false),
-            wakers: Wakers::default(),
-            awaited: AtomicU64::new(0),
-            lateness: Mutex::default(),
+            lateness: Lateness::default(),
             waiting: Mutex::default(),
             looked: AtomicUsize::new(0),
             asked: Mutex::default(),
@@ -320,14 +296,19 @@ impl Scheduled {
         }
     }
 
+    #[inline]
+    pub(crate) fn life(&self) -> &Lifecycle {
+        &self.host.life
+    }
+
     /// The last exchange that is known to be over.
     fn completed(&self) -> u64 {
-        self.completed.load(Ordering::Acquire) & !STOPPED
+        self.life().device.last()
     }
 
     /// The last exchange begun.
     pub(crate) fn epoch(&self) -> u64 {
-        self.epoch.load(Ordering::Acquire)
+        self.life().epoch()
     }
 
     /// The set that an exchange is of; of one of the last.

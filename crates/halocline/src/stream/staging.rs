@@ -143,7 +143,7 @@ impl Scheduled {
         let owes = || link.own_bell().demand(link.host());
         staging.claim.turn(owes, || {
             for stage in &staging.stages {
-                if self.failure().is_some() {
+                if self.life().failure().is_some() {
                     return;
                 }
                 let carried = match stage.sends {

@@ -1,17 +1,13 @@
 //! Waiting for a scheduled exchange: on the host, and on a stream.
 
 use super::{Cut, IN_FLIGHT, Scheduled};
-use crate::bound::STOPPED;
 use crate::error::{Cause, Error};
 use crate::field::Memory;
-use crate::future;
 use crate::link::{Direction, Link, LinkPath};
 use halocline_comm::Endpoint;
-use halocline_comm::{CommError, Serve, Ticket};
+use halocline_comm::Serve;
 use halocline_device::Stream;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::task::{Poll, Waker};
 use std::time::Duration;
 
 /// How long a thread sleeps between two looks, at first and at last: no device rings a bell.
@@ -33,11 +29,7 @@ impl Scheduled {
             return self.completed();
         }
         // What ends after a failure ends because it was released: it does not count.
-        let before = self.completed.fetch_max(done, Ordering::AcqRel);
-        if before & STOPPED != 0 {
-            return before & !STOPPED;
-        }
-        let completed = before.max(done);
+        let completed = self.life().device.reach(done);
         if completed == epoch {
             self.let_free();
         }
@@ -54,7 +46,7 @@ impl Scheduled {
         // At its end each lane waits for all others to be through with their copies: one that is done is enough.
         let done = self.lanes.iter().map(|lane| lane.done(known, epoch)).max().unwrap_or(epoch);
         // Asked last: a failure lets lanes end whose peers may still write.
-        match self.failed.get() {
+        match self.life().failure() {
             Some(_) => is_after(self.completed()) && !self.reclaim(),
             None => is_after(done),
         }
@@ -73,26 +65,23 @@ impl Scheduled {
             .links
             .iter()
             .filter(|link| link.path == LinkPath::Pull && link.direction == Direction::Receive);
-        pulled.find_map(|link| Some((link, link.failed_there(&self.comm)?)))
+        pulled.find_map(|link| Some((link, link.peer_failure(&self.comm)?)))
     }
 
-    /// From now on no exchange is over that is not known to be. The first of those, unless somebody else came first.
-    pub(super) fn stop(&self) -> Option<u64> {
-        // What the user has seen to be over in the order of a stream, maybe.
+    /// Before a failure: counts what the user may have seen to be over in the order of a stream.
+    pub(super) fn count_done(&self) {
         let done = self.done(self.completed(), self.epoch());
         if self.torn().is_none() {
-            self.completed.fetch_max(done, Ordering::AcqRel);
+            self.life().device.reach(done);
         }
-        let last = self.completed.fetch_or(STOPPED, Ordering::AcqRel);
-        (last & STOPPED == 0).then_some(last + 1)
     }
 
     /// Whether exchange `epoch` is over, with its error if it never will be.
     pub(crate) fn outcome(&self, epoch: u64) -> Option<Result<(), Error>> {
-        if self.completed() >= epoch || self.look() >= epoch {
-            return Some(Ok(()));
+        if self.completed() < epoch {
+            self.look();
         }
-        self.failed.get().map(|failure| Err(Error::Failed(Arc::clone(failure))))
+        self.life().outcome(&self.life().device, epoch)
     }
 
     /// Whether exchange `epoch` is over. Never blocks.
@@ -117,11 +106,10 @@ impl Scheduled {
             if host.now() >= ask_at {
                 ask_at = host.now() + asks_after;
                 if host.is_interrupted() {
-                    let (waiting, what) = (link.rank(), format!("exchange {epoch}"));
-                    return Err(CommError::Interrupted { waiting, what }.into());
+                    return Err(self.life().interrupted(epoch));
                 }
             }
-            if host.now().saturating_sub(start) < self.patience.spin {
+            if host.now().saturating_sub(start) < self.life().patience.spin {
                 self.carry_on();
                 host.pause();
                 continue;
@@ -132,65 +120,10 @@ impl Scheduled {
         }
     }
 
-    /// One poll of a task that waits for exchange `epoch`. No device wakes tasks: the progress thread looks for them.
-    pub(crate) fn poll(
-        &self,
-        epoch: u64,
-        ticket: &mut Option<Ticket>,
-        waker: &Waker,
-    ) -> Poll<Result<(), Error>> {
-        if self.outcome(epoch).is_none() {
-            self.serve();
-        }
-        let link = self.comm.link();
-        if self.outcome(epoch).is_none() {
-            match *ticket {
-                Some(ticket) => self.wakers.renew(ticket, waker),
-                None => {
-                    self.awaited.store(link.host().now().as_nanos() as u64, Ordering::Relaxed);
-                    *ticket = Some(self.wakers.enter(epoch, waker));
-                    link.own_bell().demand(link.host());
-                }
-            }
-        }
-        // Whatever was over before the task could be woken.
-        match self.outcome(epoch) {
-            Some(outcome) => {
-                self.leave(ticket);
-                Poll::Ready(outcome)
-            }
-            None => {
-                if !link.is_driven() {
-                    waker.wake_by_ref();
-                }
-                Poll::Pending
-            }
-        }
-    }
-
-    /// A task waits no longer.
-    pub(crate) fn leave(&self, ticket: &mut Option<Ticket>) {
-        if let Some(ticket) = ticket.take() {
-            self.wakers.leave(ticket);
-        }
-    }
-
-    /// Wakes the tasks whose exchanges are over. Under no claim: a task may run where it is woken.
-    pub(super) fn wake(&self) {
-        if self.wakers.is_empty() {
-            return;
-        }
-        let over = if self.failure().is_some() { u64::MAX } else { self.look() };
-        while let Some(waker) = self.wakers.take(over) {
-            future::wake(&self.comm, waker);
-        }
-    }
-
     /// When the next look is due, of tasks that wait.
     pub(super) fn next_look(&self, now: Duration) -> Option<Duration> {
-        let since = Duration::from_nanos(self.awaited.load(Ordering::Relaxed));
-        let nap = (now.saturating_sub(since) / 4).clamp(NAP.0, NAP.1);
-        (!self.wakers.is_empty()).then(|| now + nap)
+        let nap = (now.saturating_sub(self.life().last_task_came()) / 4).clamp(NAP.0, NAP.1);
+        self.life().has_tasks().then(|| now + nap)
     }
 
     /// All that the stream is given later runs after exchange `epoch`. Never waits.
@@ -210,7 +143,7 @@ impl Scheduled {
             Some(given) => given.map_err(|error| self.lose(error)),
             None => {
                 // Another thread has failed to begin an exchange, and is about to say so.
-                while self.failed.get().is_none() {
+                while self.life().failure().is_none() {
                     self.comm.link().host().yield_now();
                 }
                 self.check_failure()

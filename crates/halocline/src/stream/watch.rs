@@ -4,12 +4,14 @@
 //! past copies that the guard has switched off. A peer that does not know yet may raise the word once more, to an
 //! epoch: so poison is written again and again, until all that was given to the streams is through.
 
-use super::{Cut, IN_FLIGHT, Lateness, Scheduled, Seat, Waits};
+use super::{Cut, IN_FLIGHT, Scheduled, Seat, Waits};
 use crate::error::{Cause, Error, Failure};
+use crate::lifecycle::Engine;
 use crate::link::{Direction, Link, LinkPath, SLOTS};
 use halocline_comm::Endpoint;
-use halocline_comm::{PeerState, Room, Serve, WARN_AFTER};
+use halocline_comm::{PeerState, Room, Serve};
 use halocline_device::DeviceError;
+use std::collections::BTreeSet;
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -37,7 +39,7 @@ impl Scheduled {
     #[cold]
     pub(super) fn lose(&self, error: DeviceError) -> Error {
         self.lost(&error);
-        self.failed.get().map_or(Error::Device(error), |failure| Error::Failed(Arc::clone(failure)))
+        self.check_failure().err().unwrap_or(Error::Device(error))
     }
 
     pub(super) fn lost(&self, error: &DeviceError) {
@@ -47,7 +49,7 @@ impl Scheduled {
     /// A device of this rank, or its memory, is not what was bound any more.
     pub(super) fn end_by_device(&self, report: String) {
         let rank = self.comm.rank();
-        self.end_by(|epoch| Failure {
+        self.life().fail(|epoch| Failure {
             rank,
             epoch,
             peer: rank,
@@ -59,38 +61,15 @@ impl Scheduled {
         });
     }
 
-    pub(super) fn failure(&self) -> Option<&Arc<Failure>> {
-        self.failed.get()
-    }
-
     pub(super) fn fail(&self, link: &Link, cause: Cause, culprit: usize) {
-        self.end_by(|epoch| link.failure(&self.comm, epoch, (cause, culprit)));
+        let root_cause = self.life().root_cause(cause, culprit);
+        self.life().fail(|epoch| link.failure(&self.comm, epoch, root_cause));
     }
 
-    /// An error of the host fields: their failure fails the object.
-    pub(crate) fn of_host(&self, error: Error) -> Error {
-        let Error::Failed(failure) = &error else { return error };
-        self.end_by(|epoch| Failure { epoch: epoch.min(failure.epoch), ..(**failure).clone() });
-        self.check_failure().err().unwrap_or(error)
-    }
-
-    /// Fails the object, unless it has failed: with what `failure` makes of the first exchange that is not over.
-    fn end_by(&self, failure: impl FnOnce(u64) -> Failure) {
-        let Some(first) = self.stop() else { return };
-        let of_host = self.host.as_ref().map(|host| (host, host.stop()));
-        let first = of_host.map_or(first, |(_, (_, first_of_host))| first.min(first_of_host));
-        let failure = self.failed.get_or_init(|| Arc::new(failure(first)));
+    fn tell_peers(&self, failure: &Failure) {
         if !self.is_cut(Cut::Told) {
-            self.links.iter().for_each(|link| link.tell_failure(&self.comm, failure));
+            self.links.iter().for_each(|link| link.notify_failure(&self.comm, failure));
         }
-        if let Some((host, (true, _))) = of_host {
-            host.fail_as((**failure).clone());
-        }
-        self.write_poison(self.epoch());
-        let link = self.comm.link();
-        link.own_bell().changed(link.host());
-        // From now on the progress thread comes back until all is quiet.
-        link.own_bell().demand(link.host());
     }
 
     fn write_poison(&self, epoch: u64) {
@@ -103,10 +82,12 @@ impl Scheduled {
     }
 
     /// After a failure: releases what waits, until nothing does; then tells the peers that all is quiet here.
-    fn drain(&self) {
+    fn drain(&self, failure: &Failure) {
         if self.quiet.load(Ordering::Acquire) {
             return;
         }
+        // The object may have failed before this engine was attached to it.
+        self.tell_peers(failure);
         // Who begins an exchange now sees the failure, or is seen here.
         fence(Ordering::SeqCst);
         let epoch = self.epoch();
@@ -115,14 +96,14 @@ impl Scheduled {
                 self.write_poison(epoch);
             }
         } else if !self.quiet.swap(true, Ordering::AcqRel) {
-            self.links.iter().for_each(|link| link.say_quiet(&self.comm));
+            self.links.iter().for_each(|link| link.notify_quiet(&self.comm));
             self.let_free();
         }
     }
 
     /// How often the progress thread looks after an object in flight.
     fn often(&self) -> Duration {
-        self.patience.deadline.map_or(LOOK, |deadline| LOOK.min(deadline / 4)).max(DRAIN)
+        self.life().patience.deadline.map_or(LOOK, |deadline| LOOK.min(deadline / 4)).max(DRAIN)
     }
 
     /// The next look at an object with nothing in flight, as long as another exchange is to be expected: who begins it need not
@@ -177,20 +158,16 @@ impl Scheduled {
     /// Fails the object if a rank that it still needs has gone.
     fn look_after_peers(&self, epoch: u64) {
         for (at, link) in self.links.iter().enumerate() {
-            if let Some(last) = link.closed_there(&self.comm) {
+            if let Some(last) = link.peer_closed(&self.comm) {
                 // What it took part in comes to its end.
                 if last < epoch && self.look() >= last {
                     return self.fail(link, Cause::Dropped, link.peer);
                 }
                 continue;
             }
-            let cause = match self.comm.link().state(link.peer) {
-                PeerState::Present | PeerState::Left => continue,
-                PeerState::Ended => Cause::Dropped,
-                PeerState::Dead => Cause::Died,
-            };
+            let Some(cause) = self.life().departed(link.peer) else { continue };
             // What it did before it went may have come meanwhile.
-            let is_gone = || self.look() < epoch && link.closed_there(&self.comm).is_none();
+            let is_gone = || self.look() < epoch && link.peer_closed(&self.comm).is_none();
             if is_gone() && self.is_behind(at, epoch, self.has_waited(epoch) >= SILENCE) && is_gone() {
                 return self.fail(link, cause, link.peer);
             }
@@ -200,7 +177,7 @@ impl Scheduled {
     /// Fails the object if a peer waits for an exchange that is one of another set here.
     fn look_at_sets(&self, epoch: u64) {
         for link in &self.links {
-            let Some((awaited, theirs)) = link.awaited_there() else { continue };
+            let Some((awaited, theirs)) = link.peer_awaits() else { continue };
             let ours = self.set_of(awaited);
             // Looked at afterwards: an exchange begun meanwhile may have taken its place.
             let is_known = awaited <= epoch && self.epoch() + 1 < awaited + 2 * IN_FLIGHT;
@@ -213,86 +190,50 @@ impl Scheduled {
 
     /// How long the streams have waited for an exchange, as far as that is known.
     fn has_waited(&self, epoch: u64) -> Duration {
-        let late = self.lateness.lock().unwrap_or_else(PoisonError::into_inner);
-        match late.epoch == epoch && late.has_begun {
-            true => self.comm.link().host().now().saturating_sub(late.since),
-            false => Duration::ZERO,
-        }
+        self.lateness.elapsed(epoch, self.comm.link().host().now())
     }
 
     /// Fails the exchange that the streams wait for if it takes too long; warns if it takes long. Meanwhile tells the
     /// peers what is awaited, where it may be something else than they do.
     fn keep_time(&self, oldest: u64) {
-        let now = self.comm.link().host().now();
-        let (after, is_late, is_due, again) = {
-            let mut late = self.lateness.lock().unwrap_or_else(PoisonError::into_inner);
-            if late.epoch != oldest {
-                let warn_at = now + WARN_AFTER;
-                *late = Lateness { epoch: oldest, has_begun: false, since: now, warn_at, told: false };
-            }
-            if !late.has_begun {
-                // Not under the lock: to look is a turn of a simulated schedule.
-                drop(late);
-                let has_begun = self.lanes.iter().any(|lane| lane.has_begun(oldest));
-                let mut late = self.lateness.lock().unwrap_or_else(PoisonError::into_inner);
-                if late.epoch == oldest && !late.has_begun {
-                    let warn_at = now + WARN_AFTER;
-                    *late = Lateness { epoch: oldest, has_begun, since: now, warn_at, told: false };
-                }
-                return;
-            }
-            let after = now.saturating_sub(late.since);
-            let (is_late, is_due) =
-                (self.patience.deadline.is_some_and(|deadline| after >= deadline), now >= late.warn_at);
-            let again = late.told;
-            if is_due {
-                late.warn_at = now + WARN_AFTER;
-                late.told = true;
-            }
-            (after, is_late, is_due, again)
-        };
-        if self.sets.len() > 1 && after >= self.often() {
-            self.links.iter().for_each(|link| link.say_awaited(&self.comm, oldest, self.set_of(oldest)));
-        }
-        if !is_late && !is_due {
+        if !self.lanes.iter().any(|lane| lane.has_begun(oldest)) {
             return;
         }
-        let is_silent = after >= self.patience.deadline.unwrap_or_default() + SILENCE;
+        let now = self.comm.link().host().now();
+        let warning = self.lateness.warning(oldest, now);
+        let after = self.lateness.elapsed(oldest, now);
+        let is_late = self.life().patience.deadline.is_some_and(|deadline| after >= deadline);
+        if self.sets.len() > 1 && after >= self.often() {
+            self.links.iter().for_each(|link| link.notify_awaited(&self.comm, oldest, self.set_of(oldest)));
+        }
+        if !is_late && warning.is_none() {
+            return;
+        }
+        let is_silent = after >= self.life().patience.deadline.unwrap_or_default() + SILENCE;
         let missing: Vec<&Link> = (0..self.links.len())
             .filter(|&at| self.is_behind(at, oldest, is_silent))
             .map(|at| &self.links[at])
             .collect();
-        match missing.first() {
-            Some(link) if is_late => self.fail(link, Cause::Deadline(Some(after)), link.peer),
-            // Nobody is missing: its own device has not come that far.
-            _ if !is_due => {}
-            _ => {
-                let mut ranks: Vec<usize> = missing.iter().map(|link| link.peer).collect();
-                ranks.sort_unstable();
-                ranks.dedup();
-                let awaited = match ranks.is_empty() {
-                    true => "the device".to_owned(),
-                    false => self.comm.describe_waits(&ranks),
-                };
-                let (rank, after) = (self.comm.rank(), after.as_secs());
-                let text = format!(
-                    "the streams of rank {rank} have waited {after} s in exchange {oldest} for {awaited}"
-                );
-                self.comm.link().host().tell_late(&text, again);
+        match (missing.first(), warning) {
+            (Some(link), _) if is_late => self.fail(link, Cause::Deadline(Some(after)), link.peer),
+            (_, Some(warning)) => {
+                let ranks: BTreeSet<usize> = missing.iter().map(|link| link.peer).collect();
+                let waits = format!("the streams of rank {} have", self.comm.rank());
+                self.life().report_late(&waits, oldest, &Vec::from_iter(ranks), warning);
             }
+            // No peer is missing: this rank's device has not come that far.
+            _ => {}
         }
     }
 
     /// After a failure: whether nothing of this rank or its peers touches the fields any more. Otherwise whether
     /// nothing is in flight.
     pub(crate) fn reclaim(&self) -> bool {
-        if self.failed.get().is_none() {
-            return self.is_idle() && self.is_packed();
-        }
+        let Some(failure) = self.life().failure() else { return self.is_idle() && self.is_packed() };
         if self.reclaimed.load(Ordering::Acquire) {
             return true;
         }
-        self.drain();
+        self.drain(failure);
         // Who saw the failure late may have told its streams so since.
         let epoch = self.epoch();
         let is_left = self.quiet.load(Ordering::Acquire)
@@ -323,7 +264,7 @@ impl Scheduled {
         if !self.reclaim() {
             return false;
         }
-        if self.failed.get().is_none() && !self.closed.swap(true, Ordering::AcqRel) {
+        if self.life().failure().is_none() && !self.closed.swap(true, Ordering::AcqRel) {
             let last = self.epoch();
             self.links.iter().for_each(|link| link.close(&self.comm, last));
         }
@@ -338,17 +279,17 @@ impl Scheduled {
 
     /// Whether the other side of a link touches nothing of this rank's any more.
     fn leaves_alone(&self, link: &Link) -> bool {
-        link.is_quiet_there(&self.comm)
+        link.is_peer_quiet(&self.comm)
             || matches!(self.comm.link().state(link.peer), PeerState::Ended | PeerState::Dead)
-            || link.closed_there(&self.comm).is_some()
+            || link.peer_closed(&self.comm).is_some()
     }
 }
 
 impl Drop for Scheduled {
     fn drop(&mut self) {
-        if self.failed.get().is_some() && !self.quiet.swap(true, Ordering::AcqRel) {
+        if self.life().failure().is_some() && !self.quiet.swap(true, Ordering::AcqRel) {
             // It failed while it went, with nothing in flight.
-            self.links.iter().for_each(|link| link.say_quiet(&self.comm));
+            self.links.iter().for_each(|link| link.notify_quiet(&self.comm));
         }
         self.links.iter().for_each(|link| link.forget(&self.comm));
         if let Some(staging) = &self.staging {
@@ -359,19 +300,15 @@ impl Drop for Scheduled {
 
 impl Scheduled {
     fn look_after(&self) {
-        if self.failed.get().is_some() {
-            return self.drain();
+        if let Some(failure) = self.life().failure() {
+            return self.drain(failure);
         }
         self.carry_on();
         let (completed, epoch) = (self.look(), self.epoch());
         if let Some(error) = self.lanes.iter().find_map(|lane| lane.device.failure()) {
             return self.lost(&error);
         }
-        if let Some(Err(error)) = self.host.as_ref().and_then(|host| host.outcome(u64::MAX)) {
-            self.of_host(error);
-            return;
-        }
-        let told = self.links.iter().find_map(|link| Some((link, link.failed_there(&self.comm)?)));
+        let told = self.links.iter().find_map(|link| Some((link, link.peer_failure(&self.comm)?)));
         if let Some((link, (cause, culprit))) = told {
             return self.fail(link, cause, culprit);
         }
@@ -388,10 +325,21 @@ impl Scheduled {
     }
 }
 
+impl Engine for Scheduled {
+    fn settle(&self) {
+        self.count_done();
+    }
+
+    fn release_waits(&self, failure: &Failure) {
+        self.tell_peers(failure);
+        self.write_poison(self.epoch());
+    }
+}
+
 impl Serve for Scheduled {
     fn serve(&self) {
         self.look_after();
-        self.wake();
+        self.life().wake();
     }
 
     fn is_over(&self) -> bool {
@@ -402,21 +350,21 @@ impl Serve for Scheduled {
         let now = self.comm.link().host().now();
         // An object that was dropped ends once they are packed, of which nobody hears.
         let packing = || (!self.is_packed()).then(|| now + LOOK);
-        if self.failed.get().is_some() {
+        if self.life().failure().is_some() {
             return (!self.quiet.load(Ordering::Acquire)).then(|| now + DRAIN).or_else(packing);
         }
         if self.closed.load(Ordering::Acquire) && !self.is_left_alone() {
             return Some(now + LOOK);
         }
-        let epoch = self.epoch.load(Ordering::SeqCst);
+        let epoch = self.epoch();
         // What a task waits for may be over since it was looked at: then the next look wakes it.
-        if self.wakers.is_empty() && self.is_idle() {
+        if !self.life().has_tasks() && self.is_idle() {
             if let Some(next) = self.linger(now, epoch) {
                 return Some(next);
             }
             self.watched.store(false, Ordering::SeqCst);
             // Who begins an exchange from now on finds that nobody looks.
-            if self.epoch.load(Ordering::SeqCst) == epoch || self.watched.swap(true, Ordering::SeqCst) {
+            if self.epoch() == epoch || self.watched.swap(true, Ordering::SeqCst) {
                 return packing();
             }
         }

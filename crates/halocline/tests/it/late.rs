@@ -206,6 +206,26 @@ fn a_task_that_waits_for_a_late_rank_is_told() {
 }
 
 #[test]
+fn a_loop_on_is_ready_warns_about_a_late_rank() {
+    let over = AtomicBool::default();
+    let ended = two_ranks(
+        |comm| {
+            let (_array, halo) = bound(comm, "t")?;
+            comes_late(comm, &halo, &over, || {
+                let pending = halo.exchange()?;
+                while !pending.is_ready()? {
+                    yield_now();
+                }
+                Ok(())
+            })
+        },
+        |clock| clock.has_told(&["rank 0 has waited 3", " in exchange 1 of \"t\" for rank 1"]),
+        &over,
+    );
+    assert!(ended.iter().all(Result::is_ok), "{ended:?}");
+}
+
+#[test]
 fn streams_that_wait_for_a_late_rank_are_told() {
     let over = AtomicBool::default();
     let live = World::live(7, &Options::default()).expect("a world");
@@ -216,7 +236,9 @@ fn streams_that_wait_for_a_late_rank_are_told() {
             let (_array, halo) = bound_to(comm, ("t", AT_LAST), || DeviceArray::<f64>::zeros(&device, &[4]))?;
             comes_late(comm, &halo, &over, || halo.exchange()?.wait())
         },
-        |clock| clock.has_told(&["the streams of rank 0 have waited 3", " in exchange 1 for rank 1"]),
+        |clock| {
+            clock.has_told(&["the streams of rank 0 have waited 3", " in exchange 1 of \"t\" for rank 1"])
+        },
         &over,
     );
     assert!(ended.iter().all(Result::is_ok), "{ended:?}");

@@ -1,0 +1,49 @@
+//! The host engine's failures: the link or the check that found them, and how its waits end.
+
+use super::Bound;
+use crate::check::Finding;
+use crate::error::{Cause, Failure};
+use crate::lifecycle::Engine;
+use crate::link::{Direction, Link, LinkPath};
+
+impl Bound {
+    /// Fails the object, here and at all its peers.
+    pub(super) fn fail(&self, link: &Link, cause: Cause, culprit: usize) {
+        let root_cause = self.life.root_cause(cause, culprit);
+        self.life.fail(|epoch| link.failure(&self.life.comm, epoch, root_cause));
+    }
+
+    /// Fails the object for what a check has found on this rank: in exchange `proven`, which is over, or in the one in flight.
+    pub(super) fn fail_by(&self, finding: Finding, proven: Option<u64>) {
+        let (rank, epoch) = (self.life.comm.rank(), self.epoch());
+        let Finding { cause, direction, peer, report } = finding;
+        // A finding that names a peer alone belongs to the link that waits for it.
+        let mut of_peer = self.links.iter().filter(|link| link.peer == peer);
+        let link = match direction {
+            Some(direction) => of_peer.find(|link| link.direction == direction),
+            None => of_peer.find(|link| !link.is_done(epoch)),
+        };
+        let direction = link.map(|link| link.direction).or(direction).unwrap_or(Direction::Receive);
+        let path = link.map_or(LinkPath::Pull, |link| link.path);
+        self.life.fail(|first| Failure {
+            rank,
+            epoch: proven.unwrap_or(first),
+            peer,
+            direction,
+            path,
+            cause,
+            culprit: rank,
+            report: Some(report),
+        });
+    }
+}
+
+impl Engine for Bound {
+    fn release_waits(&self, _: &Failure) {
+        self.begin_lock.close();
+        // A link whose claim is held, by this thread or another, takes this turn when the claim is given up.
+        self.links.iter().for_each(|link| self.claimed(&link.claim, || self.turn(link)));
+        self.claimed(&self.within.claim, || self.turn_within());
+        self.disarm();
+    }
+}
