@@ -1,8 +1,15 @@
-//! Walks over the cells of a region, one by one, in the plainest way: what the checks compare must not
-//! come from the loops that they check.
+//! Visits the cells of a region one by one, in the plainest way: the checks must not depend on the copy loops that they check.
 
 use halocline_plan::copy::CellLayout;
 use halocline_plan::{Cells, ElementType};
+
+/// Where a checksum begins (FNV-1a).
+pub(super) const SUM_OF_NOTHING: u64 = 0xcbf2_9ce4_8422_2325;
+
+/// The checksum with one more byte.
+pub(super) fn add_byte(sum: u64, byte: u8) -> u64 {
+    (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+}
 
 /// The cells of one transfer in one field, in the order in which both ends count them.
 pub(super) struct Region<'a> {
@@ -13,7 +20,7 @@ pub(super) struct Region<'a> {
 }
 
 impl Region<'_> {
-    /// Calls `visit` with the byte offset of every cell and its place: coordinates from the domain's first
+    /// Calls `visit` with the byte offset of every cell and its position: coordinates from the domain's first
     /// owned cell, or its local number.
     fn for_each_cell(&self, mut visit: impl FnMut(isize, &[i64])) {
         let axes = &self.layout.axes;
@@ -54,35 +61,35 @@ impl Region<'_> {
         self.base.wrapping_offset(cell).wrapping_offset(element)
     }
 
-    /// A number that changes when any byte of the region does (FNV-1a).
+    /// A number that changes when any byte of the region does.
     ///
     /// # Safety
-    /// The region lies in memory that can be read, and nobody writes it meanwhile.
+    /// The region lies in memory that can be read, and no thread writes it meanwhile.
     pub(super) unsafe fn checksum(&self) -> u64 {
         let (elements, size) = (self.elements(), self.layout.element.size());
-        let mut sum = 0xcbf2_9ce4_8422_2325;
+        let mut sum = SUM_OF_NOTHING;
         self.for_each_cell(|cell, _| {
             for &element in &elements {
-                // SAFETY: the caller promises that the region can be read and that nobody writes it meanwhile. An
+                // SAFETY: the caller promises that the region can be read and that no thread writes it meanwhile. An
                 // element has at most 16 bytes.
                 for byte in unsafe { bytes_of(self.address(cell, element), size) } {
-                    sum = (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+                    sum = add_byte(sum, byte);
                 }
             }
         });
         sum
     }
 
-    /// Writes into every element what no exchange of `epoch` is to leave there.
+    /// Fills every element with the poison of `epoch`.
     ///
     /// # Safety
-    /// The region lies in memory that can be written, and nobody else accesses it meanwhile.
+    /// The region lies in memory that can be written, and no other thread accesses it meanwhile.
     pub(super) unsafe fn poison(&self, epoch: u64) {
         let (elements, poison) = (self.elements(), poison(self.layout.element, epoch));
         let size = self.layout.element.size();
         self.for_each_cell(|cell, _| {
             for &element in &elements {
-                // SAFETY: the caller promises that the region can be written and that nobody else accesses it
+                // SAFETY: the caller promises that the region can be written and that no other thread accesses it
                 // meanwhile. An element has at most the 16 bytes of `poison`.
                 unsafe { std::ptr::copy_nonoverlapping(poison.as_ptr(), self.address(cell, element), size) };
             }
@@ -92,13 +99,13 @@ impl Region<'_> {
     /// Changes one byte of its first cell.
     ///
     /// # Safety
-    /// The region has a cell, lies in memory that can be written, and nobody else accesses it meanwhile.
+    /// The region has a cell, lies in memory that can be written, and no other thread accesses it meanwhile.
     #[cfg(test)]
     pub(super) unsafe fn spoil(&self) {
         let mut first = None;
         self.for_each_cell(|cell, _| first = first.or(Some(cell)));
         let first = self.address(first.expect("a cell"), 0);
-        // SAFETY: the caller promises that the region has a cell, can be written, and that nobody else accesses it
+        // SAFETY: the caller promises that the region has a cell, can be written, and that no other thread accesses it
         // meanwhile.
         unsafe { *first ^= 1 };
     }
@@ -106,14 +113,14 @@ impl Region<'_> {
     /// How many cells hold nothing but the poison of `epoch`, and where the first of them is.
     ///
     /// # Safety
-    /// The region lies in memory that can be read, and nobody writes it meanwhile.
+    /// The region lies in memory that can be read, and no thread writes it meanwhile.
     pub(super) unsafe fn poisoned(&self, epoch: u64) -> (usize, Option<Vec<i64>>) {
         let (elements, poison) = (self.elements(), poison(self.layout.element, epoch));
         let size = self.layout.element.size();
         let (mut count, mut first) = (0, None);
         self.for_each_cell(|cell, place| {
             let is_poison = |&element: &isize| {
-                // SAFETY: the caller promises that the region can be read and that nobody writes it meanwhile. An
+                // SAFETY: the caller promises that the region can be read and that no thread writes it meanwhile. An
                 // element has at most 16 bytes.
                 unsafe { bytes_of(self.address(cell, element), size) }.eq(poison[..size].iter().copied())
             };
@@ -125,7 +132,7 @@ impl Region<'_> {
         (count, first)
     }
 
-    /// Which cells these are, for people.
+    /// The cells, as text.
     pub(super) fn describe(&self) -> String {
         match self.cells {
             Cells::Box(cells) => {
@@ -142,7 +149,7 @@ impl Region<'_> {
 }
 
 /// # Safety
-/// `at` points to `size` bytes that can be read, 16 at most, which nobody writes meanwhile.
+/// `at` points to `size` bytes that can be read, 16 at most, which no thread writes meanwhile.
 unsafe fn bytes_of(at: *const u8, size: usize) -> impl Iterator<Item = u8> {
     let mut bytes = [0; 16];
     // SAFETY: the caller promises that `size` bytes can be read and are at most the 16 of `bytes`, which is a local
@@ -151,8 +158,8 @@ unsafe fn bytes_of(at: *const u8, size: usize) -> impl Iterator<Item = u8> {
     bytes.into_iter().take(size)
 }
 
-/// A valid value of an element that differs from that of the epoch before: for numbers with a fraction a NaN,
-/// which shows in whatever is computed of it.
+/// The poison of an epoch: a valid value of the element type that differs from the poison of the epoch before. For floating-point
+/// types it is a NaN, so that all results computed from it are NaN.
 pub(super) fn poison(element: ElementType, epoch: u64) -> [u8; 16] {
     let f64 = (0x7ff8_dead_0000_0000 | (epoch & 0xffff_ffff)).to_le_bytes();
     let f32 = (0x7fc0_0000 | (epoch & 0x3f_ffff) as u32).to_le_bytes();

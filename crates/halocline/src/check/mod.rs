@@ -1,15 +1,15 @@
-//! Checked mode: each exchange proves that it did what it should, at any cost.
+//! Checked mode: each exchange is verified, at any cost.
 //!
-//! When an exchange begins, halo cells are poisoned: before the peers may write them. Each sender sends, beside
-//! the data, a manifest: a checksum of every region that it sends. Once
-//! the data are there the receiver compares the checksums with those of its own halo cells ([`cells`]); where
-//! they differ, and poison is left, those cells were not written, otherwise bytes have changed under way. At
-//! the end, and again in the user's wait, each rank compares its owned cells with what they were at the begin, and its halo
-//! cells with what has come.
+//! When an exchange begins, each rank poisons its halo cells, before it grants the peers access. Beside the data each sender sends a
+//! manifest: a checksum of every region that it sends. The receiver compares the checksums with those of its own halo cells
+//! ([`cells`]). If they differ and poison is left, those cells were not written; otherwise bytes have changed on the way. At the
+//! end, and again in the user's wait, each rank compares all its owned cells with their checksums at the begin, and its halo cells
+//! with what arrived.
 //!
-//! What is found is the object's failure, with a report.
+//! A finding fails the object, with a report.
 
 mod cells;
+mod owned;
 #[cfg(test)]
 mod tests;
 
@@ -24,6 +24,7 @@ use halocline_comm::Endpoint;
 use halocline_comm::{CommError, Communicator, Tag};
 use halocline_device::Variable;
 use halocline_plan::wire::{Reader, WireError, Writer};
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -38,7 +39,7 @@ pub(crate) fn wanted(options: &BindOptions) -> Result<bool, CommError> {
     }
 }
 
-/// What is wrong if this rank is checked, or not, unlike rank 0.
+/// The error if this rank binds in checked mode and rank 0 does not, or the other way round.
 pub(crate) fn differs(rank: usize, checked: bool) -> String {
     let (here, there) = if checked { ("in", "without") } else { ("without", "in") };
     format!(
@@ -51,22 +52,24 @@ pub(crate) fn differs(rank: usize, checked: bool) -> String {
 #[derive(Debug)]
 pub(crate) struct Finding {
     pub(crate) cause: Cause,
-    /// The link: whether it sends or receives, if that is known, and the rank at its other end.
+    /// The link: its direction, if that is known, and its peer.
     pub(crate) direction: Option<Direction>,
     pub(crate) peer: usize,
-    /// What was found where, for people.
+    /// What was found where, as text.
     pub(crate) report: String,
 }
 
 /// The checks of one bound object.
 pub(crate) struct Check {
     operation: u64,
-    /// Checksums of all regions that are sent, as they were when the exchange began; those that stay within the rank last.
+    /// Checksums, when the exchange began, of all regions that are sent, and after them of those copied within the rank.
     sent: Mutex<Vec<u64>>,
-    /// What a test does to a halo that was filled from within the rank.
+    /// Checksums of all owned cells when the exchange began ([`owned::row_sums`]).
+    owned: Mutex<Vec<Vec<u64>>>,
+    /// Damage that a test does to a halo that was filled from within the rank.
     #[cfg(test)]
     sabotage: Mutex<Option<tests::Sabotage>>,
-    /// The last exchange whose owned cells were compared when its user learned that it is over.
+    /// The last exchange whose owned cells were compared in the user's wait.
     proven: Mutex<u64>,
 }
 
@@ -80,7 +83,7 @@ struct Exchanged<'a> {
     other: DomainName,
 }
 
-/// What is exchanged with a peer, in the order that both ends count.
+/// The regions exchanged with a peer, in the order that both ends use.
 fn exchanged(in_flight: &InFlight, peer: usize, direction: Direction) -> impl Iterator<Item = Exchanged<'_>> {
     let local = &in_flight.set().local;
     local.exchanged(peer, direction).map(move |(index, field, transfer)| {
@@ -99,7 +102,7 @@ fn exchanged(in_flight: &InFlight, peer: usize, direction: Direction) -> impl It
 }
 
 impl Check {
-    /// `operation`: of the messages, the same on all ranks.
+    /// `operation` is that of the messages, the same on all ranks.
     pub(crate) fn new(operation: u64, links: &mut [Link]) -> Self {
         for link in links.iter_mut().filter(|link| link.direction == Direction::Receive) {
             link.proof = Some(Proof::new(operation));
@@ -107,13 +110,14 @@ impl Check {
         Self {
             operation,
             sent: Mutex::default(),
+            owned: Mutex::default(),
             proven: Mutex::default(),
             #[cfg(test)]
             sabotage: Mutex::default(),
         }
     }
 
-    /// An exchange begins: nobody was given leave to write yet.
+    /// An exchange begins; no peer is granted yet.
     pub(crate) fn begin(
         &self,
         comm: &Communicator,
@@ -123,13 +127,13 @@ impl Check {
     ) -> Result<(), CommError> {
         for link in links.iter().filter(|link| link.direction == Direction::Receive) {
             for Exchanged { region, .. } in exchanged(in_flight, link.peer, Direction::Receive) {
-                // SAFETY: bind has checked the region. Nobody else accesses it: no peer was granted this exchange yet,
+                // SAFETY: bind has checked the region. No other thread or peer accesses it: no peer is granted this exchange yet,
                 // and the memory is in flight, so that no guard is held.
                 unsafe { region.poison(epoch) };
             }
         }
         for (_, target) in within(in_flight) {
-            // SAFETY: bind has checked the region. Nobody else accesses it: the copies within the rank come later, and
+            // SAFETY: bind has checked the region. No other thread accesses it: the copies within the rank come later, and
             // the memory is in flight, so that no guard is held.
             unsafe { target.region.poison(epoch) };
         }
@@ -142,6 +146,7 @@ impl Check {
         }
         sent.extend(checksums(within(in_flight).map(|(source, _)| source)));
         *lock(&self.sent) = sent;
+        *lock(&self.owned) = owned::row_sums(in_flight);
         let tag = Tag { operation: self.operation, round: epoch };
         manifests.into_iter().try_for_each(|(peer, manifest)| comm.send(peer, tag, manifest))
     }
@@ -158,12 +163,12 @@ impl Check {
         })
     }
 
-    /// All has come: whether owned and halo cells still are what they should be.
+    /// All data have arrived: checks owned and halo cells.
     pub(crate) fn end(&self, comm: &Communicator, links: &[Link], in_flight: &InFlight) -> Option<Finding> {
         self.owned(comm, links, in_flight).or_else(|| self.halo(comm, links, in_flight))
     }
 
-    /// Whether the halo cells are what has come.
+    /// Looks for halo cells that were overwritten after they had arrived.
     fn halo(&self, comm: &Communicator, links: &[Link], in_flight: &InFlight) -> Option<Finding> {
         let filled = |(exchanged, sum): &(Exchanged<'_>, u64)| {
             // SAFETY: bind has checked the region, whose memory the exchange in flight holds. All copies of the exchange are
@@ -195,8 +200,12 @@ impl Check {
         })
     }
 
-    /// Whether the owned cells that are sent are what they were when the exchange began.
+    /// Looks for owned cells that were written since the exchange began: first for those that are sent, to name their receiver.
     pub(crate) fn owned(&self, comm: &Communicator, links: &[Link], in_flight: &InFlight) -> Option<Finding> {
+        self.sent(comm, links, in_flight).or_else(|| self.not_sent(comm, in_flight))
+    }
+
+    fn sent(&self, comm: &Communicator, links: &[Link], in_flight: &InFlight) -> Option<Finding> {
         let sent = lock(&self.sent);
         let sends = links.iter().filter(|link| link.direction == Direction::Send);
         let there =
@@ -221,12 +230,29 @@ impl Check {
         })
     }
 
-    /// Held by whoever begins an exchange or looks at one that is over.
+    fn not_sent(&self, comm: &Communicator, in_flight: &InFlight) -> Option<Finding> {
+        let (field, Range { start, end }) = owned::first_changed(in_flight, &lock(&self.owned))?;
+        let local = &in_flight.set().local;
+        let place = local.fields[field].place;
+        let (number, domain, pattern) = (place.number, local.name_of(place), local.index_of(place.pattern));
+        Some(Finding {
+            cause: Cause::Check(Fault::OwnedWritten),
+            direction: Some(Direction::Send),
+            peer: comm.rank(),
+            report: format!(
+                "owned cells of field {number} of {domain} (pattern {pattern} of the bind) were written while the exchange \
+                 was in flight, among elements {start}..{end} in the order of memory; write them before it begins or after \
+                 its wait"
+            ),
+        })
+    }
+
+    /// Held by a thread that begins an exchange or checks one that is over.
     pub(crate) fn gate(&self) -> MutexGuard<'_, u64> {
         lock(&self.proven)
     }
 
-    /// Throws away what messages still wait in the inbox.
+    /// Discards the messages that are left in the inbox.
     pub(crate) fn forget(&self, comm: &Communicator) {
         comm.link().inbox().forget(self.operation);
     }
@@ -252,12 +278,12 @@ fn within(in_flight: &InFlight) -> impl Iterator<Item = (Exchanged<'_>, Exchange
 }
 
 fn checksums<'a>(regions: impl Iterator<Item = Exchanged<'a>>) -> Vec<u64> {
-    // SAFETY: bind has checked the regions, whose memory the exchange in flight holds. They are owned cells, which nobody
+    // SAFETY: bind has checked the regions, whose memory the exchange in flight holds. They are owned cells, which no thread
     // writes while the exchange is in flight.
     regions.map(|exchanged| unsafe { exchanged.region.checksum() }).collect()
 }
 
-/// Whether halo cells that rank `peer` has filled are what it sent.
+/// Compares halo cells that rank `peer` has filled with the checksums that it sent.
 fn compare<'a>(
     sums: &[u64],
     peer: usize,
@@ -286,7 +312,7 @@ fn compare<'a>(
                 Fault::Changed,
                 format!(
                     "halo {cells} of {of} are not what {from} held when its exchange began: bytes have changed \
-                     under way, or its owned cells were written meanwhile"
+                     on the way, or its owned cells were written meanwhile"
                 ),
             ),
         };
@@ -300,7 +326,7 @@ fn compare<'a>(
     None
 }
 
-/// What a sender says of an exchange.
+/// What a sender sends beside the data of an exchange.
 #[derive(Debug, PartialEq, Eq)]
 struct Manifest {
     /// A checksum of every region that it sends.
@@ -322,23 +348,23 @@ impl Manifest {
     }
 }
 
-/// The receiving side of a link, until its exchange is proven. Under the link's claim.
+/// The check at the receiving side of a link. Under the link's claim.
 pub(crate) struct Proof {
     operation: u64,
-    /// The last epoch whose bytes are there.
+    /// The last epoch whose bytes have arrived.
     moved: AtomicU64,
-    /// Checksums of the regions that have come, once they are known to be right.
+    /// Checksums of the regions that have arrived, once they are known to be right.
     sums: Mutex<Vec<u64>>,
-    /// What was found.
+    /// The finding, as text.
     report: OnceLock<String>,
-    /// What a test does to the halo once it is filled.
+    /// Damage that a test does to the filled halo.
     #[cfg(test)]
     sabotage: Mutex<Option<tests::Sabotage>>,
 }
 
-/// Where a proof stands.
+/// The result of a check at the receiver.
 pub(crate) enum Judgement {
-    /// The manifest has not come.
+    /// The manifest has not arrived.
     Waits,
     Proven,
     Wrong(Cause),
@@ -356,28 +382,28 @@ impl Proof {
         }
     }
 
-    /// Whether the bytes of `epoch` are there.
+    /// Whether the bytes of `epoch` have arrived.
     pub(crate) fn has_moved(&self, epoch: u64) -> bool {
         self.moved.load(Ordering::Relaxed) >= epoch
     }
 
-    /// The bytes of `epoch` are there.
+    /// The bytes of `epoch` have arrived.
     pub(crate) fn moved(&self, epoch: u64) {
         self.moved.store(epoch, Ordering::Relaxed);
     }
 
-    /// What was found, for the failure.
+    /// The finding, for the failure.
     pub(crate) fn report(&self) -> Option<&String> {
         self.report.get()
     }
 
-    /// Takes the sender's manifest, if it has come.
+    /// Takes the sender's manifest, if it has arrived.
     fn read(&self, comm: &Communicator, peer: usize, epoch: u64) -> Option<Result<Manifest, WireError>> {
         let tag = Tag { operation: self.operation, round: epoch };
         Some(Manifest::read(&comm.link().inbox().take(tag, Some(peer))?.payload))
     }
 
-    /// The bytes of `epoch` are there: whether they are what was sent.
+    /// Compares the bytes of `epoch`, which have arrived, with the sender's manifest.
     pub(crate) fn judge(
         &self,
         comm: &Communicator,
@@ -408,6 +434,6 @@ impl Proof {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing that runs under these locks leaves the data half-changed.
+    // No panic under these locks leaves the data half-changed.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

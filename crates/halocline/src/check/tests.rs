@@ -190,6 +190,39 @@ fn cells_written_before_the_wait_are_named_although_all_bytes_have_gone() {
 }
 
 #[test]
+fn an_owned_cell_that_is_not_sent_is_named_if_it_is_written_in_flight() {
+    for link in PATHS {
+        let barrier = std::sync::Barrier::new(2);
+        let ended = on_ranks(2, |comm| {
+            // Six cells on each rank: the two outermost are sent.
+            let grid = RegularGrid::new([12]).periodic([true]);
+            let pattern = grid.decompose(2).unwrap().pattern(comm, Halo::uniform(1)).unwrap();
+            let array = Array::<f64>::zeros(comm, &[8]).unwrap();
+            let halo = HaloExchange::bind_with(comm, &[(&pattern, &array)], &checked(link, "t")).unwrap();
+            halo.exchange().unwrap().wait().unwrap();
+            let pending = halo.exchange().unwrap();
+            barrier.wait();
+            if comm.rank() == 0 {
+                let cell = array.base().as_ptr().cast::<f64>().wrapping_add(4);
+                // SAFETY: the array has the cell, and no exchange accesses it; the write is the error that is looked for.
+                unsafe { cell.write_volatile(99.0) };
+            }
+            let ended = pending.wait();
+            barrier.wait();
+            ended
+        });
+        let [found, other] = <[_; 2]>::try_from(ended).unwrap();
+        let found = until_failure(|| found.clone());
+        assert_eq!((found.cause, found.epoch), (Cause::Check(Fault::OwnedWritten), 2), "{link:?}");
+        let named = "within the rank: owned cells of field 0 of domain 0 (pattern 0 of the bind) were written while the exchange \
+                     was in flight, among elements 1..7 in the order of memory";
+        assert!(found.to_string().contains(named), "{link:?}: {found}");
+        // It may find out before its own wait.
+        assert!(other.is_ok() || until_failure(|| other.clone()).culprit == 0, "{link:?}: {other:?}");
+    }
+}
+
+#[test]
 fn what_is_wrong_between_domains_of_a_rank_is_named() {
     for link in PATHS {
         for (sabotage, fault, said) in WRONGS {
