@@ -1,4 +1,4 @@
-//! The part of a bind that needs no peer: the fields given, checked against their patterns.
+//! The part of a bind that needs no peer: checks the given fields against their patterns.
 
 use crate::error::Error;
 use crate::field::{Field, Memory, Number, State};
@@ -31,17 +31,17 @@ pub(crate) struct Local {
     by_place: HashMap<Place, usize>,
     /// Distinct memories, each with the first field in it.
     pub(crate) memories: Vec<(Arc<Memory>, usize)>,
-    /// What an exchange takes beside those: [`Memory::met`] of them.
+    /// States of other memories that share bytes with those ([`Memory::met`]), each with a field: an exchange takes them, too.
     met: Vec<(Arc<State>, usize)>,
 }
 
-/// A field with its place and what the place makes of its layout.
+/// A field with its place and its layout in cells.
 #[derive(Clone)]
 pub(crate) struct Bindable {
     pub(crate) place: Place,
     pub(crate) layout: Layout,
     pub(crate) cells: CellLayout,
-    /// Which memory it lies in, and the byte offset of element (0, 0, …) there.
+    /// The index of its memory, and the byte offset of element (0, 0, …) in it.
     pub(crate) memory: usize,
     pub(crate) offset: usize,
 }
@@ -54,8 +54,7 @@ impl Bindable {
 }
 
 impl Local {
-    /// Gives every field of rank `rank`, this one, its place and checks that its array holds what the
-    /// pattern needs of it.
+    /// Gives every field its place and checks that its array holds all cells that the pattern exchanges.
     pub(crate) fn new(comm: &Communicator, given: &[(&Pattern, &Field)]) -> Result<Self, Error> {
         let mut local = Self {
             patterns: Vec::new(),
@@ -121,8 +120,8 @@ impl Local {
         Ok(())
     }
 
-    /// The same fields with other patterns and memories in the place of theirs; with each memory, where
-    /// what it stands for begins in it.
+    /// The same fields with other patterns and memories instead of theirs. Each memory comes with the offset at which the old
+    /// memory's bytes begin in it.
     pub(super) fn again(
         &self,
         comm: &Communicator,
@@ -146,7 +145,7 @@ impl Local {
         Self::new(comm, &given)
     }
 
-    /// Distinct memories that the fields lie in, as [`Local::again`] takes them.
+    /// The fields' distinct memories, as [`Local::again`] takes them.
     pub(super) fn memories(&self) -> Vec<(Arc<Memory>, usize)> {
         self.memories.iter().map(|(memory, _)| (Arc::clone(memory), 0)).collect()
     }
@@ -180,7 +179,7 @@ impl Local {
         self.patterns.iter().flat_map(|pattern| &pattern.plan().peers).map(|peer| peer.rank).collect()
     }
 
-    /// Each once, and none that is that of a memory.
+    /// Collects the states of other memories that share bytes with the fields' memories, each once.
     fn find_met(&mut self) {
         for (memory, field) in &self.memories {
             for state in memory.met() {
@@ -216,7 +215,7 @@ impl Local {
         self.states().for_each(|(state, _)| state.end_flight());
     }
 
-    /// Fails while somebody holds a guard of one of the memories.
+    /// Fails while a guard of one of the memories is held.
     pub(crate) fn check_guards(&self) -> Result<(), Error> {
         match self.memories.iter().find(|(memory, _)| memory.state.is_guarded()) {
             Some(&(_, field)) => Err(Error::Borrowed { field }),
@@ -229,13 +228,13 @@ impl Local {
         self.memories.iter().any(|(own, _)| Arc::ptr_eq(own, memory))
     }
 
-    /// From now on it holds no memory, and takes none.
+    /// Releases all memories: exchanges of this set take none from now on.
     pub(crate) fn forget_memories(&mut self) {
         self.memories.clear();
         self.met.clear();
     }
 
-    /// For each memory which others have bytes of the same addresses: the number of the first of all that do so, one after the other.
+    /// For each memory the group of memories that overlap, directly or through others of the group: the index of one of them.
     fn meetings(&self) -> Vec<usize> {
         let place = |at: usize| {
             let (memory, _) = &self.memories[at];
@@ -260,8 +259,8 @@ impl Local {
         groups
     }
 
-    /// What is exchanged with a peer, in the order in which it travels: the number of this rank's field,
-    /// the field and the transfer; by pattern, field number and transfer.
+    /// The transfers with a peer in the order in which their bytes travel: the index of this rank's field, the field and the
+    /// transfer; by pattern, field number and transfer.
     pub(crate) fn exchanged(
         &self,
         peer: usize,
@@ -294,17 +293,17 @@ impl Local {
         exchanged.map(|(_, field, transfer)| field.bytes_of(transfer)).sum()
     }
 
-    /// What the user calls the domain at a place.
+    /// The user's name for the domain at a place.
     pub(crate) fn name_of(&self, place: Place) -> DomainName {
         self.patterns[self.index_of(place.pattern)].domain(place.domain)
     }
 
-    /// Where a pattern stands in the order of the bind.
+    /// The index of a pattern in the order of the bind.
     pub(crate) fn index_of(&self, id: u64) -> usize {
         self.patterns.iter().position(|pattern| pattern.id() == id).unwrap_or(self.patterns.len())
     }
 
-    /// Every domain of a pattern binds as many fields.
+    /// Checks that all domains of a pattern bind the same number of fields.
     fn check_counts(&mut self) -> Result<(), Error> {
         for (at, pattern) in self.patterns.iter().enumerate() {
             let here =
@@ -326,7 +325,7 @@ impl Local {
         Ok(())
     }
 
-    /// Fields of domains of this rank that exchange with each other carry the same bytes a cell.
+    /// Checks that fields of this rank that exchange with each other have the same bytes per cell.
     fn check_within(&self, rank: usize) -> Result<(), Error> {
         for (at, (pattern, &count)) in self.patterns.iter().zip(&self.counts).enumerate() {
             for (number, transfer) in
@@ -349,7 +348,7 @@ impl Local {
         Ok(())
     }
 
-    /// Fields that share memory must not meet where one of them is written.
+    /// Checks that fields that share memory do not overlap where one of them is written.
     fn check_aliases(&self) -> Result<(), Error> {
         let mut sharing: HashMap<usize, Vec<usize>> = HashMap::new();
         let meetings = self.meetings();
@@ -357,7 +356,7 @@ impl Local {
             sharing.entry(meetings[bound.memory]).or_default().push(index);
         }
         for indices in sharing.values().filter(|indices| indices.len() > 1) {
-            // (first byte, end, written, field), in the order of memory
+            // First byte, end, written, field; in the order of addresses.
             let mut ranges: Vec<(isize, isize, bool, usize)> = Vec::new();
             for &index in indices {
                 for written in [false, true] {
@@ -379,7 +378,7 @@ impl Local {
         Ok(())
     }
 
-    /// Two fields in one memory.
+    /// The error of two fields that overlap.
     fn shared(&self, [first, second]: [usize; 2]) -> Error {
         let field = |index: usize| {
             let place = self.fields[index].place;
@@ -396,7 +395,7 @@ impl Local {
         ))
     }
 
-    /// The elements of a field that exchanges leave alone. There are such of all that was bound.
+    /// The elements of a field that exchanges do not write. Every bound field has them.
     pub(crate) fn owned(&self, index: usize) -> Option<OwnedElements> {
         let Bindable { place, layout, .. } = &self.fields[index];
         let plan = self.patterns[self.index_of(place.pattern)].plan();
@@ -404,7 +403,7 @@ impl Local {
         OwnedElements::new(layout, plan.domain(place.domain)?, filled.map(|transfer| &transfer.target)).ok()
     }
 
-    /// The addresses that exchanges read of a field (or write to).
+    /// The addresses that exchanges read or, if `written`, write in a field.
     fn blocks(&self, index: usize, written: bool) -> Vec<Range<isize>> {
         let bound = &self.fields[index];
         let first = self.segment_of(bound).base().addr().get().wrapping_add(bound.offset);

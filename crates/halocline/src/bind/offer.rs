@@ -1,5 +1,5 @@
-//! What two peers tell each other when they bind: layouts, memory, counters, mailboxes. Every field of
-//! a received offer is checked before it is used.
+//! The messages of a bind between two peers: layouts, memory, flags, mailboxes. Every value of a received offer is checked
+//! before it is used.
 
 use super::local::{Local, Place};
 use super::remote::{ExportHandle, Exports};
@@ -15,28 +15,28 @@ use halocline_plan::wire::{Reader, WireError, Writer};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Memory that goes with one message; more goes with further ones.
+/// Segments that travel with one message; further messages carry the others.
 const SEGMENTS_A_MESSAGE: usize = 64;
 
-/// Least bytes of a field in an offer.
+/// The least number of bytes of a field in an offer.
 const FIELD: usize = 40;
 
-/// Where this rank's side of the links with one peer waits and receives, within its own segment.
+/// The flags and mailbox of this rank's side of the links with one peer, as offsets in its own segment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct LinkEndpoint {
-    /// Offset of the counter of the link that sends to the peer.
+    /// Offset of the flag of the link that sends to the peer.
     pub(crate) send_counter: usize,
-    /// Offset of the counter of the link that receives from it.
+    /// Offset of the flag of the link that receives from it.
     pub(crate) receive_counter: usize,
-    /// Offset of the mailbox for what the peer sends.
+    /// Offset of the mailbox that the peer writes.
     pub(crate) mailbox: usize,
-    /// Bytes that a slot of that mailbox holds: the most that an exchange receives.
+    /// Bytes of a slot of that mailbox: the most that an exchange receives.
     pub(crate) capacity: usize,
-    /// Up to how many bytes this side would have messages of device fields go as words with flags.
+    /// This side wants the LL protocol for messages of device fields up to this many bytes.
     pub(crate) flags: usize,
-    /// Bytes of messages of device fields that this side finds worth a message of their own.
+    /// The chunk size that this side wants for staged messages of device fields, in bytes.
     pub(crate) chunk: usize,
-    /// Whether there is a mailbox in memory of this side's device for what the peer sends.
+    /// Whether this side has a mailbox in device memory for the peer.
     pub(crate) on_device: bool,
 }
 
@@ -45,22 +45,22 @@ pub(crate) struct Offer {
     pub(crate) endpoint: LinkEndpoint,
     /// The sender's own segment, if the other side can reach it.
     pub(crate) own: Option<Arc<Segment>>,
-    /// Why the other side does not reach the words of the sender's devices.
+    /// Why the receiver of the offer does not reach the sender's device flags.
     pub(crate) words: Option<String>,
     /// The sender's sets of fields.
     pub(crate) sets: Vec<Offered>,
 }
 
-/// One set of fields of the other side.
+/// One set of fields of the peer.
 pub(crate) struct Offered {
-    /// Bytes that one exchange sends to this side, and receives from it.
+    /// Bytes that the peer sends to this rank in an exchange, and receives from it.
     pub(crate) sends: usize,
     pub(crate) receives: usize,
     pub(crate) fields: HashMap<Place, FarField>,
 }
 
 impl Offered {
-    /// The same fields, the patterns that `others` names by the former ones' ids in the place of those.
+    /// The same fields under other patterns: `others` has the new pattern for the id of each old one.
     pub(super) fn under(&self, others: &HashMap<u64, Pattern>) -> Self {
         let place = |place: &Place| Some(Place { pattern: others.get(&place.pattern)?.id(), ..*place });
         let fields = self.fields.iter().filter_map(|(at, field)| Some((place(at)?, field.clone())));
@@ -68,25 +68,25 @@ impl Offered {
     }
 }
 
-/// A field of the other side.
+/// A field of the peer.
 #[derive(Clone)]
 pub(crate) struct FarField {
     pub(crate) cells: CellLayout,
     /// Its memory and the offset of element (0, 0, …), or why it is out of reach.
     pub(crate) memory: Result<(Arc<Segment>, usize), String>,
-    /// How it was mapped here, if it was.
+    /// How it is mapped here, if it is.
     pub(crate) mapped: Option<Kind>,
 }
 
 /// How a peer reaches a memory.
 enum Reached {
-    /// By the segment with this number, which comes with the offer.
+    /// By the segment with this index, which travels with the offer.
     Segment(u64),
     /// It has mapped it.
     Mapped(ExportHandle),
 }
 
-/// Memory of this rank's devices: what peers have mapped of it, and the words of the lanes.
+/// This rank's device memory: what peers have mapped of it, and the flags of the device programs.
 #[derive(Clone, Copy)]
 pub(crate) struct OfDevices<'a> {
     pub(crate) exports: &'a Exports,
@@ -94,13 +94,13 @@ pub(crate) struct OfDevices<'a> {
 }
 
 impl OfDevices<'_> {
-    /// Why a peer does not reach the words.
+    /// Why a peer does not reach the flags.
     pub(crate) fn obstacle(&self, comm: &Communicator, peer: usize) -> Option<String> {
         self.words.iter().find_map(|words| self.exports.reach(comm, peer, words).err())
     }
 }
 
-/// Sends this rank's offer to a peer. `own` is this rank's segment of counters and mailboxes.
+/// Sends this rank's offer to a peer. `own` is this rank's segment of flags and mailboxes.
 pub(crate) fn send(
     comm: &Communicator,
     (peer, operation): (usize, u64),
@@ -115,14 +115,14 @@ pub(crate) fn send(
     let mut segments: Vec<Arc<Segment>> = own.into_iter().cloned().collect();
     let mut body = Writer::new();
     for local in sets {
-        // Sets share memory, often all of it: each goes once.
+        // Sets share memory, often all of it: each memory travels once.
         let memories: Vec<Result<Reached, String>> = local
             .memories
             .iter()
             .map(|(memory, _)| {
                 exports.reach(comm, peer, &memory.segment)?;
-                if let Some(Ok(told)) = exports.of(peer, &memory.segment) {
-                    return Ok(Reached::Mapped(*told));
+                if let Some(Ok(handle)) = exports.of(peer, &memory.segment) {
+                    return Ok(Reached::Mapped(*handle));
                 }
                 let known = segments.iter().position(|segment| segment.id() == memory.segment.id());
                 Ok(Reached::Segment(known.unwrap_or_else(|| {
@@ -170,9 +170,9 @@ fn write_set(w: &mut Writer, (peer, local): (usize, &Local), memories: &[Result<
                 w.u64(*segment);
                 w.size(field.offset);
             }
-            Ok(Reached::Mapped(told)) => {
+            Ok(Reached::Mapped(handle)) => {
                 w.u64(2);
-                told.write(w);
+                handle.write(w);
                 w.size(field.offset);
             }
             Err(why) => {
@@ -194,7 +194,7 @@ pub(crate) fn receive(
     let malformed = |error: WireError| Error::Bind(format!("rank {peer} sent a malformed offer: {error}"));
     let mut reader = Reader::new(&first.payload);
     let announced = reader.size().map_err(malformed)?;
-    // Its own and one a field at most: nobody waits for memory that cannot come.
+    // At most its own segment and one for each field: this rank does not wait for memory that cannot arrive.
     if announced > 1 + first.payload.len() / FIELD {
         return Err(malformed(WireError::Content("it announces more memories than it has fields")));
     }
@@ -213,13 +213,13 @@ pub(crate) fn receive(
     if segments.len() != announced {
         return Err(malformed(WireError::Content("it brings another number of memories than it announces")));
     }
-    let mut told = Vec::new();
-    let mut offer = read(&mut reader, &segments, &mut told).map_err(malformed)?;
-    if !of_devices && !told.is_empty() {
+    let mut handles = Vec::new();
+    let mut offer = read(&mut reader, &segments, &mut handles).map_err(malformed)?;
+    if !of_devices && !handles.is_empty() {
         return Err(malformed(WireError::Content("it has memory of a device for a field on the host")));
     }
-    for (set, place, told, offset) in told {
-        let (segment, kind) = told.import(comm, peer).map_err(|error| Error::Bind(error.to_string()))?;
+    for (set, place, handle, offset) in handles {
+        let (segment, kind) = handle.import(comm, peer).map_err(|error| Error::Bind(error.to_string()))?;
         if let Some(field) = offer.sets[set].fields.get_mut(&place) {
             (field.memory, field.mapped) = (Ok((segment, offset)), kind);
         }
@@ -227,10 +227,14 @@ pub(crate) fn receive(
     Ok(offer)
 }
 
-/// Memory of a field that is mapped here: set, field, what is told, offset of the field.
+/// Memory of a field that is mapped here: set, field, export handle, offset of the field.
 type Mapped = (usize, Place, ExportHandle, usize);
 
-fn read(r: &mut Reader<'_>, segments: &[Arc<Segment>], told: &mut Vec<Mapped>) -> Result<Offer, WireError> {
+fn read(
+    r: &mut Reader<'_>,
+    segments: &[Arc<Segment>],
+    handles: &mut Vec<Mapped>,
+) -> Result<Offer, WireError> {
     let own = match r.u64()? {
         0 => None,
         _ => Some(Arc::clone(segments.first().ok_or(WireError::Content("it has no segment of its own"))?)),
@@ -246,7 +250,7 @@ fn read(r: &mut Reader<'_>, segments: &[Arc<Segment>], told: &mut Vec<Mapped>) -
     };
     let words = Some(read_why(r)?).filter(|why| !why.is_empty());
     let count = r.count(24)?;
-    let sets = (0..count).map(|set| read_set(r, segments, (set, told))).collect::<Result<_, _>>()?;
+    let sets = (0..count).map(|set| read_set(r, segments, (set, handles))).collect::<Result<_, _>>()?;
     Ok(Offer { endpoint, own, words, sets })
 }
 
@@ -261,7 +265,7 @@ fn read_why(r: &mut Reader<'_>) -> Result<String, WireError> {
 fn read_set(
     r: &mut Reader<'_>,
     segments: &[Arc<Segment>],
-    (set, told): (usize, &mut Vec<Mapped>),
+    (set, handles): (usize, &mut Vec<Mapped>),
 ) -> Result<Offered, WireError> {
     let (sends, receives) = (r.size()?, r.size()?);
     let mut fields = HashMap::new();
@@ -271,7 +275,7 @@ fn read_set(
         let memory = match r.u64()? {
             0 => Err(read_why(r)?),
             2 => {
-                told.push((set, place, ExportHandle::read(r)?, r.size()?));
+                handles.push((set, place, ExportHandle::read(r)?, r.size()?));
                 Err(String::new())
             }
             _ => {
@@ -318,6 +322,6 @@ fn read_cells(r: &mut Reader<'_>) -> Result<CellLayout, WireError> {
         extra.push((r.size()?, r.u64()? as isize));
     }
     let cells = CellLayout { element, name, axes, extra };
-    // Later arithmetic on offsets cannot overflow then.
+    // So that later arithmetic on offsets cannot overflow.
     if cells.is_sane() { Ok(cells) } else { Err(WireError::Content("a layout exceeds the address space")) }
 }

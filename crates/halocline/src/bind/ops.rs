@@ -1,4 +1,4 @@
-//! Copy operations of a set: the two that a pair of opposite faces make are one, tables are shared.
+//! Copy operations of a set. The transfers of two opposite faces become one operation, and equal run tables are shared.
 
 use super::local::{Local, Place};
 use crate::link::Direction;
@@ -7,7 +7,7 @@ use halocline_plan::copy::{CellLayout, CopyOp, End, copy_op, copy_op_of_two};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Copies between domains of this rank; both ends are fields, by their numbers.
+/// Copies between domains of this rank; both ends are fields, by their indices.
 pub(crate) fn within(local: &Local) -> Vec<CopyOp> {
     let mut ops = Vec::new();
     for (pattern, &count) in local.patterns.iter().zip(&local.counts) {
@@ -40,12 +40,12 @@ pub(crate) fn within(local: &Local) -> Vec<CopyOp> {
 
 /// One transfer of one field over a link, with the layouts at both ends.
 pub(super) struct Leg<'a> {
-    /// The number of this rank's field, and its place.
+    /// The index of this rank's field, and its place.
     pub(super) index: usize,
     pub(super) place: Place,
     pub(super) ours: &'a CellLayout,
     pub(super) theirs: &'a CellLayout,
-    /// The other side's layout is not known; `theirs` stands in for the sender's, at both ends.
+    /// The peer's layout is not known; `theirs` stands in for the sender's layout, at both ends.
     pub(super) stands_in: bool,
     pub(super) transfer: &'a Transfer,
 }
@@ -64,9 +64,8 @@ impl<'a> Leg<'a> {
     }
 }
 
-/// The operations of all legs that have bytes, each with the number of its (first) leg. `far` gives the number
-/// of the peer's field; without one, the bytes lie in a message, in the order in which the legs are given,
-/// where both sides know both layouts.
+/// The operations of all legs that have bytes, each with the index of its (first) leg. `far` returns the index
+/// of the peer's field; for `None` the bytes lie in a message, in the order of the legs.
 pub(super) fn over_link<'a>(
     direction: Direction,
     legs: &[Leg<'a>],
@@ -80,10 +79,10 @@ pub(super) fn over_link<'a>(
     };
     let mut ops = Vec::new();
     let mut begin = 0;
-    // Both sides pair alike, from what both know, so that they agree about the message.
+    // Both sides pair by the same rule from the same facts, so that they agree on the message.
     let anywhere = (End::Field(0), End::Field(0));
     let suits = |first: usize, second: usize| match legs[first].stands_in {
-        // How long blocks are is up to each side's layout, except where they are single elements.
+        // The length of blocks depends on each side's layout, except for single elements.
         true => {
             let agreed = |leg: &Leg<'a>| Leg { ours: leg.theirs, ..*leg };
             of_two(&agreed(&legs[first]), &agreed(&legs[second]), anywhere)
@@ -110,7 +109,7 @@ pub(super) fn over_link<'a>(
     ops
 }
 
-/// Goes through 0..count and pairs each with the first later one that suits it and has no other partner.
+/// Pairs each index in 0..count with the first later one that suits it and has no partner.
 fn pair_up(count: usize, suits: impl Fn(usize, usize) -> bool) -> Vec<(usize, Option<usize>)> {
     let mut taken = vec![false; count];
     let mut pairs = Vec::with_capacity(count);
@@ -127,7 +126,7 @@ fn pair_up(count: usize, suits: impl Fn(usize, usize) -> bool) -> Vec<(usize, Op
     pairs
 }
 
-/// Lets operations over the same cells share one table of them.
+/// Makes operations over the same cells share one table of runs.
 fn share_runs<'a>(ops: impl Iterator<Item = &'a mut CopyOp>) {
     let mut tables = HashMap::new();
     for cells in ops.filter_map(|op| op.cells.as_mut()) {

@@ -1,5 +1,4 @@
-//! Two ranks whose links are being made, seen from one of them: which way each link takes, and where its
-//! counters and mailbox lie.
+//! Makes the links between two ranks, seen from one of them: the path of each link, and the addresses of its flags and mailbox.
 
 use super::Preference;
 use super::offer::LinkEndpoint;
@@ -16,37 +15,37 @@ use halocline_device::host::MESSAGE_ALIGN;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// A way, why it is no better one, and the part of each set.
+/// A path, why it is no better one, and the part of each set.
 type Chosen = (LinkPath, Option<String>, Vec<Part>);
 
 /// This rank and a peer.
 pub(super) struct Pair<'a> {
     pub(super) comm: &'a Communicator,
     pub(super) peer: usize,
-    /// Where this rank's sides of the links wait and receive, and the peer's.
+    /// The flags and mailboxes of this rank, and of the peer.
     pub(super) endpoints: (LinkEndpoint, LinkEndpoint),
-    /// The segments of the two, where each reaches the other's.
+    /// The segments of both ranks, if each reaches the other's.
     pub(super) segments: Option<(Arc<Segment>, Arc<Segment>)>,
     /// The operation of messages.
     pub(super) operation: u64,
     /// The sets that the links carry.
     pub(super) sets: Vec<PeerView<'a>>,
-    /// Memory of devices that the peer has mapped.
+    /// Device memory that the peer has mapped.
     pub(super) exports: &'a Exports,
-    /// Of fields in memory of devices, why one side does not reach the words of the other's devices, if so.
+    /// For device fields: why one side does not reach the other's device flags, if so.
     pub(super) on_devices: Option<Option<&'a str>>,
 }
 
 impl<'a> Pair<'a> {
     /// The links between the two, with the part of each set.
-    pub(super) fn links(&self, wish: Preference) -> Result<Vec<(Link, Vec<Part>)>, Error> {
+    pub(super) fn links(&self, preference: Preference) -> Result<Vec<(Link, Vec<Part>)>, Error> {
         self.sets.iter().try_for_each(PeerView::check_bytes)?;
         let mut links = Vec::new();
         for direction in [Direction::Receive, Direction::Send] {
             let transfer_pairs: Vec<Vec<TransferPair<'a>>> =
                 self.sets.iter().map(|set| set.transfer_pairs(direction)).collect::<Result<_, _>>()?;
             if transfer_pairs.iter().any(|transfer_pairs| !transfer_pairs.is_empty()) {
-                links.push(self.link(direction, &transfer_pairs, wish)?);
+                links.push(self.link(direction, &transfer_pairs, preference)?);
             }
         }
         make_mutual(links.iter_mut().map(|(link, _)| link).collect());
@@ -61,15 +60,14 @@ impl<'a> Pair<'a> {
         Ok(links)
     }
 
-    /// The same, for fields in memory of devices: the link's signals do not count epochs, and its mailbox lies
-    /// elsewhere.
+    /// The same, for device fields: the link's host flags do not count epochs, and its mailbox lies elsewhere.
     pub(super) fn scheduled(
         &self,
         direction: Direction,
         transfer_pairs: &[Vec<TransferPair<'a>>],
-        wish: Preference,
+        preference: Preference,
     ) -> Result<(Link, Vec<Part>), Error> {
-        let (path, why, parts) = self.parts(direction, transfer_pairs, wish)?;
+        let (path, why, parts) = self.parts(direction, transfer_pairs, preference)?;
         let signals = match self.segments {
             Some(_) => self.signals(direction, false)?.1,
             None => Signals::Messages { operation: self.operation },
@@ -83,11 +81,14 @@ impl<'a> Pair<'a> {
         &self,
         direction: Direction,
         transfer_pairs: &[Vec<TransferPair<'a>>],
-        wish: Preference,
+        preference: Preference,
     ) -> Result<Chosen, Error> {
         let peer = self.peer;
-        let (path, why) = self.path(direction, transfer_pairs, wish).map_err(|why| {
-            Error::Bind(format!("the link with rank {peer} cannot be {}: {why}; choose auto", wish.path))
+        let (path, why) = self.path(direction, transfer_pairs, preference).map_err(|why| {
+            Error::Bind(format!(
+                "the link with rank {peer} cannot be {}: {why}; choose auto",
+                preference.path
+            ))
         })?;
         let part = |(set, transfer_pairs): (&PeerView<'a>, &Vec<TransferPair<'a>>)| {
             set.part(direction, path, transfer_pairs)
@@ -100,10 +101,10 @@ impl<'a> Pair<'a> {
         &self,
         direction: Direction,
         transfer_pairs: &[Vec<TransferPair<'a>>],
-        wish: Preference,
+        preference: Preference,
     ) -> Result<(Link, Vec<Part>), Error> {
         let peer = self.peer;
-        let (path, why, parts) = self.parts(direction, transfer_pairs, wish)?;
+        let (path, why, parts) = self.parts(direction, transfer_pairs, preference)?;
         let (mailbox, signals) = match path {
             LinkPath::Message => (None, Signals::Messages { operation: self.operation }),
             _ => self.signals(direction, matches!(path, LinkPath::Mailbox { .. }))?,
@@ -112,12 +113,13 @@ impl<'a> Pair<'a> {
         Ok((Link::new((peer, direction, path), self.operation, why, mailbox, signals, theirs), parts))
     }
 
-    /// The way that both sides choose, each from what both know; with the reason if not the one wished.
+    /// The path of the link, which each side chooses by the same rule from the same facts; with the reason if it is not the
+    /// preferred one.
     fn path(
         &self,
         direction: Direction,
         transfer_pairs: &[Vec<TransferPair<'a>>],
-        wish: Preference,
+        preference: Preference,
     ) -> Result<(LinkPath, Option<String>), String> {
         let all = || {
             self.sets
@@ -133,7 +135,7 @@ impl<'a> Pair<'a> {
         };
         let theirs =
             || all().find_map(|(_, transfer_pair)| transfer_pair.theirs.memory.as_ref().err().cloned());
-        // Memory that the other side reaches: the receiver's for a push, the sender's for a pull.
+        // The memory that the peer must reach: the receiver's for a push, the sender's for a pull.
         let (push, pull) = match direction {
             Direction::Send => (theirs(), ours()),
             Direction::Receive => (ours(), theirs()),
@@ -160,13 +162,13 @@ impl<'a> Pair<'a> {
             LinkPath::Mailbox { .. } => apart.clone(),
             LinkPath::Message => None,
         };
-        let Some(why) = obstacle(wish.path) else { return Ok((wish.path, None)) };
-        if wish.forced {
+        let Some(why) = obstacle(preference.path) else { return Ok((preference.path, None)) };
+        if preference.forced {
             return Err(why);
         }
-        let streaming = matches!(wish.path, LinkPath::Mailbox { streaming: true });
+        let streaming = matches!(preference.path, LinkPath::Mailbox { streaming: true });
         let others = match self.on_devices {
-            // Devices pull only what pays, or if told to.
+            // Devices pull only if the options ask for it.
             Some(_) => [LinkPath::Push, LinkPath::DeviceMailbox],
             None => [LinkPath::Push, LinkPath::Pull],
         };
@@ -202,7 +204,7 @@ impl<'a> Pair<'a> {
         Ok(link.with_parcels(Parcels::new(operation, Some(memory))))
     }
 
-    /// Counters at both ends, and the mailbox at the receiver's.
+    /// The flags of both ends, and the mailbox at the receiver.
     fn signals(&self, direction: Direction, mailbox: bool) -> Result<(Option<Mailbox>, Signals), Error> {
         let peer = self.peer;
         let (Some((own, theirs)), Some(bell)) = (&self.segments, self.comm.link().bell(peer)) else {
@@ -233,15 +235,15 @@ impl<'a> Pair<'a> {
         }
         let mine = counter(own, mine).ok_or_else(broken)?;
         let theirs = counter(theirs, opposite).ok_or_else(broken)?;
-        // SAFETY: `within` has found the counters in their segments, aligned. `Link::theirs` holds the one segment,
+        // SAFETY: `within` has found the flags in their segments, aligned. `Link::theirs` holds the one segment,
         // `Bound::own` or `Scheduled::segments` the other, and the communicator of the bound object holds the
-        // transport, of which the bell is.
+        // transport, which owns the bell.
         let counters = unsafe { Counters::new(mine, theirs, bell) };
         Ok((mailbox, Signals::Counters(counters)))
     }
 }
 
-/// Of two links, one in each direction, none needs acknowledgements.
+/// Two links, one in each direction, need no acknowledgements.
 fn make_mutual(links: Vec<&mut Link>) {
     if links.len() == 2 {
         links.into_iter().for_each(Link::make_mutual);

@@ -1,5 +1,4 @@
-//! The fields of one set on two ranks, seen from one of them: what goes from which to which, and the copy
-//! operations that move it.
+//! The fields of one set on two ranks, seen from one of them: the transfers between them and their copy operations.
 
 use super::local::{Bindable, Local, Place};
 use super::offer::{FarField, Offered};
@@ -43,20 +42,20 @@ impl TransferPair<'_> {
 }
 
 impl<'a> PeerView<'a> {
-    /// Both sides see as many bytes between them.
+    /// Checks that both sides expect the same number of bytes.
     pub(super) fn check_bytes(&self) -> Result<(), Error> {
         let Self { peer, local, theirs } = *self;
         let ours = (local.bytes(peer, Direction::Send), local.bytes(peer, Direction::Receive));
         if ours == (theirs.receives, theirs.sends) {
             return Ok(());
         }
-        // The fields disagree somewhere; say where.
+        // The fields differ: find the first that does.
         self.transfer_pairs(Direction::Send)?;
         self.transfer_pairs(Direction::Receive)?;
         Err(Error::Bind(format!("rank {peer} and this one disagree about the bytes between them")))
     }
 
-    /// All transfers of one direction, in the order in which they travel.
+    /// All transfers of one direction, in the order in which their bytes travel.
     pub(super) fn transfer_pairs(&self, direction: Direction) -> Result<Vec<TransferPair<'a>>, Error> {
         let mut transfer_pairs = Vec::new();
         for (index, ours, transfer) in self.local.exchanged(self.peer, direction) {
@@ -85,7 +84,7 @@ impl<'a> PeerView<'a> {
         Ok(transfer_pairs)
     }
 
-    /// What goes over the link of one direction, and this side's copying, by a way that is possible.
+    /// What travels over the link of one direction, and this side's copies, on a path that is possible.
     pub(super) fn part(
         &self,
         direction: Direction,
@@ -109,7 +108,7 @@ impl<'a> PeerView<'a> {
         Ok(part)
     }
 
-    /// An operation stays within the memory of its fields.
+    /// Checks that an operation stays within the memory of its fields.
     fn check_reach(
         &self,
         direction: Direction,
@@ -132,9 +131,9 @@ impl<'a> PeerView<'a> {
 }
 
 impl Part {
-    /// The number of the peer's field among those that this side reads or writes.
+    /// The index of the peer's field among those that this side reads or writes.
     fn remote_of(&mut self, transfer_pair: &TransferPair<'_>) -> usize {
-        // A direct path is taken only where the memory is in reach.
+        // A direct path is taken only if the memory can be reached.
         let Ok((segment, offset)) = &transfer_pair.theirs.memory else { return 0 };
         let base = segment.base().as_ptr().wrapping_add(*offset);
         self.remote.iter().position(|known| *known == base).unwrap_or_else(|| {

@@ -1,4 +1,4 @@
-//! Links without fields, for the unbound form, and the sets that exchanges make of the fields given to them.
+//! Links without fields, for the unbound form, and the sets that exchanges make from the fields given to them.
 
 use super::local::{Bindable, Local, Place};
 use super::offer::{self, LinkEndpoint};
@@ -43,7 +43,7 @@ pub(crate) fn links(
     for (peer, endpoint) in &endpoints {
         offer::send(comm, (*peer, offers), &[], *endpoint, own.as_ref().filter(|_| shared(*peer)), None)?;
     }
-    // All offers are taken, whatever is wrong with one.
+    // All offers are taken, even if one is wrong.
     let received: Vec<_> =
         endpoints.iter().map(|(peer, _)| offer::receive(comm, (*peer, offers), false)).collect();
     let made = received.into_iter().collect::<Result<Vec<_>, Error>>().and_then(|theirs| {
@@ -92,8 +92,8 @@ pub(crate) fn links(
     Ok(bound)
 }
 
-/// All ranks choose by one rule, give the same patterns, and check exchanges or do not. Returns the options with what the
-/// environment says.
+/// Checks that all ranks give the same patterns and ask for the same links and checked mode. Returns the options, completed from
+/// the environment.
 fn same_terms(
     comm: &Communicator,
     patterns: &[&Pattern],
@@ -120,7 +120,7 @@ fn same_terms(
     })
 }
 
-/// What can be refused before anything is made.
+/// Refuses what cannot be made, before anything is made.
 fn possible(comm: &Communicator, patterns: &[&Pattern], choice: LinkChoice) -> Result<(), Error> {
     if matches!(choice, LinkChoice::Push | LinkChoice::Pull) {
         return Err(Error::Bind(format!(
@@ -168,10 +168,10 @@ fn lay_out(patterns: &[&Pattern]) -> (Vec<(usize, LinkEndpoint)>, usize) {
     (endpoints.collect(), first + peers.len() * each)
 }
 
-/// What an exchange of these fields copies over links without fields. Local. The set holds no memory.
+/// The set of these fields for links without fields. Local. The set holds no memory.
 pub(crate) fn set(links: &[Link], local: Local) -> Result<Set, Error> {
     let parts = links.iter().map(|link| part(link, &local)).collect::<Result<_, _>>()?;
-    // Sets are told apart by their fields, which travel with the data.
+    // Their fields, whose descriptions travel with the data, tell sets apart.
     let mut set = Set::new(0, local, Arc::new(BTreeMap::new()), parts);
     set.local.forget_memories();
     set.bases.clear();
@@ -210,8 +210,7 @@ fn order(field: &Bindable) -> Result<Order, Error> {
     })
 }
 
-/// The copying of one side, by what the sender's records say of the order of bytes; `None` if they say what
-/// cannot be.
+/// The copies of one side, in the order of bytes that the sender's records describe; `None` if the records are invalid.
 pub(crate) fn operations(
     local: &Local,
     peer: usize,

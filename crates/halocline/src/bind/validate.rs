@@ -1,5 +1,5 @@
-//! The first step between peers: both bind as many fields of each pattern that connects them. Each
-//! rank learns who counts on it, so that nobody waits for an offer that will never come.
+//! The first step between peers: checks that both bind the same number of fields of each pattern that connects them. Each
+//! rank then knows its peers, so that no rank waits for an offer that will never be sent.
 
 use super::local::Local;
 use crate::error::Error;
@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 /// How many fields of each pattern a rank binds, by the pattern's id.
 type Counts = HashMap<u64, usize>;
 
-/// Compares with all peers. Collective; the inner result is this rank's own.
+/// Compares the counts with all peers. Collective; the inner result is this rank's own.
 pub(super) fn validate(comm: &Communicator, local: &Local) -> Result<Result<(), Error>, Error> {
     let mut peers: BTreeMap<usize, Counts> = BTreeMap::new();
     for (pattern, &count) in local.patterns.iter().zip(&local.counts) {

@@ -1,4 +1,4 @@
-//! An exchange begins: what is looked at before, and what each lane's stream is given.
+//! The begin of an exchange: the checks before it, and the work of each lane's stream.
 
 use super::{Begin, Borrowed, Cut, Flight, IN_FLIGHT, Pool, Scheduled, Script};
 use crate::error::Error;
@@ -9,7 +9,7 @@ use halocline_device::{DeviceError, Stream, Waiting};
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, MutexGuard, PoisonError, TryLockError};
 
-/// So many physical memories are looked at by each call.
+/// Physical allocations that each call checks.
 const LOOKS: usize = 32;
 
 impl Scheduled {
@@ -18,10 +18,10 @@ impl Scheduled {
         self.begin(set, self.producers.iter().map(|stream| &**stream))
     }
 
-    /// Begins an exchange of a set, of which the host fields are given, after all work that the streams were given before.
-    /// Waits for nobody but a thread that begins an exchange of this object, and, if nothing of it is in flight, for a turn of what is freed
-    /// ([`halocline_device::Device::let_wait`]); and where its exchanges leave no gap for that, now and then for the others to be over
-    /// ([`Waiting::give_way`]).
+    /// Begins an exchange of the set with the number of `host_set`, after all earlier work of the streams.
+    /// Waits only for a thread that begins an exchange of this object; if none of its exchanges is in flight, for a free of device
+    /// memory ([`halocline_device::Device::let_wait`]); and now and then, if exchanges leave no gap for frees, for the earlier
+    /// exchanges ([`Waiting::give_way`]).
     pub(crate) fn begin<'a>(
         &'a self,
         host_set: &Arc<Set>,
@@ -46,22 +46,22 @@ impl Scheduled {
         {
             let mut waiting = self.waiting();
             if waiting.is_none() {
-                // Not under the lock, which others take who look: that may wait for the device.
+                // Not under the lock, which looks take: this may wait for the device.
                 drop(waiting);
                 let ours = self.lanes.iter().find_map(|lane| lane.device.let_wait());
                 waiting = self.waiting();
                 *waiting = ours;
             }
-            // Before anything is given: whoever looks after the object from now on looks at this exchange, too.
+            // Before any work is given: from now on each look includes this exchange.
             self.life().begin(epoch);
         }
         fence(Ordering::SeqCst);
-        // Where others are in flight, already now: a queue that is full holds this thread until the host has carried on what
-        // streams wait for.
+        // If others are in flight, already now: a full queue blocks this thread until the host has done what the streams wait
+        // for.
         if self.completed() + 1 < epoch {
             self.be_watched();
         }
-        // Objects share streams: on all lanes in one order, or each waits behind the other.
+        // Objects share streams: two objects in different orders on two lanes would wait for each other.
         let pool = self.comm.part::<Pool>();
         let order = (self.lanes.len() > 1).then(|| pool.enter(&self.comm));
         let given = match self.check_failure() {
@@ -70,10 +70,10 @@ impl Scheduled {
         };
         if let Err(error) = &given {
             begin.is_broken = true;
-            // Before the streams say that they are through with it.
+            // Before the streams report that they have finished it.
             error.iter().for_each(|error| self.lost(error));
             self.give_up(&mut begin, epoch, streams);
-            // All may have been quiet before this one was counted.
+            // The streams may have been quiet before this one was counted.
             self.let_free();
         }
         drop(order);
@@ -87,10 +87,10 @@ impl Scheduled {
         Ok(epoch)
     }
 
-    /// What was dropped is freed while nothing is in flight: not at all, were there no gap between exchanges.
+    /// Makes a gap between exchanges now and then: dropped device memory is freed only while none is in flight.
     fn give_way(&self) {
         Waiting::give_way(|| {
-            // Others of this rank may be over without anybody having looked.
+            // Exchanges of other objects may be over without a look at them.
             let link = self.comm.link();
             link.own_bell().demand(link.host());
             self.carry_on();
@@ -102,7 +102,7 @@ impl Scheduled {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Nothing is in flight any more, unless somebody has begun an exchange meanwhile.
+    /// Allows frees again, unless an exchange has begun meanwhile.
     pub(super) fn let_free(&self) {
         let mut waiting = self.waiting();
         if self.completed() >= self.epoch() || self.quiet.load(Ordering::Acquire) {
@@ -110,19 +110,19 @@ impl Scheduled {
         }
     }
 
-    /// Waits until nobody else begins an exchange here, or ties a stream to one: both are short.
+    /// Waits until no other thread begins an exchange here, or orders a stream after one: both are short.
     pub(super) fn enter(&self) -> MutexGuard<'_, Begin> {
         loop {
             match self.begin.try_lock() {
                 Ok(begin) => return begin,
-                // What a panic interrupts has not counted yet.
+                // A begin that panicked has not counted yet.
                 Err(TryLockError::Poisoned(begin)) => return begin.into_inner(),
                 Err(TryLockError::WouldBlock) => self.comm.link().host().yield_now(),
             }
         }
     }
 
-    /// A stream of one of the object's devices, whose work is done, and not captured.
+    /// Checks that a stream is one of the object's devices and is not being captured.
     pub(super) fn check_stream(&self, at: usize, stream: &Stream) -> Result<(), Error> {
         let device = stream.device().ordinal();
         if self.lanes.is_empty() {
@@ -142,7 +142,8 @@ impl Scheduled {
         self.life().check_failure()
     }
 
-    /// Memory that is not our own still is what was bound. Of virtual memory in many pieces, some at a time, in turn: each look is a call.
+    /// Checks that the user's memory is still the bound one. Of virtual memory in many pieces it checks some each time, in turn: each
+    /// check is a driver call.
     pub(super) fn check_memories(&self, set: usize) -> Result<(), Error> {
         let all = &self.borrowed[set];
         let (firsts, pieces) = all.split_at(all.partition_point(|one| one.is_first));
@@ -154,7 +155,7 @@ impl Scheduled {
         let some = pieces.iter().cycle().skip(begin).take(count);
         for Borrowed { device, address, id, field, .. } in firsts.iter().chain(some) {
             if device.identity(*address) != Ok(*id) {
-                // A device that has failed says nothing about memory.
+                // A failed device knows nothing about memory.
                 let lost = device.failure().map(Error::from);
                 return Err(lost.unwrap_or(Error::MemoryMoved { field: *field }));
             }
@@ -168,7 +169,7 @@ impl Scheduled {
             let oldest = self.completed() + 1;
             return Err(Error::TooManyInFlight { limit: IN_FLIGHT, oldest });
         }
-        // What the host carries on is behind by what is in flight at most, but where exchanges leave it nothing to do.
+        // Staged links lag behind by the exchanges in flight at most, except where sets without messages leave them nothing to do.
         while self.staging.as_ref().is_some_and(|staging| staging.oldest() + 2 * IN_FLIGHT <= epoch + SLOTS) {
             self.check_failure()?;
             self.carry_on();
@@ -215,7 +216,7 @@ impl Scheduled {
         Ok(())
     }
 
-    /// Exchange `epoch` counts as begun, but is not given whole: streams that still work say that they are through.
+    /// Exchange `epoch` counts as begun, but was given in part: makes the streams that still work report that they have finished it.
     fn give_up<'a>(
         &'a self,
         begin: &mut Begin,
@@ -228,19 +229,19 @@ impl Scheduled {
             let given =
                 self.follow(stream, before).and_then(|()| lane.give_up(stream, epoch, &mut begin.scratch));
             let given = given.or_else(|error| {
-                // The user's stream takes nothing any more: what was given before is what is left.
+                // The user's stream takes no more work: only its earlier work is left.
                 tracing::debug!("rank {}: {error}", self.comm.rank());
                 before.map_or(Ok(()), |before| before.precede(&lane.stream))?;
                 lane.give_up(&lane.stream, epoch, &mut begin.scratch)
             });
             if let Err(error) = given {
-                // A device that has failed keeps nobody waiting.
+                // No work waits on a failed device.
                 tracing::debug!("rank {}: {error}", self.comm.rank());
             }
         }
     }
 
-    /// The stream that a lane's part of an exchange is given to.
+    /// The stream for a lane's part of an exchange.
     fn chosen<'a>(&'a self, lane: usize, mut streams: impl Iterator<Item = &'a Stream>) -> &'a Stream {
         let of = |stream: &&Stream| self.lane_of(stream) == Some(lane);
         let users = if self.inline { streams.find(of) } else { None };
@@ -252,7 +253,7 @@ impl Scheduled {
         self.lanes.iter().position(|lane| lane.device == *stream.device())
     }
 
-    /// On a user's stream: after the exchange before, which may have been given to another one.
+    /// Orders a user's stream after the exchange before, which may have been given to another stream.
     fn follow(&self, stream: &Stream, before: Option<&Flight>) -> Result<(), DeviceError> {
         before.filter(|_| self.inline).map_or(Ok(()), |before| before.precede(stream))
     }

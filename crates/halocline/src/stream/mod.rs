@@ -1,22 +1,22 @@
-//! The scheduled exchange: the device fields of a bound object, in the order of streams. The host waits for no peer.
+//! The device engine: the device fields of a bound object, in the order of streams. The host waits for no peer.
 //!
-//! Each device of this rank has a [`Lane`]: an internal stream, tied to the user's streams of that device by events alone,
-//! and to the other lanes by words: nobody could release a wait for an event of a device that has failed. For every exchange
-//! it is given the same few operations, of which only the epoch changes. `ready` and `arrived` are words in the memory of the
-//! device that waits for them: epochs, raised by streams and tables of the other side.
+//! Each device of this rank has a [`Lane`]: an internal stream. Events order it with the user's streams of that device; flags order
+//! it with the other lanes, because a failed device never completes an event. Each exchange gives the lane the same few operations
+//! with another epoch. `ready` (the grant) and `arrived` are flags in the memory of the device that waits for them: epochs, set by
+//! streams and copy tables of the other side.
 //!
 //! | file | what |
 //! | --- | --- |
-//! | `mod.rs` | what an object is |
-//! | `begin.rs` | an exchange begins |
-//! | `by_set.rs` | what there is for each set |
-//! | `lane.rs` | what one device does of it |
+//! | `mod.rs` | the engine's state |
+//! | `begin.rs` | the begin of an exchange |
+//! | `by_set.rs` | a list with one entry for each set |
+//! | `lane.rs` | one device's part of an exchange |
 //! | `pool.rs` | streams and events that objects share |
 //! | `message.rs` | messages packed and unpacked by hand |
 //! | `staging.rs` | links by messages, staged through pinned memory |
 //! | `stage.rs` | the memory of one side of such a link |
-//! | `wait.rs` | waiting for it, on the host and on a stream |
-//! | `watch.rs` | failure: who notices it, poison, the end of an object |
+//! | `wait.rs` | waiting for an exchange, on the host and on a stream |
+//! | `watch.rs` | failure, poison, deadlines, the end of an object |
 
 mod begin;
 mod by_set;
@@ -53,21 +53,21 @@ use std::time::Duration;
 /// Exchanges of one object that may be in flight.
 pub(crate) const IN_FLIGHT: u64 = 64;
 
-/// What a word becomes when all that waits for it shall go on, for good: above all epochs.
+/// The flag value that ends every wait for the flag: above all epochs.
 pub(crate) const POISON: u64 = 1 << 62;
 
 /// The device fields of a bound object.
 pub(crate) struct Scheduled {
-    /// Memory of this rank that peers have mapped. Before what it is of.
+    /// Memory of this rank that peers have mapped. Dropped before that memory.
     pinned: Vec<Pinned>,
     pub(crate) comm: Communicator,
-    /// One for each peer and direction. Their counters say that a side has failed, is quiet, or closed.
+    /// One for each peer and direction. Their host flags signal that a side has failed, is quiet, or closed.
     pub(crate) links: Vec<Link>,
     pub(crate) sets: BySet<Arc<Set>>,
     pub(crate) lanes: Vec<Lane>,
     /// After the lanes, whose tables use its memory.
     staging: Option<Staging>,
-    /// What the scripts of further sets are made of.
+    /// What the scripts of further sets are made from.
     pub(crate) kit: Kit,
     seats: Vec<Seat>,
     /// Producer streams of [`crate::HaloExchange::exchange`].
@@ -78,32 +78,32 @@ pub(crate) struct Scheduled {
     pub(crate) host: Arc<Bound>,
     /// This rank has host fields, too.
     pub(crate) has_host_fields: bool,
-    /// Everything on the users' streams.
+    /// Exchanges run on the users' streams.
     pub(crate) inline: bool,
     begin: Mutex<Begin>,
-    /// For each set, memory that is not our own and must not have moved.
+    /// For each set, memory of the user that must not have moved.
     borrowed: BySet<Vec<Borrowed>>,
-    /// Which set each is of, by its epoch: of those in flight, and of as many before them, which peers may still await.
+    /// The set of each exchange, by its epoch: of those in flight, and of as many before them, which peers may still wait for.
     chosen: Vec<AtomicUsize>,
-    /// After a failure: nothing of ours runs any more, and the peers know.
+    /// After a failure: nothing of this rank runs any more, and the peers were notified.
     quiet: AtomicBool,
-    /// Nor does any peer touch the fields any more.
+    /// No peer accesses the fields any more, either.
     reclaimed: AtomicBool,
-    /// The progress thread looks after this object.
+    /// The progress thread serves this object.
     watched: AtomicBool,
-    /// The user has dropped it, and the peers were told.
+    /// The user has dropped it, and the peers were notified.
     closed: AtomicBool,
     /// The clock of the oldest exchange in flight, from when the streams have begun it.
     lateness: Lateness,
-    /// While anything is in flight, nothing that devices use is freed.
+    /// Held while an exchange is in flight: keeps the process from freeing device memory.
     waiting: Mutex<Option<Waiting>>,
-    /// How many physical memories of virtual memory were looked at.
+    /// How many physical allocations of virtual memory were checked.
     looked: AtomicUsize,
-    /// The exchange that was not over when the devices were asked whether they have failed, and when that was.
+    /// The exchange that was unfinished when the devices were last asked for a failure, and the time of that.
     asked: Mutex<(u64, Duration)>,
-    /// The exchange after which nothing was in flight, and since when that is known.
+    /// The exchange after which none was in flight, and since when that is known.
     idle: Mutex<(u64, Duration)>,
-    /// After the lanes: mailboxes that devices reach, and the memory of all that peers have told of.
+    /// Dropped after the lanes: mailboxes that devices reach, and segments of peers.
     #[expect(dead_code, reason = "held for the addresses in it")]
     registered: Vec<Arc<Memory>>,
     #[expect(dead_code, reason = "held for the addresses in it")]
@@ -112,24 +112,24 @@ pub(crate) struct Scheduled {
     cut: Option<Cut>,
 }
 
-/// Where it shows how far the peer of a link is.
+/// Shows how far the peer of a link is.
 pub(crate) struct Seat {
     pub(crate) link: usize,
     pub(crate) waits: Waits,
 }
 
-/// An allocation that is not our own, by an address in it.
+/// An allocation of the user, by an address in it.
 struct Borrowed {
     device: Device,
     address: Address,
     id: u64,
     /// The first field in it.
     field: usize,
-    /// The field begins there; what else of virtual memory it lies in comes behind all of these.
+    /// The field begins there. Other pieces of virtual memory come after all of these.
     is_first: bool,
 }
 
-/// Physical memories of virtual memory begin at multiples of this (the least granularity of `cuMemGetAllocationGranularity` on GPUs).
+/// Physical allocations of virtual memory begin at multiples of this (the least granularity of `cuMemGetAllocationGranularity`).
 const PIECE: Address = 2 << 20;
 
 impl Borrowed {
@@ -144,7 +144,7 @@ impl Borrowed {
             let (device, first) = (&home.device, memory.segment.base().addr().get() as Address);
             let end = first + memory.segment.len() as Address;
             let pieces = (first / PIECE + 1..end.div_ceil(PIECE)).map(|piece| piece * PIECE);
-            // What cannot be asked is no memory of its own.
+            // An address that has no identity is no allocation of its own.
             let ids = pieces.filter_map(|address| Some((address, device.identity(address).ok()?, false)));
             for (address, id, is_first) in std::iter::once((first, home.place.id, true)).chain(ids) {
                 if known.insert((device.id(), id)) {
@@ -157,36 +157,36 @@ impl Borrowed {
     }
 }
 
-/// What a link waits for.
+/// Where a link's progress shows.
 pub(crate) enum Waits {
-    /// A lane: for a word, that of the set and of even epochs or odd ones, so many epochs behind.
+    /// A lane waits for a flag, by set and by even and odd epochs, `lag` epochs behind.
     Word { lane: usize, of_sets: Vec<[Address; SLOTS as usize]>, lag: u64 },
-    /// The host, with a staged message.
+    /// The host waits for a staged message.
     Stage(usize),
 }
 
-/// What changes when an exchange begins. Whoever holds it gives work to the streams.
+/// State that a begin changes. Only its holder gives work to the streams.
 struct Begin {
-    /// For each exchange in flight, what says on each lane that it is over; by its epoch.
+    /// For each exchange in flight, by its epoch, the event of each lane.
     flights: Vec<Vec<Option<Flight>>>,
     /// Events of exchanges up to this one were returned.
     retired: u64,
-    /// The last exchange was not given whole: the object is about to fail.
+    /// The last exchange was given in part: the object is about to fail.
     is_broken: bool,
     scratch: Vec<ValueOp>,
     messages: Vec<Kept>,
 }
 
-/// A lane's part of an exchange that streams were given.
+/// A lane's part of an exchange in flight.
 struct Flight {
-    /// Behind it,
+    /// Recorded after it,
     done: Event,
     /// on this stream ([`Stream::id`]), if it is a user's.
     on: Option<u64>,
 }
 
 impl Flight {
-    /// Whatever the stream is given from now on comes later: of itself, where it is the same one.
+    /// Orders later work of the stream after it. On the same stream it is ordered already.
     fn precede(&self, stream: &Stream) -> Result<(), DeviceError> {
         match self.on.is_some() && self.on == stream.id() {
             true => Ok(()),
@@ -195,7 +195,7 @@ impl Flight {
     }
 }
 
-/// What bind makes of an object's device fields.
+/// What a bind makes for an object's device fields.
 pub(crate) struct Parts {
     pub(crate) comm: Communicator,
     pub(crate) links: Vec<Link>,
@@ -216,10 +216,10 @@ pub(crate) struct Parts {
 }
 
 impl Scheduled {
-    /// What the mappings of this rank have been doing, if it has memory mapped for this object, or by its peers.
+    /// The statistics of this rank's mappings, if this object uses any.
     pub(crate) fn mappings(&self) -> Option<Stats> {
         let is_used = !self.pinned.is_empty() || self.links.iter().any(|link| !link.mapped.is_empty());
-        // They are there then.
+        // The cache exists then.
         is_used.then(|| Mappings::of(&self.comm).ok()).flatten().map(|mappings| mappings.stats())
     }
 
@@ -274,7 +274,7 @@ impl Scheduled {
         self.staging.as_ref().map_or(&[], |staging| &staging.stages)
     }
 
-    /// Adds sets, for which there is all else already.
+    /// Adds sets, whose scripts are there already.
     pub(crate) fn add(&self, sets: Vec<Arc<Set>>) {
         let longest = self.lanes.iter().flat_map(|lane| lane.scripts.iter().map(Script::longest)).max();
         let mut begin = self.enter();
@@ -284,7 +284,7 @@ impl Scheduled {
         self.sets.extend(sets);
     }
 
-    /// Whether a test leaves this piece of order out.
+    /// Whether a test leaves out this piece of order.
     #[inline]
     fn is_cut(&self, cut: Cut) -> bool {
         #[cfg(feature = "cuts")]
@@ -311,7 +311,7 @@ impl Scheduled {
         self.life().epoch()
     }
 
-    /// The set that an exchange is of; of one of the last.
+    /// The set of an exchange, of one of the last 128.
     fn set_of(&self, epoch: u64) -> usize {
         self.chosen[(epoch % (2 * IN_FLIGHT)) as usize].load(Ordering::Acquire)
     }

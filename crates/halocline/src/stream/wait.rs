@@ -10,11 +10,11 @@ use halocline_device::Stream;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a thread sleeps between two looks, at first and at last: no device rings a bell.
+/// A thread's sleep between two looks, at first and at last: no device rings a bell.
 const NAP: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(1));
 
 impl Scheduled {
-    /// The last exchange that is over, as far as the streams say.
+    /// The last exchange that is over, asked of the streams.
     pub(super) fn look(&self) -> u64 {
         let (known, epoch) = (self.completed(), self.epoch());
         if known == epoch {
@@ -24,11 +24,11 @@ impl Scheduled {
         if done > known
             && let Some((link, (cause, culprit))) = self.torn()
         {
-            // Nothing is known to be over that may be wrong.
+            // An exchange whose halo may be wrong never counts as over.
             self.fail(link, cause, culprit);
             return self.completed();
         }
-        // What ends after a failure ends because it was released: it does not count.
+        // An exchange that ends after a failure ended by poison: it does not count.
         let completed = self.life().device.reach(done);
         if completed == epoch {
             self.let_free();
@@ -36,30 +36,30 @@ impl Scheduled {
         completed
     }
 
-    /// Whether an exchange in flight uses a memory. The caller holds a guard of it: what begins from now on finds that.
+    /// Whether an exchange in flight uses a memory. The caller holds a guard of it, which later begins find.
     pub(crate) fn is_in_flight_with(&self, memory: &Arc<Memory>) -> bool {
-        // A begin that has not seen the guard is over, and has counted.
+        // A begin that did not see the guard has returned, and has counted.
         drop(self.enter());
         let (known, epoch) = (self.completed(), self.epoch());
         let is_after =
             |over: u64| (over + 1..=epoch).any(|epoch| self.sets[self.set_of(epoch)].local.is_in(memory));
-        // At its end each lane waits for all others to be through with their copies: one that is done is enough.
+        // At its end each lane waits for the copies of all others: one that is done is enough.
         let done = self.lanes.iter().map(|lane| lane.done(known, epoch)).max().unwrap_or(epoch);
-        // Asked last: a failure lets lanes end whose peers may still write.
+        // Asked last: after a failure lanes end although peers may still write.
         match self.life().failure() {
             Some(_) => is_after(self.completed()) && !self.reclaim(),
             None => is_after(done),
         }
     }
 
-    /// The last exchange up to `epoch` that all streams say to be through with; up to `known` they are.
+    /// The last exchange up to `epoch` that all streams have finished; they have finished those up to `known`.
     fn done(&self, known: u64, epoch: u64) -> u64 {
         self.lanes.iter().map(|lane| lane.done(known, epoch)).min().unwrap_or(epoch)
     }
 
-    /// A failed rank that this one pulls from, which fails this object, too: that rank's owned cells are its user's again,
-    /// so that what was read may have changed meanwhile. A rank that fails says so before it lets go of them; so this is asked after the
-    /// streams were seen to be through.
+    /// The failure of a rank that this one pulls from. It fails this object, too: that rank's owned cells are its user's again, so that
+    /// the bytes read may have changed. A failing rank signals before it gives its cells back; so this is asked after the streams were
+    /// seen to have finished.
     fn torn(&self) -> Option<(&Link, (Cause, usize))> {
         let mut pulled = self
             .links
@@ -126,13 +126,13 @@ impl Scheduled {
         self.life().has_tasks().then(|| now + nap)
     }
 
-    /// All that the stream is given later runs after exchange `epoch`. Never waits.
+    /// Orders later work of the stream after exchange `epoch`. Never waits.
     pub(crate) fn schedule_wait(&self, epoch: u64, stream: &Stream) -> Result<(), Error> {
         self.check_stream(0, stream)?;
         self.check_failure()?;
         let Some(lane) = self.lane_of(stream) else { return Ok(()) };
         let begin = self.enter();
-        // What the host has seen to be over is before all that it gives to a stream from now on.
+        // An exchange that the host has seen to be over precedes all later work of a stream.
         if self.completed() >= epoch || self.is_cut(Cut::Consumer) {
             return Ok(());
         }
@@ -142,7 +142,7 @@ impl Scheduled {
         match given {
             Some(given) => given.map_err(|error| self.lose(error)),
             None => {
-                // Another thread has failed to begin an exchange, and is about to say so.
+                // Another thread has failed to begin an exchange, and is about to fail the object.
                 while self.life().failure().is_none() {
                     self.comm.link().host().yield_now();
                 }

@@ -1,8 +1,8 @@
-//! Failure of scheduled exchanges: who notices it, how what waits is released, and the end of an object.
+//! Failure of the device engine: detection, the release of waiting streams, deadlines, and the end of an object.
 //!
-//! A stream that waits for a word cannot be told otherwise than by the word: poison, above all epochs, lets it go on,
-//! past copies that the guard has switched off. A peer that does not know yet may raise the word once more, to an
-//! epoch: so poison is written again and again, until all that was given to the streams is through.
+//! Only the flag itself can end a stream's wait for it: poison, above all epochs, ends the wait, and the guard has switched off the
+//! copies after it. A peer that has not seen the failure may still set the flag to an epoch; so poison is written repeatedly, until
+//! the streams have finished all their work.
 
 use super::{Cut, IN_FLIGHT, Scheduled, Seat, Waits};
 use crate::error::{Cause, Error, Failure};
@@ -16,26 +16,26 @@ use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-/// How often the progress thread looks after an object in flight, and after one that has failed.
+/// How often the progress thread serves an object in flight, and one that has failed.
 const LOOK: Duration = Duration::from_millis(100);
 const DRAIN: Duration = Duration::from_millis(1);
-/// The same where it carries staged links on, and nothing is on its way.
+/// The same if it carries staged links on and no message is on its way.
 pub(super) const STAGED: Duration = Duration::from_micros(50);
-/// How long it goes on looking after the last exchange is over, in case another one comes.
+/// For how long it goes on after the last exchange is over, in case another one begins.
 const LINGER: Duration = Duration::from_secs(1);
-/// What a device does not tell for so long counts as not there: looks are given up soon, and tried again.
+/// A flag that a device does not report for this time counts as not set: reads of flags time out early and are repeated.
 const SILENCE: Duration = Duration::from_secs(1);
 const LINGER_STAGED: Duration = Duration::from_millis(20);
 
 impl Scheduled {
-    /// Lets the progress thread look after this object, if it does not yet.
+    /// Makes the progress thread serve this object, if it does not yet.
     pub(super) fn be_watched(&self) {
         if !self.watched.load(Ordering::SeqCst) && !self.watched.swap(true, Ordering::SeqCst) {
             self.comm.link().own_bell().demand(self.comm.link().host());
         }
     }
 
-    /// A call to a device has failed, in the midst of an exchange: the object fails, with the error returned.
+    /// A device call has failed within an exchange: fails the object and returns the error.
     #[cold]
     pub(super) fn lose(&self, error: DeviceError) -> Error {
         self.lost(&error);
@@ -46,7 +46,7 @@ impl Scheduled {
         self.end_by_device(error.to_string());
     }
 
-    /// A device of this rank, or its memory, is not what was bound any more.
+    /// Fails the object because of a device of this rank, or its memory.
     pub(super) fn end_by_device(&self, report: String) {
         let rank = self.comm.rank();
         self.life().fail(|epoch| Failure {
@@ -75,20 +75,20 @@ impl Scheduled {
     fn write_poison(&self, epoch: u64) {
         for lane in &self.lanes {
             if let Err(error) = lane.poison(epoch) {
-                // A device that has failed keeps nobody waiting.
+                // No work waits on a failed device.
                 tracing::debug!("rank {}: no poison: {error}", self.comm.rank());
             }
         }
     }
 
-    /// After a failure: releases what waits, until nothing does; then tells the peers that all is quiet here.
+    /// After a failure: ends the waits of the streams; once none is left, notifies the peers that this side is quiet.
     fn drain(&self, failure: &Failure) {
         if self.quiet.load(Ordering::Acquire) {
             return;
         }
         // The object may have failed before this engine was attached to it.
         self.tell_peers(failure);
-        // Who begins an exchange now sees the failure, or is seen here.
+        // A begin now either sees the failure, or its epoch is seen here.
         fence(Ordering::SeqCst);
         let epoch = self.epoch();
         if !self.lanes.iter().all(|lane| lane.is_drained(epoch)) {
@@ -101,18 +101,18 @@ impl Scheduled {
         }
     }
 
-    /// How often the progress thread looks after an object in flight.
+    /// How often the progress thread serves an object in flight.
     fn often(&self) -> Duration {
         self.life().patience.deadline.map_or(LOOK, |deadline| LOOK.min(deadline / 4)).max(DRAIN)
     }
 
-    /// The next look at an object with nothing in flight, as long as another exchange is to be expected: who begins it need not
-    /// wake the progress thread then, which takes the host longer than all else of a small exchange.
+    /// The next look at an object with no exchange in flight, as long as another one is likely: its begin need not wake the progress
+    /// thread then, which takes longer than all other steps of a small exchange.
     fn linger(&self, now: Duration, epoch: u64) -> Option<Duration> {
         let (look, long) = match self.staging {
-            // As often as the next one may need it.
+            // As often as the next exchange may need it.
             None => (self.often(), LINGER),
-            // Looked at so often, it would take a program's own core away.
+            // Looks that frequent would take a core from the program.
             Some(_) if self.comm.link().room() != Room::Spare => return None,
             Some(_) => (STAGED, LINGER_STAGED),
         };
@@ -123,7 +123,7 @@ impl Scheduled {
         (now.saturating_sub(idle.1) < long).then_some(now + look)
     }
 
-    /// Why a device has failed that nobody has called since. Asks now and then while the same exchange is not over.
+    /// The failure of a device that no call has reported. Asks now and then while the same exchange is unfinished.
     fn ask_devices(&self, oldest: u64) -> Option<DeviceError> {
         let now = self.comm.link().host().now();
         {
@@ -136,12 +136,12 @@ impl Scheduled {
             }
             asked.1 = now;
         }
-        // What a device refuses says nothing about exchanges.
+        // A refused call says nothing about exchanges.
         let lost = |error: &DeviceError| matches!(error, DeviceError::Lost { .. });
         self.lanes.iter().find_map(|lane| lane.shared.rescue.query().err().filter(lost))
     }
 
-    /// Whether what is awaited of a link is not there. `unless_told`: what to say where the device does not tell.
+    /// Whether the flag or message that a link waits for is missing. `unless_told`: the answer if the device does not report it.
     fn is_behind(&self, link: usize, epoch: u64, unless_told: bool) -> bool {
         let is_behind = |seat: &Seat| match &seat.waits {
             Waits::Word { lane, of_sets, lag } => {
@@ -155,18 +155,18 @@ impl Scheduled {
         self.seats.iter().filter(|seat| seat.link == link).any(is_behind)
     }
 
-    /// Fails the object if a rank that it still needs has gone.
+    /// Fails the object if a peer that it still needs has departed.
     fn look_after_peers(&self, epoch: u64) {
         for (at, link) in self.links.iter().enumerate() {
             if let Some(last) = link.peer_closed(&self.comm) {
-                // What it took part in comes to its end.
+                // Exchanges that it took part in complete.
                 if last < epoch && self.look() >= last {
                     return self.fail(link, Cause::Dropped, link.peer);
                 }
                 continue;
             }
             let Some(cause) = self.life().departed(link.peer) else { continue };
-            // What it did before it went may have come meanwhile.
+            // Its last signals may have arrived meanwhile.
             let is_gone = || self.look() < epoch && link.peer_closed(&self.comm).is_none();
             if is_gone() && self.is_behind(at, epoch, self.has_waited(epoch) >= SILENCE) && is_gone() {
                 return self.fail(link, cause, link.peer);
@@ -174,12 +174,12 @@ impl Scheduled {
         }
     }
 
-    /// Fails the object if a peer waits for an exchange that is one of another set here.
+    /// Fails the object if a peer waits for an exchange that has another set here.
     fn look_at_sets(&self, epoch: u64) {
         for link in &self.links {
             let Some((awaited, theirs)) = link.peer_awaits() else { continue };
             let ours = self.set_of(awaited);
-            // Looked at afterwards: an exchange begun meanwhile may have taken its place.
+            // Read afterwards: an exchange begun meanwhile may have taken its entry.
             let is_known = awaited <= epoch && self.epoch() + 1 < awaited + 2 * IN_FLIGHT;
             if is_known && ours as u64 != theirs {
                 let cause = link.clash(&self.comm, ours, theirs);
@@ -193,8 +193,8 @@ impl Scheduled {
         self.lateness.elapsed(epoch, self.comm.link().host().now())
     }
 
-    /// Fails the exchange that the streams wait for if it takes too long; warns if it takes long. Meanwhile tells the
-    /// peers what is awaited, where it may be something else than they do.
+    /// Fails the exchange that the streams wait for at its deadline, and warns every 30 s. Meanwhile notifies the peers which set this
+    /// rank waits for, since theirs may differ.
     fn keep_time(&self, oldest: u64) {
         if !self.lanes.iter().any(|lane| lane.has_begun(oldest)) {
             return;
@@ -234,18 +234,17 @@ impl Scheduled {
             return true;
         }
         self.drain(failure);
-        // Who saw the failure late may have told its streams so since.
+        // A begin that saw the failure late may have given its streams work since.
         let epoch = self.epoch();
         let is_left = self.quiet.load(Ordering::Acquire)
             && self.lanes.iter().all(|lane| lane.is_drained(epoch))
             && self.is_packed()
             && self.links.iter().all(|link| self.leaves_alone(link));
-        // For good: a peer that had closed its end, and so touches nothing, says that it has failed, too, once it hears of this
-        // failure.
+        // Sticky: a peer that had closed its end, and so accesses nothing, reports a failure, too, once it sees this failure.
         self.reclaimed.fetch_or(is_left, Ordering::AcqRel) || is_left
     }
 
-    /// Whether nothing is in flight: nothing given to streams, nothing that waits to be sent.
+    /// Whether no exchange is in flight and no message waits to be sent.
     fn is_idle(&self) -> bool {
         let epoch = self.epoch();
         self.look() >= epoch && self.staging.as_ref().is_none_or(|staging| staging.is_sent(epoch))
@@ -271,13 +270,13 @@ impl Scheduled {
         self.is_left_alone()
     }
 
-    /// Whether no peer that has mapped memory of this rank touches it any more: they may have begun one more exchange,
-    /// which raises words there.
+    /// Whether no peer that has mapped memory of this rank accesses it any more: peers may have begun one more exchange, which sets
+    /// flags there.
     fn is_left_alone(&self) -> bool {
         self.pinned.is_empty() || self.links.iter().all(|link| self.leaves_alone(link))
     }
 
-    /// Whether the other side of a link touches nothing of this rank's any more.
+    /// Whether the peer of a link accesses none of this rank's memory any more.
     fn leaves_alone(&self, link: &Link) -> bool {
         link.is_peer_quiet(&self.comm)
             || matches!(self.comm.link().state(link.peer), PeerState::Ended | PeerState::Dead)
@@ -288,7 +287,7 @@ impl Scheduled {
 impl Drop for Scheduled {
     fn drop(&mut self) {
         if self.life().failure().is_some() && !self.quiet.swap(true, Ordering::AcqRel) {
-            // It failed while it went, with nothing in flight.
+            // It failed while it was dropped, with no exchange in flight.
             self.links.iter().for_each(|link| link.notify_quiet(&self.comm));
         }
         self.links.iter().for_each(|link| link.forget(&self.comm));
@@ -348,7 +347,7 @@ impl Serve for Scheduled {
 
     fn due(&self) -> Option<Duration> {
         let now = self.comm.link().host().now();
-        // An object that was dropped ends once they are packed, of which nobody hears.
+        // A dropped object ends once its messages are packed, and no signal reports that.
         let packing = || (!self.is_packed()).then(|| now + LOOK);
         if self.life().failure().is_some() {
             return (!self.quiet.load(Ordering::Acquire)).then(|| now + DRAIN).or_else(packing);
@@ -357,18 +356,18 @@ impl Serve for Scheduled {
             return Some(now + LOOK);
         }
         let epoch = self.epoch();
-        // What a task waits for may be over since it was looked at: then the next look wakes it.
+        // A task's exchange may be over since the last look: the next look wakes the task.
         if !self.life().has_tasks() && self.is_idle() {
             if let Some(next) = self.linger(now, epoch) {
                 return Some(next);
             }
             self.watched.store(false, Ordering::SeqCst);
-            // Who begins an exchange from now on finds that nobody looks.
+            // From now on a begin finds that the progress thread does not serve this object.
             if self.epoch() == epoch || self.watched.swap(true, Ordering::SeqCst) {
                 return packing();
             }
         }
-        // Neither devices nor all transports ring a bell.
+        // Devices ring no bell, nor do some transports.
         let staged = self.staging.as_ref().map(|staging| {
             let link = self.comm.link();
             match staging.is_busy(now) || link.is_carrying() {
