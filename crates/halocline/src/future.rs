@@ -92,7 +92,7 @@ impl IntoFuture for Pending {
 impl Pending {
     /// The outcome of both engines' parts. A part that has failed decides at once.
     fn outcome(&self) -> Option<Result<(), Error>> {
-        let host = self.bound.proven(self.epoch);
+        let host = self.bound.final_outcome(self.epoch);
         match (&self.scheduled, host) {
             (Some(scheduled), Some(Ok(()))) => scheduled.outcome(self.epoch),
             (_, host) => host,

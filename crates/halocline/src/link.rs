@@ -18,7 +18,7 @@ mod take_once;
 pub(crate) use parcel::{LABELS, LinkMemory, Parcels, Record, describe, prefix};
 pub(crate) use signals::{Counters, MOST_SETS, Signals};
 
-use crate::check::{Judgement, Proof};
+use crate::check::{ReceiveCheck, Verdict};
 use crate::error::{Cause, Failure, Fault};
 use crate::set::{InFlight, Part};
 use crate::trace;
@@ -156,7 +156,7 @@ pub(crate) struct Link {
     /// In the unbound form, instead of a mailbox.
     pub(crate) parcels: Option<Box<Parcels>>,
     /// In checked mode, of a link that receives.
-    pub(crate) proof: Option<Proof>,
+    pub(crate) check: Option<ReceiveCheck>,
     /// The report of a peer that exchanges another set, or elements of another type.
     clashes: OnceLock<String>,
 }
@@ -212,7 +212,7 @@ impl Link {
             closed: OnceLock::new(),
             gone: OnceLock::new(),
             parcels: None,
-            proof: None,
+            check: None,
             clashes: OnceLock::new(),
         }
     }
@@ -249,7 +249,7 @@ impl Link {
     pub(crate) fn start(&self, comm: &Communicator, epoch: u64, in_flight: &InFlight) {
         if let (Some(parcels), Direction::Receive) = (&self.parcels, self.direction) {
             let part = in_flight.part(self.part);
-            let before = part.loose.as_ref().map_or(0, |loose| loose.prefix());
+            let before = part.unbound.as_ref().map_or(0, |unbound| unbound.prefix());
             parcels.grow(comm, self.peer, before + part.bytes);
         }
         if let (
@@ -268,12 +268,12 @@ impl Link {
         epoch: u64,
         in_flight: &InFlight,
     ) -> Result<Turn, CommError> {
-        let moved = match self.proof.as_ref().is_some_and(|proof| proof.has_moved(epoch)) {
+        let moved = match self.check.as_ref().is_some_and(|check| check.has_moved(epoch)) {
             true => Turn::Done,
             false => self.carry(comm, epoch, in_flight)?,
         };
-        Ok(match (&self.proof, moved) {
-            (Some(proof), Turn::Done) => self.prove(proof, comm, epoch, in_flight),
+        Ok(match (&self.check, moved) {
+            (Some(check), Turn::Done) => self.check_received(check, comm, epoch, in_flight),
             (None, Turn::Done) => self.finish(epoch),
             (_, unfinished) => unfinished,
         })
@@ -281,12 +281,18 @@ impl Link {
 
     /// In checked mode: whether the bytes that arrived are those that were sent.
     #[cold]
-    fn prove(&self, proof: &Proof, comm: &Communicator, epoch: u64, in_flight: &InFlight) -> Turn {
-        proof.moved(epoch);
-        match proof.judge(comm, self.peer, epoch, in_flight) {
-            Judgement::Waits => Turn::Waits,
-            Judgement::Proven => self.finish(epoch),
-            Judgement::Wrong(cause) => self.lost_by(comm, cause),
+    fn check_received(
+        &self,
+        check: &ReceiveCheck,
+        comm: &Communicator,
+        epoch: u64,
+        in_flight: &InFlight,
+    ) -> Turn {
+        check.moved(epoch);
+        match check.compare(comm, self.peer, epoch, in_flight) {
+            Verdict::Waits => Turn::Waits,
+            Verdict::Right => self.finish(epoch),
+            Verdict::Wrong(cause) => self.lost_by(comm, cause),
         }
     }
 
@@ -419,7 +425,7 @@ impl Link {
 
     /// The report of a failure that this side found.
     fn report(&self) -> Option<&String> {
-        self.clashes.get().or_else(|| self.proof.as_ref().and_then(Proof::report))
+        self.clashes.get().or_else(|| self.check.as_ref().and_then(ReceiveCheck::report))
     }
 
     fn slot(&self, epoch: u64) -> *mut u8 {

@@ -125,7 +125,7 @@ impl HaloExchange {
         let set = self.set(0)?;
         let ops = set.message(link)?;
         let epoch = self.bound().epoch();
-        match self.bound().proven(epoch) {
+        match self.bound().final_outcome(epoch) {
             Some(outcome) => outcome?,
             None => return Err(Error::InFlight { epoch }),
         }

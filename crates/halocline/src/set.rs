@@ -42,7 +42,7 @@ impl Set {
         parts: Vec<Part>,
     ) -> Self {
         let (within, bases) = (bind::within(&local), local.bases());
-        let copied = |part: &Part| if part.ops.is_empty() && part.loose.is_none() { 0 } else { part.bytes };
+        let copied = |part: &Part| if part.ops.is_empty() && part.unbound.is_none() { 0 } else { part.bytes };
         let bytes = parts.iter().map(copied).sum::<usize>() + within.iter().map(CopyOp::bytes).sum::<usize>();
         let owned = local.fields.iter().map(|_| OnceLock::new()).collect();
         Self { number, local, offered, parts, within, bytes, bases, owned }
@@ -81,7 +81,7 @@ pub(crate) struct Part {
     /// The copies between fields and a message, if the link sends none. Made at their first use.
     pub(crate) packing: OnceLock<Vec<CopyOp>>,
     /// In the unbound form.
-    pub(crate) loose: Option<Box<Loose>>,
+    pub(crate) unbound: Option<Box<UnboundPart>>,
 }
 
 // SAFETY: the pointers lead into memory that `local` and `offered` hold, and are not bound to a thread. Code that follows
@@ -92,7 +92,7 @@ unsafe impl Send for Set {}
 unsafe impl Sync for Set {}
 
 /// What the unbound form adds to a part.
-pub(crate) struct Loose {
+pub(crate) struct UnboundPart {
     /// The fields as their sender describes them; without an order where they are received.
     pub(crate) records: Vec<Record>,
     /// The same, encoded.
@@ -110,7 +110,7 @@ struct Reading {
 /// Descriptions that are remembered.
 const READINGS: usize = 4;
 
-impl Loose {
+impl UnboundPart {
     pub(crate) fn new(records: Vec<Record>) -> Self {
         Self { described: describe(&records), records, readings: Mutex::default() }
     }

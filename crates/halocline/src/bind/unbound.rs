@@ -13,7 +13,7 @@ use crate::lifecycle::{Engines, Lifecycle};
 use crate::link::{Direction, Link, Record};
 use crate::options::{BindOptions, LinkChoice};
 use crate::pattern::Pattern;
-use crate::set::{Loose, Part, Set};
+use crate::set::{Part, Set, UnboundPart};
 use crate::trace::Name;
 use halocline_comm::Endpoint;
 use halocline_comm::{Communicator, Counter, Patience};
@@ -196,8 +196,8 @@ fn part(link: &Link, local: &Local) -> Result<Part, Error> {
         Direction::Send => operations(local, peer, direction, &records).unwrap_or_default(),
         Direction::Receive => Vec::new(),
     };
-    let loose = Some(Box::new(Loose::new(records)));
-    Ok(Part { bytes: local.bytes(peer, direction), ops, loose, ..Part::default() })
+    let unbound = Some(Box::new(UnboundPart::new(records)));
+    Ok(Part { bytes: local.bytes(peer, direction), ops, unbound, ..Part::default() })
 }
 
 fn order(field: &Bindable) -> Result<Order, Error> {

@@ -11,15 +11,15 @@ use std::time::Duration;
 impl Bound {
     /// The outcome of exchange `epoch`, for the user, who may touch the fields once this has returned it: field memory is
     /// given back here. In checked mode, owned cells must stay as they are until then.
-    pub(crate) fn proven(&self, epoch: u64) -> Option<Result<(), Error>> {
+    pub(crate) fn final_outcome(&self, epoch: u64) -> Option<Result<(), Error>> {
         let outcome = self.outcome(epoch)?;
         if let (Some(check), Ok(())) = (&self.check, &outcome) {
-            let mut proven = check.gate();
-            if self.epoch() == epoch && std::mem::replace(&mut *proven, epoch) != epoch {
-                // SAFETY: exchange `epoch` is over. No other begins as long as `proven` is held, and field memory is given back
-                // after `proven` says that it was compared, which happens here once.
+            let mut compared = check.gate();
+            if self.epoch() == epoch && std::mem::replace(&mut *compared, epoch) != epoch {
+                // SAFETY: exchange `epoch` is over. No other begins as long as `compared` is held, and field memory is given back
+                // after `compared` says so, which happens here once.
                 let finding = check.end(&self.life.comm, &self.links, unsafe { self.flight.get() });
-                drop(proven);
+                drop(compared);
                 if let Some(finding) = finding {
                     self.fail_by(finding, Some(epoch));
                     self.life.wake();
@@ -44,7 +44,7 @@ impl Bound {
     pub(crate) fn reclaim(&self) -> bool {
         let epoch = self.epoch();
         if self.life.failure().is_none() {
-            return matches!(self.proven(epoch), Some(Ok(())));
+            return matches!(self.final_outcome(epoch), Some(Ok(())));
         }
         if !self.is_quiet() {
             return false;

@@ -13,8 +13,8 @@ impl Bound {
         self.life.fail(|epoch| link.failure(&self.life.comm, epoch, root_cause));
     }
 
-    /// Fails the object for what a check has found on this rank: in exchange `proven`, which is over, or in the one in flight.
-    pub(super) fn fail_by(&self, finding: Finding, proven: Option<u64>) {
+    /// Fails the object for what a check has found on this rank: in exchange `completed`, which is over, or in the one in flight.
+    pub(super) fn fail_by(&self, finding: Finding, completed: Option<u64>) {
         let (rank, epoch) = (self.life.comm.rank(), self.epoch());
         let Finding { cause, direction, peer, report } = finding;
         // A finding that names a peer alone belongs to the link that waits for it.
@@ -27,7 +27,7 @@ impl Bound {
         let path = link.map_or(LinkPath::Pull, |link| link.path);
         self.life.fail(|first| Failure {
             rank,
-            epoch: proven.unwrap_or(first),
+            epoch: completed.unwrap_or(first),
             peer,
             direction,
             path,

@@ -35,7 +35,7 @@ impl Bound {
         let more = || {
             std::hint::spin_loop();
             self.advance(epoch);
-            self.proven(epoch)
+            self.final_outcome(epoch)
         };
         at_once.or_else(|| {
             self.overlap.waited();
@@ -46,9 +46,9 @@ impl Bound {
     /// The outcome, if the first look finds it.
     #[inline]
     fn at_once(&self, epoch: u64) -> Option<Result<(), Error>> {
-        let outcome = self.proven(epoch).or_else(|| {
+        let outcome = self.final_outcome(epoch).or_else(|| {
             self.advance(epoch);
-            self.proven(epoch)
+            self.final_outcome(epoch)
         })?;
         self.overlap.found_at_once(self.life.comm.link().host(), self.life.patience.spin);
         Some(outcome)
@@ -71,7 +71,7 @@ impl Bound {
             || {
                 self.advance(epoch);
                 self.look_for_departed_peers();
-                self.proven(epoch)
+                self.final_outcome(epoch)
             },
             || self.demand(epoch),
             |late| match late {
@@ -106,7 +106,7 @@ impl Bound {
     pub(crate) fn is_ready(&self, epoch: u64) -> Result<bool, Error> {
         self.life.comm.link().poll();
         self.advance(epoch);
-        let outcome = self.proven(epoch);
+        let outcome = self.final_outcome(epoch);
         if outcome.is_none() && self.looks.fetch_add(1, Ordering::Relaxed) >= LOOKS {
             self.demand(epoch);
             self.look_for_departed_peers();

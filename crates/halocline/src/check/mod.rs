@@ -70,7 +70,7 @@ pub(crate) struct Check {
     #[cfg(test)]
     sabotage: Mutex<Option<tests::Sabotage>>,
     /// The last exchange whose owned cells were compared in the user's wait.
-    proven: Mutex<u64>,
+    compared: Mutex<u64>,
 }
 
 /// A region with its names.
@@ -105,13 +105,13 @@ impl Check {
     /// `operation` is that of the messages, the same on all ranks.
     pub(crate) fn new(operation: u64, links: &mut [Link]) -> Self {
         for link in links.iter_mut().filter(|link| link.direction == Direction::Receive) {
-            link.proof = Some(Proof::new(operation));
+            link.check = Some(ReceiveCheck::new(operation));
         }
         Self {
             operation,
             sent: Mutex::default(),
             owned: Mutex::default(),
-            proven: Mutex::default(),
+            compared: Mutex::default(),
             #[cfg(test)]
             sabotage: Mutex::default(),
         }
@@ -175,14 +175,14 @@ impl Check {
             // made, and the user writes no halo cells before the wait has returned.
             unsafe { exchanged.region.checksum() != *sum }
         };
-        let from = |(peer, proof): (usize, &Proof)| {
-            let sums = lock(&proof.sums);
+        let from = |(peer, check): (usize, &ReceiveCheck)| {
+            let sums = lock(&check.sums);
             let here = exchanged(in_flight, peer, Direction::Receive).zip(sums.iter().copied()).find(filled);
             here.map(|(exchanged, _)| (peer, exchanged))
         };
-        let proofs = links.iter().filter_map(|link| Some((link.peer, link.proof.as_ref()?)));
+        let checks = links.iter().filter_map(|link| Some((link.peer, link.check.as_ref()?)));
         let (peer, Exchanged { region, pattern, number, domain, other }) =
-            proofs.into_iter().find_map(from).or_else(|| {
+            checks.into_iter().find_map(from).or_else(|| {
                 let sent = lock(&self.sent);
                 let first = sent.len().saturating_sub(within(in_flight).count());
                 let targets = within(in_flight).map(|(_, target)| target).zip(sent[first..].iter().copied());
@@ -249,7 +249,7 @@ impl Check {
 
     /// Held by a thread that begins an exchange or checks one that is over.
     pub(crate) fn gate(&self) -> MutexGuard<'_, u64> {
-        lock(&self.proven)
+        lock(&self.compared)
     }
 
     /// Discards the messages that are left in the inbox.
@@ -349,7 +349,7 @@ impl Manifest {
 }
 
 /// The check at the receiving side of a link. Under the link's claim.
-pub(crate) struct Proof {
+pub(crate) struct ReceiveCheck {
     operation: u64,
     /// The last epoch whose bytes have arrived.
     moved: AtomicU64,
@@ -363,14 +363,14 @@ pub(crate) struct Proof {
 }
 
 /// The result of a check at the receiver.
-pub(crate) enum Judgement {
+pub(crate) enum Verdict {
     /// The manifest has not arrived.
     Waits,
-    Proven,
+    Right,
     Wrong(Cause),
 }
 
-impl Proof {
+impl ReceiveCheck {
     pub(crate) fn new(operation: u64) -> Self {
         Self {
             operation,
@@ -404,17 +404,17 @@ impl Proof {
     }
 
     /// Compares the bytes of `epoch`, which have arrived, with the sender's manifest.
-    pub(crate) fn judge(
+    pub(crate) fn compare(
         &self,
         comm: &Communicator,
         peer: usize,
         epoch: u64,
         in_flight: &InFlight,
-    ) -> Judgement {
+    ) -> Verdict {
         let manifest = match self.read(comm, peer, epoch) {
-            None => return Judgement::Waits,
+            None => return Verdict::Waits,
             Some(Ok(manifest)) => manifest,
-            Some(Err(_)) => return Judgement::Wrong(Cause::Malformed),
+            Some(Err(_)) => return Verdict::Wrong(Cause::Malformed),
         };
         #[cfg(test)]
         if let Some(sabotage) = lock(&self.sabotage).take() {
@@ -423,11 +423,11 @@ impl Proof {
         match compare(&manifest.sums, peer, epoch, exchanged(in_flight, peer, Direction::Receive)) {
             None => {
                 *lock(&self.sums) = manifest.sums;
-                Judgement::Proven
+                Verdict::Right
             }
             Some(finding) => {
                 self.report.get_or_init(|| finding.report);
-                Judgement::Wrong(finding.cause)
+                Verdict::Wrong(finding.cause)
             }
         }
     }

@@ -79,8 +79,8 @@ fn until_failure(step: impl Fn() -> Result<(), Error>) -> Arc<Failure> {
 
 /// Of the last link that receives.
 fn sabotage_link(bound: &Bound, sabotage: Sabotage) {
-    let proofs = bound.links.iter().filter_map(|link| link.proof.as_ref());
-    *lock(&proofs.last().expect("it receives").sabotage) = Some(sabotage);
+    let checks = bound.links.iter().filter_map(|link| link.check.as_ref());
+    *lock(&checks.last().expect("it receives").sabotage) = Some(sabotage);
 }
 
 /// What is done to a filled halo, what it is found to be, and what is said of its cells then.

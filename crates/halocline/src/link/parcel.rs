@@ -14,7 +14,7 @@
 use super::{Direction, Link, SLOTS, Turn};
 use crate::bind::unbound;
 use crate::error::{Cause, Difference};
-use crate::set::{InFlight, Loose, Part};
+use crate::set::{InFlight, Part, UnboundPart};
 use crate::trace;
 use halocline_comm::Endpoint;
 use halocline_comm::{CommError, Communicator, Segment, Tag};
@@ -311,14 +311,14 @@ impl Link {
         parcels: &Parcels,
     ) -> Result<Turn, CommError> {
         // All sets of an object have the form of its links.
-        let Some(loose) = &part.loose else { return Ok(Turn::Lost(Cause::Malformed, comm.rank())) };
+        let Some(unbound) = &part.unbound else { return Ok(Turn::Lost(Cause::Malformed, comm.rank())) };
         match self.direction {
             Direction::Send => {
-                self.send_parcel(comm, epoch, (in_flight, part), (parcels, loose))?;
+                self.send_parcel(comm, epoch, (in_flight, part), (parcels, unbound))?;
                 self.set_flag(comm, epoch, in_flight.set().number);
             }
             Direction::Receive => {
-                match self.receive_parcel(comm, epoch, message, (in_flight, part), (parcels, loose)) {
+                match self.receive_parcel(comm, epoch, message, (in_flight, part), (parcels, unbound)) {
                     Received::Unpacked => self.acknowledge(comm, epoch, in_flight.set().number)?,
                     Received::NotYet => return Ok(Turn::Waits),
                     Received::Lost(cause, culprit) => return Ok(Turn::Lost(cause, culprit)),
@@ -334,17 +334,17 @@ impl Link {
         comm: &Communicator,
         epoch: u64,
         (in_flight, part): (&InFlight, &Part),
-        (parcels, loose): (&Parcels, &Loose),
+        (parcels, unbound): (&Parcels, &UnboundPart),
     ) -> Result<(), CommError> {
-        let before = loose.prefix();
-        let (records, bytes) = (loose.records.len() as u64, part.bytes as u64);
+        let before = unbound.prefix();
+        let (records, bytes) = (unbound.records.len() as u64, part.bytes as u64);
         let put = |parcel: *mut u8| {
             // SAFETY: the parcel is a slot or a message of the caller's, initialised (both are zeroed at first), with
             // room for records and bytes. The sender alone uses a slot until it signals.
-            let described = unsafe { std::slice::from_raw_parts_mut(parcel, loose.described.len()) };
+            let described = unsafe { std::slice::from_raw_parts_mut(parcel, unbound.described.len()) };
             // Unchanged records are not written again: they stay in the receiver's cache.
-            if *described != *loose.described {
-                described.copy_from_slice(&loose.described);
+            if *described != *unbound.described {
+                described.copy_from_slice(&unbound.described);
             }
             trace::pack(comm, self, epoch, part.bytes)
                 .in_scope(|| super::pack(in_flight, part, parcel.wrapping_add(before), false));
@@ -385,7 +385,7 @@ impl Link {
         epoch: u64,
         message: Option<Vec<u8>>,
         (in_flight, part): (&InFlight, &Part),
-        (parcels, loose): (&Parcels, &Loose),
+        (parcels, unbound): (&Parcels, &UnboundPart),
     ) -> Received {
         let malformed = Received::Lost(Cause::Malformed, self.peer);
         let Some(place) = parcels.label(epoch) else {
@@ -396,7 +396,7 @@ impl Link {
             };
             let word = |at: usize| label.as_chunks().0.get(at).map_or(0, |word| u64::from_le_bytes(*word));
             let label = Label { records: word(0), bytes: word(1), generation: 0 };
-            return self.unpack_parcel(comm, epoch, (label, parcel), (in_flight, part), loose);
+            return self.unpack_parcel(comm, epoch, (label, parcel), (in_flight, part), unbound);
         };
         // SAFETY: the label lies in this side's segment, aligned; it consists of numbers. The sender has signalled, and
         // leaves it alone until this side has.
@@ -405,7 +405,7 @@ impl Link {
             let tag = Tag { operation: parcels.operation, round: epoch };
             return match comm.link().inbox().take(tag, Some(self.peer)) {
                 Some(message) => {
-                    self.unpack_parcel(comm, epoch, (label, &message.payload), (in_flight, part), loose)
+                    self.unpack_parcel(comm, epoch, (label, &message.payload), (in_flight, part), unbound)
                 }
                 None => Received::NotYet,
             };
@@ -419,7 +419,7 @@ impl Link {
         // SAFETY: a slot has `capacity` bytes in `segment`, as `slots_for` and `grow` check, initialised (zeroed at first). The
         // sender leaves them alone until this side signals.
         let parcel = unsafe { std::slice::from_raw_parts(slots.slot(epoch), slots.capacity) };
-        self.unpack_parcel(comm, epoch, (label, parcel), (in_flight, part), loose)
+        self.unpack_parcel(comm, epoch, (label, parcel), (in_flight, part), unbound)
     }
 
     fn unpack_parcel(
@@ -428,7 +428,7 @@ impl Link {
         epoch: u64,
         (label, parcel): (Label, &[u8]),
         (in_flight, part): (&InFlight, &Part),
-        loose: &Loose,
+        unbound: &UnboundPart,
     ) -> Received {
         let lost = |cause| Received::Lost(cause, self.peer);
         let described = usize::try_from(label.records).ok().and_then(|count| count.checked_mul(RECORD));
@@ -436,7 +436,7 @@ impl Link {
             return lost(Cause::Malformed);
         };
         let read = |ops: &[CopyOp]| {
-            let (before, bytes) = (loose.prefix(), part.bytes);
+            let (before, bytes) = (unbound.prefix(), part.bytes);
             let whole = label.bytes == bytes as u64 && parcel.len() >= before + bytes;
             if whole {
                 let message = parcel[before..].as_ptr();
@@ -452,12 +452,12 @@ impl Link {
         };
         let make = || {
             let theirs: Vec<Record> = described.as_chunks().0.iter().map(Record::read).collect();
-            if theirs.len() != loose.records.len() {
+            if theirs.len() != unbound.records.len() {
                 return Err(Cause::Fields(Difference::Fields));
             }
             let difference =
                 |(ours, theirs): (&Record, &Record)| Some((ours.differs(theirs)?, *ours, *theirs));
-            match loose.records.iter().zip(&theirs).find_map(difference) {
+            match unbound.records.iter().zip(&theirs).find_map(difference) {
                 Some((difference, ours, theirs)) => {
                     if matches!(difference, Difference::Element { .. }) {
                         self.mismatch(comm, (&ours.elements(), &theirs.elements()));
@@ -468,7 +468,7 @@ impl Link {
                     .ok_or(Cause::Malformed),
             }
         };
-        let reading = loose.with_reading(described, make, read);
+        let reading = unbound.with_reading(described, make, read);
         match reading {
             Ok(true) => Received::Unpacked,
             Ok(false) => lost(Cause::Malformed),
