@@ -1,4 +1,4 @@
-//! What a rank has to know of the devices of a peer once there are links: what each does for them, and where its words lie.
+//! What a rank must know of a peer's devices once there are links: the work of each for the links, and the addresses of its flags.
 
 use super::device::{End, Made};
 use super::lanes;
@@ -16,12 +16,12 @@ use std::sync::Arc;
 /// What a peer's devices do for the links with this rank.
 pub(super) struct FarLanes {
     pub(super) lanes: Vec<FarLane>,
-    /// The words `arrived` of links that push that its first lane waits for, one for each of our lanes; then those of links that pull.
+    /// The flags `arrived` for which its first lane waits, one for each lane of this rank: of links that push, then of links that pull.
     pub(super) arrived: Address,
-    /// The slots of words with flags of what we send, and the mailbox for it, on its first lane.
+    /// The LL slots and the mailbox for messages of this rank, on its first lane.
     pub(super) flags: Address,
     pub(super) mailbox: Address,
-    /// How the memory of that one was mapped here, if it was.
+    /// How that memory is mapped here, if it is.
     pub(super) mapped: Option<Kind>,
     /// Their memory, held.
     pub(super) words: Vec<Arc<Segment>>,
@@ -30,16 +30,16 @@ pub(super) struct FarLanes {
 pub(super) struct FarLane {
     /// [`Device::id`], in the peer's process.
     pub(super) device: (usize, u32),
-    /// In another process, whose words this one has mapped.
+    /// In another process, whose flags this one has mapped.
     pub(super) is_mapped: bool,
-    /// Whether it sends to us, or pulls from us.
+    /// Whether it sends to this rank, or pulls from it.
     pub(super) sends: bool,
     pub(super) pulls: bool,
-    /// The words `ready`, of each set, that it waits for before it pushes; then those before it pulls.
+    /// The flags `ready`, of each set, for which it waits before it pushes; then those before it pulls.
     pub(super) ready: Address,
 }
 
-/// Tells a peer which lanes there are and where their words lie.
+/// Sends a peer the list of lanes and the addresses of their flags.
 pub(super) fn tell(
     comm: &Communicator,
     operation: u64,
@@ -63,7 +63,7 @@ pub(super) fn tell(
                 w.u64(lane.words.at(0));
                 told.write(&mut w);
             }
-            // It reaches them where they are, or has nothing to do with them.
+            // The peer reaches them at these addresses, or does not need them.
             _ => w.u64(0),
         }
     }
@@ -99,7 +99,7 @@ pub(super) fn hear(comm: &Communicator, operation: u64, peer: usize) -> Result<F
     Ok(far)
 }
 
-/// The words of a lane that are mapped here: where they begin there, and what is told of them.
+/// The flags of a lane that are mapped here: their address there, and their export handle.
 type MappedWords = (usize, (Address, ExportHandle));
 
 fn read_lanes(payload: &[u8]) -> Result<(FarLanes, Vec<MappedWords>), WireError> {
@@ -125,7 +125,7 @@ fn read_lanes(payload: &[u8]) -> Result<(FarLanes, Vec<MappedWords>), WireError>
 }
 
 impl FarLanes {
-    /// Words lie in the memory that came with them.
+    /// The flags lie in the memory that was sent with them.
     pub(super) fn holds(&self, address: Address, bytes: usize) -> bool {
         let bytes = bytes as Address;
         self.words.iter().any(|segment| {

@@ -1,5 +1,5 @@
-//! Memory of devices for ranks of other processes of the node: its owner has it mapped by whoever is to write or read it, pins that,
-//! and tells where, by a token and an offset, from which the other side gets an address ([`halocline_comm::mappings`]).
+//! Device memory for ranks of other processes of the node. The owner has the ranks that access it map it, pins the mappings, and
+//! sends a token and an offset, from which the importer gets an address ([`halocline_comm::mappings`]).
 
 use crate::agree::agree;
 use crate::error::Error;
@@ -13,11 +13,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// The devices of all ranks that can map memory of others, by names that all processes understand.
+/// The devices of all ranks that can map memory of others, by names that are valid in all processes.
 pub(super) struct DeviceRegistry {
     of_ranks: Vec<Vec<DeviceId>>,
     mappings: Option<Mappings>,
-    /// The devices of all ranks, by [`Device::id`]: names within a process.
+    /// The devices of all ranks, by [`Device::id`]: names that are valid within a process.
     here: Vec<Vec<(u64, u32)>>,
     /// Those of this rank.
     own: Vec<Device>,
@@ -27,10 +27,10 @@ pub(super) struct DeviceRegistry {
 const NAME: usize = 12;
 
 impl DeviceRegistry {
-    /// Collective. From here on this rank maps what others export.
+    /// Collective. From now on this rank maps the exports of others.
     pub(super) fn gather(comm: &Communicator, devices: &[Device]) -> Result<Self, Error> {
         let providers = devices.iter().map(|device| device.driver().provider());
-        // One whose memory stays here keeps all here: a link has one way for all fields.
+        // If one device's memory cannot be exported, none is: a link has one path for all fields.
         let providers: Result<Option<Vec<_>>, Error> =
             providers.map(|provider| provider.map_err(Error::from)).collect();
         let own = providers.map(Option::unwrap_or_default).and_then(|providers| {
@@ -59,7 +59,7 @@ impl DeviceRegistry {
         Ok(Self { of_ranks, mappings, here, own: devices.to_vec() })
     }
 
-    /// The devices of a peer of this process that have to do with one here.
+    /// The devices of a peer in this process that work together with one here.
     fn others(&self, peer: usize, device: &Device) -> impl Iterator<Item = u32> {
         let (machine, own) = device.id();
         let others = self.here[peer].iter();
@@ -68,8 +68,8 @@ impl DeviceRegistry {
             .map(|(_, ordinal)| *ordinal)
     }
 
-    /// Why nothing passes directly between this rank and a peer of this process. On a direct link both write: one its cells, the other the
-    /// words that give leave, and the first devices raise words for all.
+    /// Why this rank and a peer in this process cannot have a direct link. On a direct link both write: one side cells, the other side
+    /// grants, and the first devices set flags for all.
     fn severed(&self, peer: usize) -> Option<String> {
         let check = |device: &Device| {
             self.others(peer, device).find_map(|other| device.driver().check_peer(other).err())
@@ -77,7 +77,7 @@ impl DeviceRegistry {
         self.own.iter().find_map(check).map(|error| error.to_string())
     }
 
-    /// Why a peer of this process does not reach memory of a device here, although it reaches what its device allocates.
+    /// Why a peer in this process does not reach this device memory, although it reaches the library's own allocations.
     fn hidden(&self, peer: usize, memory: &Memory) -> Option<String> {
         let device = &memory.device.as_ref()?.device;
         let own = device.ordinal();
@@ -100,12 +100,12 @@ impl DeviceRegistry {
         })
     }
 
-    /// Whether a rank of another process can map memory here, and one device of it is all that sends.
+    /// Whether a rank of another process can map memory here and sends from a single device.
     pub(super) fn maps_for_one_device(&self, rank: usize) -> bool {
         self.mappings.is_some() && self.of_ranks[rank].len() == 1
     }
 
-    /// Whether no other rank of another process, as far as its devices can be named, uses those of a rank.
+    /// Whether no rank of another process, as far as its devices are known, uses those of a rank.
     pub(super) fn is_alone(&self, rank: usize) -> bool {
         let others = self.of_ranks.iter().enumerate().filter(|&(other, _)| other != rank);
         others.flat_map(|(_, devices)| devices).all(|device| !self.of_ranks[rank].contains(device))
@@ -116,7 +116,7 @@ impl DeviceRegistry {
         let device = match (&self.of_ranks[peer][..], by) {
             ([], _) => return Some(Err(format!("rank {peer} has no device that can map memory of others"))),
             ([device], _) | ([device, ..], By::FirstDevice) => *device,
-            // Each would have an address of its own for it.
+            // Each device would have its own address for it.
             _ => return Some(Err(format!("rank {peer} would write to it from several devices"))),
         };
         let requested = mappings.request(Target { rank: peer, device }, start(segment), segment.len() as u64);
@@ -127,9 +127,9 @@ impl DeviceRegistry {
 /// Which devices of a peer access memory that it maps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum By {
-    /// All that have fields: they send from where those lie.
+    /// All devices with fields: they send from there.
     AllDevices,
-    /// The first one, which does all that is received.
+    /// The first device, which receives everything.
     FirstDevice,
 }
 
@@ -137,7 +137,7 @@ fn start(segment: &Segment) -> Address {
     segment.base().addr().get() as Address
 }
 
-/// What an importer is told of memory: its name for the mapping, and the bytes of it.
+/// What an importer needs of memory: the token of the mapping, and the range of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ExportHandle {
     token: u64,
@@ -154,7 +154,7 @@ impl ExportHandle {
         Ok(Self { token: r.u64()?, offset: r.u64()?, bytes: r.u64()? })
     }
 
-    /// The memory of rank `owner`, at its address here, and how it was mapped.
+    /// The memory of rank `owner`, at its address here, and how it is mapped.
     pub(super) fn import(
         self,
         comm: &Communicator,
@@ -182,15 +182,15 @@ pub(super) struct Exports {
 }
 
 impl Exports {
-    /// Has memories mapped by peers that do not reach them otherwise. Blocks until they have. What cannot be mapped is no error, a wait that has
-    /// ended without an answer is.
+    /// Makes peers map memories that they cannot reach otherwise. Blocks until they have. Memory that cannot be mapped is no error; a
+    /// wait that ends without an answer is.
     pub(super) fn add<'a>(
         &mut self,
         comm: &Communicator,
         (registry, by): (&DeviceRegistry, By),
         wanted: impl Iterator<Item = (usize, &'a Arc<Segment>)>,
     ) -> Result<(), Error> {
-        // In their order, so that simulated runs replay.
+        // In a fixed order, so that simulated runs can be replayed.
         let mut requests = BTreeMap::new();
         for (peer, segment) in wanted {
             let link = comm.link();
@@ -223,7 +223,7 @@ impl Exports {
         Ok(())
     }
 
-    /// Finds out which fields peers of this process do not reach, and why.
+    /// Finds the fields that peers in this process cannot reach, and why.
     pub(super) fn look<'a>(
         &mut self,
         comm: &Communicator,
@@ -239,7 +239,7 @@ impl Exports {
         }
     }
 
-    /// The same of the words of the devices here.
+    /// The same for the flags of the devices here.
     pub(super) fn look_at_words<'a>(
         &mut self,
         comm: &Communicator,
@@ -253,7 +253,7 @@ impl Exports {
         }
     }
 
-    /// What a peer is to be told of a memory, if it has mapped it, or why it has not.
+    /// A peer's export handle for a memory, if the peer has mapped it, or why it has not.
     pub(super) fn of(&self, peer: usize, segment: &Segment) -> Option<&Result<ExportHandle, String>> {
         self.told.get(&(peer, segment.id()))
     }

@@ -1,4 +1,5 @@
-//! Where the words and slots lie that peers reach in memory of a lane's device: known, and told to the peers, before there are ways.
+//! The layout of flags and slots that peers reach in a lane's device memory. It is fixed, and sent to the peers, before paths are
+//! chosen.
 //!
 //! | from the begin on | on |
 //! | --- | --- |
@@ -20,8 +21,8 @@ pub(super) const LANES: usize = 8;
 
 pub(super) const WORD: usize = size_of::<u64>();
 
-/// Sets that an object can have which binds so many: as many again can be made of them, and at least as many as words of one
-/// side's share a line.
+/// Sets that an object of `sets` bound sets can have: as many again can be made, and at least as many as flags of one side share a
+/// cache line.
 pub(super) fn room(sets: usize) -> usize {
     (2 * sets).next_multiple_of(LINE / WORD).min(MOST_SETS)
 }
@@ -32,21 +33,21 @@ pub(super) fn head(room: usize) -> usize {
     LANES * LINE + arrived(room)
 }
 
-/// Bytes of so many words that one side raises.
+/// Bytes of this many flags that one side sets.
 pub(super) fn span(words: usize) -> usize {
     (WORD * words).next_multiple_of(LINE)
 }
 
-/// What a peer may need there, beside words.
+/// What a peer may need there beside flags.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Plot {
-    /// Bytes of messages that may come as words with flags.
+    /// Bytes of messages that may arrive in the LL protocol.
     pub(super) flags: Option<usize>,
-    /// Bytes of messages that may come through a mailbox there.
+    /// Bytes of messages that may arrive through a mailbox there.
     pub(super) mailbox: Option<usize>,
 }
 
-/// What lies there.
+/// The layout.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Plots {
     /// Of each peer, in their order.
@@ -83,12 +84,12 @@ pub(super) fn slot(capacity: usize) -> usize {
 }
 
 impl Plots {
-    /// The words, one of each set, that a lane waits for before it pushes to a peer, or pulls from it.
+    /// The flags, one for each set, for which a lane waits before it pushes to a peer, or pulls from it.
     pub(super) fn ready(&self, peer: usize, pulls: bool) -> usize {
         LINE + (2 * peer + usize::from(pulls)) * span(self.room)
     }
 
-    /// The first of the words that a peer's lanes raise once they have pushed, or pulled.
+    /// The first of the flags that a peer's lanes set once they have pushed, or pulled.
     pub(super) fn arrived(&self, peer: usize, pulls: bool) -> usize {
         self.ready(self.of_peers.len(), false) + (2 * peer + usize::from(pulls)) * LANES * LINE
     }
@@ -103,7 +104,7 @@ impl Plots {
         self.flags(self.of_peers.len()) + before.sum::<usize>()
     }
 
-    /// What another lane of this rank raises when its producers are done; a line further, when it is done with an exchange.
+    /// The flag that another lane of this rank sets when its producers are done; one line further, the flag for a finished exchange.
     pub(super) fn of_lane(&self, number: usize, other: usize) -> usize {
         let peers = self.of_peers.len();
         let end = if number == 0 { self.mailbox(peers) } else { self.ready(peers, false) };
@@ -115,7 +116,7 @@ impl Plots {
         self.of_lane(number, self.lanes)
     }
 
-    /// What is 0 before the first exchange: all but the slots of mailboxes.
+    /// The bytes that are 0 before the first exchange: all but the slots of mailboxes.
     pub(super) fn cleared(&self, number: usize) -> impl Iterator<Item = Range<usize>> {
         let peers = self.of_peers.len();
         let first = 0..if number == 0 { self.flags(peers) } else { self.of_lane(number, 0) };
@@ -126,7 +127,7 @@ impl Plots {
         std::iter::once(first).chain(mailboxes).chain([last]).filter(|range| !range.is_empty())
     }
 
-    /// Words that streams and tables wait for in exchanges of so many sets, but those of mailboxes.
+    /// The flags for which streams and tables wait in exchanges of this many sets, without those of mailboxes.
     pub(super) fn awaited(&self, number: usize, sets: usize) -> impl Iterator<Item = usize> {
         let peers = self.of_peers.len();
         let of_peers = self.ready(0, false)..self.ready(peers, false);
@@ -140,11 +141,11 @@ impl Plots {
     }
 }
 
-/// Where slots lie.
+/// The layout of slots.
 #[derive(Clone, Copy)]
 pub(super) struct Places {
     first: Address,
-    /// From one set's to the next one's, where each has its own; and between those of even epochs and of odd ones.
+    /// The distance between the slots of two sets, if each has its own, and between those of even and odd epochs.
     of_set: usize,
     of_parity: usize,
 }
@@ -171,7 +172,7 @@ impl Places {
     }
 }
 
-/// A word that one side raises and the other waits for.
+/// A flag that one side sets and the other waits for.
 #[derive(Clone, Copy)]
 pub(super) enum Word {
     /// The same for all sets.
