@@ -188,20 +188,21 @@ fn nothing_to_stage(world: &World, comm: &Communicator) -> Outcome {
     let options = BindOptions { link: LinkChoice::Message, ..BindOptions::default() };
     let halo = yard.bind(comm, &[&[0][..], &[][..]], &options)?;
     let stream = device.stream(Priority::Normal)?;
-    for round in 1..=2u64 {
-        yard.produce(world, &[0], &stream, round)?;
-        halo.schedule_exchange_set(0, &[&stream])?.schedule_wait(&stream)?;
-        yard.consume(world, &[0], &stream, round)?;
-        stream.synchronise()?;
-        for _ in 0..140 {
-            loop {
-                match halo.schedule_exchange_set(1, &[&stream]) {
-                    Ok(pending) => break pending.schedule_wait(&stream)?,
-                    Err(Error::TooManyInFlight { .. }) => stream.synchronise()?,
-                    Err(error) => return Err(error.into()),
-                }
+    let exchange = |set| -> Outcome {
+        loop {
+            match halo.schedule_exchange_set(set, &[&stream]) {
+                Ok(pending) => return Ok(pending.schedule_wait(&stream)?),
+                Err(Error::TooManyInFlight { .. }) => stream.synchronise()?,
+                Err(error) => return Err(error.into()),
             }
         }
+    };
+    for round in 1..=2u64 {
+        yard.produce(world, &[0], &stream, round)?;
+        exchange(0)?;
+        yard.consume(world, &[0], &stream, round)?;
+        stream.synchronise()?;
+        (0..140).try_for_each(|_| exchange(1))?;
     }
     halo.wait()?;
     Ok(stream.synchronise()?)
