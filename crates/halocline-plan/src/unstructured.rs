@@ -91,6 +91,22 @@ impl UnstructuredDomain {
         &self.cells
     }
 
+    /// Global ids of the owned cells, in local order. Indices and owners that the pattern refuses count for nothing here.
+    pub fn owned(&self) -> impl Iterator<Item = u64> {
+        let is_halo: Vec<bool> = match &self.halo {
+            HaloCells::From(first) => (0..self.cells.len()).map(|local| local >= *first).collect(),
+            HaloCells::At(indices) => {
+                let mut is_halo = vec![false; self.cells.len()];
+                indices
+                    .iter()
+                    .for_each(|&local| is_halo.get_mut(local).into_iter().for_each(|halo| *halo = true));
+                is_halo
+            }
+            HaloCells::Owners { rank, owners } => owners.iter().map(|owner| owner != rank).collect(),
+        };
+        self.cells.iter().zip(is_halo).filter(|(_, is_halo)| !is_halo).map(|(&id, _)| id)
+    }
+
     /// Everything that can be checked on one rank, the `rank` of `ranks` that has the domain.
     pub(crate) fn check(&self, rank: usize, ranks: usize) -> Result<CheckedDomain, UnstructuredError> {
         check_count(self.id, self.cells.len())?;

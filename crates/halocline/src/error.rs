@@ -9,6 +9,7 @@ use halocline_plan::{
     UnstructuredError,
 };
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -268,6 +269,14 @@ pub enum Error {
     NotExchanged {
         /// The exchange.
         epoch: u64,
+    },
+    /// A field that was not written to a file.
+    #[error("cannot write {}: {reason}; an older file of that name is as it was", path.display())]
+    Save {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        reason: String,
     },
     /// An array's guard was asked for while another guard excludes it.
     #[error("another guard of this array is held; drop it first")]

@@ -401,6 +401,12 @@ pub struct Array<T> {
 }
 
 impl<T: Element> Array<T> {
+    /// The array in a field that [`Field::allocate`] has made, whose elements are `T` and whose strides are whole elements.
+    pub(crate) fn of_field(field: Field) -> Self {
+        debug_assert_eq!(field.layout.element(), T::TYPE);
+        Self { field, element: PhantomData }
+    }
+
     /// A zeroed array in C order: the last dimension is contiguous. The first dimensions are the axes of the pattern
     /// that it is bound with, and have exactly the extents of the domain; for another array see [`Layout`].
     pub fn zeros(comm: &Communicator, extents: &[usize]) -> Result<Self, Error> {

@@ -20,18 +20,19 @@ pub struct Pattern {
 
 /// What a pattern was made of, as far as that matters later on.
 #[derive(Debug, Clone)]
-enum Kind {
+pub(crate) enum Kind {
     Regular(Arc<Grid>),
-    Unstructured,
+    /// The domains of this rank.
+    Unstructured(Arc<[UnstructuredDomain]>),
     /// Its domains are those of two sides ([`Side::number`]).
     Redistribution,
 }
 
 #[derive(Debug)]
-struct Grid {
-    decomposition: Decomposition,
+pub(crate) struct Grid {
+    pub(crate) decomposition: Decomposition,
     /// Of the arrays.
-    around: Halo,
+    pub(crate) around: Halo,
     /// What is filled of it.
     filled: Halo,
 }
@@ -60,7 +61,8 @@ impl Pattern {
     pub fn unstructured(comm: &Communicator, domains: &[UnstructuredDomain]) -> Result<Self, Error> {
         let comm = &comm.within("pattern");
         let plan = directory::unstructured(comm, domains);
-        Self::agreed(comm, plan)
+        let pattern = Self::agreed(comm, plan)?;
+        Ok(Self { kind: Kind::Unstructured(domains.into()), ..pattern })
     }
 
     /// The pattern that fills of this one's halos only what belongs to the narrower halo `to`. Collective:
@@ -89,7 +91,8 @@ impl Pattern {
         });
         let (ends, messages) = agree(comm, ends)?;
         let narrowed = self.plan.narrowed(&ends, &comm.sparse_exchange(messages)?);
-        Self::agreed(comm, narrowed.map_err(Error::from))
+        let narrowed = Self::agreed(comm, narrowed.map_err(Error::from))?;
+        Ok(Self { kind: self.kind.clone(), ..narrowed })
     }
 
     fn agreed(comm: &Communicator, plan: Result<halocline_plan::Pattern, Error>) -> Result<Self, Error> {
@@ -104,7 +107,7 @@ impl Pattern {
     ) -> Result<Self, Error> {
         let id = comm.begin();
         let checked = plan.and_then(|plan| check(&plan).map(|()| plan).map_err(Error::from));
-        Ok(Self { id, plan: Arc::new(agree(comm, checked)?), kind: Kind::Unstructured })
+        Ok(Self { id, plan: Arc::new(agree(comm, checked)?), kind: Kind::Redistribution })
     }
 
     /// The pattern of a redistribution, unless its plan is an error, or fails its check, on one of the ranks.
@@ -112,13 +115,16 @@ impl Pattern {
         comm: &Communicator,
         plan: Result<halocline_plan::Pattern, Error>,
     ) -> Result<Self, Error> {
-        let pattern = Self::agreed_after(comm, plan, halocline_plan::Pattern::check_redistribution)?;
-        Ok(Self { kind: Kind::Redistribution, ..pattern })
+        Self::agreed_after(comm, plan, halocline_plan::Pattern::check_redistribution)
     }
 
     /// The pattern as pure data.
     pub fn plan(&self) -> &halocline_plan::Pattern {
         &self.plan
+    }
+
+    pub(crate) fn kind(&self) -> &Kind {
+        &self.kind
     }
 
     /// A number that is the same on all ranks and no other pattern's.
@@ -133,7 +139,7 @@ impl Pattern {
                 let (side, number) = Side::of(number);
                 (Some(side), number)
             }
-            Kind::Regular(_) | Kind::Unstructured => (None, number),
+            Kind::Regular(_) | Kind::Unstructured(_) => (None, number),
         };
         DomainName { number, side }
     }

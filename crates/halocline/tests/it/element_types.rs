@@ -1,21 +1,13 @@
 //! Bytes that are no value of the element type they arrive in: every way there is open to programs without `unsafe`.
 #![forbid(unsafe_code)]
 
+use crate::on_ranks;
 use halocline::{
     Array, Bool, Communicator, Decomposed, Direction, Element, ElementType, Error, Field, Halo, HaloExchange,
     Layout, Pattern, RegularGrid,
 };
 
 const OWNED: usize = 4;
-
-/// What each of two ranks ends with.
-fn on_two_ranks(each: impl Fn(&Communicator) -> Result<(), Error> + Sync) -> Result<(), Error> {
-    std::thread::scope(|scope| {
-        let ranks = Communicator::threads(2).into_iter();
-        let ranks: Vec<_> = ranks.map(|comm| scope.spawn(|| each(&{ comm }))).collect();
-        ranks.into_iter().try_for_each(|rank| rank.join().expect("no rank panics"))
-    })
-}
 
 /// A periodic ring of two domains, with a halo of one cell at either side.
 fn ring(comm: &Communicator) -> Result<Pattern, Error> {
@@ -33,7 +25,7 @@ fn viewed(array: &Field, element: ElementType) -> Result<Field, Error> {
 
 /// Rank 1 sends bytes that are 2 as `sent`, rank 0 receives them in an array of `Bool` as `received`.
 fn receives_twos(sent: ElementType, received: ElementType) -> Result<(), Error> {
-    on_two_ranks(|comm| {
+    on_ranks(2, |comm| {
         let pattern = ring(comm)?;
         let (bytes, flags) = (zeros::<u8>(comm)?, zeros::<Bool>(comm)?);
         bytes.write()?.fill(2);
@@ -76,7 +68,7 @@ fn bools_that_are_sent_from_a_view_of_bytes_are_true_or_false() -> Result<(), Er
 
 #[test]
 fn any_bytes_unpacked_into_bools_are_true_or_false() -> Result<(), Error> {
-    on_two_ranks(|comm| {
+    on_ranks(2, |comm| {
         let pattern = ring(comm)?;
         let flags = zeros::<Bool>(comm)?;
         let halo = HaloExchange::bind(comm, &[(&pattern, &flags)])?;
@@ -123,7 +115,7 @@ fn structs_with_derived_elements_are_exchanged() -> Result<(), Error> {
         "{}",
         Water::RECORD
     );
-    on_two_ranks(|comm| {
+    on_ranks(2, |comm| {
         let pattern = ring(comm)?;
         let (water, celsius) = (zeros::<Water>(comm)?, zeros::<Celsius>(comm)?);
         let largest = zeros::<Largest>(comm)?;
@@ -148,7 +140,7 @@ fn structs_with_derived_elements_are_exchanged() -> Result<(), Error> {
 
 #[test]
 fn structs_of_different_names_are_not_exchanged_with_each_other() {
-    let outcome = on_two_ranks(|comm| {
+    let outcome = on_ranks(2, |comm| {
         let (pattern, celsius) = (ring(comm)?, zeros::<Celsius>(comm)?);
         let kelvin = Field::allocate(
             comm,

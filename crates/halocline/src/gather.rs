@@ -1,0 +1,191 @@
+//! A distributed field as one array: in the memory of one rank, or in a file.
+
+use crate::agree::agree;
+use crate::error::Error;
+use crate::field::{Array, Field};
+use crate::npy;
+use crate::pattern::{Kind, Pattern};
+use crate::redistribute::Redistribute;
+use halocline_comm::Communicator;
+use halocline_device::{Element, file};
+use halocline_plan::{ElementType, Halo, Layout, RegularGrid, UnstructuredDomain};
+use std::path::Path;
+
+impl Pattern {
+    /// Copies the owned cells of a distributed field into one array on rank `root`; the other ranks get `None`. Collective: blocks until
+    /// all ranks have called it. Rank `root` needs memory for the whole field.
+    ///
+    /// `fields` are this rank's parts, one for each of its domains ([`Field::on_domain`] where a rank has several). The array is in C
+    /// order. For a regular grid its dimensions are those of the grid, then the extra ones of the field (levels, components). For
+    /// an unstructured pattern its first dimension is the cells by ascending global id.
+    ///
+    /// Fails on all ranks if `root` is no rank, if fields do not fit the pattern or each other, or if their elements are no `T`.
+    ///
+    /// ```
+    /// # use halocline::{Array, Communicator, Decomposed, Halo, RegularGrid};
+    /// # let comm = Communicator::init()?;
+    /// let pattern = RegularGrid::new([6, 4]).decompose(comm.size())?.pattern(&comm, Halo::uniform(1))?;
+    /// let t = Array::<f64>::zeros(&comm, &pattern.plan().domains[0].1.extents())?;
+    /// t.write()?.fill(3.0);
+    /// if let Some(all) = pattern.gather_to::<f64>(&comm, 0, &[&t])? {
+    ///     assert_eq!(all.layout().extents(), [6, 4]);
+    ///     assert_eq!(all.read()?.iter().sum::<f64>(), 3.0 * 24.0);
+    /// }
+    /// # Ok::<(), halocline::Error>(())
+    /// ```
+    pub fn gather_to<T: Element>(
+        &self,
+        comm: &Communicator,
+        root: usize,
+        fields: &[&Field],
+    ) -> Result<Option<Array<T>>, Error> {
+        let comm = &comm.within("gather_to");
+        self.gather(comm, root, fields, Some(T::TYPE)).map(|field| field.map(Array::of_field))
+    }
+
+    /// Writes the owned cells of a distributed field to a NumPy file (`.npy`, format version 1.0), as [`Pattern::gather_to`] orders them.
+    /// Collective: blocks until the file is complete. Rank 0 gathers and writes it; it replaces an older file as a whole, so that an
+    /// error leaves the older file as it was.
+    ///
+    /// Fails on all ranks as [`Pattern::gather_to`] does, and with [`Error::Save`] if the file cannot be written.
+    pub fn save(&self, comm: &Communicator, path: impl AsRef<Path>, fields: &[&Field]) -> Result<(), Error> {
+        let (comm, path) = (&comm.within("save"), path.as_ref());
+        let all = self.gather(comm, 0, fields, None)?;
+        agree(comm, all.map_or(Ok(()), |all| write(path, &all)))
+    }
+
+    fn gather(
+        &self,
+        comm: &Communicator,
+        root: usize,
+        fields: &[&Field],
+        wanted: Option<ElementType>,
+    ) -> Result<Option<Field>, Error> {
+        agree(comm, check(comm, root, fields, wanted))?;
+        let redistribute = self.to_one_domain(comm, root)?;
+        let cell = cell_of_all(comm, self.axes(), fields)?;
+        // The ranks may have asked for different types.
+        let cell = agree(comm, of_element(cell, wanted))?;
+        let whole = agree(comm, redistribute.whole(comm, root, &cell))?;
+        redistribute.moves.bind(comm, fields, &whole.iter().collect::<Vec<_>>())?.exchange()?.wait()?;
+        Ok(whole)
+    }
+
+    /// All cells to one domain on `root`.
+    fn to_one_domain(&self, comm: &Communicator, root: usize) -> Result<ToOne, Error> {
+        match self.kind() {
+            Kind::Regular(grid) => {
+                let from = &grid.decomposition;
+                let extents = from.extents().to_vec();
+                let whole = vec![(root, vec![0; extents.len()], extents.clone())];
+                let to = agree(comm, RegularGrid::new(&extents[..]).decompose_boxes(whole, comm.size()))?;
+                let moves = Redistribute::regular(comm, (from, &grid.around), (&to, &Halo::uniform(0)))?;
+                Ok(ToOne { moves, extents })
+            }
+            Kind::Unstructured(domains) => {
+                let owned: Vec<u8> =
+                    domains.iter().flat_map(UnstructuredDomain::owned).flat_map(u64::to_le_bytes).collect();
+                let parts = comm.sparse_exchange(vec![(root, owned)])?;
+                let ids =
+                    parts.iter().flat_map(|(_, part)| part.as_chunks().0).copied().map(u64::from_le_bytes);
+                let mut ids: Vec<u64> = ids.collect();
+                ids.sort_unstable();
+                let extents = vec![ids.len()];
+                let whole = (comm.rank() == root).then(|| UnstructuredDomain::new(0, ids, Vec::new()));
+                let moves = Redistribute::unstructured(comm, domains, whole.as_slice())?;
+                Ok(ToOne { moves, extents })
+            }
+            Kind::Redistribution => Err(Error::Bind(
+                "the pattern of a redistribution has two distributions; gather by the pattern of one of them"
+                    .to_owned(),
+            )),
+        }
+    }
+
+    /// Axes of its domains.
+    fn axes(&self) -> usize {
+        match self.kind() {
+            Kind::Regular(grid) => grid.decomposition.extents().len(),
+            Kind::Unstructured(_) | Kind::Redistribution => 1,
+        }
+    }
+}
+
+/// The redistribution of all cells to one domain, and the extents of that domain on the rank that has it.
+struct ToOne {
+    moves: Redistribute,
+    extents: Vec<usize>,
+}
+
+impl ToOne {
+    /// The array for all cells, on `root`.
+    fn whole(&self, comm: &Communicator, root: usize, cell: &Layout) -> Result<Option<Field>, Error> {
+        if comm.rank() != root {
+            return Ok(None);
+        }
+        let extents = [&self.extents[..], cell.extents()].concat();
+        let name = cell.named_element().name;
+        let layout = Layout::c_order(cell.element(), &extents)?.named(name.as_deref().unwrap_or_default());
+        Field::allocate(comm, layout).map(Some)
+    }
+}
+
+fn write(path: &Path, all: &Field) -> Result<(), Error> {
+    let bytes = all.layout().span().len();
+    let bytes = Array::<u8>::of_field(all.view(all.base(), Layout::c_order(ElementType::U8, &[bytes])?)?);
+    let head = npy::head(&all.layout().named_element(), all.layout().extents());
+    file::replace(path, &[&head, &bytes.read()?])
+        .map_err(|error| Error::Save { path: path.to_owned(), reason: error.to_string() })
+}
+
+fn check(
+    comm: &Communicator,
+    root: usize,
+    fields: &[&Field],
+    wanted: Option<ElementType>,
+) -> Result<(), Error> {
+    if root >= comm.size() {
+        return Err(halocline_comm::CommError::NoSuchRank { rank: root, size: comm.size() }.into());
+    }
+    fields.iter().try_for_each(|field| of_element(field.layout().clone(), wanted).map(drop))
+}
+
+fn of_element(layout: Layout, wanted: Option<ElementType>) -> Result<Layout, Error> {
+    match wanted.filter(|wanted| *wanted != layout.element()) {
+        Some(wanted) => Err(Error::ArrayElement { wanted, layout: Box::new(layout) }),
+        None => Ok(layout),
+    }
+}
+
+/// What each cell of the field holds, as a layout without the axes of the pattern: as the lowest rank with a field has it. A rank
+/// without a domain has no field of its own to ask.
+fn cell_of_all(comm: &Communicator, axes: usize, fields: &[&Field]) -> Result<Layout, Error> {
+    let mine = fields.first().map(|field| field.layout());
+    let mine = agree(comm, mine.map(|layout| Ok::<_, Error>((layout, layout.axes(axes)?))).transpose())?;
+    let said = mine.map_or(Vec::new(), |(layout, axes)| {
+        let extents = layout.extra(&axes).into_iter().map(|dim| layout.extents()[dim] as u64);
+        let numbers = std::iter::once(u64::from(layout.element().code())).chain(extents);
+        let name = layout.named_element().name;
+        let mut said: Vec<u8> = (name.as_ref().map_or(0, |name| name.len()) as u64).to_le_bytes().to_vec();
+        said.extend(name.iter().flat_map(|name| name.bytes()));
+        said.extend(numbers.flat_map(u64::to_le_bytes));
+        said
+    });
+    let all = comm.all_gather(&said)?;
+    let said = all.iter().find(|said| !said.is_empty());
+    let cell = said
+        .and_then(|said| parse(said))
+        .ok_or_else(|| Error::Bind("no rank has a field to gather".to_owned()))?;
+    let (element, extents, name) = cell;
+    Ok(Layout::c_order(element, &extents)?.named(&name))
+}
+
+/// What [`cell_of_all`] has written.
+fn parse(said: &[u8]) -> Option<(ElementType, Vec<usize>, String)> {
+    let (length, rest) = said.split_first_chunk()?;
+    let (name, numbers) = rest.split_at_checked(u64::from_le_bytes(*length) as usize)?;
+    let (element, extents) = numbers.as_chunks().0.split_first()?;
+    let element = ElementType::from_code(u64::from_le_bytes(*element).try_into().ok()?)?;
+    let extents = extents.iter().map(|&extent| u64::from_le_bytes(extent) as usize).collect();
+    Some((element, extents, String::from_utf8(name.to_vec()).ok()?))
+}

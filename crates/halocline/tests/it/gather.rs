@@ -1,0 +1,164 @@
+//! A distributed field as one array on one rank, and as a file.
+
+use crate::on_ranks;
+use halocline::{
+    Array, Communicator, Decomposed, Error, Field, Halo, Layout, Pattern, RegularGrid, UnstructuredDomain,
+};
+
+/// The value of a cell of a 7 x 5 grid, at a level of 3.
+fn value(x: usize, y: usize, level: usize) -> f64 {
+    (100 * x + 10 * y + level) as f64
+}
+
+/// This rank's part of a field on a 7 x 5 grid with levels last; halo cells hold -1.
+fn part(comm: &Communicator, pattern: &Pattern) -> Result<Array<f64>, Error> {
+    let halocline::plan::DomainShape::Regular { first, owned, halo } = &pattern.plan().domains[0].1 else {
+        panic!("a regular domain")
+    };
+    let extents: Vec<usize> = (0..2).map(|axis| owned[axis] + halo[axis].0 + halo[axis].1).collect();
+    let array = Array::<f64>::zeros(comm, &[extents[0], extents[1], 3])?;
+    array.write()?.fill(-1.0);
+    for x in 0..owned[0] {
+        for y in 0..owned[1] {
+            for level in 0..3 {
+                let at = ((x + halo[0].0) * extents[1] + y + halo[1].0) * 3 + level;
+                array.write()?[at] = value(x + first[0] as usize, y + first[1] as usize, level);
+            }
+        }
+    }
+    Ok(array)
+}
+
+fn grid(comm: &Communicator) -> Result<Pattern, Error> {
+    let grid = RegularGrid::new([7, 5]).periodic([true, false]);
+    grid.decompose(comm.size())?.pattern(comm, Halo::uniform(1))
+}
+
+fn expected() -> Vec<f64> {
+    let cells = (0..7).flat_map(|x| (0..5).map(move |y| (x, y)));
+    cells.flat_map(|(x, y)| (0..3).map(move |level| value(x, y, level))).collect()
+}
+
+#[test]
+fn owned_cells_of_a_grid_become_one_array_on_any_rank() -> Result<(), Error> {
+    for ranks in [1, 2, 4] {
+        on_ranks(ranks, |comm| {
+            let pattern = grid(comm)?;
+            let part = part(comm, &pattern)?;
+            for root in 0..ranks {
+                let all = pattern.gather_to::<f64>(comm, root, &[&part])?;
+                assert_eq!(all.is_some(), comm.rank() == root);
+                if let Some(all) = all {
+                    assert_eq!(all.layout().extents(), [7, 5, 3]);
+                    assert_eq!(all.read()?[..], expected());
+                }
+            }
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+#[test]
+fn cells_of_unstructured_domains_are_gathered_by_ascending_id() -> Result<(), Error> {
+    on_ranks(2, |comm| {
+        // Rank 0 owns the odd ids, in descending order, and rank 1 the even ones; the last rank owns id 1,000, too.
+        let (domain, values) = match comm.rank() {
+            0 => (UnstructuredDomain::new(0, vec![5, 3, 1], vec![4]), vec![5.0, 3.0, 1.0, -1.0]),
+            _ => (UnstructuredDomain::new(1, vec![2, 4, 1000], vec![1]), vec![2.0, 4.0, 1000.0, -1.0]),
+        };
+        let pattern = Pattern::unstructured(comm, &[domain])?;
+        let part = Array::<f64>::zeros(comm, &[4])?;
+        part.write()?.copy_from_slice(&values);
+        let all = pattern.gather_to::<f64>(comm, 1, &[&part])?;
+        assert_eq!(all.is_some(), comm.rank() == 1);
+        if let Some(all) = all {
+            assert_eq!(all.read()?[..], [1.0, 2.0, 3.0, 4.0, 5.0, 1000.0]);
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_rank_without_a_domain_can_gather_all() -> Result<(), Error> {
+    on_ranks(2, |comm| {
+        let boxes = vec![(0, vec![0, 0], vec![7, 5])];
+        let pattern = RegularGrid::new([7, 5]).decompose_boxes(boxes, 2)?.pattern(comm, Halo::uniform(1))?;
+        let part = if comm.rank() == 0 { Some(part(comm, &pattern)?) } else { None };
+        let fields: Vec<&Field> = part.iter().map(|part| &**part).collect();
+        if let Some(all) = pattern.gather_to::<f64>(comm, 1, &fields)? {
+            assert_eq!(all.read()?[..], expected());
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn wrong_roots_and_elements_are_refused_on_all_ranks() -> Result<(), Error> {
+    on_ranks(2, |comm| {
+        let pattern = grid(comm)?;
+        let part = part(comm, &pattern)?;
+        let beyond = pattern.gather_to::<f64>(comm, 2, &[&part]).expect_err("there is no rank 2");
+        assert!(beyond.to_string().contains("rank 2"), "{beyond}");
+        let outcome = match comm.rank() {
+            0 => pattern.gather_to::<f64>(comm, 0, &[&part]).map(drop),
+            _ => pattern.gather_to::<f32>(comm, 0, &[&part]).map(drop),
+        };
+        let error = outcome.expect_err("the types differ");
+        assert!(error.to_string().contains("float32"), "{error}");
+        Ok(())
+    })
+}
+
+#[test]
+fn a_saved_field_is_a_file_of_numpy_and_an_error_leaves_the_older_one() -> Result<(), Error> {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("t.npy");
+    on_ranks(3, |comm| {
+        let pattern = grid(comm)?;
+        let part = part(comm, &pattern)?;
+        pattern.save(comm, &path, &[&part])?;
+        let bytes = std::fs::read(&path).expect("the file is there");
+        let (head, elements) = bytes.split_at(bytes.len() - 7 * 5 * 3 * 8);
+        assert!(
+            String::from_utf8_lossy(head)
+                .contains("'descr': '<f8', 'fortran_order': False, 'shape': (7, 5, 3)")
+        );
+        let elements: Vec<f64> =
+            elements.as_chunks().0.iter().map(|&bytes| f64::from_le_bytes(bytes)).collect();
+        assert_eq!(elements, expected());
+        // Two fields for one domain: refused before anything is written.
+        pattern.save(comm, &path, &[&part, &part]).expect_err("two fields of one domain");
+        assert_eq!(std::fs::read(&path).expect("the file is there"), bytes);
+        let error = pattern.save(comm, folder.path().join("no/such/t.npy"), &[&part]).expect_err("no folder");
+        assert!(error.to_string().contains("no/such/t.npy"), "{error}");
+        Ok(())
+    })
+}
+
+#[test]
+fn fields_of_columns_first_layouts_are_gathered_by_their_axes() -> Result<(), Error> {
+    on_ranks(2, |comm| {
+        let pattern = RegularGrid::new([4]).decompose(2)?.pattern(comm, Halo::uniform(1))?;
+        let cells = pattern.plan().domains[0].1.extents()[0];
+        let layout = Layout::c_order(halocline::ElementType::I32, &[2, cells])?.with_axes(&[1])?;
+        let part = Array::<i32>::with_layout(comm, layout)?;
+        let first = 2 * comm.rank() as i32;
+        let halocline::plan::DomainShape::Regular { halo, .. } = &pattern.plan().domains[0].1 else {
+            panic!("a regular domain")
+        };
+        let low = halo[0].0;
+        for level in 0..2 {
+            for cell in 0..2 {
+                part.write()?[level * cells + low + cell] = 10 * level as i32 + first + cell as i32;
+            }
+        }
+        if let Some(all) = pattern.gather_to::<i32>(comm, 0, &[&part])? {
+            assert_eq!(
+                (all.layout().extents(), &all.read()?[..]),
+                (&[4, 2][..], &[0, 10, 1, 11, 2, 12, 3, 13][..])
+            );
+        }
+        Ok(())
+    })
+}
