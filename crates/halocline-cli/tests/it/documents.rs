@@ -29,19 +29,18 @@ impl Page {
         Self { path, text }
     }
 
-    /// Lines outside code blocks, without inline code.
-    fn prose(&self) -> impl Iterator<Item = String> {
+    /// Its text without code blocks and inline code.
+    fn prose(&self) -> String {
         let prose = lines(&self.text).filter(|(block, line)| block.is_none() && !line.starts_with("    "));
-        prose.map(|(_, line)| line.split('`').step_by(2).collect())
+        let prose: Vec<&str> = prose.map(|(_, line)| line).collect();
+        prose.join("\n").split('`').step_by(2).collect()
     }
 
     /// Targets of its links and pictures.
     fn links(&self) -> Vec<String> {
-        let targets = |line: String| -> Vec<String> {
-            let ends = line.split("](").skip(1);
-            ends.filter_map(|rest| rest.split_once(')')).map(|(target, _)| target.to_owned()).collect()
-        };
-        self.prose().flat_map(targets).collect()
+        let prose = self.prose();
+        let ends = prose.split("](").skip(1);
+        ends.filter_map(|rest| rest.split_once(')')).map(|(target, _)| target.to_owned()).collect()
     }
 
     /// Anchors of its headings, as GitHub and mdBook make them.
