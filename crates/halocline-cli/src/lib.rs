@@ -182,8 +182,9 @@ fn show_info(json: bool) -> std::io::Result<()> {
 }
 
 /// Warnings go to stderr; `HALOCLINE_LOG` asks for more or less, by level or by target and level. What a trace
-/// wants is written down besides. Once a process.
+/// wants is written down besides. Once a process. Refuses malformed values of all variables.
 pub fn listen() -> Result<(), Box<dyn Error + Send + Sync>> {
+    Variable::check_all()?;
     let filter = match Variable::read("HALOCLINE_LOG") {
         Some(variable) => variable.parse(
             "a level (off, error, warn, info, debug, trace), or target=level for targets that begin with halocline",

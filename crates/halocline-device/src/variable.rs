@@ -12,6 +12,27 @@ use std::path::PathBuf;
 const YES: [&str; 4] = ["1", "on", "yes", "true"];
 const NO: [&str; 4] = ["0", "off", "no", "false"];
 
+/// The variables with a restricted form, whichever crate, transport or device reads them.
+const FORMS: [(&str, Form); 8] = [
+    ("HALOCLINE_CHECK", Form::Switch),
+    ("HALOCLINE_FLAGS", Form::Bytes),
+    ("HALOCLINE_MAPPINGS_BYTES", Form::Number(0)),
+    ("HALOCLINE_MAPPINGS_ENTRIES", Form::Number(0)),
+    ("HALOCLINE_MPI_DEVICE", Form::SwitchOrAuto),
+    ("HALOCLINE_NODE_AWARE", Form::Switch),
+    ("HALOCLINE_NODE_RANKS", Form::Number(1)),
+    ("HALOCLINE_STREAM_WAITS", Form::Switch),
+];
+
+#[derive(Debug, Clone, Copy)]
+enum Form {
+    Switch,
+    SwitchOrAuto,
+    /// At least this.
+    Number(u64),
+    Bytes,
+}
+
 /// A variable that is set and not empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Variable {
@@ -47,6 +68,22 @@ impl Variable {
     /// As [`Variable::read`], of a value from elsewhere.
     pub fn given(name: &'static str, value: Option<OsString>) -> Option<Self> {
         value.filter(|value| !value.is_empty()).map(|value| Self { name, value })
+    }
+
+    /// Refuses the first variable of this process that has a malformed value, also one that only other transports or devices
+    /// read: a misspelt value must not wait for the run that needs it.
+    pub fn check_all() -> Result<(), VariableError> {
+        Self::check_all_of(std::env::var_os)
+    }
+
+    fn check_all_of(lookup: impl Fn(&'static str) -> Option<OsString>) -> Result<(), VariableError> {
+        FORMS.iter().try_for_each(|&(name, form)| match (Self::given(name, lookup(name)), form) {
+            (None, _) => Ok(()),
+            (Some(variable), Form::Switch) => variable.switch().map(drop),
+            (Some(variable), Form::SwitchOrAuto) => variable.switch_or_auto().map(drop),
+            (Some(variable), Form::Number(least)) => variable.number(least..=u64::MAX).map(drop),
+            (Some(variable), Form::Bytes) => variable.bytes().map(drop),
+        })
     }
 
     /// Yes or no.
@@ -168,6 +205,16 @@ mod tests {
             assert!(text.starts_with("HALOCLINE_EXAMPLE is \"maybe\", it should be "), "{text}");
         }
         assert!(Variable { name: NAME, value: OsString::from_vec(vec![0xff]) }.switch().is_err());
+    }
+
+    #[test]
+    fn every_variable_with_a_form_is_checked() {
+        assert_eq!(Variable::check_all_of(|_| None), Ok(()));
+        assert_eq!(Variable::check_all_of(|_| Some("1".into())), Ok(()));
+        for (set, _) in FORMS {
+            let error = Variable::check_all_of(|name| (name == set).then(|| "maybe".into())).unwrap_err();
+            assert_eq!((error.name, error.found), (set, "maybe".into()));
+        }
     }
 
     #[test]

@@ -4,17 +4,24 @@ use std::process::{Command, Output, Stdio};
 
 /// Runs a small case on one thread with these variables.
 fn run(variables: &[(&str, &str)]) -> Output {
+    halocline("run heat --grid 8x8x8 --transport thread --ranks 1 --steps 1 --rounds 0", variables)
+}
+
+fn halocline(arguments: &str, variables: &[(&str, &str)]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_halocline"));
-    command.args("run heat --grid 8x8x8 --transport thread --ranks 1 --steps 1 --rounds 0".split(' '));
+    command.args(arguments.split(' '));
     command.envs(variables.iter().copied()).stdin(Stdio::null()).output().unwrap()
 }
 
-const NAMES: [&str; 10] = [
+const NAMES: [&str; 13] = [
     "HALOCLINE_CHECK",
     "HALOCLINE_FLAGS",
     "HALOCLINE_STREAM_WAITS",
     "HALOCLINE_MAPPINGS_ENTRIES",
     "HALOCLINE_MAPPINGS_BYTES",
+    "HALOCLINE_MPI_DEVICE",
+    "HALOCLINE_NODE_AWARE",
+    "HALOCLINE_NODE_RANKS",
     "HALOCLINE_LOG",
     "HALOCLINE_RANK",
     "HALOCLINE_SIZE",
@@ -35,17 +42,22 @@ fn garbage_in_a_variable_is_refused_with_one_form_of_message() {
         // All fields lie on the host.
         ("HALOCLINE_FLAGS", "garbage"),
         ("HALOCLINE_STREAM_WAITS", "perhaps"),
+        // No rank uses MPI.
+        ("HALOCLINE_MPI_DEVICE", "perhaps"),
+        ("HALOCLINE_NODE_AWARE", "maybe"),
+        ("HALOCLINE_NODE_RANKS", "0"),
         ("HALOCLINE_MAPPINGS_ENTRIES", "many"),
         ("HALOCLINE_MAPPINGS_BYTES", "1 GB"),
         ("HALOCLINE_LOG", "debgu"),
         ("HALOCLINE_LOG", "loud and=clear"),
         ("HALOCLINE_LOG", "halocline=loud"),
     ] {
-        let output = run(&[(name, garbage)]);
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        let expected = format!("halocline: error: {name} is {garbage:?}, it should be ");
-        assert!(stderr.starts_with(&expected), "{stderr}");
-        assert!(!output.status.success());
+        for output in [run(&[(name, garbage)]), halocline("info", &[(name, garbage)])] {
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            let expected = format!("halocline: error: {name} is {garbage:?}, it should be ");
+            assert!(stderr.starts_with(&expected), "{stderr}");
+            assert!(!output.status.success());
+        }
     }
 }
 
