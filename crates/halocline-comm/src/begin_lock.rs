@@ -1,12 +1,12 @@
-//! Who may begin an exchange: one thread at a time, and none once it has failed and is over.
+//! Lets one thread at a time begin an exchange, and none once it has failed and is over.
 
 use crate::sync::{AtomicU8, Ordering};
 
 const LOCKED: u8 = 1;
 const CLOSED: u8 = 2;
 
-/// A try-lock that can be closed for good. Both are bits of one word, so that of two threads, one that locks and one that
-/// closes and then looks whether it is locked, at least one sees the other, without any fence.
+/// A try-lock that can be closed for good. Lock and close are bits of one word. So if one thread locks while another
+/// closes and then checks the lock, at least one sees the other, without a fence.
 #[derive(Debug, Default)]
 pub struct BeginLock(AtomicU8);
 
@@ -18,13 +18,13 @@ impl BeginLock {
         locked.is_ok().then(|| BeginGuard(self))
     }
 
-    /// From now on nobody locks it. Who has locked it keeps it until the guard is dropped.
+    /// Makes later locks fail. A thread that holds the lock keeps it until the guard is dropped.
     pub fn close(&self) {
         self.0.fetch_or(CLOSED, Ordering::Release);
     }
 
-    /// Whether it is closed and not locked: it never is again, and all that its holders did, and what was done before it was
-    /// closed, is visible.
+    /// Whether it is closed and not locked. Then it is never locked again, and all that its holders did, and all that was done
+    /// before the close, is visible.
     pub fn is_closed(&self) -> bool {
         self.0.load(Ordering::Acquire) == CLOSED
     }

@@ -1,27 +1,27 @@
-//! The doorbell of a rank: how those who change a counter wake the threads that sleep for it.
+//! The doorbell of a rank: wakes its threads that sleep until a counter changes.
 //!
-//! A rank has one bell, in memory that its peers can reach. Whoever raises a counter of the rank
-//! looks at the bell afterwards and makes a system call only if somebody sleeps. Two kinds of
-//! thread sleep: callers in a wait, and the progress thread. Progress is rung for every change only
-//! while *armed* (its rank went off to compute with something unfinished), otherwise on demand: a
-//! peer that is about to sleep rings the progress of those it waits for, once an epoch.
+//! A rank has one bell, in memory that its peers can reach. A thread that raises a counter of the rank
+//! checks the bell afterwards, and makes a system call only if a thread sleeps. Two kinds of
+//! thread sleep: callers in a wait, and the progress thread. Every change wakes the progress thread only
+//! while it is *armed* (the rank computes with an exchange unfinished). Otherwise a
+//! peer that is about to sleep demands progress of the ranks that it waits for, once an epoch.
 
 use crate::host::Host;
 use crate::sync::{AtomicU32, Ordering, fence};
 use std::time::Duration;
 
-/// Sleepers and wake-ups of one rank. To be placed on a cache line of its own, which peers only read
-/// while nobody sleeps.
+/// Sleepers and wake-ups of one rank. It has a cache line of its own, which peers only read
+/// while no thread sleeps.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Doorbell {
     /// Threads asleep, or about to sleep, in a wait.
     sleepers: AtomicU32,
-    /// Changes with every ring; what sleepers park on.
+    /// Changes with every ring; sleepers park on it.
     rings: AtomicU32,
     /// Objects that want their progress thread woken at every change.
     armed: AtomicU32,
-    /// What the progress thread parks on.
+    /// Changes with every demand; the progress thread parks on it.
     demands: AtomicU32,
 }
 
@@ -37,7 +37,7 @@ impl Default for Doorbell {
 }
 
 impl Doorbell {
-    /// Wakes whoever sleeps for something that this thread has changed just before.
+    /// Wakes the threads that sleep until this change, which this thread has just made.
     ///
     /// The fence pairs with the one in [`Doorbell::sleep`] and [`Doorbell::arm`]: either this thread
     /// sees the sleeper, or the sleeper sees the change.
@@ -52,7 +52,7 @@ impl Doorbell {
         }
     }
 
-    /// As [`Doorbell::changed`], for a message that was put into the rank's inbox; news demand progress.
+    /// As [`Doorbell::changed`], for a message in the rank's inbox; news demand progress.
     #[cfg(not(loom))]
     pub(crate) fn delivered(&self, host: &dyn Host, is_news: bool) {
         self.changed(host);
@@ -74,12 +74,11 @@ impl Doorbell {
         host.wake(&self.demands);
     }
 
-    /// Sleeps until rung, unless `ready` says that there is nothing to sleep for any more. May return
-    /// early for no reason.
+    /// Sleeps until rung, unless `ready` is true. May return early for no reason.
     pub fn sleep(&self, host: &dyn Host, timeout: Option<Duration>, ready: impl FnOnce() -> bool) {
         self.sleepers.fetch_add(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        // Read before `ready` looks: a ring that comes after the look changes what we park on.
+        // Read before `ready` is called: a later ring changes the word that this thread parks on.
         let rings = self.rings.load(Ordering::Acquire);
         if !ready() {
             host.park(&self.rings, rings, timeout);
@@ -87,24 +86,24 @@ impl Doorbell {
         self.sleepers.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// From now on every change wakes the progress thread. The caller must look at its counters once
+    /// Makes every change wake the progress thread. The caller checks its counters once
     /// more afterwards, for a change that came before.
     pub fn arm(&self) {
         self.armed.fetch_add(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
-    /// Takes back one [`Doorbell::arm`].
+    /// Undoes one [`Doorbell::arm`].
     pub fn disarm(&self) {
         self.armed.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Where the progress thread stands; to be read before it looks for work.
+    /// The number of demands so far; read before looking for work.
     pub(crate) fn demands(&self) -> u32 {
         self.demands.load(Ordering::Acquire)
     }
 
-    /// The progress thread sleeps until a demand that came after it read `seen`, or for so long.
+    /// Puts the progress thread to sleep until a demand after it read `seen`, or until the timeout.
     pub(crate) fn await_demand(&self, host: &dyn Host, seen: u32, timeout: Option<Duration>) {
         host.park(&self.demands, seen, timeout);
     }

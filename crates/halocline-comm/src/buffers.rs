@@ -1,19 +1,19 @@
-//! Memory of messages, used again: fresh memory of the system costs a page fault for every page, each time, which is
-//! more than moving the bytes.
+//! A pool of message buffers: fresh memory costs a page fault for every page, which takes longer than moving
+//! the bytes.
 
 use std::sync::Mutex;
 
-/// From so many bytes on memory is kept; below, the allocator is as fast.
+/// Smaller buffers are not kept: the allocator is as fast.
 const LEAST: usize = 1 << 12;
-/// How many buffers are kept, and how many bytes in all.
+/// The most buffers in the pool, and the most bytes in all.
 const MOST: usize = 32;
 const BYTES: usize = 1 << 28;
 
 static KEPT: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 
-/// An empty buffer with room for so many bytes. Never waits.
+/// An empty buffer with a capacity of at least so many bytes. Never waits.
 pub fn take(bytes: usize) -> Vec<u8> {
-    // Neither too small nor so large that another one would miss it.
+    // A much larger buffer is left for larger messages.
     let fits = |kept: &Vec<u8>| (bytes..=bytes.saturating_mul(4)).contains(&kept.capacity());
     let found = || {
         let mut kept = KEPT.try_lock().ok()?;
@@ -24,7 +24,7 @@ pub fn take(bytes: usize) -> Vec<u8> {
     kept.unwrap_or_else(|| Vec::with_capacity(bytes))
 }
 
-/// Gives back what [`take`] gave, or any other buffer. Never waits.
+/// Puts a buffer into the pool. Never waits.
 pub fn put(mut buffer: Vec<u8>) {
     if buffer.capacity() < LEAST {
         return;
@@ -35,7 +35,7 @@ pub fn put(mut buffer: Vec<u8>) {
     }
 }
 
-/// Where there are enough, the smallest one is given up for a larger one: it costs the least to make again.
+/// In a full pool a larger buffer replaces the smallest one, which is the cheapest to allocate again.
 fn keep(kept: &mut Vec<Vec<u8>>, buffer: Vec<u8>) {
     if kept.len() == MOST {
         let smallest = kept.iter().enumerate().min_by_key(|(_, kept)| kept.capacity());
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn small_buffers_do_not_keep_large_ones_away() {
+    fn large_buffers_replace_small_ones() {
         let mut kept = Vec::new();
         (0..100).for_each(|number| keep(&mut kept, Vec::with_capacity(LEAST + number % 7)));
         assert_eq!(kept.len(), MOST);
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn buffers_come_back_and_are_not_kept_without_limit() {
+    fn buffers_are_reused_and_the_pool_is_limited() {
         // A size that no other test uses.
         let size = 54_321;
         let mut first = take(size);

@@ -1,17 +1,17 @@
-//! Bytes that follow a message only once the receiver has said where they shall lie: whoever carries them can be handed memory
-//! that the host does not reach.
+//! Bytes that follow a message once the receiver has posted a buffer for them (a rendezvous): both buffers may be memory of
+//! devices.
 
 use crate::lent::Lent;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The bytes that a message has announced, which wait at the sender. Dropped without a place they are thrown away.
+/// The bytes that a message has announced, which wait at the sender. Dropping it without a buffer discards them.
 pub struct Bulk {
     from: usize,
     number: u32,
     len: usize,
-    desk: Option<Arc<Desk>>,
+    queue: Option<Arc<BulkQueue>>,
 }
 
 impl fmt::Debug for Bulk {
@@ -21,56 +21,56 @@ impl fmt::Debug for Bulk {
 }
 
 impl Bulk {
-    pub(crate) fn new((from, number): (usize, u32), len: usize, desk: &Arc<Desk>) -> Self {
-        Self { from, number, len, desk: Some(Arc::clone(desk)) }
+    pub(crate) fn new((from, number): (usize, u32), len: usize, queue: &Arc<BulkQueue>) -> Self {
+        Self { from, number, len, queue: Some(Arc::clone(queue)) }
     }
 
-    /// How many they are.
+    /// The number of bytes.
     pub fn bytes(&self) -> usize {
         self.len
     }
 
-    /// They shall lie in this place, of as many bytes, which is dropped once they do. Never waits.
+    /// Starts to receive them into a buffer, which is dropped once they are there. Never waits.
     ///
     /// # Errors
-    /// The place, if it has another number of bytes.
+    /// The buffer, if it has another number of bytes.
     pub fn land(mut self, place: Lent) -> Result<(), Lent> {
         if place.len() != self.len {
             return Err(place);
         }
-        self.ask(Some(place));
+        self.receive(Some(place));
         Ok(())
     }
 
-    fn ask(&mut self, place: Option<Lent>) {
-        if let Some(desk) = self.desk.take() {
+    fn receive(&mut self, place: Option<Lent>) {
+        if let Some(queue) = self.queue.take() {
             let Self { from, number, len, .. } = *self;
-            desk.lock().push_back(Asked { from, number, len, place });
+            queue.lock().push_back(BulkReceive { from, number, len, place });
         }
     }
 }
 
 impl Drop for Bulk {
     fn drop(&mut self) {
-        self.ask(None);
+        self.receive(None);
     }
 }
 
-/// Bytes to be received, into a place or nowhere.
+/// Bytes to be received into a buffer, or discarded.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct BulkReceive {
     pub(crate) from: usize,
     pub(crate) number: u32,
     pub(crate) len: usize,
     pub(crate) place: Option<Lent>,
 }
 
-/// What was asked for, until somebody who may calls the transport's library.
+/// Receives that a thread which may call the transport's library has to start.
 #[derive(Debug, Default)]
-pub(crate) struct Desk(Mutex<VecDeque<Asked>>);
+pub(crate) struct BulkQueue(Mutex<VecDeque<BulkReceive>>);
 
-impl Desk {
-    pub(crate) fn next(&self) -> Option<Asked> {
+impl BulkQueue {
+    pub(crate) fn next(&self) -> Option<BulkReceive> {
         self.lock().pop_front()
     }
 
@@ -78,13 +78,13 @@ impl Desk {
         self.lock().is_empty()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<Asked>> {
-        // The queue is whole whenever it is let go.
+    fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<BulkReceive>> {
+        // The queue is whole whenever the lock is released.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Lets a thread call a library that acts on the thread's current device.
+/// Makes a device current for the calls of a library that acts on the thread's current device.
 pub trait Surround: Send + Sync {
     /// Does `work`, once, with the device current.
     fn within(&self, work: &mut dyn FnMut());
@@ -97,23 +97,23 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
-    fn what_is_announced_is_asked_for_whatever_becomes_of_it() {
-        let (desk, out) = (Arc::<Desk>::default(), Arc::<AtomicUsize>::default());
+    fn every_announced_bulk_is_received_or_discarded() {
+        let (queue, out) = (Arc::<BulkQueue>::default(), Arc::<AtomicUsize>::default());
         let place = |len| {
             let owner: Arc<[u64; 4]> = Arc::new([0; 4]);
             let first = NonNull::new(owner.as_ptr().cast_mut().cast()).unwrap();
-            // SAFETY: `owner` keeps the bytes, which nobody else uses and which have room behind them.
+            // SAFETY: `owner` keeps the bytes, which nothing else uses, with space behind them.
             unsafe { Lent::new(first, len, &out, owner) }
         };
-        let bulk = |number| Bulk::new((3, number), 8, &desk);
+        let bulk = |number| Bulk::new((3, number), 8, &queue);
         drop(bulk(1));
         drop(bulk(2).land(place(7)).unwrap_err());
         bulk(4).land(place(8)).unwrap();
-        let asked: Vec<_> = std::iter::from_fn(|| desk.next()).collect();
+        let asked: Vec<_> = std::iter::from_fn(|| queue.next()).collect();
         let seen: Vec<_> =
             asked.iter().map(|one| (one.from, one.number, one.len, one.place.is_some())).collect();
         assert_eq!(seen, [(3, 1, 8, false), (3, 2, 8, false), (3, 4, 8, true)]);
         assert_eq!(out.load(Ordering::Acquire), 1);
-        assert!(desk.is_empty());
+        assert!(queue.is_empty());
     }
 }

@@ -1,9 +1,9 @@
-//! Which collective call a message belongs to, so that ranks that make different calls learn it and are told which.
+//! Detects ranks that make different collective calls, and names the calls.
 //!
-//! Collective calls are counted: each takes a number, the same on all ranks as long as all make the same calls in one order. A message
-//! of a call's number whose kind is another one proves that its sender makes another call in this place. The first rank that finds
-//! such a message tells all others, and the communicator fails every call from then on: nothing says which of the calls were meant.
-//! Where two calls begin with a wait on both ranks there is no such message: a wait that takes a while announces its call to the rank that
+//! Each collective call takes a number, the same on all ranks as long as all make the same calls in the same order. A message
+//! with a call's number but another kind proves that its sender makes another call at this position. The first rank that finds
+//! such a message reports it to all others, and the communicator fails every call from then on.
+//! If both calls begin with a wait, there is no such message: so a wait that takes a second announces its call to the rank that
 //! it waits for.
 
 #[cfg(fuzzing)]
@@ -17,39 +17,39 @@ use crate::endpoint::Endpoint;
 use crate::error::CommError;
 use crate::inbox::{Message, Tag};
 
-/// Rounds of these messages, and of no others, begin with this: bits 63 and 62.
+/// Bits 63 and 62 of the rounds of these messages, and of no others.
 const MARK: u64 = 0b01 << 62;
-/// Below it come the kind of the call, and so many bits of a round of the call.
+/// Below them are the kind of the call, then this many bits of the round within the call.
 const ROUND: u32 = 32;
 const KINDS: u64 = (1 << 30) - 1;
-/// Rounds that are no data: the sender waits in this call; two ranks make different calls.
+/// Rounds without data: the sender waits in this call; two ranks make different calls.
 const ANNOUNCED: u64 = u32::MAX as u64;
 const MISMATCH: u64 = ANNOUNCED - 1;
 
-/// Between the names of a call and of a part of it.
+/// Separates the name of a call from that of its part.
 const PART: char = '\u{1f}';
-/// Bytes of a name, whose length travels in one.
+/// The most bytes of a name, whose length is one byte in a message.
 const LONGEST: usize = u8::MAX as usize;
 
-/// A collective call in progress on this rank, or something else that waits for another one.
+/// A collective call in progress on this rank, or another wait for a rank.
 #[derive(Debug, Clone)]
 pub(crate) struct Call {
     /// Its number, hashed.
     operation: u64,
-    /// Which call it is: a hash of its name. 0: no collective call.
+    /// A hash of its name; 0: no collective call.
     kind: u64,
     name: String,
 }
 
 impl Call {
-    /// The next collective call: `method`, or what that is a part of.
+    /// Begins the next collective call: `method`, or the function that it is a part of.
     pub(crate) fn begin(comm: &Communicator, method: &str) -> Self {
         let name = comm.within.map_or_else(|| method.to_owned(), |within| format!("{within}{PART}{method}"));
         let hash = name.bytes().fold(1, |hash, byte| mix(hash ^ u64::from(byte)));
         Self { operation: comm.begin(), kind: (hash & KINDS).max(1), name }
     }
 
-    /// What is no collective call: `operation` is no call's number.
+    /// A wait outside of collective calls; `operation` is no call's number.
     pub(crate) fn other(operation: u64, name: String) -> Self {
         Self { operation, kind: 0, name }
     }
@@ -58,7 +58,7 @@ impl Call {
         Tag { operation: self.operation, round: MARK | self.kind << ROUND | round }
     }
 
-    /// Sends a message, with the name of the call behind it.
+    /// Sends a message, followed by the name of the call.
     pub(crate) fn send(
         &self,
         comm: &Communicator,
@@ -67,7 +67,7 @@ impl Call {
         data: &[u8],
     ) -> Result<(), CommError> {
         let name = &self.name.as_bytes()[..self.name.len().min(LONGEST)];
-        let mut payload = Vec::with_capacity(data.len() + name.len() + 1 + Communicator::ROOM);
+        let mut payload = Vec::with_capacity(data.len() + name.len() + 1 + Communicator::SPARE);
         payload.extend_from_slice(data);
         payload.extend_from_slice(name);
         payload.push(name.len() as u8);
@@ -101,21 +101,21 @@ impl Call {
         comm.wait_in(self, Some(from), what, || self.take(comm, round, Some(from), what))
     }
 
-    /// Tells a rank that this one waits for it in this call.
+    /// Announces to a rank that this one waits for it in this call.
     pub(crate) fn announce(&self, comm: &Communicator, to: usize) {
-        // A rank that cannot be told gives a poorer warning, and nothing else.
+        // Without the announcement only the warning of that rank says less.
         let _ = self.send(comm, to, ANNOUNCED, &[]);
     }
 
-    /// Tells it that the wait is over.
+    /// Ends the announcement.
     pub(crate) fn retract(&self, comm: &Communicator, to: usize) {
-        // As in `announce`: a message without a name.
+        // A message without a name.
         let _ = Self { name: String::new(), ..self.clone() }.send(comm, to, ANNOUNCED, &[]);
     }
 
-    /// Fails if another rank makes another call in the place of this one.
+    /// Fails if another rank makes another call at this position.
     pub(crate) fn check(&self, comm: &Communicator) -> Result<(), CommError> {
-        told(comm)?;
+        check_reported(comm)?;
         let is_other = |tag: Tag| {
             let kind = tag.round >> ROUND & KINDS;
             tag.operation == self.operation && tag.round >> 62 == MARK >> 62 && kind != self.kind
@@ -124,16 +124,16 @@ impl Call {
         let theirs = split(&payload).map_or_else(|| "another call".to_owned(), |(_, name)| name);
         let calls = [(comm.rank(), &*self.name), (rank, &*theirs)];
         for other in (0..comm.size()).filter(|&other| other != comm.rank()) {
-            // A rank that cannot be reached any more makes no calls.
+            // A rank that cannot be reached makes no calls.
             let _ = comm.send(other, mismatch_tag(comm), write(calls));
         }
-        Err(comm.mismatch().get_or_init(|| mismatch(calls)).clone())
+        Err(comm.shared.mismatch.get_or_init(|| mismatch(calls)).clone())
     }
 }
 
-/// Fails once another rank has found different calls.
-pub(crate) fn told(comm: &Communicator) -> Result<(), CommError> {
-    let known = comm.mismatch();
+/// Fails once a rank has reported different calls.
+pub(crate) fn check_reported(comm: &Communicator) -> Result<(), CommError> {
+    let known = &comm.shared.mismatch;
     if known.get().is_none()
         && let Some(message) = comm.link().inbox().take(mismatch_tag(comm), None)
     {
@@ -145,10 +145,10 @@ pub(crate) fn told(comm: &Communicator) -> Result<(), CommError> {
 }
 
 fn mismatch_tag(comm: &Communicator) -> Tag {
-    Tag { operation: mix(!comm.context()), round: MARK | MISMATCH }
+    Tag { operation: mix(!comm.shared.context), round: MARK | MISMATCH }
 }
 
-/// Whether a message only says what its sender waits in, or that this is over.
+/// Whether a message begins or ends an announcement.
 pub(crate) fn is_announcement(tag: Tag) -> bool {
     tag.round & !(KINDS << ROUND) == MARK | ANNOUNCED
 }
@@ -160,7 +160,7 @@ pub(crate) fn split(payload: &[u8]) -> Option<(&[u8], String)> {
     Some((data, String::from_utf8_lossy(name).into_owned()))
 }
 
-/// What a call is part of, or itself.
+/// The call that a call is part of, or the call itself.
 pub(crate) fn outer(name: &str) -> &str {
     name.split_once(PART).map_or(name, |(outer, _)| outer)
 }
@@ -170,20 +170,21 @@ fn mismatch(mut calls: [(usize, &str); 2]) -> CommError {
     let [a, b] = calls.map(|(_, name)| name);
     let [call, other_call] = match outer(a) == outer(b) {
         false => [a, b].map(|name| outer(name).to_owned()),
-        // Different parts of one call: one before has failed on one of the ranks alone.
+        // Different parts of one call: an earlier part has failed on one of the ranks only.
         true => [a, b].map(|name| name.replace(PART, ", ")),
     };
     CommError::Mismatch { rank: calls[0].0, call, other: calls[1].0, other_call }
 }
 
 fn write(calls: [(usize, &str); 2]) -> Vec<u8> {
-    let mut told = Vec::new();
-    calls.iter().for_each(|(rank, name)| put(&mut told, *rank, name.as_bytes()));
-    told
+    let mut written = Vec::new();
+    calls.iter().for_each(|(rank, name)| put(&mut written, *rank, name.as_bytes()));
+    written
 }
 
-fn read(mut told: &[u8]) -> Option<CommError> {
-    let mut one = || take(&mut told).map(|(rank, name)| (rank, String::from_utf8_lossy(name).into_owned()));
+fn read(mut written: &[u8]) -> Option<CommError> {
+    let mut one =
+        || take(&mut written).map(|(rank, name)| (rank, String::from_utf8_lossy(name).into_owned()));
     let (a, b) = (one()?, one()?);
     Some(mismatch([(a.0, &a.1), (b.0, &b.1)]))
 }

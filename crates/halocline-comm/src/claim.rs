@@ -1,16 +1,16 @@
-//! Turns at a shared task: at most one thread at a time, and no request for a turn is lost.
+//! Runs a shared task on one thread at a time, without losing a request for a run.
 
 use crate::sync::{AtomicU8, Ordering};
 
 const FREE: u8 = 0;
 const HELD: u8 = 1;
-/// Held, and somebody came meanwhile: the holder takes another turn before it lets go.
+/// Held, and another thread came meanwhile: the holder runs the task once more before it releases the claim.
 const AGAIN: u8 = 2;
 
-/// Turns that the holder takes for others, before it lets somebody else see to it.
+/// Runs that the holder does for others before it leaves the rest to another thread.
 const TURNS: usize = if cfg!(loom) { 1 } else { 4 };
 
-/// Who serves a link. Claimed by compare-and-swap; nobody ever waits for it.
+/// The right to serve a link, taken by compare-and-swap. No thread ever waits for it.
 #[derive(Debug)]
 pub struct Claim(AtomicU8);
 
@@ -21,16 +21,16 @@ impl Default for Claim {
 }
 
 impl Claim {
-    /// Runs `turn`, or lets the thread that is at it run it once more. What the caller saw before is
-    /// seen by a turn that ends after the call began. Turns must not wait.
+    /// Runs `turn`, or makes the thread that holds the claim run it once more. All that the caller saw before is
+    /// visible to a run that ends after this call began. `turn` must not wait.
     ///
-    /// Who comes again and again does not hold the thread that is at it: after a few turns for others it lets go.
-    /// Then `owes` is called, which must see to it that somebody takes another turn, such as the progress thread.
+    /// Frequent callers do not occupy the holder: after a few runs for others it releases the claim and
+    /// calls `owes`, which makes another thread, such as the progress thread, run the task again.
     pub fn turn(&self, owes: impl FnOnce(), mut turn: impl FnMut()) {
         loop {
             match self.0.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => break,
-                // A read-modify-write also where AGAIN stands already: it hands on what we saw.
+                // A read-modify-write even if the value is AGAIN already: it publishes what this thread saw.
                 Err(seen)
                     if self.0.compare_exchange(seen, AGAIN, Ordering::Release, Ordering::Relaxed).is_ok() =>
                 {
@@ -58,18 +58,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_comes_again_and_again_holds_nobody() {
+    fn frequent_callers_do_not_occupy_the_holder() {
         let claim = Claim::default();
         for _ in 0..2 {
             let (mut turns, mut owed) = (0, 0);
             let turn = || {
                 turns += 1;
-                assert!(turns < 100, "it never lets go");
-                claim.turn(|| panic!("it is not at it"), || panic!("two are at it"));
+                assert!(turns < 100, "the claim is never released");
+                claim.turn(
+                    || panic!("this caller does not hold the claim"),
+                    || panic!("two threads run the task"),
+                );
             };
             claim.turn(|| owed += 1, turn);
             assert_eq!((turns, owed), (1 + TURNS, 1));
         }
-        claim.turn(|| panic!("nobody has come"), || {});
+        claim.turn(|| panic!("no other thread came"), || {});
     }
 }

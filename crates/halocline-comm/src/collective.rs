@@ -1,30 +1,32 @@
-//! The small collective calls, over messages alone. Each costs a rank of the order of log(ranks)
-//! messages, except where what it returns is larger. A call that this thread may not make is refused before it
-//! takes a number, so that the ranks stay in step.
+//! The small collective calls, over messages alone. A call costs each rank about log2(ranks) messages, except where the result
+//! itself is larger. A call that this thread may not make is refused before it takes a number, so that the ranks stay in step.
 
 use crate::call::Call;
 use crate::communicator::Communicator;
 use crate::endpoint::Endpoint;
 use crate::error::CommError;
+use crate::values::{self, Number, Values};
+use std::fmt;
 
 /// How [`Communicator::all_reduce`] combines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reduce {
-    /// The smallest.
+    /// The smallest; NaN if any value is NaN.
     Min,
-    /// The largest.
+    /// The largest; NaN if any value is NaN.
     Max,
-    /// The sum, modulo 2^64.
+    /// The sum. Sums of integers wrap. Sums of floating-point numbers are added in an order that depends on the number of ranks
+    /// alone.
     Sum,
 }
 
-impl Reduce {
-    fn of(self, a: u64, b: u64) -> u64 {
-        match self {
-            Self::Min => a.min(b),
-            Self::Max => a.max(b),
-            Self::Sum => a.wrapping_add(b),
-        }
+impl fmt::Display for Reduce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Min => "minimum",
+            Self::Max => "maximum",
+            Self::Sum => "sum",
+        })
     }
 }
 
@@ -33,7 +35,7 @@ const DATA: u64 = 0;
 const ACKNOWLEDGED: u64 = 1;
 const AFTER: u64 = 2;
 
-/// Rounds of the messages of calls up the tree and down again.
+/// Rounds of the messages up the tree and down again.
 pub(crate) const UP: u64 = 0;
 pub(crate) const DOWN: u64 = 1;
 
@@ -49,103 +51,145 @@ impl Communicator {
         Ok(())
     }
 
-    /// Begins a barrier that can be polled. Collective.
-    pub fn start_barrier(&self) -> Barrier {
-        Barrier { call: Call::begin(self, "barrier"), first: 0, step: 0, sent: false }
-    }
-
-    /// Gives `root`'s bytes to every rank; what the others pass is ignored.
-    pub fn broadcast(&self, root: usize, data: Vec<u8>) -> Result<Vec<u8>, CommError> {
-        self.check()?;
-        let call = Call::begin(self, "broadcast");
-        if root >= self.size() {
-            return Err(CommError::NoSuchRank { rank: root, size: self.size() });
+    /// Gives `root`'s values to every rank; what the others pass is ignored. All ranks pass the same `root`, and
+    /// values of one type:
+    ///
+    /// ```
+    /// # use halocline_comm::{CommError, Communicator};
+    /// # let comm = Communicator::single();
+    /// let step: f64 = comm.broadcast(0, 0.25)?;
+    /// let names: Vec<u8> = comm.broadcast(0, b"u,v,w".to_vec())?;
+    /// # Ok::<(), CommError>(())
+    /// ```
+    pub fn broadcast<V: Values>(&self, root: usize, values: V) -> Result<V::Owned, CommError> {
+        const WHAT: &str = "a broadcast";
+        const PRESENT: u8 = 1;
+        let arguments = format!("root {root} ({})", type_of::<V>());
+        let mut mine = Vec::new();
+        if self.rank() == root {
+            mine = values::encode(values.numbers());
+            mine.push(PRESENT);
         }
-        self.spread(&call, root, data, "a broadcast")
-    }
-
-    /// Down a binomial tree over the ranks, counted from the root.
-    fn spread(&self, call: &Call, root: usize, data: Vec<u8>, what: &str) -> Result<Vec<u8>, CommError> {
-        let size = self.size();
-        let place = (self.rank() + size - root) % size;
-        let (parent, children) = tree(place, size);
-        let data = match parent {
-            None => data,
-            Some(parent) => call.receive(self, (parent + root) % size, DOWN, what)?.payload,
-        };
-        for child in children.into_iter().rev() {
-            call.send(self, (child + root) % size, DOWN, &data)?;
+        let mut all = self.combine("broadcast", WHAT, arguments, mine, |all, part| {
+            if !part.is_empty() {
+                *all = part.to_vec();
+            }
+            Some(())
+        })?;
+        match all.pop() {
+            None => Err(CommError::NoSuchRank { rank: root, size: self.size() }),
+            Some(_) => values::decode::<V>(&all).ok_or_else(|| malformed(root, WHAT)),
         }
-        Ok(data)
     }
 
-    /// Gives the bytes of every rank to every rank, in the order of ranks.
-    pub fn all_gather(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>, CommError> {
+    /// Gives the values of every rank to every rank, in the order of ranks. Vectors may differ in length.
+    pub fn all_gather<V: Values>(&self, values: V) -> Result<Vec<V::Owned>, CommError> {
         const WHAT: &str = "an all-gather";
-        self.check()?;
-        let call = Call::begin(self, "all_gather");
         // A subtree's packed contributions: (rank, length, bytes) each.
         let mut packed = Vec::new();
-        put(&mut packed, self.rank(), mine);
-        let packed = self.collect(&call, WHAT, packed, |all, part| {
-            all.extend_from_slice(&part);
+        put(&mut packed, self.rank(), &values::encode(values.numbers()));
+        let packed = self.combine("all_gather", WHAT, type_of::<V>(), packed, |all, part| {
+            all.extend_from_slice(part);
+            Some(())
         })?;
-        let packed = self.spread(&call, 0, packed, WHAT)?;
-        let mut parts = vec![None; self.size()];
+        let mut parts: Vec<_> = (0..self.size()).map(|_| None).collect();
         let mut rest = &packed[..];
         while let Some((rank, bytes)) = take(&mut rest) {
             if let Some(part) = parts.get_mut(rank) {
-                *part = Some(bytes.to_vec());
+                *part = values::decode::<V>(bytes);
             }
         }
         parts.into_iter().collect::<Option<_>>().ok_or_else(|| malformed(0, WHAT))
     }
 
-    /// Combines the values of all ranks, element by element; all ranks give as many.
-    pub fn all_reduce(&self, values: &[u64], op: Reduce) -> Result<Vec<u64>, CommError> {
+    /// Combines the values of all ranks, element by element. All ranks pass as many values of one type, and the same `op`:
+    ///
+    /// ```
+    /// # use halocline_comm::{CommError, Communicator, Reduce};
+    /// # let comm = Communicator::single();
+    /// # let (residual, cells) = (1e-9, 64usize);
+    /// let worst: f64 = comm.all_reduce(residual, Reduce::Max)?;
+    /// let total: usize = comm.all_reduce(cells, Reduce::Sum)?;
+    /// let moments: [f64; 3] = comm.all_reduce([1.0, 2.0, 3.0], Reduce::Sum)?;
+    /// # Ok::<(), CommError>(())
+    /// ```
+    pub fn all_reduce<V: Values>(&self, values: V, op: Reduce) -> Result<V::Owned, CommError> {
         const WHAT: &str = "an all-reduce";
-        self.check()?;
-        let call = Call::begin(self, "all_reduce");
-        let bytes = |values: &[u64]| values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>();
-        let combined = self.collect(&call, WHAT, bytes(values), |all, part| {
-            let pairs = words(all).zip(words(&part)).filter(|(ours, theirs)| ours.len() == theirs.len());
-            *all = match pairs {
-                Some((ours, theirs)) => {
-                    bytes(&ours.iter().zip(&theirs).map(|(&a, &b)| op.of(a, b)).collect::<Vec<_>>())
-                }
-                // No whole number of words: it spreads to all ranks, which then all refuse.
-                None => vec![0],
-            };
+        let numbers = values.numbers();
+        let arguments = format!("{op} of {}", count_of::<V::Number>(numbers.len()));
+        let all = self.combine("all_reduce", WHAT, arguments, values::encode(numbers), |all, part| {
+            let mut ours = V::Number::decode(all);
+            let theirs = V::Number::decode(part);
+            if all.len() != part.len() || ours.len() != theirs.len() {
+                return None;
+            }
+            ours.iter_mut().zip(theirs).for_each(|(ours, theirs)| *ours = ours.combine(theirs, op));
+            V::Number::encode(&ours, all);
+            Some(())
         })?;
-        let combined = words(&self.spread(&call, 0, combined, WHAT)?);
-        combined.filter(|all| all.len() == values.len()).ok_or_else(|| malformed(0, WHAT))
+        let all = Some(all).filter(|all| all.len() == numbers.len() * V::Number::BYTES);
+        all.and_then(|all| values::decode::<V>(&all)).ok_or_else(|| malformed(0, WHAT))
     }
 
-    /// Combines contributions up a binomial tree; rank 0 ends with all of them.
-    fn collect(
+    /// Combines the contributions of all ranks up a binomial tree with root 0, and returns the result on all ranks. Contributions
+    /// whose `arguments` differ are an error on all ranks; so is one that `combine` refuses.
+    fn combine(
         &self,
-        call: &Call,
-        what: &str,
-        mut mine: Vec<u8>,
-        combine: impl Fn(&mut Vec<u8>, Vec<u8>),
+        method: &'static str,
+        what: &'static str,
+        arguments: String,
+        mine: Vec<u8>,
+        combine: impl Fn(&mut Vec<u8>, &[u8]) -> Option<()>,
     ) -> Result<Vec<u8>, CommError> {
+        self.check()?;
+        let call = Call::begin(self, method);
         let (parent, children) = tree(self.rank(), self.size());
-        for child in children {
+        let mut all = Combined::Data { arguments: arguments.clone(), bytes: mine };
+        for &child in &children {
             let part = call.receive(self, child, UP, what)?.payload;
-            combine(&mut mine, part);
+            all = match (all, Combined::read(&part)) {
+                (all, None) => all.malformed(child),
+                (
+                    Combined::Data { arguments, mut bytes },
+                    Some(Combined::Data { arguments: theirs, bytes: part }),
+                ) => {
+                    if arguments != theirs {
+                        Combined::Differ([(self.rank(), arguments), (child, theirs)])
+                    } else if combine(&mut bytes, &part).is_some() {
+                        Combined::Data { arguments, bytes }
+                    } else {
+                        Combined::Malformed(child)
+                    }
+                }
+                // The first failure found is the one that all ranks return.
+                (Combined::Data { .. }, Some(failed)) => failed,
+                (failed, Some(_)) => failed,
+            };
         }
         if let Some(parent) = parent {
-            call.send(self, parent, UP, &mine)?;
+            call.send(self, parent, UP, &all.write())?;
+            let result = call.receive(self, parent, DOWN, what)?.payload;
+            all = Combined::read(&result).unwrap_or(Combined::Malformed(parent));
         }
-        Ok(mine)
+        let result = all.write();
+        for child in children.into_iter().rev() {
+            call.send(self, child, DOWN, &result)?;
+        }
+        match all {
+            Combined::Data { bytes, .. } => Ok(bytes),
+            Combined::Malformed(from) => Err(malformed(from, what)),
+            Combined::Differ([(rank, given), (other, other_given)]) => {
+                Err(CommError::Arguments { call: method, rank, given, other, other_given })
+            }
+        }
     }
 
     /// Sends to a few ranks and receives from those that sent to this one, without any rank knowing
-    /// beforehand who they are. Received messages come sorted by their sender.
+    /// beforehand which these are. Received messages come sorted by their sender.
     ///
-    /// Method: non-blocking consensus (Hoefler, Siebert, Lumsdaine 2010). Every message is
-    /// acknowledged; who has all acknowledgements enters a barrier that does not block; when the
-    /// barrier is over, nothing is under way any more. No memory or message of the order of all ranks.
+    /// Method: non-blocking consensus (Hoefler, Siebert, Lumsdaine 2010). Every message is acknowledged. A rank
+    /// that has all acknowledgements enters a barrier that does not block. When the
+    /// barrier is over, no message is in flight. No memory or message grows with the number of ranks.
     pub fn sparse_exchange(&self, sends: Vec<(usize, Vec<u8>)>) -> Result<Vec<(usize, Vec<u8>)>, CommError> {
         const WHAT: &str = "the neighbours of a sparse exchange";
         self.check()?;
@@ -179,6 +223,76 @@ impl Communicator {
     }
 }
 
+/// What a subtree of ranks contributes to a call, or its result.
+#[derive(Debug)]
+enum Combined {
+    /// All ranks passed these arguments.
+    Data { arguments: String, bytes: Vec<u8> },
+    /// Two ranks passed different arguments.
+    Differ([(usize, String); 2]),
+    /// The message of this rank is malformed.
+    Malformed(usize),
+}
+
+impl Combined {
+    const DATA: usize = 0;
+    const DIFFER: usize = 1;
+    const MALFORMED: usize = 2;
+
+    /// A list of tagged byte strings: what it is, then its parts.
+    fn write(&self) -> Vec<u8> {
+        let mut written = Vec::new();
+        match self {
+            Self::Data { arguments, bytes } => {
+                written.reserve(bytes.len() + arguments.len() + 64);
+                put(&mut written, Self::DATA, arguments.as_bytes());
+                written.extend_from_slice(bytes);
+            }
+            Self::Differ(pair) => {
+                put(&mut written, Self::DIFFER, &[]);
+                pair.iter().for_each(|(rank, arguments)| put(&mut written, *rank, arguments.as_bytes()));
+            }
+            Self::Malformed(from) => {
+                put(&mut written, Self::MALFORMED, &[]);
+                put(&mut written, *from, &[]);
+            }
+        }
+        written
+    }
+
+    fn read(mut bytes: &[u8]) -> Option<Self> {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let (kind, arguments) = take(&mut bytes)?;
+        let mut one = || take(&mut bytes).map(|(rank, arguments)| (rank, text(arguments)));
+        match kind {
+            Self::DATA => Some(Self::Data { arguments: text(arguments), bytes: bytes.to_vec() }),
+            Self::DIFFER => Some(Self::Differ([one()?, one()?])),
+            Self::MALFORMED => Some(Self::Malformed(one()?.0)),
+            _ => None,
+        }
+    }
+
+    /// The same after a malformed message of a rank; an earlier failure stays.
+    fn malformed(self, from: usize) -> Self {
+        match self {
+            Self::Data { .. } => Self::Malformed(from),
+            failed => failed,
+        }
+    }
+}
+
+/// The type of values, for errors, with their number where the type has one.
+fn type_of<V: Values>() -> String {
+    match V::COUNT {
+        Some(count) => count_of::<V::Number>(count),
+        None => format!("{} values", V::Number::name()),
+    }
+}
+
+fn count_of<T: Number>(count: usize) -> String {
+    format!("{count} {} value{}", T::name(), if count == 1 { "" } else { "s" })
+}
+
 /// A dissemination barrier in progress: in round k a rank hears from the one 2^k before it.
 #[derive(Debug)]
 pub struct Barrier {
@@ -190,6 +304,11 @@ pub struct Barrier {
 }
 
 impl Barrier {
+    /// Begins a barrier. Collective.
+    pub(crate) fn start(comm: &Communicator) -> Self {
+        Self { call: Call::begin(comm, "barrier"), first: 0, step: 0, sent: false }
+    }
+
     /// Sender and round of the message that the barrier waits for now, `None` once it is over. Sends what is due.
     fn awaited(&mut self, comm: &Communicator) -> Result<Option<(usize, u64)>, CommError> {
         let (rank, size) = (comm.rank(), comm.size());
@@ -230,31 +349,28 @@ impl Barrier {
     }
 }
 
-/// Parent and children of a place in the binomial tree over `size` places with root 0.
-fn tree(place: usize, size: usize) -> (Option<usize>, Vec<usize>) {
-    let lowest_bit = if place == 0 { size.next_power_of_two() } else { 1 << place.trailing_zeros() };
-    let children = (0..lowest_bit.trailing_zeros()).map(|k| place + (1 << k)).filter(|&child| child < size);
-    let parent = (place != 0).then(|| place - lowest_bit);
+/// Parent and children of a rank in the binomial tree over `size` ranks with root 0.
+fn tree(rank: usize, size: usize) -> (Option<usize>, Vec<usize>) {
+    let lowest_bit = if rank == 0 { size.next_power_of_two() } else { 1 << rank.trailing_zeros() };
+    let children = (0..lowest_bit.trailing_zeros()).map(|k| rank + (1 << k)).filter(|&child| child < size);
+    let parent = (rank != 0).then(|| rank - lowest_bit);
     (parent, children.collect())
 }
 
-pub(crate) fn put(packed: &mut Vec<u8>, rank: usize, bytes: &[u8]) {
-    packed.extend_from_slice(&(rank as u64).to_le_bytes());
+/// Appends a byte string and a number.
+pub(crate) fn put(packed: &mut Vec<u8>, number: usize, bytes: &[u8]) {
+    packed.extend_from_slice(&(number as u64).to_le_bytes());
     packed.extend_from_slice(&(bytes.len() as u64).to_le_bytes());
     packed.extend_from_slice(bytes);
 }
 
+/// Takes what [`put`] has appended.
 pub(crate) fn take<'a>(rest: &mut &'a [u8]) -> Option<(usize, &'a [u8])> {
-    let (rank, tail) = rest.split_first_chunk::<8>()?;
+    let (number, tail) = rest.split_first_chunk::<8>()?;
     let (len, tail) = tail.split_first_chunk::<8>()?;
     let (bytes, tail) = tail.split_at_checked(usize::try_from(u64::from_le_bytes(*len)).ok()?)?;
     *rest = tail;
-    Some((usize::try_from(u64::from_le_bytes(*rank)).ok()?, bytes))
-}
-
-fn words(bytes: &[u8]) -> Option<Vec<u64>> {
-    let (words, rest) = bytes.as_chunks::<8>();
-    rest.is_empty().then(|| words.iter().map(|w| u64::from_le_bytes(*w)).collect())
+    Some((usize::try_from(u64::from_le_bytes(*number)).ok()?, bytes))
 }
 
 fn malformed(from: usize, what: &str) -> CommError {

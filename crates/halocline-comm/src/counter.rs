@@ -1,19 +1,19 @@
-//! The counter of a link: an epoch that only grows, in the memory of the side that waits for it.
+//! The flag of a link: an epoch that only grows, in the memory of the side that polls it.
 
 use crate::sync::{AtomicU64, Ordering};
 
-/// What one side of a link waits for, on cache lines of its own. Exactly one other side writes it,
-/// possibly from several threads where it fails or closes.
+/// A flag that one side of a link polls, on cache lines of its own. Only the other side writes it,
+/// possibly from several threads when it fails or closes.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub struct Counter {
     /// The last epoch reached.
     value: AtomicU64,
-    /// Why the writer has failed, 0 while it has not. Beside the value, so that neither hides the other.
+    /// Why the writer has failed; 0 while it has not. Separate from the value, so that neither hides the other.
     poison: AtomicU64,
     /// The last epoch that the writer takes part in, plus 1; 0 while it goes on.
     closed: AtomicU64,
-    /// What raises are about, those of even epochs and those of odd ones.
+    /// What the epochs are about (the set of fields): even epochs, odd epochs.
     about: [AtomicU64; 2],
 }
 
@@ -28,10 +28,10 @@ impl Default for Counter {
     }
 }
 
-/// What a look at a counter showed.
+/// The state of a flag for one epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Seen {
-    /// The epoch is there; everything that its writer did before is visible.
+    /// The epoch is reached; everything that the writer did before is visible.
     Reached,
     /// Not yet.
     Below,
@@ -48,14 +48,14 @@ impl Counter {
         self.value.store(epoch, Ordering::Release);
     }
 
-    /// Before a raise: a word about it, and about those of every other epoch from there on. The waiting side must
-    /// have seen the one of two epochs before. To be said only when it changes: whoever waits reads this cache line
-    /// all the time, and each write between two reads costs a round trip of it.
+    /// Before a raise: sets what this epoch, and every second one after it, is about. The polling side must
+    /// have read the value of two epochs before. Call it only when the value changes: the other side polls this cache line,
+    /// and each write between two reads costs a round trip.
     pub fn say(&self, epoch: u64, about: u64) {
         self.about[(epoch & 1) as usize].store(about, Ordering::Relaxed);
     }
 
-    /// What `epoch`, which was reached, is about.
+    /// What `epoch`, which is reached, is about.
     #[inline]
     pub fn about(&self, epoch: u64) -> u64 {
         self.about[(epoch & 1) as usize].load(Ordering::Relaxed)
@@ -73,19 +73,19 @@ impl Counter {
         if (poison, closed) == (0, 0) {
             return Seen::Below;
         }
-        // The last raise came before that: look once more, it may have been this epoch.
+        // The last raise came before poison and close: check once more, it may have been this epoch.
         if self.value.load(Ordering::Acquire) >= epoch {
             return Seen::Reached;
         }
         if poison != 0 { Seen::Poisoned(poison) } else { Seen::Closed(closed - 1) }
     }
 
-    /// Tells the waiting side that this side has failed, and why (not 0), and takes no further part.
+    /// Reports to the polling side that this side has failed, and why (not 0).
     pub fn poison(&self, cause: u64) {
         self.poison.store(cause, Ordering::Release);
     }
 
-    /// Tells the waiting side that `last` was the last epoch that this side takes part in.
+    /// Reports to the polling side that `last` was the last epoch of this side.
     pub fn close(&self, last: u64) {
         self.closed.store(last + 1, Ordering::Release);
     }

@@ -25,7 +25,7 @@ pub enum CommError {
         /// What it waited for.
         what: String,
     },
-    /// A rank has given up its communicator.
+    /// A rank has dropped its communicator.
     #[error("rank {rank} has left the communicator while rank {waiting} waited for {what}")]
     Left {
         /// The rank that left.
@@ -35,7 +35,7 @@ pub enum CommError {
         /// What it waited for.
         what: String,
     },
-    /// The deadline passed.
+    /// The deadline has passed.
     #[error("rank {waiting} has waited {after:?} for {what}; its deadline has passed")]
     Deadline {
         /// The rank that waited.
@@ -45,7 +45,7 @@ pub enum CommError {
         /// What it waited for, and from whom.
         what: String,
     },
-    /// Two ranks make different collective calls in the same place of the order. All later calls of the communicator fail so.
+    /// Two ranks make different collective calls at the same position in the order. All later calls of the communicator fail with it.
     #[error(
         "mismatched collective calls: rank {rank} is in {call}, rank {other} in {other_call}; make the same collective calls in \
          the same order on all ranks (this communicator is unusable from now on)"
@@ -60,8 +60,25 @@ pub enum CommError {
         /// Its call.
         other_call: String,
     },
-    /// The host wants the thread back.
-    #[error("the wait of rank {waiting} for {what} was interrupted; what it waited for goes on without it")]
+    /// Two ranks pass different arguments to one collective call. All ranks return this; later calls are not affected.
+    #[error(
+        "mismatched arguments of {call}: rank {rank} passes {given}, rank {other} passes {other_given}; pass the same on all \
+         ranks"
+    )]
+    Arguments {
+        /// The call.
+        call: &'static str,
+        /// One rank.
+        rank: usize,
+        /// Its arguments.
+        given: String,
+        /// The other rank.
+        other: usize,
+        /// Its arguments.
+        other_given: String,
+    },
+    /// The host interrupted the wait.
+    #[error("the wait of rank {waiting} for {what} was interrupted; the operation goes on without it")]
     Interrupted {
         /// The rank that waited.
         waiting: usize,
@@ -86,7 +103,7 @@ pub enum CommError {
         what: &'static str,
         /// Bytes wanted.
         bytes: usize,
-        /// The system's answer.
+        /// The error of the system.
         errno: Errno,
     },
     /// The allocator has no memory left.
@@ -104,26 +121,26 @@ pub enum CommError {
         /// Bytes of the segment.
         found: usize,
     },
-    /// A peer offered memory that is not what it said.
-    #[error("a peer announced memory of {announced} bytes, what came is {found} bytes or not sealed")]
+    /// Memory from a peer does not match its announcement.
+    #[error(
+        "a peer announced memory of {announced} bytes, but the descriptor has {found} bytes or is not sealed"
+    )]
     BadSegment {
         /// Bytes announced.
         announced: usize,
         /// Bytes found.
         found: u64,
     },
-    /// A system call that the transport needs has failed.
+    /// A system call of the transport failed.
     #[error("the shm transport cannot {what}: {errno}{}", remedy(*errno))]
     System {
         /// The step that failed.
         what: &'static str,
-        /// The system's answer.
+        /// The error of the system.
         errno: Errno,
     },
-    /// A rank of the job has not shown up.
-    #[error(
-        "rank {rank} has not joined the job within {after:?}; was every rank started, and does it call init?"
-    )]
+    /// A rank of the job has not joined in time.
+    #[error("rank {rank} has not joined the job within {after:?}; start every rank, and call init on each")]
     NotJoined {
         /// The missing rank.
         rank: usize,
@@ -131,7 +148,7 @@ pub enum CommError {
         after: Duration,
     },
     /// A rank of the job has ended without joining it.
-    #[error("rank {rank} has ended without joining the job; does it call init before it ends?")]
+    #[error("rank {rank} has ended without joining the job; call init on every rank before it ends")]
     NeverJoined {
         /// The rank.
         rank: usize,
@@ -144,39 +161,39 @@ pub enum CommError {
         "this process was not started as a rank of a job; start it with `halocline launch -n N -- program`"
     )]
     NotLaunched,
-    /// The process has joined its job before.
+    /// The process has joined its job already.
     #[error("this process has joined its job already; use that communicator or a duplicate of it")]
     JoinedTwice,
-    /// A message is not what the operation expects.
+    /// A message has not the form that the operation expects.
     #[error("rank {from} sent a malformed message for {what}")]
     Malformed {
-        /// Who sent it.
+        /// The sender.
         from: usize,
         /// The operation.
         what: String,
     },
-    /// Memory was offered to a rank that cannot reach it.
-    #[error("memory cannot go to rank {rank}: {why}")]
+    /// A rank cannot reach the memory that was sent to it.
+    #[error("rank {rank} cannot access the memory: {why}")]
     OutOfReach {
         /// The rank.
         rank: usize,
         /// Why it cannot.
         why: String,
     },
-    /// A variable of the environment has a value that it cannot have.
+    /// An environment variable has a malformed value.
     #[error(transparent)]
     Variable(#[from] halocline_device::VariableError),
     /// MPI cannot be used, or has failed.
     #[error(transparent)]
     Mpi(#[from] crate::mpi::MpiError),
-    /// The environment that should describe the job is wrong.
+    /// The environment variables that describe the job are wrong.
     #[error(transparent)]
     Job(#[from] crate::shm::JobError),
 }
 
 halocline_plan::debug_as_text!(CommError);
 
-/// What to do about an answer of the system that a limit causes.
+/// The remedy for an error of the system that a limit causes.
 fn remedy(errno: Errno) -> &'static str {
     match errno {
         Errno::NOMEM => {
@@ -194,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_of_the_system_is_named_with_what_raises_it() {
+    fn an_error_at_a_limit_names_how_to_raise_it() {
         let remedies = ["`ulimit -v`", "`vm.max_map_count`", "`ulimit -n`"];
         for (errno, named) in [
             (Errno::NOMEM, &remedies[..2]),

@@ -1,12 +1,11 @@
-//! Clock, park and wake: all that waiting needs of the outside world, behind one trait, so that a
-//! test can run rank code, progress and waits under a scheduler of its own.
+//! Clock, park and wake behind one trait: a test can run ranks, progress threads and waits under a scheduler of its own.
 
 use crate::sync::AtomicU32;
 use std::io::Write;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// What a wait needs of the machine.
+/// The services that a wait needs of the machine.
 pub trait Host: Send + Sync {
     /// Time since some fixed moment; never goes back.
     fn now(&self) -> Duration;
@@ -15,15 +14,15 @@ pub trait Host: Send + Sync {
     /// May return early for no reason. Never sleeps if `word` has another value on entry.
     fn park(&self, word: &AtomicU32, expected: u32, timeout: Option<Duration>);
 
-    /// Wakes all that are parked on `word`, in every process that maps it.
+    /// Wakes all threads parked on `word`, in every process that maps it.
     fn wake(&self, word: &AtomicU32);
 
-    /// Lets others run on this core, if there are any.
+    /// Yields this core to other threads.
     fn yield_now(&self) {
         std::thread::yield_now();
     }
 
-    /// A pause of a few nanoseconds between two looks at a counter.
+    /// A pause of a few nanoseconds between two polls of a flag.
     fn pause(&self) {
         std::hint::spin_loop();
     }
@@ -33,23 +32,23 @@ pub trait Host: Send + Sync {
         std::thread::Builder::new().name(name).spawn(body)
     }
 
-    /// How long a wait goes on before it asks [`Host::is_interrupted`], and again after that. None: it never asks.
+    /// The interval at which a wait calls [`Host::is_interrupted`]; `None`: never.
     fn asks_after(&self) -> Option<Duration> {
         None
     }
 
-    /// Whether what this thread waits for is to be given up, with [`crate::CommError::Interrupted`].
+    /// Whether the wait of this thread is to end with [`crate::CommError::Interrupted`].
     fn is_interrupted(&self) -> bool {
         false
     }
 
-    /// Tells people that a wait takes long; `again`: it has told so before. By default through `tracing`; where the program has no
-    /// subscriber, once on standard error, or a program that hangs would say nothing.
+    /// Reports that a wait takes long; `again`: not for the first time. By default through `tracing`; if the program has no
+    /// subscriber, once on standard error, so that a program that hangs is not silent.
     fn tell_late(&self, text: &str, again: bool) {
         if tracing::dispatcher::has_been_set() {
             tracing::warn!("{text}");
         } else if !again {
-            // Where standard error is closed, nobody is left to be told.
+            // Standard error may be closed.
             let _ = std::io::stderr().write_all(format!("halocline: {text}\n").as_bytes());
         }
     }
@@ -76,14 +75,13 @@ impl Host for System {
         use rustix::thread::futex::{Flags, Timespec, wait};
         let timeout =
             timeout.map(|t| Timespec { tv_sec: t.as_secs() as i64, tv_nsec: t.subsec_nanos().into() });
-        // Every outcome (woken, value changed, interrupted, timed out) means the same to the caller,
-        // who looks again.
+        // On every outcome (woken, value changed, interrupted, timed out) the caller checks again.
         let _ = wait(word, Flags::empty(), expected, timeout.as_ref());
     }
 
     fn spawn(&self, name: String, body: Box<dyn FnOnce() + Send>) -> std::io::Result<JoinHandle<()>> {
         std::thread::Builder::new().name(name).spawn(|| {
-            // Its naps are shorter than what the kernel may add to them, 50 us. Where that is refused, it oversleeps.
+            // The kernel may delay a wake-up by the timer slack, 50 us by default: longer than this thread sleeps.
             let _ = rustix::thread::set_current_timer_slack(std::num::NonZero::new(1000));
             body();
         })
@@ -91,7 +89,7 @@ impl Host for System {
 
     fn wake(&self, word: &AtomicU32) {
         use rustix::thread::futex::{Flags, wake};
-        // Fails only for an address that is no memory, which a reference excludes.
+        // Fails only for an invalid address, which a reference excludes.
         let _ = wake(word, Flags::empty(), i32::MAX as u32);
     }
 }
@@ -101,12 +99,12 @@ mod tests {
     use super::*;
     use std::process::Command;
 
-    /// What a process is to do that this test starts.
+    /// Tells the test binary, started by this test, how to set up tracing.
     const VARIABLE: &str = "HALOCLINE_TEST_TELLS";
 
-    /// Standard error of a process that is told of a late wait twice.
-    fn told(how: &str) -> String {
-        let name = "host::tests::a_late_wait_is_told_once_on_standard_error_where_there_is_no_subscriber";
+    /// Standard error of a process that reports a late wait.
+    fn reported(how: &str) -> String {
+        let name = "host::tests::a_late_wait_is_reported_once_on_standard_error_without_a_subscriber";
         let mut process = Command::new(std::env::current_exe().unwrap());
         process.args(["--exact", name, "--nocapture", "--quiet"]).env(VARIABLE, how);
         let output = process.output().unwrap();
@@ -115,16 +113,16 @@ mod tests {
     }
 
     #[test]
-    fn a_late_wait_is_told_once_on_standard_error_where_there_is_no_subscriber() {
+    fn a_late_wait_is_reported_once_on_standard_error_without_a_subscriber() {
         if let Ok(how) = std::env::var(VARIABLE) {
             if how == "subscribed" {
-                let nobody = tracing::subscriber::NoSubscriber::default();
-                tracing::subscriber::set_global_default(nobody).unwrap();
+                let none = tracing::subscriber::NoSubscriber::default();
+                tracing::subscriber::set_global_default(none).unwrap();
             }
             [false, true, true].into_iter().for_each(|again| System.tell_late("rank 0 has waited", again));
             return;
         }
-        assert_eq!(told("alone"), "halocline: rank 0 has waited\n");
-        assert_eq!(told("subscribed"), "");
+        assert_eq!(reported("alone"), "halocline: rank 0 has waited\n");
+        assert_eq!(reported("subscribed"), "");
     }
 }

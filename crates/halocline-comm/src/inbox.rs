@@ -1,12 +1,13 @@
 //! Messages that have arrived and wait to be taken.
 //!
-//! Every transport takes messages off its wire at once and puts them here, so that an unexpected one
-//! never holds up those behind it.
+//! Every transport moves messages from its wire to the inbox at once, so that an unexpected one
+//! never blocks those behind it.
 
 use crate::bulk::Bulk;
 use crate::call;
 use crate::error::CommError;
 use crate::segment::Segment;
+use crate::split::Members;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -20,8 +21,8 @@ pub struct Tag {
 }
 
 impl Tag {
-    /// Messages of rounds from here on are news that the receiver's progress thread has to see although its
-    /// program may wait for nothing, or for something else.
+    /// Messages of rounds from here on are news: they wake the receiver's progress thread, whatever its program
+    /// waits for.
     pub const NEWS: u64 = u64::MAX - 7;
 
     pub(crate) fn is_news(self) -> bool {
@@ -38,32 +39,108 @@ pub struct Message {
     pub tag: Tag,
     /// The bytes.
     pub payload: Vec<u8>,
-    /// Memory of the sender, mapped for the receiver: all that was sent with it, or what comes before the first that is missing.
+    /// Memory of the sender, mapped for the receiver: all segments sent with the message, or those before the first missing one.
     pub segments: Vec<Arc<Segment>>,
-    /// Why the first segment that is missing could not be received or mapped.
+    /// Why the first missing segment could not be received or mapped.
     pub missing: Option<CommError>,
-    /// It lies in the place that was given for it, and has no payload here.
+    /// The bytes are in the receive buffer that was posted for them ([`Endpoint::land`](crate::Endpoint::land)); the payload is empty.
     pub landed: bool,
-    /// Bytes that it has announced.
+    /// Bytes that follow once the receiver has posted a buffer.
     pub bulk: Option<Bulk>,
 }
 
 /// The arrived messages of one rank, by tag, in order of arrival from each sender.
 #[derive(Debug, Default)]
 pub struct Inbox {
+    arrived: Arc<Arrived>,
+    /// For a split communicator: names senders by their ranks there. The messages are those of the whole transport.
+    members: Option<Arc<Members>>,
+}
+
+#[derive(Debug, Default)]
+struct Arrived {
     queues: Mutex<HashMap<Tag, VecDeque<Message>>>,
-    /// The operations that were over last, whose last messages may still be under way.
+    /// The last [`OVER`] operations that are over; their last messages may still arrive.
     over: Mutex<VecDeque<u64>>,
-    /// Ranks that wait for this one, and how they have said so.
+    /// Ranks that wait for this one, with their announcements.
     announced: Mutex<BTreeMap<usize, Message>>,
 }
 
-/// Operations that are known to be over; what comes for earlier ones has long come.
+/// Finished operations whose late messages are discarded; messages of earlier ones have all arrived.
 const OVER: usize = 64;
 
 impl Inbox {
+    /// The same messages for a split communicator.
+    pub(crate) fn of_members(&self, members: Arc<Members>) -> Self {
+        Self { arrived: Arc::clone(&self.arrived), members: Some(members) }
+    }
+
     /// Adds a message. The caller rings the rank's bell afterwards, and demands progress for news.
     pub fn push(&self, message: Message) {
+        self.arrived.push(message);
+    }
+
+    /// Takes the oldest message of `tag`, from one sender or from any.
+    pub fn take(&self, tag: Tag, from: Option<usize>) -> Option<Message> {
+        let mut message = self.arrived.take(tag, self.outer(from)?)?;
+        message.source = self.inner(message.source)?;
+        Some(message)
+    }
+
+    /// Whether [`Inbox::take`] would find a message, and of how many bytes.
+    pub fn probe(&self, tag: Tag, from: Option<usize>) -> Option<usize> {
+        let from = self.outer(from)?;
+        let queues = self.arrived.lock();
+        let found = queues.get(&tag)?.iter().find(|m| from.is_none_or(|rank| rank == m.source))?;
+        Some(found.payload.len())
+    }
+
+    /// Finds a message or an announcement by its tag: its sender and payload. The message stays.
+    pub(crate) fn find(&self, suits: impl Fn(Tag) -> bool) -> Option<(usize, Vec<u8>)> {
+        let (source, payload) = self.arrived.find(suits)?;
+        Some((self.inner(source)?, payload))
+    }
+
+    /// The call in which a rank waits for this one, if it has announced that.
+    pub(crate) fn waits_in(&self, rank: usize) -> Option<String> {
+        let rank = self.outer(Some(rank))??;
+        let announced = self.arrived.announced();
+        call::split(&announced.get(&rank)?.payload).map(|(_, name)| call::outer(&name).to_owned())
+    }
+
+    /// Discards all messages of an operation that is over, and those still to come, with the
+    /// memory that they bring.
+    pub fn forget(&self, operation: u64) {
+        let mut over = self.arrived.over.lock().unwrap_or_else(PoisonError::into_inner);
+        if !over.contains(&operation) {
+            over.truncate(OVER - 1);
+            over.push_front(operation);
+        }
+        self.arrived.lock().retain(|tag, _| tag.operation != operation);
+    }
+
+    /// Discards all messages.
+    pub(crate) fn clear(&self) {
+        // Dropped outside the lock, with the memory that they bring.
+        drop(std::mem::take(&mut *self.arrived.lock()));
+    }
+
+    /// The sender by the transport's number; `None` if there is no such rank.
+    fn outer(&self, from: Option<usize>) -> Option<Option<usize>> {
+        match (&self.members, from) {
+            (Some(members), Some(rank)) => members.outer(rank).map(Some),
+            (_, from) => Some(from),
+        }
+    }
+
+    /// A sender by its rank of the communicator; `None` if it is no member.
+    fn inner(&self, source: usize) -> Option<usize> {
+        self.members.as_ref().map_or(Some(source), |members| members.inner(source))
+    }
+}
+
+impl Arrived {
+    fn push(&self, message: Message) {
         if call::is_announcement(message.tag) {
             let mut announced = self.announced();
             let is_over = call::split(&message.payload).is_none_or(|(_, name)| name.is_empty());
@@ -82,8 +159,7 @@ impl Inbox {
         }
     }
 
-    /// Takes the oldest message of `tag`, from one sender or from any.
-    pub fn take(&self, tag: Tag, from: Option<usize>) -> Option<Message> {
+    fn take(&self, tag: Tag, from: Option<usize>) -> Option<Message> {
         let mut queues = self.lock();
         let queue = queues.get_mut(&tag)?;
         let at = queue.iter().position(|m| from.is_none_or(|rank| rank == m.source))?;
@@ -94,15 +170,7 @@ impl Inbox {
         message
     }
 
-    /// Whether [`Inbox::take`] would find a message, and of how many bytes.
-    pub fn probe(&self, tag: Tag, from: Option<usize>) -> Option<usize> {
-        let queues = self.lock();
-        let found = queues.get(&tag)?.iter().find(|m| from.is_none_or(|rank| rank == m.source))?;
-        Some(found.payload.len())
-    }
-
-    /// A message whose tag suits, or an announcement: its sender and payload. It stays.
-    pub(crate) fn find(&self, suits: impl Fn(Tag) -> bool) -> Option<(usize, Vec<u8>)> {
+    fn find(&self, suits: impl Fn(Tag) -> bool) -> Option<(usize, Vec<u8>)> {
         let announced = self.announced();
         if let Some((rank, waiting)) = announced.iter().find(|(_, waiting)| suits(waiting.tag)) {
             return Some((*rank, waiting.payload.clone()));
@@ -110,29 +178,6 @@ impl Inbox {
         let queues = self.lock();
         let (_, queue) = queues.iter().find(|(tag, _)| suits(**tag))?;
         queue.front().map(|message| (message.source, message.payload.clone()))
-    }
-
-    /// What a rank waits in for this one, if it has said so.
-    pub(crate) fn waits_in(&self, rank: usize) -> Option<String> {
-        let announced = self.announced();
-        call::split(&announced.get(&rank)?.payload).map(|(_, name)| call::outer(&name).to_owned())
-    }
-
-    /// Throws away all messages of an operation that is over, and those that are still to come, with the
-    /// memory that they bring.
-    pub fn forget(&self, operation: u64) {
-        let mut over = self.over.lock().unwrap_or_else(PoisonError::into_inner);
-        if !over.contains(&operation) {
-            over.truncate(OVER - 1);
-            over.push_front(operation);
-        }
-        self.lock().retain(|tag, _| tag.operation != operation);
-    }
-
-    /// Throws away all that waits.
-    pub(crate) fn clear(&self) {
-        // Dropped outside the lock, with the memory that it brings.
-        drop(std::mem::take(&mut *self.lock()));
     }
 
     fn announced(&self) -> MutexGuard<'_, BTreeMap<usize, Message>> {

@@ -1,4 +1,4 @@
-//! Payloads that are sent from where they lie, and places where awaited ones shall lie.
+//! Buffers that a transport sends from, or receives into, without a copy.
 
 use std::any::Any;
 use std::fmt;
@@ -6,9 +6,9 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes that are sent without being copied first, or that an awaited message is written to, where the transport can; and room
-/// behind them for what a transport adds ([`crate::Communicator::ROOM`]). They are the owner's again once all that was lent
-/// with the same count is dropped.
+/// A buffer that a transport sends from or receives into without a copy, if it can, with space
+/// behind it for the transport's trailer ([`crate::mpi::TRAILER`]). It is the owner's again once all buffers lent
+/// with the same count are dropped.
 pub struct Lent {
     first: NonNull<u8>,
     len: usize,
@@ -28,13 +28,13 @@ impl fmt::Debug for Lent {
 }
 
 impl Lent {
-    /// Lends `len` bytes. `out` counts what is lent and not dropped yet.
+    /// Lends `len` bytes. `out` counts the buffers that are lent and not dropped yet.
     ///
     /// # Safety
-    /// - The bytes, and as many behind them as [`crate::Communicator::ROOM`] says, are initialised and valid for
-    ///   reads and writes as long as `owner` is held. Nobody else accesses them before this is dropped.
+    /// - The bytes, and as many behind them as [`crate::mpi::TRAILER`] says, are initialised and valid for
+    ///   reads and writes as long as `owner` is held. Nothing else accesses them before this is dropped.
     /// - They are memory of the host. Those that are only given to [`crate::Transport::post_bulk`] or
-    ///   [`crate::Bulk::land`] may be memory of a device that the transport takes, and need no room behind them.
+    ///   [`crate::Bulk::land`] may be memory of a device that the transport accepts, and need no space behind them.
     pub unsafe fn new(
         first: NonNull<u8>,
         len: usize,
@@ -47,13 +47,13 @@ impl Lent {
 
     /// The bytes.
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: the caller of `Lent::new` promises that the bytes are initialised memory of the host that nobody else
+        // SAFETY: the caller of `Lent::new` promises that the bytes are initialised memory of the host that nothing else
         // accesses, and `self` holds their owner. (Those that may be memory of a device are given to a transport, which
         // does not call this for them.)
         unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.len) }
     }
 
-    /// How many they are.
+    /// The number of bytes.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -62,31 +62,27 @@ impl Lent {
         self.first
     }
 
-    /// The bytes, and the room behind them, once both were written.
-    pub(crate) fn parts(&self) -> (&[u8], &[u8; crate::Communicator::ROOM]) {
-        // SAFETY: the caller of `Lent::new` promises that there is room behind the bytes, initialised, which nobody
+    /// The bytes, and the trailer behind them, once both were written.
+    pub(crate) fn parts(&self) -> (&[u8], &[u8; crate::mpi::TRAILER]) {
+        // SAFETY: the caller of `Lent::new` promises that there is initialised space behind the bytes, which nothing
         // else accesses, and `self` holds their owner.
         (self.bytes(), unsafe { self.first.add(self.len).cast().as_ref() })
     }
 
-    /// Writes a trailer behind the bytes, which then is of them.
-    pub(crate) fn extended(mut self, trailer: [u8; crate::Communicator::ROOM]) -> Self {
-        // SAFETY: the caller of `Lent::new` promises that there is room behind the bytes, which nobody else accesses,
+    /// Writes a trailer behind the bytes, and includes it.
+    pub(crate) fn extended(mut self, trailer: [u8; crate::mpi::TRAILER]) -> Self {
+        // SAFETY: the caller of `Lent::new` promises that there is space behind the bytes, which nothing else accesses,
         // and `self` holds their owner.
         unsafe {
-            self.first
-                .as_ptr()
-                .add(self.len)
-                .cast::<[u8; crate::Communicator::ROOM]>()
-                .write_unaligned(trailer)
+            self.first.as_ptr().add(self.len).cast::<[u8; crate::mpi::TRAILER]>().write_unaligned(trailer)
         };
         self.len += trailer.len();
         self
     }
 
-    /// A copy with room for a trailer.
+    /// A copy with capacity for a trailer.
     pub(crate) fn copied(&self) -> Vec<u8> {
-        let mut copy = crate::buffers::take(self.len + crate::Communicator::ROOM);
+        let mut copy = crate::buffers::take(self.len + crate::mpi::TRAILER);
         copy.extend_from_slice(self.bytes());
         copy
     }
@@ -98,7 +94,7 @@ impl Drop for Lent {
     }
 }
 
-/// What a message is made of.
+/// The bytes of a message.
 #[derive(Debug)]
 pub(crate) enum Payload {
     /// Bytes of its own.
@@ -115,7 +111,7 @@ impl Payload {
         }
     }
 
-    /// It was sent.
+    /// Releases the bytes after they were sent.
     pub(crate) fn give_back(self) {
         match self {
             Self::Owned(bytes) => crate::buffers::put(bytes),

@@ -47,9 +47,13 @@ mod segment;
 #[cfg(not(loom))]
 pub mod shm;
 #[cfg(not(loom))]
+mod split;
+#[cfg(not(loom))]
 mod thread;
 #[cfg(not(loom))]
 mod transport;
+#[cfg(not(loom))]
+mod values;
 #[cfg(not(loom))]
 mod wait;
 
@@ -74,7 +78,8 @@ pub use {
     mappings::{MappingError, Mappings},
     progress::Serve,
     segment::{SEGMENT_ALIGN, Segment},
-    transport::{PeerState, Room, Transport},
+    transport::{Cores, PeerState, Transport},
+    values::{Number, Values},
     wait::{Late, Patience, WARN_AFTER},
 };
 

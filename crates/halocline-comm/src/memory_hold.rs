@@ -1,18 +1,18 @@
-//! Whether the memory of an exchange's fields was given back to the user.
+//! Tracks whether the memory of an exchange's fields was released to the user.
 
 use crate::sync::{AtomicU64, Ordering};
 
-/// The exchange whose fields' memory was given back last. Each exchange, counted from 1, holds its memory from its begin until
+/// The last exchange whose fields' memory was released. Each exchange, counted from 1, holds its memory from its begin until
 /// [`MemoryHold::release`].
 ///
-/// The word is twice that number, and odd while one thread works on what the exchange holds: threads that wait, one that begins
-/// the next exchange and those that look take turns.
+/// The word is twice that number. It is odd while one thread accesses the memory: threads that wait, the thread that begins
+/// the next exchange and readers exclude each other.
 #[derive(Debug, Default)]
 pub struct MemoryHold(AtomicU64);
 
 impl MemoryHold {
-    /// Calls `give_back` unless that was done. When this returns it was, by this thread or another. `pause` is called while
-    /// another thread is at it. The exchange is over, and those before it were released.
+    /// Calls `give_back` unless a thread has done so. When this returns, the memory is released. `pause` is called while
+    /// another thread holds the word. The exchange is over, and earlier ones were released.
     #[inline]
     pub fn release(&self, epoch: u64, pause: impl FnMut(), give_back: impl FnOnce()) {
         if self.enter(epoch, pause) {
@@ -21,7 +21,7 @@ impl MemoryHold {
         }
     }
 
-    /// Calls `look` unless the memory was given back; it is not meanwhile. The exchange was begun.
+    /// Calls `look` unless the memory was released; it is not released meanwhile. The exchange was begun.
     pub fn while_held<R>(&self, epoch: u64, pause: impl FnMut(), look: impl FnOnce() -> R) -> Option<R> {
         self.enter(epoch, pause).then(|| {
             let seen = look();
@@ -30,7 +30,7 @@ impl MemoryHold {
         })
     }
 
-    /// Makes the word odd, unless the memory of the exchange was given back.
+    /// Makes the word odd, unless the memory of the exchange was released.
     #[inline]
     fn enter(&self, epoch: u64, mut pause: impl FnMut()) -> bool {
         loop {

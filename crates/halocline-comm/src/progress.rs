@@ -1,30 +1,30 @@
-//! The progress thread of a rank: serves what no call of the rank serves.
+//! The progress thread of a rank: serves exchanges while no call of the rank does.
 //!
-//! It sleeps unless a peer, or this rank, demands progress, or an object is due; then it offers a turn to
-//! every registered object and sleeps again. It is also the graveyard: what was dropped in flight is held here until
-//! it is over.
+//! It sleeps until a peer, or this rank, demands progress, or an object is due. Then it serves
+//! every registered object once and sleeps again. It also holds objects that were dropped in flight until
+//! they are over.
 
-use crate::transport::{Room, Transport};
+use crate::transport::{Cores, Transport};
 use std::cell::Cell;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
-/// Something that can be carried on by the progress thread.
+/// An object that the progress thread serves.
 pub trait Serve: Send + Sync {
-    /// Does what can be done now, without waiting.
+    /// Does the work that is possible now, without waiting.
     fn serve(&self);
 
-    /// For one that was dropped in flight: whether nothing is in flight any more.
+    /// For an object that was dropped in flight: whether nothing is in flight any more.
     fn is_over(&self) -> bool;
 
-    /// When it wants a turn although nothing has changed, by the host's clock. Asked after each turn.
+    /// When to serve it next although nothing has changed, by the host's clock. Called after each [`Serve::serve`].
     fn due(&self) -> Option<Duration> {
         None
     }
 }
 
-/// Registration with the progress thread of one rank.
+/// The progress thread of one rank.
 pub(crate) struct Progress {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -40,7 +40,7 @@ struct Objects {
     /// Objects that their users hold.
     live: Vec<Weak<dyn Serve>>,
     /// Objects dropped in flight, held until they are over.
-    graveyard: Vec<Arc<dyn Serve>>,
+    detached: Vec<Arc<dyn Serve>>,
 }
 
 impl Progress {
@@ -49,7 +49,7 @@ impl Progress {
         Self { shared, thread: Mutex::new(None) }
     }
 
-    /// From now on `object` gets a turn at every demand, as long as somebody holds it.
+    /// Serves `object` at every demand, as long as it is held elsewhere.
     pub(crate) fn register(&self, transport: &Arc<dyn Transport>, object: Weak<dyn Serve>) {
         {
             let mut objects = self.shared.lock();
@@ -59,11 +59,11 @@ impl Progress {
         self.start(transport);
     }
 
-    /// Starts the thread, if it does not run yet.
+    /// Starts the thread, unless it runs.
     fn start(&self, transport: &Arc<dyn Transport>) {
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         if thread.is_none() {
-            // The bell must outlive the thread, which therefore holds the transport. `stop` ends it.
+            // The thread holds the transport, since it sleeps on its bell. `stop` ends it.
             let (shared, transport) = (Arc::clone(&self.shared), Arc::clone(transport));
             let name = format!("halocline-{}", transport.rank());
             let host = Arc::clone(&transport);
@@ -75,15 +75,15 @@ impl Progress {
         }
     }
 
-    /// Holds `object` until it is over; meanwhile every change wakes the thread.
+    /// Holds `object` until it is over. Every change wakes the thread meanwhile.
     pub(crate) fn defer_drop(&self, transport: &Arc<dyn Transport>, object: Arc<dyn Serve>) {
-        self.shared.lock().graveyard.push(object);
+        self.shared.lock().detached.push(object);
         self.start(transport);
         transport.own_bell().arm();
         transport.own_bell().demand(transport.host());
     }
 
-    /// Ends the thread. The graveyard is empty then: what lies there holds the rank's communicator.
+    /// Ends the thread. No object is held then: each holds the rank's communicator.
     pub(crate) fn stop(&self, transport: &dyn Transport) {
         self.shared.lock().stop = true;
         transport.own_bell().demand(transport.host());
@@ -108,20 +108,20 @@ impl Shared {
 }
 
 thread_local! {
-    static IN_THE_BACKGROUND: Cell<bool> = const { Cell::new(false) };
+    static IS_BACKGROUND: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this is a progress thread: one that the program does not know of.
+/// Whether this is a progress thread, which the program does not know.
 pub(crate) fn is_background() -> bool {
-    IN_THE_BACKGROUND.get()
+    IS_BACKGROUND.get()
 }
 
 fn run(shared: &Shared, transport: &dyn Transport) {
-    IN_THE_BACKGROUND.set(true);
+    IS_BACKGROUND.set(true);
     let bell = transport.own_bell();
-    // Kept from turn to turn, so that a turn allocates nothing.
+    // Reused, so that the loop allocates nothing.
     let mut live: Vec<Weak<dyn Serve>> = Vec::new();
-    let mut buried: Vec<Arc<dyn Serve>> = Vec::new();
+    let mut detached: Vec<Arc<dyn Serve>> = Vec::new();
     loop {
         let seen = bell.demands();
         {
@@ -130,27 +130,27 @@ fn run(shared: &Shared, transport: &dyn Transport) {
                 return;
             }
             live.extend(objects.live.iter().cloned());
-            buried.extend(objects.graveyard.iter().cloned());
+            detached.extend(objects.detached.iter().cloned());
         }
         let mut due: Option<Duration> = None;
-        let mut turn = |object: &dyn Serve| {
+        let mut serve = |object: &dyn Serve| {
             object.serve();
             due = [due, object.due()].into_iter().flatten().min();
         };
         for object in live.drain(..).filter_map(|object| object.upgrade()) {
-            turn(&*object);
+            serve(&*object);
         }
         let carried_on = |object: &Arc<dyn Serve>| {
-            turn(&**object);
+            serve(&**object);
             object.is_over()
         };
-        let over: Vec<_> = buried.drain(..).filter(carried_on).collect();
+        let over: Vec<_> = detached.drain(..).filter(carried_on).collect();
         if !over.is_empty() {
             let is_over = |object: &Arc<dyn Serve>| over.iter().any(|done| Arc::ptr_eq(done, object));
             let freed: Vec<_> = {
                 let mut objects = shared.lock();
-                let (done, rest) = std::mem::take(&mut objects.graveyard).into_iter().partition(is_over);
-                objects.graveyard = rest;
+                let (done, rest) = std::mem::take(&mut objects.detached).into_iter().partition(is_over);
+                objects.detached = rest;
                 done
             };
             freed.iter().for_each(|_| bell.disarm());
@@ -159,9 +159,9 @@ fn run(shared: &Shared, transport: &dyn Transport) {
         }
         let timeout = due.map(|due| due.saturating_sub(transport.host().now()));
         match timeout {
-            // To be parked for no time takes longer than what is awaited; and who gives way where there is one core waits until
-            // another thread has had its share.
-            Some(Duration::ZERO) if transport.room() == Room::Tight => transport.host().pause(),
+            // Parking takes longer than the awaited event. A yield with one core for each rank would wait for the time slice of
+            // another thread.
+            Some(Duration::ZERO) if transport.cores() == Cores::OnePerRank => transport.host().pause(),
             Some(Duration::ZERO) => transport.host().yield_now(),
             _ => bell.await_demand(transport.host(), seen, timeout),
         }

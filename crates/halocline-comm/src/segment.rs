@@ -1,4 +1,4 @@
-//! Memory that ranks share: allocated here, or another rank's mapped here.
+//! Memory that ranks share: allocated here, or memory of another rank mapped here.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -6,10 +6,9 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// A range of bytes that lives as long as somebody holds it, with an identity that is never reused.
+/// A range of bytes with shared ownership and an identity that is never reused.
 ///
-/// Plain bytes: who may read or write which of them at what time is the business of the protocol
-/// above. A segment never moves.
+/// Plain bytes: the protocol above decides which side reads or writes them when. A segment never moves.
 pub struct Segment {
     id: u64,
     base: NonNull<u8>,
@@ -20,11 +19,11 @@ pub struct Segment {
 enum Home {
     /// Allocated by the global allocator.
     Heap(std::alloc::Layout),
-    /// Somebody else's memory, alive as long as the value is held.
+    /// Memory of another owner, alive as long as the value is held.
     Foreign(#[allow(dead_code)] Arc<dyn Any + Send + Sync>),
     /// A memfd mapped here: allocated by this process (with the descriptor, to give away), or imported.
     Mapped(Option<rustix::fd::OwnedFd>),
-    /// No bytes: a descriptor that goes to another process as it is, for a driver to open.
+    /// No bytes: a descriptor that is sent to another process, for a driver to open.
     Handle(rustix::fd::OwnedFd),
 }
 
@@ -35,10 +34,10 @@ fn allocated() -> MutexGuard<'static, BTreeMap<usize, Weak<Segment>>> {
     ALLOCATED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-// SAFETY: a segment owns an address range, or keeps its owner, and is not bound to a thread. It gives out its address
-// alone; whoever follows that keeps to the grants of the exchange.
+// SAFETY: a segment owns an address range, or keeps its owner, and is not bound to a thread. It exposes only its address;
+// code that dereferences it keeps to the grants of the exchange.
 unsafe impl Send for Segment {}
-// SAFETY: nothing in a segment changes after it was made. It gives out its address alone; whoever follows that keeps to
+// SAFETY: nothing in a segment changes after it was made. It exposes only its address; code that dereferences it keeps to
 // the grants of the exchange.
 unsafe impl Sync for Segment {}
 
@@ -60,31 +59,31 @@ impl Segment {
         Some(Self { id: fresh_id(), base, len, home: Home::Heap(layout) }.known())
     }
 
-    /// A descriptor to be sent with a message as it is.
+    /// A descriptor to send with a message.
     pub(crate) fn handle(id: Option<u64>, fd: rustix::fd::OwnedFd) -> Arc<Self> {
         let id = id.unwrap_or_else(fresh_id);
         Arc::new(Self { id, base: NonNull::dangling(), len: 0, home: Home::Handle(fd) })
     }
 
-    /// The segment around an address that this process has allocated and that somebody holds.
+    /// The live segment of this process that contains an address.
     pub(crate) fn around(address: usize) -> Option<Arc<Self>> {
-        // The last holder's drop takes the lock: let go of it first.
+        // Dropping the last reference takes the lock, so that it is released first.
         let nearest = allocated().range(..=address).next_back().map(|(_, segment)| Weak::clone(segment));
         nearest?.upgrade().filter(|segment| address - segment.base.addr().get() < segment.len)
     }
 
-    /// Lets [`Segment::around`] find it.
+    /// Registers it for [`Segment::around`].
     fn known(self) -> Arc<Self> {
         let segment = Arc::new(self);
         allocated().insert(segment.base.addr().get(), Arc::downgrade(&segment));
         segment
     }
 
-    /// Memory that somebody else owns.
+    /// Memory of another owner.
     ///
     /// # Safety
-    /// `base` is valid for reads and writes of `len` bytes as long as `keepalive` is held: on the host, or, where nobody
-    /// follows the address there, on the device whose memory it is.
+    /// `base` is valid for reads and writes of `len` bytes as long as `keepalive` is held: on the host, or, if the host
+    /// does not dereference the address, on the device that owns the memory.
     pub unsafe fn foreign(base: NonNull<u8>, len: usize, keepalive: Arc<dyn Any + Send + Sync>) -> Arc<Self> {
         Arc::new(Self { id: fresh_id(), base, len, home: Home::Foreign(keepalive) })
     }
@@ -117,11 +116,11 @@ mod mapped {
     use rustix::fs::{MemfdFlags, SealFlags};
     use rustix::mm::{MapFlags, ProtFlags};
 
-    /// What a shared memfd must promise: nobody can shrink it under a reader (SIGBUS) any more.
+    /// The seals of a shared memfd: no process can shrink it while another reads it (SIGBUS).
     const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
     impl Segment {
-        /// Zeroed memory that other processes can map. No file: nothing is left behind by a kill.
+        /// Zeroed memory that other processes can map. It has no file name: a killed process leaves nothing behind.
         pub fn shared(len: usize) -> Result<Arc<Self>, CommError> {
             let size = len.max(1).next_multiple_of(SEGMENT_ALIGN);
             let fail = |what| move |errno| CommError::Memory { what, bytes: len, errno };
@@ -155,7 +154,7 @@ mod mapped {
             }
         }
 
-        /// What a receiver is told of its length.
+        /// The length in the announcement to a receiver.
         pub(crate) fn announced(&self) -> u64 {
             if let Home::Handle(_) = self.home { Self::HANDLE } else { self.len as u64 }
         }
@@ -166,15 +165,15 @@ mod mapped {
 
     fn map(fd: BorrowedFd<'_>, size: usize) -> rustix::io::Result<NonNull<u8>> {
         let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-        // SAFETY: the kernel chooses an address that nothing else has, so that no memory of the process is replaced.
+        // SAFETY: the kernel chooses a free address range, so that no memory of the process is replaced.
         let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), size, prot, flags, fd, 0)? };
         NonNull::new(base.cast()).ok_or(rustix::io::Errno::NOMEM)
     }
 
     pub(super) fn unmap(base: NonNull<u8>, len: usize) {
         let size = len.max(1).next_multiple_of(SEGMENT_ALIGN);
-        // SAFETY: `map` mapped so many bytes at `base`. The drop of the segment alone calls this, once, and whoever
-        // follows an address of the segment holds it.
+        // SAFETY: `map` mapped so many bytes at `base`. Only the drop of the segment calls this, once, and code that
+        // dereferences an address of the segment holds it.
         let unmapped = unsafe { rustix::mm::munmap(base.as_ptr().cast(), size) };
         debug_assert!(unmapped.is_ok());
     }
@@ -183,12 +182,12 @@ mod mapped {
 impl Drop for Segment {
     fn drop(&mut self) {
         if let Home::Heap(_) | Home::Mapped(Some(_)) = self.home {
-            // Before the addresses can belong to another one.
+            // Before another segment can have the addresses.
             allocated().remove(&self.base.addr().get());
         }
         match &self.home {
-            // SAFETY: `heap` allocated the memory with this layout, and the drop of the segment alone frees it. Whoever
-            // follows an address of the segment holds it.
+            // SAFETY: `heap` allocated the memory with this layout, and only the drop of the segment frees it. Code that
+            // dereferences an address of the segment holds it.
             Home::Heap(layout) => unsafe { std::alloc::dealloc(self.base.as_ptr(), *layout) },
             Home::Foreign(_) | Home::Handle(_) => {}
             Home::Mapped(_) => mapped::unmap(self.base, self.len),
@@ -196,8 +195,8 @@ impl Drop for Segment {
     }
 }
 
-/// Ids count from a random number of the process, so that those of different processes, and of a
-/// process whose id was reused, do not meet.
+/// Ids count from a random number of the process, so that those of different processes do not collide, even if a
+/// process id was reused.
 fn fresh_id() -> u64 {
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicU64, Ordering};

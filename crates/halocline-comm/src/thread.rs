@@ -1,41 +1,41 @@
-//! Ranks as threads of one process: every memory is in reach.
+//! Ranks as threads of one process: all memory is reachable.
 
 use crate::bell::Doorbell;
 use crate::error::CommError;
 use crate::host::Host;
 use crate::inbox::{Inbox, Message, Tag};
 use crate::segment::Segment;
-use crate::transport::{PeerState, Room, Transport};
+use crate::transport::{Cores, PeerState, Transport};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// What the ranks of one group share.
+/// State that the ranks of one group share.
 struct Hub {
-    seats: Vec<Seat>,
+    ranks: Vec<RankState>,
     departures: AtomicU64,
     host: Arc<dyn Host>,
-    room: Room,
-    /// What other ranks do not reach, if they pretend to be processes.
+    cores: Cores,
+    /// The segments that other ranks do not reach, if ranks behave like processes.
     private: Option<Private>,
 }
 
-/// Whether a segment is out of reach of other ranks.
+/// Whether other ranks cannot reach a segment.
 pub(crate) type Private = fn(&Segment) -> bool;
 
 #[derive(Default)]
-struct Seat {
-    bell: Line,
+struct RankState {
+    bell: PaddedBell,
     inbox: Inbox,
     /// The rank's communicator was dropped.
     left: AtomicBool,
-    /// Nothing of the rank goes on any more.
+    /// Nothing of the rank is in flight any more.
     ended: AtomicBool,
 }
 
 /// A doorbell on cache lines of its own.
 #[derive(Default)]
 #[repr(align(128))]
-struct Line(Doorbell);
+struct PaddedBell(Doorbell);
 
 /// One rank's end. Dropping it tells the others that this rank has left.
 pub(crate) struct ThreadTransport {
@@ -46,9 +46,9 @@ pub(crate) struct ThreadTransport {
 impl ThreadTransport {
     /// The ends of a new group of `size` ranks.
     pub(crate) fn group(size: usize, host: Arc<dyn Host>, private: Option<Private>) -> Vec<Self> {
-        let seats = (0..size).map(|_| Seat::default()).collect();
-        let room = Room::of(size, std::thread::available_parallelism().map_or(1, usize::from));
-        let hub = Arc::new(Hub { seats, departures: AtomicU64::new(0), host, room, private });
+        let ranks = (0..size).map(|_| RankState::default()).collect();
+        let cores = Cores::of(size, std::thread::available_parallelism().map_or(1, usize::from));
+        let hub = Arc::new(Hub { ranks, departures: AtomicU64::new(0), host, cores, private });
         (0..size).map(|rank| Self { hub: Arc::clone(&hub), rank }).collect()
     }
 }
@@ -65,7 +65,7 @@ unsafe impl Transport for ThreadTransport {
     }
 
     fn size(&self) -> usize {
-        self.hub.seats.len()
+        self.hub.ranks.len()
     }
 
     fn post(
@@ -75,24 +75,24 @@ unsafe impl Transport for ThreadTransport {
         payload: Vec<u8>,
         segments: &[Arc<Segment>],
     ) -> Result<(), CommError> {
-        let Some(seat) = self.hub.seats.get(to) else {
+        let Some(state) = self.hub.ranks.get(to) else {
             return Err(CommError::NoSuchRank { rank: to, size: self.size() });
         };
-        if !seat.ended.load(Ordering::Acquire) {
-            seat.inbox.push(Message {
+        if !state.ended.load(Ordering::Acquire) {
+            state.inbox.push(Message {
                 source: self.rank,
                 tag,
                 payload,
                 segments: segments.to_vec(),
                 ..Message::default()
             });
-            seat.bell.0.delivered(self.host(), tag.is_news());
+            state.bell.0.delivered(self.host(), tag.is_news());
         }
         Ok(())
     }
 
     fn inbox(&self) -> &Inbox {
-        &self.hub.seats[self.rank].inbox
+        &self.hub.ranks[self.rank].inbox
     }
 
     fn allocate(&self, bytes: usize) -> Result<Arc<Segment>, CommError> {
@@ -113,21 +113,21 @@ unsafe impl Transport for ThreadTransport {
     }
 
     fn bell(&self, rank: usize) -> Option<&Doorbell> {
-        self.hub.seats.get(rank).map(|seat| &seat.bell.0)
+        self.hub.ranks.get(rank).map(|state| &state.bell.0)
     }
 
     fn leave(&self) {
-        self.depart(&self.hub.seats[self.rank].left);
+        self.depart(&self.hub.ranks[self.rank].left);
     }
 
     fn own_bell(&self) -> &Doorbell {
-        &self.hub.seats[self.rank].bell.0
+        &self.hub.ranks[self.rank].bell.0
     }
 
     fn state(&self, rank: usize) -> PeerState {
-        match self.hub.seats.get(rank) {
-            Some(seat) if seat.ended.load(Ordering::Acquire) => PeerState::Ended,
-            Some(seat) if seat.left.load(Ordering::Acquire) => PeerState::Left,
+        match self.hub.ranks.get(rank) {
+            Some(state) if state.ended.load(Ordering::Acquire) => PeerState::Ended,
+            Some(state) if state.left.load(Ordering::Acquire) => PeerState::Left,
             _ => PeerState::Present,
         }
     }
@@ -140,17 +140,17 @@ unsafe impl Transport for ThreadTransport {
         &*self.hub.host
     }
 
-    fn room(&self) -> Room {
-        self.hub.room
+    fn cores(&self) -> Cores {
+        self.hub.cores
     }
 }
 
 impl ThreadTransport {
-    /// Shows the others that something about this rank has changed for good.
+    /// Publishes to the others that this rank has left or ended.
     fn depart(&self, mark: &AtomicBool) {
         mark.store(true, Ordering::Release);
         self.hub.departures.fetch_add(1, Ordering::Release);
-        for other in &self.hub.seats {
+        for other in &self.hub.ranks {
             other.bell.0.changed(self.host());
         }
     }
@@ -158,8 +158,8 @@ impl ThreadTransport {
 
 impl Drop for ThreadTransport {
     fn drop(&mut self) {
-        let seat = &self.hub.seats[self.rank];
-        self.depart(&seat.left);
-        self.depart(&seat.ended);
+        let state = &self.hub.ranks[self.rank];
+        self.depart(&state.left);
+        self.depart(&state.ended);
     }
 }

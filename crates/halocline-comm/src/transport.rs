@@ -1,5 +1,5 @@
-//! What a transport gives to the floors above: messages, memory that peers can reach, and news of
-//! ranks that are gone. Nothing above asks a transport for its name.
+//! The interface of a transport to the layers above: messages, memory that peers can reach, and which
+//! ranks have left. No layer above depends on the name of a transport.
 
 use crate::bell::Doorbell;
 use crate::bulk::Surround;
@@ -15,34 +15,34 @@ use std::sync::Arc;
 pub enum PeerState {
     /// It may still send.
     Present,
-    /// It gave up its communicator: it takes part in no further collective call. What it dropped in
-    /// flight goes on.
+    /// It has dropped its communicator and makes no further collective call. Exchanges that it dropped in
+    /// flight go on.
     Left,
-    /// It has left, and nothing of it goes on any more.
+    /// It has left, and nothing of it is in flight any more.
     Ended,
     /// Its process has died without leaving.
     Dead,
 }
 
-/// How ranks share the cores that they may run on.
+/// How many cores there are for the ranks of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Room {
+pub enum Cores {
     /// Ranks outnumber cores.
-    Crowded,
-    /// A core for each rank.
-    Tight,
-    /// Cores are left over, of which this rank may use one: what it hands to another thread runs beside it.
+    Oversubscribed,
+    /// One core for each rank.
+    OnePerRank,
+    /// More cores than ranks, and this rank may use two: a second thread runs beside it.
     Spare,
 }
 
-impl Room {
-    /// As seen by one of so many ranks, who together may run on so many cores.
+impl Cores {
+    /// For one of so many ranks, which together may run on so many cores.
     pub(crate) fn of(ranks: usize, cores: usize) -> Self {
         let own = || std::thread::available_parallelism().map_or(1, usize::from);
         match ranks.cmp(&cores) {
-            std::cmp::Ordering::Greater => Self::Crowded,
+            std::cmp::Ordering::Greater => Self::Oversubscribed,
             std::cmp::Ordering::Less if own() > 1 => Self::Spare,
-            _ => Self::Tight,
+            _ => Self::OnePerRank,
         }
     }
 }
@@ -54,11 +54,11 @@ impl Room {
 /// - [`Transport::allocate`] returns zeroed memory that nothing else uses as long as the segment is held.
 /// - A message arrives with the bytes and segments that were posted, from the rank that it names, once. Segments that arrive are the
 ///   sender's memory: both sides see each other's writes there, in the order of the C++ memory model.
-/// - What [`Transport::reach`] says yes to, the peer can read and write. [`Transport::bell`] is the same bell for all ranks.
+/// - A peer can read and write every segment that [`Transport::reach`] accepts. [`Transport::bell`] is the same bell for all ranks.
 /// - The bytes of a [`Lent`] are accessed only until it is dropped.
-/// - A rank is [`PeerState::Ended`] or [`PeerState::Dead`] only once nothing of it accesses memory of others any more.
+/// - A rank is [`PeerState::Ended`] or [`PeerState::Dead`] only once it accesses memory of others no more.
 pub unsafe trait Transport: Send + Sync {
-    /// How users call it: `thread`, `shm`, `mpi`.
+    /// The name that users give: `thread`, `shm`, `mpi`.
     fn name(&self) -> &'static str;
 
     /// This rank.
@@ -67,55 +67,55 @@ pub unsafe trait Transport: Send + Sync {
     /// Number of ranks.
     fn size(&self) -> usize;
 
-    /// Hands over a message and returns without waiting for the receiver. Messages of one sender to
-    /// one receiver arrive in order. A receiver that is gone is no error here: waiting for its
-    /// answer is.
+    /// Sends a message and returns without waiting for the receiver. Messages of one sender to
+    /// one receiver arrive in order. A receiver that is gone is no error here, but in the wait for its
+    /// answer.
     ///
-    /// `segments` must be such that [`Transport::reach`] said yes for the receiver.
+    /// [`Transport::reach`] accepts each of the `segments` for the receiver.
     fn post(&self, to: usize, tag: Tag, payload: Vec<u8>, segments: &[Arc<Segment>])
     -> Result<(), CommError>;
 
-    /// As [`Transport::post`], of bytes that may stay where they are until they are sent.
+    /// As [`Transport::post`], from a buffer that the transport need not copy.
     fn post_lent(&self, to: usize, tag: Tag, payload: Lent) -> Result<(), CommError> {
         self.post(to, tag, payload.copied(), &[])
     }
 
-    /// A message of `tag` from a rank, as long as `place`, is to lie there, where the transport can; it then comes without
-    /// bytes ([`crate::Message::landed`]). Nobody else uses the place until it is dropped: when the message has come, when it
-    /// is taken back, or at once.
+    /// Posts a receive buffer for a message of `tag` from a rank, as long as the buffer. If the transport can, it receives into the
+    /// buffer, and the message has no payload ([`crate::Message::landed`]). Nothing else uses the buffer until it is dropped: when
+    /// the message has come, when the receive is cancelled, or at once.
     fn land(&self, from: usize, tag: Tag, place: Lent) {
         let _ = (from, tag, place);
     }
 
-    /// Gives back the places that wait for such messages, but for one that a message is being written to.
+    /// Cancels the receives of these tags, except one whose buffer is being written to.
     fn take_back(&self, which: &dyn Fn(Tag) -> bool) {
         let _ = which;
     }
 
-    /// Whether [`Transport::post_bulk`] takes memory of devices for a rank, as far as is known without having tried it, or why
+    /// Whether [`Transport::post_bulk`] accepts memory of devices for a rank, as far as is known without a trial, or why
     /// not.
     fn takes_devices(&self, peer: usize) -> Result<(), String> {
         let _ = peer;
         Err(format!("messages of {} lie in memory of the host", self.name()))
     }
 
-    /// As [`Transport::post`], with bytes that follow once the receiver has said where they shall lie
+    /// As [`Transport::post`], with bytes that follow once the receiver has posted a buffer for them
     /// ([`crate::Message::bulk`]): in memory of the host, or of devices.
     ///
     /// # Errors
-    /// [`CommError::OutOfReach`] where [`Transport::takes_devices`] says no, or the bytes are more than 1 GiB.
+    /// [`CommError::OutOfReach`] if [`Transport::takes_devices`] refuses, or there are more than 1 GiB.
     fn post_bulk(&self, to: usize, tag: Tag, payload: Vec<u8>, bulk: Lent) -> Result<(), CommError> {
         let _ = (tag, payload, bulk);
         let why = self.takes_devices(to).err().unwrap_or_default();
         Err(CommError::OutOfReach { rank: to, why })
     }
 
-    /// From now on what carries bulks is called within this.
+    /// Runs the calls that transfer bulks within this from now on.
     fn surround(&self, surround: Arc<dyn Surround>) {
         let _ = surround;
     }
 
-    /// What has arrived.
+    /// The messages that have arrived.
     fn inbox(&self) -> &Inbox;
 
     /// Zeroed memory that as many peers as possible can reach.
@@ -124,7 +124,7 @@ pub unsafe trait Transport: Send + Sync {
     /// Whether `peer` can read and write this segment of ours, or why not.
     fn reach(&self, peer: usize, segment: &Segment) -> Result<(), String>;
 
-    /// The number of the process that this rank pretends to be, if it is a thread that does.
+    /// The number of this process, if it is a thread that behaves like one.
     fn pretends(&self) -> Option<u32> {
         None
     }
@@ -133,8 +133,8 @@ pub unsafe trait Transport: Send + Sync {
     /// reached by messages alone.
     fn bell(&self, rank: usize) -> Option<&Doorbell>;
 
-    /// Says that this rank's user has given up its communicator. All that it had sent is in the inboxes
-    /// of the others before they see it as [`PeerState::Left`]. Dropping the transport ends it.
+    /// Tells the others that this rank's user has dropped its communicator. All its messages are in the inboxes
+    /// of the others before they see it as [`PeerState::Left`]. Dropping the transport makes it [`PeerState::Ended`].
     fn leave(&self);
 
     /// This rank's own bell.
@@ -149,39 +149,39 @@ pub unsafe trait Transport: Send + Sync {
     /// Clock, park and wake.
     fn host(&self) -> &dyn Host;
 
-    /// How the ranks share cores.
-    fn room(&self) -> Room;
+    /// How many cores there are for the ranks.
+    fn cores(&self) -> Cores;
 
-    /// Whether spinning only keeps others from running.
-    fn is_crowded(&self) -> bool {
-        self.room() == Room::Crowded
+    /// Whether ranks outnumber cores, so that spinning only delays others.
+    fn is_oversubscribed(&self) -> bool {
+        self.cores() == Cores::Oversubscribed
     }
 
-    /// Whether messages arrive only while [`Transport::poll`] is called: then waits call it.
+    /// Whether messages arrive only while [`Transport::poll`] is called; waits call it then.
     fn is_polled(&self) -> bool {
         false
     }
 
-    /// Takes in what has arrived. Never blocks.
+    /// Moves arrived messages to the inbox. Never blocks.
     fn poll(&self) {}
 
-    /// Whether messages are on their way that get on only while [`Transport::poll`] is called.
+    /// Whether messages are in flight that progress only while [`Transport::poll`] is called.
     fn is_carrying(&self) -> bool {
         false
     }
 
-    /// Whether messages arrive also while no call of the program polls.
+    /// Whether messages arrive even if no call of the program polls.
     fn is_driven(&self) -> bool {
         !self.is_polled()
     }
 
-    /// Why ranks that share no memory with this one are not reached any more, nor ever again.
+    /// Why ranks that share no memory with this one cannot be reached any more.
     fn broken(&self) -> Option<CommError> {
         None
     }
 
-    /// Whether this thread can wait for messages, and why not: no transport of that kind works any more,
-    /// or it wants another thread.
+    /// Whether this thread can wait for messages, or why not: the transport has failed,
+    /// or requires another thread.
     fn check(&self) -> Result<(), CommError> {
         Ok(())
     }

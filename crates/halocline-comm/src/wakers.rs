@@ -1,6 +1,6 @@
 //! Tasks that wait for an epoch, by their wakers.
 //!
-//! A waker is code of somebody's executor: it is cloned, woken and dropped outside the lock.
+//! A waker is code of an executor: it is cloned, woken and dropped outside the lock.
 
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, fence};
 use std::sync::PoisonError;
@@ -9,7 +9,7 @@ use std::task::Waker;
 /// The tasks that wait for one object.
 #[derive(Debug)]
 pub struct Wakers {
-    /// How many wait; read without the lock, so that nobody who completes an epoch takes it in vain.
+    /// The number of waiting tasks; read without the lock, so that completing an epoch takes the lock only if a task waits.
     count: AtomicU32,
     tickets: AtomicU64,
     waiting: Mutex<Vec<Waiting>>,
@@ -22,7 +22,7 @@ struct Waiting {
     waker: Waker,
 }
 
-/// One task's place among those that wait.
+/// Identifies one waiting task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ticket(u64);
 
@@ -33,8 +33,8 @@ impl Default for Wakers {
 }
 
 impl Wakers {
-    /// From now on `waker` waits for `epoch`. The caller must look once more afterwards, for an epoch that
-    /// was completed before.
+    /// Registers `waker` for `epoch`. The caller checks the epoch once more afterwards: it may have
+    /// completed before.
     pub fn enter(&self, epoch: u64, waker: &Waker) -> Ticket {
         let ticket = Ticket(self.tickets.fetch_add(1, Ordering::Relaxed));
         let waiting = Waiting { ticket, epoch, waker: waker.clone() };
@@ -47,7 +47,7 @@ impl Wakers {
         ticket
     }
 
-    /// The task has moved: it is to be woken by another waker. Look once more afterwards.
+    /// Replaces the waker of a task that has moved. Check the epoch once more afterwards.
     pub fn renew(&self, ticket: Ticket, waker: &Waker) {
         let same = |other: &Waiting| other.ticket == ticket && other.waker.will_wake(waker);
         if self.lock().iter().any(same) {
@@ -60,20 +60,20 @@ impl Wakers {
         // The old one is dropped here, outside the lock.
     }
 
-    /// The task waits no longer. False if it was taken before.
+    /// Removes a task. False if it was taken before.
     pub fn leave(&self, ticket: Ticket) -> bool {
         self.take_where(|waiting| waiting.ticket == ticket).is_some()
     }
 
-    /// One of those that wait for `epoch` or an earlier one, to be woken by the caller. The caller has made a
-    /// fence ([`crate::Doorbell::changed`] does) between completing the epoch and this: either the task that
-    /// enters sees the epoch, or it is seen here.
+    /// Takes a task that waits for `epoch` or an earlier one; the caller wakes it. The caller has issued a
+    /// fence ([`crate::Doorbell::changed`] does) between completing the epoch and this: either a task that
+    /// enters sees the epoch, or this call sees the task.
     #[inline]
     pub fn take(&self, epoch: u64) -> Option<Waker> {
         if self.is_empty() { None } else { self.take_where(|waiting| waiting.epoch <= epoch) }
     }
 
-    /// Whether nobody waits.
+    /// Whether no task waits.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.count.load(Ordering::Relaxed) == 0

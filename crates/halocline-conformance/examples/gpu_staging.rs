@@ -64,7 +64,7 @@ fn all(comm: &Communicator, gpu: &Gpu, how_many: &str) -> Result<()> {
         }
     };
     let cores = std::thread::available_parallelism()?;
-    let (transport, room) = (comm.transport(), comm.link().room());
+    let (transport, room) = (comm.transport(), comm.link().cores());
     say(format!("\nstaged, 2 ranks by {transport}, {how_many}, {cores} cores for this rank ({room:?})"));
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let is_asked = |what: &str| {

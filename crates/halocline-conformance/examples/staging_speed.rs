@@ -17,7 +17,7 @@ fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let is_busy = std::env::args().any(|argument| argument == "busy");
     if comm.rank() == 0 {
         let cores = std::thread::available_parallelism()?;
-        println!("{:?}: {cores} cores for this rank", comm.link().room());
+        println!("{:?}: {cores} cores for this rank", comm.link().cores());
     }
     let mut sizes = std::env::args()
         .skip(1)

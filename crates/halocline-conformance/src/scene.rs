@@ -403,7 +403,7 @@ impl Scene {
     /// Whether domains of one rank exchange with each other, on any rank. Collective.
     pub fn stays_within(&self, comm: &Communicator) -> Result<bool, Error> {
         let within = self.groups.iter().any(|(pattern, _)| !pattern.plan().local.is_empty());
-        Ok(comm.all_reduce(&[within.into()], Reduce::Max)? == [1])
+        Ok(comm.all_reduce(&[u8::from(within)], Reduce::Max)? == [1])
     }
 
     /// Goes to a step, from whatever step before.

@@ -7,7 +7,7 @@ use crate::yard::{self, Kernels, Piece, Rig};
 use crate::{Outcome, Trouble, fail};
 use halocline::{Communicator, Device, DeviceError, Stream};
 use halocline_comm::mappings::{Kind, Refusal};
-use halocline_comm::{Host, Segment};
+use halocline_comm::{Endpoint, Host, Segment};
 use halocline_device::sim::{Live, Options, World};
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};

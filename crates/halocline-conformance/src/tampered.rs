@@ -2,7 +2,7 @@
 
 use halocline::Communicator;
 use halocline_comm::Endpoint;
-use halocline_comm::{CommError, Doorbell, Host, Inbox, PeerState, Room, Segment, Tag, Transport};
+use halocline_comm::{CommError, Cores, Doorbell, Host, Inbox, PeerState, Segment, Tag, Transport};
 use std::sync::Arc;
 
 /// A message about to be sent.
@@ -99,8 +99,8 @@ unsafe impl<F: Fn(Outgoing<'_>) -> Result<(), CommError> + Send + Sync> Transpor
         self.comm.link().host()
     }
 
-    fn room(&self) -> Room {
-        self.comm.link().room()
+    fn cores(&self) -> Cores {
+        self.comm.link().cores()
     }
 
     fn is_polled(&self) -> bool {

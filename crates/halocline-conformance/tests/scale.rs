@@ -4,7 +4,7 @@
 
 use halocline::{Communicator, Halo, Mesh, Partition, Pattern, RegularGrid, Shared, UnstructuredDomain};
 use halocline_comm::Endpoint;
-use halocline_comm::{CommError, Doorbell, Host, Inbox, PeerState, Room, Segment, Tag, Transport};
+use halocline_comm::{CommError, Cores, Doorbell, Host, Inbox, PeerState, Segment, Tag, Transport};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -196,8 +196,8 @@ unsafe impl Transport for Counted {
         self.inner.link().host()
     }
 
-    fn room(&self) -> Room {
-        self.inner.link().room()
+    fn cores(&self) -> Cores {
+        self.inner.link().cores()
     }
 }
 

@@ -74,13 +74,6 @@ impl PyCommunicator {
         self.group
     }
 
-    /// Sums of any size: of the halves of values, which no number of ranks makes more than 64 bits.
-    fn sum(&self, py: Python<'_>, values: &[u64]) -> PyResult<Vec<u128>> {
-        let halves: Vec<u64> = values.iter().flat_map(|value| [value & 0xffff_ffff, value >> 32]).collect();
-        let sums = self.wait(py, |comm| comm.all_reduce(&halves, Reduce::Sum))?;
-        Ok(sums.as_chunks().0.iter().map(|&[low, high]| u128::from(low) + (u128::from(high) << 32)).collect())
-    }
-
     /// Calls something that may wait.
     fn wait<T: Send>(
         &self,
@@ -199,6 +192,19 @@ impl PyCommunicator {
         Ok(self.beside(self.get()?.duplicate().map_err(error::of)?))
     }
 
+    #[doc = doc!("Communicator.split")]
+    #[pyo3(signature = (color, key = Given::of(0isize)), text_signature = "($self, color, key=0)")]
+    fn split(
+        &self,
+        py: Python<'_>,
+        color: Option<Given<usize>>,
+        key: Given<isize>,
+    ) -> PyResult<Option<Self>> {
+        named!(color, key);
+        let split = self.wait(py, |comm| comm.split(color, key as i64))?;
+        Ok(split.map(|comm| Self::of(comm, Arc::clone(&self.member), new_group())))
+    }
+
     #[doc = doc!("Communicator.with_deadline")]
     fn with_deadline(&self, seconds: Option<Given<Duration>>) -> PyResult<Self> {
         named!(seconds);
@@ -234,12 +240,10 @@ impl PyCommunicator {
     fn all_reduce(&self, py: Python<'_>, values: Given<List<u64>>, op: Given<String>) -> PyResult<Vec<u128>> {
         named!(values, op);
         let List(values) = values;
-        match choose("op", &op, &[("sum", Reduce::Sum), ("min", Reduce::Min), ("max", Reduce::Max)])? {
-            Reduce::Sum => self.sum(py, &values),
-            op => {
-                Ok(self.wait(py, |comm| comm.all_reduce(&values, op))?.into_iter().map(u128::from).collect())
-            }
-        }
+        let op = choose("op", &op, &[("sum", Reduce::Sum), ("min", Reduce::Min), ("max", Reduce::Max)])?;
+        // As 128 bits: no number of ranks makes their sums overflow.
+        let values: Vec<u128> = values.into_iter().map(u128::from).collect();
+        self.wait(py, |comm| comm.all_reduce(values, op))
     }
 
     #[doc = doc!("Communicator.agree")]

@@ -1,7 +1,7 @@
 //! Errors that all ranks share: what one rank finds wrong, every rank returns.
 
 use crate::Error;
-use halocline_comm::{CommError, Communicator, Reduce};
+use halocline_comm::{CommError, Communicator, Endpoint, Reduce};
 
 /// Ends a step that can fail on some ranks only. Collective, blocks.
 ///

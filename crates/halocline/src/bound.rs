@@ -20,7 +20,7 @@ use crate::overlap::Overlap;
 use crate::pattern::Pattern;
 use crate::set::{Flight, Set};
 use crate::trace;
-use halocline_comm::{BeginLock, Claim, Endpoint, MemoryHold, Room, Segment};
+use halocline_comm::{BeginLock, Claim, Cores, Endpoint, MemoryHold, Segment};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use within::Within;
@@ -72,7 +72,7 @@ impl Bound {
         sets: &[Arc<Set>],
         checks: Option<u64>,
     ) -> Arc<Self> {
-        let has_spare_core = life.comm.link().room() == Room::Spare && life.comm.link().is_driven();
+        let has_spare_core = life.comm.link().cores() == Cores::Spare && life.comm.link().is_driven();
         let check = checks.map(|operation| Check::new(operation, &mut links));
         let bound = Arc::new(Self {
             life,

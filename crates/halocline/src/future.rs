@@ -125,7 +125,7 @@ impl Pending {
         let since = *waiting.since.get_or_insert(now);
         let is_lively = bound.outcome(epoch).is_none()
             && waiting.ticket.is_none()
-            && now.saturating_sub(since) < bound.life.patience.lively(link);
+            && now.saturating_sub(since) < bound.life.patience.poll_time(link);
         if !is_lively {
             bound.life.enter(epoch, &mut waiting.ticket, waker);
         }

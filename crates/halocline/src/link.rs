@@ -441,7 +441,7 @@ impl Link {
     ) -> Result<(), CommError> {
         let Signals::Messages { operation } = self.signals else { return Ok(()) };
         let set = (in_flight.set().number as u64).to_le_bytes();
-        let mut message = buffers::take(part.bytes + set.len() + Communicator::ROOM);
+        let mut message = buffers::take(part.bytes + set.len() + Communicator::SPARE);
         trace::pack(comm, self, epoch, part.bytes)
             .in_scope(|| pack(in_flight, part, message.as_mut_ptr(), false));
         debug_assert_eq!(part.ops.iter().map(CopyOp::bytes).sum::<usize>(), part.bytes);

@@ -105,8 +105,8 @@ impl Overlap {
 mod tests {
     use super::*;
     use crate::{Array, Communicator, Decomposed, Halo, HaloExchange, RegularGrid};
+    use halocline_comm::Cores;
     use halocline_comm::Endpoint;
-    use halocline_comm::Room;
 
     const SPIN: Duration = Duration::from_micros(50);
 
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn large_exchanges_of_a_user_who_computes_are_handed_on() {
         let comm = Communicator::single();
-        if comm.link().room() != Room::Spare {
+        if comm.link().cores() != Cores::Spare {
             eprintln!("skipped: there is one core, and none is left over for a progress thread");
             return;
         }

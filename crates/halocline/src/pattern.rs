@@ -3,7 +3,7 @@
 use crate::agree::agree;
 use crate::directory;
 use crate::error::Error;
-use halocline_comm::Communicator;
+use halocline_comm::{Communicator, Endpoint};
 use halocline_plan::{Decomposition, Halo, PatternError, Side, UnstructuredDomain};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};

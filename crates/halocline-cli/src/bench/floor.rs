@@ -49,7 +49,7 @@ impl<'a> Floor<'a> {
         let own = own.transpose()?;
         let reaches = |peer: usize| own.as_ref().is_none_or(|own| link.reach(peer, own).is_ok());
         let shared = (0..comm.size()).all(|peer| link.bell(peer).is_some() && reaches(peer));
-        let shared = comm.all_reduce(&[shared.into()], Reduce::Min)? == [1];
+        let shared = comm.all_reduce(&[u8::from(shared)], Reduce::Min)? == [1];
         let tag = Tag { operation: comm.begin(), round: 0 };
         let lines = match own {
             _ if !shared => None,
@@ -61,7 +61,7 @@ impl<'a> Floor<'a> {
             }
             None => comm.receive(Some(0), tag, "the lines of a barrier")?.segments.into_iter().next(),
         };
-        let crowded = link.is_crowded();
+        let crowded = link.is_oversubscribed();
         Ok(Self { comm, lines, crowded, barriers: Cell::new(0), pings: Cell::new(0) })
     }
 

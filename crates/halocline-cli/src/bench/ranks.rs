@@ -40,7 +40,7 @@ pub(super) fn run(
             let comm = ranks::join(&RanksArgs { ranks: asked, transport, node_aware: None })?;
             check(comm.size())?;
             let cpus = cpus(&comm)?;
-            if pinned && comm.link().is_crowded() && !cpus.is_empty() {
+            if pinned && comm.link().is_oversubscribed() && !cpus.is_empty() {
                 // The launcher lets such ranks float; here neighbours always share the same core.
                 let at = comm.rank() * cpus.len() / comm.size();
                 pin(cpus.get(at..=at));

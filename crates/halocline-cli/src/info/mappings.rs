@@ -12,6 +12,7 @@ use halocline::{
     CommError, Communicator, Decomposed, DeviceArray, DeviceError, Halo, HaloExchange, Pattern, PatternError,
     RegularGrid, agree,
 };
+use halocline_comm::Endpoint;
 use halocline_comm::mappings::{DeviceId, Limits, MappingError, Mappings, Stats, Target};
 use serde_json::{Value, json};
 use std::error::Error;

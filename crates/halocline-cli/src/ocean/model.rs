@@ -82,11 +82,11 @@ pub(super) fn share(
     find: impl FnOnce() -> Result<Vec<u64>, OceanError>,
 ) -> Result<Vec<u64>, OceanError> {
     let mine = if comm.rank() == 0 { find()? } else { Vec::new() };
-    let bytes = comm.broadcast(0, mine.into_iter().flat_map(u64::to_le_bytes).collect())?;
-    if bytes.len() != 8 * nodes {
-        return Err(OceanError::Plan { bytes: bytes.len(), expected: 8 * nodes });
+    let all = comm.broadcast(0, mine)?;
+    if all.len() != nodes {
+        return Err(OceanError::Plan { bytes: 8 * all.len(), expected: 8 * nodes });
     }
-    Ok(bytes.as_chunks().0.iter().map(|&raw| u64::from_le_bytes(raw)).collect())
+    Ok(all)
 }
 
 fn partition(case: &Case, partitioner: Partitioner, ranks: usize) -> Result<Partition, OceanError> {

@@ -75,8 +75,7 @@ pub(super) fn measure(comm: &Communicator) -> Result<Reading, CommError> {
 /// `boot`: equal for ranks that have one clock.
 fn measure_by(comm: &Communicator, boot: &str, now: impl Fn() -> u64) -> Result<Reading, CommError> {
     let operation = comm.begin();
-    let origin = comm.broadcast(0, now().to_le_bytes().to_vec())?;
-    let origin = word(&origin).unwrap_or(0);
+    let origin = comm.broadcast(0, now())?;
     let boots = comm.all_gather(boot.as_bytes())?;
     let same = |rank: usize| !boot.is_empty() && boots.first() == boots.get(rank);
     if comm.rank() == 0 {

@@ -7,16 +7,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// A machine whose time passes as the test says, and which keeps what people are told.
+/// A host whose clock the test moves, and which records the warnings.
 #[derive(Default)]
 struct Clock {
     now: AtomicU64,
     looks: AtomicU64,
-    told: Mutex<Vec<(String, bool)>>,
+    warnings: Mutex<Vec<(String, bool)>>,
 }
 
 impl Clock {
-    /// Lets time pass, second by second, each of which the ranks see.
+    /// Moves the clock second by second; the ranks see each second.
     fn until(&self, is_so: impl Fn() -> bool) {
         while !is_so() {
             self.now.fetch_add(1_000_000_000, Ordering::SeqCst);
@@ -27,8 +27,8 @@ impl Clock {
         }
     }
 
-    fn told(&self) -> Vec<(String, bool)> {
-        self.told.lock().unwrap().clone()
+    fn warnings(&self) -> Vec<(String, bool)> {
+        self.warnings.lock().unwrap().clone()
     }
 }
 
@@ -49,13 +49,13 @@ impl Host for Clock {
     }
 
     fn tell_late(&self, text: &str, again: bool) {
-        self.told.lock().unwrap().push((text.to_owned(), again));
+        self.warnings.lock().unwrap().push((text.to_owned(), again));
     }
 }
 
 type Work = fn(&Communicator) -> Result<(), CommError>;
 
-/// What two ranks end with, while `watch` lets time pass, and sees their communicators.
+/// The results of two ranks. Meanwhile `watch` moves the clock and sees their communicators.
 fn two_ranks(work: [Work; 2], watch: impl Fn(&Clock, &[Communicator])) -> Vec<Result<(), CommError>> {
     let clock = Arc::new(Clock::default());
     let comms = Communicator::threads_on(2, Arc::clone(&clock) as Arc<dyn Host>);
@@ -69,7 +69,7 @@ fn two_ranks(work: [Work; 2], watch: impl Fn(&Clock, &[Communicator])) -> Vec<Re
     })
 }
 
-/// A rank has been told that the other one waits for it.
+/// Whether the other rank has announced to this one that it waits for it.
 fn is_awaited(comm: &Communicator) -> bool {
     comm.link().inbox().waits_in(1 - comm.rank()).is_some()
 }
@@ -79,16 +79,16 @@ fn barrier(comm: &Communicator) -> Result<(), CommError> {
 }
 
 fn reduce(comm: &Communicator) -> Result<(), CommError> {
-    comm.all_reduce(&[1], Reduce::Sum).map(drop)
+    comm.all_reduce(1, Reduce::Sum).map(drop)
 }
 
 fn broadcast(comm: &Communicator) -> Result<(), CommError> {
-    comm.broadcast(0, Vec::new()).map(drop)
+    comm.broadcast(0, 7u8).map(drop)
 }
 
 const LATE: u64 = 7;
 
-/// Comes once the test says so.
+/// Enters the barrier once the test sends a message.
 fn late_barrier(comm: &Communicator) -> Result<(), CommError> {
     while comm.probe(None, Tag { operation: LATE, round: 0 }).is_none() {
         std::thread::yield_now();
@@ -97,25 +97,28 @@ fn late_barrier(comm: &Communicator) -> Result<(), CommError> {
 }
 
 #[test]
-fn a_wait_for_a_late_rank_is_told_with_its_rank_and_what_it_waits_for() {
+fn a_long_wait_warns_with_the_late_rank_and_the_call() {
     let ended = two_ranks([barrier, late_barrier], |clock, comms| {
         clock.until(|| is_awaited(&comms[1]));
-        assert_eq!(clock.told(), [], "30 s have not passed");
-        clock.until(|| clock.told().len() >= 2);
+        assert_eq!(clock.warnings(), [], "30 s have not passed");
+        clock.until(|| clock.warnings().len() >= 2);
         assert_eq!(comms[1].link().inbox().waits_in(0).as_deref(), Some("barrier"));
         comms[0].send(1, Tag { operation: LATE, round: 0 }, Vec::new()).unwrap();
-        let told = clock.told();
-        assert!(told.iter().all(|(text, _)| text.starts_with("rank 0 has waited ")), "{told:?}");
-        assert!(told.iter().all(|(text, _)| text.ends_with(" s for a barrier from rank 1")), "{told:?}");
-        // Whoever tells it on standard error does so once.
-        assert_eq!((told[0].1, told[1].1), (false, true));
-        // It waits no longer.
+        let warnings = clock.warnings();
+        assert!(warnings.iter().all(|(text, _)| text.starts_with("rank 0 has waited ")), "{warnings:?}");
+        assert!(
+            warnings.iter().all(|(text, _)| text.ends_with(" s for a barrier from rank 1")),
+            "{warnings:?}"
+        );
+        // The second warning is marked as a repetition.
+        assert_eq!((warnings[0].1, warnings[1].1), (false, true));
+        // The wait is over.
         clock.until(|| !is_awaited(&comms[1]));
     });
     assert!(ended.iter().all(Result::is_ok), "{ended:?}");
 }
 
-/// Nobody sends anything: each waits for the other one. Once one of them has said what it waits in, both know.
+/// Neither rank sends a message: each waits for the other. The announcement of one tells both.
 #[test]
 fn different_calls_that_both_begin_with_a_wait_fail_on_both_ranks() {
     let ended = two_ranks([reduce, broadcast], |_, _| {});
@@ -125,17 +128,17 @@ fn different_calls_that_both_begin_with_a_wait_fail_on_both_ranks() {
     }
 }
 
-/// One rank has made a duplicate more: no number of their calls is the same.
+/// One rank has made one more duplicate: their calls have different numbers.
 #[test]
-fn calls_out_of_step_wait_and_are_told_on_both_ranks_with_what_the_other_waits_in() {
+fn calls_out_of_step_warn_on_both_ranks_with_the_call_of_the_other() {
     let out_of_step: Work = |comm| {
         comm.duplicate()?;
-        comm.within("bind").all_reduce(&[1], Reduce::Sum).map(drop)
+        comm.within("bind").all_reduce(1, Reduce::Sum).map(drop)
     };
     let patient: Work = |comm| comm.with_deadline(Some(Duration::from_secs(300))).barrier();
     let ended = two_ranks([out_of_step, patient], |clock, _| {
         clock.until(|| {
-            let text = clock.told().into_iter().map(|(text, _)| text).collect::<String>();
+            let text = clock.warnings().into_iter().map(|(text, _)| text).collect::<String>();
             text.contains("in bind for an all-reduce from rank 1 (which waits in barrier)")
                 && text.contains("for a barrier from rank 0 (which waits in bind)")
         });
@@ -144,13 +147,11 @@ fn calls_out_of_step_wait_and_are_told_on_both_ranks_with_what_the_other_waits_i
     assert!(matches!(ended[0], Err(CommError::Left { rank: 1, .. })), "{ended:?}");
 }
 
-/// A communicator on which ranks made different calls fails all later ones, on every rank, also on one that never waited.
+/// After different calls a communicator fails all later calls on every rank.
 #[test]
 fn a_communicator_stays_failed_after_different_calls() {
     let one: Work = |comm| {
-        // The root of a broadcast waits for nobody.
-        comm.broadcast(0, Vec::new())?;
-        let first = comm.barrier().unwrap_err();
+        let first = comm.broadcast(0, 7u8).unwrap_err();
         assert_eq!(comm.barrier().unwrap_err().to_string(), first.to_string());
         Err(first)
     };
@@ -162,7 +163,7 @@ fn a_communicator_stays_failed_after_different_calls() {
 }
 
 #[test]
-fn different_parts_of_one_call_are_told_apart() {
+fn different_parts_of_one_call_are_named() {
     let error = mismatch([(3, "bind\u{1f}broadcast"), (1, "bind\u{1f}all_reduce")]);
     let text = error.to_string();
     assert!(text.contains("rank 1 is in bind, all_reduce, rank 3 in bind, broadcast"), "{text}");
@@ -172,7 +173,7 @@ fn different_parts_of_one_call_are_told_apart() {
 }
 
 #[test]
-fn a_message_that_names_no_call_is_refused() {
+fn a_message_without_the_name_of_a_call_is_refused() {
     for bad in [&[][..], &[9], b"barrier\x08"] {
         assert_eq!(split(bad), None);
     }

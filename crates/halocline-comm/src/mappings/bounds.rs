@@ -1,10 +1,10 @@
-//! How much is kept, and what was done.
+//! Limits of the cache, and its statistics.
 
 use crate::error::CommError;
 use halocline_device::{Variable, VariableError};
 use std::ffi::OsString;
 
-/// How much that nothing uses is kept mapped by others.
+/// How much unused memory stays mapped by other ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Allocations. 0: each is unmapped when its transfer ends.
@@ -14,33 +14,33 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Those of the environment, or the default.
+    /// The limits in the environment, or the default.
     pub fn from_environment() -> Result<Self, CommError> {
         Ok(limits_of(|name| std::env::var_os(name))?)
     }
 
-    /// Whether so much is not too much.
+    /// Whether so much is within the limits.
     pub(super) fn hold(&self, entries: usize, bytes: u64) -> bool {
         entries <= self.entries && bytes <= self.bytes
     }
 }
 
-/// What the mappings of a rank have been doing.
+/// Statistics of the mappings of a rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stats {
     /// Requests for memory of this rank that needed no offer of their own.
     pub hits: u64,
     /// Mappings of memory of this rank that other ranks have opened.
     pub opens: u64,
-    /// Allocations given up because of the limits.
+    /// Allocations evicted because of the limits.
     pub evictions: u64,
     /// Requests that were refused: their bytes are staged.
     pub staged: u64,
     /// Allocations of this rank that are exported now, without those that are being unmapped.
     pub entries: usize,
-    /// Those of them that are in use.
+    /// Entries that are in use.
     pub pinned: usize,
-    /// Bytes of this rank that others have mapped now, or still have.
+    /// Bytes of this rank that others have mapped.
     pub bytes_held: u64,
     /// Mappings of other ranks' memory that are open here now.
     pub mapped: usize,
@@ -52,10 +52,10 @@ pub struct Stats {
     pub malformed: u64,
 }
 
-/// What is kept by default.
+/// The default limits.
 pub(super) const DEFAULT: Limits = Limits { entries: 1024, bytes: u64::MAX };
 
-/// What the environment says.
+/// The limits in an environment.
 pub(super) fn limits_of(lookup: impl Fn(&str) -> Option<OsString>) -> Result<Limits, VariableError> {
     let number = |name: &'static str, default: u64| {
         Variable::given(name, lookup(name)).map_or(Ok(default), |variable| variable.number(0..=u64::MAX))

@@ -1,4 +1,4 @@
-//! What mapping and releasing can say went wrong.
+//! Errors of mapping and releasing.
 
 use super::protocol::Target;
 use crate::error::CommError;
@@ -10,14 +10,14 @@ use std::time::Duration;
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum MappingError {
-    /// The memory cannot be exported, or the other side cannot open it. Its bytes are to be staged.
+    /// The memory cannot be exported, or the other side cannot open it. Stage its bytes.
     #[error("the {bytes} bytes at {address:#x} cannot be mapped by rank {} for {}: {why}", target.rank, target.device)]
     Refused {
         /// The first byte.
         address: Address,
-        /// How many.
+        /// The number of bytes.
         bytes: u64,
-        /// Who should have mapped it.
+        /// The target that should map it.
         target: Target,
         /// Why.
         why: Refusal,
@@ -27,14 +27,14 @@ pub enum MappingError {
     OutOfBounds {
         /// The first byte.
         address: Address,
-        /// How many.
+        /// The number of bytes.
         bytes: u64,
         /// The allocation.
         within: Allocation,
     },
-    /// Memory that was freed while it was in use: other memory lies there now.
+    /// Memory was freed while it was in use; the address has been reused.
     #[error(
-        "the memory at {base:#x} was freed while {pins} bound exchanges or transfers use it, and {address:#x} is other \
+        "the memory at {base:#x} was freed while {pins} bound exchanges or transfers use it, and {address:#x} is in new \
          memory; drop those first"
     )]
     Stale {
@@ -42,18 +42,18 @@ pub enum MappingError {
         address: Address,
         /// Where the freed memory began.
         base: Address,
-        /// By how many it is used.
+        /// The number of its uses.
         pins: usize,
     },
-    /// Memory that is in use cannot be released.
+    /// Memory in use cannot be released.
     #[error("the memory at {address:#x} is used by {pins} bound exchanges or transfers; drop those first")]
     InUse {
         /// The address.
         address: Address,
-        /// By how many.
+        /// The number of its uses.
         pins: usize,
     },
-    /// Others have not unmapped in time: the memory is not to be freed yet.
+    /// Other ranks have not unmapped the memory in time: do not free it yet.
     #[error(
         "the memory at {address:#x} is still mapped by ranks {ranks:?} after {after:?}: they use it, or have exchanges in flight beside which \
          it cannot be closed"
@@ -61,31 +61,31 @@ pub enum MappingError {
     StillMapped {
         /// The address.
         address: Address,
-        /// By whom.
+        /// The ranks.
         ranks: Vec<usize>,
         /// How long this rank has waited.
         after: Duration,
     },
     /// The other rank is gone.
-    #[error("rank {rank} is gone, has left the communicator, or takes no part in mappings any more")]
+    #[error("rank {rank} has died, has left the communicator, or has closed its mappings")]
     Gone {
-        /// Which.
+        /// The rank.
         rank: usize,
     },
-    /// The other rank is not of this node.
+    /// The other rank is on another node.
     #[error(
-        "rank {rank} shares no memory with this one: it is of another node, or the transport has only messages"
+        "rank {rank} shares no memory with this one: it is on another node, or the transport has only messages"
     )]
     Apart {
-        /// Which.
+        /// The rank.
         rank: usize,
     },
-    /// A token that means nothing here, or not from that rank.
+    /// An unknown token, or one of another rank.
     #[error("{token:#x} is no mapping of memory of rank {rank}")]
     NoMapping {
         /// The token.
         token: u64,
-        /// Whose memory it should be.
+        /// The owner that was given.
         rank: usize,
     },
     /// Bytes beyond the end of a mapping.
@@ -95,12 +95,12 @@ pub enum MappingError {
         token: u64,
         /// The first byte.
         offset: u64,
-        /// How many.
+        /// The number of bytes.
         length: u64,
-        /// How many the mapping has.
+        /// The size of the mapping.
         bytes: u64,
     },
-    /// What the communicator says.
+    /// An error of the communicator.
     #[error(transparent)]
     Comm(#[from] CommError),
 }

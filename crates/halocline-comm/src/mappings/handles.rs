@@ -1,4 +1,4 @@
-//! What [`Mappings`] gives out, and what dropping it means.
+//! The handles that [`Mappings`] returns, and the meaning of their drops.
 
 use super::protocol::{Answer, Arrival, Target};
 use super::{MappingError, Mappings};
@@ -6,7 +6,7 @@ use halocline_device::Address;
 use halocline_device::remote::Kind;
 use std::time::Duration;
 
-/// Who is to map which bytes.
+/// The target and the bytes of a request.
 pub(super) type Of = (Target, Address, u64);
 
 fn refused((target, address, bytes): Of, answer: Answer) -> MappingError {
@@ -18,7 +18,7 @@ fn refused((target, address, bytes): Of, answer: Answer) -> MappingError {
     }
 }
 
-/// A [`Mappings::map`] under way. Dropping it withdraws it.
+/// A [`Mappings::map`] in progress. Dropping it withdraws the request.
 pub struct Requested {
     pub(super) mappings: Mappings,
     pub(super) id: Option<u64>,
@@ -29,7 +29,7 @@ pub struct Requested {
 }
 
 impl Requested {
-    /// Blocks until the other rank has mapped it, or cannot.
+    /// Blocks until the other rank has mapped it or refuses.
     pub fn wait(mut self) -> Result<Pinned, MappingError> {
         let Some(id) = self.id else { return Err(MappingError::Gone { rank: self.of.0.rank }) };
         match self.mappings.answer(id, self.of.0, self.begun)? {
@@ -52,7 +52,7 @@ impl Drop for Requested {
     }
 }
 
-/// Memory of this rank that another one has mapped, and keeps mapped as long as this lives.
+/// Memory of this rank that another rank keeps mapped as long as this lives.
 pub struct Pinned {
     pub(super) mappings: Mappings,
     pub(super) entry: u64,
@@ -63,22 +63,22 @@ pub struct Pinned {
 }
 
 impl Pinned {
-    /// How the memory gets into another process; into this one, by its address.
+    /// How another process maps the memory.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// What the other rank calls the mapping.
+    /// The other rank's name for the mapping, to pass to [`Mappings::resolve`] there.
     pub fn token(&self) -> u64 {
         self.token
     }
 
-    /// Where the bytes that were asked for begin in it.
+    /// The offset of the requested bytes in the mapping.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// How many they are.
+    /// The number of bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -92,7 +92,7 @@ impl Drop for Pinned {
     }
 }
 
-/// Memory of another rank, mapped here as long as this lives. What uses it on a device must be over when it is dropped.
+/// Memory of another rank, mapped here as long as this lives. Device work that uses it must be over when it is dropped.
 pub struct Mapping {
     pub(super) mappings: Mappings,
     pub(super) token: u64,
@@ -102,7 +102,7 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// How it came here; `None` if it is memory of this very process.
+    /// How it was mapped; `None` for memory of this process.
     pub fn kind(&self) -> Option<Kind> {
         self.kind
     }
@@ -112,7 +112,7 @@ impl Mapping {
         self.address
     }
 
-    /// How many bytes may be used.
+    /// The number of usable bytes.
     pub fn length(&self) -> u64 {
         self.length
     }
@@ -120,12 +120,12 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        self.mappings.service.with(|protocol| protocol.let_go(self.token));
+        self.mappings.service.with(|protocol| protocol.end_use(self.token));
         self.mappings.demand();
     }
 }
 
-/// Bytes that another rank may take. Dropping it waits for nothing; the bytes stay in use until they were taken.
+/// Bytes that another rank may read. Dropping it does not wait; the bytes stay in use until they were read.
 pub struct Transfer {
     pub(super) mappings: Mappings,
     pub(super) epoch: u64,
@@ -140,7 +140,7 @@ impl Transfer {
         self.epoch
     }
 
-    /// Blocks until the bytes were taken. With limits of 0 nothing of them is mapped any more then.
+    /// Blocks until the bytes were read. With limits of 0 they are unmapped then, too.
     pub fn wait(mut self) -> Result<(), MappingError> {
         let Some(id) = self.id else { return Ok(()) };
         let answer = self.mappings.answer(id, self.of.0, self.begun)?;
@@ -160,16 +160,17 @@ impl Drop for Transfer {
     }
 }
 
-/// Bytes of another rank, mapped here to be taken. Dropping it says that they were: what reads them must be over.
+/// Bytes of another rank, mapped here to be read. Dropping it reports that they were read: all reads must be over.
 pub struct Arrived {
     pub(super) mappings: Mappings,
     pub(super) arrival: Arrival,
 }
 
 impl Arrived {
-    /// Whose they are.
+    /// The sender.
     pub fn from(&self) -> usize {
-        self.arrival.from
+        // Bytes of a rank that is no member of a split communicator are numbered as the transport does.
+        self.mappings.comm.inner_rank(self.arrival.from).unwrap_or(self.arrival.from)
     }
 
     /// The number of the transfer, the same at both ends.
@@ -182,7 +183,7 @@ impl Arrived {
         self.arrival.address
     }
 
-    /// How many.
+    /// The number of bytes.
     pub fn length(&self) -> u64 {
         self.arrival.length
     }

@@ -1,5 +1,5 @@
-//! Host memory: what the library has allocated, as sealed memfds, which nobody can shrink under those who map them and
-//! which a kill leaves nothing of.
+//! Host memory that the library has allocated, as sealed memfds: no process can shrink one while others map it, and a killed
+//! process leaves nothing behind.
 
 use crate::error::CommError;
 use crate::segment::Segment;
@@ -31,7 +31,7 @@ fn address_of(segment: &Segment) -> Address {
     segment.base().as_ptr().expose_provenance() as Address
 }
 
-/// What a failure to receive or to map memory means for a mapping.
+/// The refusal of a mapping that follows from a failure to receive or map memory.
 pub(super) fn refusal(error: &CommError) -> Refusal {
     match error {
         CommError::Memory { errno, .. } | CommError::System { errno, .. } => (*errno).into(),
@@ -39,7 +39,7 @@ pub(super) fn refusal(error: &CommError) -> Refusal {
     }
 }
 
-/// The segment that an allocation is, if it still is.
+/// The segment of an allocation, if it still exists.
 fn segment_of(allocation: &Allocation) -> Option<Arc<Segment>> {
     let segment = Segment::around(usize::try_from(allocation.base).ok()?)?;
     (of(&segment) == Some(*allocation)).then_some(segment)
@@ -68,7 +68,7 @@ unsafe impl Provider for HostMemory {
 
     fn export(&self, allocation: &Allocation) -> Result<Export, Refusal> {
         let segment = segment_of(allocation).ok_or(Refusal::BadHandle)?;
-        // Memory of ranks that are threads has none, and needs none.
+        // Heap memory, of ranks that are threads, has no descriptor and needs none.
         let copies = segment.descriptor().into_iter().map(|fd| rustix::io::fcntl_dupfd_cloexec(fd, 0));
         let descriptors = copies.collect::<Result<_, Errno>>()?;
         Ok(Export { handle: Vec::new(), descriptors })

@@ -1,9 +1,9 @@
-//! Memory of one rank, mapped by others of the same node: exported, opened and closed once, used many times.
+//! Memory of one rank, mapped by other ranks of the same node: exported, opened and closed once, used many times.
 //!
-//! Each rank has one cache for what it exports, shared by all that use its communicator: [`Mappings`]. The owner of memory
-//! says who shall map it ([`Mappings::map`]), and tells the mapping's token and offset to whoever is to use it, who gets an
-//! address for them ([`Mappings::resolve`]). Both sides hold what they were given: while they do, nothing of it changes,
-//! and its use makes no message, no call of the driver, and takes no lock.
+//! Each rank has one cache for its exports, shared by all users of its communicators: [`Mappings`]. The owner of memory
+//! lets a rank map it ([`Mappings::map`]) and sends the mapping's token and offset to that rank, which gets an
+//! address for them ([`Mappings::resolve`]). While both sides hold their handles, the mapping does not change, and
+//! its use sends no message, calls no driver and takes no lock.
 //!
 //! ```
 //! use halocline_comm::mappings::{DeviceId, Mappings, Target};
@@ -66,20 +66,20 @@ use service::Service;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-/// The mappings of a rank: of its memory by others, and of theirs here. A clone is the same, and so is what another
-/// communicator of the same ranks gives.
+/// The mappings of a rank: of its memory by other ranks, and of theirs here. All communicators of a rank share one cache;
+/// ranks are numbered as in the communicator of [`Mappings::of`].
 #[derive(Clone)]
 pub struct Mappings {
     comm: Communicator,
     service: Arc<Service>,
 }
 
-/// What a communicator keeps.
+/// The extension of a communicator.
 #[derive(Default)]
-struct Part(OnceLock<Arc<Service>>);
+struct Cache(OnceLock<Arc<Service>>);
 
 impl Mappings {
-    /// The mappings of this rank. Local; a rank maps nothing for others before it has called this. Waits take the
+    /// The mappings of this rank. Local; a rank maps nothing for others before it has called this. Waits have the
     /// communicator's deadline.
     pub fn of(comm: &Communicator) -> Result<Self, MappingError> {
         let process = comm.link().pretends().map_or_else(ProcessId::own, ProcessId::pretended);
@@ -87,11 +87,11 @@ impl Mappings {
     }
 
     fn in_process(comm: &Communicator, process: ProcessId, limits: Limits) -> Self {
-        let part = comm.part::<Part>();
+        let cache = comm.extension::<Cache>();
         let mut is_new = false;
-        let service = part.0.get_or_init(|| {
+        let service = cache.0.get_or_init(|| {
             is_new = true;
-            let service = Service::new(comm.transport_of_part(), process, limits);
+            let service = Service::new(comm.weak_transport(), process, limits);
             service.attach(Arc::new(host::HostMemory::default()));
             Arc::new(service)
         });
@@ -99,26 +99,26 @@ impl Mappings {
         if is_new {
             let weak: Weak<Service> = Arc::downgrade(&service);
             comm.register(weak);
-            // What came before there was anybody to serve it.
-            service.drive(comm.link());
+            // Messages may have come before the service existed.
+            service.drive(comm.outer_link());
         }
         Self { comm: comm.detached(), service }
     }
 
-    /// Adds what exports and opens the memory of a device, unless it is there.
+    /// Adds the provider of a device, unless the device has one.
     pub fn attach(&self, provider: Arc<dyn Provider>) {
         self.service.attach(provider);
     }
 
-    /// Lets a rank map the allocation around `bytes` bytes at `address`, for one of its devices. Blocks until it has, unless
-    /// it had before: then no message is sent and no driver called, but to ask of memory that the library has not allocated whether it
-    /// is still there. Refused where the target still has memory open, for 10 s, that lay there before and was freed without a word. The
-    /// caller sees to it that the memory is freed only after a [`Mappings::release`].
+    /// Lets a rank map the allocation around `bytes` bytes at `address`, for one of its devices. Blocks until it has. If it
+    /// has the mapping already, no message is sent, and the driver is only asked whether foreign memory still exists.
+    /// Refused if the target keeps former memory at this address open for more than 10 s. The
+    /// caller frees the memory only after a [`Mappings::release`].
     pub fn map(&self, target: Target, address: Address, bytes: u64) -> Result<Pinned, MappingError> {
         self.request(target, address, bytes)?.wait()
     }
 
-    /// Begins a [`Mappings::map`], so that several can be under way.
+    /// Begins a [`Mappings::map`], so that several can be in progress.
     pub fn request(&self, target: Target, address: Address, bytes: u64) -> Result<Requested, MappingError> {
         let begun = self.now();
         let (id, offset, kind) = self.begin(target, address, bytes, |_| Want::Map)?;
@@ -126,8 +126,8 @@ impl Mappings {
         Ok(Requested { mappings: self.clone(), id: Some(id), of, begun, offset, kind })
     }
 
-    /// Lets a rank take `bytes` bytes at `address`. Does not block. They must not be written until the [`Transfer`] is over.
-    /// Transfers arrive in any order: what is mapped already overtakes what is not.
+    /// Lets a rank read `bytes` bytes at `address`. Does not block. They must not be written until the [`Transfer`] is over.
+    /// Transfers arrive in any order: memory that is mapped already overtakes other memory.
     pub fn send(&self, target: Target, address: Address, bytes: u64) -> Result<Transfer, MappingError> {
         let want = |offset| Want::Data { offset, length: bytes };
         let begun = self.now();
@@ -136,26 +136,27 @@ impl Mappings {
         Ok(Transfer { mappings: self.clone(), epoch: id, id: Some(id), of, begun })
     }
 
-    /// Bytes that a rank, or any, has sent. Blocks until there are some.
+    /// Receives bytes from one rank, or from any. Blocks.
     pub fn receive(&self, from: Option<usize>) -> Result<Arrived, MappingError> {
         const WHAT: &str = "bytes to take from mapped memory";
         let link = self.comm.link();
         link.check()?;
+        let source = from.map(|rank| self.outer(rank)).transpose()?;
         let poll = || {
             let gone = (link.departures() > 0).then(|| self.comm.departed(from, WHAT)).flatten();
-            // What came before it left may still be in the hands of another thread.
+            // Another thread may still process a message from before it left.
             let is_all = self.drive_once_gone(gone.is_some());
             let gone = gone.filter(|_| is_all).map(|error| Err(error.into()));
-            self.service.arrival(from).map(Ok).or(gone)
+            self.service.arrival(source).map(Ok).or(gone)
         };
-        let arrival = self.wait(self.comm.deadline(), WHAT, poll, |after| {
+        let arrival = self.wait(self.comm.deadline, WHAT, poll, |after| {
             CommError::Deadline { waiting: link.rank(), after, what: WHAT.to_owned() }.into()
         })?;
         Ok(Arrived { mappings: self.clone(), arrival })
     }
 
-    /// The address of `length` bytes of memory that rank `owner` has let this one map. It stays valid as long as what is
-    /// returned. No message, no call of a driver.
+    /// The address of `length` bytes of memory that rank `owner` lets this one map. It stays valid as long as the returned
+    /// handle. Sends no message and calls no driver.
     pub fn resolve(
         &self,
         owner: usize,
@@ -163,8 +164,9 @@ impl Mappings {
         offset: u64,
         length: u64,
     ) -> Result<Mapping, MappingError> {
-        // Its `MAPPED` may have been sent by another thread that drives just now: it is in the table then.
-        match self.service.with(|protocol| protocol.resolve(owner, token, offset, length)) {
+        let number = self.outer(owner)?;
+        // Another thread that drives just now may have sent `MAPPED` for it: it is in the table then.
+        match self.service.with(|protocol| protocol.resolve(number, token, offset, length)) {
             Ok(address) => {
                 let kind = self.service.kind(token);
                 Ok(Mapping { mappings: self.clone(), token, address, length, kind })
@@ -174,25 +176,26 @@ impl Mappings {
         }
     }
 
-    /// Makes everybody unmap the allocation around an address, and waits until they have: it can be freed then, and is
-    /// really free. Memory that nobody has mapped is released at once. Blocks for 10 s at most, or as long as the
-    /// communicator's deadline says.
+    /// Makes all ranks unmap the allocation around an address, and waits until they have: then it can be
+    /// freed. Memory that no rank has mapped is released at once. Blocks for 10 s at most, or for the
+    /// communicator's deadline.
     pub fn release(&self, address: Address) -> Result<(), MappingError> {
         let found = self.service.with(|protocol| protocol.release(address));
         let ids = found.map_err(|pins| MappingError::InUse { address, pins })?;
-        let deadline = self.comm.deadline().unwrap_or(service::RELEASE_WITHIN);
+        let deadline = self.comm.deadline.unwrap_or(service::RELEASE_WITHIN);
         let holders = || {
             self.drive();
             self.service.with(|protocol| protocol.holders(&ids))
         };
         let poll = || holders().is_empty().then_some(Ok(()));
         self.wait(Some(deadline), "memory to be unmapped", poll, |after| {
-            let ranks = self.service.with(|protocol| protocol.holders(&ids));
+            let numbers = self.service.with(|protocol| protocol.holders(&ids));
+            let ranks = numbers.into_iter().filter_map(|number| self.comm.inner_rank(number)).collect();
             MappingError::StillMapped { address, ranks, after }
         })
     }
 
-    /// How much that nothing uses stays mapped. What is too much is unmapped at once; does not block.
+    /// Limits how much unused memory stays mapped. Excess is unmapped at once; does not block.
     pub fn set_limits(&self, limits: Limits) {
         self.service.with(|protocol| protocol.set_limits(limits));
         self.drive();
@@ -203,17 +206,17 @@ impl Mappings {
         self.service.with(|protocol| protocol.limits())
     }
 
-    /// What has been done, and what there is now.
+    /// The statistics.
     pub fn stats(&self) -> Stats {
         self.service.stats()
     }
 
-    /// Does what can be done. Whether nothing that had come is still in the hands of another thread.
+    /// Does the work that is possible now. False if another thread still processes messages.
     fn drive(&self) -> bool {
-        self.service.drive(self.comm.link())
+        self.service.drive(self.comm.outer_link())
     }
 
-    /// The same; where a rank that is waited for has gone and another thread is at it, that one rings once it is through.
+    /// The same; if the awaited rank is gone and another thread drives, that thread rings when it is done.
     fn drive_once_gone(&self, is_gone: bool) -> bool {
         if is_gone {
             self.service.ring();
@@ -221,11 +224,17 @@ impl Mappings {
         self.drive()
     }
 
+    /// The transport's number of a rank, by which the service knows it.
+    fn outer(&self, rank: usize) -> Result<usize, MappingError> {
+        let number = self.comm.outer_rank(rank).filter(|_| rank < self.comm.size());
+        Ok(number.ok_or(CommError::NoSuchRank { rank, size: self.comm.size() })?)
+    }
+
     fn now(&self) -> Duration {
         self.comm.link().host().now()
     }
 
-    /// Leaves what is to be done to the progress thread: who drops a handle does not call the driver.
+    /// Leaves the work to the progress thread: dropping a handle does not call the driver.
     fn demand(&self) {
         self.comm.link().own_bell().demand(self.comm.link().host());
     }
@@ -238,10 +247,8 @@ impl Mappings {
         bytes: u64,
         want: impl FnOnce(u64) -> Want,
     ) -> Result<(u64, u64, Kind), MappingError> {
-        let (rank, size) = (target.rank, self.comm.size());
-        if rank >= size {
-            return Err(CommError::NoSuchRank { rank, size }.into());
-        }
+        let rank = target.rank;
+        let number = self.outer(rank)?;
         if self.comm.link().bell(rank).is_none() {
             return Err(MappingError::Apart { rank });
         }
@@ -253,7 +260,8 @@ impl Mappings {
         if bytes > within.bytes - offset {
             return Err(MappingError::OutOfBounds { address, bytes, within });
         }
-        let begun = self.service.request(&within, target, want(offset), self.now());
+        let holder = Target { rank: number, ..target };
+        let begun = self.service.request(&within, holder, want(offset), self.now());
         let id = begun.map_err(|(base, pins)| MappingError::Stale { address, base, pins })?;
         self.drive();
         Ok((id, offset, within.kind))
@@ -265,15 +273,15 @@ impl Mappings {
         link.check()?;
         let poll = || {
             let has_left = link.state(target.rank) != PeerState::Present;
-            // What came before it left may still be in the hands of another thread.
+            // Another thread may still process a message from before it left.
             let is_all = self.drive_once_gone(has_left);
             let gone = || (has_left && is_all).then_some(Err(MappingError::Gone { rank: target.rank }));
             self.service.answer(id).map(Ok).or_else(gone)
         };
         let what = format!("rank {} to map memory", target.rank);
         let too_late = |after| CommError::Deadline { waiting: link.rank(), after, what: what.clone() }.into();
-        let deadline = self.comm.deadline();
-        // How long memory that was freed may hold it back, since it was asked for.
+        let deadline = self.comm.deadline;
+        // How long freed memory may delay the request.
         let first = service::RELEASE_WITHIN.saturating_sub(self.now().saturating_sub(begun));
         if deadline.is_some_and(|deadline| deadline <= first) {
             return self.wait(deadline, &what, poll, too_late);
@@ -282,7 +290,7 @@ impl Mappings {
             Err(MappingError::Comm(CommError::Deadline { .. })) => {}
             answer => return answer,
         }
-        // That may be open there for as long as an exchange that waits for this rank.
+        // An exchange that waits for this rank may keep that memory open there.
         if self.service.refuse_held_back(id, self.now()) {
             return Ok(Answer::Refused(Refusal::AlreadyOpen));
         }
@@ -305,7 +313,7 @@ impl Mappings {
             if found.is_some() || before == departures {
                 return found;
             }
-            // So may the transport itself.
+            // Check whether the transport itself has failed.
             departures = before;
             link.check().err().map(|error| Err(error.into()))
         };

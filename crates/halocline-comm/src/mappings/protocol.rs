@@ -1,25 +1,25 @@
 //! The mapping protocol of one rank as a pure state machine: no I/O, no driver, no clock. Calls and received messages
 //! go in, [`Effect`]s come out, to be carried out in their order.
 //!
-//! **The owner** of memory has an entry for each exported allocation: the one authority on who has mapped what. An entry
-//! is either kept or *retiring* (stale, evicted, released, or at the end), from which it never returns: what asks for
-//! the same memory again makes a new entry. For each target, a rank and one of its devices, an entry is in one state:
+//! **The owner** of memory has an entry for each exported allocation; it alone decides which ranks have it mapped. An entry
+//! is either kept or *retiring* (stale, evicted, released, or the rank ends). A retiring entry is never used again: a later request for
+//! the same memory makes a new entry. For each target (a rank and one of its devices) an entry is in one state:
 //!
-//! | state | what brings it | what ends it |
+//! | state | begins with | ends with |
 //! | --- | --- | --- |
-//! | none | | a request: `OFFER`, unless memory that overlaps it is retiring at that rank: then once that is gone |
+//! | none | | a request: `OFFER`, delayed while overlapping memory is retiring at that rank |
 //! | offered | `OFFER` was sent | `MAPPED`: mapped; if retiring, `UNMAP`: unmapping. `MAP_FAILED`: failed |
 //! | mapped | `MAPPED` came; requests are hits | the entry retires, `UNMAP`: unmapping |
-//! | unmapping | `UNMAP`, or the last `DATA`, was sent | `UNMAPPED` (which also comes by itself from a rank that ends): none; a retiring entry without targets is no more |
+//! | unmapping | `UNMAP`, or the last `DATA`, was sent | `UNMAPPED` (a rank that ends also sends it unasked): none; a retiring entry without targets is removed |
 //! | failed | `MAP_FAILED` came; requests are refused at once | the entry retires: none |
 //! | dead | the rank is gone: for all entries at once | never |
 //!
-//! A request pins its entry: a mapping until [`Protocol::unpin`], a transfer until `DONE`. Of what is not pinned no more
-//! is kept than the limits allow, the least recently used goes first, and never one with an open offer. Where the limits
-//! cannot hold an entry at all, the `DATA` says that it is the last; the importer then closes before it says `DONE`.
+//! A request pins its entry: a mapping until [`Protocol::unpin`], a transfer until `DONE`. Entries that are not pinned are evicted
+//! beyond the limits, least recently used first, but none with an open offer. If the limits
+//! cannot hold an entry at all, its `DATA` is marked as the last; the importer then closes before it sends `DONE`.
 //!
-//! **The importer** has a table token -> mapping, without a policy. It opens when offered and closes when told, but not
-//! before its own holds (resolved mappings, transfers) have ended. Offsets and lengths are checked against the table.
+//! **The importer** has a table token -> mapping, without a policy. It opens on `OFFER` and closes on `UNMAP`, once
+//! its own references (resolved mappings, transfers) have ended. Offsets and lengths are checked against the table.
 
 mod importer;
 mod owner;
@@ -27,18 +27,18 @@ mod owner;
 mod tests;
 
 pub(crate) use importer::{Arrival, Unusable};
-pub(crate) use owner::Parting;
+pub(crate) use owner::Unmap;
 
 use super::bounds::{Limits, Stats};
 use super::message::{Descriptor, Message, MessageError, ProcessId};
 use crate::segment::Segment;
 use halocline_device::remote::{Allocation, DeviceId, Refusal};
-use importer::{Import, Life};
+use importer::{Import, Phase};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Who maps: a rank, and the device of it that reaches the memory.
+/// The importer of memory: a rank, and its device that accesses the memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Target {
     /// The rank.
@@ -47,40 +47,40 @@ pub struct Target {
     pub device: DeviceId,
 }
 
-/// What has come beside the bytes of a message, or why not all of it has.
+/// The descriptors that came with a message, or why some are missing.
 pub(crate) type Attached = Result<Vec<Arc<Segment>>, Refusal>;
 
-/// What is to be done, in this order.
+/// Work for the caller, in this order.
 #[derive(Debug)]
 pub(crate) enum Effect {
     /// Send a message.
     Post { to: usize, message: Message },
-    /// Export the allocation and offer it, or [`Protocol::failed`].
+    /// Export the allocation and offer it; on failure call [`Protocol::failed`].
     Offer { entry: u64, target: Target, allocation: Allocation },
     /// Call the driver, then [`Protocol::opened`].
     Open { token: u64, device: DeviceId, descriptor: Descriptor, attached: Attached },
     /// Call the driver, then [`Protocol::closed`].
     Close { token: u64 },
-    /// Tell whoever made the request.
+    /// Answer the request.
     Answer { request: u64, answer: Answer },
-    /// Bytes can be taken, then [`Protocol::taken`].
+    /// Bytes are ready to be read, then [`Protocol::taken`].
     Arrived(Arrival),
 }
 
-/// What becomes of a request.
+/// The outcome of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// The target has mapped it; the entry is pinned.
     Mapped { entry: u64, token: u64 },
     /// The transfer is over, or was refused by the importer.
     Done(Option<Refusal>),
-    /// The target cannot map it: stage.
+    /// The target cannot map it: stage the bytes.
     Refused(Refusal),
     /// The target is gone.
     Gone,
 }
 
-/// What a request is for.
+/// The purpose of a request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Want {
     /// A mapping that stays.
@@ -89,7 +89,7 @@ pub(crate) enum Want {
     Data { offset: u64, length: u64 },
 }
 
-/// An entry of a target (none and dead need no word).
+/// The state of an entry for a target (not stored for none and dead).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Offered,
@@ -100,12 +100,12 @@ enum State {
 
 struct Entry {
     allocation: Allocation,
-    /// We hear before it is freed ([`halocline_device::remote::Own`]).
+    /// Memory of the library, which reports before it frees it ([`halocline_device::remote::Own`]).
     is_own: bool,
     pins: usize,
     last_use: Duration,
     retiring: bool,
-    /// Retires once nothing uses it: its memory is to be freed.
+    /// Its memory is about to be freed: it retires once nothing uses it.
     is_given_up: bool,
     targets: BTreeMap<Target, State>,
     waiting: Vec<Request>,
@@ -123,12 +123,12 @@ pub(crate) struct Protocol {
     limits: Limits,
     stats: Stats,
     entries: BTreeMap<u64, Entry>,
-    /// Under way: the entry and its target, by epoch.
+    /// Transfers in flight: the entry and its target, by epoch.
     transfers: BTreeMap<u64, (u64, Target)>,
     imports: BTreeMap<u64, Import>,
     gone: BTreeSet<usize>,
     is_closed: bool,
-    /// What is to be done.
+    /// Pending effects.
     pub(crate) out: VecDeque<Effect>,
 }
 
@@ -139,7 +139,7 @@ fn post(to: usize, message: Message) -> Effect {
 impl Protocol {
     pub(crate) fn new(process: ProcessId, limits: Limits) -> Self {
         Self {
-            // Numbers of different processes do not meet, nor those of one with the same process id.
+            // Random, so that numbers of different processes do not collide, even if a process id was reused.
             next: process.random & !0xffff_ffff,
             limits,
             stats: Stats::default(),
@@ -157,7 +157,7 @@ impl Protocol {
         self.next
     }
 
-    /// A message has come. An error: no rank sends that; nothing has changed.
+    /// Handles a message. On an error (a message that no rank sends) nothing has changed.
     pub(crate) fn receive(
         &mut self,
         from: usize,
@@ -184,7 +184,7 @@ impl Protocol {
             Message::Offer { entry, device, descriptor } => {
                 return self.offered((from, entry), device, descriptor, attached);
             }
-            Message::Unmap { token } => return self.told_to_close(from, token),
+            Message::Unmap { token } => return self.unmap(from, token),
             Message::Data { entry, token, offset, length, epoch, last } => {
                 return self.data((from, entry, token), (offset, length), epoch, last);
             }
@@ -193,7 +193,7 @@ impl Protocol {
         Ok(())
     }
 
-    /// A rank's process has died, or it has closed all and takes no more part.
+    /// Handles the end of a rank: its process has died, or it has closed all mappings.
     pub(crate) fn is_gone(&mut self, rank: usize) {
         self.gone.insert(rank);
         let mut answers = Vec::new();
@@ -222,7 +222,7 @@ impl Protocol {
         self.settle();
     }
 
-    /// The end: everything of this rank is unmapped, everything of others is closed, and nothing new begins.
+    /// Ends this rank's part: all its memory gets unmapped, all imports are closed, and new requests are refused.
     pub(crate) fn close(&mut self) {
         self.is_closed = true;
         let all: Vec<u64> = self.entries.keys().copied().collect();
@@ -237,14 +237,14 @@ impl Protocol {
         self.settle();
     }
 
-    /// Bytes were staged for another reason than a target's.
+    /// Counts bytes that are staged because of this side, not of a target.
     pub(crate) fn staged(&mut self) {
         self.stats.staged += 1;
     }
 
     pub(crate) fn stats(&self) -> Stats {
         let held = |entry: &&Entry| entry.targets.values().any(|state| !matches!(state, State::Failed(_)));
-        let open = |import: &&Import| import.life != Life::Opening;
+        let open = |import: &&Import| import.phase != Phase::Opening;
         Stats {
             entries: self.entries.values().filter(|entry| !entry.retiring).count(),
             pinned: self.entries.values().filter(|entry| entry.pins > 0).count(),

@@ -1,12 +1,12 @@
-//! Drives the protocol of a rank over its transport: messages in and out, calls of providers, answers to those who wait.
+//! Runs the protocol of a rank over its transport: messages, calls of providers, answers to waiting threads.
 //!
-//! Whoever waits drives; the progress thread does when a message comes, since each is news. One thread at a time drives
-//! ([`Claim`]), with no lock held while it calls a driver or posts.
+//! Waiting threads drive it, and so does the progress thread when a message comes, since each is news. One thread at a time
+//! drives ([`Claim`]), with no lock held while it calls a driver or posts.
 
 use super::bounds::{Limits, Stats};
 use super::host::refusal;
 use super::message::{Descriptor, Message, MessageError, ProcessId};
-use super::protocol::{Answer, Arrival, Effect, Parting, Protocol, Target, Want};
+use super::protocol::{Answer, Arrival, Effect, Protocol, Target, Unmap, Want};
 use crate::claim::Claim;
 use crate::inbox::Tag;
 use crate::progress::Serve;
@@ -23,18 +23,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-/// All messages of the protocol, in one queue for each sender. The number is as good as any: operations are spread over
+/// The tag of all messages of the protocol. The number is arbitrary: operations are hashed to
 /// 64 bits.
 pub(super) const TAG: Tag = Tag { operation: 0x6d61_7070_696e_6773, round: Tag::NEWS };
 
-/// How long the end of a rank waits for others to unmap its memory.
+/// How long a rank that ends waits for other ranks to unmap its memory.
 pub(super) const SHUT_WITHIN: Duration = Duration::from_secs(2);
 
-/// How long a release waits for others to unmap memory where the communicator has no deadline, and memory of the library's own
-/// that is to be freed.
+/// How long a release without a deadline, and the deferred free of the library's own memory, wait for other ranks to unmap
+/// it.
 pub(super) const RELEASE_WITHIN: Duration = Duration::from_secs(10);
 
-/// How often memory that nothing uses is looked at, whether it was freed.
+/// How often unused memory of other owners is checked for having been freed.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
 /// The mappings of one rank.
@@ -42,16 +42,16 @@ pub(super) struct Service {
     transport: Weak<dyn Transport>,
     process: ProcessId,
     claim: Claim,
-    /// Somebody waits for the end of a turn, also of one that changes nothing.
+    /// A thread waits for the end of the current drive, even if that changes nothing.
     rings: AtomicBool,
     state: Arc<Mutex<State>>,
-    /// Told of what is freed.
-    #[expect(dead_code, reason = "held, so that it is told")]
-    ear: Arc<Ear>,
+    #[expect(dead_code, reason = "registered as long as it is held")]
+    listener: Arc<FreeListener>,
 }
 
-/// What others may hold for a moment, whose own end waits for nobody.
-struct Ear {
+/// Is called before the library frees memory. Apart from [`Service`], since the caller may drop the last reference, and that of
+/// a service waits for other ranks.
+struct FreeListener {
     transport: Weak<dyn Transport>,
     state: Arc<Mutex<State>>,
 }
@@ -59,30 +59,30 @@ struct Ear {
 struct State {
     protocol: Protocol,
     providers: Vec<Arc<dyn Provider>>,
-    /// What the driver has opened, by token. Memory of this process is not opened.
+    /// Mappings that the driver has opened, by token. Memory of this process is not opened.
     opened: HashMap<u64, Open>,
-    /// Requests whose answers somebody waits for, and the answers that have come.
+    /// Requests with a waiting thread, and the answers that have come.
     awaited: BTreeSet<u64>,
     answers: HashMap<u64, Answer>,
     arrivals: VecDeque<Arrival>,
-    /// What is freed once it is unmapped.
-    freeing: Vec<Doomed>,
-    /// Nobody would free anything any more.
+    /// Memory that is freed once it is unmapped.
+    freeing: Vec<DeferredFree>,
+    /// The service has ended: memory is freed at once.
     is_over: bool,
-    /// Ranks that were told something.
-    met: BTreeSet<usize>,
+    /// Ranks that messages were sent to.
+    contacted: BTreeSet<usize>,
     departures: u64,
     sweep_at: Duration,
-    /// Messages that were sent, and those that no rank sends.
+    /// Messages that were sent, and received ones that no rank sends.
     messages: u64,
     malformed: u64,
 }
 
-/// Memory that is to be freed.
-struct Doomed {
+/// Memory that is freed once no rank has it mapped.
+struct DeferredFree {
     entries: Vec<u64>,
     freeing: Arc<Freeing>,
-    /// When it is freed whoever has it mapped: known once nothing here uses it any more.
+    /// When the wait for other ranks ends; set once nothing here uses it.
     until: Option<Duration>,
 }
 
@@ -103,17 +103,18 @@ impl Service {
             arrivals: VecDeque::new(),
             freeing: Vec::new(),
             is_over: false,
-            met: BTreeSet::new(),
+            contacted: BTreeSet::new(),
             departures: 0,
             sweep_at: Duration::ZERO,
             messages: 0,
             malformed: 0,
         };
         let state = Arc::new(Mutex::new(state));
-        let ear = Arc::new(Ear { transport: Weak::clone(&transport), state: Arc::clone(&state) });
-        let weak: Weak<Ear> = Arc::downgrade(&ear);
+        let listener =
+            Arc::new(FreeListener { transport: Weak::clone(&transport), state: Arc::clone(&state) });
+        let weak: Weak<FreeListener> = Arc::downgrade(&listener);
         halocline_device::remote::tell(weak);
-        Self { transport, process, claim: Claim::default(), rings: AtomicBool::default(), state, ear }
+        Self { transport, process, claim: Claim::default(), rings: AtomicBool::default(), state, listener }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -128,8 +129,8 @@ impl Service {
         }
     }
 
-    /// The allocation around an address: of memory of the library's own that has an entry without a call of the driver; of other
-    /// memory that has one, by asking whether it is still there.
+    /// The allocation around an address. For memory with an entry the driver is not called, except to check that foreign memory
+    /// still exists.
     pub(super) fn find(&self, address: Address, bytes: u64) -> Option<Allocation> {
         let (known, providers) = {
             let state = self.lock();
@@ -144,7 +145,7 @@ impl Service {
         known.map(|(allocation, _)| allocation).or_else(look)
     }
 
-    /// Asks for an allocation to be mapped. Where memory that was freed is in use: its base, and by how many.
+    /// Requests a mapping of an allocation. Fails with base and pins of freed memory that is in use there.
     pub(super) fn request(
         &self,
         allocation: &Allocation,
@@ -153,7 +154,7 @@ impl Service {
         now: Duration,
     ) -> Result<u64, (Address, usize)> {
         if !self.with(|protocol| protocol.knows(allocation)) {
-            // Others may have been freed, too; and what was is to be closed before something new lies there.
+            // Freed memory is closed before new memory at its address is opened.
             let freed = self.sweep();
             if let Some((stale, pins)) = freed.into_iter().find(|(freed, _)| freed.overlaps(allocation)) {
                 return Err((stale.base, pins));
@@ -161,14 +162,14 @@ impl Service {
         }
         let mut state = self.lock();
         let known = state.protocol.lookup(allocation)?;
-        // Under the lock, which is taken to hear that it is freed, too.
+        // Under the lock that the free listener takes, too.
         let id = known.unwrap_or_else(|| state.protocol.insert(*allocation, Own::covers(allocation)));
         let request = state.protocol.request(id, target, want, now);
         state.awaited.insert(request);
         Ok(request)
     }
 
-    /// The answer to a request, if it is there.
+    /// The answer to a request, if it has come.
     pub(super) fn answer(&self, request: u64) -> Option<Answer> {
         let mut state = self.lock();
         let answer = state.answers.remove(&request)?;
@@ -176,7 +177,7 @@ impl Service {
         Some(answer)
     }
 
-    /// Refuses a request that waits for memory to be unmapped that was there before. Whether it did.
+    /// Refuses a request that waits until former memory at its address is unmapped. True if it did wait for that.
     pub(super) fn refuse_held_back(&self, request: u64, now: Duration) -> bool {
         let mut state = self.lock();
         let refuses = state.protocol.refuse_held_back(request, now);
@@ -186,7 +187,7 @@ impl Service {
         refuses
     }
 
-    /// Nobody waits for the answer any more.
+    /// Discards the answer to a request, or withdraws it.
     pub(super) fn forget(&self, request: u64, now: Duration) {
         let mut state = self.lock();
         state.awaited.remove(&request);
@@ -197,7 +198,7 @@ impl Service {
         }
     }
 
-    /// The oldest bytes that have come from a rank.
+    /// Takes the oldest bytes that have come from a rank.
     pub(super) fn arrival(&self, from: Option<usize>) -> Option<Arrival> {
         let mut state = self.lock();
         let at = state.arrivals.iter().position(|arrival| from.is_none_or(|rank| rank == arrival.from))?;
@@ -209,7 +210,7 @@ impl Service {
         self.lock().opened.get(&token).map(|open| open.kind)
     }
 
-    /// Changes something in the protocol, or looks at it.
+    /// Runs a step of the protocol.
     pub(super) fn with<T>(&self, change: impl FnOnce(&mut Protocol) -> T) -> T {
         change(&mut self.lock().protocol)
     }
@@ -219,13 +220,13 @@ impl Service {
         Stats { messages: state.messages, malformed: state.malformed, ..state.protocol.stats() }
     }
 
-    /// Gives up memory that was freed without a word. What is in use nevertheless, and by how many.
+    /// Retires foreign memory that was freed. Returns freed memory that is in use, with the number of its pins.
     fn sweep(&self) -> Vec<(Allocation, usize)> {
         let (mut known, providers) = {
             let state = self.lock();
             (state.protocol.sweepable(), state.providers.clone())
         };
-        // Without the lock. What is freed meanwhile is noticed the next time; what is there again is another allocation.
+        // Without the lock. Memory that is freed meanwhile is noticed the next time; new memory is another allocation.
         known.retain(|allocation| {
             let provider = providers.iter().find(|provider| provider.device() == allocation.device);
             provider.and_then(|by| by.find(allocation.base, allocation.bytes)) != Some(*allocation)
@@ -233,8 +234,8 @@ impl Service {
         self.with(|protocol| protocol.sweep(|allocation| !known.contains(allocation)))
     }
 
-    /// Does all that can be done now, or leaves it to a thread that is at it: then false. Blocks for calls of the driver that
-    /// open or close, for nothing else.
+    /// Does all work that is possible now, or leaves it to a thread that drives: then false. Blocks only for driver calls that
+    /// open or close.
     pub(super) fn drive(&self, transport: &dyn Transport) -> bool {
         let mut is_done = false;
         let owes = || transport.own_bell().demand(transport.host());
@@ -244,7 +245,7 @@ impl Service {
             loop {
                 let departed = self.departed(transport);
                 let mut is_busy = !departed.is_empty();
-                // All that a rank had sent is there before its departure shows.
+                // All messages of a rank are in the inbox before its departure shows.
                 while let Some(message) = transport.inbox().take(TAG, None) {
                     self.receive(transport, message);
                     is_busy = true;
@@ -267,12 +268,12 @@ impl Service {
         is_done
     }
 
-    /// Whoever drives next rings, also if that changes nothing.
+    /// Makes the next drive ring, even if it changes nothing.
     pub(super) fn ring(&self) {
         self.rings.store(true, Ordering::Release);
     }
 
-    /// Frees what nobody has mapped any more, or has had mapped for too long: the driver keeps that until they close it.
+    /// Frees memory that no rank has mapped, or that ranks have not unmapped in time: the driver keeps it until they close it.
     fn free(&self, transport: &dyn Transport) {
         let mut state = self.lock();
         let State { freeing, protocol, .. } = &mut *state;
@@ -280,25 +281,26 @@ impl Service {
             return;
         }
         let now = transport.host().now();
-        let is_due = |doomed: &mut Doomed| match protocol.parting(&doomed.entries) {
-            Parting::InUse => false,
-            Parting::Unmapping => now >= *doomed.until.get_or_insert(now + RELEASE_WITHIN),
-            Parting::Over => true,
+        let is_due = |deferred: &mut DeferredFree| match protocol.unmap_state(&deferred.entries) {
+            Unmap::InUse => false,
+            Unmap::Unmapping => now >= *deferred.until.get_or_insert(now + RELEASE_WITHIN),
+            Unmap::Over => true,
         };
-        let due: Vec<Doomed> = freeing.extract_if(.., |doomed| is_due(doomed)).collect();
-        let holders: Vec<Vec<usize>> = due.iter().map(|doomed| protocol.holders(&doomed.entries)).collect();
+        let due: Vec<DeferredFree> = freeing.extract_if(.., |deferred| is_due(deferred)).collect();
+        let holders: Vec<Vec<usize>> =
+            due.iter().map(|deferred| protocol.holders(&deferred.entries)).collect();
         drop(state);
-        for (doomed, ranks) in due.iter().zip(holders).filter(|(_, ranks)| !ranks.is_empty()) {
+        for (deferred, ranks) in due.iter().zip(holders).filter(|(_, ranks)| !ranks.is_empty()) {
             tracing::warn!(
                 "rank {}: {:?}: ranks {ranks:?} have it mapped {RELEASE_WITHIN:?} after it was dropped; it is freed once they \
                  close it",
                 transport.rank(),
-                doomed.freeing
+                deferred.freeing
             );
         }
     }
 
-    /// Ranks of whose memory and mappings nothing is left, if that has changed.
+    /// Ranks that have ended or died, if there may be new ones.
     fn departed(&self, transport: &dyn Transport) -> Vec<usize> {
         let now = transport.departures();
         if std::mem::replace(&mut self.lock().departures, now) == now {
@@ -322,7 +324,7 @@ impl Service {
         );
         state.malformed += 1;
         if let MessageError::Wire(_) = error {
-            // What it meant to say will not be heard: neither side waits for it.
+            // Its content is lost: neither side waits for it.
             state.protocol.is_gone(from);
             state.protocol.out.push_back(Effect::Post { to: from, message: Message::Gone });
         }
@@ -354,7 +356,7 @@ impl Service {
                 close(transport.rank(), opened, move |is_here| {
                     lock(&state).protocol.closed(token);
                     if !is_here && let Some(transport) = weak.upgrade() {
-                        // To be told to others, and what somebody may wait for.
+                        // `UNMAPPED` is to be sent, and a thread may wait for this.
                         transport.own_bell().demand(transport.host());
                         transport.own_bell().changed(transport.host());
                     }
@@ -375,21 +377,24 @@ impl Service {
     fn post(&self, transport: &dyn Transport, to: usize, message: &Message, attached: &[Arc<Segment>]) {
         {
             let mut state = self.lock();
-            state.met.insert(to);
+            state.contacted.insert(to);
             state.messages += 1;
         }
         if let Err(error) = transport.post(to, TAG, message.encode(), attached) {
-            tracing::error!("rank {}: rank {to} is told nothing of mappings: {error}", transport.rank());
+            tracing::error!(
+                "rank {}: a message about mappings to rank {to} is lost: {error}",
+                transport.rank()
+            );
             self.with(|protocol| protocol.is_gone(to));
         }
     }
 
-    /// Nothing of it is kept: a descriptor would hold memory that is freed.
+    /// The export is not cached: a descriptor would keep freed memory alive.
     fn export(&self, allocation: &Allocation) -> Result<Export, Refusal> {
         let provider = self.lock().provider(allocation.device).ok_or(Refusal::NoDevice)?;
         let found = provider.find(allocation.base, allocation.bytes);
         if found != Some(*allocation) {
-            // Freed since it was asked for: what lies there now is something else.
+            // The memory was freed after the request; the address has been reused.
             return Err(Refusal::BadHandle);
         }
         provider.export(allocation)
@@ -425,17 +430,17 @@ impl State {
 }
 
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    // What panics under it is a bug of ours, and half a change is never left: the protocol changes at once.
+    // The protocol changes in one step, so that a panic leaves no half change.
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Closes what was opened, then says so: in this call, or by another thread where closing waits for what devices were given.
+/// Closes a mapping, then calls `then`: in this call, or in another thread if closing waits for device work.
 fn close(rank: usize, open: Option<Open>, then: impl FnOnce(bool) + Send + 'static) {
     let Some(Open { provider, opened, .. }) = open else { return then(true) };
     let waits = provider.close_waits(&opened);
     let close = move || {
         // SAFETY: this provider opened the mapping, and `opened` is taken out of `State::opened`, so that it is closed
-        // once. The protocol closes what no pin holds, and whoever uses an address of a mapping holds a pin of it.
+        // once. The protocol closes only mappings without a pin, and code that uses an address of a mapping holds a pin.
         if let Err(why) = unsafe { provider.close(opened) } {
             tracing::error!("rank {rank}: a mapping cannot be closed: {why}");
         }
@@ -469,23 +474,23 @@ impl Serve for Service {
     fn due(&self) -> Option<Duration> {
         let state = self.lock();
         let sweep = state.protocol.has_unused().then_some(state.sweep_at);
-        state.freeing.iter().filter_map(|doomed| doomed.until).chain(sweep).min()
+        state.freeing.iter().filter_map(|deferred| deferred.until).chain(sweep).min()
     }
 }
 
-impl Exporter for Ear {
+impl Exporter for FreeListener {
     fn before_free(&self, freeing: &Arc<Freeing>) {
         {
             let mut state = lock(&self.state);
             let Freeing { device, base, id, .. } = **freeing;
             let is_it = |of: &Allocation| (of.device, of.base, of.id) == (device, base, id);
             let entries = state.protocol.give_up(is_it);
-            if state.protocol.parting(&entries) == Parting::Over || state.is_over {
+            if state.protocol.unmap_state(&entries) == Unmap::Over || state.is_over {
                 return;
             }
-            state.freeing.push(Doomed { entries, freeing: Arc::clone(freeing), until: None });
+            state.freeing.push(DeferredFree { entries, freeing: Arc::clone(freeing), until: None });
         }
-        // Whoever drops memory waits for nobody.
+        // The thread that drops memory does not wait.
         if let Some(transport) = self.transport.upgrade() {
             transport.own_bell().demand(transport.host());
         }
@@ -501,9 +506,9 @@ impl Drop for Service {
                 Patience { deadline: Some(SHUT_WITHIN), is_interruptible: false, ..Patience::of(transport) };
             let is_over = || {
                 self.drive(transport);
-                // Nobody will take them.
+                // No thread will read them.
                 let arrivals = std::mem::take(&mut self.lock().arrivals);
-                arrivals.iter().for_each(|arrival| self.with(|protocol| protocol.let_go(arrival.token)));
+                arrivals.iter().for_each(|arrival| self.with(|protocol| protocol.end_use(arrival.token)));
                 self.drive(transport);
                 self.with(|protocol| protocol.is_over()).then_some(())
             };
@@ -512,17 +517,18 @@ impl Drop for Service {
                 Late::Deadline(after) => {
                     let ranks = self.with(|protocol| protocol.holders(&protocol.entries()));
                     let left = match ranks.is_empty() {
-                        true => "what it has mapped is closed once no exchange of this process is in flight"
-                            .to_owned(),
+                        true => {
+                            "its imports are closed once no exchange of this process is in flight".to_owned()
+                        }
                         false => format!("ranks {ranks:?} have not unmapped its memory"),
                     };
-                    tracing::warn!("rank {}, at its end for {after:?}: {left}", transport.rank());
+                    tracing::warn!("rank {} has been ending for {after:?}: {left}", transport.rank());
                     Some(())
                 }
             };
             patience.wait(transport, is_over, || {}, late);
-            let met = std::mem::take(&mut self.lock().met);
-            let gone = met.into_iter().map(|to| Effect::Post { to, message: Message::Gone });
+            let contacted = std::mem::take(&mut self.lock().contacted);
+            let gone = contacted.into_iter().map(|to| Effect::Post { to, message: Message::Gone });
             self.with(|protocol| protocol.out.extend(gone));
             self.drive(transport);
         }
@@ -534,7 +540,7 @@ impl Drop for Service {
         let mut state = self.lock();
         state.is_over = true;
         let freeing = std::mem::take(&mut state.freeing);
-        // Freed in this thread, whoever else listens at this moment.
+        // Freed in this thread, outside the lock.
         drop(state);
         drop(freeing);
     }

@@ -86,10 +86,10 @@ pub(super) struct Handles<H> {
 pub(super) struct Pointer(*mut c_void);
 
 // SAFETY: the pointer is a name that only the MPI library follows; no code here does. Which thread calls the library is
-// decided by the gate of `Line`, not by who holds a handle.
+// decided by the access rule of `Channel`, not by who holds a handle.
 unsafe impl Send for Pointer {}
 // SAFETY: the pointer is a name that only the MPI library follows; no code here does. Which thread calls the library is
-// decided by the gate of `Line`, not by who holds a handle.
+// decided by the access rule of `Channel`, not by who holds a handle.
 unsafe impl Sync for Pointer {}
 
 impl Pointer {

@@ -1,66 +1,66 @@
-//! Messages in flight on one communicator: what was given to MPI and is not through yet.
+//! Messages in flight on one communicator: the requests that MPI has not completed.
 
 use super::abi::Abi;
 use super::error::MpiError;
 use super::ffi::{Api, Matched};
 use super::frame::Kind;
-use super::landing::{Landing, Landings};
+use super::posted::{PostedReceive, PostedReceives};
 use crate::buffers;
-use crate::bulk::Asked;
+use crate::bulk::BulkReceive;
 use crate::inbox::Tag;
 use crate::lent::{Lent, Payload};
 use std::collections::VecDeque;
 use std::ffi::c_int;
 
-/// Bytes by which a rank introduces itself to those on its node.
+/// Bytes by which a rank introduces itself to the ranks of its node.
 pub(super) const INTRODUCTION: usize = 160;
 
-/// What an MPI message brings.
+/// The content of an MPI message.
 #[derive(Debug)]
 pub(super) enum Came {
     Bytes(Vec<u8>),
-    /// An awaited message lies in its place.
-    Landed(Tag),
+    /// The message is complete in its posted buffer.
+    InPlace(Tag),
 }
 
-/// An MPI communicator of our own, whatever the interface. One thread at a time uses it.
+/// An MPI communicator of the library, over any binary interface. One thread at a time uses it.
 ///
-/// Every call is unsafe for one reason: MPI must be up ([`Api`]). [`super::line::Line`] keeps that, and is the only caller
+/// Every call is unsafe for one reason: MPI must be up ([`Api`]). [`super::channel::Channel`] keeps that, and is the only caller
 /// but for the set-up.
 pub(super) trait Wire: Send {
-    /// Hands over bytes; they are sent as MPI gets to it. Never waits.
+    /// Starts to send bytes. Never waits.
     ///
     /// # Safety
     /// MPI is up ([`Api`]). `to` is a rank of the communicator.
     unsafe fn send(&mut self, to: usize, kind: Kind, bytes: Payload) -> Result<(), MpiError>;
 
-    /// The same of bytes that may lie in memory of a device, on a communicator of their own, by a number.
+    /// Starts to send bytes that may be in memory of a device, on a communicator of their own, by a number.
     ///
     /// # Safety
     /// MPI is up ([`Api`]), and takes memory of the kind that `bytes` lie in. `to` is a rank of the communicator.
     unsafe fn send_bulk(&mut self, to: usize, number: u32, bytes: Lent) -> Result<(), MpiError>;
 
-    /// Receives so many bytes of that kind into a place, or nowhere. They are under way. Never waits.
+    /// Starts to receive bytes of that kind into a buffer, or discards them. They are in flight. Never waits.
     ///
     /// # Safety
-    /// MPI is up ([`Api`]), and takes memory of the kind that the place lies in. `asked.from` is a rank of the
+    /// MPI is up ([`Api`]), and takes memory of the kind that the place lies in. `receive.from` is a rank of the
     /// communicator.
-    unsafe fn receive_bulk(&mut self, asked: Asked) -> Result<(), MpiError>;
+    unsafe fn receive_bulk(&mut self, receive: BulkReceive) -> Result<(), MpiError>;
 
-    /// Lets MPI get on, and gives what has arrived, in order from each sender; in `landings` what is awaited. Never waits.
+    /// Lets MPI progress, and reports what has arrived, in order from each sender; into `posted` buffers where they fit. Never waits.
     ///
     /// # Safety
     /// MPI is up ([`Api`]).
     unsafe fn advance(
         &mut self,
-        landings: &Landings,
+        posted: &PostedReceives,
         arrive: &mut dyn FnMut(usize, Kind, Came),
     ) -> Result<(), MpiError>;
 
-    /// Whether everything that was handed over has left the buffers here, and all bulks that were asked for are here.
+    /// Whether all sends, and all receives of bulks, are complete.
     fn is_drained(&self) -> bool;
 
-    /// Whether nothing is on its way, as far as is known here.
+    /// Whether no request is pending.
     fn is_idle(&self) -> bool;
 
     /// The introductions of all ranks on this node, in the order of ranks. Collective over them, blocks.
@@ -69,14 +69,14 @@ pub(super) trait Wire: Send {
     /// MPI is up ([`Api`]).
     unsafe fn introduce(&mut self, mine: &[u8; INTRODUCTION]) -> Result<Vec<[u8; INTRODUCTION]>, MpiError>;
 
-    /// From now on only the ranks of this node that give the same number introduce themselves to each other.
-    /// Collective over those that did so far, blocks.
+    /// Splits the ranks of this node: only those that give the same number introduce themselves to each other from now on.
+    /// Collective over the former, blocks.
     ///
     /// # Safety
     /// MPI is up ([`Api`]).
-    unsafe fn narrow(&mut self, group: c_int) -> Result<(), MpiError>;
+    unsafe fn split_node(&mut self, group: c_int) -> Result<(), MpiError>;
 
-    /// Gives the communicator back to MPI. Nothing may be under way on it at any rank.
+    /// Frees the communicator. Nothing may be in flight on it at any rank.
     ///
     /// # Safety
     /// MPI is up ([`Api`]). No method of this wire that calls MPI is called afterwards.
@@ -87,7 +87,7 @@ pub(super) trait Wire: Send {
 pub(super) struct Engine<A: Abi> {
     api: &'static Api<A>,
     comm: A::Handle,
-    /// That of bulks.
+    /// For bulks.
     bulk_comm: A::Handle,
     /// The ranks of this node: their communicator and how many they are.
     node: (A::Handle, usize),
@@ -96,7 +96,7 @@ pub(super) struct Engine<A: Abi> {
     bulks: Vec<Sent<A::Handle>>,
 }
 
-/// Bytes that MPI reads, or the place of a bulk that it writes, until its request is done.
+/// Bytes that MPI reads, or the buffer of a bulk that it writes, until its request is done.
 struct Sent<H> {
     request: H,
     bytes: Payload,
@@ -115,11 +115,11 @@ struct Receive<H> {
 enum Into {
     /// Memory that is empty until so many bytes are there.
     Bytes(Vec<u8>, usize),
-    Landing(Landing),
+    Posted(PostedReceive),
 }
 
 impl<A: Abi> Engine<A> {
-    /// Over two communicators that nobody else uses, for messages and for bulks, and the one of their ranks on this node.
+    /// Over two communicators of its own, for messages and for bulks, and the one of their ranks on this node.
     pub(super) fn new(
         api: &'static Api<A>,
         (comm, bulk_comm): (A::Handle, A::Handle),
@@ -132,20 +132,20 @@ impl<A: Abi> Engine<A> {
     ///
     /// # Safety
     /// MPI is up ([`Api`]).
-    unsafe fn match_arrived(&mut self, landings: &Landings) -> Result<(), MpiError> {
-        // SAFETY: the caller promises that MPI is up. `self.comm` is given back by `free` alone, which is the last
-        // call. What is found is received below.
+    unsafe fn match_arrived(&mut self, posted: &PostedReceives) -> Result<(), MpiError> {
+        // SAFETY: the caller promises that MPI is up. `free` alone frees `self.comm`, and is the last
+        // call. Matched messages are received below.
         while let Some(mut matched) = unsafe { self.api.next(self.comm)? } {
             let Matched { source, tag, bytes, .. } = matched;
             let kind = Kind::of(tag);
-            let landing = if kind == Some(Kind::Last) { landings.take(source, bytes) } else { None };
-            let mut into = landing.map_or_else(|| Into::Bytes(buffers::take(bytes), bytes), Into::Landing);
+            let receive = if kind == Some(Kind::Last) { posted.take(source, bytes) } else { None };
+            let mut into = receive.map_or_else(|| Into::Bytes(buffers::take(bytes), bytes), Into::Posted);
             let first = match &mut into {
                 Into::Bytes(room, _) => room.as_mut_ptr(),
-                Into::Landing(landing) => landing.first(),
+                Into::Posted(receive) => receive.first(),
             };
             // SAFETY: the caller promises that MPI is up. `into` has room for `bytes` bytes: `buffers::take` made it,
-            // or the place and the room behind it are as long. `receives` keeps it, and nobody uses it, until the
+            // or the place and the room behind it are as long. `receives` keeps it, and nothing uses it, until the
             // request is done.
             let request = unsafe { self.api.receive(&mut matched, first)? };
             let malformed = MpiError::Malformed { from: source, what: "a message with an unknown tag" };
@@ -163,7 +163,7 @@ impl<A: Abi> Wire for Engine<A> {
         let all = bytes.bytes();
         let all = (all.as_ptr(), all.len());
         // SAFETY: the caller promises that MPI is up and that the communicator has rank `to`. `sends` keeps the bytes
-        // where they are until the request is done; where that never is, `drop` forgets them.
+        // where they are until the request is done; if it never is, `drop` leaks them.
         let request = unsafe { self.api.send(self.comm, to, kind.tag(), all)? };
         self.sends.push(Sent { request, bytes });
         // Short messages are done at once. Where MPI fails to say so, the bytes stay.
@@ -187,8 +187,8 @@ impl<A: Abi> Wire for Engine<A> {
         Ok(())
     }
 
-    unsafe fn receive_bulk(&mut self, asked: Asked) -> Result<(), MpiError> {
-        let Asked { from, number, len, place } = asked;
+    unsafe fn receive_bulk(&mut self, receive: BulkReceive) -> Result<(), MpiError> {
+        let BulkReceive { from, number, len, place } = receive;
         let mut into = place.map_or_else(|| Payload::Owned(vec![0; len]), Payload::Lent);
         let first = match &mut into {
             Payload::Owned(bytes) => bytes.as_mut_ptr(),
@@ -196,7 +196,7 @@ impl<A: Abi> Wire for Engine<A> {
         };
         // SAFETY: the caller promises that MPI is up, that the communicator has rank `from`, and that MPI takes this
         // kind of memory. `into` has room for `len` bytes: it was made so, or `Bulk::land` has compared the length.
-        // `bulks` keeps it, and nobody uses it, until the request is done.
+        // `bulks` keeps it, and nothing uses it, until the request is done.
         let request = unsafe { self.api.receive_of(self.bulk_comm, (from, number as c_int), (first, len))? };
         self.bulks.push(Sent { request, bytes: into });
         Ok(())
@@ -204,27 +204,27 @@ impl<A: Abi> Wire for Engine<A> {
 
     unsafe fn advance(
         &mut self,
-        landings: &Landings,
+        posted: &PostedReceives,
         arrive: &mut dyn FnMut(usize, Kind, Came),
     ) -> Result<(), MpiError> {
-        for under_way in [&mut self.sends, &mut self.bulks] {
+        for pending in [&mut self.sends, &mut self.bulks] {
             let mut at = 0;
-            while let Some(one) = under_way.get_mut(at) {
+            while let Some(one) = pending.get_mut(at) {
                 // SAFETY: the caller promises that MPI is up. The request was not done before: one that is done is
                 // removed.
                 match unsafe { self.api.is_done(&mut one.request)? } {
-                    true => under_way.swap_remove(at).bytes.give_back(),
+                    true => pending.swap_remove(at).bytes.give_back(),
                     false => at += 1,
                 }
             }
         }
         // SAFETY: the caller promises that MPI is up.
-        unsafe { self.match_arrived(landings)? };
+        unsafe { self.match_arrived(posted)? };
         for receive in self.receives.iter_mut().filter(|receive| !receive.done) {
             // SAFETY: the caller promises that MPI is up. The request was not done before: `receive.done` says so.
             receive.done = unsafe { self.api.is_done(&mut receive.request)? };
         }
-        // A long message holds up those of its sender that overtook it, and nobody else's.
+        // A long message delays only later messages of its own sender.
         let mut held = Vec::new();
         let mut at = 0;
         while let Some(receive) = self.receives.get(at) {
@@ -239,7 +239,7 @@ impl<A: Abi> Wire for Engine<A> {
                         unsafe { room.set_len(bytes) };
                         Came::Bytes(room)
                     }
-                    Into::Landing(landing) => landing.settle(landings).map_or_else(Came::Bytes, Came::Landed),
+                    Into::Posted(receive) => receive.complete(posted).map_or_else(Came::Bytes, Came::InPlace),
                 };
                 arrive(receive.source, receive.kind, came);
             }
@@ -261,9 +261,9 @@ impl<A: Abi> Wire for Engine<A> {
         unsafe { self.api.all_gather(comm, size, mine) }
     }
 
-    unsafe fn narrow(&mut self, group: c_int) -> Result<(), MpiError> {
+    unsafe fn split_node(&mut self, group: c_int) -> Result<(), MpiError> {
         let (whole, _) = self.node;
-        // SAFETY: the caller promises that MPI is up. `whole` is a communicator; nothing is under way on it, for its
+        // SAFETY: the caller promises that MPI is up. `whole` is a communicator; nothing is in flight on it, for its
         // only calls are collective ones that wait, and `part` takes its place.
         unsafe {
             let part = self.api.split(whole, group)?;
@@ -274,7 +274,7 @@ impl<A: Abi> Wire for Engine<A> {
 
     unsafe fn free(&mut self) -> Result<(), MpiError> {
         let (node, _) = self.node;
-        // SAFETY: the caller promises that MPI is up and that nothing is under way on these communicators, which nobody
+        // SAFETY: the caller promises that MPI is up and that nothing is in flight on these communicators, which nothing
         // uses afterwards.
         unsafe { self.api.free(node).and(self.api.free(self.bulk_comm)).and(self.api.free(self.comm)) }
     }
@@ -282,7 +282,7 @@ impl<A: Abi> Wire for Engine<A> {
 
 impl<A: Abi> Drop for Engine<A> {
     fn drop(&mut self) {
-        // MPI may still write to, or read from, what is under way: that memory is never used again.
+        // MPI may still access the memory of pending requests: it is leaked.
         self.sends.drain(..).chain(self.bulks.drain(..)).for_each(|one| std::mem::forget(one.bytes));
         self.receives.drain(..).for_each(|receive| std::mem::forget(receive.into));
     }

@@ -20,13 +20,13 @@ pub(super) enum Kind {
     /// A part that others follow.
     Part,
     /// The sender's last word: it gives up its communicator.
-    Farewell,
+    Close,
     /// The last part of a message that announces bytes, which wait on a communicator of their own.
     Bulk,
 }
 
 impl Kind {
-    const ALL: [Self; 4] = [Self::Last, Self::Part, Self::Farewell, Self::Bulk];
+    const ALL: [Self; 4] = [Self::Last, Self::Part, Self::Close, Self::Bulk];
 
     /// Its tag: small enough for every library.
     pub(super) fn tag(self) -> c_int {

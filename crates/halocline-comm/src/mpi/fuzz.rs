@@ -31,7 +31,7 @@ pub fn messages(mut bytes: &[u8]) {
                     }
                 }
             }
-            Some(Kind::Farewell) | None => {}
+            Some(Kind::Close) | None => {}
         }
         bytes = rest;
     }

@@ -7,6 +7,7 @@
 
 mod abi;
 mod aware;
+mod channel;
 mod engine;
 mod error;
 mod ffi;
@@ -14,12 +15,11 @@ mod frame;
 #[cfg(fuzzing)]
 pub mod fuzz;
 mod joining;
-mod landing;
 mod launcher;
 mod library;
-mod line;
 mod node;
-mod pump;
+mod poller;
+mod posted;
 mod runtime;
 
 pub use abi::AbiKind;
@@ -36,9 +36,9 @@ use crate::inbox::{Inbox, Message, Tag};
 use crate::lent::{Lent, Payload};
 use crate::segment::Segment;
 use crate::shm::ShmTransport;
-use crate::transport::{PeerState, Room, Transport};
+use crate::transport::{Cores, PeerState, Transport};
+use channel::{Access, Arrival, Channel};
 use halocline_device::Variable;
-use line::{Access, Arrival, Line};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -87,7 +87,7 @@ pub(crate) fn join(
         return Err(started.mismatch(about.path.clone(), about.kind, "sees this one alone").into());
     }
     let inbox = Arc::new(Inbox::default());
-    let node = node::meet(&mut *wire, rank, (node_aware, most), &inbox, &host)?;
+    let node = node::connect(&mut *wire, rank, (node_aware, most), &inbox, &host)?;
     let mut slots = vec![None; size];
     if node.shm.is_ok() {
         for (slot, &rank) in node.ranks.iter().enumerate() {
@@ -105,7 +105,7 @@ pub(crate) fn join(
     let shared = Arc::new(Shared {
         rank,
         slots,
-        line: Line::open(wire, about, peers),
+        channel: Channel::open(wire, about, peers),
         shm,
         apart,
         inbox,
@@ -114,16 +114,16 @@ pub(crate) fn join(
         gone: (0..size).map(|_| AtomicU8::new(PRESENT)).collect(),
         departures: AtomicU64::new(0),
         fault: OnceLock::new(),
-        room: node.room,
+        cores: node.cores,
         polled,
         level: about.level,
         takes_devices,
     });
-    let pump = match polled && shared.line.access() == Access::Anyone {
-        true => Some(pump::Pump::start(Arc::clone(&shared))?),
+    let poller = match polled && shared.channel.access() == Access::Anyone {
+        true => Some(poller::Poller::start(Arc::clone(&shared))?),
         false => None,
     };
-    Ok(Arc::new(MpiTransport { shared, pump }))
+    Ok(Arc::new(MpiTransport { shared, poller }))
 }
 
 fn node_aware_from_env() -> Result<bool, CommError> {
@@ -138,15 +138,15 @@ fn node_ranks_from_env() -> Result<usize, CommError> {
 /// One process's end. Dropping it sends what is still queued and tells the others.
 struct MpiTransport {
     shared: Arc<Shared>,
-    pump: Option<pump::Pump>,
+    poller: Option<poller::Poller>,
 }
 
-/// What callers and the pump share.
+/// State of callers and the poller.
 struct Shared {
     rank: usize,
     /// The place on this node of each rank that shares memory with this one, itself included.
     slots: Vec<Option<usize>>,
-    line: Arc<Line>,
+    channel: Arc<Channel>,
     shm: Option<ShmTransport>,
     /// Why ranks without a slot share no memory with this one, as if said of both.
     apart: String,
@@ -159,7 +159,7 @@ struct Shared {
     departures: AtomicU64,
     /// Why MPI is of no use any more.
     fault: OnceLock<MpiError>,
-    room: Room,
+    cores: Cores,
     /// Whether some ranks are reached by MPI.
     polled: bool,
     level: ThreadLevel,
@@ -192,17 +192,17 @@ impl Shared {
             return false;
         }
         let (mut arrived, mut news) = (false, false);
-        let polled = self.line.poll(&mut |source, arrival| {
+        let polled = self.channel.poll(&mut |source, arrival| {
             arrived = true;
             match arrival {
                 Arrival::Message(tag, payload, bulk) => {
                     news |= tag.is_news();
                     self.inbox.push(Message { source, tag, payload, bulk, ..Message::default() });
                 }
-                Arrival::Landed(tag) => {
+                Arrival::InPlace(tag) => {
                     self.inbox.push(Message { source, tag, landed: true, ..Message::default() });
                 }
-                Arrival::Farewell => self.depart(source),
+                Arrival::Closed => self.depart(source),
             }
         });
         // Rung here, with no lock held.
@@ -256,13 +256,13 @@ impl Shared {
 impl MpiTransport {
     /// Hands over a message to a rank that MPI reaches.
     fn send(&self, to: usize, tag: Tag, payload: Payload) -> Result<(), CommError> {
-        self.hand_over(to, |line| line.post(to, tag, payload))
+        self.hand_over(to, |channel| channel.post(to, tag, payload))
     }
 
     fn hand_over(
         &self,
         to: usize,
-        post: impl FnOnce(&Line) -> Result<(), MpiError>,
+        post: impl FnOnce(&Channel) -> Result<(), MpiError>,
     ) -> Result<(), CommError> {
         let shared = &*self.shared;
         if to >= self.size() {
@@ -274,7 +274,7 @@ impl MpiTransport {
         if self.state(to) != PeerState::Present {
             return Ok(());
         }
-        post(&shared.line).map_err(|error| {
+        post(&shared.channel).map_err(|error| {
             shared.break_down(error.clone());
             error.into()
         })
@@ -329,12 +329,12 @@ unsafe impl Transport for MpiTransport {
 
     fn land(&self, from: usize, tag: Tag, place: Lent) {
         if self.shared.on_node(from).is_none() && from != self.shared.rank {
-            self.shared.line.landings().add(from, tag, place);
+            self.shared.channel.posted().add(from, tag, place);
         }
     }
 
     fn take_back(&self, which: &dyn Fn(Tag) -> bool) {
-        self.shared.line.landings().remove(which);
+        self.shared.channel.posted().remove(which);
     }
 
     fn takes_devices(&self, peer: usize) -> Result<(), String> {
@@ -354,11 +354,11 @@ unsafe impl Transport for MpiTransport {
             .ok_or_else(|| format!("a bulk has at most {longest} bytes"));
         let taken = self.takes_devices(to).and(short);
         taken.map_err(|why| CommError::OutOfReach { rank: to, why })?;
-        self.hand_over(to, |line| line.post_bulk(to, tag, payload, bulk))
+        self.hand_over(to, |channel| channel.post_bulk(to, tag, payload, bulk))
     }
 
     fn surround(&self, surround: Arc<dyn Surround>) {
-        self.shared.line.surround(surround);
+        self.shared.channel.surround(surround);
     }
 
     fn inbox(&self) -> &Inbox {
@@ -387,7 +387,7 @@ unsafe impl Transport for MpiTransport {
     }
 
     fn leave(&self) {
-        // Ranks that MPI reaches hear the farewell of the line when it closes.
+        // The channel tells ranks that MPI reaches when it closes.
         if let Some(shm) = &self.shared.shm {
             // Before the others see us leave: they would finalise MPI without us.
             self.shared.note_failure(shm);
@@ -405,7 +405,7 @@ unsafe impl Transport for MpiTransport {
         }
         match self.shared.gone.get(rank).map(|state| state.load(Ordering::Acquire)) {
             Some(PRESENT) => PeerState::Present,
-            // Its farewell is the last thing that it sends.
+            // The close message is the last one that it sends.
             Some(LEFT) => PeerState::Ended,
             _ => PeerState::Dead,
         }
@@ -420,8 +420,8 @@ unsafe impl Transport for MpiTransport {
         &*self.shared.host
     }
 
-    fn room(&self) -> Room {
-        self.shared.room
+    fn cores(&self) -> Cores {
+        self.shared.cores
     }
 
     fn is_polled(&self) -> bool {
@@ -433,11 +433,11 @@ unsafe impl Transport for MpiTransport {
     }
 
     fn is_carrying(&self) -> bool {
-        self.shared.polled && self.shared.line.is_carrying()
+        self.shared.polled && self.shared.channel.is_carrying()
     }
 
     fn is_driven(&self) -> bool {
-        !self.shared.polled || self.pump.is_some()
+        !self.shared.polled || self.poller.is_some()
     }
 
     fn broken(&self) -> Option<CommError> {
@@ -447,7 +447,7 @@ unsafe impl Transport for MpiTransport {
     fn check(&self) -> Result<(), CommError> {
         let shared = &*self.shared;
         self.broken().map_or(Ok(()), Err)?;
-        if shared.polled && !shared.line.access().is_mine() {
+        if shared.polled && !shared.channel.access().is_mine() {
             return Err(MpiError::Thread { level: shared.level }.into());
         }
         shared.shm.as_ref().map_or(Ok(()), Transport::check)
@@ -461,9 +461,9 @@ impl Drop for MpiTransport {
         }
         // What nobody has taken is thrown away: its sender keeps the bytes until then.
         self.shared.inbox.clear();
-        self.shared.line.close();
-        if let Some(pump) = self.pump.take() {
-            pump.stop();
+        self.shared.channel.close();
+        if let Some(poller) = self.poller.take() {
+            poller.stop();
         }
     }
 }

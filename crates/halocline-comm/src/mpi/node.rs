@@ -1,18 +1,18 @@
-//! Ranks of one node find each other: they introduce themselves over MPI, and the first of them hands
-//! the others the control segment of a job, upon which all of them are ranks of the shm transport, too.
-//! Ranks in different containers of one node are as if on different nodes.
+//! Ranks of one node find each other: they introduce themselves over MPI. The first of them hands
+//! the others the control segment of a job; then all of them are ranks of the shm transport, too.
+//! Ranks in different containers of one node count as ranks of different nodes.
 //!
-//! Nobody is watched before the introduction ends: it is made of collective calls of MPI, which wait for every rank
-//! of the node, also for one that has died. Launchers end a job then, unless told to let the others live; told
-//! so, the others wait. Once they are ranks of the shm transport, they see each other die.
+//! A rank that dies before the introduction ends is not noticed: the introduction uses collective calls of MPI, which wait for
+//! every rank of the node. Launchers normally end the job then; with `--enable-recovery` the other ranks
+//! wait. As ranks of the shm transport they see each other die.
 
+use super::channel::{introduce, split_node};
 use super::engine::{INTRODUCTION, Wire};
-use super::line::{introduce, narrow};
 use crate::error::CommError;
 use crate::host::Host;
 use crate::inbox::Inbox;
 use crate::shm::{JoinedJob, ShmTransport, handover};
-use crate::transport::Room;
+use crate::transport::Cores;
 use rustix::fd::OwnedFd;
 use rustix::process::Pid;
 use std::sync::Arc;
@@ -21,21 +21,21 @@ use std::sync::Arc;
 pub(super) struct Node {
     /// Their ranks, ascending, this one included.
     pub ranks: Vec<usize>,
-    /// What they share, or why they share nothing.
+    /// Their transport, or why they share no memory.
     pub shm: Result<ShmTransport, String>,
-    /// Whether they outnumber the cores that they may run on.
-    pub room: Room,
+    /// How many cores there are for them.
+    pub cores: Cores,
 }
 
 const CORE_WORDS: usize = 12;
 
-/// What a rank says of itself.
+/// The description of a rank that it sends to the others of its node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Introduction {
     rank: usize,
     /// Whether it wants shared memory.
     wanted: bool,
-    /// Whether its last step went well.
+    /// Whether its last step succeeded.
     good: bool,
     /// Its network and process namespaces: sockets and process ids mean the same within one only.
     namespaces: [u64; 2],
@@ -92,32 +92,32 @@ impl Introduction {
     }
 }
 
-/// Finds the ranks of this node and, if all of them want it, lets them share memory, at most `most` of them
-/// together. Collective over them, blocks.
-pub(super) fn meet(
+/// Finds the ranks of this node. If all of them want it, they share memory, in groups of at most `most`.
+/// Collective over them, blocks.
+pub(super) fn connect(
     wire: &mut dyn Wire,
     rank: usize,
     (wanted, most): (bool, usize),
     inbox: &Arc<Inbox>,
     host: &Arc<dyn Host>,
 ) -> Result<Node, CommError> {
-    let mut meeting = Meeting { wire, mine: Introduction::of(rank, wanted) };
-    let mut all = meeting.round()?;
-    let cores = |at: usize| all.iter().fold(0, |bits, one| bits | one.cores[at]).count_ones() as usize;
-    let room = Room::of(all.len(), (0..CORE_WORDS).map(cores).sum());
+    let mut handshake = Handshake { wire, mine: Introduction::of(rank, wanted) };
+    let mut all = handshake.round()?;
+    let usable = |at: usize| all.iter().fold(0, |bits, one| bits | one.cores[at]).count_ones() as usize;
+    let cores = Cores::of(all.len(), (0..CORE_WORDS).map(usable).sum());
     let groups = groups(&all, most);
     if let Some(at) = all.iter().position(|one| one.rank == rank)
         && groups.iter().any(|&group| group != groups[0])
     {
-        narrow(meeting.wire, groups[at])?;
-        all = meeting.round()?;
+        split_node(handshake.wire, groups[at])?;
+        all = handshake.round()?;
     }
     let ranks: Vec<usize> = all.iter().map(|one| one.rank).collect();
     let slot = ranks.iter().position(|&known| known == rank).unwrap_or(0);
     if let Err(why) = obstacle(&all) {
-        return Ok(Node { ranks, shm: Err(why.to_owned()), room });
+        return Ok(Node { ranks, shm: Err(why.to_owned()), cores });
     }
-    let shm = match meeting.hand_over(slot, ranks.len())? {
+    let shm = match handshake.hand_over(slot, ranks.len())? {
         Ok((control, token)) => {
             let job = JoinedJob { rank: slot, size: ranks.len(), token, control };
             Ok(ShmTransport::join(job, ranks.clone(), Arc::clone(inbox), Arc::clone(host))?)
@@ -127,10 +127,10 @@ pub(super) fn meet(
             Err(why)
         }
     };
-    Ok(Node { ranks, shm, room })
+    Ok(Node { ranks, shm, cores })
 }
 
-/// A number for each rank, the same for those that can share memory: at most `most` of one container.
+/// A group number for each rank; ranks of one group can share memory: at most `most` of one container.
 fn groups(all: &[Introduction], most: usize) -> Vec<i32> {
     let group = |at: usize, one: &Introduction| {
         let alike = |other: &&Introduction| other.namespaces == one.namespaces;
@@ -142,21 +142,21 @@ fn groups(all: &[Introduction], most: usize) -> Vec<i32> {
     all.iter().enumerate().map(|(at, one)| group(at, one)).collect()
 }
 
-/// Why ranks that have introduced themselves cannot share memory, the same on all of them.
+/// Why these ranks cannot share memory; the same on all of them.
 fn obstacle(all: &[Introduction]) -> Result<(), &'static str> {
     match all {
         [] | [_] => Err("they are on different nodes"),
         _ if all.iter().all(|one| one.wanted) => Ok(()),
-        _ => Err("they were told to share nothing (node-aware is off)"),
+        _ => Err("shared memory is off for them (node-aware is off)"),
     }
 }
 
-struct Meeting<'a> {
+struct Handshake<'a> {
     wire: &'a mut dyn Wire,
     mine: Introduction,
 }
 
-impl Meeting<'_> {
+impl Handshake<'_> {
     fn round(&mut self) -> Result<Vec<Introduction>, CommError> {
         let all = introduce(self.wire, &self.mine.encode())?;
         Ok(all.iter().map(Introduction::decode).collect())
@@ -194,7 +194,7 @@ impl Meeting<'_> {
     }
 }
 
-/// What ranks make of introductions, whatever these say.
+/// Decodes arbitrary introductions and groups their ranks.
 #[cfg(fuzzing)]
 pub(super) fn fuzz(introductions: &[[u8; INTRODUCTION]], most: usize) {
     let all: Vec<Introduction> = introductions.iter().map(Introduction::decode).collect();
@@ -222,12 +222,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_rank_says_of_itself_is_what_the_others_hear() {
-        let mut said = Introduction::of(7, true);
-        said.token = std::array::from_fn(|at| at as u8 * 17);
-        said.good = false;
-        assert_eq!(Introduction::decode(&said.encode()), said);
-        assert!(said.cores.iter().any(|&word| word != 0) && said.namespaces.iter().all(|&name| name != 0));
+    fn an_introduction_survives_encoding() {
+        let mut sent = Introduction::of(7, true);
+        sent.token = std::array::from_fn(|at| at as u8 * 17);
+        sent.good = false;
+        assert_eq!(Introduction::decode(&sent.encode()), sent);
+        assert!(sent.cores.iter().any(|&word| word != 0) && sent.namespaces.iter().all(|&name| name != 0));
     }
 
     #[test]

@@ -3,13 +3,13 @@
 
 use super::abi::{Abi, AbiKind, Mpich, OpenMpi, Standard};
 use super::aware;
+use super::channel;
 use super::engine::{Engine, Wire};
 use super::error::{MpiError, ThreadLevel};
 use super::ffi::Api;
 use super::joining::Joining;
 use super::launcher;
 use super::library::{self, Opened};
-use super::line;
 use crate::error::CommError;
 use crate::host::Host;
 use std::ffi::{c_int, c_void};
@@ -29,7 +29,7 @@ pub(super) trait Mpi: Send + Sync {
 
     /// A communicator of our own with the ranks of the program's (given as a number), or of all:
     /// the wire, this rank and the number of ranks. Collective over them; waits for the last of them, unless the host wants the
-    /// thread back before. Until the wire has a line, what is returned with it keeps MPI up.
+    /// thread back before. Until the wire has a channel, what is returned with it keeps MPI up.
     fn connect(
         &'static self,
         program: Option<usize>,
@@ -46,7 +46,7 @@ pub(super) type Connected = (Box<dyn Wire>, usize, usize);
 /// While it lives, this library does not finalise MPI at the end of the process.
 pub(super) type KeptUp = RwLockReadGuard<'static, ()>;
 
-/// Read by threads that call MPI without a line, which [`line::close_all`] would close; written by the one that finalises MPI.
+/// Read by threads that call MPI without a channel, which [`channel::close_all`] would close; written by the one that finalises MPI.
 static JOINING: RwLock<()> = RwLock::new(());
 
 /// The process ends: nobody begins such a call any more.
@@ -227,9 +227,9 @@ impl<A: Abi> Mpi for Runtime<A> {
         }
         // Before MPI_Finalize begins, not in its callback: MPICH takes no locks from there on, nor gives back those that other
         // threads have taken, and aborts.
-        line::close_all();
+        channel::close_all();
         // SAFETY: MPI is up: it is initialised and not finalised, and this thread may call it, as was checked above. No
-        // other thread calls it from now on: `close_all` has closed the gate of every line, and `end_joining` keeps threads
+        // other thread calls it from now on: `close_all` has closed every channel, and `end_joining` keeps threads
         // from joining.
         let outcome = unsafe { self.api.finalize() };
         if let Err(error) = outcome {
@@ -245,7 +245,7 @@ extern "C" fn at_finalize<A: Abi>(
     _value: *mut c_void,
     _extra: *mut c_void,
 ) -> c_int {
-    line::close_all();
+    channel::close_all();
     0
 }
 

@@ -24,7 +24,7 @@ use crate::error::CommError;
 use crate::host::Host;
 use crate::inbox::{Inbox, Message, Tag};
 use crate::segment::Segment;
-use crate::transport::{PeerState, Room, Transport};
+use crate::transport::{Cores, PeerState, Transport};
 use control::Control;
 use rustix::event::EventfdFlags;
 use rustix::fd::OwnedFd;
@@ -60,7 +60,7 @@ pub(crate) fn join(host: Arc<dyn Host>) -> Result<Option<Arc<dyn Transport>>, Co
 /// One process's end. Dropping it sends what is still queued and tells the others.
 pub(crate) struct ShmTransport {
     shared: Arc<Shared>,
-    room: Room,
+    cores: Cores,
     watch: Option<JoinHandle<()>>,
 }
 
@@ -131,8 +131,8 @@ impl ShmTransport {
             what: "start its thread",
             errno: rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::AGAIN),
         })?;
-        let room = Room::of(shared.size, shared.control.cores());
-        Ok(Self { shared, room, watch: Some(watch) })
+        let cores = Cores::of(shared.size, shared.control.cores());
+        Ok(Self { shared, cores, watch: Some(watch) })
     }
 }
 
@@ -376,8 +376,8 @@ unsafe impl Transport for ShmTransport {
         &*self.shared.host
     }
 
-    fn room(&self) -> Room {
-        self.room
+    fn cores(&self) -> Cores {
+        self.cores
     }
 
     fn check(&self) -> Result<(), CommError> {

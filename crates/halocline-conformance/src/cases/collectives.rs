@@ -1,4 +1,4 @@
-//! Barrier, broadcast, all-gather, all-reduce, sparse exchange, duplicates.
+//! Barrier, broadcast, all-gather, all-reduce, sparse exchange, duplicates. Splits are in `splits.rs`.
 
 use crate::numbers::{Numbers, mix};
 use crate::stage::Stage;
@@ -13,9 +13,12 @@ pub(crate) const CASES: &[Case] = &[
     Case { name: "collectives::many_barriers_in_a_row", run: many_barriers },
     Case { name: "collectives::broadcast_from_each_root", run: broadcast },
     Case { name: "collectives::broadcast_from_a_root_that_does_not_exist", run: broadcast_from_nowhere },
+    Case { name: "collectives::broadcasts_from_different_roots_fail_on_all_ranks", run: different_roots },
     Case { name: "collectives::all_gather_of_various_sizes", run: all_gather },
     Case { name: "collectives::all_reduce", run: all_reduce },
-    Case { name: "collectives::all_reduce_of_different_counts", run: different_counts },
+    Case { name: "collectives::numbers_of_each_type", run: types },
+    Case { name: "collectives::all_reduce_of_different_counts_fails_on_all_ranks", run: different_counts },
+    Case { name: "collectives::all_reduce_of_different_types_fails_on_all_ranks", run: different_types },
     Case { name: "collectives::sparse_exchange_of_random_messages", run: sparse_exchange },
     Case { name: "collectives::different_calls_are_named_on_all_ranks", run: different_calls },
     Case { name: "collectives::duplicates_do_not_meet", run: duplicates },
@@ -59,7 +62,7 @@ fn broadcast(comm: &Stage<'_>) -> Outcome {
 }
 
 fn broadcast_from_nowhere(comm: &Stage<'_>) -> Outcome {
-    match comm.broadcast(comm.size(), Vec::new()) {
+    match comm.broadcast(comm.size(), 7u8) {
         Err(CommError::NoSuchRank { rank, size }) if rank == comm.size() && size == comm.size() => {}
         other => fail!("a broadcast from rank {} gives {other:?}", comm.size()),
     }
@@ -107,30 +110,105 @@ fn all_reduce(comm: &Stage<'_>) -> Outcome {
     Ok(())
 }
 
+/// Values of each type come to all ranks, and are combined.
+fn types(comm: &Stage<'_>) -> Outcome {
+    let (rank, size) = (comm.rank(), comm.size());
+    let last = size - 1;
+    let sum = (0..size).sum::<usize>();
+    ensure!(comm.all_reduce(rank, Reduce::Sum)? == sum, "usize");
+    ensure!(comm.all_reduce(-(rank as i64), Reduce::Min)? == -(last as i64), "i64");
+    ensure!(comm.all_reduce(rank as f32 + 0.5, Reduce::Max)? == last as f32 + 0.5, "f32");
+    ensure!(comm.all_reduce(0.25 * rank as f64, Reduce::Sum)? == 0.25 * sum as f64, "f64");
+    ensure!(
+        comm.all_reduce([u64::MAX; 2].map(u128::from), Reduce::Sum)?[1]
+            == u128::from(u64::MAX) * size as u128,
+        "u128"
+    );
+    let complex = [rank as f64, -(rank as f64)];
+    ensure!(
+        comm.all_reduce(&[complex][..], Reduce::Sum)? == [[sum as f64, -(sum as f64)]],
+        "complex numbers"
+    );
+    ensure!(comm.all_reduce(Vec::<f64>::new(), Reduce::Min)?.is_empty(), "no value");
+    let one_nan = if rank == last { f64::NAN } else { 1.0 };
+    ensure!(comm.all_reduce(one_nan, Reduce::Max)?.is_nan(), "a NaN is lost");
+    ensure!(comm.broadcast(last, rank)? == last, "usize from the last rank");
+    ensure!(comm.broadcast(0, [rank as f64, 1.5])? == [0.0, 1.5], "an array");
+    let rows = if rank == last { vec![[1u16, 2], [3, 4]] } else { Vec::new() };
+    ensure!(comm.broadcast(last, rows)? == [[1, 2], [3, 4]], "a vector of arrays");
+    ensure!(comm.all_gather(rank as i16)? == (0..size as i16).collect::<Vec<_>>(), "one number of each rank");
+    Ok(())
+}
+
+/// All ranks fail with the same arguments of two ranks, and the communicator stays usable.
+fn all_name(comm: &Stage<'_>, error: Option<CommError>, parts: &[&str]) -> Outcome {
+    let Some(error @ CommError::Arguments { .. }) = error else { fail!("{parts:?}: {error:?}") };
+    let text = error.to_string();
+    ensure!(parts.iter().all(|part| text.contains(part)), "{parts:?} in {text}");
+    let all = comm.all_gather(text.into_bytes())?;
+    ensure!(all.iter().all(|text| *text == all[0]), "ranks return different errors: {all:?}");
+    Ok(())
+}
+
+fn different_roots(comm: &Stage<'_>) -> Outcome {
+    if comm.size() == 1 {
+        return Ok(());
+    }
+    for odd in [0, comm.size() - 1] {
+        for other in [1 - odd.min(1), comm.size()] {
+            let root = if comm.rank() == odd { odd } else { other };
+            let ended = comm.broadcast(root, comm.rank());
+            all_name(
+                comm,
+                ended.err(),
+                &[&format!("rank {odd} passes root {odd}"), &format!("root {other}")],
+            )?;
+        }
+    }
+    Ok(())
+}
+
 fn different_counts(comm: &Stage<'_>) -> Outcome {
     if comm.size() == 1 {
         return Ok(());
     }
     for odd in [0, comm.size() - 1] {
-        let values = vec![1; if comm.rank() == odd { 3 } else { 2 }];
-        match comm.all_reduce(&values, Reduce::Sum) {
-            Err(CommError::Malformed { .. }) => {}
-            other => fail!("rank {odd} gives another number of values: {other:?}"),
-        }
-        let sum = comm.all_reduce(&[1], Reduce::Sum)?;
-        ensure!(sum == [comm.size() as u64], "the next all-reduce gives {sum:?}");
+        let values = vec![1u64; if comm.rank() == odd { 3 } else { 2 }];
+        let ended = comm.all_reduce(&values, Reduce::Sum);
+        let named = format!("rank {odd} passes sum of 3 u64 values");
+        all_name(comm, ended.err(), &[&named, "passes sum of 2 u64 values"])?;
+        let sum = comm.all_reduce([1], Reduce::Sum)?;
+        ensure!(sum == [comm.size() as i32], "the next all-reduce returns {sum:?}");
     }
     Ok(())
 }
 
-/// What rank `from` sends in a round: to random ranks, some of them several times, itself too.
-/// A collective call, and what it is called.
+fn different_types(comm: &Stage<'_>) -> Outcome {
+    if comm.size() == 1 {
+        return Ok(());
+    }
+    let is_first = comm.rank() == 0;
+    let ended = match is_first {
+        true => comm.all_reduce(1.0f64, Reduce::Sum).map(drop),
+        false => comm.all_reduce(1u64, Reduce::Sum).map(drop),
+    };
+    all_name(comm, ended.err(), &["rank 0 passes sum of 1 f64 value", "passes sum of 1 u64 value"])?;
+    let ended = comm.all_reduce(1, if is_first { Reduce::Min } else { Reduce::Max });
+    all_name(comm, ended.err(), &["rank 0 passes minimum of 1 i32 value", "passes maximum of 1 i32 value"])?;
+    let ended = match is_first {
+        true => comm.all_gather(1.0f64).map(drop),
+        false => comm.all_gather(vec![1.0f32]).map(drop),
+    };
+    all_name(comm, ended.err(), &["rank 0 passes 1 f64 value", "passes f32 values"])
+}
+
+/// A collective call and its name.
 type Call = (&'static str, fn(&Communicator) -> Result<(), Error>);
 
 const BARRIER: Call = ("barrier", |comm| Ok(comm.barrier()?));
-const BROADCAST: Call = ("broadcast", |comm| Ok(comm.broadcast(0, vec![1]).map(drop)?));
-const REDUCE: Call = ("all_reduce", |comm| Ok(comm.all_reduce(&[1], Reduce::Sum).map(drop)?));
-const GATHER: Call = ("all_gather", |comm| Ok(comm.all_gather(&[1]).map(drop)?));
+const BROADCAST: Call = ("broadcast", |comm| Ok(comm.broadcast(0, 1).map(drop)?));
+const REDUCE: Call = ("all_reduce", |comm| Ok(comm.all_reduce(1, Reduce::Sum).map(drop)?));
+const GATHER: Call = ("all_gather", |comm| Ok(comm.all_gather(1).map(drop)?));
 const SPARSE: Call = ("sparse_exchange", |comm| Ok(comm.sparse_exchange(Vec::new()).map(drop)?));
 const PATTERN: Call = ("pattern", |comm| line(comm).map(drop));
 const BIND: Call = ("bind", |comm| HaloExchange::bind(comm, &[]).map(drop));
@@ -178,6 +256,7 @@ fn different_calls(comm: &Stage<'_>) -> Outcome {
     Ok(())
 }
 
+/// The messages of rank `from` in a round: to random ranks, to some of them several times, to itself too.
 fn sends(round: u64, from: usize, size: usize) -> Vec<(usize, Vec<u8>)> {
     let mut numbers = Numbers::new(mix(round) ^ from as u64);
     let count = if numbers.one_in(4) { 0 } else { numbers.below(2 * size + 1) };

@@ -23,6 +23,7 @@ mod refusals;
 mod refused_patterns;
 mod regular;
 mod scheduled;
+mod splits;
 mod threads;
 mod unbound;
 mod unstructured;
@@ -36,6 +37,7 @@ use crate::yard::Rig;
 /// The cases of each topic, simple things first.
 pub(crate) const BY_TOPIC: &[&[Case]] = &[
     collectives::CASES,
+    splits::CASES,
     messages::CASES,
     mappings::CASES,
     regular::CASES,

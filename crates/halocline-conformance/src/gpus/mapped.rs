@@ -9,6 +9,7 @@ use crate::yard::Rig;
 use crate::{Outcome, Trouble, ensure};
 use halocline::device::{Address, Priority, cuda};
 use halocline::{BindOptions, Communicator, Device, LinkChoice};
+use halocline_comm::Endpoint;
 use halocline_comm::mappings::{Kind, Limits, Mappings, Target};
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -5,7 +5,7 @@ use halocline::{
     Array, BindOptions, Cause, CommError, Communicator, Decomposed, Error, Field, Halo, HaloExchange,
     LinkChoice, Pattern, PatternLinks, Pending, RegularGrid, UnstructuredDomain,
 };
-use halocline_comm::Tag;
+use halocline_comm::{Endpoint, Tag};
 use halocline_conformance::numbers::Numbers;
 use halocline_conformance::scene::CHOICES;
 use halocline_conformance::watchdog::{LIMIT, Watchdog};

@@ -163,6 +163,10 @@ class Communicator:
         """The same ranks, with collective calls that never meet those of this communicator. Collective; does not
         communicate.
         """
+    def split(self, color: int | None, key: int = 0) -> Communicator | None:
+        """Splits the ranks into one communicator for each ``color``, as ``MPI_Comm_split``: it has the ranks that pass this color,
+        ordered by ``key``, and by their rank here where keys are equal. ``color=None`` returns ``None``. Collective.
+        """
     def with_deadline(self, seconds: float | None) -> Communicator:
         """The same communicator, whose collective calls fail (``CommunicatorTimeoutError``) when one takes longer than
         so many seconds; ``None``: no deadline.

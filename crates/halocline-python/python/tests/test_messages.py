@@ -90,6 +90,7 @@ CALLS = {
     "broadcast": (COMM.broadcast, {"root": 0, "data": b""}),
     "all_gather": (COMM.all_gather, {"data": b""}),
     "all_reduce": (COMM.all_reduce, {"values": [1], "op": "min"}),
+    "split": (COMM.split, {"color": 0, "key": 0}),
     "with_deadline": (COMM.with_deadline, {"seconds": 1.5}),
     "agree": (COMM.agree, {"error": None}),
     "init": (hc.init, {"transport": "auto", "deadline": None}),

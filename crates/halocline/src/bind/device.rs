@@ -40,11 +40,11 @@ pub(super) fn bind(
 ) -> Result<Arc<Scheduled>, Error> {
     let (offers, operation, told, staged) = (comm.begin(), comm.begin(), comm.begin(), comm.begin());
     let proof = comm.begin();
-    let devices = devices_of(&sets).inspect(|devices| comm.part::<Pool>().join(devices));
+    let devices = devices_of(&sets).inspect(|devices| comm.extension::<Pool>().join(devices));
     let devices = agree(comm, devices)?;
     let (mut endpoints, own_bytes) = lay_out(&sets, options.link);
     let registry = DeviceRegistry::gather(comm, &devices)?;
-    let is_alone = registry.is_alone(comm.rank()) && comm.part::<Pool>().is_alone(&devices);
+    let is_alone = registry.is_alone(comm.rank()) && comm.extension::<Pool>().is_alone(&devices);
     let is_alone = is_alone || options.is_alone();
     let path_preferences = PathPreferences::new(&registry, (&devices, &sets), (options, is_alone));
     endpoints.iter_mut().for_each(|(_, endpoint)| path_preferences.enter(endpoint));
@@ -60,7 +60,7 @@ pub(super) fn bind(
         .map(|(peer, endpoint)| plot(comm, &registry, &exports, &sets, (*peer, endpoint), options.link));
     let plots = Plots { of_peers: plots.collect(), room: room(sets.len()), lanes: devices.len() };
     // Words first: what a peer is told of must be there.
-    let object = comm.part::<Pool>().next();
+    let object = comm.extension::<Pool>().next();
     let opened = match lanes::open((comm, object), &devices, (plots.clone(), sets.len()), options) {
         // There is another way for what would go through mailboxes.
         Err(Error::Device(DeviceError::OutOfMemory { .. })) if options.link == LinkChoice::Auto => {

@@ -25,7 +25,7 @@ use crate::link::{Direction, Link, LinkPath};
 use crate::options::BindOptions;
 use crate::set::Set;
 use crate::stream::{BySet, Cut, Lane, OfDevice, Pool, Room, STATUS, Script, Seat, Stage};
-use halocline_comm::{Communicator, Segment};
+use halocline_comm::{Communicator, Endpoint, Segment};
 use halocline_device::{Address, Device, Memory, RawStream, Stream, ValueOp};
 use halocline_plan::copy::CopyOp;
 use std::ops::Range;
@@ -101,7 +101,7 @@ pub(super) fn open(
     (plots, sets): (Plots, usize),
     options: &BindOptions,
 ) -> Result<Opened, Error> {
-    let pool = comm.part::<Pool>();
+    let pool = comm.extension::<Pool>();
     let mut lanes = Vec::new();
     for (number, device) in devices.iter().enumerate() {
         let shared = pool.of(device)?;

@@ -93,7 +93,7 @@ pub(crate) fn bind(
     };
     let is_on_device = |(_, field): &(&Pattern, &Field)| field.memory.device.is_some();
     let on_devices = given.iter().any(|set| set.iter().any(is_on_device));
-    let on_devices = comm.all_reduce(&[on_devices.into()], Reduce::Max)? != [0];
+    let on_devices = comm.all_reduce(&[u8::from(on_devices)], Reduce::Max)? != [0];
     let sets = of_kind(false)?;
     let on_devices = on_devices.then(|| of_kind(true)).transpose()?;
     let forced = |path| Preference { path, forced: true };

@@ -62,7 +62,7 @@ impl Scheduled {
             self.be_watched();
         }
         // Objects share streams: two objects in different orders on two lanes would wait for each other.
-        let pool = self.comm.part::<Pool>();
+        let pool = self.comm.extension::<Pool>();
         let order = (self.lanes.len() > 1).then(|| pool.enter(&self.comm));
         let given = match self.check_failure() {
             Ok(()) => self.give(&mut begin, (set, epoch), streams.clone()).map_err(Some),

@@ -2,7 +2,7 @@
 
 use super::{BySet, LINE};
 use crate::link::SLOTS;
-use halocline_comm::{Communicator, Lent};
+use halocline_comm::{Communicator, Endpoint, Lent};
 use halocline_device::{Address, Memory};
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -20,7 +20,7 @@ const NOTE: usize = size_of::<u64>();
 
 /// Bytes from the end of a chunk to the next: room for that, and for what a transport adds.
 const GAP: usize = LINE;
-const _: () = assert!(GAP >= NOTE + Communicator::ROOM);
+const _: () = assert!(GAP >= NOTE + Communicator::SPARE);
 
 /// One side of a staged link: [`CHUNKS`] words that are raised chunk by chunk, a word `sent`, two slots; pinned.
 pub(crate) struct Stage {

@@ -22,7 +22,7 @@ use super::{LINE, Scheduled, Stage};
 use crate::error::Cause;
 use crate::link::{Link, SLOTS};
 use halocline_comm::Endpoint;
-use halocline_comm::{Claim, CommError, Communicator, Room, Tag, buffers};
+use halocline_comm::{Claim, CommError, Communicator, Cores, Tag, buffers};
 use halocline_device::Memory;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -93,11 +93,11 @@ impl Staging {
     }
 
     /// How long the progress thread rests before it looks again, while messages are on their way.
-    pub(super) fn pause(&self, now: Duration, room: Room) -> Duration {
-        match room {
-            Room::Spare => Duration::ZERO,
-            Room::Crowded => STAGED,
-            Room::Tight => {
+    pub(super) fn pause(&self, now: Duration, cores: Cores) -> Duration {
+        match cores {
+            Cores::Spare => Duration::ZERO,
+            Cores::Oversubscribed => STAGED,
+            Cores::OnePerRank => {
                 let rested = Duration::from_nanos(self.rested.load(Ordering::Relaxed));
                 if now.saturating_sub(rested) < BURST {
                     return Duration::ZERO;

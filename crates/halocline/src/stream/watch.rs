@@ -9,7 +9,7 @@ use crate::error::{Cause, Error, Failure};
 use crate::lifecycle::Engine;
 use crate::link::{Direction, Link, LinkPath, SLOTS};
 use halocline_comm::Endpoint;
-use halocline_comm::{PeerState, Room, Serve};
+use halocline_comm::{Cores, PeerState, Serve};
 use halocline_device::DeviceError;
 use std::collections::BTreeSet;
 use std::sync::atomic::{Ordering, fence};
@@ -113,7 +113,7 @@ impl Scheduled {
             // As often as the next exchange may need it.
             None => (self.often(), LINGER),
             // Looks that frequent would take a core from the program.
-            Some(_) if self.comm.link().room() != Room::Spare => return None,
+            Some(_) if self.comm.link().cores() != Cores::Spare => return None,
             Some(_) => (STAGED, LINGER_STAGED),
         };
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
@@ -371,7 +371,7 @@ impl Serve for Scheduled {
         let staged = self.staging.as_ref().map(|staging| {
             let link = self.comm.link();
             match staging.is_busy(now) || link.is_carrying() {
-                true => now + staging.pause(now, link.room()),
+                true => now + staging.pause(now, link.cores()),
                 false => now + STAGED,
             }
         });

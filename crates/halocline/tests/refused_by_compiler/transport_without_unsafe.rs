@@ -2,7 +2,7 @@
 //! `unsafe impl` can promise that it does not.
 #![forbid(unsafe_code)]
 
-use halocline_comm::{CommError, Doorbell, Host, Inbox, PeerState, Room, Segment, Tag, Transport};
+use halocline_comm::{CommError, Cores, Doorbell, Host, Inbox, PeerState, Segment, Tag, Transport};
 use std::sync::Arc;
 
 struct Liar(Arc<Segment>);
@@ -58,8 +58,8 @@ impl Transport for Liar {
         todo!()
     }
 
-    fn room(&self) -> Room {
-        Room::Tight
+    fn cores(&self) -> Cores {
+        Cores::OnePerRank
     }
 }
 

@@ -1,11 +1,11 @@
-//! The importer's side: a table without policy of what is open here.
+//! The importer's side: a table of the mappings that are open here, without a policy.
 
 use super::{Attached, Effect, Protocol, post};
 use crate::mappings::message::{Descriptor, Message, MessageError};
 use halocline_device::Address;
 use halocline_device::remote::{DeviceId, Refusal};
 
-/// Bytes of another rank that can be taken.
+/// Bytes of another rank that are ready to be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Arrival {
     pub(crate) from: usize,
@@ -22,17 +22,17 @@ pub(super) struct Import {
     device: DeviceId,
     pub(super) bytes: u64,
     address: Address,
-    holds: usize,
-    pub(super) life: Life,
-    /// Transfers that ended after the mapping was told to close.
+    uses: usize,
+    pub(super) phase: Phase,
+    /// Transfers that ended after `UNMAP` had come.
     ended: Vec<u64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Life {
+pub(super) enum Phase {
     Opening,
     Open,
-    /// Told to close; does once nothing holds it.
+    /// `UNMAP` has come; closes once nothing uses it.
     Ending,
     Closing,
 }
@@ -57,20 +57,20 @@ impl Protocol {
             return Err(MessageError::Repeated { entry, device });
         }
         let token = self.fresh();
-        let (bytes, address, holds) = (descriptor.allocation.bytes, 0, 0);
-        let (life, ended) = (Life::Opening, Vec::new());
-        self.imports.insert(token, Import { owner, entry, device, bytes, address, holds, life, ended });
+        let (bytes, address, uses) = (descriptor.allocation.bytes, 0, 0);
+        let (phase, ended) = (Phase::Opening, Vec::new());
+        self.imports.insert(token, Import { owner, entry, device, bytes, address, uses, phase, ended });
         self.out.push_back(Effect::Open { token, device, descriptor, attached });
         Ok(())
     }
 
-    /// The driver has answered an [`Effect::Open`].
+    /// The result of an [`Effect::Open`].
     pub(crate) fn opened(&mut self, token: u64, outcome: Result<Address, Refusal>) {
         let Some(import) = self.imports.get_mut(&token) else { return };
         let (to, entry, device) = (import.owner, import.entry, import.device);
         match outcome {
-            Ok(address) if import.life == Life::Opening => {
-                (import.address, import.life) = (address, Life::Open);
+            Ok(address) if import.phase == Phase::Opening => {
+                (import.address, import.phase) = (address, Phase::Open);
                 self.out.push_back(post(to, Message::Mapped { entry, device, token }));
             }
             Ok(_) => self.close_if_unused(token),
@@ -81,7 +81,7 @@ impl Protocol {
         }
     }
 
-    /// The driver has answered an [`Effect::Close`].
+    /// An [`Effect::Close`] is done.
     pub(crate) fn closed(&mut self, token: u64) {
         let Some(import) = self.imports.remove(&token) else { return };
         let unmapped = Message::Unmapped { entry: import.entry, device: import.device };
@@ -90,7 +90,7 @@ impl Protocol {
         self.out.extend(import.ended.into_iter().map(done));
     }
 
-    /// The address of bytes of a mapping, which is held until [`Protocol::let_go`].
+    /// The address of bytes of a mapping, which stays open until [`Protocol::end_use`].
     pub(crate) fn resolve(
         &mut self,
         owner: usize,
@@ -98,32 +98,32 @@ impl Protocol {
         offset: u64,
         length: u64,
     ) -> Result<Address, Unusable> {
-        let known = |import: &&mut Import| import.owner == owner && import.life == Life::Open;
+        let known = |import: &&mut Import| import.owner == owner && import.phase == Phase::Open;
         let import = self.imports.get_mut(&token).filter(known).ok_or(Unusable::NoMapping)?;
         if offset.checked_add(length).is_none_or(|end| end > import.bytes) {
             return Err(Unusable::Beyond(import.bytes));
         }
-        import.holds += 1;
+        import.uses += 1;
         Ok(import.address + offset)
     }
 
-    /// Ends a hold.
-    pub(crate) fn let_go(&mut self, token: u64) {
+    /// Ends one use of a mapping.
+    pub(crate) fn end_use(&mut self, token: u64) {
         if let Some(import) = self.imports.get_mut(&token) {
-            import.holds -= 1;
+            import.uses -= 1;
             self.close_if_unused(token);
         }
     }
 
-    /// The bytes of an arrival were taken.
+    /// The bytes of an arrival have been read.
     pub(crate) fn taken(&mut self, arrival: &Arrival) {
         match self.imports.get_mut(&arrival.token) {
-            Some(import) if import.life != Life::Open => import.ended.push(arrival.epoch),
+            Some(import) if import.phase != Phase::Open => import.ended.push(arrival.epoch),
             _ => {
                 self.out.push_back(post(arrival.from, Message::Done { epoch: arrival.epoch, refused: None }))
             }
         }
-        self.let_go(arrival.token);
+        self.end_use(arrival.token);
     }
 
     pub(super) fn data(
@@ -154,12 +154,12 @@ impl Protocol {
         }
     }
 
-    pub(super) fn told_to_close(&mut self, from: usize, token: u64) -> Result<(), MessageError> {
+    pub(super) fn unmap(&mut self, from: usize, token: u64) -> Result<(), MessageError> {
         match self.imports.get(&token) {
-            Some(import) if import.owner != from || import.life == Life::Opening => {
+            Some(import) if import.owner != from || import.phase == Phase::Opening => {
                 return Err(MessageError::NoMapping { token });
             }
-            // Unknown: this rank is at its end and has closed it by itself.
+            // Unknown: this rank ends and has closed it already.
             _ => self.end(token),
         }
         Ok(())
@@ -167,24 +167,24 @@ impl Protocol {
 
     pub(super) fn end(&mut self, token: u64) {
         if let Some(import) = self.imports.get_mut(&token) {
-            match import.life {
-                // Closed once it is open.
-                Life::Opening => import.life = Life::Ending,
-                Life::Open => {
-                    import.life = Life::Ending;
+            match import.phase {
+                // Closes once it is open.
+                Phase::Opening => import.phase = Phase::Ending,
+                Phase::Open => {
+                    import.phase = Phase::Ending;
                     self.close_if_unused(token);
                 }
-                Life::Ending | Life::Closing => {}
+                Phase::Ending | Phase::Closing => {}
             }
         }
     }
 
     fn close_if_unused(&mut self, token: u64) {
         if let Some(import) = self.imports.get_mut(&token)
-            && import.life == Life::Ending
-            && import.holds == 0
+            && import.phase == Phase::Ending
+            && import.uses == 0
         {
-            import.life = Life::Closing;
+            import.phase = Phase::Closing;
             self.out.push_back(Effect::Close { token });
         }
     }

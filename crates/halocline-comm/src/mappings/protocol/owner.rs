@@ -1,4 +1,4 @@
-//! The owner's side: the one authority on what of its memory is mapped where.
+//! The owner's side, which decides which ranks have its memory mapped.
 
 use super::{Answer, Effect, Entry, Protocol, Request, State, Target, Want, post};
 use crate::mappings::bounds::Limits;
@@ -8,20 +8,20 @@ use halocline_device::remote::{Allocation, Refusal};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// How far allocations are that were given up.
+/// The progress of unmapping allocations that are about to be freed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Parting {
+pub(crate) enum Unmap {
     /// Something still uses one.
     InUse,
-    /// Others are to unmap one.
+    /// Some rank has not unmapped one yet.
     Unmapping,
-    /// Nobody has any of them mapped.
+    /// No rank has any of them mapped.
     Over,
 }
 
 impl Protocol {
-    /// The entry of an allocation, if there is one. Entries that overlap it otherwise are of memory that was freed: they
-    /// retire, unless one is in use; that one's base and its pins are the error.
+    /// The entry of an allocation, if there is one. Other entries that overlap it belong to freed memory: they
+    /// retire. If one is in use, its base and the number of its pins are the error.
     pub(crate) fn lookup(&mut self, allocation: &Allocation) -> Result<Option<u64>, (Address, usize)> {
         let is_other = |entry: &Entry| entry.allocation.conflicts(allocation);
         if let Some(entry) = self.entries.values().find(|entry| is_other(entry) && entry.pins > 0) {
@@ -34,7 +34,7 @@ impl Protocol {
         Ok(self.entries.iter().find(|(_, entry)| is_same(entry)).map(|(id, _)| *id))
     }
 
-    /// The smallest allocation with an entry that holds some bytes, and whether it is sure to be there still.
+    /// The smallest allocation with an entry that contains some bytes, and whether it certainly still exists.
     pub(crate) fn around(&self, address: Address, bytes: u64) -> Option<(Allocation, bool)> {
         let end = address.checked_add(bytes)?;
         let holds = |of: &Allocation| of.base <= address && end <= of.end() && address < of.end();
@@ -48,7 +48,7 @@ impl Protocol {
         self.entries.values().any(|entry| !entry.retiring && entry.allocation == *allocation)
     }
 
-    /// A new entry, after a [`Protocol::lookup`] that found none. Of memory that is the library's own we hear before it is freed.
+    /// A new entry, after a [`Protocol::lookup`] that found none. `is_own`: the library reports before it frees the memory.
     pub(crate) fn insert(&mut self, allocation: Allocation, is_own: bool) -> u64 {
         let id = self.fresh();
         let (targets, waiting) = (BTreeMap::new(), Vec::new());
@@ -58,8 +58,8 @@ impl Protocol {
         id
     }
 
-    /// Asks for an entry to be mapped by a target. The answer comes as an [`Effect::Answer`]; until then, and after
-    /// [`Answer::Mapped`], the entry is pinned. The number returned is a transfer's epoch.
+    /// Requests that a target maps an entry. The answer comes as an [`Effect::Answer`]; until then, and after
+    /// [`Answer::Mapped`], the entry is pinned. Returns the number of the request, the epoch of a transfer.
     pub(crate) fn request(&mut self, id: u64, target: Target, want: Want, now: Duration) -> u64 {
         let request = Request { id: self.fresh(), target, want };
         let Some(entry) = self.entries.get_mut(&id).filter(|_| !self.gone.contains(&target.rank)) else {
@@ -88,7 +88,7 @@ impl Protocol {
         request.id
     }
 
-    /// Withdraws a request that waits until memory is unmapped that was there before. Whether it did.
+    /// Withdraws a request that waits until former memory at its address is unmapped. True if it did wait for that.
     pub(crate) fn refuse_held_back(&mut self, request: u64, now: Duration) -> bool {
         let is_it = |entry: &Entry, of: &Request| of.id == request && !entry.targets.contains_key(&of.target);
         let is_held_back = self.entries.values().any(|entry| entry.waiting.iter().any(|of| is_it(entry, of)));
@@ -97,7 +97,7 @@ impl Protocol {
         refuses
     }
 
-    /// A request is not waited for any more. True if it had no answer yet.
+    /// Withdraws a request. True if it had no answer yet.
     pub(crate) fn withdraw(&mut self, request: u64, now: Duration) -> bool {
         let found = self.entries.iter_mut().find_map(|(id, entry)| {
             let at = entry.waiting.iter().position(|waiting| waiting.id == request)?;
@@ -107,7 +107,7 @@ impl Protocol {
         found.inspect(|id| self.unpin(*id, now)).is_some()
     }
 
-    /// A mapping is not used any more.
+    /// Ends the use of a mapping.
     pub(crate) fn unpin(&mut self, id: u64, now: Duration) {
         if let Some(entry) = self.entries.get_mut(&id) {
             entry.pins -= 1;
@@ -125,8 +125,8 @@ impl Protocol {
         self.limits
     }
 
-    /// Gives up the allocation around an address. In use: the number of its pins is the error. What is returned is still
-    /// mapped somewhere; [`Protocol::holders`] says where.
+    /// Retires the allocation around an address, or fails with the number of its pins if it is in use. Returns the entries that are still
+    /// mapped; [`Protocol::holders`] tells by which ranks.
     pub(crate) fn release(&mut self, address: Address) -> Result<Vec<u64>, usize> {
         let around = |entry: &Entry| (entry.allocation.base..entry.allocation.end()).contains(&address);
         let found: Vec<u64> = self.entries.iter().filter(|(_, e)| around(e)).map(|(id, _)| *id).collect();
@@ -139,8 +139,8 @@ impl Protocol {
         Ok(found)
     }
 
-    /// Gives up an allocation that is about to be freed; one in use, once nothing uses it any more. Its entries, which are there
-    /// as long as somebody has it mapped.
+    /// Retires an allocation that is about to be freed, once nothing uses it. Returns its entries, which exist
+    /// as long as a rank has it mapped.
     pub(crate) fn give_up(&mut self, is_it: impl Fn(&Allocation) -> bool) -> Vec<u64> {
         let found: Vec<u64> =
             self.entries.iter().filter(|(_, entry)| is_it(&entry.allocation)).map(|(id, _)| *id).collect();
@@ -154,11 +154,11 @@ impl Protocol {
         found
     }
 
-    /// How far they are.
-    pub(crate) fn parting(&self, given_up: &[u64]) -> Parting {
+    /// The progress of unmapping these entries.
+    pub(crate) fn unmap_state(&self, given_up: &[u64]) -> Unmap {
         let left = given_up.iter().filter_map(|id| self.entries.get(id));
-        let of_one = |entry: &Entry| if entry.retiring { Parting::Unmapping } else { Parting::InUse };
-        left.map(of_one).min().unwrap_or(Parting::Over)
+        let of_one = |entry: &Entry| if entry.retiring { Unmap::Unmapping } else { Unmap::InUse };
+        left.map(of_one).min().unwrap_or(Unmap::Over)
     }
 
     /// The ranks that have not unmapped entries yet.
@@ -167,28 +167,28 @@ impl Protocol {
         targets.map(|target| target.rank).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
-    /// Nothing of this rank is mapped, nothing is open here.
+    /// Whether nothing of this rank is mapped and nothing is open here.
     pub(crate) fn is_over(&self) -> bool {
         self.entries.is_empty() && self.imports.is_empty()
     }
 
-    /// Whether something is kept that nothing uses and that may have been freed without a word.
+    /// Whether there is an unused entry of memory that another owner may have freed.
     pub(crate) fn has_unused(&self) -> bool {
         self.entries.values().any(|entry| entry.pins == 0 && !entry.retiring && !entry.is_own)
     }
 
-    /// All entries there are.
+    /// All entries.
     pub(crate) fn entries(&self) -> Vec<u64> {
         self.entries.keys().copied().collect()
     }
 
-    /// What may be freed without a word.
+    /// Allocations that another owner may have freed.
     pub(crate) fn sweepable(&self) -> Vec<Allocation> {
         let kept = self.entries.values().filter(|entry| !entry.retiring && !entry.is_own);
         kept.map(|entry| entry.allocation).collect()
     }
 
-    /// Gives up what was freed without a word. What is in use nevertheless is returned, and by how many.
+    /// Retires entries of memory that another owner has freed. Returns those in use, with the number of their pins.
     pub(crate) fn sweep(&mut self, is_there: impl Fn(&Allocation) -> bool) -> Vec<(Allocation, usize)> {
         let kept = self.entries.iter().filter(|(_, entry)| !entry.retiring && !entry.is_own);
         let freed: Vec<u64> = kept.filter(|(_, e)| !is_there(&e.allocation)).map(|(id, _)| *id).collect();
@@ -203,7 +203,7 @@ impl Protocol {
         let entry = self.entries.get_mut(&id);
         let offered = entry.filter(|entry| entry.targets.get(&target) == Some(&State::Offered));
         let Some(entry) = offered else {
-            // Its entry is no more, and another one's memory is none of it.
+            // The entry has been removed meanwhile.
             return self.out.push_back(post(target.rank, Message::Unmap { token }));
         };
         self.stats.opens += 1;
@@ -219,16 +219,16 @@ impl Protocol {
         self.settle();
     }
 
-    /// A request of a pinned entry is answered by a mapping.
+    /// Answers a request of a pinned entry with a mapping.
     fn grant(&mut self, id: u64, request: &Request, token: u64) {
         let Want::Data { offset, length } = request.want else {
             let answer = Answer::Mapped { entry: id, token };
             return self.out.push_back(Effect::Answer { request: request.id, answer });
         };
         self.transfers.insert(request.id, (id, request.target));
-        let under_way = self.transfers.values().filter(|(of, _)| *of == id).count();
+        let in_flight = self.transfers.values().filter(|(of, _)| *of == id).count();
         let Some(entry) = self.entries.get_mut(&id) else { return };
-        let last = entry.pins == under_way && !self.limits.hold(1, entry.allocation.bytes);
+        let last = entry.pins == in_flight && !self.limits.hold(1, entry.allocation.bytes);
         let data = Message::Data { entry: id, token, offset, length, epoch: request.id, last };
         self.out.push_back(post(request.target.rank, data));
         if last {
@@ -237,7 +237,7 @@ impl Protocol {
         }
     }
 
-    /// An entry could not be exported for a target, or not be opened by it.
+    /// An entry could not be exported for a target, or the target could not open it.
     pub(crate) fn failed(&mut self, id: u64, target: Target, why: Refusal) {
         let Some(entry) = self.entries.get_mut(&id) else { return };
         if entry.targets.get(&target) != Some(&State::Offered) {
@@ -276,7 +276,7 @@ impl Protocol {
         self.out.push_back(Effect::Answer { request: epoch, answer: Answer::Done(refused) });
     }
 
-    /// From now on an entry only gets unmapped.
+    /// Retires an entry: it only gets unmapped from now on.
     pub(super) fn retire(&mut self, id: u64) {
         let Some(entry) = self.entries.get_mut(&id) else { return };
         entry.retiring = true;
@@ -289,8 +289,8 @@ impl Protocol {
         }
     }
 
-    /// What follows from a change: too much is evicted, what is unmapped everywhere is no more, what waits for that is
-    /// offered.
+    /// Applies the consequences of a change: evicts beyond the limits, removes entries that are unmapped everywhere, makes
+    /// offers that waited for that.
     pub(super) fn settle(&mut self) {
         let given_up = |entry: &Entry| entry.is_given_up && entry.pins == 0 && !entry.retiring;
         let ids: Vec<u64> =

@@ -38,6 +38,20 @@ def test_the_communicator(comm):
         assert hc.init() is comm
 
 
+def test_split(comm):
+    half = comm.split(comm.rank % 2, -comm.rank)
+    members = [rank for rank in reversed(range(comm.size)) if rank % 2 == comm.rank % 2]
+    assert (half.size, members[half.rank], half.transport) == (len(members), comm.rank, comm.transport)
+    assert half.all_gather(bytes([comm.rank])) == [bytes([rank]) for rank in members]
+    assert (comm.split(None) is None) and (comm.split(0).rank == comm.rank)
+    # The halves exchange at the same time.
+    pattern = hc.RegularGrid((3 * half.size,), periodic=(True,)).decompose(half).pattern(1)
+    (domain,) = pattern.domains
+    array = start(domain, (3 * half.size,))
+    hc.HaloExchange(half, [(pattern, array)]).exchange()
+    np.testing.assert_array_equal(array, expected(domain, (3 * half.size,), (True,)))
+
+
 @pytest.mark.parametrize("link", ["auto", "mailbox", "message"])
 @pytest.mark.parametrize("library", [False, True])
 def test_regular(comm, link, library):

@@ -352,11 +352,11 @@ fn memory_that_is_given_up_while_it_is_used_retires_when_it_is_not() {
     let given_up = sim.ranks[0].protocol.give_up(|other| *other == memory);
     sim.settle();
     assert_eq!((given_up.clone(), sim.world.open_of(0)), (vec![entry], 1));
-    assert_eq!(sim.ranks[0].protocol.parting(&given_up), Parting::InUse);
+    assert_eq!(sim.ranks[0].protocol.unmap_state(&given_up), Unmap::InUse);
     sim.unpin(0, entry);
-    assert_eq!(sim.ranks[0].protocol.parting(&given_up), Parting::Unmapping);
+    assert_eq!(sim.ranks[0].protocol.unmap_state(&given_up), Unmap::Unmapping);
     sim.settle();
-    assert_eq!((sim.ranks[0].protocol.parting(&given_up), sim.world.open_of(0)), (Parting::Over, 0));
+    assert_eq!((sim.ranks[0].protocol.unmap_state(&given_up), sim.world.open_of(0)), (Unmap::Over, 0));
 }
 
 #[test]
@@ -371,7 +371,7 @@ fn a_mapping_is_not_closed_while_the_importer_uses_it() {
     assert_eq!(sim.world.look(1, address), Some((memory.id, 16)));
     assert_eq!(sim.ranks[0].protocol.holders(&ids), [1]);
     assert_eq!(sim.ranks[1].protocol.resolve(0, token, 16, 8), Err(Unusable::NoMapping));
-    sim.ranks[1].protocol.let_go(token);
+    sim.ranks[1].protocol.end_use(token);
     sim.settle();
     assert!(sim.ranks[0].protocol.holders(&ids).is_empty());
 }
@@ -419,7 +419,7 @@ fn memory_of_the_same_process_is_its_own_address_and_never_opened() {
     let memory = sim.allocate(0, PAGE, PAGE);
     let (_, token) = sim.mapped(0, at(1), &memory);
     assert_eq!(sim.ranks[1].protocol.resolve(0, token, 8, 8), Ok(PAGE + 8));
-    sim.ranks[1].protocol.let_go(token);
+    sim.ranks[1].protocol.end_use(token);
     assert_eq!(sim.world.calls().1, 0);
     sim.shut_down(&[1, 0]);
 }

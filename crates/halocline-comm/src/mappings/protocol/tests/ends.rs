@@ -52,7 +52,7 @@ fn mappings_of_a_dead_owner_are_closed_once_nothing_uses_them() {
     sim.mourn(1, 0);
     sim.settle();
     assert_eq!(sim.world.open_of(0), 1);
-    sim.ranks[1].protocol.let_go(token);
+    sim.ranks[1].protocol.end_use(token);
     sim.settle();
     assert_eq!((sim.world.open_of(0), sim.world.held()), (0, 0));
 }

@@ -279,7 +279,7 @@ impl Sim {
             }
             let rank = &mut self.ranks[number];
             let arrivals = std::mem::take(&mut rank.arrivals);
-            arrivals.iter().for_each(|arrival| rank.protocol.let_go(arrival.token));
+            arrivals.iter().for_each(|arrival| rank.protocol.end_use(arrival.token));
             rank.protocol.close();
             self.settle();
             let rank = &self.ranks[number];

@@ -61,7 +61,7 @@ impl Play {
             24..=26 => drop((0..RANKS).any(|_| self.take_one())),
             27 => self.unpin(),
             28 => self.resolve(),
-            29 => self.let_go(),
+            29 => self.end_use(),
             30 => match self.dice.below(3) {
                 0 => self.withdraw(),
                 _ => self.set_limits(),
@@ -133,7 +133,7 @@ impl Play {
     fn free_given_up(&mut self) {
         let Self { given_up, sim, .. } = self;
         let is_over = |(rank, _, entries): &(usize, Allocation, Vec<u64>)| {
-            sim.ranks[*rank].protocol.parting(entries) == Parting::Over
+            sim.ranks[*rank].protocol.unmap_state(entries) == Unmap::Over
         };
         for (_, allocation, _) in given_up.extract_if(.., |memory| is_over(memory)) {
             sim.world.free(allocation.id);
@@ -214,13 +214,13 @@ impl Play {
         self.held.push((rank, token, address, id));
     }
 
-    fn let_go(&mut self) {
+    fn end_use(&mut self) {
         if !self.held.is_empty() {
             let at = self.dice.below(self.held.len());
             let (rank, token, address, id) = self.held.swap_remove(at);
             if !self.sim.ranks[rank].is_dead {
                 assert_eq!(self.sim.world.look(rank, address), Some((id, 4)), "closed while it was used");
-                self.sim.ranks[rank].protocol.let_go(token);
+                self.sim.ranks[rank].protocol.end_use(token);
             }
         }
     }
@@ -262,7 +262,7 @@ impl Play {
             }
         }
         while !self.held.is_empty() {
-            self.let_go();
+            self.end_use();
         }
         self.sim.finish();
         self.gather();

@@ -1,5 +1,5 @@
-//! The thread that calls MPI when nobody else does, so that what a rank has sent gets through, and what is
-//! sent to it is seen, while it computes.
+//! The thread that polls MPI while no call of the program does, so that messages progress while the rank
+//! computes.
 
 use super::Shared;
 use crate::error::CommError;
@@ -8,19 +8,19 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Pauses between two polls: short when something has just come, longer when nothing does. Whoever waits polls
-/// himself.
+/// Pauses between two polls: short after an arrival, longer when nothing arrives. A waiting thread polls
+/// itself.
 const SHORT: Duration = Duration::from_micros(50);
 const LONG: Duration = Duration::from_millis(2);
 
 /// The running thread.
-pub(super) struct Pump {
+pub(super) struct Poller {
     shared: Arc<Shared>,
     stop: Arc<AtomicU32>,
     thread: JoinHandle<()>,
 }
 
-impl Pump {
+impl Poller {
     /// Starts it.
     pub(super) fn start(shared: Arc<Shared>) -> Result<Self, CommError> {
         let stop = Arc::new(AtomicU32::new(0));

@@ -1,12 +1,12 @@
-//! The one way to MPI: a communicator of our own behind a gate that admits those who may call MPI, one at
-//! a time, as long as MPI is up.
+//! The only module that calls MPI for messages: one communicator of the library, with the rules for which thread may call MPI
+//! and when.
 
 use super::engine::{Came, INTRODUCTION, Wire};
 use super::error::{MpiError, ThreadLevel};
 use super::frame::{Assembly, Kind, LONGEST, NUMBERS, TRAILER, announce, announced, split, trailer};
-use super::landing::Landings;
+use super::posted::PostedReceives;
 use super::runtime::About;
-use crate::bulk::{Bulk, Desk, Surround};
+use crate::bulk::{Bulk, BulkQueue, Surround};
 use crate::inbox::Tag;
 use crate::lent::{Lent, Payload};
 use std::collections::{HashMap, VecDeque};
@@ -15,16 +15,16 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
-/// How long a rank that leaves tries to get its last messages through.
+/// How long a rank that leaves waits for its last messages to be sent.
 const FLUSH_WITHIN: Duration = Duration::from_secs(5);
 
-/// Who may call MPI for a [`Line`].
+/// The threads that may call MPI for a [`Channel`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Access {
-    /// Any thread; those that poll in the background, too.
+    /// Any thread, background threads included.
     Anyone,
-    /// Any thread in a call of the program, one at a time: the program keeps its own calls apart from
-    /// those, and cannot know of a thread in the background.
+    /// Any thread in a call of the program, one at a time: the program serialises its own MPI calls with calls of this
+    /// library, but cannot know of background threads.
     Callers,
     /// One thread.
     Only(ThreadId),
@@ -35,7 +35,7 @@ impl Access {
     pub(super) fn of(about: &About) -> Self {
         match (about.only, about.level) {
             (Some(only), _) => Self::Only(only),
-            // Whoever initialises MPI by us does not call it.
+            // A program that lets this library initialise MPI does not call MPI itself.
             (None, ThreadLevel::Serialized) if !about.ours => Self::Callers,
             _ => Self::Anyone,
         }
@@ -51,72 +51,70 @@ impl Access {
     }
 }
 
-/// What comes from a rank.
+/// What has arrived from a rank.
 #[derive(Debug)]
 pub(super) enum Arrival {
-    /// A message, and the bytes that it announces.
+    /// A message, and the bulk that it announces.
     Message(Tag, Vec<u8>, Option<Bulk>),
-    /// A message that was awaited lies in its place.
-    Landed(Tag),
-    /// It sends nothing any more.
-    Farewell,
+    /// A message is complete in the receive buffer that was posted for it.
+    InPlace(Tag),
+    /// The rank has sent its last message.
+    Closed,
 }
 
-/// A communicator of our own.
+/// A communicator of the library.
 ///
-/// **The gate** is passed by a thread that [`Access::is_mine`] admits, that holds `state`, and `calls` where there is one,
-/// and that has found `State::broken` to be none. Then MPI is up ([`super::ffi::Api`]), and no other thread uses this wire,
-/// or MPI at all where it takes one call at a time: before MPI is finalised, [`close_all`] sets `broken` under these locks.
-pub(super) struct Line {
+/// **The access rule**: a thread calls MPI only if [`Access::is_mine`] is true for it, it holds the locks `state` and, if there is
+/// one, `calls`, and `State::broken` is `None`. Then MPI is up ([`super::ffi::Api`]), and no other thread uses this wire,
+/// or MPI at all at MPI_THREAD_SERIALIZED: before MPI is finalised, [`close_all`] sets `broken` under these locks.
+pub(super) struct Channel {
     access: Access,
-    /// Held beside the line's own lock where MPI takes one call at a time.
+    /// A second lock at MPI_THREAD_SERIALIZED.
     calls: Option<&'static Mutex<()>>,
     state: Mutex<State>,
-    /// Threads that have something to send and want the lock: those that merely poll, again and again, let
-    /// them go first.
+    /// Threads that wait for the lock to send: polling threads yield to them.
     posting: AtomicU32,
-    /// Messages were on their way when MPI was called last.
+    /// Messages were in flight at the last MPI call.
     carrying: AtomicBool,
-    /// What threads that may not call MPI have to send, for the next one that may.
+    /// Messages of threads that may not call MPI, for the next thread that may.
     outbox: Mutex<VecDeque<(usize, Tag, Payload)>>,
-    /// Where awaited messages shall lie.
-    landings: Landings,
-    /// Bulks that were asked for, and not of MPI yet.
-    desk: Arc<Desk>,
-    /// What calls of MPI take place in, once bulks lie in memory of a device.
+    posted: PostedReceives,
+    /// Receives of bulks that MPI does not know yet.
+    bulk_queue: Arc<BulkQueue>,
+    /// Makes a device current during MPI calls, once bulks use memory of a device.
     surround: OnceLock<Arc<dyn Surround>>,
-    /// Ranks that we talk to by MPI.
+    /// Ranks that are reached by MPI.
     peers: Vec<usize>,
 }
 
 struct State {
     wire: Box<dyn Wire>,
     assembly: Assembly,
-    /// Of each peer, the number of the next bulk.
+    /// The number of the next bulk to each peer.
     numbers: HashMap<usize, u32>,
-    /// Peers that have said farewell.
+    /// Peers that have closed.
     gone: usize,
-    /// The user has given up the communicator, or MPI comes to its end.
-    farewell: Farewell,
-    /// Why the line is of no use any more. Then MPI is not called.
+    /// The user has dropped the communicator, or MPI is about to be finalised.
+    close: Close,
+    /// Why MPI is not called any more.
     broken: Option<MpiError>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Farewell {
-    NotYet,
+enum Close {
+    No,
     Due,
-    Said,
+    Sent,
 }
 
-/// Lines that MPI still knows: for its end, and to give back those that are over.
-static LINES: Mutex<Vec<Arc<Line>>> = Mutex::new(Vec::new());
+/// Channels that MPI still knows: to close them before MPI is finalised, and to free those that are over.
+static CHANNELS: Mutex<Vec<Arc<Channel>>> = Mutex::new(Vec::new());
 
-/// Admits one call at a time where MPI says MPI_THREAD_SERIALIZED.
+/// Serialises calls at MPI_THREAD_SERIALIZED.
 static CALLS: Mutex<()> = Mutex::new(());
 
-impl Line {
-    /// The line over a wire, to these peers.
+impl Channel {
+    /// The channel over a wire, to these peers.
     pub(super) fn open(wire: Box<dyn Wire>, about: &About, peers: Vec<usize>) -> Arc<Self> {
         sweep();
         let state = State {
@@ -124,31 +122,31 @@ impl Line {
             assembly: Assembly::default(),
             numbers: HashMap::new(),
             gone: 0,
-            farewell: Farewell::NotYet,
+            close: Close::No,
             broken: None,
         };
-        let line = Arc::new(Self {
+        let channel = Arc::new(Self {
             access: Access::of(about),
             calls: (about.level == ThreadLevel::Serialized).then_some(&CALLS),
             state: Mutex::new(state),
             posting: AtomicU32::new(0),
             carrying: AtomicBool::new(false),
             outbox: Mutex::default(),
-            landings: Landings::default(),
-            desk: Arc::default(),
+            posted: PostedReceives::default(),
+            bulk_queue: Arc::default(),
             surround: OnceLock::new(),
             peers,
         });
-        lock(&LINES).push(Arc::clone(&line));
-        line
+        lock(&CHANNELS).push(Arc::clone(&channel));
+        channel
     }
 
-    /// Who may call MPI.
+    /// The threads that may call MPI.
     pub(super) fn access(&self) -> Access {
         self.access
     }
 
-    /// Hands over a message, or keeps it for a thread that may call MPI. Never waits for the receiver.
+    /// Sends a message, or queues it for a thread that may call MPI. Never waits for the receiver.
     pub(super) fn post(&self, to: usize, tag: Tag, payload: Payload) -> Result<(), MpiError> {
         if !self.access.is_mine() {
             lock(&self.outbox).push_back((to, tag, payload));
@@ -159,14 +157,14 @@ impl Line {
         let mut state = lock(&self.state);
         self.posting.fetch_sub(1, Ordering::Relaxed);
         let sent = self.call(&mut state, |state| {
-            // SAFETY: the gate of `Line` is passed: `is_mine` says so, `call` has found the line unbroken, and both
+            // SAFETY: the access rule of `Channel` holds: `is_mine` says so, `call` has found the channel unbroken, and both
             // locks are held.
             unsafe { self.flush_outbox(state).and_then(|()| state.send(to, tag, payload)) }
         });
         state.note(sent)
     }
 
-    /// Hands over a message and bytes that it announces, wherever they lie: memory that this MPI takes. Only where any thread
+    /// Sends a message and the bulk that it announces, in memory that this MPI accepts. Only where any thread
     /// may call MPI. Never waits for the receiver.
     pub(super) fn post_bulk(
         &self,
@@ -180,7 +178,7 @@ impl Line {
         let mut state = lock(&self.state);
         self.posting.fetch_sub(1, Ordering::Relaxed);
         let sent = self.call(&mut state, |state| {
-            // SAFETY: the gate of `Line` is passed: `call` has found the line unbroken, both locks are held, and any
+            // SAFETY: the access rule of `Channel` holds: `call` has found the channel unbroken, both locks are held, and any
             // thread may call MPI, which `MpiTransport::post_bulk` has asked by `takes_devices`. That says, too, that
             // MPI takes this kind of memory.
             unsafe { self.flush_outbox(state).and_then(|()| state.send_bulk(to, tag, payload, bulk)) }
@@ -188,7 +186,7 @@ impl Line {
         state.note(sent)
     }
 
-    /// A turn at MPI, if the line is of use.
+    /// Runs MPI calls, unless the channel is broken.
     fn call(
         &self,
         state: &mut State,
@@ -210,14 +208,14 @@ impl Line {
         outcome
     }
 
-    /// From now on calls of MPI take place within this; the first one given stays.
+    /// Runs MPI calls within this from now on; the first one given stays.
     pub(super) fn surround(&self, surround: Arc<dyn Surround>) {
-        // Another object's is as good.
+        // All objects make the same device current.
         let _ = self.surround.set(surround);
     }
 
-    /// Lets MPI get on and gives what has arrived. Does nothing where this thread may not call MPI or
-    /// another one is at it.
+    /// Lets MPI progress and reports what has arrived. Does nothing where this thread may not call MPI or
+    /// another one does so now.
     pub(super) fn poll(&self, arrive: &mut dyn FnMut(usize, Arrival)) -> Result<(), MpiError> {
         if !self.access.is_mine() || self.posting.load(Ordering::Relaxed) > 0 {
             return Ok(());
@@ -227,79 +225,79 @@ impl Line {
         };
         let Some(mut state) = try_lock(&self.state) else { return Ok(()) };
         let polled = self.call(&mut state, |state| {
-            // SAFETY: the gate of `Line` is passed: `is_mine` says so, `call` has found the line unbroken, and both
+            // SAFETY: the access rule of `Channel` holds: `is_mine` says so, `call` has found the channel unbroken, and both
             // locks are held.
             unsafe {
-                self.flush_outbox(state).and_then(|()| state.advance(&self.landings, &self.desk, arrive))
+                self.flush_outbox(state).and_then(|()| state.advance(&self.posted, &self.bulk_queue, arrive))
             }
         });
         state.note(polled)
     }
 
-    /// Where awaited messages shall lie.
-    pub(super) fn landings(&self) -> &Landings {
-        &self.landings
+    /// Posted receive buffers.
+    pub(super) fn posted(&self) -> &PostedReceives {
+        &self.posted
     }
 
-    /// Whether messages are on their way, as far as the last call of MPI has seen.
+    /// Whether messages were in flight at the last MPI call.
     pub(super) fn is_carrying(&self) -> bool {
-        self.carrying.load(Ordering::Relaxed) || !self.desk.is_empty()
+        self.carrying.load(Ordering::Relaxed) || !self.bulk_queue.is_empty()
     }
 
-    /// Says farewell, gets through what was sent, within limits, and leaves the rest to [`sweep`].
+    /// Sends the close messages, waits up to [`FLUSH_WITHIN`] for the sends, and leaves the rest to [`sweep`].
     pub(super) fn close(&self) {
         {
             let mut state = lock(&self.state);
-            if state.farewell == Farewell::NotYet {
-                state.farewell = Farewell::Due;
+            if state.close == Close::No {
+                state.close = Close::Due;
             }
         }
         let start = Instant::now();
-        while self.access.is_mine() && !self.tidy() && start.elapsed() < FLUSH_WITHIN {
-            // Nobody wakes us: MPI gets on when it is called, and peers when they are.
+        while self.access.is_mine() && !self.close_step() && start.elapsed() < FLUSH_WITHIN {
+            // Nothing wakes this thread: MPI progresses only when it is called.
             std::thread::park_timeout(Duration::from_micros(100));
         }
         sweep();
     }
 
-    /// One turn at closing, by a thread that may call MPI. True once all that we sent is through.
-    fn tidy(&self) -> bool {
+    /// One step of closing, by a thread that may call MPI. True once all sends are complete.
+    fn close_step(&self) -> bool {
         if !self.access.is_mine() {
             return false;
         }
         let _call = self.calls.map(lock);
         let mut state = lock(&self.state);
-        if state.farewell == Farewell::NotYet || state.check().is_err() {
+        if state.close == Close::No || state.check().is_err() {
             return true;
         }
-        let tidied = self.call(&mut state, |state| {
-            // SAFETY: the gate of `Line` is passed: `is_mine` says so, `call` has found the line unbroken, and both
+        let stepped = self.call(&mut state, |state| {
+            // SAFETY: the access rule of `Channel` holds: `is_mine` says so, `call` has found the channel unbroken, and both
             // locks are held.
             unsafe {
                 self.flush_outbox(state)
-                    .and_then(|()| state.say_farewell(&self.peers))
-                    .and_then(|()| state.advance(&self.landings, &self.desk, &mut |_, _| ()))
+                    .and_then(|()| state.send_close(&self.peers))
+                    .and_then(|()| state.advance(&self.posted, &self.bulk_queue, &mut |_, _| ()))
             }
         });
-        state.note(tidied).is_err() || (state.wire.is_drained() && self.desk.is_empty())
+        state.note(stepped).is_err() || (state.wire.is_drained() && self.bulk_queue.is_empty())
     }
 
-    /// Whether this line is over at all ranks, or of no use; gives the communicator back.
+    /// Whether all ranks have closed this channel, or it is broken; frees the communicator.
     fn is_over(&self) -> bool {
         if !self.access.is_mine() {
             return false;
         }
-        self.tidy();
+        self.close_step();
         let _call = self.calls.map(lock);
         let mut state = lock(&self.state);
         if state.broken.is_some() {
-            return state.farewell != Farewell::NotYet;
+            return state.close != Close::No;
         }
-        let drained = state.wire.is_drained() && self.desk.is_empty();
-        let over = state.farewell == Farewell::Said && drained && state.gone == self.peers.len();
+        let drained = state.wire.is_drained() && self.bulk_queue.is_empty();
+        let over = state.close == Close::Sent && drained && state.gone == self.peers.len();
         if over {
-            // SAFETY: the gate of `Line` is passed: `is_mine` says so, `broken` is none, and both locks are held.
-            // Nothing is under way: all peers have said farewell, which is their last message, and ours are sent.
+            // SAFETY: the access rule of `Channel` holds: `is_mine` says so, `broken` is none, and both locks are held.
+            // Nothing is in flight: all peers have closed, which is their last message, and ours are sent.
             // `broken` keeps the wire from being used again.
             if let Err(error) = unsafe { state.wire.free() } {
                 tracing::warn!("{error}");
@@ -309,7 +307,7 @@ impl Line {
         over
     }
 
-    /// MPI comes to its end: farewell, and never a call again.
+    /// Closes the channel before MPI is finalised; MPI is not called afterwards.
     fn finalize(&self) {
         self.close();
         let _call = self.calls.map(lock);
@@ -317,16 +315,16 @@ impl Line {
     }
 
     /// # Safety
-    /// The gate of [`Line`] is passed.
+    /// The access rule of [`Channel`] holds.
     unsafe fn flush_outbox(&self, state: &mut State) -> Result<(), MpiError> {
-        while let Some(asked) = self.desk.next() {
-            // SAFETY: the caller has passed the gate of `Line`. A message of `asked.from` has announced the bytes, and
-            // whoever made the place has said that MPI takes its kind of memory.
-            unsafe { state.wire.receive_bulk(asked)? };
+        while let Some(receive) = self.bulk_queue.next() {
+            // SAFETY: the caller keeps the access rule of `Channel`. A message of `receive.from` has announced the bytes, and
+            // the maker of the place promises that MPI accepts its kind of memory.
+            unsafe { state.wire.receive_bulk(receive)? };
         }
         loop {
             let Some((to, tag, payload)) = lock(&self.outbox).pop_front() else { return Ok(()) };
-            // SAFETY: the caller has passed the gate of `Line`. `MpiTransport::hand_over` has checked the rank before
+            // SAFETY: the caller keeps the access rule of `Channel`. `MpiTransport::hand_over` has checked the rank before
             // it came into the outbox.
             unsafe { state.send(to, tag, payload)? };
         }
@@ -338,7 +336,7 @@ impl State {
         self.broken.clone().map_or(Ok(()), Err)
     }
 
-    /// What fails once is of no use any more.
+    /// Records the first failure: the channel is broken from then on.
     fn note(&mut self, outcome: Result<(), MpiError>) -> Result<(), MpiError> {
         if let Err(error) = &outcome {
             self.broken.get_or_insert_with(|| error.clone());
@@ -347,27 +345,27 @@ impl State {
     }
 
     /// # Safety
-    /// The gate of [`Line`] is passed. `to` is a rank of the communicator.
+    /// The access rule of [`Channel`] holds. `to` is a rank of the communicator.
     unsafe fn send(&mut self, to: usize, tag: Tag, payload: Payload) -> Result<(), MpiError> {
         let payload = match payload {
             Payload::Lent(lent) if lent.bytes().len() + TRAILER <= LONGEST => {
                 let trailer = trailer(tag, lent.bytes().len());
                 let whole = Payload::Lent(lent.extended(trailer));
-                // SAFETY: the caller has passed the gate of `Line` and gives a rank of the communicator.
+                // SAFETY: the caller keeps the access rule of `Channel` and gives a rank of the communicator.
                 return unsafe { self.wire.send(to, Kind::Last, whole) };
             }
             Payload::Lent(lent) => lent.copied(),
             Payload::Owned(bytes) => bytes,
         };
         for (kind, part) in split(tag, payload, LONGEST) {
-            // SAFETY: the caller has passed the gate of `Line` and gives a rank of the communicator.
+            // SAFETY: the caller keeps the access rule of `Channel` and gives a rank of the communicator.
             unsafe { self.wire.send(to, kind, Payload::Owned(part))? };
         }
         Ok(())
     }
 
     /// # Safety
-    /// The gate of [`Line`] is passed. `to` is a rank of the communicator. MPI takes the kind of memory that the bulk
+    /// The access rule of [`Channel`] holds. `to` is a rank of the communicator. MPI takes the kind of memory that the bulk
     /// lies in.
     unsafe fn send_bulk(
         &mut self,
@@ -378,43 +376,43 @@ impl State {
     ) -> Result<(), MpiError> {
         let number = self.numbers.entry(to).or_default();
         let payload = announce(payload, *number, bulk.len());
-        // SAFETY: the caller has passed the gate of `Line`, gives a rank of the communicator, and promises that MPI
+        // SAFETY: the caller keeps the access rule of `Channel`, gives a rank of the communicator, and promises that MPI
         // takes this kind of memory.
         unsafe { self.wire.send_bulk(to, *number, bulk)? };
         *number = (*number + 1) % NUMBERS;
         for (kind, part) in split(tag, payload, LONGEST) {
             let kind = if kind == Kind::Last { Kind::Bulk } else { kind };
-            // SAFETY: the caller has passed the gate of `Line` and gives a rank of the communicator.
+            // SAFETY: the caller keeps the access rule of `Channel` and gives a rank of the communicator.
             unsafe { self.wire.send(to, kind, Payload::Owned(part))? };
         }
         Ok(())
     }
 
     /// # Safety
-    /// The gate of [`Line`] is passed. `peers` are ranks of the communicator.
-    unsafe fn say_farewell(&mut self, peers: &[usize]) -> Result<(), MpiError> {
-        if self.farewell == Farewell::Due {
-            self.farewell = Farewell::Said;
+    /// The access rule of [`Channel`] holds. `peers` are ranks of the communicator.
+    unsafe fn send_close(&mut self, peers: &[usize]) -> Result<(), MpiError> {
+        if self.close == Close::Due {
+            self.close = Close::Sent;
             for &peer in peers {
-                // SAFETY: the caller has passed the gate of `Line` and gives ranks of the communicator.
-                unsafe { self.wire.send(peer, Kind::Farewell, Payload::Owned(Vec::new()))? };
+                // SAFETY: the caller keeps the access rule of `Channel` and gives ranks of the communicator.
+                unsafe { self.wire.send(peer, Kind::Close, Payload::Owned(Vec::new()))? };
             }
         }
         Ok(())
     }
 
     /// # Safety
-    /// The gate of [`Line`] is passed.
+    /// The access rule of [`Channel`] holds.
     unsafe fn advance(
         &mut self,
-        landings: &Landings,
-        desk: &Arc<Desk>,
+        posted: &PostedReceives,
+        bulk_queue: &Arc<BulkQueue>,
         arrive: &mut dyn FnMut(usize, Arrival),
     ) -> Result<(), MpiError> {
         let Self { wire, assembly, gone, .. } = self;
         let mut malformed = None;
         let mut take = |from: usize, kind: Kind, came: Came| match (kind, came) {
-            (_, Came::Landed(tag)) => arrive(from, Arrival::Landed(tag)),
+            (_, Came::InPlace(tag)) => arrive(from, Arrival::InPlace(tag)),
             (Kind::Part, Came::Bytes(bytes)) => assembly.part(from, bytes),
             (Kind::Last, Came::Bytes(bytes)) => match assembly.last(from, bytes) {
                 Some((tag, payload)) => arrive(from, Arrival::Message(tag, payload, None)),
@@ -426,7 +424,7 @@ impl State {
                     whole.and_then(|(tag, mut payload)| Some((announced(&mut payload)?, tag, payload)));
                 match read {
                     Some(((number, len), tag, payload)) => {
-                        let bulk = Bulk::new((from, number), len, desk);
+                        let bulk = Bulk::new((from, number), len, bulk_queue);
                         arrive(from, Arrival::Message(tag, payload, Some(bulk)));
                     }
                     None => {
@@ -434,48 +432,48 @@ impl State {
                     }
                 }
             }
-            (Kind::Farewell, Came::Bytes(_)) => {
+            (Kind::Close, Came::Bytes(_)) => {
                 *gone += 1;
-                arrive(from, Arrival::Farewell);
+                arrive(from, Arrival::Closed);
             }
         };
-        // SAFETY: the caller has passed the gate of `Line`.
-        unsafe { wire.advance(landings, &mut take)? };
+        // SAFETY: the caller keeps the access rule of `Channel`.
+        unsafe { wire.advance(posted, &mut take)? };
         malformed.map_or(Ok(()), Err)
     }
 }
 
-/// Gives back the lines that are over at all ranks.
+/// Frees the channels that all ranks have closed.
 fn sweep() {
-    // No lock is held during calls, and no line is missing from the list before it is over.
-    let lines = lock(&LINES).clone();
-    let over: Vec<_> = lines.into_iter().filter(|line| line.is_over()).collect();
-    lock(&LINES).retain(|line| !over.iter().any(|done| Arc::ptr_eq(done, line)));
+    // No lock is held during MPI calls, and no channel is missing from the list before it is over.
+    let channels = lock(&CHANNELS).clone();
+    let over: Vec<_> = channels.into_iter().filter(|channel| channel.is_over()).collect();
+    lock(&CHANNELS).retain(|channel| !over.iter().any(|done| Arc::ptr_eq(done, channel)));
 }
 
-/// Ends all lines, since MPI comes to its end.
+/// Closes all channels, since MPI is about to be finalised.
 pub(super) fn close_all() {
-    let lines = lock(&LINES).clone();
-    lines.iter().for_each(|line| line.finalize());
+    let channels = lock(&CHANNELS).clone();
+    channels.iter().for_each(|channel| channel.finalize());
 }
 
-/// Introductions of the ranks of this node, before a wire becomes a line. Collective, blocks.
+/// Exchanges introductions with the ranks of this node, before a wire becomes a channel. Collective, blocks.
 pub(super) fn introduce(
     wire: &mut dyn Wire,
     mine: &[u8; INTRODUCTION],
 ) -> Result<Vec<[u8; INTRODUCTION]>, MpiError> {
     let _call = lock(&CALLS);
-    // SAFETY: `Mpi::connect` has just made the wire, in this thread, which has found that it may call MPI. No line has
-    // the wire yet, so that no other thread uses it, and `CALLS` keeps other calls away where MPI takes one at a time.
+    // SAFETY: `Mpi::connect` has just made the wire, in this thread, which has found that it may call MPI. No channel has
+    // the wire yet, so that no other thread uses it, and `CALLS` serialises MPI calls where that is required.
     unsafe { wire.introduce(mine) }
 }
 
-/// Narrows the circle of those who introduce themselves. Collective over them, blocks.
-pub(super) fn narrow(wire: &mut dyn Wire, group: i32) -> Result<(), MpiError> {
+/// Splits the ranks that introduce themselves to each other. Collective over them, blocks.
+pub(super) fn split_node(wire: &mut dyn Wire, group: i32) -> Result<(), MpiError> {
     let _call = lock(&CALLS);
-    // SAFETY: `Mpi::connect` has just made the wire, in this thread, which has found that it may call MPI. No line has
-    // the wire yet, so that no other thread uses it, and `CALLS` keeps other calls away where MPI takes one at a time.
-    unsafe { wire.narrow(group) }
+    // SAFETY: `Mpi::connect` has just made the wire, in this thread, which has found that it may call MPI. No channel has
+    // the wire yet, so that no other thread uses it, and `CALLS` serialises MPI calls where that is required.
+    unsafe { wire.split_node(group) }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -495,16 +493,17 @@ fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
 mod tests {
     use super::*;
     use crate::communicator::Communicator;
+    use crate::endpoint::Endpoint;
     use crate::progress::Serve;
     use std::sync::mpsc;
 
-    /// Says what a progress thread may do.
-    struct Asks(Mutex<mpsc::Sender<[bool; 3]>>);
+    /// Reports what a progress thread may do.
+    struct ReportAccess(Mutex<mpsc::Sender<[bool; 3]>>);
 
-    impl Serve for Asks {
+    impl Serve for ReportAccess {
         fn serve(&self) {
             let accesses = [Access::Anyone, Access::Callers, Access::Only(std::thread::current().id())];
-            // Nobody listens to a second answer.
+            // The test reads one answer.
             let _ = lock(&self.0).send(accesses.map(Access::is_mine));
         }
 
@@ -514,11 +513,11 @@ mod tests {
     }
 
     #[test]
-    fn threads_in_the_background_call_mpi_only_where_any_thread_may() {
+    fn background_threads_call_mpi_only_where_any_thread_may() {
         assert!([Access::Anyone, Access::Callers].into_iter().all(Access::is_mine));
         let (sender, answers) = mpsc::channel();
         let comm = Communicator::single();
-        comm.defer_drop(Arc::new(Asks(Mutex::new(sender))));
+        comm.defer_drop(Arc::new(ReportAccess(Mutex::new(sender))));
         assert_eq!(answers.recv().unwrap(), [true, false, true]);
     }
 }

@@ -1,0 +1,117 @@
+//! Posted receive buffers: MPI writes messages directly into them, without a copy.
+//!
+//! MPI reports only sender and length of a message; its tag is in the trailer. A message as long as
+//! a posted one of the same sender is received into that buffer. If the trailer has another tag, the message is copied out, and
+//! the buffer stays posted.
+
+use super::frame::{self, TRAILER};
+use crate::inbox::Tag;
+use crate::lent::Lent;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The buffer of one expected message.
+#[derive(Debug)]
+pub(super) struct PostedReceive {
+    from: usize,
+    tag: Tag,
+    place: Lent,
+}
+
+/// Posted receives, in the order of posting.
+#[derive(Debug, Default)]
+pub(super) struct PostedReceives(Mutex<Vec<PostedReceive>>);
+
+impl PostedReceives {
+    /// Posts a buffer for a message of `tag` from a rank, as long as the buffer.
+    pub(super) fn add(&self, from: usize, tag: Tag, place: Lent) {
+        self.lock().push(PostedReceive { from, tag, place });
+    }
+
+    /// Cancels the receives of these tags, except one that MPI is writing to.
+    pub(super) fn remove(&self, which: impl Fn(Tag) -> bool) {
+        let taken: Vec<PostedReceive> = self.lock().extract_if(.., |receive| which(receive.tag)).collect();
+        // Outside the lock: this may drop the owner of the memory.
+        drop(taken);
+    }
+
+    /// Takes a buffer for a message of so many bytes, trailer included.
+    pub(super) fn take(&self, from: usize, bytes: usize) -> Option<PostedReceive> {
+        let mut waiting = self.lock();
+        let fits = |receive: &PostedReceive| receive.from == from && receive.place.len() + TRAILER == bytes;
+        waiting.iter().position(fits).map(|at| waiting.remove(at))
+    }
+
+    /// Posts it again, before all others.
+    fn put_back(&self, receive: PostedReceive) {
+        self.lock().insert(0, receive);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<PostedReceive>> {
+        // The list is whole whenever the lock is released.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl PostedReceive {
+    /// The address that MPI writes to: the buffer, then a trailer.
+    pub(super) fn first(&self) -> *mut u8 {
+        self.place.first().as_ptr()
+    }
+
+    /// The received message: the expected one, or the bytes of another one, trailer included.
+    pub(super) fn complete(self, posted: &PostedReceives) -> Result<Tag, Vec<u8>> {
+        let (payload, trailer) = self.place.parts();
+        if frame::read(trailer) == (self.tag, payload.len() as u64) {
+            return Ok(self.tag);
+        }
+        let mut bytes = crate::buffers::take(payload.len() + TRAILER);
+        bytes.extend_from_slice(payload);
+        bytes.extend_from_slice(trailer);
+        posted.put_back(self);
+        Err(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ptr::NonNull;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    const LEN: usize = 8;
+
+    /// A buffer of its own memory.
+    fn place(out: &Arc<AtomicUsize>) -> Lent {
+        let owner: Arc<[u64; 4]> = Arc::new([0; 4]);
+        let first = NonNull::new(owner.as_ptr().cast_mut().cast()).unwrap();
+        // SAFETY: `owner` keeps the bytes, nothing else uses them, and a trailer fits behind them.
+        unsafe { Lent::new(first, LEN, out, owner) }
+    }
+
+    fn write(receive: &PostedReceive, tag: Tag, payload: [u8; LEN]) {
+        let message = [&payload[..], &frame::trailer(tag, LEN)].concat();
+        // SAFETY: the buffer has `LEN` bytes and a trailer behind them, as long as the message, and nothing else
+        // uses them.
+        unsafe { receive.first().copy_from_nonoverlapping(message.as_ptr(), message.len()) };
+    }
+
+    #[test]
+    fn a_message_with_another_tag_is_copied_out() {
+        let (out, posted) = (Arc::default(), PostedReceives::default());
+        let tag = |round| Tag { operation: 7, round };
+        posted.add(1, tag(5), place(&out));
+        posted.add(1, tag(6), place(&out));
+        assert!(posted.take(0, LEN + TRAILER).is_none() && posted.take(1, LEN).is_none());
+        let receive = posted.take(1, LEN + TRAILER).unwrap();
+        write(&receive, tag(4), *b"another!");
+        let bytes = receive.complete(&posted).unwrap_err();
+        assert_eq!((&bytes[..LEN], bytes.len()), (&b"another!"[..], LEN + TRAILER));
+        let receive = posted.take(1, LEN + TRAILER).unwrap();
+        write(&receive, tag(5), *b"expected");
+        assert_eq!(receive.complete(&posted).unwrap(), tag(5));
+        assert_eq!(out.load(Ordering::Acquire), 1);
+        posted.remove(|other| other == tag(6));
+        assert!(out.load(Ordering::Acquire) == 0 && posted.take(1, LEN + TRAILER).is_none());
+    }
+}
