@@ -1,24 +1,25 @@
-//! Partitions by coordinates alone.
+//! Partitions by coordinates.
 
 use crate::{Partition, PartitionError};
 use std::cmp::Ordering;
 
 impl Partition {
-    /// Recursive coordinate bisection: the cells, of which point `i` of `points` is where cell `i` lies, are
-    /// halved across the axis along which they are spread the most, then each half, and so on, until
-    /// there are as many parts as `ranks`, which need not be a power of two. Part sizes differ by one
-    /// cell at most; where there are fewer cells than ranks, the last ranks get none. With weights, one
-    /// for each cell, each cut is where the weights on both sides come closest to their shares, and
-    /// leaves a cell for every part.
+    /// Recursive coordinate bisection. Cell `i` lies at point `i` of `points`. The cells are halved
+    /// across the axis along which they are spread the most, then each half likewise, until there
+    /// are `ranks` parts; `ranks` need not be a power of two. Part sizes differ by at most one
+    /// cell; if there are fewer cells than ranks, the last ranks get none. With weights, one for
+    /// each cell, each cut is where the weights on both sides come closest to their shares, and
+    /// leaves at least one cell for every part.
     ///
-    /// Deterministic: of cells at one coordinate the one with the lower number comes first. All points
-    /// are here, and the same on all ranks; no communication. Takes n log n for each halving.
+    /// Deterministic: among cells at one coordinate the lower number comes first. Every rank passes
+    /// all points and computes the same result without communication. Takes time n log n for each
+    /// halving.
     ///
     /// Source: M. J. Berger and S. H. Bokhari, "A partitioning strategy for nonuniform problems on
     /// multiprocessors", IEEE Trans. Comput. C-36 (1987).
     ///
-    /// Refused: no ranks, a coordinate that is not finite, another number of weights than cells, a weight
-    /// that is negative or not finite.
+    /// Errors: 0 ranks, a coordinate that is not finite, a number of weights other than the number
+    /// of cells, or a weight that is negative or not finite.
     pub fn bisection<const D: usize>(
         points: &[[f64; D]],
         weights: Option<&[f64]>,
@@ -53,7 +54,7 @@ struct Bisection<'a, const D: usize> {
 }
 
 impl<const D: usize> Bisection<'_, D> {
-    /// Deals `cells` out to `ranks` ranks from `first` on.
+    /// Assigns `cells` to the ranks `first..first + ranks`.
     fn part(&mut self, cells: &mut [usize], first: usize, ranks: usize) {
         if ranks == 1 || cells.is_empty() {
             cells.iter().for_each(|&cell| self.owners[cell] = first);
@@ -63,7 +64,7 @@ impl<const D: usize> Bisection<'_, D> {
         let low = ranks / 2;
         if let Some(axis) = self.widest(cells) {
             cells.sort_unstable_by(|&a, &b| {
-                // Finite numbers have an order.
+                // Finite numbers are totally ordered.
                 let along = points[a][axis].partial_cmp(&points[b][axis]).unwrap_or(Ordering::Equal);
                 along.then(a.cmp(&b))
             });
@@ -73,7 +74,8 @@ impl<const D: usize> Bisection<'_, D> {
         self.part(above, first + low, ranks - low);
     }
 
-    /// The axis along which the cells are spread the most, the first of equals; `None` without axes.
+    /// The axis along which the cells are spread the most, the first one of equals; `None` without
+    /// axes.
     fn widest(&self, cells: &[usize]) -> Option<usize> {
         let spread = |axis: usize| {
             let along = cells.iter().map(|&cell| self.points[cell][axis]);
@@ -87,7 +89,8 @@ impl<const D: usize> Bisection<'_, D> {
 
     /// How many of the sorted cells go to the first `low` of `ranks` ranks.
     fn cut(&self, cells: &[usize], low: usize, ranks: usize) -> usize {
-        // As for blocks: the first ranks get one cell more, where they do not divide.
+        // As for blocks: the first ranks get one additional cell if the division leaves a
+        // remainder.
         let (size, longer) = (cells.len() / ranks, cells.len() % ranks);
         let even = low * size + longer.min(low);
         let Some(weights) = self.weights else { return even };

@@ -1,4 +1,4 @@
-//! A decomposition given as a list of boxes: its checks, and who owns what.
+//! Checks and ownership of a decomposition given as a list of boxes.
 
 use crate::error::PatternError;
 use crate::grid::OwnedBox;
@@ -38,7 +38,7 @@ impl BoxList {
         Ok(Self { index, owner, by_rank })
     }
 
-    /// The same domains with other regions, which cover their grid, too.
+    /// The same domains with other regions, which also cover their grid.
     pub fn with_regions(&self, regions: Vec<Region>) -> Self {
         Self { index: RegionIndex::new(regions), owner: self.owner.clone(), by_rank: self.by_rank.clone() }
     }
@@ -74,14 +74,14 @@ fn region(
     Ok(Region(spans))
 }
 
-/// The first cell that no region covers, given that the regions are disjoint and in the grid. Takes
-/// time n log n for each axis.
+/// The first cell that no region covers. The regions are disjoint and lie in the grid. Takes time n
+/// log n for each axis.
 fn uncovered(regions: &[Region], extents: &[usize]) -> Option<Vec<i64>> {
     let mut members: Vec<&Region> = regions.iter().collect();
     let mut cell = Vec::with_capacity(extents.len());
     for axis in 0..extents.len() {
-        // In a layer that is covered, the disjoint sections of the members add up to the whole; the
-        // first layer that is not covered holds the cell.
+        // In a covered layer the disjoint sections of the members add up to the whole; the first
+        // layer that is not covered contains the cell.
         let at = first_thin_layer(&members, axis, &extents[axis..])?;
         members.retain(|region| region.0[axis].start <= at && at < region.0[axis].end);
         cell.push(at);

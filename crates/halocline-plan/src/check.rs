@@ -1,25 +1,25 @@
-//! Checks a pattern from wherever it came, before bytes are moved by it.
+//! Checks a pattern of any origin before bytes move by it.
 
 use crate::error::PatternError;
 use crate::region::{Region, RegionIndex, Span};
 use crate::{BoxCells, Cells, DomainShape, Pattern, Run, Transfer};
 
 impl Pattern {
-    /// Checks that the transfers can be done, in any order, and leave owned cells alone: every domain
-    /// of this rank that a transfer names is there; source and target are as many cells (the same
-    /// extents for boxes); sources are owned cells; targets are halo cells and no two transfers fill
-    /// the same one.
+    /// Checks that the transfers can run in any order and leave owned cells unchanged. Every domain
+    /// of this rank that a transfer names exists. Source and target have equally many cells (the
+    /// same extents for boxes). Sources are owned cells. Targets are halo cells, and no two
+    /// transfers fill the same one.
     ///
-    /// The shape of an unstructured domain does not say which of its cells are owned. There no cell
-    /// may be both sent and received.
+    /// The shape of an unstructured domain does not state which of its cells are owned. There, no
+    /// cell may be both sent and received.
     ///
-    /// Cells of domains of other ranks are for those ranks to check. Takes time n log n in the number
-    /// of boxes or runs of a domain.
+    /// Other ranks check the cells of their own domains. Takes time n log n in the number of boxes
+    /// or runs of a domain.
     pub fn check(&self) -> Result<(), PatternError> {
         self.check_for(Fills::Halos)
     }
 
-    /// As [`Pattern::check`], for the pattern of a redistribution: what is filled are owned cells, of
+    /// As [`Pattern::check`], for the pattern of a redistribution: targets are owned cells, in
     /// domains that send nothing.
     pub fn check_redistribution(&self) -> Result<(), PatternError> {
         self.check_for(Fills::OwnedCells)
@@ -71,7 +71,7 @@ impl Pattern {
     }
 }
 
-/// What transfers fill.
+/// Which cells the transfers fill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fills {
     Halos,
@@ -131,7 +131,7 @@ struct RegularDomain<'a> {
 
 impl<'a> RegularDomain<'a> {
     fn new(domain: u64, shape: &'a DomainShape, owned: &[usize], halo: &[(usize, usize)]) -> Self {
-        // A shape too large for coordinates is cut off: nothing beyond can be addressed.
+        // A shape too large for coordinates is clipped: nothing beyond can be addressed.
         let coordinate = |cells: usize| i64::try_from(cells).unwrap_or(i64::MAX);
         let inner = owned.iter().map(|&owned| Span::new(0, coordinate(owned)));
         let outer = owned.iter().zip(halo).map(|(&owned, &(low, high))| {

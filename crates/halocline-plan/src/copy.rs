@@ -1,9 +1,9 @@
-//! From a transfer and the layouts at both ends to the loops that move its bytes.
+//! Turns a transfer and the layouts at both ends into the loops that move its bytes.
 //!
-//! The order in which bytes travel is the order of the sender's memory, whatever the receiver's layout
-//! is: both sides know both layouts, so both derive the same order. A [`CopyOp`] is one nest of loops,
-//! merged to the fewest and longest blocks; a direct copy, a pack and an unpack are the same nest with
-//! other strides.
+//! Bytes travel in the order of the sender's memory, whatever the receiver's layout is. Both sides
+//! know both layouts, so both derive the same order. A [`CopyOp`] is one loop nest, merged to the
+//! fewest and longest blocks. A direct copy, a pack and an unpack are the same nest with different
+//! strides.
 
 mod layout;
 mod section;
@@ -14,7 +14,7 @@ use crate::{Cells, ElementType, Run, Transfer};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// One loop: a count and what a step moves at both ends, in bytes.
+/// One loop: its count, and the step at both ends in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Loop {
     /// Number of steps, at least 2 after merging.
@@ -36,7 +36,7 @@ pub struct CellRun {
     pub len: u32,
 }
 
-/// The cells of an unstructured transfer within a nest of loops.
+/// The cells of an unstructured transfer within a loop nest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Indexed {
     /// The cells, in the order in which they travel.
@@ -49,24 +49,24 @@ pub struct Indexed {
     pub inner: Vec<Loop>,
 }
 
-/// Bytes to move from one buffer to another: a nest of loops around a contiguous block. All offsets
-/// and strides are in bytes, from element (0, 0, …) of a field or the begin of a message.
+/// Bytes to move from one buffer to another: a loop nest around a contiguous block. All offsets and
+/// strides are in bytes, relative to element (0, 0, …) of a field or to the start of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CopyOp {
-    /// Which source buffer.
+    /// Index of the source buffer.
     pub source: usize,
-    /// Which target buffer.
+    /// Index of the target buffer.
     pub target: usize,
-    /// Where the source begins.
+    /// Offset of the first byte in the source.
     pub source_offset: isize,
-    /// Where the target begins.
+    /// Offset of the first byte in the target.
     pub target_offset: isize,
-    /// What the bytes are.
+    /// Element type of the bytes.
     pub element: ElementType,
     /// Loops, outermost first.
     pub loops: Vec<Loop>,
-    /// Loops over listed cells within those, for unstructured domains.
+    /// Loops over listed cells inside `loops`, for unstructured domains.
     pub cells: Option<Indexed>,
     /// Contiguous bytes in the innermost loop.
     pub block: usize,
@@ -78,7 +78,7 @@ impl CopyOp {
         self.blocks() * self.block
     }
 
-    /// Number of contiguous blocks that it moves.
+    /// Number of contiguous blocks that the operation moves.
     pub fn blocks(&self) -> usize {
         let around: usize = self.loops.iter().map(|l| l.count).product();
         around
@@ -88,7 +88,7 @@ impl CopyOp {
             })
     }
 
-    /// The bytes between the lowest and the highest that the operation reads, and those it writes,
+    /// The byte ranges that the operation reads and writes, from the lowest to the highest byte,
     /// relative to its buffers.
     pub fn reach(&self) -> (Range<isize>, Range<isize>) {
         if self.bytes() == 0 {
@@ -118,7 +118,8 @@ impl CopyOp {
         (source, target)
     }
 
-    /// Calls `visit` with source offset, target offset and length of every contiguous block, in order.
+    /// Calls `visit` with source offset, target offset and length of every contiguous block, in
+    /// order.
     pub fn for_each_block(&self, mut visit: impl FnMut(isize, isize, usize)) {
         nested(&self.loops, self.source_offset, self.target_offset, &mut |s, t| match &self.cells {
             None => visit(s, t, self.block),
@@ -146,18 +147,18 @@ fn nested(loops: &[Loop], source: isize, target: isize, visit: &mut dyn FnMut(is
     }
 }
 
-/// Where the bytes of one end of an operation lie.
+/// Location of one end of an operation.
 #[derive(Debug, Clone, Copy)]
 pub enum End {
-    /// In buffer `.0`, a field.
+    /// Buffer `.0`, a field.
     Field(usize),
-    /// In buffer `.0`, a message, from byte `.1`, without gaps.
+    /// Buffer `.0`, a message, from byte `.1`, without gaps.
     Message(usize, usize),
 }
 
 /// The operation that moves one transfer from `source` to `target`. `sender` and `receiver` are the
-/// layouts of the fields at both ends, which have passed [`CellLayout::check_peer`]; where an end is a
-/// message, the bytes lie there in the order of the sender's memory.
+/// layouts of the fields at both ends, which have passed [`CellLayout::check_peer`]. In a message
+/// the bytes lie in the order of the sender's memory.
 pub fn copy_op(
     transfer: &Transfer,
     (source, sender): (End, &CellLayout),
@@ -166,11 +167,11 @@ pub fn copy_op(
     nest(transfer, (source, sender), (target, receiver)).between(source, target)
 }
 
-/// One operation that moves two transfers between the same two fields in turn, block by block, if both
-/// are boxes of one shape and of short blocks. The faces at both sides of the finest axis are such: each
-/// of their blocks takes a cache line, and those of one lie beside those of the other.
+/// One operation that alternates between two transfers of the same two fields, block by block.
+/// `None` unless both are boxes of one shape with short blocks. The two faces of the finest axis
+/// qualify: each of their blocks occupies a cache line that the other face shares.
 ///
-/// A message holds the blocks in the order in which they are moved.
+/// A message holds the blocks in the order in which they move.
 pub fn copy_op_of_two(
     (first, second): (&Transfer, &Transfer),
     (source, sender): (End, &CellLayout),
@@ -194,10 +195,10 @@ pub fn copy_op_of_two(
     Some(nest_of_two.between(source, target))
 }
 
-/// Longest block, in bytes, of operations that are joined.
+/// Maximum block length, in bytes, of operations that are joined.
 const SHORT: usize = 64;
 
-/// The loops of a transfer, as if both ends were fields, except for the cells of a list.
+/// The loops of a transfer as if both ends were fields, except for listed cells.
 fn nest(
     transfer: &Transfer,
     (source, sender): (End, &CellLayout),
@@ -262,7 +263,7 @@ impl Nest {
         nest
     }
 
-    /// Puts the nest between its ends.
+    /// Sets the ends of the nest.
     fn between(mut self, source: End, target: End) -> CopyOp {
         if let End::Message(_, begin) = source {
             self.lay_out(
@@ -287,7 +288,8 @@ impl Nest {
         CopyOp { source: buffer(source), target: buffer(target), ..self }
     }
 
-    /// Replaces the strides of one end by those of a message that holds the nest's bytes in order.
+    /// Replaces the strides of one end by those of a message that holds the bytes of the nest in
+    /// order.
     fn lay_out(
         &mut self,
         begin: usize,
@@ -332,7 +334,7 @@ impl Nest {
     }
 }
 
-/// Orders loops as the source's memory: coarsest first, every step upwards.
+/// Orders loops by the source's memory: coarsest first, every step upwards.
 fn sort_as_source(loops: &mut Vec<Loop>, source_offset: &mut isize, target_offset: &mut isize) {
     loops.retain(|l| l.count != 1);
     for l in loops.iter_mut().filter(|l| l.source < 0) {
@@ -361,12 +363,12 @@ fn merge_neighbours(loops: &mut Vec<Loop>) {
 fn runs_of(cells: &Cells) -> Vec<Run> {
     match cells {
         Cells::Runs(runs) => runs.to_vec(),
-        // A box has no cell numbers; patterns never pair one with runs.
+        // A box has no cell numbers; a pattern never pairs one with runs.
         Cells::Box(_) => Vec::new(),
     }
 }
 
-/// Cuts two lists of runs of equal total length at each other's borders. An end that is a message
+/// Splits two lists of runs of equal total length at each other's borders. An end that is a message
 /// counts its cells instead.
 fn zip_runs(source: &[Run], target: &[Run], source_counts: bool, target_counts: bool) -> Vec<CellRun> {
     let total: u32 = source.iter().map(|run| run.len).sum();

@@ -8,32 +8,32 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// A regular grid cut into domains, each owned by one rank. Made by
-/// [`RegularGrid`](crate::RegularGrid); gives each rank its [`Pattern`](crate::Pattern).
+/// [`RegularGrid`](crate::RegularGrid); computes the [`Pattern`](crate::Pattern) of each rank.
 ///
-/// Every rank makes it for itself, from the same arguments. Blocks are computed, not stored: the
-/// memory does not grow with the number of ranks (explicit cuts and boxes are kept as given).
+/// Every rank makes its own copy from the same arguments, without communication. Blocks are
+/// computed, not stored: memory does not grow with the number of ranks, except for explicit cuts
+/// and boxes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Decomposition {
     extents: Vec<usize>,
     periodic: Vec<bool>,
     ranks: usize,
-    /// Axes along which the cells are points between those of the grid that was cut.
+    /// Axes whose cells are points staggered between those of the original grid.
     staggered: Vec<bool>,
     kind: Kind,
 }
 
 impl Decomposition {
-    /// The decomposition of the points that are staggered along the axes that are `true`: those between
-    /// the cells, as velocities are on an Arakawa C grid (faces where one axis is staggered, corners where
-    /// all are).
+    /// The decomposition of the points between the cells along the axes that are `true`, as
+    /// velocities on an Arakawa C grid (faces if one axis is staggered, corners if all are).
     ///
-    /// Point i lies at the low side of cell i. Along an axis that is not periodic there is one point more
-    /// than cells, at the high border; along a periodic one that would be point 0 again. Each domain owns
-    /// the points at the low sides of its cells, and a domain at the high border those there, too. Ranks,
-    /// numbers and places of the domains are those of the cells' decomposition.
+    /// Point i lies at the low side of cell i. A non-periodic axis has one point more than cells,
+    /// at the high border; on a periodic axis that point is point 0. Each domain owns the points at
+    /// the low sides of its cells; a domain at the high border also owns the points there. Ranks,
+    /// numbers and positions of the domains are those of this decomposition.
     ///
-    /// Refused: another number of flags than axes, an axis that is staggered already, more points than
-    /// can be numbered.
+    /// Errors: a number of flags other than the number of axes, an axis that is staggered already,
+    /// or more than 2^60 points.
     ///
     /// ```
     /// # use halocline_plan::{PatternError, RegularGrid};
@@ -74,7 +74,7 @@ impl Decomposition {
         Ok(Self { extents, periodic: self.periodic.clone(), ranks: self.ranks, staggered, kind })
     }
 
-    /// The number of ranks it was made for.
+    /// The number of ranks that the decomposition was made for.
     pub fn ranks(&self) -> usize {
         self.ranks
     }
@@ -113,7 +113,7 @@ impl Decomposition {
         }
     }
 
-    /// The rank that owns a domain that there is.
+    /// The rank that owns an existing domain.
     pub(crate) fn owner(&self, domain: usize) -> usize {
         match &self.kind {
             Kind::Blocks(blocks) => domain / blocks.per_rank,
@@ -121,7 +121,7 @@ impl Decomposition {
         }
     }
 
-    /// The owned cells of a domain that there is.
+    /// The owned cells of an existing domain.
     pub(crate) fn region(&self, domain: usize) -> Region {
         match &self.kind {
             Kind::Blocks(blocks) => blocks.region(domain),
@@ -129,8 +129,8 @@ impl Decomposition {
         }
     }
 
-    /// All domains that meet `region`, which may reach out of the grid: there the grid repeats along
-    /// periodic axes and ends along others. `None` if they are more than `most`.
+    /// All domains that meet `region`. Outside the grid, periodic axes repeat and other axes end.
+    /// `None` if there are more than `most`.
     pub(crate) fn images(&self, region: &Region, most: usize) -> Option<Vec<Image>> {
         match &self.kind {
             Kind::Blocks(blocks) => {
@@ -157,7 +157,7 @@ impl Decomposition {
         }
     }
 
-    /// The span of `region` along an axis, cut off at a border that is not periodic.
+    /// The span of `region` along an axis, clipped at a non-periodic border.
     fn inside(&self, axis: usize, region: &Region) -> Span {
         match self.periodic[axis] {
             true => region.0[axis],
@@ -176,11 +176,11 @@ impl Decomposition {
     }
 }
 
-/// A domain seen from another one, over any number of periodic seams.
+/// A domain as seen from another one, across any number of periodic seams.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Image {
     pub domain: usize,
-    /// Where its cells appear, relative to where they are: a multiple of the period on each axis.
+    /// Shift of its cells in this image: a multiple of the period on each axis.
     pub shift: Vec<i64>,
 }
 
@@ -213,7 +213,7 @@ impl Blocks {
         Region(spans)
     }
 
-    /// The domain whose block and shift along each axis are given.
+    /// The domain at the given block and shift along each axis.
     fn image(&self, path: &[(usize, i64)]) -> Image {
         let number = |domain, (cuts, (block, _)): (&Cuts, &(usize, i64))| domain * cuts.blocks() + block;
         let domain = self.axes.iter().zip(path).fold(0, number);
@@ -224,8 +224,8 @@ impl Blocks {
 /// The cuts through one axis.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Cuts {
-    /// Blocks of `cells` cells in all that differ by at most one cell, the larger ones first; then the last
-    /// one is longer by `more` cells.
+    /// `cells` cells in blocks that differ by at most one cell, larger blocks first; the last block
+    /// has `more` additional cells.
     Even { cells: usize, blocks: usize, more: usize },
     /// The first cell of each block, ascending from 0.
     At { starts: Vec<usize>, cells: usize },
@@ -239,7 +239,7 @@ impl Cuts {
         }
     }
 
-    /// The same cuts through an axis that goes on for `more` cells.
+    /// The same cuts through an axis with `more` additional cells at its end.
     fn longer(&self, more: usize) -> Self {
         let mut longer = self.clone();
         match &mut longer {
@@ -255,7 +255,7 @@ impl Cuts {
         }
     }
 
-    /// The first cell of a block; the end of the axis for the block after the last.
+    /// The first cell of a block; the number of cells for the block after the last one.
     fn start(&self, block: usize) -> usize {
         match self {
             Self::Even { blocks, .. } if block == *blocks => self.cells(),
@@ -282,8 +282,8 @@ impl Cuts {
         }
     }
 
-    /// The blocks that `span` reaches, in order, with the shift of each; the axis repeats beyond its
-    /// ends. `None` if they are more than `most`.
+    /// The blocks that `span` reaches, in order, with the shift of each; the axis repeats beyond
+    /// its ends. `None` if there are more than `most`.
     fn images(&self, span: Span, most: usize) -> Option<Vec<(usize, i64)>> {
         let period = self.cells() as i64;
         let mut found = Vec::new();
@@ -301,7 +301,8 @@ impl Cuts {
     }
 }
 
-/// All ways to take one of each list, the last list running fastest; `None` if more than `most`.
+/// The Cartesian product of the lists, the last list running fastest; `None` if it has more than
+/// `most` entries.
 pub(crate) fn product<T: Copy>(lists: &[Vec<T>], most: usize) -> Option<Vec<Vec<T>>> {
     let count = lists.iter().try_fold(1, |count: usize, list| count.checked_mul(list.len()));
     count.filter(|count| *count <= most)?;

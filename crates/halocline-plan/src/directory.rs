@@ -1,11 +1,12 @@
-//! Who owns the halo cells: the distributed directory by which ranks that know only their own cells
-//! find each other, as pure state machines.
+//! The distributed directory that finds the owners of halo cells, as pure state machines. Ranks
+//! know only their own cells.
 //!
-//! Every global id has a home, a rank that is told who owns it: blocks of the range of all ids, or, where
-//! ids leave large gaps, small blocks scattered over the ranks. No rank holds more than its own cells and
-//! its share of the ids; no rank holds anything for every other rank.
+//! Every global id has a home: a rank that records its owner. Homes are blocks of the range of all
+//! ids or, if the ids have large gaps, small blocks scattered over the ranks. A rank holds its own
+//! cells and its share of the ids, and nothing for every other rank.
 //!
-//! One rank goes through these states, all ranks in step. Each transition takes the messages that the
+//! One rank passes through these states, in step with all others. Each transition takes the
+//! messages sent to this rank in the previous step, and returns those to send:
 //! step before sent to this rank, and returns those to send:
 //!
 //! | state | transition | what its messages are |
@@ -16,8 +17,8 @@
 //! | [`Requested`] | [`answer`](Requested::answer) | from owners: where the cells lie ([`Answer`]) |
 //! | [`Answered`] | [`finish`](Answered::finish) | none: the [`Pattern`] |
 //!
-//! What a rank has to say to itself takes the same way without becoming a message. After an error a
-//! rank still takes part in the steps that the others are in, with no messages; see the driver.
+//! A rank's messages to itself take the same path without being sent. After an error a rank still
+//! takes part in the remaining steps of the others, with no messages; see the driver.
 
 mod home;
 mod message;
@@ -32,7 +33,7 @@ use crate::{AxisMap, Cells, DomainShape, Pattern, Peer, Transfer, UnstructuredDo
 use home::{Homes, HomesOf};
 use std::collections::BTreeMap;
 
-/// Messages with the rank that they go to or came from.
+/// Messages, each with the rank that it goes to or came from.
 pub type Messages = Vec<(usize, Vec<u8>)>;
 
 type Result<T> = std::result::Result<T, UnstructuredError>;
@@ -47,13 +48,13 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// The start on `rank` of `ranks`: everything is checked that one rank can check.
+    /// The initial state on `rank` of `ranks`. Checks everything that one rank can check.
     pub fn new(rank: usize, ranks: usize, domains: &[UnstructuredDomain]) -> Result<Self> {
         let domains = domains.iter().map(|domain| domain.check(rank, ranks)).collect::<Result<Vec<_>>>()?;
         Self::of(rank, ranks, domains)
     }
 
-    /// As [`Directory::new`], of domains that were checked each by itself.
+    /// As [`Directory::new`], for domains that have been checked individually.
     pub(crate) fn of(rank: usize, ranks: usize, mut domains: Vec<CheckedDomain>) -> Result<Self> {
         domains.sort_by_key(|domain| domain.id);
         match domains.windows(2).find(|pair| pair[0].id == pair[1].id) {
@@ -62,8 +63,8 @@ impl Directory {
         }
     }
 
-    /// What this rank adds to the range of all ids: the element-wise minimum over all ranks is what
-    /// [`Directory::register`] wants.
+    /// This rank's contribution to the range of all ids. [`Directory::register`] takes the
+    /// element-wise minimum over all ranks.
     pub fn bounds(&self) -> [u64; 4] {
         let mut bounds = [u64::MAX; 4];
         let mut cover = |at: usize, id: u64| {
@@ -79,14 +80,14 @@ impl Directory {
         bounds
     }
 
-    /// How many cells and how many domains this rank owns: [`Directory::register`] wants the sums over
-    /// all ranks.
+    /// How many cells and domains this rank owns. [`Directory::register`] takes the sums over all
+    /// ranks.
     pub fn counts(&self) -> [u64; 2] {
         let owned: usize = self.domains.iter().map(|domain| domain.owned.len()).sum();
         [owned as u64, self.domains.len() as u64]
     }
 
-    /// Tells the homes what is owned here and asks them for the owners of the halo.
+    /// Registers the owned cells at their homes and queries the owners of the halo.
     pub fn register(self, bounds: [u64; 4], counts: [u64; 2]) -> (Registered, Messages) {
         let [low, not_high, low_domain, not_high_domain] = bounds;
         let homes = HomesOf {
@@ -113,7 +114,7 @@ impl Directory {
     }
 }
 
-/// For each home, the halo cells asked for, in the order of the queries: index of the domain and
+/// For each home, the halo cells queried, in the order of the queries: index of the domain and
 /// position in its halo.
 type Asked = BTreeMap<usize, Vec<(usize, usize)>>;
 
@@ -126,7 +127,7 @@ pub struct Replied {
 }
 
 impl Replied {
-    /// Takes the homes' replies; asks the owners for the halo cells.
+    /// Takes the homes' replies and requests the halo cells from their owners.
     pub fn request(self, received: &[(usize, Vec<u8>)]) -> Result<(Requested, Messages)> {
         let Self { me, asked, own } = self;
         let replies = decode_all(me.rank, own, received)?;
@@ -156,7 +157,7 @@ impl Directory {
         }
     }
 
-    /// The owner of each halo cell of each domain, `None` where nobody owns it.
+    /// The owner of each halo cell of each domain, `None` if no domain owns it.
     fn owners(&self, asked: &Asked, replies: &BTreeMap<usize, Reply>) -> Result<Vec<Vec<Option<Owner>>>> {
         let mut owners: Vec<_> = self.domains.iter().map(|domain| vec![None; domain.halo.len()]).collect();
         for (&home, cells) in asked {
@@ -182,7 +183,7 @@ impl Directory {
         }
     }
 
-    /// What to ask of each owner, this rank included.
+    /// The requests to each owner, including this rank.
     fn requests(&self, owners: &[Vec<Option<Owner>>]) -> Result<BTreeMap<usize, Request>> {
         let mut parts: BTreeMap<(usize, u64, u64), RequestPart> = BTreeMap::new();
         for (domain, owners) in self.domains.iter().zip(owners) {
@@ -214,16 +215,16 @@ impl Directory {
     }
 }
 
-/// Waits for the requests of others.
+/// Waits for the requests of other ranks.
 #[derive(Debug)]
 pub struct Requested {
     me: Directory,
-    /// What this rank asked of each owner, itself included.
+    /// The requests of this rank to each owner, including itself.
     requests: BTreeMap<usize, Request>,
 }
 
 impl Requested {
-    /// Takes the requests of others; tells them where their cells lie.
+    /// Takes the requests of other ranks and answers with the local indices of their cells.
     pub fn answer(self, received: &[(usize, Vec<u8>)]) -> Result<(Answered, Messages)> {
         let Self { me, mut requests } = self;
         let theirs = decode_all(me.rank, requests.remove(&me.rank), received)?;
@@ -242,7 +243,7 @@ impl Requested {
 }
 
 impl Directory {
-    /// Local indices of the cells that `part` asks for.
+    /// Local indices of the cells that `part` requests.
     fn sources(&self, rank: usize, part: &RequestPart) -> Result<Vec<u32>> {
         let content = |what| wrong::<Request>(rank, what);
         let at = self.domains.binary_search_by_key(&part.from, |domain| domain.id);
@@ -255,19 +256,19 @@ impl Directory {
     }
 }
 
-/// Waits for the places of the cells that it receives.
+/// Waits for the local indices of the cells that it receives.
 #[derive(Debug)]
 pub struct Answered {
     me: Directory,
-    /// What this rank asked of other owners.
+    /// The requests of this rank to other owners.
     requests: BTreeMap<usize, Request>,
     sends: BTreeMap<usize, Vec<Transfer>>,
     local: Vec<Transfer>,
 }
 
 impl Answered {
-    /// Takes the owners' answers. Transfers are ascending by (`to`, `from`), the same on both ranks, and
-    /// their cells ascending in `to`.
+    /// Takes the owners' answers. Transfers are in ascending order of (`to`, `from`), the same on
+    /// both ranks; their cells ascend in `to`.
     pub fn finish(self, received: &[(usize, Vec<u8>)]) -> Result<Pattern> {
         let Self { me, requests, sends, local } = self;
         let answers = decode_all::<Answer>(me.rank, None, received)?;
@@ -326,7 +327,7 @@ fn encode_all<'a, M: Message + 'a>(messages: impl IntoIterator<Item = (&'a usize
     messages.into_iter().map(|(&rank, message)| (rank, message.encode())).collect()
 }
 
-/// The messages received, by sender; `own` is what this rank has to say to itself.
+/// The messages received, by sender; `own` is this rank's message to itself.
 fn decode_all<M: Message>(
     rank: usize,
     own: Option<M>,

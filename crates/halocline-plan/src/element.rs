@@ -3,9 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// The type of one element. Exchange copies bytes and needs only the size; the type travels beside
-/// it so that peers can compare what they bound, and so that later operations (adding in a reverse
-/// exchange) know what they add.
+/// The type of one element. Exchange copies bytes and needs only the size. The type lets peers compare
+/// their fields, and lets reductions add elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ElementType {
@@ -39,12 +38,12 @@ pub enum ElementType {
     C64,
     /// Two [`ElementType::F64`].
     C128,
-    /// Any other type of that many bytes, 1 to [`ElementType::MOST`]. Without a name ([`NamedElement`]) it fits every type of that size.
+    /// Any other type of that many bytes, 1 to [`ElementType::MOST`]. Without a name ([`NamedElement`]) it is compatible with every type of that size.
     Opaque(u16),
 }
 
 impl ElementType {
-    /// The most bytes that one element has.
+    /// Maximum size of an element in bytes.
     pub const MOST: usize = 256;
 
     /// Bytes of one element.
@@ -81,7 +80,7 @@ impl ElementType {
         }
     }
 
-    /// The type of a [`ElementType::code`], `None` for a number that is no code.
+    /// The type of an [`ElementType::code`], `None` for an invalid number.
     pub const fn from_code(code: u16) -> Option<Self> {
         Some(match code {
             1 => Self::Bool,
@@ -106,8 +105,8 @@ impl ElementType {
 }
 
 impl ElementType {
-    /// Copies handle elements of at most 16 bytes. A larger one is a row of smaller ones, each of as many bytes as divide it: their type,
-    /// and how many there are.
+    /// Copies handle elements of at most 16 bytes. A larger element is a row of equal units whose size
+    /// divides it. Returns the type of a unit and the number of units.
     pub(crate) fn units(self) -> (Self, usize) {
         let size = self.size();
         if size <= 16 {
@@ -143,24 +142,24 @@ impl fmt::Display for ElementType {
     }
 }
 
-/// An element type and, if its owner gave one, the name of what it stands for (`datetime64[ms]`, the members of a record), as peers
-/// compare them.
+/// An element type and an optional name of its meaning (`datetime64[ms]`, the members of a record). Peers
+/// compare both.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct NamedElement {
     /// The type.
     pub element: ElementType,
-    /// The name.
+    /// The name of its meaning, if given.
     pub name: Option<Arc<str>>,
 }
 
 impl NamedElement {
-    /// Whether elements of the one can be copied to elements of the other: of one type and, where both have names, of one name. An
-    /// opaque type without a name goes with every type of its size.
+    /// Whether elements of one can be copied to elements of the other: equal types and, if both have names,
+    /// equal names. An opaque type without a name is compatible with every type of its size.
     pub fn fits(&self, other: &Self) -> bool {
         fits((self.element, self.name.as_ref()), (other.element, other.name.as_ref()))
     }
 
-    /// A number for the name in 48 bits, the same on all ranks; 0 without a name.
+    /// A 48-bit hash of the name, the same on all ranks; 0 without a name.
     pub fn digest(&self) -> u64 {
         let Some(name) = &self.name else { return 0 };
         // FNV-1a, folded.
@@ -171,7 +170,7 @@ impl NamedElement {
     }
 }
 
-/// As [`NamedElement::fits`], of names or of their digests.
+/// As [`NamedElement::fits`], for names or their digests.
 pub fn fits<N: PartialEq>(one: (ElementType, Option<N>), other: (ElementType, Option<N>)) -> bool {
     let is_any = |(element, name): &(ElementType, Option<N>)| {
         matches!(element, ElementType::Opaque(_)) && name.is_none()

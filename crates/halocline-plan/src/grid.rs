@@ -1,18 +1,19 @@
-//! A regular grid and the ways to cut it into domains.
+//! A regular grid and its decompositions.
 
 use crate::boxes::BoxList;
 use crate::decomposition::{Blocks, Cuts, Decomposition, Kind};
 use crate::error::PatternError;
 
-/// Most cells of a grid, or of a domain with its halo: coordinates may then be added and subtracted
-/// without overflow.
+/// Maximum number of cells of a grid, or of a domain with its halo: sums and differences of
+/// coordinates cannot overflow.
 pub(crate) const MAX_CELLS: usize = 1 << 60;
-/// Most domains of a grid that is cut by number: their factors are found by trial division.
+/// Maximum number of domains in a decomposition by count, which finds factors by trial division.
 const MAX_DOMAINS: usize = u32::MAX as usize;
-/// How many other numbers of ranks are tried, each way, for an error message.
+/// How many larger and how many smaller numbers of ranks an error message tries.
 const SUGGESTIONS_TRIED: usize = 256;
 
-/// A regular grid of 1 to 4 axes, the last one running fastest in the numbering of cells and domains.
+/// A regular grid of 1 to 4 axes. Cells and domains are numbered in row-major order: the last axis
+/// runs fastest.
 ///
 /// ```
 /// # use halocline_plan::{Halo, PatternError, RegularGrid};
@@ -28,45 +29,45 @@ pub struct RegularGrid {
     domains_per_rank: usize,
 }
 
-/// One box of an explicit decomposition: the rank that owns it, its first cell, its cells along each
-/// axis.
+/// One box of an explicit decomposition: the owning rank, the first cell, and the number of cells
+/// along each axis.
 pub type OwnedBox = (usize, Vec<usize>, Vec<usize>);
 
 impl RegularGrid {
-    /// A grid of that many cells along each axis, not periodic, one domain a rank. A decomposition refuses
-    /// an impossible grid; so does [`RegularGrid::check`].
+    /// A grid of `extents` cells along each axis, not periodic, one domain per rank. The
+    /// decompositions and [`RegularGrid::check`] refuse an invalid grid.
     pub fn new(extents: impl Into<Vec<usize>>) -> Self {
         Self { extents: extents.into(), periodic: None, domains_per_rank: 1 }
     }
 
-    /// Which axes are periodic: the cell after the last one is the first one.
+    /// Sets which axes are periodic: the first cell follows the last one.
     pub fn periodic(mut self, periodic: impl Into<Vec<bool>>) -> Self {
         self.periodic = Some(periodic.into());
         self
     }
 
-    /// How many domains each rank owns (1 unless said), for all decompositions but
-    /// [`RegularGrid::decompose_boxes`].
+    /// Sets how many domains each rank owns (default 1). [`RegularGrid::decompose_boxes`] ignores
+    /// it.
     pub fn domains_per_rank(mut self, domains: usize) -> Self {
         self.domains_per_rank = domains;
         self
     }
 
-    /// Refuses a grid that no decomposition takes: without axes or with more than 4, with an axis of 0 cells, with
-    /// more than 2^60 cells, or without one flag of periodicity for each axis.
+    /// Checks the grid: 1 to 4 axes, at least 1 cell along each, at most 2^60 cells in all, and one
+    /// periodicity flag for each axis.
     pub fn check(&self) -> Result<(), PatternError> {
         self.checked_periodic().map(drop)
     }
 
-    /// The decomposition into blocks, one a domain, that cuts through the fewest cell faces; among
-    /// equals, the one that cuts the first axes more. A periodic seam is a cut, unless the axis is
-    /// one block long. Blocks along an axis differ by at most one cell.
+    /// Decomposes the grid into one block per domain, minimising the number of cell faces that are
+    /// cut; ties cut the first axes more. A periodic seam counts as a cut unless the axis is one
+    /// block long. Blocks along an axis differ by at most one cell.
     ///
-    /// Domains are numbered like cells (last axis fastest) and dealt out to the ranks in turn, so that
-    /// the domains of a rank are neighbours. All ranks get the same result without communication.
+    /// Domains are numbered in row-major order and dealt out to the ranks in turn, so the domains
+    /// of a rank are neighbours. All ranks compute the same result without communication.
     ///
-    /// Refused: an impossible grid, no ranks, fewer cells than domains, a number of domains that has
-    /// no factors that fit the extents.
+    /// Errors: an invalid grid, 0 ranks, fewer cells than domains, or a number of domains whose
+    /// factors do not fit the extents.
     pub fn decompose(&self, ranks: usize) -> Result<Decomposition, PatternError> {
         let periodic = self.checked_periodic()?;
         let domains = self.checked_domains(ranks)?;
@@ -85,11 +86,11 @@ impl RegularGrid {
         self.blocks(periodic, ranks, &blocks)
     }
 
-    /// The decomposition into that many blocks along each axis. Blocks along an axis differ by at most
-    /// one cell; domains are numbered as by [`RegularGrid::decompose`].
+    /// Decomposes the grid into `blocks` blocks along each axis. Blocks along an axis differ by at
+    /// most one cell; domains are numbered as by [`RegularGrid::decompose`].
     ///
-    /// Refused: an impossible grid, not one number for each axis, an axis of more blocks than cells
-    /// or of none, a number of blocks that is not ranks times domains per rank.
+    /// Errors: an invalid grid, a list that is not one number for each axis, an axis with 0 blocks
+    /// or more blocks than cells, or a number of blocks that is not ranks times domains per rank.
     pub fn decompose_into(
         &self,
         blocks_per_axis: impl Into<Vec<usize>>,
@@ -106,12 +107,12 @@ impl RegularGrid {
         self.blocks(periodic, ranks, &blocks)
     }
 
-    /// The decomposition with explicit cuts: for each axis the positions, ascending, at which a new
-    /// block starts. An axis without cuts is one block; cutting 10 cells at `[3, 7]` makes blocks of 3,
-    /// 4 and 3 cells. Domains are numbered as by [`RegularGrid::decompose`].
+    /// Decomposes the grid at explicit cuts: for each axis the ascending positions at which a new
+    /// block starts. An axis without cuts is one block; cutting 10 cells at `[3, 7]` makes blocks
+    /// of 3, 4 and 3 cells. Domains are numbered as by [`RegularGrid::decompose`].
     ///
-    /// Refused: an impossible grid, not one list for each axis, a cut that is not inside the axis and
-    /// behind the one before, a number of blocks that is not ranks times domains per rank.
+    /// Errors: an invalid grid, a list that is not one entry for each axis, a cut that lies outside
+    /// the axis or does not ascend, or a number of blocks that is not ranks times domains per rank.
     pub fn decompose_at(
         &self,
         cuts: impl Into<Vec<Vec<usize>>>,
@@ -135,11 +136,12 @@ impl RegularGrid {
         self.cartesian(periodic, ranks, axes)
     }
 
-    /// Any decomposition into boxes; box i is domain i. Ranks may own any number of them, none too.
-    /// Takes memory in proportion to the number n of boxes, and time n log n.
+    /// Decomposes the grid into arbitrary boxes; box i is domain i. A rank may own any number of
+    /// boxes, including 0. Takes memory proportional to the number n of boxes, and time n log n.
     ///
-    /// Refused: an impossible grid, no ranks, a box of a rank that there is not, a box that is empty,
-    /// reaches out of the grid or has another number of axes, two boxes that overlap, a cell in none.
+    /// Errors: an invalid grid, 0 ranks, a box of a rank that does not exist, a box that is empty,
+    /// reaches out of the grid or has another number of axes, two boxes that overlap, or a cell in
+    /// no box.
     pub fn decompose_boxes(&self, boxes: Vec<OwnedBox>, ranks: usize) -> Result<Decomposition, PatternError> {
         let periodic = self.checked_periodic()?;
         if ranks == 0 {
@@ -167,7 +169,7 @@ impl RegularGrid {
     ) -> Result<Decomposition, PatternError> {
         let domains = self.checked_domains(ranks)?;
         let blocks: Vec<usize> = axes.iter().map(Cuts::blocks).collect();
-        // No overflow: there are at most as many blocks as cells.
+        // No overflow: a grid has at least as many cells as blocks.
         let count = blocks.iter().product();
         if count != domains {
             let domains_per_rank = self.domains_per_rank;
@@ -177,7 +179,7 @@ impl RegularGrid {
         Ok(Decomposition::new(self.extents.clone(), periodic, ranks, Kind::Blocks(blocks)))
     }
 
-    /// Checks the grid; afterwards the product of the extents does not overflow.
+    /// Checks the grid. If it passes, the product of the extents does not overflow.
     fn checked_periodic(&self) -> Result<Vec<bool>, PatternError> {
         if !(1..=4).contains(&self.extents.len()) {
             return Err(PatternError::GridAxes(self.extents.len()));
@@ -214,7 +216,7 @@ impl RegularGrid {
         )
     }
 
-    /// The error that names the nearest numbers of ranks that would do.
+    /// An error that names the nearest numbers of ranks that fit.
     fn no_factors(&self, ranks: usize, periodic: &[bool], cells: usize) -> PatternError {
         let per_rank = self.domains_per_rank;
         let fits = |&ranks: &usize| least_surface(&self.extents, periodic, ranks * per_rank).is_some();
@@ -229,7 +231,7 @@ impl RegularGrid {
     }
 }
 
-/// Refuses more cells than can be numbered.
+/// Checks that the number of cells is at most [`MAX_CELLS`].
 pub(crate) fn checked_cells(extents: &[usize]) -> Result<(), PatternError> {
     let more = |cells: usize, &extent: &usize| cells.checked_mul(extent).filter(|&cells| cells <= MAX_CELLS);
     match extents.iter().try_fold(1, more) {
@@ -257,7 +259,7 @@ fn least_surface(extents: &[usize], periodic: &[bool], domains: usize) -> Option
 
 struct Search<'a> {
     extents: &'a [usize],
-    /// Faces that one cut through each axis makes.
+    /// Number of faces that one cut through each axis makes.
     cut_cells: Vec<u128>,
     periodic: &'a [bool],
     divisors: Vec<usize>,
@@ -266,8 +268,8 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Tries all ways to cut axis `axis` and those after it into `domains` blocks, with `surface` cut
-    /// already.
+    /// Tries every split of `axis` and the later axes into `domains` blocks; `surface` faces are
+    /// cut already.
     fn axis(&mut self, axis: usize, domains: usize, surface: u128) {
         if self.best.as_ref().is_some_and(|(best, _)| surface >= *best) {
             return;
@@ -283,7 +285,7 @@ impl Search<'_> {
         }
     }
 
-    /// Cuts axis `axis` into that many blocks, if it can be, and goes on with the next.
+    /// Splits `axis` into that many blocks, if they fit, and continues with the next axis.
     fn cut(&mut self, axis: usize, blocks: usize, domains: usize, surface: u128) {
         if blocks <= self.extents[axis] && domains.is_multiple_of(blocks) {
             let cuts = if self.periodic[axis] && blocks > 1 { blocks } else { blocks - 1 };
@@ -293,7 +295,7 @@ impl Search<'_> {
     }
 }
 
-/// All divisors of a number above 0, largest first.
+/// All divisors of a positive number, largest first.
 fn divisors(number: usize) -> Vec<usize> {
     let small: Vec<usize> =
         (1..).take_while(|d| d * d <= number).filter(|d| number.is_multiple_of(*d)).collect();

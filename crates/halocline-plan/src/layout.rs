@@ -1,4 +1,4 @@
-//! Where the elements of one array lie in memory.
+//! Memory layout of one array.
 
 use crate::{ElementType, LayoutError, NamedElement};
 use std::ops::Range;
@@ -7,11 +7,11 @@ use std::sync::Arc;
 /// Extents, byte strides and element type of one array, and which of its dimensions are the axes of
 /// a pattern. All other dimensions (levels, components) are extra: every cell carries all of them.
 ///
-/// Along the pattern's axes an array has exactly the cells of the domain and its halo, unless
-/// [`Layout::with_origin`] or [`Layout::padded`] is called: then it may have more.
+/// Along the pattern's axes an array has exactly the cells of the domain and its halo. With
+/// [`Layout::with_origin`] or [`Layout::padded`] it may have more.
 ///
-/// Offsets are in bytes from element (0, 0, …), which with negative strides is not the lowest
-/// address. Dimensions come in any order.
+/// Offsets are in bytes from element (0, 0, …), which with negative strides is not at the lowest
+/// address. Dimensions may come in any order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
     element: ElementType,
@@ -51,11 +51,11 @@ impl Layout {
         Self::strided(element, extents, &strides)
     }
 
-    /// An array with any byte strides, positive or negative.
+    /// An array with arbitrary byte strides, positive or negative.
     ///
-    /// Refused: extents and strides of different length, an element of 0 or more than [`ElementType::MOST`] bytes, a
-    /// span that overflows, and strides that put two elements on the same bytes (a stride of 0 or
-    /// one smaller than the element, or two dimensions that interleave).
+    /// Errors: extents and strides of different length, an unsupported element size, a span that
+    /// overflows the address space, or strides that make two elements overlap (a stride of 0 or
+    /// less than an element, or two dimensions that interleave).
     pub fn strided(element: ElementType, extents: &[usize], strides: &[isize]) -> Result<Self, LayoutError> {
         if !(1..=ElementType::MOST).contains(&element.size()) {
             return Err(LayoutError::ElementSize(element.size()));
@@ -63,7 +63,7 @@ impl Layout {
         if extents.len() != strides.len() {
             return Err(LayoutError::Dimensions { extents: extents.len(), strides: strides.len() });
         }
-        // Sorted by stride, each dimension must step over the whole span of the finer ones.
+        // In order of stride, each dimension must step over the whole span of the finer ones.
         let mut dims: Vec<usize> = (0..extents.len()).filter(|&d| extents[d] > 1).collect();
         dims.sort_by_key(|&d| strides[d].unsigned_abs());
         let mut span = element.size();
@@ -82,9 +82,10 @@ impl Layout {
         Ok(Self { element, name: None, extents, strides, axes: None, origin: None, is_padded: false })
     }
 
-    /// Names the dimensions that are the pattern's axes, in the order of the pattern's axes. The
-    /// default is the first dimensions of the array. An array with levels first, `[levels, y, x]`, needs
-    /// `with_axes(&[1, 2])`. Along the named ones, too, it has exactly the cells of the domain and its halo.
+    /// Names the dimensions that are the pattern's axes, in the order of those axes. The default is
+    /// the first dimensions of the array. An array with levels first, `[levels, y, x]`, needs
+    /// `with_axes(&[1, 2])`. The named dimensions also have exactly the cells of the domain and its
+    /// halo.
     pub fn with_axes(mut self, axes: &[usize]) -> Result<Self, LayoutError> {
         for (i, &dim) in axes.iter().enumerate() {
             if dim >= self.extents.len() || axes[..i].contains(&dim) {
@@ -95,22 +96,22 @@ impl Layout {
         Ok(self)
     }
 
-    /// The array index, along each axis of a regular pattern, of the domain's first owned cell. The
-    /// default is the halo width at the low side; more leaves room for padding.
+    /// Sets the array index, along each axis of a regular pattern, of the domain's first owned
+    /// cell. The default is the halo width at the low side; a larger origin leaves padding there.
     pub fn with_origin(mut self, origin: &[usize]) -> Self {
         self.origin = Some(origin.to_vec());
         self
     }
 
-    /// Lets the array have more cells along the pattern's axes than the domain and its halo. The exchange
-    /// leaves the spare cells, at the high sides, as they are.
+    /// Allows more cells along the pattern's axes than the domain and its halo have. The spare
+    /// cells are at the high sides; an exchange leaves them unchanged.
     pub fn padded(mut self) -> Self {
         self.is_padded = true;
         self
     }
 
-    /// Says what the elements stand for, where their type does not: `datetime64[ms]`, the members of a record. Fields whose
-    /// elements have different names are not exchanged with each other.
+    /// Names the meaning of the elements where their type does not state it: `datetime64[ms]`, the
+    /// members of a record. Fields whose elements have different names cannot exchange.
     pub fn named(mut self, name: &str) -> Self {
         self.name = Some(name).filter(|name| !name.is_empty()).map(Arc::from);
         self
@@ -121,7 +122,7 @@ impl Layout {
         self.element
     }
 
-    /// The element type with what its elements stand for.
+    /// The element type and the name given by [`Layout::named`].
     pub fn named_element(&self) -> NamedElement {
         NamedElement { element: self.element, name: self.name.clone() }
     }
@@ -146,7 +147,8 @@ impl Layout {
         }
     }
 
-    /// Checks that an array for which neither origin nor padding is given has `needed` cells along the pattern's axes.
+    /// Checks that an array without an explicit origin or padding has `needed` cells along the
+    /// pattern's axes.
     pub(crate) fn check_extents(&self, needed: &[usize]) -> Result<(), LayoutError> {
         if self.origin.is_some() || self.is_padded {
             return Ok(());
@@ -165,12 +167,12 @@ impl Layout {
         Err(LayoutError::Extents { extents, needed, named, guess })
     }
 
-    /// The named axes, if any were named.
+    /// The axes given by [`Layout::with_axes`], if any.
     pub fn named_axes(&self) -> Option<&[usize]> {
         self.axes.as_deref()
     }
 
-    /// The index of the first owned cell, if one was given.
+    /// The origin given by [`Layout::with_origin`], if any.
     pub fn origin(&self) -> Option<&[usize]> {
         self.origin.as_deref()
     }
@@ -190,7 +192,7 @@ impl Layout {
         self.extents.contains(&0)
     }
 
-    /// The bytes that the array covers, relative to element (0, 0, …).
+    /// The byte range of the array, relative to element (0, 0, …).
     pub fn span(&self) -> Range<isize> {
         if self.is_empty() {
             return 0..0;
@@ -205,8 +207,8 @@ impl Layout {
     }
 }
 
-/// The dimensions with these extents that are most likely meant: in the order of the array if there are such, the last
-/// ones if there are several.
+/// The dimensions that most likely are the axes: those with exactly these extents, in the order of
+/// the array if possible. If several choices match, the last dimensions.
 fn likely_axes(extents: &[usize], needed: &[usize]) -> Option<Vec<usize>> {
     let in_order = || {
         let mut end = extents.len();
@@ -228,11 +230,12 @@ fn likely_axes(extents: &[usize], needed: &[usize]) -> Option<Vec<usize>> {
     in_order().or_else(in_any_order)
 }
 
-/// The dimensions with these extents or more, and the fewest spare cells: in the order of the array if there are such, the
-/// last ones if there are several.
+/// The dimensions with at least these extents and the fewest spare cells, in the order of the array
+/// if possible. If several choices match, the last dimensions.
 pub(crate) fn roomy_axes(extents: &[usize], needed: &[usize]) -> Option<Vec<usize>> {
     let in_order = || {
-        // Of the first axes of the pattern each: the spare cells and the dimensions, among those seen so far.
+        // For each prefix of the pattern's axes: spare cells and dimensions of the best choice
+        // among the dimensions seen so far.
         let mut best: Vec<Option<(usize, Vec<usize>)>> = vec![None; needed.len() + 1];
         best[0] = Some((0, Vec::new()));
         for (dim, &extent) in extents.iter().enumerate() {
@@ -291,7 +294,7 @@ mod tests {
         roomy(&[100], &[10, 10], None);
     }
 
-    /// What is refused of an array for a domain of `needed`, and the text of it.
+    /// Checks that a domain of `needed` cells refuses the array with the advice `expected`.
     #[track_caller]
     fn refused(layout: &Layout, needed: &[usize], expected: &str) {
         let error = layout.check_extents(needed).expect_err("it does not fit").to_string();

@@ -1,10 +1,11 @@
-//! Floor 0: what moves where, as pure data.
+//! Layer 0: which bytes move where, as pure data.
 //!
-//! A [`Pattern`] says which cells each domain sends to and receives from which other domain; fields
-//! do not appear in it. A [`Layout`] says where the cells of one array lie in memory. From both
-//! come the copy operations ([`copy`]) that pack, unpack or move the bytes directly.
+//! A [`Pattern`] lists the cells that each domain sends to and receives from each other domain. It
+//! contains no fields. A [`Layout`] locates the cells of one array in memory. The copy operations
+//! ([`copy`]) that pack, unpack or move the bytes directly follow from both.
 //!
-//! Nothing here does I/O, starts a thread or touches memory that it was not given as a slice.
+//! Nothing in this crate does I/O, starts a thread, or touches memory other than the slices passed
+//! to it.
 #![forbid(unsafe_code)]
 
 mod bisection;

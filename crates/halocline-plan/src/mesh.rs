@@ -1,4 +1,4 @@
-//! Meshes of elements that connect vertices, and the domains that a partition makes of them.
+//! Meshes of elements that connect vertices, and their partition into domains.
 
 mod error;
 mod halos;
@@ -14,19 +14,19 @@ use crate::partition::{Graph, Partition};
 use crate::unstructured::UnstructuredDomain;
 use std::hash::{Hash, Hasher};
 
-/// A whole mesh, the same on every rank: which vertices each element connects (three for a triangle).
-/// Vertices and elements are numbered from 0; these numbers are the global ids.
+/// A whole mesh, the same on every rank: the vertices of each element (three for a triangle). Vertices and
+/// elements are numbered from 0; these numbers are the global ids.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Mesh {
     vertices: usize,
     elements: Elements,
-    /// Elements are solids, not polygons.
+    /// Elements are solids instead of polygons.
     solid: bool,
 }
 
 impl Mesh {
-    /// A mesh whose elements all have `arity` vertices: `connectivity` lists those of element 0, of
-    /// element 1, and so on. An element may name a vertex twice (a degenerate one).
+    /// A mesh whose elements all have `arity` vertices: `connectivity` lists the vertices of element 0,
+    /// then those of element 1, and so on. An element may name a vertex twice (a degenerate element).
     pub fn new(vertices: usize, arity: usize, connectivity: Vec<u32>) -> Result<Self, MeshError> {
         if arity == 0 || !connectivity.len().is_multiple_of(arity) {
             return Err(MeshError::Arity { arity, entries: connectivity.len() });
@@ -62,10 +62,10 @@ impl Mesh {
         Ok(Self { vertices, elements, solid: false })
     }
 
-    /// The same mesh with elements that are solids: of 4 vertices tetrahedra, of 5 pyramids (the apex last),
-    /// of 6 prisms (one triangle, then the other), of 8 hexahedra (one side around, then the opposite one),
-    /// as VTK orders them. Without it elements are polygons, their vertices in order around. This decides
-    /// what their edges and facets are, and nothing else.
+    /// Declares the elements as solids: tetrahedra (4 vertices), pyramids (5, apex last), prisms (6, one
+    /// triangle after the other) and hexahedra (8, one quadrilateral after the opposite one), in VTK's
+    /// order. Without this call elements are polygons, with vertices in order around them. Only edges and
+    /// facets depend on it.
     pub fn solid(self) -> Result<Self, MeshError> {
         let odd = self.elements.iter().position(|corners| !matches!(corners.len(), 4 | 5 | 6 | 8));
         match odd {
@@ -84,15 +84,13 @@ impl Mesh {
         &self.elements
     }
 
-    /// Whether elements are solids, by [`Mesh::solid`].
+    /// Whether the elements are solids ([`Mesh::solid`]).
     pub fn is_solid(&self) -> bool {
         self.solid
     }
 
-    /// The domains of `rank` where `partition` gives each vertex to a rank, and each element belongs to
-    /// the lowest rank that owns one of its vertices.
-    ///
-    /// See [`MeshDomains`] for what is local.
+    /// The domains of `rank` for a partition of the vertices. Each element belongs to the lowest rank that
+    /// owns one of its vertices. [`MeshDomains`] describes the local cells.
     pub fn domains_by_vertex(&self, partition: &Partition, rank: usize) -> Result<MeshDomains, MeshError> {
         check_partition(partition, "vertices", self.vertices, rank)?;
         self.check_room()?;
@@ -103,10 +101,9 @@ impl Mesh {
         Ok(self.domains(rank, vertex_owners, &element_owners))
     }
 
-    /// The domains of `rank` where `partition` gives each element to a rank, and each vertex belongs to
-    /// the lowest rank that owns an element around it; a vertex of no element belongs to rank 0.
-    ///
-    /// See [`MeshDomains`] for what is local.
+    /// The domains of `rank` for a partition of the elements. Each vertex belongs to the lowest rank that
+    /// owns an element around it; a vertex of no element belongs to rank 0. [`MeshDomains`] describes the
+    /// local cells.
     pub fn domains_by_element(&self, partition: &Partition, rank: usize) -> Result<MeshDomains, MeshError> {
         check_partition(partition, "elements", self.elements.len(), rank)?;
         self.check_room()?;
@@ -123,7 +120,7 @@ impl Mesh {
     }
 
     fn domains(&self, rank: usize, vertex_owners: &[usize], element_owners: &[usize]) -> MeshDomains {
-        // Vertices whose elements must all be here.
+        // Vertices whose elements must all be local.
         let mut centre: Vec<bool> = vertex_owners.iter().map(|&owner| owner == rank).collect();
         for (corners, _) in self.elements.iter().zip(element_owners).filter(|&(_, &owner)| owner == rank) {
             corners.iter().for_each(|&vertex| centre[vertex as usize] = true);
@@ -148,9 +145,10 @@ impl Mesh {
         }
     }
 
-    /// Vertices as cells, neighbours where an element connects them: for a partition of the vertices.
+    /// The graph of the vertices, for a partition of the vertices. Vertices of a common element are
+    /// neighbours.
     ///
-    /// Fails with [`MeshError::Memory`] where there is none for so many vertices.
+    /// Errors: [`MeshError::Memory`] if the allocation fails.
     pub fn vertex_graph(&self) -> Result<Graph, MeshError> {
         let around = self.elements_around()?;
         Ok(Graph::from_rows((0..self.vertices).map(|vertex| {
@@ -159,9 +157,9 @@ impl Mesh {
         })))
     }
 
-    /// Elements as cells, neighbours where they share at least `common` vertices (2 for the triangles or
-    /// quadrilaterals of a surface, so that neighbours share an edge; 0 means 1): for a partition of the
-    /// elements. Fails as [`Mesh::vertex_graph`] does.
+    /// The graph of the elements, for a partition of the elements. Elements that share at least `common`
+    /// vertices are neighbours. Pass 2 for the triangles or quadrilaterals of a surface, so that neighbours
+    /// share an edge; 0 means 1. Errors as for [`Mesh::vertex_graph`].
     pub fn element_graph(&self, common: usize) -> Result<Graph, MeshError> {
         let around = self.elements_around()?;
         Ok(Graph::from_rows(self.elements.iter().map(|corners| {
@@ -175,8 +173,8 @@ impl Mesh {
         })))
     }
 
-    /// Whether there is memory for what is made of the mesh: some words for each vertex, of which there may be
-    /// far more than elements have.
+    /// Checks that memory for the derived structures is available: some words for each vertex. There may be
+    /// far more vertices than the elements use.
     fn check_room(&self) -> Result<(), MeshError> {
         let room = Vec::<[usize; 4]>::new().try_reserve_exact(self.vertices + 1);
         room.map_err(|_| MeshError::Memory { vertices: self.vertices })
@@ -211,7 +209,8 @@ impl Mesh {
     }
 }
 
-/// Elements as lists of vertices. Equal are those of the same vertices, whether their number was given once or for each.
+/// Elements as lists of vertices. Two lists with the same vertices are equal, whether their arity was given
+/// once or for each element.
 #[derive(Debug, Clone, Eq)]
 pub struct Elements {
     rows: Rows,
@@ -234,9 +233,9 @@ impl Hash for Elements {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Rows {
-    /// As many entries for each row, at least 1.
+    /// The same number of entries in each row, at least 1.
     Fixed(usize),
-    /// Where each row begins, and the end of the last.
+    /// Where each row begins, and the end of the last one.
     Offsets(Vec<usize>),
 }
 
@@ -272,7 +271,7 @@ impl Elements {
         (0..self.len()).map(|element| self.get(element))
     }
 
-    /// How many vertices each element has, where the mesh was made of elements of one arity.
+    /// The number of vertices of each element, if the mesh was made with one arity.
     pub fn arity(&self) -> Option<usize> {
         match self.rows {
             Rows::Fixed(arity) => Some(arity),
@@ -285,7 +284,7 @@ impl Elements {
         &self.connectivity
     }
 
-    /// The elements `ids`, with vertex v called `names[v]`.
+    /// The elements `ids`, with vertex v renumbered to `names[v]`.
     fn renumbered(&self, ids: impl Iterator<Item = usize> + Clone, names: &[u32]) -> Self {
         let corners = ids.clone().flat_map(|element| self.get(element));
         let connectivity = corners.map(|&vertex| names[vertex as usize]).collect();
@@ -304,19 +303,20 @@ impl Elements {
     }
 }
 
-/// What one rank holds of a partitioned mesh.
+/// The local part of a partitioned mesh on one rank.
 ///
-/// Local are exactly:
+/// Local cells are exactly:
 /// - the elements that this rank owns, those that share a vertex with one of them, and those around a
 ///   vertex that this rank owns;
 /// - the vertices that this rank owns, and all vertices of the local elements.
 ///
-/// So for each owned vertex all elements around it are here with all their vertices, and for each owned
-/// element all elements that touch it, with all their vertices.
+/// So all elements around each owned vertex are local with all their vertices, and so are all elements that
+/// touch an owned element.
 ///
-/// Local numbers: owned cells by ascending id, then halo cells by (owner, id), so that what one rank
-/// sends lies in one block. The domain of a rank has the number of the rank, for vertices and for elements.
-/// (A partition may have more parts than there are ranks: a rank then takes the domains of several.)
+/// Local numbering: owned cells in ascending order of id, then halo cells in order of (owner, id), so that
+/// the cells sent by one rank are contiguous. A rank's domain has the number of the rank, for vertices and
+/// for elements. If a partition has more parts than there are ranks, a rank takes the domains of several
+/// parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MeshDomains {
     vertices: UnstructuredDomain,
@@ -337,12 +337,12 @@ impl MeshDomains {
         &self.elements
     }
 
-    /// Number of vertices owned here: the local vertices from 0 to it.
+    /// Number of owned vertices; they have the local indices from 0.
     pub fn owned_vertices(&self) -> usize {
         self.owned_vertices
     }
 
-    /// Number of elements owned here: the local elements from 0 to it.
+    /// Number of owned elements; they have the local indices from 0.
     pub fn owned_elements(&self) -> usize {
         self.owned_elements
     }

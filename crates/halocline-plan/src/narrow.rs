@@ -1,7 +1,9 @@
-//! Narrowed patterns: the same domains and arrays, of the halo only what a narrower one has.
+//! Narrowed patterns: the same domains and arrays, with the transfers of a narrower halo.
 //!
-//! A regular pattern is narrowed from its decomposition, without communication. In an unstructured one
-//! both ends of each transfer know the cells at both ends, but only the receiver knows how deep they
+//! A regular pattern is narrowed from its decomposition, without communication. In an unstructured
+//! pattern both ends of each transfer know the cells at both ends, but only the receiver knows
+//! their depth. The receiver sends its peers the local index at which the requested depth ends in
+//! each of its domains.
 //! are: it tells its peers where, in the local order of each of its domains, the wanted depth ends.
 
 use crate::directory::{ENDS, Message, Messages, open, start};
@@ -12,10 +14,9 @@ use crate::{
 use std::collections::BTreeMap;
 
 impl Decomposition {
-    /// What `rank` sends and receives to fill, of the halos that [`pattern_of(rank,
-    /// halo)`](Decomposition::pattern_of) fills, what belongs to the narrower halo `to`
-    /// ([`Halo::narrowed`]). The shapes of the domains remain those of the wide halo: it is for the same
-    /// arrays. No communication, as for the wide pattern.
+    /// The pattern of `rank` that fills the narrower halo `to` ([`Halo::narrowed`]) within the halo
+    /// of [`pattern_of(rank, halo)`](Decomposition::pattern_of). The shapes of the domains remain
+    /// those of the wide halo, so the same arrays fit. No communication.
     pub fn narrowed_pattern_of(&self, rank: usize, halo: &Halo, to: &Halo) -> Result<Pattern, PatternError> {
         let axes = self.extents().len();
         self.pattern_within(rank, &halo.narrowed(to, axes)?, &halo.widths(axes)?)
@@ -23,10 +24,10 @@ impl Decomposition {
 }
 
 impl Pattern {
-    /// The first step to narrow an unstructured pattern to the depth `to`: where the cells of that depth
-    /// end in each domain of this rank, and the messages that tell it to those who fill them.
+    /// The first step to narrow an unstructured pattern to the depth `to`: the end of that depth in
+    /// each domain of this rank, and the messages that send these ends to the peers.
     ///
-    /// Refused: a halo with axes or faces, a domain that is less deep.
+    /// Errors: a halo with axes or faces, or a domain whose halo is less deep.
     pub fn depth_ends(&self, to: &Halo) -> Result<(DepthEnds, Messages), PatternError> {
         let depth = to.depth()?;
         let mut ends = BTreeMap::new();
@@ -45,7 +46,8 @@ impl Pattern {
     }
 
     /// The second step: the pattern that fills the cells below the ends. Takes the messages of the
-    /// peers; the order of cells, domains and transfers stays, and transfers that are left without a cell go.
+    /// peers. The order of cells, domains and transfers is unchanged; transfers without cells are
+    /// dropped.
     pub fn narrowed(
         &self,
         ends: &DepthEnds,
@@ -78,7 +80,7 @@ impl Pattern {
             if let DomainShape::Unstructured { levels, cells, .. } = shape {
                 let end = ends.ends.get(domain).map_or(0, |&end| end as usize);
                 match levels.is_empty() && end < *cells {
-                    // What is left of the one level of a domain that does not give any.
+                    // The remainder of a domain that has one level because none were given.
                     true => levels.push(end),
                     false => levels.truncate(ends.depth + 1),
                 }
@@ -88,14 +90,14 @@ impl Pattern {
     }
 }
 
-/// Where the halo of a depth ends in the local order of each domain of a rank.
+/// The local index at which a halo depth ends, for each domain of a rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DepthEnds {
     depth: usize,
     ends: BTreeMap<u64, u64>,
 }
 
-/// The end of the cells of a depth in local order.
+/// The local index at which a depth ends.
 fn end_of(domain: u64, shape: &DomainShape, depth: usize) -> Result<u64, PatternError> {
     let DomainShape::Unstructured { owned, cells, levels } = shape else {
         let (cells, shape) = (format!("a halo of depth {depth}"), format!("{shape:?}"));
@@ -104,7 +106,7 @@ fn end_of(domain: u64, shape: &DomainShape, depth: usize) -> Result<u64, Pattern
     let deeper = |has| PatternError::NarrowedDeeper { domain, depth, has };
     let end = match (levels.as_slice(), depth) {
         ([], _) if owned == cells => *cells,
-        // Its halo cells may be anywhere.
+        // Halo cells may be at any index.
         ([], 0) => 0,
         ([], 1) => *cells,
         ([], _) => return Err(deeper(1)),
@@ -113,7 +115,7 @@ fn end_of(domain: u64, shape: &DomainShape, depth: usize) -> Result<u64, Pattern
     Ok(end as u64)
 }
 
-/// Of each transfer the cells whose target lies below the end of its domain.
+/// The cells of each transfer whose target lies below the end of its domain.
 fn below(transfers: &[Transfer], ends: &BTreeMap<u64, u64>) -> Vec<Transfer> {
     let cut = |transfer: &Transfer| {
         let end = ends.get(&transfer.to).copied().unwrap_or(0);
@@ -133,7 +135,7 @@ fn below(transfers: &[Transfer], ends: &BTreeMap<u64, u64>) -> Vec<Transfer> {
     transfers.iter().filter_map(cut).collect()
 }
 
-/// What a receiver tells: domains of its own, each with the end of the wanted depth.
+/// A receiver's message: its domains, each with the end of the requested depth.
 #[derive(Debug, PartialEq, Eq)]
 struct Ends(Vec<(u64, u64)>);
 

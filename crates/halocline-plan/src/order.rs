@@ -1,7 +1,7 @@
-//! The order in which the bytes of a layout travel, as a number that fits into a message.
+//! The order in which the bytes of a layout travel, encoded in a 64-bit number.
 //!
-//! Bytes travel in the order of the sender's memory. A receiver that does not know the sender's layout needs
-//! no more of it than this: which dimension is coarser than which, and which of them run downwards.
+//! Bytes travel in the order of the sender's memory. A receiver that does not know the sender's
+//! layout needs only this: which dimension is coarser than which, and which of them run downwards.
 
 use crate::ElementType;
 use crate::copy::{AxisLayout, CellLayout};
@@ -11,14 +11,14 @@ use crate::copy::{AxisLayout, CellLayout};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Order(u64);
 
-/// Bits of a dimension: its number and its direction.
+/// Bits per dimension: its number and its direction.
 const BITS: usize = 5;
 const DOWN: u64 = 1 << (BITS - 1);
-/// Where the number of dimensions stands.
+/// Bit position of the number of dimensions.
 const COUNT: usize = 60;
 
 impl Order {
-    /// Dimensions, axes and extra ones of more than one element, that an order can have.
+    /// Maximum number of dimensions: axes, and extra dimensions of more than one element.
     pub const MOST: usize = COUNT / BITS;
 
     /// The order of a layout; `None` if it has more than [`Order::MOST`] dimensions.
@@ -30,8 +30,8 @@ impl Order {
             return None;
         }
         let mut finest_first: Vec<usize> = (0..dims.len()).collect();
-        // Strides are equal only where a dimension has one element. Such an axis of a list of cells is to be
-        // coarser than extra dimensions, as copy operations have it.
+        // Strides are equal only if a dimension has one element. Such an axis of a cell list sorts
+        // as coarser than extra dimensions, as in copy operations.
         finest_first.sort_by_key(|&dim| (dims[dim].0.unsigned_abs(), std::cmp::Reverse(dim)));
         let code =
             finest_first.iter().enumerate().fold((dims.len() as u64) << COUNT, |code, (place, &dim)| {
@@ -41,21 +41,21 @@ impl Order {
         Some(Self(code))
     }
 
-    /// The number that [`Order::from_code`] takes.
+    /// The encoding that [`Order::from_code`] decodes.
     pub fn code(self) -> u64 {
         self.0
     }
 
-    /// The order with a number, whatever it is; [`Order::layout`] says whether it is one.
+    /// Decodes any number; [`Order::layout`] validates it.
     pub fn from_code(code: u64) -> Self {
         Self(code)
     }
 
-    /// A layout of this order that holds `axes` cells and has the `extra` extents: both ends of a message make
-    /// their operations with it in place of the other's. `None` if the order is not one of so many
-    /// dimensions.
+    /// A layout of this order that holds `axes` cells and has the `extra` extents. Both ends of a
+    /// message use it in place of the other side's layout. `None` if the order has another number
+    /// of dimensions.
     ///
-    /// There is a gap at the end of each axis, as an array has one where a box is a part of it.
+    /// Each axis ends with a gap, as in an array that is larger than the box.
     pub fn layout(self, element: ElementType, axes: &[usize], extra: &[usize]) -> Option<CellLayout> {
         let count = axes.len() + extra.len();
         if self.0 >> COUNT != count as u64 || count > Self::MOST {

@@ -1,36 +1,39 @@
-//! Which elements of an array an exchange leaves alone.
+//! Which elements of an array an exchange leaves unchanged.
 
 use crate::copy::CellLayout;
 use crate::{BoxCells, Cells, DomainShape, Layout, LayoutError, Run};
 use std::ops::Range;
 
-/// The elements of an array that belong to the owned cells of its domain, without cells that an exchange fills.
+/// The elements of the owned cells of a domain, without cells that an exchange fills.
 ///
-/// Elements are counted by position: the one at the lowest address is 0, and gaps of the layout count. Strides are whole elements.
+/// An element is identified by its position: the element at the lowest address has position 0, and
+/// gaps of the layout count. Strides are whole elements.
 #[derive(Debug, Clone)]
 pub struct OwnedElements {
-    /// Bytes of an element.
+    /// Bytes per element.
     size: usize,
-    /// The coarsest first.
+    /// Coarsest first.
     axes: Vec<Axis>,
 }
 
-/// One dimension of the array, its indices turned where its stride is negative.
+/// One dimension of the array; indices are reversed if its stride is negative.
 #[derive(Debug, Clone)]
 struct Axis {
-    /// Bytes.
+    /// Step in bytes.
     step: usize,
-    /// The indices that are owned, ascending, none of them empty.
+    /// The owned index ranges, ascending, none of them empty.
     runs: Vec<Range<usize>>,
-    /// The finer dimensions are owned as a whole and fill a step without a gap.
+    /// The finer dimensions are owned completely and fill a step without a gap.
     is_dense_below: bool,
 }
 
 impl OwnedElements {
-    /// Of an array as the domain `shape` sees it; `filled` are the cells of the domain that the exchange fills.
+    /// The owned elements of an array of the domain `shape`; `filled` are the cells that the
+    /// exchange fills.
     ///
-    /// The shape of an unstructured domain does not say which cells are owned, unless those come first in its local order.
-    /// Where halo cells are mixed with them, they are the cells that are not filled.
+    /// The shape of an unstructured domain does not state which cells are owned unless they come
+    /// first in local order. If halo cells are interleaved with them, all cells that are not filled
+    /// count as owned.
     pub fn new<'a>(
         layout: &Layout,
         shape: &DomainShape,
@@ -58,7 +61,7 @@ impl OwnedElements {
             return Self { size, axes: vec![nothing] };
         }
         let mut dims: Vec<usize> = (0..runs.len()).filter(|&dim| layout.extents()[dim] > 1).collect();
-        // The finest first.
+        // Finest first.
         dims.sort_by_key(|&dim| layout.strides()[dim].unsigned_abs());
         let mut block = Some(size);
         let mut axes: Vec<Axis> = Vec::with_capacity(dims.len());
@@ -78,7 +81,8 @@ impl OwnedElements {
         Self { size, axes }
     }
 
-    /// How many elements in a row are owned from a position on: 0 if it is not that of one.
+    /// The number of consecutive owned elements from a position on; 0 if the element there is not
+    /// owned.
     pub fn count_from(&self, position: usize) -> usize {
         let bytes =
             position.checked_mul(self.size).and_then(|offset| run_from(&self.axes, offset, self.size));
@@ -97,7 +101,7 @@ impl OwnedElements {
     }
 }
 
-/// Bytes that are owned from an offset on without a gap, if an owned element begins there.
+/// The number of contiguous owned bytes from an offset on, if an owned element begins there.
 fn run_from(axes: &[Axis], offset: usize, size: usize) -> Option<usize> {
     let Some((axis, finer)) = axes.split_first() else {
         return (offset == 0).then_some(size);
@@ -109,7 +113,7 @@ fn run_from(axes: &[Axis], offset: usize, size: usize) -> Option<usize> {
     Some(if axis.is_dense_below { below + steps * axis.step } else { below })
 }
 
-/// The first owned offset that is not below a given one.
+/// The first owned offset at or after a given one.
 fn first_from(axes: &[Axis], offset: usize) -> Option<usize> {
     let Some((axis, finer)) = axes.split_first() else {
         return (offset == 0).then_some(0);
@@ -127,7 +131,7 @@ fn first_from(axes: &[Axis], offset: usize) -> Option<usize> {
     Some(next * axis.step + first_from(finer, 0)?)
 }
 
-/// Along each axis of a regular domain, whose first owned cell is at `origins`.
+/// The owned indices along each axis of a regular domain whose first owned cell is at `origins`.
 fn of_regular<'a>(
     owned: &[usize],
     origins: &[i64],
@@ -141,7 +145,7 @@ fn of_regular<'a>(
         Cells::Runs(_) => true,
     };
     if owned.contains(&0) || filled.any(is_owned) {
-        // A redistribution fills all that a domain owns.
+        // A redistribution fills all cells that a domain owns.
         return vec![Vec::new(); owned.len()];
     }
     let along = |(&owned, &origin): (&usize, &i64)| {
@@ -151,7 +155,7 @@ fn of_regular<'a>(
     owned.iter().zip(origins).map(along).collect()
 }
 
-/// Of the cells of an unstructured domain.
+/// The owned indices of an unstructured domain.
 fn of_list<'a>(owned: usize, cells: usize, filled: impl Iterator<Item = &'a Cells>) -> Vec<Range<usize>> {
     let runs = |cells: &'a Cells| match cells {
         Cells::Runs(runs) => &runs[..],

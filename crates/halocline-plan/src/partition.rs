@@ -30,17 +30,18 @@ impl Partition {
         }
     }
 
-    /// Of owners that are known to be ranks.
+    /// A partition of owners that are known to be valid ranks.
     pub(crate) fn of_ranks(owners: Vec<usize>, ranks: usize) -> Self {
         Self { owners, ranks }
     }
 
-    /// METIS' multilevel k-way partition of a graph whose vertices are the cells: about as many cells
-    /// for each rank, few edges between ranks. The same graph gives the same partition on every rank of
-    /// a machine: the seed is fixed. Ranks of small graphs may be left without a cell.
+    /// METIS' multilevel k-way partition of a graph whose vertices are the cells. It balances the
+    /// number of cells per rank and minimises edges between ranks. The seed is fixed, so the same
+    /// graph gives the same partition on every rank of a machine. Ranks of small graphs may get no
+    /// cell.
     ///
-    /// METIS runs in one thread; calls from several threads wait for each other. While it runs it handles
-    /// SIGABRT and SIGTERM by itself.
+    /// METIS runs in one thread; concurrent calls wait for each other. While it runs, METIS handles
+    /// SIGABRT and SIGTERM itself.
     ///
     /// Source: G. Karypis and V. Kumar, "Multilevel k-way partitioning scheme for irregular graphs",
     /// J. Parallel Distrib. Comput. 48 (1998).
@@ -48,7 +49,7 @@ impl Partition {
     pub fn metis(graph: &Graph, ranks: usize) -> Result<Self, PartitionError> {
         check_ranks(graph.len(), ranks)?;
         if ranks == 1 || graph.neighbours.is_empty() {
-            // METIS cannot make one part, and without edges any balanced partition is as good.
+            // METIS cannot make one part, and without edges any balanced partition is equally good.
             return Self::block(graph.len(), ranks);
         }
         let parts = metis_index("ranks", ranks)?;
@@ -57,7 +58,8 @@ impl Partition {
         let offsets: Vec<metis::Idx> = graph.offsets.iter().map(|&offset| offset as metis::Idx).collect();
         let neighbours: Vec<metis::Idx> = graph.neighbours.iter().map(|&cell| cell as metis::Idx).collect();
         let mut owners: Vec<metis::Idx> = vec![0; graph.len()];
-        // METIS draws from the C library's one random sequence, and sets signal handlers of the process.
+        // METIS uses the C library's global random sequence and sets signal handlers of the
+        // process.
         static METIS: std::sync::Mutex<()> = std::sync::Mutex::new(());
         let alone = METIS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         metis::Graph::new(1, parts, &offsets, &neighbours)
@@ -66,7 +68,7 @@ impl Partition {
             .part_kway(&mut owners)
             .map_err(|error| PartitionError::Metis(error.to_string()))?;
         drop(alone);
-        // A negative number would be a fault of METIS; it becomes one that `given` refuses.
+        // METIS returns no negative number; if it did, `given` would refuse it.
         let owner = |owner| usize::try_from(owner).unwrap_or(usize::MAX);
         Self::given(owners.into_iter().map(owner).collect(), ranks)
     }
@@ -89,19 +91,21 @@ impl Partition {
     }
 }
 
-/// Which cells are neighbours. Symmetric; no cell is its own neighbour, none is listed twice.
+/// Neighbour relation of the cells. Symmetric; no cell is its own neighbour, and none is listed
+/// twice.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Graph {
-    /// One entry more than cells: where the neighbours of each begin.
+    /// Where the neighbours of each cell begin, with one final entry for the end.
     offsets: Vec<usize>,
     /// Below the number of cells; ascending for each cell.
     neighbours: Vec<u32>,
 }
 
 impl Graph {
-    /// A graph in compressed rows: the neighbours of cell `c` are `neighbours[offsets[c]..offsets[c + 1]]`.
-    /// Repeated neighbours and a cell as its own neighbour are dropped; an edge given at one end only is
-    /// refused.
+    /// A graph in compressed sparse row format: the neighbours of cell `c` are
+    /// `neighbours[offsets[c]..offsets[c + 1]]`. Drops repeated neighbours and self-loops.
+    ///
+    /// Errors: invalid offsets, a neighbour that is no cell, or an edge listed at one end only.
     pub fn new(offsets: &[usize], neighbours: &[u32]) -> Result<Self, PartitionError> {
         if offsets.first() != Some(&0) || offsets.last() != Some(&neighbours.len()) || !offsets.is_sorted() {
             return Err(PartitionError::Offsets { neighbours: neighbours.len() });
@@ -120,7 +124,7 @@ impl Graph {
         }
     }
 
-    /// Of rows that are symmetric and in range.
+    /// A graph of rows that are symmetric and in range.
     pub(crate) fn from_rows(rows: impl IntoIterator<Item = Vec<u32>>) -> Self {
         let (mut offsets, mut neighbours) = (vec![0], Vec::new());
         for (cell, mut row) in rows.into_iter().enumerate() {
@@ -151,7 +155,8 @@ impl Graph {
         self.len() == 0
     }
 
-    /// Where the neighbours of each cell begin in [`Graph::all_neighbours`], and where those of the last end.
+    /// Start of the neighbours of each cell in [`Graph::all_neighbours`], with one final entry for
+    /// the end.
     pub fn offsets(&self) -> &[usize] {
         &self.offsets
     }
@@ -161,7 +166,7 @@ impl Graph {
         &self.neighbours
     }
 
-    /// The neighbours of `cell`, ascending; none for a cell that the graph does not have.
+    /// The neighbours of `cell`, ascending; empty for a cell that the graph does not have.
     pub fn neighbours(&self, cell: usize) -> &[u32] {
         match self.offsets.get(cell..).and_then(|ends| ends.get(..2)) {
             Some(ends) => &self.neighbours[ends[0]..ends[1]],
@@ -183,14 +188,14 @@ fn metis_index(what: &'static str, count: usize) -> Result<metis::Idx, Partition
     metis::Idx::try_from(count).map_err(|_| PartitionError::TooLarge { what, count })
 }
 
-/// A partition that cannot be made.
+/// An invalid partition or graph.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PartitionError {
-    /// Nobody to give cells to.
-    #[error("a partition over 0 ranks; it needs at least one")]
+    /// No ranks.
+    #[error("a partition over 0 ranks; give at least 1 rank")]
     NoRanks,
-    /// Some rank would have no cell.
+    /// Fewer cells than ranks.
     #[error("{ranks} ranks for {cells} cells; use at most one rank for each cell")]
     MoreRanksThanCells {
         /// Ranks asked for.
@@ -198,20 +203,20 @@ pub enum PartitionError {
         /// Cells there are.
         cells: usize,
     },
-    /// More ranks than are numbered.
-    #[error("a partition over {ranks} ranks; 32 bits number them")]
+    /// More ranks than 32 bits can number.
+    #[error("a partition over {ranks} ranks, but at most 2^32 - 1 can be numbered; use fewer ranks")]
     TooManyRanks {
         /// Ranks asked for.
         ranks: usize,
     },
-    /// No memory for the owners.
-    #[error("there is no memory for the owners of {cells} cells")]
+    /// Allocation of the owners failed.
+    #[error("out of memory: cannot allocate the owners of {cells} cells; partition fewer cells")]
     Memory {
-        /// Cells there are to be.
+        /// Number of cells.
         cells: usize,
     },
-    /// A given owner that is no rank.
-    #[error("cell {cell} is given to rank {owner}, but there are {ranks} ranks, counted from 0")]
+    /// An owner that is not a rank.
+    #[error("cell {cell} has owner {owner}, but there are {ranks} ranks, counted from 0")]
     Owner {
         /// The cell.
         cell: usize,
@@ -220,13 +225,13 @@ pub enum PartitionError {
         /// Number of ranks.
         ranks: usize,
     },
-    /// Offsets that are not those of compressed rows.
+    /// Offsets that are not valid for compressed rows.
     #[error("the offsets must ascend from 0 to the number of neighbours, {neighbours}")]
     Offsets {
         /// Neighbours given.
         neighbours: usize,
     },
-    /// A neighbour that is no cell.
+    /// A neighbour that is not a cell.
     #[error("cell {cell} has {neighbour} as a neighbour, but there are {cells} cells, counted from 0")]
     Neighbour {
         /// The cell.
@@ -236,7 +241,7 @@ pub enum PartitionError {
         /// Number of cells.
         cells: usize,
     },
-    /// An edge that only one of its cells has.
+    /// An edge listed at one of its cells only.
     #[error("cell {cell} has {neighbour} as a neighbour, but cell {neighbour} does not have cell {cell}")]
     OneWay {
         /// The cell that has the edge.
@@ -244,13 +249,13 @@ pub enum PartitionError {
         /// The cell that lacks it.
         neighbour: usize,
     },
-    /// A place that is none.
+    /// A coordinate that is not finite.
     #[error("cell {cell} has a coordinate that is not finite")]
     Coordinate {
         /// The cell.
         cell: usize,
     },
-    /// Weights of something else.
+    /// The number of weights differs from the number of cells.
     #[error("{weights} weights for {cells} cells; give one for each cell, or none")]
     WeightCount {
         /// Weights given.
@@ -258,7 +263,7 @@ pub enum PartitionError {
         /// Cells given.
         cells: usize,
     },
-    /// A weight that cannot be shared out.
+    /// A weight that is negative or not finite.
     #[error("cell {cell} weighs {weight}; weights are finite and not negative")]
     Weight {
         /// The cell.
@@ -266,15 +271,15 @@ pub enum PartitionError {
         /// Its weight.
         weight: String,
     },
-    /// More than METIS can count.
-    #[error("{count} {what} are more than METIS' 32-bit integers count")]
+    /// A number beyond METIS' 32-bit integers.
+    #[error("{count} {what} exceed METIS' 32-bit integers; use another partitioner")]
     TooLarge {
-        /// What there is too much of.
+        /// The counted things.
         what: &'static str,
         /// How many there are.
         count: usize,
     },
-    /// METIS gave up.
+    /// METIS failed.
     #[error("METIS: {0}")]
     Metis(String),
 }

@@ -1,4 +1,4 @@
-//! Which cells each domain sends to and receives from which other domain, seen from one rank.
+//! Which cells each domain sends to and receives from each other domain, as seen by one rank.
 
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ pub struct Run {
     pub len: u32,
 }
 
-/// A box of cells of a regular domain. Coordinates count from the domain's first owned cell, so halo
-/// cells at the low side have negative ones.
+/// A box of cells of a regular domain. Coordinates are relative to the domain's first owned cell,
+/// so halo cells at the low side have negative coordinates.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct BoxCells {
     /// Lowest cell.
     pub low: Vec<i64>,
-    /// Cells along each axis, none of them 0.
+    /// Cells along each axis, at least 1.
     pub extent: Vec<usize>,
 }
 
@@ -52,18 +52,18 @@ impl Cells {
     }
 }
 
-/// How the axes of the source map to those of the destination. Only the identity is made today; a
-/// permuted or flipped one is what the seams of a cubed sphere and a tripolar grid need.
+/// How the axes of the source map to those of the target. Only the identity exists; seams of a
+/// cubed sphere or a tripolar grid will need permuted and flipped axes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum AxisMap {
-    /// Axis i of the source is axis i of the destination.
+    /// Axis i of the source is axis i of the target.
     #[default]
     Identity,
 }
 
-/// Cells of one domain that fill halo cells of another (or of the same one, over a periodic border).
-/// Both ends are known to both ranks, so that either of them can do the copying.
+/// Cells of one domain that fill halo cells of another domain, or of the same domain across a
+/// periodic border. Both ranks know both ends, so either can do the copy.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Transfer {
     /// Global number of the domain that owns the cells.
@@ -72,7 +72,7 @@ pub struct Transfer {
     pub to: u64,
     /// The cells in `from`.
     pub source: Cells,
-    /// The cells in `to`: as many, in the same order.
+    /// The cells in `to`: equally many, in the same order.
     pub target: Cells,
     /// How the axes map.
     pub map: AxisMap,
@@ -83,13 +83,13 @@ pub struct Transfer {
 pub struct Peer {
     /// The other rank.
     pub rank: usize,
-    /// What this rank sends to it.
+    /// Transfers that this rank sends to the peer.
     pub sends: Vec<Transfer>,
-    /// What it sends to this rank.
+    /// Transfers that this rank receives from the peer.
     pub receives: Vec<Transfer>,
 }
 
-/// What a domain of this rank looks like to its fields.
+/// Extents of a domain of this rank and its halo.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DomainShape {
     /// A piece of a regular grid.
@@ -107,14 +107,15 @@ pub enum DomainShape {
         owned: usize,
         /// All cells, owned and halo.
         cells: usize,
-        /// The end, in local order, of the cells that a halo of depth 0, 1, … has; empty if the domain does
-        /// not say, and has a halo of depth 1 then.
+        /// The end, in local order, of a halo of depth 0, 1, …. Empty if the domain does not define
+        /// depths; its halo then has depth 1.
         levels: Vec<usize>,
     },
 }
 
 impl DomainShape {
-    /// Axes that a layout must have: the grid's, or one for an unstructured domain.
+    /// Number of axes that a layout must have: those of the grid, or one for an unstructured
+    /// domain.
     pub fn axes(&self) -> usize {
         match self {
             Self::Regular { owned, .. } => owned.len(),
@@ -133,8 +134,8 @@ impl DomainShape {
     }
 }
 
-/// Which cells the domains of one rank send and receive. Pure data: every rank builds its own part,
-/// and the parts fit together.
+/// The cells that the domains of one rank send and receive. Every rank builds its own part, and the
+/// parts match.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pattern {
     /// Domains of this rank, with their global numbers, ascending.

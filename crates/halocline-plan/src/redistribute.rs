@@ -1,9 +1,9 @@
-//! Redistribution: from one decomposition or partition of the cells to another, as a pattern. Its
-//! transfers go from the owned cells of the one side's domains to the owned cells of the other's; halo
-//! cells take no part.
+//! Redistribution from one decomposition or partition of the cells to another, as a pattern. Its
+//! transfers go from the owned cells of the first side's domains to the owned cells of the second
+//! side's; halo cells take no part.
 //!
-//! Both sides number their domains as they like. In the pattern, domain d of the first side has the number
-//! 2 d and domain d of the second side 2 d + 1 ([`Side::number`]).
+//! Each side numbers its domains independently. In the pattern, domain d of the first side has the
+//! number 2 d and domain d of the second side 2 d + 1 ([`Side::number`]).
 
 use crate::directory::Directory;
 use crate::regular::{MAX_PIECES, order};
@@ -18,9 +18,9 @@ use std::fmt;
 /// One of the two distributions of the cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Side {
-    /// The first: where cells come from, on the way there.
+    /// The source of the redistribution.
     First,
-    /// The second: where they go.
+    /// The destination of the redistribution.
     Second,
 }
 
@@ -33,15 +33,15 @@ impl Side {
         }
     }
 
-    /// The number that domain `id` of this side has in the pattern.
+    /// The number of this side's domain `id` in the pattern.
     ///
-    /// Refused: a number of 2^63 or more.
+    /// Errors: an id of 2^63 or more.
     pub fn number(self, id: u64) -> Result<u64, RedistributeError> {
         let number = id.checked_mul(2).ok_or(RedistributeError::DomainNumber { domain: id })?;
         Ok(number + u64::from(self == Self::Second))
     }
 
-    /// The side and the number there of domain `number` of the pattern.
+    /// The side, and the domain's number on that side, for domain `number` of the pattern.
     pub fn of(number: u64) -> (Self, u64) {
         (if number.is_multiple_of(2) { Self::First } else { Self::Second }, number / 2)
     }
@@ -57,11 +57,11 @@ impl fmt::Display for Side {
 }
 
 impl Decomposition {
-    /// What `rank` sends and receives to bring all cells from where this decomposition has them to where
-    /// `to` has them. The arrays have the halos given, which are left alone. Not collective, as
-    /// [`Decomposition::pattern_of`].
+    /// The pattern of `rank` that moves all cells from this decomposition to `to`. The arrays have
+    /// the given halos, which stay unchanged. Not collective, like [`Decomposition::pattern_of`].
     ///
-    /// Refused: another grid, another number of ranks, a rank that there is not, a halo that cannot be.
+    /// Errors: another grid, another number of ranks, a rank that does not exist, or an invalid
+    /// halo.
     pub fn redistribution_of(
         &self,
         rank: usize,
@@ -107,15 +107,15 @@ impl Decomposition {
         Ok(Pattern { domains, peers: peers.into_values().collect(), local })
     }
 
-    /// The domains of `other`, a decomposition of the same grid, that have cells of `domain`.
+    /// The domains of `other`, a decomposition of the same grid, that share cells with `domain`.
     fn meeting(&self, domain: usize, other: &Self) -> Result<Vec<usize>, PatternError> {
-        // Inside the grid nothing repeats.
+        // Nothing repeats inside the grid.
         let images = other.images(&self.region(domain), MAX_PIECES);
         let too_many = RedistributeError::TooManyPieces { domain: domain as u64, most: MAX_PIECES };
         Ok(images.ok_or(too_many)?.into_iter().map(|image| image.domain).collect())
     }
 
-    /// The cells that `domain` here and domain `other` of `to`, which meet, have in common.
+    /// The cells that `domain` here and domain `other` of `to` share. There is at least one.
     fn common(&self, domain: usize, to: &Self, other: usize) -> Result<Transfer, PatternError> {
         let (from_region, to_region) = (self.region(domain), to.region(other));
         let common = from_region.intersection(&to_region);
@@ -130,8 +130,8 @@ impl Decomposition {
 }
 
 impl Pattern {
-    /// The pattern of the way back: what is sent here is received there. For patterns of a redistribution,
-    /// whose domains send or receive but not both.
+    /// The reverse pattern: sends become receives. For patterns of a redistribution, whose domains
+    /// either send or receive.
     pub fn reversed(&self) -> Self {
         let back = |transfer: &Transfer| Transfer {
             from: transfer.to,
@@ -151,11 +151,11 @@ impl Pattern {
     }
 }
 
-/// The domains of this rank on both sides, consistent in themselves: the start of the two directories that
-/// find who sends to whom, there and back.
+/// The domains of this rank on both sides, checked individually. Start of the two directories that
+/// find the senders and receivers in each direction.
 ///
-/// The way back is wanted for what it checks, too: on the way there a cell of the second side that nobody
-/// sends is found, on the way back one of the first side that nobody takes.
+/// The reverse direction also serves as a check: the forward directory finds cells of the second
+/// side that no rank sends, and the reverse one finds cells of the first side that no rank takes.
 #[derive(Debug)]
 pub struct Redistribution {
     rank: usize,
@@ -164,7 +164,7 @@ pub struct Redistribution {
 }
 
 impl Redistribution {
-    /// On `rank` of `ranks`, from the owned cells of `from` to those of `to`.
+    /// The redistribution on `rank` of `ranks`, from the owned cells of `from` to those of `to`.
     pub fn new(
         rank: usize,
         ranks: usize,
@@ -182,8 +182,8 @@ impl Redistribution {
         Ok(Self { rank, ranks, sides })
     }
 
-    /// The directory that finds the way from one side to the other; its pattern is that of the
-    /// redistribution.
+    /// The directory that finds the transfers from side `from` to the other side; its pattern is
+    /// that of the redistribution.
     pub fn directory(&self, from: Side) -> Result<Directory, PatternError> {
         let [first, second] = &self.sides;
         let owners = |domain: &CheckedDomain| CheckedDomain {
@@ -194,7 +194,7 @@ impl Redistribution {
             given: None,
             levels: Vec::new(),
         };
-        // Who takes a cell looks for it as others do for their halo.
+        // Receivers look up their cells as halo cells.
         let takers = |domain: &CheckedDomain| {
             let mut halo: Vec<(u32, u64)> = domain.owned.iter().map(|&(id, local)| (local, id)).collect();
             halo.sort_unstable();
@@ -207,7 +207,7 @@ impl Redistribution {
         Directory::of(self.rank, self.ranks, domains).map_err(|error| self.named(from, error))
     }
 
-    /// The error of a directory, said of cells that are redistributed from side `from`.
+    /// Rewrites a directory error in terms of the redistribution from side `from`.
     pub fn named(&self, from: Side, error: UnstructuredError) -> PatternError {
         let rank = self.rank;
         match error {
@@ -228,48 +228,52 @@ impl Redistribution {
     }
 }
 
-/// Two distributions of cells that are not distributions of the same cells.
+/// Two distributions that do not have the same cells.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RedistributeError {
-    /// Two grids.
+    /// Two different grids.
     #[error(
         "a grid of {from:?} cells cannot be redistributed to one of {to:?}; give two decompositions of one grid"
     )]
     Grids {
-        /// Cells along each axis of the one.
+        /// Cells along each axis of the source.
         from: Vec<usize>,
-        /// And of the other.
+        /// Cells along each axis of the destination.
         to: Vec<usize>,
     },
-    /// Two numbers of ranks.
-    #[error("a decomposition for {from} ranks and one for {to}; leave ranks without boxes rather than out")]
+    /// Two different numbers of ranks.
+    #[error(
+        "a decomposition for {from} ranks and one for {to} ranks; give both the same number (ranks may own no box)"
+    )]
     Ranks {
-        /// Ranks of the one.
+        /// Ranks of the source.
         from: usize,
-        /// And of the other.
+        /// Ranks of the destination.
         to: usize,
     },
-    /// A domain in absurdly many pieces.
-    #[error("domain {domain} shares cells with more than {most} domains of the other decomposition")]
+    /// A domain that consists of too many pieces.
+    #[error(
+        "domain {domain} shares cells with more than {most} domains of the other decomposition; use larger domains"
+    )]
     TooManyPieces {
         /// The domain.
         domain: u64,
-        /// Most domains that it may share cells with.
+        /// Maximum number of domains that it may share cells with.
         most: usize,
     },
-    /// A number that leaves no room to tell both sides apart.
-    #[error("domain {domain}: numbers of domains that are redistributed must be below 2^63")]
+    /// A domain number too large to encode the side.
+    #[error("domain {domain}: numbers of redistributed domains must be below 2^63")]
     DomainNumber {
         /// The number.
         domain: u64,
     },
-    /// A domain that is wrong in itself.
+    /// An invalid domain.
     #[error("on the {side} side: {error}")]
     Domain {
         /// The side that has it.
         side: Side,
-        /// What is wrong with it.
+        /// The error of the domain.
         error: Box<UnstructuredError>,
     },
     /// Two domains of one side with one number.
@@ -281,9 +285,9 @@ pub enum RedistributeError {
         side: Side,
         /// The number.
         domain: u64,
-        /// This rank.
+        /// One rank.
         rank: usize,
-        /// The other rank (this one, if it gave both).
+        /// The other rank; the same one if it passed both.
         other: usize,
     },
     /// A cell that two domains of one side own.
@@ -296,11 +300,11 @@ pub enum RedistributeError {
         side: Side,
         /// The cell's global id.
         id: u64,
-        /// This rank.
+        /// One rank.
         rank: usize,
         /// Its domain.
         domain: u64,
-        /// The other rank (this one, if two of its domains own the cell).
+        /// The other rank; the same one if two of its domains own the cell.
         other: usize,
         /// The other domain.
         other_domain: u64,

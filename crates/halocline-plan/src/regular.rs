@@ -1,5 +1,5 @@
-//! Halos of a regular grid, and the pattern that fills them. No communication: what a rank receives
-//! and what others receive from it follow from the decomposition alone.
+//! Halos of a regular grid, and the pattern that fills them. No communication: what a rank sends
+//! and receives follows from the decomposition alone.
 
 use crate::decomposition::{Decomposition, Image, product};
 use crate::error::PatternError;
@@ -8,11 +8,11 @@ use crate::region::{Region, Span};
 use crate::{AxisMap, Cells, DomainShape, Pattern, Peer, Transfer};
 use std::collections::BTreeMap;
 
-/// Most pieces in which the halo of one domain may come; what is beyond is a mistake that would
-/// take the memory of the machine.
+/// Maximum number of pieces of one domain's halo. A larger number is a mistake that would exhaust
+/// the machine's memory.
 pub(crate) const MAX_PIECES: usize = 1 << 20;
 
-/// How deep the halo of each domain is, and which of its cells are filled.
+/// Width of the halo of each domain, and which of its cells are filled.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Halo {
     widths: Widths,
@@ -25,14 +25,14 @@ enum Widths {
     PerAxis(Vec<(usize, usize)>),
 }
 
-/// Which halo cells are filled, all in one pass. The others are left alone.
+/// Which halo cells are filled, all in one pass. The others stay unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Neighbours {
-    /// Those that are outside the domain along one axis only.
+    /// Cells outside the domain along one axis only.
     Faces,
-    /// Those that are outside along one or two axes.
+    /// Cells outside along one or two axes.
     FacesAndEdges,
-    /// All, corners too.
+    /// All halo cells, including corners.
     #[default]
     All,
 }
@@ -48,15 +48,16 @@ impl Halo {
         Self { widths: Widths::PerAxis(widths.into()), neighbours: Neighbours::All }
     }
 
-    /// Which halo cells are filled; [`Neighbours::All`] unless said.
+    /// Sets which halo cells are filled; the default is [`Neighbours::All`].
     pub fn neighbours(mut self, neighbours: Neighbours) -> Self {
         self.neighbours = neighbours;
         self
     }
 
-    /// This halo cut down to `to`, along `axes` axes. A uniform width holds for the sides that are wider
-    /// than it, and is refused if none is as wide; widths given for each axis must not exceed this halo's
-    /// on any side. Of the neighbours, the fewer.
+    /// Narrows this halo, along `axes` axes, to `to`. A uniform width applies to the sides that are
+    /// wider than it; it is an error if no side is as wide. Widths given for each axis must not
+    /// exceed those of this halo on any side. The result fills the smaller set of neighbours of the
+    /// two.
     pub fn narrowed(&self, to: &Self, axes: usize) -> Result<Self, PatternError> {
         let mut widths = self.widths(axes)?;
         let wider = |axis, width, widest| PatternError::NarrowedWider { axis, width, widest };
@@ -82,7 +83,7 @@ impl Halo {
         Ok(Self { widths: Widths::PerAxis(widths), neighbours: self.neighbours.min(to.neighbours) })
     }
 
-    /// The depth that this halo means for domains that have no axes.
+    /// The depth of this halo for domains without axes.
     pub(crate) fn depth(&self) -> Result<usize, PatternError> {
         match self {
             Self { widths: Widths::Uniform(depth), neighbours: Neighbours::All } => Ok(*depth),
@@ -102,23 +103,24 @@ impl Halo {
 }
 
 impl Decomposition {
-    /// What `rank` sends and receives to fill the halos of all domains. Not collective: each rank
-    /// makes its own part, and the parts of two ranks list what goes between them in the same order.
+    /// The pattern of `rank`: what it sends and receives to fill the halos of all domains. Not
+    /// collective: each rank computes its own part, and two ranks list the transfers between them
+    /// in the same order.
     ///
     /// A halo may be wider than the neighbouring domains (it then comes from several) and than a
-    /// periodic axis (it then wraps several times). Beyond a border that is not periodic halo cells
-    /// belong to the domain, but nothing fills them. Takes time and memory in proportion to the
-    /// domains of the rank and their neighbours.
+    /// periodic axis (it then wraps several times). Halo cells beyond a non-periodic border belong
+    /// to the domain but are never filled. Takes time and memory proportional to the number of the
+    /// rank's domains and their neighbours.
     ///
-    /// Refused: a rank that there is not, another number of widths than axes, a halo that makes a
-    /// domain larger than any memory or comes in more than a million pieces.
+    /// Errors: a rank that does not exist, a number of widths other than the number of axes, or a
+    /// halo that makes a domain larger than 2^60 cells or consists of more than 2^20 pieces.
     pub fn pattern_of(&self, rank: usize, halo: &Halo) -> Result<Pattern, PatternError> {
         let widths = halo.widths(self.extents().len())?;
         self.pattern_within(rank, halo, &widths)
     }
 
-    /// As [`Decomposition::pattern_of`], for arrays whose halo has the widths `around`, at least those of
-    /// `halo`.
+    /// As [`Decomposition::pattern_of`], for arrays whose halo has the widths `around`, at least
+    /// those of `halo`.
     pub(crate) fn pattern_within(
         &self,
         rank: usize,
@@ -148,12 +150,12 @@ impl Decomposition {
             peer.sends.sort_by(order);
             peer.receives.sort_by(order);
         }
-        // Between domains of this rank both directions found the same.
+        // Between domains of this rank, sends and receives are the same transfers.
         let local = peers.remove(&rank).unwrap_or_default().receives;
         Ok(Pattern { domains, peers: peers.into_values().collect(), local })
     }
 
-    /// Checks that the halo can be, and describes the domain with it.
+    /// Checks the size of the domain with its halo, and describes it.
     pub(crate) fn shape(
         &self,
         domain: usize,
@@ -175,8 +177,8 @@ impl Decomposition {
     }
 }
 
-/// The order in which both ranks list their transfers: by what both know. No two transfers are equal
-/// in it, because the targets in one domain are disjoint.
+/// The order in which both ranks list their transfers; it uses only what both know. No two
+/// transfers are equal in it, because the targets in one domain are disjoint.
 pub(crate) fn order(a: &Transfer, b: &Transfer) -> std::cmp::Ordering {
     fn low(cells: &Cells) -> &[i64] {
         match cells {
@@ -210,14 +212,13 @@ impl Filler<'_> {
 
     /// The transfers out of the owned cells of `from`.
     fn needed_from(&self, from: usize) -> Result<Vec<Transfer>, PatternError> {
-        // The halos of those, and only those, reach here that lie within the widths seen from the
-        // other side.
+        // Exactly the halos within the widths, seen from the other side, reach this domain.
         let reach = self.decomposition.region(from).0.into_iter().zip(self.widths);
         let reach =
             reach.map(|(span, &(low, high))| Span::new(span.start - high as i64, span.end + low as i64));
         let mut transfers = Vec::new();
         for image in self.images(from, &Region(reach.collect()))? {
-            // Where they see this domain, is opposite to where it sees them.
+            // The shift seen from the other domain is the negated shift.
             let shift: Vec<i64> = image.shift.iter().map(|shift| -shift).collect();
             let to = self.decomposition.region(image.domain);
             self.pieces(from, &shift, image.domain, &to, &mut transfers);
@@ -233,8 +234,8 @@ impl Filler<'_> {
         })
     }
 
-    /// The transfers to the halo of `to`, whose owned cells are `owned`, from domain `from` where it
-    /// appears under `shift`.
+    /// The transfers from domain `from`, seen under `shift`, to the halo of `to`, whose owned cells
+    /// are `owned`.
     fn pieces(&self, from: usize, shift: &[i64], to: usize, owned: &Region, transfers: &mut Vec<Transfer>) {
         let origin = self.decomposition.region(from).shifted(shift);
         for piece in self.filled(owned, &origin) {
@@ -248,14 +249,14 @@ impl Filler<'_> {
         }
     }
 
-    /// The part of the halo around `owned` that is filled from `image`, in the fewest boxes.
+    /// The part of the halo around `owned` that `image` fills, in the fewest boxes.
     fn filled(&self, owned: &Region, image: &Region) -> Vec<Region> {
         let outside_at_most = match self.neighbours {
             Neighbours::Faces => 1,
             Neighbours::FacesAndEdges => 2,
             Neighbours::All => owned.0.len(),
         };
-        // Along each axis what lies below, inside and above the owned cells.
+        // Along each axis: the spans below, inside and above the owned cells.
         let axes = owned.0.iter().zip(&image.0).zip(self.widths).map(|((owned, image), &(low, high))| {
             let parts = [
                 (Span::new(owned.start - low as i64, owned.start), true),
@@ -274,8 +275,8 @@ impl Filler<'_> {
     }
 }
 
-/// Joins boxes that continue each other, the last axis first. A box of a list may cover a face of
-/// its neighbour and an edge beside it; in the blocks of a cartesian decomposition it cannot.
+/// Joins adjacent boxes, the last axis first. In a list of boxes one neighbour may cover a face and
+/// an adjacent edge; in a Cartesian decomposition it cannot.
 fn merged(mut pieces: Vec<Region>) -> Vec<Region> {
     if pieces.len() < 2 {
         return pieces;

@@ -1,4 +1,4 @@
-//! Unstructured domains: lists of cells with global ids, some owned, some halo.
+//! Unstructured domains: lists of owned and halo cells with global ids.
 
 mod error;
 
@@ -6,23 +6,23 @@ pub use error::UnstructuredError;
 
 use std::cmp::Ordering;
 
-/// A piece of an unstructured grid, on the rank that owns it: the global ids of its cells in local
-/// order, and which of them are halo. The domain's number is global: no other domain of any rank may
-/// have it.
+/// A piece of an unstructured grid on the rank that owns it: the global ids of its cells in local
+/// order, and which of them are halo. The domain's number is global: no other domain of any rank
+/// may have it.
 ///
-/// The constructors accept everything, because a rank that stopped at its own bad input would leave
-/// the others waiting: what is wrong is found, and reported on every rank, when the pattern is made.
-/// A domain without cells is fine. A domain has at most [`u32::MAX`] cells.
+/// The constructors accept any input, because a rank that returned an error alone would leave the
+/// others waiting. Making the pattern reports invalid input on every rank. A domain may be empty
+/// and has at most [`u32::MAX`] cells.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct UnstructuredDomain {
     id: u64,
     cells: Vec<u64>,
     halo: HaloCells,
-    /// What the user said about levels; empty if nothing.
+    /// The levels given; empty if none.
     levels: Vec<usize>,
 }
 
-/// Which cells are halo, as the user says it.
+/// Which cells are halo, as given by the user.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum HaloCells {
     /// All cells from this local index on.
@@ -51,19 +51,20 @@ impl UnstructuredDomain {
         Self { id, cells, halo: HaloCells::At(halo.to_vec()), levels: Vec::new() }
     }
 
-    /// A domain of `rank` whose `cells` are in local order, with the rank that owns each of them: the
-    /// cells of `rank` are owned, all others are halo. Where `owners` is wrong about a halo cell, the
-    /// pattern is refused.
+    /// A domain of `rank` whose `cells` are in local order, with the rank that owns each of them:
+    /// the cells of `rank` are owned, all others are halo. If `owners` is wrong for a halo cell,
+    /// making the pattern fails.
     ///
-    /// A halo cell that belongs to another domain of the same rank cannot be told this way.
+    /// This form cannot express a halo cell that another domain of the same rank owns.
     pub fn from_owners(id: u64, rank: usize, cells: Vec<u64>, owners: Vec<usize>) -> Self {
         Self { id, cells, halo: HaloCells::Owners { rank, owners }, levels: Vec::new() }
     }
 
-    /// Says how deep the halo cells are, so that the pattern can be narrowed: in local order, `ends[d]` is
-    /// the end of the cells that a halo of depth `d` has, owned ones included. So `ends` ascends, its last
-    /// entry is the number of cells, and no halo cell lies below `ends[0]` unless it belongs to a halo of
-    /// depth 0 already (as a vertex does at the rim of the domain's own elements).
+    /// Sets the depth of the halo cells, so that the pattern can be narrowed. In local order,
+    /// `ends[d]` is the end of the cells of a halo of depth `d`, including the owned ones. So
+    /// `ends` ascends and its last entry is the number of cells. No halo cell lies below `ends[0]`
+    /// unless it belongs to a halo of depth 0 (such as a vertex at the rim of the domain's own
+    /// elements).
     ///
     /// A domain without levels has a halo of depth 1.
     pub fn with_levels(mut self, ends: Vec<usize>) -> Self {
@@ -76,7 +77,7 @@ impl UnstructuredDomain {
         &self.levels
     }
 
-    /// Which cells are halo, as the constructor was told.
+    /// Which cells are halo, as passed to the constructor.
     pub fn halo(&self) -> &HaloCells {
         &self.halo
     }
@@ -91,7 +92,7 @@ impl UnstructuredDomain {
         &self.cells
     }
 
-    /// Global ids of the owned cells, in local order. Indices and owners that the pattern refuses count for nothing here.
+    /// Global ids of the owned cells, in local order. Ignores invalid indices and owners, which the pattern refuses.
     pub fn owned(&self) -> impl Iterator<Item = u64> {
         let is_halo: Vec<bool> = match &self.halo {
             HaloCells::From(first) => (0..self.cells.len()).map(|local| local >= *first).collect(),
@@ -107,12 +108,12 @@ impl UnstructuredDomain {
         self.cells.iter().zip(is_halo).filter(|(_, is_halo)| !is_halo).map(|(&id, _)| id)
     }
 
-    /// Everything that can be checked on one rank, the `rank` of `ranks` that has the domain.
+    /// Checks everything that one rank can check; the domain is on rank `rank` of `ranks`.
     pub(crate) fn check(&self, rank: usize, ranks: usize) -> Result<CheckedDomain, UnstructuredError> {
         check_count(self.id, self.cells.len())?;
         self.check_levels()?;
         let is_halo = self.halo_mask(rank, ranks)?;
-        // Local indices fit in 32 bits: checked first.
+        // Local indices fit in 32 bits: checked above.
         let mut by_id: Vec<(u64, u32)> = (0..).zip(&self.cells).map(|(local, &id)| (id, local)).collect();
         by_id.sort_unstable();
         for pair in by_id.windows(2) {
@@ -205,7 +206,7 @@ fn check_count(domain: u64, cells: usize) -> Result<(), UnstructuredError> {
     Ok(())
 }
 
-/// A domain that is consistent in itself.
+/// A domain that has passed the checks of one rank.
 #[derive(Debug)]
 pub(crate) struct CheckedDomain {
     pub id: u64,
@@ -215,9 +216,9 @@ pub(crate) struct CheckedDomain {
     pub owned: Vec<(u64, u32)>,
     /// Local index and global id of each halo cell, ascending by local index.
     pub halo: Vec<(u32, u64)>,
-    /// The owner of each halo cell, where the user gave it.
+    /// The owner of each halo cell, if the user gave it.
     pub given: Option<Vec<usize>>,
-    /// The end of each depth of the halo in local order, if the user gave it.
+    /// The end of each halo depth in local order, if the user gave it.
     pub levels: Vec<usize>,
 }
 

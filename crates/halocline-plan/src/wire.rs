@@ -1,7 +1,7 @@
-//! Messages between ranks as plain little-endian bytes, read with suspicion: a [`Reader`] never
-//! panics, and never allocates more than a small multiple of the bytes that it was given.
+//! Messages between ranks as little-endian bytes. A [`Reader`] accepts untrusted input: it never panics,
+//! and allocates at most a small multiple of the bytes given.
 
-/// Bytes that are not the message that was expected.
+/// Bytes that are not the expected message.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WireError {
@@ -11,20 +11,20 @@ pub enum WireError {
         /// Bytes that the next value needs beyond the end.
         missing: usize,
     },
-    /// A count that the rest of the message cannot hold.
+    /// A count of entries that exceeds the rest of the message.
     #[error("it announces {count} entries of at least {size} bytes, but only {left} bytes follow")]
     Count {
         /// Entries announced.
         count: u64,
-        /// Least bytes of one entry.
+        /// Minimum bytes of one entry.
         size: usize,
-        /// Bytes that follow.
+        /// Bytes remaining.
         left: usize,
     },
     /// Bytes after the end of the message.
     #[error("{0} bytes follow after its end")]
     Trailing(usize),
-    /// Well-formed bytes that say something impossible.
+    /// Well-formed bytes with invalid content.
     #[error("{0}")]
     Content(&'static str),
 }
@@ -111,12 +111,13 @@ impl<'a> Reader<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// A rank or another number that indexes memory.
+    /// A rank or another index.
     pub fn size(&mut self) -> Result<usize, WireError> {
         usize::try_from(self.u64()?).map_err(|_| WireError::Content("a number exceeds the address space"))
     }
 
-    /// A number of entries of at least `size` bytes each (not 0): refused if the rest cannot hold them.
+    /// A number of entries of at least `size` bytes each (`size` > 0). Refuses a number that the rest of
+    /// the message cannot hold.
     pub fn count(&mut self, size: usize) -> Result<usize, WireError> {
         let count = self.u64()?;
         let left = self.rest.len();
@@ -144,7 +145,7 @@ impl<'a> Reader<'a> {
         Ok(bytes)
     }
 
-    /// Checks that everything was read.
+    /// Checks that the whole message was read.
     pub fn finish(self) -> Result<(), WireError> {
         if self.rest.is_empty() { Ok(()) } else { Err(WireError::Trailing(self.rest.len())) }
     }

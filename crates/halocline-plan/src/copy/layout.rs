@@ -1,20 +1,20 @@
-//! Layouts as patterns see them.
+//! Layouts as seen by one domain of a pattern.
 
 use crate::{CellContent, Cells, DomainShape, ElementType, Layout, LayoutError, NamedElement, TooSmall};
 use std::sync::Arc;
 
 /// A layout as one domain of a pattern sees it: the strides of the pattern's axes, and the extra
-/// dimensions that every cell carries. This is what peers tell each other about their fields.
+/// dimensions that every cell carries. Peers exchange this description of their fields.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CellLayout {
     /// Element type. One of more than 16 bytes becomes a last extra dimension of smaller elements.
     pub element: ElementType,
-    /// What the elements stand for, if that was said ([`Layout::named`]).
+    /// Meaning of the elements, if given ([`Layout::named`]).
     pub name: Option<Arc<str>>,
     /// The pattern's axes.
     pub axes: Vec<AxisLayout>,
-    /// Extent and byte stride of each extra dimension, in the order of the array, those of extent 1
-    /// left out.
+    /// Extent and byte stride of each extra dimension, in the order of the array, without those of
+    /// extent 1.
     pub extra: Vec<(usize, isize)>,
 }
 
@@ -30,8 +30,8 @@ pub struct AxisLayout {
 }
 
 impl CellLayout {
-    /// The layout as the given domain sees it. Checks that the array has the domain's extents, or, if its origin or
-    /// padding is given, that it holds every owned cell.
+    /// The layout as the domain `shape` sees it. Checks that the array has the domain's extents or,
+    /// with an explicit origin or padding, that it holds every owned cell.
     pub fn new(layout: &Layout, shape: &DomainShape) -> Result<Self, LayoutError> {
         layout.check_extents(&shape.extents())?;
         let dims = layout.axes(shape.axes())?;
@@ -73,7 +73,8 @@ impl CellLayout {
         if this.is_sane() { Ok(this) } else { Err(LayoutError::TooLarge) }
     }
 
-    /// Checks that the array holds the given cells. `layout` and `shape` are those that this was made from.
+    /// Checks that the array holds the given cells. `layout` and `shape` are those passed to
+    /// [`CellLayout::new`].
     pub fn check(&self, layout: &Layout, shape: &DomainShape, cells: &Cells) -> Result<(), LayoutError> {
         let dims = layout.axes(self.axes.len())?;
         match cells {
@@ -98,7 +99,7 @@ impl CellLayout {
         count: usize,
     ) -> Result<(), LayoutError> {
         let AxisLayout { origin, extent, .. } = self.axes[axis];
-        // Origins come from users: nothing here may wrap around.
+        // Origins come from users, so this uses wide integers to avoid overflow.
         let first = i128::from(origin) + i128::from(low);
         let last = first + count as i128 - 1;
         if count == 0 || (first >= 0 && last < extent as i128) {
@@ -108,7 +109,7 @@ impl CellLayout {
         let (first, last) = (clamp(first), clamp(last));
         let extents = self.axes.iter().map(|axis| axis.extent).collect();
         let origin: Vec<i64> = self.axes.iter().map(|axis| axis.origin).collect();
-        // With an origin as given, or, where the halo has no room before it, behind that.
+        // The origin given or, if it leaves no space for the halo, the halo width.
         let low = |axis: usize| match shape {
             DomainShape::Regular { halo, .. } => halo[axis].0,
             DomainShape::Unstructured { .. } => 0,
@@ -123,7 +124,7 @@ impl CellLayout {
         Err(LayoutError::TooSmall(Box::new(small)))
     }
 
-    /// The element type with what its elements stand for.
+    /// The element type and the name of its meaning.
     pub fn named_element(&self) -> NamedElement {
         NamedElement { element: self.element, name: self.name.clone() }
     }
@@ -133,8 +134,8 @@ impl CellLayout {
         self.extra.iter().map(|(extent, _)| extent).product::<usize>() * self.element.size()
     }
 
-    /// Whether all offsets within the layout stay far from the ends of the address space, also for a
-    /// halo as wide as the array.
+    /// Whether all offsets within the layout stay far from the ends of the address space, also for
+    /// a halo as wide as the array.
     pub fn is_sane(&self) -> bool {
         let axes =
             self.axes.iter().map(|a| (a.extent as u128 + u128::from(a.origin.unsigned_abs()), a.stride));

@@ -1,11 +1,11 @@
-//! Part of a copy operation, by the bytes that it moves.
+//! Parts of a copy operation, selected by byte range.
 
 use super::{CellRun, CopyOp, Indexed};
 use std::ops::Range;
 
 impl CopyOp {
-    /// What moves some of the operation's bytes, counted in the order in which they travel: operations that move them in that
-    /// order. Ends before `bytes` does where the operation has fewer.
+    /// Operations that move the bytes `bytes` of this operation, counted in the order in which they
+    /// travel, in the same order. A range beyond the end of the operation is clipped.
     pub fn section(&self, bytes: Range<usize>) -> Vec<CopyOp> {
         let all = self.bytes();
         let (begin, end) = (bytes.start, bytes.end.min(all));

@@ -1,4 +1,4 @@
-//! Homes: which rank is told about an id, and what it makes of what it is told.
+//! Homes: the rank that records the owner of an id.
 
 use super::{Asked, Clash, Directory, Lookup, Message, Messages, Owner, OwnerRun, Replied, Reply, Result};
 use super::{decode_all, encode_all};
@@ -6,28 +6,28 @@ use crate::UnstructuredError;
 use crate::wire::WireError;
 use std::collections::BTreeMap;
 
-/// Blocks of ids and the ranks that they belong to.
+/// The mapping of blocks of ids to ranks.
 ///
-/// Where ids lie densely, blocks are of equal length, one for each rank in turn, so that ids numbered
-/// along the ranks have few homes for each rank. Where they leave large gaps that would give some homes
-/// many ids and others none; there small blocks are scattered over the ranks instead.
+/// For dense ids, each rank has one block of equal length, in order, so ids numbered along the
+/// ranks have few homes per rank. For ids with large gaps this would load some homes heavily and
+/// others not at all; small blocks scattered over the ranks are used instead.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Homes {
     low: u64,
-    /// Ids of a block, at least 1.
+    /// Ids in a block, at least 1.
     block: u64,
     ranks: usize,
     scattered: bool,
 }
 
-/// Ids count as dense if at least one in so many of their range is used: then no home holds more than
-/// this many times its share.
+/// Ids count as dense if at least one in this many of their range is used. No home then holds more
+/// than this many times its share.
 const DENSE: u128 = 16;
-/// Ids of a scattered block.
+/// Ids in a scattered block.
 const SCATTERED_BLOCK: u64 = 64;
 
 impl Homes {
-    /// Of `count` ids in `low..=high`.
+    /// Homes of `count` ids in `low..=high`.
     pub fn new(low: u64, high: u64, count: u64, ranks: usize) -> Self {
         // A range can hold 2^64 ids, one more than 64 bits can count.
         let span = u128::from(high.saturating_sub(low)) + 1;
@@ -62,7 +62,7 @@ pub(super) struct HomesOf {
     pub domains: Homes,
 }
 
-/// Waits, as a home, for what the others own and look for.
+/// Waits, as a home, for the lookups of the other ranks.
 #[derive(Debug)]
 pub struct Registered {
     me: Directory,
@@ -76,8 +76,8 @@ impl Registered {
         Self { me, homes, asked, own }
     }
 
-    /// Takes the lookups of all ranks that have one for this home; tells them who owns their halo
-    /// cells, and what they claim that another claims as well.
+    /// Takes the lookups that all ranks sent to this home. Replies with the owners of their halo
+    /// cells and with claims that clash.
     pub fn reply(self, received: &[(usize, Vec<u8>)]) -> Result<(Replied, Messages)> {
         let Self { me, homes, asked, own } = self;
         let lookups = decode_all(me.rank, own, received)?;
@@ -109,7 +109,7 @@ fn check_home(homes: &HomesOf, rank: usize, from: usize, lookup: &Lookup) -> Res
     Err(UnstructuredError::Message { from, name: Lookup::NAME, what })
 }
 
-/// For each rank with a domain that another rank has too, the lowest such domain.
+/// For each rank that has a domain of another rank, the lowest such domain.
 fn domain_clashes(lookups: &BTreeMap<usize, Lookup>) -> BTreeMap<usize, Clash> {
     let mut domains: Vec<(u64, usize)> = Vec::new();
     for (&rank, lookup) in lookups {
@@ -125,7 +125,7 @@ fn domain_clashes(lookups: &BTreeMap<usize, Lookup>) -> BTreeMap<usize, Clash> {
     clashes
 }
 
-/// All ids that have their home here, with their owners.
+/// All ids whose home is this rank, with their owners.
 struct Registry {
     owners: Vec<Owner>,
     /// Id and index in `owners`, ascending.
@@ -145,7 +145,7 @@ impl Registry {
         Self { owners, cells }
     }
 
-    /// For each rank that owns a cell that is owned a second time, the lowest such cell.
+    /// For each rank that owns a cell with a second owner, the lowest such cell.
     fn clashes(&self) -> BTreeMap<usize, Clash> {
         let mut clashes = BTreeMap::new();
         for pair in self.cells.windows(2).filter(|pair| pair[0].0 == pair[1].0) {

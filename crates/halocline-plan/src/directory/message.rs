@@ -1,32 +1,33 @@
-//! The four messages of the directory and their bytes. Decoders take any bytes and either return a
-//! message that is well formed in itself or a [`WireError`].
+//! The four messages of the directory and their encoding. Decoders accept any bytes and return
+//! either a well-formed message or a [`WireError`].
 
 use crate::wire::{Reader, WireError, Writer};
 
 /// A message of one step of the directory.
 pub trait Message: Sized {
-    /// What the message is called in errors.
+    /// Name of the message in errors.
     const NAME: &'static str;
 
     /// The message as bytes.
     fn encode(&self) -> Vec<u8>;
 
-    /// The message that these bytes are. Memory stays proportional to their number.
+    /// Decodes a message. Memory use is proportional to the number of bytes.
     fn decode(bytes: &[u8]) -> Result<Self, WireError>;
 }
 
-/// Step A, to the home of the ids named: what the sender has, and what it looks for.
+/// Step A, to the home of the ids: the cells that the sender owns, and the cells whose owners it
+/// needs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Lookup {
     /// Domains of the sender.
     pub domains: Vec<u64>,
-    /// Domains of the sender with ids of cells that they own.
+    /// The sender's domains and the ids of their owned cells.
     pub owned: Vec<(u64, Vec<u64>)>,
-    /// Ids of halo cells whose owners the sender wants to know.
+    /// Ids of halo cells whose owners the sender requests.
     pub queries: Vec<u64>,
 }
 
-/// Who owns a cell.
+/// The owner of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Owner {
     /// The rank, never [`usize::MAX`].
@@ -40,11 +41,12 @@ pub struct Owner {
 pub struct OwnerRun {
     /// Number of queries, at least 1.
     pub count: u64,
-    /// Their owner, `None` if nobody registered them.
+    /// Their owner, `None` if no rank registered them.
     pub owner: Option<Owner>,
 }
 
-/// Something that the receiver of a [`Reply`] and another rank (or the same one twice) both claim.
+/// A cell or domain that the receiver of a [`Reply`] claims and another rank, or the same one
+/// again, claims as well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Clash {
     /// The cell `id`, which the receiver registered for `domain`.
@@ -53,10 +55,10 @@ pub enum Clash {
         id: u64,
         /// The receiver's domain.
         domain: u64,
-        /// Who else owns it.
+        /// The other owner.
         other: Owner,
     },
-    /// A domain that another rank has as well.
+    /// A domain that another rank also has.
     Domain {
         /// Number of the domain.
         domain: u64,
@@ -68,21 +70,21 @@ pub enum Clash {
 /// Step B, from a home: answers to the queries in their order, and at most one clash of each kind.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Reply {
-    /// Claims that contradict another rank's.
+    /// Claims that contradict those of another rank.
     pub clashes: Vec<Clash>,
     /// Owners of the queried ids.
     pub owners: Vec<OwnerRun>,
 }
 
-/// Step C, to an owner: the cells that the sender wants, one part for each pair of domains,
-/// ascending by (`to`, `from`).
+/// Step C, to an owner: the cells that the sender needs, one part for each pair of domains, in
+/// ascending order of (`to`, `from`).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Request {
     /// The pairs of domains, at least one.
     pub parts: Vec<RequestPart>,
 }
 
-/// What one domain of the sender wants from one domain of the receiver.
+/// The cells that one domain of the sender needs from one domain of the receiver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestPart {
     /// The sender's domain.
@@ -103,7 +105,7 @@ pub struct Answer {
     pub parts: Vec<Vec<u32>>,
 }
 
-// Each message starts with a number of its own, so that one step never reads another step's message.
+// Each message starts with its own magic number, so no step decodes a message of another step.
 const LOOKUP: u32 = 0x4c41_0001;
 const REPLY: u32 = 0x4c41_0002;
 const REQUEST: u32 = 0x4c41_0003;
@@ -131,7 +133,7 @@ pub(crate) fn open(bytes: &[u8], kind: u32) -> Result<Reader<'_>, WireError> {
 
 fn local_indices(reader: &mut Reader<'_>) -> Result<Vec<u32>, WireError> {
     let indices = reader.u32s()?;
-    // A domain has at most u32::MAX cells, which keeps `start + len` of every run in 32 bits.
+    // A domain has at most u32::MAX cells, so `start + len` of every run fits in 32 bits.
     if indices.contains(&u32::MAX) {
         return Err(WireError::Content("a local index exceeds what a domain can have"));
     }

@@ -1,10 +1,10 @@
-//! What can be wrong with a mesh, its parts and its partitions.
+//! Errors of meshes, their parts and their partitions.
 
-/// A mesh that is none, or a partition that is not of it.
+/// An invalid mesh, or a partition that does not match it.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MeshError {
-    /// The connectivity does not divide into elements.
+    /// The length of the connectivity is no multiple of the arity.
     #[error("{entries} entries of connectivity do not divide into elements of {arity} vertices")]
     Arity {
         /// Vertices of an element.
@@ -12,7 +12,7 @@ pub enum MeshError {
         /// Entries given.
         entries: usize,
     },
-    /// Offsets that are not those of compressed rows.
+    /// Offsets that are not valid for compressed rows.
     #[error("the offsets must ascend from 0 to the number of entries of connectivity, {entries}")]
     Offsets {
         /// Entries given.
@@ -24,7 +24,7 @@ pub enum MeshError {
         /// The element.
         element: usize,
     },
-    /// An element that names a vertex that the mesh does not have.
+    /// A vertex that the mesh does not have.
     #[error(
         "element {element}, vertex {position} of it: {vertex} is out of range, the mesh has {vertices} \
          vertices, counted from 0"
@@ -32,29 +32,33 @@ pub enum MeshError {
     Vertex {
         /// The element.
         element: usize,
-        /// Position among its vertices.
+        /// Position among the element's vertices.
         position: usize,
         /// The vertex named.
         vertex: u32,
         /// Vertices of the mesh.
         vertices: usize,
     },
-    /// More than local indices count.
-    #[error("{count} {what} are more than 32-bit indices count")]
+    /// A count beyond 32-bit indices.
+    #[error("{count} {what} exceed 32-bit indices; split the mesh into parts")]
     TooLarge {
-        /// Vertices or elements.
+        /// The counted things.
         what: &'static str,
         /// How many there are.
         count: usize,
     },
-    /// More vertices than there is memory for.
-    #[error("there is no memory for what is made of a mesh of {vertices} vertices")]
+    /// Allocation failed.
+    #[error(
+        "out of memory: cannot allocate the tables of a mesh of {vertices} vertices; split it into parts"
+    )]
     Memory {
         /// Vertices of the mesh.
         vertices: usize,
     },
-    /// A partition of something else.
-    #[error("the partition is of {given} cells, the mesh has {needed} {what}")]
+    /// The number of cells of the partition differs from that of the mesh.
+    #[error(
+        "the partition has {given} cells, but the mesh has {needed} {what}; make the partition of this mesh"
+    )]
     PartitionLength {
         /// Vertices or elements.
         what: &'static str,
@@ -71,7 +75,7 @@ pub enum MeshError {
         /// Ranks of the partition.
         ranks: usize,
     },
-    /// A solid whose elements have no known faces.
+    /// An element that is no supported solid.
     #[error(
         "element {element} has {vertices} vertices; elements of a solid have 4 (tetrahedron), 5 (pyramid), \
          6 (prism) or 8 (hexahedron)"
@@ -94,7 +98,7 @@ pub enum MeshError {
         /// The last depth at which there are elements.
         ends: usize,
     },
-    /// A halo deeper than any.
+    /// A halo deeper than the supported maximum.
     #[error("a halo of depth {depth}; halos are at most {most} elements deep")]
     TooDeep {
         /// Depth asked for.
@@ -102,17 +106,17 @@ pub enum MeshError {
         /// The deepest.
         most: usize,
     },
-    /// A halo deeper than what is here of the mesh.
+    /// A halo deeper than the local part of the mesh supports.
     #[error(
-        "a halo of depth {depth}, but the part of the mesh here was made for depth {holds}; make it larger"
+        "a halo of depth {depth}, but the local part of the mesh supports depth {holds}; make the part for that depth"
     )]
     DepthBeyondPart {
         /// Depth asked for.
         depth: usize,
-        /// Depth that the part is good for.
+        /// Depth that the part supports.
         holds: usize,
     },
-    /// A list that needs one entry for each vertex or element has another length.
+    /// A list that is not one entry for each vertex or element.
     #[error("{given} {what} for a mesh that has {needed} of them here; give one for each")]
     Count {
         /// What was given.
@@ -122,25 +126,25 @@ pub enum MeshError {
         /// How many are needed.
         needed: usize,
     },
-    /// One global number for two vertices or two elements.
-    #[error("{what} {first} and {second} here have one global number, {id}")]
+    /// Two vertices or two elements with one global number.
+    #[error("{what} {first} and {second} have the same global number {id}; numbers must be unique")]
     SameId {
         /// Vertices or elements.
         what: &'static str,
         /// The global number.
         id: u64,
-        /// One that has it.
+        /// The first local index.
         first: usize,
-        /// Another.
+        /// The second local index.
         second: usize,
     },
-    /// A vertex of a part of a mesh that no element there has.
+    /// A vertex without an element in a part of a mesh.
     #[error("vertex {vertex} belongs to no element of this part of the mesh; leave it out")]
     LonelyVertex {
-        /// The vertex, as it is numbered here.
+        /// Local index of the vertex.
         vertex: usize,
     },
-    /// Edges between vertices whose numbers are too large for it.
+    /// A vertex number too large to number edges.
     #[error(
         "edges are numbered by the pair of their vertices, whose numbers must be below 2^32; vertex {id} is not"
     )]
@@ -148,13 +152,15 @@ pub enum MeshError {
         /// Global number of the vertex.
         id: u64,
     },
-    /// Elements that are not triangles cannot be refined.
-    #[error("element {element} is no triangle of three different vertices; only such are refined")]
+    /// An element that cannot be refined because it is not a triangle.
+    #[error(
+        "element {element} is not a triangle of three different vertices; only such triangles can be refined"
+    )]
     NoTriangle {
         /// The element.
         element: usize,
     },
-    /// A refinement into nothing.
+    /// An unsupported number of segments.
     #[error("triangles cannot be refined into edges of {segments} segments; give 1 to 65,536")]
     Segments {
         /// Segments asked for.

@@ -1,31 +1,33 @@
-//! Halos of a partitioned mesh, as many elements deep as asked for.
+//! Halos of a partitioned mesh, any number of elements deep.
 
 use super::shape::FAR;
 use super::{Elements, Mesh, MeshError, Shared};
 use crate::partition::Partition;
 use crate::unstructured::UnstructuredDomain;
 
-/// Deepest halo; what is beyond is a mistake.
+/// Maximum halo depth; a larger one is a mistake.
 const MAX_DEPTH: usize = 1 << 16;
 
 impl Mesh {
-    /// The domains of part `part` of a partition of the elements, with halos `depth` elements deep: the
-    /// elements at depth 1 are those that share something with an owned one, at depth 2 those that do with
-    /// one at depth 1, and so on. A domain has the number of its part; where there are more parts than
-    /// ranks, a rank takes those of several.
+    /// The domains of part `part` of a partition of the elements, with halos `depth` elements deep.
+    /// Elements at depth 1 are neighbours of an owned element, elements at depth 2 are neighbours of one at
+    /// depth 1, and so on; `shared` defines neighbours. A domain has the number of its part. If there are
+    /// more parts than ranks, a rank takes the domains of several parts.
     ///
-    /// Each rank makes its own, without communication. What is where is told by [`MeshHalos`]. Takes time
-    /// in proportion to the mesh for each step of the depth (and n log n once, unless vertices are shared).
+    /// Each rank makes its own domains, without communication; [`MeshHalos`] describes the local cells.
+    /// Takes time proportional to the mesh for each depth (and n log n once, unless neighbours share
+    /// vertices).
     ///
-    /// **Not collective, and what is refused for one part may be fine for another:** a depth beyond the mesh
-    /// is found by the parts that are too near to its ends, and not by those that have no element. A rank
-    /// that returned its error while others went on to make the pattern, which is collective, would leave
-    /// them waiting. So end it together, `let halos = agree(&comm, mesh.halos(..))?`, with `agree` of the
-    /// crate `halocline`: it gives an error to all ranks, or to none.
+    /// **Not collective: the call may fail on one rank and succeed on another.** Only parts near the ends
+    /// of the mesh notice a depth beyond it; a part without elements never does. If the failing rank
+    /// returned its error alone, the others would wait for it in the collective pattern call. Agree on the
+    /// result first: `let halos = agree(&comm, mesh.halos(..))?`, with `agree` of the crate `halocline`,
+    /// which returns an error on all ranks or on none.
     ///
-    /// Depth 0 gives elements without a halo. A part without a neighbour (it has all elements, or whole
-    /// pieces of a mesh that does not hang together, or none) has an empty halo at any depth. Refused: a
-    /// partition of something else, a depth at which there are no elements any more, one of more than
+    /// Depth 0 gives elements without a halo. A part without a neighbour (all elements, whole connected
+    /// components, or no element) has an empty halo at any depth.
+    ///
+    /// Errors: a partition of another size, a depth at which there are no more elements, or a depth above
     /// 65,536.
     pub fn halos(
         &self,
@@ -39,11 +41,11 @@ impl Mesh {
     }
 }
 
-/// A mesh, or a part of one, and the global numbers of what it has.
+/// A mesh or a part of one, with global numbers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Source<'a> {
     pub mesh: &'a Mesh,
-    /// Global numbers of the vertices and of the elements, if they are others than here.
+    /// Global numbers of the vertices and of the elements; `None` if they equal the local ones.
     pub ids: Option<(&'a [u64], &'a [u64])>,
 }
 
@@ -57,27 +59,27 @@ impl Source<'_> {
     }
 }
 
-/// The domains of one part of a mesh for fields on elements, vertices and edges, made by [`Mesh::halos`]
-/// or [`MeshPart::halos`](super::MeshPart::halos).
+/// The domains of one part of a mesh for fields on elements, vertices and edges, made by [`Mesh::halos`] or
+/// [`MeshPart::halos`](super::MeshPart::halos).
 ///
-/// **Who owns what.** An element belongs to the part that the partition gives it to; a vertex or an edge to
-/// the lowest part that owns an element around it (a vertex of no element to part 0). So everything has one
-/// owner, the same on all ranks.
+/// **Owners.** The partition assigns each element to a part. A vertex or an edge belongs to the lowest part
+/// that owns an element around it (a vertex of no element to part 0). So each has one owner, the same on
+/// all ranks.
 ///
-/// **What is here.** The elements of depth 0 (owned) to the depth asked for, and all their vertices and
-/// edges. A vertex or an edge is as deep as the least deep element around it, so that what a halo narrowed
-/// to depth d fills is all that the elements of depth 0 to d have: those at the rim of the owned
+/// **Local cells.** The elements of depth 0 (owned) to the depth requested, and all their vertices and
+/// edges. A vertex or an edge is as deep as the least deep element around it, so a halo narrowed to depth d
+/// fills all vertices and edges of the elements of depth 0 to d. Vertices and edges at the rim of the owned
 /// elements that belong to other parts are halo of depth 0.
 ///
-/// **Local order.** What is owned by ascending number, then the halo by (depth, owner, number): what one
-/// part sends for one depth lies in one block. The domains carry the end of each depth
+/// **Local order.** Owned cells by ascending number, then the halo by (depth, owner, number), so the cells
+/// that one part sends for one depth are contiguous. The domains carry the end of each depth
 /// ([`UnstructuredDomain::with_levels`]).
 #[derive(Debug, Clone)]
 pub struct MeshHalos<'a> {
     source: Source<'a>,
     part: usize,
     depth: usize,
-    /// Of each element of the source.
+    /// The owner of each element of the source.
     owners: Vec<u32>,
     distances: Vec<u32>,
     elements: Local,
@@ -87,7 +89,7 @@ pub struct MeshHalos<'a> {
     connectivity: Elements,
 }
 
-/// The edges of one part of a mesh, as [`MeshHalos`] tells.
+/// The edges of one part of a mesh, as described at [`MeshHalos`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MeshEdges {
     domain: UnstructuredDomain,
@@ -165,12 +167,12 @@ impl<'a> MeshHalos<'a> {
         &self.vertex_domain
     }
 
-    /// Number of elements owned here: the local elements from 0 to it.
+    /// Number of owned elements; they have the local indices from 0.
     pub fn owned_elements(&self) -> usize {
         self.elements.owned
     }
 
-    /// Number of vertices owned here: the local vertices from 0 to it.
+    /// Number of owned vertices; they have the local indices from 0.
     pub fn owned_vertices(&self) -> usize {
         self.vertices.owned
     }
@@ -180,10 +182,10 @@ impl<'a> MeshHalos<'a> {
         &self.connectivity
     }
 
-    /// The edges as a domain. The global number of an edge is 2^32 times the lower of the numbers of its
-    /// vertices plus the higher one. Takes time n log n in the number of edges.
+    /// The edges as a domain. The global number of an edge is 2^32 times the lower of its vertices' numbers
+    /// plus the higher one. Takes time n log n in the number of edges.
     ///
-    /// Refused: vertices whose global number is 2^32 or more, more edges than 32-bit indices count.
+    /// Errors: a vertex whose global number is 2^32 or more, or more edges than 32-bit indices count.
     pub fn edges(&self) -> Result<MeshEdges, MeshError> {
         let (mesh, source) = (self.source.mesh, self.source);
         let mut names = vec![FAR; mesh.vertices];
@@ -197,7 +199,7 @@ impl<'a> MeshHalos<'a> {
             return Err(MeshError::TooLarge { what: "edges of elements", count: all.len() });
         }
         all.sort_unstable();
-        // Of each edge, once: the ends, how deep the nearest element around it is, the lowest owner.
+        // For each edge, once: its ends, the depth of the nearest element around it, the lowest owner.
         all.dedup_by(|next, edge| {
             let same = next.0 == edge.0;
             if same {
@@ -232,19 +234,19 @@ impl MeshEdges {
         &self.domain
     }
 
-    /// Number of edges owned here: the local edges from 0 to it.
+    /// Number of owned edges; they have the local indices from 0.
     pub fn owned(&self) -> usize {
         self.owned
     }
 
     /// The local vertices at the ends of each local edge, the one with the lower global number first: the
-    /// same direction on all ranks.
+    /// direction is the same on all ranks.
     pub fn vertices(&self) -> &[[u32; 2]] {
         &self.vertices
     }
 }
 
-/// Which cells of one kind are local, in local order.
+/// The local cells of one kind, in local order.
 #[derive(Debug, Clone)]
 struct Local {
     /// Their numbers in the source.
@@ -255,8 +257,8 @@ struct Local {
 }
 
 impl Local {
-    /// Of `count` cells, of each of which `of` tells depth ([`FAR`] if it is not local), owner and global
-    /// number.
+    /// Selects among `count` cells; `of` returns the depth ([`FAR`] if not local), owner and global number
+    /// of a cell.
     fn new(part: usize, depth: usize, count: usize, of: impl Fn(usize) -> (u32, u32, u64)) -> Self {
         let near = (0..count as u32).filter(|&at| of(at as usize).0 != FAR);
         let (mut cells, mut halo): (Vec<u32>, Vec<u32>) =

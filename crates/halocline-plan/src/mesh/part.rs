@@ -1,34 +1,35 @@
-//! A part of a mesh that is too large to be on every rank.
+//! A part of a mesh that is too large to be stored on every rank.
 
 use super::halos::Source;
 use super::shape::FAR;
 use super::{Mesh, MeshError, MeshHalos, Shared};
 use crate::partition::Partition;
 
-/// What one rank holds of a mesh that no rank holds as a whole: some elements with their vertices, the
-/// global numbers of both, and the part that each element belongs to.
+/// One rank's part of a distributed mesh: some elements with their vertices, the global numbers of both,
+/// and the part that owns each element.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MeshPart {
     mesh: Mesh,
     vertices: Vec<u64>,
     elements: Vec<u64>,
     partition: Partition,
-    /// The part around which halos can be made, and how deep.
+    /// The part whose halos can be made, and the maximum depth.
     part: usize,
     depth: usize,
 }
 
 impl MeshPart {
-    /// What is needed for halos up to `depth` elements deep around part `part`: `mesh` has the elements
-    /// and vertices that are here, numbered from 0; `vertices` and `elements` give their global numbers,
+    /// The local mesh for halos up to `depth` elements deep around part `part`. `mesh` has the local
+    /// elements and vertices, numbered from 0; `vertices` and `elements` give their global numbers,
     /// `partition` the part of each element.
     ///
-    /// All elements must be here that are `depth` + 1 steps from element to element over shared vertices
-    /// away from the part, or fewer: the last step tells who owns the vertices at the rim of the halo. That
-    /// they are here cannot be checked; ranks that disagree about an owner learn it when the pattern is made.
+    /// All elements within `depth` + 1 steps of the part must be present, stepping from element to element
+    /// across shared vertices. The last step determines the owners of the vertices at the rim of the halo.
+    /// This precondition cannot be checked here; if ranks disagree about an owner, making the pattern
+    /// fails.
     ///
-    /// Refused: lists of another length than the mesh has vertices or elements, one number for two of them,
-    /// a vertex of no element.
+    /// Errors: lists whose length differs from the number of vertices or elements, duplicate numbers, or a
+    /// vertex of no element.
     pub fn new(
         mesh: Mesh,
         vertices: Vec<u64>,
@@ -47,7 +48,7 @@ impl MeshPart {
         Ok(Self { mesh, vertices, elements, partition, part, depth })
     }
 
-    /// The elements and vertices that are here.
+    /// The local elements and vertices.
     pub fn mesh(&self) -> &Mesh {
         &self.mesh
     }
@@ -55,8 +56,8 @@ impl MeshPart {
     /// The domains of the part with halos `depth` elements deep, as [`Mesh::halos`] makes them of a whole
     /// mesh.
     ///
-    /// Refused, beside what is refused there: a depth that is larger than this was made for. As there, some
-    /// ranks may be refused and others not: end it with `agree`.
+    /// Errors: those of [`Mesh::halos`], and a depth larger than this part was made for. Some ranks may
+    /// fail while others succeed; pass the result to `agree`.
     pub fn halos(&self, depth: usize, shared: Shared) -> Result<MeshHalos<'_>, MeshError> {
         if depth > self.depth {
             return Err(MeshError::DepthBeyondPart { depth, holds: self.depth });
@@ -67,17 +68,17 @@ impl MeshPart {
 }
 
 impl Mesh {
-    /// The part of a finer mesh that belongs to part `part` of this one and is needed for halos of depth
-    /// `depth` around it: every edge of the triangles of this mesh is cut into `segments` segments, so that
-    /// each triangle becomes `segments`^2 triangles of the same shape, which belong to the part of their
-    /// triangle in `partition`. Partitioned coarse and then refined: no rank holds the fine mesh.
+    /// Refines the triangles around part `part` of this mesh and returns the local part for halos of depth
+    /// `depth`. Every edge is cut into `segments` segments, so each triangle becomes `segments`^2 triangles
+    /// of the same shape, which belong to the part of their triangle in `partition`. No rank stores the
+    /// fine mesh: the coarse mesh is partitioned and then refined.
     ///
-    /// Global numbers: of triangle t the finer ones from `segments`^2 t on; of vertices first those of
-    /// this mesh, then those on its edges (in the order of the pairs of their vertices), then those within
-    /// its triangles.
+    /// Global numbers: the finer triangles of triangle t are numbered from t `segments`^2. Vertices are
+    /// numbered in the order: those of this mesh, those on its edges (ordered by the pairs of their
+    /// vertices), those inside its triangles.
     ///
-    /// Refused: elements that are not triangles, no or too many segments, more than 32-bit numbers count
-    /// on this rank, a partition of something else.
+    /// Errors: elements that are not triangles, an unsupported number of segments, more local cells than
+    /// 32-bit numbers count, or a partition of another size.
     pub fn refined_part(
         &self,
         partition: &Partition,
@@ -95,7 +96,7 @@ impl Mesh {
         if let Some(element) = all.position(|corners| corners.map_or(true, no_triangle)) {
             return Err(MeshError::NoTriangle { element });
         }
-        // From one vertex of this mesh to another it is at least `segments` steps in the finer mesh.
+        // Two vertices of this mesh are at least `segments` steps apart in the finer mesh.
         let owned: Vec<bool> = partition.owners().iter().map(|&owner| owner == part).collect();
         let steps = (depth.saturating_add(1)).div_ceil(segments);
         let (distances, _) = self.distances(&owned, steps.min(self.elements.len()), Shared::Vertex)?;
@@ -111,20 +112,20 @@ impl Mesh {
         }
         let Refinement { vertices, elements, connectivity, .. } = refinement;
         let mesh = Mesh::new(vertices.len(), 3, connectivity)?;
-        // Owners come from a partition over as many ranks.
+        // The owners are valid: they come from a partition over as many ranks.
         let owners = Partition::of_ranks(owners, partition.ranks());
         Ok(MeshPart { mesh, vertices, elements, partition: owners, part, depth })
     }
 }
 
-/// Finer triangles, as they are made of coarse ones.
+/// The finer triangles and their vertices, built from coarse triangles.
 struct Refinement {
     segments: u64,
     /// Vertices of the coarse mesh.
     corners: u64,
     /// Edges of the coarse mesh: their ends, ascending.
     edges: Vec<[u32; 2]>,
-    /// The first local vertex on each of them, and the local vertex at each corner; [`FAR`] if not here yet.
+    /// The first local vertex on each edge, and the local vertex at each corner; [`FAR`] if not added yet.
     on_edges: Vec<u32>,
     at_corners: Vec<u32>,
     /// Global numbers of the local vertices and elements.
@@ -151,9 +152,9 @@ impl Refinement {
         }
     }
 
-    /// Local vertices from the returned one on, with these global numbers.
+    /// Appends vertices with these global numbers and returns the local index of the first.
     fn append(vertices: &mut Vec<u64>, ids: std::ops::Range<u64>) -> u32 {
-        // More than 32-bit numbers count are refused when the mesh is made of them.
+        // Making the mesh refuses more vertices than 32-bit numbers count.
         let first = vertices.len() as u32;
         vertices.extend(ids);
         first
@@ -167,10 +168,11 @@ impl Refinement {
         *at
     }
 
-    /// The local vertices on the edge from `a` to `b`, without its ends: the first, and the step to the next.
+    /// The local vertices on the edge from `a` to `b`, without its ends: the first one, and the step to the
+    /// next.
     fn edge(&mut self, a: u32, b: u32) -> (i64, i64) {
         let inner = self.segments - 1;
-        // It is an edge of a triangle of the mesh.
+        // The edge exists: it belongs to a triangle of the mesh.
         let edge = self.edges.partition_point(|ends| *ends < [a.min(b), a.max(b)]);
         let at = &mut self.on_edges[edge];
         if *at == FAR {
@@ -189,7 +191,7 @@ impl Refinement {
         let within = ((n - 1) * (n - 2) / 2) as u64;
         let before = self.corners + self.edges.len() as u64 * (self.segments - 1) + element * within;
         let inner = Self::append(&mut self.vertices, before..before + within);
-        // The vertex i steps from a towards b and j towards c.
+        // Vertex (i, j) is i steps from a towards b and j steps towards c.
         let vertex = |i: i64, j: i64| -> u32 {
             match (i, j) {
                 (0, 0) => ends[0],

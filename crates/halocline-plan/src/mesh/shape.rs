@@ -1,8 +1,8 @@
-//! Edges and facets of elements, and who is whose neighbour through them.
+//! Edges and facets of elements, and the neighbour relation through them.
 
 use super::{Elements, Mesh, MeshError, Rows};
 
-/// What two elements share to be neighbours.
+/// What two neighbouring elements share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Shared {
     /// At least one vertex.
@@ -10,14 +10,14 @@ pub enum Shared {
     Vertex,
     /// At least one edge: two vertices that are joined in both elements.
     Edge,
-    /// A facet: of solids a face, of polygons an edge.
+    /// A facet: a face of solids, an edge of polygons.
     Facet,
 }
 
-/// No vertex: the end of a face of three.
+/// Placeholder for the missing vertex of a triangular face.
 const NONE: u32 = u32::MAX;
 
-/// The vertices of a face, ascending, [`NONE`] behind them.
+/// The vertices of a face, ascending, then [`NONE`].
 type Face = [u32; 4];
 
 const TETRAHEDRON: (&[[usize; 2]], &[&[usize]]) =
@@ -46,8 +46,7 @@ fn solid(vertices: usize) -> (&'static [[usize; 2]], &'static [&'static [usize]]
 }
 
 impl Mesh {
-    /// The edges of an element, lower vertex first. An edge whose ends are one vertex is none; one may
-    /// come twice.
+    /// The edges of an element, lower vertex first. Skips edges with equal ends; an edge may appear twice.
     pub(super) fn edges_of(&self, element: usize) -> impl Iterator<Item = [u32; 2]> {
         let corners = self.elements.get(element);
         let (edges, count) = match self.solid {
@@ -61,7 +60,7 @@ impl Mesh {
         (0..count).map(ends).filter(|[a, b]| a != b).map(|[a, b]| [a.min(b), a.max(b)])
     }
 
-    /// The faces of a solid element. One that is squeezed to an edge is none.
+    /// The faces of a solid element. Skips faces that degenerate to an edge.
     fn faces_of(&self, element: usize) -> impl Iterator<Item = Face> {
         let corners = self.elements.get(element);
         solid(corners.len()).1.iter().filter_map(move |face| {
@@ -73,8 +72,8 @@ impl Mesh {
         })
     }
 
-    /// How far, up to `depth`, each element is from those in `first`, in steps to neighbours; [`FAR`] if
-    /// farther. And the last distance at which there is an element.
+    /// The distance of each element from those in `first`, in steps to neighbours, up to `depth`; [`FAR`]
+    /// if farther. Also returns the largest distance at which there is an element.
     pub(super) fn distances(
         &self,
         first: &[bool],
@@ -91,7 +90,7 @@ impl Mesh {
     }
 }
 
-/// The distance of elements that are farther than asked for.
+/// The distance of elements beyond the depth requested.
 pub(super) const FAR: u32 = u32::MAX;
 
 /// As [`Mesh::distances`], for elements that are neighbours if they have one of `things` in common.
@@ -120,8 +119,8 @@ fn distances(rows: &Elements, things: usize, first: &[bool], depth: usize) -> (V
     (distance, ends)
 }
 
-/// Numbers the different things that elements have: for each element the numbers of its own, and how
-/// many there are.
+/// Numbers the different things of all elements. Returns the numbers of each element's things, and how many
+/// different ones there are.
 fn numbered<T: Ord + Copy, I: Iterator<Item = T>>(
     elements: usize,
     things_of: impl Fn(usize) -> I,

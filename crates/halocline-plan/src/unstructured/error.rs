@@ -1,12 +1,12 @@
-//! What can be wrong with unstructured domains.
+//! Errors of unstructured domains.
 
 use crate::wire::WireError;
 
-/// Domains that are no pattern, on one rank or between ranks.
+/// Invalid domains, on one rank or between ranks.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UnstructuredError {
-    /// Local indices would not fit in 32 bits.
+    /// More cells than 32-bit local indices count.
     #[error("domain {domain} has {cells} cells; a domain has at most {max}: split it", max = u32::MAX)]
     TooManyCells {
         /// The domain.
@@ -14,7 +14,7 @@ pub enum UnstructuredError {
         /// Its cells.
         cells: usize,
     },
-    /// An index of a halo cell that the domain does not have.
+    /// A halo index beyond the number of cells.
     #[error("domain {domain}: entry {position} of the halo indices is {index}, but it has {cells} cells")]
     HaloIndex {
         /// The domain.
@@ -38,7 +38,7 @@ pub enum UnstructuredError {
         /// Its second position.
         position: usize,
     },
-    /// Ends of levels that are none.
+    /// Invalid ends of levels.
     #[error(
         "domain {domain} has {cells} cells, its levels end at {ends:?}; the ends must ascend to the number of cells"
     )]
@@ -60,7 +60,7 @@ pub enum UnstructuredError {
         /// Owners given.
         owners: usize,
     },
-    /// An owner that is no rank.
+    /// An owner that is not a rank.
     #[error("domain {domain}, local cell {local} (id {id}): its owner is given as rank {owner} of {ranks}")]
     OwnerRange {
         /// The domain.
@@ -74,17 +74,17 @@ pub enum UnstructuredError {
         /// Number of ranks.
         ranks: usize,
     },
-    /// A domain made for one rank and given by another.
-    #[error("domain {domain} was made for rank {given}, but rank {rank} gives it")]
+    /// A domain passed by another rank than it was made for.
+    #[error("domain {domain} was made for rank {given}, but rank {rank} passes it; pass it on rank {given}")]
     OtherRank {
         /// The domain.
         domain: u64,
         /// The rank it was made for.
         given: usize,
-        /// The rank that gives it.
+        /// The rank that passes it.
         rank: usize,
     },
-    /// Two owned cells with one id in one domain.
+    /// Two owned cells of a domain with one id.
     #[error("domain {domain} owns id {id} twice, as local cells {first} and {second}")]
     OwnedTwice {
         /// The domain.
@@ -96,7 +96,7 @@ pub enum UnstructuredError {
         /// Local index of the second cell.
         second: u32,
     },
-    /// Two halo cells with one id in one domain.
+    /// Two halo cells of a domain with one id.
     #[error("domain {domain} has id {id} in its halo twice, as local cells {first} and {second}")]
     HaloTwice {
         /// The domain.
@@ -149,7 +149,7 @@ pub enum UnstructuredError {
         /// The other domain.
         other_domain: u64,
     },
-    /// A halo cell that nobody owns.
+    /// A halo cell without an owner.
     #[error("domain {domain}: its halo cell {local} has id {id}, which no domain of any rank owns")]
     OwnedByNobody {
         /// The domain.
@@ -159,7 +159,7 @@ pub enum UnstructuredError {
         /// The id.
         id: u64,
     },
-    /// The given owner of a halo cell is not its owner.
+    /// A halo cell whose given owner is wrong.
     #[error(
         "domain {domain}, local cell {local} (id {id}): rank {given} is given as owner, rank {owner} owns it"
     )]
@@ -175,20 +175,20 @@ pub enum UnstructuredError {
         /// The rank that owns it.
         owner: usize,
     },
-    /// Another rank sent something that no rank sends that runs this code.
-    #[error("the {name} from rank {from} makes no sense: {what}; do all ranks run the same version?")]
+    /// Another rank sent an invalid message.
+    #[error("invalid {name} from rank {from}: {what}; run the same version on all ranks")]
     Message {
         /// The rank that sent it.
         from: usize,
         /// The kind of message.
         name: &'static str,
-        /// What is wrong with it.
+        /// The error of the message.
         what: WireError,
     },
-    /// Another rank sent nothing where it owed something.
-    #[error("rank {from} sent no {name}; do all ranks run the same version?")]
+    /// Another rank did not send an expected message.
+    #[error("rank {from} sent no {name}; run the same version on all ranks")]
     NoMessage {
-        /// The rank that sent nothing.
+        /// The rank that did not send it.
         from: usize,
         /// The kind of message.
         name: &'static str,
