@@ -5,7 +5,7 @@ use crate::driver::{Address, Driver, MemorySpace, Place, Priority, RawStream, Ra
 use crate::error::DeviceError;
 use crate::event::{Event, EventPool};
 use crate::tuning::Tuning;
-use crate::{reaper, remote};
+use crate::{deferred_free, remote};
 use std::any::Any;
 use std::fmt;
 use std::ops::Range;
@@ -99,7 +99,7 @@ impl Device {
     fn once_freed<T>(&self, allocate: impl Fn() -> Result<T, DeviceError>) -> Result<T, DeviceError> {
         match allocate() {
             Err(DeviceError::OutOfMemory { .. } | DeviceError::Exhausted { .. }) if self.0.frees_wait() => {
-                reaper::catch_up();
+                deferred_free::catch_up();
                 allocate()
             }
             other => other,
@@ -108,8 +108,8 @@ impl Device {
 
     /// Says that streams of this device may wait for what other threads have yet to do, where that matters. Waits while something is
     /// being freed ([`crate::Waiting::begin`]).
-    pub fn let_wait(&self) -> Option<reaper::Waiting> {
-        self.0.frees_wait().then(reaper::Waiting::begin)
+    pub fn let_wait(&self) -> Option<deferred_free::Waiting> {
+        self.0.frees_wait().then(deferred_free::Waiting::begin)
     }
 
     /// Frees something now, or behind the scenes where that would wait for the device.
@@ -118,7 +118,7 @@ impl Device {
             false => free(&*self.0),
             true => {
                 let driver = Arc::clone(&self.0);
-                reaper::give(move || free(&*driver));
+                deferred_free::give(move || free(&*driver));
             }
         }
     }
@@ -323,10 +323,10 @@ impl Drop for Memory {
                     Kind::Registered => driver.unregister(base),
                 }
             }
-            held.into_iter().for_each(reaper::drop_behind);
+            held.into_iter().for_each(deferred_free::drop_behind);
         };
         let Some(own) = self.own.take() else { return self.device.free(free) };
-        let (device, later) = (self.device.clone(), self.device.0.frees_wait().then(reaper::later));
+        let (device, later) = (self.device.clone(), self.device.0.frees_wait().then(deferred_free::later));
         remote::free_once_unmapped(own, move || {
             device.free(free);
             drop(later);

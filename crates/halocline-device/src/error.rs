@@ -1,211 +1,211 @@
-//! What a call of a device can say went wrong.
+//! Errors of device calls.
 
 use crate::Address;
 
-/// Why a call to a device failed. The text says what was wrong, where, and what would be right.
+/// Why a call to a device failed.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceError {
-    /// There is no such device.
-    #[error("there is no device {device}: there are {count}")]
+    /// The device does not exist.
+    #[error("device {device} does not exist; the {count} devices here are numbered from 0")]
     NoDevice {
-        /// Which was asked for.
+        /// The ordinal requested.
         device: u32,
-        /// How many there are.
+        /// The number of devices.
         count: u32,
     },
-    /// A raw handle that is no stream of any device.
-    #[error("{stream:#x} is no stream of any device")]
+    /// A raw handle that is not a stream of any device.
+    #[error("{stream:#x} is not a stream of any device; pass a live stream")]
     NoStream {
         /// The handle.
         stream: usize,
     },
-    /// A stream, or an event, of one device given to another.
-    #[error("{what} {handle:#x} belongs to device {actual}, and was given to device {device}")]
+    /// A stream or an event passed to another device than its own.
+    #[error("{what} {handle:#x} belongs to device {actual}, but was passed to device {device}")]
     OtherDevice {
         /// `stream` or `event`.
         what: &'static str,
         /// The handle.
         handle: usize,
-        /// Whose it is.
+        /// The device that it belongs to.
         actual: u32,
-        /// Which was called.
+        /// The device called.
         device: u32,
     },
-    /// A device, or something of one, given to a device of another machine: a simulated one to a GPU, say.
-    #[error(
-        "the {what} belongs to another machine than the device that it was given to; give one of the same"
-    )]
+    /// A device or an event passed to a device of another machine, for example a simulated one to a GPU.
+    #[error("the {what} belongs to another machine than the device called; pass one of the same machine")]
     OtherMachine {
         /// `device` or `event`.
         what: &'static str,
     },
-    /// A raw handle that is no event of any device.
-    #[error("{event:#x} is no event of any device")]
+    /// A raw handle that is not an event of any device.
+    #[error("{event:#x} is not an event of any device; pass a live event")]
     NoEvent {
         /// The handle.
         event: usize,
     },
-    /// The memory is used up.
-    #[error("no {bytes} bytes are left in {space}")]
+    /// Out of memory.
+    #[error("out of memory: cannot allocate {bytes} bytes of {space}")]
     OutOfMemory {
-        /// Of which memory.
+        /// The memory.
         space: crate::MemorySpace,
-        /// How much was asked for.
+        /// Bytes requested.
         bytes: usize,
     },
-    /// The device's memory is used up, as found by a call that says not how much it wants: for kernels, streams or events.
-    #[error("device {device}: {call}: no memory is left")]
+    /// The device is out of memory, as reported by a call without a size: for kernels, streams or events.
+    #[error("device {device}: {call}: out of device memory")]
     Exhausted {
-        /// Which was called.
+        /// The device called.
         device: u32,
         /// The driver's function.
         call: &'static str,
     },
-    /// An address that no device can reach: host memory must be pinned or registered.
-    #[error("the {bytes} bytes at {address:#x} are neither memory of a device nor pinned host memory")]
+    /// An address that no device can reach.
+    #[error(
+        "the {bytes} bytes at {address:#x} are neither device memory nor pinned host memory; pin or register host memory"
+    )]
     NotReachable {
         /// The first byte.
         address: Address,
-        /// How many.
+        /// Number of bytes.
         bytes: usize,
     },
-    /// A range that begins in memory and goes beyond its end.
-    #[error("the {bytes} bytes at {address:#x} go beyond their memory, {len} bytes from {base:#x}")]
+    /// A range that begins inside an allocation and ends beyond it.
+    #[error("the {bytes} bytes at {address:#x} end beyond their allocation of {len} bytes at {base:#x}")]
     OutOfBounds {
         /// The first byte.
         address: Address,
-        /// How many.
+        /// Number of bytes.
         bytes: usize,
-        /// Begin of the memory.
+        /// Start of the allocation.
         base: Address,
         /// Its length in bytes.
         len: usize,
     },
-    /// A value of 64 bits that does not lie at a multiple of 8.
-    #[error("the 64-bit word at {address:#x} does not lie at a multiple of 8 bytes")]
+    /// A 64-bit flag at an address that is no multiple of 8.
+    #[error("the 64-bit flag at {address:#x} is not at a multiple of 8 bytes")]
     Misaligned {
         /// The address.
         address: Address,
     },
-    /// A copy into or out of a slot whose words have flags, of other bytes than fours at multiples of 4.
+    /// A copy to or from an LL slot whose blocks are not aligned 4-byte words.
     #[error(
-        "a copy of {block} bytes from {source_address:#x} to {target_address:#x} cannot go by words with flags: blocks are of 4 bytes each, at \
-         multiples of 4, and slots begin at multiples of 16"
+        "the LL protocol cannot copy {block} bytes from {source_address:#x} to {target_address:#x}: blocks must be multiples of 4 bytes at \
+     multiples of 4, and slots must begin at multiples of 16"
     )]
     NoWords {
-        /// The first byte read, as if the slot were the message.
+        /// The first byte read, with addresses of a slot as if it were the message.
         source_address: Address,
         /// The first byte written, likewise.
         target_address: Address,
-        /// Bytes of a block.
+        /// Bytes per block.
         block: usize,
     },
-    /// Memory of a peer that the device may not reach.
+    /// No peer access to the device's memory.
     #[error(
-        "device {device} has no access to the memory of device {peer}: enable it, or stage through the host"
+        "device {device} has no access to the memory of device {peer}; enable peer access, or stage through the host"
     )]
     NoPeerAccess {
-        /// Which was called.
+        /// The device called.
         device: u32,
-        /// Whose memory it is.
+        /// The device that owns the memory.
         peer: u32,
     },
-    /// Memory of a peer that its owner has not shared: of a pool, or virtual.
+    /// Memory of a pool, or virtual memory, whose owner has not granted access.
     #[error(
-        "device {device} has no access to the memory at {address:#x} of device {peer}: it is of a pool or virtual, which whoever made \
-         it shares (cuMemPoolSetAccess, cuMemSetAccess); share it, use cudaMalloc, or stage through the host"
+        "device {device} has no access to the memory at {address:#x} of device {peer}, which is of a pool or virtual; grant access \
+     (cuMemPoolSetAccess, cuMemSetAccess), use cudaMalloc, or stage through the host"
     )]
     NotShared {
-        /// Which was called.
+        /// The device called.
         device: u32,
-        /// Whose memory it is.
+        /// The device that owns the memory.
         peer: u32,
         /// The address.
         address: u64,
     },
-    /// A copy operation names a buffer that was not given.
-    #[error("a copy operation names {side} {index}, of {count} given")]
+    /// A copy operation refers to a buffer that was not passed.
+    #[error("a copy operation refers to {side} {index}, but {count} were passed")]
     NoBuffer {
         /// `source` or `target`.
         side: &'static str,
-        /// Which.
+        /// Index of the buffer.
         index: usize,
-        /// How many were given.
+        /// Number of buffers passed.
         count: usize,
     },
-    /// More parts of a copy table copy nothing, some of which wait, than a device can look at in turn.
-    #[error("{parts} parts of a copy table copy nothing, and some of them wait: {limit} at most")]
+    /// A copy table with waiting parts has too many parts without copies.
+    #[error("{parts} parts of a copy table copy nothing while some of them wait; the limit is {limit}")]
     TooManyWaits {
-        /// How many copy nothing.
+        /// Number of parts that copy nothing.
         parts: usize,
-        /// How many may.
+        /// The limit.
         limit: usize,
     },
-    /// CUDA's driver cannot be used: it is not there, too old, or finds no GPU.
+    /// The CUDA driver is missing, too old, or finds no GPU.
     #[error("CUDA cannot be used: {why}")]
     NoCuda {
         /// What was tried, and how it failed.
         why: String,
     },
-    /// Kernels cannot be compiled or loaded.
+    /// Compiling or loading kernels failed.
     #[error("no kernels for the GPU: {why}")]
     NoKernels {
-        /// What was tried, and how it failed: where NVRTC was looked for, or what it says.
+        /// What was tried, and how it failed: the places searched for NVRTC, or the compiler's log.
         why: String,
     },
-    /// The driver does not understand what NVRTC has compiled, which is of a newer CUDA.
+    /// The driver is older than the NVRTC that compiled the kernels.
     #[error(
-        "device {device}: the driver supports CUDA {}.{} and refuses kernels that NVRTC {}.{} has compiled ({what}); update the driver, \
-         or install an NVRTC that is no newer (`pip install \"{}\"`), or name the library of one in HALOCLINE_NVRTC",
-        driver.0, driver.1, nvrtc.0, nvrtc.1, wheel(*driver)
+    "device {device}: the driver supports CUDA {}.{} and refuses kernels compiled by NVRTC {}.{} ({what}); update the driver, \
+     install an NVRTC that is no newer (`pip install \"{}\"`), or name its library in HALOCLINE_NVRTC",
+    driver.0, driver.1, nvrtc.0, nvrtc.1, wheel(*driver)
     )]
     NewerKernels {
-        /// Which was to run them.
+        /// The device that should run them.
         device: u32,
         /// Version of NVRTC: major, minor.
         nvrtc: (i32, i32),
         /// The newest CUDA that the driver supports.
         driver: (i32, i32),
-        /// What it says.
+        /// The driver's message.
         what: String,
     },
-    /// A stream of the right device that belongs to a context of its own, whose work cannot be ordered with ours.
+    /// A stream of another context than the device's primary one. Its work cannot be ordered with ours.
     #[error(
-        "stream {stream:#x} belongs to another context of device {device} than the primary one, which the CUDA runtime \
-         uses: give a stream of that"
+        "stream {stream:#x} belongs to a context of device {device} other than the primary one; pass a stream of the primary \
+     context, which the CUDA runtime uses"
     )]
     OtherContext {
         /// The handle.
         stream: usize,
-        /// Which device.
+        /// The device.
         device: u32,
     },
-    /// The driver has refused a call, and can be called again.
+    /// The driver refused a call; later calls may succeed.
     #[error("device {device}: {call}: {what}")]
     Refused {
-        /// Which was called.
+        /// The device called.
         device: u32,
         /// The driver's function.
         call: &'static str,
-        /// What it returned.
+        /// The result code.
         code: i32,
-        /// What that means.
+        /// Its meaning.
         what: String,
     },
-    /// The device has failed, for good: every later call says the same.
-    #[error("device {device} has failed: {what}")]
+    /// The device has failed permanently; every later call returns this error.
+    #[error("device {device} has failed: {what}; restart the process")]
     Lost {
-        /// Which.
+        /// The device.
         device: u32,
-        /// What was seen first.
+        /// The first failure seen.
         what: String,
     },
 }
 
 halocline_plan::debug_as_text!(DeviceError);
 
-/// The wheels of NVRTC whose kernels a driver takes.
+/// The NVRTC wheels whose kernels a driver accepts.
 fn wheel((major, minor): (i32, i32)) -> String {
     let cuda = if major < 13 { format!("-cu{major}") } else { String::new() };
     format!("nvidia-cuda-nvrtc{cuda}<{major}.{}", minor + 1)

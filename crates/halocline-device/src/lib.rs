@@ -1,10 +1,12 @@
-//! Floor 1: memory and the execution of copy plans on it.
+//! Layer 1: memory, streams, events, and the execution of copy plans.
 //!
-//! Knows nothing of ranks: it is given addresses and [`halocline_plan::copy::CopyOp`]s. On host memory, [`host`] does
-//! them at once. A [`Device`] does them in the order of its streams; [`Driver`] is what a kind of device implements.
-//! [`cuda`] is GPUs; [`sim`] is a device without hardware, which finds missing order.
+//! Knows nothing of ranks: callers pass addresses and [`halocline_plan::copy::CopyOp`]s. [`host`] executes
+//! them on host memory at once. A [`Device`] executes them in the order of its streams; each kind of device
+//! implements [`Driver`]. [`cuda`] drives GPUs; [`sim`] is a device without hardware that detects missing
+//! ordering.
 
 pub mod cuda;
+mod deferred_free;
 mod device;
 mod driver;
 mod element;
@@ -12,12 +14,12 @@ mod error;
 mod event;
 pub mod file;
 pub mod host;
-mod reaper;
 pub mod remote;
 pub mod sim;
 pub mod tuning;
 mod variable;
 
+pub use deferred_free::Waiting;
 pub use device::{CopyTable, Device, Memory, Stream};
 pub use driver::{
     Address, Connection, Driver, MemorySpace, Place, Priority, RawEvent, RawStream, RawTable, Signal, Slot,
@@ -26,5 +28,4 @@ pub use driver::{
 pub use element::{Bool, Element};
 pub use error::DeviceError;
 pub use event::{Event, EventPool};
-pub use reaper::Waiting;
 pub use variable::{Bytes, Variable, VariableError};

@@ -1,15 +1,15 @@
-//! Memory of other processes: how a device exports an allocation, and opens and closes what another process has
-//! exported. Who may do so when is decided above, by the mapping cache.
+//! Memory of other processes: a device exports an allocation, and opens and closes an allocation that
+//! another process exported. The mapping cache decides when.
 
+use crate::deferred_free;
 use crate::driver::Address;
-use crate::reaper;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// A device by its UUID, which is the same in every process; ordinals are not (`CUDA_VISIBLE_DEVICES`).
+/// A device by its UUID, which is the same in every process. Ordinals differ (`CUDA_VISIBLE_DEVICES`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeviceId(pub [u8; 16]);
 
@@ -32,18 +32,21 @@ impl fmt::Display for DeviceId {
     }
 }
 
-/// How an allocation gets into another process.
+/// How an allocation is shared with another process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// Host memory: a sealed memfd.
     Memfd,
     /// `cudaMalloc`: a legacy IPC handle of the base.
     Legacy,
-    /// `cuMemCreate`: file descriptors of the physical memories that lie side by side, which have to ask for that.
+    /// `cuMemCreate`: file descriptors of the adjacent physical memories, which must have been created
+    /// exportable.
     Vmm,
-    /// `cudaMallocAsync` from an exportable pool: a file descriptor of the pool, and data of the pointer.
+    /// `cudaMallocAsync` from an exportable pool: a file descriptor of the pool, and the export data of the
+    /// pointer.
     Pool,
-    /// A simulated device's: a memfd, or another address in a world that plays several processes.
+    /// Memory of a simulated device: a memfd, or another address in a world that simulates several
+    /// processes.
     Simulated,
 }
 
@@ -59,113 +62,114 @@ impl fmt::Display for Kind {
     }
 }
 
-/// One allocation that can be exported, or could.
+/// An allocation that may be exported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Allocation {
-    /// Its first byte, in its process.
+    /// Its first byte, in its own process.
     pub base: Address,
     /// Its length in bytes; `base + bytes` does not overflow.
     pub bytes: u64,
     /// Its identity, never reused in its process (CUDA's buffer id).
     pub id: u64,
-    /// Where it lies.
+    /// The device that it belongs to.
     pub device: DeviceId,
     /// How it is exported.
     pub kind: Kind,
 }
 
 impl Allocation {
-    /// The address behind its last byte.
+    /// The address after its last byte.
     pub fn end(&self) -> Address {
         self.base.saturating_add(self.bytes)
     }
 
-    /// Whether the two share an address.
+    /// Whether the two allocations share an address.
     pub fn overlaps(&self, other: &Self) -> bool {
         self.base < other.end() && other.base < self.end()
     }
 
-    /// Whether one of the two must have been freed, since they share an address and are not the same. Of virtual memory
-    /// any part may be exported.
+    /// Whether one of the two must have been freed, because they overlap and differ. Any part of virtual
+    /// memory may be exported.
     pub fn conflicts(&self, other: &Self) -> bool {
         let is_part = self.kind == Kind::Vmm && other.kind == Kind::Vmm;
         self != other && self.overlaps(other) && !is_part
     }
 }
 
-/// What another process needs to open an allocation.
+/// The data that another process needs to open an allocation.
 #[derive(Debug, Default)]
 pub struct Export {
-    /// Bytes, as the driver gives them; at most [`Export::MOST`].
+    /// Opaque bytes from the driver; at most [`Export::MOST`].
     pub handle: Vec<u8>,
-    /// Descriptors that travel beside them; at most [`Export::MOST_DESCRIPTORS`].
+    /// File descriptors that travel with them; at most [`Export::MOST_DESCRIPTORS`].
     pub descriptors: Vec<OwnedFd>,
 }
 
 impl Export {
-    /// The longest handle.
+    /// Maximum length of a handle.
     pub const MOST: usize = 8 * Self::MOST_DESCRIPTORS;
 
-    /// The most descriptors.
+    /// Maximum number of descriptors.
     pub const MOST_DESCRIPTORS: usize = 128;
 }
 
-/// A mapping that [`Provider::open`] has made.
+/// A mapping made by [`Provider::open`].
 #[derive(Debug, PartialEq, Eq)]
 pub struct Opened {
-    /// Where the allocation's first byte is in this process.
+    /// Address of the allocation's first byte in this process.
     pub address: Address,
-    /// What the provider knows it by.
+    /// The provider's key of the mapping.
     pub key: u64,
 }
 
-/// Why an allocation is not exported or opened. The bytes are staged then.
+/// Why an allocation cannot be exported or opened. Its bytes are then staged.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
     /// No provider can export it.
-    #[error("it belongs to its process alone; host memory can be mapped if the library has allocated it")]
+    #[error("only its own process can access it; allocate host memory through the library to map it")]
     Private,
-    /// It was allocated from a memory pool that is not exported: the default one, or one that was not made for it.
+    /// It belongs to a memory pool that cannot be exported: the default pool, or one created without a
+    /// POSIX handle type.
     #[error(
         "it comes from the default memory pool, or one without the handle type for POSIX file descriptors, which cannot be exported; a \
          pool that has it or cudaMalloc can"
     )]
     DefaultPool,
-    /// Its creator did not ask for a handle that can be passed on.
+    /// It was created without an exportable handle type.
     #[error("it was created without the handle type for POSIX file descriptors")]
     NoHandleType,
-    /// It lies in too many physical memories.
-    #[error("it lies in more than {} physical memories", Export::MOST_DESCRIPTORS)]
+    /// It consists of too many physical memories.
+    #[error("it consists of more than {} physical memories", Export::MOST_DESCRIPTORS)]
     TooManyPieces,
-    /// One allocation of a pool that is larger than drivers import safely.
-    #[error("it is larger than the 4 GiB that one allocation of a pool can have to be passed on safely")]
+    /// An allocation of a pool that is larger than drivers import safely.
+    #[error("it is larger than 4 GiB, the most that an allocation of a pool can have to be imported safely")]
     TooLarge,
-    /// Memory that overlaps it is open there.
-    #[error("memory that overlaps it is open there already")]
+    /// The peer has overlapping memory open.
+    #[error("the peer already has memory open that overlaps it")]
     AlreadyOpen,
-    /// The process or the device that opens it has no room for it.
-    #[error("no memory or address space is left for it")]
+    /// The opening process or device is out of memory or address space.
+    #[error("no memory or address space is left to map it")]
     OutOfMemory,
-    /// The device that opens it cannot reach the one where it lies.
-    #[error("the device has no access to the memory of the other")]
+    /// The opening device has no peer access to the owner.
+    #[error("the opening device has no peer access to its device")]
     NoPeerAccess,
-    /// The device that should open it, or the one where it lies, is not visible there.
-    #[error("the device is not visible there")]
+    /// The device of the opening process, or the owner's device, is not visible to that process.
+    #[error("its device is not visible to the opening process")]
     NoDevice,
-    /// The handle is of no allocation, or of another one than announced.
-    #[error("its handle is not of the memory that was announced")]
+    /// The handle is invalid, or refers to another allocation than announced.
+    #[error("its handle does not refer to the announced memory")]
     BadHandle,
-    /// A process that exports or opens it may open no more files.
+    /// The exporting or the opening process has reached its limit of open files.
     #[error(
         "the limit of open files of its process, or of the one that opens it, is reached; raise it (`ulimit -n`)"
     )]
     TooManyFiles,
-    /// The process that should open it ends.
-    #[error("the process that should open it is at its end")]
+    /// The process that should open it is exiting.
+    #[error("the process that should open it is exiting")]
     Ending,
-    /// Another answer of the driver or the system.
-    #[error("the driver or the system answered {0}")]
+    /// Another error code of the driver or the system.
+    #[error("the driver or the system returned error {0}")]
     Other(i32),
 }
 
@@ -181,66 +185,68 @@ impl From<Errno> for Refusal {
     }
 }
 
-/// What exports the memory of one device, or of the host, and opens for that device what other processes have exported.
+/// Exports the memory of one device, or of the host, and opens for that device the memory that other
+/// processes exported.
 ///
-/// Calls may take milliseconds and may wait for the device; they belong where objects are bound. They may come from any
-/// thread, also at once.
+/// Calls may take milliseconds and may wait for the device; make them when objects are bound. They may come
+/// from any thread, concurrently.
 ///
 /// # Safety
-/// Callers give out the addresses that a provider returns, and devices follow them.
-/// - [`Provider::find`] tells the bounds and the identity of an allocation that contains the address. Memory that is freed and allocated
-///   again has another identity.
+/// Callers hand out the addresses that a provider returns, and devices dereference them.
+/// - [`Provider::find`] returns the bounds and the identity of an allocation that contains the address.
+///   Memory that is freed and allocated again has another identity.
 /// - [`Provider::export`] exports that allocation and nothing else.
-/// - From the address that [`Provider::open`] returns on, all bytes of the allocation are mapped until [`Provider::close`]. What
-///   `open` cannot prove to be the announced allocation, it refuses.
+/// - From the address that [`Provider::open`] returns, all bytes of the allocation are mapped until
+///   [`Provider::close`]. `open` refuses a handle that it cannot verify to be the announced allocation.
 /// - [`Provider::close_waits`] is true if closing waits for the device.
 pub unsafe trait Provider: Send + Sync {
-    /// The device.
+    /// The device whose memory it exports, and for which it opens memory.
     fn device(&self) -> DeviceId;
 
-    /// The allocation around an address, if it is memory of this device; of virtual memory, the physical memories that
-    /// hold so many bytes from there. Cheap.
+    /// The allocation around an address, if it is memory of this device. For virtual memory, the physical
+    /// memories that hold `bytes` bytes from the address. Cheap.
     fn find(&self, address: Address, bytes: u64) -> Option<Allocation>;
 
-    /// Whether an allocation that was found is still there. One call of the driver where [`Provider::find`] makes several; a false
-    /// that is none costs no more than a find.
+    /// Whether an allocation that was found still exists. One driver call, where [`Provider::find`] makes
+    /// several. A false negative only costs another `find`.
     fn still(&self, allocation: &Allocation) -> bool {
         self.find(allocation.base, allocation.bytes) == Some(*allocation)
     }
 
-    /// What others need to open an allocation of this device.
+    /// The data that others need to open an allocation of this device.
     fn export(&self, allocation: &Allocation) -> Result<Export, Refusal>;
 
-    /// Maps an allocation of another process, as a whole, for this device. `allocation` and `export` are what that
-    /// process says, and are not to be trusted.
+    /// Maps a whole allocation of another process for this device. `allocation` and `export` come from that
+    /// process and are untrusted.
     fn open(&self, allocation: &Allocation, export: Export) -> Result<Opened, Refusal>;
 
-    /// Takes back one [`Provider::open`]. Memory whose driver has been shut down is closed.
+    /// Undoes one [`Provider::open`]. After the driver has shut down, the memory counts as closed.
     ///
     /// # Safety
     /// It was opened by this provider, and nothing uses it.
     unsafe fn close(&self, opened: Opened) -> Result<(), Refusal>;
 
-    /// Whether [`Provider::close`] waits for all that the device was given, and holds what other threads call meanwhile. Then it
-    /// belongs behind the scenes ([`once_nothing_waits`]).
+    /// Whether [`Provider::close`] waits for all work of the device and blocks calls of other threads
+    /// meanwhile. The caller then defers it ([`once_nothing_waits`]).
     fn close_waits(&self, _opened: &Opened) -> bool {
         false
     }
 
-    /// Lets this device reach an allocation of this very process, which is never opened. Refused if there is no such
-    /// allocation.
+    /// Makes an allocation of this process, which is never opened, accessible to this device. Fails if the
+    /// allocation does not exist.
     fn adopt(&self, allocation: &Allocation) -> Result<(), Refusal>;
 }
 
-/// Calls something that waits for what devices were given, by a thread of its own: while no stream of this process waits for others
-/// ([`crate::Waiting`]), in the order of these calls; never once the process ends.
+/// Defers a call that waits for device work to a thread of the library. The thread makes these calls in
+/// order, while no stream of this process waits for other threads ([`crate::Waiting`]), and stops when the
+/// process exits.
 pub fn once_nothing_waits(call: impl FnOnce() + Send + 'static) {
-    reaper::give(call);
+    deferred_free::give(call);
 }
 
-/// Memory of the library's own that nobody uses any more. It is freed when the last holder drops this.
+/// Unused memory of the library. It is freed when the last holder drops this.
 pub struct Freeing {
-    /// Where it lies.
+    /// The device that it belongs to.
     pub device: DeviceId,
     /// Its first byte.
     pub base: Address,
@@ -263,8 +269,9 @@ impl Drop for Freeing {
     }
 }
 
-/// Says of memory of a device that the library has allocated it: while this lives, nobody frees it, and whoever lets others map it
-/// hears before anybody does ([`Exporter`]), so that no driver has to be asked whether it is still there.
+/// Marks device memory as allocated by the library. While this exists, nobody frees the memory, and
+/// exporters are notified before it is freed ([`Exporter`]), so there is no need to ask the driver whether
+/// it still exists.
 #[derive(Debug)]
 pub struct Own {
     device: DeviceId,
@@ -279,16 +286,16 @@ fn all_own() -> MutexGuard<'static, BTreeSet<(DeviceId, Address, u64)>> {
 }
 
 impl Own {
-    /// Memory of a device, by its first byte and identity.
+    /// Marks memory of a device by its first byte and identity.
     ///
     /// # Safety
-    /// The memory is not freed as long as this lives; then by [`free_once_unmapped`].
+    /// The memory is not freed while this exists, and then only through [`free_once_unmapped`].
     pub unsafe fn new(device: DeviceId, base: Address, id: u64) -> Self {
         all_own().insert((device, base, id));
         Self { device, base, id }
     }
 
-    /// Whether an allocation is such memory.
+    /// Whether an allocation is memory of the library.
     pub fn covers(allocation: &Allocation) -> bool {
         all_own().contains(&(allocation.device, allocation.base, allocation.id))
     }
@@ -300,30 +307,30 @@ impl Drop for Own {
     }
 }
 
-/// Whoever lets other processes map memory of this one, and is told before the library frees any.
+/// Shares memory of this process with other processes, and is notified before the library frees any.
 pub trait Exporter: Send + Sync {
-    /// Has others unmap the memory, and keeps `freeing` until they have. Does not block.
+    /// Makes the peers unmap the memory, and keeps `freeing` until they have. Does not block.
     fn before_free(&self, freeing: &Arc<Freeing>);
 }
 
 static EXPORTERS: Mutex<Vec<Weak<dyn Exporter>>> = Mutex::new(Vec::new());
 
-/// From now on an exporter is told of what is freed, as long as somebody holds it.
-pub fn tell(exporter: Weak<dyn Exporter>) {
+/// Registers an exporter. It is notified of freed memory until it is dropped.
+pub fn register_exporter(exporter: Weak<dyn Exporter>) {
     let mut exporters = EXPORTERS.lock().unwrap_or_else(PoisonError::into_inner);
     exporters.retain(|known| known.strong_count() > 0);
     exporters.push(exporter);
 }
 
-/// Calls `free` once nobody has mapped memory of the library's own any more: at once, or later, from another thread.
+/// Calls `free` once no peer has the memory mapped: at once, or later from another thread.
 pub fn free_once_unmapped(own: Own, free: impl FnOnce() + Send + Sync + 'static) {
     let Own { device, base, id } = own;
-    // Before anybody hears of it: who asks in between finds it to be anybody's, or hears, too.
+    // First, so that a concurrent caller either finds the memory unmarked or is notified, too.
     drop(own);
     free_once_unmapped_by_all(device, base, id, free);
 }
 
-/// The same, of memory by its device, first byte and identity.
+/// As [`free_once_unmapped`], for memory given by device, first byte and identity.
 pub fn free_once_unmapped_by_all(
     device: DeviceId,
     base: Address,
@@ -331,7 +338,7 @@ pub fn free_once_unmapped_by_all(
     free: impl FnOnce() + Send + Sync + 'static,
 ) {
     let freeing = Arc::new(Freeing { device, base, id, free: Some(Box::new(free)) });
-    // Not under the lock: what an exporter does may free something else.
+    // Without the lock, because an exporter may free other memory.
     let exporters = EXPORTERS.lock().unwrap_or_else(PoisonError::into_inner).clone();
     exporters.iter().filter_map(Weak::upgrade).for_each(|exporter| exporter.before_free(&freeing));
 }

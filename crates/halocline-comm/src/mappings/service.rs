@@ -113,7 +113,7 @@ impl Service {
         let listener =
             Arc::new(FreeListener { transport: Weak::clone(&transport), state: Arc::clone(&state) });
         let weak: Weak<FreeListener> = Arc::downgrade(&listener);
-        halocline_device::remote::tell(weak);
+        halocline_device::remote::register_exporter(weak);
         Self { transport, process, claim: Claim::default(), rings: AtomicBool::default(), state, listener }
     }
 

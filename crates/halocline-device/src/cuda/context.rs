@@ -2,8 +2,8 @@
 
 use super::api::{Api, WordOp, code};
 use super::looks::Looks;
+use crate::deferred_free;
 use crate::error::DeviceError;
-use crate::reaper;
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_uint};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -138,7 +138,7 @@ impl Drop for Primary {
         if let Some(looks) = self.looks.take() {
             let &mut Self { api, ordinal, device, context, .. } = self;
             let last = Self { api, ordinal, device, context, idle: Mutex::default(), looks: OnceLock::new() };
-            return reaper::give(move || {
+            return deferred_free::give(move || {
                 if let Ok(_current) = last.make_current_beside_captures() {
                     looks.close(api);
                 }

@@ -5,12 +5,12 @@ use super::context::Primary;
 use super::gpu::{CudaDriver, ENABLED, events};
 use super::module::Function;
 use super::table::{Argument, Cut, THREADS};
+use crate::deferred_free;
 use crate::driver::{
     Address, Connection, Driver, MemorySpace, Place, Priority, RawEvent, RawStream, RawTable, TableSpec,
     ValueOp,
 };
 use crate::error::DeviceError;
-use crate::reaper;
 use crate::remote::{DeviceId, Provider};
 use crate::tuning::Tuning;
 use std::ffi::{c_int, c_uint, c_void};
@@ -419,7 +419,7 @@ unsafe impl Driver for CudaDriver {
         // address yet.
         if let Err(error) = unsafe { self.fill(base, &bytes) } {
             let primary = Arc::clone(&self.primary);
-            reaper::give(move || {
+            deferred_free::give(move || {
                 if let Ok(_current) = primary.make_current_beside_captures() {
                     // SAFETY: `cuMemAlloc` gave `base`, and nobody else knows it. `fill` has waited for its copy,
                     // unless the device has failed and does nothing any more. A result of the call is not needed: the

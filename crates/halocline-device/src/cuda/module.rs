@@ -4,9 +4,9 @@ use super::api::code;
 use super::context::{Primary, refused};
 use super::gpu::CudaDriver;
 use super::nvrtc::Compiled;
+use crate::deferred_free;
 use crate::driver::RawStream;
 use crate::error::DeviceError;
-use crate::reaper;
 use std::ffi::{CString, c_void};
 use std::sync::Arc;
 
@@ -75,7 +75,7 @@ impl Drop for Module {
     fn drop(&mut self) {
         // That may wait for the device: not here.
         let (raw, primary) = (self.raw, Arc::clone(&self.primary));
-        reaper::give(move || {
+        deferred_free::give(move || {
             if let Ok(_current) = primary.make_current_beside_captures() {
                 // SAFETY: `load` loaded the module, and this drop is its only end. Whoever launched a kernel of it has
                 // promised that the launch is over. Where the device has failed or the process ends, the call returns

@@ -32,7 +32,7 @@ const CHILD: &str = "HALOCLINE_TEST_OF_ENDS";
 fn again(name: &str) -> String {
     let me = std::env::current_exe().expect("a path");
     let mut command = std::process::Command::new(me);
-    command.args(["--exact", &format!("reaper::tests::{name}"), "--nocapture"]).env(CHILD, "1");
+    command.args(["--exact", &format!("deferred_free::tests::{name}"), "--nocapture"]).env(CHILD, "1");
     let mut child = command.stdout(std::process::Stdio::piped()).spawn().expect("it runs");
     let began = Instant::now();
     let status = loop {

@@ -1,0 +1,161 @@
+//! Arguments and results of driver calls: addresses, handles, flags, copy tables.
+
+use halocline_plan::copy::CopyOp;
+use std::fmt;
+
+/// An address that devices understand: device memory, or pinned host memory, whose address is the same on
+/// the host (unified addressing).
+pub type Address = u64;
+
+/// Location of memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum MemorySpace {
+    /// Memory of the host.
+    Host,
+    /// Memory of the device with this ordinal.
+    Device(u32),
+}
+
+impl fmt::Display for MemorySpace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MemorySpace::Host => f.write_str("host memory"),
+            MemorySpace::Device(ordinal) => write!(f, "memory of device {ordinal}"),
+        }
+    }
+}
+
+/// One allocation that devices can reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// Its location.
+    pub space: MemorySpace,
+    /// Its identity, never reused in this process: memory allocated again at the same address has another
+    /// identity (CUDA's buffer id).
+    pub id: u64,
+    /// Its first byte.
+    pub base: Address,
+    /// Its length in bytes.
+    pub bytes: usize,
+}
+
+/// How one device reaches the memory of another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Connection {
+    /// Both are the same device.
+    SameDevice,
+    /// NVLink, which supports remote atomic operations.
+    NvLink,
+    /// PCIe.
+    Pcie,
+}
+
+/// A stream by its raw handle (`CUstream`). 0 is the default stream of the called device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RawStream(pub usize);
+
+/// An event by its raw handle (`CUevent`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RawEvent(pub usize);
+
+/// An uploaded copy table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RawTable(pub usize);
+
+/// Scheduling priority of a stream. It guarantees no order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Priority {
+    /// The priority of ordinary streams.
+    #[default]
+    Normal,
+    /// The highest priority of the device.
+    Highest,
+}
+
+/// A stream operation on a 64-bit flag at a multiple of 8 bytes, in pinned memory, memory of the stream's
+/// device, or memory of a peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ValueOp {
+    /// Writes the flag, with release semantics for all earlier work of the stream.
+    Write {
+        /// Address of the flag.
+        address: Address,
+        /// The new value.
+        value: u64,
+    },
+    /// Blocks the stream until the flag reaches a value, with acquire semantics for the stream's later
+    /// work. The comparison is cyclic: the difference, as a signed number, is not negative.
+    Wait {
+        /// Address of the flag.
+        address: Address,
+        /// The value to reach.
+        at_least: u64,
+    },
+}
+
+/// A flag that a part of a copy table waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Signal {
+    /// Address of the flag.
+    pub address: Address,
+    /// Number of epochs that the flag may lag behind the launch: the wait ends at `epoch - lag`, or at 0.
+    pub lag: u64,
+}
+
+/// The work of one launch of a copy table: all parts, in any order and concurrently.
+#[derive(Debug, Clone, Copy)]
+pub struct TableSpec<'a> {
+    /// The parts.
+    pub parts: &'a [TablePart<'a>],
+    /// The buffers that operations read, indexed by [`CopyOp::source`]: element (0, 0, …) of a field, or
+    /// the first byte of a message.
+    pub sources: &'a [Address],
+    /// The buffers that operations write, indexed by [`CopyOp::target`].
+    pub targets: &'a [Address],
+    /// A word that is 0 until the exchange fails. A part that finds it set neither copies nor raises flags.
+    /// A part with copies checks it when it begins, not after its waits, so a part that is already waiting
+    /// may still copy. A part without copies checks it before it raises flags. To end waits as well, the
+    /// writer of the guard also poisons the flags: it writes values of 2^60 or more beyond the awaited
+    /// ones. A part released by poison neither copies nor raises flags.
+    pub guard: Option<Address>,
+}
+
+/// A flag at least this far beyond the awaited value is poison and ends the wait ([`TableSpec::guard`]).
+pub(crate) const POISON: i64 = 1 << 60;
+
+/// Which side of a part's operations is a slot of the LL (low-latency) protocol. Each 64-bit word of a slot
+/// carries 4 data bytes and the epoch, so the reader needs no separate flag (as in NCCL's LL protocol).
+///
+/// A slot is twice as long as its message: word n holds bytes 4n to 4n + 3 of the message in its lower
+/// half, and the lowest 32 bits of the writing launch's epoch in its upper half. A slot begins at a
+/// multiple of 16 bytes and is zeroed. Operations give offsets within the message. On the other side, and
+/// in the message, blocks begin at multiples of 4 bytes and have multiples of 4 bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Slot {
+    /// No side is.
+    #[default]
+    None,
+    /// The part writes a slot.
+    Written,
+    /// The part reads a slot: it copies each word once it carries the epoch of the launch. While it waits
+    /// it polls the guard, and a set guard ends it without raising flags.
+    Awaited,
+}
+
+/// One link of a copy table: waits, then copies, then raises flags.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct TablePart<'a> {
+    /// Flags that the part waits for before it copies.
+    pub waits: &'a [Signal],
+    /// Operations that the part executes.
+    pub ops: &'a [CopyOp],
+    /// Flags that are set to the epoch of the launch once all copies of the part are visible.
+    pub raises: &'a [Address],
+    /// Sources may be read from the start of the launch, before the waits.
+    pub early: bool,
+    /// Other device work runs concurrently: few blocks execute the part, one piece after the other. Not for
+    /// a part that raises flags without waiting.
+    pub beside: bool,
+    /// Whether the part writes or reads a slot. An early part never reads one.
+    pub slot: Slot,
+}
