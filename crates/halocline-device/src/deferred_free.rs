@@ -1,9 +1,11 @@
-//! Freeing what devices use, where that waits for the device: behind the scenes, and only while no stream waits for anybody.
+//! Deferred free: frees device resources later, when no stream waits for another thread. For devices whose
+//! free calls wait.
 //!
-//! CUDA frees memory once all that the device was given is done, and holds the calls of other threads meanwhile. Were
-//! one of these a rank of the process that a stream waits for, both would wait for good. So who lets streams wait for others
-//! says so ([`Waiting`]); what is dropped meanwhile is freed later, by a thread of its own, in turn with those who would let streams
-//! wait again. Where there is always somebody, these make a gap now and then ([`Waiting::give_way`]).
+//! CUDA frees memory only once all work of the device is done, and blocks CUDA calls of other threads
+//! meanwhile. If a stream waits for another rank of the process, and that rank's thread is blocked so, both
+//! deadlock. Therefore threads whose streams wait for others declare it ([`Waiting`]). Resources dropped
+//! meanwhile are freed by a separate thread, in turns with the threads that start such streams. If there
+//! are always such streams, these threads make a gap now and then ([`Waiting::give_way`]).
 
 #[cfg(test)]
 mod model;
@@ -22,49 +24,51 @@ type Job = Box<dyn FnOnce() + Send>;
 
 #[derive(Default)]
 struct State {
-    /// With the time from which on who lets streams wait gives way to them for a moment.
+    /// Each with the time from which threads make gaps for it.
     jobs: VecDeque<(Job, Instant)>,
-    /// Streams of so many objects may wait for other threads.
+    /// Number of objects whose streams may wait for other threads.
     waiting: usize,
-    /// So many would let streams wait, once a turn is over.
+    /// Number of threads that wait for the end of a turn to start such streams.
     asking: usize,
-    /// So many may now, before anything more is freed.
+    /// Number of threads that may start such streams before anything else is freed.
     entering: usize,
-    /// The thread is at it.
+    /// The freeing thread has a turn.
     is_freeing: bool,
-    /// The process ends: what is not freed by now goes with it.
+    /// The process is exiting: what is not freed by now stays allocated.
     is_ending: bool,
-    /// How often a gap was made in vain since all was freed.
+    /// Number of gaps without effect since everything was freed last.
     gaps_in_vain: u32,
-    /// When the next one may be made.
+    /// Earliest time of the next gap.
     next_gap: Option<Instant>,
-    /// The thread that frees is there.
+    /// The freeing thread exists.
     is_served: bool,
-    /// It drops what is somebody else's, and may be held there.
+    /// The freeing thread is dropping a user's value, and may be blocked there.
     is_away: bool,
-    /// So much is yet to be given.
+    /// Number of frees that are announced but not queued yet.
     later: usize,
-    /// How many turns there were in which something was freed.
+    /// Number of turns in which something was freed.
     freed: u64,
-    /// How often it was when somebody has waited for it in vain.
+    /// Value of `freed` when a thread last waited without effect.
     in_vain: Option<u64>,
 }
 
-/// Who frees and those who let streams wait take turns. Whoever changes what others may sleep for wakes all.
+/// The freeing thread and the threads whose streams wait take turns. Every state change that a sleeping
+/// thread may wait for wakes all.
 impl State {
-    /// Whether the thread that frees has a turn.
+    /// Whether the freeing thread may start a turn.
     fn may_free(&self) -> bool {
         let is_needed = !self.jobs.is_empty() && !self.is_away && !self.is_ending;
         is_needed && self.waiting == 0 && self.entering == 0
     }
 
-    /// Whether that thread has a turn, or takes one now, whose end wakes whoever waits for it. What is not freed when the process ends may
-    /// never be.
+    /// Whether the freeing thread has a turn, or starts one now whose end wakes all waiting threads. Jobs
+    /// left at process exit may never run.
     fn is_its_turn(&self) -> bool {
         (self.is_freeing || self.may_free()) && !self.is_ending
     }
 
-    /// Somebody would let streams wait, and does, or sleeps until [`State::comes_in`], which is given what this returns.
+    /// Requests that streams may wait. `None` grants it at once; otherwise the caller sleeps until
+    /// [`State::comes_in`] returns true for the returned value.
     fn ask(&mut self) -> Option<u64> {
         if self.is_its_turn() {
             self.asking += 1;
@@ -74,7 +78,7 @@ impl State {
         None
     }
 
-    /// Who has asked does let streams wait now.
+    /// Grants an earlier request, if its turn has come.
     fn comes_in(&mut self, asked: u64) -> bool {
         let is_over = self.freed != asked;
         if !is_over && self.is_its_turn() {
@@ -85,39 +89,39 @@ impl State {
         true
     }
 
-    /// Streams do not wait any more. Whether to wake all.
+    /// Streams do not wait any more. Returns whether to wake all threads.
     fn leave(&mut self) -> bool {
         self.waiting -= 1;
         self.waiting == 0 && !self.jobs.is_empty()
     }
 
-    /// Something is to be freed. Whether to wake all.
+    /// Queues a job. Returns whether to wake all threads.
     fn put(&mut self, job: Job) -> bool {
         self.jobs.push_back((job, Instant::now() + SOON));
         self.waiting == 0
     }
 
-    /// What is to be freed, with which a turn begins; or nothing: the thread sleeps.
+    /// The first job of a new turn; `None`: the thread sleeps.
     fn take(&mut self) -> Option<Job> {
         let (job, _) = self.may_free().then(|| self.jobs.pop_front()).flatten()?;
         self.is_freeing = true;
         Some(job)
     }
 
-    /// What else is freed in this turn.
+    /// A further job of this turn.
     fn take_more(&mut self) -> Option<Job> {
         let (job, _) = (!self.is_ending).then(|| self.jobs.pop_front()).flatten()?;
         Some(job)
     }
 
-    /// Something has been there for a while, and a gap may be made for it.
+    /// A job has waited long enough that a gap may be made for it.
     fn is_due(&self) -> bool {
         let now = Instant::now();
         let is_late = self.jobs.front().is_some_and(|(_, due)| *due <= now);
         is_late && !self.is_ending && self.next_gap.is_none_or(|next| next <= now)
     }
 
-    /// A turn is over: those who have waited for that come before the next. All are to be woken.
+    /// Ends a turn: threads that waited for it enter before the next turn. The caller wakes all.
     fn end_turn(&mut self) {
         self.is_freeing = false;
         if self.jobs.is_empty() {
@@ -145,44 +149,44 @@ static STATE: Mutex<State> = Mutex::new(State {
 });
 static CHANGED: Condvar = Condvar::new();
 
-/// Whether anything is to be freed: what exchanges look at.
+/// Whether any job is queued; exchanges poll it.
 static IS_BEHIND: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
-    /// Whether this thread is the one that frees, and at it.
+    /// Whether this thread is the freeing thread, inside a turn.
     static FREES: Cell<bool> = const { Cell::new(false) };
-    /// What it drops once its turn is over.
+    /// Values that it drops after its turn.
     static HELD: RefCell<Vec<Arc<dyn Any + Send + Sync>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// How long something is freed before who would let streams wait has a turn.
+/// Duration of a turn, if threads wait for its end.
 const TURN: Duration = Duration::from_millis(2);
 
-/// What is not freed after so long finds no gap between exchanges.
+/// A job older than this has found no gap between exchanges.
 const SOON: Duration = Duration::from_millis(100);
 
-/// How long who begins an exchange makes a gap for it at first; twice as long each time that was in vain, up to the longest.
+/// Duration of the first gap; it doubles each time without effect, up to the longest.
 const GAP: Duration = Duration::from_millis(50);
 const LONGEST_GAP: Duration = Duration::from_millis(800);
-/// Of so many parts of the time gaps take one at most.
+/// Gaps take at most one part in this many of the time.
 const PARTS: u32 = 20;
-/// How often it is looked whether a gap is over.
+/// Polling interval during a gap.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// How long an allocation that finds no room waits for what is to be freed.
+/// How long an allocation that fails waits for queued frees.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 fn lock() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// While it lives, streams may wait for what other threads of this process have yet to do: nothing is freed.
+/// While this exists, streams may wait for other threads of this process, and nothing is freed.
 #[derive(Debug)]
 pub struct Waiting(());
 
 impl Waiting {
-    /// Waits for a turn of freeing, if anything is to be freed: for one thing, which waits for work that was given to devices before, and
-    /// for what else can be freed in 2 ms; not while the process ends.
+    /// Declares that streams may wait. If a free is queued, blocks for one turn: for one job, which waits
+    /// for earlier device work, and for further jobs up to 2 ms. Does not block while the process exits.
     pub fn begin() -> Self {
         let mut state = lock();
         if let Some(asked) = state.ask() {
@@ -193,8 +197,9 @@ impl Waiting {
         Self(())
     }
 
-    /// Where exchanges in a row leave no gap in which what was dropped could be freed: makes one, as long as `look` says that an exchange is
-    /// in flight, or others are, for 50 ms at most; or longer, up to 0.8 s, where that was in vain. The next one is made after twenty times as long.
+    /// Makes a gap for queued frees if consecutive exchanges leave none. The gap lasts while `look` reports
+    /// an exchange in flight, or others are in flight, for 50 ms at most; after gaps without effect longer,
+    /// up to 0.8 s. The next gap comes after twenty times as long.
     pub fn give_way(mut look: impl FnMut() -> bool) {
         if !IS_BEHIND.load(Ordering::Relaxed) {
             return;
@@ -206,7 +211,7 @@ impl Waiting {
         let gap = LONGEST_GAP.min(GAP * (1 << state.gaps_in_vain.min(8)));
         let last = state.next_gap;
         let begin = Instant::now();
-        // Until it is freed, or is being freed: then whoever begins an exchange waits for that.
+        // Until it is freed, or being freed: then the thread that begins an exchange waits for it.
         while state.is_due() && !state.is_freeing && begin.elapsed() < gap {
             drop(state);
             let is_in_flight = look();
@@ -217,7 +222,7 @@ impl Waiting {
             state = CHANGED.wait_timeout(state, LOOK).unwrap_or_else(PoisonError::into_inner).0;
         }
         let took = begin.elapsed();
-        // Others may have made the same one.
+        // Other threads may have made the same gap.
         if took >= gap && !state.jobs.is_empty() && state.next_gap == last {
             state.gaps_in_vain += 1;
         }
@@ -233,11 +238,11 @@ impl Drop for Waiting {
     }
 }
 
-/// Something is to be freed that cannot be yet: who finds no memory waits for that, too.
+/// Announces a free that cannot be queued yet; an allocation that fails waits for it, too.
 #[derive(Debug)]
 pub(crate) struct Later(());
 
-/// Says so, until what is returned is dropped.
+/// Announces a free until the result is dropped.
 pub(crate) fn later() -> Later {
     lock().later += 1;
     Later(())
@@ -250,7 +255,8 @@ impl Drop for Later {
     }
 }
 
-/// Frees something behind the scenes, in the order of these calls; at once where there can be no thread; never once the process ends.
+/// Queues a free; frees run in order. Runs it at once if no thread can be started; never after process exit
+/// began.
 pub(crate) fn give(free: impl FnOnce() + Send + 'static) {
     OWNER.get_or_init(|| {
         // SAFETY: `end` takes no arguments, does not unwind and stays loaded until the process ends, or the library is
@@ -261,7 +267,7 @@ pub(crate) fn give(free: impl FnOnce() + Send + 'static) {
     });
     let mut state = lock();
     if state.is_ending {
-        // The driver may be gone. Not dropped either: what it holds may call that, too.
+        // The driver may be shut down. Leaked, because dropping may also call the driver.
         return std::mem::forget(free);
     }
     if !state.is_served
@@ -274,7 +280,7 @@ pub(crate) fn give(free: impl FnOnce() + Send + 'static) {
         return free();
     }
     state.is_served = true;
-    // What frees may drop what frees more.
+    // A free may drop values that free more.
     if FREES.get() {
         drop(state);
         return free();
@@ -285,7 +291,8 @@ pub(crate) fn give(free: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// Drops something of somebody else's that a job of [`give`] has held: once the turn is over, as it may wait for who would begin an exchange.
+/// Drops a user's value that a job holds, after the turn: the drop may wait for a thread that begins an
+/// exchange.
 pub(crate) fn drop_behind(held: Arc<dyn Any + Send + Sync>) {
     match FREES.get() {
         true => HELD.with_borrow_mut(|all| all.push(held)),
@@ -293,10 +300,10 @@ pub(crate) fn drop_behind(held: Arc<dyn Any + Send + Sync>) {
     }
 }
 
-/// At the end of the process, before the driver's own (which was loaded before anything was freed): a call of the thread while the driver
-/// takes itself down may be a crash. Waits for what is being freed, but for no more than [`PATIENCE`].
+/// Runs at process exit, before the driver's own handler (registered earlier): a driver call during its
+/// shutdown may crash. Waits for the job in progress, at most [`PATIENCE`].
 extern "C" fn end() {
-    // A child that was forked has no such thread.
+    // A forked child does not have this thread.
     if OWNER.get() != Some(&std::process::id()) {
         return;
     }
@@ -307,7 +314,7 @@ extern "C" fn end() {
     drop(ended);
 }
 
-/// The process whose thread it is.
+/// The process that owns the thread.
 static OWNER: OnceLock<u32> = OnceLock::new();
 
 fn run() {
@@ -323,7 +330,7 @@ fn run() {
             drop(state);
             unless_it_panics(job);
             state = lock();
-            // The first one has waited for the device: others take less.
+            // The first job has waited for the device; further ones take less.
             let next = if begin.elapsed() < TURN { state.take_more() } else { None };
             match next {
                 Some(next) => job = next,
@@ -336,7 +343,7 @@ fn run() {
         CHANGED.notify_all();
         let held = HELD.take();
         if state.is_ending {
-            // As what is given then.
+            // Leaked, like jobs queued at that time.
             std::mem::forget(held);
             continue;
         }
@@ -350,16 +357,16 @@ fn run() {
     }
 }
 
-/// What is called here may be a user's, whose panic has been printed by now: it must not keep everybody else waiting.
+/// Runs a call that may be a user's and may panic (the panic is already printed); the thread must survive.
 fn unless_it_panics(call: impl FnOnce()) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(call)) {
-        // Dropped, it might panic again.
+        // Dropping the payload could panic again.
         std::mem::forget(payload);
     }
 }
 
-/// Waits for a while until all that was given before is freed, unless that was in vain and nothing was freed since. Returns
-/// whether all is.
+/// Waits for a while until all queued frees are done, unless an earlier wait had no effect and nothing was
+/// freed since. Returns whether all are done.
 pub(crate) fn catch_up() -> bool {
     let mut state = lock();
     let is_behind = |state: &mut State| state.is_freeing || !state.jobs.is_empty() || state.later > 0;

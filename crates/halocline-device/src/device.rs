@@ -1,5 +1,5 @@
-//! A device and what it hands out, owned: memory, streams, copy tables. What each call promises about order,
-//! the host and failure is said at [`Driver`].
+//! A device and the resources that it owns: memory, streams, copy tables. [`Driver`] documents ordering,
+//! blocking and failure of each call.
 
 use crate::driver::{Address, Driver, MemorySpace, Place, Priority, RawStream, RawTable, TableSpec, ValueOp};
 use crate::error::DeviceError;
@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// A device. A clone is the same device.
+/// A device. Clones refer to the same device.
 #[derive(Clone)]
 pub struct Device(Arc<dyn Driver>);
 
@@ -31,47 +31,47 @@ impl PartialEq for Device {
 impl Eq for Device {}
 
 impl Device {
-    /// The device that a driver is.
+    /// The device of a driver.
     pub fn new(driver: Arc<dyn Driver>) -> Self {
         Self(driver)
     }
 
-    /// The calls themselves.
+    /// The raw driver calls.
     pub fn driver(&self) -> &dyn Driver {
         &*self.0
     }
 
-    /// What no other device of this process has: [`Driver::machine`], and the ordinal.
+    /// Identity of the device in this process: [`Driver::machine`] and ordinal.
     pub fn id(&self) -> (usize, u32) {
         (self.0.machine(), self.0.ordinal())
     }
 
-    /// Which of the devices of its machine this is, from 0.
+    /// The index of this device on its machine, from 0.
     pub fn ordinal(&self) -> u32 {
         self.0.ordinal()
     }
 
-    /// Its memory.
+    /// The location of its memory.
     pub fn space(&self) -> MemorySpace {
         MemorySpace::Device(self.ordinal())
     }
 
-    /// Why it has failed, if it is known to have. Never blocks.
+    /// Why the device has failed, if it has. Never blocks.
     pub fn failure(&self) -> Option<DeviceError> {
         self.0.failure()
     }
 
-    /// How many streams can wait without holding others: see [`Driver::queues`].
+    /// Number of streams that can wait without blocking others: see [`Driver::queues`].
     pub fn queues(&self) -> u32 {
         self.0.queues()
     }
 
-    /// Blocks of threads that may wait at once in copy tables: see [`Driver::room`].
+    /// Number of thread blocks that may wait at once in copy tables: see [`Driver::room`].
     pub fn room(&self) -> u32 {
         self.0.room()
     }
 
-    /// The constants by which its copies are made: see [`Driver::tuning`].
+    /// The constants for its copies: see [`Driver::tuning`].
     pub fn tuning(&self) -> Tuning {
         self.0.tuning()
     }
@@ -81,7 +81,7 @@ impl Device {
         self.0.sees_writes_of_networks()
     }
 
-    /// Memory of the device, not initialised, aligned to 256 bytes.
+    /// Allocates uninitialised device memory, aligned to 256 bytes.
     pub fn allocate(&self, bytes: usize) -> Result<Memory, DeviceError> {
         let place = self.once_freed(|| self.0.allocate(bytes))?;
         let mut memory = self.memory(place, Kind::Device);
@@ -95,7 +95,7 @@ impl Device {
         Memory { device: self.clone(), place, kind, held: None, own: None }
     }
 
-    /// An allocation, made again if there was no room for it before what was dropped is freed.
+    /// Allocates; if that fails, frees deferred memory and tries again.
     fn once_freed<T>(&self, allocate: impl Fn() -> Result<T, DeviceError>) -> Result<T, DeviceError> {
         match allocate() {
             Err(DeviceError::OutOfMemory { .. } | DeviceError::Exhausted { .. }) if self.0.frees_wait() => {
@@ -106,13 +106,14 @@ impl Device {
         }
     }
 
-    /// Says that streams of this device may wait for what other threads have yet to do, where that matters. Waits while something is
-    /// being freed ([`crate::Waiting::begin`]).
+    /// Declares that streams of this device may wait for other threads, which defers freeing. Returns
+    /// `None` if freeing does not wait for the device. Blocks while something is being freed
+    /// ([`crate::Waiting::begin`]).
     pub fn let_wait(&self) -> Option<deferred_free::Waiting> {
         self.0.frees_wait().then(deferred_free::Waiting::begin)
     }
 
-    /// Frees something now, or behind the scenes where that would wait for the device.
+    /// Frees something now, or deferred if freeing waits for the device.
     fn free(&self, free: impl FnOnce(&dyn Driver) + Send + 'static) {
         match self.0.frees_wait() {
             false => free(&*self.0),
@@ -123,17 +124,17 @@ impl Device {
         }
     }
 
-    /// Zeroed pinned memory of the host, which all devices reach.
+    /// Allocates zeroed pinned host memory, which all devices can access.
     pub fn allocate_pinned(&self, bytes: usize) -> Result<Memory, DeviceError> {
         let place = self.once_freed(|| self.0.allocate_pinned(bytes))?;
         Ok(self.memory(place, Kind::Pinned))
     }
 
-    /// Lets all devices reach memory of the host that is there, and that `owner` keeps there. Where freeing waits for the device, `owner` is
-    /// dropped by a thread of the library's.
+    /// Makes existing host memory accessible to all devices; `owner` keeps it valid. If freeing waits for
+    /// the device, a thread of the library drops `owner`.
     ///
     /// # Safety
-    /// The memory stays valid as long as `owner` is held.
+    /// The memory stays valid while `owner` exists.
     pub unsafe fn register(
         &self,
         base: Address,
@@ -148,17 +149,17 @@ impl Device {
         Ok(memory)
     }
 
-    /// Which allocation an address lies in.
+    /// The allocation that contains an address.
     pub fn place_of(&self, address: Address) -> Result<Place, DeviceError> {
         self.0.place_of(address)
     }
 
-    /// Which allocation an address lies in, by its identity alone: [`Driver::identity`].
+    /// The identity of the allocation that contains an address: [`Driver::identity`].
     pub fn identity(&self, address: Address) -> Result<u64, DeviceError> {
         self.0.identity(address)
     }
 
-    /// Lets this device reach the memory of another.
+    /// Gives this device access to the memory of another.
     pub fn enable_peer(&self, peer: &Device) -> Result<(), DeviceError> {
         self.check_machine("device", &peer.0)?;
         self.0.enable_peer(peer.ordinal())
@@ -171,45 +172,44 @@ impl Device {
         }
     }
 
-    /// A new stream.
+    /// Creates a stream.
     pub fn stream(&self, priority: Priority) -> Result<Stream, DeviceError> {
         let raw = self.once_freed(|| self.0.create_stream(priority))?;
         Ok(Stream { device: self.clone(), raw, owned: true })
     }
 
-    /// Somebody else's stream; 0 is the default stream. One of another device is refused.
-    ///
+    /// Wraps a foreign stream; 0 is the default stream. Fails for a stream of another device.
     /// # Safety
-    /// The handle is 0, or a stream of this process, of any device, that lives as long as what is returned.
+    /// The handle is 0, or a stream of this process, of any device, that outlives the result.
     pub unsafe fn borrow_stream(&self, raw: RawStream) -> Result<Stream, DeviceError> {
         // SAFETY: the caller promises that the stream lives.
         unsafe { self.0.check_stream(raw) }?;
         Ok(Stream { device: self.clone(), raw, owned: false })
     }
 
-    /// A pool of events, empty.
+    /// Creates an empty pool of events.
     pub fn events(&self) -> EventPool {
         EventPool::new(Arc::clone(&self.0))
     }
 
-    /// Makes a copy table ready to be launched.
+    /// Uploads a copy table for launches.
     pub fn upload(&self, table: &TableSpec<'_>) -> Result<CopyTable, DeviceError> {
         let raw = self.once_freed(|| self.0.upload(table))?;
         Ok(CopyTable { device: self.clone(), raw })
     }
 }
 
-/// Memory that devices can reach, freed when dropped: work that uses it must be over then. Dropping it waits for nothing:
-/// where freeing would wait for the device, it is freed behind the scenes, and what other processes have mapped is freed once
-/// they have unmapped it ([`remote::Exporter`]).
+/// Memory that devices can access, freed when dropped: all work that uses it must be done by then. Dropping
+/// never blocks. If freeing waits for the device, it is deferred; memory that other processes have mapped
+/// is freed once they have unmapped it ([`remote::Exporter`]).
 #[derive(Debug)]
 pub struct Memory {
     device: Device,
     place: Place,
     kind: Kind,
-    /// Who keeps registered memory there.
+    /// Owner of registered memory.
     held: Option<Arc<dyn Any + Send + Sync>>,
-    /// Of memory of the device, if other processes can map it.
+    /// Mark of device memory that other processes can map.
     own: Option<remote::Own>,
 }
 
@@ -221,7 +221,7 @@ enum Kind {
 }
 
 impl Memory {
-    /// Where it lies, and its identity.
+    /// Its location and identity.
     pub fn place(&self) -> Place {
         self.place
     }
@@ -231,11 +231,11 @@ impl Memory {
         self.place.base + offset as u64
     }
 
-    /// Looks at the word at `offset` bytes of pinned memory: what its writer saw is visible afterwards. Panics if
-    /// there is no such word.
+    /// Loads the word at byte `offset` of pinned memory with acquire semantics. Panics if there is no such
+    /// word.
     ///
     /// # Safety
-    /// The word is written by nothing but atomic operations, streams and copy tables.
+    /// Only atomic operations, streams and copy tables write the word.
     pub unsafe fn load(&self, offset: usize) -> u64 {
         self.check_word(offset);
         // SAFETY: `check_word` has found the word in this pinned memory, at a multiple of 8 bytes. The caller promises
@@ -243,11 +243,11 @@ impl Memory {
         unsafe { self.device.0.load(self.at(offset)) }
     }
 
-    /// Writes the word at `offset` bytes of pinned memory: what this thread sees is visible to whoever sees the
-    /// value. Panics if there is no such word.
+    /// Stores the word at byte `offset` of pinned memory with release semantics. Panics if there is no such
+    /// word.
     ///
     /// # Safety
-    /// The word is written by nothing but atomic operations, streams and copy tables.
+    /// Only atomic operations, streams and copy tables write the word.
     pub unsafe fn store(&self, offset: usize, value: u64) {
         self.check_word(offset);
         // SAFETY: `check_word` has found the word in this pinned memory, at a multiple of 8 bytes. The caller promises
@@ -255,8 +255,9 @@ impl Memory {
         unsafe { self.device.0.store(self.at(offset), value) }
     }
 
-    /// Where a library that takes memory of devices finds these bytes, which it is about to read, or to write; `None` where there
-    /// is no such library for devices of this kind ([`Driver::handed_over`]). Panics if they are not there.
+    /// The address at which a library that takes device memory may read, or write, these bytes; `None` if
+    /// no library takes memory of this kind of device ([`Driver::handed_over`]). Panics if the range is out
+    /// of bounds.
     pub fn handed_over(&self, range: Range<usize>, writes: bool) -> Option<NonNull<u8>> {
         assert!(
             range.start <= range.end && range.end <= self.place.bytes,
@@ -272,7 +273,7 @@ impl Memory {
         assert!(host && fits && self.at(offset).is_multiple_of(8), "no word of pinned memory at {offset}");
     }
 
-    /// Bytes of pinned memory, to be read by the host. Panics if they are not there.
+    /// Bytes of pinned memory for the host to read. Panics if the range is out of bounds.
     ///
     /// # Safety
     /// Nothing writes them while the slice lives.
@@ -284,7 +285,7 @@ impl Memory {
         unsafe { std::slice::from_raw_parts(first, range.len()) }
     }
 
-    /// Bytes of pinned memory, to be written by the host. Panics if they are not there.
+    /// Bytes of pinned memory for the host to write. Panics if the range is out of bounds.
     ///
     /// # Safety
     /// Nothing else accesses them while the slice lives.
@@ -334,7 +335,7 @@ impl Drop for Memory {
     }
 }
 
-/// A queue of a device: its own, or somebody else's.
+/// A stream of a device, created by the library or foreign.
 #[derive(Debug)]
 pub struct Stream {
     device: Device,
@@ -343,7 +344,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// The device that it belongs to.
+    /// The device of the stream.
     pub fn device(&self) -> &Device {
         &self.device
     }
@@ -353,15 +354,15 @@ impl Stream {
         self.raw
     }
 
-    /// What no other stream of its device ever has, if it is known: [`Driver::stream_id`]. Asked anew each time: a borrowed handle may mean
-    /// another stream by now.
+    /// An identifier that no other stream of its device ever has, if known: [`Driver::stream_id`]. Queried
+    /// each time, because a foreign handle may have been reused.
     pub fn id(&self) -> Option<u64> {
         // SAFETY: the stream is created and destroyed by `self`, or the caller of `borrow_stream` keeps it as long as
         // `self`.
         unsafe { self.device.0.stream_id(self.raw) }
     }
 
-    /// `event` now means all that the stream was given before. It must be of the same device.
+    /// Records all earlier work of the stream in `event`, which must be of the same device.
     #[inline]
     pub fn record(&self, event: &Event) -> Result<(), DeviceError> {
         self.device.check_machine("event", event.driver())?;
@@ -370,7 +371,7 @@ impl Stream {
         unsafe { self.device.0.record(event.raw(), self.raw) }
     }
 
-    /// What the stream is given later runs after what `event`, of any device, means now.
+    /// Orders later work of the stream after the work recorded in `event`, of any device.
     #[inline]
     pub fn wait(&self, event: &Event) -> Result<(), DeviceError> {
         self.device.check_machine("event", event.driver())?;
@@ -379,7 +380,7 @@ impl Stream {
         unsafe { self.device.0.wait_event(self.raw, event.raw()) }
     }
 
-    /// Operations on words, in order.
+    /// Executes operations on flags, in order.
     ///
     /// # Safety
     /// The contract of [`Driver::values`] holds for the words.
@@ -399,7 +400,7 @@ impl Stream {
         unsafe { self.device.0.copy(self.raw, target, source, bytes) }
     }
 
-    /// Sets bytes to 0, some time before it is synchronised.
+    /// Zeroes bytes, at the latest when the stream is synchronised.
     ///
     /// # Safety
     /// The contract of [`Driver::clear`] holds for the range.
@@ -408,7 +409,7 @@ impl Stream {
         unsafe { self.device.0.clear(self.raw, base, bytes) }
     }
 
-    /// Does all that a copy table of the same device says, for an epoch.
+    /// Executes a copy table of the same device for an epoch.
     ///
     /// # Safety
     /// The contract of [`Driver::launch`] holds for the table and its memory.
@@ -418,7 +419,7 @@ impl Stream {
         unsafe { self.device.0.launch(self.raw, table.raw, epoch) }
     }
 
-    /// What a word is at some moment from now on, if it is known soon. The stream waits for nothing.
+    /// The value of a word at some moment after the call, if available soon. The stream waits for nothing.
     ///
     /// # Safety
     /// The contract of [`Driver::peek`] holds for the word.
@@ -427,7 +428,7 @@ impl Stream {
         unsafe { self.device.0.peek(self.raw, word) }
     }
 
-    /// Whether what it is given becomes part of a graph, and is not done.
+    /// Whether the stream is being captured into a graph.
     #[inline]
     pub fn is_capturing(&self) -> Result<bool, DeviceError> {
         // SAFETY: the stream is created and destroyed by `self`, or the caller of `borrow_stream` keeps it as long as
@@ -435,14 +436,14 @@ impl Stream {
         unsafe { self.device.0.is_capturing(self.raw) }
     }
 
-    /// Whether all that it was given is done.
+    /// Whether all its work is done.
     pub fn query(&self) -> Result<bool, DeviceError> {
         // SAFETY: the stream is created and destroyed by `self`, or the caller of `borrow_stream` keeps it as long as
         // `self`.
         unsafe { self.device.0.query(self.raw) }
     }
 
-    /// Blocks until all that it was given is done.
+    /// Blocks until all its work is done.
     pub fn synchronise(&self) -> Result<(), DeviceError> {
         // SAFETY: the stream is created and destroyed by `self`, or the caller of `borrow_stream` keeps it as long as
         // `self`.
@@ -459,7 +460,7 @@ impl Drop for Stream {
     }
 }
 
-/// A copy table, ready to be launched. Launches must be over when it is dropped.
+/// A copy table, ready to be launched. All launches must be over when it is dropped.
 #[derive(Debug)]
 pub struct CopyTable {
     device: Device,
@@ -467,7 +468,7 @@ pub struct CopyTable {
 }
 
 impl CopyTable {
-    /// Blocks of threads of a launch that may wait for words: see [`Driver::room`].
+    /// Number of thread blocks of a launch that may wait for flags: see [`Driver::room`].
     pub fn waiting_blocks(&self) -> u32 {
         // SAFETY: `self.device` uploaded the table, and the drop of `self` alone gives it back.
         unsafe { self.device.0.waiting_blocks(self.raw) }

@@ -7,7 +7,7 @@ use std::hash::{Hash, Hasher};
 /// A type that can be the element of an array. Bytes reach an array without a look at their values: from other ranks, from messages
 /// that a program unpacks, through fields of other element types in the same memory. So every byte pattern must be a value.
 ///
-/// `bool` and `char` are no such types: use [`Bool`] and `u32`. A plain struct of up to 256 bytes becomes an element by
+/// `bool` and `char` have invalid bit patterns: use [`Bool`] and `u32`.
 /// `#[derive(halocline::Element)]`, which checks all this when the program is compiled.
 ///
 /// # Safety

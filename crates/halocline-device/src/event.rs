@@ -1,12 +1,12 @@
-//! Events, from a pool: created once, reused, returned when dropped.
+//! A pool of events, which are created once and reused.
 
 use crate::driver::{Driver, RawEvent};
 use crate::error::DeviceError;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Events of one device. Grows on demand; taking and returning one allocates nothing once there are enough. A
-/// clone is the same pool.
+/// Events of one device. The pool grows on demand; in the steady state taking and returning an event
+/// allocates nothing. Clones refer to the same pool.
 #[derive(Clone)]
 pub struct EventPool(Arc<Shared>);
 
@@ -23,7 +23,7 @@ struct Idle {
 
 impl Shared {
     fn idle(&self) -> MutexGuard<'_, Idle> {
-        // No panic can happen while it is held: it is always whole.
+        // No panic can occur while the lock is held, so the state is always consistent.
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -39,7 +39,7 @@ impl EventPool {
         Self(Arc::new(Shared { driver, idle: Mutex::default() }))
     }
 
-    /// An event to be recorded. What it meant before is over: record it before anything waits for it.
+    /// Takes an event. It may still hold an old record: record it before anything waits for it.
     pub fn take(&self) -> Result<Event, DeviceError> {
         let reused = self.0.idle().events.pop();
         let raw = match reused {
@@ -48,7 +48,7 @@ impl EventPool {
                 let raw = self.0.driver.create_event()?;
                 let mut idle = self.0.idle();
                 idle.made += 1;
-                // Room for all, so that returning one never allocates.
+                // Reserve space for all events, so that returning one never allocates.
                 let room = idle.made - idle.events.len();
                 idle.events.reserve(room);
                 raw
@@ -57,12 +57,12 @@ impl EventPool {
         Ok(Event { pool: Arc::clone(&self.0), raw })
     }
 
-    /// How many events were created in all.
+    /// Number of events created.
     pub fn made(&self) -> usize {
         self.0.idle().made
     }
 
-    /// How many of them nobody holds.
+    /// Number of events in the pool.
     pub fn idle(&self) -> usize {
         self.0.idle().events.len()
     }
@@ -78,8 +78,8 @@ impl Drop for Shared {
     }
 }
 
-/// A point in the work of a stream. Returned to its pool when dropped, which may be as soon as the last call that
-/// names it has returned: a stream that waits for it waits for what it meant at the call.
+/// A point in the work of a stream, returned to its pool when dropped. It may be dropped as soon as the
+/// last call that uses it has returned: a stream waits for the record at the time of that call.
 pub struct Event {
     pool: Arc<Shared>,
     raw: RawEvent,
@@ -101,7 +101,7 @@ impl Event {
         &self.pool.driver
     }
 
-    /// Whether all that it means is done. Never blocks.
+    /// Whether the recorded work is done. Never blocks.
     pub fn query(&self) -> Result<bool, DeviceError> {
         // SAFETY: the driver of the pool made the event, and only the drop of the pool, which `self` holds, destroys
         // it.

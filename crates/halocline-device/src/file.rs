@@ -1,7 +1,7 @@
-//! Files that are replaced as a whole.
+//! Atomic replacement of files.
 //!
-//! The new content is written to a file beside the old one, which then takes its name: a reader sees the old content or the
-//! new one, and an error (a full disk) leaves the old one as it was.
+//! The new content goes to a temporary file beside the old one, which is then renamed: a reader sees the
+//! old or the new content, and an error (a full disk) leaves the old file unchanged.
 
 use std::fs::{File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -10,8 +10,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Replaces the content of a file, or makes it. A link stays, and the file that it names is replaced. Permissions stay. Pipes
-/// and devices are written as they are.
+/// Replaces the content of a file, or creates it. A symbolic link stays, and its target is replaced.
+/// Permissions are kept. Pipes and devices are written directly.
 pub fn replace(path: &Path, parts: &[&[u8]]) -> io::Result<()> {
     match find(path)? {
         Found::Nothing(new) => write_aside(&new, 0o666, None, parts),
@@ -20,7 +20,7 @@ pub fn replace(path: &Path, parts: &[&[u8]]) -> io::Result<()> {
     }
 }
 
-/// Refuses a file that [`replace`] cannot write. Leaves no file behind. Never blocks.
+/// Checks that [`replace`] can write a file. Leaves no file behind. Never blocks.
 pub fn check(path: &Path) -> io::Result<()> {
     let beside = match find(path)? {
         Found::Nothing(new) => new,
@@ -30,7 +30,7 @@ pub fn check(path: &Path) -> io::Result<()> {
     Aside::make(&beside, 0o600).map(drop)
 }
 
-/// Replaces a file by one of this mode, less the umask, or of these permissions.
+/// Replaces a file by one with this mode, less the umask, or with these permissions.
 pub(crate) fn write_aside(
     path: &Path,
     mode: u32,
@@ -42,16 +42,16 @@ pub(crate) fn write_aside(
     if let Some(permissions) = permissions {
         aside.file.set_permissions(permissions)?;
     }
-    // Some file systems tell only now that they are full.
+    // Some file systems report a full disk only here.
     aside.file.sync_data()?;
     aside.rename(path)
 }
 
-/// What is at a path.
+/// The kind of file at a path.
 enum Found {
-    /// Nothing, by the name of the file to be made.
+    /// Nothing; the path of the file to create.
     Nothing(PathBuf),
-    /// A file, by its own name.
+    /// A regular file, by its resolved path.
     File(PathBuf, Metadata),
     /// A pipe or a device.
     Special,
@@ -65,10 +65,10 @@ fn find(path: &Path) -> io::Result<Found> {
         Ok(about) if about.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
         Ok(about) if about.is_file() => Ok(Found::File(path.canonicalize()?, about)),
         Ok(_) => Ok(Found::Special),
-        // The name of a directory that does not exist.
+        // The path of a directory that does not exist.
         Err(_) if path.as_os_str().as_bytes().ends_with(b"/") => Err(io::ErrorKind::NotADirectory.into()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => match path.read_link() {
-            // A link to what does not exist yet: its target is made, and the link stays.
+            // A dangling link: its target is created, and the link stays.
             Ok(target) => find(&path.parent().unwrap_or(Path::new("")).join(target)),
             Err(_) => Ok(Found::Nothing(path.to_owned())),
         },
@@ -80,7 +80,7 @@ fn write_all(mut file: &File, parts: &[&[u8]]) -> io::Result<()> {
     parts.iter().try_for_each(|part| file.write_all(part))
 }
 
-/// A new file beside another one; removed when dropped.
+/// A temporary file beside another one; removed when dropped.
 struct Aside {
     file: File,
     path: PathBuf,
@@ -90,14 +90,14 @@ struct Aside {
 impl Aside {
     fn make(path: &Path, mode: u32) -> io::Result<Self> {
         static MADE: AtomicU64 = AtomicU64::new(0);
-        // No other writer, of this process or machine, has this name: directories may be shared by machines.
+        // Unique over processes and machines, because machines may share the directory.
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let (now, number) = (since.unwrap_or_default().as_nanos(), MADE.fetch_add(1, Ordering::Relaxed));
         let name = format!(".halocline-{}-{now}-{number}", std::process::id());
         let aside = path.with_file_name(name);
         let made = OpenOptions::new().write(true).create_new(true).mode(mode).open(&aside);
         let file = made.map_err(|error| match error.kind() {
-            // The file itself may be writable, its directory is not.
+            // The file may be writable although its directory is not.
             io::ErrorKind::PermissionDenied => {
                 io::Error::new(error.kind(), format!("a file beside it cannot be made: {error}"))
             }

@@ -8,11 +8,12 @@ pub use streaming::pack_streaming;
 use cells::listed;
 use halocline_plan::copy::{CopyOp, Indexed, Loop};
 
-/// Alignment, in bytes, of a message that [`pack_streaming`] writes; it also rounds its end up to this.
+/// Alignment, in bytes, of a message that [`pack_streaming`] writes; the length of its buffer is rounded up
+/// to it, too.
 pub const MESSAGE_ALIGN: usize = 64;
 
-/// Does the operations one after the other. `sources` and `targets` hold the address of element
-/// (0, 0, …) of each field, or of the first byte of each message.
+/// Executes the operations in order. `sources` and `targets` hold the address of element (0, 0, …) of each
+/// field, or of the first byte of each message.
 ///
 /// # Safety
 /// Every operation must stay within memory that is valid for reads at its source and for writes at its
@@ -28,7 +29,7 @@ pub unsafe fn copy(ops: &[CopyOp], sources: &[*const u8], targets: &[*mut u8]) {
     }
 }
 
-/// Walks loops around blocks, or around listed cells of blocks, outermost first.
+/// Iterates over loops around blocks, or around listed cells of blocks, outermost first.
 unsafe fn nest(loops: &[Loop], cells: Option<&Indexed>, block: usize, from: *const u8, to: *mut u8) {
     // SAFETY: these bytes are part of an operation that the caller of `copy` vouches for.
     unsafe {
@@ -40,7 +41,7 @@ unsafe fn nest(loops: &[Loop], cells: Option<&Indexed>, block: usize, from: *con
     }
 }
 
-/// Walks a loop and the loops within it.
+/// Iterates over one loop and the loops within it.
 unsafe fn outer_loop(
     outer: &Loop,
     loops: &[Loop],
@@ -67,14 +68,14 @@ unsafe fn outer_loop(
 /// A loop of one step.
 const ONCE: Loop = Loop { count: 1, source: 0, target: 0 };
 
-/// Where each step of a loop begins at both ends.
+/// The source and target address of each step of a loop.
 fn steps(l: &Loop, from: *const u8, to: *mut u8) -> impl Iterator<Item = (*const u8, *mut u8)> {
     let Loop { count, source, target } = *l;
     (0..count as isize)
         .map(move |step| (from.wrapping_offset(step * source), to.wrapping_offset(step * target)))
 }
 
-/// Calls `$with::<N>` for the block sizes that deserve a loop of their own, `$otherwise` else.
+/// Calls `$with::<N>` for block sizes with a specialised loop, `$otherwise` for the others.
 macro_rules! by_block {
     ($block:expr, $n:ident => $with:expr, $otherwise:expr) => {
         match $block {
@@ -141,7 +142,7 @@ unsafe fn strided_by<const N: usize>(l: Loop, mut from: *const u8, mut to: *mut 
     }
 }
 
-/// Two blocks at every step.
+/// Copies two blocks at every step.
 unsafe fn pairs(l: Loop, pair: Loop, block: usize, from: *const u8, to: *mut u8) {
     // SAFETY: these bytes are part of an operation that the caller of `copy` vouches for.
     by_block!(block, N => unsafe { pairs_by::<N>(l, pair, from, to) }, {

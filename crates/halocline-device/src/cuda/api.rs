@@ -1,7 +1,7 @@
-//! The functions of CUDA's driver that are used, found at run time in the driver's library.
+//! The functions of the CUDA driver in use, loaded from its library at run time.
 //!
-//! Handles are numbers here: nothing of what they point to is looked at. Results and enumerations are integers, so that
-//! a driver may know more values than we do.
+//! Handles are opaque integers. Results and enumerations are integers, too, because a newer driver may
+//! return values unknown here.
 
 use crate::error::DeviceError;
 use libloading::os::unix::Library;
@@ -25,12 +25,12 @@ pub(super) struct WordOp {
 const _: () = assert!(size_of::<WordOp>() == 48);
 
 impl WordOp {
-    /// A write, after all that came before (`CU_STREAM_WRITE_VALUE_DEFAULT`).
+    /// A write, ordered after all earlier work (`CU_STREAM_WRITE_VALUE_DEFAULT`).
     pub(super) fn write(address: u64, value: u64) -> Self {
         Self { operation: 5, address, value, ..Self::default() }
     }
 
-    /// A wait for a value or more, cyclically (`CU_STREAM_WAIT_VALUE_GEQ`).
+    /// A wait until the value is reached, cyclically (`CU_STREAM_WAIT_VALUE_GEQ`).
     pub(super) fn wait(address: u64, value: u64) -> Self {
         Self { operation: 4, address, value, ..Self::default() }
     }
@@ -41,7 +41,7 @@ impl WordOp {
 #[derive(Clone, Copy)]
 pub(super) struct IpcHandle(pub(super) [u8; 64]);
 
-/// `CUmemAccessDesc`: that a device may read and write.
+/// `CUmemAccessDesc`: read and write access of a device.
 #[repr(C)]
 pub(super) struct Access {
     location_type: c_int,
@@ -50,7 +50,7 @@ pub(super) struct Access {
 }
 
 impl Access {
-    /// To read and to write.
+    /// Read and write access.
     pub(super) const ALL: c_int = 3;
 
     pub(super) fn of(ordinal: u32) -> Self {
@@ -58,7 +58,7 @@ impl Access {
     }
 }
 
-/// Results that are told from others.
+/// Result codes with special handling.
 pub(super) mod code {
     pub(in super::super) const SUCCESS: i32 = 0;
     pub(in super::super) const OUT_OF_MEMORY: i32 = 2;
@@ -75,13 +75,14 @@ pub(super) mod code {
     pub(in super::super) const PEER_ACCESS_ALREADY_ENABLED: i32 = 704;
     pub(in super::super) const TOO_MANY_PEERS: i32 = 711;
 
-    /// Whether a driver says so of code that it does not understand: an image, PTX or its version, no code for the GPU, a source.
+    /// Whether the driver rejected kernel code: an image, PTX or its version, no code for the GPU, or a
+    /// source.
     pub(in super::super) fn is_of_kernels(code: i32) -> bool {
         matches!(code, 200 | 209 | 218 | 222 | 300)
     }
 
-    /// Whether a context is of no use any more after this: faults of work (700 to 721, without those that only refuse a
-    /// call), of memory and links, and what the driver does not know.
+    /// Whether the context is unusable after this result: faults of work (700 to 721, except those that
+    /// only refuse a call), of memory and links, and unknown errors.
     pub(in super::super) fn is_fatal(code: i32) -> bool {
         matches!(code, 4 | 201 | 214 | 220 | 226 | 700 | 702 | 709 | 710 | 714..=719 | 721 | 999)
     }
@@ -99,13 +100,13 @@ macro_rules! api {
         pub(super) struct Api {
             $($(#[$safe_doc])* pub(super) $safe: extern "C" fn($($safe_argument),*) -> c_int,)*
             $($(#[$doc])* pub(super) $name: unsafe extern "C" fn($($argument),*) -> c_int,)*
-            /// `cuFuncLoad`, of CUDA 12.4 and later: a kernel.
+            /// `cuFuncLoad`, of CUDA 12.4 and later. Argument: a kernel.
             pub(super) load_function: Option<unsafe extern "C" fn(usize) -> c_int>,
-            /// `cuStreamGetId`, of CUDA 12.0 and later: a stream, its number.
+            /// `cuStreamGetId`, of CUDA 12.0 and later. Arguments: a stream, its identifier.
             pub(super) stream_id: Option<unsafe extern "C" fn(usize, *mut u64) -> c_int>,
-            /// Queues that the streams of the process share.
+            /// Number of hardware queues that the streams of the process share.
             pub(super) queues: u32,
-            /// Keeps the functions there.
+            /// Keeps the library loaded.
             _library: Library,
         }
 
@@ -128,10 +129,10 @@ macro_rules! api {
     };
 }
 
-/// The function with the first of these names that the library has.
+/// The function with the first of these names that the library exports.
 ///
 /// # Safety
-/// `T` is the type of a pointer to that function. It is called only while the library is loaded.
+/// `T` is the pointer type of that function. It is called only while the library is loaded.
 unsafe fn find<T: Copy>(library: &Library, symbols: &[&[u8]]) -> Result<T, String> {
     // SAFETY: the caller gives the function's type.
     let found = symbols.iter().find_map(|symbol| unsafe { library.get::<T>(symbol) }.ok());
@@ -158,11 +159,11 @@ api! {
         current: b"cuCtxGetCurrent\0"(&mut usize);
         pop: b"cuCtxPopCurrent_v2\0"(&mut usize);
         current_device: b"cuCtxGetDevice\0"(&mut c_int);
-        /// Takes a mode, and gives back that of before.
+        /// Sets the mode and returns the previous one.
         exchange_capture_mode: b"cuThreadExchangeStreamCaptureMode\0"(&mut c_int);
         priorities: b"cuCtxGetStreamPriorityRange\0"(&mut c_int, &mut c_int);
         allocate: b"cuMemAlloc_v2\0"(&mut u64, usize);
-        /// Free, of how many.
+        /// Free bytes, total bytes.
         memory_info: b"cuMemGetInfo_v2\0"(&mut usize, &mut usize);
         allocate_pinned: b"cuMemHostAlloc\0"(&mut *mut c_void, usize, c_uint);
         create_stream: b"cuStreamCreateWithPriority\0"(&mut usize, c_uint, c_int);
@@ -170,7 +171,7 @@ api! {
         device_uuid: b"cuDeviceGetUuid_v2\0" | b"cuDeviceGetUuid\0"(&mut [u8; 16], c_int);
         /// Address, bytes, alignment, wanted address, flags.
         reserve: b"cuMemAddressReserve\0"(&mut u64, usize, usize, u64, u64);
-        /// Flags, of whom (an [`Access`] begins with that), address.
+        /// Flags, accessing device (an [`Access`] begins with it), address.
         access: b"cuMemGetAccess\0"(&mut u64, &Access, u64);
     }
     unsafe {
@@ -182,9 +183,9 @@ api! {
         free_pinned: b"cuMemFreeHost\0"(*mut c_void);
         register: b"cuMemHostRegister_v2\0"(*mut c_void, usize, c_uint);
         unregister: b"cuMemHostUnregister\0"(*mut c_void);
-        /// Where it is written, attribute, address.
+        /// Result, attribute, address.
         pointer_attribute: b"cuPointerGetAttribute\0"(*mut c_void, c_int, u64);
-        /// Count, attributes, where each is written, address.
+        /// Count, attributes, results, address.
         pointer_attributes: b"cuPointerGetAttributes\0"(c_uint, *const c_int, *const *mut c_void, u64);
         /// Target, source, bytes, stream.
         copy: b"cuMemcpyAsync\0"(u64, u64, usize, usize);
@@ -192,7 +193,7 @@ api! {
         destroy_stream: b"cuStreamDestroy_v2\0"(usize);
         stream_context: b"cuStreamGetCtx\0"(usize, *mut usize);
         priority: b"cuStreamGetPriority\0"(usize, *mut c_int);
-        /// Stream, state: 0 where nothing is captured.
+        /// Stream, state; 0 if it is not capturing.
         is_capturing: b"cuStreamIsCapturing\0"(usize, *mut c_int);
         query: b"cuStreamQuery\0"(usize);
         synchronise: b"cuStreamSynchronize\0"(usize);
@@ -200,7 +201,8 @@ api! {
         record: b"cuEventRecord\0"(usize, usize);
         wait_event: b"cuStreamWaitEvent\0"(usize, usize, c_uint);
         query_event: b"cuEventQuery\0"(usize);
-        /// Stream, count, operations, flags. The second version needs no permission of an administrator (CUDA 11.7).
+        /// Stream, count, operations, flags. The second version needs no administrator permission (CUDA
+        /// 11.7).
         words: b"cuStreamBatchMemOp_v2\0"(usize, c_uint, *mut WordOp, c_uint);
         load_module: b"cuModuleLoadData\0"(*mut usize, *const c_void);
         unload_module: b"cuModuleUnload\0"(usize);
@@ -216,22 +218,22 @@ api! {
         /// Handle of physical memory, address.
         retain_memory: b"cuMemRetainAllocationHandle\0"(*mut u64, u64);
         release_memory: b"cuMemRelease\0"(u64);
-        /// Handle of the system, handle, its type, flags.
+        /// OS handle, memory, handle type, flags.
         export_memory: b"cuMemExportToShareableHandle\0"(*mut c_void, u64, c_int, u64);
         import_memory: b"cuMemImportFromShareableHandle\0"(*mut u64, *mut c_void, c_int);
         free_addresses: b"cuMemAddressFree\0"(u64, usize);
         /// Address, bytes, offset, handle, flags.
         map: b"cuMemMap\0"(u64, usize, usize, u64, u64);
         unmap: b"cuMemUnmap\0"(u64, usize);
-        /// Address, bytes, who may access it, how many.
+        /// Address, bytes, accesses, count.
         set_access: b"cuMemSetAccess\0"(u64, usize, *const Access, usize);
-        /// Handle of the system, pool, its type, flags.
+        /// OS handle, pool, handle type, flags.
         export_pool: b"cuMemPoolExportToShareableHandle\0"(*mut c_void, usize, c_int, u64);
         import_pool: b"cuMemPoolImportFromShareableHandle\0"(*mut usize, *mut c_void, c_int, u64);
         export_pointer: b"cuMemPoolExportPointer\0"(*mut c_void, u64);
         import_pointer: b"cuMemPoolImportPointer\0"(*mut u64, usize, *mut c_void);
         set_pool_access: b"cuMemPoolSetAccess\0"(usize, *const Access, usize);
-        /// Flags, pool, of whom.
+        /// Flags, pool, accessing device.
         pool_access: b"cuMemPoolGetAccess\0"(*mut c_int, usize, *const Access);
         destroy_pool: b"cuMemPoolDestroy\0"(usize);
     }
@@ -240,7 +242,7 @@ api! {
 /// File names of the driver's library.
 const NAMES: [&str; 2] = ["libcuda.so.1", "libcuda.so"];
 
-/// The driver, initialised, once for the process. Blocks the first time, up to seconds.
+/// The driver, initialised once per process. The first call blocks for up to seconds.
 pub(super) fn api() -> Result<&'static Api, DeviceError> {
     static API: OnceLock<Result<Api, String>> = OnceLock::new();
     API.get_or_init(load).as_ref().map_err(|why| DeviceError::NoCuda { why: why.clone() })
@@ -267,19 +269,21 @@ fn load() -> Result<Api, String> {
     Err(format!("the driver's library cannot be loaded ({})", tried.join("; ")))
 }
 
-/// Queues that CUDA makes unless the environment asks for another number when it starts, and the most that there can be.
+/// CUDA's default number of queues.
 const QUEUES: u32 = 8;
 const MOST_QUEUES: u32 = 32;
 const CONNECTIONS: &str = "CUDA_DEVICE_MAX_CONNECTIONS";
 
-/// Whether the calling thread is the process's only one, so that nobody starts another meanwhile.
+/// Whether the calling thread is the only one of the process, so that no other thread can start one
+/// meanwhile.
 fn is_only_thread() -> bool {
     std::fs::read_dir("/proc/self/task").is_ok_and(|threads| threads.count() == 1)
 }
 
 impl Api {
-    /// Asks for all the queues that there can be, by the environment, unless that says another number, CUDA has been started by
-    /// somebody else, or the process has other threads, which may read the environment. Says how many there will be.
+    /// Sets the environment variable that requests the maximum number of queues. Does nothing if the
+    /// variable is set, if CUDA is already initialised, or if the process has other threads, which may read
+    /// the environment. Returns the number of queues.
     fn ask_for_queues(&self) -> u32 {
         if let Some(asked) = std::env::var_os(CONNECTIONS) {
             let asked = asked.to_str().and_then(|text| text.trim().parse().ok());
@@ -295,7 +299,7 @@ impl Api {
         MOST_QUEUES
     }
 
-    /// What a result means.
+    /// Describes a result.
     pub(super) fn text(&self, result: i32) -> String {
         let get = |call: extern "C" fn(c_int, &mut *const c_char) -> c_int| {
             let mut text = std::ptr::null();
@@ -319,7 +323,7 @@ mod tests {
     fn a_thread_beside_others_leaves_the_environment_alone() {
         let before = std::env::var_os(CONNECTIONS);
         std::thread::scope(|scope| scope.spawn(|| assert!(!is_only_thread())).join()).expect("no panic");
-        // Where there is no driver, nothing is asked for, either.
+        // Without a driver, no queues are requested.
         let _ = api();
         assert_eq!(std::env::var_os(CONNECTIONS), before);
     }

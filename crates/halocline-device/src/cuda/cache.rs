@@ -1,9 +1,9 @@
-//! Compiled kernels on disk, shared by all ranks and runs of a user.
+//! Cache of compiled kernels on disk, shared by all ranks and runs of a user.
 //!
-//! A file is named by a hash of its key (source, options, compiler, target) and holds the key itself, so that another
-//! key's file is never taken for it, and a checksum, so that a cut or changed one is not. Files are written aside and
-//! renamed: a reader sees a whole file or none, whoever writes at the same time. Nothing here fails: what cannot be read
-//! is compiled again, what cannot be kept is not kept.
+//! A file is named by a hash of its key (source, options, compiler, target). It contains the key, which
+//! detects hash collisions, and a checksum, which detects truncated or changed files. Files are replaced
+//! atomically, so concurrent readers and writers see whole files. Nothing here fails: a kernel that cannot
+//! be read is compiled again, and one that cannot be written is not cached.
 
 use crate::file;
 use crate::variable::Variable;
@@ -12,11 +12,11 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 const MAGIC: &[u8; 16] = b"halocline kernel";
-/// Bits of a file's mode: its group and all others may write it.
+/// Mode bits of a file that its group or others may write.
 const WRITTEN_BY_OTHERS: u32 = 0o022;
 
-/// The directory: `HALOCLINE_CACHE`, else `halocline` in `XDG_CACHE_HOME` or in `~/.cache`. None if no variable names one,
-/// or `HALOCLINE_CACHE` is `off`.
+/// The cache directory: `HALOCLINE_CACHE`, else `halocline` in `XDG_CACHE_HOME` or in `~/.cache`. `None` if
+/// no variable is set, or if `HALOCLINE_CACHE` is `off`.
 pub fn directory() -> Option<PathBuf> {
     let absolute = |name: &str| {
         let path = PathBuf::from(std::env::var_os(name)?);
@@ -37,14 +37,14 @@ pub(super) fn find(key: &str) -> Option<Vec<u8>> {
 
 pub(super) fn keep(key: &str, code: &[u8]) {
     if let Some(directory) = directory() {
-        // Without it the next one compiles.
+        // On failure the next process compiles again.
         let _ = keep_in(&directory, key, code);
     }
 }
 
-/// The bytes of a file that nobody else could have written; none if there is no such file.
+/// The content of a file that only this user can write; `None` if there is no such file.
 fn read_ours(path: &Path) -> std::io::Result<Option<Vec<u8>>> {
-    // Opening a pipe would wait for a writer.
+    // Opening a pipe would block until it has a writer.
     let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
     let mut opened = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     let about = opened.metadata()?;
@@ -58,7 +58,7 @@ fn read_ours(path: &Path) -> std::io::Result<Option<Vec<u8>>> {
 }
 
 fn find_in(directory: &Path, key: &str) -> Option<Vec<u8>> {
-    // Code that somebody else could have written is not run.
+    // Never run code that another user could have written.
     let file = read_ours(&directory.join(file_name(key))).ok()??;
     let (content, checksum) = file.split_last_chunk::<8>()?;
     if hash(content).to_le_bytes() != *checksum {
@@ -74,7 +74,7 @@ fn keep_in(directory: &Path, key: &str, code: &[u8]) -> std::io::Result<()> {
     let mut file = [MAGIC, &(key.len() as u64).to_le_bytes()[..], key.as_bytes(), code].concat();
     file.extend_from_slice(&hash(&file).to_le_bytes());
     std::fs::create_dir_all(directory)?;
-    // Others may not write it, whatever the umask allows: see [`read_ours`].
+    // Not writable by others, whatever the umask allows: see [`read_ours`].
     file::write_aside(&directory.join(file_name(key)), 0o644, None, &[&file])
 }
 
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
-    /// A directory of a test.
+    /// A temporary directory of a test.
     struct Scratch(PathBuf);
 
     impl Scratch {
@@ -118,7 +118,7 @@ mod tests {
         keep_in(&scratch.0, "a key", b"code").expect("a directory of our own");
         assert_eq!(find_in(&scratch.0, "a key").as_deref(), Some(&b"code"[..]));
         assert_eq!(find_in(&scratch.0, "another"), None);
-        // The same hash, were it so: the file of one key in the place of another.
+        // As if the hashes collided: the file of one key in the place of another.
         let place = |key: &str| scratch.0.join(file_name(key));
         std::fs::rename(place("a key"), place("another")).expect("there");
         assert_eq!(find_in(&scratch.0, "another"), None);

@@ -1,4 +1,4 @@
-//! A GPU's primary context, retained, and current for as long as a call needs it.
+//! A GPU's primary context: retained, and current during each call.
 
 use super::api::{Api, WordOp, code};
 use super::looks::Looks;
@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 use std::ffi::{c_int, c_uint};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-/// A primary context that we have retained, once for all openings of its GPU.
+/// A retained primary context, shared by all drivers of its GPU.
 pub(super) struct Primary {
     pub(super) api: &'static Api,
     pub(super) ordinal: u32,
     pub(super) device: c_int,
     pub(super) context: usize,
-    /// Streams of ours that were given back, with their priorities. Streams share the queues of the hardware, and to make one takes long:
-    /// so none is made where an old one will do, and none is destroyed.
+    /// Returned streams of the library, with their priorities. Streams share hardware queues and are slow
+    /// to create, so idle streams are reused and none is destroyed.
     idle: Mutex<Vec<(c_int, usize)>>,
     looks: OnceLock<Looks>,
 }
@@ -47,12 +47,12 @@ impl Primary {
         Ok(Self { api, ordinal, device, context, idle: Mutex::default(), looks: OnceLock::new() })
     }
 
-    /// Where looks at words go. The context is current.
+    /// The reader of words in device memory. The context is current.
     pub(super) fn looks(&self) -> Result<&Looks, c_int> {
         if let Some(there) = self.looks.get() {
             return Ok(there);
         }
-        // One thread makes them: a second one's would have to be freed, which may wait for the device.
+        // Serialises creation: a duplicate would have to be freed, which may wait for the device.
         static MAKING: Mutex<()> = Mutex::new(());
         let _alone = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
         match self.looks.get() {
@@ -68,8 +68,8 @@ impl Primary {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A stream that does not synchronise with the default stream: one that was given back and has done its work, or a new one; or the call
-    /// that failed, and how. The context is current.
+    /// A stream that does not synchronise with the default stream: an idle returned one, or a new one.
+    /// Fails with the call and its result. The context is current.
     pub(super) fn stream(&self, priority: c_int, looks: &Looks) -> Result<usize, (&'static str, c_int)> {
         let mut idle = self.idle();
         // SAFETY: `give_back` puts handles from `create_stream` into `idle`, and only the drop of `self` destroys them.
@@ -78,8 +78,8 @@ impl Primary {
             return Ok(idle.swap_remove(at).1);
         }
         drop(idle);
-        // One thread makes them, and gives them their first work: two streams that wait for each other must not share a queue of the
-        // hardware, and which one a stream takes follows from those taken before.
+        // Serialises creation and the first operation. Two streams that wait for each other must not share
+        // a hardware queue, and the order of creation determines the queue of a stream.
         static MAKING: Mutex<()> = Mutex::new(());
         let _alone = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
         let mut stream = 0;
@@ -96,12 +96,12 @@ impl Primary {
         given.map(|()| stream).map_err(|result| ("cuStreamBatchMemOp", result))
     }
 
-    /// Takes a stream back, which nobody gives anything any more.
+    /// Takes back a stream that gets no more work.
     pub(super) fn give_back(&self, priority: c_int, stream: usize) {
         self.idle().push((priority, stream));
     }
 
-    /// Makes the context current in this thread, unless it is.
+    /// Makes the context current in this thread, unless it already is.
     pub(super) fn make_current(&self) -> Result<Current, c_int> {
         let mut now = 0;
         check((self.api.current)(&mut now))?;
@@ -114,8 +114,9 @@ impl Primary {
         Ok(current)
     }
 
-    /// The same for calls that CUDA refuses while any thread captures a stream, unless that lets it, and which end that capture
-    /// (frees, queries, waits of the host). Ours have nothing to do with it.
+    /// As [`Primary::make_current`], for calls that CUDA refuses during another thread's stream capture,
+    /// and that would invalidate it (frees, queries, host waits). The calls here are independent of
+    /// captured streams.
     pub(super) fn make_current_beside_captures(&self) -> Result<Current, c_int> {
         let mut current = self.make_current()?;
         let mut mode = CAPTURE_MODE_RELAXED;
@@ -134,7 +135,7 @@ impl Drop for Primary {
             // more. Where the process ends and the driver is gone, the call returns an error.
             unsafe { (self.api.destroy_stream)(stream) };
         }
-        // To free them may wait for the device: not here.
+        // Freeing them may wait for the device, so it is deferred.
         if let Some(looks) = self.looks.take() {
             let &mut Self { api, ordinal, device, context, .. } = self;
             let last = Self { api, ordinal, device, context, idle: Mutex::default(), looks: OnceLock::new() };
@@ -154,7 +155,7 @@ fn check(result: c_int) -> Result<(), c_int> {
     if result == code::SUCCESS { Ok(()) } else { Err(result) }
 }
 
-/// What a result that is no fault says.
+/// Describes a result that is no fault.
 pub(super) fn refused(api: &Api, device: u32, call: &'static str, result: c_int) -> DeviceError {
     match result {
         code::OUT_OF_MEMORY => DeviceError::Exhausted { device, call },
@@ -162,11 +163,11 @@ pub(super) fn refused(api: &Api, device: u32, call: &'static str, result: c_int)
     }
 }
 
-/// While it lives, the device's context is the thread's current one.
+/// Keeps the device's context current in the thread.
 pub(super) struct Current {
     api: &'static Api,
     is_pushed: bool,
-    /// The thread's mode of captures before, if that was changed.
+    /// The previous capture mode of the thread, if it was changed.
     mode: Option<c_int>,
 }
 

@@ -1,4 +1,4 @@
-//! A GPU's calls: each method of [`Driver`] by the function of CUDA's driver that it names.
+//! Implements [`Driver`] for GPUs with the functions of the CUDA driver.
 
 use super::api::{WordOp, code};
 use super::context::Primary;
@@ -30,7 +30,7 @@ struct CudaTable {
     launches: AtomicUsize,
 }
 
-/// Flags of the driver.
+/// Flags of the driver API.
 const EVENT_DISABLE_TIMING: c_uint = 2;
 const HOST_PORTABLE_AND_MAPPED: c_uint = 1 | 2;
 
@@ -44,14 +44,14 @@ const ORDERED_FOR_OWNER: c_int = 100;
 /// `CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED`.
 const NATIVE_ATOMICS: c_int = 3;
 
-/// Operations on words in one call of the driver.
+/// Flag operations in one driver call.
 const WORDS_AT_ONCE: usize = 64;
 
 // SAFETY: `cuMemAlloc` and `cuMemHostAlloc` give memory of the length asked for, until it is freed. CUDA's unified
 // addressing gives pinned memory one address on the host and on all devices.
 unsafe impl Driver for CudaDriver {
     fn machine(&self) -> usize {
-        // There is one driver of CUDA in a process.
+        // A process has one CUDA driver.
         std::ptr::from_ref(self.api).addr()
     }
 
@@ -84,7 +84,7 @@ unsafe impl Driver for CudaDriver {
     }
 
     fn within(&self, work: &mut dyn FnMut()) {
-        // Where the context cannot be made current, the library finds that out, too.
+        // If this fails, the library reports it as well.
         let _current = self.primary.make_current();
         work();
     }
@@ -117,7 +117,7 @@ unsafe impl Driver for CudaDriver {
     }
 
     fn sees_writes_of_networks(&self) -> bool {
-        // Hopper and later by themselves, as NCCL has it; others where they say so.
+        // Hopper and later always order the writes (as in NCCL); older GPUs report it.
         self.attribute(RDMA_WRITES_ORDERING).is_ok_and(|order| order >= ORDERED_FOR_OWNER)
             || self.capability().is_ok_and(|capability| capability >= 90)
     }
@@ -232,7 +232,7 @@ unsafe impl Driver for CudaDriver {
             Priority::Normal => 0,
             Priority::Highest => self.highest_priority,
         };
-        // For looks by this stream: later, to allocate may wait for others.
+        // Allocated now, because a later allocation may wait for other work.
         let looks = self.primary.looks().map_err(|result| self.error("cuMemHostAlloc", result))?;
         let made = self.primary.stream(priority, looks);
         made.map(RawStream).map_err(|(call, result)| self.error(call, result))
@@ -265,7 +265,7 @@ unsafe impl Driver for CudaDriver {
     }
 
     unsafe fn stream_id(&self, stream: RawStream) -> Option<u64> {
-        // The context has one default stream, which must not be asked while another one is captured.
+        // The default stream must not be queried while another stream is captured.
         if let 0 | STREAM_LEGACY = stream.0 {
             return Some(u64::MAX);
         }
@@ -338,8 +338,8 @@ unsafe impl Driver for CudaDriver {
 
     unsafe fn values(&self, stream: RawStream, ops: &[ValueOp]) -> Result<(), DeviceError> {
         let _current = self.enter()?;
-        // All are looked at before any is given. More than fit into one call of the driver are given in several, of which a later
-        // one may still be refused.
+        // All operations are checked first. Those beyond one driver call go into further calls, and CUDA
+        // may still refuse a later one.
         for op in ops {
             let (ValueOp::Write { address, .. } | ValueOp::Wait { address, .. }) = *op;
             self.reach_word(address)?;

@@ -1,4 +1,4 @@
-//! A GPU of this process: opened, its attributes, and what results of calls about it mean.
+//! An open GPU: its attributes, and the meaning of results.
 
 use super::api::{Api, api, code};
 use super::context::{Current, Primary, refused};
@@ -9,9 +9,9 @@ use std::collections::{BTreeSet, HashMap};
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// A GPU, by its primary context: the one that CUDA's runtime uses, and every library above it, so that their streams
-/// and memory can be used here. Nothing that is not ours is ever destroyed or changed, not even which context is current
-/// in a thread.
+/// A GPU, by its primary context, which the CUDA runtime and the libraries above it use; their streams and
+/// memory can be used here. Foreign state is never destroyed or changed, not even the current context of a
+/// thread.
 pub struct CudaDriver {
     pub(super) api: &'static Api,
     pub(super) ordinal: u32,
@@ -20,17 +20,17 @@ pub struct CudaDriver {
     pub(super) room: u32,
     pub(super) highest_priority: c_int,
     pub(super) failure: OnceLock<DeviceError>,
-    /// Devices whose memory this one reaches, and that we keep.
+    /// Devices to which this one has peer access, kept retained.
     peers: Mutex<Vec<Arc<Primary>>>,
-    /// The kernel of copy tables, once it was loaded: what failed is tried again.
+    /// The kernels of copy tables once loaded; a failure is retried.
     kernels: Mutex<Option<((Function, Function), Module)>>,
     pub(super) primary: Arc<Primary>,
 }
 
-/// Devices, and those whose memory they reach.
+/// Pairs of devices with peer access enabled.
 pub(super) static ENABLED: Mutex<BTreeSet<(u32, u32)>> = Mutex::new(BTreeSet::new());
 
-/// Which device each of our events belongs to; looked at when a call has refused one.
+/// The device of each event of the library; used after a call has refused an event.
 static EVENTS: Mutex<Option<HashMap<usize, u32>>> = Mutex::new(None);
 
 pub(super) fn events() -> MutexGuard<'static, Option<HashMap<usize, u32>>> {
@@ -62,7 +62,7 @@ impl CudaDriver {
             primary,
         };
         this.multiprocessors = this.attribute(MULTIPROCESSOR_COUNT)?.max(1) as u32;
-        // A fifth is nobody's: there a block finds room that needs all of a multiprocessor.
+        // A fifth stays free, for kernels that need a whole multiprocessor.
         let is_limited = this.attribute(KERNEL_TIME_LIMIT)? != 0;
         this.room = if is_limited { 0 } else { this.multiprocessors * 4 / 5 };
         let (mut least, mut greatest) = (0, 0);
@@ -73,7 +73,7 @@ impl CudaDriver {
         Ok(this)
     }
 
-    /// Its compute capability as one number: 90 for 9.0.
+    /// Compute capability as one number: 90 for 9.0.
     pub fn capability(&self) -> Result<u32, DeviceError> {
         Ok((10 * self.attribute(CAPABILITY_MAJOR)? + self.attribute(CAPABILITY_MINOR)?) as u32)
     }
@@ -101,7 +101,7 @@ impl CudaDriver {
         Ok(value)
     }
 
-    /// Begins a call: refused if the device has failed; its context is current for as long as what is returned lives.
+    /// Begins a call: fails if the device has failed; the context is current while the result exists.
     pub(super) fn enter(&self) -> Result<Current, DeviceError> {
         match self.failure.get() {
             Some(failure) => Err(failure.clone()),
@@ -109,8 +109,9 @@ impl CudaDriver {
         }
     }
 
-    /// The same, beside captures of other threads ([`Primary::make_current_beside_captures`]): for all calls but those
-    /// that give a stream something, or look something up.
+    /// As [`CudaDriver::enter`], unaffected by captures of other threads
+    /// ([`Primary::make_current_beside_captures`]). For all calls except those that issue work to a stream
+    /// or look something up.
     pub(super) fn enter_beside_captures(&self) -> Result<Current, DeviceError> {
         match self.failure.get() {
             Some(failure) => Err(failure.clone()),
@@ -121,12 +122,12 @@ impl CudaDriver {
         }
     }
 
-    /// What a result says: nothing, a refusal, or that the device has failed, which is remembered.
+    /// Converts a result. A fault marks the device as failed.
     pub(super) fn check(&self, call: &'static str, result: c_int) -> Result<(), DeviceError> {
         if result == code::SUCCESS { Ok(()) } else { Err(self.error(call, result)) }
     }
 
-    /// The same of a result that is no success.
+    /// Converts a result other than success.
     pub(super) fn error(&self, call: &'static str, result: c_int) -> DeviceError {
         match code::is_fatal(result) {
             true => self.fail(call, result),
@@ -152,7 +153,8 @@ impl CudaDriver {
         }
     }
 
-    /// A call that returns nothing: its failure is the device's, unless that is known, or the process is ending.
+    /// Makes a call without a result: a failure becomes the device's failure, unless it has failed already
+    /// or the process is exiting.
     pub(super) fn last(&self, call: &'static str, make: impl FnOnce() -> c_int) {
         let result = match self.primary.make_current_beside_captures() {
             Ok(_current) => make(),
@@ -163,7 +165,7 @@ impl CudaDriver {
         }
     }
 
-    /// A call about an event, of which it may be said that it is none of this device's.
+    /// Converts the result of a call with an event, which may belong to another device.
     pub(super) fn check_event(
         &self,
         call: &'static str,
@@ -184,11 +186,11 @@ impl CudaDriver {
         self.check(call, result)
     }
 
-    /// Writes memory of the device, which is done when this returns. (After `cuMemcpyHtoD` it may not be: bytes of pageable
-    /// memory are staged, and streams that do not synchronise with the default stream may come before they arrive.)
+    /// Writes device memory and waits until it is written. (`cuMemcpyHtoD` stages pageable memory and may
+    /// return earlier, so non-blocking streams could run before the bytes arrive.)
     ///
     /// # Safety
-    /// At `base` is memory of this device with room for `bytes`, and nothing else uses it meanwhile.
+    /// At `base` is device memory of at least the length of `bytes`, and nothing else uses it meanwhile.
     pub(super) unsafe fn fill(&self, base: Address, bytes: &[u8]) -> Result<(), DeviceError> {
         let source = bytes.as_ptr().expose_provenance() as Address;
         let stream = self.create_stream(Priority::Highest)?;
@@ -211,14 +213,14 @@ impl CudaDriver {
         self.peers().iter().any(|peer| peer.ordinal == ordinal)
     }
 
-    /// Whether this device reaches the memory of another: what was enabled for it elsewhere in the process holds here, too.
+    /// Whether this device has peer access to another, also if another part of the process enabled it.
     pub(super) fn reaches(&self, peer: u32) -> bool {
         let enabled =
             || ENABLED.lock().unwrap_or_else(PoisonError::into_inner).contains(&(self.ordinal, peer));
         peer == self.ordinal || self.has_peer(peer) || enabled() && self.enable_peer(peer).is_ok()
     }
 
-    /// The kernels of copy tables: without slots, and with them.
+    /// The kernels of copy tables: without and with the LL protocol.
     pub(super) fn kernels(&self) -> Result<(Function, Function), DeviceError> {
         let mut loaded = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((kernels, _)) = *loaded {
@@ -232,7 +234,7 @@ impl CudaDriver {
         Ok(kernels)
     }
 
-    /// A context's device, for a context that is not this one.
+    /// Names the device of a foreign context.
     pub(super) fn stranger(&self, stream: RawStream, context: usize) -> DeviceError {
         let (mut device, mut other) = (0, 0);
         // SAFETY: `check_stream` has just got `context` from CUDA for a stream whose life its caller promises, so that

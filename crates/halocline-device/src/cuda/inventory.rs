@@ -1,4 +1,4 @@
-//! What CUDA has to offer here, for people.
+//! The CUDA devices of this machine, for reports.
 
 use super::api::{api, code};
 use super::name_of;
@@ -19,7 +19,7 @@ pub struct Inventory {
 /// One GPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gpu {
-    /// What its maker calls it.
+    /// Its name.
     pub name: String,
     /// Bytes of its memory.
     pub memory: u64,
@@ -32,13 +32,13 @@ pub struct Gpu {
 /// How one GPU reaches another's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Link {
-    /// Ordinal of the one that accesses.
+    /// Ordinal of the accessing GPU.
     pub from: u32,
-    /// Ordinal of the one whose memory it is.
+    /// Ordinal of the GPU that owns the memory.
     pub to: u32,
-    /// Whether it can, by itself.
+    /// Whether peer access is possible.
     pub access: bool,
-    /// Whether it can do atomic operations there, as over NVLink.
+    /// Whether remote atomic operations are supported, as over NVLink.
     pub atomics: bool,
 }
 
@@ -47,7 +47,8 @@ const MAJOR: c_int = 75;
 const MINOR: c_int = 76;
 const NATIVE_ATOMICS: c_int = 3;
 
-/// Looks at the GPUs, without opening them: makes no context. Blocks while the driver initialises, up to seconds.
+/// Lists the GPUs without opening them or creating contexts. Blocks for up to seconds while the driver
+/// initialises.
 pub fn inventory() -> Result<Inventory, DeviceError> {
     let api = api()?;
     let check = |call: &str, result: c_int| match result {

@@ -1,5 +1,6 @@
-//! Looks at words of a device: copied to pinned memory by a stream, and asked for until they are there. A copy to other memory has the
-//! driver wait by itself, and hold the calls of other threads meanwhile, on whom the stream's queue may depend.
+//! Reads words of device memory: a stream copies the word to pinned memory, which the host polls. A copy to
+//! pageable memory would make the driver wait and block calls of other threads, on which the stream's queue
+//! may depend.
 
 use super::api::{Api, code};
 use crate::driver::Address;
@@ -8,13 +9,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Looks that may be under way at once.
+/// Maximum number of reads in progress.
 const CELLS: usize = 64;
-/// A look that takes longer says nothing.
+/// A read that takes longer returns nothing.
 const PATIENCE: Duration = Duration::from_millis(2);
 const PORTABLE: c_uint = 1;
 
-/// Where words are copied to.
+/// Pinned cells that receive the words.
 pub(super) struct Looks {
     base: usize,
     state: Mutex<State>,
@@ -22,12 +23,12 @@ pub(super) struct Looks {
 
 struct State {
     free: Vec<usize>,
-    /// With the streams that may still write them.
+    /// Cells of timed-out reads, with the streams that may still write them.
     late: Vec<(usize, usize)>,
 }
 
 impl Looks {
-    /// The context is current.
+    /// The context must be current.
     pub(super) fn new(api: &Api) -> Result<Self, c_int> {
         let mut base: *mut c_void = std::ptr::null_mut();
         let result = (api.allocate_pinned)(&mut base, (CELLS + 1) * size_of::<u64>(), PORTABLE);
@@ -42,12 +43,12 @@ impl Looks {
         std::ptr::with_exposed_provenance(self.base + cell * size_of::<u64>())
     }
 
-    /// A word that any stream may write at any time, and that says nothing.
+    /// A word that any stream may write at any time, with no meaning.
     pub(super) fn scratch(&self) -> Address {
         self.cell(CELLS).expose_provenance() as Address
     }
 
-    /// A cell, unless an earlier look by this stream is not through, or there is none.
+    /// A free cell; `None` if an earlier read of this stream is unfinished, or no cell is free.
     fn take(&self, api: &Api, stream: usize) -> Option<usize> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.late.iter().any(|&(of, _)| of == stream) {
@@ -61,10 +62,11 @@ impl Looks {
         state.free.pop()
     }
 
-    /// What a word is, or nothing if that takes too long; or the call that failed, and how.
+    /// The value of a word; `None` if that takes too long. Fails with the call and its result.
     ///
     /// # Safety
-    /// The context is current. The stream lives, and reaches the word, which stays valid until the stream is through.
+    /// The context is current. The stream lives and reaches the word, which stays valid until the stream is
+    /// idle.
     pub(super) unsafe fn look(
         &self,
         api: &Api,
@@ -96,7 +98,7 @@ impl Looks {
                     return Ok(None);
                 }
                 code::NOT_READY => result.1 = code::SUCCESS,
-                // The device has failed, or nobody knows: the cell is not used again.
+                // The device has failed, or the state is unknown: the cell is not used again.
                 _ => {}
             }
             drop(state);
@@ -105,7 +107,7 @@ impl Looks {
         Err(result)
     }
 
-    /// Frees the memory. Nothing is under way any more.
+    /// Frees the memory. No read is in progress.
     pub(super) fn close(&self, api: &Api) {
         // SAFETY: `new` allocated the memory. The caller is the drop of the `Primary`, after which no stream has work
         // that writes here.

@@ -1,5 +1,5 @@
-//! GPUs, by CUDA's driver, which is loaded at run time: this builds and runs where there is no CUDA, and says there why
-//! none can be used.
+//! GPUs, through the CUDA driver, which is loaded at run time. Without CUDA this crate builds and runs, and
+//! opening a GPU returns the reason.
 //!
 //! [`device`] opens a GPU. Copy tables are executed by kernels (`copy.cu`) that NVRTC ([`Compiler`]) compiles for it when
 //! the first table is uploaded, and that are kept on disk ([`cache_directory`]); a [`Program`] is kernels of one's own.

@@ -1,4 +1,4 @@
-//! Kernels: loaded, found by name, launched.
+//! Kernels: loading, lookup by name, launch.
 
 use super::api::code;
 use super::context::{Primary, refused};
@@ -10,22 +10,22 @@ use crate::error::DeviceError;
 use std::ffi::{CString, c_void};
 use std::sync::Arc;
 
-/// Kernels of one file, loaded on a device. Drop it when its launches are over.
+/// A loaded module of kernels. All launches must be over when it is dropped.
 pub struct Module {
     raw: usize,
     primary: Arc<Primary>,
 }
 
-/// A kernel of a [`Module`], for as long as that is there.
+/// A kernel of a [`Module`], valid while that exists.
 #[derive(Debug, Clone, Copy)]
 pub struct Function(usize);
 
 impl Module {
-    /// Loads what a kernel was compiled to on a device. Waits for the device. Fails with [`DeviceError::NewerKernels`] where the driver
-    /// refuses it because NVRTC is newer.
+    /// Loads compiled code on a device. Waits for the device. Fails with [`DeviceError::NewerKernels`] if
+    /// the driver refuses it because NVRTC is newer.
     pub fn load(driver: &CudaDriver, compiled: &Compiled) -> Result<Self, DeviceError> {
         let _current = driver.enter_beside_captures()?;
-        // PTX must end with a zero; a cubin knows its length.
+        // PTX must end with a zero byte; a cubin contains its length.
         let code = [compiled.code(), &[0]].concat();
         let mut raw = 0;
         // SAFETY: `code` is a cubin or PTX that NVRTC has made: `Compiler::compile` alone makes a `Compiled`. It ends
@@ -42,8 +42,8 @@ impl Module {
         Ok(Self { raw, primary: Arc::clone(driver.primary()) })
     }
 
-    /// The kernel of a name, ready to be launched. (CUDA would load it at its first launch otherwise, and wait then for all
-    /// that the device was given.)
+    /// Looks up and loads a kernel. (Otherwise CUDA would load it at its first launch, and wait for all
+    /// work of the device.)
     pub fn function(&self, name: &str) -> Result<Function, DeviceError> {
         let none = |what: String| DeviceError::NoKernels {
             why: format!("device {}: {name}: {what}", self.primary.ordinal),
@@ -73,7 +73,7 @@ impl Module {
 
 impl Drop for Module {
     fn drop(&mut self) {
-        // That may wait for the device: not here.
+        // Unloading may wait for the device, so it is deferred.
         let (raw, primary) = (self.raw, Arc::clone(&self.primary));
         deferred_free::give(move || {
             if let Ok(_current) = primary.make_current_beside_captures() {
@@ -87,13 +87,13 @@ impl Drop for Module {
 }
 
 impl Function {
-    /// For messages.
+    /// Handle for messages.
     pub(super) fn handle(self) -> usize {
         self.0
     }
 
-    /// Gives a launch to a stream of the device (`cuLaunchKernel`): blocks, threads of a block, and the address of each
-    /// argument's value.
+    /// Launches the kernel on a stream of the device (`cuLaunchKernel`): blocks, threads per block, and the
+    /// address of each argument's value.
     ///
     /// # Safety
     /// The module is not dropped before the launch is over. The stream is a stream of the driver's device that lives.

@@ -1,26 +1,26 @@
-//! Whether NCCL is there, for people: nothing here needs it.
+//! Detects NCCL, for reports; nothing in this crate depends on it.
 
 use super::nvrtc::{candidates, load};
 use super::one_line;
 use std::ffi::c_int;
 use std::path::{Path, PathBuf};
 
-/// Names one file, and no other is taken.
+/// Names the only file to try.
 const CHOICE: &str = "HALOCLINE_NCCL";
 /// File names of the library.
 const NAMES: [&str; 2] = ["libnccl.so.2", "libnccl.so"];
 
-/// NCCL, as it was found.
+/// An installed NCCL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Nccl {
     /// Major, minor and patch.
     pub version: (i32, i32, i32),
-    /// Where: a path, or the name by which the system's loader knows it.
+    /// Its path, or the name known to the system's loader.
     pub path: PathBuf,
 }
 
-/// Looks for NCCL, at the file that `HALOCLINE_NCCL` names, else where NVRTC is looked for, too, and asks its version. The error says
-/// what was tried.
+/// Finds NCCL at the file named by `HALOCLINE_NCCL`, else in the places searched for NVRTC, and returns its
+/// version. The error lists what was tried.
 pub fn nccl() -> Result<Nccl, String> {
     let mut tried = Vec::new();
     for path in candidates(CHOICE, &NAMES) {
@@ -46,7 +46,7 @@ fn version(path: &Path) -> Result<(i32, i32, i32), String> {
     }
 }
 
-/// A version as NCCL codes it: since 2.9 with two digits for the minor one.
+/// Decodes NCCL's version number: since 2.9 the minor version has two digits.
 fn parts(code: c_int) -> (i32, i32, i32) {
     let major = if code < 10_000 { 1000 } else { 10_000 };
     (code / major, code % major / 100, code % 100)

@@ -1,4 +1,4 @@
-//! Compiles kernels for the GPU at hand, with NVRTC, which is found and loaded at run time.
+//! Compiles kernels with NVRTC, which is found and loaded at run time.
 
 use super::{cache, one_line};
 use crate::error::DeviceError;
@@ -7,14 +7,14 @@ use libloading::os::unix::{Library, RTLD_NOW};
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::path::{Path, PathBuf};
 
-/// The variable that names the library to use.
+/// Names the only library to try.
 const CHOICE: &str = "HALOCLINE_NVRTC";
 /// File names of the library, newest first.
 const NAMES: [&str; 3] = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"];
 
 type Program = usize;
 
-/// NVRTC, loaded. It needs no GPU.
+/// A loaded NVRTC. It needs no GPU.
 #[derive(Debug)]
 pub struct Compiler {
     functions: Functions,
@@ -23,16 +23,16 @@ pub struct Compiler {
     architectures: Vec<u32>,
 }
 
-/// What a kernel is compiled to.
+/// Compiled code.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Compiled {
     /// Private: the driver trusts the lengths and offsets in it, so only [`Compiler::compile`] makes one.
     code: Vec<u8>,
-    /// For what: `sm_90`, or `compute_90` for PTX.
+    /// Target: `sm_90`, or `compute_90` for PTX.
     pub target: String,
-    /// Whether it was found in the cache.
+    /// Whether it came from the cache.
     pub cached: bool,
-    /// By which NVRTC: major and minor version.
+    /// Major and minor version of the NVRTC that compiled it.
     pub nvrtc: (i32, i32),
 }
 
@@ -43,14 +43,14 @@ impl Compiled {
     }
 }
 
-/// How what an NVRTC makes fits a driver, best first.
+/// Compatibility of an NVRTC with a driver, best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Fit {
-    /// The driver takes it.
+    /// The driver accepts its PTX and cubins.
     Good,
-    /// It takes cubins, but not PTX: the NVRTC is of a later minor version.
+    /// The driver accepts its cubins, but not its PTX: NVRTC has a later minor version.
     Cubins,
-    /// The NVRTC is of a later major version.
+    /// The driver accepts nothing: NVRTC has a later major version.
     Refused,
 }
 
@@ -110,14 +110,15 @@ functions! {
 }
 
 impl Compiler {
-    /// Finds NVRTC: the file that `HALOCLINE_NVRTC` names, else what the system's loader finds, the toolkit, and the
-    /// packages of an active Python environment. The error says what was tried.
+    /// Finds NVRTC: the file named by `HALOCLINE_NVRTC`, else through the system's loader, in the toolkit,
+    /// and in the packages of an active Python environment. The error lists what was tried.
     pub fn load() -> Result<Self, DeviceError> {
         Self::best(|_| Fit::Good)
     }
 
-    /// The same for a driver that supports CUDA up to some version (major, minor), which refuses what a newer NVRTC has made: the first
-    /// that is no newer, else one of the same major version, whose cubins it takes, else what there is.
+    /// Finds an NVRTC for a driver that supports CUDA up to `driver` (major, minor) and refuses code of a
+    /// newer NVRTC. Prefers the first that is no newer, then one of the same major version, whose cubins
+    /// the driver accepts, then any.
     pub fn load_for(driver: (i32, i32)) -> Result<Self, DeviceError> {
         Self::best(|nvrtc| Fit::of(nvrtc, driver))
     }
@@ -133,7 +134,7 @@ impl Compiler {
                     best = Some(compiler);
                 }
                 Ok(_) => {}
-                // The loader names the file in most of its messages.
+                // The loader's messages usually contain the file name.
                 Err(why) if why.starts_with(&*path.to_string_lossy()) => tried.push(why),
                 Err(why) => tried.push(format!("{}: {why}", path.display())),
             }
@@ -160,7 +161,7 @@ impl Compiler {
         Ok(Self { functions, path: path.to_owned(), version: (major, minor), architectures })
     }
 
-    /// Where it was found: a path, or the name by which the system's loader knows it.
+    /// Its path, or the name known to the system's loader.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -170,9 +171,9 @@ impl Compiler {
         self.version
     }
 
-    /// Compiles CUDA C++ for GPUs of a compute capability, written as one number (90 for 9.0), or takes what was compiled
-    /// before from the cache on disk. For a GPU that NVRTC does not know yet the result is PTX of the newest that it
-    /// knows. `name` stands in messages; the error has the compiler's.
+    /// Compiles CUDA C++ for GPUs of a compute capability, given as one number (90 for 9.0), or returns
+    /// cached code. For a GPU unknown to NVRTC the result is PTX of the newest known target. `name` appears
+    /// in messages; the error contains the compiler's log.
     pub fn compile(
         &self,
         name: &str,
@@ -246,7 +247,7 @@ impl Functions {
     }
 }
 
-/// A program of NVRTC.
+/// A program of NVRTC in progress.
 struct Started<'a> {
     functions: &'a Functions,
     program: Program,
@@ -281,7 +282,7 @@ impl Drop for Started<'_> {
     }
 }
 
-/// Where a library of these names may be, best first: the file that a variable names, else what the system's loader finds, the
+/// Candidate paths of a library, best first: the file that a variable names, else the system's loader, the
 /// toolkit, and wheels of an active Python environment.
 pub(super) fn candidates(choice: &'static str, names: &[&str]) -> Vec<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
@@ -307,7 +308,7 @@ pub(super) fn candidates(choice: &'static str, names: &[&str]) -> Vec<PathBuf> {
 
 /// Loads a library.
 pub(super) fn load(path: &Path) -> Result<Library, String> {
-    // The loader would wait for whoever writes a pipe.
+    // The loader would block on a pipe without a writer.
     if path.metadata().is_ok_and(|there| !there.is_file()) {
         return Err("this is no file".to_owned());
     }
@@ -343,7 +344,7 @@ mod tests {
         ] {
             assert_eq!(Fit::of(nvrtc, driver), expected, "NVRTC {nvrtc:?}, driver {driver:?}");
         }
-        // The best of several, and the first of those that are alike.
+        // The best of several, and the first of equals.
         let best = [(13, 1), (12, 9), (12, 5)].into_iter().min_by_key(|&nvrtc| Fit::of(nvrtc, (12, 4)));
         assert_eq!(best, Some((12, 9)));
     }

@@ -1,4 +1,4 @@
-//! Where addresses lie, and whether a GPU reaches them.
+//! Location of addresses, and whether a GPU can access them.
 
 use super::api::{Access, code};
 use super::gpu::CudaDriver;
@@ -7,7 +7,7 @@ use crate::driver::{Address, MemorySpace, Place};
 use crate::error::DeviceError;
 use std::ffi::{c_int, c_uint, c_void};
 
-/// Attributes of addresses.
+/// Attribute codes of addresses.
 const MEMORY_TYPE: c_int = 2;
 const BUFFER_ID: c_int = 7;
 const DEVICE_ORDINAL: c_int = 9;
@@ -21,7 +21,8 @@ const MEMORY_HOST: c_uint = 1;
 const MEMORY_DEVICE: c_uint = 2;
 
 impl CudaDriver {
-    /// Attributes of an address: each is a number of 64 bits, or a shorter one in its low bytes. The error is CUDA's result.
+    /// Attributes of an address, as 64-bit numbers; shorter ones are in the low bytes. The error is CUDA's
+    /// result.
     pub(super) fn attributes<const N: usize>(
         &self,
         address: Address,
@@ -37,7 +38,7 @@ impl CudaDriver {
         if result == code::SUCCESS { Ok(values) } else { Err(result) }
     }
 
-    /// The same; the context is current.
+    /// As `attributes`, with the context current.
     fn ask<const N: usize>(&self, address: Address, attributes: [c_int; N]) -> Result<[u64; N], DeviceError> {
         self.attributes(address, attributes).map_err(|result| match result {
             code::INVALID_VALUE => DeviceError::NotReachable { address, bytes: 1 },
@@ -45,7 +46,7 @@ impl CudaDriver {
         })
     }
 
-    /// The identity of the allocation that an address lies in; the context is current.
+    /// The identity of the allocation that contains an address; the context is current.
     pub(super) fn id_at(&self, address: Address) -> Result<u64, DeviceError> {
         let mut id = 0u64;
         // SAFETY: CUDA writes the identity, 64 bits, to `id`. It looks the address up and does not access it, so that
@@ -57,7 +58,7 @@ impl CudaDriver {
         }
     }
 
-    /// Where an address lies; the context is current.
+    /// The allocation that contains an address; the context is current.
     pub(super) fn find(&self, address: Address) -> Result<Place, DeviceError> {
         let nowhere = DeviceError::NotReachable { address, bytes: 1 };
         let attributes = [MEMORY_TYPE, DEVICE_ORDINAL, BUFFER_ID, RANGE_START, RANGE_SIZE];
@@ -69,7 +70,7 @@ impl CudaDriver {
         Ok(Place { space, id, base, bytes: bytes as usize })
     }
 
-    /// Where bytes lie, if they lie in one allocation.
+    /// The location of bytes within one allocation.
     pub(super) fn find_range(&self, address: Address, bytes: usize) -> Result<Place, DeviceError> {
         let found = self.find(address).map_err(|error| match error {
             DeviceError::NotReachable { address, .. } => DeviceError::NotReachable { address, bytes },
@@ -84,16 +85,16 @@ impl CudaDriver {
         Ok(place)
     }
 
-    /// Refuses bytes that lie in no allocation that is known here.
+    /// Checks that bytes lie in a known allocation.
     pub(super) fn know(&self, address: Address, bytes: usize) -> Result<(), DeviceError> {
-        // Of a GPU that is not visible here the driver tells no ordinal.
+        // The driver returns no ordinal for a GPU that is not visible to this process.
         if opened::holds(self.ordinal, address, bytes) {
             return Ok(());
         }
         self.find_range(address, bytes).map(drop)
     }
 
-    /// Refuses bytes that this device cannot reach by itself.
+    /// Checks that this device can access bytes.
     pub(super) fn reach(&self, address: Address, bytes: usize) -> Result<(), DeviceError> {
         if opened::holds(self.ordinal, address, bytes) {
             return Ok(());
@@ -110,7 +111,7 @@ impl CudaDriver {
         }
     }
 
-    /// Whether memory of some GPU may be reached by another one that has access to that GPU; the context is current.
+    /// Whether memory of a GPU is accessible to another GPU that has peer access; the context is current.
     pub(super) fn lets_reach(&self, address: Address, bytes: usize, by: u32) -> bool {
         let Ok([pool, is_plain]) = self.attributes(address, [POOL, IS_LEGACY_CAPABLE]) else { return false };
         let who = Access::of(by);
@@ -121,7 +122,8 @@ impl CudaDriver {
             let result = unsafe { (self.api.pool_access)(&mut flags, pool as usize, &who) };
             return result == code::SUCCESS && flags == Access::ALL;
         }
-        // Each physical memory of virtual memory for itself; what is none has no such attributes.
+        // Each physical memory of virtual memory has its own access rights; other memory has no such
+        // attributes.
         let (mut at, end) = (address, address.saturating_add(bytes.max(1) as u64));
         while is_plain as u8 == 0 && at < end {
             let found = self.attributes(at, [MAPPING_BASE, MAPPING_SIZE]);
@@ -136,7 +138,7 @@ impl CudaDriver {
         true
     }
 
-    /// The same for a word, in less time: it lies at a multiple of 8 bytes, so it is in one memory.
+    /// A faster check for a word: it is aligned to 8 bytes, so it lies in one allocation.
     pub(super) fn reach_word(&self, address: Address) -> Result<(), DeviceError> {
         if address.is_multiple_of(8) && opened::holds(self.ordinal, address, 8) {
             return Ok(());
@@ -161,7 +163,7 @@ impl CudaDriver {
     }
 }
 
-/// What the driver says of where memory lies.
+/// Decodes the location that the driver returns.
 fn space(kind: u64, device: u64) -> Option<MemorySpace> {
     match kind as c_uint {
         MEMORY_HOST => Some(MemorySpace::Host),

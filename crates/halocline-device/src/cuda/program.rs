@@ -1,4 +1,4 @@
-//! Kernels of a program's own: CUDA C++ that is compiled for a GPU when it is needed, and launched on its streams.
+//! Custom kernels: CUDA C++ compiled for a GPU on demand and launched on its streams.
 
 use super::gpu::CudaDriver;
 use super::module::{Function, Module};
@@ -11,8 +11,8 @@ use std::ffi::c_void;
 use std::fmt;
 use std::sync::Arc;
 
-/// The kernels of one file, loaded on a GPU. A clone is the same. Its launches must be over when the last of them and of their
-/// [`Kernel`]s is dropped.
+/// The kernels of one file, loaded on a GPU. Clones refer to the same program. All launches must be over
+/// when the last clone and [`Kernel`] are dropped.
 #[derive(Clone)]
 pub struct Program(Arc<Loaded>);
 
@@ -29,12 +29,12 @@ impl fmt::Debug for Program {
 }
 
 impl Program {
-    /// Compiles a file for a GPU with NVRTC, or takes what was compiled before from the cache on disk
-    /// ([`Compiler::compile`]), and loads it. `name` stands in messages; `options` are NVRTC's. Blocks for seconds, and
-    /// waits for the device.
+    /// Compiles a file for a GPU with NVRTC, or takes cached code ([`Compiler::compile`]), and loads it.
+    /// `name` appears in messages; `options` are passed to NVRTC. Blocks for seconds, and waits for the
+    /// device.
     ///
-    /// Fails with [`DeviceError::NoKernels`] if the device is no GPU, if NVRTC is not found, or if it refuses the file: the
-    /// error has what was tried, and what the compiler says.
+    /// Errors: [`DeviceError::NoKernels`] if the device is not a GPU, if NVRTC is not found, or if the file
+    /// does not compile. The error contains what was tried and the compiler's log.
     pub fn compile(device: &Device, name: &str, source: &str, options: &[&str]) -> Result<Self, DeviceError> {
         let driver = cuda(device, name)?;
         let compiler = Compiler::load_for(driver.version()?)?;
@@ -43,7 +43,8 @@ impl Program {
         Ok(Self(Arc::new(Loaded { name: name.to_owned(), module, device: device.clone() })))
     }
 
-    /// The kernel of a name: that of an `extern "C"` function. Fails with [`DeviceError::NoKernels`] if there is none.
+    /// Looks up a kernel, an `extern "C"` function, by name. Fails with [`DeviceError::NoKernels`] if it
+    /// does not exist.
     pub fn kernel(&self, name: &str) -> Result<Kernel, DeviceError> {
         Ok(Kernel { function: self.0.module.function(name)?, program: self.clone() })
     }
@@ -57,13 +58,13 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// Gives a launch to a stream of the same device: blocks along each axis, and threads of a block. The kernel takes one
-    /// argument by value, which is copied at the call. Never waits for the device, unless the stream is full
-    /// ([`Driver`]).
+    /// Launches the kernel on a stream of the same device: blocks along each axis, and threads per block.
+    /// The kernel takes one argument by value, copied at the call. Never waits for the device, unless the
+    /// stream is full ([`Driver`]).
     ///
     /// # Safety
-    /// `A` is laid out as the kernel's argument. What the kernel does with it is sound, and all memory that it uses
-    /// stays valid until the stream has done it. This kernel or its [`Program`] is not dropped before that.
+    /// `A` has the layout of the kernel's argument. The kernel is sound for it, and all memory that it uses
+    /// stays valid until the stream has executed it. This kernel or its [`Program`] outlives the launch.
     pub unsafe fn launch<A: Copy>(
         &self,
         stream: &Stream,
@@ -80,7 +81,7 @@ impl Kernel {
             let (handle, actual, device) = (self.function.handle(), device.ordinal(), given.ordinal());
             return Err(DeviceError::OtherDevice { what: "kernel", handle, actual, device });
         }
-        // The driver reads it and writes nothing.
+        // CUDA only reads it.
         let arguments: [*mut c_void; 1] = [std::ptr::from_ref(argument).cast_mut().cast()];
         // SAFETY: `self.program` holds the module, and the caller keeps it, or a clone, until the launch is over.
         // `stream` lives and is of the same device, as was checked. The kernel takes one argument, laid out as `A`, and
@@ -89,7 +90,7 @@ impl Kernel {
     }
 }
 
-/// The GPU that a device is.
+/// The CUDA driver of a device.
 fn cuda<'a>(device: &'a Device, program: &str) -> Result<&'a CudaDriver, DeviceError> {
     let driver: &dyn Driver = device.driver();
     (driver as &dyn Any).downcast_ref().ok_or_else(|| DeviceError::NoKernels {

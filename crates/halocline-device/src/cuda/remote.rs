@@ -1,6 +1,7 @@
-//! Memory of a GPU for other processes, and theirs for this GPU: `cudaMalloc` by legacy handles, virtual memory
-//! (`cuMemCreate`) by a file descriptor for each physical memory, mapped side by side, and exportable memory pools by the
-//! pool's file descriptor, once, and data of the pointer. What an address is its attributes say.
+//! Shares memory of a GPU with other processes. Memory of `cudaMalloc` uses legacy IPC handles. Virtual
+//! memory (`cuMemCreate`) uses a file descriptor for each physical memory, mapped side by side. Exportable
+//! memory pools use one file descriptor of the pool, and export data of each pointer. The attributes of an
+//! address determine its kind.
 
 mod open;
 pub(super) mod opened;
@@ -17,7 +18,7 @@ use std::ffi::{c_int, c_uint};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-/// Attributes of addresses.
+/// Attribute codes of addresses.
 const MEMORY_TYPE: c_int = 2;
 const BUFFER_ID: c_int = 7;
 const IS_MANAGED: c_int = 8;
@@ -32,18 +33,19 @@ const MAPPING_BASE: c_int = 19;
 const MEMORY_BLOCK_ID: c_int = 20;
 const MEMORY_DEVICE: c_uint = 2;
 
-/// Handles that are file descriptors.
+/// Handle type: file descriptor.
 const POSIX: c_int = 1;
 /// Lets the driver enable peer access when a handle is opened.
 const LAZY_PEER_ACCESS: c_uint = 1;
 
-/// The most bytes of one allocation of a pool: drivers of CUDA 13.0 were reported to crash where they import more than 5.1 GiB.
+/// Maximum bytes of a pool allocation: drivers of CUDA 13.0 were reported to crash when they import more
+/// than 5.1 GiB.
 const POOL_MOST: u64 = 4 << 30;
 
-/// What a process and a pool of it are called in handles.
+/// Name of a process's pool in handles.
 type PoolName = [u8; 16];
 
-/// The provider of the GPU with an ordinal, the same one as long as somebody has it. May block for a second, the first time.
+/// The provider of a GPU, shared by all holders. The first call may block for a second.
 pub fn provider(ordinal: u32) -> Result<Arc<dyn Provider>, DeviceError> {
     static KNOWN: Mutex<BTreeMap<u32, Weak<CudaMemory>>> = Mutex::new(BTreeMap::new());
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -63,12 +65,12 @@ struct CudaMemory {
     opened: Mutex<Table>,
 }
 
-/// What is open.
+/// Open mappings.
 #[derive(Default)]
 struct Table {
     last: u64,
     mappings: HashMap<u64, Open>,
-    /// Pools of other processes, and how many of their pointers are open.
+    /// Pools of other processes, and the number of their open pointers.
     pools: HashMap<PoolName, (usize, usize)>,
 }
 
@@ -78,7 +80,7 @@ enum Open {
     Pool(Address, PoolName),
 }
 
-/// One physical memory, where it is mapped.
+/// One physical memory and its mapped address.
 #[derive(Clone, Copy)]
 struct Piece {
     base: Address,
@@ -87,11 +89,11 @@ struct Piece {
 }
 
 impl Piece {
-    /// First byte, length and identity of some that lie side by side.
+    /// First byte, length and combined identity of adjacent pieces.
     fn whole(pieces: &[Self]) -> Option<(Address, u64, u64)> {
         let (first, last) = (pieces.first()?, pieces.last()?);
-        // Of one piece it is the piece's own. A step that can be undone and depends on all bits of what came before: pieces that are
-        // exchanged, or whose numbers are near each other, make another one.
+        // A single piece keeps its own identity. The mixing step is invertible and depends on all earlier
+        // bits, so reordered pieces, or pieces with adjacent numbers, get other identities.
         let mix = |id: u64| (id ^ id >> 29).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let id = pieces[1..].iter().fold(first.id, |id, piece| mix(id).rotate_left(31) ^ piece.id);
         Some((first.base, last.base + last.bytes - first.base, id))
@@ -107,7 +109,7 @@ impl CudaDriver {
     }
 }
 
-/// What a result means for a mapping.
+/// The meaning of a result for a mapping.
 fn refusal(result: c_int) -> Refusal {
     match result {
         code::OUT_OF_MEMORY => Refusal::OutOfMemory,
@@ -123,7 +125,7 @@ fn check(result: c_int) -> Result<(), Refusal> {
     if result == code::SUCCESS { Ok(()) } else { Err(refusal(result)) }
 }
 
-/// Closing after the driver was shut down is no failure: everything is closed.
+/// Closing after driver shutdown is no failure: everything is closed.
 fn check_close(result: c_int) -> Result<(), Refusal> {
     if result == code::DEINITIALIZED { Ok(()) } else { check(result) }
 }
@@ -133,7 +135,7 @@ impl CudaMemory {
         self.driver.api
     }
 
-    /// The device's context is current while what is returned lives.
+    /// The device's context is current while the result exists.
     fn enter(&self) -> Result<Current, Refusal> {
         self.driver.primary().make_current_beside_captures().map_err(refusal)
     }
@@ -142,7 +144,7 @@ impl CudaMemory {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Attributes of an address, if the driver tells them.
+    /// Attributes of an address, if known.
     fn ask<const N: usize>(&self, address: Address, attributes: [c_int; N]) -> Option<[u64; N]> {
         self.driver.attributes(address, attributes).ok()
     }
@@ -177,14 +179,13 @@ impl CudaMemory {
         let pieces = self.pieces(address, bytes);
         let (base, mut length, id) = Piece::whole(&pieces)?;
         if pieces.len() > Export::MOST_DESCRIPTORS {
-            // There may be more, which is what is wrong with it.
+            // The length includes unexportable memory, so that the export fails.
             length = length.max(address.saturating_add(bytes) - base);
         }
         Some((ordinal, Allocation { base, bytes: length, id, device, kind: Kind::Vmm }))
     }
 
-    /// The physical memories that hold so many bytes, as far as they lie side by side; one more than can be exported at
-    /// most.
+    /// The adjacent physical memories that hold `bytes` bytes; at most one more than can be exported.
     fn pieces(&self, address: Address, bytes: u64) -> Vec<Piece> {
         let mut pieces: Vec<Piece> = Vec::new();
         let (mut at, end) = (address, address.saturating_add(bytes.max(1)));
@@ -246,7 +247,7 @@ impl CudaMemory {
             return Err(Refusal::DefaultPool);
         }
         let descriptors = vec![own(fd)?];
-        // Pointers are exported only after their pool.
+        // A pointer can be exported only after its pool.
         // SAFETY: CUDA writes a `CUmemPoolPtrExportData`, which has 64 bytes, to `data`. It looks the address up and
         // does not access it.
         check(unsafe { (self.api().export_pointer)((&raw mut data).cast(), allocation.base) })?;
@@ -255,20 +256,20 @@ impl CudaMemory {
     }
 }
 
-/// A descriptor that the driver has made.
+/// A descriptor that the driver created.
 fn own(fd: c_int) -> Result<OwnedFd, Refusal> {
     if fd < 0 {
         return Err(Refusal::BadHandle);
     }
     // SAFETY: CUDA has opened the descriptor for the caller of the export, who alone owns it.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-    // A program that is started by this one should not hold memory.
+    // A child program must not keep the memory alive.
     rustix::io::fcntl_setfd(&fd, rustix::io::FdFlags::CLOEXEC)
         .map_err(|errno| Refusal::Other(errno.raw_os_error()))?;
     Ok(fd)
 }
 
-/// Tells processes apart in the names of pools.
+/// Distinguishes processes in pool names.
 fn random_number() -> u64 {
     static NUMBER: OnceLock<u64> = OnceLock::new();
     *NUMBER.get_or_init(|| RandomState::new().build_hasher().finish())
@@ -287,7 +288,7 @@ unsafe impl Provider for CudaMemory {
         (ordinal == self.driver.ordinal).then_some(allocation)
     }
 
-    /// By one call, for each physical memory in virtual memory; attributes of addresses want no context.
+    /// One driver call, or one for each physical memory of virtual memory; attributes need no context.
     fn still(&self, allocation: &Allocation) -> bool {
         let Allocation { base, bytes, id, kind, .. } = *allocation;
         match kind {
@@ -356,7 +357,7 @@ unsafe impl Provider for CudaMemory {
         self.close_open(open)
     }
 
-    /// Of `cudaMalloc` it does, measured; virtual memory and pools are closed beside whatever waits.
+    /// Measured: closing memory of `cudaMalloc` waits; closing virtual memory and pools does not.
     fn close_waits(&self, opened: &Opened) -> bool {
         matches!(self.opened().mappings.get(&opened.key), Some(Open::Legacy(_)))
     }
@@ -368,7 +369,7 @@ unsafe impl Provider for CudaMemory {
         if ordinal == self.driver.ordinal {
             return Ok(());
         }
-        // Pools and virtual memory are shared by whoever has made them.
+        // Pools and virtual memory are shared by their creator.
         if !self.driver.lets_reach(allocation.base, allocation.bytes as usize, self.driver.ordinal) {
             return Err(Refusal::NoPeerAccess);
         }
@@ -391,7 +392,7 @@ mod tests {
             Piece::whole(&ids.iter().enumerate().map(piece).collect::<Vec<_>>()).expect("there are pieces").2
         };
         assert_eq!(whole(&[5]), 5);
-        // Numbers that count, as those of a driver may.
+        // Consecutive numbers, as drivers use.
         let pairs: BTreeSet<u64> =
             (0..300).flat_map(|one| (0..300).map(move |other| whole(&[one, other]))).collect();
         assert_eq!(pairs.len(), 300 * 300);

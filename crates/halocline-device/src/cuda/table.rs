@@ -1,12 +1,14 @@
-//! From a copy table as it is given to the one that the kernel reads: regions of units, items of about as many units each.
+//! Converts a copy table to the form that the kernel reads: regions of units, split into items of similar
+//! size.
 //!
-//! A [`CopyOp`] is at most four loops around a block here. Operations with more loops become several. A block of 64 bytes
-//! or more, not of listed cells, that begins or ends amid 16 bytes, at words of 4, the same ones at both sides, is moved in
-//! units of 16, of which the first and the last are read whole (up to 12 bytes beside the block, if they are the memory's)
-//! and written without what lies outside. Blocks of 512 bytes or more have a few units to spare, so that warps store whole lines of
-//! 128 bytes, wherever a block begins. Another long block whose two sides have one alignment, but do not begin there, is
-//! split into a body of long units and its two ends. Listed cells that are few long runs become plain loops. So the kernel
-//! has one shape to deal with.
+//! Here a [`CopyOp`] has at most four loops around a block; operations with more loops become several. A
+//! block of 64 bytes or more (not of listed cells) may begin or end between multiples of 16 bytes, at the
+//! same 4-byte offset on both sides. It moves in units of 16 bytes: the first and the last unit are read
+//! whole (up to 12 bytes beside the block, if the allocation contains them), and written without the bytes
+//! outside. Blocks of 512 bytes or more have a few spare units, so that warps store whole lines of 128
+//! bytes wherever a block begins. Other long blocks with the same misalignment on both sides are split into
+//! an aligned body and its two ends. Listed cells that form few long runs become plain loops. So the kernel
+//! handles one shape only.
 
 use crate::driver::{Address, Signal, Slot, TableSpec};
 use crate::error::DeviceError;
@@ -21,21 +23,22 @@ mod nest;
 
 use nest::{Loop, Nest, Region};
 
-/// Threads of a block, as in the kernel.
+/// Threads per block, as in the kernel.
 pub(super) const THREADS: u32 = 512;
-/// Up to so many runs of listed cells become regions of their own.
+/// Listed cells with at most this many runs become one region per run.
 const FEW_RUNS: usize = 8;
-/// Units of a piece, at least. [`Tuning::item`] at most: enough for every thread to have several accesses in flight, where there is so
-/// much to do; not so many that the last pieces keep few multiprocessors busy (half and twice as many cost up to a tenth on an H200).
+/// Minimum units of a piece; [`Tuning::item`] is the maximum. The minimum gives every thread several
+/// accesses in flight; the maximum keeps the last pieces from occupying few multiprocessors (half and twice
+/// the value cost up to a tenth on an H200).
 const PIECE: u64 = THREADS as u64;
-/// Pieces of more units than this are of a multiple of it: an even number of accesses a thread.
+/// Pieces longer than this are a multiple of it, so each thread has an even number of accesses.
 const LONG: u64 = 2 * THREADS as u64;
-/// Parts that copy nothing, of a table in which some of them wait: what one waits for, another one may have to raise (at a peer, who then
-/// goes on), so that all are looked at in turn. The kernel has bits for so many.
+/// Maximum number of parts without copies in a table where some of them wait. One may wait for a flag that
+/// depends on another one being raised, so all are polled in turn; the kernel has one bit for each.
 const MOST_BARE: usize = 32 * THREADS as usize;
-/// Words that a launch raises first of all, and gives to the kernel by value.
+/// Number of flags that a launch raises first, passed to the kernel by value.
 const RAISES: usize = 8;
-/// Launches of one table that may run at the same time: each has counters of its own.
+/// Number of launches of one table that may run concurrently: each has its own counters.
 pub(super) const LAUNCHES: usize = 16;
 
 #[repr(C)]
@@ -45,7 +48,7 @@ pub(super) struct Wait {
     lag: u64,
 }
 
-/// What a block does at a time, and, if it is its first item, what it waits for and raises.
+/// The work unit of a block and, for a block's first item, the flags to wait for and to raise.
 #[repr(C, align(16))]
 #[derive(Debug, Clone, Copy)]
 struct Item {
@@ -64,7 +67,8 @@ struct Item {
     raised: u64,
 }
 
-/// What a part waits for and raises, among all words; as the kernel reads that of parts that copy nothing.
+/// The flags that a part waits for and raises, as ranges of all flags; the kernel reads it for parts
+/// without copies.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 struct Part {
@@ -74,28 +78,28 @@ struct Part {
     raises: u32,
 }
 
-/// Units of a region, moved by one block.
+/// Units of a region that one block moves.
 #[derive(Debug, Clone, Copy)]
 struct Piece {
     region: usize,
     first: u32,
     units: u32,
-    /// Among those that are no block's first.
+    /// The next piece of the block; an index into `later`.
     next: Option<usize>,
 }
 
-/// A part that copies.
+/// A part with copies.
 struct Copies {
     part: Part,
     early: bool,
     beside: bool,
-    /// Its blocks may wait: for words, or for flags in what it reads.
+    /// Whether its blocks may wait: for flags, or for LL words of its source.
     waits: bool,
     regions: Range<usize>,
     units: u64,
 }
 
-/// One that waits or raises: blocks of its own.
+/// A part that waits or raises flags and has blocks of its own.
 #[derive(Debug, Clone, Copy)]
 struct Tied {
     part: Part,
@@ -104,7 +108,7 @@ struct Tied {
     blocks: u32,
 }
 
-/// What a launch passes to the kernel by value.
+/// The argument of a launch, passed to the kernel by value.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Argument {
@@ -121,7 +125,7 @@ pub(super) struct Argument {
     unused: u32,
 }
 
-// The same sizes as the kernel asserts.
+// The kernel asserts the same sizes.
 const _: () = assert!(
     size_of::<Region>() == 128
         && size_of::<Item>() == 192
@@ -130,20 +134,20 @@ const _: () = assert!(
         && size_of::<Argument>() == 128
 );
 
-/// A table that was cut, to be laid out in memory.
+/// A table split into pieces, before its layout in memory.
 #[derive(Debug, Default)]
 pub(super) struct Cut {
     regions: Vec<Region>,
-    /// Of each region, how many it has.
+    /// Number of units of each region.
     units: Vec<u32>,
-    /// Parts that wait or raise and copy nothing.
+    /// Parts that wait or raise flags without copies.
     bare: Vec<Part>,
     tied: Vec<Tied>,
-    /// Each block's first: those of all tied parts, then the others.
+    /// The first piece of each block: those of all tied parts, then the others.
     pieces: Vec<Piece>,
-    /// Of tied parts.
+    /// Further pieces of tied parts.
     later: Vec<Piece>,
-    /// Words that parts raise that neither wait nor copy, as many as there is room for.
+    /// Flags raised by parts that neither wait nor copy, up to the capacity.
     first: Vec<Address>,
     waits: Vec<Wait>,
     raises: Vec<u64>,
@@ -153,8 +157,8 @@ pub(super) struct Cut {
 }
 
 impl Cut {
-    /// Cuts a table for a device with so many multiprocessors, of which so much was measured. `reach` checks that the device reaches
-    /// bytes.
+    /// Splits a table for a device with `multiprocessors` multiprocessors. `reach` checks that the device
+    /// can access bytes.
     pub(super) fn new(
         spec: &TableSpec<'_>,
         (multiprocessors, tuning): (u32, &Tuning),
@@ -213,19 +217,19 @@ impl Cut {
         Ok(cut)
     }
 
-    /// How many blocks a launch has.
+    /// Number of blocks of a launch.
     pub(super) fn blocks(&self) -> u32 {
         (usize::from(self.bare.len() + self.first.len() > 0) + self.pieces.len()) as u32
     }
 
-    /// How many of them may wait.
+    /// Number of blocks that may wait.
     pub(super) fn waiting_blocks(&self) -> u32 {
         let bare = self.bare.iter().any(|part| part.waits > 0);
         let tied = self.tied.iter().filter(|tied| tied.waits).map(|tied| tied.blocks);
         tied.sum::<u32>() + u32::from(bare)
     }
 
-    /// Whether it is for the kernel that knows slots.
+    /// Whether the table needs the kernel for the LL protocol.
     pub(super) fn has_flags(&self) -> bool {
         self.has_flags
     }
@@ -239,9 +243,9 @@ impl Cut {
         let waiting: u64 = parts.iter().filter(|copies| copies.waits).map(|copies| copies.units).sum();
         let is_tied = |copies: &&Copies| copies.waits || copies.part.raises > 0;
         for Copies { part, early, waits, regions, units, .. } in parts.iter().filter(is_tied) {
-            // Those of parts that wait share a number of blocks, each with about one item.
+            // Parts that wait share a number of blocks, each with about one item.
             let share = u128::from(carriers) * u128::from(*units);
-            // A single block has nobody to count.
+            // A single block has no other blocks to count.
             let share = match regions.len() {
                 1 if *units <= u64::from(tuning.alone) => 1,
                 _ => share.div_ceil(u128::from(waiting.max(1))) as u64,
@@ -257,7 +261,7 @@ impl Cut {
         }
     }
 
-    /// Gives pieces to so many blocks at most, each every so many. Returns how many blocks they are.
+    /// Distributes pieces round robin over at most `most` blocks. Returns the number of blocks.
     fn add_pieces(&mut self, mut pieces: Vec<Piece>, most: u64) -> usize {
         let blocks = pieces.len().min(usize::try_from(most).unwrap_or(usize::MAX));
         for at in blocks..pieces.len() {
@@ -268,7 +272,8 @@ impl Cut {
         blocks
     }
 
-    /// Pieces of so many units at `most`, for so many blocks with so many units in all, long ones first.
+    /// Splits regions into pieces of at most `most` units, for `blocks` blocks with `units` units in all;
+    /// long pieces come first.
     fn cut_regions(&self, regions: Range<usize>, (units, blocks): (u64, u64), most: u64) -> Vec<Piece> {
         let per_piece = units.div_ceil(blocks).clamp(PIECE, most.max(PIECE));
         let per_piece = per_piece.next_multiple_of(if per_piece > LONG { LONG } else { PIECE }) as u32;
@@ -333,7 +338,7 @@ impl Cut {
             }
             return Ok(());
         }
-        // Fields of one pattern have one list.
+        // Fields of one pattern share one list.
         let begin = *listed.entry(Arc::as_ptr(&cells.runs).cast()).or_insert_with(|| {
             let begin = self.cells.len();
             let numbers = |run: &CellRun| {
@@ -372,7 +377,8 @@ impl Cut {
         Ok(())
     }
 
-    /// The bytes of the table in memory at `base`, the counters of all launches behind it, and what a launch passes.
+    /// The bytes of the table at address `base`, followed by the counters of all launches, and the argument
+    /// of a launch.
     pub(super) fn lay_out(mut self, base: Address) -> (Vec<u8>, Argument) {
         let mut bytes = Vec::new();
         let cells = base + put(&mut bytes, &self.cells);
@@ -427,7 +433,7 @@ impl Cut {
         self.pieces.iter().zip(ties).chain(later).map(item).collect()
     }
 
-    /// How long the bytes of [`Cut::lay_out`] can be.
+    /// Upper bound of the length of [`Cut::lay_out`]'s bytes.
     pub(super) fn size(&self) -> usize {
         let of = |count: usize, bytes: usize| (count * bytes).next_multiple_of(ALIGN);
         of(self.cells.len(), 8)
@@ -440,7 +446,7 @@ impl Cut {
 }
 
 impl Argument {
-    /// With the counters of a launch, by its number.
+    /// Selects the counters of a launch by its number.
     pub(super) fn of_launch(mut self, launch: usize) -> Self {
         self.done += (launch % LAUNCHES) as u64 * u64::from(self.tied) * 8;
         self
@@ -462,7 +468,7 @@ macro_rules! dense {
 
 dense!(Item, Part, Wait, u64, [u32; 2]);
 
-/// Appends values, aligned; returns where.
+/// Appends values, aligned; returns their offset.
 fn put<T: Dense>(bytes: &mut Vec<u8>, values: &[T]) -> u64 {
     let at = bytes.len();
     let len = size_of_val(values);

@@ -1,16 +1,16 @@
-//! Every order in which ranks that wait for each other and the thread that frees can go on, by the steps that these take themselves: nobody
-//! sleeps for good, and nothing is freed beside streams that wait.
+//! Model check of the turns: plays every order of steps of the ranks that wait for each other and of the
+//! freeing thread. No thread sleeps forever, and nothing is freed while streams wait.
 
 use super::*;
 use std::collections::HashSet;
 
-/// A rank: a thread that lets streams wait again and again, gives something to be freed before, and is through once all others have let theirs
-/// wait as often.
+/// A rank: a thread that repeatedly lets streams wait, queues frees in between, and finishes once all
+/// others have done so as often.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Rank {
     Gives,
     Asks,
-    /// Awake, having asked; or asleep.
+    /// Waiting for its turn: awake or asleep.
     Waits(u64, bool),
     In,
 }
@@ -39,7 +39,7 @@ impl World {
         Self { state, ..*self }
     }
 
-    /// Tells worlds apart, but not by how often something was freed.
+    /// Identifies a world, ignoring how often something was freed.
     fn key(&self) -> impl Eq + std::hash::Hash + use<> {
         let State { jobs, waiting, asking, entering, is_freeing, freed, .. } = &self.state;
         let ranks = self.ranks.map(|(rank, turns)| match rank {
@@ -60,7 +60,7 @@ impl World {
         }
     }
 
-    /// A step of a rank, if it can take one; which things it gives is up to `gives`.
+    /// Executes a step of a rank, if possible; `gives` frees are queued.
     fn step(&mut self, at: usize, gives: usize) -> bool {
         let (rank, turns) = self.ranks[at];
         let through = |(rank, done): &(Rank, usize)| *done > turns || (*done == turns && *rank == Rank::In);
@@ -94,7 +94,7 @@ impl World {
         true
     }
 
-    /// A step of the thread that frees; whether a turn goes on is up to `more`.
+    /// Executes a step of the freeing thread; `more`: the turn continues.
     fn free(&mut self, more: bool) -> bool {
         self.freer = match self.freer {
             Freer::Sleeps => return false,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 
-/// There is one state for all tests.
+/// The state is global, so tests run one at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
 #[test]
@@ -12,7 +12,7 @@ fn what_panics_while_it_is_freed_keeps_nobody_waiting() {
     const DEADLINE: Duration = Duration::from_secs(10);
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let (freed, seen) = channel();
-    // Together, so that one run of the thread has both.
+    // Both jobs run in one turn of the thread.
     let waiting = Waiting::begin();
     give(|| panic!("a panic of a test"));
     give(move || freed.send(()).expect("somebody listens"));
@@ -28,7 +28,7 @@ fn what_panics_while_it_is_freed_keeps_nobody_waiting() {
 
 const CHILD: &str = "HALOCLINE_TEST_OF_ENDS";
 
-/// Runs a test again, alone in a process of its own, and says what that has printed. It ends by itself.
+/// Runs a test again in a process of its own and returns its output.
 fn again(name: &str) -> String {
     let me = std::env::current_exe().expect("a path");
     let mut command = std::process::Command::new(me);
@@ -38,7 +38,7 @@ fn again(name: &str) -> String {
     let status = loop {
         match child.try_wait().expect("it can be waited for") {
             Some(status) => break status,
-            // A child's end wakes nobody here.
+            // The end of a child wakes nothing here.
             None if began.elapsed() < Duration::from_secs(60) => {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -71,7 +71,7 @@ extern "C" fn last() {
 fn a_process_ends_once_what_is_being_freed_is_and_frees_nothing_more() {
     if is_again() {
         let (begun, seen) = channel();
-        // In one run of the thread.
+        // All in one turn of the thread.
         let waiting = Waiting::begin();
         give(move || {
             begun.send(()).expect("somebody listens");
@@ -90,12 +90,12 @@ fn a_process_ends_once_what_is_being_freed_is_and_frees_nothing_more() {
     assert!(said.contains("whole") && !said.contains("too late"), "{said}");
 }
 
-/// As the drop of something of a user's that is called behind ours, and maybe behind the driver's.
+/// Acts like a user's destructor that runs after our exit handler, and possibly after the driver's.
 extern "C" fn afterwards() {
     assert!(lock().is_ending, "our own end was before");
     let (freed, seen) = channel();
     give(move || freed.send(()).expect("somebody listens"));
-    // Nor is it dropped, which may call the driver, too.
+    // It is not dropped either, because dropping may call the driver.
     let is_held = seen.recv_timeout(Duration::from_millis(50)) == Err(RecvTimeoutError::Timeout);
     drop(Waiting::begin());
     drop(later());
@@ -106,7 +106,7 @@ extern "C" fn afterwards() {
 #[test]
 fn what_is_given_after_the_end_is_not_freed_and_nobody_waits_for_it() {
     if is_again() {
-        // Before the first one that is given, so that it is called behind our own.
+        // Registered before the first free, so that it runs after our handler.
         at_exit(afterwards);
         give(|| println!("whole"));
         assert!(catch_up());
@@ -135,7 +135,7 @@ static ENDING: OnceLock<Instant> = OnceLock::new();
 
 extern "C" fn in_time() {
     let took = ENDING.get().expect("it ends").elapsed();
-    // Who lets streams wait even now waits for nothing that never ends.
+    // A thread that lets streams wait now does not block forever.
     drop(Waiting::begin());
     println!("through after {} ms", took.as_millis());
 }
@@ -171,12 +171,12 @@ fn something_is_freed_before_streams_may_wait_again() {
             let freed = freed.clone();
             give(move || freed.send(number).expect("somebody listens"));
         }
-        // As a program does whose exchanges follow each other, which the thread that frees never gets in between of.
+        // Like a program whose exchanges follow each other without a gap for the freeing thread.
         let mut next = Some(waiting);
         for number in 0..3 {
             drop(next.take());
             next = Some(Waiting::begin());
-            // The thread may have come first, and have freed more.
+            // The thread may have had a turn before, and have freed more.
             let all: Vec<i32> = seen.try_iter().collect();
             assert!(!all.is_empty() || lock().jobs.is_empty(), "nothing is freed before {number}");
         }
@@ -218,13 +218,13 @@ fn many_who_let_streams_wait_and_many_who_free_take_turns() {
     assert_eq!((state.waiting, state.asking, state.entering), (0, 0, 0));
 }
 
-/// Nothing would wake it: who was let in by the last turn wakes nobody, and may wait for it.
+/// Nothing would wake it: a thread admitted by the last turn wakes no other.
 #[test]
 fn who_comes_when_others_were_just_let_in_comes_in_with_them() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let waiting = Waiting::begin();
     give(|| {});
-    // One has waited for a turn, which is over, and has not woken yet.
+    // One thread has waited for a turn that is over, and has not woken yet.
     lock().entering = 1;
     drop(waiting);
     let (begun, seen) = channel();
@@ -271,7 +271,7 @@ fn a_gap_is_made_where_exchanges_leave_none_and_not_at_once_again() {
     assert!(give_way(&mut || true) >= 2 * GAP, "a longer one after one that was in vain");
     assert_eq!(lock().gaps_in_vain, 2);
     lock().next_gap = None;
-    // Over when it is looked at for the third time.
+    // Over at the third poll.
     let mut looks = 0;
     give_way(&mut || {
         looks += 1;
@@ -285,7 +285,7 @@ fn a_gap_is_made_where_exchanges_leave_none_and_not_at_once_again() {
     assert_eq!(lock().gaps_in_vain, 0);
 }
 
-/// Something that has been given long ago, beside streams that wait.
+/// Queues a job that is already old while streams wait.
 fn late(free: impl FnOnce() + Send + 'static) {
     assert!(lock().waiting > 0);
     give(free);
@@ -297,10 +297,10 @@ fn late(free: impl FnOnce() + Send + 'static) {
 #[test]
 fn a_gap_ends_once_what_others_have_in_flight_is_seen_to_be_over() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    // Another object's exchange, over at some time, which is noticed where somebody looks.
+    // An exchange of another object ends at some time, which a poll notices.
     let mut other = Some(Waiting::begin());
     late(|| {});
-    // A long one: this machine may be slow.
+    // A long gap, because this machine may be slow.
     lock().gaps_in_vain = 4;
     let mut looks = 0;
     let begin = Instant::now();
@@ -324,7 +324,7 @@ fn a_gap_ends_once_nothing_is_left_to_be_freed_though_others_have_begun_again() 
     let mut others = (Some(first), None);
     Waiting::give_way(|| {
         if others.0.take().is_some() {
-            // Freed, and begun again, before the one that makes the gap has looked.
+            // Freed, and started again, before the thread that makes the gap polls.
             assert!(catch_up());
             others.1 = Some(Waiting::begin());
         }
@@ -341,7 +341,7 @@ fn gaps_take_a_twentieth_of_the_time_also_where_more_is_given_and_freed_meanwhil
         let waiting = Waiting::begin();
         late(|| {});
         Waiting::give_way(|| true);
-        // Each one is the first one that is in vain, and keeps the next away.
+        // Each is the first gap without effect, and delays the next one.
         assert_eq!(lock().gaps_in_vain, 1);
         give(|| {});
         lock().jobs.iter_mut().for_each(|(_, due)| *due = Instant::now());
@@ -372,7 +372,7 @@ fn who_enters_a_gap_late_does_not_bring_the_next_one_forward() {
     assert!(catch_up());
 }
 
-/// Drops what it holds, and says that it does.
+/// Reports its drop.
 struct Owner(Box<dyn FnMut() + Send + Sync>);
 
 impl Drop for Owner {
@@ -396,9 +396,9 @@ fn what_a_user_drops_with_memory_may_wait_for_who_begins_an_exchange_and_panic()
     })));
     give(move || drop_behind(owner));
     drop(waiting);
-    // It would wait for the turn, and that for `mine`.
+    // It would wait for the turn, and the turn for `mine`.
     drop(Waiting::begin());
-    // Nor for one that is to come.
+    // Nor for a later turn.
     while !lock().is_away {
         std::thread::yield_now();
     }
@@ -408,7 +408,7 @@ fn what_a_user_drops_with_memory_may_wait_for_who_begins_an_exchange_and_panic()
     drop(mine);
     seen.recv_timeout(Duration::from_secs(10)).expect("it is dropped");
     seen_freed.recv_timeout(Duration::from_secs(10)).expect("it is freed");
-    // The thread goes on.
+    // The thread continues.
     let (freed, seen) = channel();
     give(|| std::panic::panic_any(Owner(Box::new(|| panic!("a panic of a payload")))));
     give(move || freed.send(()).expect("somebody listens"));
@@ -443,7 +443,7 @@ fn nothing_is_freed_while_streams_wait_for_others() {
     drop(two);
     let order: Vec<i32> = seen.iter().take(3).collect();
     assert_eq!(order, [0, 1, 2]);
-    // What is still to come is waited for once, not by every allocation that finds no room.
+    // An announced free is waited for once, not by every failing allocation.
     let held = later();
     assert!(!catch_up());
     assert!(lock().in_vain.is_some());

@@ -4,13 +4,13 @@ use super::{block_of, by_block, nest, steps, strided};
 use halocline_plan::copy::{CellRun, Indexed, Loop};
 use std::mem::MaybeUninit;
 
-/// A run of cells as a loop, and where that begins at both ends.
+/// A run of cells as a loop, with its offsets at both ends.
 pub(super) fn loop_of(run: &CellRun, cells: &Indexed) -> (Loop, isize, isize) {
     let each = Loop { count: run.len as usize, source: cells.source_stride, target: cells.target_stride };
     (each, run.source as isize * each.source, run.target as isize * each.target)
 }
 
-/// The cells of `runs`, which are all runs of `cells` or some of them, in each step of a loop.
+/// Copies the cells of `runs`, a subset of the runs of `cells`, in each step of a loop.
 pub(super) unsafe fn listed(
     l: &Loop,
     cells: &Indexed,
@@ -44,7 +44,7 @@ pub(super) unsafe fn listed(
     });
 }
 
-/// Cells with loops within them.
+/// Copies cells with loops within them.
 unsafe fn nested_cells(cells: &Indexed, runs: &[CellRun], block: usize, from: *const u8, to: *mut u8) {
     for run in runs {
         let (each, source, target) = loop_of(run, cells);
@@ -55,16 +55,16 @@ unsafe fn nested_cells(cells: &Indexed, runs: &[CellRun], block: usize, from: *c
     }
 }
 
-/// Runs of at least so many bytes are copied by themselves.
+/// Runs of at least this many bytes are copied one by one.
 const LONG_RUN: usize = 128;
-/// Cells that are copied without a branch between them.
+/// Number of cells that are copied without a branch in between.
 const UNROLLED: usize = 4;
 
 fn is_long<const N: usize>(run: &CellRun) -> bool {
     run.len as usize * N >= LONG_RUN
 }
 
-/// Cells of a small constant size.
+/// Copies cells of a small constant size.
 #[inline(never)]
 unsafe fn small_cells<const N: usize>(cells: &Indexed, mut runs: &[CellRun], from: *const u8, to: *mut u8) {
     let copy = |source: isize, target: isize| {
@@ -98,17 +98,17 @@ unsafe fn small_cells<const N: usize>(cells: &Indexed, mut runs: &[CellRun], fro
     }
 }
 
-/// Offsets that are listed at a time.
+/// Number of offsets listed at a time.
 const BATCH: usize = 256;
-/// Steps that are copied together: the offsets are read once for all of them.
+/// Number of steps copied together: the offsets are read once for all of them.
 const STEPS: usize = 4;
 
-/// Cells of a small constant size, in each step of a loop.
+/// Copies cells of a small constant size, in each step of a loop.
 ///
-/// Where the steps are levels that lie far apart, most cells take a cache line each. Then the time is that
-/// of the cache misses divided by the number of misses that the processor overlaps: the number of cells
-/// whose instructions fit into its reorder buffer. So the offsets of the cells are listed once for all
-/// steps, and the loop that copies takes few instructions for a cell.
+/// If the steps are levels far apart, most cells occupy one cache line each. Throughput then depends on how
+/// many cache misses the processor overlaps, which is the number of cells whose instructions fit into the
+/// reorder buffer. Therefore the offsets of the cells are listed once for all steps, and the copy loop
+/// takes few instructions per cell.
 #[inline(never)]
 unsafe fn small_cells_in_steps<const N: usize>(
     l: &Loop,
@@ -145,7 +145,7 @@ unsafe fn small_cells_in_steps<const N: usize>(
     }
 }
 
-/// Room for the offsets of some cells at both ends.
+/// Buffer for the offsets of a batch of cells at both ends.
 struct Offsets {
     sources: [MaybeUninit<isize>; BATCH],
     targets: [MaybeUninit<isize>; BATCH],
@@ -156,8 +156,8 @@ impl Offsets {
         Self { sources: [MaybeUninit::uninit(); BATCH], targets: [MaybeUninit::uninit(); BATCH] }
     }
 
-    /// The offsets of the first cells at both ends: those of the runs before a long one, as many as there is room
-    /// for. Leaves the other runs in `runs`.
+    /// Lists the offsets of the first cells at both ends, up to the next long run or the capacity. Leaves
+    /// the remaining runs in `runs`.
     #[inline(never)]
     fn list<const N: usize>(&mut self, cells: &Indexed, runs: &mut &[CellRun]) -> (&[isize], &[isize]) {
         const { assert!(LONG_RUN / N <= BATCH) };
@@ -183,7 +183,7 @@ impl Offsets {
     }
 }
 
-/// Blocks of `N` bytes at these offsets, in the first `S` steps of a loop. Returns `S`.
+/// Copies blocks of `N` bytes at these offsets, in the first `S` steps of a loop. Returns `S`.
 #[inline(never)]
 unsafe fn at_offsets<const N: usize, const S: usize>(
     sources: &[isize],
@@ -225,7 +225,7 @@ unsafe fn at_offsets<const N: usize, const S: usize>(
     S
 }
 
-/// Two blocks of 8 bytes to one place. One store instead of two makes mailboxes quicker by 10 to 30 %.
+/// Copies two blocks of 8 bytes to one place. One store instead of two makes mailboxes 10 to 30 % faster.
 #[inline(always)]
 unsafe fn two_words(from: [*const u8; 2], to: *mut u8) {
     // SAFETY: these bytes are part of an operation that the caller of `copy` vouches for; SSE2 belongs to
@@ -244,11 +244,11 @@ unsafe fn two_words(from: [*const u8; 2], to: *mut u8) {
 }
 
 const CACHE_LINE: usize = 64;
-/// How many runs ahead the source is prefetched, and at most how many bytes of each.
+/// Number of runs to prefetch ahead.
 const AHEAD: usize = 2;
 const PREFETCH: usize = 1024;
 
-/// Cells of a larger size; those that are contiguous at both ends go as one block.
+/// Copies cells of a larger size; cells that are contiguous at both ends are copied as one block.
 #[inline(never)]
 unsafe fn large_cells(cells: &Indexed, runs: &[CellRun], block: usize, from: *const u8, to: *mut u8) {
     let contiguous = (cells.source_stride, cells.target_stride) == (block as isize, block as isize);

@@ -1,14 +1,14 @@
-//! Packing with non-temporal stores: the message goes to memory without passing through the packer's
-//! caches, so that a reader on a far core does not have to fetch it from there.
+//! Packing with non-temporal stores: the message bypasses the caches of the packing core, so a reader on a
+//! distant core need not fetch it from there.
 
 use super::cells::{listed, loop_of};
 use super::{ONCE, outer_loop};
 use halocline_plan::copy::{CopyOp, Indexed, Loop};
 use std::mem::MaybeUninit;
 
-/// Packs into a message by non-temporal stores, which leave it in memory instead of this core's
-/// caches. The operations must fill the message from its first byte without gaps, in order. A thread
-/// that acquires a later release store of this thread sees the message.
+/// Packs into a message with non-temporal stores, which bypass this core's caches. The operations must fill
+/// the message in order, from its first byte, without gaps. A thread that acquires a later release store of
+/// this thread sees the message.
 ///
 /// # Safety
 /// Every operation must stay within memory that is valid for reads at its source, which nobody writes
@@ -26,7 +26,7 @@ pub unsafe fn pack_streaming(ops: &[CopyOp], sources: &[*const u8], message: *mu
     unsafe { out.finish() };
 }
 
-/// Walks loops as `nest` does.
+/// Iterates over loops as `nest` does.
 unsafe fn stream(loops: &[Loop], cells: Option<&Indexed>, block: usize, from: *const u8, out: &mut Streamer) {
     // SAFETY: these bytes are part of an operation that the caller of `pack_streaming` vouches for.
     unsafe {
@@ -38,8 +38,8 @@ unsafe fn stream(loops: &[Loop], cells: Option<&Indexed>, block: usize, from: *c
     }
 }
 
-/// Walks a loop and the loops within it. The stride of a loop in a message is the number of bytes of a
-/// step, so it tells how many steps the stage can take; they are copied there as to any memory.
+/// Iterates over one loop and the loops within it. In a message, the stride of a loop is the number of
+/// bytes of a step; it determines how many steps fit into the stage.
 unsafe fn stream_loop(
     outer: &Loop,
     loops: &[Loop],
@@ -50,7 +50,7 @@ unsafe fn stream_loop(
 ) {
     let bytes = outer.target as usize;
     let mut left = outer.count;
-    // The steps of a loop over nothing have no bytes.
+    // A loop over empty blocks has steps without bytes.
     while left > 0 && bytes > 0 {
         let fit = (out.room(bytes) / bytes).min(left);
         // SAFETY: these bytes are part of an operation that the caller of `pack_streaming` vouches for.
@@ -67,7 +67,7 @@ unsafe fn stream_loop(
     }
 }
 
-/// Listed cells: as many runs at a time as the stage can take.
+/// Packs listed cells, as many runs at a time as fit into the stage.
 unsafe fn stream_cells(cells: &Indexed, block: usize, from: *const u8, out: &mut Streamer) {
     let bytes = cells.target_stride as usize;
     let mut runs = &cells.runs[..];
@@ -102,7 +102,7 @@ unsafe fn stream_cells(cells: &Indexed, block: usize, from: *const u8, out: &mut
 const STAGE: usize = 16384;
 const LINE: usize = 64;
 
-/// Writes a message from its begin to its end, in whole cache lines.
+/// Writes a message sequentially, in whole cache lines.
 struct Streamer {
     stage: Stage,
     filled: usize,
@@ -119,7 +119,7 @@ impl Streamer {
         Self { stage: Stage([MaybeUninit::uninit(); STAGE]), filled: 0, out }
     }
 
-    /// How many bytes the stage can take: at least `wanted`, or nearly the whole stage where that is less.
+    /// Free bytes in the stage: at least `wanted`, or nearly the whole stage if that is less.
     fn room(&mut self, wanted: usize) -> usize {
         if STAGE - self.filled < wanted {
             // SAFETY: the caller of `new` promised that `out` is aligned and has room for all that was put.
@@ -128,10 +128,10 @@ impl Streamer {
         STAGE - self.filled
     }
 
-    /// Appends `bytes` bytes, which `write` writes to the address that it is given.
+    /// Appends `bytes` bytes, which `write` writes to the address passed.
     ///
     /// # Safety
-    /// `write` must write all of them; [`Self::room`] must have told of as many.
+    /// `write` must write all of them; [`Self::room`] must have returned at least as many.
     unsafe fn append(&mut self, bytes: usize, write: impl FnOnce(*mut u8)) {
         write(self.end());
         self.filled += bytes;
@@ -158,7 +158,7 @@ impl Streamer {
         }
     }
 
-    /// Writes what is left, and orders all of it before later stores of this thread.
+    /// Writes the rest, and orders everything before later stores of this thread.
     ///
     /// # Safety
     /// The promise of `new`.

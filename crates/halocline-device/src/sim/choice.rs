@@ -1,6 +1,7 @@
-//! The choices of a run: by a seed, biased so that rare orders come soon, or by a script that replays them.
+//! The scheduler's choices: drawn from a seed, biased so that rare orders come soon, or replayed from a
+//! record.
 
-/// Somebody who can go on.
+/// A task that can run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Task {
     Thread(usize),
@@ -16,29 +17,30 @@ impl Task {
     }
 }
 
-/// How a seed chooses who goes on.
+/// How a seed selects the next task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Bias {
-    /// Any, with the same probability.
+    /// Any task, with the same probability.
     Uniform,
-    /// Whoever runs goes on for long.
+    /// The running task continues for long.
     Sticky,
     /// Nearly always the host, as if devices were slow.
     SlowStreams,
     /// Nearly always a stream, as if the host were slow.
     SlowHost,
-    /// One task nearly never.
+    /// Nearly never one particular task.
     Starve(u64),
-    /// By priorities that change at random moments (probabilistic concurrency testing).
+    /// By priorities that change at random moments (probabilistic concurrency testing: Burckhardt et al.,
+    /// ASPLOS 2010).
     Priorities,
-    /// Whoever became able to go on last.
+    /// The task that became runnable last.
     Latest,
-    /// Nearly always a stream of the highest priority, if one can go on, as GPUs do.
+    /// Nearly always a runnable stream of the highest priority, as GPUs do.
     Urgent,
 }
 
-/// The choices of a run, and how they came about. A choice is recorded as its distance from the one that changes
-/// nothing, so that a record of zeros is the plainest run.
+/// The choices of a run. Each is recorded as its distance from the plain choice, so a record of zeros is
+/// the plainest run.
 #[derive(Debug)]
 pub(super) struct Choices {
     seed: u64,
@@ -47,9 +49,9 @@ pub(super) struct Choices {
     bias: Bias,
     script: Option<Vec<u16>>,
     made: Vec<u16>,
-    /// Priorities that were lowered: key and rank, the higher the lower.
+    /// Lowered priorities: key and rank; a higher rank is a lower priority.
     lowered: Vec<(u64, u64)>,
-    /// Since when the tasks of the last choice can go on.
+    /// Since when the tasks of the last choice have been runnable.
     since: Vec<(u64, u64)>,
     /// Streams of the highest priority.
     urgent: Vec<usize>,
@@ -97,7 +99,7 @@ impl Choices {
         &self.made
     }
 
-    /// This stream has the highest priority.
+    /// Marks a stream as one of the highest priority.
     pub(super) fn prefer(&mut self, stream: usize) {
         self.urgent.push(stream);
     }
@@ -135,7 +137,7 @@ impl Choices {
         chosen
     }
 
-    /// One of the tasks. `plain` is the plain choice; `giving_way`: a task that has nothing to do but to look again.
+    /// Selects a task. `plain` is the plain choice; `giving_way` is a task that only polls again.
     pub(super) fn task(&mut self, tasks: &[Task], plain: usize, giving_way: Option<Task>) -> usize {
         self.choose(tasks.len(), plain, |choices| choices.by_seed(tasks, plain, giving_way))
     }
@@ -192,7 +194,7 @@ impl Choices {
         best(&self.lowered)
     }
 
-    /// Below all others, from now on.
+    /// Gives a task the lowest priority from now on.
     fn lower(&mut self, task: Task) {
         let lowest = self.lowered.iter().map(|(_, rank)| *rank).max().unwrap_or(1 << 32) + 1;
         self.lowered.retain(|(key, _)| *key != task.key());

@@ -1,9 +1,9 @@
-//! Vector clocks: who has seen how much of whom.
+//! Vector clocks: how much of each actor's work another has seen.
 
-/// A thread of the host, a stream, or a part of a copy table: what runs in one order.
+/// A thread of the host, a stream, or a part of a copy table: a unit with program order.
 pub(super) type Actor = usize;
 
-/// How much of every actor's work is seen.
+/// How much of every actor's work has been seen.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Clock(Vec<u32>);
 
@@ -12,7 +12,7 @@ impl Clock {
         self.0.get(actor).copied().unwrap_or(0)
     }
 
-    /// The actor goes on: what it does from now on is not yet seen by those who saw it before.
+    /// Advances the actor: its later work is not yet seen by the others.
     pub(super) fn tick(&mut self, actor: Actor) {
         if self.0.len() <= actor {
             self.0.resize(actor + 1, 0);
@@ -20,7 +20,7 @@ impl Clock {
         self.0[actor] += 1;
     }
 
-    /// Sees all that `other` has seen.
+    /// Merges everything that `other` has seen.
     pub(super) fn join(&mut self, other: &Clock) {
         if self.0.len() < other.0.len() {
             self.0.resize(other.0.len(), 0);

@@ -1,4 +1,4 @@
-//! A simulated device's calls.
+//! The driver calls of a simulated device.
 
 use super::kernel::Kernel;
 use super::remote::SimMemory;
@@ -21,11 +21,11 @@ pub(super) struct SimDriver {
     pub(super) device: u32,
 }
 
-/// Handles of streams and events begin here, so that they are not taken for each other.
+/// First handle of streams and of events, in separate ranges so that they cannot be confused.
 const STREAMS: usize = 0x10_0000;
 const EVENTS: usize = 0x20_0000;
 
-/// A call: the world, and the thread that calls.
+/// A call: the world, and the calling thread.
 pub(super) struct Call<'a> {
     pub(super) state: Guard<'a>,
     pub(super) me: usize,
@@ -36,7 +36,7 @@ impl SimDriver {
         Self { world, device }
     }
 
-    /// Begins a call: others may go on before.
+    /// Begins a call: other tasks may run first.
     pub(super) fn call(&self, giving_way: bool) -> Result<Call<'_>, DeviceError> {
         let Some(me) = self.world.me() else {
             let what = "the calling thread is not of this world".to_owned();
@@ -47,7 +47,7 @@ impl SimDriver {
         Ok(Call { state, me })
     }
 
-    /// The same for a call that cannot be refused.
+    /// Begins a call that cannot fail.
     pub(super) fn last_call(&self) -> Option<Call<'_>> {
         let me = self.world.me()?;
         Some(Call { state: self.world.turn(self.world.lock(), me, false), me })
@@ -76,7 +76,7 @@ impl SimDriver {
         found.map(|_| index).ok_or(DeviceError::NoEvent { event: event.0 })
     }
 
-    /// Gives an operation to a stream, once there is room.
+    /// Issues an operation to a stream, once the stream has a free slot.
     fn give<'a>(&'a self, mut call: Call<'a>, stream: usize, op: Op) -> Result<Call<'a>, DeviceError> {
         if call.state.streams[stream].len() >= call.state.options.depth {
             call.state = self.world.wait(call.state, call.me, Waits::Room(stream));
@@ -314,7 +314,7 @@ unsafe impl Driver for SimDriver {
                 Ok(Op::Wait { word: self.reach_word(&call.state, address)?, at_least })
             }
         };
-        // All or none.
+        // All operations or none.
         let found: Result<Vec<Op>, DeviceError> = ops.iter().map(find).collect();
         for op in found? {
             call = self.give(call, stream, op)?;
@@ -367,7 +367,7 @@ unsafe impl Driver for SimDriver {
         self.give(call, stream, Op::Launch { table, epoch, parts: Vec::new() }).map(drop)
     }
 
-    /// Nothing is ordered by it: what it says is of some moment.
+    /// Orders nothing: the value is of some moment.
     unsafe fn peek(&self, stream: RawStream, word: Address) -> Result<Option<u64>, DeviceError> {
         let Call { mut state, me } = self.call(true)?;
         self.stream(&state, stream)?;

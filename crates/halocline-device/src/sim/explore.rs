@@ -1,4 +1,4 @@
-//! Runs of a program under many seeds; what fails is made as plain as it goes.
+//! Runs a program under many seeds, and minimises a failing run.
 
 use super::report::Report;
 use super::state::State;
@@ -12,15 +12,15 @@ use std::sync::{Arc, Mutex};
 /// One run of a program.
 #[derive(Debug, Clone)]
 pub struct Run {
-    /// What was found wrong: nothing, if all is well.
+    /// Errors found; empty for a correct run.
     pub reports: Vec<Report>,
-    /// A digest of all that happened, in order: the same for the same seed and program.
+    /// A hash of all events in order: equal for equal seeds and programs.
     pub trace: u64,
-    /// How often it was chosen who goes on.
+    /// Number of scheduling decisions.
     pub steps: u64,
-    /// Everything that happened, in words; only of runs that are shown.
+    /// All events as text; recorded only for runs that are shown.
     pub log: Vec<String>,
-    /// The same with its times.
+    /// All events with their times.
     pub timeline: Timeline,
     choices: Vec<u16>,
 }
@@ -30,11 +30,11 @@ pub struct Run {
 pub struct Found {
     /// The seed.
     pub seed: u64,
-    /// How many seeds were run until then, this one included.
+    /// Number of seeds tried, including this one.
     pub tried: u64,
     /// The run with this seed.
     pub run: Run,
-    /// The plainest run found that fails the same way.
+    /// The plainest run found with the same kind of failure.
     pub plainest: Run,
 }
 
@@ -43,25 +43,25 @@ pub fn run(seed: u64, options: &Options, program: impl FnOnce(&World)) -> Run {
     play(seed, options, None, false, program)
 }
 
-/// As [`run`], and notes everything that happens.
+/// As [`run`], and records all events.
 pub fn record(seed: u64, options: &Options, program: impl FnOnce(&World)) -> Run {
     play(seed, options, None, true, program)
 }
 
-/// Runs a program under each of the seeds until one fails.
+/// Runs a program under each seed until one fails.
 pub fn find(seeds: Range<u64>, options: &Options, program: impl Fn(&World)) -> Option<Found> {
     let failing = |seed: &u64| !run(*seed, options, &program).reports.is_empty();
     let seed = seeds.clone().find(failing)?;
     let run = play(seed, options, None, true, &program);
-    // What follows may take minutes.
+    // Minimising may take minutes.
     eprintln!("HALOCLINE_SEED={seed} fails; looking for the plainest run that fails so");
     run.reports.iter().for_each(|report| eprintln!("  {report}"));
     let plainest = shrink(seed, options, &run, &program);
     Some(Found { seed, tried: seed - seeds.start + 1, run, plainest })
 }
 
-/// The seeds that a test tries: `usual`, unless the environment names others. `HALOCLINE_SEED` is the first one, and the only one unless
-/// `HALOCLINE_SEEDS` says how many. Panics if one of these is not a number.
+/// The seeds of a test: `usual`, unless the environment selects others. `HALOCLINE_SEED` is the first seed,
+/// and the only one unless `HALOCLINE_SEEDS` gives their number. Panics if a variable is not a number.
 pub fn chosen(usual: Range<u64>) -> Range<u64> {
     let number = |name| {
         let said = Variable::read(name).map(|variable| variable.number(0..=u64::MAX));
@@ -74,8 +74,8 @@ pub fn chosen(usual: Range<u64>) -> Range<u64> {
     first..first + count
 }
 
-/// Runs a program under each of the seeds that are [`chosen`]. Panics if one fails, and says which, why, and what happens in the plainest
-/// run that fails so.
+/// Runs a program under each of the [`chosen`] seeds. If one fails, panics with the seed, the errors and
+/// the events of the plainest failing run.
 pub fn explore(seeds: Range<u64>, options: &Options, program: impl Fn(&World)) {
     if let Some(found) = find(chosen(seeds), options, program) {
         panic!("{found}");
@@ -113,11 +113,11 @@ fn play(
     }
 }
 
-/// Runs made to find the plainest.
+/// Maximum number of runs for minimising.
 const ATTEMPTS: usize = 400;
 
-/// Replaces stretches of unusual choices by the usual one, ever shorter stretches, while the run still fails by a
-/// report of the same kind.
+/// Replaces sequences of unusual choices with the plain one, in ever shorter sequences, while the run still
+/// fails with a report of the same kind.
 fn shrink(seed: u64, options: &Options, run: &Run, program: &dyn Fn(&World)) -> Run {
     let Some(first) = run.reports.first() else { return run.clone() };
     let kind = std::mem::discriminant(first);

@@ -1,4 +1,4 @@
-//! Kernels of a simulated device: closures that declare which bytes they read and write.
+//! Kernels of a simulated device: closures that declare the bytes that they read and write.
 
 use super::memory::Spot;
 use super::report::{Operation, Report};
@@ -8,13 +8,13 @@ use std::fmt;
 
 type Body = Box<dyn FnOnce(&mut KernelMemory<'_>) + Send>;
 
-/// A kernel for [`super::World::launch`]. What it declares is accessed from its begin to its end; its body runs at
-/// some moment between.
+/// A kernel for [`super::World::launch`]. It accesses the declared bytes from its start to its end; its
+/// body runs at some moment in between.
 pub struct Kernel {
     pub(super) name: &'static str,
-    /// What it declares: address, bytes, whether it writes.
+    /// Declared accesses: address, bytes, whether it writes.
     pub(super) declared: Vec<(Address, usize, bool)>,
-    /// The same, found.
+    /// The declared accesses, resolved.
     pub(super) spots: Vec<(Spot, usize, bool)>,
     pub(super) body: Body,
 }
@@ -26,24 +26,24 @@ impl fmt::Debug for Kernel {
 }
 
 impl Kernel {
-    /// A kernel that does nothing, with its name in reports.
+    /// A kernel without effect; `name` appears in reports.
     pub fn new(name: &'static str) -> Self {
         Self { name, declared: Vec::new(), spots: Vec::new(), body: Box::new(|_| {}) }
     }
 
-    /// It reads these bytes.
+    /// Declares bytes that the kernel reads.
     pub fn reads(mut self, address: Address, bytes: usize) -> Self {
         self.declared.push((address, bytes, false));
         self
     }
 
-    /// It writes these bytes, and may read them.
+    /// Declares bytes that the kernel writes and may read.
     pub fn writes(mut self, address: Address, bytes: usize) -> Self {
         self.declared.push((address, bytes, true));
         self
     }
 
-    /// What it does.
+    /// Sets the body.
     pub fn body(mut self, body: impl FnOnce(&mut KernelMemory<'_>) + Send + 'static) -> Self {
         self.body = Box::new(body);
         self
@@ -64,7 +64,7 @@ impl fmt::Debug for KernelMemory<'_> {
 }
 
 impl KernelMemory<'_> {
-    /// The 64-bit word at an address; a report, and 0, if the kernel has not declared that it reads it.
+    /// The 64-bit word at an address. Without a declaration, reports it and returns 0.
     pub fn read(&mut self, address: Address) -> u64 {
         match self.find(address, 8, false) {
             Some(spot) => {
@@ -76,14 +76,14 @@ impl KernelMemory<'_> {
         }
     }
 
-    /// Writes the 64-bit word at an address; a report, and nothing else, if the kernel has not declared it.
+    /// Writes the 64-bit word at an address. Without a declaration, only reports it.
     pub fn write(&mut self, address: Address, value: u64) {
         if let Some(spot) = self.find(address, 8, true) {
             self.state.memories.slice_mut(spot, 8).copy_from_slice(&value.to_le_bytes());
         }
     }
 
-    /// Bytes that the kernel writes; a report, and none, if it has not declared them.
+    /// Bytes that the kernel writes. Without a declaration, reports it and returns no bytes.
     pub fn bytes_mut(&mut self, address: Address, bytes: usize) -> &mut [u8] {
         match self.find(address, bytes, true) {
             Some(spot) => self.state.memories.slice_mut(spot, bytes),

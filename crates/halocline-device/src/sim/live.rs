@@ -1,8 +1,8 @@
-//! A world beside a program that goes its own way: threads come as they are, words may be written by other processes,
-//! and a thread of the world lets streams go on, in an order that a seed only influences.
+//! A world for ordinary programs: any thread may call it, other processes may write words, and a thread of
+//! the world runs the streams. The seed only influences the order.
 //!
-//! Data and order are checked as everywhere. But all threads of the host count as one, so that order that is missing
-//! between them is not found, nor are deadlocks, and nothing is replayed.
+//! Data and ordering are checked as usual. But all host threads count as one, so missing order between them
+//! is not found, nor are deadlocks, and runs cannot be replayed.
 
 use super::state::{State, Waits};
 use super::{Guard, Options, Report, World};
@@ -11,10 +11,10 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// The one thread that all of the host count as.
+/// The one thread that represents all host threads.
 pub(super) const HOST: usize = 0;
 
-/// How long a stream that waits for another process is left alone, and devices without work.
+/// Pause of a stream that waits for another process, and of idle devices.
 const NAP: Duration = Duration::from_micros(20);
 const IDLE: Duration = Duration::from_millis(1);
 
@@ -56,7 +56,7 @@ impl World {
         Ok(Live { world, stop, engine: Some(engine) })
     }
 
-    /// A call in such a world: streams go on a little.
+    /// A call in a live world: streams advance a little.
     pub(super) fn pass<'a>(&'a self, mut state: Guard<'a>) -> Guard<'a> {
         for _ in 0..state.choices.number(4) {
             state.step_any();
@@ -64,7 +64,7 @@ impl World {
         state
     }
 
-    /// The calling thread waits for something.
+    /// Blocks the calling thread until a condition holds.
     pub(super) fn wait_live<'a>(&'a self, mut state: Guard<'a>, what: Waits) -> Guard<'a> {
         while !state.is_met(what) {
             if !state.step_any() {
@@ -78,7 +78,7 @@ impl World {
 }
 
 impl State {
-    /// One step of a stream that can go on, if any can.
+    /// Executes one step of a runnable stream, if there is one.
     fn step_any(&mut self) -> bool {
         let able: Vec<usize> = (0..self.streams.len()).filter(|&stream| self.can_step(stream)).collect();
         if able.is_empty() {
@@ -97,7 +97,7 @@ impl Live {
         &self.world
     }
 
-    /// What was found so far.
+    /// Errors found so far.
     pub fn reports(&self) -> Vec<Report> {
         self.world.reports()
     }
@@ -107,7 +107,7 @@ impl Drop for Live {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
         if let Some(engine) = self.engine.take() {
-            // A panic of it was printed when it happened.
+            // Its panic was printed when it happened.
             let _ = engine.join();
         }
     }

@@ -1,4 +1,5 @@
-//! The memories of a world: real bytes, at addresses that the host can use only where a real device's host could.
+//! The memories of a world: real bytes, at addresses that the host can use only if it could on real
+//! hardware.
 
 use super::clock::Clock;
 use super::remote::Mapped;
@@ -11,8 +12,8 @@ use std::alloc::Layout;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Addresses of devices begin here: no address of a process has these bits, so that a host that dereferences one
-/// is killed by the machine.
+/// First device address. No process has addresses with these bits, so a host access to device memory
+/// faults.
 pub(super) const DEVICES: Address = 1 << 56;
 /// Address space of one device.
 const DEVICE: Address = 1 << 44;
@@ -24,7 +25,7 @@ const PAGE: usize = 4096;
 pub(super) struct Spot {
     pub(super) region: usize,
     pub(super) offset: usize,
-    /// By which mapping it is reached, if not by the address of its memory.
+    /// The mapping through which it is reached, if not by the address of its memory.
     pub(super) via: Option<usize>,
 }
 
@@ -36,25 +37,25 @@ pub(super) struct Region {
     pub(super) shadow: Shadow,
     /// Why it cannot be exported, if so.
     pub(super) private: Option<Refusal>,
-    /// Other devices do not reach it, even with access to its device.
+    /// Whether other devices cannot access it, even with peer access.
     pub(super) unshared: bool,
     data: *mut u8,
     home: Home,
-    /// What the last writer of each word had seen.
+    /// The clock of the last writer of each word.
     words: Vec<(usize, Clock)>,
 }
 
-/// Where the bytes of a memory come from.
+/// Origin of the bytes of a memory.
 #[derive(Debug)]
 enum Home {
-    /// The program's.
+    /// Memory of the program.
     Given,
     Heap(Layout),
     /// A memfd of this process, for others to map.
     Shared(OwnedFd),
-    /// That of another process.
+    /// Memory of another process.
     Imported,
-    /// Nowhere: it was freed.
+    /// Freed.
     Gone,
 }
 
@@ -62,15 +63,15 @@ enum Home {
 // world's lock guards the region.
 unsafe impl Send for Region {}
 
-/// All memories, also those that were freed. Their ids count from 1.
+/// All memories, including freed ones. Ids count from 1.
 #[derive(Debug, Default)]
 pub(super) struct Memories {
     regions: Vec<Region>,
-    /// Bytes of address space that each device has given.
+    /// Bytes of address space that each device has used.
     given: Vec<u64>,
-    /// Memory of this world that is mapped as if by another process, also what is closed.
+    /// Memory of this world mapped as if by another process, including closed mappings.
     mapped: Vec<Mapped>,
-    /// Memory of devices is such that other processes can map it.
+    /// Whether other processes can map device memory.
     shares: bool,
 }
 
@@ -79,7 +80,7 @@ impl Region {
         matches!(self.home, Home::Imported)
     }
 
-    /// What another process maps it by.
+    /// The descriptor by which another process maps it.
     pub(super) fn descriptor(&self) -> Option<&OwnedFd> {
         if let Home::Shared(fd) = &self.home { Some(fd) } else { None }
     }
@@ -88,7 +89,7 @@ impl Region {
         super::report::Bytes { space: self.place.space, id: self.place.id, range: range.clone() }
     }
 
-    /// What the last writer of a word had seen.
+    /// The clock of the last writer of a word.
     pub(super) fn word(&self, offset: usize) -> Option<&Clock> {
         self.words.iter().find(|(at, _)| *at == offset).map(|(_, clock)| clock)
     }
@@ -106,7 +107,7 @@ impl Memories {
         Self { given: vec![0; devices as usize], ..Self::default() }
     }
 
-    /// From now on other processes can map memory of devices.
+    /// Makes device memory mappable by other processes from now on.
     pub(super) fn share(&mut self) {
         self.shares = true;
     }
@@ -123,7 +124,7 @@ impl Memories {
         &mut self.regions[index]
     }
 
-    /// Bytes of the program's, or fresh ones.
+    /// Adds memory of the program, or newly allocated memory.
     pub(super) fn add(
         &mut self,
         space: MemorySpace,
@@ -176,22 +177,22 @@ impl Memories {
         place
     }
 
-    /// Addresses of a device that nothing else has.
+    /// A new device address range.
     fn give_address(&mut self, device: u32, bytes: usize) -> Address {
         let given = &mut self.given[device as usize];
         let base = DEVICES + u64::from(device) * DEVICE + *given;
-        // A gap, so that no range reaches from one memory into the next.
+        // Gaps keep ranges from extending into the next memory.
         *given += (bytes.next_multiple_of(DEVICE_ALIGN) + DEVICE_ALIGN) as u64;
         base
     }
 
-    /// Memory of another process, as a device here sees it.
+    /// Memory of another process, at a device address.
     pub(super) fn import(&mut self, device: u32, bytes: usize, fd: OwnedFd) -> Result<Place, Refusal> {
         let data = shared::open(bytes, &fd)?;
         Ok(self.enter(MemorySpace::Device(device), bytes, data, Home::Imported))
     }
 
-    /// One more address of a memory, for a device: the number of the mapping, and the address.
+    /// Adds another address of a memory for a device. Returns the number of the mapping and the address.
     pub(super) fn map(&mut self, region: usize, device: u32) -> (usize, Address) {
         let bytes = self.regions[region].place.bytes;
         let base = self.give_address(device, bytes);
@@ -207,7 +208,7 @@ impl Memories {
         self.mapped[index].is_open = false;
     }
 
-    /// Whether there is memory, and the mapping by which it is reached.
+    /// Whether the memory, and the mapping through which it is reached, still exist.
     pub(super) fn is_there(&self, spot: Spot) -> bool {
         self.regions[spot.region].alive && spot.via.is_none_or(|via| self.mapped[via].is_open)
     }
@@ -223,7 +224,7 @@ impl Memories {
         region.release();
     }
 
-    /// Where a range lies, if it lies in one memory that is there.
+    /// Resolves a range that lies in one existing memory.
     pub(super) fn find(&self, address: Address, bytes: usize) -> Result<Spot, DeviceError> {
         let holds = |region: &Region| {
             let Place { base, bytes: len, .. } = region.place;
@@ -246,7 +247,7 @@ impl Memories {
         Ok(Spot { region, offset, via })
     }
 
-    /// Whose address it is, were it memory: also one that was freed, or never given.
+    /// The device of an address, whether or not memory exists there.
     pub(super) fn device_of(&self, address: Address) -> Option<u32> {
         let device = address.checked_sub(DEVICES)? / DEVICE;
         (device < self.given.len() as u64).then_some(device as u32)
@@ -258,7 +259,7 @@ impl Memories {
         region.data.wrapping_add(spot.offset)
     }
 
-    /// Copies bytes between memories that are there.
+    /// Copies bytes between existing memories.
     pub(super) fn copy(&mut self, target: Spot, source: Spot, bytes: usize) {
         let (to, from) = (self.pointer(target, bytes), self.pointer(source, bytes));
         // SAFETY: `pointer` has checked that both ranges lie in memory that is there. `copy` lets them overlap. Whoever
@@ -280,7 +281,7 @@ impl Memories {
         unsafe { std::slice::from_raw_parts_mut(self.pointer(spot, bytes), bytes) }
     }
 
-    /// The word at a spot. Panics if it does not lie at a multiple of 8 bytes.
+    /// The word at a spot. Panics if it is not aligned to 8 bytes.
     fn word(&self, spot: Spot) -> &AtomicU64 {
         let word = self.pointer(spot, 8).expose_provenance() as Address;
         assert!(word.is_multiple_of(8), "no word lies at {word:#x}");
@@ -317,7 +318,7 @@ impl Drop for Region {
     }
 }
 
-/// Memory of devices that processes share: memfds, of which a kill leaves nothing.
+/// Device memory shared by processes: memfds, which vanish when the processes are killed.
 mod shared {
     use super::PAGE;
     use crate::remote::Refusal;
@@ -325,7 +326,7 @@ mod shared {
     use rustix::fs::{MemfdFlags, SealFlags};
     use rustix::mm::{MapFlags, ProtFlags};
 
-    /// Nobody can cut off what others have mapped.
+    /// Prevents truncation of memory that others have mapped.
     const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
     fn size(bytes: usize) -> Option<usize> {
@@ -342,7 +343,7 @@ mod shared {
         Ok((fd, data))
     }
 
-    /// Maps what another process says is so long.
+    /// Maps memory whose size another process states.
     pub(super) fn open(bytes: usize, fd: &OwnedFd) -> Result<*mut u8, Refusal> {
         let size = size(bytes).ok_or(Refusal::BadHandle)?;
         let sealed = rustix::fs::fcntl_get_seals(fd).is_ok_and(|seals| seals.contains(SEALS));

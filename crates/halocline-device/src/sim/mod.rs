@@ -1,18 +1,19 @@
-//! Devices without hardware, which find missing order.
+//! Simulated devices that detect missing ordering.
 //!
-//! A [`World`] holds devices, their streams and memories, and the threads of a program that uses them. Exactly one
-//! of all that goes on at a time: a thread of the host between two calls, or a stream by one step of its first
-//! operation. Whenever a thread calls the world, a seed chooses who is next, among all whose going on is legal. Time
-//! is virtual. So a seed replays exactly, and orders that hardware shows once a year come within a few seeds.
+//! A [`World`] holds devices, their streams and memories, and the threads of a program that uses them.
+//! Exactly one task runs at a time: a host thread between two calls, or one step of the first operation of
+//! a stream. Whenever a thread calls the world, a seed selects the next among all tasks that may legally
+//! run. Time is virtual. So a seed replays exactly, and orders that hardware shows once a year appear
+//! within a few seeds.
 //!
-//! Two things show missing order. Bytes are really moved, in pieces, so that data may be wrong. And every access to
-//! memory is compared with all earlier ones to the same bytes, by vector clocks: two that conflict are reported
-//! unless something orders them, also where the data happened to be right. Order comes from streams, events, words
-//! written and waited for, synchronisation with the host, and the program order of a thread. Priorities of streams
-//! order nothing.
+//! Missing order shows in two ways. Bytes really move, in pieces, so data may be wrong. And every memory
+//! access is compared with all earlier accesses to the same bytes by vector clocks: two conflicting
+//! accesses without order are reported, even if the data happened to be right. Order comes from streams,
+//! events, flags that are written and waited for, synchronisation with the host, and the program order of a
+//! thread. Stream priorities order nothing.
 //!
-//! [`explore`] runs a program under many seeds and fails with the seed, the reports and the steps of the plainest
-//! run that still fails; `HALOCLINE_SEED` runs that seed alone.
+//! [`explore`] runs a program under many seeds and fails with the seed, the reports and the steps of the
+//! plainest run that still fails; `HALOCLINE_SEED` runs that seed alone.
 
 mod choice;
 mod clock;
@@ -46,31 +47,30 @@ use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What a world is like.
+/// Properties of a world.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Number of devices.
     pub devices: u32,
-    /// How many operations a stream takes before a call that gives it one more blocks.
+    /// Number of operations that a stream holds; a call that issues one more blocks.
     pub depth: usize,
-    /// After how many steps a run counts as endless.
+    /// Number of steps after which a run counts as endless.
     pub steps: u64,
-    /// Whether what one thread of the host did before it lost its turn is ordered before what the next does. True for
-    /// programs whose threads synchronise by means of their own, which the world does not see; then missing order
-    /// between threads is not found. Otherwise threads are ordered by start and end, parking and waking, and
-    /// words ([`crate::Memory::store`], [`crate::Memory::load`]).
+    /// Whether a host thread sees everything that earlier running threads did. True for programs whose
+    /// threads synchronise by other means than the world's; missing order between threads is then not
+    /// found. Otherwise starts and ends, parking and waking, and words order threads
+    /// ([`crate::Memory::store`], [`crate::Memory::load`]).
     pub ordered_threads: bool,
-    /// Whether other processes, and ranks that pretend to be such, can map the devices' memory.
+    /// Whether other processes, and ranks that simulate processes, can map device memory.
     pub exports: bool,
-    /// How many devices can reach each other's memory, from the first one on. Those behind them reach only their own, and nobody
-    /// reaches theirs, as GPUs on different sockets may have it.
+    /// Number of devices, from the first one, with peer access to each other. The others access only their
+    /// own memory, and no device accesses theirs, as with GPUs on different sockets.
     pub peers: u32,
-    /// How many queues of the hardware the streams of each device share, assigned in turn as they are made, the default stream first,
-    /// whatever was destroyed meanwhile: what a stream waits for holds all that later calls have given to others of its queue. None:
-    /// each has its own.
+    /// Number of hardware queues that the streams of each device share. Streams are assigned in order of
+    /// creation, the default stream first. A waiting stream blocks later work of its queue. `None`: each
+    /// stream has its own queue.
     pub queues: Option<u32>,
-    /// Whether streams that were given back are used again, once they have done their work, as those of GPUs are; otherwise each is
-    /// made anew.
+    /// Whether idle returned streams are reused, as on GPUs, instead of creating new ones.
     pub keeps_streams: bool,
 }
 
@@ -90,7 +90,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Whether a device can reach the memory of another.
+    /// Whether a device can access the memory of another.
     fn check_peers(&self, device: u32, peer: u32) -> Result<(), DeviceError> {
         match device == peer || device.max(peer) < self.peers {
             true => Ok(()),
@@ -99,8 +99,8 @@ impl Options {
     }
 }
 
-/// Simulated devices, and the threads that use them. A clone is the same world. Made by [`run`], [`find`] and
-/// [`explore`].
+/// Simulated devices, and the threads that use them. Clones refer to the same world. Made by [`run`],
+/// [`find`] and [`explore`].
 #[derive(Clone)]
 pub struct World(Arc<Mutex<State>>);
 
@@ -122,7 +122,7 @@ impl World {
         Ok(Device::new(Arc::new(driver::SimDriver::new(self.clone(), ordinal))))
     }
 
-    /// Whether an address could be one of a simulated device, of whatever world: no process has such addresses.
+    /// Whether an address belongs to a simulated device of any world. No process has such addresses.
     pub fn is_of_a_device(address: Address) -> bool {
         address >= memory::DEVICES
     }
@@ -131,13 +131,14 @@ impl World {
         Arc::as_ptr(&self.0).addr()
     }
 
-    /// Gives a kernel to a stream of this world. Refused if the stream's device cannot reach what it declares.
+    /// Launches a kernel on a stream of this world. Fails if the stream's device cannot access what the
+    /// kernel declares.
     pub fn launch(&self, stream: &Stream, kernel: Kernel) -> Result<(), DeviceError> {
         driver::SimDriver::new(self.clone(), stream.device().ordinal()).launch_kernel(stream.raw(), kernel)
     }
 
-    /// From now on a stream counts as one whose work becomes part of a graph, or no longer. It does its work all the same: what asks
-    /// refuses to give it any.
+    /// Marks a stream as being captured, or not. Its work still runs; callers that check for capture refuse
+    /// to issue work.
     pub fn capture(&self, stream: &Stream, captured: bool) -> Result<(), DeviceError> {
         let driver = driver::SimDriver::new(self.clone(), stream.device().ordinal());
         let mut state = self.lock();
@@ -146,29 +147,29 @@ impl World {
         Ok(())
     }
 
-    /// A device fails, as if its hardware had: its streams stop, and every call says so from now on.
+    /// Makes a device fail: its streams stop, and every later call returns the failure.
     pub fn fail(&self, device: &Device, what: &str) {
         let lost = &mut self.lock().devices[device.ordinal() as usize].lost;
         lost.get_or_insert_with(|| what.to_owned());
     }
 
-    /// The seed of this run: for programs that follow from it, too.
+    /// The seed of this run, for programs that depend on it.
     pub fn seed(&self) -> u64 {
         self.lock().choices.seed()
     }
 
-    /// What was found so far.
+    /// Errors found so far.
     pub fn reports(&self) -> Vec<Report> {
         self.lock().reports.clone()
     }
 
     fn lock(&self) -> Guard<'_> {
-        // Whoever panics while holding it leaves a run that is over anyway.
+        // A panic while the lock is held ends the run anyway.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What a panic said.
+/// The text of a panic.
 fn message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned());

@@ -1,4 +1,4 @@
-//! Memory of a simulated device: which calls reach it, give it, and take it back.
+//! Memory of a simulated device: access checks, allocation, freeing.
 
 use super::driver::{Call, SimDriver};
 use super::memory::Spot;
@@ -11,7 +11,7 @@ use crate::driver::{Address, MemorySpace, Place, Slot, TableSpec};
 use crate::error::DeviceError;
 
 impl SimDriver {
-    /// Where bytes lie that this device may reach by itself.
+    /// Resolves bytes that this device can access.
     pub(super) fn reach(&self, state: &State, address: Address, bytes: usize) -> Result<Spot, DeviceError> {
         let spot = state.memories.find(address, bytes)?;
         if let Some(via) = spot.via {
@@ -91,7 +91,7 @@ impl SimDriver {
         Ok(Table { device: self.device, guard, parts })
     }
 
-    /// Makes memory known; its first access is that of the host.
+    /// Registers memory; the host accesses it first.
     pub(super) fn add(
         &self,
         space: MemorySpace,
@@ -140,7 +140,7 @@ impl SimDriver {
             .user_of(&|spot| spot.region == region)
             .map(|user| (state.memories.region(region).bytes(&all), user));
         let used = queued.or_else(|| state.conflict(host, op, region, all, Touch::Write));
-        // A run that was stopped leaves work behind.
+        // A stopped run leaves unfinished work.
         let is_over = |user: usize| state.stopped || state.check(self.device).is_err() || state.is_lost(user);
         if let Some((bytes, user)) = used.filter(|(_, user)| !is_over(*user)) {
             let (by, user) = (state.operation(op), state.operation(user));
@@ -149,7 +149,7 @@ impl SimDriver {
         state.memories.free(region);
     }
 
-    /// The host's own access; false if it is not to be.
+    /// An access by the host; false if it is refused.
     pub(super) fn touch(
         &self,
         address: Address,

@@ -1,5 +1,5 @@
-//! Memory of simulated devices for other processes, and theirs for these: within a world, where ranks pretend to be processes,
-//! another address of the same memory; between worlds of processes, a memfd.
+//! Sharing of simulated device memory with other processes. Within a world, where ranks simulate processes,
+//! a mapping is another address of the same memory; between processes it is a memfd.
 
 use super::World;
 use super::driver::SimDriver;
@@ -10,32 +10,32 @@ use crate::remote::{Allocation, DeviceId, Export, Kind, Opened, Provider, Refusa
 use crate::{Device, DeviceError};
 use rustix::io::Errno;
 
-/// What has been done for other processes.
+/// Number of provider calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Calls {
-    /// Memory that was exported.
+    /// Memory exported.
     pub exports: u64,
-    /// Memory of others that was opened.
+    /// Memory of others opened.
     pub opens: u64,
-    /// Memory of others that was closed.
+    /// Memory of others closed.
     pub closes: u64,
-    /// Looks at which allocation lies somewhere.
+    /// Look-ups of allocations.
     pub looks: u64,
 }
 
-/// Memory of this world, as another process has mapped it.
+/// Memory of this world as mapped by a simulated process.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Mapped {
     pub(super) base: Address,
     pub(super) bytes: usize,
     pub(super) region: usize,
-    /// The device that reaches it.
+    /// The device that accesses it.
     pub(super) device: u32,
     pub(super) is_open: bool,
 }
 
 impl World {
-    /// Memory that begins at an address cannot be exported, for this reason.
+    /// Makes the memory that begins at an address unexportable, for a reason.
     pub fn refuse_export(&self, base: Address, why: Refusal) -> Result<(), DeviceError> {
         let mut state = self.lock();
         let spot = state.memories.find(base, 1)?;
@@ -43,7 +43,7 @@ impl World {
         Ok(())
     }
 
-    /// Memory that begins at an address is not shared with other devices, as that of pools.
+    /// Makes the memory that begins at an address inaccessible to other devices, like memory of a pool.
     pub fn keep_from_peers(&self, base: Address) -> Result<(), DeviceError> {
         let mut state = self.lock();
         let spot = state.memories.find(base, 1)?;
@@ -51,17 +51,17 @@ impl World {
         Ok(())
     }
 
-    /// What a device says the next times when it is to open memory of others, last first.
+    /// Sets the refusals of the device's next opens of others' memory, last first.
     pub fn refuse_opens(&self, device: &Device, why: impl IntoIterator<Item = Refusal>) {
         self.lock().devices[device.ordinal() as usize].refusals.extend(why);
     }
 
-    /// A device has no room for allocations of more than so many bytes.
+    /// Limits the size of a device's allocations.
     pub fn refuse_allocations_beyond(&self, device: &Device, bytes: usize) {
         self.lock().devices[device.ordinal() as usize].largest = Some(bytes);
     }
 
-    /// Calls of providers so far.
+    /// Number of provider calls so far.
     pub fn mapping_calls(&self) -> Calls {
         self.lock().mapping_calls
     }
@@ -74,7 +74,7 @@ pub(super) struct SimMemory {
     device: u32,
 }
 
-/// Memory that was opened, by a number: another address of this world's, or a memory of its own.
+/// Encodes opened memory: another address of this world's memory, or imported memory.
 fn key(index: usize, is_own: bool) -> u64 {
     2 * index as u64 + u64::from(is_own)
 }
@@ -98,7 +98,7 @@ impl SimMemory {
         Self { driver: SimDriver::new(world.clone(), device), world, device }
     }
 
-    /// The memory that an allocation is, if it still is.
+    /// The memory of an allocation, if it still exists.
     fn region(&self, state: &State, allocation: &Allocation) -> Result<usize, Refusal> {
         let spot = state.memories.find(allocation.base, 1).map_err(|_| Refusal::BadHandle)?;
         let found = self.describe(&state.memories, spot).ok_or(Refusal::BadHandle)?;
@@ -122,7 +122,7 @@ unsafe impl Provider for SimMemory {
         self.driver.identity()
     }
 
-    /// Nobody else goes on: it is called under locks.
+    /// No other task runs, because the caller holds locks.
     fn find(&self, address: Address, _bytes: u64) -> Option<Allocation> {
         let mut state = self.world.lock();
         state.mapping_calls.looks += 1;
@@ -150,7 +150,7 @@ unsafe impl Provider for SimMemory {
             return Err(why);
         }
         let region = u64::from_le_bytes(export.handle[..].try_into().map_err(|_| Refusal::BadHandle)?);
-        // Its process and world; memory of others is theirs to describe.
+        // Same process and world; other processes describe their own memory.
         if allocation.device.0[4..] == self.device().0[4..] {
             let region = region as usize;
             let is_there = state.memories.get(region).is_some_and(|memory| memory.alive);

@@ -1,17 +1,17 @@
-//! What a simulated device finds wrong with a program.
+//! Errors that a simulated device finds in a program.
 
 use crate::MemorySpace;
 use std::fmt;
 use std::ops::Range;
 
-/// One operation of somebody.
+/// An operation of a thread or a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Operation {
-    /// Who: a thread of the host by its name, or a stream.
+    /// The thread, by its name, or the stream.
     pub who: String,
-    /// What: a kernel by its name, else the kind of the operation.
+    /// The name of a kernel, or the kind of the operation.
     pub what: &'static str,
-    /// Which: operations of all are counted in the order in which they began.
+    /// Number of the operation, counted over all tasks in order of their start.
     pub number: usize,
 }
 
@@ -24,11 +24,11 @@ impl fmt::Display for Operation {
 /// Bytes of one memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bytes {
-    /// Where it lies.
+    /// Its location.
     pub space: MemorySpace,
     /// Its identity.
     pub id: u64,
-    /// Which bytes of it.
+    /// The bytes within it.
     pub range: Range<usize>,
 }
 
@@ -38,49 +38,49 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// Something wrong.
+/// An error in a program.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Report {
-    /// Two operations access the same bytes, one of them writes, and nothing orders them.
+    /// Two conflicting accesses without order.
     #[error("race: nothing orders {first} and {second}, at {bytes}")]
     Race {
-        /// Where.
+        /// The memory.
         bytes: Bytes,
-        /// The one that came first this time.
+        /// The access that came first in this run.
         first: Operation,
-        /// The other.
+        /// The other access.
         second: Operation,
     },
-    /// Memory was freed while work that uses it was unfinished, or nothing said that it was over.
-    #[error("{by} frees {bytes}, and nothing says that {user} is over")]
+    /// Memory was freed while an operation may still use it.
+    #[error("{by} frees {bytes}, but nothing orders that after {user}")]
     FreedInUse {
-        /// Where.
+        /// The memory.
         bytes: Bytes,
-        /// Who freed it.
+        /// The operation that freed it.
         by: Operation,
-        /// Who uses it.
+        /// The operation that uses it.
         user: Operation,
     },
-    /// An operation came to memory that had been freed.
-    #[error("{by} uses {bytes}, which was freed")]
+    /// An operation used freed memory.
+    #[error("{by} uses {bytes} after it was freed")]
     UsedAfterFree {
-        /// Where.
+        /// The memory.
         bytes: Bytes,
-        /// Who.
+        /// The operation.
         by: Operation,
     },
-    /// The host touched memory of a device outside a copy.
-    #[error("thread {thread} touched memory of device {device} at {address:#x}, outside a copy")]
+    /// The host accessed device memory directly.
+    #[error("thread {thread} accessed memory of device {device} at {address:#x} directly; use a copy")]
     HostTouchedDevice {
-        /// Which thread.
+        /// The thread.
         thread: String,
-        /// Whose memory.
+        /// The device.
         device: u32,
-        /// Where.
+        /// The address.
         address: u64,
     },
-    /// An event was waited for, or asked for, before it was recorded.
+    /// An event was waited for or queried before it was recorded.
     #[error("{by}: event {event:#x} was never recorded")]
     EventNotRecorded {
         /// The call.
@@ -88,14 +88,14 @@ pub enum Report {
         /// The event's handle.
         event: usize,
     },
-    /// A kernel accessed what it had not declared.
-    #[error("{by} accesses {bytes} bytes at {address:#x}, which it has not declared")]
+    /// A kernel accessed bytes that it had not declared.
+    #[error("{by} accesses {bytes} bytes at {address:#x} that it did not declare")]
     Undeclared {
         /// The kernel.
         by: Operation,
-        /// Where.
+        /// The address.
         address: u64,
-        /// How much.
+        /// Number of bytes.
         bytes: usize,
     },
     /// A kernel panicked.
@@ -103,33 +103,33 @@ pub enum Report {
     KernelPanicked {
         /// The kernel.
         by: Operation,
-        /// What it said.
+        /// The message.
         message: String,
     },
-    /// A handle or an address that is none, in a call that cannot say so itself.
+    /// An invalid handle or address in a call that cannot return an error.
     #[error("{call}: {what}")]
     Refused {
-        /// Which call.
+        /// The call.
         call: &'static str,
-        /// Why.
+        /// The reason.
         what: String,
     },
-    /// Nothing can go on.
+    /// No task can run.
     #[error("deadlock: {}", waiting.join("; "))]
     Deadlock {
-        /// Who waits for what.
+        /// What each task waits for.
         waiting: Vec<String>,
     },
-    /// The program did not end within the limit.
+    /// The program exceeded the step limit.
     #[error("no end after {steps} steps: {}", waiting.join("; "))]
     Endless {
         /// The limit.
         steps: u64,
-        /// Who waits for what.
+        /// What each task waits for.
         waiting: Vec<String>,
     },
-    /// A thread that the world does not know called it, so that nothing can be replayed.
-    #[error("thread {thread} is not of this world: start it by World::spawn or World::ranks")]
+    /// A foreign thread called the world, so the run could not be replayed.
+    #[error("thread {thread} does not belong to this world; start it with World::spawn or World::ranks")]
     Stranger {
         /// Its name.
         thread: String,
@@ -137,9 +137,9 @@ pub enum Report {
     /// The program panicked.
     #[error("panic in thread {thread}: {message}")]
     Panicked {
-        /// Which thread.
+        /// The thread.
         thread: String,
-        /// What it said.
+        /// The message.
         message: String,
     },
 }

@@ -1,12 +1,12 @@
-//! Who has accessed which bytes of a memory, and whether accesses that conflict are ordered.
+//! Records accesses to the bytes of a memory, and detects conflicting accesses without order.
 //!
-//! Exact to the byte: a memory is cut into cells where accesses begin and end. A cell keeps the accesses that a
-//! later one may conflict with; an access that every later conflict would also meet through a newer one is dropped.
+//! Exact to the byte: a memory is split into cells at the ends of accesses. A cell keeps the accesses that
+//! a later one may conflict with; an access that a newer one supersedes for all later conflicts is dropped.
 
 use super::clock::{Actor, Clock};
 use std::ops::Range;
 
-/// A way to access bytes. Atomic ones (operations on words) do not conflict with each other.
+/// Kinds of access. Atomic ones (operations on words) do not conflict with each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Touch {
     Read,
@@ -29,7 +29,7 @@ impl Touch {
     }
 }
 
-/// One access: by whom, at what time of his, as part of which operation.
+/// One access: its actor, the actor's time, and its operation.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Access {
     pub(super) actor: Actor,
@@ -42,7 +42,7 @@ pub(super) struct Access {
 #[derive(Debug)]
 pub(super) struct Shadow(Vec<Cell>);
 
-/// Bytes from the end of the cell before.
+/// Bytes from the end of the previous cell.
 #[derive(Debug, Clone)]
 struct Cell {
     end: usize,
@@ -54,8 +54,8 @@ impl Shadow {
         Self(vec![Cell { end: bytes, accesses: Vec::new() }])
     }
 
-    /// Notes an access by somebody who has seen `seen`. `conflict` is told of earlier ones that conflict and that he
-    /// has not seen.
+    /// Records an access by an actor that has seen `seen`. Calls `conflict` for each earlier conflicting
+    /// access that the actor has not seen.
     pub(super) fn touch(
         &mut self,
         range: Range<usize>,
@@ -87,7 +87,8 @@ impl Shadow {
         }
     }
 
-    /// The index of the cell that begins at `at`, or the number of cells at their end.
+    /// Splits the cells at `at`. Returns the index of the cell that begins there, or the number of cells at
+    /// their end.
     fn cut(&mut self, at: usize) -> usize {
         let index = self.0.partition_point(|cell| cell.end <= at);
         let start = if index == 0 { 0 } else { self.0[index - 1].end };

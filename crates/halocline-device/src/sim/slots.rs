@@ -1,4 +1,4 @@
-//! Parts of copy tables that write slots or read them: words that say themselves of which epoch they are.
+//! Parts of copy tables that write or read LL slots, whose words carry their epoch.
 
 use super::memory::Spot;
 use super::shadow::Touch;
@@ -7,13 +7,13 @@ use super::stream::{Block, Part, Running, Table};
 use crate::driver::Slot;
 
 impl State {
-    /// Whether a word of a slot says that it is of an epoch; one in memory that was freed goes on, to report it.
+    /// Whether a word of a slot carries an epoch. True for freed memory, so that the access gets reported.
     pub(super) fn has_flag(&self, word: Spot, epoch: u64) -> bool {
         !self.memories.is_there(word) || (self.memories.load(word) >> 32) as u32 == epoch as u32
     }
 
-    /// Copies some words of a slot, each as one, in any order: nothing is ordered by them but themselves. False if the part ends: the guard says
-    /// so, or memory was freed.
+    /// Copies some words of a slot, in any order; each is atomic and orders only itself. False if the part
+    /// ends, because the guard is set or the memory was freed.
     pub(super) fn copy_words(
         &mut self,
         table: &Table,
@@ -25,7 +25,7 @@ impl State {
         let is_there = |&at: &usize| !is_read || self.has_flag(part.blocks[at].source, epoch);
         let (mut ready, mut left): (Vec<usize>, Vec<usize>) =
             std::mem::take(&mut running.left).into_iter().partition(is_there);
-        // It looks at the guard when it likes, but before it waits for good.
+        // It polls the guard at any time, but always before it would wait forever.
         if is_read
             && !left.is_empty()
             && (ready.is_empty() || self.choices.number(4) == 1)

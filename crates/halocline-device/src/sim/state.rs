@@ -1,4 +1,4 @@
-//! All that a world is, under one lock: threads, streams, memories, and who goes on next.
+//! The state of a world, under one lock: threads, streams, memories, and the scheduler.
 
 use super::Options;
 use super::choice::{Choices, Task, mix};
@@ -14,7 +14,7 @@ use crate::remote::Refusal;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Reports of one run that are kept.
+/// Maximum number of reports kept for a run.
 const REPORTS: usize = 16;
 
 pub(super) struct State {
@@ -23,19 +23,19 @@ pub(super) struct State {
     /// Virtual time in nanoseconds.
     pub(super) now: u64,
     pub(super) steps: u64,
-    /// A digest of all that happened, in order.
+    /// A hash of all events, in order.
     pub(super) trace: u64,
     pub(super) log: Option<Vec<String>>,
-    /// Where there is a log.
+    /// `Some` if events are recorded.
     recording: Option<Recording>,
     pub(super) threads: Vec<Thread>,
-    /// Which thread holds the baton.
+    /// The thread that holds the baton, that is, the one that may run.
     pub(super) current: usize,
-    /// Who went on last.
+    /// The task that ran last.
     last: Task,
-    /// How often somebody gave way.
+    /// Number of yields.
     ways: usize,
-    /// How often, now, the only one who could go on has given way.
+    /// Number of consecutive yields of the only runnable task.
     alone: u32,
     tasks: Vec<Task>,
     actors: Vec<(String, Clock)>,
@@ -43,16 +43,16 @@ pub(super) struct State {
     pub(super) streams: Vec<Stream>,
     pub(super) events: Vec<Event>,
     pub(super) records: Vec<Record>,
-    /// Operations that streams were given.
+    /// Number of operations issued to streams.
     pub(super) given: u64,
     pub(super) tables: Vec<Option<Arc<Table>>>,
     pub(super) memories: Memories,
     pub(super) mapping_calls: Calls,
     pub(super) devices: Vec<Device>,
     pub(super) reports: Vec<Report>,
-    /// Nothing more can be said about this run: everybody leaves.
+    /// The run is over: all threads leave.
     pub(super) stopped: bool,
-    /// The program goes its own way.
+    /// A live world ([`Live`](super::Live)).
     pub(super) live: bool,
 }
 
@@ -60,9 +60,9 @@ pub(super) struct State {
 pub(super) struct Device {
     pub(super) lost: Option<String>,
     pub(super) peers: Vec<u32>,
-    /// What it says when it is to open memory of other processes, last first.
+    /// Refusals of its next opens of others' memory, last first.
     pub(super) refusals: Vec<Refusal>,
-    /// Bytes that an allocation can have, if there is a bound.
+    /// Maximum size of an allocation, if limited.
     pub(super) largest: Option<usize>,
 }
 
@@ -70,7 +70,7 @@ pub(super) struct Thread {
     pub(super) name: String,
     pub(super) actor: Actor,
     pub(super) waits: Waits,
-    /// To unpark it; none until it has begun.
+    /// Handle for unparking; `None` until it has started.
     pub(super) handle: Option<std::thread::Thread>,
 }
 
@@ -82,21 +82,21 @@ pub(super) enum Waits {
     Word(usize, Option<u64>),
     /// All work of a stream.
     Idle(usize),
-    /// Room in a stream.
+    /// A free slot in a stream.
     Room(usize),
     /// The end of a thread.
     End(usize),
-    /// The end of all work of streams whose device works, and of all threads but those that are parked for good.
+    /// The end of all work of streams on working devices, and of all threads except those parked forever.
     Quiet,
     /// It has left.
     Left,
 }
 
-/// Who goes on.
+/// The next task to run.
 pub(super) enum Next {
     Thread(usize),
     Stream(usize),
-    /// Nobody is left.
+    /// No task is left.
     Nobody,
 }
 
@@ -152,7 +152,7 @@ impl State {
         self.streams.len() - 1
     }
 
-    /// A stream that was given back, to be used again.
+    /// A returned stream, for reuse.
     pub(super) fn kept_stream(&mut self, device: u32) -> Option<usize> {
         let is_kept = |stream: &Stream| stream.device == device && !stream.alive && stream.is_idle();
         let kept = self.streams.iter().position(is_kept).filter(|_| self.options.keeps_streams)?;
@@ -188,7 +188,7 @@ impl State {
         self.actors[actor].1.join(&other);
     }
 
-    /// A new operation of somebody, for reports.
+    /// Starts an operation of an actor, for reports.
     pub(super) fn begin_op(&mut self, actor: Actor, what: &'static str) -> usize {
         self.ops.push((actor, what));
         let now = self.now;
@@ -202,13 +202,13 @@ impl State {
         self.recording.as_mut().map(note);
     }
 
-    /// An operation took a step.
+    /// Records a step of an operation.
     pub(super) fn extend(&mut self, op: usize) {
         let now = self.now;
         self.record(|recording| recording.extend(op, now));
     }
 
-    /// An operation wrote or read a word.
+    /// Records that an operation wrote or read a word.
     pub(super) fn note_word(&mut self, op: usize, spot: Spot, value: u64, writes: bool) {
         if self.recording.is_some() {
             let place = self.memories.region(spot.region).place;
@@ -233,7 +233,7 @@ impl State {
         Operation { who: self.actors[actor].0.clone(), what, number: op }
     }
 
-    /// Something happened.
+    /// Records an event.
     pub(super) fn note(&mut self, text: impl FnOnce(&Self) -> String, digest: u64) {
         self.trace = mix(self.trace ^ digest);
         if self.log.is_some() {
@@ -249,7 +249,7 @@ impl State {
         }
     }
 
-    /// Notes an access to bytes by an operation of an actor, and reports with whom it races.
+    /// Records an access of an operation to bytes, and reports a race.
     pub(super) fn touch(&mut self, actor: Actor, op: usize, spot: Spot, bytes: usize, touch: Touch) -> bool {
         let range = spot.offset..spot.offset + bytes;
         if !self.memories.is_there(spot) {
@@ -264,7 +264,7 @@ impl State {
         true
     }
 
-    /// Notes an access; the first conflict with one that is not ordered before it.
+    /// Records an access. Returns the first conflicting access that is not ordered before it.
     pub(super) fn conflict(
         &mut self,
         actor: Actor,
@@ -285,7 +285,7 @@ impl State {
         found.map(|(range, first)| (region.bytes(&range), first))
     }
 
-    /// Whether a thread can go on.
+    /// Whether a thread can run.
     fn can_run(&self, thread: usize) -> bool {
         match self.threads[thread].waits {
             Waits::Left => false,
@@ -294,7 +294,7 @@ impl State {
         }
     }
 
-    /// Whether there is nothing more to wait for.
+    /// Whether a wait is satisfied.
     pub(super) fn is_met(&self, waits: Waits) -> bool {
         match waits {
             Waits::No => true,
@@ -312,7 +312,7 @@ impl State {
         }
     }
 
-    /// Whether an operation is one of a device that has failed: it touches nothing any more.
+    /// Whether an operation belongs to a failed device: it accesses nothing any more.
     pub(super) fn is_lost(&self, op: usize) -> bool {
         let (actor, _) = self.ops[op];
         let of = |stream: &Stream| stream.actor == actor || stream.has_part(actor);
@@ -323,7 +323,7 @@ impl State {
         self.devices[self.streams[stream].device as usize].lost.is_some()
     }
 
-    /// Chooses who goes on. `giving_way`: the thread that has nothing to do but to look again.
+    /// Selects the next task. `giving_way` is the thread that only polls again.
     pub(super) fn next(&mut self, giving_way: Option<usize>) -> Next {
         if self.stopped {
             return self.round_robin();
@@ -361,7 +361,8 @@ impl State {
     }
 
     fn choose(&mut self, tasks: &[Task], giving_way: Option<Task>) -> Next {
-        // Who looks again and again while nothing else can happen waits for time to pass: it passes ever faster.
+        // If the only runnable task polls repeatedly, it waits for time to pass: virtual time advances ever
+        // faster.
         self.alone = if tasks.len() == 1 && giving_way == Some(tasks[0]) { self.alone + 1 } else { 0 };
         self.now += (900 * u64::from(giving_way.is_some())) << (self.alone / 16).min(10);
         let me = giving_way.filter(|_| tasks.len() > 1);
@@ -397,13 +398,13 @@ impl State {
         next.map_or(Next::Nobody, Next::Thread)
     }
 
-    /// Ends the run: everybody who waits is told so.
+    /// Ends the run: all waiting threads are notified.
     pub(super) fn stop(&mut self, report: Report) {
         self.report(report);
         self.stopped = true;
     }
 
-    /// Who waits for what.
+    /// What each task waits for.
     fn waiting(&self) -> Vec<String> {
         let threads = self.threads.iter().filter_map(|thread| {
             let what = match thread.waits {
@@ -429,7 +430,7 @@ impl State {
         &self.actors[self.streams[stream].actor].0
     }
 
-    /// What a call of a device says if the device, or the whole run, is over.
+    /// The error of a call if the device has failed or the run is over.
     pub(super) fn check(&self, device: u32) -> Result<(), DeviceError> {
         let lost = self.devices[device as usize].lost.clone();
         let stopped = || self.stopped.then(|| "the simulation was stopped".to_owned());

@@ -1,4 +1,4 @@
-//! The queues of a device, and how their work goes on step by step.
+//! The streams of a device, and the steps of their work.
 
 mod steps;
 
@@ -10,22 +10,22 @@ use crate::driver::Slot;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// One queue.
+/// One stream.
 pub(super) struct Stream {
     pub(super) device: u32,
-    /// Of the hardware: streams of one such number hold each other up.
+    /// Hardware queue: streams with the same number block each other.
     hardware: u32,
     pub(super) actor: Actor,
-    /// Its holder has not destroyed it.
+    /// Not destroyed yet.
     pub(super) alive: bool,
-    /// A test says that its work becomes part of a graph.
+    /// A test marks it as being captured.
     pub(super) captured: bool,
     queue: VecDeque<Queued>,
-    /// One actor for each part of a copy table that runs beside others.
+    /// One actor for each concurrent part of a copy table.
     parts: Vec<Actor>,
 }
 
-/// An event: what it means now.
+/// An event and its current record.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Event {
     pub(super) device: u32,
@@ -33,7 +33,7 @@ pub(super) struct Event {
     pub(super) record: Option<usize>,
 }
 
-/// One record of an event, and what its stream had seen then, once it is done.
+/// One record of an event: the clock of its stream, once it is done.
 #[derive(Debug, Default)]
 pub(super) struct Record {
     pub(super) done: Option<Clock>,
@@ -50,12 +50,12 @@ pub(super) struct Table {
 /// A part of a copy table.
 #[derive(Debug)]
 pub(super) struct Part {
-    /// Words, and how far they may lie behind.
+    /// Flags, and how many epochs they may lag.
     pub(super) waits: Vec<(Spot, u64)>,
     pub(super) blocks: Vec<Block>,
     pub(super) raises: Vec<Spot>,
     pub(super) early: bool,
-    /// Blocks are of 4 bytes where one side is a slot, whose words lie at their places there.
+    /// Blocks have 4 bytes if one side is a slot, whose words are at their offsets there.
     pub(super) slot: Slot,
 }
 
@@ -67,13 +67,13 @@ pub(super) struct Block {
     pub(super) bytes: usize,
 }
 
-/// What a stream was given, and what the thread that gave it had seen.
+/// An issued operation, and the clock of the issuing thread.
 struct Queued {
     op: Op,
-    /// Of all operations, in the order of the calls.
+    /// Sequence number over all operations, in order of the calls.
     given: u64,
     seen: Clock,
-    /// Its number, once it has begun.
+    /// Its operation number, once it has started.
     begun: Option<usize>,
 }
 
@@ -88,29 +88,29 @@ pub(super) enum Op {
     Kernel(Option<Kernel>),
 }
 
-/// A part of a copy table that runs.
+/// A running part of a copy table.
 pub(super) struct Running {
     pub(super) actor: Actor,
     stage: Stage,
-    /// Its copying, once it has begun; else the launch.
+    /// Its copy operation once started, else the launch.
     pub(super) op: usize,
-    /// Blocks that are not copied, of parts that write slots or read them.
+    /// Blocks that are not copied yet, for parts that write or read slots.
     pub(super) left: Vec<usize>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Looks at the guard, if it copies: before it waits, not after.
+    /// Checks the guard, if the part copies: before its waits, not after.
     Starting,
-    /// Whether the guard said that all is well.
+    /// Whether the guard was clear.
     Waiting {
         well: bool,
     },
-    /// So many blocks are copied.
+    /// Number of blocks copied.
     Copying(usize),
-    /// Words of a slot are written or read, each by itself; [`Running::left`] are not yet.
+    /// Words of a slot are written or read one by one; [`Running::left`] are still to come.
     Words,
-    /// So many words are raised.
+    /// Number of flags raised.
     Raising(usize),
     Done,
 }
@@ -128,7 +128,7 @@ impl Op {
         }
     }
 
-    /// Whether it accesses some memory.
+    /// Whether it accesses the given memory.
     fn uses(&self, is_it: &dyn Fn(&Spot) -> bool) -> bool {
         match self {
             Op::Record(_) | Op::Await(_) => false,
@@ -176,19 +176,19 @@ impl Stream {
         self.queue.push_back(Queued { op, given, seen, begun: None });
     }
 
-    /// When the first operation was given that has not begun.
+    /// Sequence number of the first operation that has not started.
     fn next(&self) -> Option<u64> {
         self.queue.iter().find(|queued| queued.begun.is_none()).map(|queued| queued.given)
     }
 }
 
-/// Whether a word has reached a value: cyclic, as CUDA compares.
+/// Whether a flag has reached a value; the comparison is cyclic, as in CUDA.
 fn reached(value: u64, at_least: u64) -> bool {
     value.wrapping_sub(at_least) as i64 >= 0
 }
 
 impl State {
-    /// Whether the first operation of a stream can go on.
+    /// Whether the first operation of a stream can advance.
     pub(super) fn can_step(&self, stream: usize) -> bool {
         let Some(head) = self.streams[stream].queue.front() else { return false };
         if self.devices[self.streams[stream].device as usize].lost.is_some() {
@@ -207,7 +207,7 @@ impl State {
         }
     }
 
-    /// A stream whose next operation was given before, to the same queue of the hardware.
+    /// A stream with an earlier pending operation in the same hardware queue.
     fn held_behind(&self, stream: usize) -> Option<usize> {
         self.options.queues?;
         let own = &self.streams[stream];
@@ -219,7 +219,7 @@ impl State {
         self.streams.iter().position(is_before)
     }
 
-    /// An operation that waits in memory that was freed goes on, to report it.
+    /// Whether a flag is reached. True for freed memory, so that the access gets reported.
     fn is_reached(&self, word: Spot, at_least: u64) -> bool {
         !self.memories.is_there(word) || reached(self.memories.load(word), at_least)
     }
@@ -244,7 +244,7 @@ impl State {
         }
     }
 
-    /// What a stream is at, if it has work.
+    /// What the current operation of a stream does or waits for.
     pub(super) fn what_holds(&self, stream: usize) -> Option<String> {
         let head = self.streams[stream].queue.front()?;
         if let Some(other) = self.held_behind(stream).filter(|_| head.begun.is_none()) {
@@ -276,7 +276,7 @@ impl State {
         })
     }
 
-    /// Whose unfinished work uses some memory: the first such operation.
+    /// The first unfinished operation that uses the given memory.
     pub(super) fn user_of(&mut self, is_it: &dyn Fn(&Spot) -> bool) -> Option<usize> {
         let working = (0..self.streams.len()).filter(|&stream| !self.lost(stream));
         let found = working.map(|stream| &self.streams[stream]).find_map(|stream| {

@@ -1,4 +1,4 @@
-//! The threads of a world: one baton passes between them, and whoever holds it lets streams go on.
+//! The threads of a world: one baton passes between them, and the holder advances the streams.
 
 use super::live::HOST;
 use super::report::Report;
@@ -14,22 +14,22 @@ use std::time::Duration;
 thread_local! {
     /// The world that this thread is of, by its address, and its number there.
     static SEAT: Cell<Option<(usize, usize)>> = const { Cell::new(None) };
-    /// What the last panic of this thread said, and where.
+    /// Text and location of this thread's last panic.
     static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// The panic that ends a thread of a run that is over.
+/// The panic payload that ends a thread of a stopped run.
 struct Stopped;
 
-/// How long a thread waits for the baton, in real time, while nothing happens.
+/// How long a thread waits for the baton, in real time, without progress.
 const STUCK: Duration = Duration::from_secs(60);
 
-/// What the last panic of this thread said, if it was one of a world.
+/// Text of this thread's last panic, if it belongs to a world.
 pub(super) fn panic_text() -> Option<String> {
     PANIC.with_borrow_mut(Option::take)
 }
 
-/// Panics within a world are part of its reports and print nothing.
+/// Panics within a world become reports and print nothing.
 fn keep_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -42,8 +42,8 @@ fn keep_panics() {
 }
 
 impl World {
-    /// Threads that play the ranks of a program, each with its number, and what they return: none for one that
-    /// panicked. Returns when all have ended.
+    /// Runs threads that act as the ranks of a program; each gets its number. Returns their results, `None`
+    /// for one that panicked, when all have ended.
     pub fn ranks<T: Send>(&self, count: usize, rank: impl Fn(usize) -> T + Sync) -> Vec<Option<T>> {
         std::thread::scope(|scope| {
             let begin = |number: usize| {
@@ -59,7 +59,7 @@ impl World {
         })
     }
 
-    /// A thread of this world. To be joined by [`World::join`].
+    /// Starts a thread of this world. Join it with [`World::join`].
     pub fn spawn(
         &self,
         name: String,
@@ -77,7 +77,7 @@ impl World {
         spawned
     }
 
-    /// Waits for the end of a thread that [`World::spawn`] has made.
+    /// Waits for the end of a thread of [`World::spawn`].
     pub fn join(&self, handle: JoinHandle<()>) -> std::thread::Result<()> {
         let id = handle.thread().id();
         let is = |handle: &std::thread::Thread| handle.id() == id;
@@ -93,7 +93,7 @@ impl World {
         Duration::from_nanos(self.lock().now)
     }
 
-    /// Lets others go on, as somebody does who looks at a word again and again.
+    /// Lets other tasks run, like a thread that polls a word.
     pub fn pause(&self) {
         if let Some(me) = self.me() {
             let state = self.turn(self.lock(), me, true);
@@ -101,7 +101,7 @@ impl World {
         }
     }
 
-    /// Sleeps while `word` holds `expected`, until it is woken or the time is over.
+    /// Sleeps while `word` holds `expected`, until it is woken or the timeout expires.
     pub fn park(&self, word: &AtomicU32, expected: u32, timeout: Option<Duration>) {
         let Some(me) = self.me() else { return };
         let mut state = self.turn(self.lock(), me, false);
@@ -113,7 +113,8 @@ impl World {
         self.end_if_stopped(state);
     }
 
-    /// Wakes all that are parked on `word`; what this thread did before is ordered before what they do then.
+    /// Wakes all threads parked on `word`; their later work is ordered after the work of this thread so
+    /// far.
     pub fn wake(&self, word: &AtomicU32) {
         let Some(me) = self.me() else { return };
         let mut state = self.turn(self.lock(), me, false);
@@ -128,7 +129,7 @@ impl World {
         state.tick(waker);
     }
 
-    /// The number of the calling thread; a report if it has none.
+    /// The number of the calling thread; reports a foreign thread.
     pub(super) fn me(&self) -> Option<usize> {
         if self.lock().live {
             return Some(HOST);
@@ -146,7 +147,7 @@ impl World {
         Arc::as_ptr(&self.0).addr()
     }
 
-    /// Lets others go on before the calling thread does, until it may.
+    /// Lets other tasks run until the calling thread is selected again.
     pub(super) fn turn<'a>(&'a self, mut state: Guard<'a>, me: usize, giving_way: bool) -> Guard<'a> {
         if state.live {
             return self.pass(state);
@@ -169,7 +170,7 @@ impl World {
         state
     }
 
-    /// The calling thread waits for something.
+    /// Blocks the calling thread until a condition holds.
     pub(super) fn wait<'a>(&'a self, mut state: Guard<'a>, me: usize, what: Waits) -> Guard<'a> {
         if state.live {
             return self.wait_live(state, what);
@@ -214,7 +215,7 @@ impl World {
         }
     }
 
-    /// The life of a thread in this world.
+    /// Runs the body of a thread from its first baton to its end.
     fn sit<T>(&self, seat: usize, body: impl FnOnce() -> T) -> Option<T> {
         {
             let mut state = self.lock();
@@ -251,8 +252,8 @@ impl World {
         }
     }
 
-    /// Plays the main thread of a run to its end, until all streams are idle, and all threads have left or are
-    /// parked for good: those serve what the program has leaked, and are ended.
+    /// Runs the main thread of a run until all streams are idle, and all threads have left or are parked
+    /// forever. The latter serve leaked resources, and are then ended.
     pub(super) fn play_main(&self, body: impl FnOnce()) {
         keep_panics();
         let seat = self.lock().add_thread("main".to_owned());
@@ -271,7 +272,7 @@ impl World {
 }
 
 impl State {
-    /// Another thread goes on.
+    /// Passes the baton to another thread.
     fn hand_over(&mut self, me: usize, next: usize) {
         self.current = next;
         if self.options.ordered_threads {

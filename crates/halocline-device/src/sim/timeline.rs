@@ -1,24 +1,24 @@
-//! When what happened in a recorded run, for drawings.
+//! Times of the events of a recorded run, for drawings.
 
 use super::memory::Spot;
 use super::report::Operation;
 use crate::driver::MemorySpace;
 
-/// What happened when: operations in the order in which they began, and what they handed on.
+/// Operations in order of their start, and the dependencies between them.
 #[derive(Debug, Clone, Default)]
 pub struct Timeline {
     /// All operations.
     pub spans: Vec<Span>,
-    /// What made operations wait for others.
+    /// Dependencies between operations.
     pub arrows: Vec<Arrow>,
 }
 
 /// One operation.
 #[derive(Debug, Clone)]
 pub struct Span {
-    /// Whose and what.
+    /// The operation.
     pub operation: Operation,
-    /// When it began, and when its last step was over, in nanoseconds of virtual time.
+    /// Start and end of the last step, in nanoseconds of virtual time.
     pub begin: u64,
     /// See `begin`.
     pub end: u64,
@@ -26,37 +26,37 @@ pub struct Span {
     pub word: Option<Word>,
 }
 
-/// A word, and what it was.
+/// A word and its value at that time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Word {
-    /// Where it lies.
+    /// Its location.
     pub space: MemorySpace,
-    /// In which memory.
+    /// Id of the memory.
     pub memory: u64,
-    /// Where in it.
+    /// Byte offset in the memory.
     pub offset: usize,
     /// Its value then.
     pub value: u64,
 }
 
-/// One operation came after another, by its number in [`Timeline::spans`].
+/// A dependency between operations, by their indices in [`Timeline::spans`].
 #[derive(Debug, Clone, Copy)]
 pub struct Arrow {
-    /// The first.
+    /// The earlier operation.
     pub from: usize,
-    /// The one that waited.
+    /// The operation that waited.
     pub to: usize,
-    /// Through a word, else through an event.
+    /// Whether a word, instead of an event, caused the dependency.
     pub by_word: bool,
 }
 
-/// The same while it is recorded.
+/// A timeline that is being recorded.
 #[derive(Debug, Default)]
 pub(super) struct Recording {
-    /// Begin, end and word of each operation.
+    /// Start, end and word of each operation.
     pub(super) times: Vec<(u64, u64, Option<Word>)>,
     pub(super) arrows: Vec<Arrow>,
-    /// The last writer of each word, and the operation that each record of an event was.
+    /// The last writer of each word, and the operation of each record of an event.
     pub(super) writers: Vec<(Spot, usize)>,
     pub(super) records: Vec<(usize, usize)>,
 }

@@ -1,4 +1,4 @@
-//! Opening what another process has exported, and closing it: who says what it is, is not to be trusted.
+//! Opens and closes memory that another process exported. The other process's data is untrusted.
 
 use super::{
     CudaMemory, Open, POOL_MOST, POSIX, PoolName, RANGE_SIZE, RANGE_START, Table, check, check_close, refusal,
@@ -44,7 +44,7 @@ impl CudaMemory {
         match open {
             Ok(()) => Ok(Open::Vmm(base, total)),
             Err(why) => {
-                // What could be mapped; that it cannot be unmapped would not help.
+                // Unmaps what was mapped; a further failure changes nothing.
                 let _ = self.close_vmm(base, at, total);
                 Err(why)
             }
@@ -107,11 +107,12 @@ impl CudaMemory {
         Ok(pool)
     }
 
-    /// Whether so many bytes are there, as the driver says, whatever the other process has said of them.
+    /// Whether the memory has as many bytes as announced, according to the driver.
     pub(super) fn holds(&self, open: &Open, bytes: u64) -> bool {
         let address = match *open {
             Open::Legacy(address) | Open::Pool(address, _) => address,
-            // Its pieces were mapped by the sizes that were said, where the driver refuses what is more than there is.
+            // The pieces were mapped with the announced sizes, and the driver refuses sizes that exceed the
+            // memory.
             Open::Vmm(_, mapped) => return mapped as u64 == bytes,
         };
         let range = self.ask(address, [RANGE_START, RANGE_SIZE]);
@@ -123,7 +124,7 @@ impl CudaMemory {
         })
     }
 
-    /// Closes what was opened; the context is current, and nothing uses it.
+    /// Closes a mapping; the context is current, and nothing uses it.
     pub(super) fn close_open(&self, open: Open) -> Result<(), Refusal> {
         match open {
             // SAFETY: `open_ipc` gave `address`; whoever has an `Open` closes it once, and the caller of `close`
@@ -144,7 +145,7 @@ impl CudaMemory {
         }
     }
 
-    /// Gives a pool back if nothing of it is open.
+    /// Releases a pool without open pointers.
     fn drop_pool(&self, table: &mut Table, name: PoolName) {
         if let Some((pool, 0)) = table.pools.get(&name).copied() {
             table.pools.remove(&name);

@@ -1,5 +1,5 @@
-//! Which memory of other processes is open here, by address: what a device reaches although the GPU where it lies is not visible to
-//! this process, or gives it no access to anything else.
+//! Addresses of opened memory of other processes. A device can access it although its GPU is not visible to
+//! this process, or grants no other access.
 
 use crate::driver::Address;
 use std::cell::RefCell;
@@ -7,14 +7,14 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Of devices.
+/// Opened ranges of all devices.
 static OPENED: Mutex<Ranges> = Mutex::new(Ranges(BTreeMap::new()));
 
-/// How often that has changed, so that those who look take no lock: every exchange does, whose streams wait for words there.
+/// Number of changes, so that readers (every exchange whose streams wait for flags there) take no lock.
 static CHANGES: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// What this thread has seen of it, after how many changes.
+    /// The ranges that this thread last read, and the number of changes at that time.
     static SEEN: RefCell<(u64, Ranges)> = const { RefCell::new((0, Ranges(BTreeMap::new()))) };
 }
 
@@ -24,35 +24,36 @@ fn change(what: impl FnOnce(&mut Ranges)) {
     CHANGES.fetch_add(1, Ordering::Release);
 }
 
-/// A device has opened so many bytes at an address, once more.
+/// Records that a device has opened bytes at an address once more.
 pub(super) fn note(device: u32, base: Address, bytes: u64) {
     change(|ranges| ranges.add(device, base, bytes));
 }
 
-/// It closes them, once.
+/// Records that a device has closed them once.
 pub(super) fn forget(device: u32, base: Address) {
     change(|ranges| ranges.remove(device, base));
 }
 
-/// Whether a device reaches bytes since it has opened them. What another thread changes at the same time may be seen or not.
+/// Whether a device has bytes open. A concurrent change of another thread may or may not be visible.
 pub(in crate::cuda) fn holds(device: u32, address: Address, bytes: usize) -> bool {
     let look = |seen: &RefCell<(u64, Ranges)>| {
         let (changes, ranges) = &mut *seen.borrow_mut();
         if CHANGES.load(Ordering::Acquire) != *changes {
             let opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
-            // Under the lock: nobody changes it meanwhile.
+            // Under the lock, so no thread changes it meanwhile.
             *changes = CHANGES.load(Ordering::Relaxed);
             ranges.clone_from(&opened);
         }
         ranges.hold(device, address, bytes as u64)
     };
-    // A thread that ends has none any more.
+    // A thread that is exiting has no thread-local copy.
     SEEN.try_with(look).unwrap_or_else(|_| {
         OPENED.lock().unwrap_or_else(PoisonError::into_inner).hold(device, address, bytes as u64)
     })
 }
 
-/// By device and first byte: the byte behind the last one, and how often it is open. The driver gives one address as long as it is.
+/// By device and first byte: the end and the number of opens. The driver returns the same address while it
+/// is open.
 #[derive(Clone, Default)]
 struct Ranges(BTreeMap<(u32, Address), (Address, usize)>);
 
@@ -84,7 +85,7 @@ mod tests {
 
     #[test]
     fn threads_see_what_others_have_opened_and_closed() {
-        // An address that nothing else here has; no device has this ordinal.
+        // An address unused elsewhere; no device has this ordinal.
         let (device, base) = (4_000_000_000, 0x7000_0000_0000);
         assert!(!holds(device, base, 8));
         for _ in 0..100 {
@@ -103,17 +104,17 @@ mod tests {
         ranges.add(1, 0x1100, 0x80);
         let reached = [(0x1000, 0x100), (0x1000, 8), (0x10f8, 8), (0x1100, 0x80), (0x1180 - 8, 8)];
         assert!(reached.iter().all(|&(address, bytes)| ranges.hold(1, address, bytes)));
-        // Before it, behind it, over the end, of two that lie side by side, of another device.
+        // Before it, after it, across its end, across two adjacent ones, of another device.
         let not = [(0xff8, 8), (0x1180, 8), (0x1180, 0), (0x117c, 8), (0x1000, 0x180), (u64::MAX, 8)];
         assert!(not.iter().all(|&(address, bytes)| !ranges.hold(1, address, bytes)));
         assert!([0, 2].iter().all(|&device| !ranges.hold(device, 0x1000, 8)));
-        // What is opened twice is closed twice.
+        // Memory opened twice must be closed twice.
         ranges.add(1, 0x1000, 0x100);
         ranges.remove(1, 0x1000);
         assert!(ranges.hold(1, 0x1000, 8));
         ranges.remove(1, 0x1000);
         assert!(!ranges.hold(1, 0x1000, 8) && ranges.hold(1, 0x1100, 8));
-        // What was never open is nobody's mistake here: the driver says it.
+        // Closing memory that was never open is no error here: the driver reports it.
         ranges.remove(1, 0x1000);
         ranges.remove(1, 0x1100);
         assert!(ranges.0.is_empty());

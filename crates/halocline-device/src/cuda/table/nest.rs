@@ -1,24 +1,24 @@
-//! Nests of loops around blocks, until the kernel can do each: a [`Region`].
+//! Converts nests of loops around blocks to [`Region`]s, the shape that the kernel handles.
 
 use crate::driver::{Address, Slot};
 
-/// Loops around a block, as in the kernel.
+/// Maximum number of loops around a block, as in the kernel.
 pub(super) const LOOPS: usize = 4;
-/// Units of a region are numbered below this.
+/// Exclusive limit of the unit numbers of a region.
 pub(super) const UNITS: u128 = 1 << 31;
 /// Longest access in bytes.
 pub(super) const WIDEST: u64 = 16;
-/// The same where one side is a slot, of which it takes twice as much.
+/// Longest data access if one side is an LL slot, where it occupies twice the bytes.
 const WIDEST_OF_SLOTS: u64 = 8;
-/// Bytes of the smallest part of a long unit that is written by itself.
+/// Granularity in bytes at which a long unit can be written partially.
 const WORD: u64 = 4;
-/// Blocks of so many bytes are moved in long units, of which they leave out words.
+/// Minimum bytes of a block that moves in long units with partially written ends.
 const WORTH_LEAVING: u64 = 64;
-/// Blocks shorter than so many long units are not split: their ends would cost more than their body gains.
+/// Minimum long units of a block worth splitting: for shorter ones the ends cost more than the body gains.
 const WORTH_SPLITTING: u64 = 8;
-/// Bytes of a line of the target: what warps store in parts of lines takes longer on its way to a peer.
+/// Bytes of a line of the target: partial lines stored by warps take longer to reach a peer.
 pub(super) const LINE: u64 = 128;
-/// Blocks of so many bytes have units to spare, so that those of all of them begin where lines do.
+/// Minimum bytes of a block with spare units, which align its units with lines.
 const WORTH_SPARING: u64 = 512;
 
 #[repr(C, align(16))]
@@ -31,17 +31,19 @@ pub(super) struct Region {
     pub(super) count: [u32; LOOPS],
     pub(super) multiplier: [u32; LOOPS],
     pub(super) shift: [u8; LOOPS],
-    /// 2^log_unit bytes a unit; where one side is a slot, [`WRITTEN`] or [`AWAITED`] and, of 8 bytes, one more.
+    /// Units have 2^log_unit bytes. If one side is a slot: [`WRITTEN`] or [`AWAITED`], plus 1 for units of
+    /// 8 bytes.
     pub(super) log_unit: u8,
     pub(super) loops: u8,
     pub(super) cell_loop: u8,
-    /// Words that the first unit of a block leaves out, times 4 those of the last one, times 16 the units that a block has to spare.
+    /// Words left out of a block's first unit, plus 4 times those left out of its last unit, plus 16 times
+    /// its spare units.
     pub(super) ends: u8,
-    /// Until the table is laid out, an index into its cells.
+    /// An index into the table's cells until the table is laid out, then their address.
     pub(super) cells: u64,
 }
 
-/// Units of 4 bytes that go into a slot, or come out of one.
+/// Units of 4 bytes that are written to, or read from, a slot.
 pub(super) const WRITTEN: u8 = 5;
 pub(super) const AWAITED: u8 = 7;
 
@@ -51,7 +53,7 @@ pub(super) struct Loop {
     pub(super) count: u64,
     pub(super) source: i64,
     pub(super) target: i64,
-    /// For a loop over listed cells, where they begin among the table's.
+    /// For a loop over listed cells: their start among the table's cells.
     pub(super) cells: Option<usize>,
 }
 
@@ -62,9 +64,9 @@ pub(super) struct Nest {
     pub(super) target: u64,
     pub(super) loops: Vec<Loop>,
     pub(super) block: u64,
-    /// Bytes at the begin and at the end of a block that are read, but not written.
+    /// Bytes at the start and at the end of a block that are read, but not written.
     pub(super) ends: [u64; 2],
-    /// Which side is a slot, and where that begins; addresses there are as if it were the message.
+    /// Which side is a slot, and its start; addresses of that side are as if the slot were the message.
     pub(super) slot: (Slot, u64),
 }
 
@@ -75,7 +77,7 @@ impl From<&halocline_plan::copy::Loop> for Loop {
 }
 
 impl Nest {
-    /// No loops of one step; innermost loops that make a longer block are part of it.
+    /// Removes loops of one step, and merges innermost loops that form a longer block.
     pub(super) fn tidy(&mut self) {
         self.loops.retain(|l| l.count != 1 || l.cells.is_some());
         if self.ends != [0, 0] {
@@ -90,29 +92,30 @@ impl Nest {
         }
     }
 
-    /// The greatest power of two, up to the longest access, that divides where blocks begin, by all steps.
+    /// The greatest power of two, up to the longest access, that divides the address of every block.
     fn step_alignment(&self) -> u64 {
         let steps = self.loops.iter().fold(0, |all, l| all | l.source as u64 | l.target as u64);
         alignment(steps)
     }
 
-    /// Longest access by which all blocks can be moved.
+    /// The longest access that can move all blocks.
     pub(super) fn unit(&self) -> u64 {
         let most = if self.slot.0 == Slot::None { WIDEST } else { WIDEST_OF_SLOTS };
         self.step_alignment().min(alignment(self.source | self.target | self.block)).min(most)
     }
 
-    /// Whether it can be moved as words with flags, if that is how.
+    /// Whether the nest satisfies the alignment of the LL protocol, if it uses that.
     pub(super) fn has_words(&self) -> bool {
         self.slot.0 == Slot::None || self.unit() >= WORD && self.slot.1.is_multiple_of(WIDEST)
     }
 
-    /// Longest access, if both ends of the copy have the same alignment.
+    /// The longest access, if both ends have the same alignment.
     fn longest(&self) -> u64 {
         self.step_alignment().min(alignment(self.source.wrapping_sub(self.target)))
     }
 
-    /// The same in the longest units, of which blocks leave out words at their ends, if it may read these.
+    /// The nest in the longest units, with partially written ends, if `may_read` allows to read these
+    /// whole.
     pub(super) fn by_ends(&self, may_read: impl FnOnce(Address, usize) -> bool) -> Option<Self> {
         let (head, block) = (self.source % WIDEST, self.block);
         let tail = (head + block).wrapping_neg() % WIDEST;
@@ -136,8 +139,8 @@ impl Nest {
         may_read(first, (end - first) as usize).then(|| Self { source, target, block, ends, ..self.clone() })
     }
 
-    /// How many units, 14 at most, a block has more than its bytes need: so many that the unit that lies at the begin of a line of the target
-    /// has a number that is a multiple of a line's units, in each block.
+    /// The number of spare units of a block, 14 at most: in each block, units at the beginning of a target
+    /// line have numbers that are a multiple of the units per line.
     fn spare(&self) -> u64 {
         let has_cells = self.loops.iter().any(|l| l.cells.is_some());
         if self.unit() < WIDEST || self.block < WORTH_SPARING || has_cells {
@@ -152,7 +155,7 @@ impl Nest {
         ((self.block + late).next_multiple_of(LINE) - self.block) / WIDEST
     }
 
-    /// The blocks' bodies in longer units and their ends, if both ends of the copy have the same alignment.
+    /// The bodies of the blocks in longer units, and their ends, if both sides have the same alignment.
     pub(super) fn by_alignment(&self) -> Option<Vec<Self>> {
         let unit = self.longest();
         if unit <= self.unit() || self.block < WORTH_SPLITTING * unit || self.slot.0 != Slot::None {
@@ -176,7 +179,7 @@ impl Nest {
         )
     }
 
-    /// The same in several nests, if there are too many loops or units for one.
+    /// The nest split into several, if it has too many loops or units for one region.
     pub(super) fn by_size(&self) -> Option<Vec<Self>> {
         if self.loops.len() > LOOPS {
             let plain = self.loops.iter().enumerate().filter(|(_, l)| l.cells.is_none());
@@ -229,7 +232,7 @@ impl Nest {
             ..Region::default()
         };
         let mut divide_by = |at: usize, count: u64| {
-            // At most LOOPS counts are divided by; that of the outermost loop never is.
+            // At most LOOPS counts are used as divisors; that of the outermost loop never is.
             if at < LOOPS {
                 region.count[at] = count as u32;
                 (region.multiplier[at], region.shift[at]) = divisor(count as u32);
@@ -257,7 +260,7 @@ impl Nest {
         region
     }
 
-    /// How many accesses move it.
+    /// Number of accesses.
     pub(super) fn units(&self) -> u128 {
         let around: u128 = self.loops.iter().map(|l| u128::from(l.count)).product();
         around * u128::from(self.block / self.unit() + self.spare())
@@ -270,7 +273,8 @@ fn alignment(of: u64) -> u64 {
     of & of.wrapping_neg()
 }
 
-/// Multiplier and shift of a division of numbers below 2^31 (Granlund and Montgomery 1994).
+/// Multiplier and shift for a division of numbers below 2^31. T. Granlund and P. L. Montgomery, "Division
+/// by invariant integers using multiplication", PLDI 1994.
 pub(super) fn divisor(by: u32) -> (u32, u8) {
     let by = u64::from(by.max(1));
     let shift = by.next_power_of_two().trailing_zeros();

@@ -1,4 +1,4 @@
-//! What streams do, step by step.
+//! The steps of stream operations.
 
 use super::{Op, Running, Stage, Table};
 use crate::driver::{POISON, Slot};
@@ -10,7 +10,7 @@ use crate::sim::shadow::Touch;
 use crate::sim::state::State;
 
 impl State {
-    /// Lets the first operation of a stream, which can go on, do so.
+    /// Advances the first operation of a runnable stream.
     pub(in crate::sim) fn step(&mut self, stream: usize) {
         let Some(mut head) = self.streams[stream].queue.pop_front() else { return };
         let actor = self.streams[stream].actor;
@@ -32,7 +32,7 @@ impl State {
         }
     }
 
-    /// The first step of an operation; true if it was the last.
+    /// Executes the first step of an operation; true if it was the last.
     fn begin(&mut self, stream: usize, actor: Actor, number: usize, op: &mut Op) -> bool {
         match op {
             Op::Record(record) => {
@@ -87,7 +87,7 @@ impl State {
         }
     }
 
-    /// Sees what a record means, if it is done.
+    /// Joins the clock of a record, if it is done.
     pub(in crate::sim) fn join_record(&mut self, actor: Actor, record: usize) {
         if let Some(seen) = self.records[record].done.take() {
             self.join(actor, &seen);
@@ -104,7 +104,7 @@ impl State {
         actor
     }
 
-    /// A later step of an operation; true if it was the last.
+    /// Executes a later step of an operation; true if it was the last.
     fn carry_on(&mut self, actor: Actor, number: usize, op: &mut Op) -> bool {
         match op {
             Op::Copy { block, done } => {
@@ -134,12 +134,12 @@ impl State {
                 self.run_kernel(number, kernel);
                 true
             }
-            // The others are over with their first step.
+            // The other operations have one step.
             _ => true,
         }
     }
 
-    /// How much of what is left goes in one step.
+    /// Selects how many of the remaining units one step processes.
     pub(in crate::sim) fn piece(&mut self, left: usize) -> usize {
         match self.choices.number(3) {
             0 => left,
@@ -162,11 +162,11 @@ impl State {
                     let is_poison = value.wrapping_sub(epoch.saturating_sub(*lag)) as i64 >= POISON;
                     well &= !is_poison || table.guard.is_none();
                 }
-                // What copies nothing looks at the guard now.
+                // A part without copies checks the guard now.
                 well &= !part.blocks.is_empty() || part.raises.is_empty() || self.is_well(actor, op, table);
                 let mut there = true;
                 for block in part.blocks.iter().filter(|_| well) {
-                    // What lies on one side of a slot is written once its word has come.
+                    // A word of a slot is written only when its source is ready.
                     if part.slot != Slot::Awaited {
                         there &= self.touch(actor, op, block.source, block.bytes, Touch::Read);
                     }
@@ -209,12 +209,12 @@ impl State {
         };
     }
 
-    /// Whether the guard of a table, if it has one, says so.
+    /// Whether the guard of a table is clear.
     pub(in crate::sim) fn is_well(&mut self, actor: Actor, op: usize, table: &Table) -> bool {
         table.guard.is_none_or(|guard| self.read_word(actor, op, guard) == Some(0))
     }
 
-    /// Publishes all that an actor has seen.
+    /// Writes a word and publishes the actor's clock.
     pub(in crate::sim) fn write_word(&mut self, actor: Actor, op: usize, word: Spot, value: u64) {
         if self.touch(actor, op, word, 8, Touch::AtomicWrite) {
             self.memories.store(word, value);
@@ -226,7 +226,7 @@ impl State {
         }
     }
 
-    /// Sees all that the last writer of a word had seen. None if the memory was freed.
+    /// Reads a word and joins the clock of its last writer. `None` if the memory was freed.
     pub(in crate::sim) fn read_word(&mut self, actor: Actor, op: usize, word: Spot) -> Option<u64> {
         if !self.touch(actor, op, word, 8, Touch::AtomicRead) {
             return None;
