@@ -1,24 +1,27 @@
-// Executes a copy table in one launch. `table.rs` makes the table and says what its fields mean; the structures here
-// are its structures.
+// Executes a copy table in one launch. `table.rs` builds the table and documents its fields; the structures
+// here mirror its structures.
 //
-// A table is cut into items, about as many accesses each. A block of threads does one item after another, each of its warps
-// by itself once the first item is begun:
+// A table consists of items of similar numbers of accesses. A block of threads executes one item after
+// another; after the first item, each of its warps proceeds independently:
 //
-//   block 0, if there are parts that copy nothing: they wait and raise, a part a thread;
-//   then carriers: blocks of one part that waits or raises; together they do its items, and the last one raises;
-//   then a block for each item of parts that do neither.
+//   block 0, if there are parts without copies: they wait and raise flags, one part per thread;
+//   then carriers: blocks of one part that waits or raises flags; together they execute its items, and the
+//   last one raises;
+//   then one block for each item of the other parts.
 //
-// Carriers of parts that wait are few enough to run all at once. An item holds all that its block needs: every step from one
-// place of memory to the next takes a block about as long as the copying does.
+// The carriers of waiting parts are few enough to be resident all at once. An item contains everything that
+// its block needs: each dependent memory access costs a block about as long as the copying.
 //
-// Ordering: source data may become visible while the kernel runs (after a wait), so that it is never read through the
-// non-coherent path. Whoever polls acquires, and a barrier passes that on to its block; at the end of a carrier a barrier and a
-// fence of one thread, then a count, pass the block's stores on to whoever counts last, who fences and raises (fences are
-// cumulative). What earlier work of the stream wrote was made visible when it ended.
+// Memory ordering: source data may become visible while the kernel runs (after a wait), so it is never read
+// through the non-coherent path. A polling thread acquires, and a barrier extends that to its block. At the
+// end of a carrier, a barrier and a fence of one thread, followed by a count, publish the block's stores to
+// the thread that counts last. That thread fences and raises the flags (fences are cumulative). Stores of
+// earlier stream work became visible when that ended.
 //
-// Slots, in a kernel of their own, which other tables do not pay for: each word of 8 bytes holds 4 of a message, and above them its flag, the
-// lowest half of the epoch. It is stored and loaded as one, so that nothing else needs to be ordered. A warp looks at the words of its units
-// until all have the flag, and now and then at the guard.
+// LL slots have a kernel of their own, so that other tables do not pay for them. Each 8-byte word holds 4
+// bytes of a message in its lower half, and the lower half of the epoch in its upper half. A word is stored
+// and loaded atomically, so no other ordering is needed. A warp polls the words of its units until all
+// carry the epoch, and checks the guard now and then.
 
 typedef unsigned char u8;
 typedef unsigned int u32;
@@ -31,23 +34,24 @@ constexpr u32 THREADS = 512;
 constexpr u32 LANES = 32;
 constexpr u32 LOOPS = 4;
 
-// A nest of loops around contiguous units of 1, 2, 4, 8 or 16 bytes. Loop 0 goes over the units of a block, loop 4 is
-// the outermost. A unit's number, below 2^31, counts them in that order.
+// A nest of loops around contiguous units of 1, 2, 4, 8 or 16 bytes. Loop 0 iterates over the units of a
+// block, loop 4 is the outermost. Units are numbered in that order, below 2^31.
 struct __align__(16) Region {
   u64 source, target;
   i64 source_step[LOOPS], target_step[LOOPS]; // bytes, of loops 1 to 4
   u32 count[LOOPS];                           // of loops 0 to 3
   u32 multiplier[LOOPS];                      // for divisions by them
   u8 shift[LOOPS];
-  u8 log_unit;                                // 2^log_unit bytes a unit; or one of those below
-  u8 loops;                                   // number of loops, loop 0 counted
-  u8 cell_loop;                               // which loop goes over listed cells; 0: none
-  u8 ends;                                    // of units of 16 bytes: words of 4 left out of a block's first unit, then, times 4, of its last
-                                              // one, then, times 16, how many units of a block are spare: its others begin where target lines do
-  const uint2 *cells;                         // their numbers in source and target
+  u8 log_unit;                                // units have 2^log_unit bytes; or a code of slots, below
+  u8 loops;                                   // number of loops, including loop 0
+  u8 cell_loop;                               // the loop over listed cells; 0: none
+  u8 ends;                                    // for 16-byte units: 4-byte words left out of a block's first unit, plus 4 times those of its last
+                                              // unit, plus 16 times its spare units, which align the others with target lines
+  const uint2 *cells;                         // cell numbers in source and target
 };
 
-// Units of 4 or 8 bytes that go into a slot, or come out of one: twice as long there.
+// Codes for units of 4 or 8 bytes that are written to, or read from, a slot, where they have twice the
+// size.
 constexpr u8 WRITTEN = 5, AWAITED = 7;
 
 struct Wait {
@@ -55,21 +59,21 @@ struct Wait {
   u64 lag;
 };
 
-// Of one region so many units, and what is to be done around it if it is the first one of its block.
+// Units of one region and, for a block's first item, the flags to wait for and to raise.
 struct __align__(16) Item {
   Region region;
   u32 first, units;
-  u32 next;  // of the same block: its number, or 0
-  u32 part;  // its number, for the counter
+  u32 next;  // next item of the block, or 0
+  u32 part;  // index of its counter
   Wait awaited;
   u32 wait, waits; // the first of them is `awaited`
   u32 raise, raises; // the first of them is `raised`
-  u32 blocks; // that do the part together; 0: it neither waits nor raises
+  u32 blocks; // that execute the part; 0: it neither waits nor raises
   u32 early;  // its sources may be read before its waits
   u64 *raised;
 };
 
-// One that copies nothing.
+// A part without copies.
 struct Part {
   u32 wait, waits, raise, raises;
 };
@@ -77,23 +81,23 @@ struct Part {
 constexpr u32 RAISES = 8;
 
 struct Table {
-  u64 *first[RAISES]; // words that parts raise that neither wait nor copy, as many as there is room for
-  const Item *items;  // each block's first, then the others
+  u64 *first[RAISES]; // flags raised by parts that neither wait nor copy, up to the capacity
+  const Item *items;  // first items of the blocks, then the others
   const Part *parts;
   const Wait *waits;
   u64 *const *raises;
   const u64 *guard;
-  u64 *done; // for each part with carriers: how many are through, and above bit 32 how many copied nothing because of the guard
-  u32 bare;  // parts that copy nothing
+  u64 *done; // for each part with carriers: number finished, and from bit 32 number that copied nothing because of the guard
+  u32 bare;  // parts without copies
   u32 first_count;
-  u32 tied; // counters
+  u32 tied; // number of counters
   u32 unused;
 };
 
 static_assert(sizeof(Region) == 128 && sizeof(Item) == 192 && sizeof(Part) == 16, "as on the host");
 static_assert(sizeof(Wait) == 16 && sizeof(Table) == 128, "as on the host");
 
-#ifdef __CUDACC__ // Otherwise a test runs this on the CPU, with its own.
+#ifdef __CUDACC__ // Otherwise a test runs this on the CPU, with its own definitions.
 __device__ __forceinline__ u64 load_word(const u64 *word) {
   u64 value;
   asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
@@ -106,7 +110,7 @@ __device__ __forceinline__ void store_word(u64 *word, u64 value) {
 
 __device__ __forceinline__ void fence_system() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
 
-// One word of a slot, or two; each is whole.
+// One or two words of a slot; each is accessed atomically.
 __device__ __forceinline__ void load_words(u64 from, u64 (&words)[1]) {
   asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(words[0]) : "l"(from) : "memory");
 }
@@ -124,13 +128,14 @@ __device__ __forceinline__ void store_words(u64 to, const u64 (&words)[2]) {
 // n / divisor, for n below 2^31.
 __device__ __forceinline__ u32 divide(u32 n, u32 multiplier, u32 shift) { return (__umulhi(multiplier, n) + n) >> shift; }
 
-constexpr u32 LINE = 8; // units of 16 bytes
+constexpr u32 LINE = 8; // units of 16 bytes per line
 
-// What is stored of a unit of 16 bytes: all of it, or one of these. In the lowest bits of where it goes.
+// The part of a 16-byte unit that is stored: all of it, or one of these. Encoded in the lowest bits of the
+// target address.
 constexpr u32 FIRST = 1, LAST = 2, NOTHING = 3;
 
-// Where a unit is read, and where it goes, with what is stored of it. `SLOT`: of a region with a slot, which kind that is; units have so many
-// bytes then.
+// Addresses of a unit, and the part of it that is stored. `SLOT`: kind of slot of the region, whose units
+// have that many bytes.
 template <bool CELLS, bool LONG, u8 SLOT = 0, u32 BYTES = 0>
 __device__ __forceinline__ void locate(const Region &region, u32 unit, u64 &source, u64 &target) {
   u32 rest = divide(unit, region.multiplier[0], region.shift[0]);
@@ -158,9 +163,9 @@ __device__ __forceinline__ void locate(const Region &region, u32 unit, u64 &sour
   u32 stored = 0;
   if (LONG && region.ends != 0) {
     const u32 ends = region.ends, spare = ends >> 4, last = region.count[0] - spare - 1;
-    // So that a warp stores whole lines: parts of them cost as much on their way to a peer.
+    // Makes warps store whole lines: partial lines cost as much on their way to a peer.
     if (spare != 0) within -= (u32)target / sizeof(uint4) % LINE;
-    if (within > last) stored = NOTHING; // the spare units before the first one, too
+    if (within > last) stored = NOTHING; // also the spare units before the first one
     else if (within == 0 && (ends & 3) != 0) stored = FIRST;
     else if (within == last && (ends & 12) != 0) stored = LAST;
     within = min(within, last);
@@ -174,24 +179,24 @@ __device__ __forceinline__ void locate(const Region &region, u32 unit, u64 &sour
   target += ((u64)within << region.log_unit) + stored;
 }
 
-// How far a word is beyond what is awaited; words compare cyclically, and the epoch waited for is at least 0.
+// How far a flag is beyond the awaited epoch. The comparison is cyclic; the awaited epoch is at least 0.
 __device__ __forceinline__ i64 beyond(const Wait wait, u64 epoch) {
   const u64 least = epoch > wait.lag ? epoch - wait.lag : 0;
   return (i64)(load_word(wait.word) - least);
 }
 
-// Further than any epoch: whoever wrote that has set the guard before.
+// Beyond any epoch: the writer of poison has set the guard before.
 constexpr i64 POISON = 1ll << 60;
 
-// Looks often at first, then leaves the multiprocessor to others in between.
+// Polls often at first, then yields the multiprocessor between polls.
 __device__ __forceinline__ void pause(u32 looks) {
   if (looks > 64) __nanosleep(100);
 }
 
 __device__ __forceinline__ bool is_well(const Table &table) { return table.guard == nullptr || load_word(table.guard) == 0; }
 
-// What a block does before its first store: the first warp waits for all that its part waits for. Says whether the part
-// may copy: the guard is looked at meanwhile, since what ends a wait after it was set is poison.
+// Waits before a block's first store: its first warp polls all flags of the part. Returns whether the part
+// may copy. Checks the guard in between, because a wait that ends after the guard was set ends by poison.
 __device__ __forceinline__ bool may_store(const Table &table, const Item &item, u64 epoch, u32 &good) {
   if (threadIdx.x < LANES) {
     bool well = is_well(table);
@@ -213,7 +218,7 @@ __device__ __forceinline__ bool may_store(const Table &table, const Item &item, 
 
 template <typename UNIT> __device__ __forceinline__ void store_unit(const Region &, u64 target, UNIT value) { *(UNIT *)target = value; }
 
-// The ends of a block may be parts of a unit, in words of 4 bytes.
+// The ends of a block may be partial units, in words of 4 bytes.
 template <> __device__ __forceinline__ void store_unit(const Region &region, u64 target, uint4 value) {
   const u32 stored = target & 3;
   if (stored == 0) {
@@ -233,11 +238,12 @@ template <> __device__ __forceinline__ void store_unit(const Region &region, u64
   }
 }
 
-// By all threads of a block, each its own units; warps need not be here at the same time, but where an early item waits,
-// which is a block's first. If it is `GATED`, they load what they can, then wait. Returns whether it may copy.
+// Called by all threads of a block, each for its own units. Warps need not arrive together, except where an
+// early item (a block's first one) waits. `GATED`: loads as much as possible, then waits. Returns whether
+// the block may copy.
 template <typename UNIT, bool CELLS, bool GATED>
 __device__ __forceinline__ bool move_units(const Table &table, const Item &item, u64 epoch, u32 &good) {
-  constexpr u32 AT_ONCE = GATED ? 2 : 4; // accesses of a thread that are under way; more find no registers beside the waiting
+  constexpr u32 AT_ONCE = GATED ? 2 : 4; // accesses in flight per thread; more exceed the registers while waiting
   const Region &region = item.region;
 #pragma unroll 1
   for (u32 base = 0; base < item.units; base += THREADS * AT_ONCE) {
@@ -246,7 +252,7 @@ __device__ __forceinline__ bool move_units(const Table &table, const Item &item,
 #pragma unroll
     for (u32 at = 0; at < AT_ONCE; at++) {
       if (base + at * THREADS < item.units) {
-        // The last threads of an item read its last unit again, and write nothing.
+        // The last threads of an item read its last unit again, and store nothing.
         const u32 unit = min(base + at * THREADS + threadIdx.x, item.units - 1);
         locate<CELLS, !CELLS && sizeof(UNIT) == sizeof(uint4)>(region, item.first + unit, from[at], to[at]);
         if (!CELLS) values[at] = __ldcg((const UNIT *)from[at]);
@@ -271,7 +277,7 @@ __device__ __forceinline__ void to_words(uint2 value, u64 flag, u64 (&words)[2])
   words[1] = flag << 32 | value.y;
 }
 
-// Whether all words have the flag; then that is their value.
+// Whether all words carry the epoch; if so, extracts their data.
 __device__ __forceinline__ bool from_words(const u64 (&words)[1], u32 flag, u32 &value) {
   value = (u32)words[0];
   return (u32)(words[0] >> 32) == flag;
@@ -281,9 +287,9 @@ __device__ __forceinline__ bool from_words(const u64 (&words)[2], u32 flag, uint
   return (u32)(words[0] >> 32) == flag && (u32)(words[1] >> 32) == flag;
 }
 
-constexpr u32 SLOT_AT_ONCE = 2; // accesses of a thread that are under way
+constexpr u32 SLOT_AT_ONCE = 2; // accesses in flight per thread
 
-// The same into a slot.
+// Copies units into a slot.
 template <typename UNIT, bool CELLS, bool GATED>
 __device__ __forceinline__ bool write_slot(const Table &table, const Item &item, u64 epoch, u32 &good) {
 #pragma unroll 1
@@ -312,7 +318,7 @@ __device__ __forceinline__ bool write_slot(const Table &table, const Item &item,
   return true;
 }
 
-// The same out of one: returns false where the guard says so before all flags are there.
+// Copies units out of a slot. Returns false if the guard is set before all words have arrived.
 template <typename UNIT, bool CELLS> __device__ __forceinline__ bool read_slot(const Table &table, const Item &item, u64 epoch) {
 #pragma unroll 1
   for (u32 base = 0; base < item.units; base += THREADS * SLOT_AT_ONCE) {
@@ -372,10 +378,10 @@ __device__ __forceinline__ bool move_item(const Table &table, const Item &item, 
   return move_as<false, GATED, SLOTS>(table, item, epoch, good);
 }
 
-// Parts that copy nothing, by one block: a part a thread, and none keeps another waiting.
+// Parts without copies, in one block: one part per thread; no part delays another.
 __device__ void do_bare(const Table &table, u64 epoch) {
   for (u32 first = 0; first < table.bare; first += THREADS * LANES) {
-    u32 open = 0; // a bit for each part of this thread
+    u32 open = 0; // one bit for each part of this thread
     for (u32 nth = 0; nth < LANES; nth++) {
       if (first + nth * THREADS + threadIdx.x < table.bare) open |= 1u << nth;
     }
@@ -400,14 +406,14 @@ __device__ void do_bare(const Table &table, u64 epoch) {
   }
 }
 
-// Of an item, 4 bytes a thread.
+// Loads an item, 4 bytes per thread.
 constexpr u32 WORDS = sizeof(Item) / 4;
 constexpr u32 WARPS = THREADS / LANES;
 
 __device__ __forceinline__ u32 word_of(const Table &table, u32 item, u32 word) { return ((const u32 *)(table.items + item))[word]; }
 
-// The items of a block, one after the other; the first one is there. Each warp has the others to itself, so that some load while others
-// store. Returns whether it may.
+// Executes the items of a block in order; the first one is loaded. Each warp executes the others
+// independently, so that some load while others store. Returns whether it may copy.
 template <bool SLOTS> __device__ __forceinline__ bool carry(const Table &table, Item (&items)[1 + WARPS], u64 epoch, u32 &good) {
   static_assert(WORDS > LANES && WORDS <= 2 * LANES, "two words a thread");
   const u32 lane = threadIdx.x % LANES;
@@ -434,7 +440,7 @@ __device__ __forceinline__ void copy(const Table &table, u64 epoch, Item (&items
   u32 block = blockIdx.x;
   if (table.bare != 0 || table.first_count != 0) {
     if (block == 0) {
-      // Nothing of this launch is passed on with these words, and what was before it is visible.
+      // These flags publish nothing of this launch; earlier work is visible already.
       if (threadIdx.x < table.first_count && is_well(table)) store_word(table.first[threadIdx.x], epoch);
       return do_bare(table, epoch);
     }
@@ -476,7 +482,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) halocline_copy(const __
   copy<false>(table, epoch, items, well, good);
 }
 
-// The same for tables of which some parts write or read slots.
+// The kernel for tables with parts that write or read slots.
 extern "C" __global__ void __launch_bounds__(THREADS, 2) halocline_copy_flags(const __grid_constant__ Table table, u64 epoch) {
   __shared__ Item items[1 + WARPS];
   __shared__ u32 well, good;

@@ -12,8 +12,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 thread_local! {
-    /// The world that this thread is of, by its address, and its number there.
-    static SEAT: Cell<Option<(usize, usize)>> = const { Cell::new(None) };
+    /// The address of this thread's world, and the index of the thread there.
+    static THREAD: Cell<Option<(usize, usize)>> = const { Cell::new(None) };
     /// Text and location of this thread's last panic.
     static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
 }
@@ -34,7 +34,7 @@ fn keep_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let usual = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |info| match SEAT.get() {
+        std::panic::set_hook(Box::new(move |info| match THREAD.get() {
             Some(_) => PANIC.set(Some(info.to_string())),
             None => usual(info),
         }));
@@ -47,12 +47,12 @@ impl World {
     pub fn ranks<T: Send>(&self, count: usize, rank: impl Fn(usize) -> T + Sync) -> Vec<Option<T>> {
         std::thread::scope(|scope| {
             let begin = |number: usize| {
-                let (seat, rank) = (self.lock().add_thread(format!("rank {number}")), &rank);
-                (seat, scope.spawn(move || self.sit(seat, || rank(number))))
+                let (index, rank) = (self.lock().add_thread(format!("rank {number}")), &rank);
+                (index, scope.spawn(move || self.run_thread(index, || rank(number))))
             };
             let ranks: Vec<_> = (0..count).map(begin).collect();
-            let end = |(seat, handle): (usize, std::thread::ScopedJoinHandle<'_, Option<T>>)| {
-                self.await_end(seat);
+            let end = |(index, handle): (usize, std::thread::ScopedJoinHandle<'_, Option<T>>)| {
+                self.await_end(index);
                 handle.join().ok().flatten()
             };
             ranks.into_iter().map(end).collect()
@@ -65,14 +65,14 @@ impl World {
         name: String,
         body: impl FnOnce() + Send + 'static,
     ) -> std::io::Result<JoinHandle<()>> {
-        let (world, seat) = (self.clone(), self.lock().add_thread(name.clone()));
+        let (world, index) = (self.clone(), self.lock().add_thread(name.clone()));
         let spawned = std::thread::Builder::new().name(name).spawn(move || {
-            world.sit(seat, body);
+            world.run_thread(index, body);
         });
         let mut state = self.lock();
         match &spawned {
-            Ok(handle) => state.threads[seat].handle = Some(handle.thread().clone()),
-            Err(_) => state.threads[seat].waits = Waits::Left,
+            Ok(handle) => state.threads[index].handle = Some(handle.thread().clone()),
+            Err(_) => state.threads[index].waits = Waits::Left,
         }
         spawned
     }
@@ -81,9 +81,9 @@ impl World {
     pub fn join(&self, handle: JoinHandle<()>) -> std::thread::Result<()> {
         let id = handle.thread().id();
         let is = |handle: &std::thread::Thread| handle.id() == id;
-        let seat = self.lock().threads.iter().position(|thread| thread.handle.as_ref().is_some_and(is));
-        if let Some(seat) = seat {
-            self.await_end(seat);
+        let index = self.lock().threads.iter().position(|thread| thread.handle.as_ref().is_some_and(is));
+        if let Some(index) = index {
+            self.await_end(index);
         }
         handle.join()
     }
@@ -134,13 +134,13 @@ impl World {
         if self.lock().live {
             return Some(HOST);
         }
-        let seat = SEAT.get().filter(|(world, _)| *world == self.address());
-        if seat.is_none() {
+        let index = THREAD.get().filter(|(world, _)| *world == self.address());
+        if index.is_none() {
             let thread = std::thread::current();
             let thread = thread.name().unwrap_or("without a name").to_owned();
             self.lock().report(Report::Stranger { thread });
         }
-        seat.map(|(_, me)| me)
+        index.map(|(_, me)| me)
     }
 
     fn address(&self) -> usize {
@@ -196,14 +196,14 @@ impl World {
         state
     }
 
-    fn await_end(&self, seat: usize) {
-        let left = |state: &State| state.threads[seat].waits == Waits::Left;
+    fn await_end(&self, index: usize) {
+        let left = |state: &State| state.threads[index].waits == Waits::Left;
         let Some(me) = self.me() else { return };
         let mut state = self.lock();
         while !left(&state) {
-            state = self.wait(state, me, Waits::End(seat));
+            state = self.wait(state, me, Waits::End(index));
         }
-        let (mine, theirs) = (state.threads[me].actor, state.threads[seat].actor);
+        let (mine, theirs) = (state.threads[me].actor, state.threads[index].actor);
         state.join_actor(mine, theirs);
     }
 
@@ -216,18 +216,18 @@ impl World {
     }
 
     /// Runs the body of a thread from its first baton to its end.
-    fn sit<T>(&self, seat: usize, body: impl FnOnce() -> T) -> Option<T> {
+    fn run_thread<T>(&self, index: usize, body: impl FnOnce() -> T) -> Option<T> {
         {
             let mut state = self.lock();
-            state.threads[seat].handle = Some(std::thread::current());
-            drop(self.await_baton(state, seat));
+            state.threads[index].handle = Some(std::thread::current());
+            drop(self.await_baton(state, index));
         }
-        let ended = self.play(seat, body);
+        let ended = self.play(index, body);
         let mut state = self.lock();
-        state.threads[seat].waits = Waits::Left;
+        state.threads[index].waits = Waits::Left;
         loop {
             match state.next(None) {
-                Next::Thread(next) => break state.hand_over(seat, next),
+                Next::Thread(next) => break state.hand_over(index, next),
                 Next::Stream(stream) => state.step(stream),
                 Next::Nobody => break,
             }
@@ -236,16 +236,16 @@ impl World {
     }
 
     /// Runs a body as a thread of this world; reports its panic.
-    fn play<T>(&self, seat: usize, body: impl FnOnce() -> T) -> Option<T> {
-        let before = SEAT.replace(Some((self.address(), seat)));
+    fn play<T>(&self, index: usize, body: impl FnOnce() -> T) -> Option<T> {
+        let before = THREAD.replace(Some((self.address(), index)));
         let ended = std::panic::catch_unwind(AssertUnwindSafe(body));
-        SEAT.set(before);
+        THREAD.set(before);
         match ended {
             Ok(ended) => Some(ended),
             Err(panic) if panic.is::<Stopped>() => None,
             Err(panic) => {
                 let mut state = self.lock();
-                let thread = state.threads[seat].name.clone();
+                let thread = state.threads[index].name.clone();
                 state.report(Report::Panicked { thread, message: message(&*panic) });
                 None
             }
@@ -256,17 +256,17 @@ impl World {
     /// forever. The latter serve leaked resources, and are then ended.
     pub(super) fn play_main(&self, body: impl FnOnce()) {
         keep_panics();
-        let seat = self.lock().add_thread("main".to_owned());
-        self.lock().threads[seat].handle = Some(std::thread::current());
-        let ended = self.play(seat, body);
+        let index = self.lock().add_thread("main".to_owned());
+        self.lock().threads[index].handle = Some(std::thread::current());
+        let ended = self.play(index, body);
         let mut state = self.lock();
         if ended.is_none() {
             state.stopped = true;
         }
-        state = self.wait(state, seat, Waits::Quiet);
+        state = self.wait(state, index, Waits::Quiet);
         state.stopped = true;
-        while state.threads.iter().enumerate().any(|(at, other)| at != seat && other.waits != Waits::Left) {
-            state = self.turn(state, seat, true);
+        while state.threads.iter().enumerate().any(|(at, other)| at != index && other.waits != Waits::Left) {
+            state = self.turn(state, index, true);
         }
     }
 }
