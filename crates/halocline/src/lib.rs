@@ -117,6 +117,7 @@ mod documents {
         RegularGrids: "docs/regular-grids.md",
         Meshes: "docs/meshes.md",
         Overlap: "docs/overlap.md",
+        Clusters: "docs/clusters.md",
         Gpus: "docs/gpus.md",
         Troubleshooting: "docs/troubleshooting.md",
     }
