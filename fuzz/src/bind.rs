@@ -53,7 +53,7 @@ fn play(link: LinkChoice, tamper: impl Fn(usize, &mut Vec<u8>) + Send + Sync + '
 
 fn exchange(comm: Communicator, link: LinkChoice) -> Result<(), Error> {
     let deadline = Some(Duration::from_millis(100));
-    let options = BindOptions { link, deadline, ..BindOptions::default() };
+    let options = BindOptions::default().link(link).deadline(deadline);
     let comm = comm.with_deadline(deadline);
     let pattern =
         RegularGrid::new([8, 3]).periodic([true, false]).decompose(2)?.pattern(&comm, Halo::uniform(1))?;

@@ -3,7 +3,7 @@
 //!
 //! Without arguments the ranks are threads of this process; with `ranks`, they are whatever has started it (`mpirun`).
 
-use halocline::{BindOptions, Communicator, HaloExchange, Stream};
+use halocline::{BindOptions, Communicator, HaloExchange, Stream, TestOptions};
 use halocline_conformance::gpus::meter::{Meter, Way};
 use halocline_conformance::gpus::rows::cube;
 use halocline_conformance::gpus::{Gpu, skipped};
@@ -61,7 +61,10 @@ fn all(comm: &Communicator) -> Outcome {
         let modes = [(false, false), (true, false), (false, true), (true, true)];
         for (number, (inline, stream_waits)) in (0..).zip(modes) {
             // On one GPU, too, where ranks that share it would have streams wait: few blocks of two ranks find room beside each other.
-            let options = BindOptions { inline, stream_waits, alone: true, ..BindOptions::default() };
+            let options = BindOptions::default()
+                .inline(inline)
+                .stream_waits(stream_waits)
+                .for_tests(TestOptions { alone: true, ..TestOptions::default() });
             let halo = bind(&meter, &yard, &options)?;
             if number == 0 && (width, fields) == (1, 1) {
                 say(halo.explain());
@@ -81,7 +84,7 @@ fn all(comm: &Communicator) -> Outcome {
     for size in SIZES {
         for inline in [false, true] {
             let yard = yard(&meter, size)?;
-            let halo = bind(&meter, &yard, &BindOptions { inline, ..BindOptions::default() })?;
+            let halo = bind(&meter, &yard, &BindOptions::default().inline(inline))?;
             let calls = meter.calls(&halo)?.map(|[schedule, wait]| format!("{schedule:5.1} + {wait:4.1}"));
             let (cells, width, fields) = size;
             let how = [", inline", ""][usize::from(!inline)];

@@ -10,7 +10,7 @@
 use halocline::device::{EventPool, Memory, Priority, TablePart, TableSpec, ValueOp};
 use halocline::{
     BindOptions, Communicator, Decomposed, DeviceArray, Field, Halo, HaloExchange, LinkChoice, Pattern,
-    RegularGrid, Stream,
+    RegularGrid, Stream, TestOptions,
 };
 use halocline_comm::Endpoint;
 use halocline_conformance::gpus::{Gpu, skipped};
@@ -188,7 +188,9 @@ fn bandwidth(comm: &Communicator, gpu: &Gpu, chunks: &[usize], say: impl Fn(Stri
     let array = DeviceArray::<u64>::zeros(device, &shape.extents())?;
     for link in ways(comm) {
         for &mega in if link == LinkChoice::Message { chunks } else { &chunks[..1] } {
-            let options = BindOptions { link, chunk: Some(mega << 20), ..BindOptions::default() };
+            let options = BindOptions::default()
+                .link(link)
+                .for_tests(TestOptions { chunk: Some(mega << 20), ..TestOptions::default() });
             let halo = HaloExchange::bind_with(comm, &[(&pattern, &*array)], &options)?;
             let stream = &streams[0];
             check(comm, &array, &halo, stream)?;
@@ -280,7 +282,7 @@ fn hosts(comm: &Communicator, gpu: &Gpu, say: impl Fn(String) + Copy) -> Result<
             let arrays = (0..fields).map(|_| DeviceArray::<f64>::zeros(gpu.device(), &shape.extents()));
             let arrays = arrays.collect::<std::result::Result<Vec<_>, _>>()?;
             let bound: Vec<(&Pattern, &Field)> = arrays.iter().map(|array| (&pattern, &**array)).collect();
-            let options = BindOptions { link: way, ..BindOptions::default() };
+            let options = BindOptions::default().link(way);
             let halo = HaloExchange::bind_with(comm, &bound, &options)?;
             let stream = gpu.device().stream(Priority::Normal)?;
             let one = timed(comm, || {

@@ -56,7 +56,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                         let grid = RegularGrid::new([4]).periodic([true]);
                         let pattern = grid.decompose(2)?.pattern(&comm, Halo::uniform(1))?;
                         let array = DeviceArray::<u64>::zeros(&device, &[4])?;
-                        let options = BindOptions { inline, ..BindOptions::default() };
+                        let options = BindOptions::default().inline(inline);
                         let halo = HaloExchange::bind_with(&comm, &[(&pattern, &array)], &options)?;
                         let stream = device.stream(Priority::Normal)?;
                         let exchange = |times| -> Result<(), halocline::Error> {

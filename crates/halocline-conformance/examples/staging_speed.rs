@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         let pattern = grid.decompose(2)?.pattern(&comm, Halo::uniform(cells))?;
         let (_, shape) = &pattern.plan().domains[0];
         let array = DeviceArray::<u64>::zeros(&device, &shape.extents())?;
-        let options = BindOptions { link: LinkChoice::Message, ..BindOptions::default() };
+        let options = BindOptions::default().link(LinkChoice::Message);
         let halo = HaloExchange::bind_with(&comm, &[(&pattern, &array)], &options)?;
         let stream = device.stream(Priority::Normal)?;
         let times = (2000.0 / mega) as usize;

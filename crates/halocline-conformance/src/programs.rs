@@ -6,7 +6,9 @@ use crate::scene::choices;
 use crate::yard::{Kernels, Yard};
 use crate::{Outcome, Trouble};
 use halocline::device::{EventPool, Priority};
-use halocline::{BindOptions, Communicator, Device, Flags, Halo, HaloExchange, LinkChoice, Pending, Stream};
+use halocline::{
+    BindOptions, Communicator, Device, Flags, Halo, HaloExchange, LinkChoice, Pending, Stream, TestOptions,
+};
 use halocline_comm::Endpoint;
 use std::time::Duration;
 
@@ -142,7 +144,12 @@ impl Program {
         let (inline, flags) = (scene.inline, scene.flags);
         let alone = scene.crowds && !(self.seed + comm.rank() as u64).is_multiple_of(3);
         let (chunk, deadline) = (Some(scene.chunk), scene.deadline);
-        let options = BindOptions { link, inline, chunk, deadline, flags, alone, ..BindOptions::default() };
+        let options = BindOptions::default()
+            .link(link)
+            .inline(inline)
+            .deadline(deadline)
+            .flags(flags)
+            .for_tests(TestOptions { chunk, alone, ..TestOptions::default() });
         let mut objects: Vec<HaloExchange> = Vec::new();
         for sets in &scene.objects {
             let sets: Vec<&[usize]> = sets.iter().map(Vec::as_slice).collect();
@@ -199,8 +206,8 @@ fn exchange(
     let mut pendings: Vec<Pending> = Vec::new();
     for _ in 0..times {
         pendings.push(match own.below(3) {
-            0 => halo.exchange_set_on(set, given)?,
-            _ => halo.schedule_exchange_set(set, given)?,
+            0 => halo.begin().set(set).after(given).start()?,
+            _ => halo.begin().set(set).after(given).schedule()?,
         });
     }
     if own.one_in(3) {

@@ -36,7 +36,7 @@ pub fn shares_memory(comm: &Communicator) -> bool {
 
 /// Options that force a way.
 pub fn by(link: LinkChoice) -> BindOptions {
-    BindOptions { link, ..BindOptions::default() }
+    BindOptions::default().link(link)
 }
 
 /// A regular grid with halos.
@@ -370,9 +370,9 @@ impl Scene {
     pub fn step_of(&mut self, halo: &HaloExchange, set: usize) -> Outcome {
         self.next();
         match self.stream().filter(|_| self.step.is_multiple_of(2)) {
-            None => halo.exchange_set(set)?.wait()?,
+            None => halo.begin().set(set).start()?.wait()?,
             Some(stream) => {
-                halo.schedule_exchange_set(set, &[&stream])?.schedule_wait(&stream)?;
+                halo.begin().set(set).after(&[&stream]).schedule()?.schedule_wait(&stream)?;
                 stream.synchronise()?;
             }
         }

@@ -36,7 +36,7 @@ pub fn rank<R: Rig>() -> Outcome {
     // What is pulled is read out of memory of a GPU that may not be seen here.
     let links = [LinkChoice::Auto, LinkChoice::Auto, LinkChoice::Pull];
     for (inline, link) in [false, true, false].into_iter().zip(links) {
-        let halo = yard.bind(&comm, &[&[0, 1]], &BindOptions { inline, link, ..BindOptions::default() })?;
+        let halo = yard.bind(&comm, &[&[0, 1]], &BindOptions::default().inline(inline).link(link))?;
         for step in 1..=50 {
             yard.produce(rig, &[0, 1], &stream, step)?;
             halo.schedule_exchange(&[&stream])?.schedule_wait(&stream)?;

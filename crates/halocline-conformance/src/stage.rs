@@ -126,6 +126,12 @@ pub enum Cells<T> {
     Device(DeviceArray<T>, Arc<Stream>),
 }
 
+impl<T> AsRef<Field> for Cells<T> {
+    fn as_ref(&self) -> &Field {
+        self
+    }
+}
+
 impl<T> Deref for Cells<T> {
     type Target = Field;
 

@@ -76,7 +76,7 @@ impl End {
     /// Begins the exchange of a step.
     pub fn exchange(&self, step: u64) -> Result<Pending, Error> {
         match &self.exchange {
-            Exchange::Bound(halo) => halo.exchange_set((step % 2) as usize),
+            Exchange::Bound(halo) => halo.begin().set((step % 2) as usize).start(),
             Exchange::Unbound(links, pattern) => links.exchange(&[(pattern, self.array(step))]),
         }
     }

@@ -115,7 +115,7 @@ fn exchanges_allocate_nothing_and_neither_sleep_nor_wake() {
 fn scheduled(comm: &Communicator, device: &Device, inline: bool) -> Outcome {
     let pattern = RegularGrid::new([4]).periodic([true]).decompose(2)?.pattern(comm, Halo::uniform(1))?;
     let array = DeviceArray::<u64>::zeros(device, &[4])?;
-    let options = BindOptions { inline, ..BindOptions::default() };
+    let options = BindOptions::default().inline(inline);
     let halo = HaloExchange::bind_with(comm, &[(&pattern, &array)], &options)?;
     let stream = device.stream(Priority::Normal)?;
     let exchange = || Ok(halo.schedule_exchange(&[&stream])?.schedule_wait(&stream)?);

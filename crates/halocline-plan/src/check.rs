@@ -2,9 +2,9 @@
 
 use crate::error::PatternError;
 use crate::region::{Region, RegionIndex, Span};
-use crate::{BoxCells, Cells, DomainShape, Pattern, Run, Transfer};
+use crate::{BoxCells, Cells, DomainShape, PatternPlan, Run, Transfer};
 
-impl Pattern {
+impl PatternPlan {
     /// Checks that the transfers can run in any order and leave owned cells unchanged. Every domain
     /// of this rank that a transfer names exists. Source and target have equally many cells (the
     /// same extents for boxes). Sources are owned cells. Targets are halo cells, and no two
@@ -19,7 +19,7 @@ impl Pattern {
         self.check_for(Fills::Halos)
     }
 
-    /// As [`Pattern::check`], for the pattern of a redistribution: targets are owned cells, in
+    /// As [`PatternPlan::check`], for the pattern of a redistribution: targets are owned cells, in
     /// domains that send nothing.
     pub fn check_redistribution(&self) -> Result<(), PatternError> {
         self.check_for(Fills::OwnedCells)

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// A regular grid cut into domains, each owned by one rank. Made by
-/// [`RegularGrid`](crate::RegularGrid); computes the [`Pattern`](crate::Pattern) of each rank.
+/// [`RegularGrid`](crate::RegularGrid); computes the [`PatternPlan`](crate::PatternPlan) of each rank.
 ///
 /// Every rank makes its own copy from the same arguments, without communication. Blocks are
 /// computed, not stored: memory does not grow with the number of ranks, except for explicit cuts

@@ -15,7 +15,7 @@
 //! | [`Registered`] | [`reply`](Registered::reply) | from homes: the owners, and claims that clash ([`Reply`]) |
 //! | [`Replied`] | [`request`](Replied::request) | to owners: the cells wanted and where they go ([`Request`]) |
 //! | [`Requested`] | [`answer`](Requested::answer) | from owners: where the cells lie ([`Answer`]) |
-//! | [`Answered`] | [`finish`](Answered::finish) | none: the [`Pattern`] |
+//! | [`Answered`] | [`finish`](Answered::finish) | none: the [`PatternPlan`] |
 //!
 //! A rank's messages to itself take the same path without being sent. After an error a rank still
 //! takes part in the remaining steps of the others, with no messages; see the driver.
@@ -29,7 +29,9 @@ pub(crate) use message::{ENDS, open, start};
 
 use crate::unstructured::CheckedDomain;
 use crate::wire::WireError;
-use crate::{AxisMap, Cells, DomainShape, Pattern, Peer, Transfer, UnstructuredDomain, UnstructuredError};
+use crate::{
+    AxisMap, Cells, DomainShape, PatternPlan, Peer, Transfer, UnstructuredDomain, UnstructuredError,
+};
 use home::{Homes, HomesOf};
 use std::collections::BTreeMap;
 
@@ -269,7 +271,7 @@ pub struct Answered {
 impl Answered {
     /// Takes the owners' answers. Transfers are in ascending order of (`to`, `from`), the same on
     /// both ranks; their cells ascend in `to`.
-    pub fn finish(self, received: &[(usize, Vec<u8>)]) -> Result<Pattern> {
+    pub fn finish(self, received: &[(usize, Vec<u8>)]) -> Result<PatternPlan> {
         let Self { me, requests, sends, local } = self;
         let answers = decode_all::<Answer>(me.rank, None, received)?;
         let mut peers: BTreeMap<usize, Peer> = BTreeMap::new();
@@ -294,7 +296,7 @@ impl Answered {
             cells: domain.cells,
             levels: domain.levels.clone(),
         };
-        Ok(Pattern {
+        Ok(PatternPlan {
             domains: me.domains.iter().map(|domain| (domain.id, shape(domain))).collect(),
             peers: peers.into_values().collect(),
             local,

@@ -1,5 +1,6 @@
 //! A regular grid and its decompositions.
 
+use crate::PerAxis;
 use crate::boxes::BoxList;
 use crate::decomposition::{Blocks, Cuts, Decomposition, Kind};
 use crate::error::PatternError;
@@ -36,13 +37,13 @@ pub type OwnedBox = (usize, Vec<usize>, Vec<usize>);
 impl RegularGrid {
     /// A grid of `extents` cells along each axis, not periodic, one domain per rank. The
     /// decompositions and [`RegularGrid::check`] refuse an invalid grid.
-    pub fn new(extents: impl Into<Vec<usize>>) -> Self {
-        Self { extents: extents.into(), periodic: None, domains_per_rank: 1 }
+    pub fn new(extents: impl PerAxis<usize>) -> Self {
+        Self { extents: extents.into_vec(), periodic: None, domains_per_rank: 1 }
     }
 
     /// Sets which axes are periodic: the first cell follows the last one.
-    pub fn periodic(mut self, periodic: impl Into<Vec<bool>>) -> Self {
-        self.periodic = Some(periodic.into());
+    pub fn periodic(mut self, periodic: impl PerAxis<bool>) -> Self {
+        self.periodic = Some(periodic.into_vec());
         self
     }
 
@@ -93,11 +94,11 @@ impl RegularGrid {
     /// or more blocks than cells, or a number of blocks that is not ranks times domains per rank.
     pub fn decompose_into(
         &self,
-        blocks_per_axis: impl Into<Vec<usize>>,
+        blocks_per_axis: impl PerAxis<usize>,
         ranks: usize,
     ) -> Result<Decomposition, PatternError> {
         let periodic = self.checked_periodic()?;
-        let blocks = blocks_per_axis.into();
+        let blocks = blocks_per_axis.into_vec();
         self.one_for_each_axis("numbers of blocks", blocks.len())?;
         for (axis, (&blocks, &cells)) in blocks.iter().zip(&self.extents).enumerate() {
             if blocks == 0 || blocks > cells {

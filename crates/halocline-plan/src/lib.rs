@@ -1,6 +1,6 @@
 //! Layer 0: which bytes move where, as pure data.
 //!
-//! A [`Pattern`] lists the cells that each domain sends to and receives from each other domain. It
+//! A [`PatternPlan`] lists the cells that each domain sends to and receives from each other domain. It
 //! contains no fields. A [`Layout`] locates the cells of one array in memory. The copy operations
 //! ([`copy`]) that pack, unpack or move the bytes directly follow from both.
 //!
@@ -14,6 +14,7 @@ mod check;
 pub mod copy;
 mod decomposition;
 pub mod directory;
+mod domain;
 mod element;
 mod error;
 mod grid;
@@ -24,6 +25,7 @@ mod order;
 mod owned;
 mod partition;
 mod pattern;
+mod per_axis;
 mod redistribute;
 mod region;
 mod regular;
@@ -31,6 +33,7 @@ mod unstructured;
 pub mod wire;
 
 pub use decomposition::Decomposition;
+pub use domain::LocalBox;
 pub use element::{ElementType, NamedElement, fits};
 pub use error::{CellContent, LayoutError, PatternError, TooSmall};
 pub use grid::{OwnedBox, RegularGrid};
@@ -40,7 +43,8 @@ pub use narrow::DepthEnds;
 pub use order::Order;
 pub use owned::OwnedElements;
 pub use partition::{Graph, Partition, PartitionError};
-pub use pattern::{AxisMap, BoxCells, Cells, DomainShape, Pattern, Peer, Run, Transfer};
+pub use pattern::{AxisMap, BoxCells, Cells, DomainShape, PatternPlan, Peer, Run, Transfer};
+pub use per_axis::PerAxis;
 pub use redistribute::{RedistributeError, Redistribution, Side};
 pub use regular::{Halo, Neighbours};
 pub use unstructured::{HaloCells, UnstructuredDomain, UnstructuredError};

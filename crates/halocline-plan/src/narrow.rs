@@ -9,7 +9,7 @@
 use crate::directory::{ENDS, Message, Messages, open, start};
 use crate::wire::WireError;
 use crate::{
-    Cells, Decomposition, DomainShape, Halo, Pattern, PatternError, Peer, Transfer, UnstructuredError,
+    Cells, Decomposition, DomainShape, Halo, PatternError, PatternPlan, Peer, Transfer, UnstructuredError,
 };
 use std::collections::BTreeMap;
 
@@ -17,13 +17,18 @@ impl Decomposition {
     /// The pattern of `rank` that fills the narrower halo `to` ([`Halo::narrowed`]) within the halo
     /// of [`pattern_of(rank, halo)`](Decomposition::pattern_of). The shapes of the domains remain
     /// those of the wide halo, so the same arrays fit. No communication.
-    pub fn narrowed_pattern_of(&self, rank: usize, halo: &Halo, to: &Halo) -> Result<Pattern, PatternError> {
+    pub fn narrowed_pattern_of(
+        &self,
+        rank: usize,
+        halo: &Halo,
+        to: &Halo,
+    ) -> Result<PatternPlan, PatternError> {
         let axes = self.extents().len();
         self.pattern_within(rank, &halo.narrowed(to, axes)?, &halo.widths(axes)?)
     }
 }
 
-impl Pattern {
+impl PatternPlan {
     /// The first step to narrow an unstructured pattern to the depth `to`: the end of that depth in
     /// each domain of this rank, and the messages that send these ends to the peers.
     ///
@@ -52,7 +57,7 @@ impl Pattern {
         &self,
         ends: &DepthEnds,
         received: &[(usize, Vec<u8>)],
-    ) -> Result<Pattern, UnstructuredError> {
+    ) -> Result<PatternPlan, UnstructuredError> {
         let mut theirs: BTreeMap<usize, BTreeMap<u64, u64>> = BTreeMap::new();
         for (from, bytes) in received {
             let Ends(list) = Ends::decode(bytes).map_err(|what| wrong(*from, what))?;
@@ -86,7 +91,7 @@ impl Pattern {
                 }
             }
         }
-        Ok(Pattern { domains, peers, local: below(&self.local, &ends.ends) })
+        Ok(PatternPlan { domains, peers, local: below(&self.local, &ends.ends) })
     }
 }
 

@@ -137,7 +137,7 @@ impl DomainShape {
 /// The cells that the domains of one rank send and receive. Every rank builds its own part, and the
 /// parts match.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pattern {
+pub struct PatternPlan {
     /// Domains of this rank, with their global numbers, ascending.
     pub domains: Vec<(u64, DomainShape)>,
     /// Ranks that this rank exchanges with, ascending, this rank excluded.
@@ -146,7 +146,7 @@ pub struct Pattern {
     pub local: Vec<Transfer>,
 }
 
-impl Pattern {
+impl PatternPlan {
     /// The shape of domain `id`, if this rank owns it.
     pub fn domain(&self, id: u64) -> Option<&DomainShape> {
         let at = self.domains.binary_search_by_key(&id, |(domain, _)| *domain).ok()?;

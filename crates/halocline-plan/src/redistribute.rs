@@ -9,7 +9,7 @@ use crate::directory::Directory;
 use crate::regular::{MAX_PIECES, order};
 use crate::unstructured::CheckedDomain;
 use crate::{
-    AxisMap, Cells, Decomposition, Halo, Pattern, PatternError, Peer, Transfer, UnstructuredDomain,
+    AxisMap, Cells, Decomposition, Halo, PatternError, PatternPlan, Peer, Transfer, UnstructuredDomain,
     UnstructuredError,
 };
 use std::collections::BTreeMap;
@@ -68,7 +68,7 @@ impl Decomposition {
         halo: &Halo,
         to: &Self,
         to_halo: &Halo,
-    ) -> Result<Pattern, PatternError> {
+    ) -> Result<PatternPlan, PatternError> {
         if self.extents() != to.extents() {
             let (from, to) = (self.extents().to_vec(), to.extents().to_vec());
             return Err(RedistributeError::Grids { from, to }.into());
@@ -104,7 +104,7 @@ impl Decomposition {
             peer.receives.sort_by(order);
         }
         let local = peers.remove(&rank).unwrap_or_default().receives;
-        Ok(Pattern { domains, peers: peers.into_values().collect(), local })
+        Ok(PatternPlan { domains, peers: peers.into_values().collect(), local })
     }
 
     /// The domains of `other`, a decomposition of the same grid, that share cells with `domain`.
@@ -129,7 +129,7 @@ impl Decomposition {
     }
 }
 
-impl Pattern {
+impl PatternPlan {
     /// The reverse pattern: sends become receives. For patterns of a redistribution, whose domains
     /// either send or receive.
     pub fn reversed(&self) -> Self {

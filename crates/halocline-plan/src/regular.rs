@@ -5,7 +5,7 @@ use crate::decomposition::{Decomposition, Image, product};
 use crate::error::PatternError;
 use crate::grid::MAX_CELLS;
 use crate::region::{Region, Span};
-use crate::{AxisMap, Cells, DomainShape, Pattern, Peer, Transfer};
+use crate::{AxisMap, Cells, DomainShape, PatternPlan, Peer, Transfer};
 use std::collections::BTreeMap;
 
 /// Maximum number of pieces of one domain's halo. A larger number is a mistake that would exhaust
@@ -102,6 +102,19 @@ impl Halo {
     }
 }
 
+/// The same width along each axis and at both sides.
+impl From<usize> for Halo {
+    fn from(width: usize) -> Self {
+        Self::uniform(width)
+    }
+}
+
+impl From<&Halo> for Halo {
+    fn from(halo: &Halo) -> Self {
+        halo.clone()
+    }
+}
+
 impl Decomposition {
     /// The pattern of `rank`: what it sends and receives to fill the halos of all domains. Not
     /// collective: each rank computes its own part, and two ranks list the transfers between them
@@ -114,7 +127,7 @@ impl Decomposition {
     ///
     /// Errors: a rank that does not exist, a number of widths other than the number of axes, or a
     /// halo that makes a domain larger than 2^60 cells or consists of more than 2^20 pieces.
-    pub fn pattern_of(&self, rank: usize, halo: &Halo) -> Result<Pattern, PatternError> {
+    pub fn pattern_of(&self, rank: usize, halo: &Halo) -> Result<PatternPlan, PatternError> {
         let widths = halo.widths(self.extents().len())?;
         self.pattern_within(rank, halo, &widths)
     }
@@ -126,7 +139,7 @@ impl Decomposition {
         rank: usize,
         halo: &Halo,
         around: &[(usize, usize)],
-    ) -> Result<Pattern, PatternError> {
+    ) -> Result<PatternPlan, PatternError> {
         if rank >= self.ranks() {
             return Err(PatternError::NoSuchRank { rank, ranks: self.ranks() });
         }
@@ -152,7 +165,7 @@ impl Decomposition {
         }
         // Between domains of this rank, sends and receives are the same transfers.
         let local = peers.remove(&rank).unwrap_or_default().receives;
-        Ok(Pattern { domains, peers: peers.into_values().collect(), local })
+        Ok(PatternPlan { domains, peers: peers.into_values().collect(), local })
     }
 
     /// Checks the size of the domain with its halo, and describes it.

@@ -94,18 +94,24 @@ impl UnstructuredDomain {
 
     /// Global ids of the owned cells, in local order. Ignores invalid indices and owners, which the pattern refuses.
     pub fn owned(&self) -> impl Iterator<Item = u64> {
-        let is_halo: Vec<bool> = match &self.halo {
-            HaloCells::From(first) => (0..self.cells.len()).map(|local| local >= *first).collect(),
-            HaloCells::At(indices) => {
-                let mut is_halo = vec![false; self.cells.len()];
-                indices
-                    .iter()
-                    .for_each(|&local| is_halo.get_mut(local).into_iter().for_each(|halo| *halo = true));
-                is_halo
+        self.owned_indices().into_iter().map(|local| self.cells[local])
+    }
+
+    /// The local indices of its owned cells, ascending.
+    pub fn owned_indices(&self) -> Vec<usize> {
+        let cells = 0..self.cells.len();
+        match &self.halo {
+            HaloCells::From(first) => cells.take_while(|local| local < first).collect(),
+            HaloCells::At(halo) => {
+                let mut is_owned = vec![true; self.cells.len()];
+                halo.iter()
+                    .for_each(|&local| is_owned.iter_mut().skip(local).take(1).for_each(|is| *is = false));
+                cells.filter(|&local| is_owned[local]).collect()
             }
-            HaloCells::Owners { rank, owners } => owners.iter().map(|owner| owner != rank).collect(),
-        };
-        self.cells.iter().zip(is_halo).filter(|(_, is_halo)| !is_halo).map(|(&id, _)| id)
+            HaloCells::Owners { rank, owners } => {
+                cells.filter(|&local| owners.get(local) == Some(rank)).collect()
+            }
+        }
     }
 
     /// Checks everything that one rank can check; the domain is on rank `rank` of `ranks`.

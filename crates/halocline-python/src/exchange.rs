@@ -240,9 +240,9 @@ impl PyHaloExchange {
         let mut has_begun = false;
         let pending = py.detach(|| {
             let pending = match streams {
-                None => halo.exchange_set(set)?,
+                None => halo.begin().set(set).start()?,
                 Some(streams) => {
-                    halo.exchange_set_on(set, &streams.iter().map(|s| &**s).collect::<Vec<_>>())?
+                    halo.begin().set(set).after(&streams.iter().map(|s| &**s).collect::<Vec<_>>()).start()?
                 }
             };
             has_begun = true;
@@ -286,7 +286,10 @@ impl PyHaloExchange {
         self.arrays.watches.check(py, set)?;
         let write = self.arrays.versions.begin(py, set)?;
         let pending = py.detach(|| {
-            halo.schedule_exchange_set(set, &streams.iter().map(|stream| &**stream).collect::<Vec<_>>())
+            halo.begin()
+                .set(set)
+                .after(&streams.iter().map(|stream| &**stream).collect::<Vec<_>>())
+                .schedule()
         });
         drop_deferred(py);
         let pending = pending.map_err(error::of)?;

@@ -28,7 +28,8 @@ pub(crate) fn options(
 ) -> PyResult<BindOptions> {
     named!(link, deadline, name, checked);
     let link = choose("link", &link, &LINKS)?;
-    Ok(BindOptions { link, deadline, name, checked, ..BindOptions::default() })
+    let options = BindOptions::default().link(link).deadline(deadline).checked(checked);
+    Ok(name.into_iter().fold(options, BindOptions::name))
 }
 
 /// What a bind is told of fields in memory of devices.
@@ -46,7 +47,11 @@ impl OfDevices {
         named!(streams, inline, stream_waits, flags);
         let streams = known.get(&streams.map_or_else(Vec::new, |streams| streams.0))?;
         let Words(flags) = flags;
-        Ok(BindOptions { streams, inline, stream_waits, flags, ..options })
+        Ok(options
+            .streams(streams)
+            .inline(inline)
+            .stream_waits(stream_waits.then_some(true))
+            .flags((flags != Flags::Auto).then_some(flags)))
     }
 }
 

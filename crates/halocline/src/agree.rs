@@ -3,11 +3,11 @@
 use crate::Error;
 use halocline_comm::{CommError, Communicator, Endpoint, Reduce};
 
-/// Ends a step that can fail on some ranks only. Collective, blocks.
+/// Makes all ranks fail if one fails. Collective, blocks.
 ///
-/// `Ok` on all ranks or an error on all: a rank with an error of its own returns that, the others
-/// return [`Error::Elsewhere`] with the message of the lowest rank that failed. All collective calls here
-/// end like this; a step that each rank does for itself before one needs it, lest the other ranks wait:
+/// Returns `Ok` on all ranks or an error on all: a rank returns its own error, the others [`Error::Elsewhere`] with the message
+/// of the lowest rank that failed. All collective calls of this crate end like this. Call it after a local step that
+/// can fail and before a collective call, or the other ranks wait there:
 ///
 /// ```
 /// # use halocline::{Communicator, Error, Mesh, Partition, Pattern, Shared, agree};
@@ -28,14 +28,14 @@ pub fn agree<T, E: Into<Error>>(comm: &Communicator, result: Result<T, E>) -> Re
             Some((rank, message)) => Err(Error::Elsewhere { rank, message }),
         },
         Err(error) => {
-            // Our own error says more than one of telling the others, who learn from the same failure.
+            // This error says more than a failure to report it, which the other ranks observe, too.
             let _ = lowest_failure(comm, Some(error.to_string()));
             Err(error)
         }
     }
 }
 
-/// The lowest rank that comes with a message, and its message.
+/// The lowest rank with a message, and its message.
 fn lowest_failure(comm: &Communicator, mine: Option<String>) -> Result<Option<(usize, String)>, CommError> {
     const NONE: u64 = u64::MAX;
     let candidate = if mine.is_some() { comm.rank() as u64 } else { NONE };

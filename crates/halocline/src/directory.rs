@@ -4,14 +4,17 @@ use crate::Error;
 use crate::agree::agree;
 use halocline_comm::{Communicator, Reduce};
 use halocline_plan::directory::{Directory, Messages};
-use halocline_plan::{Pattern, PatternError, UnstructuredDomain, UnstructuredError};
+use halocline_plan::{PatternError, PatternPlan, UnstructuredDomain, UnstructuredError};
 
 /// This rank's part of the pattern of all ranks' `domains`. Collective.
 ///
 /// What is wrong with the domains of one rank, or between two, is an error on every rank: its own
 /// where it can know, [`Error::Elsewhere`] otherwise. Messages go to homes and owners only; no rank
 /// holds anything for each other rank.
-pub(crate) fn unstructured(comm: &Communicator, domains: &[UnstructuredDomain]) -> Result<Pattern, Error> {
+pub(crate) fn unstructured(
+    comm: &Communicator,
+    domains: &[UnstructuredDomain],
+) -> Result<PatternPlan, Error> {
     let started = Directory::new(comm.rank(), comm.size(), domains).map_err(failed);
     resolve(comm, started, failed)
 }
@@ -21,7 +24,7 @@ pub(crate) fn resolve(
     comm: &Communicator,
     started: Result<Directory, Error>,
     failed: impl Fn(UnstructuredError) -> Error,
-) -> Result<Pattern, Error> {
+) -> Result<PatternPlan, Error> {
     let started = agree(comm, started)?;
     let mut bounds = started.bounds();
     let reduced = comm.all_reduce(&bounds, Reduce::Min)?;
@@ -60,7 +63,7 @@ mod tests {
     use halocline_plan::Transfer;
 
     /// Runs the directory with ranks as threads.
-    fn resolve(ranks: Vec<Vec<UnstructuredDomain>>) -> Vec<Result<Pattern, Error>> {
+    fn resolve(ranks: Vec<Vec<UnstructuredDomain>>) -> Vec<Result<PatternPlan, Error>> {
         let ranks: Vec<_> = Communicator::threads(ranks.len())
             .into_iter()
             .zip(ranks)
@@ -84,7 +87,7 @@ mod tests {
     #[test]
     fn both_ranks_of_each_pair_get_the_same_transfers() {
         for ranks in [2, 3, 4, 6] {
-            let patterns: Vec<Pattern> =
+            let patterns: Vec<PatternPlan> =
                 resolve(ring(12, ranks)).into_iter().collect::<Result<_, _>>().expect("a pattern");
             let mut received = 0;
             for (rank, pattern) in patterns.iter().enumerate() {

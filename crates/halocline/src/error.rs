@@ -1,11 +1,11 @@
-//! Everything that a call of this crate can say went wrong.
+//! The errors of this crate.
 
 use crate::link::{Direction, LinkPath};
 use crate::pattern::DomainName;
 use halocline_comm::CommError;
 use halocline_device::{Address, DeviceError, Place};
 use halocline_plan::{
-    ElementType, Layout, LayoutError, MeshError, PartitionError, PatternError, RedistributeError,
+    ElementType, Layout, LayoutError, MeshError, PartitionError, PatternError, RedistributeError, Side,
     UnstructuredError,
 };
 use std::fmt;
@@ -13,18 +13,27 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Why a call failed. The text says what was wrong, where, and what would be right; `Debug` prints the same, so that
-/// `fn main() -> Result<(), Error>` reads well.
+/// Why a call failed. The text says what was wrong, where, and what to do; `Debug` prints the same, so that
+/// `fn main() -> Result<(), Error>` prints it readably.
+///
+/// ```
+/// use halocline::{Communicator, Decomposed, Error, RegularGrid};
+///
+/// let grid = RegularGrid::new((4, 4)).decompose(3)?;
+/// let error = grid.pattern(&Communicator::single(), 1).expect_err("one rank");
+/// assert!(matches!(error, Error::DecomposedFor { decomposed: 3, ranks: 1 }));
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// Between ranks.
     #[error(transparent)]
     Comm(#[from] CommError),
-    /// A device refuses, or has failed.
+    /// A device call failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// A field beyond the memory that its base address lies in.
+    /// A field exceeds the allocation of its base address.
     #[error(
         "the {bytes} bytes of a field at {base:#x} on device {device} are not within its memory: {} bytes at {:#x}, {}",
         place.bytes, place.base, place.space
@@ -39,7 +48,7 @@ pub enum Error {
         /// The allocation that the address lies in.
         place: Place,
     },
-    /// A stream of a device on which the object has no field.
+    /// A stream is of a device without fields of the object.
     #[error(
         "stream {stream} is of device {device}, the fields of the object lie on devices {devices:?}; give streams of \
          those"
@@ -52,7 +61,7 @@ pub enum Error {
         /// The devices of the object's fields on this rank.
         devices: Vec<u32>,
     },
-    /// A stream that is being captured into a graph.
+    /// A stream is being captured into a graph.
     #[error(
         "stream {stream} is being captured into a graph; neither an exchange, as each has an epoch of its own, nor a message packed by hand \
          can be part of one: end the capture before, and give both to the stream between graphs"
@@ -61,7 +70,7 @@ pub enum Error {
         /// Which stream, counted in the order given.
         stream: usize,
     },
-    /// The memory of a foreign field is not what it was at the bind.
+    /// The memory of a foreign field has changed since the bind.
     #[error(
         "the memory of device field {field} was freed, or has moved, since the bind; bind the field again"
     )]
@@ -69,7 +78,7 @@ pub enum Error {
         /// Which field, counted among those in memory of devices in the order of the bind.
         field: usize,
     },
-    /// More ranks of this process share a device than it has queues for: their streams would wait behind each other for good.
+    /// More ranks of this process share a device than it has queues for: their streams would deadlock.
     #[error(
         "{ranks} ranks of this process share device {device}, whose streams have {queues} queues, and each needs 3; start the \
          program with CUDA_DEVICE_MAX_CONNECTIONS=32 in its environment (there are never more), or let fewer ranks share it"
@@ -93,7 +102,7 @@ pub enum Error {
         /// The other.
         peer: u32,
     },
-    /// As many exchanges of the object are in flight as there may be.
+    /// The object has the most exchanges in flight that it may have.
     #[error(
         "{limit} exchanges of this object are in flight, from {oldest} on; wait for that before the next"
     )]
@@ -103,7 +112,7 @@ pub enum Error {
         /// The oldest.
         oldest: u64,
     },
-    /// A field in the memory of a device where that cannot be.
+    /// A device field, where only host fields are accepted.
     #[error("field {field} lies in memory of a device; {instead}")]
     NotOnHost {
         /// Which field, counted in the order given.
@@ -111,7 +120,7 @@ pub enum Error {
         /// What can be done.
         instead: &'static str,
     },
-    /// An object of device fields, asked for what only those of host fields have.
+    /// An operation that needs host fields, on an object of device fields.
     #[error("an object of device fields cannot be {what}; {instead}")]
     OfDevices {
         /// What was asked for.
@@ -119,7 +128,7 @@ pub enum Error {
         /// What can be done.
         instead: &'static str,
     },
-    /// An object of host fields, asked for what only those of device fields have.
+    /// An operation that needs device fields, on an object of host fields.
     #[error("an object of host fields cannot be {what}; {instead}")]
     OfHost {
         /// What was asked for.
@@ -133,7 +142,7 @@ pub enum Error {
          initialise it with MPI_THREAD_MULTIPLE, or use exchange and wait"
     )]
     NotDriven,
-    /// An array and elements for it that are more or fewer.
+    /// The number of elements differs from that of the array.
     #[error("the array of shape {extents:?} takes {expected} elements, {found} are given")]
     ArrayLength {
         /// Extents of the array.
@@ -143,10 +152,10 @@ pub enum Error {
         /// Elements given.
         found: usize,
     },
-    /// A grid, decomposition or set of domains that is no pattern.
+    /// An invalid grid, decomposition or set of domains.
     #[error(transparent)]
     Pattern(#[from] PatternError),
-    /// A layout that cannot be.
+    /// An invalid layout.
     #[error(transparent)]
     Layout(#[from] LayoutError),
     /// A field that does not fit what it is bound to.
@@ -195,7 +204,7 @@ pub enum Error {
         /// The object's number of sets.
         sets: usize,
     },
-    /// As many sets of an object of device fields, narrowed ones included, as there can be.
+    /// An object of device fields has the most sets that it can have, narrowed ones included.
     #[error(
         "the object has {sets} sets of device fields, and room for {room}, those included that are narrowed; bind an object of the \
          narrowed pattern"
@@ -239,29 +248,108 @@ pub enum Error {
         /// Bytes of the buffer.
         found: usize,
     },
-    /// What was bound does not fit together.
+    /// A buffer within a bound field.
+    #[error(
+        "the buffer of the message to or from rank {peer} lies within field {field} of the bind; give memory of its own"
+    )]
+    MessageInField {
+        /// The other rank.
+        peer: usize,
+        /// Which field, counted in the order of the bind.
+        field: usize,
+    },
+    /// A redistribution, asked for what only the pattern of a halo has.
+    #[error(
+        "a redistribution cannot be {what}: it moves all owned cells and fills no halo; use the pattern of one side"
+    )]
+    OfRedistribution {
+        /// What was asked for.
+        what: &'static str,
+    },
+    /// A view beyond the memory of its field.
+    #[error(
+        "the {bytes} bytes of a view are not within the {memory} bytes of its field's memory; give a base and a layout \
+         within it"
+    )]
+    ViewOutside {
+        /// Bytes of the view.
+        bytes: usize,
+        /// Bytes of the memory.
+        memory: usize,
+    },
+    /// A decomposition for another number of ranks.
+    #[error(
+        "the grid is decomposed for {decomposed} ranks, the communicator has {ranks}; decompose it for as many"
+    )]
+    DecomposedFor {
+        /// Ranks of the decomposition.
+        decomposed: usize,
+        /// Ranks of the communicator.
+        ranks: usize,
+    },
+    /// An argument of a collective call that differs between ranks.
+    #[error("rank {rank} has another {what} than rank 0; all ranks must give the same")]
+    Differs {
+        /// A rank whose argument differs from that of rank 0.
+        rank: usize,
+        /// The argument.
+        what: &'static str,
+    },
+    /// A field of a domain that is not on this side of a redistribution.
+    #[error(
+        "domain {domain} is not on this rank on the {side} side, which has {domains:?}; bind fields of its own"
+    )]
+    NotOnSide {
+        /// The domain.
+        domain: u64,
+        /// The side.
+        side: Side,
+        /// The domains of this rank on that side.
+        domains: Vec<u64>,
+    },
+    /// A field that could be of several domains of a side of a redistribution, or of none.
+    #[error(
+        "the {side} side has the domains {domains:?} on this rank; say which one a field belongs to with `Field::on_domain`"
+    )]
+    WhichDomain {
+        /// The side.
+        side: Side,
+        /// The domains of this rank on that side.
+        domains: Vec<u64>,
+    },
+    /// An element type that a file format lacks.
+    #[error("{format} has no element type {element}; save as {instead}")]
+    FileElement {
+        /// The format.
+        format: &'static str,
+        /// The element type.
+        element: ElementType,
+        /// What can be done.
+        instead: &'static str,
+    },
+    /// The fields, patterns or options of a bind do not fit together.
     #[error("{0}")]
     Bind(String),
-    /// Another rank refused what all ranks did together.
+    /// Another rank failed in this collective call.
     #[error("rank {rank} refused: {message}")]
     Elsewhere {
         /// The rank.
         rank: usize,
-        /// What it said.
+        /// Its error.
         message: String,
     },
-    /// An array's guard was asked for between the begin of an exchange and the end of its wait.
+    /// A guard of an array was requested between the begin of an exchange and the end of its wait.
     #[error(
-        "an exchange of this array is in flight; wait for it first (`Pending::owned` gives the owned cells meanwhile)"
+        "an exchange of this array is in flight; wait for it first, or read its owned cells with `Pending::owned`"
     )]
     ArrayInFlight,
-    /// Owned cells were asked for of an exchange that is over.
+    /// Owned cells of a completed exchange were requested.
     #[error("exchange {epoch} is not in flight; the whole array can be read, if no other exchange of it is")]
     NotInFlight {
         /// The exchange.
         epoch: u64,
     },
-    /// Owned cells were asked for of an array that is no field of the exchange, or not the only one in its memory.
+    /// Owned cells were requested of an array that is no field of the exchange, or not the only field in its memory.
     #[error(
         "exchange {epoch} has no field that is this array and alone in its memory; give an array that was bound or exchanged itself, \
          not by a view of it"
@@ -278,10 +366,10 @@ pub enum Error {
         /// What the system says.
         reason: String,
     },
-    /// An array's guard was asked for while another guard excludes it.
+    /// A guard of an array was requested while another guard excludes it.
     #[error("another guard of this array is held; drop it first")]
     ArrayBorrowed,
-    /// An array whose layout does not consist of its elements.
+    /// The layout of an array does not consist of whole elements of its type.
     #[error(
         "an array of {wanted} ({} bytes) cannot have a layout of {} ({} bytes) with shape {:?} and strides {:?} in bytes; give a \
          layout of {wanted} whose strides are multiples of {} bytes",
@@ -293,13 +381,21 @@ pub enum Error {
         /// The layout asked for.
         layout: Box<Layout>,
     },
-    /// An exchange was begun while the one before is in flight.
+    /// A view with another number of dimensions than the array.
+    #[error("a view of {wanted} dimensions was asked for, the array has {found}; ask for a view of {found}")]
+    ArrayDimensions {
+        /// Dimensions asked for.
+        wanted: usize,
+        /// Dimensions of the array.
+        found: usize,
+    },
+    /// An exchange was begun while the previous one is in flight.
     #[error("exchange {epoch} of this object is still in flight; wait for it before the next")]
     InFlight {
         /// The epoch in flight.
         epoch: u64,
     },
-    /// An exchange was begun while somebody holds a guard of one of its arrays.
+    /// An exchange was begun while a guard of one of its arrays is held.
     #[error("field {field} of the bind is borrowed by a guard; drop it before the exchange")]
     Borrowed {
         /// Which field, counted in the order of the bind.
@@ -311,7 +407,7 @@ pub enum Error {
         /// Which field, counted in the order of the bind.
         field: usize,
     },
-    /// The object has failed; so it has at all ranks that it connects.
+    /// The object has failed, here and at all ranks that it connects.
     #[error("{0}")]
     Failed(Arc<Failure>),
 }
@@ -355,7 +451,7 @@ pub struct Failure {
     pub rank: usize,
     /// The first exchange that failed; those before it are complete.
     pub epoch: u64,
-    /// The peer of the link where it was noticed.
+    /// The peer of the link that reported the failure.
     pub peer: usize,
     /// Whether the link sends or receives.
     pub direction: Direction,
@@ -363,13 +459,13 @@ pub struct Failure {
     pub path: LinkPath,
     /// What happened.
     pub cause: Cause,
-    /// The rank that it happened to, or that found it.
+    /// The rank that failed, or that detected the failure.
     pub culprit: usize,
-    /// What checked mode has found where, or which elements are sent and awaited, for people; on the ranks that have found it.
+    /// Details for people, on the ranks that detected the failure: the finding of checked mode, or the elements sent and expected.
     pub report: Option<String>,
 }
 
-/// What ends an exchange that will never complete.
+/// The reason that an exchange can never complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cause {
@@ -377,21 +473,21 @@ pub enum Cause {
     Died,
     /// The culprit has dropped its object, or its communicator, before this epoch.
     Dropped,
-    /// The culprit did not come within somebody's deadline.
+    /// The culprit missed a deadline: of this rank, with the time waited, or of another rank.
     Deadline(Option<Duration>),
-    /// The culprit sent something that does not belong here.
+    /// The culprit sent a malformed message.
     Malformed,
-    /// In the unbound form: the fields that the culprit sends are not those that their receiver awaits.
+    /// In the unbound form: the fields that the culprit sends do not match those of their receiver.
     Fields(Difference),
-    /// The culprit has found this in checked mode.
+    /// The culprit detected this in checked mode.
     Check(Fault),
-    /// A device of the culprit has failed, or refuses to go on.
+    /// A device of the culprit has failed.
     Device,
-    /// The culprit's transport is of no use any more: MPI was finalised, or has failed.
+    /// The culprit's transport has failed, or MPI was finalised.
     Transport,
 }
 
-/// What checked mode finds.
+/// A violation that checked mode detects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
@@ -403,7 +499,7 @@ pub enum Fault {
     OwnedWritten,
     /// Two ranks exchange different sets of fields.
     OtherSet,
-    /// Halo cells were overwritten after they had come, before the wait had returned.
+    /// Halo cells were overwritten after they arrived, before the wait returned.
     HaloWritten,
 }
 
@@ -428,7 +524,7 @@ impl fmt::Display for Fault {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Difference {
-    /// There are more or fewer of them, or they are of other patterns.
+    /// Their number or their patterns differ.
     Fields,
     /// One has another element type: the field with this number, counted within its pattern.
     Element {
@@ -445,20 +541,20 @@ pub enum Difference {
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Fields => f.write_str("there are more or fewer of them, or they are of other patterns"),
+            Self::Fields => f.write_str("their number or their patterns differ"),
             Self::Element { field } => write!(f, "field {field} of its pattern has another element type"),
             Self::Extents { field } => write!(f, "field {field} of its pattern has other extra dimensions"),
         }
     }
 }
 
-/// Bits of the culprit in the word of a [`Cause`], and of a field in that of a [`Difference`].
+/// Bits of the culprit, and of the field of a [`Difference`], in an encoded [`Cause`].
 const RANK: u32 = 32;
 const FIELD: u32 = 20;
 
 impl Cause {
-    /// The cause and its culprit as the word that goes with a poisoned counter: the kind of cause, what
-    /// differs, the field, the rank.
+    /// The cause and its culprit in the 64 bits that accompany a poisoned flag: the kind of cause, the
+    /// difference, the field, the rank.
     pub(crate) fn encode(self, culprit: usize) -> u64 {
         let last = (1 << FIELD) - 1;
         let (code, differs, field): (u64, u64, u32) = match self {
@@ -510,15 +606,13 @@ impl fmt::Display for Failure {
         match cause {
             Cause::Died => write!(f, "rank {culprit} has died")?,
             Cause::Dropped => write!(f, "rank {culprit} dropped its end before this exchange")?,
-            Cause::Deadline(Some(after)) => {
-                write!(f, "rank {culprit} did not come within the deadline, {after:?} have passed")?
-            }
-            Cause::Deadline(None) => write!(f, "rank {culprit} did not come within a deadline")?,
-            Cause::Malformed => write!(f, "rank {culprit} sent what does not belong here")?,
+            Cause::Deadline(Some(after)) => write!(f, "rank {culprit} missed the deadline after {after:?}")?,
+            Cause::Deadline(None) => write!(f, "rank {culprit} missed the deadline of another rank")?,
+            Cause::Malformed => write!(f, "rank {culprit} sent a malformed message")?,
             Cause::Fields(difference) => {
                 write!(
                     f,
-                    "the fields that rank {culprit} sends are not what their receiver awaits: {difference}"
+                    "the fields that rank {culprit} sends do not match those of their receiver: {difference}"
                 )?;
                 if let Some(report) = report {
                     write!(f, ": {report}")?;
@@ -530,7 +624,7 @@ impl fmt::Display for Failure {
             },
             Cause::Transport => match report {
                 Some(report) => f.write_str(report)?,
-                None => write!(f, "rank {culprit} cannot send or receive any more")?,
+                None => write!(f, "rank {culprit} can no longer send or receive")?,
             },
             Cause::Check(fault) => match report {
                 Some(report) => f.write_str(report)?,

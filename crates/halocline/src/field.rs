@@ -1,4 +1,4 @@
-//! Fields: memory with a layout, and who may touch it when.
+//! Fields: memory with a layout, and the rules of access to it.
 
 use crate::error::Error;
 use crate::stream::Scheduled;
@@ -16,30 +16,30 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 /// Memory that fields lie in, and its borrow state.
 pub(crate) struct Memory {
     pub(crate) segment: Arc<Segment>,
-    /// The device that it is memory of; then the addresses of the segment are the device's.
+    /// The device, if it is device memory; then the addresses of the segment are the device's.
     pub(crate) device: Option<OnDevice>,
     pub(crate) state: Arc<State>,
-    /// The states of memories that were there before, and have some of the same bytes: who takes this one takes those, too.
+    /// The states of earlier memories that share bytes with this one: an exchange that takes this one takes those, too.
     met: OnceLock<Box<[Arc<State>]>>,
 }
 
-/// Who uses some memory.
+/// The users of some memory.
 #[derive(Default)]
 pub(crate) struct State {
-    /// Exchanges in flight (upper half, one at most) and guards (lower half, with a mark for a writing one); the two exclude each other.
+    /// Upper half: exchanges in flight, at most one. Lower half: guards, with a mark for a writing one. The two exclude each other.
     users: AtomicU64,
-    /// Guards of owned cells, which are made while an exchange is in flight, and exclude the next one and writing guards.
+    /// Guards of owned cells. They are made while an exchange is in flight, and exclude the next exchange and writing guards.
     of_owned: AtomicU64,
 }
 
 /// Memory of a device.
 pub(crate) struct OnDevice {
     pub(crate) device: Device,
-    /// The allocation that it lies in, by the identity that its first byte has.
+    /// Its allocation, with the identity of its first byte.
     pub(crate) place: Place,
-    /// It is not the library's own: it may go behind our back.
+    /// The library does not own it: it may be freed at any time.
     pub(crate) foreign: bool,
-    /// The objects that exchange it, some of them gone.
+    /// The objects that exchange it. Some may have been dropped.
     pub(crate) users: Mutex<Vec<Weak<Scheduled>>>,
 }
 
@@ -55,7 +55,7 @@ impl fmt::Debug for Memory {
     }
 }
 
-/// What keeps an exchange from beginning.
+/// The reason that an exchange cannot begin.
 pub(crate) enum Blocked {
     /// Another object's exchange of the same memory.
     InFlight,
@@ -88,7 +88,7 @@ impl Memory {
         (base, bytes): (Address, usize),
         keepalive: Arc<dyn Any + Send + Sync>,
     ) -> Arc<Self> {
-        // An address of a device is never followed on the host. One that is 0 has no byte.
+        // The host never dereferences a device address. Address 0 means that there are no bytes.
         let base =
             NonNull::new(std::ptr::without_provenance_mut(base as usize)).unwrap_or(NonNull::dangling());
         // SAFETY: the memory is the device's, whose driver gave it or whose owner says so, and `keepalive` keeps it
@@ -97,7 +97,7 @@ impl Memory {
         Arc::new(Self { segment, device: Some(device), state: Arc::default(), met: OnceLock::new() })
     }
 
-    /// From now on an object exchanges it, if it is memory of a device.
+    /// Registers an object that exchanges it, if it is device memory.
     pub(crate) fn add_user(&self, user: &Arc<Scheduled>) {
         if let Some(home) = &self.device {
             let mut users = home.users.lock().unwrap_or_else(PoisonError::into_inner);
@@ -106,7 +106,7 @@ impl Memory {
         }
     }
 
-    /// The states of other memories with some of its bytes that an exchange of it takes, too.
+    /// The states of other memories that share bytes with it: an exchange of this one takes those, too.
     #[inline]
     pub(crate) fn met(&self) -> &[Arc<State>] {
         self.met.get().map_or(&[], |met| met)
@@ -114,8 +114,8 @@ impl Memory {
 }
 
 impl State {
-    /// Notes an exchange in flight. Not while a guard is held, and not twice: two objects would write
-    /// the same cells, or one write what the other sends.
+    /// Marks an exchange in flight. Refused while a guard is held, and while another exchange is in flight: two objects
+    /// would write the same cells, or one would write what the other sends.
     pub(crate) fn begin_flight(&self) -> Result<(), Blocked> {
         match self.users.compare_exchange(0, FLIGHT, Ordering::Acquire, Ordering::Relaxed) {
             Ok(_) if self.is_shown() => {
@@ -128,33 +128,32 @@ impl State {
         }
     }
 
-    /// Takes back a [`State::begin_flight`], since which nobody else could change the users.
+    /// Undoes [`State::begin_flight`]. Until then no other thread can change the users.
     pub(crate) fn end_flight(&self) {
         self.users.store(0, Ordering::Release);
     }
 
-    /// Notes a guard of owned cells. An exchange has the memory in flight and holds it meanwhile: what the end of that lets in comes later
-    /// than this, and finds it.
+    /// Adds a guard of owned cells. An exchange holds the memory in flight: users that its end admits come later, and see the guard.
     pub(crate) fn show_owned(&self) {
         self.of_owned.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Takes back a [`State::show_owned`].
+    /// Undoes [`State::show_owned`].
     pub(crate) fn hide_owned(&self) {
         self.of_owned.fetch_sub(1, Ordering::Release);
     }
 
-    /// Whether somebody holds a guard of owned cells. To be asked after `users` has let the caller in.
+    /// Whether a guard of owned cells is held. Call it after `users` has admitted the caller.
     fn is_shown(&self) -> bool {
         self.of_owned.load(Ordering::Acquire) != 0
     }
 
-    /// Whether somebody holds a guard.
+    /// Whether a guard is held.
     pub(crate) fn is_guarded(&self) -> bool {
         self.users.load(Ordering::Acquire) & GUARDS != 0
     }
 
-    /// Guards memory of a device, whose exchanges in flight are not counted here. To be given to [`State::unguard`].
+    /// Guards device memory, whose exchanges in flight are not counted here. Returns the argument of [`State::unguard`].
     pub(crate) fn guard_copy(&self, writes: bool) -> Result<u64, Error> {
         let (add, blocked_by) = if writes { (WRITER, !0) } else { (1, WRITER) };
         self.guard(add, blocked_by).map(|()| add)
@@ -173,7 +172,7 @@ impl State {
         }
     }
 
-    /// Takes back a guard that has added so much.
+    /// Removes a guard that has added so much.
     pub(crate) fn unguard(&self, add: u64) {
         self.users.fetch_sub(add, Ordering::Release);
     }
@@ -190,7 +189,7 @@ pub struct Field {
     pub(crate) number: Number,
 }
 
-/// Tells fields that are clones of each other from all others, of this process.
+/// Identifies a field and its clones among all fields of this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Number(u64);
 
@@ -201,12 +200,12 @@ impl Number {
     }
 }
 
-/// A field that keeps no memory.
+/// A weak reference to a field: it does not keep the memory.
 #[derive(Debug, Clone)]
 pub struct WeakField(Weak<Memory>, Layout, usize);
 
 impl WeakField {
-    /// The field, unless nobody holds its memory any more.
+    /// The field, unless its memory was freed.
     pub fn upgrade(&self) -> Option<Field> {
         let Self(memory, layout, offset) = self;
         Some(Field {
@@ -219,11 +218,11 @@ impl WeakField {
     }
 }
 
-/// Fields of fewer bytes begin where their segment does: they share no cache set with themselves.
+/// Fields of fewer bytes begin where their segment does: they are smaller than a way of the cache.
 const SPREAD: usize = 1 << 14;
 
-/// Bytes that a field leaves free at the begin of its segment: another cache line of the page each time, an
-/// odd number of them further, so that all are met in turn.
+/// Bytes that a field leaves free at the start of its segment: each field starts on another cache line of the page. The step
+/// is an odd number of lines, so that all lines take turns.
 fn next_lead() -> usize {
     const LINE: usize = 64;
     const PAGE: usize = 4096;
@@ -238,14 +237,14 @@ impl fmt::Debug for Field {
 }
 
 impl Field {
-    /// A field in memory that the library does not own. Such memory is reached directly by ranks of
-    /// the same process; others take a mailbox.
+    /// A field in memory that the library does not own. Ranks of the same process access such memory directly; others use
+    /// a mailbox.
     ///
     /// # Safety
     /// `base` is the address of element (0, 0, …). All bytes of [`Layout::span`] around it must stay
-    /// valid for reads and writes while `keepalive` is held. From an exchange's begin until its wait
-    /// has returned without an error, or [`crate::HaloExchange::reclaim`] has said true, nobody may write
-    /// owned cells or touch halo cells, except the exchange. Halo cells may get any bytes, whatever the element
+    /// valid for reads and writes while `keepalive` is held. From the begin of an exchange until its wait
+    /// has returned without an error, or [`crate::HaloExchange::reclaim`] has returned true, only the exchange may write
+    /// owned cells or access halo cells. Halo cells may receive any bytes, whatever the element
     /// type of the layout: no `bool`, `char` or enum may lie there ([`Element`] has the rule).
     pub unsafe fn from_raw(base: NonNull<u8>, layout: Layout, keepalive: Arc<dyn Any + Send + Sync>) -> Self {
         let span = layout.span();
@@ -264,11 +263,11 @@ impl Field {
         }
     }
 
-    /// A field in memory of a device that the library does not own: an array of another library, say.
+    /// A field in device memory that the library does not own: an array of another library, for example.
     ///
-    /// Fails if `base` is no memory of `device`, or the layout goes beyond the allocation. A layout without
-    /// elements may be anywhere, also at address 0. The
-    /// memory must not move: that is noticed at the next exchange, as [`Error::MemoryMoved`].
+    /// Fails if `base` is not in memory of `device`, or if the layout exceeds the allocation. A layout without
+    /// elements may have any address, 0 included. The memory must not move: the next exchange reports that as
+    /// [`Error::MemoryMoved`].
     ///
     /// # Safety
     /// `base` is the address of element (0, 0, …), and its memory stays valid while `keepalive` is held. Work on
@@ -300,8 +299,8 @@ impl Field {
         Ok(Self { memory, layout, offset: span.start.unsigned_abs(), domain: None, number: Number::next() })
     }
 
-    /// Another field in the memory of this one, with element (0, 0, …) at `base`: a part of it, or all of it seen
-    /// otherwise. An exchange of either is one of both, and what they share is known to be the same.
+    /// Another field in the memory of this one, with element (0, 0, …) at `base`: a part of it, or all of it with another
+    /// layout. Both are in flight together, and a bind knows which bytes they share.
     ///
     /// Fails if the layout leaves the memory.
     pub fn view(&self, base: NonNull<u8>, layout: Layout) -> Result<Self, Error> {
@@ -322,44 +321,41 @@ impl Field {
                     number: Number::next(),
                 })
             }
-            _ => Err(Error::Bind(format!(
-                "the {} bytes of a view are not within the {bytes} bytes of its field's memory",
-                span.len()
-            ))),
+            _ => Err(Error::ViewOutside { bytes: span.len(), memory: bytes }),
         }
     }
 
-    /// Says, once, which fields of other memories have some of the bytes of this one's, where that is known: parts of one buffer
-    /// that were made fields on their own before. An exchange of this field, or of a view of it, is then refused while one of
-    /// those is in flight, and the other way round. Without it that is for their owner to see to.
+    /// Declares, once, the fields of other memories that share bytes with this one: parts of one buffer that became fields of
+    /// their own before. An exchange of this field, or of a view of it, is then refused while one of those is in flight, and
+    /// vice versa. Without this call the caller must avoid such exchanges.
     pub fn meeting(self, others: &[Field]) -> Self {
         if !others.is_empty() {
             let states = others.iter().map(|other| Arc::clone(&other.memory.state));
-            // A second time changes nothing: others may have taken what was said first.
+            // A second call changes nothing: other threads may use the first list already.
             let _ = self.memory.met.set(states.collect());
         }
         self
     }
 
-    /// The addresses of the memory that it lies in, of which other fields may have parts, too.
+    /// The addresses of its memory, which other fields may share.
     pub fn memory(&self) -> Range<usize> {
         let first = self.memory.segment.base().addr().get();
         first..first + self.memory.segment.len()
     }
 
-    /// Its memory, without keeping it: for those who want to find again what is there still.
+    /// A weak reference to it, for caches.
     pub fn downgrade(&self) -> WeakField {
         WeakField(Arc::downgrade(&self.memory), self.layout.clone(), self.offset)
     }
 
-    /// Where its memory lies.
+    /// The memory space that it lies in.
     pub fn space(&self) -> MemorySpace {
         self.memory.device.as_ref().map_or(MemorySpace::Host, |home| home.device.space())
     }
 
-    /// Memory of the library's own for `layout`, zeroed, where as many peers as possible can reach it.
-    /// Its lowest byte lies on a cache line; on which one of a page differs from field to field, so that
-    /// the same cells of several fields do not compete for the same sets of the caches.
+    /// Allocates zeroed memory for `layout` where as many peers as possible can access it. Its lowest byte lies at the start of
+    /// a cache line. That line differs from field to field within the page, so that the same cells of several fields
+    /// do not compete for the same cache sets.
     pub fn allocate(comm: &Communicator, layout: Layout) -> Result<Self, Error> {
         let span = layout.span();
         let bytes = (span.end - span.start) as usize;
@@ -369,7 +365,7 @@ impl Field {
         Ok(Self { memory: Memory::new(segment), layout, offset, domain: None, number: Number::next() })
     }
 
-    /// The same field as a field of domain `id`: needed where a rank owns several domains.
+    /// The same field, assigned to domain `id`: needed where a rank owns several domains.
     pub fn on_domain(&self, id: u64) -> Self {
         Self { domain: Some(id), number: Number::next(), ..self.clone() }
     }
@@ -380,20 +376,29 @@ impl Field {
     }
 
     /// Address of element (0, 0, …). Valid as long as the field, a clone of it or a bound object lives; for the
-    /// device alone, if it is memory of a device.
-    /// Reading owned cells through it is fine at any time; for all else see [`Field::from_raw`].
+    /// device only, if it is device memory.
+    /// Owned cells may be read through it at any time; for all other access see [`Field::from_raw`].
     pub fn base(&self) -> NonNull<u8> {
         let base = self.memory.segment.base().as_ptr().wrapping_add(self.offset);
-        // SAFETY: `offset` lies within the segment, or at its end, as every constructor of a field sees to. So the
-        // address is not null.
+        // SAFETY: every constructor of a field makes `offset` lie within the segment or at its end, so that the address
+        // is not null.
         unsafe { NonNull::new_unchecked(base) }
     }
 }
 
-/// An array of the library's own, with elements of a Rust type. A clone is the same array.
+/// An array in memory of the library, with elements of a Rust type. A clone is the same array.
 ///
-/// Its elements are reached through guards. From the begin of an exchange to the end of its wait there is one of its owned cells,
-/// to be read ([`crate::Pending::owned`]); the guards of the whole array are refused.
+/// Guards give access to its elements. From the begin of an exchange to the end of its wait the guards of the whole array are
+/// refused; [`crate::Pending::owned`] reads its owned cells.
+///
+/// ```
+/// use halocline::{Array, Communicator};
+///
+/// let t = Array::<f64>::zeros(&Communicator::single(), &[4, 6])?;
+/// t.write()?.fill(1.0);
+/// assert_eq!(t.read()?.iter().sum::<f64>(), 24.0);
+/// # Ok::<(), halocline::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Array<T> {
     field: Field,
@@ -401,14 +406,15 @@ pub struct Array<T> {
 }
 
 impl<T: Element> Array<T> {
-    /// The array in a field that [`Field::allocate`] has made, whose elements are `T` and whose strides are whole elements.
+    /// The array in a field whose memory holds elements of `T`, initialised and aligned, that nobody else uses: made by
+    /// [`Field::allocate`], or from a `Vec<T>`. Strides are whole elements.
     pub(crate) fn of_field(field: Field) -> Self {
         debug_assert_eq!(field.layout.element(), T::TYPE);
         Self { field, element: PhantomData }
     }
 
-    /// A zeroed array in C order: the last dimension is contiguous. The first dimensions are the axes of the pattern
-    /// that it is bound with, and have exactly the extents of the domain; for another array see [`Layout`].
+    /// A zeroed array in C order: the last dimension is contiguous. Its first dimensions are the axes of the pattern
+    /// that it is bound to, with exactly the extents of the domain. [`Layout`] describes other arrays.
     pub fn zeros(comm: &Communicator, extents: &[usize]) -> Result<Self, Error> {
         Self::with_layout(comm, Layout::c_order(T::TYPE, extents)?)
     }
@@ -425,23 +431,24 @@ impl<T: Element> Array<T> {
     }
 
     /// The elements, lowest address first, gaps of the layout included. Fails with [`Error::ArrayInFlight`] from the begin of an
-    /// exchange of the array until its user has learned that it is over, however soon it is: by [`crate::Pending::wait`],
-    /// [`crate::Pending::is_ready`] or another wait. Where nobody is left who could, because the exchange and its object were
-    /// dropped, it ends by itself. Fails with [`Error::ArrayBorrowed`] while a writing guard is held.
+    /// exchange of the array until the program has observed its end by [`crate::Pending::wait`], [`crate::Pending::is_ready`] or another
+    /// wait, even if the exchange completed earlier. Once the exchange and its object are dropped, its completion is enough.
+    /// Fails with [`Error::ArrayBorrowed`] while a writing guard is held.
     pub fn read(&self) -> Result<ReadGuard<'_, T>, Error> {
         self.field.memory.state.guard(1, !GUARDS | WRITER)?;
         Ok(ReadGuard { array: self })
     }
 
-    /// As [`Array::read`], for writing: nobody else may hold a guard, not even one of owned cells.
+    /// As [`Array::read`], for writing. Fails while any other guard is held, one of owned cells included.
     pub fn write(&self) -> Result<WriteGuard<'_, T>, Error> {
         self.field.memory.state.guard(WRITER, !0)?;
         Ok(WriteGuard { array: self })
     }
 
+    /// The element at the lowest address, and the number of elements from there on, gaps of the layout included.
     pub(crate) fn elements(&self) -> (NonNull<T>, usize) {
         let span = self.field.layout.span();
-        // SAFETY: the field was allocated for its layout: the span lies within its segment.
+        // SAFETY: the memory of the field was allocated or given for its layout: the span lies within its segment.
         let lowest = unsafe { self.field.base().offset(span.start) };
         (lowest.cast(), span.len() / size_of::<T>())
     }
@@ -461,13 +468,20 @@ pub struct ReadGuard<'a, T: Element> {
     array: &'a Array<T>,
 }
 
+impl<T: Element> ReadGuard<'_, T> {
+    #[cfg(feature = "ndarray")]
+    pub(crate) fn array(&self) -> &Array<T> {
+        self.array
+    }
+}
+
 impl<T: Element> Deref for ReadGuard<'_, T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
         let (base, len) = self.array.elements();
-        // SAFETY: `Field::allocate` gave the segment room for `len` elements, aligned to a cache line and initialised
-        // (zeroed at first); any bytes are a `T`, by the contract of `Element`. The guard is counted in the memory's
+        // SAFETY: the segment has room for `len` elements, aligned and initialised: `Field::allocate` zeroed it, or
+        // `from_ndarray` took it from a `Vec` of them. Any bytes are a `T`, by the contract of `Element`. The guard is counted in the memory's
         // `State`, which admits no writing guard and no exchange meanwhile.
         unsafe { std::slice::from_raw_parts(base.as_ptr(), len) }
     }
@@ -485,13 +499,20 @@ pub struct WriteGuard<'a, T: Element> {
     array: &'a Array<T>,
 }
 
+impl<T: Element> WriteGuard<'_, T> {
+    #[cfg(feature = "ndarray")]
+    pub(crate) fn array(&self) -> &Array<T> {
+        self.array
+    }
+}
+
 impl<T: Element> Deref for WriteGuard<'_, T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
         let (base, len) = self.array.elements();
-        // SAFETY: `Field::allocate` gave the segment room for `len` elements, aligned to a cache line and initialised
-        // (zeroed at first); any bytes are a `T`, by the contract of `Element`. The guard is marked in the memory's
+        // SAFETY: the segment has room for `len` elements, aligned and initialised: `Field::allocate` zeroed it, or
+        // `from_ndarray` took it from a `Vec` of them. Any bytes are a `T`, by the contract of `Element`. The guard is marked in the memory's
         // `State`, which admits no other guard and no exchange meanwhile.
         unsafe { std::slice::from_raw_parts(base.as_ptr(), len) }
     }
@@ -500,8 +521,8 @@ impl<T: Element> Deref for WriteGuard<'_, T> {
 impl<T: Element> DerefMut for WriteGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut [T] {
         let (base, len) = self.array.elements();
-        // SAFETY: `Field::allocate` gave the segment room for `len` elements, aligned to a cache line and initialised
-        // (zeroed at first); any bytes are a `T`, by the contract of `Element`. The guard is marked in the memory's
+        // SAFETY: the segment has room for `len` elements, aligned and initialised: `Field::allocate` zeroed it, or
+        // `from_ndarray` took it from a `Vec` of them. Any bytes are a `T`, by the contract of `Element`. The guard is marked in the memory's
         // `State`, which admits no other guard and no exchange meanwhile, and `self` is borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(base.as_ptr(), len) }
     }
@@ -532,7 +553,7 @@ mod tests {
         for (base, wrong) in
             [(at(1), &layout), (at(6), &layout), (at(0), &Layout::c_order(ElementType::F64, &[25])?)]
         {
-            assert!(matches!(whole.view(base, wrong.clone()), Err(Error::Bind(_))), "{base:?}");
+            assert!(matches!(whole.view(base, wrong.clone()), Err(Error::ViewOutside { .. })), "{base:?}");
         }
         let weak = whole.downgrade();
         drop(whole);

@@ -13,7 +13,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// One exchange in flight, as a future: made by [`crate::HaloExchange::exchange_async`] or from a [`Pending`].
+/// One exchange in flight, as a future: made from [`crate::HaloExchange::begin`] or a [`Pending`] by `.await` or `into_future`.
 ///
 /// Its outcome is that of [`Pending::wait`]. Any thread may poll it, it may move between executors, and a poll
 /// after its end returns the outcome again. A poll never blocks. Several futures may wait for the same exchange.

@@ -6,6 +6,7 @@ use crate::field::{Array, Field};
 use crate::npy;
 use crate::pattern::{Kind, Pattern};
 use crate::redistribute::Redistribute;
+use crate::zarr;
 use halocline_comm::Communicator;
 use halocline_device::{Element, file};
 use halocline_plan::{ElementType, Halo, Layout, RegularGrid, UnstructuredDomain};
@@ -43,7 +44,8 @@ impl Pattern {
         self.gather(comm, root, fields, Some(T::TYPE)).map(|field| field.map(Array::of_field))
     }
 
-    /// Writes the owned cells of a distributed field to a NumPy file (`.npy`, format version 1.0), as [`Pattern::gather_to`] orders them.
+    /// Writes the owned cells of a distributed field to a NumPy file (`.npy`, format version 1.0), or, if the name ends in `.zarr`, to a
+    /// Zarr version 3 array (a directory). Cells are ordered as by [`Pattern::gather_to`].
     /// Collective: blocks until the file is complete. Rank 0 gathers and writes it; it replaces an older file as a whole, so that an
     /// error leaves the older file as it was.
     ///
@@ -95,10 +97,7 @@ impl Pattern {
                 let moves = Redistribute::unstructured(comm, domains, whole.as_slice())?;
                 Ok(ToOne { moves, extents })
             }
-            Kind::Redistribution => Err(Error::Bind(
-                "the pattern of a redistribution has two distributions; gather by the pattern of one of them"
-                    .to_owned(),
-            )),
+            Kind::Redistribution => Err(Error::OfRedistribution { what: "gathered" }),
         }
     }
 
@@ -133,9 +132,19 @@ impl ToOne {
 fn write(path: &Path, all: &Field) -> Result<(), Error> {
     let bytes = all.layout().span().len();
     let bytes = Array::<u8>::of_field(all.view(all.base(), Layout::c_order(ElementType::U8, &[bytes])?)?);
-    let head = npy::head(&all.layout().named_element(), all.layout().extents());
-    file::replace(path, &[&head, &bytes.read()?])
-        .map_err(|error| Error::Save { path: path.to_owned(), reason: error.to_string() })
+    let (element, extents) = (all.layout().named_element(), all.layout().extents());
+    let written = if path.extension().is_some_and(|extension| extension == "zarr") {
+        let chunk = zarr::Chunk::of(element.element, extents);
+        let metadata = zarr::metadata(element.element, extents, &chunk).ok_or(Error::FileElement {
+            format: "Zarr",
+            element: element.element,
+            instead: ".npy",
+        })?;
+        zarr::write(path, &metadata, &chunk, &bytes.read()?)
+    } else {
+        file::replace(path, &[&npy::head(&element, extents), &bytes.read()?])
+    };
+    written.map_err(|error| Error::Save { path: path.to_owned(), reason: error.to_string() })
 }
 
 fn check(

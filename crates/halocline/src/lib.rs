@@ -1,14 +1,14 @@
 //! Halo exchange of distributed arrays: bind once, exchange many times.
 //!
 //! ```
-//! use halocline::{Array, Communicator, Decomposed, Halo, HaloExchange, RegularGrid};
+//! use halocline::{Array, Communicator, Decomposed, HaloExchange, RegularGrid};
 //!
 //! let comm = Communicator::init()?; // one rank here; four under `halocline launch -n 4 -- program`
-//! let grid = RegularGrid::new([64, 64]).periodic([true, true]);
-//! let pattern = grid.decompose(comm.size())?.pattern(&comm, Halo::uniform(1))?;
+//! let grid = RegularGrid::new((64, 64)).periodic((true, true));
+//! let pattern = grid.decompose(comm.size())?.pattern(&comm, 1)?;
 //!
-//! let (_, shape) = &pattern.plan().domains[0];
-//! let t = Array::<f64>::zeros(&comm, &shape.extents())?;
+//! let domain = pattern.domains().next().expect("one domain on each rank");
+//! let t = Array::<f64>::zeros(&comm, &domain.extents())?;
 //! t.write()?.fill(1.0);
 //!
 //! let halo = HaloExchange::bind(&comm, &[(&pattern, &t)])?;
@@ -16,21 +16,34 @@
 //! # Ok::<(), halocline::Error>(())
 //! ```
 //!
-//! A [`Pattern`] says which cells go where, an [`Array`] or [`Field`] is memory with a [`Layout`], and a
-//! [`HaloExchange`] binds them: it checks everything, picks the fastest path for the bytes and opens
-//! what must be opened, so that an exchange is only copying and two counters for each peer.
+//! A [`Pattern`] says which cells each domain sends and receives. An [`Array`] or [`Field`] is memory with a [`Layout`]. A
+//! [`HaloExchange`] binds them: it checks everything, chooses the fastest path for the bytes and opens mappings, so that an
+//! exchange only copies and sets two flags for each peer.
 //!
-//! Time levels that swap are bound together ([`HaloExchange::bind_alternatives`]); an exchange of less width
-//! shares the links of a wider one ([`HaloExchange::narrowed`]). Fields that nobody knows beforehand are
-//! given to each exchange of [`PatternLinks`]. Who sends by itself packs and unpacks
-//! ([`HaloExchange::pack`]).
+//! | to | use |
+//! | --- | --- |
+//! | compute while an exchange is in flight | [`HaloExchange::exchange`], [`Domain::interior`], [`Pending::owned`] |
+//! | order exchanges by GPU streams | [`HaloExchange::schedule_exchange`], [`Pending::schedule_wait`] |
+//! | wait in a task | `halo.begin().await` ([`Begin`]) |
+//! | swap time levels | [`HaloExchange::bind_alternatives`], [`Begin::set`] |
+//! | exchange a narrower halo over the same links | [`HaloExchange::narrowed`] |
+//! | exchange fields that are known only at the call | [`PatternLinks`] |
+//! | send messages yourself | [`HaloExchange::pack`], [`HaloExchange::unpack`] |
+//! | move fields between two decompositions | [`Redistribute`] |
+//! | put a field together, or save it | [`Pattern::gather_to`], [`Pattern::save`] |
+//!
+//! With the feature `ndarray`, guards of arrays give views of that crate, and its arrays become [`Array`]s
+//! (`Array::from_ndarray`).
 
 mod agree;
+mod begin;
 mod bind;
+mod binding;
 mod bound;
 mod check;
 mod device_array;
 mod directory;
+mod domain;
 mod error;
 mod exchange;
 mod explain;
@@ -50,14 +63,23 @@ mod set;
 mod stream;
 mod trace;
 mod unbound;
+#[cfg(feature = "ndarray")]
+mod views;
+mod zarr;
 
 pub use agree::agree;
+pub use begin::Begin;
+pub use binding::{FieldList, PatternField};
 pub use device_array::DeviceArray;
+pub use domain::Domain;
 pub use error::{Cause, Difference, Error, Failure, Fault};
 pub use exchange::{HaloExchange, LinkCounts, Pending};
 pub use field::{Array, Field, ReadGuard, WeakField, WriteGuard};
 pub use future::Exchanging;
 pub use link::{Direction, LinkPath};
+#[cfg(feature = "cuts")]
+#[doc(hidden)]
+pub use options::TestOptions;
 pub use options::{BindOptions, Flags, LinkChoice};
 pub use owned::OwnedGuard;
 pub use pattern::{Decomposed, DomainName, Pattern};
@@ -87,10 +109,10 @@ pub use halocline_comm::{CommError, Communicator, Reduce};
 pub use halocline_derive::Element;
 pub use halocline_device::{Bool, Device, DeviceError, Element, Stream};
 pub use halocline_plan::{
-    CellContent, Decomposition, DomainShape, ElementType, Elements, Graph, Halo, Layout, LayoutError, Mesh,
-    MeshDomains, MeshEdges, MeshError, MeshHalos, MeshPart, NamedElement, Neighbours, Partition,
-    PartitionError, PatternError, RedistributeError, RegularGrid, Shared, Side, TooSmall, UnstructuredDomain,
-    UnstructuredError,
+    CellContent, Decomposition, DomainShape, ElementType, Elements, Graph, Halo, Layout, LayoutError,
+    LocalBox, Mesh, MeshDomains, MeshEdges, MeshError, MeshHalos, MeshPart, NamedElement, Neighbours,
+    Partition, PartitionError, PatternError, RedistributeError, RegularGrid, Shared, Side, TooSmall,
+    UnstructuredDomain, UnstructuredError,
 };
 
 /// Communicators and the jobs that they are of. Messages of any tag, and what another transport implements, are not shown here: the

@@ -66,16 +66,13 @@ impl Flags {
     /// Slots are for messages of so many bytes at most.
     pub(crate) const MOST: usize = 1 << 20;
 
-    /// What is asked for, here or in the environment.
-    fn wanted(self) -> Result<Self, VariableError> {
-        match (self, Variable::read("HALOCLINE_FLAGS")) {
-            (Self::Auto, Some(variable)) => Ok(match variable.bytes()? {
-                Bytes::Auto => Self::Auto,
-                Bytes::None => Self::Never,
-                Bytes::Number(bytes) => Self::UpTo(bytes),
-            }),
-            (asked, _) => Ok(asked),
-        }
+    fn from_environment() -> Result<Option<Self>, VariableError> {
+        let Some(variable) = Variable::read("HALOCLINE_FLAGS") else { return Ok(None) };
+        Ok(Some(match variable.bytes()? {
+            Bytes::Auto => Self::Auto,
+            Bytes::None => Self::Never,
+            Bytes::Number(bytes) => Self::UpTo(bytes),
+        }))
     }
 }
 
@@ -85,99 +82,217 @@ impl LinkChoice {
     }
 }
 
-/// Options of [`crate::HaloExchange::bind_with`].
+/// Options of [`crate::HaloExchange::bind_with`]. An option set here wins over its environment variable.
+///
+/// ```
+/// use halocline::{BindOptions, LinkChoice};
+/// use std::time::Duration;
+///
+/// let options = BindOptions::default().link(LinkChoice::Mailbox).deadline(Duration::from_secs(10)).name("tracers");
+/// # let _ = options;
+/// ```
 #[derive(Debug, Clone, Default)]
+#[non_exhaustive]
 pub struct BindOptions {
-    /// How links are to move their bytes; the same on all ranks.
-    pub link: LinkChoice,
-    /// How long a wait may take before the object fails. None by default: a wait ends when a peer comes
-    /// or is proven gone; after 30 s a warning says whom it waits for: through `tracing`, or on standard error where
-    /// the program has no subscriber.
-    pub deadline: Option<Duration>,
-    /// What the object is called in traces and reports; otherwise by its fields. For people alone: ranks may
-    /// differ.
-    pub name: Option<String>,
-    /// Whether each exchange proves that it did what it should, at any cost; the same on all ranks. By
-    /// default what `HALOCLINE_CHECK` says, 1 or 0. It finds halo cells that were not written, bytes that
-    /// have changed on their way, owned cells that were written before the wait had returned, halo cells that were overwritten
-    /// after they had come, and ranks that exchange different sets: a
-    /// [`crate::Fault`], which fails the object. While an exchange is in flight halo cells hold poison, which is NaN for numbers
-    /// with a fraction.
-    ///
-    /// It does not look at fields in memory of devices: the bind warns of it, and [`crate::HaloExchange::explain`] says so.
-    pub checked: Option<bool>,
-    /// The streams whose work comes before an exchange of device fields, where [`crate::HaloExchange::exchange`] is
-    /// not told: those that write owned cells or read the halo. By default each device's default stream. Ranks of one process that
-    /// share a device give streams of their own here, which do not synchronise with the default stream (`cudaStreamNonBlocking`): that
-    /// one is the same for all of them, and what one rank has it wait for holds the exchanges of the others, until the deadline.
-    pub streams: Vec<Arc<Stream>>,
-    /// Scheduled exchanges run on the streams given to them, not beside them: less latency where nothing is to
-    /// overlap.
-    pub inline: bool,
-    /// Streams wait for peers, never kernels; so does `HALOCLINE_STREAM_WAITS=1` in the environment. By default, between GPUs that each serve
-    /// one rank, an exchange is one kernel, some microseconds less. Its blocks that wait leave half of the multiprocessors free, two fifths where it is `inline`, those of all objects of a process a fifth (objects beyond that have streams wait); a kernel that needs all of a GPU at once (a cooperative launch)
-    /// begins only once they have gone.
-    pub stream_waits: bool,
-    /// Which messages between devices go as words with flags. Between two ranks it is the smaller of what both say, and never if one says so.
-    pub flags: Flags,
-    /// For tests: an order that is left out.
+    pub(crate) link: LinkChoice,
+    pub(crate) deadline: Option<Duration>,
+    pub(crate) name: Option<String>,
+    pub(crate) checked: Option<bool>,
+    pub(crate) streams: Vec<Arc<Stream>>,
+    pub(crate) inline: bool,
+    stream_waits: Option<bool>,
+    flags: Option<Flags>,
     #[cfg(feature = "cuts")]
-    #[doc(hidden)]
+    tests: TestOptions,
+}
+
+/// What tests change in a bound object.
+#[cfg(feature = "cuts")]
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy, Default)]
+pub struct TestOptions {
+    /// An order that is left out.
     pub cut: Option<crate::stream::Cut>,
-    /// For tests: as if no other rank used this rank's devices.
-    #[cfg(feature = "cuts")]
-    #[doc(hidden)]
+    /// As if no other rank used this rank's devices.
     pub alone: bool,
-    /// For tests: bytes of a chunk.
-    #[cfg(feature = "cuts")]
-    #[doc(hidden)]
+    /// Bytes of a chunk.
     pub chunk: Option<usize>,
 }
 
 impl BindOptions {
-    /// Whether exchanges are checked: as [`BindOptions::checked`] says, or else `HALOCLINE_CHECK` in the environment, which is `on` or `off`
-    /// (or `1` and `0`; anything else is an error).
+    /// How links move their bytes. All ranks give the same.
+    pub fn link(mut self, link: LinkChoice) -> Self {
+        self.link = link;
+        self
+    }
+
+    /// How long a wait may take before the object fails; `None` for no limit, which is the default. Without a limit a wait ends
+    /// when the peer arrives or has died. After 30 s a warning names the peers that it waits for, through `tracing`, or on
+    /// standard error if the program has no subscriber.
+    pub fn deadline(mut self, deadline: impl Into<Option<Duration>>) -> Self {
+        self.deadline = deadline.into();
+        self
+    }
+
+    /// The name of the object in traces and reports. By default its fields make the name. Ranks may give different names.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Whether each exchange proves that it did what it should, at any cost. All ranks give the same; by default
+    /// `HALOCLINE_CHECK` (`on` or `off`) decides. Checked mode finds halo cells that were not written, bytes that changed in
+    /// transit, owned cells written before the wait returned, halo cells overwritten after they arrived, and ranks that
+    /// exchange different sets. Each is a [`crate::Fault`], which fails the object. While an exchange is in flight, halo cells
+    /// hold poison: NaN for floating-point numbers.
+    ///
+    /// It does not check device fields. The bind warns about them, and [`crate::HaloExchange::explain`] says so.
+    pub fn checked(mut self, checked: impl Into<Option<bool>>) -> Self {
+        self.checked = checked.into();
+        self
+    }
+
+    /// The producer streams: those that write owned cells or read the halo. [`crate::HaloExchange::exchange`] of device fields
+    /// runs after their earlier work. By default each device's default stream. Ranks of one process that share a device give
+    /// non-blocking streams of their own (`cudaStreamNonBlocking`): the default stream is the same for all of them, so that
+    /// one rank's wait there delays the exchanges of the others until the deadline.
+    pub fn streams(mut self, streams: impl Into<Vec<Arc<Stream>>>) -> Self {
+        self.streams = streams.into();
+        self
+    }
+
+    /// Runs scheduled exchanges on the streams given to them, not beside them. Latency is lower where no work overlaps.
+    pub fn inline(mut self, inline: bool) -> Self {
+        self.inline = inline;
+        self
+    }
+
+    /// Whether streams, and never kernels, wait for peers; by default `HALOCLINE_STREAM_WAITS` decides, else kernels wait.
+    /// Between GPUs that each serve one rank, an exchange with kernel waits is one launch and some microseconds faster. The
+    /// waiting blocks leave half of the multiprocessors free (two fifths if [`BindOptions::inline`]). All objects of a process
+    /// together leave a fifth free; further objects have their streams wait. A kernel that needs the whole GPU (a cooperative
+    /// launch) starts only once the waiting blocks have ended.
+    pub fn stream_waits(mut self, stream_waits: impl Into<Option<bool>>) -> Self {
+        self.stream_waits = stream_waits.into();
+        self
+    }
+
+    /// Which messages between devices use the LL protocol, data words with flags; by default `HALOCLINE_FLAGS` decides, else
+    /// [`Flags::Auto`]. Two ranks use the smaller of their limits, and none if either gives [`Flags::Never`].
+    pub fn flags(mut self, flags: impl Into<Option<Flags>>) -> Self {
+        self.flags = flags.into();
+        self
+    }
+
+    /// Changes what only tests change.
+    #[cfg(feature = "cuts")]
+    #[doc(hidden)]
+    pub fn for_tests(mut self, tests: TestOptions) -> Self {
+        self.tests = tests;
+        self
+    }
+
+    /// What a test has changed.
+    #[cfg(feature = "cuts")]
+    #[doc(hidden)]
+    pub fn tests(&self) -> TestOptions {
+        self.tests
+    }
+
+    /// Whether exchanges are checked: by [`BindOptions::checked`], or else by `HALOCLINE_CHECK` in the environment (`on`, `off`, `1` or `0`;
+    /// anything else is an error).
     pub fn is_checked(&self) -> Result<bool, Error> {
         Ok(check::wanted(self)?)
     }
 
-    /// Bytes of staged messages that are worth a message of their own, if a test says.
-    pub(crate) fn chunk(&self) -> Option<usize> {
-        #[cfg(feature = "cuts")]
-        return self.chunk;
-        #[cfg(not(feature = "cuts"))]
-        None
-    }
-
-    /// These, and what the environment says where they do not. Every bind refuses a variable that has garbage, whether or not
-    /// it has fields that the variable is about.
+    /// These options, completed from the environment. Every bind refuses a malformed variable, even one that an option
+    /// overrides or that concerns none of its fields.
     pub(crate) fn with_environment(&self) -> Result<Self, CommError> {
         Limits::from_environment()?;
+        let flags = Flags::from_environment()?;
+        let stream_waits = Variable::read("HALOCLINE_STREAM_WAITS").map(Variable::switch).transpose()?;
         Ok(Self {
             checked: Some(check::wanted(self)?),
-            flags: self.flags.wanted()?,
-            stream_waits: self.stream_waits()?,
+            flags: self.flags.or(flags),
+            stream_waits: self.stream_waits.or(stream_waits),
             ..self.clone()
         })
     }
 
-    /// Whether streams are to wait, as asked for here or in the environment.
-    fn stream_waits(&self) -> Result<bool, VariableError> {
-        let said = Variable::read("HALOCLINE_STREAM_WAITS").map_or(Ok(false), Variable::switch)?;
-        Ok(said || self.stream_waits)
+    /// The limit of the LL protocol. After [`BindOptions::with_environment`].
+    pub(crate) fn ll_limit(&self) -> Flags {
+        self.flags.unwrap_or_default()
+    }
+
+    /// Whether streams wait for peers. After [`BindOptions::with_environment`].
+    pub(crate) fn streams_wait(&self) -> bool {
+        self.stream_waits.unwrap_or_default()
+    }
+
+    /// Bytes of a chunk of a staged message, if a test chooses them.
+    pub(crate) fn chunk(&self) -> Option<usize> {
+        #[cfg(feature = "cuts")]
+        return self.tests.chunk;
+        #[cfg(not(feature = "cuts"))]
+        None
     }
 
     pub(crate) fn is_alone(&self) -> bool {
         #[cfg(feature = "cuts")]
-        return self.alone;
+        return self.tests.alone;
         #[cfg(not(feature = "cuts"))]
         false
     }
 
     pub(crate) fn cut(&self) -> Option<crate::stream::Cut> {
         #[cfg(feature = "cuts")]
-        return self.cut;
+        return self.tests.cut;
         #[cfg(not(feature = "cuts"))]
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const VARIABLES: [(&str, &str); 3] =
+        [("HALOCLINE_CHECK", "on"), ("HALOCLINE_FLAGS", "off"), ("HALOCLINE_STREAM_WAITS", "on")];
+
+    /// Runs this test again in a process of its own, with the variables set there. `true` in that process.
+    fn is_rerun_with(variables: &[(&str, &str)], test: &str) -> bool {
+        const MARK: &str = "HALOCLINE_TEST_RERUN";
+        if std::env::var_os(MARK).is_some() {
+            return true;
+        }
+        let mut again = std::process::Command::new(std::env::current_exe().unwrap());
+        again.args(["--exact", test, "--nocapture"]).envs(variables.iter().copied()).env(MARK, "1");
+        let output = again.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        false
+    }
+
+    #[test]
+    fn an_option_in_code_wins_over_the_environment() {
+        if is_rerun_with(&VARIABLES, "options::tests::an_option_in_code_wins_over_the_environment") {
+            let of = |options: BindOptions| {
+                let all = options.with_environment().unwrap();
+                (all.checked, all.ll_limit(), all.streams_wait())
+            };
+            assert_eq!(of(BindOptions::default()), (Some(true), Flags::Never, true));
+            assert_eq!(of(BindOptions::default().checked(false)), (Some(false), Flags::Never, true));
+            assert_eq!(of(BindOptions::default().flags(Flags::Auto)), (Some(true), Flags::Auto, true));
+            assert_eq!(of(BindOptions::default().flags(Flags::UpTo(8))), (Some(true), Flags::UpTo(8), true));
+            assert_eq!(of(BindOptions::default().stream_waits(false)), (Some(true), Flags::Never, false));
+        }
+    }
+
+    #[test]
+    fn a_malformed_variable_is_refused_even_if_an_option_overrides_it() {
+        let name = "options::tests::a_malformed_variable_is_refused_even_if_an_option_overrides_it";
+        if is_rerun_with(&[("HALOCLINE_FLAGS", "many")], name) {
+            let error = BindOptions::default().flags(Flags::Never).with_environment().unwrap_err();
+            assert!(error.to_string().contains("HALOCLINE_FLAGS"), "{error}");
+        }
     }
 }

@@ -10,11 +10,11 @@ use std::fmt;
 use std::ops::{Index, Range};
 use std::sync::Arc;
 
-/// Read access to the owned cells of an [`Array`] whose exchange is in flight ([`Pending::owned`]), and to nothing else of it.
+/// Read access to the owned cells of an [`Array`] whose exchange is in flight ([`Pending::owned`]).
 ///
-/// Elements have the positions that they have in [`Array::read`]: from the lowest address on, gaps of the layout included.
-/// Several threads may share it. It may outlive the wait; the next exchange of the array, and [`Array::write`], are refused until it is
-/// dropped.
+/// Elements have the same positions as in [`Array::read`]: from the lowest address on, gaps of the layout included.
+/// Threads may share it. It may outlive the wait; until it is dropped the next exchange of the array, and [`Array::write`], are
+/// refused.
 pub struct OwnedGuard<'a, T: Element> {
     array: &'a Array<T>,
     set: Arc<Set>,
@@ -23,7 +23,7 @@ pub struct OwnedGuard<'a, T: Element> {
     _reading: Reading<'a>,
 }
 
-/// Keeps exchanges from beginning, and others from writing.
+/// While it lives, exchanges and writing guards are refused.
 struct Reading<'a>(&'a State);
 
 impl<'a> Reading<'a> {
@@ -41,13 +41,12 @@ impl Drop for Reading<'_> {
 }
 
 impl Pending {
-    /// The owned cells of an array of this exchange, to be read until it is waited for: for work on the interior meanwhile.
-    /// Always there between the begin and the wait, however far the exchange is. An owned cell that the exchange fills, as a
-    /// redistribution does, is not among them.
+    /// The owned cells of an array of this exchange, for work on the interior while it is in flight. It succeeds at any time
+    /// between the begin and the wait. An owned cell that the exchange fills, as a redistribution does, is excluded.
     ///
-    /// Fails with [`Error::NotInFlight`] once the exchange is known to be over, when [`Array::read`] has all cells, and with
-    /// [`Error::NotExchanged`] for an array that is not a field of it, or has several in its memory. (Of a listed domain whose halo cells
-    /// lie among the owned ones, narrowed to depth 0, halo cells may be among those that are shown.)
+    /// Fails with [`Error::NotInFlight`] once the program has observed the end of the exchange: [`Array::read`] then has all cells.
+    /// Fails with [`Error::NotExchanged`] for an array that is no field of the exchange, or shares its memory with several. (For a
+    /// domain that lists its halo cells by index, narrowed to depth 0, halo cells may be included.)
     ///
     /// ```
     /// use halocline::{Array, Communicator, Decomposed, Halo, HaloExchange, RegularGrid};
@@ -75,7 +74,7 @@ impl Pending {
             Some((Arc::clone(in_flight.set()), field, Reading::new(&array.memory.state)))
         })?;
         match exchanged {
-            // Made here, if it is the first time: later there is no way to fail.
+            // The first call makes it here: later calls cannot fail.
             Some((set, field, reading)) if set.owned(field).is_some() => {
                 Ok(OwnedGuard { array, set, field, _reading: reading })
             }

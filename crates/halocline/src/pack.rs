@@ -1,5 +1,5 @@
-//! For those who send by themselves: the message of an exchange, packed into their buffers and unpacked from
-//! them.
+//! The message of an exchange, packed into a buffer of the caller and unpacked from one: for programs that send
+//! by themselves.
 
 use crate::error::Error;
 use crate::exchange::HaloExchange;
@@ -8,6 +8,7 @@ use crate::set::{Part, Set};
 use crate::stream::Scheduled;
 use halocline_device::{Address, Stream, host};
 use halocline_plan::copy::CopyOp;
+use std::ops::Range;
 use std::sync::Arc;
 
 impl HaloExchange {
@@ -21,22 +22,22 @@ impl HaloExchange {
         }
     }
 
-    /// Packs the owned cells that `peer` needs into a message, for those who send it by themselves. No exchange
-    /// is begun. Of an object with several sets it packs the first ([`HaloExchange::alternative`]).
+    /// Packs the owned cells that `peer` needs into a message that the program sends by itself. It begins no exchange.
+    /// For an object with several sets it packs the first; [`HaloExchange::alternative`] chooses another.
     ///
-    /// The bytes: one transfer after the other, as the pattern lists them ([`crate::plan::Pattern::peers`]),
-    /// for the first field of each domain, then for the second, and so on; patterns in the order in which they
-    /// were made. Within a transfer the bytes of the cells, without gaps, in the order of this rank's memory,
-    /// downward strides turned upwards. Two boxes of one shape and of short blocks (opposite faces) go block by
-    /// block in turn; whether they do depends on the layouts at both ends, so that a message is for the peer's
-    /// [`HaloExchange::unpack`] of the same object, or of another one
-    /// of the same patterns and layouts, wherever its fields lie.
+    /// The message has the transfers in the order of the pattern ([`crate::plan::PatternPlan::peers`]), for the first field of each
+    /// domain, then for the second, and so on; patterns come in the order in which they were made. A transfer has the bytes of its
+    /// cells without gaps, in the order of this rank's memory, negative strides reversed. Two boxes of the same shape
+    /// and of short blocks (opposite faces) may alternate block by block, depending on the layouts at both ends. So a
+    /// message is only for the peer's [`HaloExchange::unpack`] of the same object, or of another one of the same patterns and
+    /// layouts.
     ///
-    /// Fails with [`Error::OfDevices`], [`Error::NoSuchPeer`], [`Error::MessageLength`], and as [`HaloExchange::exchange`] does: while
+    /// Fails with [`Error::OfDevices`], [`Error::NoSuchPeer`], [`Error::MessageLength`], [`Error::MessageInField`], and as [`HaloExchange::exchange`] does: while
     /// an exchange is in flight, or a guard of one of the arrays is held. Host memory only
     /// ([`HaloExchange::pack_on`]); never blocks.
     pub fn pack(&self, peer: usize, message: &mut [u8]) -> Result<(), Error> {
-        self.copied(peer, Direction::Send, message.len(), |set, ops| {
+        let bytes = addresses(message);
+        self.copied(peer, Direction::Send, bytes, |set, ops| {
             // SAFETY: `PeerView::part` has checked the operations against the fields, whose memory the set holds, and
             // they fill a message of the part's length, which `message` has. `begin_flight` keeps exchanges and guards
             // away from the fields.
@@ -44,9 +45,9 @@ impl HaloExchange {
         })
     }
 
-    /// Unpacks what `peer` has packed with the same object into this rank's halo. As [`HaloExchange::pack`].
+    /// Unpacks a message that `peer` has packed with the same object into this rank's halo. As [`HaloExchange::pack`].
     pub fn unpack(&self, peer: usize, message: &[u8]) -> Result<(), Error> {
-        self.copied(peer, Direction::Receive, message.len(), |set, ops| {
+        self.copied(peer, Direction::Receive, addresses(message), |set, ops| {
             // SAFETY: `PeerView::part` has checked the operations against the fields, whose memory the set holds, and
             // they read a message of the part's length, which `message` has. `begin_flight` keeps exchanges and guards
             // away from the fields.
@@ -68,7 +69,7 @@ impl HaloExchange {
     /// other, whatever their streams. The object may be dropped meanwhile.
     ///
     /// Fails with [`Error::OfHost`] (host fields), [`Error::OfDevices`] (host and device fields), [`Error::NoSuchPeer`],
-    /// [`Error::MessageLength`], [`Error::StreamDevice`], [`Error::Capturing`], [`Error::MemoryMoved`], [`Error::Failed`] (an
+    /// [`Error::MessageLength`], [`Error::MessageInField`], [`Error::StreamDevice`], [`Error::Capturing`], [`Error::MemoryMoved`], [`Error::Failed`] (an
     /// exchange of the object has), and [`Error::Device`]: of memory that the device does not reach, or not all of, that is
     /// [`NotReachable`](halocline_device::DeviceError::NotReachable), [`OutOfBounds`](halocline_device::DeviceError::OutOfBounds),
     /// [`NoPeerAccess`](halocline_device::DeviceError::NoPeerAccess) or [`NotShared`](halocline_device::DeviceError::NotShared).
@@ -111,7 +112,7 @@ impl HaloExchange {
         &self,
         peer: usize,
         direction: Direction,
-        found: usize,
+        message: Range<usize>,
         copy: impl FnOnce(&Set, &[CopyOp]),
     ) -> Result<(), Error> {
         if self.is_of_devices() {
@@ -121,8 +122,9 @@ impl HaloExchange {
             });
         }
         let (link, part) = self.host_part(peer, direction)?;
-        check_length(peer, part, found)?;
+        check_length(peer, part, message.len())?;
         let set = self.set(0)?;
+        check_apart(peer, set, &message)?;
         let ops = set.message(link)?;
         let epoch = self.bound().epoch();
         match self.bound().final_outcome(epoch) {
@@ -155,6 +157,8 @@ impl HaloExchange {
         };
         let (set, link, part) = self.device_part(scheduled, peer, direction)?;
         check_length(peer, part, message.1)?;
+        let first = message.0 as usize;
+        check_apart(peer, set, &(first..first.saturating_add(message.1)))?;
         // SAFETY: the message has the part's length, as was checked. The caller promises that it stays valid until the
         // stream has done it, and that the stream orders all that uses it or the cells meanwhile.
         unsafe { scheduled.copy_message(set, link, message, stream) }
@@ -198,4 +202,20 @@ fn check_length(peer: usize, part: &Part, found: usize) -> Result<(), Error> {
         expected if found != expected => Err(Error::MessageLength { peer, expected, found }),
         _ => Ok(()),
     }
+}
+
+fn addresses(message: &[u8]) -> Range<usize> {
+    let first = message.as_ptr().addr();
+    first..first + message.len()
+}
+
+/// Refuses a message within the fields that it is copied from or to.
+fn check_apart(peer: usize, set: &Set, message: &Range<usize>) -> Result<(), Error> {
+    let mut fields = set.local.fields.iter().zip(&set.bases);
+    let shares = fields.position(|(field, base)| {
+        let span = field.layout.span();
+        let [first, end] = [span.start, span.end].map(|offset| base.addr().wrapping_add_signed(offset));
+        first.max(message.start) < end.min(message.end)
+    });
+    shares.map_or(Ok(()), |field| Err(Error::MessageInField { peer, field }))
 }

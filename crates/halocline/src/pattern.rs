@@ -4,7 +4,7 @@ use crate::agree::agree;
 use crate::directory;
 use crate::error::Error;
 use halocline_comm::{Communicator, Endpoint};
-use halocline_plan::{Decomposition, Halo, PatternError, Side, UnstructuredDomain};
+use halocline_plan::{Decomposition, Halo, PatternPlan, Side, UnstructuredDomain};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 #[derive(Debug, Clone)]
 pub struct Pattern {
     id: u64,
-    plan: Arc<halocline_plan::Pattern>,
+    plan: Arc<PatternPlan>,
     kind: Kind,
 }
 
@@ -22,7 +22,7 @@ pub struct Pattern {
 #[derive(Debug, Clone)]
 pub(crate) enum Kind {
     Regular(Arc<Grid>),
-    /// The domains of this rank.
+    /// The domains of this rank as they were given.
     Unstructured(Arc<[UnstructuredDomain]>),
     /// Its domains are those of two sides ([`Side::number`]).
     Redistribution,
@@ -52,8 +52,8 @@ impl Pattern {
             decomposition.narrowed_pattern_of(comm.rank(), around, filled).map_err(Error::from)
         });
         let same = same_everywhere(comm, (decomposition, around, filled), "decomposition or halo")?;
-        let pattern = Self::agreed(comm, plan.and_then(|plan| same.map(|()| plan)))?;
-        Ok(Self { kind: Kind::Regular(Arc::new(grid)), ..pattern })
+        let plan = plan.and_then(|plan| same.map(|()| plan));
+        Self::agreed(comm, plan, Kind::Regular(Arc::new(grid)))
     }
 
     /// The pattern of domains given by global ids or owners. Collective. The owners of halo cells are
@@ -61,8 +61,7 @@ impl Pattern {
     pub fn unstructured(comm: &Communicator, domains: &[UnstructuredDomain]) -> Result<Self, Error> {
         let comm = &comm.within("pattern");
         let plan = directory::unstructured(comm, domains);
-        let pattern = Self::agreed(comm, plan)?;
-        Ok(Self { kind: Kind::Unstructured(domains.into()), ..pattern })
+        Self::agreed(comm, plan, Kind::Unstructured(domains.into()))
     }
 
     /// The pattern that fills of this one's halos only what belongs to the narrower halo `to`. Collective:
@@ -83,43 +82,45 @@ impl Pattern {
         }
         let same = same_everywhere(comm, to, "halo to narrow to")?;
         let ends = same.and_then(|()| match self.kind {
-            Kind::Redistribution => Err(Error::Bind(
-                "a redistribution cannot be narrowed: it moves owned cells, all of them, and fills no halo"
-                    .to_owned(),
-            )),
+            Kind::Redistribution => Err(Error::OfRedistribution { what: "narrowed" }),
             _ => Ok(self.plan.depth_ends(to)?),
         });
         let (ends, messages) = agree(comm, ends)?;
         let narrowed = self.plan.narrowed(&ends, &comm.sparse_exchange(messages)?);
-        let narrowed = Self::agreed(comm, narrowed.map_err(Error::from))?;
-        Ok(Self { kind: self.kind.clone(), ..narrowed })
-    }
-
-    fn agreed(comm: &Communicator, plan: Result<halocline_plan::Pattern, Error>) -> Result<Self, Error> {
-        Self::agreed_after(comm, plan, halocline_plan::Pattern::check)
+        Self::agreed(comm, narrowed.map_err(Error::from), self.kind.clone())
     }
 
     /// The pattern of `plan` on all ranks, unless it is an error or fails its check on one of them.
-    fn agreed_after(
-        comm: &Communicator,
-        plan: Result<halocline_plan::Pattern, Error>,
-        check: fn(&halocline_plan::Pattern) -> Result<(), PatternError>,
-    ) -> Result<Self, Error> {
+    fn agreed(comm: &Communicator, plan: Result<PatternPlan, Error>, kind: Kind) -> Result<Self, Error> {
         let id = comm.begin();
-        let checked = plan.and_then(|plan| check(&plan).map(|()| plan).map_err(Error::from));
-        Ok(Self { id, plan: Arc::new(agree(comm, checked)?), kind: Kind::Redistribution })
+        let checked = plan.and_then(|plan| {
+            match kind {
+                Kind::Redistribution => plan.check_redistribution(),
+                Kind::Regular(_) | Kind::Unstructured(_) => plan.check(),
+            }?;
+            Ok(plan)
+        });
+        Ok(Self { id, plan: Arc::new(agree(comm, checked)?), kind })
     }
 
     /// The pattern of a redistribution, unless its plan is an error, or fails its check, on one of the ranks.
     pub(crate) fn of_redistribution(
         comm: &Communicator,
-        plan: Result<halocline_plan::Pattern, Error>,
+        plan: Result<PatternPlan, Error>,
     ) -> Result<Self, Error> {
-        Self::agreed_after(comm, plan, halocline_plan::Pattern::check_redistribution)
+        Self::agreed(comm, plan, Kind::Redistribution)
     }
 
-    /// The pattern as pure data.
-    pub fn plan(&self) -> &halocline_plan::Pattern {
+    /// The domains of this rank as they were given, of an unstructured pattern.
+    pub(crate) fn listed(&self) -> &[UnstructuredDomain] {
+        match &self.kind {
+            Kind::Unstructured(domains) => domains,
+            Kind::Regular(_) | Kind::Redistribution => &[],
+        }
+    }
+
+    /// The transfers of this rank as pure data.
+    pub fn plan(&self) -> &PatternPlan {
         &self.plan
     }
 
@@ -164,10 +165,7 @@ impl fmt::Display for DomainName {
 pub(crate) fn for_ranks_of(comm: &Communicator, decomposition: &Decomposition) -> Result<(), Error> {
     match decomposition.ranks() {
         ranks if ranks == comm.size() => Ok(()),
-        ranks => Err(Error::Bind(format!(
-            "the grid is decomposed for {ranks} ranks, the communicator has {}; decompose it for as many",
-            comm.size()
-        ))),
+        decomposed => Err(Error::DecomposedFor { decomposed, ranks: comm.size() }),
     }
 }
 
@@ -175,7 +173,7 @@ pub(crate) fn for_ranks_of(comm: &Communicator, decomposition: &Decomposition) -
 pub(crate) fn same_everywhere(
     comm: &Communicator,
     given: impl Hash,
-    what: &str,
+    what: &'static str,
 ) -> Result<Result<(), Error>, Error> {
     let mut hasher = DefaultHasher::new();
     given.hash(&mut hasher);
@@ -183,21 +181,18 @@ pub(crate) fn same_everywhere(
     let first = comm.broadcast(0, mine.to_vec())?;
     Ok(match first == mine {
         true => Ok(()),
-        false => Err(Error::Bind(format!(
-            "rank {} has another {what} than rank 0; all ranks must give the same",
-            comm.rank()
-        ))),
+        false => Err(Error::Differs { rank: comm.rank(), what }),
     })
 }
 
-/// `decomposition.pattern(&comm, halo)` for [`Pattern::regular`].
+/// `decomposition.pattern(&comm, halo)` for [`Pattern::regular`]; a number is a [`Halo::uniform`].
 pub trait Decomposed {
     /// As [`Pattern::regular`].
-    fn pattern(&self, comm: &Communicator, halo: impl std::borrow::Borrow<Halo>) -> Result<Pattern, Error>;
+    fn pattern(&self, comm: &Communicator, halo: impl Into<Halo>) -> Result<Pattern, Error>;
 }
 
 impl Decomposed for Decomposition {
-    fn pattern(&self, comm: &Communicator, halo: impl std::borrow::Borrow<Halo>) -> Result<Pattern, Error> {
-        Pattern::regular(comm, self, halo.borrow())
+    fn pattern(&self, comm: &Communicator, halo: impl Into<Halo>) -> Result<Pattern, Error> {
+        Pattern::regular(comm, self, &halo.into())
     }
 }

@@ -122,13 +122,8 @@ impl Redistribute {
         match (field.domain, &here[..]) {
             (Some(id), _) if here.contains(&id) => Ok(field.on_domain(side.number(id)?)),
             (None, &[id]) => Ok(field.on_domain(side.number(id)?)),
-            (Some(id), _) => Err(Error::Bind(format!(
-                "domain {id} is not on this rank on the {side} side, which has {here:?}; bind fields of its own"
-            ))),
-            (None, _) => Err(Error::Bind(format!(
-                "the {side} side has the domains {here:?} on this rank; say which one a field belongs to with \
-                 `Field::on_domain`"
-            ))),
+            (Some(domain), _) => Err(Error::NotOnSide { domain, side, domains: here }),
+            (None, _) => Err(Error::WhichDomain { side, domains: here }),
         }
     }
 }

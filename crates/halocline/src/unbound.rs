@@ -17,44 +17,55 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Links that belong to patterns, made once, for fields that are given to each exchange.
 ///
-/// For programs that cannot say beforehand which fields they will exchange. Whoever can binds them
-/// ([`crate::HaloExchange`]): bytes go straight from field to field then, and every error shows when binding.
-/// Here they go through a buffer of the receiver, or a message.
+/// For programs that learn only at the call which fields they exchange. Prefer [`crate::HaloExchange`] for fields that are known
+/// earlier: its bytes go directly from field to field, and the bind reports every error. Here bytes go through a buffer of
+/// the receiver, or a message.
 ///
-/// Fields met before, by their layouts, are remembered ([`PatternLinks::REMEMBERED`] combinations, without
-/// their memory). Describing new ones is local: no rank waits for another because of it.
+/// The object remembers the layouts of recent fields ([`PatternLinks::REMEMBERED`] combinations, without their memory). A new
+/// layout costs local work only: no rank waits for another because of it.
+///
+/// ```
+/// use halocline::{Array, Communicator, Decomposed, PatternLinks, RegularGrid};
+///
+/// let comm = Communicator::init()?;
+/// let pattern = RegularGrid::new((8, 6)).decompose(comm.size())?.pattern(&comm, 1)?;
+/// let links = PatternLinks::new(&comm, &[&pattern])?;
+/// let t = Array::<f64>::zeros(&comm, &pattern.domains().next().expect("one domain").extents())?;
+/// links.exchange(&[(&pattern, &t)])?.wait()?;
+/// # Ok::<(), halocline::Error>(())
+/// ```
 pub struct PatternLinks {
     shared: Arc<Shared>,
     /// The ids of the patterns.
     patterns: Vec<u64>,
-    /// What was exchanged last, the latest last.
+    /// Recent fields, the latest last.
     known: Mutex<Vec<Known>>,
 }
 
-/// Fields met before.
+/// Fields of a recent exchange.
 struct Known {
-    /// Which they were last: of their patterns, and themselves.
+    /// The pattern and the number of each field in their latest exchange.
     last: Vec<(u64, Number)>,
     fields: Vec<Described>,
     set: Arc<Set>,
 }
 
-/// What of a field decides what is copied.
+/// The properties of a field that decide what is copied.
 struct Described {
     pattern: u64,
     domain: Option<u64>,
     layout: Layout,
-    /// The first field in the same memory, and where in the memory this one lies if that is not itself.
+    /// The first field in the same memory, and the distance of this field from it.
     memory: usize,
     offset: usize,
 }
 
 impl PatternLinks {
-    /// Combinations of layouts that are remembered.
+    /// Number of layout combinations that are remembered.
     pub const REMEMBERED: usize = 16;
 
     /// Makes the links. Collective: all ranks call it in the same order on one communicator, with the same
-    /// patterns in any order. Blocks until all peers have come.
+    /// patterns in any order. Blocks until all peers have called it.
     pub fn new(comm: &Communicator, patterns: &[&Pattern]) -> Result<Self, Error> {
         Self::new_with(comm, patterns, &BindOptions::default())
     }
@@ -71,17 +82,15 @@ impl PatternLinks {
         Ok(Self { shared: Arc::new(Shared(bound, None)), patterns, known: Mutex::default() })
     }
 
-    /// Begins an exchange of fields, and returns once everything is started. All ranks give fields of the same
-    /// patterns, as many, of the same element types and extra dimensions; layouts and memories may differ
-    /// from rank to rank and from exchange to exchange. Which field is exchanged with which, and what must
-    /// be left alone until the wait, is as for [`crate::HaloExchange::bind`] and
-    /// [`crate::HaloExchange::exchange`].
+    /// Starts an exchange of fields and returns. All ranks give the same number of fields of the same patterns, element types and
+    /// extra dimensions. Layouts and memories may differ between ranks and between exchanges. Fields match as in
+    /// [`crate::HaloExchange::bind`]; the rules until the wait are those of [`crate::HaloExchange::exchange`].
     ///
-    /// A field that does not fit its pattern is refused here, before anything is sent: the ranks that go on
-    /// wait for this one. Fields that do not fit those of a peer make the object fail, here and there, with
+    /// A field that does not fit its pattern is refused here, before anything is sent; peers that have begun the exchange
+    /// wait for this rank. Fields that do not fit those of a peer make the object fail at both ranks with
     /// [`crate::Cause::Fields`].
     pub fn exchange(&self, fields: &[(&Pattern, &Field)]) -> Result<Pending, Error> {
-        // The very same fields as in the last exchange, most often.
+        // Most programs exchange the same fields again.
         let set =
             self.known().last().filter(|known| known.is_last(fields)).map(|known| Arc::clone(&known.set));
         let set = set.map_or_else(|| self.set_of(fields), Ok)?;
@@ -97,7 +106,7 @@ impl PatternLinks {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What an exchange of these fields copies: known, or described now.
+    /// The set of these fields: remembered, or made now.
     fn set_of(&self, fields: &[(&Pattern, &Field)]) -> Result<Arc<Set>, Error> {
         if let Some(at) = fields.iter().position(|(pattern, _)| !self.patterns.contains(&pattern.id())) {
             return Err(Error::NoSuchPattern { field: at, patterns: self.patterns.len() });
@@ -108,7 +117,7 @@ impl PatternLinks {
         let describe =
             || unbound::set(&self.bound().links, Local::new(&self.bound().life.comm, fields)?).map(Arc::new);
         if meet(fields) {
-            // Where they do so is not among what is remembered.
+            // The shared bytes are not part of a remembered combination.
             return describe();
         }
         let mut known = self.known();
@@ -128,7 +137,7 @@ impl PatternLinks {
         Ok(set)
     }
 
-    /// Waits for the exchange begun last, if there is one. Blocks.
+    /// Waits for the latest exchange, if there is one. Blocks.
     pub fn wait(&self) -> Result<(), Error> {
         self.bound().wait(self.bound().epoch())
     }
@@ -138,17 +147,17 @@ impl PatternLinks {
         self.bound().reclaim()
     }
 
-    /// The ways that this rank's links take.
+    /// The paths of this rank's links.
     pub fn links(&self) -> LinkCounts {
         LinkCounts::of(self.bound().links.iter())
     }
 
-    /// The links of this rank: peer, direction, and the way that the bytes take.
+    /// The links of this rank: peer, direction, path.
     pub fn paths(&self) -> impl Iterator<Item = (usize, Direction, LinkPath)> {
         self.bound().links.iter().map(|link| (link.peer, link.direction, link.path))
     }
 
-    /// A table of this rank's links: peer, way, through what, and the bytes that it takes at once.
+    /// A table of this rank's links: peer, path, medium, and the bytes of a slot.
     pub fn explain(&self) -> String {
         explain::unbound(self.bound())
     }

@@ -192,7 +192,7 @@ fn bind(
     twins: &Twins<'_>,
     link: Link,
 ) -> Result<(Row, HaloExchange), BenchError> {
-    let options = BindOptions { link: link.choice(), ..BindOptions::default() };
+    let options = BindOptions::default().link(link.choice());
     let bind = || Ok(HaloExchange::bind_with(comm, &twins.pairs(case), &options)?);
     let (first, cold) = timed(comm, bind)?;
     drop(first);

@@ -167,7 +167,7 @@ pub(super) fn timed<T>(
 
 /// Binds and verifies one kind of link.
 fn bind(comm: &Communicator, case: &Case, link: Link) -> Result<(Row, HaloExchange), BenchError> {
-    let options = BindOptions { link: link.choice(), ..BindOptions::default() };
+    let options = BindOptions::default().link(link.choice());
     let bind = || Ok(HaloExchange::bind_with(comm, &case.pairs(), &options)?);
     let (first, cold) = timed(comm, bind)?;
     drop(first);

@@ -121,7 +121,7 @@ fn bind(comm: &Communicator, args: &GridArgs, grid: &RegularGrid, json: bool) ->
     let fields: Vec<Field> =
         (0..args.fields).map(|_| Field::allocate(comm, layout.clone())).collect::<Result<_, _>>()?;
     let pairs: Vec<(&Pattern, &Field)> = fields.iter().map(|field| (&pattern, field)).collect();
-    let options = BindOptions { link: args.link.choice(), ..BindOptions::default() };
+    let options = BindOptions::default().link(args.link.choice());
     let halo = HaloExchange::bind_with(comm, &pairs, &options)?;
     let cell = args.fields as usize * layout.element().size();
     let title = title(args, &decomposition);

@@ -3,7 +3,7 @@
 use super::error::ExplainError;
 use crate::options::AXES;
 use halocline::plan::copy::{CellLayout, End, copy_op};
-use halocline::plan::{Cells, Pattern, Transfer};
+use halocline::plan::{Cells, PatternPlan, Transfer};
 use halocline::{Decomposition, DomainShape, Halo, Layout, PatternError};
 use std::time::{Duration, Instant};
 
@@ -48,7 +48,7 @@ pub(super) fn make(
     decompose: impl FnOnce() -> Result<Decomposition, PatternError>,
     rank: usize,
     halo: &Halo,
-) -> Result<(Decomposition, Pattern, Cost), PatternError> {
+) -> Result<(Decomposition, PatternPlan, Cost), PatternError> {
     let before = process_memory("VmRSS");
     let start = Instant::now();
     let decomposition = decompose()?;
@@ -67,7 +67,7 @@ fn process_memory(name: &str) -> Option<u64> {
 }
 
 /// Bytes of a pattern, with all that it owns.
-fn size(pattern: &Pattern) -> usize {
+fn size(pattern: &PatternPlan) -> usize {
     fn of<T>(list: &Vec<T>) -> usize {
         list.capacity() * size_of::<T>()
     }
@@ -84,7 +84,7 @@ fn size(pattern: &Pattern) -> usize {
         DomainShape::Unstructured { .. } => 0,
     };
     let peers = pattern.peers.iter().map(|peer| transfers(&peer.sends) + transfers(&peer.receives));
-    size_of::<Pattern>()
+    size_of::<PatternPlan>()
         + of(&pattern.domains)
         + pattern.domains.iter().map(|(_, of)| shape(of)).sum::<usize>()
         + of(&pattern.peers)
@@ -93,7 +93,11 @@ fn size(pattern: &Pattern) -> usize {
 }
 
 /// The regions of a rank with one domain, whose fields have that layout, of which there are `fields`.
-pub(super) fn regions(pattern: &Pattern, layout: &Layout, fields: u32) -> Result<Vec<Region>, ExplainError> {
+pub(super) fn regions(
+    pattern: &PatternPlan,
+    layout: &Layout,
+    fields: u32,
+) -> Result<Vec<Region>, ExplainError> {
     let cells = CellLayout::new(layout, &pattern.domains[0].1)?;
     let region = |transfer: &Transfer, direction: Direction| {
         let (mine, end) = match direction {
@@ -147,7 +151,7 @@ mod tests {
         let grid = RegularGrid::new([8, 6]).periodic([periodic, false]);
         let halo = Halo::uniform(1);
         let (_, pattern, cost) = make(|| grid.decompose_into([ranks, 1], ranks), rank, &halo).unwrap();
-        assert!(cost.bytes > size_of::<Pattern>());
+        assert!(cost.bytes > size_of::<PatternPlan>());
         let layout = Layout::c_order(ElementType::F64, &pattern.domains[0].1.extents()).unwrap();
         regions(&pattern, &layout, 3).unwrap()
     }

@@ -6,7 +6,7 @@ use super::traffic::Traffic;
 use crate::options::AXES;
 use crate::table::table;
 use halocline::DomainShape;
-use halocline::plan::Pattern;
+use halocline::plan::PatternPlan;
 use serde_json::{Value, json};
 use std::io::{self, Write};
 
@@ -15,7 +15,7 @@ pub(super) struct Planned<'a> {
     pub(super) title: &'a str,
     pub(super) rank: usize,
     pub(super) ranks: usize,
-    pub(super) pattern: &'a Pattern,
+    pub(super) pattern: &'a PatternPlan,
     pub(super) regions: &'a [Region],
     pub(super) cost: Cost,
 }

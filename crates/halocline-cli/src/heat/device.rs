@@ -102,7 +102,7 @@ impl<T: Real, S: Sweeper> Levels for OnDevice<T, S> {
 
     fn begin(&self, halo: &HaloExchange, level: usize) -> Result<Pending, HeatError> {
         self.stamp(Moment::Begun)?;
-        let pending = halo.schedule_exchange_set(level, &[&self.stream])?;
+        let pending = halo.begin().set(level).after(&[&self.stream]).schedule()?;
         self.stamps.as_ref().map_or(Ok(()), |stamps| stamps.observe(&pending))?;
         Ok(pending)
     }

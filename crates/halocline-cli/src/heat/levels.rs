@@ -81,7 +81,7 @@ impl<T: Real> Levels for Host<T> {
     }
 
     fn begin(&self, halo: &HaloExchange, level: usize) -> Result<Pending, HeatError> {
-        Ok(halo.exchange_set(level)?)
+        Ok(halo.begin().set(level).start()?)
     }
 
     fn wait(&mut self, pending: Pending) -> Result<(), HeatError> {

@@ -66,7 +66,7 @@ impl<L: Levels> Heat<L> {
         let pairs = |level: usize| -> Vec<(&Pattern, &Field)> {
             (0..self.fields()).map(|number| (&self.pattern, self.levels.field(level, number))).collect()
         };
-        let options = BindOptions { link, ..BindOptions::default() };
+        let options = BindOptions::default().link(link);
         Ok(HaloExchange::bind_alternatives(comm, &[&pairs(0), &pairs(1)], &options)?)
     }
 

@@ -120,7 +120,7 @@ impl<S: Sweeper> Queue<S> {
         tick: &mut impl FnMut(),
     ) -> Result<Outcome, OceanError> {
         let Self { stream, fields, sweeper } = self;
-        fields.temperature.schedule_exchange_set(0, &[stream])?.wait()?;
+        fields.temperature.schedule_exchange(&[stream])?.wait()?;
         let step = common_step(comm, domain)?;
         let mut in_flight = InFlight::new(4);
         let mut exchanges = Vec::with_capacity(steps as usize);
@@ -143,7 +143,7 @@ impl<S: Sweeper> Queue<S> {
             calls += self.wait(&mut in_flight, gradients)?;
             sweeper.advance(stream, now, Part::Boundary, step).map_err(Error::from)?;
             let start = Instant::now();
-            pending = Some(fields.temperature.schedule_exchange_set(later, &[stream])?);
+            pending = Some(fields.temperature.begin().set(later).after(&[stream]).schedule()?);
             exchanges.push(calls + start.elapsed());
             tick();
         }

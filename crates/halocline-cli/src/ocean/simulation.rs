@@ -39,7 +39,7 @@ pub fn simulate(
         case.temperature(node as usize, column);
     }
     drop(start);
-    temperature.exchange_set(0)?.wait()?;
+    temperature.begin().set(0).start()?.wait()?;
     let step = common_step(comm, domain)?;
 
     let mut exchanges = Vec::with_capacity(steps as usize);
@@ -90,6 +90,6 @@ pub(super) fn common_step(comm: &Communicator, domain: &Domain) -> Result<f64, O
 
 fn timed(halo: &HaloExchange, set: usize) -> Result<Duration, OceanError> {
     let begin = Instant::now();
-    halo.exchange_set(set)?.wait()?;
+    halo.begin().set(set).start()?.wait()?;
     Ok(begin.elapsed())
 }

@@ -95,7 +95,7 @@ fn untouched(comm: &Stage<'_>) -> Outcome {
         let halo = bind(comm, &scenes, link)?;
         for turn in 0..6 {
             scenes.iter_mut().for_each(Scene::next);
-            halo.exchange_set(turn % 2)?.wait()?;
+            halo.begin().set(turn % 2).start()?.wait()?;
             scenes[turn % 2].check()?;
             scenes[1 - turn % 2].subjects().try_for_each(Subject::check_untouched)?;
         }
@@ -107,7 +107,7 @@ fn no_such_set(comm: &Stage<'_>) -> Outcome {
     let line = Line::new(comm)?;
     let halo = line.bind(comm, LinkChoice::Auto)?;
     for set in [1, usize::MAX] {
-        match halo.exchange_set(set) {
+        match halo.begin().set(set).start() {
             Err(Error::NoSuchSet { set: found, sets: 1 }) if found == set => {}
             other => fail!("set {set} of one: {other:?}"),
         }
@@ -117,7 +117,7 @@ fn no_such_set(comm: &Stage<'_>) -> Outcome {
         );
     }
     line.step(&halo, 1)?;
-    ensure!(halo.exchange_set(0)?.epoch() == 2, "a refused exchange has taken an epoch");
+    ensure!(halo.begin().set(0).start()?.epoch() == 2, "a refused exchange has taken an epoch");
     halo.wait()?;
     Ok(())
 }
@@ -164,7 +164,7 @@ fn refused(comm: &Stage<'_>) -> Outcome {
     let line = Line::new(comm)?;
     let set: &[(&Pattern, &Field)] = &[(&line.pattern, &line.array)];
     let options = BindOptions::default();
-    let none = HaloExchange::bind_alternatives(comm, &[], &options);
+    let none = HaloExchange::bind_alternatives(comm, &[(); 0], &options);
     ensure!(matches!(none, Err(Error::Bind(_))), "no set at all: {none:?}");
     if comm.size() > 1 {
         let sets = [set, set, set];
@@ -297,7 +297,7 @@ fn narrow_alone(comm: &Stage<'_>) -> Outcome {
         let narrow = wide.narrowed(&Halo::uniform(2))?;
         ensure!(narrow.sets() == 2, "{} sets of 2", narrow.sets());
         deep.step(&wide, 1, Deep::WIDTH)?;
-        let pending = narrow.exchange_set(1)?;
+        let pending = narrow.begin().set(1).start()?;
         drop(wide);
         pending.wait()?;
         deep.step(&narrow, 2, 2)?;

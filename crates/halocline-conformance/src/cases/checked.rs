@@ -13,7 +13,7 @@ fn agreed(comm: &Stage<'_>) -> Outcome {
     }
     let line = Line::new(comm)?;
     let last = comm.size() - 1;
-    let options = BindOptions { checked: Some(comm.rank() == last), ..BindOptions::default() };
+    let options = BindOptions::default().checked(comm.rank() == last);
     let expected = format!("rank {last} binds in checked mode, rank 0 binds without it");
     match line.bind_with(comm, &options) {
         Err(error @ (Error::Bind(_) | Error::Elsewhere { .. })) => {

@@ -211,7 +211,7 @@ const REDUCE: Call = ("all_reduce", |comm| Ok(comm.all_reduce(1, Reduce::Sum).ma
 const GATHER: Call = ("all_gather", |comm| Ok(comm.all_gather(1).map(drop)?));
 const SPARSE: Call = ("sparse_exchange", |comm| Ok(comm.sparse_exchange(Vec::new()).map(drop)?));
 const PATTERN: Call = ("pattern", |comm| line(comm).map(drop));
-const BIND: Call = ("bind", |comm| HaloExchange::bind(comm, &[]).map(drop));
+const BIND: Call = ("bind", |comm| HaloExchange::bind(comm, ()).map(drop));
 const AGREE: Call = ("agree", |comm| agree(comm, Ok::<_, Error>(())));
 
 fn line(comm: &Communicator) -> Result<Pattern, Error> {

@@ -15,6 +15,7 @@ use halocline::device::Priority;
 use halocline::device::sim::chosen;
 use halocline::{
     BindOptions, Direction, ElementType, Error, Flags, HaloExchange, LinkChoice, PatternLinks, RegularGrid,
+    TestOptions,
 };
 use halocline_comm::Endpoint;
 use halocline_comm::Tag;
@@ -35,7 +36,7 @@ fn bind(comm: &Stage<'_>, scene: &Scene, link: LinkChoice) -> Result<Option<Halo
 }
 
 fn bind_with(comm: &Stage<'_>, scene: &Scene, options: BindOptions) -> Result<Option<HaloExchange>, Trouble> {
-    match scene.bind(comm, &BindOptions { chunk: Some(4096), ..options }) {
+    match scene.bind(comm, &options.for_tests(TestOptions { chunk: Some(4096), ..TestOptions::default() })) {
         Err(Error::NotDriven | Error::Elsewhere { .. }) if !comm.link().is_driven() => Ok(None),
         bound => Ok(Some(bound?)),
     }
@@ -170,7 +171,7 @@ fn random_fields<R: Rig>(comm: &Stage<'_>) -> Outcome {
         let paths = paths(comm);
         let link = paths[numbers.below(paths.len())];
         let flags = [Flags::Auto, Flags::UpTo(256), Flags::UpTo(1 << 20)][numbers.below(3)];
-        let options = BindOptions { flags, ..by(link) };
+        let options = by(link).flags(flags);
         let Some(halo) = bind_with(comm, &scene, options)? else { continue };
         let ended = steps(rig, comm, &mut scene, &halo);
         ended.map_err(|trouble| Trouble::new(format!("seed {seed}, {link:?}, {flags:?}: {trouble}")))?;
@@ -243,7 +244,7 @@ fn of_host_alone<R: Rig>(comm: &Stage<'_>) -> Outcome {
         Err(Error::NotOnHost { field: 0, .. }) => {}
         other => fail!("given to an unbound exchange: {other:?}"),
     }
-    let options = BindOptions { checked: Some(true), ..by(LinkChoice::Auto) };
+    let options = by(LinkChoice::Auto).checked(true);
     let Some(halo) = bind_with(comm, &scene, options)? else { return Ok(()) };
     let said = halo.explain();
     ensure!(said.contains("checked mode does not look at them"), "{said}");

@@ -23,7 +23,7 @@ pub(crate) const CASES: &[Case] = &[
 const DEADLINE: Duration = Duration::from_millis(400);
 
 fn within(link: LinkChoice, deadline: Duration) -> BindOptions {
-    BindOptions { link, deadline: Some(deadline), ..BindOptions::default() }
+    BindOptions::default().link(link).deadline(deadline)
 }
 
 fn deadline(comm: &Stage<'_>) -> Outcome {
@@ -33,7 +33,7 @@ fn deadline(comm: &Stage<'_>) -> Outcome {
         let waits_for_0 = ring_neighbours(0, comm.size()).contains(&comm.rank());
         // Only those beside rank 0 have a deadline: who else is late because of them is not to blame.
         let deadline = waits_for_0.then_some(DEADLINE);
-        let halo = line.bind_with(comm, &BindOptions { link, deadline, ..BindOptions::default() })?;
+        let halo = line.bind_with(comm, &BindOptions::default().link(link).deadline(deadline))?;
         line.step(&halo, 1)?;
         comm.barrier()?;
         if comm.rank() == 0 {
@@ -59,7 +59,7 @@ fn deadline(comm: &Stage<'_>) -> Outcome {
         };
         ensure!(is_deadline(failed.cause, DEADLINE), "another cause: {failed}");
         ensure!((failed.rank, failed.culprit) == (comm.rank(), 0), "another rank: {failed}");
-        ensure!(failed.to_string().contains("rank 0 did not come within"), "it does not say so: {failed}");
+        ensure!(failed.to_string().contains("rank 0 missed the deadline"), "it does not say so: {failed}");
         is_sticky(&halo, &failed)?;
         // Rank 0 is away, but its progress acknowledges: the memory comes back without it.
         reclaimed(comm, &halo, &line.array)?;
@@ -82,7 +82,7 @@ fn deadline_of_is_ready(comm: &Stage<'_>) -> Outcome {
     for link in comm.paths() {
         let line = Line::new(comm)?;
         let deadline = waits_for_0.then_some(DEADLINE);
-        let halo = line.bind_with(comm, &BindOptions { link, deadline, ..BindOptions::default() })?;
+        let halo = line.bind_with(comm, &BindOptions::default().link(link).deadline(deadline))?;
         if waits_for_0 {
             let pending = halo.exchange()?;
             let failed = loop {
@@ -140,7 +140,7 @@ fn chain(comm: &Stage<'_>) -> Outcome {
         let halo = HaloExchange::bind_with(
             comm,
             &[(&pattern, &array)],
-            &BindOptions { link, deadline, ..BindOptions::default() },
+            &BindOptions::default().link(link).deadline(deadline),
         )?;
         if comm.rank() > 0 {
             let failed = until_failure(&halo)?;
@@ -179,8 +179,7 @@ fn between(comm: &Stage<'_>) -> Outcome {
         let line = Line::new(comm)?;
         let words = Words::new(comm);
         let on_host = Array::<f32>::zeros(comm, &[5])?;
-        let options =
-            BindOptions { link, deadline: (comm.rank() == 0).then_some(DEADLINE), ..BindOptions::default() };
+        let options = BindOptions::default().link(link).deadline((comm.rank() == 0).then_some(DEADLINE));
         let fields: [(&Pattern, &Field); 2] = [(&line.pattern, &line.array), (&line.pattern, &on_host)];
         let halo = HaloExchange::bind_with(comm, &fields, &options)?;
         (1..4).try_for_each(|step| line.step(&halo, step))?;
@@ -225,7 +224,7 @@ fn race(comm: &Stage<'_>) -> Outcome {
         let halo = HaloExchange::bind_with(
             comm,
             &[(&pattern, &array)],
-            &BindOptions { link, deadline, ..BindOptions::default() },
+            &BindOptions::default().link(link).deadline(deadline),
         )?;
         // Rank 0 gives up at some moment, or drops its object after a while; the others go on until
         // they are told.

@@ -48,7 +48,7 @@ fn awaited(comm: &Stage<'_>) -> Outcome {
             // Some ranks wait as a thread, others as a task.
             match (step + comm.rank() as u64) % 3 {
                 0 => halo.exchange()?.wait()?,
-                1 => block_on(halo.exchange_async())?,
+                1 => block_on(halo.begin().into_future())?,
                 _ => block_on(halo.exchange()?.into_future())?,
             }
             line.check(step)?;
@@ -65,7 +65,7 @@ fn several(comm: &Stage<'_>) -> Outcome {
     }
     for step in 1..20 {
         lines.iter().try_for_each(|line| line.fill(step))?;
-        let mut flying: Vec<Exchanging> = objects.iter().map(|object| object.exchange_async()).collect();
+        let mut flying: Vec<Exchanging> = objects.iter().map(|object| object.begin().into_future()).collect();
         flying.rotate_left(comm.rank() % 3);
         for future in flying {
             block_on(future)?;
@@ -81,7 +81,7 @@ fn cancelled(comm: &Stage<'_>) -> Outcome {
         let halo = line.bind(comm, link)?;
         for step in 1..if comm.is_on_device() { 20 } else { 60 } {
             line.fill(step)?;
-            let mut future = halo.exchange_async();
+            let mut future = halo.begin().into_future();
             let waker = waker();
             for _ in 0..(7 * step + comm.rank() as u64) % 23 {
                 if Pin::new(&mut future).poll(&mut Context::from_waker(&waker)).is_ready() {

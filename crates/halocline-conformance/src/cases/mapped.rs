@@ -62,7 +62,7 @@ fn every_kind<R: Rig>(comm: &Stage<'_>) -> Outcome {
         for inline in [false, true] {
             // Of the way that is the same for all sizes.
             let flags = Flags::Never;
-            let halo = ring.bind(comm, &BindOptions { inline, flags, ..BindOptions::default() })?;
+            let halo = ring.bind(comm, &BindOptions::default().inline(inline).flags(flags))?;
             // In a ring of an odd number of ranks two even ones meet.
             if maps(rig, comm) && comm.size().is_multiple_of(2) {
                 check_ways(&halo, &own, &theirs).map_err(of)?;

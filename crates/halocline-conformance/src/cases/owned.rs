@@ -296,7 +296,7 @@ fn sets(comm: &Stage<'_>) -> Outcome {
     for step in 1..7 {
         let (now, next) = (&arrays[step % 2], &arrays[1 - step % 2]);
         number(now, step as u64)?;
-        let pending = halo.exchange_set(step % 2)?;
+        let pending = halo.begin().set(step % 2).start()?;
         shows(now, &pending, step as u64, &(1..5).collect())?;
         {
             // What a step of a program does: it reads one time level and writes the other.

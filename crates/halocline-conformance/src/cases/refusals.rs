@@ -330,7 +330,7 @@ fn other_options(comm: &Stage<'_>) -> Outcome {
     }
     // A deadline is each rank's own affair.
     let deadline = is_odd.then_some(std::time::Duration::from_secs(50));
-    let halo = line.bind_with(comm, &BindOptions { deadline, ..BindOptions::default() })?;
+    let halo = line.bind_with(comm, &BindOptions::default().deadline(deadline))?;
     line.step(&halo, 1)
 }
 

@@ -30,7 +30,7 @@ fn refused(comm: &Stage<'_>, result: Result<Pattern, Error>, knows: &[usize], wo
             ensure!(!knows.contains(&comm.rank()), "rank {} can know itself: {text}", comm.rank());
             ensure!(*rank != comm.rank() && *rank < comm.size(), "{text}");
         }
-        Error::Pattern(_) | Error::Bind(_) => {}
+        Error::Pattern(_) | Error::DecomposedFor { .. } | Error::Differs { .. } => {}
         other => fail!("another error: {other}"),
     }
     for word in words {

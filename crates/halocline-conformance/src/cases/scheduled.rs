@@ -9,6 +9,7 @@ use crate::{Case, Outcome, Trouble, ensure};
 use halocline::device::{Priority, Variable};
 use halocline::{
     BindOptions, Cause, CommError, Device, Error, HaloExchange, LinkChoice, LinkPath, Pending, Stream,
+    TestOptions,
 };
 use halocline_comm::Endpoint;
 use halocline_comm::mpi::DEVICE;
@@ -89,7 +90,7 @@ fn every_way_on_one_stream<R: Rig>(comm: &Stage<'_>) -> Outcome {
         for inline in [false, true] {
             // Ranks may find other chunks worth a message: two of them take the larger.
             let chunk = Some(16 << (comm.rank() % 2));
-            let options = BindOptions { inline, chunk, ..by(link) };
+            let options = by(link).inline(inline).for_tests(TestOptions { chunk, ..TestOptions::default() });
             let Some(halo) = bind(comm, &yard, &[&[0]], &options)? else { continue };
             crate::watchdog::note(comm.rank(), format!("{link:?}, inline {inline}"));
             let stream = device.stream(Priority::Normal)?;
@@ -114,9 +115,9 @@ fn several_in_flight<R: Rig>(comm: &Stage<'_>) -> Outcome {
         let streams = [device.stream(Priority::Normal)?, device.stream(Priority::Normal)?];
         for number in 1..=3 {
             yard.produce(rig, &[0, 1], &streams[0], number)?;
-            let first = halo.schedule_exchange_set(0, &[&streams[0]])?;
-            let second = halo.schedule_exchange_set(1, &[&streams[0]])?;
-            let third = halo.schedule_exchange_set(0, &[&streams[0]])?;
+            let first = halo.schedule_exchange(&[&streams[0]])?;
+            let second = halo.begin().set(1).after(&[&streams[0]]).schedule()?;
+            let third = halo.schedule_exchange(&[&streams[0]])?;
             if number == 2 {
                 poll(comm, || second.is_ready())?;
             }

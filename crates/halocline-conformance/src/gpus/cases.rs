@@ -50,7 +50,7 @@ fn many_exchanges(comm: &Stage<'_>) -> Outcome {
                 (_, _, false) => 3_000,
                 (_, _, true) => 200,
             };
-            let halo = yard.bind(comm, &[&[0]], &BindOptions { inline, ..by(link) })?;
+            let halo = yard.bind(comm, &[&[0]], &by(link).inline(inline))?;
             let stream = device.stream(Priority::Normal)?;
             let start = std::time::Instant::now();
             for step in 1..=count {
@@ -75,7 +75,7 @@ fn many_streams(comm: &Stage<'_>) -> Outcome {
     const OBJECTS: usize = 4;
     let rig = Gpus::get()?;
     let device = device_of(rig, comm.rank());
-    let options = BindOptions { deadline: Some(Duration::from_secs(20)), ..BindOptions::default() };
+    let options = BindOptions::default().deadline(Duration::from_secs(20));
     for round in 0..4 {
         let mut objects = Vec::new();
         for at in 0..OBJECTS {
@@ -131,7 +131,7 @@ fn other_streams(comm: &Stage<'_>) -> Outcome {
     }
     let yard = Yard::new(comm, &[6 * comm.size(), 5], (1, 1, 1), |_| device)?;
     for inline in [false, true] {
-        let halo = yard.bind(comm, &[&[0]], &BindOptions { inline, ..BindOptions::default() })?;
+        let halo = yard.bind(comm, &[&[0]], &BindOptions::default().inline(inline))?;
         for &raw in &streams {
             // SAFETY: CUDA's stream is destroyed below, after the borrowed one is dropped.
             let stream = unsafe { device.borrow_stream(RawStream(raw)) }?;

@@ -126,7 +126,7 @@ pub(super) fn round_rank(gpus: &str, count: &str) -> Outcome {
         let ring = Ring::new(&comm, device, address, Arc::clone(&owner))?;
         // Its field is mapped, or only the words.
         let link = if number % 4 == 3 { LinkChoice::DeviceMailbox } else { LinkChoice::Auto };
-        let halo = ring.bind(&comm, &BindOptions { link, ..BindOptions::default() })?;
+        let halo = ring.bind(&comm, &BindOptions::default().link(link))?;
         ring.step(&halo, number)?;
         drop((halo, ring));
         if number % 3 == 1 {

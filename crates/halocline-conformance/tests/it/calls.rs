@@ -3,7 +3,7 @@
 use halocline::device::Priority;
 use halocline::{
     BindOptions, Communicator, Decomposed, Device, Direction, Error, Field, Halo, HaloExchange, Layout,
-    LinkChoice,
+    LinkChoice, TestOptions,
 };
 use halocline::{Pattern, RegularGrid};
 use halocline_comm::Endpoint;
@@ -109,7 +109,11 @@ fn an_exchange_gives_a_device_few_calls() {
     ] {
         // Where chunks are counted, a cell is one.
         let (chunk, fields) = (chunks.map(|_| 8), chunks.unwrap_or(2) / 2);
-        let options = BindOptions { link, inline, chunk, stream_waits: true, ..BindOptions::default() };
+        let options = BindOptions::default()
+            .link(link)
+            .inline(inline)
+            .stream_waits(true)
+            .for_tests(TestOptions { chunk, ..TestOptions::default() });
         let [begin, wait] = count(&options, (1, fields)).expect("exchanges");
         let streams = if inline { "the user's" } else { "internal" };
         let link = chunks.map_or_else(|| format!("{link:?}"), |count| format!("{link:?}, {count} chunks"));

@@ -28,7 +28,7 @@ impl Part {
         let grid = RegularGrid::new([OWNED * comm.size()]).periodic([true]);
         let pattern = grid.decompose(comm.size())?.pattern(comm, Halo::uniform(1))?;
         let array = DeviceArray::zeros(device, &[ALL])?;
-        let options = BindOptions { link, ..BindOptions::default() };
+        let options = BindOptions::default().link(link);
         let halo = HaloExchange::bind_with(comm, &[(&pattern, &array)], &options)?;
         let streams = [device.stream(Priority::Normal)?, device.stream(Priority::Normal)?];
         Ok(Self { array, halo, streams })

@@ -3,7 +3,9 @@
 
 use halocline::device::Priority;
 use halocline::device::sim::{Options, World, explore};
-use halocline::{BindOptions, Cause, Communicator, Device, Error, Flags, HaloExchange, LinkPath};
+use halocline::{
+    BindOptions, Cause, Communicator, Device, Error, Flags, HaloExchange, LinkPath, TestOptions,
+};
 use halocline_comm::Endpoint;
 use halocline_conformance::ring::Ring;
 use halocline_conformance::simulated::{options, run_ranks, run_ranks_apart};
@@ -23,7 +25,9 @@ fn all_are(halo: &HaloExchange, path: LinkPath) -> bool {
 
 /// In one launch, or not.
 fn options_of(alone: bool) -> BindOptions {
-    BindOptions { flags: Flags::UpTo(1 << 20), alone, ..BindOptions::default() }
+    BindOptions::default()
+        .flags(Flags::UpTo(1 << 20))
+        .for_tests(TestOptions { alone, ..TestOptions::default() })
 }
 
 /// Under seeds, in one launch on neither rank, on one, and on both.
@@ -50,7 +54,10 @@ fn small_messages_go_as_words_with_flags_where_both_sides_want_that() {
             let inline = world.seed() % 2 == 0;
             let bind = |most: [usize; 2], stream_waits: bool| {
                 let flags = Flags::UpTo(most[comm.rank()]);
-                ring.bind(comm, &BindOptions { inline, flags, stream_waits, ..BindOptions::default() })
+                ring.bind(
+                    comm,
+                    &BindOptions::default().inline(inline).flags(flags).stream_waits(stream_waits),
+                )
             };
             let pushed = bind([639, 700], false)?;
             let why = "no words with flags, which are for 1 B to 639 B";
@@ -87,12 +94,12 @@ fn steps_are_right_whoever_is_in_one_launch() {
         let yard = Yard::new(comm, &[6, 3], (1, 1, 3), |_| device)?;
         let halo = yard.bind(comm, &[&[0], &[1, 2]], options)?;
         ensure!(all_are(&halo, LinkPath::Flags), "{}", halo.explain());
-        ensure!(halo.explain().contains("in one launch\n") == options.alone, "{}", halo.explain());
+        ensure!(halo.explain().contains("in one launch\n") == options.tests().alone, "{}", halo.explain());
         let stream = device.stream(Priority::Normal)?;
         for step in 1..=6 {
             let (set, fields) = if step % 3 == 0 { (1, &[1, 2][..]) } else { (0, &[0][..]) };
             yard.produce(world, fields, &stream, step)?;
-            halo.schedule_exchange_set(set, &[&stream])?.schedule_wait(&stream)?;
+            halo.begin().set(set).after(&[&stream]).schedule()?.schedule_wait(&stream)?;
             yard.consume(world, fields, &stream, step)?;
         }
         Ok(stream.synchronise()?)
@@ -104,7 +111,7 @@ fn a_sender_is_two_exchanges_ahead_of_a_receiver_that_does_not_come() {
     under_seeds(|world, comm, device, options| {
         let yard = Yard::one_way(comm, 6, 1, device)?;
         let deadline = Some(Duration::from_millis(100));
-        let halo = yard.bind(comm, &[&[0]], &BindOptions { deadline, ..options.clone() })?;
+        let halo = yard.bind(comm, &[&[0]], &options.clone().deadline(deadline))?;
         let stream = device.stream(Priority::Normal)?;
         if comm.rank() == 0 {
             yard.produce(world, &[0], &stream, 1)?;
@@ -123,7 +130,7 @@ fn a_receiver_whose_words_never_come_fails_and_keeps_its_halo() {
         under_seeds(|world, comm, device, options| {
             let yard = Yard::one_way(comm, 6, 1, device)?;
             let deadline = (!drops).then_some(Duration::from_millis(100));
-            let halo = yard.bind(comm, &[&[0]], &BindOptions { deadline, ..options.clone() })?;
+            let halo = yard.bind(comm, &[&[0]], &options.clone().deadline(deadline))?;
             let stream = device.stream(Priority::Normal)?;
             yard.produce(world, &[0], &stream, 1)?;
             halo.schedule_exchange(&[&stream])?.schedule_wait(&stream)?;

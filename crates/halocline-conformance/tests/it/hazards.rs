@@ -3,7 +3,7 @@
 
 use halocline::device::Priority;
 use halocline::device::sim::{Options, World, explore, run};
-use halocline::{BindOptions, Cause, Communicator, Cut, Error, Flags, LinkChoice, Stream};
+use halocline::{BindOptions, Cause, Communicator, Cut, Error, Flags, LinkChoice, Stream, TestOptions};
 use halocline_comm::Endpoint;
 use halocline_conformance::simulated::{options, run_ranks};
 use halocline_conformance::yard::{Yard, devices};
@@ -62,7 +62,11 @@ fn kind(report: &str) -> String {
 fn bound(setting: Setting) -> BindOptions {
     let flags = if setting.flags { Flags::UpTo(1 << 20) } else { Flags::Never };
     let (link, cut, alone) = (setting.link, setting.cut, setting.alone);
-    BindOptions { link, cut, flags, alone, ..BindOptions::default() }
+    BindOptions::default().link(link).flags(flags).for_tests(TestOptions {
+        cut,
+        alone,
+        ..TestOptions::default()
+    })
 }
 
 /// The stream of this rank, and a line of six cells with two fields.
@@ -190,8 +194,8 @@ fn two_in_flight(world: &World, comm: &Communicator, setting: Setting) -> Outcom
     let halo = yard.bind(comm, &[&[0], &[1]], &bound(setting))?;
     for step in 1..=3 {
         yard.produce(world, &[0, 1], &stream, step)?;
-        let first = halo.schedule_exchange_set(0, &[&stream])?;
-        let second = halo.schedule_exchange_set(1, &[&stream])?;
+        let first = halo.schedule_exchange(&[&stream])?;
+        let second = halo.begin().set(1).after(&[&stream]).schedule()?;
         first.schedule_wait(&stream)?;
         yard.consume(world, &[0], &stream, step)?;
         second.schedule_wait(&stream)?;
@@ -246,7 +250,7 @@ fn drop_in_flight() {
 fn alone(world: &World, comm: &Communicator, setting: Setting) -> Outcome {
     let (stream, yard) = begin(world, comm, setting)?;
     let deadline = Some(Duration::from_micros(if comm.rank() == 0 { 400 } else { 1_000_000 }));
-    let halo = yard.bind(comm, &[&[0]], &BindOptions { deadline, ..bound(setting) })?;
+    let halo = yard.bind(comm, &[&[0]], &bound(setting).deadline(deadline))?;
     let count = if comm.rank() == 0 { 2 } else { 1 };
     for _ in 0..count {
         if comm.rank() == 1 {

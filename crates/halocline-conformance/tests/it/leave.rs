@@ -92,7 +92,7 @@ fn last_exchange(comm: &Communicator, owner: usize, link: LinkChoice, steps: usi
     let domain = UnstructuredDomain::new(comm.rank() as u64, owned, halo);
     let pattern = Pattern::unstructured(comm, &[domain])?;
     let array = Array::<u64>::zeros(comm, &[1])?;
-    let options = BindOptions { link, ..BindOptions::default() };
+    let options = BindOptions::default().link(link);
     let halo = HaloExchange::bind_with(comm, &[(&pattern, &array)], &options)?;
     for step in 1..=steps as u64 {
         array.write()?[0] = if mine { step } else { 0 };
@@ -131,11 +131,11 @@ fn perform(comm: Communicator, play: Play) -> Outcome {
     let fields: [(&Pattern, &Field); 1] = [(&pattern, &array)];
     let halo = match (play.unbound, play.link) {
         (false, link) => {
-            let options = BindOptions { link, ..BindOptions::default() };
+            let options = BindOptions::default().link(link);
             Object::Bound(HaloExchange::bind_with(&comm, &fields, &options)?)
         }
         (true, LinkChoice::Message) => {
-            let options = BindOptions { link: LinkChoice::Message, ..BindOptions::default() };
+            let options = BindOptions::default().link(LinkChoice::Message);
             Object::Unbound(PatternLinks::new_with(&comm, &[&pattern], &options)?)
         }
         (true, _) => Object::Unbound(PatternLinks::new(&comm, &[&pattern])?),

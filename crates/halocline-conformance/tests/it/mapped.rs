@@ -53,7 +53,7 @@ fn a_bound_exchange_writes_into_the_other_process_and_maps_nothing_more() {
     play(0..30, 2, |world, device, comm| {
         let ring = ring(comm, device)?;
         let (inline, stream_waits) = (world.seed() % 2 == 0, world.seed() % 3 == 0);
-        let halo = ring.bind(comm, &BindOptions { inline, stream_waits, ..BindOptions::default() })?;
+        let halo = ring.bind(comm, &BindOptions::default().inline(inline).stream_waits(stream_waits))?;
         let how = if stream_waits {
             "not in one: `stream_waits`"
         } else {
@@ -84,7 +84,8 @@ fn mailboxes_on_devices_are_mapped_instead_of_fields() {
         let ring = ring(comm, device)?;
         let (inline, stream_waits) = (world.seed() % 2 == 0, world.seed() % 3 == 0);
         let link = LinkChoice::DeviceMailbox;
-        let halo = ring.bind(comm, &BindOptions { link, inline, stream_waits, ..BindOptions::default() })?;
+        let halo =
+            ring.bind(comm, &BindOptions::default().link(link).inline(inline).stream_waits(stream_waits))?;
         let text = halo.explain();
         ensure!(paths(&halo, comm).iter().all(|(_, path)| *path == LinkPath::DeviceMailbox), "{text}");
         ensure!(text.contains("each exchange in one launch") != stream_waits, "{text}");
@@ -106,8 +107,7 @@ fn links_are_pulled_out_of_the_other_process_where_that_is_asked_for() {
     play(0..30, 2, |world, device, comm| {
         let ring = ring(comm, device)?;
         let inline = world.seed() % 2 == 0;
-        let pulled =
-            ring.bind(comm, &BindOptions { inline, link: LinkChoice::Pull, ..BindOptions::default() })?;
+        let pulled = ring.bind(comm, &BindOptions::default().inline(inline).link(LinkChoice::Pull))?;
         let text = pulled.explain();
         ensure!(paths(&pulled, comm).iter().all(|(_, path)| *path == LinkPath::Pull), "{text}");
         for told in ["not in one: links are pulled", "mapped by simulation"] {
@@ -198,7 +198,7 @@ fn without_room_for_a_mailbox_on_the_device_one_of_the_host_is_taken() {
         (1..=4).try_for_each(|step| ring.step(&halo, step))?;
         comm.barrier()?;
         let link = LinkChoice::DeviceMailbox;
-        let forced = ring.bind(comm, &BindOptions { link, ..BindOptions::default() });
+        let forced = ring.bind(comm, &BindOptions::default().link(link));
         let told = forced.err().map(|error| error.to_string()).unwrap_or_default();
         ensure!(told.contains("memory") || told.contains("bytes"), "{told}");
         Ok(comm.barrier()?)
@@ -221,7 +221,7 @@ fn without_words_on_the_other_device_all_goes_through_a_mailbox_of_the_host() {
             comm.barrier()?;
             // What was refused is not asked for again: another field.
             let ring = ring(comm, device)?;
-            let bound = ring.bind(comm, &BindOptions { link, ..BindOptions::default() });
+            let bound = ring.bind(comm, &BindOptions::default().link(link));
             if link != LinkChoice::Auto {
                 let told = bound.err().map(|error| error.to_string()).unwrap_or_default();
                 ensure!(told.contains(&why.to_string()), "{link:?}: {told}");
@@ -255,7 +255,7 @@ fn memory_that_is_not_shared_with_the_peers_device_takes_a_mailbox() {
             }
             ensure!(halo.explain().contains("has no access to the memory at"), "{}", halo.explain());
             (1..=3).try_for_each(|step| ring.step(&halo, step))?;
-            let forced = ring.bind(comm, &BindOptions { link: LinkChoice::Push, ..BindOptions::default() });
+            let forced = ring.bind(comm, &BindOptions::default().link(LinkChoice::Push));
             ensure!(forced.is_err(), "memory that cannot be reached is written to");
             Ok(comm.barrier()?)
         });
@@ -274,7 +274,7 @@ fn a_rank_with_fields_on_several_devices_is_written_to_by_another_process() {
         places[1].enable_peer(&places[0])?;
         let yard = Yard::new(comm, &[9, 4], (2, 1, 1), |domain| &places[domain])?;
         let inline = world.seed().is_multiple_of(2);
-        let halo = yard.bind(comm, &[&[0]], &BindOptions { inline, ..BindOptions::default() })?;
+        let halo = yard.bind(comm, &[&[0]], &BindOptions::default().inline(inline))?;
         for (written, path) in paths(&halo, comm) {
             let is_right =
                 if written == 1 { path == LinkPath::Push } else { matches!(path, LinkPath::Mailbox { .. }) };
@@ -341,7 +341,7 @@ fn all_fail_when_one_drops_its_object_and_memory_comes_back() {
         let ring = ring(comm, device)?;
         // The field is mapped, or only the words and the mailbox behind them.
         let link = [LinkChoice::Auto, LinkChoice::DeviceMailbox][world.seed() as usize % 2];
-        let halo = ring.bind(comm, &BindOptions { link, ..BindOptions::default() })?;
+        let halo = ring.bind(comm, &BindOptions::default().link(link))?;
         ring.step(&halo, 1)?;
         comm.barrier()?;
         if comm.rank() == 0 {

@@ -129,7 +129,7 @@ fn exchanged_and_packed_in_turn_on_one_stream() {
         under_seeds(|world, comm| {
             let device = &devices(world, 2)?[comm.rank()];
             let yard = Yard::new(comm, &[6], (1, 1, 1), |_| device)?;
-            let halo = yard.bind(comm, &[&[0]], &BindOptions { link, ..BindOptions::default() })?;
+            let halo = yard.bind(comm, &[&[0]], &BindOptions::default().link(link))?;
             let stream = device.stream(Priority::Normal)?;
             let (out, into) =
                 (buffers(&halo, &stream, Direction::Send)?, buffers(&halo, &stream, Direction::Receive)?);
@@ -220,7 +220,7 @@ fn the_object_fails_while_a_message_is_packed() {
         let device = &devices(world, 2)?[comm.rank()];
         let yard = Yard::new(comm, &[6], (1, 1, 1), |_| device)?;
         let deadline = Some(Duration::from_micros(if comm.rank() == 0 { 400 } else { 1_000_000 }));
-        let halo = yard.bind(comm, &[&[0]], &BindOptions { deadline, ..BindOptions::default() })?;
+        let halo = yard.bind(comm, &[&[0]], &BindOptions::default().deadline(deadline))?;
         let (kernels, messages) = (device.stream(Priority::Normal)?, device.stream(Priority::Normal)?);
         let buffers = buffers(&halo, &messages, Direction::Send)?;
         yard.produce(world, &[0], &kernels, 1)?;

@@ -55,7 +55,7 @@ impl Line {
 }
 
 fn by((link, flags): Choice) -> BindOptions {
-    BindOptions { link, flags, ..BindOptions::default() }
+    BindOptions::default().link(link).flags(flags)
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn ranks_of_which_one_exchanges_the_wide_and_one_the_narrow_object_fail() {
 fn a_sender_of_a_narrow_object_waits_for_its_receiver_until_the_deadline() {
     under_seeds(|world, comm, link| {
         let deadline = Some(Duration::from_millis(50));
-        let line = Line::new(world, comm, &BindOptions { deadline, ..by(link) })?;
+        let line = Line::new(world, comm, &by(link).deadline(deadline))?;
         let narrow = line.wide.narrowed(&Halo::per_axis([(1, 0)]))?;
         line.step(world, &line.wide, 1)?;
         line.stream.synchronise()?;

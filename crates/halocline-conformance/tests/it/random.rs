@@ -90,12 +90,12 @@ impl Fields {
     fn among_alternatives(&self, comm: &Communicator, scene: &mut Scene) -> Outcome {
         let halo = {
             let fields = scene.fields();
-            HaloExchange::bind_alternatives(comm, &[&[], &fields, &fields], &by(self.link))?
+            HaloExchange::bind_alternatives(comm, &[&fields[..0], &fields, &fields], &by(self.link))?
         };
         for step in 0..2 * self.steps {
-            halo.exchange_set(0)?.wait()?;
+            halo.begin().set(0).start()?.wait()?;
             scene.next();
-            halo.exchange_set(1 + step % 2)?.wait()?;
+            halo.begin().set(1 + step % 2).start()?.wait()?;
             scene.check()?;
         }
         Ok(())

@@ -4,7 +4,7 @@ use halocline::device::sim::{Kernel, Options, World, explore};
 use halocline::device::{Memory, Priority, ValueOp};
 use halocline::{
     Array, BindOptions, Cause, Communicator, Decomposed, Device, DeviceArray, DeviceError, Error, Fault,
-    Field, Flags, Halo, HaloExchange, Layout, LinkChoice, Pattern, PatternLinks, RegularGrid,
+    Field, Flags, Halo, HaloExchange, Layout, LinkChoice, Pattern, PatternLinks, RegularGrid, TestOptions,
     UnstructuredDomain,
 };
 use halocline_conformance::simulated::{options, run_ranks};
@@ -41,7 +41,7 @@ fn a_stream_of_another_device() {
             pending.schedule_wait(&own)?;
             yard.consume(world, &[0], &own, step)?;
         }
-        let options = BindOptions { streams: vec![Arc::new(other)], ..BindOptions::default() };
+        let options = BindOptions::default().streams(vec![Arc::new(other)]);
         ensure!(yard.bind(comm, &[&[0]], &options).is_err(), "a producer of another device is bound");
         Ok(own.synchronise()?)
     });
@@ -52,7 +52,7 @@ fn a_stream_that_is_being_captured() {
     under_seeds(2, |world, comm| {
         let devices = devices(world, 1)?;
         let yard = Yard::new(comm, &[6], (1, 1, 1), |_| &devices[0])?;
-        let inline = BindOptions { inline: true, ..BindOptions::default() };
+        let inline = BindOptions::default().inline(true);
         for options in [BindOptions::default(), inline] {
             let halo = yard.bind(comm, &[&[0]], &options)?;
             let (own, captured) =
@@ -296,7 +296,7 @@ fn different_sets(
     for step in 1..=2 {
         yard.produce(world, &[0, 1], &stream, step)?;
         for set in 0..2 {
-            halo.schedule_exchange_set(set, &[&stream])?.schedule_wait(&stream)?;
+            halo.begin().set(set).after(&[&stream]).schedule()?.schedule_wait(&stream)?;
         }
         yard.consume(world, &[0, 1], &stream, step)?;
     }
@@ -317,7 +317,7 @@ fn swapped_sets(world: &World, comm: &Communicator, options: &BindOptions) -> Ou
     let stream = device.stream(Priority::Normal)?;
     let halo = yard.bind(comm, &[&[0], &[1]], options)?;
     yard.produce(world, &[0, 1], &stream, 1)?;
-    let begin = |set: usize| match halo.schedule_exchange_set(set, &[&stream]) {
+    let begin = |set: usize| match halo.begin().set(set).after(&[&stream]).schedule() {
         Ok(pending) => Ok(Some(pending)),
         Err(Error::Failed(_)) => Ok(None),
         Err(error) => Err(error),
@@ -335,9 +335,11 @@ fn swapped_sets(world: &World, comm: &Communicator, options: &BindOptions) -> Ou
 /// Each way, and words with flags where streams wait and in one launch.
 fn paths() -> impl Iterator<Item = BindOptions> {
     let links = [LinkChoice::Auto, LinkChoice::Mailbox, LinkChoice::Message];
-    let links = links.map(|link| BindOptions { link, ..BindOptions::default() });
+    let links = links.map(|link| BindOptions::default().link(link));
     let flags = Flags::UpTo(1 << 20);
-    links.into_iter().chain([false, true].map(|alone| BindOptions { flags, alone, ..BindOptions::default() }))
+    links.into_iter().chain([false, true].map(|alone| {
+        BindOptions::default().flags(flags).for_tests(TestOptions { alone, ..TestOptions::default() })
+    }))
 }
 
 #[test]
@@ -403,7 +405,7 @@ fn direct_links_between_devices_that_do_not_reach_each_other() {
     without_access(1, 2, |world, comm| {
         let device = world.device(comm.rank() as u32)?;
         let yard = Yard::new(comm, &[6], (1, 1, 1), |_| &device)?;
-        let options = BindOptions { link: LinkChoice::Push, ..BindOptions::default() };
+        let options = BindOptions::default().link(LinkChoice::Push);
         match yard.bind(comm, &[&[0]], &options) {
             Err(Error::Bind(why)) => ensure!(why.contains("has no access to the memory of device"), "{why}"),
             other => fail!("instead of a refusal: {other:?}"),
@@ -438,7 +440,7 @@ fn staging_is_not_silent() {
         under_seeds(2, |world, comm| {
             let device = &devices(world, 1)?[0];
             let yard = Yard::new(comm, &[6], (1, 1, 1), |_| device)?;
-            let halo = yard.bind(comm, &[&[0]], &BindOptions { link, ..BindOptions::default() })?;
+            let halo = yard.bind(comm, &[&[0]], &BindOptions::default().link(link))?;
             let text = halo.explain();
             ensure!(text.matches(says).count() == 2, "{link:?}: {text}");
             Ok(())

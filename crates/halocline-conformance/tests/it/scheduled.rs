@@ -71,15 +71,15 @@ fn awaited_by_tasks(world: &World, comm: &Communicator, link: LinkChoice) -> Out
     let device = &devices(world, 2)?[comm.rank() % 2];
     let yard = Yard::new(comm, &[2 * comm.size() + 1], (1, 1, 1), |_| device)?;
     let stream = Arc::new(device.stream(Priority::Normal)?);
-    let options = BindOptions { link, streams: vec![Arc::clone(&stream)], ..BindOptions::default() };
+    let options = BindOptions::default().link(link).streams(vec![Arc::clone(&stream)]);
     let halo = yard.bind(comm, &[&[0]], &options)?;
     for step in 1..=3 {
         yard.produce(world, &[0], &stream, step)?;
         // Polled once, then forgotten: nobody is woken for it.
-        let mut forgotten = halo.exchange_async();
+        let mut forgotten = halo.begin().into_future();
         let _ = Pin::new(&mut forgotten).poll(&mut Context::from_waker(Waker::noop()));
         drop(forgotten);
-        let polls = block_on(world, halo.exchange_async())?;
+        let polls = block_on(world, halo.begin().into_future())?;
         ensure!(polls <= 2, "a task was polled {polls} times for one exchange");
         yard.consume(world, &[0], &stream, step)?;
     }
@@ -91,7 +91,7 @@ fn awaited_by_tasks(world: &World, comm: &Communicator, link: LinkChoice) -> Out
     }
     // The failure wakes them, too.
     loop {
-        match block_on(world, halo.exchange_async()) {
+        match block_on(world, halo.begin().into_future()) {
             Ok(_) => {}
             Err(Error::Failed(failure)) if failure.cause == Cause::Dropped => return Ok(()),
             Err(error) => return Err(error.into()),
@@ -113,7 +113,7 @@ fn sent_to_nobody(world: &World, comm: &Communicator, link: LinkChoice) -> Outco
     let device = &devices(world, 1)?[0];
     let yard = Yard::one_way(comm, 6, 1, device)?;
     let deadline = Some(Duration::from_secs(1));
-    let halo = yard.bind(comm, &[&[0]], &BindOptions { link, deadline, ..BindOptions::default() })?;
+    let halo = yard.bind(comm, &[&[0]], &BindOptions::default().link(link).deadline(deadline))?;
     let stream = device.stream(Priority::Normal)?;
     if comm.rank() == 0 {
         yard.produce(world, &[0], &stream, 1)?;
@@ -136,7 +136,7 @@ fn a_sender_does_not_run_ahead_of_its_receiver() {
 fn dropped_by_one(world: &World, comm: &Communicator, link: LinkChoice) -> Outcome {
     let device = &devices(world, 1)?[0];
     let yard = Yard::new(comm, &[3 * comm.size()], (1, 1, 1), |_| device)?;
-    let halo = yard.bind(comm, &[&[0]], &BindOptions { link, ..BindOptions::default() })?;
+    let halo = yard.bind(comm, &[&[0]], &BindOptions::default().link(link))?;
     let stream = device.stream(Priority::Normal)?;
     yard.produce(world, &[0], &stream, 1)?;
     halo.schedule_exchange(&[&stream])?.wait()?;
@@ -191,7 +191,7 @@ fn all_peers_fail_when_one_drops_its_object_whose_memory_they_have_mapped() {
 fn crossed(world: &World, comm: &Communicator, inline: bool, is_crossed: bool) -> Result<usize, Trouble> {
     let device = &devices(world, 2)?[comm.rank()];
     let yard = Yard::new(comm, &[6], (1, 1, 5), |_| device)?;
-    let options = BindOptions { inline, deadline: Some(Duration::from_secs(1)), ..BindOptions::default() };
+    let options = BindOptions::default().inline(inline).deadline(Duration::from_secs(1));
     // A rank has four internal streams: the first and the last of five objects share one.
     let objects =
         (0..5).map(|field| yard.bind(comm, &[&[field]], &options)).collect::<Result<Vec<_>, _>>()?;

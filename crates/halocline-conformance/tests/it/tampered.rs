@@ -112,7 +112,7 @@ fn binds_on_devices(choice: (LinkChoice, Flags), word: usize) -> Vec<Option<Erro
                     let grid = RegularGrid::new([4]).periodic([true]);
                     let pattern = grid.decompose(2)?.pattern(&comm, Halo::uniform(1))?;
                     let array = DeviceArray::<u64>::zeros(&device, &[4])?;
-                    let options = BindOptions { link, flags, ..BindOptions::default() };
+                    let options = BindOptions::default().link(link).flags(flags);
                     HaloExchange::bind_with(&comm, &[(&pattern, &array)], &options)
                 })();
                 comm.barrier().expect("the communicator works");

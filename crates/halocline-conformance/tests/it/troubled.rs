@@ -2,7 +2,7 @@
 
 use halocline::device::sim::{Options, World, explore};
 use halocline::device::{Priority, RawStream};
-use halocline::{BindOptions, Cause, Communicator, Error, LinkChoice, Stream};
+use halocline::{BindOptions, Cause, Communicator, Error, LinkChoice, Stream, TestOptions};
 use halocline_comm::Endpoint;
 use halocline_conformance::simulated::{options, run_ranks, run_ranks_late};
 use halocline_conformance::yard::{Kernels, Yard, devices};
@@ -26,7 +26,7 @@ fn bound_producers(world: &World, comm: &Communicator, inline: bool, named: bool
     let streams: Vec<Arc<Stream>> =
         devices.iter().map(|device| stream(device).map(Arc::new)).collect::<Result<_, _>>()?;
     let bound = if named { streams.clone() } else { Vec::new() };
-    let halo = yard.bind(comm, &[&[0]], &BindOptions { inline, streams: bound, ..BindOptions::default() })?;
+    let halo = yard.bind(comm, &[&[0]], &BindOptions::default().inline(inline).streams(bound))?;
     let of_stream = |at: usize| yard.pieces[0].iter().skip(at).step_by(2).zip([&streams[at]]);
     for step in 1..=3 {
         for (piece, stream) in (0..2).flat_map(of_stream) {
@@ -61,13 +61,12 @@ fn exchanges_come_after_the_producers_that_are_bound() {
 fn on_streams_in_turn(world: &World, comm: &Communicator, link: LinkChoice) -> Outcome {
     let device = &devices(world, 2)?[comm.rank() % 2];
     let yard = Yard::new(comm, &[2 * comm.size() + 1], (1, 1, 2), |_| device)?;
-    let halo =
-        yard.bind(comm, &[&[0], &[1]], &BindOptions { inline: true, link, ..BindOptions::default() })?;
+    let halo = yard.bind(comm, &[&[0], &[1]], &BindOptions::default().inline(true).link(link))?;
     let streams = [device.stream(Priority::Normal)?, device.stream(Priority::Normal)?];
     for step in 1..=3 {
         for (set, stream) in streams.iter().enumerate() {
             yard.produce(world, &[set], stream, step)?;
-            halo.schedule_exchange_set(set, &[stream])?.schedule_wait(stream)?;
+            halo.begin().set(set).after(&[stream]).schedule()?.schedule_wait(stream)?;
             yard.consume(world, &[set], stream, step)?;
         }
     }
@@ -88,7 +87,7 @@ fn one_device_fails(world: &World, comm: &Communicator, inline: bool, link: Link
     let devices = devices(world, 3)?;
     let place = |domain| &devices[if comm.rank() == 0 { domain } else { 2 }];
     let yard = Yard::new(comm, &[8], (2, 1, 1), place)?;
-    let halo = yard.bind(comm, &[&[0]], &BindOptions { inline, link, ..BindOptions::default() })?;
+    let halo = yard.bind(comm, &[&[0]], &BindOptions::default().inline(inline).link(link))?;
     if comm.rank() == 0 {
         let streams = [devices[0].stream(Priority::Normal)?, devices[1].stream(Priority::Normal)?];
         let given = [&streams[0], &streams[1]];
@@ -126,7 +125,7 @@ fn fails_while_begun(world: &World, comm: &Communicator, inline: bool) -> Outcom
     let device = &devices(world, 1)?[0];
     let yard = Yard::new(comm, &[6], (1, 1, 1), |_| device)?;
     let deadline = (comm.rank() == 0).then(|| Duration::from_micros(300));
-    let halo = yard.bind(comm, &[&[0]], &BindOptions { inline, deadline, ..BindOptions::default() })?;
+    let halo = yard.bind(comm, &[&[0]], &BindOptions::default().inline(inline).deadline(deadline))?;
     if comm.rank() == 0 {
         let stream = device.stream(Priority::Normal)?;
         loop {
@@ -162,7 +161,10 @@ fn waits_for_chunks(world: &World, comm: &Communicator) -> Outcome {
     let yard = Yard::new(comm, &[8, 4], (1, 2, 1), |_| device)?;
     let (link, chunk) = (LinkChoice::Message, Some(8));
     let deadline = (comm.rank() == 0).then(|| Duration::from_micros(300));
-    let options = BindOptions { link, chunk, deadline, ..BindOptions::default() };
+    let options = BindOptions::default()
+        .link(link)
+        .deadline(deadline)
+        .for_tests(TestOptions { chunk, ..TestOptions::default() });
     let halo = yard.bind(comm, &[&[0]], &options)?;
     if comm.rank() == 0 {
         let stream = device.stream(Priority::Normal)?;
@@ -185,12 +187,12 @@ fn a_peer_that_does_not_come_with_many_chunks() {
 fn nothing_to_stage(world: &World, comm: &Communicator) -> Outcome {
     let device = &devices(world, 1)?[0];
     let yard = Yard::one_way(comm, 6, 1, device)?;
-    let options = BindOptions { link: LinkChoice::Message, ..BindOptions::default() };
+    let options = BindOptions::default().link(LinkChoice::Message);
     let halo = yard.bind(comm, &[&[0][..], &[][..]], &options)?;
     let stream = device.stream(Priority::Normal)?;
     let exchange = |set| -> Outcome {
         loop {
-            match halo.schedule_exchange_set(set, &[&stream]) {
+            match halo.begin().set(set).after(&[&stream]).schedule() {
                 Ok(pending) => return Ok(pending.schedule_wait(&stream)?),
                 Err(Error::TooManyInFlight { .. }) => stream.synchronise()?,
                 Err(error) => return Err(error.into()),

@@ -1,22 +1,22 @@
 //! What the check of a pattern finds, for boxes and for runs.
 
 use halocline_plan::{
-    BoxCells, Cells, DomainShape, Halo, Pattern, PatternError, Peer, RegularGrid, Run, Transfer,
+    BoxCells, Cells, DomainShape, Halo, PatternError, PatternPlan, Peer, RegularGrid, Run, Transfer,
 };
 
 /// The middle one of three ranks along a line of 12 cells, 2 wide: halo cells from both sides.
-fn regular() -> Pattern {
+fn regular() -> PatternPlan {
     let decomposition = RegularGrid::new([12]).decompose(3).expect("a decomposition");
     decomposition.pattern_of(1, &Halo::uniform(2)).expect("a pattern")
 }
 
 /// Domains 3 and 8 on one rank. Domain 3 has 4 owned cells of 10, of which 5, 6, 9 come from rank 7
 /// and 0 from domain 8.
-fn runs() -> Pattern {
+fn runs() -> PatternPlan {
     let shape = |owned, cells| DomainShape::Unstructured { owned, cells, levels: vec![] };
     let receives = vec![transfer(20, 3, list(&[(40, 3)]), list(&[(5, 2), (9, 1)]))];
     let sends = vec![transfer(3, 20, list(&[(1, 2), (7, 1)]), list(&[(0, 3)]))];
-    Pattern {
+    PatternPlan {
         domains: vec![(3, shape(4, 10)), (8, shape(2, 2))],
         peers: vec![Peer { rank: 7, sends, receives }],
         local: vec![transfer(8, 3, list(&[(1, 1)]), list(&[(0, 1)]))],
@@ -36,7 +36,7 @@ fn line(low: i64, extent: usize) -> Cells {
 }
 
 #[track_caller]
-fn refused(mut pattern: Pattern, spoil: impl FnOnce(&mut Pattern), error: PatternError, says: &str) {
+fn refused(mut pattern: PatternPlan, spoil: impl FnOnce(&mut PatternPlan), error: PatternError, says: &str) {
     assert_eq!(pattern.check(), Ok(()));
     spoil(&mut pattern);
     let found = pattern.check().expect_err("an error");
@@ -82,7 +82,7 @@ fn cells_of_the_wrong_kind_are_found() {
         shape: shape.to_owned(),
     };
     let both = |cells: Cells| {
-        move |p: &mut Pattern| {
+        move |p: &mut PatternPlan| {
             (p.peers[0].receives[0].source, p.peers[0].receives[0].target) = (cells.clone(), cells)
         }
     };
@@ -115,7 +115,7 @@ fn cells_of_the_wrong_kind_are_found() {
 
 #[test]
 fn a_shape_without_a_width_for_each_axis_is_found() {
-    let spoil = |p: &mut Pattern| {
+    let spoil = |p: &mut PatternPlan| {
         p.domains[0].1 = DomainShape::Regular { first: vec![4], owned: vec![4], halo: vec![] };
     };
     refused(
@@ -137,9 +137,9 @@ fn cells_outside_the_domain_are_found() {
         outside(1, &format!("[{}]", i64::MAX)),
         "",
     );
-    let far = |p: &mut Pattern| p.peers[0].receives[0].target = list(&[(8, 3)]);
+    let far = |p: &mut PatternPlan| p.peers[0].receives[0].target = list(&[(8, 3)]);
     refused(runs(), far, outside(3, "10"), "cell 10 is not in domain 3");
-    let farther = |p: &mut Pattern| p.peers[0].sends[0].source = list(&[(u32::MAX, 3)]);
+    let farther = |p: &mut PatternPlan| p.peers[0].sends[0].source = list(&[(u32::MAX, 3)]);
     refused(runs(), farther, outside(3, "4294967295"), "cell 4294967295");
 }
 
@@ -171,7 +171,7 @@ fn an_owned_cell_that_is_received_is_found() {
 #[test]
 fn a_cell_that_is_received_twice_is_found() {
     let twice = |domain, cell: &str| PatternError::ReceivedTwice { domain, cell: cell.to_owned() };
-    let again = |p: &mut Pattern| {
+    let again = |p: &mut PatternPlan| {
         let transfer = transfer(2, 1, line(0, 1), line(-1, 1));
         p.peers[1].receives.push(transfer);
     };

@@ -2,12 +2,12 @@
 
 use crate::simulated::{Random, deliver, resolve};
 use halocline_plan::{
-    Halo, Neighbours, Pattern, PatternError, RegularGrid, UnstructuredDomain, UnstructuredError,
+    Halo, Neighbours, PatternError, PatternPlan, RegularGrid, UnstructuredDomain, UnstructuredError,
 };
 use proptest::prelude::*;
 
 /// Narrows the patterns of all ranks, the messages carried by hand.
-fn narrowed(patterns: &[Pattern], depth: usize) -> Result<Vec<Pattern>, PatternError> {
+fn narrowed(patterns: &[PatternPlan], depth: usize) -> Result<Vec<PatternPlan>, PatternError> {
     let mut received = vec![Vec::new(); patterns.len()];
     let mut ends = Vec::new();
     for (rank, pattern) in patterns.iter().enumerate() {
@@ -15,7 +15,8 @@ fn narrowed(patterns: &[Pattern], depth: usize) -> Result<Vec<Pattern>, PatternE
         ends.push(own);
         messages.into_iter().for_each(|(to, bytes)| received[to].push((rank, bytes)));
     }
-    let of_rank = |((pattern, ends), received): ((&Pattern, _), &Vec<_>)| pattern.narrowed(ends, received);
+    let of_rank =
+        |((pattern, ends), received): ((&PatternPlan, _), &Vec<_>)| pattern.narrowed(ends, received);
     let all = patterns.iter().zip(&ends).zip(&received).map(of_rank);
     all.collect::<Result<_, _>>().map_err(PatternError::from)
 }
@@ -38,7 +39,7 @@ fn levelled(seed: u64, cells: usize, ranks: usize, depth: usize) -> Vec<Vec<Unst
     (0..ranks).map(|rank| [2 * rank, 2 * rank + 1].map(|d| of_domain(d, &mut random)).into()).collect()
 }
 
-fn patterns(ranks: &[Vec<UnstructuredDomain>]) -> Vec<Pattern> {
+fn patterns(ranks: &[Vec<UnstructuredDomain>]) -> Vec<PatternPlan> {
     resolve(ranks).into_iter().map(|outcome| outcome.expect("a pattern")).collect()
 }
 

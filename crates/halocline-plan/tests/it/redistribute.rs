@@ -2,7 +2,7 @@
 
 use crate::simulated::{Random, indices, resolve_started};
 use halocline_plan::{
-    Cells, Decomposition, DomainShape, Halo, OwnedBox, Pattern, PatternError, RedistributeError,
+    Cells, Decomposition, DomainShape, Halo, OwnedBox, PatternError, PatternPlan, RedistributeError,
     Redistribution, RegularGrid, Side, Transfer, UnstructuredDomain, UnstructuredError,
 };
 use proptest::prelude::*;
@@ -23,7 +23,7 @@ fn cells(cells: &Cells) -> Vec<Vec<i64>> {
 }
 
 /// Does all transfers, each once; checks that both ranks of each pair list the same.
-fn moved(patterns: &[Pattern], values: &Values) -> Values {
+fn moved(patterns: &[PatternPlan], values: &Values) -> Values {
     let mut arrived = Values::new();
     for (rank, pattern) in patterns.iter().enumerate() {
         assert_eq!(pattern.check_redistribution(), Ok(()));
@@ -45,7 +45,7 @@ fn moved(patterns: &[Pattern], values: &Values) -> Values {
 }
 
 /// The owned cells of the domains of one side, each with its number in the grid.
-fn owned(patterns: &[Pattern], side: Side, extents: &[usize]) -> Values {
+fn owned(patterns: &[PatternPlan], side: Side, extents: &[usize]) -> Values {
     let mut values = Values::new();
     for (number, shape) in patterns.iter().flat_map(|pattern| &pattern.domains) {
         let DomainShape::Regular { first, owned, .. } = shape else { panic!("{shape:?} is not regular") };
@@ -113,7 +113,7 @@ fn domains(seed: u64, ids: &[u64], ranks: usize, with_halo: bool) -> Vec<Vec<Uns
 fn both_ways(
     from: &[Vec<UnstructuredDomain>],
     to: &[Vec<UnstructuredDomain>],
-) -> Result<[Vec<Pattern>; 2], Vec<PatternError>> {
+) -> Result<[Vec<PatternPlan>; 2], Vec<PatternError>> {
     let ranks = from.len();
     let sides = (0..ranks).map(|rank| Redistribution::new(rank, ranks, &from[rank], &to[rank]));
     let sides: Vec<Redistribution> = sides.collect::<Result<_, _>>().map_err(|error| vec![error])?;
@@ -140,7 +140,7 @@ proptest! {
         seeds: (u64, u64),
     ) {
         let (from, to) = (decomposition(&extents, ranks, seeds.0), decomposition(&extents, ranks, seeds.1));
-        let patterns: Vec<Pattern> = (0..ranks)
+        let patterns: Vec<PatternPlan> = (0..ranks)
             .map(|rank| {
                 let halo = Halo::uniform(2);
                 from.redistribution_of(rank, &halo, &to, &Halo::uniform(0)).expect("a pattern")
@@ -148,7 +148,7 @@ proptest! {
             .collect();
         let (first, second) = (owned(&patterns, Side::First, &extents), owned(&patterns, Side::Second, &extents));
         prop_assert_eq!(&moved(&patterns, &first), &second);
-        let back: Vec<Pattern> = patterns.iter().map(Pattern::reversed).collect();
+        let back: Vec<PatternPlan> = patterns.iter().map(PatternPlan::reversed).collect();
         prop_assert_eq!(&moved(&back, &second), &first);
     }
 
@@ -177,7 +177,7 @@ proptest! {
             }
         }
         prop_assert_eq!(&moved(&back, &second), &first);
-        let reversed: Vec<Pattern> = there.iter().map(Pattern::reversed).collect();
+        let reversed: Vec<PatternPlan> = there.iter().map(PatternPlan::reversed).collect();
         prop_assert_eq!(&moved(&reversed, &second), &first);
     }
 

@@ -1,7 +1,8 @@
 //! Random patterns of regular grids against an oracle that holds the whole grid in one array.
 
 use halocline_plan::{
-    BoxCells, Cells, Decomposition, DomainShape, Halo, Neighbours, OwnedBox, Pattern, RegularGrid, Transfer,
+    BoxCells, Cells, Decomposition, DomainShape, Halo, Neighbours, OwnedBox, PatternPlan, RegularGrid,
+    Transfer,
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -66,12 +67,12 @@ fn box_of(cells: &Cells) -> &BoxCells {
     }
 }
 
-fn all_patterns(decomposition: &Decomposition, halo: &Halo) -> Vec<Pattern> {
+fn all_patterns(decomposition: &Decomposition, halo: &Halo) -> Vec<PatternPlan> {
     (0..decomposition.ranks()).map(|rank| decomposition.pattern_of(rank, halo).expect("a pattern")).collect()
 }
 
 /// Both ranks of each pair list the same transfers in the same order; each pattern passes its check.
-fn assert_agree(patterns: &[Pattern]) {
+fn assert_agree(patterns: &[PatternPlan]) {
     let of = |rank: usize, peer: usize| patterns[rank].peers.iter().find(|p| p.rank == peer);
     for (rank, pattern) in patterns.iter().enumerate() {
         assert_eq!(pattern.check(), Ok(()));
@@ -87,7 +88,7 @@ fn assert_agree(patterns: &[Pattern]) {
 }
 
 /// Does all transfers, each as the receiver lists it.
-fn exchanged(patterns: &[Pattern], extents: &[usize]) -> BTreeMap<u64, Array> {
+fn exchanged(patterns: &[PatternPlan], extents: &[usize]) -> BTreeMap<u64, Array> {
     let domains = patterns.iter().flat_map(|pattern| &pattern.domains);
     let mut arrays: BTreeMap<u64, Array> =
         domains.map(|(id, shape)| (*id, Array::new(shape, extents))).collect();
@@ -145,7 +146,7 @@ fn assert_fills_halos(decomposition: &Decomposition, case: &Case) {
 }
 
 /// Checks that exactly the halo cells of the case are filled.
-fn assert_filled(patterns: &[Pattern], case: &Case) {
+fn assert_filled(patterns: &[PatternPlan], case: &Case) {
     assert_agree(patterns);
     let mut owned = 0;
     for (domain, mut array) in exchanged(patterns, &case.extents) {
@@ -286,7 +287,7 @@ proptest! {
         let narrow = case.widths.iter().zip(&to).map(|(own, to)| (own.0.min(to.0), own.1.min(to.1)));
         let narrow = Case { widths: narrow.collect(), neighbours: case.neighbours.min(fewer), ..case.clone() };
         let halo = uniform.map_or_else(|| narrow.halo(), Halo::uniform).neighbours(fewer);
-        let patterns: Vec<Pattern> = (0..ranks)
+        let patterns: Vec<PatternPlan> = (0..ranks)
             .map(|rank| decomposition.narrowed_pattern_of(rank, &case.halo(), &halo).expect("a pattern"))
             .collect();
         let wide = all_patterns(&decomposition, &case.halo());

@@ -1,7 +1,7 @@
 //! Patterns of regular grids whose shape can be said by hand.
 
 use halocline_plan::{
-    BoxCells, Cells, Decomposition, DomainShape, Halo, Neighbours, Pattern, Peer, RegularGrid, Transfer,
+    BoxCells, Cells, Decomposition, DomainShape, Halo, Neighbours, PatternPlan, Peer, RegularGrid, Transfer,
 };
 
 fn transfer(from: u64, to: u64, source: (&[i64], &[usize]), target: &[i64]) -> Transfer {
@@ -96,7 +96,7 @@ fn a_rank_without_boxes_has_an_empty_pattern() {
     let decomposition =
         RegularGrid::new([4]).decompose_boxes(vec![(2, vec![0], vec![4])], 3).expect("one box");
     let pattern = decomposition.pattern_of(1, &Halo::uniform(2)).expect("a pattern");
-    assert_eq!(pattern, Pattern { domains: vec![], peers: vec![], local: vec![] });
+    assert_eq!(pattern, PatternPlan { domains: vec![], peers: vec![], local: vec![] });
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Unstructured patterns over simulated ranks, against a plain global oracle; and every bad input.
 
 use crate::simulated::{Outcome, Random, deliver, indices, resolve};
-use halocline_plan::{DomainShape, Pattern, UnstructuredDomain, UnstructuredError as Bad};
+use halocline_plan::{DomainShape, PatternPlan, UnstructuredDomain, UnstructuredError as Bad};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ fn domain(id: u64, owned: &[u64], halo: &[u64]) -> UnstructuredDomain {
     UnstructuredDomain::new(id, owned.to_vec(), halo.to_vec())
 }
 
-fn patterns(outcomes: Vec<Outcome>) -> Vec<Pattern> {
+fn patterns(outcomes: Vec<Outcome>) -> Vec<PatternPlan> {
     outcomes.into_iter().collect::<Result<_, _>>().expect("good domains")
 }
 

@@ -252,7 +252,7 @@ pub(super) fn join(
 /// Why exchanges cannot be one launch, as far as that is known before there are tables: who spins on a device takes room from the work
 /// beside it: little, and only as long as all objects together leave enough; and what it waits for must not have to run there.
 fn apart(opened: &Opened, made: &Made, options: &BindOptions, is_alone: bool) -> Option<&'static str> {
-    if options.stream_waits {
+    if options.streams_wait() {
         Some("`stream_waits`, or HALOCLINE_STREAM_WAITS, asks for that")
     } else if opened.lanes.len() != 1 {
         Some("the fields of this rank lie on several devices")

@@ -428,7 +428,7 @@ impl Local {
 }
 
 /// All transfers that a rank takes part in.
-fn transfers(plan: &halocline_plan::Pattern) -> impl Iterator<Item = &Transfer> {
+fn transfers(plan: &halocline_plan::PatternPlan) -> impl Iterator<Item = &Transfer> {
     let peers = plan.peers.iter().flat_map(|peer| peer.sends.iter().chain(&peer.receives));
     peers.chain(&plan.local)
 }

@@ -27,7 +27,7 @@ impl PathPreferences {
     ) -> Self {
         let chunks = devices.iter().map(|device| device.tuning().chunk);
         let chunk = options.chunk().or(chunks.max().and_then(|chunk| usize::try_from(chunk).ok()));
-        let flags = options.flags;
+        let flags = options.ll_limit();
         let asks_for_flags = matches!(flags, Flags::UpTo(_));
         let peers: BTreeSet<usize> = sets.iter().flat_map(Local::peers).collect();
         let flags = match flags {
@@ -49,7 +49,7 @@ impl PathPreferences {
             () if devices.len() != 1 => {
                 Some("no words with flags: the fields of this rank lie on several devices")
             }
-            () if options.stream_waits => Some("no words with flags: streams wait here, as asked for"),
+            () if options.streams_wait() => Some("no words with flags: streams wait here, as asked for"),
             () if !sets.iter().all(has_words) => Some(
                 "no words with flags: fields here have elements, strides or addresses of no multiple of 4 bytes",
             ),

@@ -34,7 +34,7 @@ fn ring(comm: &Communicator) -> Pattern {
 /// Rank 0 gives up soon.
 fn options(comm: &Communicator, link: LinkChoice) -> BindOptions {
     let deadline = (comm.rank() == 0).then_some(Duration::from_millis(1));
-    BindOptions { link, deadline, ..BindOptions::default() }
+    BindOptions::default().link(link).deadline(deadline)
 }
 
 fn failure<T: std::fmt::Debug>(ended: Result<T, Error>) -> Arc<Failure> {

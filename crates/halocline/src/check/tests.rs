@@ -16,7 +16,7 @@ pub(super) type Sabotage = fn(&Region<'_>, u64);
 const PATHS: [LinkChoice; 4] = [LinkChoice::Push, LinkChoice::Pull, LinkChoice::Mailbox, LinkChoice::Message];
 
 fn checked(link: LinkChoice, name: &str) -> BindOptions {
-    BindOptions { link, name: Some(name.to_owned()), checked: Some(true), ..BindOptions::default() }
+    BindOptions::default().link(link).name(name).checked(true)
 }
 
 /// Runs the same as each of so many ranks.
@@ -410,9 +410,9 @@ fn different_sets_of_fields_are_named_on_both_ranks() {
                 let sets: [&[_]; 2] = [&[(&pattern, &*small)], &[(&pattern, &*large)]];
                 let halo = HaloExchange::bind_alternatives(comm, &sets, &checked(link, "t")).unwrap();
                 for set in [0, 1, 1, 0] {
-                    halo.exchange_set(set).unwrap().wait().unwrap();
+                    halo.begin().set(set).start().unwrap().wait().unwrap();
                 }
-                let ended = halo.exchange_set(comm.rank()).unwrap().wait();
+                let ended = halo.begin().set(comm.rank()).start().unwrap().wait();
                 match ended.and_then(|()| halo.exchange()?.wait()) {
                     Err(Error::Failed(failure)) => failure,
                     other => panic!("{other:?}"),
@@ -434,7 +434,7 @@ fn different_sets_of_fields_are_named_on_both_ranks() {
 fn ranks_that_differ_about_checking_are_refused() {
     let ended = on_ranks(3, |comm| {
         let array = Array::<f64>::zeros(comm, &[4]).unwrap();
-        let options = BindOptions { checked: Some(comm.rank() == 1), ..BindOptions::default() };
+        let options = BindOptions::default().checked(comm.rank() == 1);
         HaloExchange::bind_with(comm, &[(&Ring::pattern(comm), &array)], &options).map(drop)
     });
     let texts: Vec<String> = ended.into_iter().map(|ended| ended.unwrap_err().to_string()).collect();

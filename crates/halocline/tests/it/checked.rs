@@ -32,7 +32,7 @@ fn bound(comm: &Communicator, options: &BindOptions) -> (Array<f64>, HaloExchang
 }
 
 fn options(link: LinkChoice, name: &str) -> BindOptions {
-    BindOptions { link, name: Some(name.to_owned()), checked: Some(true), ..BindOptions::default() }
+    BindOptions::default().link(link).name(name).checked(true)
 }
 
 fn failure<T: std::fmt::Debug>(ended: Result<T, Error>) -> Arc<Failure> {
@@ -110,13 +110,18 @@ fn fields_of_another_set_are_never_touched() {
                 array
             });
             let sets: [&[_]; 2] = [&[(&pattern, &*arrays[0])], &[(&pattern, &*arrays[1])]];
-            let options = BindOptions { link, checked: Some(checked), ..BindOptions::default() };
+            let options = BindOptions::default().link(link).checked(checked);
             let halo = HaloExchange::bind_alternatives(comm, &sets, &options).unwrap();
             // Held all the time: this array is in no exchange of this rank.
             let guard = arrays[1 - comm.rank()].read().unwrap();
             let before = guard.to_vec();
-            let ended =
-                halo.exchange_set(comm.rank()).unwrap().wait().and_then(|()| halo.exchange_set(0)?.wait());
+            let ended = halo
+                .begin()
+                .set(comm.rank())
+                .start()
+                .unwrap()
+                .wait()
+                .and_then(|()| halo.begin().set(0).start()?.wait());
             failed.wait();
             assert_eq!(guard[..], before[..], "{link:?}");
             failure(ended)

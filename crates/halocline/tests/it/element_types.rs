@@ -125,7 +125,7 @@ fn structs_with_derived_elements_are_exchanged() -> Result<(), Error> {
             celsius.write()?[1 + at] = Celsius((first + at) as f64);
             largest.write()?[1 + at].levels = [(first + at) as f32; 64];
         }
-        HaloExchange::bind(comm, &[(&pattern, &water), (&pattern, &celsius), (&pattern, &largest)])?
+        HaloExchange::bind(comm, ((&pattern, &water), (&pattern, &celsius), (&pattern, &largest)))?
             .exchange()?
             .wait()?;
         for at in 0..OWNED + 2 {

@@ -56,14 +56,14 @@ impl Ring {
     async fn steps(&self, steps: std::ops::Range<u64>) {
         for step in steps {
             self.fill(step);
-            self.halo.exchange_async().await.unwrap();
+            self.halo.begin().await.unwrap();
             self.check(step);
         }
     }
 }
 
 fn by(link: LinkChoice) -> BindOptions {
-    BindOptions { link, ..BindOptions::default() }
+    BindOptions::default().link(link)
 }
 
 /// Runs the same as each of so many ranks.
@@ -271,7 +271,7 @@ fn the_last_executor_is_woken_and_no_other() {
             late.fill(step);
             here.fill(step);
             let (first, second) = (Arc::new(Alarm::default()), Arc::new(Alarm::default()));
-            let mut future = here.halo.exchange_async();
+            let mut future = here.halo.begin().into_future();
             assert!(poll_to_sleep(&mut future, &first).is_pending());
             let before = first.rings();
             // It moves, as a value and between executors.
@@ -297,7 +297,7 @@ fn a_task_that_sleeps_is_carried_on() {
             late.fill(step);
             here.fill(step);
             let alarm = Arc::new(Alarm::default());
-            let mut future = here.halo.exchange_async();
+            let mut future = here.halo.begin().into_future();
             assert!(poll_to_sleep(&mut future, &alarm).is_pending());
             let seen = alarm.rings();
             late.halo.exchange().unwrap().wait().unwrap();
@@ -315,8 +315,8 @@ fn an_outcome_is_given_again() {
     let [late, here] = two_ends(&by(LinkChoice::Auto));
     late.fill(1);
     here.fill(1);
-    let mut future = here.halo.exchange_async();
-    let refused = block_on(here.halo.exchange_async());
+    let mut future = here.halo.begin().into_future();
+    let refused = block_on(here.halo.begin().into_future());
     assert!(matches!(refused, Err(Error::InFlight { epoch: 1 })), "{refused:?}");
     late.halo.exchange().unwrap().wait().unwrap();
     for _ in 0..3 {
@@ -324,13 +324,13 @@ fn an_outcome_is_given_again() {
     }
     // Also after the next exchange was begun, and by a waker of somebody else.
     here.fill(2);
-    let mut next = here.halo.exchange_async();
+    let mut next = here.halo.begin().into_future();
     assert!(matches!(block_on(&mut future), Ok(())));
     drop(late);
     let first = block_on(&mut next).unwrap_err().to_string();
     assert_eq!(first, block_on(&mut next).unwrap_err().to_string());
     assert!(matches!(block_on(&mut future), Ok(())), "a failure changed what was over");
-    assert!(matches!(block_on(here.halo.exchange_async()), Err(Error::Failed(_))));
+    assert!(matches!(block_on(here.halo.begin().into_future()), Err(Error::Failed(_))));
 }
 
 #[test]
@@ -340,7 +340,7 @@ fn several_tasks_wait_for_one_exchange() {
         for step in 1..30 {
             late.fill(step);
             here.fill(step);
-            let first = here.halo.exchange_async();
+            let first = here.halo.begin().into_future();
             let again = || here.halo.pending().expect("one was begun").into_future();
             let mut all = [first, again(), again(), again()];
             let alarms = [(); 4].map(|()| Arc::new(Alarm::default()));
@@ -364,7 +364,7 @@ fn dropped_at_every_await_point() {
         for step in 1..3 {
             for ring in here {
                 ring.fill(step);
-                ring.halo.exchange_async().await.unwrap();
+                ring.halo.begin().await.unwrap();
                 ring.check(step);
                 ring.halo.pending().unwrap().await.unwrap();
                 polls.fetch_add(1, Ordering::Relaxed);
@@ -439,7 +439,7 @@ fn cancelled_at_random_points_thousands_of_times() {
             let ring = Ring::new(comm, &by(link));
             for step in 1..=ROUNDS {
                 ring.fill(step);
-                let mut future = ring.halo.exchange_async();
+                let mut future = ring.halo.begin().into_future();
                 let alarm = Arc::new(Alarm::default());
                 let waker = Waker::from(Arc::clone(&alarm));
                 let mut ended = false;
@@ -477,9 +477,9 @@ fn cancelled_at_random_points_thousands_of_times() {
 fn a_deadline_ends_a_task_that_sleeps() {
     const DEADLINE: Duration = Duration::from_millis(20);
     for link in PATHS {
-        let [late, here] = two_ends(&BindOptions { deadline: Some(DEADLINE), ..by(link) });
+        let [late, here] = two_ends(&by(link).deadline(DEADLINE));
         let begun = Instant::now();
-        match block_on(here.halo.exchange_async()) {
+        match block_on(here.halo.begin().into_future()) {
             Err(Error::Failed(failure)) => {
                 assert!(matches!(failure.cause, Cause::Deadline(Some(_))), "{failure}");
                 assert_eq!(failure.culprit, 1 - failure.rank);
@@ -488,7 +488,7 @@ fn a_deadline_ends_a_task_that_sleeps() {
         }
         assert!(begun.elapsed() >= DEADLINE);
         // The other side is told; what had been sent to it before may still arrive.
-        let told = (0..5).any(|_| block_on(late.halo.exchange_async()).is_err());
+        let told = (0..5).any(|_| block_on(late.halo.begin().into_future()).is_err());
         assert!(told, "{link:?}: the other side goes on");
     }
 }
@@ -498,7 +498,7 @@ fn a_peer_that_goes_ends_a_task_that_sleeps() {
     for link in PATHS {
         let [late, here] = two_ends(&by(link));
         let alarm = Arc::new(Alarm::default());
-        let mut future = here.halo.exchange_async();
+        let mut future = here.halo.begin().into_future();
         assert!(poll_to_sleep(&mut future, &alarm).is_pending());
         let seen = alarm.rings();
         drop(late);
@@ -520,7 +520,7 @@ fn the_object_may_go_before_its_future() {
         late.fill(1);
         here.fill(1);
         let Ring { comm, array, halo } = here;
-        let future = halo.exchange_async();
+        let future = halo.begin().into_future();
         drop(halo);
         late.halo.exchange().unwrap().wait().unwrap();
         late.check(1);
@@ -544,7 +544,7 @@ fn a_waker_that_panics_harms_nobody_else() {
         let [late, here] = two_ends(&by(link));
         late.fill(1);
         here.fill(1);
-        let mut broken = here.halo.exchange_async();
+        let mut broken = here.halo.begin().into_future();
         let alarm = Arc::new(Alarm::default());
         assert!(poll_to_sleep(&mut broken, &alarm).is_pending());
         let waker = Waker::from(Arc::new(Broken));

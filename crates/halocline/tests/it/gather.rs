@@ -137,6 +137,30 @@ fn a_saved_field_is_a_file_of_numpy_and_an_error_leaves_the_older_one() -> Resul
 }
 
 #[test]
+fn a_field_saved_as_zarr_is_its_metadata_and_its_chunk() -> Result<(), Error> {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("t.zarr");
+    on_ranks(2, |comm| {
+        let pattern = grid(comm)?;
+        let part = part(comm, &pattern)?;
+        // The second replaces the first.
+        pattern.save(comm, &path, &[&part])?;
+        pattern.save(comm, &path, &[&part])?;
+        let metadata = std::fs::read_to_string(path.join("zarr.json")).expect("the metadata is there");
+        assert!(metadata.contains("\"shape\": [7, 5, 3]") && metadata.contains("\"float64\""), "{metadata}");
+        let chunk = std::fs::read(path.join("c/0/0/0")).expect("the chunk is there");
+        let elements: Vec<f64> = chunk.as_chunks().0.iter().map(|&bytes| f64::from_le_bytes(bytes)).collect();
+        assert_eq!(elements, expected());
+        let error =
+            pattern.save(comm, folder.path().join("no/such/t.zarr"), &[&part]).expect_err("no folder");
+        assert!(error.to_string().contains("no/such/t.zarr"), "{error}");
+        Ok(())
+    })?;
+    assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 1, "files are left beside");
+    Ok(())
+}
+
+#[test]
 fn fields_of_columns_first_layouts_are_gathered_by_their_axes() -> Result<(), Error> {
     on_ranks(2, |comm| {
         let pattern = RegularGrid::new([4]).decompose(2)?.pattern(comm, Halo::uniform(1))?;

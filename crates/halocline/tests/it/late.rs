@@ -70,8 +70,8 @@ fn bound_to<A: Deref<Target = Field>>(
     let grid = RegularGrid::new([2 * comm.size()]).periodic([true]);
     let pattern = grid.decompose(comm.size())?.pattern(comm, Halo::uniform(1))?;
     let array = make()?;
-    let options = BindOptions { name: Some(name.to_owned()), deadline, ..BindOptions::default() };
-    let halo = HaloExchange::bind_with(comm, &[(&pattern, &array)], &options)?;
+    let options = BindOptions::default().name(name).deadline(deadline);
+    let halo = HaloExchange::bind_with(comm, [(&pattern, &*array)], &options)?;
     Ok((array, halo))
 }
 
@@ -197,7 +197,7 @@ fn a_task_that_waits_for_a_late_rank_is_told() {
     let ended = two_ranks(
         |comm| {
             let (_array, halo) = bound(comm, "t")?;
-            comes_late(comm, &halo, &over, || smol::block_on(halo.exchange_async()))
+            comes_late(comm, &halo, &over, || smol::block_on(halo.begin().into_future()))
         },
         |clock| clock.has_told(&["rank 0 has waited 3", " in exchange 1 of \"t\" for rank 1"]),
         &over,

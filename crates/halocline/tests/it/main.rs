@@ -2,11 +2,13 @@
 
 mod checked;
 mod element_types;
+mod examples;
 mod futures;
 mod gather;
 mod interrupted;
 mod late;
 mod refused_by_compiler;
+mod surface;
 mod text;
 mod wakers;
 

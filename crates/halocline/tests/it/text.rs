@@ -36,7 +36,7 @@ fn array(comm: &Communicator, pattern: &Pattern) -> Result<Array<f64>, Error> {
 }
 
 fn by(link: LinkChoice) -> BindOptions {
-    BindOptions { link, ..BindOptions::default() }
+    BindOptions::default().link(link)
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn errors_of_what_was_given() {
         },
         |comm, pattern| {
             let array = array(comm, pattern)?;
-            HaloExchange::bind(comm, &[(pattern, &array)])?.exchange_set(2).map(drop)
+            HaloExchange::bind(comm, &[(pattern, &array)])?.begin().set(2).start().map(drop)
         },
         |comm, pattern| {
             let array = array(comm, pattern)?;
@@ -126,7 +126,7 @@ fn errors_of_what_was_given() {
             let array = array(comm, pattern)?;
             HaloExchange::bind_alternatives(
                 comm,
-                &[&[], &[(pattern, &array), (pattern, &array)]],
+                &[&[][..], &[(pattern, &array), (pattern, &array)]],
                 &by(LinkChoice::Auto),
             )
             .map(drop)

@@ -38,7 +38,7 @@ fn a_task_that_exchanges_where_it_is_woken_holds_up_no_link() {
                 let pattern = RegularGrid::new([4]).periodic([true]).decompose(2).unwrap();
                 let pattern = pattern.pattern(&comm, Halo::uniform(1)).unwrap();
                 let array = Array::<f64>::zeros(&comm, &[4]).unwrap();
-                let options = BindOptions { link, ..BindOptions::default() };
+                let options = BindOptions::default().link(link);
                 let halo =
                     Arc::new(HaloExchange::bind_with(&comm, &[(&pattern, &*array)], &options).unwrap());
                 if let Some(awake) = awake {
@@ -47,7 +47,7 @@ fn a_task_that_exchanges_where_it_is_woken_holds_up_no_link() {
                 }
                 let (ended, end) = mpsc::channel();
                 let waker: Waker = Arc::new(Inline { halo: Arc::clone(&halo), ended }).into();
-                let mut exchanging = halo.exchange_async();
+                let mut exchanging = halo.begin().into_future();
                 // Until it no longer looks by itself, but sleeps to be woken.
                 let begin = Instant::now();
                 while begin.elapsed() < Duration::from_millis(50) {

@@ -182,7 +182,7 @@ impl<'a> Bench<'a> {
             each(number, way)
         };
         for (number, inline) in [true, false].into_iter().enumerate() {
-            let options = BindOptions { inline, ..BindOptions::default() };
+            let options = BindOptions::default().inline(inline);
             let halo = yard.bind(self.meter.comm, &[&fields[..]], &options)?;
             ours.extend(halo.paths().map(|(_, _, way)| way.to_string()));
             let told = halo.explain();

@@ -38,8 +38,7 @@ fn on_all(ranks: usize, what: impl Fn(&World, &Communicator, &Yard, &Stream) -> 
 fn the_cases_are_exchanged_right() {
     on_all(2, |world, comm, yard, stream| {
         let fields: Vec<usize> = (0..yard.pieces.len()).collect();
-        let halo =
-            yard.bind(comm, &[&fields[..]], &BindOptions { inline: true, ..BindOptions::default() })?;
+        let halo = yard.bind(comm, &[&fields[..]], &BindOptions::default().inline(true))?;
         for step in 1..=2 {
             yard.produce(world, &fields, stream, step)?;
             halo.schedule_exchange(&[stream])?.schedule_wait(stream)?;

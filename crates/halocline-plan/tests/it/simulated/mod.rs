@@ -4,7 +4,7 @@
 #![allow(dead_code)]
 
 use halocline_plan::directory::{Directory, Messages};
-use halocline_plan::{Cells, Pattern, UnstructuredDomain, UnstructuredError};
+use halocline_plan::{Cells, PatternPlan, UnstructuredDomain, UnstructuredError};
 use std::collections::BTreeMap;
 
 /// A reproducible sequence (splitmix64).
@@ -31,7 +31,7 @@ impl Random {
 }
 
 /// What one rank gets: its pattern, its own error, or (`None`) word of an error elsewhere.
-pub type Outcome = Result<Pattern, Option<UnstructuredError>>;
+pub type Outcome = Result<PatternPlan, Option<UnstructuredError>>;
 
 /// Sees every message, as (step, from, to, bytes), before it is delivered; may change it.
 pub type Tamper<'a> = &'a mut dyn FnMut(usize, usize, usize, &mut Vec<u8>);
@@ -131,7 +131,7 @@ pub fn indices(cells: &Cells) -> Vec<usize> {
 pub type Written = BTreeMap<u64, Vec<Vec<(u64, u64)>>>;
 
 /// Checks that the patterns of all ranks fit together, and carries out their transfers.
-pub fn deliver(ranks: &[Vec<UnstructuredDomain>], patterns: &[Pattern]) -> Written {
+pub fn deliver(ranks: &[Vec<UnstructuredDomain>], patterns: &[PatternPlan]) -> Written {
     let all: BTreeMap<u64, &UnstructuredDomain> =
         ranks.iter().flatten().map(|domain| (domain.id(), domain)).collect();
     let mut written: Written =

@@ -1,0 +1,186 @@
+//! What a program computes with: the boxes of a domain, and global coordinates of local indices.
+
+use crate::copy::CellLayout;
+use crate::{DomainShape, Layout, LayoutError};
+use std::ops::Range;
+
+/// A box of local indices: a range for each axis, in an array of [`DomainShape::extents`].
+pub type LocalBox = Vec<Range<usize>>;
+
+impl DomainShape {
+    /// All cells, owned and halo.
+    pub fn all_cells(&self) -> LocalBox {
+        self.extents().into_iter().map(|extent| 0..extent).collect()
+    }
+
+    /// The owned cells. Those of an unstructured domain come first in its local order, unless it lists its halo cells
+    /// by index.
+    pub fn owned_cells(&self) -> LocalBox {
+        match self {
+            Self::Regular { owned, halo, .. } => {
+                owned.iter().zip(halo).map(|(owned, (low, _))| *low..low + owned).collect()
+            }
+            Self::Unstructured { owned, .. } => vec![0..*owned],
+        }
+    }
+
+    /// The owned cells whose stencil of `width` cells to each side reads no halo cell. An axis without a halo at one
+    /// side does not limit them there. Borders that are not periodic count as halo: their cells are the program's to fill.
+    /// Empty ranges if there are none.
+    ///
+    /// An unstructured domain has no axes to measure a width along: all owned cells if `width` is 0, else none.
+    pub fn interior(&self, width: usize) -> LocalBox {
+        match self {
+            Self::Regular { owned, halo, .. } => {
+                let axes = owned.iter().zip(halo).map(|(&owned, &(low, high))| {
+                    let (start, end) = (low + width.min(low), (low + owned).saturating_sub(width.min(high)));
+                    start.min(low + owned)..end.max(start.min(low + owned))
+                });
+                axes.collect()
+            }
+            Self::Unstructured { owned, .. } => vec![0..if width == 0 { *owned } else { 0 }],
+        }
+    }
+
+    /// The owned cells that are not of [`DomainShape::interior`], in disjoint boxes: at most two for each axis.
+    pub fn boundary(&self, width: usize) -> Vec<LocalBox> {
+        shell(&self.owned_cells(), &self.interior(width))
+    }
+
+    /// The halo cells in disjoint boxes: at most two for each axis.
+    pub fn halo_cells(&self) -> Vec<LocalBox> {
+        shell(&self.all_cells(), &self.owned_cells())
+    }
+
+    /// The global coordinates of a local index of a regular domain. Halo cells beyond a periodic border keep counting: their
+    /// coordinates are negative, or not below the grid's extents. `None`: the index is outside, or the domain has no axes.
+    pub fn global(&self, local: &[usize]) -> Option<Vec<i64>> {
+        let Self::Regular { first, halo, .. } = self else { return None };
+        if local.len() != first.len() || local.iter().zip(self.extents()).any(|(&at, extent)| at >= extent) {
+            return None;
+        }
+        let axes = local.iter().zip(first).zip(halo);
+        Some(axes.map(|((&local, &first), &(low, _))| first + local as i64 - low as i64).collect())
+    }
+
+    /// The local index of global coordinates, those of halo cells included, as [`DomainShape::global`] counts them.
+    /// `None`: the domain does not hold this cell, or has no axes.
+    pub fn local(&self, global: &[i64]) -> Option<Vec<usize>> {
+        let Self::Regular { first, halo, .. } = self else { return None };
+        if global.len() != first.len() {
+            return None;
+        }
+        let axes = global.iter().zip(first).zip(halo).zip(self.extents());
+        let local = axes.map(|(((&global, &first), &(low, _)), extent)| {
+            let at = global.checked_sub(first)?.checked_add(i64::try_from(low).ok()?)?;
+            usize::try_from(at).ok().filter(|&at| at < extent)
+        });
+        local.collect()
+    }
+}
+
+/// `outer` without `inner`, which lies in it, in disjoint boxes.
+fn shell(outer: &[Range<usize>], inner: &[Range<usize>]) -> Vec<LocalBox> {
+    let is_empty = |cells: &[Range<usize>]| cells.iter().any(Range::is_empty);
+    if is_empty(inner) {
+        return if is_empty(outer) { Vec::new() } else { vec![outer.to_vec()] };
+    }
+    let slabs = (0..outer.len()).flat_map(|axis| {
+        [outer[axis].start..inner[axis].start, inner[axis].end..outer[axis].end].map(|slab| {
+            let below = inner[..axis].iter().cloned();
+            below.chain([slab]).chain(outer[axis + 1..].iter().cloned()).collect::<LocalBox>()
+        })
+    });
+    slabs.filter(|slab| !is_empty(slab)).collect()
+}
+
+impl Layout {
+    /// The indices that a box of the domain's cells has in an array of this layout: a range for each dimension, extra
+    /// dimensions whole. Cells for which a padded array has no element are left out.
+    pub fn indices_of(&self, shape: &DomainShape, cells: &[Range<usize>]) -> Result<LocalBox, LayoutError> {
+        let layout = CellLayout::new(self, shape)?;
+        let owned = shape.owned_cells();
+        let mut indices: LocalBox = self.extents().iter().map(|&extent| 0..extent).collect();
+        let low = |axis: usize| match shape {
+            DomainShape::Regular { .. } => owned[axis].start as i64,
+            DomainShape::Unstructured { .. } => 0,
+        };
+        for ((axis, range), dim) in cells.iter().enumerate().zip(self.axes(shape.axes())?) {
+            let of_array = &layout.axes[axis];
+            let at = |local: usize| {
+                let index = of_array.origin + local as i64 - low(axis);
+                usize::try_from(index).unwrap_or(0).min(of_array.extent)
+            };
+            indices[dim] = at(range.start)..at(range.end);
+        }
+        Ok(indices)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ElementType, Halo, RegularGrid};
+    use proptest::prelude::*;
+
+    fn shape(owned: &[usize], halo: &[(usize, usize)]) -> DomainShape {
+        let first = owned.iter().map(|&owned| 10 * owned as i64).collect();
+        DomainShape::Regular { first, owned: owned.to_vec(), halo: halo.to_vec() }
+    }
+
+    fn holds(cells: &[Range<usize>], cell: &[usize]) -> bool {
+        cells.iter().zip(cell).all(|(range, at)| range.contains(at))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn each_cell_is_interior_or_in_one_boundary_box_or_in_one_halo_box(
+            axes in prop::collection::vec((1..7_usize, (0..3_usize, 0..3_usize)), 1..4),
+            width in 0..4_usize,
+        ) {
+            let (owned, halo): (Vec<_>, Vec<_>) = axes.into_iter().unzip();
+            let shape = shape(&owned, &halo);
+            let extents = shape.extents();
+            for number in 0..extents.iter().product() {
+                let mut rest: usize = number;
+                let cell: Vec<usize> = extents.iter().map(|n| { let at = rest % n; rest /= n; at }).collect();
+                let is_owned = holds(&shape.owned_cells(), &cell);
+                // A stencil of this width that reads a halo cell, which exists.
+                let reads_halo = cell.iter().enumerate().any(|(axis, &at)| {
+                    let owned = shape.owned_cells()[axis].clone();
+                    (owned.start > 0 && at < owned.start + width.min(halo[axis].0))
+                        || (at + width.min(halo[axis].1) >= owned.end && halo[axis].1 > 0 && width > 0)
+                });
+                prop_assert_eq!(holds(&shape.interior(width), &cell), is_owned && !reads_halo);
+                let of = |boxes: &[LocalBox]| boxes.iter().filter(|cells| holds(cells, &cell)).count();
+                prop_assert_eq!(of(&shape.boundary(width)), usize::from(is_owned && reads_halo));
+                prop_assert_eq!(of(&shape.halo_cells()), usize::from(!is_owned));
+                let global = shape.global(&cell).unwrap();
+                prop_assert_eq!(shape.local(&global), Some(cell));
+            }
+        }
+    }
+
+    #[test]
+    fn indices_outside_the_domain_have_no_coordinates() {
+        let shape = shape(&[4, 3], &[(1, 1), (0, 2)]);
+        assert_eq!(shape.global(&[0, 4]), Some(vec![39, 34]));
+        assert_eq!((shape.global(&[6, 0]), shape.global(&[0])), (None, None));
+        assert_eq!((shape.local(&[38, 30]), shape.local(&[45, 30])), (None, None));
+        assert_eq!(shape.local(&[i64::MIN, i64::MAX]), None);
+    }
+
+    #[test]
+    fn a_box_has_the_indices_that_the_layout_gives_it() -> Result<(), Box<dyn std::error::Error>> {
+        let grid = RegularGrid::new((4, 6)).decompose(1)?;
+        let (_, shape) = &grid.pattern_of(0, &Halo::uniform(1))?.domains[0];
+        let usual = Layout::c_order(ElementType::F64, &[6, 8, 3])?;
+        assert_eq!(usual.indices_of(shape, &shape.owned_cells())?, [1..5, 1..7, 0..3]);
+        let padded = Layout::c_order(ElementType::F64, &[3, 10, 9])?.with_axes(&[2, 1])?.with_origin(&[2, 3]);
+        assert_eq!(padded.indices_of(shape, &shape.owned_cells())?, [0..3, 3..9, 2..6]);
+        assert_eq!(padded.indices_of(shape, &shape.all_cells())?, [0..3, 2..10, 1..7]);
+        Ok(())
+    }
+}

@@ -1,0 +1,109 @@
+//! The builder that begins an exchange: which set, after which streams, and how.
+
+use crate::error::Error;
+use crate::exchange::{HaloExchange, Pending};
+use crate::future::Exchanging;
+use crate::link::LinkPath;
+use crate::trace;
+use halocline_comm::Endpoint;
+use halocline_device::Stream;
+use std::fmt;
+
+/// An exchange that is about to begin ([`HaloExchange::begin`]). Choose the set and the streams, then end with
+/// [`Begin::start`], [`Begin::schedule`] or `.await`. It allocates nothing.
+///
+/// ```
+/// use halocline::{Array, BindOptions, Communicator, Decomposed, HaloExchange, RegularGrid};
+///
+/// let comm = Communicator::init()?;
+/// let pattern = RegularGrid::new((8, 6)).decompose(comm.size())?.pattern(&comm, 1)?;
+/// let levels = [Array::<f64>::zeros(&comm, &[10, 8])?, Array::zeros(&comm, &[10, 8])?];
+/// let sets = levels.each_ref().map(|level| [(&pattern, level)]);
+/// let halo = HaloExchange::bind_alternatives(&comm, &sets, &BindOptions::default())?;
+/// for step in 0..4 {
+///     halo.begin().set(step % 2).start()?.wait()?;
+/// }
+/// # Ok::<(), halocline::Error>(())
+/// ```
+#[must_use = "nothing begins before `start`, `schedule` or `.await`"]
+#[derive(Clone, Copy)]
+pub struct Begin<'a> {
+    halo: &'a HaloExchange,
+    set: usize,
+    streams: Option<&'a [&'a Stream]>,
+}
+
+impl HaloExchange {
+    /// Begins an exchange with choices of its own: one of several sets, streams. [`HaloExchange::exchange`] and
+    /// [`HaloExchange::schedule_exchange`] are the short forms.
+    #[inline]
+    pub fn begin(&self) -> Begin<'_> {
+        Begin { halo: self, set: 0, streams: None }
+    }
+}
+
+impl<'a> Begin<'a> {
+    /// Exchanges this set of those that were bound together ([`HaloExchange::bind_alternatives`]), counted from 0; set 0
+    /// by default. All ranks choose the same. A number without a set is refused as [`Error::NoSuchSet`].
+    #[inline]
+    pub fn set(mut self, set: usize) -> Self {
+        self.set = set;
+        self
+    }
+
+    /// Reads and writes device fields only after all work that these streams were given before. By default
+    /// the streams of the bind ([`BindOptions::streams`](crate::BindOptions::streams)) come first. Host fields ignore it.
+    #[inline]
+    pub fn after(mut self, streams: &'a [&'a Stream]) -> Self {
+        self.streams = Some(streams);
+        self
+    }
+
+    /// Starts the exchange and returns. Owned cells are read, and halo cells are written, from now until
+    /// [`Pending::wait`] returns. [`HaloExchange::exchange`] lists the errors.
+    #[inline]
+    pub fn start(self) -> Result<Pending, Error> {
+        let Self { halo, set, streams } = self;
+        let set = halo.set(set)?;
+        let epoch = match &halo.scheduled {
+            None => halo.bound().begin(set, &[])?,
+            Some(scheduled) => {
+                let life = &halo.bound().life;
+                let _span = trace::exchange(&life.comm, &life.name, halo.epoch() + 1);
+                match streams {
+                    None => scheduled.begin_bound(set)?,
+                    Some(streams) => scheduled.begin(set, streams.iter().copied())?,
+                }
+            }
+        };
+        Ok(halo.pending_of(epoch))
+    }
+
+    /// Starts the exchange in the order of the streams; the host never waits. [`HaloExchange::schedule_exchange`]
+    /// has the contract and the errors.
+    pub fn schedule(self) -> Result<Pending, Error> {
+        let is_driven = self.halo.bound().life.comm.link().is_driven();
+        if !is_driven && self.halo.paths().any(|(_, _, path)| path == LinkPath::Message) {
+            return Err(Error::NotDriven);
+        }
+        self.start()
+    }
+}
+
+/// The exchange begins when `.await` or `into_future` is reached, not at the first poll. A refusal is the
+/// outcome of the future.
+impl IntoFuture for Begin<'_> {
+    type Output = Result<(), Error>;
+    type IntoFuture = Exchanging;
+
+    fn into_future(self) -> Exchanging {
+        Exchanging::new(self.start())
+    }
+}
+
+impl fmt::Debug for Begin<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let streams = self.streams.map(<[_]>::len);
+        write!(f, "Begin({:?}, set {}, streams {streams:?})", self.halo, self.set)
+    }
+}

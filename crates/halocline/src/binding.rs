@@ -1,0 +1,112 @@
+//! What `bind` accepts: lists of patterns and fields.
+
+use crate::device_array::DeviceArray;
+use crate::field::{Array, Field};
+use crate::pattern::Pattern;
+use halocline_device::Element;
+
+/// A pattern and a field to bind to it: `(&Pattern, &F)`, where `F` is a [`Field`], an [`Array`], a [`DeviceArray`] or a
+/// reference to one.
+pub trait PatternField {
+    /// The pattern and the field.
+    fn pattern_field(&self) -> (&Pattern, &Field);
+}
+
+impl<F: AsRef<Field> + ?Sized> PatternField for (&Pattern, &F) {
+    fn pattern_field(&self) -> (&Pattern, &Field) {
+        (self.0, self.1.as_ref())
+    }
+}
+
+/// The fields of one set, as [`HaloExchange::bind`](crate::HaloExchange::bind) accepts them: an array, a slice or a `Vec` of
+/// [`PatternField`]s, or a tuple of up to eight where the element types differ. `()` is no field.
+///
+/// ```
+/// use halocline::{Array, Communicator, Decomposed, Field, HaloExchange, Pattern, RegularGrid};
+///
+/// let comm = Communicator::init()?;
+/// let pattern = RegularGrid::new((8, 6)).decompose(comm.size())?.pattern(&comm, 1)?;
+/// let t = Array::<f64>::zeros(&comm, &[10, 8])?;
+/// let mask = Array::<u8>::zeros(&comm, &[10, 8])?;
+///
+/// let list: Vec<(&Pattern, &Array<f64>)> = vec![(&pattern, &t)];
+/// HaloExchange::bind(&comm, &list)?;
+/// HaloExchange::bind(&comm, list)?;
+/// // Different element types: a tuple, or a list of plain fields.
+/// HaloExchange::bind(&comm, ((&pattern, &t), (&pattern, &mask)))?;
+/// HaloExchange::bind(&comm, [(&pattern, &*t), (&pattern, &*mask)])?;
+/// # Ok::<(), halocline::Error>(())
+/// ```
+pub trait FieldList {
+    /// The fields in the order of the bind.
+    fn fields(&self) -> Vec<(&Pattern, &Field)>;
+}
+
+impl<P: PatternField> FieldList for [P] {
+    fn fields(&self) -> Vec<(&Pattern, &Field)> {
+        self.iter().map(P::pattern_field).collect()
+    }
+}
+
+impl<P: PatternField, const N: usize> FieldList for [P; N] {
+    fn fields(&self) -> Vec<(&Pattern, &Field)> {
+        self.as_slice().fields()
+    }
+}
+
+impl<P: PatternField> FieldList for Vec<P> {
+    fn fields(&self) -> Vec<(&Pattern, &Field)> {
+        self.as_slice().fields()
+    }
+}
+
+impl<L: FieldList + ?Sized> FieldList for &L {
+    fn fields(&self) -> Vec<(&Pattern, &Field)> {
+        (**self).fields()
+    }
+}
+
+impl FieldList for () {
+    fn fields(&self) -> Vec<(&Pattern, &Field)> {
+        Vec::new()
+    }
+}
+
+macro_rules! tuples {
+    ($($name:ident)*) => {
+        tuples!(@ $($name)*);
+    };
+    (@ $first:ident $second:ident $($rest:ident)*) => {
+        impl<$first: PatternField, $second: PatternField, $($rest: PatternField),*> FieldList
+            for ($first, $second, $($rest,)*)
+        {
+            #[allow(non_snake_case)]
+            fn fields(&self) -> Vec<(&Pattern, &Field)> {
+                let ($first, $second, $($rest,)*) = self;
+                vec![$first.pattern_field(), $second.pattern_field(), $($rest.pattern_field()),*]
+            }
+        }
+        tuples!(@ $second $($rest)*);
+    };
+    (@ $last:ident) => {};
+}
+
+tuples!(A B C D E F G H);
+
+impl AsRef<Field> for Field {
+    fn as_ref(&self) -> &Field {
+        self
+    }
+}
+
+impl<T: Element> AsRef<Field> for Array<T> {
+    fn as_ref(&self) -> &Field {
+        self
+    }
+}
+
+impl<T: Element> AsRef<Field> for DeviceArray<T> {
+    fn as_ref(&self) -> &Field {
+        self
+    }
+}

@@ -1,0 +1,139 @@
+//! The domains of a pattern on this rank: what a program computes with.
+
+use crate::pattern::Pattern;
+use halocline_plan::{DomainShape, LocalBox, UnstructuredDomain};
+use std::fmt;
+
+/// A domain of this rank: which local indices are owned, interior, boundary and halo, and where they lie in the global grid.
+/// Made by [`Pattern::domains`]. Local indices count in an array of [`Domain::extents`].
+///
+/// ```
+/// use halocline::{Communicator, Decomposed, RegularGrid};
+///
+/// let comm = Communicator::single();
+/// let pattern = RegularGrid::new((8, 6)).decompose(1)?.pattern(&comm, 1)?;
+/// let domain = pattern.domains().next().expect("one domain");
+/// assert_eq!(domain.extents(), [10, 8]);
+/// assert_eq!(domain.owned(), [1..9, 1..7]);
+/// // Computed while the exchange is in flight; the boundary boxes come after its wait.
+/// assert_eq!(domain.interior(1), [2..8, 2..6]);
+/// assert_eq!(domain.boundary(1), [[1..2, 1..7], [8..9, 1..7], [2..8, 1..2], [2..8, 6..7]]);
+/// assert_eq!(domain.global(&[1, 1]), Some(vec![0, 0]));
+/// assert_eq!(domain.local(&[7, 5]), Some(vec![8, 6]));
+/// # Ok::<(), halocline::Error>(())
+/// ```
+///
+/// The cells of an unstructured domain have global ids:
+///
+/// ```
+/// # use halocline::{Communicator, Pattern, UnstructuredDomain};
+/// let comm = Communicator::single();
+/// let ring = UnstructuredDomain::new(0, vec![10, 11, 12], vec![]);
+/// let pattern = Pattern::unstructured(&comm, &[ring])?;
+/// let domain = pattern.domains().next().expect("one domain");
+/// assert_eq!((domain.owned_count(), domain.global_id(2)), (3, Some(12)));
+/// # Ok::<(), halocline::Error>(())
+/// ```
+#[derive(Clone, Copy)]
+pub struct Domain<'a> {
+    number: u64,
+    shape: &'a DomainShape,
+    listed: Option<&'a UnstructuredDomain>,
+}
+
+impl Pattern {
+    /// The domains of this rank, in ascending order of their numbers.
+    pub fn domains(&self) -> impl ExactSizeIterator<Item = Domain<'_>> {
+        self.plan().domains.iter().map(|(id, shape)| {
+            let listed = self.listed().iter().find(|domain| domain.id() == *id);
+            Domain { number: self.domain(*id).number, shape, listed }
+        })
+    }
+}
+
+impl<'a> Domain<'a> {
+    /// The number of the domain, as in [`Field::on_domain`](crate::Field::on_domain).
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The shape that the pattern has for it.
+    pub fn shape(&self) -> &'a DomainShape {
+        self.shape
+    }
+
+    /// The extents of the smallest array that holds owned and halo cells.
+    pub fn extents(&self) -> Vec<usize> {
+        self.shape.extents()
+    }
+
+    /// The owned cells: a range for each axis. Those of an unstructured domain come first in its local order, unless it lists
+    /// its halo cells by index; [`Domain::owned_indices`] is right for both.
+    pub fn owned(&self) -> LocalBox {
+        self.shape.owned_cells()
+    }
+
+    /// Number of owned cells.
+    pub fn owned_count(&self) -> usize {
+        self.owned().into_iter().map(|range| range.len()).product()
+    }
+
+    /// The owned cells whose stencil of `width` cells to each side reads no halo cell: [`DomainShape::interior`] has the rule.
+    pub fn interior(&self, width: usize) -> LocalBox {
+        self.shape.interior(width)
+    }
+
+    /// The owned cells that are not of [`Domain::interior`], in disjoint boxes: at most two for each axis.
+    pub fn boundary(&self, width: usize) -> Vec<LocalBox> {
+        self.shape.boundary(width)
+    }
+
+    /// The halo cells in disjoint boxes: at most two for each axis.
+    pub fn halo(&self) -> Vec<LocalBox> {
+        self.shape.halo_cells()
+    }
+
+    /// The global coordinates of a local index: [`DomainShape::global`].
+    pub fn global(&self, local: &[usize]) -> Option<Vec<i64>> {
+        self.shape.global(local)
+    }
+
+    /// The local index of global coordinates: [`DomainShape::local`].
+    pub fn local(&self, global: &[i64]) -> Option<Vec<usize>> {
+        self.shape.local(global)
+    }
+
+    /// The global id of a local index of an unstructured domain. `None`: no such cell, or a regular domain.
+    pub fn global_id(&self, local: usize) -> Option<u64> {
+        self.listed?.cells().get(local).copied()
+    }
+
+    /// The local indices of the owned cells of an unstructured domain, ascending; none of a regular domain.
+    pub fn owned_indices(&self) -> Vec<usize> {
+        self.listed.map_or_else(Vec::new, UnstructuredDomain::owned_indices)
+    }
+
+    /// The owned cells of an unstructured domain all of whose neighbours are owned, ascending: those to compute while
+    /// the exchange is in flight. `neighbours` gives the local indices of a cell's stencil.
+    ///
+    /// ```
+    /// # use halocline::{Communicator, Pattern, UnstructuredDomain};
+    /// // A row of three cells: the first and the last have a neighbour that is not owned.
+    /// let row = UnstructuredDomain::new(0, vec![0, 1, 2], vec![]);
+    /// let pattern = Pattern::unstructured(&Communicator::single(), &[row])?;
+    /// let domain = pattern.domains().next().expect("one domain");
+    /// assert_eq!(domain.interior_by(|cell| [cell.wrapping_sub(1), cell + 1]), [1]);
+    /// # Ok::<(), halocline::Error>(())
+    /// ```
+    pub fn interior_by<N: IntoIterator<Item = usize>>(&self, neighbours: impl Fn(usize) -> N) -> Vec<usize> {
+        let owned = self.owned_indices();
+        let is_owned = |cell: usize| owned.binary_search(&cell).is_ok();
+        owned.iter().copied().filter(|&cell| neighbours(cell).into_iter().all(is_owned)).collect()
+    }
+}
+
+impl fmt::Debug for Domain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Domain({}, {:?})", self.number, self.shape)
+    }
+}

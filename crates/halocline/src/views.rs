@@ -1,0 +1,187 @@
+//! Arrays seen as those of the crate `ndarray`, without a copy.
+
+use crate::domain::Domain;
+use crate::error::Error;
+use crate::field::{Array, Field, ReadGuard, WriteGuard};
+use halocline_device::Element;
+use halocline_plan::{Layout, LocalBox};
+use ndarray::{ArrayView, ArrayViewMut, Axis, Dimension, IxDyn, RawArrayViewMut, ShapeBuilder, Slice};
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// The elements of an array from index (0, 0, …) on, in the order of its dimensions.
+fn raw<T: Element>(array: &Array<T>) -> RawArrayViewMut<T, IxDyn> {
+    let (lowest, _) = array.elements();
+    let layout = array.layout();
+    let strides: Vec<isize> =
+        layout.strides().iter().map(|stride| stride / size_of::<T>() as isize).collect();
+    let steps: Vec<usize> = strides.iter().map(|stride| stride.unsigned_abs()).collect();
+    // SAFETY: the array holds all elements of its layout, the first of them at `lowest`: strides are whole elements, and
+    // with all of them turned upwards the indices count from there.
+    let mut all = unsafe {
+        RawArrayViewMut::from_shape_ptr(IxDyn(layout.extents()).strides(IxDyn(&steps)), lowest.as_ptr())
+    };
+    for (axis, stride) in strides.into_iter().enumerate() {
+        if stride < 0 {
+            all.invert_axis(Axis(axis));
+        }
+    }
+    all
+}
+
+/// A part of an array, with `D` dimensions.
+fn part<T: Element, D: Dimension>(
+    array: &Array<T>,
+    indices: &[Range<usize>],
+) -> Result<RawArrayViewMut<T, D>, Error> {
+    let mut part = raw(array);
+    for (axis, range) in indices.iter().enumerate() {
+        part.slice_axis_inplace(Axis(axis), Slice::from(range.clone()));
+    }
+    let found = part.ndim();
+    let wanted = D::NDIM.unwrap_or(found);
+    part.into_dimensionality().map_err(|_| Error::ArrayDimensions { wanted, found })
+}
+
+/// The indices of all elements.
+fn all<T>(array: &Array<T>) -> LocalBox {
+    array.layout().extents().iter().map(|&extent| 0..extent).collect()
+}
+
+fn indices<T>(array: &Array<T>, domain: &Domain<'_>, cells: &[Range<usize>]) -> Result<LocalBox, Error> {
+    Ok(array.layout().indices_of(domain.shape(), cells)?)
+}
+
+/// Views of the crate [`ndarray`], with the feature `ndarray`. The dimensions are those of the array, in its order. Fails with
+/// [`Error::ArrayDimensions`] if `D` has another number of them, and with [`Error::Layout`] if the array is not of the domain.
+///
+/// ```
+/// use halocline::{Array, Communicator, Decomposed, RegularGrid};
+/// use ndarray::Ix2;
+///
+/// let comm = Communicator::single();
+/// let pattern = RegularGrid::new((4, 3)).decompose(1)?.pattern(&comm, 1)?;
+/// let domain = pattern.domains().next().expect("one domain");
+/// let t = Array::<f64>::zeros(&comm, &domain.extents())?;
+/// t.write()?.owned_mut::<Ix2>(&domain)?.fill(1.0);
+/// t.write()?.halo_mut::<Ix2>(&domain)?.iter_mut().for_each(|side| side.fill(0.5));
+/// assert_eq!(t.read()?.view::<Ix2>()?.sum(), 12.0 + 0.5 * 18.0);
+/// # Ok::<(), halocline::Error>(())
+/// ```
+impl<T: Element> ReadGuard<'_, T> {
+    /// All elements.
+    pub fn view<D: Dimension>(&self) -> Result<ArrayView<'_, T, D>, Error> {
+        self.part(&all(self.array()))
+    }
+
+    /// The owned cells.
+    pub fn owned<D: Dimension>(&self, domain: &Domain<'_>) -> Result<ArrayView<'_, T, D>, Error> {
+        self.cells(domain, &domain.owned())
+    }
+
+    /// The halo cells, in disjoint boxes as [`Domain::halo`] has them.
+    pub fn halo<D: Dimension>(&self, domain: &Domain<'_>) -> Result<Vec<ArrayView<'_, T, D>>, Error> {
+        domain.halo().iter().map(|cells| self.cells(domain, cells)).collect()
+    }
+
+    /// A box of cells: [`Domain::interior`], or one of [`Domain::boundary`].
+    pub fn cells<D: Dimension>(
+        &self,
+        domain: &Domain<'_>,
+        cells: &[Range<usize>],
+    ) -> Result<ArrayView<'_, T, D>, Error> {
+        self.part(&indices(self.array(), domain, cells)?)
+    }
+
+    fn part<D: Dimension>(&self, indices: &[Range<usize>]) -> Result<ArrayView<'_, T, D>, Error> {
+        let part = part(self.array(), indices)?;
+        // SAFETY: the elements are the array's, initialised and aligned, and any bytes are a `T`, by the contract of
+        // `Element`. While the guard is borrowed, the memory's `State` admits no writing guard and no exchange.
+        Ok(unsafe { part.deref_into_view() })
+    }
+}
+
+/// As of [`ReadGuard`], to write.
+impl<T: Element> WriteGuard<'_, T> {
+    /// All elements.
+    pub fn view<D: Dimension>(&self) -> Result<ArrayView<'_, T, D>, Error> {
+        let part = part(self.array(), &all(self.array()))?;
+        // SAFETY: the elements are the array's, initialised and aligned, and any bytes are a `T`, by the contract of
+        // `Element`. The guard is the only one of the memory, no exchange is in flight, and it is borrowed shared meanwhile.
+        Ok(unsafe { part.deref_into_view() })
+    }
+
+    /// All elements.
+    pub fn view_mut<D: Dimension>(&mut self) -> Result<ArrayViewMut<'_, T, D>, Error> {
+        let indices = all(self.array());
+        self.part_mut(&indices)
+    }
+
+    /// The owned cells.
+    pub fn owned_mut<D: Dimension>(&mut self, domain: &Domain<'_>) -> Result<ArrayViewMut<'_, T, D>, Error> {
+        self.cells_mut(domain, &domain.owned())
+    }
+
+    /// The halo cells, in disjoint boxes as [`Domain::halo`] has them.
+    pub fn halo_mut<D: Dimension>(
+        &mut self,
+        domain: &Domain<'_>,
+    ) -> Result<Vec<ArrayViewMut<'_, T, D>>, Error> {
+        let sides = domain.halo();
+        let sides = sides.iter().map(|cells| part(self.array(), &indices(self.array(), domain, cells)?));
+        let sides: Vec<RawArrayViewMut<T, D>> = sides.collect::<Result<_, Error>>()?;
+        // SAFETY: the elements are the array's, initialised and aligned, and any bytes are a `T`, by the contract of
+        // `Element`. The boxes are disjoint, and so are their elements: a layout gives each index its own. The guard is
+        // the only one of the memory, no exchange is in flight, and it is borrowed mutably while the views live.
+        Ok(sides.into_iter().map(|side| unsafe { side.deref_into_view_mut() }).collect())
+    }
+
+    /// A box of cells: [`Domain::interior`], or one of [`Domain::boundary`].
+    pub fn cells_mut<D: Dimension>(
+        &mut self,
+        domain: &Domain<'_>,
+        cells: &[Range<usize>],
+    ) -> Result<ArrayViewMut<'_, T, D>, Error> {
+        let indices = indices(self.array(), domain, cells)?;
+        self.part_mut(&indices)
+    }
+
+    fn part_mut<D: Dimension>(&mut self, indices: &[Range<usize>]) -> Result<ArrayViewMut<'_, T, D>, Error> {
+        let part = part(self.array(), indices)?;
+        // SAFETY: the elements are the array's, initialised and aligned, and any bytes are a `T`, by the contract of
+        // `Element`; a layout gives each index an element of its own. The guard is the only one of the memory, no
+        // exchange is in flight, and it is borrowed mutably while the view lives.
+        Ok(unsafe { part.deref_into_view_mut() })
+    }
+}
+
+impl<T: Element> Array<T> {
+    /// The array of the crate [`ndarray`] as one that can be bound: it takes the memory over and copies nothing. Ranks of the same
+    /// process reach such memory directly; others use a mailbox, so prefer [`Array::zeros`] where the program allocates.
+    ///
+    /// ```
+    /// use halocline::Array;
+    ///
+    /// let t = Array::from_ndarray(ndarray::arr2(&[[1.0, 2.0], [3.0, 4.0]]))?;
+    /// assert_eq!(t.read()?[3], 4.0);
+    /// # Ok::<(), halocline::Error>(())
+    /// ```
+    pub fn from_ndarray<D: Dimension>(mut array: ndarray::Array<T, D>) -> Result<Self, Error> {
+        let size = size_of::<T>() as isize;
+        let strides: Vec<isize> = array.strides().iter().map(|stride| stride * size).collect();
+        let layout = Layout::strided(T::TYPE, array.shape(), &strides)?.named(T::RECORD);
+        let base = NonNull::new(array.as_mut_ptr().cast()).unwrap_or(NonNull::dangling());
+        let keepalive = Arc::new(Owner { _vec: array.into_raw_vec_and_offset().0 });
+        // SAFETY: `base` is the address of index (0, 0, …) of an array that owns its memory, whose elements lie as its strides
+        // say, within the `Vec`. The `Vec` keeps that memory at its address and is used by nobody else; `Array` hands the
+        // elements out by guards alone. They are `Element`s, which any bytes are.
+        let field = unsafe { Field::from_raw(base, layout, keepalive) };
+        Ok(Self::of_field(field))
+    }
+}
+
+/// Memory that an array of `ndarray` owned.
+struct Owner<T> {
+    _vec: Vec<T>,
+}

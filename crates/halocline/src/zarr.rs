@@ -1,0 +1,138 @@
+//! A global array as a Zarr version 3 array, which zarr-python and xarray read
+//! (<https://zarr-specs.readthedocs.io/en/latest/v3/core/>): a directory of metadata and chunks without compression.
+//!
+//! This is a header and the elements in C order. The crate `zarrs` would bring its stores, codecs and some hundred crates.
+
+use halocline_plan::ElementType;
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+/// Most bytes of a chunk.
+const CHUNK: usize = 64 << 20;
+
+/// Writes the array. It replaces an older one once it is complete; an error leaves that as it was.
+pub(crate) fn write(path: &Path, metadata: &str, chunk: &Chunk, elements: &[u8]) -> io::Result<()> {
+    replace_directory(path, |aside| {
+        for (number, piece) in elements.chunks(chunk.bytes).enumerate() {
+            let mut file = aside.join("c").join(number.to_string());
+            chunk.extents.iter().skip(1).for_each(|_| file.push("0"));
+            fs::create_dir_all(file.parent().unwrap_or(aside))?;
+            fs::write(&file, piece)?;
+            let file = fs::OpenOptions::new().write(true).open(&file)?;
+            // Chunks have one size; the rest of the last one is never read.
+            file.set_len(chunk.bytes as u64)?;
+            file.sync_data()?;
+        }
+        fs::write(aside.join("zarr.json"), metadata)
+    })
+}
+
+/// Chunks of whole rows of the first axis.
+pub(crate) struct Chunk {
+    extents: Vec<usize>,
+    bytes: usize,
+}
+
+impl Chunk {
+    pub(crate) fn of(element: ElementType, extents: &[usize]) -> Self {
+        let mut extents: Vec<usize> = extents.iter().map(|&extent| extent.max(1)).collect();
+        let row = extents.iter().skip(1).product::<usize>() * element.size();
+        extents.iter_mut().take(1).for_each(|rows| *rows = (*rows).min((CHUNK / row).max(1)));
+        let bytes = extents.iter().product::<usize>() * element.size();
+        Self { extents, bytes }
+    }
+}
+
+/// The metadata, unless Zarr has no such element type.
+pub(crate) fn metadata(element: ElementType, extents: &[usize], chunk: &Chunk) -> Option<String> {
+    let (data_type, zero) = zarr_type(element)?;
+    Some(format!(
+        "{{\"zarr_format\": 3, \"node_type\": \"array\", \"shape\": {extents:?}, \"data_type\": \"{data_type}\", \
+         \"chunk_grid\": {{\"name\": \"regular\", \"configuration\": {{\"chunk_shape\": {:?}}}}}, \
+         \"chunk_key_encoding\": {{\"name\": \"default\", \"configuration\": {{\"separator\": \"/\"}}}}, \
+         \"codecs\": [{{\"name\": \"bytes\", \"configuration\": {{\"endian\": \"little\"}}}}], \
+         \"fill_value\": {zero}, \"attributes\": {{}}}}\n",
+        chunk.extents
+    ))
+}
+
+/// Makes a directory by `write`, beside the old one, which it then replaces. An error leaves the old one as it was.
+fn replace_directory(path: &Path, write: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
+    let beside = |what: &str| -> PathBuf {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        path.with_file_name(format!(".{name}.{what}-{}", std::process::id()))
+    };
+    let (new, old) = (beside("new"), beside("old"));
+    let made = fs::create_dir(&new).and_then(|()| write(&new));
+    let made = made.and_then(|()| match fs::rename(path, &old) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        moved => fs::rename(&new, path).inspect_err(|_| {
+            if moved.is_ok() {
+                let _ = fs::rename(&old, path);
+            }
+        }),
+    });
+    if made.is_err() {
+        let _ = fs::remove_dir_all(&new);
+        return made;
+    }
+    match fs::remove_dir_all(&old) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// The type as Zarr spells it, and its zero.
+fn zarr_type(element: ElementType) -> Option<(&'static str, &'static str)> {
+    Some(match element {
+        ElementType::Bool => ("bool", "false"),
+        ElementType::I8 => ("int8", "0"),
+        ElementType::U8 => ("uint8", "0"),
+        ElementType::I16 => ("int16", "0"),
+        ElementType::U16 => ("uint16", "0"),
+        ElementType::F16 => ("float16", "0.0"),
+        ElementType::I32 => ("int32", "0"),
+        ElementType::U32 => ("uint32", "0"),
+        ElementType::F32 => ("float32", "0.0"),
+        ElementType::I64 => ("int64", "0"),
+        ElementType::U64 => ("uint64", "0"),
+        ElementType::F64 => ("float64", "0.0"),
+        ElementType::C64 => ("complex64", "[0.0, 0.0]"),
+        ElementType::C128 => ("complex128", "[0.0, 0.0]"),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_arrays_have_chunks_of_whole_rows() -> io::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let (path, extents) = (folder.path().join("t.zarr"), [5, 16 << 20]);
+        let chunk = Chunk::of(ElementType::I8, &extents);
+        assert_eq!(chunk.extents, [4, 16 << 20]);
+        let metadata = metadata(ElementType::I8, &extents, &chunk).expect("int8");
+        write(&path, &metadata, &chunk, &vec![7; 5 << 24])?;
+        let [first, second] = ["c/0/0", "c/1/0"].map(|chunk| fs::read(path.join(chunk)));
+        let (first, second) = (first?, second?);
+        assert_eq!((first.len(), second.len()), (64 << 20, 64 << 20));
+        assert!(first.iter().chain(&second[..1 << 24]).all(|&element| element == 7));
+        Ok(())
+    }
+
+    #[test]
+    fn an_error_leaves_the_older_array() -> io::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("t.zarr");
+        fs::create_dir(&path)?;
+        fs::write(path.join("zarr.json"), "old")?;
+        let failed = replace_directory(&path, |_| Err(io::Error::other("full")));
+        assert_eq!(failed.map_err(|error| error.to_string()), Err("full".to_owned()));
+        assert_eq!(fs::read_to_string(path.join("zarr.json"))?, "old");
+        assert_eq!(fs::read_dir(folder.path())?.count(), 1);
+        Ok(())
+    }
+}
