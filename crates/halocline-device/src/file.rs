@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_are_written_as_they_are() {
+    fn devices_are_written_directly() {
         let before = Path::new("/dev/full").metadata().unwrap().ino();
         check(Path::new("/dev/full")).unwrap();
         let error = replace(Path::new("/dev/full"), &[b"something"]).unwrap_err();
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_refused_by_the_check() {
+    fn check_refuses_unwritable_paths() {
         let folder = tempfile::tempdir().unwrap();
         for path in [
             folder.path().to_owned(),

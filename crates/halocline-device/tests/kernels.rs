@@ -1,5 +1,6 @@
-//! Every kernel of every crate compiles for every architecture that is promised, which needs NVRTC but no GPU. `HALOCLINE_TEST_NVRTC` names
-//! the library, as `tools/test` does; otherwise what is found is used, and if there is none, that is said.
+//! Compiles every kernel of every crate for every supported architecture. Needs NVRTC but no GPU.
+//! `HALOCLINE_TEST_NVRTC` names the library, as `tools/test` sets it; otherwise the test uses an installed
+//! one, or prints that it is skipped.
 
 use halocline_device::cuda::{COPY_KERNELS, Compiler};
 use std::path::{Path, PathBuf};
@@ -29,7 +30,7 @@ fn every_kernel_compiles_for_every_architecture() {
     };
     println!("NVRTC {:?} at {}", compiler.version(), compiler.path().display());
     if chosen.is_some() {
-        // Where there is none that an old driver takes, it is the one that there is, and the driver has its say.
+        // If no NVRTC matches an old driver, any is used, and the driver reports the error.
         let only = Compiler::load_for((11, 0)).unwrap_or_else(|why| panic!("{why}"));
         assert_eq!((only.version(), only.path()), (compiler.version(), compiler.path()));
     }
@@ -47,7 +48,7 @@ fn every_kernel_compiles_for_every_architecture() {
             println!("{name} for sm_{capability}: {} bytes", compiled.code().len());
         }
     }
-    // For a GPU of the future there is PTX.
+    // A GPU newer than NVRTC gets PTX.
     let future = compiler.compile("copy.cu", COPY_KERNELS, &[], 9990).unwrap_or_else(|why| panic!("{why}"));
     assert!(future.target.starts_with("compute_") && future.code().starts_with(b"//"), "{}", future.target);
     let code = String::from_utf8_lossy(future.code());

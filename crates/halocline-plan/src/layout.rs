@@ -167,11 +167,6 @@ impl Layout {
         Err(LayoutError::Extents { extents, needed, named, guess })
     }
 
-    /// The axes given by [`Layout::with_axes`], if any.
-    pub fn named_axes(&self) -> Option<&[usize]> {
-        self.axes.as_deref()
-    }
-
     /// The origin given by [`Layout::with_origin`], if any.
     pub fn origin(&self) -> Option<&[usize]> {
         self.origin.as_deref()

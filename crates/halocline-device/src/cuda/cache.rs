@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_kept_is_found_by_its_key_alone() {
+    fn a_cached_kernel_is_found_by_its_key_alone() {
         let scratch = Scratch::new("found");
         assert_eq!(find_in(&scratch.0, "a key"), None);
         keep_in(&scratch.0, "a key", b"code").expect("a directory of our own");
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_or_a_pipe_in_the_place_of_a_file_keeps_nobody_waiting() {
+    fn a_directory_or_a_pipe_in_place_of_a_file_does_not_block() {
         let scratch = Scratch::new("pipe");
         let path = scratch.0.join(file_name("key"));
         std::fs::create_dir_all(&path).expect("ours");
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_cannot_be_is_no_error_of_the_compiler() {
+    fn an_unusable_cache_directory_is_no_error() {
         let scratch = Scratch::new("file");
         std::fs::write(&scratch.0, "a file").expect("ours");
         assert!(keep_in(&scratch.0, "key", b"code").is_err());

@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_told_with_what_was_tried() {
+    fn a_missing_nccl_lists_the_places_tried() {
         if let Err(why) = nccl() {
             assert!(why.contains("libnccl.so.2"), "{why}");
         }

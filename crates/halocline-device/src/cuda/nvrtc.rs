@@ -327,12 +327,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_file_is_not_waited_for() {
+    fn loading_a_special_file_does_not_block() {
         assert_eq!(load(Path::new("/dev/null")).unwrap_err(), "this is no file");
     }
 
     #[test]
-    fn an_nvrtc_is_as_good_as_the_driver_takes_what_it_makes() {
+    fn nvrtc_versions_rank_by_what_the_driver_accepts() {
         use Fit::{Cubins, Good, Refused};
         for (nvrtc, driver, expected) in [
             ((12, 8), (13, 0), Good),

@@ -112,7 +112,7 @@ impl World {
 }
 
 #[test]
-fn nobody_sleeps_for_good_and_nothing_is_freed_beside_streams_that_wait() {
+fn no_thread_sleeps_forever_and_nothing_is_freed_while_streams_wait() {
     let mut seen = HashSet::new();
     let begin = World { state: State::default(), ranks: [(Rank::Gives, 0); RANKS], freer: Freer::Looks };
     let (mut worlds, mut ends) = (vec![begin], 0);

@@ -8,7 +8,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 static ALONE: Mutex<()> = Mutex::new(());
 
 #[test]
-fn what_panics_while_it_is_freed_keeps_nobody_waiting() {
+fn a_panicking_free_blocks_no_thread() {
     const DEADLINE: Duration = Duration::from_secs(10);
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let (freed, seen) = channel();
@@ -68,7 +68,7 @@ extern "C" fn last() {
 }
 
 #[test]
-fn a_process_ends_once_what_is_being_freed_is_and_frees_nothing_more() {
+fn process_exit_waits_for_the_current_free_and_starts_none() {
     if is_again() {
         let (begun, seen) = channel();
         // All in one turn of the thread.
@@ -86,7 +86,7 @@ fn a_process_ends_once_what_is_being_freed_is_and_frees_nothing_more() {
         at_exit(last);
         std::process::exit(0);
     }
-    let said = again("a_process_ends_once_what_is_being_freed_is_and_frees_nothing_more");
+    let said = again("process_exit_waits_for_the_current_free_and_starts_none");
     assert!(said.contains("whole") && !said.contains("too late"), "{said}");
 }
 
@@ -104,7 +104,7 @@ extern "C" fn afterwards() {
 }
 
 #[test]
-fn what_is_given_after_the_end_is_not_freed_and_nobody_waits_for_it() {
+fn frees_queued_after_process_exit_began_are_leaked() {
     if is_again() {
         // Registered before the first free, so that it runs after our handler.
         at_exit(afterwards);
@@ -112,7 +112,7 @@ fn what_is_given_after_the_end_is_not_freed_and_nobody_waits_for_it() {
         assert!(catch_up());
         std::process::exit(0);
     }
-    let said = again("what_is_given_after_the_end_is_not_freed_and_nobody_waits_for_it");
+    let said = again("frees_queued_after_process_exit_began_are_leaked");
     assert!(said.contains("whole") && said.contains("through, held: true, 0 jobs"), "{said}");
 }
 
@@ -122,12 +122,12 @@ extern "C" fn first() {
 }
 
 #[test]
-fn the_first_that_is_given_may_be_given_while_the_process_ends() {
+fn the_first_free_may_be_queued_during_process_exit() {
     if is_again() {
         at_exit(first);
         std::process::exit(0);
     }
-    let said = again("the_first_that_is_given_may_be_given_while_the_process_ends");
+    let said = again("the_first_free_may_be_queued_during_process_exit");
     assert!(said.contains("through"), "{said}");
 }
 
@@ -141,7 +141,7 @@ extern "C" fn in_time() {
 }
 
 #[test]
-fn a_process_ends_a_moment_later_where_a_device_never_lets_something_be_freed() {
+fn process_exit_gives_up_on_a_free_that_hangs() {
     if is_again() {
         at_exit(in_time);
         let (begun, seen) = channel();
@@ -155,14 +155,14 @@ fn a_process_ends_a_moment_later_where_a_device_never_lets_something_be_freed() 
         ENDING.get_or_init(Instant::now);
         std::process::exit(0);
     }
-    let said = again("a_process_ends_a_moment_later_where_a_device_never_lets_something_be_freed");
+    let said = again("process_exit_gives_up_on_a_free_that_hangs");
     let took = said.split("through after ").nth(1).and_then(|rest| rest.split(' ').next()?.parse().ok());
     let took = Duration::from_millis(took.unwrap_or_else(|| panic!("it did not get through: {said}")));
     assert!(took >= PATIENCE && took < 5 * PATIENCE, "{took:?}");
 }
 
 #[test]
-fn something_is_freed_before_streams_may_wait_again() {
+fn one_job_is_freed_before_streams_may_wait_again() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     for _ in 0..100 {
         let waiting = Waiting::begin();
@@ -186,7 +186,7 @@ fn something_is_freed_before_streams_may_wait_again() {
 }
 
 #[test]
-fn many_who_let_streams_wait_and_many_who_free_take_turns() {
+fn threads_whose_streams_wait_and_threads_that_free_take_turns() {
     const EACH: usize = 300;
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let (in_flight, freed) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
@@ -220,7 +220,7 @@ fn many_who_let_streams_wait_and_many_who_free_take_turns() {
 
 /// Nothing would wake it: a thread admitted by the last turn wakes no other.
 #[test]
-fn who_comes_when_others_were_just_let_in_comes_in_with_them() {
+fn a_late_thread_enters_with_those_just_admitted() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let waiting = Waiting::begin();
     give(|| {});
@@ -242,7 +242,7 @@ fn who_comes_when_others_were_just_let_in_comes_in_with_them() {
 }
 
 #[test]
-fn a_gap_is_made_where_exchanges_leave_none_and_not_at_once_again() {
+fn exchanges_without_gaps_make_one_and_not_another_at_once() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     (lock().next_gap, lock().gaps_in_vain) = (None, 0);
     let (freed, seen) = channel();
@@ -295,7 +295,7 @@ fn late(free: impl FnOnce() + Send + 'static) {
 }
 
 #[test]
-fn a_gap_ends_once_what_others_have_in_flight_is_seen_to_be_over() {
+fn a_gap_ends_when_the_last_exchange_in_flight_ends() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     // An exchange of another object ends at some time, which a poll notices.
     let mut other = Some(Waiting::begin());
@@ -317,7 +317,7 @@ fn a_gap_ends_once_what_others_have_in_flight_is_seen_to_be_over() {
 }
 
 #[test]
-fn a_gap_ends_once_nothing_is_left_to_be_freed_though_others_have_begun_again() {
+fn a_gap_ends_when_everything_is_freed() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let first = Waiting::begin();
     late(|| {});
@@ -335,7 +335,7 @@ fn a_gap_ends_once_nothing_is_left_to_be_freed_though_others_have_begun_again() 
 }
 
 #[test]
-fn gaps_take_a_twentieth_of_the_time_also_where_more_is_given_and_freed_meanwhile() {
+fn gaps_take_at_most_a_twentieth_of_the_time() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     for _ in 0..6 {
         let waiting = Waiting::begin();
@@ -352,7 +352,7 @@ fn gaps_take_a_twentieth_of_the_time_also_where_more_is_given_and_freed_meanwhil
 }
 
 #[test]
-fn who_enters_a_gap_late_does_not_bring_the_next_one_forward() {
+fn a_late_thread_does_not_advance_the_next_gap() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let waiting = Waiting::begin();
     late(|| {});
@@ -382,7 +382,7 @@ impl Drop for Owner {
 }
 
 #[test]
-fn what_a_user_drops_with_memory_may_wait_for_who_begins_an_exchange_and_panic() {
+fn a_users_destructor_may_wait_for_an_exchange_and_panic() {
     static MINE: Mutex<()> = Mutex::new(());
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let (dropped, seen) = channel();
@@ -417,7 +417,7 @@ fn what_a_user_drops_with_memory_may_wait_for_who_begins_an_exchange_and_panic()
 }
 
 #[test]
-fn what_frees_may_drop_what_frees_more() {
+fn a_free_may_queue_more_frees() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let (freed, seen) = channel();
     give(move || {

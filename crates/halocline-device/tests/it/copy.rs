@@ -1,4 +1,4 @@
-//! Copy operations against the definition: cell by cell, element by element, by the strides.
+//! Copy operations compared with the definition: cell by cell, element by element, by the strides.
 
 use crate::arrays::{Case, boxes, listed, made_in, runs, transfer};
 use halocline_device::host;
@@ -7,7 +7,7 @@ use halocline_plan::{BoxCells, Cells, DomainShape, ElementType, Layout};
 use proptest::prelude::*;
 
 impl Case {
-    /// Bytes of a message with room for whole cache lines, aligned.
+    /// Buffer for a message, aligned and rounded up to whole cache lines.
     fn message(&self) -> Vec<Line> {
         let (sender, _) = self.layouts();
         vec![Line([0; 64]); (self.cells.len() * sender.bytes_per_cell()).div_ceil(64)]
@@ -57,9 +57,9 @@ impl Case {
 #[repr(align(64))]
 struct Line(#[expect(dead_code, reason = "written through a pointer")] [u8; 64]);
 
-/// Level-major arrays (the cell is the finest dimension) and more listed cells than a batch of the copy
-/// loops holds, in runs of all lengths: gathered from anywhere into consecutive cells, scattered from
-/// consecutive cells, or both.
+/// Level-major arrays (the cell is the finest dimension) with more listed cells than a batch of the copy
+/// loops, in runs of all lengths: gathered from anywhere into consecutive cells, scattered from consecutive
+/// cells, or both.
 fn level_major() -> impl Strategy<Value = Case> {
     let sizes = (1u16..=16).prop_map(ElementType::Opaque);
     (300usize..700, 1usize..12, sizes, 0..3).prop_flat_map(|(count, levels, element, direction)| {
@@ -76,7 +76,7 @@ fn level_major() -> impl Strategy<Value = Case> {
     })
 }
 
-/// The cells below a number in some order, consecutive ones in runs.
+/// The cells below a number in random order, with consecutive runs.
 fn in_runs(count: usize) -> impl Strategy<Value = Vec<usize>> {
     let length = prop_oneof![Just(1usize), 2usize..9, 9usize..150];
     proptest::collection::vec(length, count)
@@ -95,23 +95,23 @@ fn in_runs(count: usize) -> impl Strategy<Value = Vec<usize>> {
 
 proptest! {
     #[test]
-    fn boxes_move_by_every_way_as_defined(case in boxes()) {
+    fn boxes_move_by_every_path_as_defined(case in boxes()) {
         case.check();
     }
 
     #[test]
-    fn listed_cells_move_by_every_way_as_defined(case in runs()) {
+    fn listed_cells_move_by_every_path_as_defined(case in runs()) {
         case.check();
     }
 
     #[test]
-    fn many_listed_cells_of_level_major_arrays_move_by_every_way_as_defined(case in level_major()) {
+    fn many_listed_cells_of_level_major_arrays_move_by_every_path_as_defined(case in level_major()) {
         case.check();
     }
 }
 
-/// Messages of many times the stage of the streaming pack, in blocks of each of its kinds; also levels and
-/// cells that are longer than the stage.
+/// Messages many times larger than the stage of the streaming pack, in blocks of each kind; also levels and
+/// cells longer than the stage.
 #[test]
 fn large_messages_stream_as_defined() {
     use proptest::strategy::ValueTree;
@@ -162,16 +162,16 @@ fn regions_merge_to_the_fewest_longest_blocks() {
         let op = copy_op(&t, (End::Field(0), &cells), (End::Field(0), &cells));
         (op.blocks(), op.block, op.loops.len())
     };
-    // Whole planes are one block, whole rows of a plane too.
+    // Whole planes are one block; whole rows of a plane, too.
     assert_eq!(blocks(&[8, 6, 4], &[4, 0, 0], &[2, 6, 4]), (1, 2 * 6 * 4 * 8, 0));
     assert_eq!(blocks(&[8, 6, 4], &[4, 3, 0], &[2, 2, 4]), (2, 2 * 4 * 8, 1));
-    // Columns of single cells whose rows follow each other at one distance are one loop.
+    // Columns of single cells with equidistant rows are one loop.
     assert_eq!(blocks(&[8, 6, 4], &[0, 0, 3], &[8, 6, 1]), (48, 8, 1));
-    // Levels that lie within a cell lengthen its block.
+    // Levels within a cell lengthen its block.
     assert_eq!(blocks(&[8, 6, 10], &[0, 5], &[8, 1]), (8, 80, 1));
 }
 
-/// The faces at both sides of an axis, moved in one operation and in two, by every way.
+/// The faces at both sides of an axis, moved in one operation and in two, by every path.
 #[test]
 fn two_faces_in_one_operation_move_as_in_two() {
     let extents = [7usize, 6, 9];

@@ -1,4 +1,4 @@
-//! All integration tests of this crate that need no device, in one program: it links once.
+//! All integration tests of this crate that need no device, in one program, which links once.
 
 mod arrays;
 mod copy;

@@ -1,4 +1,4 @@
-//! What simulated devices promise: replay, refusals, reports, failure.
+//! Guarantees of simulated devices: replay, refusals, reports, failure.
 
 use halocline_device::sim::{Kernel, Options, Report, Run, World, explore, find, run};
 use halocline_device::{Device, DeviceError, MemorySpace, Priority, RawStream, Stream, TableSpec, ValueOp};
@@ -16,7 +16,7 @@ fn pair(world: &World) -> Result<(Device, Stream, Stream), DeviceError> {
     Ok((device, streams.0, streams.1))
 }
 
-/// A few operations on two streams, tied by an event and a word.
+/// A few operations on two streams, ordered by an event and a word.
 fn small(world: &World) -> Outcome {
     let (device, one, two) = pair(world)?;
     let (from, to, word) = (device.allocate(64)?, device.allocate(64)?, device.allocate_pinned(8)?);
@@ -35,7 +35,7 @@ fn small(world: &World) -> Outcome {
     two.synchronise()
 }
 
-/// A stream waits for a word that another one writes, which is made after so many that are dropped again.
+/// A stream waits for a word written by another stream, which is created after `between` dropped ones.
 fn beside_a_wait(world: &World, between: usize) -> Outcome {
     let (device, waiting, _) = pair(world)?;
     (0..between).try_for_each(|_| device.stream(Priority::Normal).map(drop))?;
@@ -50,10 +50,10 @@ fn beside_a_wait(world: &World, between: usize) -> Outcome {
 }
 
 #[test]
-fn what_a_stream_waits_for_holds_what_others_are_given_of_its_queue() {
+fn a_waiting_stream_blocks_later_work_of_its_queue() {
     for (queues, keeps_streams) in [(Some(4), false), (Some(4), true), (None, false)] {
         let options = Options { queues, keeps_streams, ..Options::default() };
-        // The default stream has the first queue, the waiting one the second, one more the third.
+        // The default stream has the first queue, the waiting one the second, the next one the third.
         let is_held = |between: usize| {
             let run = run(between as u64, &options, |world| drop(beside_a_wait(world, between)));
             let report = run.reports.first().map(Report::to_string).unwrap_or_default();
@@ -126,7 +126,7 @@ fn a_failure_names_its_seed_and_its_steps() {
 }
 
 #[test]
-fn what_cannot_go_on_is_a_deadlock_that_says_who_waits_for_what() {
+fn a_deadlock_names_each_waiting_task() {
     let waits = |world: &World| {
         let (device, one, _) = pair(world).expect("streams");
         let word = device.allocate_pinned(8).expect("memory");
@@ -142,7 +142,7 @@ fn what_cannot_go_on_is_a_deadlock_that_says_who_waits_for_what() {
 }
 
 #[test]
-fn two_threads_parked_for_good_are_a_deadlock_and_end() {
+fn two_threads_parked_forever_are_a_deadlock() {
     let reports = run(1, &Options::default(), |world| {
         let word = std::sync::atomic::AtomicU32::new(0);
         world.ranks(2, |_| world.park(&word, 0, None));
@@ -164,14 +164,14 @@ fn a_parked_thread_wakes_by_virtual_time() {
 }
 
 #[test]
-fn a_full_queue_blocks_the_host_until_there_is_room() {
+fn a_full_stream_blocks_the_host_until_a_slot_is_free() {
     let options = Options { depth: 4, ..Options::default() };
     explore(0..200, &options, |world| {
         let (_, one, _) = pair(world).expect("streams");
         (0..40).for_each(|_| world.launch(&one, Kernel::new("work")).expect("given"));
         one.synchronise().expect("done");
     });
-    // A stream that waits for the host never drains: the host that fills it waits forever.
+    // A stream that waits for the host never drains: a host thread that fills it waits forever.
     let found = find(0..1, &options, |world| {
         let (device, one, _) = pair(world).expect("streams");
         let word = device.allocate_pinned(8).expect("memory");
@@ -184,8 +184,8 @@ fn a_full_queue_blocks_the_host_until_there_is_room() {
 }
 
 #[test]
-fn an_event_means_what_it_meant_when_the_wait_was_given() {
-    // The second record of the same event does not hold the stream that waits for the first.
+fn a_wait_uses_the_record_at_the_time_of_the_call() {
+    // The second record of the same event does not affect the stream that waits for the first.
     explore(0..500, &Options::default(), |world| {
         let (device, one, two) = pair(world).expect("streams");
         let word = device.allocate_pinned(8).expect("memory");
@@ -316,7 +316,7 @@ fn the_host_touching_device_memory_is_reported() {
 }
 
 #[test]
-fn a_kernel_that_does_what_it_did_not_declare_is_reported() {
+fn an_undeclared_access_of_a_kernel_is_reported() {
     let run = once(|world| {
         let (device, one, _) = pair(world)?;
         let memory = device.allocate(16)?;
@@ -329,7 +329,7 @@ fn a_kernel_that_does_what_it_did_not_declare_is_reported() {
 }
 
 #[test]
-fn a_device_that_failed_says_so_from_then_on_and_nothing_hangs() {
+fn a_failed_device_fails_every_later_call_and_nothing_hangs() {
     explore(0..200, &Options::default(), |world| {
         let (device, one, _) = pair(world).expect("streams");
         let memory = device.allocate(64).expect("memory");
@@ -356,7 +356,7 @@ fn a_panic_of_the_program_is_a_failure_of_the_seed() {
     assert!(reports.iter().any(|report| report.to_string().contains("the wrong rank")), "{reports:?}");
 }
 
-/// Runs one test of this file in a process of its own, with a variable set.
+/// Runs one test of this file in its own process, with a variable set.
 fn in_a_process(test: &str, variable: (&str, &str)) -> std::process::Output {
     let program = std::env::current_exe().expect("this test");
     let mut command = std::process::Command::new(program);
@@ -404,7 +404,7 @@ fn a_variable_names_the_one_seed_that_is_run() {
 }
 
 #[test]
-fn a_thread_that_the_world_does_not_know_is_reported() {
+fn a_foreign_thread_is_reported() {
     let run = once(|world| {
         let device = world.device(0)?;
         std::thread::scope(|scope| {

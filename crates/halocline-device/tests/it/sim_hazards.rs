@@ -1,5 +1,6 @@
-//! Small programs on simulated devices: correct ones pass under thousands of seeds, and each with one piece of order
-//! left out is caught. `cargo test -p halocline-device --test it sim_hazards:: -- --nocapture` prints after how many seeds.
+//! Small programs on simulated devices. Correct ones pass under thousands of seeds; each is detected if one
+//! piece of ordering is left out. `cargo test -p halocline-device --test it sim_hazards:: -- --nocapture`
+//! prints the number of seeds needed.
 
 use halocline_device::sim::{Kernel, KernelMemory, Options, Report, World, explore, find, run};
 use halocline_device::{
@@ -9,18 +10,18 @@ use halocline_plan::ElementType;
 use halocline_plan::copy::{AxisLayout, CellLayout, CopyOp, End, copy_op};
 use halocline_plan::{AxisMap, BoxCells, Cells, Transfer};
 
-/// A piece of order that a program leaves out; `ALL` leaves out none.
+/// The piece of ordering that a program leaves out; `ALL` leaves out none.
 type Without = u32;
 const ALL: Without = 0;
 
 const SEEDS: u64 = 2000;
-/// Seeds under which a hazard must show.
+/// Number of seeds within which a hazard must show.
 const ENOUGH: u64 = 50;
 const BYTES: usize = 256;
 
 type Program = fn(&World, Without) -> Result<(), DeviceError>;
 
-/// The program passes as it is, and fails without any of its pieces of order.
+/// Checks that the program passes as it is, and fails without any of its pieces of ordering.
 fn check(name: &str, pieces: &[&str], program: Program) {
     let options = Options::default();
     explore(0..SEEDS, &options, |world| program(world, ALL).expect("no call is refused"));
@@ -98,7 +99,7 @@ fn producer_copy_consumer() {
     check("producer, copy, consumer", &pieces, pipeline);
 }
 
-/// Memory that goes while a stream may still use it.
+/// Memory freed while a stream may still use it.
 fn freed(world: &World, without: Without) -> Result<(), DeviceError> {
     let device = world.device(0)?;
     let stream = device.stream(Priority::Normal)?;
@@ -110,7 +111,7 @@ fn freed(world: &World, without: Without) -> Result<(), DeviceError> {
     Ok(())
 }
 
-/// Two slots of words with flags on the other device, written and unpacked by tables.
+/// Two LL slots on the other device, written and unpacked by tables.
 fn slots(world: &World, without: Without) -> Result<(), DeviceError> {
     let [here, there] = devices(world)?;
     let (sender, receiver) = (here.stream(Priority::Highest)?, there.stream(Priority::Highest)?);
@@ -131,7 +132,7 @@ fn slots(world: &World, without: Without) -> Result<(), DeviceError> {
             return device.upload(&spec);
         }
         let part = TablePart { ops: &ops, slot: side, ..early };
-        // The slot is said to be free by another part.
+        // Another part raises the flag that the slot is free.
         let apart = [early, TablePart { raises: &[], ..part }];
         let parts = if without == 2 { &apart[..] } else { std::slice::from_ref(&part) };
         device.upload(&TableSpec { parts, sources: &[slot], targets: &[halo.at(0)], guard: None })
@@ -165,7 +166,7 @@ fn memory_freed_in_use() {
     check("memory freed", &["synchronisation"], freed);
 }
 
-/// Two mailbox slots on the other device; `ready` and `arrived` are words of the side that waits for them.
+/// Two mailbox slots on the other device; the flags lie in the memory of the side that polls them.
 fn mailbox(world: &World, without: Without) -> Result<(), DeviceError> {
     let [here, there] = devices(world)?;
     let (sender, receiver) = (here.stream(Priority::Highest)?, there.stream(Priority::Highest)?);
@@ -219,8 +220,8 @@ fn line(source: usize, target: usize, bytes: usize) -> CopyOp {
     copy_op(&transfer, (End::Field(source), &layout), (End::Field(target), &layout))
 }
 
-/// Two ranks, each a thread with a device, that push halves of their field into each other's halo by copy tables
-/// with counters, for five epochs.
+/// Two ranks, each a thread with a device, push halves of their field into each other's halo by copy tables
+/// with flags, for five epochs.
 fn ping_pong(world: &World, without: Without) -> Result<(), DeviceError> {
     let devices = devices(world)?;
     let allocate = |bytes| -> Result<Vec<Memory>, DeviceError> {
@@ -289,7 +290,7 @@ fn two_ranks_ping_pong() {
     check("ping-pong", &pieces, ping_pong);
 }
 
-/// Staging through the host: a thread copies from one pinned buffer to another between two words.
+/// Staging through the host: a thread copies between two pinned buffers, between two flags.
 fn staging(world: &World, without: Without) -> Result<(), DeviceError> {
     let [here, there] = devices(world)?;
     let (sender, receiver) = (here.stream(Priority::Normal)?, there.stream(Priority::Normal)?);
@@ -322,8 +323,8 @@ fn staging_through_the_host() {
 }
 
 #[test]
-fn a_link_of_a_table_that_was_not_waited_for() {
-    // Two links in one table: whoever waits for one has not waited for the other.
+fn a_link_of_a_table_without_a_wait_is_reported() {
+    // Two links in one table: a wait for one does not wait for the other.
     fn two_links(world: &World, without: Without) -> Result<(), DeviceError> {
         let device = world.device(0)?;
         let (inner, user) = (device.stream(Priority::Highest)?, device.stream(Priority::Normal)?);
@@ -361,7 +362,7 @@ fn a_link_of_a_table_that_was_not_waited_for() {
 }
 
 #[test]
-fn an_event_waited_for_before_it_was_recorded() {
+fn waiting_for_an_unrecorded_event_is_reported() {
     let found = find(0..1, &Options::default(), |world| {
         let device = world.device(0).expect("there is one");
         let stream = device.stream(Priority::Normal).expect("a stream");
@@ -372,7 +373,7 @@ fn an_event_waited_for_before_it_was_recorded() {
     assert!(matches!(reports[..], [Report::EventNotRecorded { .. }]), "{reports:?}");
 }
 
-/// As the kernel does: what has begun to wait may have looked at the guard already.
+/// As in the kernel, a part that has begun to wait may have read the guard already.
 #[test]
 fn a_guard_that_is_set_during_a_wait_comes_too_late_or_in_time() {
     let mut seen = std::collections::BTreeSet::new();

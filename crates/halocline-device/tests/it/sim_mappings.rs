@@ -1,4 +1,4 @@
-//! Memory of simulated devices that other processes map. Two worlds beside the program are as two processes.
+//! Memory of simulated devices that other processes map. Two live worlds act as two processes.
 
 use halocline_device::remote::{Allocation, Export, Kind, Provider, Refusal};
 use halocline_device::sim::{Live, Options, Report, World, find};
@@ -59,7 +59,7 @@ fn another_process_reads_and_writes_what_it_has_opened_until_it_closes_it() {
     assert_eq!(read(&theirs, opened.address), [7; BYTES]);
     write(&theirs, opened.address, 9);
     assert_eq!(read(&ours, memory.at(0)), [9; BYTES]);
-    // What was opened is not exported again.
+    // Opened memory is not exported again.
     assert_eq!(importer.find(opened.address, 8), None);
     let address = opened.address;
     // SAFETY: `importer` opened it, and the streams that used it are synchronised.
@@ -71,7 +71,7 @@ fn another_process_reads_and_writes_what_it_has_opened_until_it_closes_it() {
 }
 
 #[test]
-fn lies_about_memory_are_refused() {
+fn false_claims_about_memory_are_refused() {
     let ((_one, ours, exporter), (other, _theirs, importer)) = (process(3), process(4));
     let memory = ours.allocate(BYTES).unwrap();
     let (allocation, _) = exported(&exporter, &memory);
@@ -79,7 +79,7 @@ fn lies_about_memory_are_refused() {
     let refused = |allocation: &Allocation, export: Export| {
         assert_eq!(importer.open(allocation, export).err(), Some(Refusal::BadHandle), "{allocation:?}");
     };
-    // Longer, or shorter, than it is.
+    // Longer or shorter than it is.
     for bytes in [2 * BYTES as u64, BYTES as u64 + 4096, 1, u64::MAX] {
         refused(&Allocation { bytes, ..allocation }, export());
     }
@@ -87,14 +87,14 @@ fn lies_about_memory_are_refused() {
     for cut in [0, 3, 7] {
         refused(&allocation, Export { handle: vec![0; cut], ..export() });
     }
-    // Memory that its owner could cut off, and no memory.
+    // Memory that its owner could truncate, and something that is no memory.
     let file: OwnedFd = rustix::fs::memfd_create("unsealed", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     rustix::fs::ftruncate(&file, 8192).unwrap();
     let null: OwnedFd = std::fs::File::open("/dev/null").unwrap().into();
     for descriptor in [file, null] {
         refused(&allocation, Export { descriptors: vec![descriptor], ..export() });
     }
-    // Of one's own world memory that is not there, or another one.
+    // In its own world: memory that does not exist, or another one.
     for (base, id) in [(memory.at(8), allocation.id), (allocation.base, allocation.id + 1)] {
         let lie = Allocation { base, id, ..allocation };
         assert_eq!(exporter.open(&lie, export()).err(), Some(Refusal::BadHandle));
@@ -103,7 +103,7 @@ fn lies_about_memory_are_refused() {
     let nowhere = Export { handle: u64::MAX.to_le_bytes().to_vec(), descriptors: Vec::new() };
     assert_eq!(exporter.open(&allocation, nowhere).err(), Some(Refusal::BadHandle));
     assert_eq!(other.world().mapping_calls().opens, 0);
-    // The truth is still believed.
+    // The true claim is still accepted.
     let opened = importer.open(&allocation, export()).unwrap();
     // SAFETY: `importer` opened it, and nothing has used it.
     unsafe { importer.close(opened) }.unwrap();
@@ -123,7 +123,7 @@ fn memory_can_be_private_and_devices_can_refuse() {
     assert!(device.driver().provider().unwrap().is_none() && device.driver().uuid().is_none());
 }
 
-/// What a program under a simulated schedule does wrong with a mapping.
+/// The reports of a program that misuses a mapping under a simulated schedule.
 fn wrong(program: impl Fn(&World)) -> Vec<Report> {
     find(0..1, &options(), program).map_or(Vec::new(), |found| found.run.reports)
 }
@@ -160,7 +160,7 @@ fn a_mapping_is_reached_by_its_device_alone() {
 }
 
 #[test]
-fn a_mapping_that_is_closed_under_work_in_flight_is_reported() {
+fn closing_a_mapping_in_use_is_reported() {
     let program = |world: &World| {
         let (theirs, memory, importer, opened) = mapped(world);
         let (stream, source) = (theirs.stream(Priority::Normal).unwrap(), theirs.allocate(BYTES).unwrap());

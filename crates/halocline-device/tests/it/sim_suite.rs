@@ -1,4 +1,4 @@
-//! The suite of all devices on simulated ones, under many seeds.
+//! The conformance programs of all devices on simulated ones, under many seeds.
 
 use crate::suite::{Outcome, PROGRAMS, Rig};
 use halocline_device::sim::{Kernel, KernelMemory, Options, World, explore};

@@ -4,13 +4,13 @@ use crate::simulated::Random;
 use halocline_plan::{Partition, PartitionError};
 use proptest::prelude::*;
 
-/// Random points, many of them at the same places.
+/// Random points, many of them coinciding.
 fn points(seed: u64, cells: usize, steps: usize) -> Vec<[f64; 3]> {
     let mut random = Random(seed);
     (0..cells).map(|_| std::array::from_fn(|_| random.below(steps) as f64 - 3.0)).collect()
 }
 
-/// The parts by the definition, cell by cell: sort, cut, go on.
+/// The parts by the definition, cell by cell: sort, cut, recurse.
 fn by_definition(
     points: &[[f64; 3]],
     mut cells: Vec<usize>,
@@ -45,7 +45,7 @@ proptest! {
         prop_assert_eq!(partition.owners(), owners);
         let counts = partition.counts();
         prop_assert!(counts.iter().max().zip(counts.iter().min()).is_some_and(|(max, min)| max - min <= 1));
-        // Equal weights are none.
+        // Equal weights are like no weights.
         let weighted = Partition::bisection(&points, Some(&vec![0.0; cells]), ranks);
         prop_assert_eq!(weighted, Ok(partition));
     }
@@ -85,7 +85,7 @@ fn three_parts_of_a_line_follow_the_weights() {
 }
 
 #[test]
-fn places_and_weights_that_are_none_are_refused() {
+fn invalid_points_and_weights_are_refused() {
     let points = [[0.0, 1.0], [f64::NAN, 0.0]];
     assert_eq!(Partition::bisection(&points, None, 2), Err(PartitionError::Coordinate { cell: 1 }));
     assert_eq!(Partition::bisection(&points[..1], None, 0), Err(PartitionError::NoRanks));
@@ -95,7 +95,7 @@ fn places_and_weights_that_are_none_are_refused() {
         let refused = PartitionError::Weight { cell: 0, weight: weight.to_string() };
         assert_eq!(Partition::bisection(&points[..1], Some(&[weight]), 1), Err(refused));
     }
-    // No axes, and huge spreads, are fine.
+    // No axes and huge spreads are valid.
     assert_eq!(Partition::bisection(&[[]; 3], None, 2).map(|p| p.counts()), Ok(vec![2, 1]));
     let far = [[f64::MAX, 0.0], [f64::MIN, 1.0]];
     assert_eq!(Partition::bisection(&far, None, 2).map(|p| p.owners().to_vec()), Ok(vec![1, 0]));

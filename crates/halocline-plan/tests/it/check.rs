@@ -1,4 +1,4 @@
-//! What the check of a pattern finds, for boxes and for runs.
+//! Errors found by the check of a pattern, for boxes and for runs.
 
 use halocline_plan::{
     BoxCells, Cells, DomainShape, Halo, PatternError, PatternPlan, Peer, RegularGrid, Run, Transfer,

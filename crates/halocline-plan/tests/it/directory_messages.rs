@@ -1,4 +1,4 @@
-//! Messages that are not what a rank of this code sends: errors, never a panic, a hang or a huge allocation.
+//! Invalid messages of the directory cause errors, never a panic, a hang or a huge allocation.
 
 use crate::simulated::{Random, resolve_tampered};
 use halocline_plan::directory::{
@@ -121,7 +121,7 @@ proptest! {
     #[test]
     fn random_bytes_never_panic(mut bytes in vec(any::<u8>(), 0..200), kind in 0usize..5) {
         if let Some(sample) = sample_bytes().get(kind) {
-            // Past the number of the kind, so that what follows is read as well.
+            // With the right magic number, so that the rest is decoded as well.
             bytes.splice(0..0, sample[..4].iter().copied());
         }
         let _ = decode_everything(&bytes);
@@ -173,7 +173,7 @@ fn well_formed_messages_that_lie_are_refused() {
         with_first(1, |_| Lookup { owned: vec![(0, (0..30).collect())], ..Lookup::default() }.encode());
     assert!(is_message(&errors, "lookup"), "{errors:?}");
 
-    // Owners that do not exist; fewer and more owners than were asked for.
+    // Owners that do not exist; fewer and more owners than queried.
     let reply = |count, rank| Reply {
         clashes: vec![],
         owners: vec![OwnerRun { count, owner: Some(Owner { rank, domain: 0 }) }],
@@ -182,7 +182,7 @@ fn well_formed_messages_that_lie_are_refused() {
         assert!(is_message(&with_first(2, |_| reply.encode()), "reply"), "{reply:?}");
     }
 
-    // A request for a domain, or a cell, that is not there.
+    // A request for a domain, or a cell, that does not exist there.
     let change = |edit: fn(&mut RequestPart)| {
         with_first(3, |bytes| {
             let mut request = Request::decode(bytes).expect("a request");
@@ -193,7 +193,7 @@ fn well_formed_messages_that_lie_are_refused() {
     assert!(is_message(&change(|part| part.from = 99), "request"));
     assert!(is_message(&change(|part| part.ids[0] = 99), "request"));
 
-    // An answer to something else.
+    // An answer to another request.
     let errors = with_first(4, |_| Answer { parts: vec![vec![0; 9]] }.encode());
     assert!(is_message(&errors, "answer"), "{errors:?}");
 }

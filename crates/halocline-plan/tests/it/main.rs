@@ -1,4 +1,4 @@
-//! All integration tests of this crate, in one program: it links once.
+//! All integration tests of this crate, in one program, which links once.
 
 mod bisection;
 mod check;

@@ -1,4 +1,4 @@
-//! Meshes, the domains that partitions make of them, and the partitions, against brute force.
+//! Meshes, their domains and their partitions, compared with brute force.
 
 use crate::simulated::{Random, deliver, resolve};
 use halocline_plan::{Cells, Graph, Mesh, MeshDomains, MeshError, Partition, PartitionError, Shared};
@@ -40,7 +40,7 @@ fn ids(cells: &[u64]) -> Vec<usize> {
     cells.iter().map(|&id| id as usize).collect()
 }
 
-/// Checks the promise of [`MeshDomains`] for one rank, word for word.
+/// Checks the guarantees of [`MeshDomains`] for one rank.
 fn check_domains(mesh: &Mesh, rank: usize, owners: (&[usize], &[usize]), domains: &MeshDomains) {
     let (vertex_owners, element_owners) = owners;
     let corners = corner_sets(mesh);
@@ -175,7 +175,7 @@ fn in_little_memory() {
 }
 
 #[test]
-fn more_vertices_than_there_is_memory_for_are_refused() {
+fn a_failed_allocation_is_an_error() {
     let done = Command::new("sh")
         .args(["-c", "ulimit -v 4194304 && exec \"$0\" --exact mesh::in_little_memory --ignored"])
         .arg(std::env::current_exe().expect("this program"))
@@ -186,7 +186,7 @@ fn more_vertices_than_there_is_memory_for_are_refused() {
 }
 
 #[test]
-fn a_mesh_that_is_none_is_refused() {
+fn an_invalid_mesh_is_refused() {
     let corners = vec![0, 1, 2, 2, 1, 3];
     let vertex = MeshError::Vertex { element: 1, position: 2, vertex: 3, vertices: 3 };
     assert_eq!(Mesh::new(3, 3, corners.clone()), Err(vertex.clone()));
@@ -233,7 +233,7 @@ fn blocks_differ_by_one_cell_at_most() {
 }
 
 #[test]
-fn a_given_partition_may_leave_ranks_empty_but_names_no_other_rank() {
+fn a_given_partition_may_leave_ranks_empty_but_not_name_unknown_ranks() {
     let partition = Partition::given(vec![2, 0, 2], 4).expect("a partition");
     assert_eq!(partition.counts(), [1, 0, 2, 0]);
     let owner = PartitionError::Owner { cell: 1, owner: 4, ranks: 4 };
@@ -241,14 +241,14 @@ fn a_given_partition_may_leave_ranks_empty_but_names_no_other_rank() {
 }
 
 #[test]
-fn a_graph_that_is_none_is_refused() {
+fn an_invalid_graph_is_refused() {
     assert_eq!(Graph::new(&[0, 2], &[0]), Err(PartitionError::Offsets { neighbours: 1 }));
     assert_eq!(Graph::new(&[], &[]), Err(PartitionError::Offsets { neighbours: 0 }));
     let neighbour = PartitionError::Neighbour { cell: 0, neighbour: 2, cells: 2 };
     assert_eq!(Graph::new(&[0, 1, 2], &[2, 0]), Err(neighbour));
     let one_way = PartitionError::OneWay { cell: 1, neighbour: 2 };
     assert_eq!(Graph::new(&[0, 1, 3, 3], &[1, 0, 2]), Err(one_way));
-    // Loops and repetitions mean nothing.
+    // Self-loops and repeated neighbours are ignored.
     let graph = Graph::new(&[0, 3, 4], &[1, 0, 1, 0]).expect("a graph");
     assert_eq!(
         (graph.neighbours(0), graph.neighbours(1), graph.neighbours(2)),
@@ -308,7 +308,7 @@ mod metis {
     }
 
     #[test]
-    fn what_metis_does_not_take_is_handled() {
+    fn inputs_that_metis_rejects_are_handled() {
         let graph = triangles(1).vertex_graph().expect("a graph");
         assert_eq!(Partition::metis(&graph, 1), Partition::block(4, 1));
         let more = PartitionError::MoreRanksThanCells { ranks: 5, cells: 4 };

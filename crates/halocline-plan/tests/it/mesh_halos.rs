@@ -1,4 +1,4 @@
-//! Halos of meshes, as deep as asked for, against brute force.
+//! Halos of meshes of any depth, compared with brute force.
 
 use crate::simulated::{Random, deliver, resolve};
 use halocline_plan::{Cells, Mesh, MeshError, MeshHalos, MeshPart, Partition, Shared, UnstructuredDomain};
@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 type Set = BTreeSet<u64>;
 
-/// A mesh as sets: what brute force knows of it, by global numbers.
+/// A mesh as sets of global numbers, for brute force.
 struct Sets {
     /// Vertices, edges (as pairs) and facets of each element.
     vertices: Vec<Set>,
@@ -50,7 +50,7 @@ impl Sets {
         sets
     }
 
-    /// How far each element is from those of `part`, up to `depth`.
+    /// The distance of each element from those of `part`, up to `depth`.
     fn distances(&self, part: usize, depth: usize, shared: Shared) -> Vec<Option<usize>> {
         fn meet<T: Ord + Clone>(things: &[BTreeSet<T>]) -> BTreeMap<&T, Vec<usize>> {
             let mut around: BTreeMap<&T, Vec<usize>> = BTreeMap::new();
@@ -83,7 +83,7 @@ impl Sets {
         distances
     }
 
-    /// The owner of each thing that elements have.
+    /// The owner of each vertex, edge or facet.
     fn owners_of(&self, things: &[Set]) -> BTreeMap<u64, usize> {
         let mut owners = BTreeMap::new();
         for (things, &owner) in things.iter().zip(&self.owners) {
@@ -96,7 +96,7 @@ impl Sets {
     }
 }
 
-/// Checks that a domain has the cells that brute force says, in the promised order.
+/// Checks that a domain has the cells that brute force finds, in the documented order.
 fn check_domain(
     domain: &UnstructuredDomain,
     owned: usize,
@@ -119,7 +119,7 @@ fn check_domain(
     assert_eq!(domain.levels(), (0..=depth).map(end).collect::<Vec<_>>());
 }
 
-/// Checks the promises of [`MeshHalos`] for one part. `lonely` are vertices of no element.
+/// Checks the guarantees of [`MeshHalos`] for one part. `lonely` are vertices of no element.
 fn check_halos(sets: &Sets, lonely: &Set, (part, depth): (usize, usize), shared: Shared, halos: &MeshHalos) {
     let distances = sets.distances(part, depth, shared);
     let here: Vec<(usize, usize)> =
@@ -160,8 +160,8 @@ fn check_halos(sets: &Sets, lonely: &Set, (part, depth): (usize, usize), shared:
     assert_eq!(halos.elements().cells().len(), halos.local_elements().len());
 }
 
-/// Checks that the domains of all parts make a pattern that fills every halo cell from its owner, what a
-/// part sends for one depth in one block.
+/// Checks that the domains of all parts make a pattern that fills every halo cell from its owner, with the
+/// cells that a part sends for one depth contiguous.
 fn check_pattern(domains: Vec<UnstructuredDomain>, parts_per_rank: usize, depth: usize) {
     let ranks: Vec<Vec<_>> = domains.chunks(parts_per_rank).map(<[_]>::to_vec).collect();
     let patterns: Vec<_> = resolve(&ranks).into_iter().map(|outcome| outcome.expect("a pattern")).collect();
@@ -306,7 +306,7 @@ proptest! {
     ) {
         let coarse = rectangle(cells.0, cells.1);
         let partition = random_owners(seed, coarse.elements().len(), parts);
-        // From one part that has everything comes the whole mesh, with global numbers.
+        // A single part makes the whole mesh, with global numbers.
         let single = Partition::block(coarse.elements().len(), 1).expect("a partition");
         let whole = coarse.refined_part(&single, 0, segments, 0).expect("a refinement");
         let whole_halos = whole.halos(0, Shared::Vertex).expect("no halo");
@@ -413,7 +413,7 @@ fn a_depth_beyond_the_mesh_names_the_depth_at_which_it_ends() {
     let says = beyond(1, 5, 4).expect_err("an error").to_string();
     assert!(says.contains("part 1") && says.contains("ends at depth 4"), "{says}");
 
-    // Without a neighbour there is nothing to go beyond of.
+    // A part without neighbours has no depth to exceed.
     let all = Partition::given(vec![1; 12], 3).expect("a partition");
     let halos = |part, depth| {
         mesh.halos(&all, part, depth, Shared::Vertex).map(|halos| halos.elements().cells().len())

@@ -1,4 +1,4 @@
-//! Patterns narrowed to fewer levels, and what is refused.
+//! Patterns narrowed to fewer levels, and refused arguments.
 
 use crate::simulated::{Random, deliver, resolve};
 use halocline_plan::{
@@ -6,7 +6,7 @@ use halocline_plan::{
 };
 use proptest::prelude::*;
 
-/// Narrows the patterns of all ranks, the messages carried by hand.
+/// Narrows the patterns of all ranks; delivers the messages directly.
 fn narrowed(patterns: &[PatternPlan], depth: usize) -> Result<Vec<PatternPlan>, PatternError> {
     let mut received = vec![Vec::new(); patterns.len()];
     let mut ends = Vec::new();
@@ -57,7 +57,7 @@ proptest! {
         let wide = patterns(&domains);
         let (full, mut wider) = (deliver(&domains, &wide), wide.clone());
         for to in (0..=depth).rev() {
-            // Narrowing step by step is narrowing at once.
+            // Narrowing step by step equals narrowing at once.
             let once = narrowed(&wide, to).expect("a narrower pattern");
             wider = narrowed(&wider, to).expect("a narrower pattern");
             prop_assert_eq!(&once, &wider);
@@ -95,7 +95,7 @@ fn a_domain_without_levels_has_one() {
 }
 
 #[test]
-fn levels_that_are_none_are_refused() {
+fn invalid_levels_are_refused() {
     for ends in [vec![1, 2], vec![3, 2, 3], vec![4]] {
         let domain = UnstructuredDomain::new(5, vec![1, 2], vec![3]).with_levels(ends.clone());
         let error = UnstructuredError::Levels { domain: 5, ends, cells: 3 };
@@ -104,7 +104,7 @@ fn levels_that_are_none_are_refused() {
 }
 
 #[test]
-fn a_wider_halo_is_no_narrower_one() {
+fn narrowing_to_a_wider_halo_is_refused() {
     let decomposition = RegularGrid::new([12, 12]).decompose(4).expect("a decomposition");
     let narrow = |to: Halo| {
         let wide = Halo::per_axis([(2, 1), (0, 0)]);
@@ -139,7 +139,8 @@ fn messages_that_name_other_domains_are_refused() {
     let pattern = &patterns(&ranks)[0];
     let (ends, messages) = pattern.depth_ends(&Halo::uniform(1)).expect("ends");
     let own: Vec<(usize, Vec<u8>)> = messages;
-    // Nothing came; what came names this rank's own domains; it is cut off; a stranger sent it.
+    // No message; a message that names this rank's own domains; a truncated one; one from an unknown
+    // sender.
     let stranger = own.iter().map(|(_, bytes)| (7, bytes.clone())).collect();
     let short = own.iter().map(|(rank, bytes)| (*rank, bytes[..bytes.len() - 1].to_vec())).collect();
     for received in [vec![], own.clone(), short, stranger] {

@@ -1,5 +1,5 @@
-//! The order of bytes as a number: whoever packs with its own layout and whoever unpacks with that number alone
-//! agree about every byte.
+//! The order of bytes as a number: a sender that packs with its own layout, and a receiver that unpacks
+//! with that number only, agree about every byte.
 
 use halocline_plan::copy::{AxisLayout, CellLayout, CopyOp, End, copy_op, copy_op_of_two};
 use halocline_plan::{AxisMap, BoxCells, Cells, ElementType, Order, Transfer};
@@ -7,7 +7,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-/// One array: for each dimension its place from the finest, padding, and whether it runs downwards.
+/// One array: for each dimension its rank from the finest, padding, and whether it runs downwards.
 #[derive(Debug, Clone)]
 struct Array {
     places: Vec<u8>,
@@ -45,7 +45,7 @@ impl Array {
     }
 }
 
-/// Where each byte of the source goes.
+/// The target of each source byte.
 fn moves(op: &CopyOp) -> BTreeMap<isize, isize> {
     let mut moves = BTreeMap::new();
     op.for_each_block(|source, target, len| {
@@ -54,7 +54,8 @@ fn moves(op: &CopyOp) -> BTreeMap<isize, isize> {
     moves
 }
 
-/// Packs with one layout, unpacks with the number of its order and another layout, and compares with a copy.
+/// Packs with one layout, unpacks with the encoded order and another layout, and compares with a direct
+/// copy.
 fn check(transfer: &Transfer, element: ElementType, (sender, receiver): (&CellLayout, &CellLayout)) {
     let extra: Vec<usize> = sender.extra.iter().map(|(extent, _)| *extent).collect();
     let cells = match &transfer.source {
@@ -68,7 +69,7 @@ fn check(transfer: &Transfer, element: ElementType, (sender, receiver): (&CellLa
     let unpacked = moves(&copy_op(transfer, (message, &stand_in), (End::Field(0), receiver)));
     let direct = moves(&copy_op(transfer, (End::Field(0), sender), (End::Field(0), receiver)));
     assert_eq!(packed.len(), direct.len());
-    // What both ends know of each other's layouts makes the same of it.
+    // The layouts that stand in for the other side's give the same result.
     let both = moves(&copy_op(transfer, (End::Field(0), sender), (message, receiver)));
     assert_eq!(packed, both);
     for (from, to) in &direct {
@@ -122,7 +123,7 @@ proptest! {
         check(&lists, element, (&sender, &receiver));
     }
 
-    /// Any number is refused or gives a layout that has its order; none does harm.
+    /// Any number is refused or gives a layout of that order.
     #[test]
     fn any_number(code in any::<u64>(), axes in vec(1..5usize, 1..4), extra in vec(1..5usize, 0..4)) {
         if let Some(layout) = Order::from_code(code).layout(ElementType::F64, &axes, &extra) {
@@ -134,7 +135,7 @@ proptest! {
 
 #[test]
 fn faces_that_travel_in_turn_do_so_whatever_the_layouts() {
-    // Both sides decide by what stands in for the sender's layout, at both ends.
+    // Both sides decide by the layout that stands in for the sender's.
     let element = ElementType::F64;
     let (sender, receiver) = (
         CellLayout {

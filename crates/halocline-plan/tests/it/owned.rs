@@ -1,4 +1,4 @@
-//! Owned elements against a count of every element.
+//! Owned elements compared with a check of every element.
 
 use halocline_plan::{BoxCells, Cells, DomainShape, ElementType, Layout, OwnedElements};
 use proptest::collection::vec;
@@ -94,7 +94,7 @@ proptest! {
         let halo = Cells::Box(BoxCells { low, extent });
         let elements = OwnedElements::new(&layout, &shape, std::iter::once(&halo)).unwrap();
         compare(&layout, &elements, &positions(&layout, within));
-        // A domain whose owned cells are filled has nothing that is left alone.
+        // A domain whose owned cells are filled has no untouched elements.
         let all = Cells::Box(BoxCells { low: vec![0; axes.len()], extent: owned });
         let elements = OwnedElements::new(&layout, &shape, std::iter::once(&all)).unwrap();
         assert!(elements.rows().next().is_none());

@@ -1,4 +1,4 @@
-//! Redistribution: every cell arrives where it should, and there and back is the identity.
+//! Redistribution: every cell arrives at its destination, and the round trip is the identity.
 
 use crate::simulated::{Random, indices, resolve_started};
 use halocline_plan::{
@@ -8,7 +8,7 @@ use halocline_plan::{
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-/// What each cell of each domain of a pattern holds; cells of regular domains by their coordinates.
+/// The content of each cell of each domain of a pattern; cells of regular domains by their coordinates.
 type Values = BTreeMap<u64, BTreeMap<Vec<i64>, u64>>;
 
 fn cells(cells: &Cells) -> Vec<Vec<i64>> {
@@ -22,7 +22,7 @@ fn cells(cells: &Cells) -> Vec<Vec<i64>> {
     })
 }
 
-/// Does all transfers, each once; checks that both ranks of each pair list the same.
+/// Executes all transfers, each once; checks that both ranks of each pair list the same ones.
 fn moved(patterns: &[PatternPlan], values: &Values) -> Values {
     let mut arrived = Values::new();
     for (rank, pattern) in patterns.iter().enumerate() {
@@ -63,7 +63,7 @@ fn owned(patterns: &[PatternPlan], side: Side, extents: &[usize]) -> Values {
     values
 }
 
-/// Some decomposition of a grid: blocks, cuts or boxes.
+/// A random decomposition of a grid: blocks, cuts or boxes.
 fn decomposition(extents: &[usize], ranks: usize, seed: u64) -> Decomposition {
     let mut random = Random(seed);
     let grid = RegularGrid::new(extents).periodic(vec![random.below(2) == 0; extents.len()]);
@@ -87,7 +87,7 @@ fn decomposition(extents: &[usize], ranks: usize, seed: u64) -> Decomposition {
     grid.decompose_boxes(boxes, ranks).expect("a decomposition")
 }
 
-/// Random domains over `ids`, each cell in one, several on each rank; of the other cells some may be halo.
+/// Random domains over `ids`, each cell in one, several on each rank; other cells may be halo.
 fn domains(seed: u64, ids: &[u64], ranks: usize, with_halo: bool) -> Vec<Vec<UnstructuredDomain>> {
     let mut random = Random(seed);
     let count = ranks * (1 + random.below(3));
@@ -109,7 +109,7 @@ fn domains(seed: u64, ids: &[u64], ranks: usize, with_halo: bool) -> Vec<Vec<Uns
     all
 }
 
-/// The patterns of both ways, or the errors of all ranks that know one.
+/// The patterns of both directions, or the errors of the ranks that have one.
 fn both_ways(
     from: &[Vec<UnstructuredDomain>],
     to: &[Vec<UnstructuredDomain>],
@@ -158,7 +158,7 @@ proptest! {
         let ids: Vec<u64> = (0..cells).map(|_| random.next()).collect();
         let (from, to) = (domains(seed ^ 1, &ids, ranks, true), domains(seed ^ 2, &ids, ranks, true));
         let [there, back] = both_ways(&from, &to).expect("patterns");
-        // The owned cells of a side are those that patterns of its way name.
+        // The owned cells of a side are those named by the patterns of its direction.
         let mut first = Values::new();
         for Transfer { from: number, source, .. } in
             there.iter().flat_map(|p| p.peers.iter().flat_map(|peer| &peer.receives).chain(&p.local))
@@ -225,7 +225,7 @@ proptest! {
 }
 
 #[test]
-fn what_cannot_be_redistributed_is_refused() {
+fn invalid_redistributions_are_refused() {
     let grid =
         |extents: [usize; 2], ranks| RegularGrid::new(extents).decompose(ranks).expect("a decomposition");
     let none = Halo::uniform(0);

@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 
 // The oracle.
 
-/// What a halo cell holds that nothing filled.
+/// Marks a halo cell that nothing filled.
 const UNTOUCHED: i64 = -1;
 
-/// One domain with its halo; each cell holds the number of a cell of the grid.
+/// One domain with its halo; each cell holds the number of a grid cell.
 struct Array {
     first: Vec<i64>,
     owned: Vec<usize>,
@@ -33,7 +33,7 @@ impl Array {
         array
     }
 
-    /// A cell, counted from the first owned one.
+    /// A cell, relative to the first owned one.
     fn cell(&mut self, at: &[i64]) -> &mut i64 {
         let mut index = 0;
         for ((at, owned), (low, high)) in at.iter().zip(&self.owned).zip(&self.halo) {
@@ -71,7 +71,8 @@ fn all_patterns(decomposition: &Decomposition, halo: &Halo) -> Vec<PatternPlan> 
     (0..decomposition.ranks()).map(|rank| decomposition.pattern_of(rank, halo).expect("a pattern")).collect()
 }
 
-/// Both ranks of each pair list the same transfers in the same order; each pattern passes its check.
+/// Checks that both ranks of each pair list the same transfers in the same order, and that each pattern
+/// passes its check.
 fn assert_agree(patterns: &[PatternPlan]) {
     let of = |rank: usize, peer: usize| patterns[rank].peers.iter().find(|p| p.rank == peer);
     for (rank, pattern) in patterns.iter().enumerate() {
@@ -87,7 +88,7 @@ fn assert_agree(patterns: &[PatternPlan]) {
     }
 }
 
-/// Does all transfers, each as the receiver lists it.
+/// Executes all transfers, as the receivers list them.
 fn exchanged(patterns: &[PatternPlan], extents: &[usize]) -> BTreeMap<u64, Array> {
     let domains = patterns.iter().flat_map(|pattern| &pattern.domains);
     let mut arrays: BTreeMap<u64, Array> =
@@ -108,7 +109,7 @@ fn exchanged(patterns: &[PatternPlan], extents: &[usize]) -> BTreeMap<u64, Array
     arrays
 }
 
-/// What a cell of a domain must hold after an exchange.
+/// The expected content of a cell after an exchange.
 fn expected(array: &Array, at: &[i64], case: &Case) -> i64 {
     let beyond = |((at, owned), (low, high)): ((&i64, &usize), &(usize, usize))| {
         *at < -(*low as i64) || *at >= (owned + high) as i64
@@ -170,7 +171,7 @@ struct Case {
     periodic: Vec<bool>,
     widths: Vec<(usize, usize)>,
     neighbours: Neighbours,
-    /// Numbers from which a decomposition is made.
+    /// Numbers that determine a decomposition.
     choices: Vec<usize>,
 }
 
@@ -183,7 +184,7 @@ impl Case {
         RegularGrid::new(self.extents.clone()).periodic(self.periodic.clone())
     }
 
-    /// Some way to deal out `domains` evenly: domains per rank and ranks.
+    /// A way to distribute `domains` evenly: domains per rank and ranks.
     fn deal(&self, domains: usize) -> (usize, usize) {
         let divisors: Vec<usize> = (1..=domains).filter(|d| domains.is_multiple_of(*d)).collect();
         let per_rank = divisors[self.choices[0] % divisors.len()];
@@ -195,7 +196,7 @@ impl Case {
         self.extents.iter().zip(&self.choices[1..]).map(|(n, choice)| 1 + choice % (*n).min(3)).collect()
     }
 
-    /// A recursive bisection into up to nine boxes, dealt out to up to five ranks at random.
+    /// A recursive bisection into up to nine boxes, assigned to up to five ranks at random.
     fn boxes(&self) -> (Vec<OwnedBox>, usize) {
         let mut boxes = vec![(vec![0; self.extents.len()], self.extents.clone())];
         for choice in &self.choices[..8] {
@@ -320,7 +321,8 @@ proptest! {
 
         let owners = owners(&cells);
         for (point, owner) in self::owners(&points) {
-            // The point at the high border has no cell behind it and goes with the last one.
+            // The point at the high border has no cell behind it and belongs to the domain of the last
+            // cell.
             let cell: Vec<i64> = point.iter().zip(&case.extents).map(|(at, n)| *at.min(&(*n as i64 - 1))).collect();
             prop_assert_eq!(owner, owners[&cell], "point {:?}", point);
         }

@@ -1,4 +1,4 @@
-//! Regular grids, decompositions and halos that are refused, and what the refusal says.
+//! Refused regular grids, decompositions and halos, and the error messages.
 
 use halocline_plan::{Halo, OwnedBox, PatternError, RegularGrid};
 
@@ -42,7 +42,7 @@ fn a_list_of_another_length_than_axes_is_refused() {
 }
 
 #[test]
-fn numbers_of_ranks_that_cannot_be_are_refused() {
+fn invalid_numbers_of_ranks_are_refused() {
     let grid = RegularGrid::new([3, 3]);
     refused(grid.decompose(0), PatternError::Zero { what: "ranks" }, "0 ranks");
     refused(grid.decompose_boxes(vec![], 0), PatternError::Zero { what: "ranks" }, "0 ranks");
@@ -141,7 +141,7 @@ fn boxes_that_overlap_are_refused_by_name() {
         PatternError::BoxesOverlap { one: 1, other: 3, cell: vec![1, 2] },
         "boxes 1 and 3 both own cell [1, 2]",
     );
-    // Many boxes that all overlap are no slower than others.
+    // Many overlapping boxes are checked as fast as others.
     let same = vec![(0, vec![0, 0], vec![4, 4]); 20_000];
     let error = RegularGrid::new([4, 4]).decompose_boxes(same, 1).expect_err("an overlap");
     assert!(matches!(error, PatternError::BoxesOverlap { one: 0, .. }), "{error}");
@@ -164,7 +164,7 @@ fn boxes_that_leave_a_cell_are_refused_by_name() {
 }
 
 #[test]
-fn halos_beyond_all_measure_are_refused() {
+fn oversized_halos_are_refused() {
     let decomposition =
         RegularGrid::new([4, 1]).periodic([true, true]).decompose(2).expect("a decomposition");
     let widths = vec![(usize::MAX, usize::MAX); 2];

@@ -1,4 +1,4 @@
-//! Patterns of regular grids whose shape can be said by hand.
+//! Patterns of regular grids with shapes written out by hand.
 
 use halocline_plan::{
     BoxCells, Cells, Decomposition, DomainShape, Halo, Neighbours, PatternPlan, Peer, RegularGrid, Transfer,

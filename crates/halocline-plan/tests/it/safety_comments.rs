@@ -1,8 +1,8 @@
-//! Comments that say why an `unsafe` block holds are complete by themselves, in all crates of the workspace.
+//! Checks that SAFETY comments are complete by themselves, in all crates of the workspace.
 
 use std::path::{Path, PathBuf};
 
-/// The text behind `mark` in each comment of a file, all its lines as one, with the number of its first line.
+/// The text after `mark` in each comment of a file, joined to one line, with the number of its first line.
 fn comments(text: &str, mark: &str) -> Vec<(usize, String)> {
     let comment = |line: &str| {
         line.trim_start().strip_prefix("//").map(|rest| rest.trim_start_matches(['/', '!']).trim().to_owned())
@@ -24,7 +24,7 @@ fn comments(text: &str, mark: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// What is wrong with such a text.
+/// The fault of such a text, if any.
 fn fault(text: &str) -> Option<&'static str> {
     let text = text.to_lowercase();
     let begins = [

@@ -1,4 +1,4 @@
-//! Unstructured patterns over simulated ranks, against a plain global oracle; and every bad input.
+//! Unstructured patterns over simulated ranks, compared with a global oracle; and every invalid input.
 
 use crate::simulated::{Outcome, Random, deliver, indices, resolve};
 use halocline_plan::{DomainShape, PatternPlan, UnstructuredDomain, UnstructuredError as Bad};
@@ -13,7 +13,7 @@ fn patterns(outcomes: Vec<Outcome>) -> Vec<PatternPlan> {
     outcomes.into_iter().collect::<Result<_, _>>().expect("good domains")
 }
 
-/// Random domains with what the oracle says is written to each of their cells.
+/// Random domains, with the value that the oracle expects in each of their cells.
 struct Case {
     ranks: Vec<Vec<UnstructuredDomain>>,
     expected: crate::simulated::Written,
@@ -22,7 +22,7 @@ struct Case {
 #[derive(Debug, Clone, Copy)]
 enum Ids {
     Dense,
-    /// Anywhere in 64 bits, both ends included.
+    /// Anywhere in 64 bits, including both ends.
     Sparse,
     /// As many codes number them: the owner's rank in the high bits.
     ByRank,
@@ -63,7 +63,7 @@ fn case(seed: u64, ranks: usize, cells: usize, ids: Ids, halo_percent: usize) ->
         if form == 0 {
             cells.sort_by_key(|&(_, owner)| owner != index);
         } else if form == 1 {
-            // Owners cannot tell a sibling's cells.
+            // Owners cannot express the cells of another domain of the same rank.
             cells.retain(|&(_, owner)| owner == index || domains[owner].0 != rank);
         }
         let all: Vec<u64> = cells.iter().map(|&(id, _)| id).collect();
@@ -110,7 +110,7 @@ proptest! {
 }
 
 #[test]
-fn nothing_at_all_is_a_pattern() {
+fn no_domains_make_an_empty_pattern() {
     let nothing = patterns(resolve(&[vec![], vec![], vec![]]));
     assert!(nothing.iter().all(|p| p.domains.is_empty() && p.peers.is_empty() && p.local.is_empty()));
 
@@ -157,13 +157,13 @@ fn on_a_line_each_rank_talks_to_a_few_ranks_only_however_many_there_are() {
     assert!(bytes_to.values().all(|&bytes| bytes < 2000), "{bytes_to:?}");
 }
 
-/// The error of each rank, `None` where it only hears of another's.
+/// The error of each rank, `None` if it only learns that another rank failed.
 fn errors(ranks: &[Vec<UnstructuredDomain>]) -> Vec<Option<Bad>> {
     resolve(ranks).into_iter().map(|outcome| outcome.expect_err("an error on every rank")).collect()
 }
 
 #[test]
-fn an_id_that_nobody_owns_is_named_on_the_rank_that_wants_it() {
+fn an_id_without_an_owner_is_named_on_the_requesting_rank() {
     let ranks = [vec![domain(0, &[1], &[2])], vec![domain(1, &[2], &[1, 77])], vec![]];
     let nobody = Bad::OwnedByNobody { domain: 1, local: 2, id: 77 };
     assert_eq!(errors(&ranks), [None, Some(nobody.clone()), None]);
@@ -205,7 +205,7 @@ fn a_domain_that_contradicts_itself_is_refused() {
     let position = 1;
     check(indices(&[0, 2]), Bad::HaloIndex { domain: 1, position, index: 2, cells: 2 });
     check(indices(&[0, 0]), Bad::HaloIndexTwice { domain: 1, index: 0, first: 0, position });
-    // Interleaved, the halo copy first.
+    // Interleaved, halo cell first.
     let mixed = UnstructuredDomain::from_indices(1, vec![9, 4, 9], &[0]);
     check(mixed, Bad::HaloOwned { domain: 1, id: 9, owned: 2, halo: 0 });
 }

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_reaches_what_it_has_opened_as_long_as_that_is_open_and_nothing_beside_it() {
+    fn a_device_reaches_exactly_its_open_mappings() {
         let mut ranges = Ranges::default();
         ranges.add(1, 0x1000, 0x100);
         ranges.add(1, 0x1100, 0x80);

@@ -1,4 +1,4 @@
-//! What a table that was cut moves, found as the kernel finds it.
+//! The bytes that a split table moves, decoded as the kernel decodes them.
 
 use super::nest::{AWAITED, UNITS, WRITTEN, divisor};
 use super::*;
@@ -40,7 +40,7 @@ fn the_kernel_has_the_same_constants() {
     }
 }
 
-/// What `log_unit` of a region says to the kernel: which type an access has.
+/// The meaning of a region's `log_unit` in the kernel: the type of an access.
 #[test]
 fn the_kernel_moves_units_as_their_codes_say() {
     let types = [(1, "u8"), (2, "unsigned short"), (4, "u32"), (8, "uint2"), (nest::WIDEST, "uint4")];
@@ -70,7 +70,7 @@ fn the_kernel_moves_units_as_their_codes_say() {
     assert!(plain < WRITTEN && WRITTEN + 1 < AWAITED, "codes that mean two things");
 }
 
-/// Addresses of a unit and its length, as the kernel finds them; nothing of a spare one.
+/// Addresses of a unit and its length, as the kernel computes them; `None` for a spare unit.
 fn locate(region: &Region, unit: u32, cells: &[[u32; 2]]) -> Option<(u64, u64, usize)> {
     let mut rest = divide(unit, region.multiplier[0], region.shift[0]);
     let of_block = unit - rest * region.count[0];
@@ -100,7 +100,7 @@ fn locate(region: &Region, unit: u32, cells: &[[u32; 2]]) -> Option<(u64, u64, u
     (of_block <= last).then_some((source + begin, target + begin, len))
 }
 
-/// All (source, target, length) of a table, item by item, by address of the target.
+/// All (source, target, length) of a table, item by item, by target address.
 fn moved(cut: &Cut) -> Vec<(u64, u64, usize)> {
     let mut all = Vec::new();
     for item in cut.pieces.iter().chain(&cut.later) {
@@ -125,7 +125,7 @@ fn bytes(moves: impl IntoIterator<Item = (u64, u64, usize)>) -> Vec<(u64, u64)> 
     all
 }
 
-/// A table moves what its operation says, each byte once, by aligned accesses.
+/// Checks that a table moves each byte of its operation once, by aligned accesses.
 fn check(op: &CopyOp, source: Address, target: Address) {
     let cut = cut(std::slice::from_ref(op), source, target);
     let moves = moved(&cut);
@@ -147,7 +147,7 @@ fn loops(most: usize) -> impl Strategy<Value = Vec<halocline_plan::copy::Loop>> 
     proptest::collection::vec(one.prop_map(make), 0..most)
 }
 
-/// An operation as [`copy_op`] makes them, with any loops: these tests look at addresses alone.
+/// An operation as [`copy_op`] makes them, with any loops; these tests use addresses only.
 pub(super) fn op(loops: Vec<halocline_plan::copy::Loop>, cells: Option<Indexed>, block: usize) -> CopyOp {
     let whole = || Cells::Box(BoxCells { low: vec![0], extent: vec![1] });
     let transfer = Transfer { from: 0, to: 0, source: whole(), target: whole(), map: AxisMap::Identity };
@@ -207,10 +207,11 @@ fn a_row_that_begins_askew_is_moved_by_long_units_all_the_same() {
     let (source, target) = ((1 << 40) + 24, (1 << 50) + 24);
     let spec = TableSpec { parts: &parts, sources: &[source], targets: &[target], guard: None };
     let units = |cut: &Cut| (cut.units.clone(), cut.regions.iter().map(|r| r.log_unit).collect::<Vec<_>>());
-    // 65 units of 16 bytes a row, of which the first and the last one leave out 8; and 7 to spare, as rows begin anywhere in a line.
+    // 65 units of 16 bytes per row, with 8 bytes left out of the first and the last one; and 7 spare units,
+    // as rows begin anywhere in a line.
     let whole = Cut::new(&spec, (4, &Tuning::HOPPER), |_, _| Ok(())).expect("within bounds");
     assert_eq!((units(&whole), whole.regions[0].ends), ((vec![720], vec![4]), 2 | 2 << 2 | 7 << 4));
-    // 8 bytes, 63 units of 16 and 9 to spare, 8 bytes, where no more may be read.
+    // 8 bytes, 63 units of 16 and 9 spare ones, 8 bytes, if no bytes beside the block may be read.
     let end = source + 9 * 1072 + 1024;
     let exact =
         |first: Address, bytes: usize| match first < source || first + bytes as u64 > end && first < target {
@@ -249,7 +250,7 @@ fn parts_that_wait_or_raise_have_blocks_of_their_own() {
     ];
     let spec = TableSpec { parts: &parts, sources: &[1 << 40], targets: &[1 << 50], guard: None };
     let cut = Cut::new(&spec, (16, &Tuning::HOPPER), |_, _| Ok(())).expect("fine");
-    // 3 of 4 and 1 of 4 of the 8 blocks that may wait; a block for each item of those that raise.
+    // 3/4 and 1/4 of the 8 blocks that may wait; one block for each item of raising parts.
     assert_eq!(cut.tied.iter().map(|tied| tied.blocks).collect::<Vec<_>>(), [6, 2, 1]);
     assert_eq!((cut.bare.len(), &cut.first[..]), (1, &[128][..]));
     assert_eq!((cut.pieces.len(), cut.blocks(), cut.waiting_blocks()), (9 + 22, 1 + 9 + 22, 1 + 8));
@@ -269,7 +270,7 @@ fn parts_that_wait_or_raise_have_blocks_of_their_own() {
 }
 
 #[test]
-fn what_runs_beside_other_work_has_few_blocks_that_do_all_items() {
+fn a_part_beside_other_work_has_few_blocks() {
     let local = [op(Vec::new(), None, 1 << 20)];
     let of = |beside| {
         let parts = [TablePart { ops: &local, beside, ..TablePart::default() }];
@@ -297,7 +298,7 @@ fn what_runs_beside_other_work_has_few_blocks_that_do_all_items() {
 }
 
 #[test]
-fn more_parts_that_wait_than_are_looked_at_in_turn_are_refused() {
+fn too_many_waiting_parts_are_refused() {
     let waits = [Signal { address: 64, lag: 0 }];
     let waiting = TablePart { waits: &waits, raises: &[128], ..TablePart::default() };
     let raising = TablePart { raises: &[128], ..TablePart::default() };
@@ -317,7 +318,7 @@ fn more_parts_that_wait_than_are_looked_at_in_turn_are_refused() {
     assert_eq!(cut(&vec![waiting; limit]).expect("so many are looked at").bare.len(), limit);
 }
 
-/// Slices of a GPU have few multiprocessors.
+/// Slices of a GPU (MIG) have few multiprocessors.
 #[test]
 fn every_part_that_waits_has_a_block_however_few_multiprocessors_there_are() {
     let waits = [Signal { address: 64, lag: 0 }];
@@ -352,7 +353,7 @@ fn wrong_words_and_buffers_are_refused() {
 }
 
 #[test]
-fn a_block_that_waits_does_every_so_many_items() {
+fn waiting_blocks_take_items_in_turn() {
     let waits = [Signal { address: 64, lag: 0 }];
     let ops = [op(Vec::new(), None, 16 * 4096 * 7)];
     let parts = [TablePart { waits: &waits, ops: &ops, early: true, ..TablePart::default() }];
@@ -370,7 +371,7 @@ fn a_block_that_waits_does_every_so_many_items() {
 }
 
 #[test]
-fn what_was_measured_of_a_machine_decides_how_a_table_is_cut() {
+fn tuning_constants_control_how_a_table_is_split() {
     let waits = [Signal { address: 64, lag: 0 }];
     let ops = [op(Vec::new(), None, 16 * 4096 * 8)];
     let tied = TablePart { waits: &waits, ops: &ops, early: true, ..TablePart::default() };
@@ -413,7 +414,7 @@ fn a_part_with_a_slot_has_few_blocks_that_wait_and_a_slot_of_twice_the_bytes() {
     let region = written.regions[0];
     assert_eq!((region.log_unit, region.source_step[0], region.target_step[0]), (WRITTEN + 1, 32, 48));
     assert_eq!((written.units[0], written.waiting_blocks(), written.has_flags()), (9, 1, true));
-    // Who reads a slot waits there, whatever else it waits for, and never reads early.
+    // A part that reads a slot waits there, regardless of other waits, and never reads early.
     let (awaited, reached) = cut(&unpacks, Slot::Awaited, &[], (slots, field));
     let awaited = awaited.expect("fine");
     assert_eq!(reached[1..], [(slots + 8, 176), (field, 72)]);

@@ -1,12 +1,12 @@
-//! Random arrays, the cells that go from one to another, and what that means, element by element.
+//! Random arrays, transfers of cells between them, and the expected result, element by element.
 
 use halocline_plan::copy::{CellLayout, CopyOp, End, copy_op};
 use halocline_plan::{AxisMap, BoxCells, Cells, DomainShape, ElementType, Layout, Transfer};
 use proptest::prelude::*;
 use proptest::sample::subsequence;
 
-/// An array with its bytes: a dense layout of `extents`, its dimensions permuted, some of them reversed,
-/// and all of it padded.
+/// An array with its bytes: a dense layout of `extents` with permuted dimensions, some of them reversed,
+/// and padding around it.
 #[derive(Debug, Clone)]
 pub struct Made {
     pub layout: Layout,
@@ -51,7 +51,7 @@ impl Made {
     }
 }
 
-/// Two arrays of one shape and the cells that go from one to the other.
+/// Two arrays of one shape, and the cells copied from one to the other.
 #[derive(Debug, Clone)]
 pub struct Case {
     pub source: Made,
@@ -59,7 +59,7 @@ pub struct Case {
     pub axes: usize,
     pub shape: DomainShape,
     pub transfer: Transfer,
-    /// The index along the axes of each cell, at both ends.
+    /// The index of each cell along the axes, at both ends.
     pub cells: Vec<(Vec<usize>, Vec<usize>)>,
 }
 
@@ -77,7 +77,7 @@ pub fn boxes() -> impl Strategy<Value = Case> {
         (proptest::collection::vec(2usize..7, 1..4), proptest::collection::vec(1usize..5, 0..3), element());
     shape.prop_flat_map(|(grid, extra, element)| {
         let (axes, extents) = (grid.len(), [&grid[..], &extra].concat());
-        // A box of half the array: in the source it ends at the high side, in the target it begins low.
+        // A box of half the array: at the high side of the source, at the low side of the target.
         let extent: Vec<usize> = grid.iter().map(|n| n / 2).collect();
         let source_low: Vec<usize> = grid.iter().zip(&extent).map(|(n, e)| n - e).collect();
         let ends = (made(element, extents.clone()), made(element, extents));
@@ -141,7 +141,7 @@ impl Case {
         copy_op(&self.transfer, (source, &sender), (target, &receiver))
     }
 
-    /// What the target must hold.
+    /// The expected bytes of the target.
     pub fn expected(&self) -> Made {
         let mut expected = self.target.clone();
         let extra = &self.target.layout.extents()[self.axes..];

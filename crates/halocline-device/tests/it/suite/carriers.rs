@@ -1,19 +1,20 @@
-//! Parts of so many accesses that each of their blocks does several items. All words are written before what waits for them, so that
-//! it may run where launches exclude each other, as under a checker.
+//! Parts with so many accesses that each of their blocks executes several items. All flags are written
+//! before the launch that waits for them, so the program also runs where launches are serialised, as under
+//! a checker.
 
 use super::operations::{blocks, scatter};
 use super::{Outcome, Rig};
 use halocline_device::{CopyTable, Memory, Priority, Signal, Stream, TablePart, TableSpec};
 use halocline_plan::copy::CopyOp;
 
-/// What one part copies: the operation, and byte by byte (source, target, length).
+/// The copy of one part: the operation, and its blocks (source, target, length).
 struct Copied {
     op: CopyOp,
     moves: Vec<(usize, usize, usize)>,
 }
 
 impl Copied {
-    /// Rows of so many bytes: where they begin in source and target, and how far one is from the next.
+    /// Rows of bytes: their start in source and target, and the distance between rows.
     fn rows(
         count: usize,
         bytes: usize,
@@ -25,40 +26,40 @@ impl Copied {
         Self { op, moves: (0..count).map(|row| (from + row * source, to + row * target, bytes)).collect() }
     }
 
-    /// Words in another order, without runs.
+    /// Permuted words, without runs.
     fn words(count: usize) -> Self {
-        // A prime that is no factor of the number: its multiples are a permutation.
+        // The multiples of a prime that does not divide the count form a permutation.
         let order: Vec<u32> = (0..count).map(|at| (at * 777_767 % count) as u32).collect();
         let op = scatter(&order);
         Self { op, moves: order.iter().zip(0..).map(|(&to, at)| (8 * at, 8 * to as usize, 8)).collect() }
     }
 
-    /// Bytes of either end, and a unit more, which may be read.
+    /// Bytes of either end, and one readable unit more.
     fn bytes(&self) -> usize {
         let end = self.moves.iter().map(|&(source, target, bytes)| source.max(target) + bytes).max();
         (end.unwrap_or(0) + 16).next_multiple_of(16)
     }
 }
 
-/// Memory as [`Rig::fill`] leaves it.
+/// Memory as left by [`Rig::fill`].
 fn filled(bytes: usize, value: u64) -> Vec<u8> {
     (0..bytes as u64 / 8).flat_map(|at| (value + at).to_le_bytes()).collect()
 }
 
 const FRESH: u64 = 0xEEEE_EEEE_0000_0000;
-/// Launches of one table at once, and more: each has counters of its own, which another one finds as they were.
+/// Concurrent launches of one table, and more launches than counters; each finds its counters reset.
 const LAUNCHES: u64 = 18;
 
 pub(super) fn carriers(rig: &dyn Rig) -> Outcome {
     let accesses = rig.accesses();
     let parts = [
-        // In units of 16 bytes, of which the first and the last of a row leave out a word, and three.
+        // Units of 16 bytes, of which the first and the last of a row leave out one and three words.
         Copied::rows(accesses / 63, 992, (4, 20), (1040, 1024)),
         Copied::words(accesses),
-        // In words; in bytes.
+        // Words; bytes.
         Copied::rows(accesses / 250, 1000, (4, 8), (1004, 1012)),
         Copied::rows(accesses / 63, 63, (1, 0), (67, 65)),
-        // Does not wait: a block for each item.
+        // No wait: one block per item.
         Copied::words(accesses),
     ];
     const WAITING: usize = 4;
@@ -85,7 +86,7 @@ pub(super) fn carriers(rig: &dyn Rig) -> Outcome {
         // SAFETY: the stream is synchronised below, before the memory and the table go.
         unsafe { stream.launch(table, epoch) }
     };
-    // Which epoch each part has copied last, and raised.
+    // The epoch that each part last copied, and raised.
     let look = |epochs: [u64; 5], when: &str| -> Outcome {
         // SAFETY: the stream is synchronised before the memory goes and before the host looks at it.
         unsafe { stream.copy(found.at(0), halo.at(0), bytes) }?;
@@ -108,7 +109,7 @@ pub(super) fn carriers(rig: &dyn Rig) -> Outcome {
         }
         Ok(())
     };
-    // Which parts may be read before they have waited: each once, and once not.
+    // The parts that may be read before their waits: each in turn, and once none.
     for early in [0, 1] {
         let parts: Vec<TablePart<'_>> = (0..parts.len())
             .map(|at| TablePart {
@@ -141,7 +142,7 @@ pub(super) fn carriers(rig: &dyn Rig) -> Outcome {
         set(&guard, 0);
         launch(&stream, &table, 20)?;
         look([20; 5], "after the guard")?;
-        // Whoever waits finds poison, whatever the guard says.
+        // Waiting parts find poison, whatever the guard is.
         set(&go, 1 << 62);
         launch(&stream, &table, 21)?;
         look([20, 20, 20, 20, 21], "poisoned")?;

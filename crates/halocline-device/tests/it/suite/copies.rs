@@ -7,7 +7,7 @@ use halocline_plan::copy::{CopyOp, End};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 
-/// Random arrays of one device to the other: directly, and packed here and unpacked there.
+/// Copies random arrays from one device to the other: directly, and through a packed message.
 pub fn copies(rig: &dyn Rig) -> Outcome {
     let mut runner = TestRunner::deterministic();
     for number in 0..rig.cases() {
@@ -20,7 +20,7 @@ pub fn copies(rig: &dyn Rig) -> Outcome {
     Ok(())
 }
 
-/// `askew` bytes before each array, so that nothing is aligned by chance.
+/// `askew` bytes before each array prevent accidental alignment.
 fn one_copy(rig: &dyn Rig, case: &Case, askew: usize) -> Outcome {
     let [here, there] = rig.devices();
     let (sender, receiver) = (here.stream(Priority::Normal)?, there.stream(Priority::Normal)?);

@@ -1,4 +1,4 @@
-//! Slots whose words say themselves of which epoch they are.
+//! LL slots, whose words carry their epoch.
 
 use super::operations::{line, scatter};
 use super::{Outcome, Rig};
@@ -9,15 +9,16 @@ use halocline_plan::copy::CopyOp;
 
 const WORDS: usize = 24;
 const BYTES: usize = 8 * WORDS;
-/// The second half lies a word of 4 bytes later than the first one ends.
+/// The second half begins one 4-byte word after the end of the first.
 const MESSAGE: usize = BYTES + 4;
-/// Of one slot, up to the next.
+/// Distance between slots.
 const SLOT: usize = (2 * MESSAGE).next_multiple_of(16);
 
-/// Between a field and a message: half of the words in another order, by lists, and half of the bytes as they are.
+/// Operations between a field and a message: half of the words permuted by lists, and half of the bytes in
+/// order.
 fn ops(packs: bool) -> [CopyOp; 2] {
     let half = WORDS as u32 / 2;
-    // 5 has no factor in common with 12, and is its own inverse modulo that.
+    // 5 is coprime to 12, and its own inverse modulo 12.
     let first = scatter(&(0..half).map(|at| at * 5 % half).collect::<Vec<_>>());
     let mut second = line(0, 0, BYTES / 2);
     let (field, message) = (BYTES as isize / 2, BYTES as isize / 2 + 4);
@@ -25,7 +26,7 @@ fn ops(packs: bool) -> [CopyOp; 2] {
     [first, second]
 }
 
-/// A slot, zeroed.
+/// A zeroed slot.
 fn slots(device: &Device) -> Result<Memory, DeviceError> {
     let (slots, zeros) = (device.allocate(2 * SLOT)?, device.allocate_pinned(2 * SLOT)?);
     let stream = device.stream(Priority::Normal)?;
@@ -35,7 +36,7 @@ fn slots(device: &Device) -> Result<Memory, DeviceError> {
     Ok(slots)
 }
 
-/// One side's tables, for even epochs and odd ones.
+/// The tables of one side, for even epochs and odd ones.
 fn tables(
     device: &Device,
     (side, waits, raises): (Slot, &[Signal], u64),
@@ -52,7 +53,8 @@ fn tables(
     (0..2).map(table).collect()
 }
 
-/// The sender is up to two epochs ahead of who unpacks, and waits for nothing else; the receiver for the words alone.
+/// The sender is up to two epochs ahead of the receiver and waits only for the slot; the receiver waits
+/// only for the words.
 pub(super) fn flags(rig: &dyn Rig) -> Outcome {
     let [here, there] = rig.devices();
     let (sender, receiver) = (here.stream(Priority::Highest)?, there.stream(Priority::Highest)?);
@@ -80,7 +82,7 @@ pub(super) fn flags(rig: &dyn Rig) -> Outcome {
     Ok(())
 }
 
-/// What never comes is awaited until the guard is set; then nothing is raised, whatever has come.
+/// A missing word is awaited until the guard is set; then no flag is raised.
 pub(super) fn guarded(rig: &dyn Rig) -> Outcome {
     let [device, _] = rig.devices();
     let stream = device.stream(Priority::Highest)?;
@@ -95,7 +97,7 @@ pub(super) fn guarded(rig: &dyn Rig) -> Outcome {
         stream.launch(&reads[1], 1)?;
         stream.synchronise()?;
         assert_eq!((words.load(0), words.load(8)), (1, 1));
-        // The words of epoch 1 are none of epoch 3.
+        // Words of epoch 1 do not satisfy epoch 3.
         stream.launch(&reads[1], 3)?;
         for _ in 0..10 {
             rig.pause();
@@ -119,7 +121,7 @@ pub(super) fn guarded(rig: &dyn Rig) -> Outcome {
     Ok(())
 }
 
-/// Bytes that are no words of 4 are refused, as are slots that begin amid 16 and what lies outside.
+/// Refuses blocks that are not 4-byte words, slots not aligned to 16 bytes, and ranges outside the slot.
 pub(super) fn refusals(rig: &dyn Rig) -> Outcome {
     let [device, _] = rig.devices();
     let (field, slot) = (device.allocate(64)?, device.allocate(128)?);

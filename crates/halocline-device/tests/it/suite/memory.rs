@@ -1,4 +1,4 @@
-//! What memory is, and when it is gone.
+//! Identity and lifetime of memory.
 
 use super::{Outcome, Rig};
 use halocline_device::{DeviceError, Priority};
@@ -23,7 +23,7 @@ pub fn identities(rig: &dyn Rig) -> Outcome {
     Ok(())
 }
 
-/// What is dropped may be freed behind the scenes.
+/// Freeing of dropped memory may be deferred.
 fn await_gone(rig: &dyn Rig, address: u64) {
     let start = Instant::now();
     loop {

@@ -1,4 +1,4 @@
-//! What every kind of device must do: small programs on two devices, each right under any timing.
+//! Conformance programs for every kind of device: small programs on two devices, correct under any timing.
 
 mod carriers;
 mod copies;
@@ -16,21 +16,21 @@ pub type Outcome = Result<(), DeviceError>;
 
 /// A kind of device, with the kernels that the programs need.
 pub trait Rig: Sync {
-    /// Two devices that reach each other, or one twice.
+    /// Two devices with peer access, or one device twice.
     fn devices(&self) -> &[Device; 2];
-    /// Gives a stream a kernel that writes `value + i` to the 64-bit word i of the memory.
+    /// Launches a kernel that writes `value + i` to the 64-bit word i of the memory.
     fn fill(&self, stream: &Stream, memory: &Memory, value: u64) -> Outcome;
-    /// Gives a stream a kernel that looks whether the word i is `value + i`.
+    /// Launches a kernel that checks that word i is `value + i`.
     fn check(&self, stream: &Stream, memory: &Memory, value: u64) -> Outcome;
-    /// Perhaps gives a stream a kernel that takes long.
+    /// May launch a slow kernel.
     fn delay(&self, stream: &Stream) -> Outcome;
-    /// Gives way, in a loop that looks at a word.
+    /// Yields, in a loop that polls a word.
     fn pause(&self);
     /// Runs two threads to their ends.
     fn threads(&self, body: &(dyn Fn(usize) -> Outcome + Sync)) -> Outcome;
-    /// How much of what is random is tried.
+    /// Number of random cases.
     fn cases(&self) -> u32;
-    /// Accesses of a part, of which each block of several parts does so many that they are more than one item; at least 250.
+    /// Number of accesses of a part for which each of its blocks executes several items; at least 250.
     fn accesses(&self) -> usize;
 }
 
@@ -43,15 +43,15 @@ pub const PROGRAMS: &[(&str, Program)] = &[
     ("two ranks push by copy tables with counters", ping_pong),
     ("staging through the host", staging),
     ("two links in one table", two_links),
-    ("a part that waits holds no other part", independent_parts),
+    ("a waiting part blocks no other part", independent_parts),
     ("parts wait behind their epoch, but not below 0", lag),
-    ("an event means what it meant when the wait was given", event_meaning),
+    ("a wait uses the record of an event at the time of the call", event_meaning),
     ("words compare cyclically", cyclic_words),
     ("a guard keeps a table from copying and raising", guard),
     ("carriers of a part do many items each, or copy and raise nothing", carriers::carriers),
-    ("words of slots say of which epoch they are", flags::flags),
-    ("a guard ends who waits for words of a slot", flags::guarded),
-    ("what is no words of 4 bytes goes into no slot", flags::refusals),
+    ("words of slots carry their epoch", flags::flags),
+    ("a guard ends a wait for words of a slot", flags::guarded),
+    ("copies other than words of 4 bytes into a slot are refused", flags::refusals),
     ("tables copy what their operations say", copies::copies),
     ("bad calls are refused by name", refusals),
     ("memory is never taken for other memory", memory::identities),
@@ -92,7 +92,7 @@ fn pipeline(rig: &dyn Rig) -> Outcome {
     inner.synchronise()
 }
 
-/// `ready` and `arrived` are words of the side that waits for them.
+/// The `granted` and `arrived` flags lie in the memory of the side that polls them.
 fn mailbox(rig: &dyn Rig) -> Outcome {
     let [here, there] = rig.devices();
     let (sender, receiver) = (here.stream(Priority::Highest)?, there.stream(Priority::Highest)?);
@@ -172,7 +172,7 @@ fn ping_pong(rig: &dyn Rig) -> Outcome {
     })
 }
 
-/// A thread copies from one pinned buffer to another between two words.
+/// A thread copies between two pinned buffers, between two flags.
 fn staging(rig: &dyn Rig) -> Outcome {
     let [here, there] = rig.devices();
     let (sender, receiver) = (here.stream(Priority::Normal)?, there.stream(Priority::Normal)?);
@@ -227,7 +227,8 @@ fn two_links(rig: &dyn Rig) -> Outcome {
     inner.synchronise()
 }
 
-/// The first 39 of 40 parts wait for what the host does only once it has seen the last part raised.
+/// The first 39 of 40 parts wait for flags that the host raises only after it has seen the last part's
+/// flag.
 fn independent_parts(rig: &dyn Rig) -> Outcome {
     const PARTS: usize = 40;
     let [device, _] = rig.devices();
@@ -281,7 +282,7 @@ fn lag(rig: &dyn Rig) -> Outcome {
     let table = device.upload(&TableSpec { parts: &parts, sources: &[], targets: &[], guard: None })?;
     // SAFETY: the stream is synchronised before the memory goes.
     unsafe {
-        // 1 - 2 is 0, and 2 - 2; 3 - 2 is not there yet.
+        // 1 - 2 and 2 - 2 are 0; 3 - 2 is not reached yet.
         stream.launch(&table, 1)?;
         stream.launch(&table, 2)?;
         stream.synchronise()?;
@@ -375,7 +376,7 @@ fn guard(rig: &dyn Rig) -> Outcome {
             stream.synchronise()?;
             assert_eq!((words.load(0), words.load(8)), (3, 3));
             if !waits.is_empty() {
-                // Poison says so by itself: whoever looked at the guard before that was set has not seen it.
+                // Poison is visible by itself: a part that read the guard earlier has not seen it set.
                 go.store(0, 1 << 62);
                 rig.fill(&stream, &field, 70)?;
                 stream.launch(&table, 4)?;
@@ -439,7 +440,7 @@ fn refusals(rig: &dyn Rig) -> Outcome {
         let recorded = refused(stream.record(&event));
         assert!(matches!(recorded, DeviceError::OtherDevice { what: "event", .. }), "{recorded:?}");
     }
-    // What was refused did no harm.
+    // The refused calls had no effect.
     rig.fill(&stream, &near, 1)?;
     rig.check(&stream, &near, 1)?;
     stream.synchronise()

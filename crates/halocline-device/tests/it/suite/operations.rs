@@ -20,14 +20,14 @@ pub fn line(source: usize, target: usize, bytes: usize) -> CopyOp {
     copy_op(&transfer(cells(), cells()), (End::Field(source), &layout), (End::Field(target), &layout))
 }
 
-/// `count` blocks of a number of bytes, at distances in source and target.
+/// `count` blocks of a number of bytes, with strides in source and target.
 pub fn blocks(count: usize, block: usize, source: isize, target: isize) -> CopyOp {
     let cells = || Cells::Box(BoxCells { low: vec![0, 0], extent: vec![count, block] });
     let layout = |stride| layout(ElementType::U8, &[(stride, count), (1, block)]);
     copy_op(&transfer(cells(), cells()), (End::Field(0), &layout(source)), (End::Field(0), &layout(target)))
 }
 
-/// Words of 64 bits, one after the other, each to where it belongs in the order.
+/// Permuted 64-bit words.
 pub fn scatter(order: &[u32]) -> CopyOp {
     let layout = layout(ElementType::U64, &[(8, order.len())]);
     let straight = Cells::from_indices(0..order.len() as u32);

@@ -1,6 +1,6 @@
-//! Ranks without a transport: the states of the directory on all ranks, and their messages carried by
-//! hand; and a small generator of random numbers.
-// Each test file that includes this module uses its own part of it.
+//! Ranks without a transport: the states of the directory on all ranks, with messages delivered directly;
+//! and a small random number generator.
+// Each test file that includes this module uses a part of it.
 #![allow(dead_code)]
 
 use halocline_plan::directory::{Directory, Messages};

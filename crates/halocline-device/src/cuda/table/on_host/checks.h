@@ -1,4 +1,4 @@
-// What is checked of each access, and of each word that is raised. After `state.h`.
+// Checks of each memory access and of each raised flag. Included after `state.h`.
 
 namespace {
 
@@ -30,7 +30,7 @@ void shared_access(Fiber &fiber, u64 address, u32 bytes, bool writes) {
     }
     if (!writes) {
       if (!cell.reads.empty() && cell.reads.back().phase < block.phase) cell.reads.clear();
-      // A thread that reads in a loop has read once.
+      // Record a read in a loop only once.
       bool is_known = false;
       for (Access &read : cell.reads) {
         if (read.thread != now.thread) continue;
@@ -83,7 +83,7 @@ void read_source(const Launch &launch, u64 address, u32 bytes) {
 void check_access(const void *where, u32 bytes, bool writes) {
   Fiber *const fiber = machine->current;
   const u64 address = (u64)where;
-  // Its own.
+  // The fiber's own stack and built-in variables.
   if (address - (u64)fiber->stack.get() < STACK || address - (u64)&threadIdx < sizeof threadIdx || address - (u64)&blockIdx < sizeof blockIdx) return;
   maybe_yield();
   if (address - (u64)__start_shared_memory < (u64)(__stop_shared_memory - __start_shared_memory)) return shared_access(*fiber, address, bytes, writes);
@@ -110,7 +110,7 @@ void join(Clock &clock, const Clock &other) {
   for (size_t at = 0; at < other.size(); at++) clock[at] = clock[at] < other[at] ? other[at] : clock[at];
 }
 
-// Whether a store comes before all that a thread's last fence covers.
+// Whether a store precedes the thread's last fence.
 bool is_fenced(const Fiber &fiber, const Byte &byte) {
   const u32 block = byte.block - 1;
   const bool is_own = block == fiber.block->number && byte.thread == fiber.thread && byte.at <= fiber.fenced_writes;

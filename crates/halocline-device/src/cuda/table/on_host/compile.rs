@@ -1,9 +1,10 @@
-//! For tests: C++ for the CPU, compiled when the test runs and loaded.
+//! Compiles C++ for the CPU at test time, and loads it.
 
 use libloading::os::unix::{Library, RTLD_NOW};
 use std::process::Command;
 
-/// A library of some sources, each with the options of its own. None, which is said, if there is no compiler.
+/// Builds a library of sources, each with its own options. Without a compiler, prints that the test is
+/// skipped and returns `None`.
 pub(crate) fn library(sources: &[(&str, &[&str])]) -> Option<Library> {
     let directory = tempfile::tempdir().expect("a directory for the test");
     let at = |name: &str| directory.path().join(name);
@@ -28,7 +29,7 @@ pub(crate) fn library(sources: &[(&str, &[&str])]) -> Option<Library> {
         link.arg(output);
     }
     let output = at("library.so");
-    // Names of its own come before those of the C library, which has an `advance`, too.
+    // Its own symbols take precedence over those of the C library, which also has an `advance`.
     compile(link.args(["-shared", "-Wl,-Bsymbolic", "-o"]).arg(&output))?;
     // SAFETY: the library was linked above from the test's own sources, which have no initialisers.
     Some(unsafe { Library::open(Some(output), RTLD_NOW) }.expect("what was compiled is loaded"))

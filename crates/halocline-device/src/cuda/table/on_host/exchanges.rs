@@ -1,11 +1,12 @@
-//! Devices whose kernels wait for each other, as those of exchanges in one launch do, on no more room than they are promised.
+//! Devices whose kernels wait for each other, as in one-launch exchanges, with only the guaranteed number
+//! of resident blocks.
 
 use super::super::tests::op;
 use super::*;
 use crate::driver::{Signal, TablePart};
 use halocline_plan::copy::{CopyOp, Loop};
 
-/// What one device sends to another one: rows of so many bytes, so far apart at either end.
+/// Rows of bytes that one device sends to another, with a distance between rows at either end.
 struct Face {
     rows: usize,
     bytes: usize,
@@ -32,7 +33,7 @@ impl Face {
         self.op_with(self.steps, self.begins, (from, to))
     }
 
-    /// Into a slot, or out of it.
+    /// Packs into a slot, or unpacks from one.
     fn packs(&self, from: usize, to: usize) -> CopyOp {
         self.op_with([self.steps[0], self.bytes], [self.begins[0], 0], (from, to))
     }
@@ -54,20 +55,21 @@ impl Face {
         (2 * self.rows * self.bytes).next_multiple_of(16)
     }
 
-    /// The bytes that it moves, of memory at one end.
+    /// The bytes of the rows, from the memory at one end.
     fn of(&self, memory: &[u8], end: usize) -> Vec<u8> {
         let row = |row: usize| &memory[self.begins[end] + row * self.steps[end]..][..self.bytes];
         (0..self.rows).flat_map(|at| row(at).to_vec()).collect()
     }
 }
 
-/// Faces of one object, from each device to each other one that it sends to, with their memory at both ends.
+/// Faces of one object, from each device to each of its receivers, with the memory at both ends.
 struct Object {
-    /// From, to.
+    /// Sender, receiver, face, memory at both ends.
     faces: Vec<(usize, usize, Face, Arena, Arena)>,
-    /// Of each face, two slots at the receiver, if it goes by words with flags.
+    /// For each face that uses the LL protocol, two slots at the receiver.
     slots: Vec<Option<Arena>>,
-    /// Of each face, `ready` at the sender and `arrived` at the receiver, each 128 bytes from the next; then a guard for each device.
+    /// For each face, the `granted` flag of the sender and the `arrived` flag of the receiver, each 128
+    /// bytes from the next; then a guard for each device.
     words: Arena,
 }
 
@@ -91,7 +93,7 @@ impl Object {
         Self { faces, slots, words }
     }
 
-    /// Where a face's slot of a parity lies.
+    /// Addresses of a face's slot for a parity.
     fn slot(&self, face: usize, parity: usize) -> Range<Address> {
         let bytes = self.faces[face].2.slot();
         self.slots[face]
@@ -99,7 +101,7 @@ impl Object {
             .map_or(0..0, |slots| slots.at(bytes * parity)..slots.at(bytes * (parity + 1)))
     }
 
-    fn ready(&self, face: usize) -> Address {
+    fn granted(&self, face: usize) -> Address {
         self.words.at(2 * LINE * face)
     }
 
@@ -107,7 +109,7 @@ impl Object {
         self.words.at(2 * LINE * face + LINE)
     }
 
-    /// A device's table, as an exchange in one launch has it, in epochs of a parity.
+    /// A device's table for a one-launch exchange in epochs of one parity.
     fn table(&self, (device, parity): (usize, usize), machine: (u32, &Tuning)) -> Table {
         let numbered = || self.faces.iter().enumerate();
         let (mut parts, mut ops) = (Vec::new(), Vec::new());
@@ -117,23 +119,23 @@ impl Object {
             if self.slots[number].is_some() {
                 if *to == device {
                     let op = face.unpacks(count + number, number);
-                    parts.push((Vec::new(), vec![self.ready(number)], Some(op), Slot::Awaited));
+                    parts.push((Vec::new(), vec![self.granted(number)], Some(op), Slot::Awaited));
                 }
                 if *from == device {
-                    let waits = vec![Signal { address: self.ready(number), lag: 2 }];
+                    let waits = vec![Signal { address: self.granted(number), lag: 2 }];
                     let op = face.packs(number, count + number);
                     parts.push((waits, vec![self.arrived(number)], Some(op), Slot::Written));
                 }
                 continue;
             }
             if *to == device {
-                // Leave to write, and what has come.
-                parts.push((Vec::new(), vec![self.ready(number)], None, Slot::None));
+                // Grants, and arrivals.
+                parts.push((Vec::new(), vec![self.granted(number)], None, Slot::None));
                 let waits = vec![Signal { address: self.arrived(number), lag: 0 }];
                 parts.push((waits, Vec::new(), None, Slot::None));
             }
             if *from == device {
-                let waits = vec![Signal { address: self.ready(number), lag: 0 }];
+                let waits = vec![Signal { address: self.granted(number), lag: 0 }];
                 let op = Some(face.op(number, number));
                 parts.push((waits, vec![self.arrived(number)], op, Slot::None));
             }
@@ -185,8 +187,8 @@ impl Object {
     }
 }
 
-/// Exchanges of some objects between some devices, a stream each for each object; before each the device's fields are filled, and
-/// behind it its halos are looked at. Kernels of others come and go.
+/// Runs exchanges of some objects between some devices, with one stream per object and device. Fields are
+/// filled before each exchange, and halos are checked after it. Foreign kernels run in between.
 pub(super) fn play(machine: &Machine, seed: u64, most: usize) -> Result<(), String> {
     let mut numbers = Numbers::new(!seed);
     let devices = 2 + numbers.below(2);
@@ -200,7 +202,7 @@ pub(super) fn play(machine: &Machine, seed: u64, most: usize) -> Result<(), Stri
         .flat_map(|object| (0..2 * devices).map(move |at| (object, (at % devices, at / devices))))
         .map(|(object, of)| object.table(of, (multiprocessors, tuning)))
         .collect();
-    // So many blocks wait at most; beside them there is room, if for one block only.
+    // The maximum number of waiting blocks, plus space for at least one block.
     let waiting = |device: usize| {
         let of_object = |tables: &[Table]| tables[device].waiting.max(tables[devices + device].waiting);
         tables.chunks(2 * devices).map(of_object).sum::<u32>()
@@ -208,7 +210,7 @@ pub(super) fn play(machine: &Machine, seed: u64, most: usize) -> Result<(), Stri
     let room = (0..devices).map(|device| waiting(device) + 1 + numbers.below(2) as u32).collect();
     let (mut ops, mut calls) = (Vec::new(), Vec::new());
     let mut streams = Vec::new();
-    // Launches of a stream follow each other, so that all may have the same counters.
+    // Launches of one stream are sequential, so they may share counters.
     for lane in 0..objects.len() * devices {
         let (object, device, stream) = (lane / devices, lane % devices, streams.len() as u32);
         streams.push(device as u32);
@@ -226,7 +228,7 @@ pub(super) fn play(machine: &Machine, seed: u64, most: usize) -> Result<(), Stri
             }
         }
     }
-    // A user's kernels beside them.
+    // Foreign kernels.
     for device in 0..devices as u32 {
         ops.extend((0..numbers.below(4)).map(|_| (streams.len() as u32, Op::Busy(1 + device))));
         streams.push(device);
@@ -257,7 +259,7 @@ pub(super) fn play(machine: &Machine, seed: u64, most: usize) -> Result<(), Stri
     })
 }
 
-/// A slot in which some words never come, until the guard is set.
+/// A slot in which some words never arrive, until the guard is set.
 fn unfilled(machine: &Machine, seed: u64) -> Result<(), String> {
     const EPOCH: u64 = 0x1_0000_0007;
     let mut numbers = Numbers::new(!seed);
@@ -265,7 +267,7 @@ fn unfilled(machine: &Machine, seed: u64) -> Result<(), String> {
     let (slot, halo, words) = (Arena::new(2 * bytes), Arena::new(bytes), Arena::new(16));
     let (count, mut there) = (bytes / 4, 0);
     for word in 0..count {
-        // What is missing is of an earlier epoch, if it is not the last one.
+        // A missing word may carry an earlier epoch, except in the last word.
         let is_there = word + 1 < count && numbers.below(count) > 1;
         there += usize::from(is_there);
         let flag = if is_there { EPOCH as u32 } else { numbers.below(7) as u32 };
@@ -294,25 +296,25 @@ fn unfilled(machine: &Machine, seed: u64) -> Result<(), String> {
 }
 
 #[test]
-fn who_waits_for_flags_that_never_come_is_ended_by_the_guard() {
+fn the_guard_ends_a_wait_for_missing_flags() {
     let Some(machine) = Machine::small() else { return };
     under_seeds(30, |seed| unfilled(machine, seed).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}")));
 }
 
 #[test]
-fn devices_that_wait_for_each_other_get_on_in_any_order_of_their_threads() {
+fn devices_that_wait_for_each_other_finish_in_any_thread_order() {
     let Some(machine) = Machine::small() else { return };
     under_seeds(60, |seed| play(machine, seed, 6000).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}")));
 }
 
 #[test]
-fn devices_that_wait_for_each_other_get_on_with_as_many_threads_as_on_gpus() {
+fn devices_that_wait_for_each_other_finish_with_the_block_size_of_gpus() {
     let Some(machine) = Machine::whole() else { return };
     under_seeds(4, |seed| play(machine, seed, 60_000).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}")));
 }
 
-/// Without each of these lines the kernel is wrong under some seed: what the others do not find is not there.
-/// The kernel after a change of its text, which takes away one piece of order: some of its tests fail.
+/// Runs the tests on the kernel after a change of its text that removes one piece of ordering. Some test
+/// must fail under some seed; the tests could not detect the error otherwise.
 fn is_found_out(what: &str, from: &str, to: &str) {
     let Some(machine) = Machine::new(64, |source| replaced(source, from, to)) else { return };
     let found = (0..100).find_map(|seed| {
@@ -326,7 +328,7 @@ fn is_found_out(what: &str, from: &str, to: &str) {
     println!("without {what}, seed {seed}: {}", why.lines().next().unwrap_or_default());
 }
 
-/// A test for each piece of order: its name, the text in the kernel, what stands there instead.
+/// Defines a test for each piece of ordering: its name, the text in the kernel, the replacement.
 macro_rules! pieces_of_order {
     ($($piece:ident: $from:literal => $to:literal,)+) => {
         mod a_kernel_is_found_out_without {

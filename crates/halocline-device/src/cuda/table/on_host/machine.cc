@@ -1,21 +1,23 @@
-// Runs the kernel of copy tables on the CPU, every thread of every block by itself, in an order that a seed chooses, and checks
-// what it does.
+// Runs the kernel of copy tables on the CPU, with one fiber per thread of each block, in an order that a
+// seed selects, and checks it.
 //
-// The kernel is compiled with `-fsanitize=thread`, and the calls that this puts before every access to memory are answered here
-// (nothing of the sanitizer itself is linked). So others may go on before each of them, and each is checked:
+// The kernel is compiled with `-fsanitize=thread`. That inserts calls before every memory access, which
+// this file implements (the sanitizer's library is not linked). Other fibers may run before each access,
+// and each access is checked:
 //
-//   shared memory    two accesses of different threads, one a write, have a barrier between them
-//   the table        is read, and but for its counters not written
-//   sources          are read once what the part waits for was there, unless it is early
-//   targets          each byte is written once a launch, once what the part waits for was there
-//   words            become the epoch once a launch, when all bytes of the part are written, each followed by a fence that a
-//                    barrier, or a fence and the part's counter, put between the write and the word
-//   slots            each word is loaded and stored by itself, in any order, as a source or a target, with the flag of the launch
+//   shared memory: two accesses of different threads, one of them a write, must have a barrier in between;
+//   the table: is only read, except for its counters;
+//   sources: are read after the waits of the part, unless it is early;
+//   targets: each byte is written once per launch, after the waits of the part;
+//   flags: become the epoch once per launch, after all bytes of the part are written; a barrier, or a fence
+//   and the part's counter, must separate each write from the flag, with a fence after the write;
+//   slots: each word is loaded and stored atomically, in any order, as a source or a target, with the epoch
+//   of the launch.
 //
-// A device has room for so many blocks, which begin in their order; those of launches on different streams mix. Nobody getting on
-// is an error that says who waits.
+// A device runs a limited number of blocks, which start in order; launches on different streams interleave.
+// If no fiber can run, the error lists what each waits for.
 //
-// It comes after `state.h`, what there is, and `checks.h`.
+// Included after `state.h` (the state) and `checks.h`.
 
 namespace {
 
@@ -71,7 +73,8 @@ void end_launch(Queue &queue) {
   Launch &launch = *queue.running;
   if (!launch.is_busy()) {
     const Table &table = *launch.table;
-    // Where the guard was set, whoever looked in time has copied, and whoever has copied all may have raised.
+    // If the guard was set, parts that read it earlier may have copied, and a part that copied everything
+    // may have raised its flags.
     for (u32 part = 0; part < table.part_count && !launch.was_guarded; part++) {
       for (u32 at = 0; at < table.parts[part].raises; at++) {
         if (!launch.raised[table.parts[part].raise + at]) fail("epoch %llu: part %u has not raised a word", (unsigned long long)launch.op->value, part);
@@ -85,7 +88,7 @@ void end_launch(Queue &queue) {
   queue.ops.pop_front();
 }
 
-// The first operation of a stream goes on, if it can.
+// Advances the first operation of a stream, if possible.
 bool step_stream(u32 stream) {
   Queue &queue = machine->queues[stream];
   if (queue.ops.empty()) return false;
@@ -144,13 +147,13 @@ void load(Block *block) {
   machine->loaded = block;
 }
 
-// A thread goes on until it leaves.
+// Runs a fiber until it yields.
 void step_thread() {
   std::vector<Fiber *> &ready = machine->ready;
   size_t at = machine->below((u32)ready.size());
   if (machine->mode == 1) at = ready.size() - 1 - (machine->below(4) == 0 ? at : 0);
   if (machine->mode == 2) {
-    // The highest priority of some; priorities change at random moments, so that nobody waits for good.
+    // The highest priority among some; priorities change at random moments, so that no fiber waits forever.
     if (machine->below(8) == 0) ready[machine->below((u32)ready.size())]->priority = machine->below(1 << 16);
     for (u32 tries = 0; tries < 8; tries++) {
       const size_t other = machine->below((u32)ready.size());
@@ -211,7 +214,7 @@ void say_stuck() {
 
 } // namespace
 
-// Runs all streams to their ends. Returns what is wrong, or null; the text stays there until the next run.
+// Runs all streams to their ends. Returns the error, or null; the text is valid until the next run.
 extern "C" const char *run_machine(const Setting *setting) {
   static std::string error;
   Machine all;
@@ -245,7 +248,7 @@ extern "C" const char *run_machine(const Setting *setting) {
   return error.empty() ? nullptr : error.c_str();
 }
 
-// What the kernel calls.
+// Functions that the kernel calls.
 extern "C" {
 
 int __syncthreads_and(int predicate) {

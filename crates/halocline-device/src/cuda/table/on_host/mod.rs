@@ -1,7 +1,7 @@
-//! The kernel itself, run by the CPU: every thread of every block by itself, in orders that seeds choose, each access checked
-//! (`machine.cc` says how). Tables are those of [`Cut`], with addresses of the host.
+//! Runs the kernel itself on the CPU, with one fiber per thread of each block, in orders that seeds select,
+//! and checks each access (see `machine.cc`). Tables come from [`Cut`], with host addresses.
 //!
-//! `HALOCLINE_SEEDS` is how many seeds a test tries, `HALOCLINE_SEED` the first one.
+//! `HALOCLINE_SEEDS` is the number of seeds that a test tries, `HALOCLINE_SEED` the first one.
 
 use super::{Argument, Cut, LAUNCHES};
 use crate::driver::{Address, Slot, TableSpec};
@@ -21,7 +21,7 @@ mod exchanges;
 mod numbers;
 mod tables;
 
-/// The kernel with so many threads a block.
+/// The kernel, compiled for a number of threads per block.
 struct Machine {
     threads: u32,
     library: Mutex<Library>,
@@ -37,26 +37,26 @@ impl Machine {
         Some(Self { threads, library: Mutex::new(library) })
     }
 
-    /// With few threads, which is quick; none, which is said, if there is no compiler.
+    /// With few threads, which is fast; `None` if there is no compiler.
     fn small() -> Option<&'static Self> {
         static THIS: OnceLock<Option<Machine>> = OnceLock::new();
         THIS.get_or_init(|| Self::new(64, str::to_owned)).as_ref()
     }
 
-    /// As GPUs run it.
+    /// With the block size of GPUs.
     fn whole() -> Option<&'static Self> {
         static THIS: OnceLock<Option<Machine>> = OnceLock::new();
         THIS.get_or_init(|| Self::new(super::THREADS, str::to_owned)).as_ref()
     }
 }
 
-/// Text with one part replaced, which is there.
+/// Replaces one part of a text, which must occur.
 fn replaced(text: &str, from: &str, to: &str) -> String {
     assert!(text.contains(from), "the kernel has no {from:?}");
     text.replace(from, to)
 }
 
-/// Runs a test under its seeds, or under those that the environment says.
+/// Runs a test under its seeds, or under those that the environment selects.
 fn under_seeds(count: u64, test: impl Fn(u64)) {
     for seed in chosen(0..count) {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| test(seed))) {
@@ -66,7 +66,7 @@ fn under_seeds(count: u64, test: impl Fn(u64)) {
     }
 }
 
-/// Memory at addresses that stay, aligned to 16 bytes.
+/// Memory at fixed addresses, aligned to 16 bytes.
 struct Arena {
     base: *mut u8,
     bytes: usize,
@@ -111,7 +111,7 @@ impl Arena {
     }
 }
 
-/// What runs the kernel, in one piece.
+/// The source of the machine.
 const MACHINE: &str = concat!(include_str!("state.h"), include_str!("checks.h"), include_str!("machine.cc"));
 
 /// `state.h` has the same structures.
@@ -199,7 +199,7 @@ struct Setting {
     context: *mut c_void,
 }
 
-/// Any values: nothing but speed depends on them.
+/// Random constants; only speed depends on them.
 fn any_tuning(numbers: &mut Numbers) -> Tuning {
     Tuning {
         waiting: [1, 25, 50, 70][numbers.below(4)],
@@ -210,7 +210,7 @@ fn any_tuning(numbers: &mut Numbers) -> Tuning {
     }
 }
 
-/// A table in memory, and what a launch of it may do.
+/// A table in memory, and the accesses that its launches may make.
 struct Table {
     image: Arena,
     argument: Argument,
@@ -225,7 +225,8 @@ struct Table {
 }
 
 impl Table {
-    /// Each part has a source of its own, the memory at `sources[part]`; `reach` is all that the device reaches.
+    /// Each part has its own source, the memory at `sources[part]`; `reach` is all memory that the device
+    /// can access.
     fn new(
         spec: &TableSpec<'_>,
         sources: &[Range<Address>],
@@ -261,7 +262,7 @@ impl Table {
             }
         }
         targets.sort_by_key(|interval| interval.begin);
-        // Accesses go over the borders of blocks that lie one behind the other.
+        // Accesses may cross the border of adjacent blocks.
         targets.dedup_by(|next, before| {
             assert!(before.end <= next.begin, "a test's targets overlap");
             let is_one = before.end == next.begin && before.part == next.part;
@@ -291,24 +292,24 @@ impl Table {
     }
 }
 
-/// What streams are given, in its order.
+/// Operations of streams, in order.
 enum Op {
-    /// Table, epoch, how many launches of it came before.
+    /// Table, epoch, number of earlier launches of the table.
     Launch(usize, u64, usize),
-    /// Something of the host's.
+    /// A call of the host.
     Call,
     /// A word becomes a value.
     Write(u64, u64),
-    /// Somebody else's kernel of so many blocks.
+    /// A foreign kernel with a number of blocks.
     Busy(u32),
 }
 
-/// Devices, streams and what they are given.
+/// Devices, streams and their operations.
 struct Program<'a> {
     tables: &'a [Table],
-    /// Of each device, in blocks.
+    /// Maximum number of resident blocks of each device.
     room: Vec<u32>,
-    /// Of each stream, its device.
+    /// The device of each stream.
     streams: Vec<u32>,
     ops: Vec<(u32, Op)>,
 }
@@ -336,7 +337,8 @@ unsafe extern "C" fn call(context: *mut c_void, op: u32) -> *const c_char {
 }
 
 impl Program<'_> {
-    /// Runs it under a seed; `call` is called for each [`Op::Call`], by its number among the operations. An error says what is wrong.
+    /// Runs the program under a seed. Calls `call` for each [`Op::Call`], with its index among the
+    /// operations. An error describes what is wrong.
     fn run(&self, machine: &Machine, seed: u64, calls: Calls<'_>) -> Result<(), String> {
         let of = |&(stream, ref op): &(u32, Op)| {
             let none = OpOf {

@@ -1,4 +1,4 @@
-// What the compiler of GPUs knows and one of the host does not: stands before `copy.cu` when `machine.cc` runs it.
+// Definitions that the GPU compiler has and a host compiler lacks; prepended to `copy.cu` for `machine.cc`.
 
 struct Index { unsigned x, y, z; };
 extern Index threadIdx, blockIdx;
@@ -12,10 +12,10 @@ struct alignas(16) uint4 { unsigned x, y, z, w; };
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 #define __align__(bytes) alignas(bytes)
-// One for all blocks, whose contents change with the block that runs.
+// One copy for all blocks, whose contents are swapped with the running block.
 #define __shared__ static __attribute__((section("shared_memory")))
 
-// Of `machine.cc`: each lets others go on.
+// Functions of `machine.cc`; each yields to other fibers.
 extern "C" {
 void __syncthreads();
 void __syncwarp();
@@ -31,7 +31,7 @@ void store_slot(unsigned long long to, unsigned long long word);
 unsigned any_of_two();
 }
 
-// Each word of a slot is whole, and two have no order.
+// Each word of a slot is accessed atomically; two words have no order.
 static inline void load_words(unsigned long long from, unsigned long long (&words)[1]) { words[0] = load_slot(from); }
 static inline void load_words(unsigned long long from, unsigned long long (&words)[2]) {
   const unsigned first = any_of_two();

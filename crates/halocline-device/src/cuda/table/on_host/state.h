@@ -1,4 +1,5 @@
-// What the machine has: the structures of `mod.rs`, and who runs, waits and has written what. `machine.cc` says what it is for.
+// State of the machine: the structures of `mod.rs`, the fibers, and the accesses. `machine.cc` documents
+// its purpose.
 
 #include <cstdarg>
 #include <cstdint>
@@ -26,7 +27,7 @@ extern "C" void halocline_copy(Argument table, u64 epoch);
 extern "C" void halocline_copy_flags(Argument table, u64 epoch);
 extern "C" u8 __start_shared_memory[], __stop_shared_memory[];
 
-// As `mod.rs` has them.
+// Mirrors `mod.rs`.
 extern "C" {
 struct Interval { u64 begin, end; u32 part, unused; };
 struct Signal { u64 word, lag; };
@@ -70,7 +71,7 @@ namespace {
 struct Fiber;
 struct Block;
 
-// Who has written a byte of a target.
+// The writer of a byte of a target.
 struct Byte { u32 block, phase, thread, at; };
 
 struct Launch {
@@ -153,7 +154,7 @@ void fail(const char *format, ...) {
   }
 }
 
-// Others go on; who is ready comes back at some time.
+// Yields; a runnable fiber continues at some time.
 void leave() {
   Fiber *const me = machine->current;
   swapcontext(&me->context, &machine->home);
@@ -171,7 +172,7 @@ void maybe_yield() {
   if (machine->below(one_in) == 0) yield();
 }
 
-// Nothing of what is wrong is done.
+// Suppresses effects after an error.
 void leave_if_wrong() {
   if (!machine->error.empty()) leave();
 }

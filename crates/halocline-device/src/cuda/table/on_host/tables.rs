@@ -1,10 +1,10 @@
-//! Random tables on one device, launched by several streams, against a plain copy.
+//! Random tables on one device, launched by several streams, compared with a plain copy.
 
 use super::*;
 use crate::driver::{Signal, TablePart};
 use halocline_plan::copy::{CellRun, CopyOp, Indexed, Loop};
 
-/// A part of a table in the making.
+/// A part of a table under construction.
 #[derive(Default)]
 struct Draft {
     ops: Vec<CopyOp>,
@@ -18,7 +18,7 @@ struct Draft {
 
 const EPOCHS: u64 = 40;
 
-/// Steps of loops around a block so that no two blocks overlap, each loop around those before it, and the bytes of all.
+/// Steps of loops around a block without overlap, each loop around the previous ones, and the total bytes.
 fn steps(numbers: &mut Numbers, counts: &[usize], block: usize, unit: usize) -> (Vec<isize>, usize) {
     let mut step = block.next_multiple_of(unit) + unit * numbers.below(3);
     let of = |&count: &usize| {
@@ -30,7 +30,7 @@ fn steps(numbers: &mut Numbers, counts: &[usize], block: usize, unit: usize) -> 
     (steps, step)
 }
 
-/// An operation, and the bytes of its source and target.
+/// A random operation, and the bytes of its source and target.
 fn operation(numbers: &mut Numbers, most: usize) -> (CopyOp, usize, usize) {
     let unit = [1, 2, 4, 4, 8, 16][numbers.below(6)];
     let long = if numbers.one_in(2) { 6 } else { 200 };
@@ -45,7 +45,7 @@ fn operation(numbers: &mut Numbers, most: usize) -> (CopyOp, usize, usize) {
         left /= count;
         counts.push(count);
     }
-    // A list has its place among the loops.
+    // The list has a random position among the loops.
     let listed = (!counts.is_empty() && numbers.one_in(3)).then(|| numbers.below(counts.len()));
     let mut ends = [(); 2].map(|()| {
         let mut order: Vec<usize> = (0..counts.len()).collect();
@@ -56,7 +56,7 @@ fn operation(numbers: &mut Numbers, most: usize) -> (CopyOp, usize, usize) {
         order.iter().zip(ordered).for_each(|(&at, step)| of[at] = step);
         (of, 0, bytes)
     });
-    // Some loops go backwards in the source, or stay where they are.
+    // Some loops run backwards in the source, or have a step of 0.
     for (at, &count) in counts.iter().enumerate().filter(|(at, _)| Some(*at) != listed) {
         let (steps, first, _) = &mut ends[0];
         match numbers.below(8) {
@@ -94,18 +94,19 @@ fn operation(numbers: &mut Numbers, most: usize) -> (CopyOp, usize, usize) {
     (op, source.2, target.2)
 }
 
-/// How the words come that parts wait for.
+/// How the awaited flags are written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Words {
-    /// Step by step.
+    /// Raised step by step.
     Raised,
-    /// The same, until the guard is set and poison is written.
+    /// Raised step by step until the guard is set and poison is written.
     Guarded,
-    /// Poison alone.
+    /// Poison only.
     Poisoned,
 }
 
-/// Some random parts, whose sources and targets lie in memory of their own, each beside bytes that nobody may touch.
+/// Random parts, whose sources and targets have memory of their own, each beside bytes that must not be
+/// touched.
 struct Scene {
     sources: Vec<Arena>,
     targets: Vec<Arena>,
@@ -125,7 +126,7 @@ impl Scene {
             for _ in 0..if numbers.one_in(4) { 0 } else { 1 + numbers.below(3) } {
                 let (mut op, source, target) = operation(numbers, most);
                 (op.source, op.target) = (sources.len(), targets.len());
-                // Often alike at both ends, as where a field has one layout everywhere.
+                // Often equal at both ends, as with the same layout everywhere.
                 if numbers.one_in(2) {
                     to += (from % 16 + 16 - to % 16) % 16;
                 }
@@ -144,7 +145,7 @@ impl Scene {
             draft.raises = if numbers.one_in(3) { 0 } else { 1 + numbers.below(3) };
             drafts.push(draft);
         }
-        // The guard, those that are waited for, those that are raised.
+        // The guard, the awaited flags, the raised flags.
         let words = Arena::new(8 * (1 + waiting + 3 * drafts.len()));
         let signals: Vec<Vec<Signal>> = drafts
             .iter()
@@ -186,7 +187,7 @@ impl Scene {
         Self { sources, targets, words, drafts, table, waiting }
     }
 
-    /// The targets once all parts have copied that do so.
+    /// The targets after all parts that copy have copied.
     fn copied(&self, copies: impl Fn(&Draft) -> bool) -> Vec<Vec<u8>> {
         let mut targets: Vec<Vec<u8>> = self.targets.iter().map(Arena::get).collect();
         for draft in self.drafts.iter().filter(|draft| copies(draft)) {
@@ -201,7 +202,7 @@ impl Scene {
     }
 }
 
-/// Launches of one table, that may run at once, while another stream raises what they wait for.
+/// Launches of one table, possibly concurrent, while other streams raise the awaited flags.
 pub(super) fn play(machine: &Machine, seed: u64, most: usize) -> Result<(), String> {
     let mut numbers = Numbers::new(seed);
     let words = [Words::Raised, Words::Raised, Words::Guarded, Words::Poisoned][numbers.below(4)];
@@ -222,7 +223,7 @@ pub(super) fn play(machine: &Machine, seed: u64, most: usize) -> Result<(), Stri
         }
         ops.push((stream as u32, Op::Launch(0, epoch, launch)));
     }
-    // Each word by a stream of its own, in steps.
+    // A stream for each flag, in steps.
     let raised = |word: usize| scene.words.at(8 + 8 * word);
     for word in (0..*waiting).filter(|_| words != Words::Poisoned) {
         for value in [1 + numbers.below(EPOCHS as usize) as u64, EPOCHS] {
@@ -234,7 +235,8 @@ pub(super) fn play(machine: &Machine, seed: u64, most: usize) -> Result<(), Stri
     if words != Words::Raised {
         ops.push((ender, Op::Busy(1)));
         ops.push((ender, Op::Write(scene.words.at(0), 1)));
-        // The library writes poison again and again, as a word may be raised once more: here the streams do so that raise them.
+        // The library rewrites poison repeatedly, because a flag may be raised after it. Here the raising
+        // streams write it.
         let poisoner = |word: usize| if words == Words::Poisoned { ender } else { streams + word as u32 };
         ops.extend((0..*waiting).map(|word| (poisoner(word), Op::Write(raised(word), 1 << 62))));
     }
