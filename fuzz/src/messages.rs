@@ -1,4 +1,4 @@
-//! What ranks receive: plain values, the directory's messages, collective calls.
+//! Messages that ranks receive: plain values, messages of the directory, collective calls.
 
 use crate::simulated::resolve_tampered;
 use halocline_comm::call::fuzz::say;
@@ -35,7 +35,7 @@ pub fn wire_seeds() -> Vec<Vec<u8>> {
     vec![[&[0, 5, 4, 0, 0, 0, 0, 0][..], &writer.finish()].concat()]
 }
 
-/// The number of a message among all that four ranks send, and what stands in it.
+/// The number of one message among all that four ranks send, and its new content.
 pub fn directory(bytes: &[u8]) {
     let Some((&victim, content)) = bytes.split_first() else { return };
     canonical::<Lookup>(content);
@@ -54,14 +54,14 @@ pub fn directory(bytes: &[u8]) {
     assert!(outcomes.iter().flatten().all(|pattern| pattern.check().is_ok()));
 }
 
-/// What is read is what was written.
+/// A decoded message survives encoding.
 fn canonical<M: Message>(bytes: &[u8]) {
     if let Ok(message) = M::decode(bytes) {
         assert_eq!(M::decode(&message.encode()).map(|again| again.encode()), Ok(message.encode()));
     }
 }
 
-/// Messages that the ring's ranks send at most.
+/// The most messages of the ranks of the ring.
 const MESSAGES: u8 = 40;
 
 pub fn directory_seeds() -> Vec<Vec<u8>> {
@@ -83,7 +83,7 @@ fn ring() -> Vec<Vec<UnstructuredDomain>> {
     vec![vec![piece(0), piece(1)], vec![piece(2)], vec![piece(3)], vec![piece(4)]]
 }
 
-/// What another rank contributes to collective calls, and what it makes of the contributions.
+/// The contribution of another rank to collective calls, and the result from another rank.
 pub fn collectives(bytes: &[u8]) {
     let pair = || {
         let mut pair = Communicator::threads(2);
@@ -92,7 +92,7 @@ pub fn collectives(bytes: &[u8]) {
     };
     let check = |outcome: Result<usize, CommError>, expected: usize| match outcome {
         Ok(count) => assert_eq!(count, expected),
-        Err(CommError::Malformed { .. }) => {}
+        Err(CommError::Malformed { .. } | CommError::Arguments { .. }) => {}
         Err(other) => panic!("another error: {other}"),
     };
     let (first, second) = pair();
@@ -111,8 +111,13 @@ pub fn collectives(bytes: &[u8]) {
 
 pub fn collectives_seeds() -> Vec<Vec<u8>> {
     let words = |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
-    let gathered = |rank: u64| [words(&[rank, 3]), b"abc".to_vec()].concat();
-    // Behind the data come the name of the call and its length.
+    let tagged = |number: u64, bytes: &[u8]| [&words(&[number, bytes.len() as u64])[..], bytes].concat();
+    let gathered = |rank: u64| tagged(rank, b"mine");
+    // After the data come the name of the call and its length.
     let of = |data: Vec<u8>| [data, b"all_gather\x0a".to_vec()].concat();
-    vec![of(words(&[1, 2])), of(gathered(1)), of([gathered(0), gathered(1)].concat())]
+    let arguments = tagged(0, b"4 u8 values");
+    let differ = [tagged(1, b""), tagged(0, b"4 u8 values"), tagged(1, b"u8 values")].concat();
+    let all = [gathered(0), gathered(1)].concat();
+    let malformed = [tagged(2, b""), tagged(1, b"")].concat();
+    [[arguments.clone(), gathered(1)].concat(), [arguments, all].concat(), differ, malformed].map(of).to_vec()
 }

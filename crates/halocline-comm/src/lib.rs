@@ -1,9 +1,9 @@
-//! Floor 2: ranks that exchange messages and reach each other's memory.
+//! Layer 2: ranks that exchange messages and access each other's memory.
 //!
 //! A [`Communicator`] is a group of ranks over one [`Transport`]: threads of a process, processes of a
-//! node, or processes anywhere over MPI. Below the collective calls lie four small parts that everything above uses, too:
-//! [`Counter`]s in shared memory, the [`Doorbell`] that wakes who sleeps for them ([`Wakers`] do for tasks), [`Segment`]s of
-//! memory that peers can map, and the progress thread that serves what no call serves.
+//! node, or processes anywhere over MPI. Programs use its collective calls. The layers above also use [`Endpoint`]: messages of any
+//! tag, waits, [`Segment`]s of memory that peers can map, [`Counter`]s (flags) in them, the [`Doorbell`] that wakes threads that wait
+//! for a flag ([`Wakers`] does for tasks), and the progress thread.
 
 mod begin_lock;
 mod bell;
@@ -18,11 +18,10 @@ mod memory_hold;
 mod sync;
 mod wakers;
 
-#[cfg(not(loom))]
-#[cfg(fuzzing)]
+#[cfg(all(fuzzing, not(loom)))]
 #[doc(hidden)]
 pub mod call;
-#[cfg(not(fuzzing))]
+#[cfg(not(any(fuzzing, loom)))]
 mod call;
 #[cfg(not(loom))]
 mod collective;

@@ -2,7 +2,9 @@
 //! model allows, of a few threads. Run by `RUSTFLAGS="--cfg loom" cargo test -p halocline-comm --lib
 //! --release`; loom reports a wait that nobody ends as a deadlock.
 
-use crate::{BeginLock, Claim, Counter, Doorbell, Host, MemoryHold, Seen, Wakers};
+mod begin;
+
+use crate::{Claim, Counter, Doorbell, Host, Seen, Wakers};
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
@@ -75,7 +77,7 @@ unsafe impl Send for Halo {}
 
 /// A push link over two epochs: `ready` from the receiver, bytes and `arrived` from the sender.
 #[test]
-fn ready_and_arrived_order_the_bytes() {
+fn granted_and_arrived_order_the_bytes() {
     check(|| {
         let shared =
             Arc::new((Rank::default(), Rank::default(), Halo(UnsafeCell::new(0)), Parking::default()));
@@ -161,7 +163,7 @@ fn a_close_does_not_hide_the_epoch_before_it() {
     });
 }
 
-/// A failure never passes for an epoch that was not reached, nor hides one that was.
+/// A failure hides no reached epoch, and reports no epoch that was not reached.
 #[test]
 fn poison_and_close_hide_no_epoch_and_invent_none() {
     check(|| {
@@ -185,10 +187,10 @@ fn poison_and_close_hide_no_epoch_and_invent_none() {
     });
 }
 
-/// Two threads bring work to a claimed link: each piece is done by somebody, by one at a time, before
-/// the last turn ends, also where who is at it lets go although the other comes again.
+/// Two threads bring work to a claimed link: each piece is done, by one thread at a time, before
+/// the last run ends, also if the holder releases the claim while the other thread comes again.
 #[test]
-fn a_claim_loses_no_turn_and_admits_one() {
+fn a_claim_loses_no_request_and_admits_one_thread() {
     check(|| {
         let pieces: [AtomicBool; 3] = std::array::from_fn(|_| AtomicBool::new(false));
         let shared = Arc::new((Claim::default(), pieces, Halo(UnsafeCell::new(0))));
@@ -226,7 +228,7 @@ fn a_claim_loses_no_turn_and_admits_one() {
     });
 }
 
-/// What `progress` does in these models: serves when its counter is there, until it is.
+/// The progress thread of these models: serves once its counter is reached.
 fn progress(rank: &Rank, host: &Parking, served: &AtomicBool) {
     loop {
         let seen = rank.bell.demands();
@@ -237,7 +239,7 @@ fn progress(rank: &Rank, host: &Parking, served: &AtomicBool) {
     }
 }
 
-/// A rank that arms progress, looks once more and goes away is served although it never comes back.
+/// A rank that arms progress and checks once more is served although it makes no further call.
 #[test]
 fn armed_progress_is_woken_by_a_change() {
     check(|| {
@@ -303,7 +305,7 @@ impl Executor {
     }
 }
 
-/// A counter whose reader is a task, and those who wait for it.
+/// A counter, and the tasks that wait for it.
 #[derive(Default)]
 struct Awaited {
     counter: Counter,
@@ -354,7 +356,7 @@ fn no_wake_is_lost_between_entering_and_completing() {
     }
 }
 
-/// A task that is cancelled while its epoch completes is taken once: by itself or by who completes.
+/// A task that is cancelled while its epoch completes is taken once: by itself or by the completing thread.
 #[test]
 fn a_cancelled_task_is_taken_once() {
     check(|| {
@@ -370,165 +372,4 @@ fn a_cancelled_task_is_taken_once() {
         assert!(shared.wakers.is_empty());
         assert_ne!(left, *executor.woken.lock().unwrap());
     });
-}
-
-/// One bound object: its lock, whether it has failed, and the cell of the set in flight, which loom watches.
-#[derive(Default)]
-struct Object<L> {
-    lock: L,
-    failed: AtomicBool,
-    in_flight: Set,
-}
-
-struct Set(UnsafeCell<u64>);
-
-impl Default for Set {
-    fn default() -> Self {
-        Self(UnsafeCell::new(0))
-    }
-}
-
-// SAFETY: loom checks every access.
-unsafe impl Sync for Set {}
-// SAFETY: loom checks every access.
-unsafe impl Send for Set {}
-
-impl Set {
-    /// How often it was changed.
-    fn get(&self) -> u64 {
-        // SAFETY: loom checks that nobody changes it.
-        self.0.with(|set| unsafe { *set })
-    }
-
-    fn change(&self) {
-        self.0.with_mut(|set| {
-            // SAFETY: loom checks that nobody else accesses it.
-            unsafe { *set += 1 }
-        });
-    }
-}
-
-/// How a begin and a failure exclude each other.
-trait BeginOrFail: Default + Send + Sync + 'static {
-    /// Calls `begin` with the right to begin, or not at all.
-    fn begin(object: &Object<Self>, begin: impl FnOnce());
-    /// After `failed`.
-    fn close(&self);
-    fn is_closed(&self) -> bool;
-}
-
-impl BeginOrFail for BeginLock {
-    fn begin(object: &Object<Self>, begin: impl FnOnce()) {
-        if let Some(_guard) = object.lock.try_lock() {
-            begin();
-        }
-    }
-
-    fn close(&self) {
-        BeginLock::close(self);
-    }
-
-    fn is_closed(&self) -> bool {
-        BeginLock::is_closed(self)
-    }
-}
-
-/// A user begins exchanges while the object fails in one thread, and another takes the memories back once it may.
-fn begins_while_another_thread_reclaims<L: BeginOrFail>() {
-    check(|| {
-        let object = Arc::new(Object::<L>::default());
-        let user = {
-            let object = Arc::clone(&object);
-            thread::spawn(move || {
-                for _ in 0..2 {
-                    L::begin(&object, || {
-                        // As `begin_alone` does: a failure between two exchanges is looked for, but may come later.
-                        if !object.failed.load(Ordering::Acquire) {
-                            object.in_flight.change();
-                        }
-                    });
-                }
-            })
-        };
-        let reclaimer = {
-            let object = Arc::clone(&object);
-            thread::spawn(move || {
-                if object.failed.load(Ordering::Acquire) && object.lock.is_closed() {
-                    object.in_flight.change();
-                }
-            })
-        };
-        object.failed.store(true, Ordering::Release);
-        object.lock.close();
-        reclaimer.join().unwrap();
-        user.join().unwrap();
-        assert!(object.lock.is_closed(), "nobody holds it for good");
-    });
-}
-
-/// The set in flight is never changed by a begin and by a reclaim at once.
-#[test]
-fn a_begin_and_a_reclaim_exclude_each_other() {
-    begins_while_another_thread_reclaims::<BeginLock>();
-}
-
-/// Two flags, each written by one side and then read by the other: what `BeginLock` is not.
-#[derive(Default)]
-struct TwoFlags(AtomicBool);
-
-impl BeginOrFail for TwoFlags {
-    fn begin(object: &Object<Self>, begin: impl FnOnce()) {
-        if !object.lock.0.swap(true, Ordering::SeqCst) {
-            begin();
-            object.lock.0.store(false, Ordering::Release);
-        }
-    }
-
-    fn close(&self) {}
-
-    fn is_closed(&self) -> bool {
-        !self.0.load(Ordering::SeqCst)
-    }
-}
-
-/// The same with two flags and no store-load order between them: the model finds that both sides miss each other.
-#[test]
-#[should_panic(expected = "Causality violation")]
-fn two_flags_without_fences_let_a_begin_and_a_reclaim_meet() {
-    begins_while_another_thread_reclaims::<TwoFlags>();
-}
-
-/// Of an exchange that is over the memory is given back once, before any wait returns and before the next exchange begins; while a
-/// thread looks at what is in flight, nobody changes it. Two threads at a time: the model lets two that pause starve a third.
-#[test]
-fn memory_is_given_back_once_and_not_while_a_thread_looks() {
-    #[derive(Default)]
-    struct Bound {
-        hold: MemoryHold,
-        in_flight: Set,
-    }
-    impl Bound {
-        fn wait(&self) {
-            self.hold.release(1, thread::yield_now, || self.in_flight.change());
-        }
-
-        fn look(&self) {
-            let seen = self.hold.while_held(1, thread::yield_now, || self.in_flight.get());
-            assert!(seen.is_none_or(|changes| changes == 0), "it was given back before");
-        }
-    }
-    for other in [Bound::wait, Bound::look] {
-        check(move || {
-            let bound = Arc::new(Bound::default());
-            let there = Arc::clone(&bound);
-            let there = thread::spawn(move || other(&there));
-            // This one begins the next exchange, which nobody else looks at or ends.
-            bound.wait();
-            assert_eq!(bound.in_flight.get(), 1);
-            bound.in_flight.change();
-            there.join().unwrap();
-            bound.look();
-            assert_eq!(bound.in_flight.get(), 2);
-        });
-    }
 }

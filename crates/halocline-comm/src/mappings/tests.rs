@@ -1,4 +1,7 @@
-//! The service over ranks that are threads and pretend to be processes, each with a fake device.
+//! The service over ranks that are threads but behave like processes, each with a fake device.
+
+mod ends;
+mod refusals;
 
 use super::bounds::{DEFAULT, limits_of};
 use super::fake::{Asked, Fake, World};
@@ -42,7 +45,7 @@ fn two(world: &World) -> [(Communicator, Mappings, Arc<Fake>); 2] {
 /// All calls of drivers: at the owner, of memory of the library's own, none; of other memory, which may have been freed without a word,
 /// whether it is still there. At the importer none.
 #[test]
-fn a_hit_makes_no_call_of_the_driver_but_whether_memory_of_others_is_there_and_sends_nothing() {
+fn a_hit_sends_nothing_and_only_asks_whether_foreign_memory_exists() {
     for is_own in [true, false] {
         let world = World::default();
         let [(_owner, mappings, _), (importer, theirs, _)] = two(&world);
@@ -144,7 +147,7 @@ fn a_provider_that_finds_memory_elsewhere_is_refused() {
 
 /// The same addresses again, of another length and of the same, freed with a word and without one: the first who asks gets what is there.
 #[test]
-fn a_hit_is_never_of_memory_that_was_freed() {
+fn freed_memory_is_never_a_hit() {
     let own = DeviceId([78; 16]);
     for (is_own, bytes) in [(true, PAGE), (true, 2 * PAGE), (false, PAGE), (false, 2 * PAGE)] {
         let world = World::default();
@@ -183,7 +186,7 @@ fn a_hit_is_never_of_memory_that_was_freed() {
 }
 
 #[test]
-fn what_is_sent_is_found_where_it_was_mapped() {
+fn sent_bytes_are_read_through_the_mapping() {
     let world = World::default();
     let [(_owner, mappings, _), (_importer, theirs, _)] = two(&world);
     let memory = world.allocate(0, device(0), PAGE, PAGE);
@@ -204,7 +207,7 @@ fn what_is_sent_is_found_where_it_was_mapped() {
 }
 
 #[test]
-fn release_waits_until_the_memory_is_really_free() {
+fn release_waits_until_no_rank_has_the_memory_open() {
     let world = World::default();
     let [(_owner, mappings, _), (_importer, theirs, _)] = two(&world);
     let memory = world.allocate(0, device(0), PAGE, PAGE);
@@ -227,7 +230,7 @@ fn release_waits_until_the_memory_is_really_free() {
 
 /// The library's own memory: dropped, and freed when nobody has it mapped any more, by whoever drives then.
 #[test]
-fn memory_of_the_library_is_freed_once_it_is_unmapped_and_nobody_waits_for_that() {
+fn memory_of_the_library_is_freed_once_unmapped_without_a_wait() {
     let world = World::default();
     // Everybody in this process who exports is told of what is freed.
     let own = DeviceId([99; 16]);
@@ -265,7 +268,7 @@ fn memory_of_the_library_is_freed_once_it_is_unmapped_and_nobody_waits_for_that(
 }
 
 #[test]
-fn memory_freed_without_a_word_is_given_back_although_nobody_asks_for_anything() {
+fn foreign_memory_that_was_freed_is_unmapped_without_a_request() {
     let world = World::default();
     let [(owner, mappings, _), (_importer, _theirs, _)] = two(&world);
     let memory = world.allocate(0, device(0), PAGE, PAGE);
@@ -274,316 +277,6 @@ fn memory_freed_without_a_word_is_given_back_although_nobody_asks_for_anything()
     assert_eq!(world.held(), 1);
     let given_back = || Ok((world.held() == 0).then_some(()));
     owner.with_deadline(Some(Duration::from_secs(20))).wait_for(None, "the memory", given_back).unwrap();
-}
-
-#[test]
-fn refusals_say_what_was_refused_and_are_counted_as_staged() {
-    let world = World::default();
-    let [(_owner, mappings, _), (_importer, _theirs, fake)] = two(&world);
-    world.allocate(0, device(0), PAGE, PAGE);
-    fake.refusals.lock().unwrap().push(Refusal::NoPeerAccess);
-    for _ in 0..2 {
-        let error = mappings.map(at(1), PAGE + 1, 8).err().unwrap();
-        assert!(matches!(error, MappingError::Refused { why: Refusal::NoPeerAccess, .. }), "{error}");
-    }
-    let error = mappings.send(at(1), 77, 8).err().unwrap();
-    assert!(matches!(error, MappingError::Refused { why: Refusal::Private, .. }), "{error}");
-    assert_eq!(mappings.stats().staged, 3);
-    let error = mappings.map(at(1), 2 * PAGE - 4, 8).err().unwrap();
-    assert!(matches!(error, MappingError::OutOfBounds { bytes: 8, .. }), "{error}");
-    let error = mappings.map(at(2), PAGE, 8).err().unwrap();
-    assert!(matches!(error, MappingError::Comm(CommError::NoSuchRank { rank: 2, size: 2 })), "{error}");
-}
-
-#[test]
-fn memory_that_cannot_be_exported_is_asked_for_once_whatever_the_reason() {
-    let all = [
-        Refusal::Private,
-        Refusal::DefaultPool,
-        Refusal::NoHandleType,
-        Refusal::TooManyPieces,
-        Refusal::TooLarge,
-        Refusal::OutOfMemory,
-        Refusal::Other(801),
-    ];
-    for refusal in all {
-        let world = World::default();
-        let [(_owner, mappings, fake), (_importer, _theirs, _)] = two(&world);
-        world.allocate(0, device(0), PAGE, PAGE);
-        fake.private.lock().unwrap().push(refusal);
-        let refused = |error: Option<MappingError>| {
-            assert!(matches!(error, Some(MappingError::Refused { why, .. }) if why == refusal), "{error:?}");
-        };
-        refused(mappings.map(at(1), PAGE, 8).err());
-        refused(mappings.send(at(1), PAGE, 8).unwrap().wait().err());
-        refused(mappings.map(at(1), PAGE + 100, 8).err());
-        let stats = mappings.stats();
-        assert_eq!((world.calls(), stats.staged, stats.messages), ((1, 0, 0), 3, 0));
-    }
-}
-
-#[test]
-fn memory_whose_descriptors_cannot_be_received_is_refused_with_the_reason() {
-    for (errno, due) in [(Errno::MFILE, Refusal::TooManyFiles), (Errno::NOMEM, Refusal::OutOfMemory)] {
-        let world = World::default();
-        let mut ranks = Communicator::threads(2).into_iter();
-        let (owner, importer) = (ranks.next().unwrap(), ranks.next().unwrap());
-        let (mappings, _fake) = process(&owner, &world);
-        world.allocate(0, device(0), PAGE, PAGE);
-        let requested = mappings.request(at(1), PAGE, 8).unwrap();
-        let inbox = importer.link().inbox();
-        let mut offer = inbox.take(service::TAG, Some(0)).unwrap();
-        offer.missing = Some(CommError::System { what: "receive descriptors", errno });
-        let (theirs, _fake) = process(&importer, &world);
-        inbox.push(offer);
-        theirs.drive();
-        let error = requested.wait().err();
-        assert!(matches!(error, Some(MappingError::Refused { why, .. }) if why == due), "{error:?}");
-    }
-}
-
-#[test]
-fn reused_memory_that_is_pinned_is_told() {
-    let world = World::default();
-    let [(_owner, mappings, _), (_importer, theirs, _)] = two(&world);
-    let memory = world.allocate(0, device(0), PAGE, PAGE);
-    let pinned = mappings.map(at(1), PAGE, 8).unwrap();
-    world.free(memory.id);
-    let new = world.allocate(0, device(0), PAGE, 2 * PAGE);
-    let error = mappings.map(at(1), PAGE + 8, 8).err().unwrap();
-    assert!(matches!(error, MappingError::Stale { base: PAGE, pins: 1, .. }), "{error}");
-    drop(pinned);
-    let pinned = mappings.map(at(1), PAGE + 8, 8).unwrap();
-    let mapping = theirs.resolve(0, pinned.token(), 8, 8).unwrap();
-    assert_eq!(world.look(1, mapping.address()), Some((new.id, 8)));
-    assert_eq!(world.held(), 0);
-}
-
-#[test]
-fn a_rank_that_answers_nothing_ends_in_the_deadline_and_holds_nothing_up() {
-    let world = World::default();
-    let mut ranks = Communicator::threads(2);
-    let (silent, comm) = (ranks.pop().unwrap(), ranks.pop().unwrap());
-    let comm = comm.with_deadline(Some(Duration::from_millis(20)));
-    let (mappings, _) = process(&comm, &world);
-    world.allocate(0, device(0), PAGE, PAGE);
-    let error = mappings.map(at(1), PAGE, 8).err().unwrap();
-    assert!(matches!(error, MappingError::Comm(CommError::Deadline { waiting: 0, .. })), "{error}");
-    drop(silent);
-    let error = mappings.map(at(1), PAGE, 8).err().unwrap();
-    assert!(matches!(error, MappingError::Gone { rank: 1 }), "{error}");
-    mappings.release(PAGE).unwrap();
-}
-
-#[test]
-fn a_call_of_the_driver_that_does_not_return_in_another_thread_holds_nobody_beyond_the_deadline() {
-    let world = World::default();
-    let [(_one, mappings, fake), (_other, theirs, _)] = two(&world);
-    world.allocate(0, device(0), PAGE, PAGE);
-    world.allocate(1, device(1), PAGE, PAGE);
-    let impatient =
-        Mappings { comm: mappings.comm.with_deadline(Some(Duration::from_millis(20))), ..mappings.clone() };
-    // What opening looks at.
-    let held = fake.refusals.lock().unwrap();
-    scope(|scope| {
-        let opening = scope.spawn(|| theirs.map(at(0), PAGE, 8));
-        let driving = scope.spawn(|| {
-            while fake.opening.load(Ordering::Relaxed) == 0 {
-                mappings.drive();
-            }
-        });
-        while fake.opening.load(Ordering::Relaxed) == 0 {
-            std::thread::yield_now();
-        }
-        let error = impatient.map(at(1), PAGE, 8).err().unwrap();
-        assert!(matches!(error, MappingError::Comm(CommError::Deadline { waiting: 0, .. })), "{error}");
-        let error = impatient.receive(Some(1)).err().unwrap();
-        assert!(matches!(error, MappingError::Comm(CommError::Deadline { waiting: 0, .. })), "{error}");
-        drop(held);
-        driving.join().unwrap();
-        assert_eq!(opening.join().unwrap().unwrap().bytes(), 8);
-    });
-    assert_eq!(mappings.map(at(1), PAGE, 8).unwrap().bytes(), 8);
-}
-
-/// What waits does for all of the process.
-static WAITING: Mutex<()> = Mutex::new(());
-
-#[test]
-fn what_cannot_be_closed_beside_exchanges_is_closed_once_none_is_in_flight_and_holds_nobody() {
-    let world = World::default();
-    let _alone = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
-    let [(_owner, mappings, _), (importer, theirs, fake)] = two(&world);
-    fake.close_waits.store(true, Ordering::Relaxed);
-    let mapped = |base| {
-        let memory = world.allocate(0, device(0), base, PAGE);
-        drop(mappings.map(at(1), base, 8).unwrap());
-        memory
-    };
-    let (first, _second) = (mapped(PAGE), mapped(3 * PAGE));
-    let in_flight = halocline_device::Waiting::begin();
-    let impatient =
-        Mappings { comm: mappings.comm.with_deadline(Some(Duration::from_millis(20))), ..mappings.clone() };
-    let error = impatient.release(PAGE).unwrap_err();
-    assert!(matches!(&error, MappingError::StillMapped { ranks, .. } if ranks[..] == [1]), "{error}");
-    // Whoever drives there comes back, and gets on with everything else.
-    assert!(theirs.drive());
-    drop(mappings.map(at(1), 3 * PAGE + 8, 8).unwrap());
-    assert_eq!(world.calls(), (2, 2, 0));
-    drop(in_flight);
-    mappings.release(PAGE).unwrap();
-    assert_eq!(world.calls(), (2, 2, 1));
-    world.free(first.id);
-    assert_eq!(world.held(), 0);
-    // Nor does the end of a rank wait for good.
-    let in_flight = halocline_device::Waiting::begin();
-    drop((theirs, importer));
-    assert_eq!(world.calls(), (2, 2, 1));
-    drop(in_flight);
-    let begin = std::time::Instant::now();
-    while world.open_of(0) > 0 && begin.elapsed() < Duration::from_secs(20) {
-        std::thread::yield_now();
-    }
-    assert_eq!((world.calls(), world.wrongs()), ((2, 2, 2), Vec::new()));
-}
-
-/// What the exchange waits for may be what the owner does once it has the mapping.
-#[test]
-fn memory_that_lies_where_other_memory_cannot_be_closed_beside_an_exchange_is_refused() {
-    let world = World::default();
-    let _alone = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
-    let [(_owner, mappings, _), (_importer, _theirs, fake)] = two(&world);
-    fake.close_waits.store(true, Ordering::Relaxed);
-    let memory = world.allocate(0, device(0), PAGE, PAGE);
-    drop(mappings.map(at(1), PAGE, 8).unwrap());
-    world.free(memory.id);
-    world.allocate(0, device(0), PAGE, 2 * PAGE);
-    let in_flight = halocline_device::Waiting::begin();
-    let begin = std::time::Instant::now();
-    let requests = [0, 8].map(|offset| mappings.request(at(1), PAGE + offset, 8).unwrap());
-    let sent = mappings.send(at(1), PAGE + 8, 8).unwrap();
-    let errors = requests.map(|request| request.wait().err().unwrap());
-    for error in errors.into_iter().chain(sent.wait().err()) {
-        assert!(matches!(error, MappingError::Refused { why: Refusal::AlreadyOpen, .. }), "{error}");
-    }
-    assert!(begin.elapsed() < 2 * service::RELEASE_WITHIN, "each waits as long: {:?}", begin.elapsed());
-    assert_eq!(mappings.stats().staged, 3);
-    drop(in_flight);
-    drop(mappings.map(at(1), PAGE + 8, 8).unwrap());
-    assert_eq!((world.held(), world.wrongs()), (0, Vec::new()));
-}
-
-/// Where another thread drives just then, and finds nothing new.
-#[test]
-fn all_who_wait_for_a_rank_that_goes_hear_of_it() {
-    const LATE: Duration = Duration::from_secs(10);
-    for _ in 0..2000 {
-        let world = World::default();
-        let [(_one, mappings, _), (other, theirs, _)] = two(&world);
-        let patient = || Mappings { comm: mappings.comm.with_deadline(Some(LATE)), ..mappings.clone() };
-        scope(|scope| {
-            let waits: Vec<_> = (0..8)
-                .map(|_| {
-                    let mappings = patient();
-                    scope.spawn(move || mappings.receive(Some(1)).err().unwrap())
-                })
-                .collect();
-            drop((theirs, other));
-            let begin = std::time::Instant::now();
-            let errors: Vec<_> = waits.into_iter().map(|wait| wait.join().unwrap()).collect();
-            assert!(begin.elapsed() < LATE / 2, "one was late: {errors:?}");
-        });
-    }
-}
-
-#[test]
-fn a_malformed_message_ends_dealings_with_its_sender_on_both_sides() {
-    let world = World::default();
-    let [(_owner, mappings, _), (importer, theirs, _)] = two(&world);
-    world.allocate(0, device(0), PAGE, PAGE);
-    let pinned = mappings.map(at(1), PAGE, 8).unwrap();
-    importer.send(0, service::TAG, vec![2, 0, 0, 0, 1]).unwrap();
-    // A progress thread may be driving, which this thread does not wait for.
-    let drive_until = |mappings: &Mappings, is_so: &dyn Fn() -> bool| {
-        while !is_so() {
-            mappings.drive();
-            std::thread::yield_now();
-        }
-    };
-    drive_until(&mappings, &|| mappings.stats().malformed == 1);
-    let error = mappings.map(at(1), PAGE, 8).err().unwrap();
-    assert!(matches!(error, MappingError::Gone { rank: 1 }), "{error}");
-    drive_until(&theirs, &|| world.open_of(0) == 0);
-    drop(pinned);
-}
-
-#[test]
-fn whoever_ends_first_nothing_stays_open() {
-    for first in [0, 1] {
-        let world = World::default();
-        let ranks = two(&world);
-        for rank in [0, 1] {
-            world.allocate(rank, device(rank), PAGE, PAGE);
-            drop(ranks[rank].1.map(at(1 - rank), PAGE, 8).unwrap());
-        }
-        assert_eq!((world.open_of(0), world.open_of(1)), (1, 1));
-        let [one, other] = ranks;
-        let (early, late) = if first == 0 { (one, other) } else { (other, one) };
-        let began = std::time::Instant::now();
-        drop(early);
-        drop(late);
-        assert_eq!((world.open_of(0), world.open_of(1)), (0, 0));
-        assert!(began.elapsed() < service::SHUT_WITHIN, "nobody waited for somebody who was gone");
-        let (_, opens, closes) = world.calls();
-        assert_eq!((opens, closes, world.wrongs()), (2, 2, Vec::new()));
-    }
-}
-
-#[test]
-fn ranks_that_map_from_several_threads_all_get_what_they_asked_for() {
-    let world = World::default();
-    const RANKS: usize = 3;
-    let rank = |comm: Communicator, world: World| {
-        let (mappings, _fake) = process(&comm, &world);
-        let me = comm.rank();
-        comm.barrier().unwrap();
-        mappings.set_limits(Limits { entries: 3, ..DEFAULT });
-        scope(|threads| {
-            for thread in 0..3u64 {
-                let (mappings, world) = (mappings.clone(), world.clone());
-                threads.spawn(move || {
-                    let base = (1 + 10 * thread) * PAGE;
-                    for round in 0..60 {
-                        // Freed in turn with a release, and without a word.
-                        let memory = world.allocate(me, device(me), base + round % 3 * 512, PAGE);
-                        let peers = (0..RANKS).filter(|peer| *peer != me);
-                        let requests: Vec<_> = peers
-                            .map(|peer| mappings.request(at(peer), memory.base + 8, 16).unwrap())
-                            .collect();
-                        let pinned: Vec<_> =
-                            requests.into_iter().map(|request| request.wait().unwrap()).collect();
-                        drop(pinned);
-                        if round % 2 == 0 {
-                            mappings.release(memory.base).unwrap();
-                        }
-                        world.free(memory.id);
-                    }
-                });
-            }
-        });
-        comm.barrier().unwrap();
-    };
-    let threads: Vec<_> = Communicator::threads(RANKS)
-        .into_iter()
-        .map(|comm| {
-            let world = world.clone();
-            spawn(move || rank(comm, world))
-        })
-        .collect();
-    threads.into_iter().for_each(|thread| thread.join().unwrap());
-    let (_, opens, closes) = world.calls();
-    assert_eq!((opens, world.wrongs(), world.held()), (closes, Vec::new(), 0));
-    assert!(opens >= 3 * 60 * 2 * 3);
 }
 
 #[test]

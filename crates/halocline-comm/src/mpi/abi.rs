@@ -32,14 +32,14 @@ impl fmt::Display for AbiKind {
     }
 }
 
-/// `MPI_Status` of whichever interface: 20, 24 or 32 bytes, of which the library fills its part.
+/// `MPI_Status` of any interface: 20, 24 or 32 bytes; the library fills its part.
 #[repr(C, align(8))]
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Status([c_int; 8]);
 
 /// One interface. The associated values are those of its `mpi.h`.
 pub(super) trait Abi: 'static {
-    /// What communicators, requests, datatypes and the like are.
+    /// The type of handles: communicators, requests, datatypes.
     type Handle: Copy + Eq + Send + Sync + 'static;
 
     const ANY_SOURCE: c_int;
@@ -57,7 +57,7 @@ pub(super) trait Abi: 'static {
     /// A communicator of the program, whose handle was given as a number.
     fn handle_of(raw: usize) -> Self::Handle;
 
-    /// Who sent a received message.
+    /// The sender of a received message.
     fn source(status: &Status) -> c_int {
         status.0[Self::STATUS_SOURCE]
     }
@@ -80,16 +80,16 @@ pub(super) struct Handles<H> {
     pub message_null: H,
 }
 
-/// A handle that is a pointer. The library alone follows it.
+/// A handle that is a pointer. Only the library dereferences it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
 pub(super) struct Pointer(*mut c_void);
 
 // SAFETY: the pointer is a name that only the MPI library follows; no code here does. Which thread calls the library is
-// decided by the access rule of `Channel`, not by who holds a handle.
+// decided by the access rule of `Channel`, not by the owner of a handle.
 unsafe impl Send for Pointer {}
 // SAFETY: the pointer is a name that only the MPI library follows; no code here does. Which thread calls the library is
-// decided by the access rule of `Channel`, not by who holds a handle.
+// decided by the access rule of `Channel`, not by the owner of a handle.
 unsafe impl Sync for Pointer {}
 
 impl Pointer {
@@ -133,7 +133,7 @@ impl Abi for OpenMpi {
     }
 }
 
-/// MPICH and all that keep to its interface.
+/// MPICH and libraries with its interface.
 pub(super) struct Mpich;
 
 impl Abi for Mpich {
@@ -158,7 +158,7 @@ impl Abi for Mpich {
     }
 
     fn handle_of(raw: usize) -> c_int {
-        // A handle is 32 bits; those who widened it may have extended its sign.
+        // A handle is 32 bits; callers that widen it may extend its sign.
         raw as u32 as c_int
     }
 }

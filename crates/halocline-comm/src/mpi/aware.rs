@@ -1,4 +1,4 @@
-//! Whether MPI takes addresses of memory of a GPU: what the user says, what the library says of itself.
+//! Whether MPI accepts device pointers: by the user's choice, or by the library's report.
 
 use super::abi::Abi;
 use super::ffi::Api;
@@ -7,23 +7,23 @@ use halocline_device::Variable;
 use libloading::os::unix::Library;
 use std::ffi::c_int;
 
-/// The variable that says whether MPI is handed memory of devices: `auto` (if it says that it takes that), `on` (also if it says
-/// nothing, or no: some transports take what the library above them does not know of), or `off`. What it is handed is tried first
-/// in any case; one that takes no such memory may end the process then.
+/// The variable that decides whether memory of devices is passed to MPI: `auto` (if it reports that it accepts that), `on` (even if it
+/// does not: some network layers accept memory that the library above them does not know), or `off`. Bind always tries it
+/// first; an MPI that does not accept such memory may end the process then.
 pub const DEVICE: &str = "HALOCLINE_MPI_DEVICE";
 
-/// Whether MPI of this process takes device pointers, or why they are not given to it.
+/// Whether device pointers are passed to MPI in this process, or why not.
 pub(super) fn decide(said: Option<bool>) -> Result<Result<(), String>, CommError> {
     let chosen = Variable::read(DEVICE).map_or(Ok(None), Variable::switch_or_auto)?;
     let decided = match chosen {
         None => match said {
             Some(true) => Ok(()),
             Some(false) => {
-                Err(format!("this MPI says that it takes no device pointers; {DEVICE}=on tries it"))
+                Err(format!("this MPI reports that it accepts no device pointers; {DEVICE}=on tries it"))
             }
-            None => {
-                Err(format!("this MPI does not say whether it takes device pointers; {DEVICE}=on tries it"))
-            }
+            None => Err(format!(
+                "this MPI does not report whether it accepts device pointers; {DEVICE}=on tries it"
+            )),
         },
         Some(true) => Ok(()),
         Some(false) => Err(format!("{DEVICE} is off")),
@@ -31,7 +31,7 @@ pub(super) fn decide(said: Option<bool>) -> Result<Result<(), String>, CommError
     Ok(decided)
 }
 
-/// What a library says: by the extensions of Open MPI and MPICH, or by the kinds of memory of MPI 4.1. `None`: nothing.
+/// The report of a library: by the extensions of Open MPI and MPICH, or by the memory kinds of MPI 4.1. `None`: no report.
 ///
 /// # Safety
 /// The library is the one of `api`. MPI is up ([`Api`]).
@@ -60,13 +60,13 @@ pub(super) unsafe fn says<A: Abi>(library: &Library, api: &Api<A>) -> Option<boo
 
 const MPIX_GPU_SUPPORT_CUDA: c_int = 0;
 
-/// Yes if any says so, no if none does but some say no.
+/// Yes if any answer is yes, no if there are only other answers.
 fn all(answers: &[Option<bool>]) -> Option<bool> {
     answers.iter().flatten().copied().reduce(|one, other| one || other)
 }
 
-/// Kinds of memory are separated by commas, each with restrictors behind colons. One that is not named says nothing: a program
-/// may have to ask for it.
+/// Memory kinds are separated by commas, each with restrictors after colons. A kind that is not named is no answer: a program
+/// may have to request it.
 fn has_cuda(kinds: &str) -> Option<bool> {
     let is_cuda = |kind: &str| {
         let mut words = kind.trim().split(':');
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_that_says_yes_is_believed_and_silence_is_no_answer() {
+    fn one_yes_decides_and_no_report_is_no_answer() {
         assert_eq!(all(&[None, None, None]), None);
         assert_eq!(all(&[Some(false), None, None]), Some(false));
         assert_eq!(all(&[Some(false), Some(true), None]), Some(true));
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_of_memory_as_the_standard_writes_them() {
+    fn memory_kinds_have_the_form_of_the_standard() {
         for kinds in ["mpi,system,cuda", "cuda:device,mpi", "system, cuda:host:device", "cuda"] {
             assert_eq!(has_cuda(kinds), Some(true), "{kinds}");
         }

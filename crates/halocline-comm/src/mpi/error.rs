@@ -1,4 +1,4 @@
-//! What can go wrong with MPI.
+//! Errors of MPI.
 
 use super::abi::AbiKind;
 use std::ffi::c_int;
@@ -16,10 +16,10 @@ pub enum MpiError {
         list(tried)
     )]
     NotFound {
-        /// What was tried, and why each is of no use.
+        /// The libraries that were tried, and why each cannot be used.
         tried: Vec<(PathBuf, Unusable)>,
     },
-    /// The library that was asked for, or that the process has loaded, is of no use.
+    /// The library in `HALOCLINE_MPI`, or the one that the process has loaded, cannot be used.
     #[error("the MPI library {} {why} ({chosen})", path.display())]
     Chosen {
         /// The library.
@@ -40,7 +40,7 @@ pub enum MpiError {
         first: PathBuf,
         /// The other one.
         second: PathBuf,
-        /// What would be right.
+        /// The remedy.
         advice: &'static str,
     },
     /// The library does not know the launcher that started the ranks.
@@ -56,19 +56,19 @@ pub enum MpiError {
         path: PathBuf,
         /// Its interface.
         kind: AbiKind,
-        /// How that shows.
+        /// The observed conflict.
         obstacle: &'static str,
-        /// What would be right.
+        /// The remedy.
         advice: &'static str,
     },
     /// A communicator of the program was given, but MPI is not initialised.
-    #[error("MPI ({}) is not initialised; a communicator is to be given after MPI_Init", path.display())]
+    #[error("MPI ({}) is not initialised; call MPI_Init before you pass a communicator", path.display())]
     NotInitialized {
         /// The library.
         path: PathBuf,
     },
     /// MPI was finalised.
-    #[error("MPI was finalised; a communicator is to be used, and dropped, before MPI_Finalize")]
+    #[error("MPI was finalised; use and drop communicators before MPI_Finalize")]
     Finalized,
     /// The thread may not call MPI.
     #[error(
@@ -86,10 +86,10 @@ pub enum MpiError {
         call: &'static str,
         /// Its error code.
         code: c_int,
-        /// What the library says about the code.
+        /// The library's text for the code.
         text: String,
     },
-    /// Something came that no rank of ours sends.
+    /// A message that no rank of this library sends.
     #[error("rank {from} sent {what} over MPI")]
     Malformed {
         /// The sender.
@@ -108,20 +108,20 @@ pub enum Unusable {
     /// It cannot be loaded.
     #[error("cannot be loaded: {0}")]
     Load(String),
-    /// It lacks something.
+    /// It lacks a function.
     #[error("has no {0}")]
     Symbol(&'static str),
     /// It has none of the binary interfaces that are known here.
     #[error("has none of the binary interfaces of Open MPI, MPICH and the MPI standard; it says it is {0:?}")]
     Interface(String),
-    /// It was tried in a process of its own, which did not end well.
+    /// A trial in a process of its own failed.
     #[error("was tried and {0}")]
     Trial(String),
 }
 
 halocline_plan::debug_as_text!(Unusable);
 
-/// Who may call MPI, as it was initialised.
+/// The thread level of MPI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ThreadLevel {
     /// The process has one thread.
@@ -135,7 +135,7 @@ pub enum ThreadLevel {
 }
 
 impl ThreadLevel {
-    /// By its place among the four.
+    /// The level with this index.
     pub(super) fn from_place(place: usize) -> Self {
         [Self::Single, Self::Funneled, Self::Serialized, Self::Multiple][place.min(3)]
     }

@@ -112,12 +112,12 @@ impl<A: Abi> Api<A> {
         Ok(Self { functions: Functions::of(library)?, infos, handles: A::handles(library)? })
     }
 
-    /// What the library says of itself. Callable at any time.
+    /// The version text of the library. Callable at any time.
     pub(super) fn version(&self) -> String {
         version(self.functions.get_library_version)
     }
 
-    /// Whether somebody has initialised it. Callable at any time.
+    /// Whether MPI was initialised. Callable at any time.
     pub(super) fn is_initialized(&self) -> bool {
         let mut flag = 0;
         // SAFETY: MPI allows this call at any time, by any thread, and writes one number to `flag`.
@@ -125,7 +125,7 @@ impl<A: Abi> Api<A> {
         flag != 0
     }
 
-    /// Whether somebody has finalised it. Callable at any time.
+    /// Whether MPI was finalised. Callable at any time.
     pub(super) fn is_finalized(&self) -> bool {
         let mut flag = 0;
         // SAFETY: MPI allows this call at any time, by any thread, and writes one number to `flag`.
@@ -136,7 +136,7 @@ impl<A: Abi> Api<A> {
     /// Initialises MPI, asking for `MPI_THREAD_MULTIPLE`. Blocks until all ranks of the job do.
     ///
     /// # Safety
-    /// Nobody has initialised or finalised MPI, or does so meanwhile.
+    /// MPI is neither initialised nor finalised, and no other thread does so meanwhile.
     pub(super) unsafe fn init(&self) -> Result<(), MpiError> {
         let mut provided = 0;
         // SAFETY: the caller promises that nobody has initialised or finalised MPI, or does so meanwhile. MPI 2 and
@@ -173,13 +173,13 @@ impl<A: Abi> Api<A> {
     /// Ends MPI. Blocks until all ranks do.
     ///
     /// # Safety
-    /// MPI is up ([`Api`]), and called by nobody else from now on.
+    /// MPI is up ([`Api`]), and no other thread calls it from now on.
     pub(super) unsafe fn finalize(&self) -> Result<(), MpiError> {
         // SAFETY: the caller promises that MPI is up and called by nobody else from now on.
         self.check("MPI_Finalize", unsafe { (self.functions.finalize)() })
     }
 
-    /// Lets `callback` be called at the beginning of `MPI_Finalize`, whoever calls that.
+    /// Registers `callback` to be called at the beginning of `MPI_Finalize`.
     ///
     /// # Safety
     /// MPI is up ([`Api`]).
@@ -227,7 +227,7 @@ impl<A: Abi> Api<A> {
         Ok(request)
     }
 
-    /// From now on errors of a communicator are returned, not fatal.
+    /// Makes errors of a communicator return instead of ending the process.
     ///
     /// # Safety
     /// MPI is up ([`Api`]), and `comm` a communicator of it.
@@ -263,14 +263,14 @@ impl<A: Abi> Api<A> {
         Ok(part)
     }
 
-    /// Gives a communicator back. Collective, in that all ranks must do it.
+    /// Frees a communicator. Collective: all ranks must do it.
     ///
     /// # Safety
-    /// MPI is up ([`Api`]), and `comm` a communicator of it. Nothing is under way on it, and nobody uses it
+    /// MPI is up ([`Api`]), and `comm` a communicator of it. Nothing is in flight on it, and nothing uses it
     /// afterwards.
     pub(super) unsafe fn free(&self, mut comm: A::Handle) -> Result<(), MpiError> {
         // SAFETY: the caller promises that MPI is up and `comm` a communicator of it on which nothing is under way, and
-        // which nobody uses afterwards.
+        // which nothing uses afterwards.
         self.check("MPI_Comm_free", unsafe { (self.functions.comm_free)(&mut comm) })
     }
 
@@ -321,7 +321,7 @@ impl<A: Abi> Api<A> {
     ///
     /// # Safety
     /// MPI is up ([`Api`]), and `comm` a communicator of it that has rank `from`. MPI can write `len` bytes at
-    /// `room`, which nobody else uses until the request is done.
+    /// `room`, which nothing else uses until the request is done.
     pub(super) unsafe fn receive_of(
         &self,
         comm: A::Handle,
@@ -330,7 +330,7 @@ impl<A: Abi> Api<A> {
     ) -> Result<A::Handle, MpiError> {
         let mut request = self.handles.request_null;
         let (byte, count) = (self.handles.byte, len as c_int);
-        // SAFETY: the caller promises that MPI is up, that `comm` has rank `from`, and that nobody else uses the `len`
+        // SAFETY: the caller promises that MPI is up, that `comm` has rank `from`, and that nothing else uses the `len`
         // bytes at `room` until the request is done.
         let code = unsafe {
             (self.functions.irecv)(room.cast(), count, byte, from as c_int, tag, comm, &mut request)
@@ -368,7 +368,7 @@ impl<A: Abi> Api<A> {
     ///
     /// # Safety
     /// MPI is up ([`Api`]). [`Api::next`] has found the message. MPI can write `matched.bytes` bytes at `room`, which
-    /// nobody else uses until the request is done.
+    /// nothing else uses until the request is done.
     pub(super) unsafe fn receive(
         &self,
         matched: &mut Matched<A::Handle>,
@@ -377,14 +377,14 @@ impl<A: Abi> Api<A> {
         let mut request = self.handles.request_null;
         let (count, byte) = (matched.bytes as c_int, self.handles.byte);
         // SAFETY: the caller promises that MPI is up, that the message was matched and not received yet, and that
-        // nobody else uses the `matched.bytes` bytes at `room` until the request is done.
+        // nothing else uses the `matched.bytes` bytes at `room` until the request is done.
         let code =
             unsafe { (self.functions.imrecv)(room.cast(), count, byte, &mut matched.message, &mut request) };
         self.check("MPI_Imrecv", code)?;
         Ok(request)
     }
 
-    /// Whether a request is done, after which it is no more.
+    /// Whether a request is done; MPI has freed it then.
     ///
     /// # Safety
     /// MPI is up ([`Api`]), and the request is one of it that was not done before.
@@ -396,7 +396,7 @@ impl<A: Abi> Api<A> {
         Ok(flag != 0)
     }
 
-    /// The kinds of memory that the library says it takes (MPI 4.1): what the info object of all ranks has of that name.
+    /// The memory kinds that the library reports (MPI 4.1), from the info object of `MPI_COMM_WORLD`.
     ///
     /// # Safety
     /// MPI is up ([`Api`]).
@@ -425,7 +425,7 @@ impl<A: Abi> Api<A> {
         // SAFETY: MPI writes at most `MPI_MAX_ERROR_STRING` characters to `text`, which has room for those of every
         // library, and one number to `len`. The library itself gave the code.
         let told = unsafe { (self.functions.error_string)(code, text.as_mut_ptr().cast(), &mut len) };
-        let text = if told == 0 { line(&text, len) } else { "it does not say why".to_owned() };
+        let text = if told == 0 { line(&text, len) } else { "no reason given".to_owned() };
         Err(MpiError::Call { call, code, text })
     }
 }
@@ -433,7 +433,7 @@ impl<A: Abi> Api<A> {
 /// `MPI_Get_library_version`, the same in every interface.
 type GetLibraryVersion = unsafe extern "C" fn(*mut c_char, *mut c_int) -> c_int;
 
-/// What a library says of itself, whatever its interface. Callable at any time.
+/// The version text of a library of any interface. Callable at any time.
 pub(super) fn version_of(library: &Library) -> Result<String, Unusable> {
     // SAFETY: the MPI standard declares the function with this type, in which no handle occurs.
     let get = unsafe { library.get::<GetLibraryVersion>(b"MPI_Get_library_version\0") };

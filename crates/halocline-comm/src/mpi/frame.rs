@@ -1,6 +1,6 @@
-//! How a message looks on MPI: payload, then a trailer, so that neither side moves the payload. What is
-//! longer than one MPI message may be comes in parts, of which the last has the trailer. Pure functions;
-//! what is received is checked.
+//! The format of messages over MPI: payload, then a trailer, so that neither side moves the payload. A payload
+//! longer than an MPI message is sent in parts; the last part has the trailer. Pure functions;
+//! received bytes are checked.
 
 use crate::inbox::Tag;
 use std::collections::HashMap;
@@ -9,19 +9,19 @@ use std::ffi::c_int;
 /// Operation, round and length of the whole payload.
 pub(crate) const TRAILER: usize = 24;
 
-/// The most bytes of one MPI message: counts are C `int`s, and buffers should not be absurd.
+/// The most bytes of one MPI message, whose count is a C `int`.
 pub(crate) const LONGEST: usize = 1 << 30;
 
-/// What an MPI message is, by its tag. Messages of one rank to another keep their order whatever their tags.
+/// The kind of an MPI message, by its tag. Messages from one rank to another keep their order across tags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// The last part of a message, mostly the only one.
+    /// The last part of a message, usually the only one.
     Last,
-    /// A part that others follow.
+    /// A part before the last.
     Part,
-    /// The sender's last word: it gives up its communicator.
+    /// The sender's last message: it drops its communicator.
     Close,
-    /// The last part of a message that announces bytes, which wait on a communicator of their own.
+    /// The last part of a message that announces a bulk, which follows on a communicator of its own.
     Bulk,
 }
 
@@ -39,7 +39,7 @@ impl Kind {
     }
 }
 
-/// What ends a message of so many bytes.
+/// The trailer of a message of so many bytes.
 pub(super) fn trailer(tag: Tag, len: usize) -> [u8; TRAILER] {
     let mut trailer = [0; TRAILER];
     let words = [tag.operation, tag.round, len as u64];
@@ -47,7 +47,7 @@ pub(super) fn trailer(tag: Tag, len: usize) -> [u8; TRAILER] {
     trailer
 }
 
-/// What a trailer says: of which message it is, and of how many bytes.
+/// Reads a trailer: tag and length of the message.
 pub(super) fn read(trailer: &[u8; TRAILER]) -> (Tag, u64) {
     let word = |at: usize| trailer.as_chunks().0.get(at).map_or(0, |bytes| u64::from_le_bytes(*bytes));
     (Tag { operation: word(0), round: word(1) }, word(2))
@@ -56,7 +56,7 @@ pub(super) fn read(trailer: &[u8; TRAILER]) -> (Tag, u64) {
 /// Number and length of the bytes that a message announces.
 const ANNOUNCED: usize = size_of::<u32>() + size_of::<u64>();
 
-/// A payload, and what it announces: how many bytes, by which number they are to be asked for.
+/// A payload, followed by number and length of the bulk that it announces.
 pub(super) fn announce(mut payload: Vec<u8>, number: u32, len: usize) -> Vec<u8> {
     payload.reserve(ANNOUNCED + TRAILER);
     payload.extend_from_slice(&number.to_le_bytes());
@@ -64,7 +64,7 @@ pub(super) fn announce(mut payload: Vec<u8>, number: u32, len: usize) -> Vec<u8>
     payload
 }
 
-/// Takes from a payload what it announces.
+/// Removes the announcement from a payload.
 pub(super) fn announced(payload: &mut Vec<u8>) -> Option<(u32, usize)> {
     let (rest, len) = payload.split_last_chunk()?;
     let (rest, number) = rest.split_last_chunk()?;
@@ -74,8 +74,8 @@ pub(super) fn announced(payload: &mut Vec<u8>) -> Option<(u32, usize)> {
     (number < NUMBERS).then_some((number, len))
 }
 
-/// Bytes that wait at one rank for another are told apart by numbers below this one, used in turn: as many tags as every MPI
-/// has. An object has a few of them under way.
+/// Bulks from one rank to another have numbers below this one, used in turn: every MPI supports
+/// that many tags. An object has few bulks in flight.
 pub(super) const NUMBERS: u32 = 1 << 15;
 
 /// The MPI messages of a message, in order, none longer than `longest`.
@@ -93,7 +93,7 @@ pub(super) fn split(tag: Tag, mut payload: Vec<u8>, longest: usize) -> impl Iter
     begins.map(part).chain([(Kind::Last, last)])
 }
 
-/// Messages that have come in part, by their senders.
+/// Incomplete messages, by their senders.
 #[derive(Debug, Default)]
 pub(super) struct Assembly {
     parts: HashMap<usize, Vec<u8>>,
@@ -105,7 +105,7 @@ impl Assembly {
         self.parts.entry(from).or_default().extend_from_slice(&part);
     }
 
-    /// Takes the last part; gives the message unless it is none.
+    /// Adds the last part, and returns the message unless it is malformed.
     pub(super) fn last(&mut self, from: usize, mut last: Vec<u8>) -> Option<(Tag, Vec<u8>)> {
         let begun = self.parts.remove(&from);
         let trailer: [u8; TRAILER] = *last.last_chunk()?;
@@ -129,7 +129,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_announced_is_read_again_and_nothing_else(
+        fn an_announcement_survives_and_other_bytes_are_refused(
             payload in proptest::collection::vec(any::<u8>(), 0..60),
             number in 0..NUMBERS,
             len in 0..LONGEST,
@@ -166,7 +166,7 @@ mod tests {
         }
 
         #[test]
-        fn garbage_is_no_message_never_a_panic(
+        fn garbage_is_refused_without_a_panic(
             parts in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..60), 0..4),
             last in proptest::collection::vec(any::<u8>(), 0..60),
         ) {

@@ -1,5 +1,5 @@
-//! Communicators of our own that are being made. That waits for the last rank, for as long as it takes. A thread that is wanted back
-//! before leaves it; it goes on, and is taken up by the next join over the same communicator.
+//! Duplicates communicators without blocking the thread in MPI: the duplication waits for the last rank. An interrupted thread
+//! leaves it pending, and the next join over the same communicator continues it.
 
 use super::abi::Abi;
 use super::error::MpiError;
@@ -11,12 +11,12 @@ use crate::sync::AtomicU32;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Who waits gives way to others for so long,
+/// A waiting thread yields its core for this long before it sleeps.
 const YIELD: Duration = Duration::from_micros(500);
-/// then sleeps so long between two looks: first, and at most.
+/// The first and the longest sleep between two polls.
 const NAP: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(1));
 
-/// What was left before it ended, by the communicator.
+/// Pending duplications, by the communicator.
 pub(super) struct Joining<A: Abi>(Mutex<Vec<(A::Handle, Duplicates<A>)>>);
 
 /// Duplicates of one communicator, made one after the other.
@@ -25,7 +25,7 @@ struct Duplicates<A: Abi> {
     begun: Option<Begun<A>>,
 }
 
-/// One that is being made: MPI writes its handle to where it is, until the request is done.
+/// A pending duplicate: MPI may write its handle until the request is done.
 struct Begun<A: Abi> {
     duplicate: Box<A::Handle>,
     request: A::Handle,
@@ -74,7 +74,7 @@ impl<A: Abi> Joining<A> {
 }
 
 impl<A: Abi> Duplicates<A> {
-    /// Makes one more. False: the thread is wanted back.
+    /// Makes one more. False: the host interrupts the wait.
     ///
     /// # Safety
     /// MPI is initialised, the program does not finalise it meanwhile, and its thread level lets this thread call it. `comm`

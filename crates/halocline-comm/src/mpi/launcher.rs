@@ -1,31 +1,31 @@
-//! The launcher that started this process, as the environment tells it.
+//! The launcher that started this process, found by its environment variables.
 
 use super::abi::AbiKind;
 use super::error::MpiError;
 use std::path::PathBuf;
 
-/// Who has started this process as a rank.
+/// The launcher that has started this process as a rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Launcher {
     /// Open MPI's mpirun, which speaks PMIx.
     OpenMpi,
     /// One that speaks MPICH's PMI: Hydra, or srun with `--mpi=pmi2`.
     Pmi,
-    /// srun, which says nothing of MPI.
+    /// srun, whose variables do not name an MPI.
     Slurm,
-    /// One that cannot be told.
+    /// An unknown one.
     Unknown,
 }
 
-/// What a launcher says.
+/// The launcher, and the number of ranks that it has started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Started {
     pub by: Launcher,
-    /// How many ranks there are; 0 where the library alone is told.
+    /// The number of ranks; 0 if only the library knows it.
     pub ranks: usize,
 }
 
-/// What the launcher of this process says, if there is one.
+/// The launcher of this process, if there is one.
 pub(super) fn started() -> Option<Started> {
     find(|variable| std::env::var(variable).ok())
 }
@@ -35,14 +35,14 @@ pub(super) fn find(variable: impl Fn(&str) -> Option<String>) -> Option<Started>
     let number = |name| variable(name)?.parse::<usize>().ok();
     let pmi = number("PMI_SIZE").or(number("PMI_RANK"));
     if let Some(ranks) = number("OMPI_COMM_WORLD_SIZE") {
-        // Of two launchers one was started by a rank of the other; which one cannot be told.
+        // A rank of one launcher has started the other; the order is unknown.
         let by = if pmi.is_none() { Launcher::OpenMpi } else { Launcher::Unknown };
         return Some(Started { by, ranks });
     }
     if let Some(ranks) = number("PMI_SIZE") {
         return Some(Started { by: Launcher::Pmi, ranks });
     }
-    // A job has its variables everywhere, a step in its tasks alone. A step of one task is often a shell.
+    // A job sets its variables in all processes, a step only in its tasks. A step of one task is often a shell.
     let step = number("SLURM_STEP_ID").and(number("SLURM_PROCID")).and(number("SLURM_STEP_NUM_TASKS"));
     if let Some(ranks) = step.filter(|&ranks| ranks > 1) {
         return Some(Started { by: Launcher::Slurm, ranks });
@@ -59,15 +59,15 @@ impl Started {
 }
 
 impl Launcher {
-    /// Why ranks of this launcher cannot use a library, where that is known before it is initialised: then it
-    /// ends the process. `has_pmix`: it has the functions of PMIx, itself or in a library that it needs.
+    /// Why ranks of this launcher cannot use a library, if that is known before MPI_Init, which would
+    /// end the process. `has_pmix`: it has the functions of PMIx, itself or in a library that it needs.
     pub(super) fn obstacle(self, kind: AbiKind, has_pmix: bool) -> Option<&'static str> {
-        // Open MPI comes up alone under the others, or was built for them.
+        // Open MPI initialises as one rank alone under other launchers, or was built for them.
         let is_foreign = self == Self::OpenMpi && kind != AbiKind::OpenMpi && !has_pmix;
         is_foreign.then_some("does not speak PMIx, as Open MPI's mpirun does")
     }
 
-    /// What would be right where a library does not know this launcher.
+    /// The remedy if a library does not know this launcher.
     pub(super) fn advice(self) -> &'static str {
         match self {
             Self::Slurm => {
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn launchers_are_told_by_their_variables() {
+    fn launchers_are_found_by_their_variables() {
         let by = |by, ranks| Some(Started { by, ranks });
         assert_eq!(of(&[]), None);
         assert_eq!(of(&[("OMPI_COMM_WORLD_SIZE", "3"), ("PMIX_RANK", "0")]), by(Launcher::OpenMpi, 3));
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_of_srun_is_a_rank_and_a_script_of_sbatch_is_none() {
+    fn a_task_of_srun_is_a_rank_and_a_script_of_sbatch_is_not() {
         let script = [("SLURM_JOB_ID", "7"), ("SLURM_PROCID", "0"), ("SLURM_NTASKS", "4")];
         assert_eq!(of(&script), None);
         let step = |tasks| [("SLURM_STEP_ID", "0"), ("SLURM_PROCID", "1"), ("SLURM_STEP_NUM_TASKS", tasks)];
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_library_that_would_end_the_process_is_refused_before() {
+    fn a_library_that_would_end_the_process_is_refused_before_init() {
         let obstacle = |by: Launcher, kind, has_pmix| by.obstacle(kind, has_pmix).is_some();
         assert!(obstacle(Launcher::OpenMpi, AbiKind::Mpich, false));
         assert!(obstacle(Launcher::OpenMpi, AbiKind::Standard, false));

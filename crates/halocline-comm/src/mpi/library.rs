@@ -1,4 +1,4 @@
-//! Finding the MPI library: the one that the process has loaded, the one asked for, the launcher's, or
+//! Finds the MPI library: the one that the process has loaded, the one in `HALOCLINE_MPI`, the launcher's, or
 //! one of the system.
 
 use super::abi::AbiKind;
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 /// The variable that names the library to use.
 pub(super) const CHOICE: &str = "HALOCLINE_MPI";
 
-/// File names of the libraries that are looked for, best first.
+/// File names of MPI libraries, best first.
 const STANDARD: [&str; 2] = ["libmpi_abi.so.1", "libmpi_abi.so"];
 const OPEN_MPI: [&str; 1] = ["libmpi.so.40"];
 const MPICH: [&str; 2] = ["libmpi.so.12", "libmpich.so.12"];
@@ -45,7 +45,7 @@ pub(super) fn open() -> Result<Opened, MpiError> {
     }
 }
 
-/// Whether this process still has one library only.
+/// Whether this process has only one MPI library.
 pub(super) fn check_single() -> Result<(), MpiError> {
     loaded().map(|_| ())
 }
@@ -88,7 +88,7 @@ pub(super) fn open_at(path: &Path) -> Result<Opened, Unusable> {
     inspect(library.map_err(|error| Unusable::Load(reason(path, &error)))?, path)
 }
 
-/// Opens what this process has loaded, and never anything else, such as a file that has taken its place.
+/// Opens a library that this process has loaded, never a file that has replaced it.
 fn reopen(path: &Path) -> Result<Opened, Unusable> {
     // SAFETY: `RTLD_NOLOAD` loads nothing, so that no initialiser runs. A library that is there becomes global, since
     // the plugins of Open MPI look for its symbols there.
@@ -105,7 +105,7 @@ fn reopen(path: &Path) -> Result<Opened, Unusable> {
     inspect(global, path)
 }
 
-/// Functions that an MPI library alone has, tools that stand before it do not.
+/// Functions that only an MPI library has, not tools that wrap it.
 const SIGNS: &[&CStr] = &[c"PMPI_Initialized", c"MPI_Initialized"];
 
 /// The address of the first of these symbols that a library has, itself or in one that it needs; without a
@@ -121,7 +121,7 @@ fn visible(library: Option<&Library>, symbols: &[&CStr]) -> Option<*mut c_void> 
     })
 }
 
-/// Finds out which interface a library has.
+/// Determines the interface of a library.
 fn inspect(library: Library, path: &Path) -> Result<Opened, Unusable> {
     let has = |symbol| visible(Some(&library), &[symbol]).is_some();
     if !has(c"MPI_Init_thread") {
@@ -133,11 +133,11 @@ fn inspect(library: Library, path: &Path) -> Result<Opened, Unusable> {
     Ok(Opened { library, path: path.to_owned(), kind, has_pmix })
 }
 
-/// The interface of a library, by what it says of the standard one, its symbols, and what it says of itself.
+/// The interface of a library, by its report of the standard one, its symbols, and its version text.
 fn kind(standard: Option<c_int>, has: impl Fn(&'static CStr) -> bool, version: &str) -> Option<AbiKind> {
-    // What MPI libraries that keep to the interface of MPICH call themselves.
+    // The names of libraries with the interface of MPICH in their version texts.
     const FAMILY: [&str; 4] = ["MPICH", "MVAPICH", "Intel(R) MPI", "ParaStation"];
-    // Libraries of other interfaces have the function, too, and say -1.
+    // Libraries of other interfaces have the function, too, and return -1.
     if standard.is_some_and(|major| major >= 1) {
         Some(AbiKind::Standard)
     } else if has(c"ompi_mpi_comm_world") {
@@ -161,14 +161,14 @@ fn standard_version(library: &Library) -> Option<c_int> {
     (code == 0).then_some(major)
 }
 
-/// What the loader says, without the name that stands before it anyway.
+/// The loader's message, without the name of the library.
 fn reason(path: &Path, error: &dyn std::error::Error) -> String {
     let text = error.source().map_or_else(|| error.to_string(), ToString::to_string);
     let name = format!("{}: ", path.display());
     text.strip_prefix(&name).unwrap_or(&text).to_owned()
 }
 
-/// Libraries to try where none is loaded or asked for: those of the launcher that started this process,
+/// Libraries to try if none is loaded or named: those of the launcher that started this process,
 /// then those that the system's loader finds. Best first, each once.
 pub(super) fn candidates() -> Vec<PathBuf> {
     let names = names(launcher::started().map(|started| started.by));
@@ -180,7 +180,7 @@ pub(super) fn candidates() -> Vec<PathBuf> {
     candidates
 }
 
-/// As [`candidates`], with those beside a launcher in the user's path: all that a user may mean.
+/// As [`candidates`], with those of launchers in `PATH`.
 pub(super) fn all_candidates() -> Vec<PathBuf> {
     let names = names(None);
     let mut all: Vec<PathBuf> = Variable::read(CHOICE).into_iter().map(Variable::path).collect();
@@ -196,7 +196,7 @@ pub(super) fn all_candidates() -> Vec<PathBuf> {
     all
 }
 
-/// File names, those that go with the launcher first.
+/// File names, those of the launcher's MPI first.
 fn names(launcher: Option<Launcher>) -> Vec<&'static str> {
     match launcher {
         Some(Launcher::OpenMpi) => [&OPEN_MPI[..], &STANDARD, &MPICH].concat(),

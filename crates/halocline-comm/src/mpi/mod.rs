@@ -1,9 +1,9 @@
 //! Ranks as processes anywhere: messages over MPI, shared memory between the ranks of one node.
 //!
-//! Any MPI library does: it is loaded at run time (`library`), through one layer (`ffi`) over the
-//! constants of three binary interfaces (`abi`). MPI only gets on when it is called, so that waits poll
-//! ([`Transport::poll`]), and so does one thread a process, seldom, where MPI allows it. On each node the
-//! ranks meet (`node`) and have all that the shm transport has; MPI carries the rest.
+//! Any MPI library works: it is loaded at run time (`library`), through one layer (`ffi`) over the
+//! constants of three binary interfaces (`abi`). MPI progresses only when it is called. So waits poll
+//! ([`Transport::poll`]), and one thread in each process polls at long intervals (`poller`), where MPI allows it. Ranks of
+//! one node find each other (`node`) and use the shm transport; MPI carries messages between nodes.
 
 mod abi;
 mod aware;
@@ -49,26 +49,26 @@ pub const NODE_AWARE: &str = "HALOCLINE_NODE_AWARE";
 /// The variable that says how many ranks of a node share memory at most, as if there were more nodes.
 pub const NODE_RANKS: &str = "HALOCLINE_NODE_RANKS";
 
-/// How many ranks an MPI launcher has started (0: it tells the library alone), if this process is one of them.
-/// A task of srun is one where its step has several.
+/// How many ranks an MPI launcher has started (0: only the library knows), if this process is one of them.
+/// A task of srun is a rank if its step has several tasks.
 pub fn launched() -> Option<usize> {
     launcher::started().map(|started| started.ranks)
 }
 
-/// The files that may be MPI libraries here, by name or path, best first: what [`crate::Communicator::init`]
-/// would look for, and more.
+/// The files that may be MPI libraries here, by name or path, best first: those that [`crate::Communicator::init`]
+/// tries, and more.
 pub fn candidates() -> Vec<PathBuf> {
     library::all_candidates()
 }
 
-/// Opens a library, initialises MPI, asks it what it is, and finalises it. For a process that does nothing
-/// else: a library may end it, or never come back.
+/// Opens a library, initialises MPI, queries its version, and finalises it. For a process that does nothing
+/// else: a library may end the process or hang.
 pub fn try_out(library: &Path) -> Result<Trial, MpiError> {
     runtime::try_out(library)
 }
 
 /// The transport over all ranks that the launcher has started, or over those of a communicator of the program
-/// given as a number. Collective, blocks until all have come.
+/// given as a number. Collective, blocks until all ranks have called it.
 pub(crate) fn join(
     program: Option<usize>,
     node_aware: Option<bool>,
@@ -135,7 +135,7 @@ fn node_ranks_from_env() -> Result<usize, CommError> {
     Ok(usize::try_from(variable.number(1..=u64::MAX)?).unwrap_or(usize::MAX))
 }
 
-/// One process's end. Dropping it sends what is still queued and tells the others.
+/// One process's end. Dropping it sends queued messages and tells the others.
 struct MpiTransport {
     shared: Arc<Shared>,
     poller: Option<poller::Poller>,
@@ -144,26 +144,26 @@ struct MpiTransport {
 /// State of callers and the poller.
 struct Shared {
     rank: usize,
-    /// The place on this node of each rank that shares memory with this one, itself included.
+    /// The rank on this node of each rank that shares memory with this one, itself included.
     slots: Vec<Option<usize>>,
     channel: Arc<Channel>,
     shm: Option<ShmTransport>,
-    /// Why ranks without a slot share no memory with this one, as if said of both.
+    /// Why ranks without a slot share no memory with this one; a clause about both ranks.
     apart: String,
     inbox: Arc<Inbox>,
-    /// This rank's bell where no other rank rings it.
+    /// This rank's bell if it shares no memory with other ranks.
     bell: Bell,
     host: Arc<dyn Host>,
     /// For each rank reached by MPI whether it is [`PRESENT`], has [`LEFT`], or cannot be reached any more.
     gone: Vec<AtomicU8>,
     departures: AtomicU64,
-    /// Why MPI is of no use any more.
+    /// Why MPI cannot be used any more.
     fault: OnceLock<MpiError>,
     cores: Cores,
     /// Whether some ranks are reached by MPI.
     polled: bool,
     level: ThreadLevel,
-    /// Whether MPI is handed memory of devices, or why not.
+    /// Whether memory of devices is passed to MPI, or why not.
     takes_devices: Result<(), String>,
 }
 
@@ -181,12 +181,12 @@ impl Shared {
         self.shm.as_ref().map_or(&self.bell.0, Transport::own_bell)
     }
 
-    /// The node's transport and the peer's place on it, if it is on this node.
+    /// The node's transport and the rank's number there, if it is on this node.
     fn on_node(&self, rank: usize) -> Option<(&ShmTransport, usize)> {
         Some((self.shm.as_ref()?, (*self.slots.get(rank)?)?))
     }
 
-    /// Takes in what has come over MPI. True if anything has.
+    /// Moves messages from MPI to the inbox. True if there were any.
     fn poll(&self) -> bool {
         if !self.polled || self.fault.get().is_some() {
             return false;
@@ -218,7 +218,7 @@ impl Shared {
         arrived
     }
 
-    /// All that a rank has sent is in the inbox now.
+    /// Records that a rank has left; all its messages are in the inbox.
     fn depart(&self, rank: usize) {
         if let Some(state) = self.gone.get(rank) {
             state.store(LEFT, Ordering::Release);
@@ -226,8 +226,8 @@ impl Shared {
         }
     }
 
-    /// What one rank of a node has found to have failed keeps all of them from MPI_Finalize, which would wait
-    /// for that one.
+    /// After a failure that one rank of a node has found, none of them calls MPI_Finalize, which would wait
+    /// for the failed rank.
     fn note_failure(&self, shm: &ShmTransport) {
         if self.fault.get().is_some_and(|fault| *fault != MpiError::Finalized) || shm.has_failed() {
             shm.fail();
@@ -235,7 +235,7 @@ impl Shared {
         }
     }
 
-    /// MPI is of no use any more: nobody that it reaches is reached again.
+    /// MPI cannot be used any more: ranks that are reached by MPI count as lost.
     fn break_down(&self, error: MpiError) {
         if self.fault.set(error.clone()).is_ok() {
             if error != MpiError::Finalized {
@@ -243,7 +243,7 @@ impl Shared {
                 runtime::never_finalize();
             }
             for state in &self.gone {
-                // One that has left stays so.
+                // A rank that has left stays in that state.
                 let _ = state.compare_exchange(PRESENT, LOST, Ordering::AcqRel, Ordering::Relaxed);
             }
             self.departures.fetch_add(1, Ordering::Release);
@@ -254,7 +254,7 @@ impl Shared {
 }
 
 impl MpiTransport {
-    /// Hands over a message to a rank that MPI reaches.
+    /// Sends a message to a rank that is reached by MPI.
     fn send(&self, to: usize, tag: Tag, payload: Payload) -> Result<(), CommError> {
         self.hand_over(to, |channel| channel.post(to, tag, payload))
     }
@@ -320,7 +320,7 @@ unsafe impl Transport for MpiTransport {
     }
 
     fn post_lent(&self, to: usize, tag: Tag, payload: Lent) -> Result<(), CommError> {
-        // MPI sends it from where it lies; all else is as for any message.
+        // Only MPI sends from the buffer itself.
         if self.shared.on_node(to).is_some() || to == self.shared.rank {
             return self.post(to, tag, payload.copied(), &[]);
         }
@@ -389,7 +389,7 @@ unsafe impl Transport for MpiTransport {
     fn leave(&self) {
         // The channel tells ranks that MPI reaches when it closes.
         if let Some(shm) = &self.shared.shm {
-            // Before the others see us leave: they would finalise MPI without us.
+            // Before the others see this rank leave: they would finalise MPI without it.
             self.shared.note_failure(shm);
             shm.leave();
         }
@@ -459,7 +459,7 @@ impl Drop for MpiTransport {
         if let Some(shm) = &self.shared.shm {
             self.shared.note_failure(shm);
         }
-        // What nobody has taken is thrown away: its sender keeps the bytes until then.
+        // Discards unread messages: their senders keep bulks until then.
         self.shared.inbox.clear();
         self.shared.channel.close();
         if let Some(poller) = self.poller.take() {

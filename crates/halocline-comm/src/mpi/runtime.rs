@@ -1,5 +1,5 @@
-//! MPI in this process: opened once, initialised by us only if nobody else does, and then finalised at
-//! the end of the process, unless something has failed.
+//! MPI in this process: opened once, initialised by this library unless the program does so, and then finalised at
+//! the end of the process, unless a rank has failed.
 
 use super::abi::{Abi, AbiKind, Mpich, OpenMpi, Standard};
 use super::aware;
@@ -19,24 +19,24 @@ use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, T
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
-/// The library that this process uses, with its interface hidden.
+/// The MPI library of this process, behind its binary interface.
 pub(super) trait Mpi: Send + Sync {
-    /// What is known of it.
+    /// Its description.
     fn about(&self) -> &About;
 
-    /// Whether somebody has finalised MPI.
+    /// Whether MPI was finalised.
     fn is_finalized(&self) -> bool;
 
-    /// A communicator of our own with the ranks of the program's (given as a number), or of all:
-    /// the wire, this rank and the number of ranks. Collective over them; waits for the last of them, unless the host wants the
-    /// thread back before. Until the wire has a channel, what is returned with it keeps MPI up.
+    /// A duplicate of the program's communicator (given as a number), or of `MPI_COMM_WORLD`:
+    /// the wire, this rank and the number of ranks. Collective over them; waits for the last of them, unless the host interrupts the
+    /// wait. Hold the [`KeptUp`] until the wire has a channel: it keeps MPI up.
     fn connect(
         &'static self,
         program: Option<usize>,
         host: &dyn Host,
     ) -> Result<(Connected, KeptUp), CommError>;
 
-    /// Finalises MPI, if that is ours to do.
+    /// Finalises MPI, if this library has initialised it.
     fn finalize(&self);
 }
 
@@ -49,10 +49,10 @@ pub(super) type KeptUp = RwLockReadGuard<'static, ()>;
 /// Read by threads that call MPI without a channel, which [`channel::close_all`] would close; written by the one that finalises MPI.
 static JOINING: RwLock<()> = RwLock::new(());
 
-/// The process ends: nobody begins such a call any more.
+/// The process ends: no thread begins such a call any more.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
-/// How long the end of the process waits for calls that wait for other ranks.
+/// How long the end of the process waits for threads in calls that wait for other ranks.
 const END_WITHIN: Duration = Duration::from_secs(5);
 
 /// Keeps MPI up, unless it was finalised or is about to be.
@@ -61,7 +61,7 @@ pub(super) fn keep_up<A: Abi>(api: &Api<A>) -> Result<KeptUp, MpiError> {
     if ENDING.load(Ordering::Acquire) || api.is_finalized() { Err(MpiError::Finalized) } else { Ok(kept) }
 }
 
-/// Keeps all threads from joining, once those that are in a call of MPI have left it. None if one does not.
+/// Waits for threads in a call of MPI, then keeps all threads from joining. `None` if a thread stays in its call.
 fn end_joining() -> Option<RwLockWriteGuard<'static, ()>> {
     ENDING.store(true, Ordering::Release);
     let start = Instant::now();
@@ -75,17 +75,17 @@ fn end_joining() -> Option<RwLockWriteGuard<'static, ()>> {
     }
 }
 
-/// What is known of the library in use.
+/// The description of the library in use.
 #[derive(Debug, Clone)]
 pub(super) struct About {
     pub path: PathBuf,
     pub kind: AbiKind,
     pub level: ThreadLevel,
-    /// Whether we have initialised it.
+    /// Whether this library has initialised it.
     pub ours: bool,
-    /// The thread that may call it, where only one may.
+    /// The thread that may call it, if only one may.
     pub only: Option<ThreadId>,
-    /// Whether it takes device pointers of CUDA, as it says.
+    /// Whether it reports that it accepts device pointers of CUDA.
     pub cuda: Option<bool>,
 }
 
@@ -98,13 +98,13 @@ struct Runtime<A: Abi> {
 /// Set once a rank has died: MPI_Finalize would wait for it.
 static FAILED: AtomicBool = AtomicBool::new(false);
 
-/// From now on MPI is left without MPI_Finalize.
+/// The process ends without MPI_Finalize from now on.
 pub(super) fn never_finalize() {
     FAILED.store(true, Ordering::Release);
 }
 
-/// The library of this process, initialised. `program`: the program has initialised it and gives us one of
-/// its communicators; otherwise we may do so. Blocks as MPI_Init does.
+/// The library of this process, initialised. `program`: the program has initialised it and passes one of
+/// its communicators; otherwise this call initialises it if necessary. Blocks as MPI_Init does.
 pub(super) fn get(program: bool) -> Result<&'static dyn Mpi, MpiError> {
     static MPI: Mutex<Option<&'static dyn Mpi>> = Mutex::new(None);
     let mut known = MPI.lock().unwrap_or_else(PoisonError::into_inner);
@@ -216,17 +216,17 @@ impl<A: Abi> Mpi for Runtime<A> {
         if !self.about.ours || self.is_finalized() || FAILED.load(Ordering::Acquire) {
             return;
         }
-        // A thread that waits for other ranks in a call of MPI would be there when MPI ends.
+        // No thread may be in a call of MPI when MPI is finalised.
         let Some(_alone) = end_joining() else { return };
         // SAFETY: `about.ours` and `is_finalized` say that MPI is initialised, by this library, and not finalised;
         // nobody else finalises it.
         let is_main = unsafe { self.api.is_main_thread() };
-        // MPI wants it from the thread that initialised it, where it distinguishes them.
+        // With fewer threads than MPI_THREAD_SERIALIZED only the thread that initialised MPI finalises it.
         if self.about.only.is_some() && is_main == Ok(false) {
             return;
         }
-        // Before MPI_Finalize begins, not in its callback: MPICH takes no locks from there on, nor gives back those that other
-        // threads have taken, and aborts.
+        // Before MPI_Finalize, not in its callback: MPICH ignores its locks from there on, and aborts if other threads hold
+        // one.
         channel::close_all();
         // SAFETY: MPI is up: it is initialised and not finalised, and this thread may call it, as was checked above. No
         // other thread calls it from now on: `close_all` has closed every channel, and `end_joining` keeps threads
@@ -238,7 +238,7 @@ impl<A: Abi> Mpi for Runtime<A> {
     }
 }
 
-/// Called by MPI_Finalize, whoever calls that, before it does anything: our last chance to use MPI.
+/// Called at the beginning of every MPI_Finalize, the last moment to use MPI.
 extern "C" fn at_finalize<A: Abi>(
     _comm: A::Handle,
     _key: c_int,
@@ -255,23 +255,23 @@ extern "C" fn at_exit() {
     }
 }
 
-/// What a library says when it is initialised in a process that does nothing else.
+/// The result of initialising a library in a process that does nothing else.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trial {
     /// The file that was loaded.
     pub path: PathBuf,
     /// Its interface.
     pub kind: AbiKind,
-    /// What it says of itself.
+    /// Its version text.
     pub version: String,
-    /// The most that it gives to a program that asks for MPI_THREAD_MULTIPLE.
+    /// The level that it provides for MPI_THREAD_MULTIPLE.
     pub level: ThreadLevel,
-    /// Whether it takes device pointers of CUDA; `None` if it has no way to say so.
+    /// Whether it reports that it accepts device pointers of CUDA; `None` if it does not report that.
     pub cuda: Option<bool>,
 }
 
-/// Opens a library, initialises and finalises MPI. For a process that does nothing else: it may crash, or
-/// never come back.
+/// Opens a library, initialises and finalises MPI. For a process that does nothing else: it may crash or
+/// hang.
 pub(super) fn try_out(path: &std::path::Path) -> Result<Trial, MpiError> {
     let chosen = |why| MpiError::Chosen { path: path.to_owned(), why, chosen: "on trial" };
     let opened = library::open_at(path).map_err(chosen)?;

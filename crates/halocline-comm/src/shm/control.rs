@@ -12,19 +12,19 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// A rank's part of the control segment, on cache lines of its own.
 #[repr(C, align(128))]
 pub(super) struct Slot {
-    /// How the rank is woken.
+    /// Wakes the rank.
     pub bell: Doorbell,
     /// The rank's process id once it can be reached, 0 before.
     pid: AtomicU32,
-    /// 1 once the rank has sent all that it ever will.
+    /// 1 once the rank has sent its last message.
     left: AtomicU32,
-    /// The cores that the rank may run on, a bit each, as far as they fit.
+    /// A bit for each core that the rank may run on, as far as they fit.
     cores: [AtomicU64; CORE_WORDS],
 }
 
 const CORE_WORDS: usize = 12;
 
-/// The first page is kept for the job as a whole.
+/// The first page is for the job as a whole.
 pub(super) const HEADER_BYTES: usize = 4096;
 
 const _: () = assert!(size_of::<Slot>() == 128 && align_of::<Slot>() <= HEADER_BYTES);
@@ -48,7 +48,7 @@ impl Slot {
         Pid::from_raw(pid)
     }
 
-    /// Whether the rank has sent all that it ever will.
+    /// Whether the rank has sent its last message.
     pub(super) fn has_left(&self) -> bool {
         self.left.load(Ordering::Acquire) != 0
     }
@@ -86,7 +86,7 @@ impl Control {
         &self.slot(rank).unwrap_or_else(|| panic!("rank {rank} of {}", self.ranks)).bell
     }
 
-    /// Announces that a rank has sent all that it ever will.
+    /// Publishes that a rank has sent its last message.
     pub(super) fn leave(&self, rank: usize) {
         if let Some(slot) = self.slot(rank)
             && slot.left.swap(1, Ordering::AcqRel) == 0
@@ -95,19 +95,19 @@ impl Control {
         }
     }
 
-    /// Announces that something has failed for good, so that what all ranks do together at the end of their
-    /// processes cannot be done.
+    /// Publishes that a rank has failed, so that collective work at the end of the processes (MPI_Finalize) must be
+    /// skipped.
     pub(super) fn fail(&self) {
         self.header(1).store(1, Ordering::Release);
     }
 
-    /// Whether a rank has announced that.
+    /// Whether a rank has published that.
     pub(super) fn has_failed(&self) -> bool {
         self.header(1).load(Ordering::Acquire) != 0
     }
 
-    /// For the launcher: the process of a rank has ended. If it never joined, those who wait for it are
-    /// woken to see that it never will.
+    /// For the launcher: the process of a rank has ended. If it never joined, this wakes the ranks that wait
+    /// for it.
     pub(super) fn ended(&self, rank: usize) {
         if let Some(slot) = self.slot(rank).filter(|slot| slot.pid().is_none()) {
             slot.left.store(1, Ordering::Release);
@@ -124,7 +124,7 @@ impl Control {
         (0..CORE_WORDS).map(word).sum()
     }
 
-    /// A rank that never joined and never will.
+    /// A rank that has ended without joining.
     pub(super) fn absent(&self) -> Option<usize> {
         self.slots().position(|slot| slot.has_left() && slot.pid().is_none())
     }
@@ -134,7 +134,7 @@ impl Control {
         self.header(0).load(Ordering::Acquire)
     }
 
-    /// A word of the header: the first counts departures, the second tells of a failure.
+    /// A word of the header: the first counts departures, the second is set after a failure.
     fn header(&self, word: usize) -> &AtomicU32 {
         assert!(word < 2);
         // SAFETY: `map` has checked that the segment, which lives as long as `self`, has a page for the header, and

@@ -1,10 +1,10 @@
-//! How messages look on a socket: a header, announcements of memory, the payload. Pure functions;
-//! every received field is checked before it is used.
+//! The format of messages on a socket: a header, announcements of memory, the payload. Pure functions;
+//! every received field is checked before use.
 
 use crate::buffers;
 use crate::inbox::Tag;
 
-/// A frame begins with this, so that a stray writer is noticed.
+/// The first bytes of a frame, so that a foreign writer is noticed.
 const MAGIC: u32 = 0x4c41_4831;
 const HEADER: usize = 32;
 const ANNOUNCEMENT: usize = 16;
@@ -12,7 +12,7 @@ const ANNOUNCEMENT: usize = 16;
 /// Descriptors that one frame can carry (the kernel takes 253 with one call).
 pub(crate) const MAX_SEGMENTS: usize = 128;
 
-/// Memory that a frame announces; its descriptor travels beside the bytes.
+/// Memory that a frame announces; its descriptor is sent with the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Announced {
     /// Identity of the segment.
@@ -60,7 +60,7 @@ pub(crate) fn encode(tag: Tag, segments: &[Announced], payload: &[u8]) -> Vec<u8
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
     bytes: Vec<u8>,
-    /// Bytes at the front that were decoded already.
+    /// Bytes at the front that have been decoded.
     used: usize,
 }
 
@@ -74,7 +74,7 @@ impl Decoder {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next whole frame. After an error the stream is of no more use.
+    /// The next complete frame. After an error the stream is unusable.
     pub(crate) fn next(&mut self) -> Result<Option<Frame>, FrameError> {
         let rest = &self.bytes[self.used..];
         let Some((header, body)) = rest.split_first_chunk::<HEADER>() else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! How ranks that were not started by `halocline launch` come to one job: one of them makes it and hands
+//! Makes a job of ranks that `halocline launch` did not start: one of them makes it and sends
 //! its control segment to the others over a Unix socket with an abstract name.
 
 use super::Job;
@@ -15,10 +15,10 @@ use rustix::process::Pid;
 use std::mem::MaybeUninit;
 use std::time::{Duration, Instant};
 
-/// How long one side waits for the other, which has been told to come.
+/// How long each side waits for the other.
 const WITHIN: Duration = Duration::from_secs(20);
 
-/// A job about to be handed to the other ranks of this node.
+/// A job to send to the other ranks of this node.
 pub(crate) struct Offer {
     job: Job,
     listener: OwnedFd,
@@ -33,7 +33,7 @@ fn name(token: &[u8; 16]) -> String {
 }
 
 impl Offer {
-    /// Makes a job of `ranks` ranks and a place where the others get it.
+    /// Makes a job of `ranks` ranks and a socket where the others get it.
     pub(crate) fn new(ranks: usize) -> Result<Self, CommError> {
         let job = Job::create(ranks)?;
         let listener = socket(SocketFlags::NONBLOCK)?;
@@ -48,8 +48,8 @@ impl Offer {
         &self.job
     }
 
-    /// Gives the control segment to these processes, one after the other as they come. Returns it for this
-    /// rank. Blocks until all of them have come; whoever else comes gets nothing and keeps nobody waiting.
+    /// Sends the control segment to these processes in the order in which they connect, and returns it for this
+    /// rank. Blocks until all have it; other processes are refused without delaying them.
     pub(crate) fn give(self, mut others: Vec<Pid>) -> Result<OwnedFd, CommError> {
         let start = Instant::now();
         while !others.is_empty() {
@@ -71,8 +71,8 @@ impl Offer {
     }
 }
 
-/// Gets the control segment of the job with this token, which a process has on offer. Blocks until it is
-/// given.
+/// Gets the control segment of the job with this token from a process. Blocks until it
+/// comes.
 pub(crate) fn take(token: &[u8; 16], from: Pid) -> Result<OwnedFd, CommError> {
     let socket = socket(SocketFlags::empty())?;
     let fail = fail("get the control segment");
@@ -146,7 +146,7 @@ mod tests {
             .stdout(std::process::Stdio::piped())
             .spawn()
             .unwrap();
-        // It comes first: served in order, it would get what is meant for us.
+        // It connects first: served in order, it would get the descriptor.
         await_input(offer.listener.as_fd(), Instant::now()).unwrap();
         let other = std::thread::spawn(move || take(&token, me).unwrap());
         offer.give(vec![me]).unwrap();

@@ -1,7 +1,7 @@
-//! The job: what the launcher gives to each rank it starts, and how a rank finds it again.
+//! The job: what the launcher passes to each rank, and how a rank finds it.
 //!
 //! A job is a control segment in a sealed memfd, which the ranks inherit, and a random token. There is
-//! no file: whoever is killed, nothing stays behind. The environment of a rank says
+//! no file, so that killed processes leave nothing behind. The environment of a rank has
 //!
 //! | variable | value |
 //! | --- | --- |
@@ -32,25 +32,25 @@ const CONTROL_FD: &str = "HALOCLINE_CONTROL_FD";
 const PAGE: usize = 4096;
 const BYTES_PER_RANK: usize = 128;
 
-/// What the control segment must promise: nobody can shrink it under a reader any more.
+/// The seals of the control segment: no process can shrink it while another reads it.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
 /// A job that cannot be made, or an environment that describes none.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum JobError {
-    /// A number of ranks that no job has.
-    #[error("a job of {found} ranks; a job has 1 to {} ranks", Job::MAX_RANKS)]
+    /// An impossible number of ranks.
+    #[error("a job cannot have {found} ranks; start 1 to {} ranks", Job::MAX_RANKS)]
     Ranks {
         /// Ranks asked for.
         found: usize,
     },
-    /// The operating system refused.
+    /// A system call failed.
     #[error("cannot {what} of the job: {errno}")]
     System {
         /// The step that failed.
         what: &'static str,
-        /// The system's answer.
+        /// The error of the system.
         errno: Errno,
     },
     /// The control segment cannot be mapped.
@@ -65,10 +65,10 @@ pub enum JobError {
         /// The missing variable.
         variable: &'static str,
     },
-    /// A variable of the job has a value that it cannot have.
+    /// A variable of the job has a malformed value.
     #[error(transparent)]
     Invalid(#[from] VariableError),
-    /// The process has inherited the variables of a job, and not the descriptors that go with them.
+    /// The process has inherited the variables of a job, but not its descriptors.
     #[error(
         "{variable} is {fd}, but descriptor {fd} {why}: this process has inherited the variables of a job of `halocline \
          launch`, and {by} has started it without the job's descriptors; {}",
@@ -81,10 +81,10 @@ pub enum JobError {
         fd: RawFd,
         /// What is wrong with it.
         why: String,
-        /// Who has started the process.
+        /// The launcher of the process.
         by: &'static str,
     },
-    /// Another process has the same variables, and was earlier.
+    /// Another process with the same variables has joined before.
     #[error(
         "another process has joined the job as rank {rank} already: this one has inherited its variables; {}",
         advice()
@@ -98,7 +98,7 @@ pub enum JobError {
     LauncherDied,
 }
 
-/// What to do where a process has inherited the variables of a job.
+/// The remedy if a process has inherited the variables of a job.
 fn advice() -> String {
     format!(
         "start the ranks either by `halocline launch -n N -- program` or by `mpirun -n N program`, not one by the other, \
@@ -106,7 +106,7 @@ fn advice() -> String {
     )
 }
 
-/// The error that the descriptor of a variable is of no use.
+/// The error for an unusable descriptor in a variable.
 pub(super) fn unusable(variable: &'static str, fd: RawFd, why: String) -> JobError {
     let is_mpi = crate::mpi::launched().is_some();
     let by = if is_mpi { "an MPI launcher (mpirun)" } else { "another program" };
@@ -173,7 +173,7 @@ impl Job {
         Ok(Self { control: Arc::new(control), slots, token: random_token()?, size: ranks })
     }
 
-    /// Says that the process of a rank has ended, so that ranks that wait for it to join do not wait on.
+    /// Publishes that the process of a rank has ended, so that no rank waits for it to join.
     pub fn ended(&self, rank: usize) {
         self.slots.ended(rank);
     }
@@ -193,8 +193,8 @@ impl Job {
         self.control.as_fd()
     }
 
-    /// Makes `command` start rank `rank` of this job: sets its environment, and lets it, and nothing
-    /// else that this process starts, inherit the control segment. A `rank` that the job does not have
+    /// Makes `command` start rank `rank` of this job: sets its environment, and lets only this
+    /// command inherit the control segment. A `rank` that the job does not have
     /// is refused by the started process.
     pub fn prepare(&self, rank: usize, command: &mut Command) {
         let mut token = String::with_capacity(32);
@@ -214,7 +214,7 @@ impl Job {
         unsafe { command.pre_exec(inherit) };
     }
 
-    /// The job that this process is a rank of, or `None` if nothing in the environment speaks of one.
+    /// The job that this process is a rank of, or `None` if the environment names none.
     /// Can be called any number of times: the descriptor in the environment stays open (and is closed
     /// on exec from now on), each call returns another one.
     pub fn from_env() -> Result<Option<JoinedJob>, JobError> {
@@ -224,7 +224,7 @@ impl Job {
 
 fn random_token() -> Result<[u8; 16], JobError> {
     let mut token = [0; 16];
-    // At most 256 bytes come whole and without interruption once the kernel's pool is seeded.
+    // The kernel returns up to 256 bytes at once, without interruption.
     let got = rustix::rand::getrandom(&mut token, rustix::rand::GetRandomFlags::empty())
         .map_err(|errno| JobError::System { what: "draw the random token", errno })?;
     if got != token.len() {
@@ -257,10 +257,10 @@ fn parse_token(text: &str) -> Option<[u8; 16]> {
     u128::from_str_radix(text, 16).ok().filter(|_| is_token).map(u128::to_be_bytes)
 }
 
-/// A descriptor of our own for the control segment behind `fd`, if it is one; else what is wrong.
+/// A descriptor of this process for the control segment behind `fd`, or why it is none.
 fn adopt(fd: RawFd, size: usize) -> Result<OwnedFd, String> {
     // SAFETY: `fd` is not -1, and is given to system calls only, which check it. If it is closed, or another file by
-    // now, they say so, and nothing of that file is changed.
+    // now, they fail, and do not change that file.
     let inherited = unsafe { BorrowedFd::borrow_raw(fd) };
     let stat = rustix::fs::fstat(inherited).map_err(|errno| format!("cannot be used: {errno}"))?;
     let seals = rustix::fs::fcntl_get_seals(inherited).map_err(|_| "is not a memfd".to_string())?;

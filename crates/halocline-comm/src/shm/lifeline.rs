@@ -1,9 +1,9 @@
-//! Ranks die with their launcher, also behind a shell, and by whatever signal the launcher dies.
+//! Kills ranks when their launcher dies, by any signal, also ranks behind a shell.
 //!
-//! The launcher holds the writing end of a pipe; ranks inherit the reading end. Nothing is ever written. When the launcher has
-//! died the kernel closes the writing end, and sends SIGKILL to the owner of each open reading end (`F_SETOWN`, `F_SETSIG`,
-//! `O_ASYNC`). Owners are the process group that the launcher starts for a rank, and each rank that has joined, in whatever
-//! group it is. No thread watches anything.
+//! The launcher holds the writing end of a pipe; ranks inherit the reading end. Nothing is ever written. When the launcher
+//! dies, the kernel closes the writing end and sends SIGKILL to the owner of each open reading end (`F_SETOWN`, `F_SETSIG`,
+//! `O_ASYNC`). Owners are the process group that the launcher starts for a rank, and each rank that has joined, in any
+//! group. This needs no thread.
 
 use super::job::{JobError, number, unusable};
 use halocline_device::Variable;
@@ -22,7 +22,7 @@ pub(super) const LIFELINE_FD: &str = "HALOCLINE_LIFELINE_FD";
 /// `F_SETSIG`, the same number on all architectures of Linux.
 const SET_SIGNAL: libc::c_int = 10;
 
-/// The launcher's end. What was tied to it is killed once it is dropped, or its process has died.
+/// The launcher's end. Tied processes are killed once it is dropped or its process dies.
 #[derive(Debug)]
 pub struct Lifeline {
     reading: OwnedFd,
@@ -30,11 +30,11 @@ pub struct Lifeline {
     _writing: OwnedFd,
 }
 
-/// What ties one rank to the launcher.
+/// The tie of one rank to the launcher.
 #[derive(Debug)]
 pub struct Tie(Arc<OwnedFd>);
 
-/// Who is killed.
+/// The processes to kill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Owner {
     /// This process.
@@ -51,7 +51,7 @@ impl Lifeline {
         Ok(Self { reading, _writing: writing })
     }
 
-    /// Ties what `command` starts to this process: the process alone or, with `leads_group`, the process group that it then
+    /// Ties the process that `command` starts to this one; with `leads_group`, the process group that it then
     /// leads.
     pub fn tie(&self, command: &mut Command, leads_group: bool) -> Result<Tie, JobError> {
         let end = Arc::new(reopen(self.reading.as_fd())?);
@@ -73,14 +73,14 @@ impl Lifeline {
 }
 
 impl Tie {
-    /// What the rank has left running may outlive the launcher.
+    /// Ends the tie: processes that the rank has left running may outlive the launcher.
     pub fn cut(&self) {
         // Cannot fail for a descriptor that is open. It clears O_ASYNC for all processes that have inherited the end.
         let _ = rustix::fs::fcntl_setfl(&*self.0, OFlags::empty());
     }
 }
 
-/// Has the kernel kill this process with the launcher that the environment speaks of, if it speaks of one.
+/// Makes the kernel kill this process with its launcher, if the environment names one.
 pub(super) fn die_with_launcher() -> Result<(), JobError> {
     /// Open until the process ends.
     static END: OnceLock<OwnedFd> = OnceLock::new();
@@ -91,15 +91,15 @@ pub(super) fn die_with_launcher() -> Result<(), JobError> {
         Errno::SRCH => JobError::LauncherDied,
         errno => JobError::System { what: "watch the launcher", errno },
     })?;
-    // Another thread has set one that is as good.
+    // Another thread may have set an equal one.
     let _ = END.set(end);
     Ok(())
 }
 
-/// A reading end of our own behind an inherited descriptor.
+/// Opens a reading end of this process behind an inherited descriptor.
 fn adopt(fd: RawFd) -> Result<OwnedFd, JobError> {
-    // SAFETY: the number is not -1 and goes to system calls only, which check it themselves. Should it be closed, or be another
-    // file by now, they say so, and nothing of that file is changed but that it is closed on exec.
+    // SAFETY: the number is not -1 and goes to system calls only, which check it themselves. If it is closed, or another
+    // file by now, they fail, and that file at most gets closed on exec.
     let inherited = unsafe { BorrowedFd::borrow_raw(fd) };
     let refused = |errno| unusable(LIFELINE_FD, fd, format!("cannot be used: {errno}"));
     let about = rustix::fs::fstat(inherited).map_err(refused)?;
@@ -110,7 +110,7 @@ fn adopt(fd: RawFd) -> Result<OwnedFd, JobError> {
     reopen(inherited)
 }
 
-/// The reading end once more, with an owner of its own.
+/// Opens the reading end again, with an owner of its own.
 fn reopen(end: BorrowedFd<'_>) -> Result<OwnedFd, JobError> {
     let path = format!("/proc/self/fd/{}", end.as_raw_fd());
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -118,7 +118,7 @@ fn reopen(end: BorrowedFd<'_>) -> Result<OwnedFd, JobError> {
         .map_err(|errno| JobError::System { what: "open the lifeline", errno })
 }
 
-/// Has the kernel send SIGKILL to the owner once the writing end is closed; `SRCH` if it is closed already. Safe to call between
+/// Makes the kernel send SIGKILL to the owner once the writing end is closed; `SRCH` if it is closed already. Safe to call between
 /// fork and exec.
 fn kill_at_end(end: BorrowedFd<'_>, owner: Owner) -> rustix::io::Result<()> {
     let own = rustix::process::getpid().as_raw_nonzero().get();
@@ -130,7 +130,7 @@ fn kill_at_end(end: BorrowedFd<'_>, owner: Owner) -> rustix::io::Result<()> {
         }
     }
     rustix::fs::fcntl_setfl(end, OFlags::ASYNC | OFlags::NONBLOCK)?;
-    // Closed before this, the pipe sends no signal.
+    // If the pipe was closed before, it sends no signal.
     let mut poll = [PollFd::new(&end, PollFlags::empty())];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     rustix::event::poll(&mut poll, Some(&now))?;
@@ -144,7 +144,7 @@ mod tests {
     use std::os::unix::process::ExitStatusExt;
     use std::process::{Child, Stdio};
 
-    /// A shell that has started a process, which is named by its id.
+    /// A shell that has started a process, with the pidfd of that process.
     fn start(lifeline: &Lifeline, leads_group: bool) -> (Child, Tie, OwnedFd) {
         let mut command = Command::new("sh");
         command.args(["-c", "sleep 1000 & echo $!; wait; true"]).stdout(Stdio::piped());
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn one_process_alone_is_killed_and_its_group_is_not() {
+    fn one_process_is_killed_and_its_group_is_not() {
         let lifeline = Lifeline::new().unwrap();
         let (mut shell, _tie, sleeper) = start(&lifeline, false);
         drop(lifeline);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_from_the_lifeline_outlives_it() {
+    fn a_cut_tie_lets_processes_outlive_the_lifeline() {
         let lifeline = Lifeline::new().unwrap();
         let (mut shell, tie, sleeper) = start(&lifeline, true);
         tie.cut();
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lifeline_that_has_ended_is_found_at_once() {
+    fn an_ended_lifeline_is_found_at_once() {
         let lifeline = Lifeline::new().unwrap();
         let end = reopen(lifeline.reading.as_fd()).unwrap();
         drop(lifeline);
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pipe_is_refused_and_named() {
+    fn a_descriptor_that_is_no_pipe_is_refused_and_named() {
         let file = std::fs::File::open("/dev/null").unwrap();
         let text = adopt(file.as_raw_fd()).unwrap_err().to_string();
         assert!(text.contains("HALOCLINE_LIFELINE_FD is") && text.contains("is not a pipe"), "{text}");

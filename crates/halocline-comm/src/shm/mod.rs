@@ -1,9 +1,9 @@
 //! Ranks as processes of one node: messages over Unix sockets, memory in sealed memfds.
 //!
-//! `halocline launch` makes the job's control segment ([`Job`]) and starts the ranks, each of which
-//! joins by [`crate::Communicator::init`]. Sockets have abstract names and memory has no name at all, so that nothing is
-//! left behind however a process ends. One thread a process, asleep unless something happens, reads
-//! the sockets into the inbox and watches the other processes' lives.
+//! `halocline launch` makes the job's control segment ([`Job`]) and starts the ranks, which
+//! join by [`crate::Communicator::init`]. Sockets have abstract names and memory has no name, so that a process leaves nothing
+//! behind however it ends. One thread in each process, asleep unless something happens, reads
+//! the sockets into the inbox and watches the other processes.
 
 mod control;
 mod frame;
@@ -38,7 +38,7 @@ use std::time::Duration;
 /// How long a rank waits for the others to join.
 const JOIN_WITHIN: Duration = Duration::from_secs(60);
 
-/// How long a rank that leaves tries to hand its last messages to peers that do not read.
+/// How long a rank that leaves waits for peers to read its last messages.
 const FLUSH_WITHIN: Duration = Duration::from_secs(5);
 
 /// The transport of this process in its job, `None` if it was not started as a rank of one. Waits
@@ -57,19 +57,19 @@ pub(crate) fn join(host: Arc<dyn Host>) -> Result<Option<Arc<dyn Transport>>, Co
     Ok(Some(Arc::new(ShmTransport::join(job, names, Arc::default(), host)?)))
 }
 
-/// One process's end. Dropping it sends what is still queued and tells the others.
+/// One process's end. Dropping it sends queued messages and tells the others.
 pub(crate) struct ShmTransport {
     shared: Arc<Shared>,
     cores: Cores,
     watch: Option<JoinHandle<()>>,
 }
 
-/// What callers and the watch thread share.
+/// State of callers and the watch thread.
 struct Shared {
     rank: usize,
     size: usize,
-    /// What the ranks are called in messages and errors: their ranks in a larger group, of which this
-    /// job is one node.
+    /// The numbers of the ranks in messages and errors: their ranks in a larger group, if this
+    /// job is one node of it.
     names: Vec<usize>,
     token: String,
     control: Control,
@@ -84,14 +84,14 @@ struct Shared {
     epoll: OwnedFd,
     outgoing: Mutex<HashMap<usize, Arc<Mutex<Outgoing>>>>,
     imports: Mutex<HashMap<(usize, u64), Weak<Segment>>>,
-    /// Ranks that something is to be sent to again after a while.
+    /// Ranks with messages to retry after a while.
     retries: Mutex<BTreeSet<usize>>,
-    /// Why this rank can hear of others no more.
+    /// Why this rank cannot receive any more.
     fault: OnceLock<CommError>,
 }
 
 impl ShmTransport {
-    /// Joins a job whose ranks are called `names`, and waits until all others have. What comes goes into
+    /// Joins a job whose ranks are called `names`, and waits until all others have. Messages go into
     /// `inbox`.
     pub(crate) fn join(
         job: JoinedJob,
@@ -124,7 +124,7 @@ impl ShmTransport {
             retries: Mutex::default(),
             fault: OnceLock::new(),
         });
-        shared.meet()?;
+        shared.wait_for_all()?;
         let watch = watch::Watch::new(Arc::clone(&shared), listener)?;
         let thread = std::thread::Builder::new().name("halocline-watch".into());
         let watch = thread.spawn(move || watch.run()).map_err(|error| CommError::System {
@@ -142,8 +142,8 @@ const ENDED: u8 = 2;
 const DEAD: u8 = 3;
 
 impl Shared {
-    /// Says that this rank can be reached, and waits until all others say so.
-    fn meet(&self) -> Result<(), CommError> {
+    /// Publishes that this rank can be reached, and waits for all others.
+    fn wait_for_all(&self) -> Result<(), CommError> {
         if let Some(slot) = self.control.slot(self.rank) {
             slot.join(std::process::id());
         }
@@ -170,7 +170,7 @@ impl Shared {
         }
     }
 
-    /// What a rank of the job is called.
+    /// The number of a rank in messages and errors.
     fn name_of(&self, rank: usize) -> usize {
         self.names.get(rank).copied().unwrap_or(rank)
     }
@@ -185,7 +185,7 @@ impl Shared {
         self.control.bell(self.rank)
     }
 
-    /// Records that a rank is gone and wakes whoever waits for it.
+    /// Records that a rank has left or died, and wakes the threads that wait for it.
     fn depart(&self, rank: usize, state: u8) {
         self.states[rank].store(state, Ordering::Release);
         self.departures.fetch_add(1, Ordering::Release);
@@ -193,8 +193,8 @@ impl Shared {
         self.own_bell().demand(&*self.host);
     }
 
-    /// This rank cannot hear of others any more, whoever they are: nothing waits on.
-    fn deaf(&self, error: CommError) {
+    /// This rank cannot receive any more: ends all waits.
+    fn stop_receiving(&self, error: CommError) {
         tracing::error!("rank {}: {error}", self.rank);
         // The first fault is as good as any other.
         let _ = self.fault.set(error);
@@ -202,13 +202,13 @@ impl Shared {
         self.own_bell().changed(&*self.host);
     }
 
-    /// Deals with what a flush has left over.
+    /// Arranges for the messages that a flush could not send.
     fn flushed(&self, to: usize, outgoing: &mut Outgoing, flushed: Flushed) -> Result<(), CommError> {
         match flushed {
             Flushed::All => Ok(()),
             Flushed::Blocked => watch::await_writable(&self.epoll, to, outgoing),
-            // The kernel is short of something that no event announces the end of; or the receiver has
-            // gone, which is for the watch thread to say, after it has read all that came from there.
+            // The kernel lacks a resource, and no event tells when it is free; or the receiver is
+            // gone, which the watch thread reports after it has read all its messages.
             Flushed::Refused(_) | Flushed::Broken => {
                 lock(&self.retries).insert(to);
                 self.nudge();
@@ -217,7 +217,7 @@ impl Shared {
         }
     }
 
-    /// A connection with a rank is broken. If the rank is alive, nothing that waits for it may wait on.
+    /// A connection with a rank is broken. If the rank is alive, it counts as dead, so that waits for it end.
     fn lose(&self, rank: usize, why: &str) {
         let gone = |slot: &control::Slot| slot.has_left();
         if self.is_present(rank) && !self.control.slot(rank).is_some_and(gone) {
@@ -227,7 +227,7 @@ impl Shared {
     }
 
     fn nudge(&self) {
-        // Fails only when the counter is full, and then the thread is about to wake anyway.
+        // Fails only if the counter is full; then the thread is about to wake anyway.
         let _ = rustix::io::write(&self.nudge, &1u64.to_ne_bytes());
     }
 
@@ -244,7 +244,7 @@ impl Shared {
         Ok(made)
     }
 
-    /// Maps announced memory, unless it is mapped already.
+    /// Maps announced memory, unless it is mapped.
     fn import(
         &self,
         from: usize,
@@ -386,19 +386,19 @@ unsafe impl Transport for ShmTransport {
 }
 
 impl ShmTransport {
-    /// Whether a rank has died, or cannot be heard any more, as this one or another one has found.
+    /// Whether this rank or another one has found that a rank has died or cannot communicate any more.
     pub(crate) fn has_failed(&self) -> bool {
         let shared = &*self.shared;
         let is_dead = |rank: usize| self.state(rank) == PeerState::Dead;
         shared.control.has_failed() || shared.fault.get().is_some() || (0..shared.size).any(is_dead)
     }
 
-    /// Lets all ranks know that something has failed for good.
+    /// Publishes to all ranks that a rank has failed.
     pub(crate) fn fail(&self) {
         self.shared.control.fail();
     }
 
-    /// Hands what is queued to peers that read.
+    /// Sends queued messages to peers that read.
     fn flush(&self) {
         let shared = &*self.shared;
         let peers: Vec<_> = lock(&shared.outgoing).values().cloned().collect();

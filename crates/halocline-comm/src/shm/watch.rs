@@ -1,4 +1,4 @@
-//! The thread that reads this rank's sockets into its inbox and watches the other processes' lives.
+//! The thread that reads this rank's sockets into its inbox and watches the other processes' processes.
 
 use super::frame::Frame;
 use super::socket::{self, Flushed, Incoming, Outgoing, Read};
@@ -15,10 +15,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What an event is about: a kind in the upper half, a rank or a connection's number in the lower.
+/// The data of an epoll event: its kind in the upper half, a rank or the number of a connection in the lower.
 const LISTENER: u64 = 1 << 32;
 const NUDGE: u64 = 2 << 32;
-const LIFE: u64 = 3 << 32;
+const PROCESS: u64 = 3 << 32;
 const INCOMING: u64 = 4 << 32;
 const OUTGOING: u64 = 5 << 32;
 const NUMBER: u64 = (1 << 32) - 1;
@@ -28,19 +28,19 @@ pub(super) struct Watch {
     listener: OwnedFd,
     incoming: HashMap<u64, Incoming>,
     accepted: u64,
-    /// Readable once the process is dead.
-    lives: HashMap<usize, OwnedFd>,
-    /// Held so that a connection can be taken, and refused, when no other descriptor is left.
+    /// The pidfd of each other rank, readable once its process is dead.
+    processes: HashMap<usize, OwnedFd>,
+    /// Closed to accept and refuse a connection when no other descriptor is left.
     spare: Option<OwnedFd>,
 }
 
-/// How often to look, with that time in between, whether a rank that closed a connection has died.
+/// How often to check, at intervals of [`RETRY`], whether a rank that closed a connection has died.
 const LOOKS: u32 = 100;
 
-/// After how long to try again what the kernel has refused.
+/// The interval between retries of a send that the kernel refused.
 const RETRY: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
-/// Asks the watch thread to go on writing once the socket takes more.
+/// Makes the watch thread write again once the socket accepts more.
 pub(super) fn await_writable(epoll: &OwnedFd, to: usize, outgoing: &mut Outgoing) -> Result<(), CommError> {
     if !outgoing.awaited {
         modify(epoll, outgoing, to, EventFlags::OUT)?;
@@ -49,9 +49,9 @@ pub(super) fn await_writable(epoll: &OwnedFd, to: usize, outgoing: &mut Outgoing
     Ok(())
 }
 
-/// Asks the watch thread to notice when the receiver closes the connection.
+/// Makes the watch thread notice when the receiver closes the connection.
 pub(super) fn await_hang_up(epoll: &OwnedFd, to: usize, outgoing: &Outgoing) -> Result<(), CommError> {
-    // An empty set: hang-ups are always told.
+    // An empty set: hang-ups are always reported.
     add(epoll, outgoing.as_fd(), OUTGOING | to as u64, EventFlags::empty())
 }
 
@@ -66,25 +66,25 @@ fn add(epoll: &OwnedFd, fd: BorrowedFd<'_>, what: u64, flags: EventFlags) -> Res
 }
 
 impl Watch {
-    /// Takes up the watch over all other ranks, which have joined.
+    /// Starts to watch all other ranks, which have joined.
     pub(super) fn new(shared: Arc<Shared>, listener: OwnedFd) -> Result<Self, CommError> {
         add(&shared.epoll, listener.as_fd(), LISTENER, EventFlags::IN)?;
         add(&shared.epoll, shared.nudge.as_fd(), NUDGE, EventFlags::IN)?;
-        let (mut lives, mut gone) = (HashMap::new(), Vec::new());
+        let (mut processes, mut gone) = (HashMap::new(), Vec::new());
         for (rank, slot) in shared.control.slots().enumerate().filter(|(rank, _)| *rank != shared.rank) {
             match slot.pid().map(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty())) {
-                Some(Ok(life)) => {
-                    add(&shared.epoll, life.as_fd(), LIFE | rank as u64, EventFlags::IN)?;
-                    lives.insert(rank, life);
+                Some(Ok(process_fd)) => {
+                    add(&shared.epoll, process_fd.as_fd(), PROCESS | rank as u64, EventFlags::IN)?;
+                    processes.insert(rank, process_fd);
                 }
                 None | Some(Err(Errno::SRCH)) => gone.push(rank),
                 Some(Err(errno)) => return Err(CommError::System { what: "watch a peer's process", errno }),
             }
         }
         let spare = shared.nudge.try_clone().ok();
-        let mut watch = Self { shared, listener, incoming: HashMap::new(), accepted: 0, lives, spare };
-        // Some ranks may have come and gone before this one got here.
-        watch.mourn();
+        let mut watch = Self { shared, listener, incoming: HashMap::new(), accepted: 0, processes, spare };
+        // Some ranks may have left or died before this one got here.
+        watch.report_deaths();
         gone.into_iter().for_each(|rank| watch.died(rank));
         Ok(watch)
     }
@@ -100,7 +100,9 @@ impl Watch {
             let buffer = rustix::buffer::spare_capacity(&mut events);
             match epoll::wait(&self.shared.epoll, buffer, timeout.as_ref()) {
                 Ok(_) | Err(Errno::INTR) => {}
-                Err(error) => return tracing::error!(%error, "the shm transport lost its epoll"),
+                Err(error) => {
+                    return tracing::error!(%error, "the shm transport cannot wait for events any more");
+                }
             }
             for event in &events {
                 let (what, flags) = (event.data.u64(), event.flags);
@@ -114,7 +116,7 @@ impl Watch {
         match kind {
             LISTENER => self.accept(),
             NUDGE => self.nudged(),
-            LIFE => self.died(number as usize),
+            PROCESS => self.died(number as usize),
             INCOMING => self.read(number),
             OUTGOING => self.write(number as usize, hung_up),
             _ => {}
@@ -127,27 +129,29 @@ impl Watch {
             let socket = match rustix::net::accept_with(&self.listener, flags) {
                 Ok(socket) => socket,
                 Err(Errno::MFILE | Errno::NFILE) if self.spare.take().is_some() => {
-                    // Taken and closed, or it would wake us for ever; its sender notices. The kernel wants
-                    // a descriptor even where nobody connects.
+                    // Accepted and closed, or it would wake this thread forever; the sender notices. The kernel needs
+                    // a free descriptor even if there is no connection.
                     let refused = rustix::net::accept_with(&self.listener, flags);
-                    let nobody = matches!(refused, Err(Errno::AGAIN));
+                    let is_empty = matches!(refused, Err(Errno::AGAIN));
                     drop(refused);
                     self.spare = self.shared.nudge.try_clone().ok();
-                    if nobody {
+                    if is_empty {
                         return;
                     }
                     tracing::error!("rank {}: no descriptor is left for a connection", self.shared.rank);
                     continue;
                 }
                 Err(errno @ (Errno::MFILE | Errno::NFILE)) => {
-                    // Another thread took what was given free: nobody who connects can even be refused.
-                    // Deleted once; it would wake us for ever.
+                    // Another thread took the freed descriptor: connections cannot even be refused.
+                    // Deleted, or it would wake this thread forever.
                     let _ = epoll::delete(&self.shared.epoll, &self.listener);
-                    return self.shared.deaf(CommError::System { what: "accept a connection", errno });
+                    return self
+                        .shared
+                        .stop_receiving(CommError::System { what: "accept a connection", errno });
                 }
                 Err(_) => return,
             };
-            // Whoever is no rank is not listened to.
+            // Nothing is read from a process that is no rank.
             if let Err(why) = admit(&self.shared, socket.as_fd()) {
                 tracing::warn!("rank {}: a connection was refused: {why}", self.shared.rank);
                 continue;
@@ -185,7 +189,7 @@ impl Watch {
                 None => tracing::warn!("rank {}: a connection was dropped: {why}", shared.rank),
             },
         }
-        // Closing the descriptor takes it out of the epoll.
+        // Closing the descriptor removes it from the epoll.
         self.incoming.remove(&number);
     }
 
@@ -197,7 +201,7 @@ impl Watch {
         }
         let flushed = outgoing.flush();
         if let Flushed::Broken = flushed {
-            // Deleted already where it was found broken before.
+            // It may have been deleted before.
             let _ = epoll::delete(&self.shared.epoll, outgoing.as_fd());
             outgoing.looks += 1;
             let looks = outgoing.looks;
@@ -215,8 +219,8 @@ impl Watch {
         }
     }
 
-    /// A rank has closed the connection. A process that dies does so a little before its life ends, and
-    /// one that leaves has said so before; one that does neither has refused us.
+    /// A rank has closed the connection. A dying process does so a little before its pidfd becomes readable, and
+    /// a rank that leaves has announced that before; a rank that does neither has refused the connection.
     fn hung_up(&mut self, to: usize, looks: u32) {
         if !self.shared.is_present(to) || self.shared.has_left(to) {
             return;
@@ -229,17 +233,17 @@ impl Watch {
         }
     }
 
-    /// Reads everything that was sent to this rank up to now.
+    /// Reads everything that has been sent to this rank.
     fn drain(&mut self) {
         self.accept();
         let numbers: Vec<u64> = self.incoming.keys().copied().collect();
         numbers.into_iter().for_each(|number| self.read(number));
     }
 
-    /// Somebody saw that a rank has left: whatever it sent is in our sockets by now.
+    /// Another thread saw that a rank has left: all its messages are in the sockets now.
     fn nudged(&mut self) {
         let mut count = [0; 8];
-        // Empty when two nudges were taken as one.
+        // Empty if two nudges were merged.
         let _ = rustix::io::read(&self.shared.nudge, &mut count);
         let left = |shared: &Shared| -> Vec<usize> {
             let slots = shared.control.slots().enumerate();
@@ -248,33 +252,34 @@ impl Watch {
         };
         let ranks = left(&self.shared);
         if !ranks.is_empty() {
-            self.mourn();
+            self.report_deaths();
             self.drain();
             ranks.into_iter().for_each(|rank| self.shared.depart(rank, LEFT));
         }
     }
 
-    /// Who leaves may do so because another rank has died, which must show first. Its life is readable
-    /// by now, even if its event is still to come.
-    fn mourn(&mut self) {
-        let watched: Vec<(usize, &OwnedFd)> = self.lives.iter().map(|(rank, life)| (*rank, life)).collect();
+    /// Reports ranks that have died: a rank may leave because another has died, which must show first. The pidfd of that rank is
+    /// readable now, even if its event is still to come.
+    fn report_deaths(&mut self) {
+        let watched: Vec<(usize, &OwnedFd)> =
+            self.processes.iter().map(|(rank, process_fd)| (*rank, process_fd)).collect();
         let mut polled: Vec<PollFd<'_>> =
-            watched.iter().map(|(_, life)| PollFd::new(*life, PollFlags::IN)).collect();
+            watched.iter().map(|(_, process_fd)| PollFd::new(*process_fd, PollFlags::IN)).collect();
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        // Where it fails, the events tell the same a little later.
+        // If it fails, the events report the same a little later.
         let _ = rustix::event::poll(&mut polled, Some(&now));
-        let ended = watched.iter().zip(&polled).filter(|(_, life)| !life.revents().is_empty());
+        let ended = watched.iter().zip(&polled).filter(|(_, process_fd)| !process_fd.revents().is_empty());
         let ended = ended.map(|((rank, _), _)| *rank).filter(|&rank| !self.shared.has_left(rank));
         let dead: Vec<usize> = ended.collect();
         dead.into_iter().for_each(|rank| self.died(rank));
     }
 
     fn died(&mut self, rank: usize) {
-        // Its life stays readable: closing it takes it out of the epoll.
-        self.lives.remove(&rank);
+        // Its pidfd stays readable: closing it removes it from the epoll.
+        self.processes.remove(&rank);
         let left = self.shared.has_left(rank);
         if left {
-            self.mourn();
+            self.report_deaths();
         }
         self.drain();
         self.shared.depart(rank, if left { ENDED } else { DEAD });
@@ -282,7 +287,7 @@ impl Watch {
 }
 
 impl Shared {
-    /// Whether a rank has said goodbye.
+    /// Whether a rank has announced that it leaves.
     fn has_left(&self, rank: usize) -> bool {
         self.control.slot(rank).is_some_and(super::control::Slot::has_left)
     }
@@ -292,7 +297,7 @@ impl Shared {
     }
 }
 
-/// Lets in only processes of this user that are ranks of this job.
+/// Admits only processes of this user that are ranks of this job.
 fn admit(shared: &Shared, socket: BorrowedFd<'_>) -> Result<(), String> {
     let who = socket::peer_of(socket).map_err(|errno| format!("its process is unknown: {errno}"))?;
     match shared.control.slots().any(|slot| slot.pid() == Some(who)) {
@@ -301,19 +306,20 @@ fn admit(shared: &Shared, socket: BorrowedFd<'_>) -> Result<(), String> {
     }
 }
 
-/// The rank that a process is, by its first frame.
+/// The rank of a process, by its first frame.
 fn greet(shared: &Shared, frame: &Frame, process: rustix::io::Result<Pid>) -> Result<usize, String> {
     let process = process.map_err(|errno| format!("its process is unknown: {errno}"))?;
-    let rank = socket::check_hello(frame, &shared.token).ok_or("it does not say who it is")?;
+    let rank = socket::check_hello(frame, &shared.token)
+        .ok_or("its first frame does not name a rank of this job")?;
     match shared.control.slot(rank).and_then(super::control::Slot::pid) {
         Some(expected) if expected == process => Ok(rank),
-        expected => Err(format!("process {process} says that it is rank {rank}, but that is {expected:?}")),
+        expected => Err(format!("process {process} claims to be rank {rank}, which is process {expected:?}")),
     }
 }
 
 /// Puts a message into the inbox, with its memory up to the first segment that cannot be received or mapped.
 fn deliver(shared: &Shared, from: usize, frame: Frame, fds: Vec<OwnedFd>) {
-    // The kernel drops the last descriptors of a message where the process may open no more.
+    // The kernel drops the last descriptors of a message if the process may open no more.
     let is_cut = fds.len() < frame.segments.len();
     let what = "receive the descriptors of a peer's memory";
     let mut missing = is_cut.then_some(CommError::System { what, errno: Errno::MFILE });
