@@ -1,5 +1,5 @@
-//! A driver made of maps and counters, for tests: it gives addresses again soon after they were freed, refuses what CUDA
-//! refuses, fails when told to, and writes down whatever the mapping cache must never do.
+//! A driver of maps and counters, for tests: it reuses addresses soon after a free, refuses what CUDA
+//! refuses, fails on request, and records every violation of the rules for the mapping cache.
 
 use halocline_device::Address;
 use halocline_device::remote::{Allocation, DeviceId, Export, Kind, Opened, Provider, Refusal};
@@ -23,16 +23,16 @@ struct Inner {
     wrongs: Vec<String>,
 }
 
-/// What drivers were asked about allocations.
+/// Queries about allocations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Asked {
-    /// Which one lies around an address.
+    /// For the one around an address.
     pub(super) finds: usize,
-    /// Whether one is still there.
+    /// For whether one still exists.
     pub(super) stills: usize,
 }
 
-/// Physical memory: there until it is freed and nobody has it open.
+/// Physical memory: exists until it is freed and no process has it open.
 struct Memory {
     process: usize,
     allocation: Allocation,
@@ -54,7 +54,7 @@ impl World {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Memory of a process at an address, of which nothing else is allocated.
+    /// Allocates memory of a process at a free address.
     pub(super) fn allocate(&self, process: usize, device: DeviceId, base: Address, bytes: u64) -> Allocation {
         let mut inner = self.lock();
         inner.next += 1;
@@ -76,7 +76,7 @@ impl World {
         inner.reclaim();
     }
 
-    /// A process has died: the driver takes back all that it had.
+    /// A process dies: the driver frees all that it had.
     pub(super) fn kill(&self, process: usize) {
         let mut inner = self.lock();
         let before = inner.opened.len();
@@ -86,7 +86,7 @@ impl World {
         inner.reclaim();
     }
 
-    /// Which memory, and which byte of it, a process finds at an address.
+    /// The memory, and the offset in it, that a process sees at an address.
     pub(super) fn look(&self, process: usize, address: Address) -> Option<(u64, u64)> {
         let inner = self.lock();
         let here = inner.opened.values().filter(|open| open.process == process);
@@ -101,13 +101,13 @@ impl World {
 }
 
 impl World {
-    /// Mappings that are open: those of memory of one process.
+    /// Open mappings of memory of one process.
     pub(super) fn open_of(&self, process: usize) -> usize {
         let inner = self.lock();
         inner.opened.values().filter(|open| inner.memory[&open.id].process == process).count()
     }
 
-    /// Memory that was freed and is still there.
+    /// Memory that was freed and still exists.
     pub(super) fn held(&self) -> usize {
         self.lock().memory.values().filter(|memory| memory.is_freed).count()
     }
@@ -117,23 +117,23 @@ impl World {
         self.lock().memory.get(&id).is_some_and(|memory| !memory.is_freed)
     }
 
-    /// Whether some memory was freed and is still there.
+    /// Whether some memory was freed and still exists.
     pub(super) fn is_held(&self, id: u64) -> bool {
         self.lock().memory.get(&id).is_some_and(|memory| memory.is_freed)
     }
 
-    /// Calls so far that exported, opened and closed something.
+    /// The numbers of exports, opens and closes so far.
     pub(super) fn calls(&self) -> (usize, usize, usize) {
         let inner = self.lock();
         (inner.exports, inner.opens, inner.closes)
     }
 
-    /// What drivers were asked so far.
+    /// The queries so far.
     pub(super) fn asked(&self) -> Asked {
         self.lock().asked
     }
 
-    /// What must never happen, and has.
+    /// Violations of the rules.
     pub(super) fn wrongs(&self) -> Vec<String> {
         self.lock().wrongs.clone()
     }
@@ -151,13 +151,13 @@ pub(super) struct Fake {
     pub(super) world: World,
     pub(super) process: usize,
     pub(super) device: DeviceId,
-    /// What the next calls of `open` say.
+    /// Results of the next calls of `open`.
     pub(super) refusals: Mutex<Vec<Refusal>>,
     /// Calls of `open` that have begun.
     pub(super) opening: AtomicUsize,
-    /// What the next calls of `export` say.
+    /// Results of the next calls of `export`.
     pub(super) private: Mutex<Vec<Refusal>>,
-    /// To close something takes as long as CUDA's legacy handles do: until nothing waits.
+    /// Closing waits until nothing waits on a device, as with CUDA's legacy handles.
     pub(super) close_waits: AtomicBool,
 }
 

@@ -1,10 +1,10 @@
-//! The messages of the mapping protocol, as bytes. What is received is checked before it is used: cut, overlong or
-//! impossible messages are typed errors.
+//! The messages of the mapping protocol, as bytes. Received messages are checked before use: truncated, overlong and
+//! impossible ones are typed errors.
 
 use halocline_device::remote::{Allocation, DeviceId, Export, Kind, Refusal};
 use halocline_plan::wire::{Reader, WireError, Writer};
 
-/// A process, told from a later one with the same process id by a random number.
+/// A process; the random number distinguishes it from a later process with the same id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct ProcessId {
     pub(crate) pid: u32,
@@ -20,13 +20,13 @@ impl ProcessId {
         Self { pid: std::process::id(), random }
     }
 
-    /// That of a rank that is a thread and pretends to be a process.
+    /// The id of a rank that is a thread but behaves like a process.
     pub(crate) fn pretended(number: u32) -> Self {
         Self { pid: number, random: crate::communicator::mix(number.into()) }
     }
 }
 
-/// What an owner says of an allocation when it offers it.
+/// The description of an allocation in an offer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Descriptor {
     pub(crate) process: ProcessId,
@@ -34,12 +34,12 @@ pub(crate) struct Descriptor {
     pub(crate) handle: Vec<u8>,
 }
 
-/// What the two sides say to each other. `device` is always that of the importer.
+/// A message of the protocol. `device` is always that of the importer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Message {
     /// Owner: open this.
     Offer { entry: u64, device: DeviceId, descriptor: Descriptor },
-    /// Importer: it is open, and called so from now on.
+    /// Importer: it is open, under this token.
     Mapped { entry: u64, device: DeviceId, token: u64 },
     /// Importer: it cannot be opened.
     MapFailed { entry: u64, device: DeviceId, why: Refusal },
@@ -47,11 +47,11 @@ pub(crate) enum Message {
     Unmap { token: u64 },
     /// Importer: it is closed.
     Unmapped { entry: u64, device: DeviceId },
-    /// Owner: take these bytes of it; if they are the last, close it before you say so.
+    /// Owner: read these bytes of it. After the last ones, close it before `DONE`.
     Data { entry: u64, token: u64, offset: u64, length: u64, epoch: u64, last: bool },
-    /// Importer: they were taken, or why not.
+    /// Importer: they were read, or why not.
     Done { epoch: u64, refused: Option<Refusal> },
-    /// Either: all that I had mapped is closed, and nothing of mine may be open any more.
+    /// Either: all its imports are closed, and all its memory must be.
     Gone,
 }
 
@@ -59,21 +59,21 @@ pub(crate) enum Message {
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MessageError {
-    /// Cut, too long, or no message at all.
+    /// Truncated, too long, or no message.
     #[error(transparent)]
     Wire(#[from] WireError),
-    /// An offer of what is offered already.
+    /// A repeated offer.
     #[error("it offers entry {entry:#x} for {device} again")]
     Repeated {
         /// The owner's entry.
         entry: u64,
-        /// For which device of the importer.
+        /// The device of the importer.
         device: DeviceId,
     },
-    /// A name of a mapping that the sender was not given.
-    #[error("it names mapping {token:#x}, which is none of its")]
+    /// A token that the sender does not have.
+    #[error("it names mapping {token:#x}, which the sender does not have")]
     NoMapping {
-        /// The name.
+        /// The token.
         token: u64,
     },
 }
@@ -173,7 +173,7 @@ impl Message {
 /// Kinds by their numbers in messages.
 const KINDS: [Kind; 5] = [Kind::Memfd, Kind::Legacy, Kind::Vmm, Kind::Pool, Kind::Simulated];
 
-/// Refusals by their numbers in messages; 0 is none, and the one behind them [`Refusal::Other`].
+/// Refusals by their numbers in messages; 0 is none, and the number after them [`Refusal::Other`].
 const REFUSALS: [Refusal; 12] = [
     Refusal::Private,
     Refusal::DefaultPool,
@@ -242,7 +242,7 @@ fn read_descriptor(r: &mut Reader<'_>) -> Result<Descriptor, WireError> {
     Ok(Descriptor { process, allocation, handle })
 }
 
-/// One message of each kind: what tests and fuzzing begin with.
+/// One message of each kind, for tests and fuzzing.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn samples() -> Vec<Message> {
     let device = DeviceId([7; 16]);
@@ -272,7 +272,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_is_read_is_what_was_written() {
+    fn messages_survive_encoding() {
         let refusals = REFUSALS.into_iter().chain([Refusal::Other(7)]).map(Some);
         let done = refusals.map(|refused| Message::Done { epoch: 1, refused });
         for message in samples().into_iter().chain(done) {
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_message_is_refused_wherever_it_is_cut() {
+    fn a_truncated_message_is_refused() {
         for bytes in samples().iter().map(Message::encode) {
             for length in 0..bytes.len() {
                 let short = Message::decode(&bytes[..length]);
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_with_more_behind_it_is_refused() {
+    fn a_message_with_trailing_bytes_is_refused() {
         for mut bytes in samples().iter().map(Message::encode) {
             bytes.push(0);
             assert_eq!(Message::decode(&bytes), Err(MessageError::Wire(WireError::Trailing(1))));

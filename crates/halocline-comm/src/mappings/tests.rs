@@ -42,8 +42,8 @@ fn two(world: &World) -> [(Communicator, Mappings, Arc<Fake>); 2] {
     [ranks.next().unwrap(), ranks.next().unwrap()]
 }
 
-/// All calls of drivers: at the owner, of memory of the library's own, none; of other memory, which may have been freed without a word,
-/// whether it is still there. At the importer none.
+/// Driver calls of a hit: none for the library's own memory; at the owner of foreign memory, a query
+/// whether it still exists. None at the importer.
 #[test]
 fn a_hit_sends_nothing_and_only_asks_whether_foreign_memory_exists() {
     for is_own in [true, false] {
@@ -62,7 +62,7 @@ fn a_hit_sends_nothing_and_only_asks_whether_foreign_memory_exists() {
         assert_eq!(world.look(1, mapping.address()), Some((memory.id, 100)));
         assert_eq!(mapping.kind(), Some(Kind::Legacy));
         assert_eq!(world.asked(), asked, "by who uses a mapping");
-        // The importer's progress is at its end: nobody could answer.
+        // The importer has ended and could not answer.
         theirs.service.with(|protocol| protocol.is_gone(0));
         let sent = mappings.stats().messages;
         let again = mappings.map(at(1), PAGE, PAGE).unwrap();
@@ -74,7 +74,7 @@ fn a_hit_sends_nothing_and_only_asks_whether_foreign_memory_exists() {
     }
 }
 
-/// A provider that makes something else of what it has found.
+/// A provider that changes the allocation that it has found.
 struct Liar {
     fake: Arc<Fake>,
     tells: fn(Allocation) -> Allocation,
@@ -108,7 +108,7 @@ unsafe impl Provider for Liar {
     }
 }
 
-/// What a rank is told that maps a page of a provider of this kind, whose driver exports nothing.
+/// The error for mapping a page of such a provider, whose driver exports nothing.
 fn of_a_liar(tells: fn(Allocation) -> Allocation) -> MappingError {
     let world = World::default();
     let [(_owner, mappings, _), (_importer, _theirs, _)] = two(&world);
@@ -145,7 +145,7 @@ fn a_provider_that_finds_memory_elsewhere_is_refused() {
     }
 }
 
-/// The same addresses again, of another length and of the same, freed with a word and without one: the first who asks gets what is there.
+/// Addresses are reused, with another length and the same, after a free with and without a release: a request gets the new memory.
 #[test]
 fn freed_memory_is_never_a_hit() {
     let own = DeviceId([78; 16]);
@@ -228,11 +228,11 @@ fn release_waits_until_no_rank_has_the_memory_open() {
     assert_eq!((world.held(), world.open_of(0)), (0, 0));
 }
 
-/// The library's own memory: dropped, and freed when nobody has it mapped any more, by whoever drives then.
+/// The library's own memory is freed after its drop once no rank has it mapped, by the thread that drives then.
 #[test]
 fn memory_of_the_library_is_freed_once_unmapped_without_a_wait() {
     let world = World::default();
-    // Everybody in this process who exports is told of what is freed.
+    // A free is reported to all exporters of this process.
     let own = DeviceId([99; 16]);
     let [(owner, mappings, _), (_importer, theirs, _)] = two(&world);
     mappings.attach(Fake::new(&world, 0, own) as _);
@@ -241,11 +241,11 @@ fn memory_of_the_library_is_freed_once_unmapped_without_a_wait() {
         remote::free_once_unmapped_by_all(own, memory.base, memory.id, move || world.free(memory.id));
     };
     let patient = |comm: &Communicator| comm.with_deadline(Some(Duration::from_secs(20)));
-    // Of what nobody has mapped, at once.
+    // Memory that no rank has mapped is freed at once.
     let memory = world.allocate(0, own, PAGE, PAGE);
     drop_memory(memory);
     assert!(!world.is_there(memory.id));
-    // Held at the other side, then used at this one.
+    // Used by the other side, then by this one.
     let memory = world.allocate(0, own, PAGE, PAGE);
     let pinned = mappings.map(at(1), PAGE, 8).unwrap();
     let mapping = theirs.resolve(0, pinned.token(), 0, 8).unwrap();

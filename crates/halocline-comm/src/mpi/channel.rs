@@ -31,7 +31,7 @@ pub(super) enum Access {
 }
 
 impl Access {
-    /// What the thread level allows.
+    /// By the thread level.
     pub(super) fn of(about: &About) -> Self {
         match (about.only, about.level) {
             (Some(only), _) => Self::Only(only),
@@ -366,7 +366,7 @@ impl State {
 
     /// # Safety
     /// The access rule of [`Channel`] holds. `to` is a rank of the communicator. MPI takes the kind of memory that the bulk
-    /// lies in.
+    /// is in.
     unsafe fn send_bulk(
         &mut self,
         to: usize,

@@ -1,5 +1,5 @@
-//! Unix sockets between the ranks of a job: one connection for each direction of each pair that
-//! talks, made by the sender at its first message.
+//! Unix sockets between the ranks of a job: one connection for each direction of a pair of ranks,
+//! made by the sender at its first message.
 
 use super::frame::{self, Announced, Decoder, Frame, MAX_SEGMENTS};
 use super::job::JobError;
@@ -20,7 +20,7 @@ use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The first frame of a connection says who sends.
+/// The tag of the first frame of a connection, which names the sender.
 const HELLO: Tag = Tag { operation: u64::MAX, round: u64::MAX };
 
 const READ_BYTES: usize = 64 * 1024;
@@ -41,7 +41,7 @@ pub(super) fn socket(flags: SocketFlags) -> Result<OwnedFd, CommError> {
         .map_err(|errno| CommError::System { what: "create a socket", errno })
 }
 
-/// The socket where the others reach this rank.
+/// The listening socket of this rank.
 pub(super) fn listen(token: &str, rank: usize) -> Result<OwnedFd, CommError> {
     let listener = socket(SocketFlags::NONBLOCK)?;
     let fail = |what| move |errno| CommError::System { what, errno };
@@ -53,15 +53,15 @@ pub(super) fn listen(token: &str, rank: usize) -> Result<OwnedFd, CommError> {
     Ok(listener)
 }
 
-/// The sending end of a connection, with what the socket has not taken yet.
+/// The sending end of a connection, with the messages that the socket has not accepted.
 pub(super) struct Outgoing {
     socket: OwnedFd,
     queue: VecDeque<Unsent>,
-    /// The receiver has closed the connection, or never took it.
+    /// The receiver has closed the connection, or never accepted it.
     broken: bool,
-    /// How often the watch thread has looked why.
+    /// How often the watch thread has checked the reason.
     pub(super) looks: u32,
-    /// Whether the watch thread was asked to go on when the socket takes more.
+    /// Whether the watch thread writes again when the socket accepts more.
     pub(super) awaited: bool,
 }
 
@@ -73,13 +73,13 @@ struct Unsent {
 }
 
 impl Outgoing {
-    /// Connects to a rank and says who we are.
+    /// Connects to a rank and queues the first frame.
     pub(super) fn connect(token: &str, me: usize, to: usize) -> Result<Self, CommError> {
         let socket = socket(SocketFlags::empty())?;
         let mut outgoing = Self { socket, queue: VecDeque::new(), broken: false, looks: 0, awaited: false };
         match rustix::net::connect(&outgoing.socket, &address(token, to)?) {
             Ok(()) => outgoing.push(HELLO, &hello(token, me), &[])?,
-            // Nobody listens any more: the rank is gone.
+            // The rank does not listen any more: it is gone.
             Err(Errno::CONNREFUSED) => outgoing.broken = true,
             Err(errno) => return Err(CommError::System { what: "connect to a peer's socket", errno }),
         }
@@ -103,7 +103,7 @@ impl Outgoing {
         Ok(())
     }
 
-    /// Writes what the socket takes.
+    /// Writes as much as the socket accepts.
     pub(super) fn flush(&mut self) -> Flushed {
         if self.broken {
             self.queue.clear();
@@ -122,19 +122,19 @@ impl Outgoing {
                     self.broken = true;
                     return Flushed::Broken;
                 }
-                // Too many descriptors under way, no buffers, no memory: it passes.
+                // Too many descriptors in flight, no buffers, no memory: a temporary error.
                 Err(errno) => return Flushed::Refused(errno),
             }
         }
         Flushed::All
     }
 
-    /// The receiver has hung up.
+    /// Records that the receiver has closed the connection.
     pub(super) fn hung_up(&mut self) {
         self.broken = true;
     }
 
-    /// As [`Outgoing::flush`], waiting for the receiver to read, but not longer than given.
+    /// As [`Outgoing::flush`], but waits up to `limit` for the receiver to read.
     pub(super) fn flush_within(&mut self, limit: Duration) {
         loop {
             let why = match self.flush() {
@@ -155,13 +155,13 @@ impl Outgoing {
     }
 }
 
-/// What became of the messages in a queue.
+/// The state of a queue after a flush.
 pub(super) enum Flushed {
-    /// The socket has taken them.
+    /// The socket has accepted all messages.
     All,
-    /// The socket will take more once the receiver has read.
+    /// The socket accepts more once the receiver has read.
     Blocked,
-    /// The kernel refuses to take more for the time being.
+    /// A temporary error of the kernel.
     Refused(Errno),
     /// The receiver has closed the connection.
     Broken,
@@ -194,7 +194,7 @@ fn hello(token: &str, me: usize) -> Vec<u8> {
     hello
 }
 
-/// The process at the other end of a connection, as the kernel knows it; refused unless it is of this user.
+/// The process at the other end of a connection, by the kernel; an error if it is of another user.
 pub(super) fn peer_of(socket: BorrowedFd<'_>) -> rustix::io::Result<Pid> {
     let who = rustix::net::sockopt::socket_peercred(socket)?;
     if who.uid == rustix::process::geteuid() { Ok(who.pid) } else { Err(Errno::PERM) }
@@ -204,22 +204,22 @@ pub(super) fn peer_of(socket: BorrowedFd<'_>) -> rustix::io::Result<Pid> {
 pub(super) struct Incoming {
     socket: OwnedFd,
     decoder: Decoder,
-    /// Of frames that announce segments, in their order.
+    /// The descriptors of frames that announce segments, in their order.
     came: VecDeque<Came>,
     /// The sender, known from its first frame.
     pub(super) peer: Option<usize>,
 }
 
-/// The descriptors of one frame: the kernel gives those of two never at once.
+/// The descriptors of one frame: the kernel never returns those of two at once.
 struct Came {
     descriptors: Vec<OwnedFd>,
-    /// Some are missing: this process may open no more.
+    /// Some are missing: this process may not open more.
     cut: bool,
 }
 
-/// What reading a connection led to.
+/// The state of a connection after a read.
 pub(super) enum Read {
-    /// All that was there was read; more may come.
+    /// All bytes were read; more may come.
     Open,
     /// The sender has closed it.
     Closed,
@@ -235,8 +235,8 @@ impl Incoming {
         peer_of(self.as_fd())
     }
 
-    /// Reads what is there and hands each frame, with its descriptors, to `deliver`: the first ones, where this
-    /// process may open no more. An error text means that the connection is of no more use.
+    /// Reads all bytes and passes each frame, with its descriptors, to `deliver`; only the first ones if this
+    /// process may not open more. After an error the connection is unusable.
     pub(super) fn read(
         &mut self,
         mut deliver: impl FnMut(&mut Option<usize>, Frame, Vec<OwnedFd>) -> Result<(), String>,
@@ -294,7 +294,7 @@ impl AsFd for Incoming {
     }
 }
 
-/// Whether a frame is the right first one; gives the rank that it claims.
+/// The rank that a correct first frame claims.
 pub(super) fn check_hello(frame: &Frame, token: &str) -> Option<usize> {
     let (rank, theirs) = frame.payload.split_first_chunk::<8>()?;
     let is_hello = frame.tag == HELLO && frame.segments.is_empty() && theirs == token.as_bytes();
@@ -319,7 +319,7 @@ mod tests {
         Tag { operation, round: 0 }
     }
 
-    /// The operations of the frames that came, with their descriptors.
+    /// The operations of received frames, with their descriptors.
     fn read(incoming: &mut Incoming) -> Result<Vec<(u64, Vec<OwnedFd>)>, String> {
         let mut frames = Vec::new();
         incoming.read(|_, frame, descriptors| {
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_that_do_not_hold_to_what_they_announce_end_a_connection() {
+    fn a_frame_without_its_announced_descriptors_ends_the_connection() {
         let segment = Segment::shared(4096).unwrap();
         let announced = |count| vec![Announced { id: 1, len: 4096 }; count];
         for (says, brings) in [(2, 1), (1, 2), (1, 0)] {
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_has_inherited_the_rank_of_another_one_is_told_so() {
+    fn a_process_that_inherited_the_rank_of_another_gets_an_error_that_says_so() {
         let token = format!("taken-{}", std::process::id());
         let _first = listen(&token, 3).unwrap();
         let error = listen(&token, 3).unwrap_err();
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn where_no_descriptor_is_left_frames_come_with_the_first_ones() {
+    fn frames_come_with_fewer_descriptors_if_none_is_left() {
         let said = std::process::Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "--ignored", "shm::socket::tests::run_out_of_descriptors"])
             .output()

@@ -26,7 +26,7 @@ fn a_driver_call_that_does_not_return_delays_no_other_thread_beyond_the_deadline
     world.allocate(1, device(1), PAGE, PAGE);
     let impatient =
         Mappings { comm: mappings.comm.with_deadline(Some(Duration::from_millis(20))), ..mappings.clone() };
-    // What opening looks at.
+    // `open` polls this.
     let held = fake.refusals.lock().unwrap();
     scope(|scope| {
         let opening = scope.spawn(|| theirs.map(at(0), PAGE, 8));
@@ -49,7 +49,7 @@ fn a_driver_call_that_does_not_return_delays_no_other_thread_beyond_the_deadline
     assert_eq!(mappings.map(at(1), PAGE, 8).unwrap().bytes(), 8);
 }
 
-/// What waits does for all of the process.
+/// Device work that waits concerns the whole process.
 static WAITING: Mutex<()> = Mutex::new(());
 
 #[test]
@@ -69,7 +69,7 @@ fn a_mapping_that_cannot_be_closed_beside_exchanges_is_closed_later_without_a_wa
         Mappings { comm: mappings.comm.with_deadline(Some(Duration::from_millis(20))), ..mappings.clone() };
     let error = impatient.release(PAGE).unwrap_err();
     assert!(matches!(&error, MappingError::StillMapped { ranks, .. } if ranks[..] == [1]), "{error}");
-    // Whoever drives there comes back, and gets on with everything else.
+    // The driving thread returns and continues with other work.
     assert!(theirs.drive());
     drop(mappings.map(at(1), 3 * PAGE + 8, 8).unwrap());
     assert_eq!(world.calls(), (2, 2, 0));
@@ -78,7 +78,7 @@ fn a_mapping_that_cannot_be_closed_beside_exchanges_is_closed_later_without_a_wa
     assert_eq!(world.calls(), (2, 2, 1));
     world.free(first.id);
     assert_eq!(world.held(), 0);
-    // Nor does the end of a rank wait for good.
+    // The end of a rank does not wait forever either.
     let in_flight = halocline_device::Waiting::begin();
     drop((theirs, importer));
     assert_eq!(world.calls(), (2, 2, 1));
@@ -90,7 +90,7 @@ fn a_mapping_that_cannot_be_closed_beside_exchanges_is_closed_later_without_a_wa
     assert_eq!((world.calls(), world.wrongs()), ((2, 2, 2), Vec::new()));
 }
 
-/// What the exchange waits for may be what the owner does once it has the mapping.
+/// The exchange may wait for work that the owner does once it has the mapping.
 #[test]
 fn memory_at_the_address_of_a_mapping_that_cannot_be_closed_is_refused() {
     let world = World::default();
@@ -116,7 +116,7 @@ fn memory_at_the_address_of_a_mapping_that_cannot_be_closed_is_refused() {
     assert_eq!((world.held(), world.wrongs()), (0, Vec::new()));
 }
 
-/// Where another thread drives just then, and finds nothing new.
+/// Also if another thread drives at that moment and finds nothing new.
 #[test]
 fn all_waits_for_a_rank_that_leaves_end() {
     const LATE: Duration = Duration::from_secs(10);
@@ -197,7 +197,7 @@ fn several_threads_map_at_once() {
                 threads.spawn(move || {
                     let base = (1 + 10 * thread) * PAGE;
                     for round in 0..60 {
-                        // Freed in turn with a release, and without a word.
+                        // Freed alternately with and without a release.
                         let memory = world.allocate(me, device(me), base + round % 3 * 512, PAGE);
                         let peers = (0..RANKS).filter(|peer| *peer != me);
                         let requests: Vec<_> = peers

@@ -1,4 +1,4 @@
-//! Ranks whose messages and calls of the fake driver happen when a test, or a random schedule, says so.
+//! Ranks whose messages and calls of the fake driver are scheduled by a test or by random numbers.
 
 mod cases;
 mod ends;
@@ -15,10 +15,10 @@ use std::collections::HashMap;
 struct Sim {
     world: World,
     ranks: Vec<Rank>,
-    /// Messages under way, in order from each sender to each receiver.
+    /// Messages in flight, in order from each sender to each receiver.
     wires: BTreeMap<(usize, usize), VecDeque<Message>>,
     now: Duration,
-    /// What each transfer is of: physical memory, offset, length.
+    /// The bytes of each transfer: physical memory, offset, length.
     sent: HashMap<u64, (u64, u64, u64)>,
 }
 
@@ -72,7 +72,7 @@ impl Sim {
         self.world.allocate(rank, device(rank, 0), base, bytes)
     }
 
-    /// What the service does for a request.
+    /// Makes a request as the service does.
     fn request(
         &mut self,
         owner: usize,
@@ -103,7 +103,7 @@ impl Sim {
         self.request(owner, target, allocation, want).expect("nothing stale is pinned")
     }
 
-    /// Maps, and gives entry and token.
+    /// Maps, and returns entry and token.
     fn mapped(&mut self, owner: usize, target: Target, allocation: &Allocation) -> (u64, u64) {
         let request = self.map(owner, target, allocation);
         self.settle();
@@ -126,7 +126,7 @@ impl Sim {
         let Some(effect) = rank.protocol.out.pop_front() else { return false };
         match effect {
             Effect::Post { to, message } => {
-                // As it travels.
+                // Encoded and decoded as on the wire.
                 let read = Message::decode(&message.encode()).expect("it is a message");
                 if !dead.contains(&to) {
                     wires.entry((number, to)).or_default().push_back(read);
@@ -194,7 +194,7 @@ impl Sim {
         self.ranks[to].protocol.receive(from, message, Ok(Vec::new()), self.now)
     }
 
-    /// The first arrival of a rank is taken, if there is one.
+    /// Reads the first arrival of a rank, if there is one.
     fn take(&mut self, number: usize) -> bool {
         let rank = &mut self.ranks[number];
         if rank.arrivals.is_empty() {
@@ -207,7 +207,7 @@ impl Sim {
         true
     }
 
-    /// Lets everything happen that can, but takes no arrivals.
+    /// Runs all possible steps, but reads no arrivals.
     fn settle(&mut self) {
         loop {
             let all = 0..self.ranks.len();
@@ -228,7 +228,7 @@ impl Sim {
         }
     }
 
-    /// As [`Sim::settle`], and everything that arrives is taken.
+    /// As [`Sim::settle`], and reads all arrivals.
     fn finish(&mut self) {
         self.settle();
         while (0..self.ranks.len()).any(|rank| self.take(rank)) {
@@ -236,7 +236,7 @@ impl Sim {
         }
     }
 
-    /// The process of a rank dies. What it has sent arrives; the others hear of it when they do.
+    /// The process of a rank dies. Its messages arrive; the others notice later.
     fn kill(&mut self, number: usize) {
         self.world.kill(number);
         let rank = &mut self.ranks[number];
@@ -247,7 +247,7 @@ impl Sim {
         self.wires.retain(|(_, to), _| *to != number);
     }
 
-    /// A rank learns of another's death, after all that it had sent.
+    /// A rank notices another's death, after all its messages.
     fn mourn(&mut self, number: usize, dead: usize) {
         while self.deliver(dead, number) {}
         self.ranks[number].protocol.is_gone(dead);
@@ -257,7 +257,7 @@ impl Sim {
         self.ranks[rank].answers.remove(&request)
     }
 
-    /// What must hold at every moment.
+    /// Checks the invariants.
     fn check(&self) {
         assert_eq!(self.world.wrongs(), [""; 0]);
         for rank in &self.ranks {
@@ -271,7 +271,7 @@ impl Sim {
         }
     }
 
-    /// The end of all ranks that live, in this order; nothing is left.
+    /// Ends all live ranks, in this order; nothing is left.
     fn shut_down(&mut self, order: &[usize]) {
         for &number in order {
             if self.ranks[number].is_dead {

@@ -1,4 +1,4 @@
-//! Random schedules: what ranks do, when messages and calls of the driver happen, who dies.
+//! Random schedules: the calls of ranks, the order of messages and driver calls, deaths.
 
 use super::*;
 use halocline_device::Variable;
@@ -17,24 +17,24 @@ impl Dice {
     }
 }
 
-/// What a schedule knows of what it has done.
+/// The state of a schedule.
 struct Play {
     sim: Sim,
     dice: Dice,
-    /// Memory that is there: its rank, and how many of our requests use it.
+    /// Live memory: its rank, and the number of requests that use it.
     memory: Vec<(usize, Allocation, usize)>,
-    /// Memory that is freed once nobody has it mapped any more: its rank and entries.
+    /// Memory that is freed once no rank has it mapped: its rank and entries.
     given_up: Vec<(usize, Allocation, Vec<u64>)>,
     /// Requests without an answer, and mappings in use: owner, memory, whether it is a transfer.
     requests: BTreeMap<u64, (usize, u64)>,
     pinned: Vec<(usize, u64, u64)>,
-    /// Holds of importers: rank, token, owner, address and what should be there.
+    /// Uses by importers: rank, token, owner, address and expected content.
     held: Vec<(usize, u64, Address, u64)>,
     refused: usize,
 }
 
 const RANKS: usize = 3;
-/// Few and close together: addresses are used again, and overlap, all the time.
+/// Few and close together, so that addresses are reused and overlap.
 const BASES: usize = 6;
 const UNIT: u64 = 1024;
 
@@ -106,8 +106,8 @@ impl Play {
         }
     }
 
-    /// Memory is freed when no request of ours uses it: with a release before, or without a word; or, as the library's own
-    /// is, at any time, once nobody has it mapped any more.
+    /// Frees memory that no request uses, with or without a release before; or, like the library's own memory,
+    /// at any time, once no rank has it mapped.
     fn free(&mut self) {
         if self.dice.below(3) == 0 && !self.memory.is_empty() {
             let at = self.dice.below(self.memory.len());
@@ -120,7 +120,7 @@ impl Play {
         let (rank, allocation, _) = self.memory[at];
         if self.dice.below(2) == 0 {
             let protocol = &mut self.sim.ranks[rank].protocol;
-            // Withdrawn transfers may still be under way.
+            // Withdrawn transfers may still be in flight.
             let Ok(ids) = protocol.release(allocation.base) else { return };
             if !protocol.holders(&ids).is_empty() {
                 return;
@@ -148,14 +148,14 @@ impl Play {
         let target = Target { rank, device: device(rank, self.dice.below(2)) };
         let offset = self.dice.below(allocation.bytes as usize - 8) as u64;
         let want = if self.dice.below(3) == 0 { Want::Map } else { Want::Data { offset, length: 8 } };
-        // Freed under a mapping that an importer's death left pinned: none of ours.
+        // A mapping that an importer's death left pinned: not a request of this schedule.
         let request =
             self.sim.request(owner, target, &allocation, want).expect("what is freed is not pinned");
         self.memory[at].2 += 1;
         self.requests.insert(request, (owner, allocation.id));
     }
 
-    /// Takes note of answers.
+    /// Records answers.
     fn gather(&mut self) {
         for owner in 0..RANKS {
             for (request, answer) in std::mem::take(&mut self.sim.ranks[owner].answers) {
@@ -189,7 +189,7 @@ impl Play {
         }
     }
 
-    /// Nobody waits for a request any more. A transfer that has begun goes on.
+    /// Withdraws a request. A transfer that has begun goes on.
     fn withdraw(&mut self) {
         let all: Vec<(u64, (usize, u64))> = self.requests.iter().map(|(id, of)| (*id, *of)).collect();
         if let Some((request, (owner, id))) = self.dice.pick(&all)
@@ -200,7 +200,7 @@ impl Play {
         }
     }
 
-    /// An importer uses a mapping that its owner has told it of.
+    /// An importer uses a mapping whose token it has got.
     fn resolve(&mut self) {
         let Some((owner, entry, id)) = self.dice.pick(&self.pinned) else { return };
         let Some(entry) = self.sim.ranks[owner].protocol.entries.get(&entry) else { return };
@@ -254,7 +254,7 @@ impl Play {
         self.sim.ranks[dead].answers.clear();
     }
 
-    /// All that is under way happens, all uses end.
+    /// Runs all pending steps and ends all uses.
     fn come_to_rest(&mut self) {
         for (dead, other) in (0..RANKS).flat_map(|dead| (0..RANKS).map(move |other| (dead, other))) {
             if self.sim.ranks[dead].is_dead && !self.sim.ranks[other].is_dead {
