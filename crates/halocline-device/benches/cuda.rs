@@ -1,4 +1,5 @@
-//! What GPUs take for packing, copying and the calls of an exchange. `gpu/one` and `gpu/two` carry it to a machine with GPUs.
+//! GPU times of packing, copying and the calls of an exchange. `gpu/one` and `gpu/two` run it on machines
+//! with GPUs.
 
 #[allow(dead_code, reason = "the tests use all of it")]
 #[path = "../tests/it/arrays/mod.rs"]
@@ -24,7 +25,7 @@ use suite::Rig as _;
 
 type Result<T> = std::result::Result<T, DeviceError>;
 
-/// Arrays are as many that they do not stay in the GPU's cache from one round to the next.
+/// Number of arrays, large enough that they do not stay in the GPU's cache between rounds.
 const SETS: usize = 8;
 const FIELDS: usize = 8;
 
@@ -45,9 +46,9 @@ fn main() -> ExitCode {
 
 fn measure(rig: &Rig) -> Result<()> {
     let mut report = Vec::new();
-    // Streams wait for what is given to others later: nothing may be freed meanwhile.
+    // Streams wait for work that is issued to others later, so nothing may be freed meanwhile.
     let _waiting = rig.devices()[0].let_wait();
-    // Graphs are made by the driver's own functions, which want a context.
+    // The driver's graph functions need a current context.
     let raw = Raw::new();
     let primary = raw.made("cuDevicePrimaryCtxRetain", 0, 0);
     raw.call("cuCtxPushCurrent_v2", primary, 0, 0);
@@ -85,7 +86,7 @@ fn micros(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
 
-/// Time of one of many calls in a row on a stream, device and launch together.
+/// Time of one of many consecutive calls on a stream, device and launch together.
 fn steady(stream: &Stream, count: usize, call: impl Fn(usize) -> Result<()>) -> Result<f64> {
     let round = || -> Result<f64> {
         let begin = Instant::now();
@@ -97,9 +98,9 @@ fn steady(stream: &Stream, count: usize, call: impl Fn(usize) -> Result<()>) -> 
     Ok(median((0..7).map(|_| round()).collect::<Result<_>>()?))
 }
 
-/// Two ranks, a thread each, exchange halos of all sides, each by one launch: along the slowest axis with each other, along
-/// the others with themselves. Each says that its halo may be written, waits for the other's word, writes, and waits for
-/// the other's data.
+/// Two ranks, one thread each, exchange the halos of all sides, one launch each: along the slowest axis
+/// with each other, along the other axes with themselves. Each grants its halo, waits for the other's
+/// grant, writes, and waits for the other's data.
 fn exchange(rig: &Rig, (cells, halo, fields): (usize, usize, usize), in_kernel: bool) -> Result<f64> {
     const EPOCHS: u64 = 300;
     let devices = rig.devices();
@@ -186,7 +187,8 @@ struct Graph {
 }
 
 impl Graph {
-    /// Captures what is given to the streams: `others` begin with the first one, which waits for them at the end.
+    /// Captures the work issued to the streams: `others` start after the first stream, which waits for them
+    /// at the end.
     fn capture(stream: &Stream, others: &[Stream], give: impl Fn(usize) -> Result<()>) -> Result<Self> {
         let raw = Raw::new();
         let events = stream.device().events();
@@ -213,7 +215,7 @@ impl Graph {
     }
 }
 
-/// The 26 regions that a domain of `cells`^3 sends, and where they go in it if it is periodic and alone.
+/// The 26 regions that a domain of `cells`^3 sends, and their targets if the domain is periodic and alone.
 fn regions(cells: usize, halo: usize) -> Vec<Transfer> {
     let side = |along: i64, source: bool| match (along, source) {
         (-1, true) => (0, halo),
@@ -243,14 +245,14 @@ fn layout(cells: usize, halo: usize) -> (CellLayout, usize) {
     (CellLayout { element: ElementType::F64, name: None, axes, extra: Vec::new() }, array)
 }
 
-/// Where a region lies along each axis.
+/// Position of a region along each axis.
 type Way = [i64; 3];
 
-/// From owned cells straight to halo cells. Opposite faces of short rows go together, as they do between any two domains
-/// that share both.
+/// Copies from owned cells directly to halo cells. Opposite faces of short rows are joined, as between any
+/// two domains that share both.
 fn in_place(transfers: &[Transfer], layout: &CellLayout, fields: usize, array: usize) -> Vec<(Way, CopyOp)> {
     let end = (End::Field(0), layout);
-    // The one in the middle is the domain itself.
+    // The middle one is the domain itself.
     let at = |number: usize| &transfers[if number < 13 { number } else { number - 1 }];
     let mut ops = Vec::new();
     for number in (0..27).filter(|number| *number != 13) {
@@ -282,7 +284,7 @@ fn structured(rig: &Rig, cells: usize, halo: usize, report: &mut Vec<String>) ->
     let (layout, array) = layout(cells, halo);
     let fields: Vec<Memory> = (0..SETS).map(|_| device.allocate(FIELDS * array)).collect::<Result<_>>()?;
     let transfers = regions(cells, halo);
-    // Region by region, all fields of one after the other, as messages to 26 peers are.
+    // Region by region, with all fields of one region together, as in messages to 26 peers.
     let mut packs: Vec<Vec<CopyOp>> = Vec::new();
     let mut bytes = 0;
     for transfer in &transfers {
@@ -305,7 +307,7 @@ fn structured(rig: &Rig, cells: usize, halo: usize, report: &mut Vec<String>) ->
     let unpacks: Vec<CopyOp> = all
         .iter()
         .map(|op| {
-            // The same nest the other way round.
+            // The same nest in the other direction.
             let mut op = op.clone();
             std::mem::swap(&mut op.source_offset, &mut op.target_offset);
             op.loops.iter_mut().for_each(|l| std::mem::swap(&mut l.source, &mut l.target));
@@ -338,7 +340,7 @@ fn structured(rig: &Rig, cells: usize, halo: usize, report: &mut Vec<String>) ->
                 "periodic halo in place, one launch",
                 steady(&stream, 64, |at| stream.launch(&direct[at % sets], 1))?,
             );
-            // Launches of a region each, of a region and field each: in a row, and eight at the same time.
+            // Launches of one region, or of one region and field, each: in sequence, and eight at a time.
             let by_region: Vec<Vec<CopyTable>> = (0..sets)
                 .map(|set| {
                     let table = |ops: &Vec<CopyOp>| {
@@ -394,7 +396,7 @@ fn unstructured(rig: &Rig, report: &mut Vec<String>) -> Result<()> {
             axes: vec![AxisLayout { stride: 8 * levels as isize, origin: 0, extent: total }],
             extra: if levels == 1 { Vec::new() } else { vec![(levels, 8)] },
         };
-        // Scattered, in rising order, as the cells at an edge of a part are.
+        // Scattered, in ascending order, like the cells at the edge of a partition.
         let from: Vec<u32> = (0..count as u32).map(|at| 4 * at + at % 3).collect();
         let source = Cells::from_indices(from);
         let target = Cells::from_indices(0..count as u32);
@@ -415,7 +417,7 @@ fn unstructured(rig: &Rig, report: &mut Vec<String>) -> Result<()> {
     Ok(())
 }
 
-/// One way over the link, and a round of words.
+/// One direction over the link, and a round trip of flags.
 fn peer(rig: &Rig, report: &mut Vec<String>) -> Result<()> {
     let [here, there] = rig.devices();
     let stream = here.stream(Priority::Highest)?;

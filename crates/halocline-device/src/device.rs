@@ -314,9 +314,10 @@ impl Drop for Memory {
     fn drop(&mut self) {
         let (base, kind, held) = (self.place.base, self.kind, self.held.take());
         let free = move |driver: &dyn Driver| {
-            // SAFETY: the driver gave `base` by the call that `kind` names, and the drop of its `Memory` is the only
-            // place where it is given back. Nothing uses the memory: whoever gave a stream work on it has promised to
-            // keep it until that is done, and what other processes have mapped is freed once they have unmapped it.
+            // SAFETY: the driver returned `base` from the call that `kind` names, and only the drop of its
+            // `Memory` frees it. Nothing uses the memory: callers that issue work on it promise to keep it
+            // until the work is done, and memory mapped by other processes is freed only once they have
+            // unmapped it.
             unsafe {
                 match kind {
                     Kind::Device => driver.free(base),
@@ -478,8 +479,8 @@ impl CopyTable {
 impl Drop for CopyTable {
     fn drop(&mut self) {
         let raw = self.raw;
-        // SAFETY: `self.device` uploaded the table, and `self` alone owns it. Whoever launched it has promised to keep
-        // it until the launch is over.
+        // SAFETY: `self.device` uploaded the table, and `self` alone owns it. Callers of `launch` promise
+        // to keep it until the launch is over.
         self.device.free(move |driver| unsafe { driver.drop_table(raw) });
     }
 }

@@ -272,13 +272,13 @@ pub unsafe trait Driver: Any + Send + Sync {
     /// has cleared it, and nothing accesses it meanwhile.
     unsafe fn clear(&self, stream: RawStream, base: Address, bytes: usize) -> Result<(), DeviceError> {
         let zeros = self.allocate_pinned(bytes.max(1))?;
-        // SAFETY: the caller promises that the stream lives, that the range stays valid until the stream has cleared
-        // it, and that nothing accesses it meanwhile. Nobody else knows `zeros`, which is freed below, after
-        // `synchronise`.
+        // SAFETY: the caller promises that the stream lives, that the range stays valid until the stream
+        // has cleared it, and that nothing accesses it meanwhile. Nothing else uses `zeros`, which is freed
+        // below, after `synchronise`.
         let copied =
             unsafe { self.copy(stream, base, zeros.base, bytes).and_then(|()| self.synchronise(stream)) };
-        // SAFETY: `allocate_pinned` gave `zeros`. The stream is through with it, for `synchronise` has waited for that,
-        // or the device has failed and does nothing any more.
+        // SAFETY: `allocate_pinned` returned `zeros`. The stream does not use it any more: `synchronise`
+        // has waited for it, or the device has failed and executes nothing.
         unsafe { self.free_pinned(zeros.base) };
         copied
     }

@@ -4,11 +4,12 @@ use halocline_plan::ElementType;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
-/// A type that can be the element of an array. Bytes reach an array without a look at their values: from other ranks, from messages
-/// that a program unpacks, through fields of other element types in the same memory. So every byte pattern must be a value.
+/// A type that can be the element of an array. Bytes reach an array without validation: from other ranks,
+/// from messages that a program unpacks, through fields of other element types in the same memory.
+/// Therefore every byte pattern must be a valid value.
 ///
-/// `bool` and `char` have invalid bit patterns: use [`Bool`] and `u32`.
-/// `#[derive(halocline::Element)]`, which checks all this when the program is compiled.
+/// `bool` and `char` have invalid bit patterns: use [`Bool`] and `u32`. Plain structs of up to 256 bytes implement this trait
+/// through `#[derive(halocline::Element)]`, which checks the conditions at compile time.
 ///
 /// # Safety
 /// - Every pattern of `size_of::<Self>()` initialised bytes is a valid `Self`.
@@ -40,8 +41,8 @@ elements! {
     i64 => I64, u64 => U64, f64 => F64, [f32; 2] => C64, [f64; 2] => C128,
 }
 
-/// A truth value in an array: one byte, of which 0 is false and everything else is true, as in NumPy and C. Two that are
-/// true are equal, whatever their bytes.
+/// A boolean in an array: one byte, where 0 is false and any other value is true, as in NumPy and C. Two
+/// true values are equal, regardless of their bytes.
 #[derive(Clone, Copy, Default)]
 #[repr(transparent)]
 pub struct Bool(u8);

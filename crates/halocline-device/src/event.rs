@@ -71,8 +71,8 @@ impl EventPool {
 impl Drop for Shared {
     fn drop(&mut self) {
         for event in self.idle.get_mut().unwrap_or_else(PoisonError::into_inner).events.drain(..) {
-            // SAFETY: `take` got the event from this driver, and only this drop destroys it. Nobody has it any more: an
-            // `Event` in use holds the pool.
+            // SAFETY: `take` got the event from this driver, and only this drop destroys it. No `Event`
+            // uses it any more, because an `Event` holds the pool.
             unsafe { self.driver.destroy_event(event) };
         }
     }

@@ -16,14 +16,14 @@ pub const MESSAGE_ALIGN: usize = 64;
 /// field, or of the first byte of each message.
 ///
 /// # Safety
-/// Every operation must stay within memory that is valid for reads at its source and for writes at its
-/// target; source and target blocks must not overlap; nobody else may write the sources or access the
-/// targets meanwhile.
+/// Every operation stays within memory that is valid for reads at its source and for writes at its target.
+/// Source and target blocks do not overlap. Meanwhile nothing else writes the sources or accesses the
+/// targets.
 pub unsafe fn copy(ops: &[CopyOp], sources: &[*const u8], targets: &[*mut u8]) {
     for op in ops {
         let from = sources[op.source].wrapping_offset(op.source_offset);
         let to = targets[op.target].wrapping_offset(op.target_offset);
-        // SAFETY: the caller promises that the operation stays within valid memory, and that nobody else
+        // SAFETY: the caller promises that the operation stays within valid memory, and that nothing else
         // accesses it in conflict.
         unsafe { nest(&op.loops, op.cells.as_ref(), op.block, from, to) };
     }

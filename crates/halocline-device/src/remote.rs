@@ -269,7 +269,7 @@ impl Drop for Freeing {
     }
 }
 
-/// Marks device memory as allocated by the library. While this exists, nobody frees the memory, and
+/// Marks device memory as allocated by the library. While this exists, the memory is not freed, and
 /// exporters are notified before it is freed ([`Exporter`]), so there is no need to ask the driver whether
 /// it still exists.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! What calls take the host, launches the device, and how many streams can wait.
+//! Host cost of calls, device cost of launches, and the number of streams that can wait.
 
 use super::gpu::Rig;
 use super::suite::{Rig as _, operations::line};
@@ -6,7 +6,7 @@ use super::{Graph, Result, median, micros, one_table, row, steady};
 use halocline_device::{Priority, Signal, Stream, TablePart, TableSpec, ValueOp};
 use std::time::{Duration, Instant};
 
-/// Time that the host takes for one call while the GPU is busy with something else.
+/// Host time of one call while the GPU is busy.
 fn host_cost(rig: &Rig, stream: &Stream, call: impl Fn() -> Result<()>) -> Result<f64> {
     let mut times = Vec::new();
     for _ in 0..30 {
@@ -97,8 +97,9 @@ pub fn launches(rig: &Rig, report: &mut Vec<String>) -> Result<()> {
     Ok(())
 }
 
-/// Streams share queues of the hardware: a wait in one may hold another. How many streams can wait until one more, which
-/// would end their waits, does not get on (`CUDA_DEVICE_MAX_CONNECTIONS` says how many queues there are, 8 if it is not set).
+/// Streams share hardware queues, so a wait in one may block another. Measures how many streams can wait
+/// until one more, which would end their waits, cannot advance (`CUDA_DEVICE_MAX_CONNECTIONS` sets the
+/// number of queues; the default is 8).
 pub fn waiting_streams(rig: &Rig, report: &mut Vec<String>) -> Result<()> {
     let [device, _] = rig.devices();
     let connections = std::env::var("CUDA_DEVICE_MAX_CONNECTIONS").unwrap_or_else(|_| "8".to_owned());

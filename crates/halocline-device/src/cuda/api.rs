@@ -293,8 +293,8 @@ impl Api {
         if (self.current)(&mut current) != code::NOT_INITIALIZED || !is_only_thread() {
             return QUEUES;
         }
-        // SAFETY: `is_only_thread` has just found no other thread, and only this thread could start one: nobody reads
-        // the environment meanwhile, neither in Rust nor in C.
+        // SAFETY: `is_only_thread` has just found no other thread, and only this thread could start one. So
+        // nothing reads the environment meanwhile, neither in Rust nor in C.
         unsafe { std::env::set_var(CONNECTIONS, MOST_QUEUES.to_string()) };
         MOST_QUEUES
     }

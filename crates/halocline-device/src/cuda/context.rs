@@ -131,8 +131,8 @@ const CAPTURE_MODE_RELAXED: c_int = 2;
 impl Drop for Primary {
     fn drop(&mut self) {
         for (_, stream) in std::mem::take(&mut *self.idle()) {
-            // SAFETY: `idle` holds streams from `create_stream` that were given back: nobody uses their handles any
-            // more. Where the process ends and the driver is gone, the call returns an error.
+            // SAFETY: `idle` holds returned streams from `create_stream`, whose handles nothing uses any
+            // more. If the process is exiting and the driver is shut down, the call returns an error.
             unsafe { (self.api.destroy_stream)(stream) };
         }
         // Freeing them may wait for the device, so it is deferred.

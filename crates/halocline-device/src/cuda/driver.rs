@@ -147,8 +147,8 @@ unsafe impl Driver for CudaDriver {
         let mut base = std::ptr::null_mut();
         let result = (self.api.allocate_pinned)(&mut base, bytes.max(1), HOST_PORTABLE_AND_MAPPED);
         self.check_allocation("cuMemHostAlloc", result, MemorySpace::Host, bytes)?;
-        // SAFETY: `cuMemHostAlloc` has just given so many bytes at `base`, which the host may write and nobody else
-        // knows.
+        // SAFETY: `cuMemHostAlloc` returned this many bytes at `base`, which the host may write; nothing
+        // else uses them yet.
         unsafe { base.cast::<u8>().write_bytes(0, bytes.max(1)) };
         self.find(base.expose_provenance() as Address).map(|place| Place { bytes, ..place })
     }
@@ -311,7 +311,8 @@ unsafe impl Driver for CudaDriver {
         if let Some(events) = events().as_mut() {
             events.remove(&event.0);
         }
-        // SAFETY: the caller promises that the event is this device's own and that nobody uses it afterwards.
+        // SAFETY: the caller promises that the event belongs to this device and that nothing uses it
+        // afterwards.
         self.last("cuEventDestroy", || unsafe { (self.api.destroy_event)(event.0) });
     }
 
@@ -352,9 +353,9 @@ unsafe impl Driver for CudaDriver {
                     ValueOp::Wait { address, at_least } => WordOp::wait(address, at_least),
                 };
             }
-            // SAFETY: `words` holds `ops.len()` operations, and CUDA reads them during the call. `reach_word` has found
-            // that this device reaches each word; that the words stay valid, and who accesses them, is the caller's
-            // promise.
+            // SAFETY: `words` holds `ops.len()` operations, and CUDA reads them during the call.
+            // `reach_word` has checked that this device reaches each word. The caller promises that the
+            // words stay valid and are only accessed as the contract permits.
             let result = unsafe { (self.api.words)(stream.0, ops.len() as c_uint, words.as_mut_ptr(), 0) };
             self.check("cuStreamBatchMemOp", result)?;
         }
@@ -388,8 +389,8 @@ unsafe impl Driver for CudaDriver {
         let _current = self.enter_beside_captures()?;
         self.reach_word(word)?;
         let looks = self.primary.looks().map_err(|result| self.error("cuMemHostAlloc", result))?;
-        // SAFETY: the context is current, and `reach_word` has found that this device reaches the word. The caller
-        // promises that the stream lives and that the word stays valid until the stream is through.
+        // SAFETY: the context is current, and `reach_word` has checked that this device reaches the word.
+        // The caller promises that the stream lives and that the word stays valid until the stream is idle.
         let seen = unsafe { looks.look(self.api, stream.0, word) };
         seen.map_err(|(call, result)| self.error(call, result))
     }
@@ -415,15 +416,15 @@ unsafe impl Driver for CudaDriver {
             waiting_blocks,
             launches: AtomicUsize::new(0),
         };
-        // SAFETY: `cuMemAlloc` has just given `size` bytes at `base`, and `bytes` has no more. Nobody else knows the
-        // address yet.
+        // SAFETY: `cuMemAlloc` returned `size` bytes at `base`, and `bytes` has no more. Nothing else uses
+        // them yet.
         if let Err(error) = unsafe { self.fill(base, &bytes) } {
             let primary = Arc::clone(&self.primary);
             deferred_free::give(move || {
                 if let Ok(_current) = primary.make_current_beside_captures() {
-                    // SAFETY: `cuMemAlloc` gave `base`, and nobody else knows it. `fill` has waited for its copy,
-                    // unless the device has failed and does nothing any more. A result of the call is not needed: the
-                    // failure of `fill` is returned.
+                    // SAFETY: `cuMemAlloc` returned `base`, and nothing else uses it. `fill` has waited for
+                    // its copy, unless the device has failed and executes nothing. The result of the call
+                    // is ignored, because the failure of `fill` is returned.
                     unsafe { (primary.api.free)(base) };
                 }
             });
@@ -440,8 +441,8 @@ unsafe impl Driver for CudaDriver {
 
     unsafe fn drop_table(&self, table: RawTable) {
         let table = std::ptr::with_exposed_provenance_mut::<CudaTable>(table.0);
-        // SAFETY: the caller promises that `upload` gave the handle, as `Box::into_raw` of a `CudaTable`, and that
-        // nobody uses it afterwards.
+        // SAFETY: the caller promises that `upload` returned the handle, as `Box::into_raw` of a
+        // `CudaTable`, and that nothing uses it afterwards.
         let table = unsafe { Box::from_raw(table) };
         // SAFETY: `upload` allocated `table.base`. The caller promises that no launch of the table is unfinished.
         self.last("cuMemFree", || unsafe { (self.api.free)(table.base) });

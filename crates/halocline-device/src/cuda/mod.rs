@@ -1,14 +1,14 @@
 //! GPUs, through the CUDA driver, which is loaded at run time. Without CUDA this crate builds and runs, and
 //! opening a GPU returns the reason.
 //!
-//! [`device`] opens a GPU. Copy tables are executed by kernels (`copy.cu`) that NVRTC ([`Compiler`]) compiles for it when
-//! the first table is uploaded, and that are kept on disk ([`cache_directory`]); a [`Program`] is kernels of one's own.
-//! `docs/internals/device-engine.md` says how it all works.
+//! [`device`] opens a GPU. Kernels (`copy.cu`) execute copy tables; NVRTC ([`Compiler`]) compiles them when
+//! the first table is uploaded, and they are cached on disk ([`cache_directory`]). A [`Program`] is a set
+//! of custom kernels. `docs/internals/device-engine.md` explains the design.
 //!
-//! Streams share queues of the hardware, 8 in a process unless `CUDA_DEVICE_MAX_CONNECTIONS` (up to 32) says otherwise
-//! when CUDA starts: a stream that waits, for a word or an event, holds all that came later to its queue, also of other
-//! streams. Opening the first device asks for 32, where the variable is not set, nobody has started CUDA and the process has no other
-//! thread.
+//! Streams share hardware queues: 8 per process, unless `CUDA_DEVICE_MAX_CONNECTIONS` (up to 32) is set
+//! when CUDA starts. A stream that waits for a flag or an event blocks all later work of its queue,
+//! including that of other streams. Opening the first device requests 32 queues if the variable is unset,
+//! CUDA is not initialised and the process has no other thread.
 
 mod api;
 mod cache;

@@ -77,9 +77,9 @@ impl Drop for Module {
         let (raw, primary) = (self.raw, Arc::clone(&self.primary));
         deferred_free::give(move || {
             if let Ok(_current) = primary.make_current_beside_captures() {
-                // SAFETY: `load` loaded the module, and this drop is its only end. Whoever launched a kernel of it has
-                // promised that the launch is over. Where the device has failed or the process ends, the call returns
-                // an error.
+                // SAFETY: `load` loaded the module, and only this drop unloads it. Callers of `launch`
+                // promise that the launch is over. If the device has failed or the process is exiting, the
+                // call returns an error.
                 unsafe { (primary.api.unload_module)(raw) };
             }
         });

@@ -261,7 +261,7 @@ fn own(fd: c_int) -> Result<OwnedFd, Refusal> {
     if fd < 0 {
         return Err(Refusal::BadHandle);
     }
-    // SAFETY: CUDA has opened the descriptor for the caller of the export, who alone owns it.
+    // SAFETY: CUDA opened the descriptor for the caller of the export, which alone owns it.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     // A child program must not keep the memory alive.
     rustix::io::fcntl_setfd(&fd, rustix::io::FdFlags::CLOEXEC)
@@ -275,8 +275,8 @@ fn random_number() -> u64 {
     *NUMBER.get_or_init(|| RandomState::new().build_hasher().finish())
 }
 
-// SAFETY: bounds and identities come from the driver; what is opened is compared with what was announced, and stays mapped until it
-// is closed.
+// SAFETY: bounds and identities come from the driver. An opened mapping is verified against the announced
+// allocation, and stays mapped until it is closed.
 unsafe impl Provider for CudaMemory {
     fn device(&self) -> DeviceId {
         self.id
@@ -327,7 +327,8 @@ unsafe impl Provider for CudaMemory {
                 let (api, primary) = (self.api(), Arc::clone(self.driver.primary()));
                 once_nothing_waits(move || {
                     if let Ok(_current) = primary.make_current_beside_captures() {
-                        // SAFETY: `open_ipc` gave `address`, it is closed once, and nobody else was told of it.
+                        // SAFETY: `open_ipc` returned `address`, it is closed once, and it was not returned
+                        // to the caller.
                         let closed = check(unsafe { (api.close_ipc)(address) });
                         if let Err(why) = closed {
                             tracing::error!("memory that is shorter than announced cannot be closed: {why}");

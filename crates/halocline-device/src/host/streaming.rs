@@ -11,18 +11,18 @@ use std::mem::MaybeUninit;
 /// this thread sees the message.
 ///
 /// # Safety
-/// Every operation must stay within memory that is valid for reads at its source, which nobody writes
-/// meanwhile. The message must be aligned to [`MESSAGE_ALIGN`](super::MESSAGE_ALIGN), be writable up to its length
-/// rounded up to that, overlap no source, and be accessed by nobody else meanwhile.
+/// Every operation stays within memory that is valid for reads at its source, which nothing writes
+/// meanwhile. The message is aligned to [`MESSAGE_ALIGN`](super::MESSAGE_ALIGN), is writable up to its
+/// length rounded up to that, and overlaps no source. Nothing else accesses it meanwhile.
 pub unsafe fn pack_streaming(ops: &[CopyOp], sources: &[*const u8], message: *mut u8) {
-    // SAFETY: the caller promises that the message is aligned and has room for whole lines.
+    // SAFETY: the caller promises that the message is aligned and writable in whole lines.
     let mut out = unsafe { Streamer::new(message) };
     for op in ops {
         let from = sources[op.source].wrapping_offset(op.source_offset);
-        // SAFETY: the caller promises that the operation reads valid memory that nobody writes.
+        // SAFETY: the caller promises that the operation reads valid memory that nothing writes.
         unsafe { stream(&op.loops, op.cells.as_ref(), op.block, from, &mut out) };
     }
-    // SAFETY: the message has room for whole lines, as the caller promises.
+    // SAFETY: the caller promises that the message is writable in whole lines.
     unsafe { out.finish() };
 }
 

@@ -202,7 +202,7 @@ unsafe impl Driver for SimDriver {
         match self.stream(&state, stream) {
             Ok(index) if stream.0 != 0 => state.streams[index].alive = false,
             Ok(_) => {
-                let what = "the default stream is nobody's".to_owned();
+                let what = "the default stream cannot be destroyed".to_owned();
                 state.report(Report::Refused { call: "destroy_stream", what });
             }
             Err(error) => state.report(Report::Refused { call: "destroy_stream", what: error.to_string() }),

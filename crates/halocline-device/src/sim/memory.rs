@@ -59,8 +59,8 @@ enum Home {
     Gone,
 }
 
-// SAFETY: `data` is owned by the region, or kept valid by whoever registered it, and is not bound to a thread. The
-// world's lock guards the region.
+// SAFETY: `data` is owned by the region, or kept valid by the caller of `register`, and is not bound to a
+// thread. The world's lock guards the region.
 unsafe impl Send for Region {}
 
 /// All memories, including freed ones. Ids count from 1.
@@ -150,8 +150,8 @@ impl Memories {
             }
         };
         if let MemorySpace::Device(_) = space {
-            // SAFETY: `data` was made above with at least `bytes` bytes (memory that is given is the host's) and is
-            // known to nobody else. A real device's fresh memory is not zero, either.
+            // SAFETY: `data` was allocated above with at least `bytes` bytes (given memory belongs to the
+            // host), and nothing else uses it yet. A real device's fresh memory is not zero, either.
             unsafe { data.write_bytes(0xa5, bytes) };
         }
         Ok(self.enter(space, bytes, data, home))
@@ -262,22 +262,22 @@ impl Memories {
     /// Copies bytes between existing memories.
     pub(super) fn copy(&mut self, target: Spot, source: Spot, bytes: usize) {
         let (to, from) = (self.pointer(target, bytes), self.pointer(source, bytes));
-        // SAFETY: `pointer` has checked that both ranges lie in memory that is there. `copy` lets them overlap. Whoever
-        // gave a stream the copy has promised that nobody else uses them meanwhile.
+        // SAFETY: `pointer` has checked that both ranges lie in existing memory. `copy` allows overlap. The
+        // caller that issued the copy promises that nothing else uses them meanwhile.
         unsafe { std::ptr::copy(from, to, bytes) };
     }
 
     pub(super) fn slice(&self, spot: Spot, bytes: usize) -> &[u8] {
-        // SAFETY: `pointer` has checked that the range lies in memory that is there; `&self` comes from the world's
-        // lock, so that no other stream writes it and it is not freed. Whoever gave a stream the work has promised that
-        // the host does not write it meanwhile.
+        // SAFETY: `pointer` has checked that the range lies in existing memory; `&self` comes from the
+        // world's lock, so no other stream writes it and it is not freed. The caller that issued the work
+        // promises that the host does not write it meanwhile.
         unsafe { std::slice::from_raw_parts(self.pointer(spot, bytes), bytes) }
     }
 
     pub(super) fn slice_mut(&mut self, spot: Spot, bytes: usize) -> &mut [u8] {
-        // SAFETY: `pointer` has checked that the range lies in memory that is there; `&mut self` comes from the world's
-        // lock, so that no other stream uses it and it is not freed. Whoever gave a stream the work has promised that
-        // the host does not use it meanwhile.
+        // SAFETY: `pointer` has checked that the range lies in existing memory; `&mut self` comes from the
+        // world's lock, so no other stream uses it and it is not freed. The caller that issued the work
+        // promises that the host does not use it meanwhile.
         unsafe { std::slice::from_raw_parts_mut(self.pointer(spot, bytes), bytes) }
     }
 
@@ -285,9 +285,9 @@ impl Memories {
     fn word(&self, spot: Spot) -> &AtomicU64 {
         let word = self.pointer(spot, 8).expose_provenance() as Address;
         assert!(word.is_multiple_of(8), "no word lies at {word:#x}");
-        // SAFETY: `pointer` has checked that 8 bytes are there, and they are aligned. They stay while `&self` is
-        // borrowed from the world's lock. Whoever gave a stream work on the word has promised that it is accessed by
-        // atomic operations alone.
+        // SAFETY: `pointer` has checked that 8 bytes exist, and they are aligned. They stay while `&self`
+        // is borrowed from the world's lock. The caller that issued work on the word promises that only
+        // atomic operations access it.
         unsafe { word_at(word) }
     }
 

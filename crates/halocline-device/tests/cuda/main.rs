@@ -1,5 +1,6 @@
-//! The suite of all devices on GPUs, and what GPUs alone can show. A program of its own, which needs nothing but the
-//! driver and NVRTC where it runs: `gpu/one` and `gpu/two` carry it there. Arguments: parts of names of the tests to run.
+//! Runs the conformance programs of all devices on GPUs, and GPU-only tests. A program of its own that
+//! needs only the driver and NVRTC at run time: `gpu/one` and `gpu/two` run it. Arguments: substrings of
+//! test names to run.
 
 #[path = "../it/arrays/mod.rs"]
 mod arrays;
@@ -12,7 +13,8 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 fn main() -> ExitCode {
-    // What lists the tests of all programs, such as `cargo nextest`, finds none here: these run one after the other, in one process.
+    // Test listings of all programs, such as `cargo nextest`, find no test here: the tests run in sequence,
+    // in one process.
     if std::env::args().any(|argument| argument == "--list") {
         return ExitCode::SUCCESS;
     }
@@ -33,7 +35,8 @@ fn main() -> ExitCode {
     let all = suite.chain(gpu::TESTS.iter().map(|&(name, test)| (name, gpu::Test::Gpu(test))));
     let (mut passed, mut failed) = (0, 0);
     for (name, test) in all.filter(|(name, _)| wanted(name)) {
-        // Streams wait for what is given to others later: nothing may be freed meanwhile, but where it is looked at that memory goes.
+        // Streams wait for work that is issued to others later, so nothing may be freed meanwhile, except
+        // in the tests of freeing.
         let [device, _] = suite::Rig::devices(&rig);
         let waiting = (!name.contains("memory")).then(|| device.let_wait());
         let begin = Instant::now();
@@ -56,7 +59,7 @@ fn main() -> ExitCode {
         }
     }
     if passed + failed == 0 {
-        println!("no test has any of these in its name: {}", arguments.join(", "));
+        println!("no test name contains any of these: {}", arguments.join(", "));
         return ExitCode::FAILURE;
     }
     let result = if failed == 0 { "ok" } else { "FAILED" };

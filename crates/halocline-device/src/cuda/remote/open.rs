@@ -55,8 +55,8 @@ impl CudaMemory {
         let unmapped = if mapped == 0 {
             Ok(())
         } else {
-            // SAFETY: `open_vmm` mapped so many bytes at `base`. It has failed and told nobody of them, or the caller
-            // of `close` promises that nothing uses them.
+            // SAFETY: `open_vmm` mapped this many bytes at `base`. Either it failed and did not return
+            // them, or the caller of `close` promises that nothing uses them.
             check_close(unsafe { (self.api().unmap)(base, mapped) })
         };
         // SAFETY: `open_vmm` reserved so many addresses at `base`, and nothing is mapped there any more.
@@ -101,7 +101,7 @@ impl CudaMemory {
         let access = Access::of(self.driver.ordinal);
         // SAFETY: `pool` was imported just now. `access` is one `CUmemAccessDesc` and lives through the call.
         check(unsafe { (self.api().set_pool_access)(pool, &access, 1) }).inspect_err(|_| {
-            // SAFETY: `pool` was imported just now, nothing of it is open, and nobody was told of it.
+            // SAFETY: `pool` was imported above, nothing of it is open, and it was not returned.
             unsafe { (self.api().destroy_pool)(pool) };
         })?;
         Ok(pool)
@@ -127,13 +127,13 @@ impl CudaMemory {
     /// Closes a mapping; the context is current, and nothing uses it.
     pub(super) fn close_open(&self, open: Open) -> Result<(), Refusal> {
         match open {
-            // SAFETY: `open_ipc` gave `address`; whoever has an `Open` closes it once, and the caller of `close`
-            // promises that nothing uses the memory.
+            // SAFETY: `open_ipc` returned `address`; the holder of an `Open` closes it once, and the caller
+            // of `close` promises that nothing uses the memory.
             Open::Legacy(address) => check_close(unsafe { (self.api().close_ipc)(address) }),
             Open::Vmm(base, bytes) => self.close_vmm(base, bytes, bytes),
             Open::Pool(address, name) => {
-                // SAFETY: `open_pool` imported the pointer at `address`; whoever has an `Open` closes it once, and the
-                // caller of `close` promises that nothing uses the memory.
+                // SAFETY: `open_pool` imported the pointer at `address`; the holder of an `Open` closes it
+                // once, and the caller of `close` promises that nothing uses the memory.
                 let freed = check_close(unsafe { (self.api().free)(address) });
                 let mut table = self.opened();
                 if let Some((_, count)) = table.pools.get_mut(&name) {

@@ -1,4 +1,4 @@
-//! What GPUs alone can show.
+//! GPU-only tests.
 
 use super::Rig;
 use super::children::{fault, killed, queues};
@@ -62,7 +62,7 @@ fn many_epochs(rig: &Rig) -> Outcome {
         let (device, peer) = (&devices[rank], 1 - rank);
         let stream = device.stream(Priority::Highest)?;
         let ops = [line(0, 0, BYTES)];
-        // Ready at 0, arrived at 64 of the words of who waits.
+        // `granted` at offset 0 and `arrived` at offset 64 of the waiting side's words.
         let table = device.upload(&TableSpec {
             parts: &[TablePart {
                 waits: &[],
@@ -95,7 +95,7 @@ pub fn table<'a>(parts: &'a [TablePart<'a>], ends: &'a ([Address; 1], [Address; 
     TableSpec { parts, sources: &ends.0, targets: &ends.1, guard: None }
 }
 
-/// Counters lie at the end of a table: what comes of it late undoes what a first launch has counted.
+/// A table ends with its counters: bytes that arrive late would reset what the first launch has counted.
 fn uploads(rig: &Rig) -> Outcome {
     const BYTES: usize = 64 << 20;
     let [device, _] = rig.devices();
@@ -143,7 +143,7 @@ fn far(rig: &Rig) -> Outcome {
         rig.check(&stream, &far, value)?;
         stream.synchronise()
     };
-    // One block; rows of 24 bytes; columns: the same bytes in another order.
+    // One block; rows of 24 bytes; columns, that is, the same bytes permuted.
     check(line(0, 0, BYTES), 1)?;
     check(blocks(BYTES / 24, 24, 24, 24), 2)?;
     let rows = blocks(BYTES / 4096, 2048, 4096, 4096);
@@ -161,7 +161,7 @@ fn far(rig: &Rig) -> Outcome {
     stream.synchronise()
 }
 
-/// Cells in the order of a permutation and back: by lists of single cells of one and of nine words.
+/// Permutes cells and restores them, with lists of single cells of one and of nine words.
 fn many_cells(rig: &Rig) -> Outcome {
     const CELLS: usize = 2_000_003;
     let [device, _] = rig.devices();
@@ -170,7 +170,7 @@ fn many_cells(rig: &Rig) -> Outcome {
         let bytes = CELLS * words * 8;
         let (field, mixed, back) =
             (device.allocate(bytes)?, device.allocate(bytes)?, device.allocate(bytes)?);
-        // A prime number of cells: multiples of a number are a permutation.
+        // A prime number of cells, so multiples of a number form a permutation.
         let order: Vec<u32> = (0..CELLS).map(|at| (at * 777_767 % CELLS) as u32).collect();
         let layout = CellLayout {
             element: ElementType::U64,
@@ -199,7 +199,7 @@ fn many_cells(rig: &Rig) -> Outcome {
     Ok(())
 }
 
-/// The GPU is full of a long kernel, a launch waits in it, and a stream's operation releases that.
+/// A long kernel fills the GPU, a launch waits within it, and a stream operation releases it.
 pub fn full(rig: &Rig) -> Outcome {
     let [device, _] = rig.devices();
     let (user, inner) = (device.stream(Priority::Normal)?, device.stream(Priority::Highest)?);
@@ -249,7 +249,7 @@ fn borrowed(rig: &Rig) -> Outcome {
         rig.check(&stream, &halo, 9)?;
         stream.synchronise()?;
     }
-    // It is still there.
+    // It still exists.
     raw.call("cuStreamSynchronize", theirs.0, 0, 0);
     raw.call("cuStreamDestroy_v2", theirs.0, 0, 0);
     raw.made("cuCtxPopCurrent_v2", 0, 0);
@@ -265,8 +265,9 @@ fn borrowed(rig: &Rig) -> Outcome {
     Ok(())
 }
 
-/// A capture of mode global forbids every thread what CUDA calls unsafe, and ends when it is done all the same. What this library does by
-/// itself (its progress thread asks for events and streams, frees, reads words) is none of the capture's concern.
+/// A capture in global mode forbids unsafe calls of all threads, and such a call invalidates it. The
+/// library's own calls (its progress thread queries events and streams, frees, reads words) do not affect
+/// the capture.
 fn captured(rig: &Rig) -> Outcome {
     const GLOBAL: usize = 0;
     let (raw, [device, _]) = (Raw::new(), rig.devices());
@@ -312,7 +313,7 @@ fn contexts(rig: &Rig) -> Outcome {
     Ok(())
 }
 
-/// Memory that other libraries allocate by other means than `cuMemAlloc`.
+/// Memory that other libraries allocate by means other than `cuMemAlloc`.
 fn pools(rig: &Rig) -> Outcome {
     const BYTES: usize = 1 << 20;
     let (raw, [device, _]) = (Raw::new(), rig.devices());
@@ -367,8 +368,8 @@ fn used_again(rig: &Rig) -> Outcome {
     let device = &rig.devices()[0];
     let (word, first) = (device.allocate_pinned(8)?, device.stream(Priority::Normal)?);
     let raw = first.raw();
-    // SAFETY: the word lives until the stream is through, for which the test waits below. Atomic operations alone write
-    // it.
+    // SAFETY: the word lives until the stream is idle, for which the test waits below. Only atomic
+    // operations write it.
     unsafe { first.values(&[ValueOp::Wait { address: word.at(0), at_least: 1 }]) }?;
     drop(first);
     let busy: Vec<_> = (0..4).map(|_| device.stream(Priority::Normal)).collect::<Result<_, _>>()?;
@@ -377,7 +378,7 @@ fn used_again(rig: &Rig) -> Outcome {
     unsafe { word.store(0, 1) };
     // SAFETY: the library never destroys a stream of its own while its device is there; it keeps it for others.
     unsafe { device.borrow_stream(raw) }?.synchronise()?;
-    // Behind those that others have given back.
+    // After those that other tests returned.
     let mut taken = Vec::new();
     while taken.len() < 1000 && taken.last() != Some(&raw) {
         let stream = device.stream(Priority::Normal)?;

@@ -1,4 +1,5 @@
-//! What takes a process of its own: one that is killed, one that loses its GPU, one that says how many queues it wants.
+//! Tests that need a process of their own: one that is killed, one that loses its GPU, one that requests a
+//! number of queues.
 
 use super::alone::{full, no_memory, table};
 use super::mappings;
@@ -13,7 +14,7 @@ use std::time::{Duration, Instant};
 
 const WAITING: &str = "child-waiting";
 
-/// A process is killed while a stream, a launch and an event of it wait for what never comes.
+/// Kills a process while a stream, a launch and an event of it wait for a flag that is never raised.
 pub fn killed(rig: &Rig) -> Outcome {
     let program = std::env::current_exe().expect("this test");
     let mut child = Command::new(program).arg(WAITING).stdout(Stdio::piped()).spawn().expect("it starts");
@@ -27,7 +28,7 @@ pub fn killed(rig: &Rig) -> Outcome {
     full(rig)
 }
 
-/// Says that it waits, then waits for good.
+/// Reports that it waits, then waits forever.
 fn waiting() -> Outcome {
     let gpu = Gpu::new(0)?;
     let device = halocline_device::Device::new(gpu.driver.clone());
@@ -50,8 +51,8 @@ fn waiting() -> Outcome {
 
 const QUEUES: &str = "child-queues";
 
-/// How many queues there are is said before CUDA starts, so each try is a process. The second is the control: a program that says 8 itself,
-/// which is what CUDA has where nobody says anything.
+/// The number of queues is fixed before CUDA starts, so each try is a process. The second one is the
+/// control: it requests 8, CUDA's default.
 pub fn queues(_: &Rig) -> Outcome {
     let said = |connections: Option<&str>| {
         let mut command = Command::new(std::env::current_exe().expect("this test"));
@@ -66,7 +67,7 @@ pub fn queues(_: &Rig) -> Outcome {
     Ok(())
 }
 
-/// Says whether a stream gets on beside twelve that wait for it. The host lets them go after a second.
+/// Reports whether a stream advances beside twelve that wait for it. The host releases them after a second.
 fn waits_of_many() -> Outcome {
     let device = halocline_device::Device::new(Arc::new(CudaDriver::open(0)?));
     let streams = (0..13).map(|_| device.stream(Priority::Highest)).collect::<Result<Vec<_>, _>>()?;
@@ -91,7 +92,7 @@ fn waits_of_many() -> Outcome {
 
 const FAULT: &str = "child-fault";
 
-/// What a process does that is started for one test.
+/// The task of a child process.
 pub fn child(what: &str) -> Option<ExitCode> {
     let outcome = match what {
         FAULT => faulty(),
@@ -109,7 +110,7 @@ pub fn child(what: &str) -> Option<ExitCode> {
     })
 }
 
-/// The context is lost, so it happens in a process of its own. Afterwards the GPU is as before.
+/// The context is lost, so this runs in a process of its own. The GPU is usable afterwards.
 pub fn fault(rig: &Rig) -> Outcome {
     let program = std::env::current_exe().expect("this test");
     let output = Command::new(program).arg(FAULT).output().expect("it starts");

@@ -6,7 +6,7 @@ extern "C" __global__ void fill(u64 *words, u64 count, u64 value) {
   for (u64 at = blockIdx.x * (u64)blockDim.x + threadIdx.x; at < count; at += (u64)gridDim.x * blockDim.x) words[at] = value + at;
 }
 
-// Counts the words that are wrong, in a word of pinned memory.
+// Counts wrong words, in a word of pinned memory.
 extern "C" __global__ void check(const u64 *words, u64 count, u64 value, u64 *wrong) {
   for (u64 at = blockIdx.x * (u64)blockDim.x + threadIdx.x; at < count; at += (u64)gridDim.x * blockDim.x) {
     if (words[at] != value + at) atomicAdd_system(wrong, 1);

@@ -1,17 +1,17 @@
-//! Memory of a GPU of every kind, as other libraries allocate it.
+//! All kinds of GPU memory that other libraries allocate.
 
 use super::raw::Raw;
 
-/// How it is allocated.
+/// The kind of allocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sort {
     /// `cuMemAlloc`.
     Plain,
-    /// `cuMemCreate`, in pieces of 2 MiB side by side, with descriptors or without.
+    /// `cuMemCreate`, in adjacent pieces of 2 MiB, exportable or not.
     Virtual { passed_on: bool },
-    /// From a pool of its own, which can be exported.
+    /// From an exportable pool.
     Pool,
-    /// From the pool that a GPU has by default.
+    /// From the default pool of the GPU.
     DefaultPool,
 }
 
@@ -42,14 +42,14 @@ const DEVICE: i32 = 1;
 const POSIX: i32 = 1;
 const READ_AND_WRITE: i32 = 3;
 
-/// The least physical memory.
+/// Granularity of physical memory.
 pub const PIECE: usize = 2 << 20;
 
 fn address_of<T>(value: &T) -> usize {
     std::ptr::from_ref(value).expose_provenance()
 }
 
-/// The primary context of a GPU is current.
+/// Keeps the primary context of a GPU current.
 pub struct Scope<'a>(&'a Raw, u32);
 
 impl<'a> Scope<'a> {
@@ -67,14 +67,14 @@ impl Drop for Scope<'_> {
     }
 }
 
-/// Bytes of a GPU that are free, whoever has the others.
+/// Free bytes of a GPU, over all processes.
 pub fn free(raw: &Raw, ordinal: u32) -> usize {
     let _scope = Scope::new(raw, ordinal);
     let mut total = 0usize;
     raw.made("cuMemGetInfo_v2", (&raw mut total).expose_provenance(), 0)
 }
 
-/// Maps one more physical memory at an address that was reserved.
+/// Maps one more physical memory at a reserved address.
 pub fn map_piece(raw: &Raw, ordinal: u32, at: usize, passed_on: bool) {
     let properties = MemoryProperties {
         kind: PINNED,
@@ -91,7 +91,7 @@ pub fn map_piece(raw: &Raw, ordinal: u32, at: usize, passed_on: bool) {
     raw.call("cuMemRelease", memory, 0, 0);
 }
 
-/// Some of it, freed when dropped, for which the GPU's work on it must be over.
+/// An allocation, freed when dropped; all GPU work on it must be over by then.
 pub struct Foreign {
     raw: Raw,
     ordinal: u32,

@@ -1,4 +1,4 @@
-//! Memory of one process, opened by another: every kind, and what must be refused.
+//! Opens memory of one process in another: every kind, and invalid requests.
 
 use super::kinds::{Foreign, PIECE, Scope, Sort, free, map_piece};
 use super::raw::Raw;
@@ -11,12 +11,12 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-/// What the process is called that opens memory.
+/// Name of the process that opens memory.
 pub const IMPORTER: &str = "child-importer";
 
 const BYTES: usize = PIECE;
 
-/// Fills memory with a value, or looks whether it is filled with it, through pinned memory.
+/// Fills memory with a value, or checks that it holds the value, through pinned memory.
 fn write(device: &Device, stream: &Stream, address: Address, bytes: usize, value: u8) -> Outcome {
     let pinned = device.allocate_pinned(bytes)?;
     // SAFETY: nothing else uses the pinned memory, and the stream is synchronised before it goes. The callers give
@@ -40,7 +40,7 @@ fn expect(device: &Device, stream: &Stream, address: Address, bytes: usize, valu
     Ok(())
 }
 
-/// What the other process is to see.
+/// The expectation of the other process.
 #[derive(Clone, Copy, PartialEq)]
 enum Seen {
     /// It finds 7 in the memory, writes 9, and closes it.
@@ -49,7 +49,7 @@ enum Seen {
     Nothing,
 }
 
-/// Another process opens what it is told.
+/// Makes another process open the exported memory.
 fn open_elsewhere(allocation: &Allocation, export: &Export, seen: Seen) {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let inherit = |flags| {
@@ -69,7 +69,7 @@ fn open_elsewhere(allocation: &Allocation, export: &Export, seen: Seen) {
     assert!(child.wait().expect("it ends").success(), "{kind}: the importer failed");
 }
 
-/// What the other process does.
+/// The task of the other process.
 pub fn importer() -> Outcome {
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).expect("a line");
@@ -104,21 +104,21 @@ pub fn importer() -> Outcome {
     let stream = device.stream(Priority::Normal)?;
     expect(&device, &stream, address, allocation.bytes as usize, 7)?;
     write(&device, &stream, address, allocation.bytes as usize, 9)?;
-    // SAFETY: `provider` opened it, and the streams that used it are through.
+    // SAFETY: `provider` opened it, and the streams that used it are idle.
     unsafe { provider.close(opened) }.expect("it closes");
     let closed = device.place_of(address);
     assert!(closed.is_err(), "still there: {closed:?}");
     Ok(())
 }
 
-/// Exports memory of one kind, lets another process change it, and looks.
+/// Exports memory of one kind, lets another process change it, and checks it.
 fn round(rig: &Rig, provider: &Arc<dyn Provider>, address: Address, bytes: usize, kind: Kind) -> Outcome {
     let [device, _] = rig.devices();
     let stream = device.stream(Priority::Normal)?;
     let allocation = provider.find(address + 100, bytes as u64 - 100).expect("memory of the device");
     assert_eq!((allocation.base, allocation.kind, allocation.device), (address, kind, provider.device()));
     assert!(allocation.bytes >= bytes as u64, "{allocation:?}");
-    // Asked for in one call, with no context in the thread.
+    // In one call, without a current context.
     let still = || std::thread::scope(|threads| threads.spawn(|| provider.still(&allocation)).join());
     assert!(still().expect("it asks"), "{allocation:?}");
     for other in [
@@ -143,12 +143,12 @@ pub fn legacy(rig: &Rig) -> Outcome {
             round(rig, &provider, memory.at(0), BYTES, Kind::Legacy)
         })
     };
-    // The driver has taken what it needs for itself after the first ones.
+    // The driver keeps internal memory after the first mappings only.
     some_rounds()?;
     let before = free(&raw, 0);
     some_rounds()?;
     assert_eq!(free(&raw, 0), before, "memory of this GPU is still held");
-    // Two of one block.
+    // Two allocations in one block.
     let (one, two) = (device.allocate(4096)?, device.allocate(4096)?);
     round(rig, &provider, one.at(0), 4096, Kind::Legacy)?;
     let stream = device.stream(Priority::Normal)?;
@@ -162,7 +162,7 @@ pub fn virtual_memory(rig: &Rig) -> Outcome {
     let raw = Raw::new();
     let _scope = Scope::new(&raw, 0);
     let provider = cuda::provider(0)?;
-    // Three physical memories side by side, then one that cannot be passed on.
+    // Three adjacent physical memories, then one that is not exportable.
     let base = raw.made_of("cuMemAddressReserve", [4 * BYTES, 0, 0, 0]) as Address;
     (0..4).for_each(|piece| map_piece(&raw, 0, base as usize + piece * BYTES, piece < 3));
     round(rig, &provider, base, BYTES, Kind::Vmm)?;
@@ -195,7 +195,7 @@ pub fn pools(rig: &Rig) -> Outcome {
     Ok(())
 }
 
-/// Handles that are cut, of nothing, or of something else.
+/// Handles that are truncated, empty, or of something else.
 pub fn forged(rig: &Rig) -> Outcome {
     let [device, _] = rig.devices();
     let provider = cuda::provider(0)?;
@@ -218,7 +218,7 @@ pub fn forged(rig: &Rig) -> Outcome {
     expect(device, &stream, memory.at(0), BYTES, 1)
 }
 
-/// What a process that lies says of memory that is there: longer than it is, of handles that are cut, or changed.
+/// False claims about existing memory: a larger size, truncated or changed handles.
 pub fn lies(rig: &Rig) -> Outcome {
     let provider = cuda::provider(0)?;
     let sorts = [Sort::Plain, Sort::Virtual { passed_on: true }, Sort::Pool];
@@ -241,7 +241,7 @@ pub fn lies(rig: &Rig) -> Outcome {
             let longer = Export { handle: (allocation.bytes * 4).to_le_bytes().to_vec(), ..export() };
             open_elsewhere(&Allocation { bytes: allocation.bytes * 4, ..allocation }, &longer, Seen::Nothing);
         }
-        // The truth is still believed.
+        // The true claim is still accepted.
         round(rig, &provider, address, allocation.bytes as usize, allocation.kind)?;
     }
     Ok(())

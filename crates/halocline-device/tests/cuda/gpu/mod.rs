@@ -1,4 +1,4 @@
-//! GPUs as a rig of the suite, and tests for GPUs alone.
+//! GPUs as a rig of the conformance programs, and GPU-only tests.
 
 mod alone;
 mod children;
@@ -46,11 +46,11 @@ pub struct Gpu {
     _module: Module,
 }
 
-/// Two GPUs, or one twice.
+/// Two GPUs, or one GPU twice.
 pub struct Rig {
     pub gpus: Vec<Gpu>,
     devices: [Device; 2],
-    /// A word: how many words were wrong.
+    /// A word that counts wrong words.
     wrong: Memory,
     random: AtomicU64,
 }
@@ -109,14 +109,14 @@ impl Gpu {
     }
 }
 
-/// How many GPUs there must be, as the scripts that bring programs to them say in `HALOCLINE_NEED_GPUS`; 0 if nobody does: then
-/// what finds none is skipped.
+/// The number of GPUs required, which the `gpu/` scripts set in `HALOCLINE_NEED_GPUS`. If it is unset, 0:
+/// tests without a GPU are skipped.
 pub fn needed() -> usize {
     Variable::read("HALOCLINE_NEED_GPUS")
         .map_or(0, |variable| variable.number(0..=64).expect("a number of GPUs") as usize)
 }
 
-/// Says that there is no GPU, or why not: an error where one is needed.
+/// Reports that there is no GPU, or why; an error if one is required.
 pub fn skipped(what: &str, why: &DeviceError) -> ExitCode {
     match needed() {
         0 => println!("SKIPPED, {what}: {why}"),
@@ -211,7 +211,8 @@ impl suite::Rig for Rig {
     }
 
     fn accesses(&self) -> usize {
-        // Half of the multiprocessors have a block of those parts that wait, of 4096 accesses at a time: of four parts, four items each.
+        // Half of the multiprocessors have a block of the waiting parts, with items of 4096 accesses: four
+        // items for each of four parts.
         2048 * self.gpus[0].driver.multiprocessors() as usize
     }
 }

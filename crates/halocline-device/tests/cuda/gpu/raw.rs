@@ -1,6 +1,6 @@
-//! The driver as other libraries use it.
+//! The CUDA driver as other libraries use it.
 
-/// What another library does with the driver.
+/// Calls driver functions as another library would.
 pub struct Raw(libloading::os::unix::Library);
 
 impl Raw {
@@ -8,14 +8,14 @@ impl Raw {
         Self::of(&["libcuda.so.1"]).expect("the driver")
     }
 
-    /// The first of these libraries that is there.
+    /// The first of these libraries that exists.
     pub fn of(names: &[&str]) -> Option<Self> {
         // SAFETY: the callers name libraries of CUDA, whose driver is loaded already; their initialisers are trusted as
         // the driver is.
         names.iter().find_map(|name| unsafe { libloading::os::unix::Library::new(name) }.ok()).map(Self)
     }
 
-    /// Calls a function of three arguments of the size of a word, or fewer.
+    /// Calls a function of at most three word-sized arguments.
     pub fn call(&self, name: &str, a: usize, b: usize, c: usize) {
         // SAFETY: the callers give the arguments that the function takes. More arguments than that lie in registers
         // that it does not read.
@@ -26,7 +26,7 @@ impl Raw {
         assert_eq!(result, 0, "{name}");
     }
 
-    /// Calls a function of five arguments of the size of a word, or fewer.
+    /// Calls a function of at most five word-sized arguments.
     #[allow(dead_code, reason = "of the tests")]
     pub fn call_with(&self, name: &str, [a, b, c, d, e]: [usize; 5]) {
         // SAFETY: the callers give the arguments that the function takes. More arguments than that lie in registers
@@ -52,7 +52,7 @@ impl Raw {
         made
     }
 
-    /// What a function writes to its second argument.
+    /// The value that a function writes to its second argument.
     #[allow(dead_code, reason = "of the tests")]
     pub fn made_by(&self, name: &str, a: usize) -> usize {
         let mut made = 0usize;

@@ -183,7 +183,7 @@ void step_thread() {
 }
 
 void say_stuck() {
-  std::string text = "nobody gets on:";
+  std::string text = "deadlock:";
   char line[200];
   for (size_t stream = 0; stream < machine->queues.size(); stream++) {
     const Queue &queue = machine->queues[stream];
