@@ -7,6 +7,10 @@ passed=0 failed=0
 skipped=()
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 
+# What every build of the tests builds, so that they share it: other selections give the crates other features.
+# shellcheck disable=SC2034
+built=(--workspace --lib --bins --tests --examples)
+
 # Open MPI refuses to run as root otherwise, as containers do.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 # One core more than ranks is rare where tests run: ranks give way to each other.
@@ -63,10 +67,13 @@ need() {
   command -v "$1" >/dev/null || add_package "$2" "$1" || { echo "cannot install $2"; exit 1; }
 }
 
+# can_venv PYTHON: installs what makes virtual environments.
+can_venv() { "$1" -c 'import ensurepip, venv' 2>/dev/null || add_package python3-venv "virtual environments"; }
+
 # venv FOLDER [PYTHON]: a virtual environment.
 venv() {
   [ -x "$1/bin/python" ] && return
-  "${2:-python3}" -c 'import ensurepip, venv' 2>/dev/null || add_package python3-venv "virtual environments"
+  can_venv "${2:-python3}"
   "${2:-python3}" -m venv "$1"
 }
 

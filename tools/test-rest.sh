@@ -1,5 +1,11 @@
 # Sourced by tools/test --all: what only that tier runs, beside the tests of cargo and Python.
 # shellcheck shell=bash disable=SC2154
+if cargo clippy --version >/dev/null 2>&1; then
+  check "lints" cargo clippy --workspace --all-targets --quiet -- -D warnings
+else
+  skip "lints: this toolchain has no clippy"
+fi
+
 # The command has the name of the library, and no documentation but its help.
 check "documentation" env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --exclude halocline-cli --no-deps --quiet
 
