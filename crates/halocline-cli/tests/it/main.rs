@@ -4,6 +4,7 @@ mod bench;
 mod documents;
 mod explain;
 mod files;
+mod full_disk;
 mod heat;
 mod launch;
 mod mappings;

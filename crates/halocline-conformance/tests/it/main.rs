@@ -1,7 +1,8 @@
-//! The tests of whole jobs that are no cases of the suite, in one program: it links once.
+//! Tests of whole jobs that are not cases of the suite. One program, so that they link once.
 
 mod calls;
 mod device_guards;
+mod errors;
 mod faults;
 mod flags;
 mod hazards;

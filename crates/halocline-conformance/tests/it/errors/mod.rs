@@ -1,0 +1,143 @@
+//! `docs/errors.md`, the page of all error messages, agrees with the code, and a test provokes each message.
+
+mod provoked;
+mod source;
+
+use source::{Message, messages, test_code};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+fn page() -> PathBuf {
+    source::root().join("docs/errors.md")
+}
+
+/// The page as the code has it.
+fn written() -> String {
+    let mut page = String::from(
+        "# Error messages\n\n\
+         Every message of Halocline says what happened, where, and what to do. `{name}` stands for a value. Python raises the same texts.\n\n\
+         Generated from the code: `HALOCLINE_BLESS=1 cargo test -p halocline-conformance --test it errors::` writes this page.\n",
+    );
+    let mut last = None;
+    for message in messages() {
+        let container = (message.krate.clone(), message.container.clone());
+        if last.as_ref() != Some(&container) {
+            let (krate, name) = &container;
+            write!(
+                page,
+                "\n## `{name}` of `{krate}`\n\n| error | message | meaning |\n| --- | --- | --- |\n"
+            )
+            .unwrap();
+            last = Some(container);
+        }
+        let cell = |text: &str| text.replace('|', "\\|");
+        writeln!(page, "| `{}` | {} | {} |", message.variant, cell(&message.text), cell(&message.meaning))
+            .unwrap();
+    }
+    page
+}
+
+#[test]
+fn the_page_of_error_messages_agrees_with_the_code() {
+    let written = written();
+    if std::env::var_os("HALOCLINE_BLESS").is_some() {
+        std::fs::write(page(), &written).unwrap();
+    }
+    let found = std::fs::read_to_string(page()).unwrap_or_default();
+    let differs = found.lines().zip(written.lines()).find(|(found, written)| found != written);
+    assert!(
+        found == written,
+        "docs/errors.md differs from the code, first at {differs:?}; write it anew: \
+         HALOCLINE_BLESS=1 cargo test -p halocline-conformance --test it errors::"
+    );
+}
+
+/// Messages that no test provokes, by what it would take.
+const NOT_PROVOKED: &[(&str, &[&str])] = &[
+    (
+        "ranks that run another version, or a defect of ours",
+        &[
+            "halocline-cli::ExplainError::Told",
+            "halocline-cli::MappingsError::Told",
+            "halocline-cli::MappingsError::Wrong",
+            "halocline-cli::OceanError::Plan",
+            "halocline-cli::RanksError::Panicked",
+            "halocline-comm::CommError::Malformed",
+            "halocline-comm::FrameError::Segments",
+            "halocline-comm::FrameError::Length",
+            "halocline-plan::UnstructuredError::NoMessage",
+        ],
+    ),
+    (
+        "a system without memory, threads or descriptors",
+        &[
+            "halocline-cli::LaunchError::Executable",
+            "halocline-cli::LaunchError::System",
+            "halocline-cli::LaunchError::Thread",
+            "halocline-cli::PlotError::Draw",
+            "halocline-cli::RanksError::Thread",
+            "halocline-comm::CommError::OutOfMemory",
+            "halocline-comm::JobError::Map",
+            "halocline-plan::PartitionError::Metis",
+        ],
+    ),
+    (
+        "a rank or a launcher that dies at one moment",
+        &[
+            "halocline-cli::BenchError::Gone",
+            "halocline-comm::CommError::NotJoined",
+            "halocline-comm::JobError::LauncherDied",
+        ],
+    ),
+    (
+        "another MPI library, GPU or node",
+        &[
+            "halocline-comm::MappingError::Apart",
+            "halocline-comm::MpiError::Call",
+            "halocline-comm::MpiError::Chosen",
+            "halocline-comm::Unusable::Trial",
+            "halocline-device::DeviceError::NoEvent",
+            "halocline-device::DeviceError::Refused",
+        ],
+    ),
+    (
+        "a test that names it: it can be provoked",
+        &[
+            "halocline-cli::BenchError::Ranks",
+            "halocline-cli::RowsError::Content",
+            "halocline-device::Report::Refused",
+            "halocline-device::Report::UsedAfterFree",
+        ],
+    ),
+];
+
+#[test]
+fn a_test_provokes_each_error_message() {
+    let messages = messages();
+    let tests = test_code();
+    let mut same_name: BTreeMap<&str, usize> = BTreeMap::new();
+    for message in &messages {
+        *same_name.entry(&message.variant).or_default() += 1;
+    }
+    let provoked = |message: &Message| {
+        let unique = same_name[message.variant.as_str()] == 1;
+        tests.iter().any(|test| test.mentions(message, unique))
+    };
+    let missing: Vec<String> = messages
+        .iter()
+        .filter(|message| !message.is_transparent() && !provoked(message))
+        .map(Message::name)
+        .collect();
+    let allowed: Vec<&str> = NOT_PROVOKED.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+    let unexpected: Vec<&str> =
+        missing.iter().map(String::as_str).filter(|name| !allowed.contains(name)).collect();
+    let stale: Vec<&str> =
+        allowed.into_iter().filter(|allowed| !missing.iter().any(|name| name == allowed)).collect();
+    assert!(
+        unexpected.is_empty() && stale.is_empty(),
+        "messages that no test names or quotes:\n{}\nmessages to remove from NOT_PROVOKED:\n{}",
+        unexpected.join("\n"),
+        stale.join("\n")
+    );
+}

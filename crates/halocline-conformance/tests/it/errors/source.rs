@@ -1,0 +1,302 @@
+//! What the sources say: the messages of error types, and the code of tests.
+
+use std::path::{Path, PathBuf};
+
+/// The root of the repository.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// One `#[error(...)]` attribute.
+#[derive(Debug)]
+pub struct Message {
+    pub krate: String,
+    /// The enum, or the struct.
+    pub container: String,
+    /// The variant; of a struct, its name again.
+    pub variant: String,
+    /// The text with `{name}` for each value; `transparent` as `the message of its source`.
+    pub text: String,
+    /// The first paragraph of its documentation.
+    pub meaning: String,
+    /// The literal pieces of the text, between its values.
+    pieces: Vec<String>,
+}
+
+impl Message {
+    pub fn name(&self) -> String {
+        format!("{}::{}::{}", self.krate, self.container, self.variant)
+    }
+
+    /// The text is that of another error or of its value.
+    pub fn is_transparent(&self) -> bool {
+        self.pieces.iter().all(|piece| piece.trim().is_empty())
+    }
+}
+
+/// Code of tests of one crate.
+pub struct TestCode {
+    krate: String,
+    code: String,
+    /// String literals in it that are long enough to tell texts apart.
+    literals: Vec<String>,
+}
+
+impl TestCode {
+    /// Names the variant with its enum, or by `::` alone if no other error has that name, or quotes a piece of the text.
+    pub fn mentions(&self, message: &Message, unique: bool) -> bool {
+        let qualified = [
+            format!("{}::{}", message.container, message.variant),
+            // `use mesh::Error as MeshError` and `Error::` within a crate.
+            format!("Error::{}", message.variant),
+            format!("Self::{}", message.variant),
+        ];
+        let own = self.krate == message.krate;
+        let named =
+            qualified.iter().enumerate().any(|(i, name)| (i == 0 || own) && word_in(&self.code, name))
+                || unique && word_in(&self.code, &format!("::{}", message.variant))
+                || message.container == message.variant && word_in(&self.code, &message.variant);
+        named || self.quotes(&message.pieces)
+    }
+
+    /// Has a string literal that is part of the text, with any values.
+    fn quotes(&self, pieces: &[String]) -> bool {
+        self.literals.iter().any(|literal| quoted(literal, pieces) >= OWN)
+    }
+}
+
+/// Bytes of a text that are in no other.
+const OWN: usize = 11;
+
+/// How many bytes of the text's pieces are in `literal`, which begins anywhere in the text; 0 if it says something else.
+fn quoted(literal: &str, pieces: &[String]) -> usize {
+    let from_piece = |(at, piece): (usize, &String)| {
+        let starts = piece.char_indices().map(|(start, _)| &piece[start..]).chain(std::iter::once(""));
+        let begun = starts.filter_map(|end| match literal.strip_prefix(end) {
+            Some(rest) => Some(end.len() + after_value(rest, &pieces[at + 1..])?),
+            None => end.starts_with(literal).then_some(literal.len()),
+        });
+        begun.max()
+    };
+    pieces.iter().enumerate().filter_map(from_piece).max().unwrap_or(0)
+}
+
+/// How many bytes of `pieces` are in `literal`, which begins with a value.
+fn after_value(literal: &str, pieces: &[String]) -> Option<usize> {
+    if literal.is_empty() {
+        return Some(0);
+    }
+    let (piece, rest) = pieces.split_first()?;
+    if let Some(at) = literal.find(piece.as_str()).filter(|_| !piece.is_empty()) {
+        return Some(piece.len() + after_value(&literal[at + piece.len()..], rest)?);
+    }
+    // The literal ends within this piece, or within the value.
+    let ends = literal.char_indices().map(|(start, _)| &literal[start..]).find(|end| piece.starts_with(end));
+    Some(ends.map_or(0, str::len))
+}
+
+fn word_in(code: &str, word: &str) -> bool {
+    code.match_indices(word)
+        .any(|(at, _)| !code[at + word.len()..].starts_with(|c: char| c.is_alphanumeric() || c == '_'))
+}
+
+/// All files below `folder` whose names end so, in order.
+fn files(folder: &Path, endings: &[&str], found: &mut Vec<PathBuf>) {
+    let mut entries: Vec<PathBuf> =
+        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    entries.sort();
+    for path in entries {
+        if path.is_dir() {
+            files(&path, endings, found);
+        } else if endings.iter().any(|ending| path.to_string_lossy().ends_with(ending)) {
+            found.push(path);
+        }
+    }
+}
+
+/// The crates' sources: crate, path, code before its tests, code of its tests.
+fn sources() -> Vec<(String, PathBuf, String, String)> {
+    let crates = root().join("crates");
+    let mut found = Vec::new();
+    files(&crates, &[".rs", ".py", ".snap", ".stderr"], &mut found);
+    let split = |path: PathBuf| {
+        let within = path.strip_prefix(&crates).unwrap();
+        let krate = within.iter().next().unwrap().to_string_lossy().into_owned();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let whole = krate == "halocline-conformance"
+            || within.iter().any(|part| part == "tests" || part == "snapshots")
+            || within.ends_with("tests.rs");
+        let (code, tests) = match text.find("#[cfg(test)]\nmod ") {
+            _ if whole => (String::new(), text),
+            Some(at) if !text[at..].lines().nth(1).is_some_and(|line| line.ends_with(';')) => {
+                (text[..at].to_owned(), text[at..].to_owned())
+            }
+            _ => (text, String::new()),
+        };
+        (krate, path, code, tests)
+    };
+    found.into_iter().map(split).collect()
+}
+
+/// The code of all tests.
+pub fn test_code() -> Vec<TestCode> {
+    sources()
+        .into_iter()
+        // The list of what is not provoked would be taken for a test.
+        .filter(|(_, path, _, tests)| !tests.is_empty() && !path.ends_with("it/errors/mod.rs"))
+        .map(|(krate, _, _, code)| {
+            let code = joined(&code);
+            TestCode { krate, literals: literals(&code), code }
+        })
+        .collect()
+}
+
+/// The string literals of at least [`OWN`] bytes; for files that are no Rust, their lines.
+fn literals(code: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for line in code.lines() {
+        found.push(line.trim().to_owned());
+        found.extend(line.split('"').skip(1).step_by(2).map(str::to_owned));
+        found.extend(line.split('`').skip(1).step_by(2).map(str::to_owned));
+    }
+    found.retain(|text| text.len() >= OWN);
+    found.sort();
+    found.dedup();
+    found
+}
+
+/// Without the breaks of long string literals.
+fn joined(code: &str) -> String {
+    let mut lines = code.split("\\\n");
+    let mut whole = lines.next().unwrap_or_default().to_owned();
+    for line in lines {
+        whole.push_str(line.trim_start());
+    }
+    whole
+}
+
+/// Every message, by crate and file.
+pub fn messages() -> Vec<Message> {
+    sources().iter().flat_map(|(krate, _, code, _)| messages_in(krate, code)).collect()
+}
+
+fn messages_in(krate: &str, code: &str) -> Vec<Message> {
+    let code = joined(code);
+    let mut found = Vec::new();
+    for (at, _) in code.match_indices("#[error(") {
+        let arguments = &code[at + "#[error(".len()..];
+        let end = end_of_arguments(arguments);
+        let (arguments, rest) = (&arguments[..end], &arguments[end + ")]".len()..]);
+        // Below it: other attributes, then the variant or the struct.
+        let declared = rest
+            .lines()
+            .map(str::trim)
+            .find(|line| !line.is_empty() && !line.starts_with("#["))
+            .unwrap_or_default();
+        let (container, variant) = match declared.split_once("struct ") {
+            Some((_, name)) => (identifier(name), identifier(name)),
+            None => (enum_before(&code[..at]), identifier(declared)),
+        };
+        let (text, pieces) = rendered(arguments.trim());
+        found.push(Message {
+            krate: krate.to_owned(),
+            container,
+            variant,
+            text,
+            meaning: documented(&code[..at]),
+            pieces,
+        });
+    }
+    found
+}
+
+fn identifier(text: &str) -> String {
+    text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
+}
+
+fn enum_before(code: &str) -> String {
+    let at = code.rfind("enum ").expect("a message of an enum");
+    identifier(&code[at + "enum ".len()..])
+}
+
+/// Where the parenthesis closes that was open at the beginning.
+fn end_of_arguments(text: &str) -> usize {
+    let (mut depth, mut quoted, mut escaped) = (1, false, false);
+    for (at, c) in text.char_indices() {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' if quoted => escaped = true,
+            '"' => quoted = !quoted,
+            '(' if !quoted => depth += 1,
+            ')' if !quoted => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return at;
+        }
+    }
+    panic!("an attribute that does not end: {text:.80}");
+}
+
+/// The first paragraph of the documentation that `code` ends with.
+fn documented(code: &str) -> String {
+    let lines = code.lines().rev().skip_while(|line| line.trim().is_empty() || line.trim().starts_with("#["));
+    let mut documented: Vec<&str> =
+        lines.map_while(|line| line.trim().strip_prefix("///")).map(str::trim).collect();
+    documented.reverse();
+    documented.split(|line| line.is_empty()).next().unwrap_or_default().join(" ")
+}
+
+/// The text of an attribute's arguments for a reader, and its literal pieces.
+fn rendered(arguments: &str) -> (String, Vec<String>) {
+    let Some(literal) = arguments.strip_prefix('"') else {
+        return ("the message of its source".to_owned(), Vec::new());
+    };
+    let end =
+        literal.match_indices('"').map(|(at, _)| at).find(|&at| !literal[..at].ends_with('\\')).unwrap();
+    let mut values = split_arguments(&literal[end + 1..]).into_iter();
+    let (mut text, mut piece, mut pieces) = (String::new(), String::new(), Vec::new());
+    let literal = literal[..end].replace("\\\"", "\"");
+    let mut chars = literal.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '{' | '}' if chars.peek() == Some(&c) => {
+                chars.next();
+                piece.push(c);
+                text.push(c);
+            }
+            '{' => {
+                let value: String = chars.by_ref().take_while(|&c| c != '}').collect();
+                let name = value.split(':').next().unwrap_or_default().to_owned();
+                let name = if name.is_empty() { values.next().unwrap_or_default() } else { name };
+                text.push_str(&format!("`{{{name}}}`"));
+                pieces.push(std::mem::take(&mut piece));
+            }
+            _ => {
+                piece.push(c);
+                text.push(c);
+            }
+        }
+    }
+    pieces.push(piece);
+    (text, pieces)
+}
+
+/// Expressions after a format string, split at the commas between them.
+fn split_arguments(text: &str) -> Vec<String> {
+    let (mut depth, mut found) = (0, vec![String::new()]);
+    for c in text.chars() {
+        match c {
+            '(' | '[' | '{' => depth += 1,
+            ')' | ']' | '}' => depth -= 1,
+            _ => {}
+        }
+        if c == ',' && depth == 0 {
+            found.push(String::new());
+        } else {
+            found.last_mut().unwrap().push(c);
+        }
+    }
+    let words = |argument: String| argument.split_whitespace().collect::<Vec<_>>().join(" ");
+    found.into_iter().map(words).filter(|argument| !argument.is_empty()).collect()
+}
